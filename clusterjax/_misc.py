@@ -1,0 +1,74 @@
+"""Small things that every floor uses: dtypes, checks at the door, normalising, maps over row blocks."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import numpy as np
+from jaxtyping import Array, Float
+
+
+def is_concrete(value: Any) -> bool:
+    """Whether no leaf of `value` is a tracer, so that its numbers may be looked at."""
+    return not any(isinstance(leaf, jax.core.Tracer) for leaf in jtu.tree_leaves(value))
+
+
+def as_float(value: Any, dtype: Any = None) -> Array:
+    """`value` as a floating array: integers and booleans become the default float, floats keep their dtype."""
+    array = jnp.asarray(value)
+    if dtype is None and not jnp.issubdtype(array.dtype, jnp.inexact):
+        dtype = jnp.result_type(float)
+    return array if dtype is None else array.astype(dtype)
+
+
+def check_tokens(x: Any, name: str = "x", *, min_tokens: int = 1) -> Array:
+    """`x` as an array, if it is a cloud of tokens: two-dimensional, not empty, floating, finite.
+
+    **Raises:**
+
+    - `ValueError` naming the argument, what it was and what it should be. Values are only looked at when concrete.
+    """
+    shape = jnp.shape(x)
+    if len(shape) != 2:
+        raise ValueError(
+            f"{name} must have two dimensions, (n, d), one token a row, but its shape is {shape}; "
+            "map over further axes with jax.vmap."
+        )
+    if shape[0] < min_tokens or shape[1] < 1:
+        raise ValueError(
+            f"{name} must hold at least {min_tokens} token(s) of at least one dimension, but its shape is {shape}; "
+            "pass an array of shape (n, d)."
+        )
+    x = jnp.asarray(x)
+    if jnp.issubdtype(x.dtype, jnp.complexfloating):
+        raise ValueError(f"{name} must be real, but its dtype is {x.dtype}; pass its real part.")
+    x = as_float(x)
+    if is_concrete(x) and not np.all(np.isfinite(np.asarray(x))):
+        row = int(np.flatnonzero(~np.isfinite(np.asarray(x)).all(axis=1))[0])
+        raise ValueError(f"{name} must be finite, but row {row} is {np.asarray(x)[row]}; remove or mend that token.")
+    return x
+
+
+def normalise(x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
+    """Each row divided by its Euclidean norm; safe against overflow and underflow of the squares."""
+    scale = jax.lax.stop_gradient(jnp.max(jnp.abs(x), axis=-1, keepdims=True))
+    scale = jnp.where(scale > 0, scale, jnp.ones_like(scale))
+    y = x / scale
+    return y / jnp.sqrt(jnp.sum(y * y, axis=-1, keepdims=True))
+
+
+def map_rows(fn: Callable[[Float[Array, "rows d"]], Any], x: Float[Array, "n d"], block_rows: int) -> Any:
+    """`fn` of each block of at most `block_rows` rows of `x`, the results joined along their first axis.
+
+    One block is alive at a time, so that a function which builds (rows, n) never builds (n, n). The last block is
+    padded with copies of the last row, whose results are cut off.
+    """
+    n = x.shape[0]
+    blocks = -(-n // block_rows)
+    if blocks == 1:
+        return fn(x)
+    padded = jnp.concatenate([x, jnp.broadcast_to(x[-1:], (blocks * block_rows - n, x.shape[1]))])
+    out = jax.lax.map(fn, padded.reshape(blocks, block_rows, x.shape[1]))
+    return jtu.tree_map(lambda leaf: leaf.reshape((blocks * block_rows, *leaf.shape[2:]))[:n], out)

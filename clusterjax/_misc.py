@@ -23,6 +23,15 @@ def as_float(value: Any, dtype: Any = None) -> Array:
     return array if dtype is None else array.astype(dtype)
 
 
+def check_rank(x: Any, name: str = "x") -> None:
+    """Raise a ValueError unless `x` has two dimensions."""
+    if jnp.ndim(x) != 2:
+        raise ValueError(
+            f"{name} must have two dimensions, (n, d), one token a row, but its shape is {jnp.shape(x)}; "
+            "map over further axes with jax.vmap."
+        )
+
+
 def check_tokens(x: Any, name: str = "x", *, min_tokens: int = 1) -> Array:
     """`x` as an array, if it is a cloud of tokens: two-dimensional, not empty, floating, finite.
 
@@ -30,12 +39,8 @@ def check_tokens(x: Any, name: str = "x", *, min_tokens: int = 1) -> Array:
 
     - `ValueError` naming the argument, what it was and what it should be. Values are only looked at when concrete.
     """
+    check_rank(x, name)
     shape = jnp.shape(x)
-    if len(shape) != 2:
-        raise ValueError(
-            f"{name} must have two dimensions, (n, d), one token a row, but its shape is {shape}; "
-            "map over further axes with jax.vmap."
-        )
     if shape[0] < min_tokens or shape[1] < 1:
         raise ValueError(
             f"{name} must hold at least {min_tokens} token(s) of at least one dimension, but its shape is {shape}; "
@@ -57,6 +62,11 @@ def normalise(x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
     scale = jnp.where(scale > 0, scale, jnp.ones_like(scale))
     y = x / scale
     return y / jnp.sqrt(jnp.sum(y * y, axis=-1, keepdims=True))
+
+
+def matmul(a: Array, b: Array) -> Array:
+    """The matrix product in full precision: accelerators would otherwise round float32 factors to ten bits."""
+    return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
 
 
 def map_rows(fn: Callable[[Float[Array, "rows d"]], Any], x: Float[Array, "n d"], block_rows: int) -> Any:

@@ -1,0 +1,11 @@
+"""How sum_j w_ij v_j is computed, behind one interface."""
+
+from .auto import Auto as Auto
+from .base import (
+    AbstractSummation as AbstractSummation,
+    ExponentialSums as ExponentialSums,
+    HardmaxSums as HardmaxSums,
+    ratio as ratio,
+)
+from .blocked import Blocked as Blocked
+from .dense import Dense as Dense

@@ -1,0 +1,147 @@
+"""Sums for one block of rows: a running maximum, and one matrix product for normaliser and values together."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from .._custom_types import Masses, Tokens
+from .._mask import AbstractMask, FullMask
+from .._misc import matmul
+
+
+class Columns(eqx.Module):
+    """The tokens that are attended to, in blocks; the last is filled up with copies of the last token.
+
+    **Arguments:**
+
+    - `tokens`: (blocks, columns, d).
+    - `weighted`: (blocks, columns, 1 + k): mass times [1, value].
+    - `index`: (blocks, columns), the number of each token; n or more for the filling.
+    - `present`: (blocks, columns), False for the filling and where the mass is zero; None if all are present.
+
+    Source: this library.
+    """
+
+    tokens: Float[Array, "blocks columns d"]
+    weighted: Float[Array, "blocks columns k"]
+    index: Int[Array, "blocks columns"]
+    present: Bool[Array, "blocks columns"] | None
+
+
+def make_columns(tokens: Tokens, values: Float[Array, "n k"], masses: Masses | None, block_columns: int) -> Columns:
+    """Cut the tokens, their values and masses into blocks of `block_columns`."""
+    n = tokens.shape[0]
+    size = min(block_columns, n)
+    blocks = -(-n // size)
+
+    def cut(a: Array) -> Array:
+        a = jnp.pad(a, ((0, blocks * size - n),) + ((0, 0),) * (a.ndim - 1), mode="edge")
+        return a.reshape(blocks, size, *a.shape[1:])
+
+    weighted = jnp.concatenate([jnp.ones((n, 1), values.dtype), values], axis=1)
+    index = jnp.arange(blocks * size).reshape(blocks, size)
+    present = None
+    if masses is not None:
+        weighted = weighted * masses[:, None]
+        present = cut(masses > 0) & (index < n)
+    elif blocks * size > n:
+        present = index < n
+    return Columns(cut(tokens), cut(weighted), index, present)
+
+
+def _fold(step: Callable[[Any, Columns], Any], carry: Any, columns: Columns) -> Any:
+    """`carry` after `step` with each block of columns in turn; the backward pass recomputes each block."""
+    if columns.tokens.shape[0] == 1:
+        return step(carry, jax.tree.map(lambda leaf: leaf[0], columns))
+    step = jax.checkpoint(step)
+    return lax.scan(lambda c, block: (step(c, block), None), carry, columns)[0]
+
+
+def _where_reached(
+    rows: Int[Array, " rows"], block: Columns, mask: AbstractMask, attend: Callable[[bool], Any], skip: Any
+) -> Any:
+    """`attend(masked)` of this block, unless no row of it may attend to any column: then `skip`."""
+    masked = block.present is not None
+    if isinstance(mask, FullMask):
+        return attend(masked)
+    corners = (rows[0], rows[-1], block.index[0], block.index[-1])
+    reaches, covers = mask.reaches(*corners), mask.covers(*corners)
+
+    def attend_some() -> Any:
+        if covers is False:
+            return attend(True)
+        return lax.cond(covers, lambda: attend(masked), lambda: attend(True))
+
+    return attend_some() if reaches is True else lax.cond(reaches, attend_some, lambda: skip)
+
+
+def _scores(
+    queries: Float[Array, "rows d"], rows: Int[Array, " rows"], block: Columns, mask: AbstractMask, masked: bool
+) -> Float[Array, "rows columns"]:
+    scores = matmul(queries, block.tokens.T)
+    if not masked:
+        return scores
+    allowed = mask.allowed(rows[:, None], block.index[None, :])
+    if block.present is not None:
+        allowed = allowed & block.present[None, :]
+    return jnp.where(allowed, scores, -jnp.inf)
+
+
+def exponential_rows(
+    queries: Float[Array, "rows d"], rows: Int[Array, " rows"], columns: Columns, mask: AbstractMask
+) -> tuple[Float[Array, " rows"], Float[Array, "rows k"]]:
+    """The shift and the scaled sums of mass times [1, value], for the rows numbered `rows`."""
+
+    def step(carry, block):
+        shift, sums = carry
+
+        def attend(masked):
+            scores = _scores(queries, rows, block, mask, masked)
+            top = jnp.maximum(shift, lax.stop_gradient(scores).max(axis=1))
+            weights = jnp.exp(scores - top[:, None])
+            return top, sums * jnp.exp(shift - top)[:, None] + matmul(weights, block.weighted)
+
+        return _where_reached(rows, block, mask, attend, carry)
+
+    # Below any exponent, and finite: minus infinity would make the first rescaling NaN.
+    lowest = jnp.full(queries.shape[:1], jnp.finfo(queries.dtype).min / 4, queries.dtype)
+    return _fold(step, (lowest, jnp.zeros((queries.shape[0], columns.weighted.shape[2]), queries.dtype)), columns)
+
+
+def hardmax_rows(
+    queries: Float[Array, "rows d"],
+    rows: Int[Array, " rows"],
+    columns: Columns,
+    mask: AbstractMask,
+    slack: Float[Array, " rows"],
+) -> Float[Array, "rows k"]:
+    """The sums of mass times [1, value] over the tokens within `slack` of each row's maximum."""
+
+    def largest(top, block):
+        def attend(masked):
+            return jnp.maximum(top, lax.stop_gradient(_scores(queries, rows, block, mask, masked)).max(axis=1))
+
+        return _where_reached(rows, block, mask, attend, top)
+
+    top = _fold(largest, jnp.full(queries.shape[:1], -jnp.inf, queries.dtype), columns)
+
+    def add(sums, block):
+        def attend(masked):
+            scores = lax.stop_gradient(_scores(queries, rows, block, mask, masked))
+            chosen = (scores >= (top - slack)[:, None]) & (scores > -jnp.inf)
+            return sums + matmul(chosen.astype(sums.dtype), block.weighted)
+
+        return _where_reached(rows, block, mask, attend, sums)
+
+    return _fold(add, jnp.zeros((queries.shape[0], columns.weighted.shape[2]), queries.dtype), columns)
+
+
+def tie_slack(queries: Tokens, tokens: Tokens, tie_tolerance: Float[Array, ""]) -> Float[Array, " n"]:
+    """How far below the maximum of its row a score still counts as equal to it."""
+    longest = jnp.sqrt(jnp.max(jnp.sum(tokens * tokens, axis=1)))
+    return lax.stop_gradient(tie_tolerance * jnp.sqrt(jnp.sum(queries * queries, axis=1)) * longest)

@@ -1,0 +1,6 @@
+"""Who looks at whom."""
+
+from .base import AbstractAttention as AbstractAttention, query_key_form as query_key_form
+from .hardmax import HardmaxAttention as HardmaxAttention
+from .softmax import SoftmaxAttention as SoftmaxAttention
+from .unnormalised import UnnormalisedAttention as UnnormalisedAttention

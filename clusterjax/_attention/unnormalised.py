@@ -1,0 +1,82 @@
+"""Unnormalised attention: the gradient flow of the interaction energy."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._custom_types import Masses, RealScalarLike, Tokens
+from .._mask import AbstractMask, FullMask
+from .._misc import matmul
+from .._schedule import as_parameter, at_time
+from .._summation import AbstractSummation, Auto
+from .base import AbstractAttention, check_beta, check_dimension, check_square
+
+
+class UnnormalisedAttention(AbstractAttention):
+    r"""Unnormalised self-attention (USA): $w_{ij} = e^{\beta\langle x_i, B x_j\rangle - \text{offset}} / n$.
+
+    With a causal mask the sum of row i is divided by i, and generally by the number of tokens that i may attend to;
+    with masses, by their mass. With B and V the identity the dynamics is the gradient flow of `interaction_energy`.
+
+    The weights are as large as $e^\beta$: past `beta` of about 85 in float32 (700 in float64) they overflow, unless
+    `offset` takes them back. An offset only changes the unit of time, by $e^{-\text{offset}}$; `offset=beta` gives the
+    kernel $e^{\beta(\langle x, y\rangle - 1)}$, which never overflows on the sphere.
+
+    **Arguments:**
+
+    - `beta`: Inverse temperature: a finite real number, an array of shape (), or a schedule.
+    - `query_key`: The form $B = Q^\top K$, (d, d), or a schedule. None is the identity.
+    - `mask`: Who may attend to whom.
+    - `summation`: How the sums are computed.
+    - `offset`: What is taken from each exponent: a finite real number or a schedule.
+
+    **Raises:**
+
+    - `ValueError` if `beta` or `offset` is not a finite real number or `query_key` not a square real matrix.
+
+    ??? cite "Source"
+
+        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), eq. (USA); the causal one in
+        2605.09213; the offset as in 2410.06833.
+    """
+
+    beta: Any = eqx.field(converter=as_parameter)
+    query_key: Any = eqx.field(default=None, converter=as_parameter, kw_only=True)
+    mask: AbstractMask = eqx.field(default=FullMask(), kw_only=True)
+    summation: AbstractSummation = eqx.field(default=Auto(), kw_only=True)
+    offset: Any = eqx.field(default=0.0, converter=as_parameter, kw_only=True)
+
+    def __check_init__(self):
+        check_beta(self.beta)
+        check_square(self.query_key, "query_key")
+        check_beta(self.offset)
+
+    def weights(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, "n n"]:
+        self.enter(x)
+        masses = jnp.ones(x.shape[0], x.dtype) if masses is None else masses
+        scores = matmul(self._queries(x, t), x.T) - at_time(self.offset, t, x.dtype)
+        allowed = self.mask.matrix(x.shape[0]) & (masses > 0)[None, :]
+        kernel = jnp.exp(jnp.where(allowed, scores, -jnp.inf)) * masses[None, :]
+        return kernel / self._attended(masses)[:, None]
+
+    def average(
+        self, x: Tokens, values: Float[Array, "n k"], t: RealScalarLike = 0.0, masses: Masses | None = None
+    ) -> Float[Array, "n k"]:
+        self.enter(x)
+        sums = self.summation.exponential(self._queries(x, t), x, values, masses, self.mask)
+        masses = jnp.ones(x.shape[0], x.dtype) if masses is None else masses
+        size = jnp.exp(sums.shift - at_time(self.offset, t, x.dtype)) / self._attended(masses)
+        return size[:, None] * sums.total
+
+    def check(self, n: int, d: int) -> None:
+        self.mask.check(n)
+        check_dimension(self.query_key, "query_key", d)
+
+    def _queries(self, x: Tokens, t: RealScalarLike) -> Tokens:
+        return at_time(self.beta, t, x.dtype) * self.queries(x, t)
+
+    def _attended(self, masses: Masses) -> Float[Array, " n"]:
+        attended = self.mask.attended_mass(masses)
+        return jnp.where(attended > 0, attended, 1)

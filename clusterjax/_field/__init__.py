@@ -1,0 +1,7 @@
+"""Velocities: dx/dt = field(t, x, args)."""
+
+from .attention import AttentionField as AttentionField
+from .base import AbstractField as AbstractField, ScaledField as ScaledField, SumField as SumField
+from .heads import MultiHeadField as MultiHeadField
+from .perceptron import PerceptronField as PerceptronField
+from .rescaled import RescaledField as RescaledField

@@ -1,0 +1,126 @@
+"""What every field offers: a velocity, a space, a check at the door, and sums."""
+
+from abc import abstractmethod
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+
+from .._custom_types import RealScalarLike, Tokens
+from .._misc import check_rank
+from .._schedule import as_parameter, at_time, check_real, example
+from .._space import AbstractSpace
+
+
+class AbstractField(eqx.Module):
+    """A velocity of tokens, dx/dt = field(t, x, args): what diffrax calls.
+
+    Fields add (`field + field`) and scale (`2.0 * field`, `-field` for time reversed).
+
+    Source: this library.
+    """
+
+    space: eqx.AbstractVar[AbstractSpace]
+
+    @abstractmethod
+    def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
+        """The velocity of the tokens `x`, (n, d), at time `t`."""
+
+    @abstractmethod
+    def check(self, n: int, d: int) -> None:
+        """Raise a ValueError unless the field fits `n` tokens of dimension `d`."""
+
+    def enter(self, x: Tokens) -> Tokens:
+        """The tokens at which the field is evaluated: `x`, checked and retracted."""
+        check_rank(x)
+        self.check(*x.shape)
+        return self.space.retract(x)
+
+    def __add__(self, other: Any) -> "SumField":
+        if not isinstance(other, AbstractField):
+            return NotImplemented
+        return SumField((self, other))
+
+    def __mul__(self, factor: Any) -> "ScaledField":
+        return ScaledField(self, factor)
+
+    def __rmul__(self, factor: Any) -> "ScaledField":
+        return ScaledField(self, factor)
+
+    def __neg__(self) -> "ScaledField":
+        return ScaledField(self, -1.0)
+
+
+class SumField(AbstractField):
+    """The sum of fields on one space: attention and perceptron, or several interactions at once.
+
+    **Arguments:**
+
+    - `fields`: The summands, on spaces of one kind.
+
+    **Raises:**
+
+    - `ValueError` if there are none, or if their spaces differ.
+
+    ??? cite "Source"
+
+        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 2: attention and
+        feed-forward layer together.
+    """
+
+    fields: tuple[AbstractField, ...]
+    space: AbstractSpace
+
+    def __init__(self, fields: tuple[AbstractField, ...]):
+        flat: list[AbstractField] = []
+        for field in fields:
+            flat.extend(field.fields if isinstance(field, SumField) else (field,))
+        kinds = sorted({type(field.space).__name__ for field in flat})
+        if len(kinds) != 1:
+            raise ValueError(f"fields must live on one space, but theirs are {kinds}; build them with the same space.")
+        self.fields = tuple(flat)
+        self.space = flat[0].space
+
+    def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
+        first, *others = (field(t, x, args) for field in self.fields)
+        return sum(others, first)
+
+    def check(self, n: int, d: int) -> None:
+        for field in self.fields:
+            field.check(n, d)
+
+
+class ScaledField(AbstractField):
+    """A field times a number: a change of the unit of time; -1 runs it backwards.
+
+    **Arguments:**
+
+    - `field`: The field.
+    - `factor`: A finite real number or a schedule.
+
+    **Raises:**
+
+    - `ValueError` if `factor` is not a finite real number.
+
+    Source: this library.
+    """
+
+    field: AbstractField
+    factor: Any
+    space: AbstractSpace
+
+    def __init__(self, field: AbstractField, factor: Any):
+        self.field = field
+        self.factor = as_parameter(factor)
+        self.space = field.space
+        check_real(self.factor, "factor", "pass a finite real number")
+        if jnp.ndim(example(self.factor)) != 0:
+            raise ValueError(
+                f"factor must be a number, but its shape is {jnp.shape(example(self.factor))}; pass a scalar."
+            )
+
+    def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
+        return at_time(self.factor, t, x.dtype) * self.field(t, x, args)
+
+    def check(self, n: int, d: int) -> None:
+        self.field.check(n, d)

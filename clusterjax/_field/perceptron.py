@@ -1,0 +1,76 @@
+"""The feed-forward layer as a velocity."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._custom_types import RealScalarLike, Tokens
+from .._misc import matmul
+from .._schedule import as_parameter, at_time, check_real, example
+from .._space import AbstractSpace, Sphere
+from .base import AbstractField
+
+
+class PerceptronField(AbstractField):
+    r"""$\dot x_i = P_{x_i}\big(W_{out}\,\sigma(W_{in} x_i + b_{in}) + b_{out}\big)$, for each token alone.
+
+    With $W_{out} = W_{in}^\top \mathrm{diag}(\omega)$ it is the gradient of $\sum_j \omega_j \varphi(\langle a_j,
+    x\rangle)/2$ with $\varphi' = 2\sigma$, and attention plus perceptron keeps an energy.
+
+    **Arguments:**
+
+    - `w_in`: (m, d), or a schedule.
+    - `w_out`: (d, m), or a schedule.
+    - `activation`: A function of an array, elementwise.
+    - `bias_in`, `bias_out`: (m,) and (d,), or schedules; None is zero.
+    - `space`: `Sphere()` or `Euclidean()`.
+
+    **Raises:**
+
+    - `ValueError` if the shapes do not match, or a parameter is not real and finite.
+
+    ??? cite "Source"
+
+        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 2; the gradient form in
+        2601.21366, Section 2.
+    """
+
+    w_in: Any = eqx.field(converter=as_parameter)
+    w_out: Any = eqx.field(converter=as_parameter)
+    activation: Callable[[Array], Array] = jax.nn.relu
+    bias_in: Any = eqx.field(default=None, converter=as_parameter, kw_only=True)
+    bias_out: Any = eqx.field(default=None, converter=as_parameter, kw_only=True)
+    space: AbstractSpace = eqx.field(default=Sphere(), kw_only=True)
+
+    def __check_init__(self):
+        names = ("w_in", "w_out", "bias_in", "bias_out")
+        for name in names:
+            check_real(getattr(self, name), name, "pass real weights")
+        shapes = {name: jnp.shape(example(getattr(self, name))) for name in names if getattr(self, name) is not None}
+        w_in, w_out = shapes["w_in"], shapes["w_out"]
+        fits = len(w_in) == 2 and w_out == w_in[::-1]
+        fits = fits and shapes.get("bias_in", w_in[:1]) == w_in[:1] and shapes.get("bias_out", w_in[1:]) == w_in[1:]
+        if not fits:
+            raise ValueError(
+                "w_in must be (m, d), w_out (d, m), bias_in (m,) and bias_out (d,), "
+                f"but their shapes are {shapes}; transpose what is the other way round."
+            )
+
+    def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
+        y = self.enter(x)
+        w_in, w_out, bias_in, bias_out = (
+            at_time(p, t, x.dtype) for p in (self.w_in, self.w_out, self.bias_in, self.bias_out)
+        )
+        hidden: Float[Array, "n m"] = matmul(y, w_in.T)
+        hidden = self.activation(hidden if bias_in is None else hidden + bias_in[None, :])
+        out = matmul(hidden, w_out.T)
+        return self.space.tangent(y, out if bias_out is None else out + bias_out[None, :])
+
+    def check(self, n: int, d: int) -> None:
+        shape = jnp.shape(example(self.w_in))
+        if shape[1] != d:
+            raise ValueError(f"w_in must act on tokens of dimension {d}, but its shape is {shape}; pass (m, {d}).")

@@ -1,0 +1,86 @@
+"""iterate: a layer, tokens and a depth in, a trajectory out."""
+
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array
+
+from ._custom_types import Tokens
+from ._layer import AbstractLayer
+from ._misc import check_tokens
+from ._trajectory import Trajectory
+
+
+def iterate(layer: AbstractLayer, x0: Tokens, depth: int, args: Any = None, *, save_every: int = 1) -> Trajectory:
+    """Apply `layer` `depth` times to `x0`: `x_{k+1} = layer(k, x_k, args)`.
+
+    One compiled scan, whatever the depth; parameters are arrays, so that new values do not compile again.
+    Differentiable and mappable.
+
+    **Arguments:**
+
+    - `layer`: A layer, such as `ResidualLayer(field, step)`.
+    - `x0`: Tokens, (n, d): layer 0. They are retracted onto `layer.space` first.
+    - `depth`: The number of layers, a positive integer.
+    - `args`: Passed on to `layer`.
+    - `save_every`: Layers 0, `save_every`, 2 `save_every`, ... are saved; it must divide `depth`.
+
+    **Returns:**
+
+    A `Trajectory` whose `ts` are the numbers of the saved layers; `at(k)` gives the last saved layer up to k.
+
+    **Raises:**
+
+    - `ValueError` if `depth` or `save_every` is not a positive integer, or `save_every` does not divide `depth`, or
+        `x0` is not a finite cloud that fits the layer.
+
+    Source: this library.
+    """
+    if not isinstance(layer, AbstractLayer):
+        raise ValueError(
+            f"layer must be a layer of clusterjax, but it is a {type(layer).__name__}; wrap a field in ResidualLayer."
+        )
+    x0 = check_tokens(x0, "x0")
+    layer.check(*x0.shape)
+    for name, count in (("depth", depth), ("save_every", save_every)):
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise ValueError(f"{name} must be a positive integer, but it is {count!r}; pass at least 1.")
+    if depth % save_every:
+        raise ValueError(
+            f"save_every must divide depth, but depth is {depth} and save_every is {save_every}; "
+            f"take depth {depth - depth % save_every or save_every}."
+        )
+    return _scan(layer, x0, args, depth, save_every)
+
+
+@eqx.filter_jit
+def _scan(layer: AbstractLayer, x0: Tokens, args: Any, depth: int, save_every: int) -> Trajectory:
+    start = layer.space.retract(x0)
+
+    def one(x: Array, k: Array) -> tuple[Array, None]:
+        return layer(k, x, args), None
+
+    def several(x: Array, ks: Array) -> tuple[Array, Array]:
+        x = lax.scan(one, x, ks)[0]
+        return x, x
+
+    ks = jnp.arange(depth).reshape(depth // save_every, save_every)
+    last, saved = lax.scan(several, start, ks)
+    ts = jnp.arange(0, depth + 1, save_every).astype(x0.dtype)
+    xs = jnp.concatenate([start[None], saved])
+    stats = {"num_steps": jnp.asarray(depth), "max_steps": depth}
+    return Trajectory(ts, xs, stats, dfx.RESULTS.successful, ts[-1], last, _LastSaved(ts, xs))
+
+
+class _LastSaved(eqx.Module):
+    """The tokens of the last saved layer up to t."""
+
+    ts: Array
+    xs: Array
+
+    def __call__(self, t: Array) -> Array:
+        return self.xs[jnp.clip(jnp.searchsorted(self.ts, t, side="right") - 1, 0, self.ts.shape[0] - 1)]

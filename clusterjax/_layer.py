@@ -1,0 +1,72 @@
+"""One discrete step: what a layer does to the tokens."""
+
+from abc import abstractmethod
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+
+from ._custom_types import RealScalarLike, Tokens
+from ._field import AbstractField
+from ._schedule import as_parameter, at_time, check_real, example
+from ._space import AbstractSpace
+
+
+class AbstractLayer(eqx.Module):
+    """A map of tokens to tokens, layer(k, x, args), the k-th of a network.
+
+    Source: this library.
+    """
+
+    space: eqx.AbstractVar[AbstractSpace]
+
+    @abstractmethod
+    def __call__(self, k: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
+        """The tokens after layer number `k`, from the tokens `x`, (n, d), before it."""
+
+    @abstractmethod
+    def check(self, n: int, d: int) -> None:
+        """Raise a ValueError unless the layer fits `n` tokens of dimension `d`."""
+
+
+class ResidualLayer(AbstractLayer):
+    r"""$x \mapsto \text{retract}(x + \eta\,\text{field}(k\eta, x))$: a residual connection, then normalisation.
+
+    With `normalise_to=Sphere()` and a field on `Euclidean()` it is a layer of the normalised Euler scheme of the
+    papers; with a field on the sphere, the scheme with tangent projection. As `step` goes to zero the layers follow
+    `simulate`.
+
+    **Arguments:**
+
+    - `field`: The velocity, such as `AttentionField`.
+    - `step`: The step, a finite real number or an array of shape (); layer k is at time k times `step`.
+    - `normalise_to`: Where each layer ends; None is the space of the field.
+
+    **Raises:**
+
+    - `ValueError` if `step` is not a finite real number.
+
+    ??? cite "Source"
+
+        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 2: from residual layers
+        to the flow.
+    """
+
+    field: AbstractField
+    step: Any
+    space: AbstractSpace
+
+    def __init__(self, field: AbstractField, step: Any = 1.0, *, normalise_to: AbstractSpace | None = None):
+        self.field = field
+        self.step = as_parameter(step)
+        self.space = field.space if normalise_to is None else normalise_to
+        check_real(self.step, "step", "pass a finite real number")
+        if jnp.ndim(example(self.step)) != 0:
+            raise ValueError(f"step must be a number, but its shape is {jnp.shape(example(self.step))}; pass a scalar.")
+
+    def __call__(self, k: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
+        step = at_time(self.step, k, x.dtype)
+        return self.space.retract(x + step * self.field(jnp.asarray(k).astype(x.dtype) * step, x, args))
+
+    def check(self, n: int, d: int) -> None:
+        self.field.check(n, d)

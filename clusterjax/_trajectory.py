@@ -1,0 +1,67 @@
+"""What comes back from a simulation."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree, Shaped
+
+from ._misc import is_concrete
+
+
+class Trajectory(eqx.Module):
+    """Tokens over time (or over layers), and how the run went.
+
+    **Attributes:**
+
+    - `ts`: (T,), the times (or layers) at which the tokens were saved.
+    - `xs`: (T, n, d), the tokens at these times; or what `save` made of them, with a leading axis of length T. NaN at
+        times that the run did not reach, because an event or an error stopped it.
+    - `stats`: Counts of the run: `num_steps`, `num_accepted_steps`, `num_rejected_steps`, `max_steps`.
+    - `result`: diffrax's verdict; `diffrax.is_successful(result)`, `diffrax.is_event(result)`.
+    - `t1`: The time reached: `ts[-1]`, or that of the event.
+    - `x1`: (n, d), the tokens at that time.
+
+    Source: this library.
+    """
+
+    ts: Float[Array, " times"]
+    xs: PyTree[Shaped[Array, "times ..."]]
+    stats: dict[str, Any]
+    result: Any
+    t1: Float[Array, ""]
+    x1: Float[Array, "n d"]
+    interpolant: Callable[[Array], Array]
+
+    def at(self, t: Any) -> Float[Array, "*times n d"]:
+        """The tokens at any time between the first and the last.
+
+        After `simulate(..., dense=True)` the solver's own interpolating polynomials are evaluated. Otherwise the run
+        is taken up again from the last saved time before `t`, with the same solver: as accurate as the run itself,
+        at the cost of that stretch and of no memory. Differentiable; may be mapped over.
+
+        **Arguments:**
+
+        - `t`: A time, or a vector of times.
+
+        **Returns:**
+
+        (n, d), or (times, n, d) for a vector.
+
+        **Raises:**
+
+        - `ValueError` if `t` is outside of the run.
+
+        Source: this library.
+        """
+        t = jnp.asarray(t, self.ts.dtype)
+        if t.ndim > 1:
+            raise ValueError(f"t must be a time or a vector of times, but its shape is {t.shape}; flatten it.")
+        if is_concrete((t, self.ts, self.t1)) and self.ts.ndim == 1:
+            first, last = float(self.ts[0]), float(self.t1)
+            if not np.all((np.asarray(t) >= first) & (np.asarray(t) <= last)):
+                raise ValueError(f"t must lie within the run, [{first}, {last}], but it is {np.asarray(t)}.")
+        return self.interpolant(t) if t.ndim == 0 else jax.lax.map(self.interpolant, t)

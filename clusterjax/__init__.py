@@ -5,9 +5,9 @@ from importlib.metadata import version as _version
 from ._attention import (
     AbstractAttention as AbstractAttention,
     HardmaxAttention as HardmaxAttention,
-    query_key_form as query_key_form,
     SoftmaxAttention as SoftmaxAttention,
     UnnormalisedAttention as UnnormalisedAttention,
+    query_key_form as query_key_form,
 )
 from ._field import (
     AbstractField as AbstractField,

@@ -7,7 +7,6 @@ import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import jax.tree_util as jtu
 import lineax as lx
 import numpy as np
@@ -37,7 +36,7 @@ def simulate(
     dense: bool = False,
     noise: RealScalarLike | None = None,
     key: PRNGKeyArray | None = None,
-    max_steps: int = 65_536,
+    max_steps: int = 16_384,
     throw: bool = True,
     progress: dfx.AbstractProgressMeter = dfx.NoProgressMeter(),
 ) -> Trajectory:
@@ -65,7 +64,8 @@ def simulate(
     - `adjoint`: How derivatives are taken, as in diffrax; None is `RecursiveCheckpointAdjoint()`. Use
         `diffrax.ForwardMode()` for forward mode.
     - `save`: `save(t, x, args)` is saved in place of the tokens, so that long runs keep only what is looked at.
-    - `dense`: Whether to keep the solver's interpolants for `Trajectory.at`; costs memory for `max_steps` steps.
+    - `dense`: Whether to keep the solver's interpolants for `Trajectory.at`: the memory of nine states for each of
+        `max_steps` steps.
     - `noise`: The temperature T >= 0 of $dX = \text{field}\,dt + \sqrt{2T}\,dB$, Brownian motion on `field.space`
         (on the sphere in the sense of Stratonovich). Needs `key` and `dt0`.
     - `key`: PRNG key of the noise.

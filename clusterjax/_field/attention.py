@@ -19,7 +19,8 @@ class AttentionField(AbstractField):
     r"""$\dot x_i = P_{x_i}\big(\sum_j w_{ij}(x)\, V x_j\big)$, evaluated at `space.retract(x)`.
 
     On the sphere the velocity is tangent, $\langle x_i, \dot x_i\rangle = 0$; and because it is evaluated at the
-    retracted tokens the sphere attracts for every V (evaluated at the raw iterate it would repel for V = -I).
+    retracted tokens, a token that rounding took off the sphere keeps its distance, for every V (evaluated at the raw
+    iterate it would run away for V = -I).
 
     **Arguments:**
 

@@ -1,5 +1,6 @@
 """Block by block: never n x n, forwards or backwards."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -38,6 +39,7 @@ class Blocked(AbstractSummation):
             if isinstance(size, bool) or not isinstance(size, int) or size < 1:
                 raise ValueError(f"{name} must be a positive integer, but it is {size!r}; 512 is a good start.")
 
+    @eqx.filter_jit
     def exponential(
         self, queries: Tokens, tokens: Tokens, values: Float[Array, "n k"], masses: Masses | None, mask: AbstractMask
     ) -> ExponentialSums:
@@ -47,6 +49,7 @@ class Blocked(AbstractSummation):
         )
         return ExponentialSums(shift, sums[:, 0], sums[:, 1:])
 
+    @eqx.filter_jit
     def hardmax(
         self,
         queries: Tokens,

@@ -1,5 +1,6 @@
 """Every pair at once, or nearly: the sum for up to a few thousand tokens."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -20,6 +21,7 @@ class Dense(AbstractSummation):
     Source: this library.
     """
 
+    @eqx.filter_jit
     def exponential(
         self, queries: Tokens, tokens: Tokens, values: Float[Array, "n k"], masses: Masses | None, mask: AbstractMask
     ) -> ExponentialSums:
@@ -31,6 +33,7 @@ class Dense(AbstractSummation):
         shift, sums = exponential_rows(queries, jnp.arange(n), make_columns(tokens, values, masses, n), mask)
         return ExponentialSums(shift, sums[:, 0], sums[:, 1:])
 
+    @eqx.filter_jit
     def hardmax(
         self,
         queries: Tokens,

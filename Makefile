@@ -1,0 +1,71 @@
+# Everything from a bare clone with Python >= 3.11, pip and make: the environment lives in .venv, made once.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help reproduce test lint format notebooks bench docs clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/stamps
+SOURCES := clusterjax tests benchmarks notebooks
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+# The interpreter: PYTHON=... if given, else the first of these that runs and is new enough.
+CANDIDATES := python3.13 python3.12 python3.11 python3 python
+PYTHON ?= $(shell for p in $(CANDIDATES); do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
+
+# More arguments for the commands below, as in: make reproduce ARGS=--quick
+ARGS ?=
+# Test processes, one a core of a small machine; each compiles for itself.
+WORKERS ?= 2
+
+help:
+	@echo "make reproduce   the figures of the papers, each with its number, into gallery/ (ARGS=--quick: under 90 s)"
+	@echo "make test        ruff, basedpyright and pytest, as CI runs them"
+	@echo "make lint        ruff and basedpyright alone"
+	@echo "make format      let ruff rewrite what it can"
+	@echo "make notebooks   execute notebooks/*.py into their .ipynb"
+	@echo "make bench       run every benchmark and rewrite benchmarks/results"
+	@echo "make clean       remove .venv, caches and the gallery"
+
+reproduce: $(STAMPS)/plot
+	$(BIN)/clusterjax reproduce --out gallery $(ARGS)
+
+# pytest comes last: its summary line is the verdict.
+test: lint
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
+
+lint: $(STAMPS)/dev
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
+
+format: $(STAMPS)/dev
+	$(BIN)/ruff check --fix $(SOURCES)
+	$(BIN)/ruff format $(SOURCES)
+
+notebooks: $(STAMPS)/dev
+	set -e; for script in notebooks/*.py; do $(BIN)/jupytext --to ipynb --update --execute "$$script"; done
+
+bench: $(STAMPS)/dev
+	set -e; for script in benchmarks/[!_]*.py; do $(BIN)/python "$$script" $(ARGS); done
+
+clean:
+	rm -rf $(VENV) gallery dist .pytest_cache .ruff_cache .jax_cache
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A Python without ensurepip (Debian splits it off) borrows the pip that it has.
+$(STAMPS)/venv:
+	@test -n "$(PYTHON)" || { echo "No Python >= 3.11 was found; install one, or name it: make $(or $(firstword $(MAKECMDGOALS)),test) PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "PYTHON=$(PYTHON) is older than 3.11 or does not run; name another."; exit 1; }
+	$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || { \
+		$(PYTHON) -m venv --without-pip $(VENV) && $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/plot: pyproject.toml | $(STAMPS)/venv
+	$(INSTALL) --editable '.[plot]'
+	@touch $@
+
+$(STAMPS)/dev: pyproject.toml | $(STAMPS)/venv
+	$(INSTALL) --editable '.[dev]'
+	@touch $@ $(STAMPS)/plot

@@ -1,0 +1,259 @@
+"""The floors of the house: who may import whom, read from the source, so that nothing low ever leans on something high.
+
+A new part gets its place in `FLOORS`; a part that needs something new from below gets one more name there, on purpose.
+"""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "clusterjax"
+FRONT_DOOR = "clusterjax"
+LONGEST_FILE = 400
+
+BASE = {"_custom_types", "_misc"}
+WHERE = BASE | {"_space", "_mask", "_schedule"}
+FIELDS = WHERE | {"_summation", "_attention", "_field", "_layer"}
+DYNAMICS = FIELDS | {"_solver", "_trajectory", "_simulate", "_iterate"}
+MEASURES = {"_observables", "_events"}
+PARTS = {"hardmax", "transformer", "sentiment", "probe", "sweep", "plot"}
+
+# Each part, lowest first, and every part that it may import. What is named must stand above in this table.
+FLOORS: dict[str, set[str]] = {
+    "_custom_types": set(),
+    "_misc": {"_custom_types"},
+    "_space": BASE,
+    "_mask": BASE,
+    "_schedule": BASE,
+    "_summation": WHERE,
+    "_attention": WHERE | {"_summation"},
+    "_field": WHERE | {"_summation", "_attention"},
+    "_layer": WHERE | {"_summation", "_attention", "_field"},
+    "_solver": WHERE | {"_field"},
+    "_trajectory": BASE | {"_space"},
+    "_simulate": FIELDS | {"_solver", "_trajectory"},
+    "_iterate": FIELDS | {"_trajectory"},
+    "_observables": BASE | {"_space", "_summation"},
+    "_events": BASE | {"_space", "_observables"},
+    "_training": BASE,
+    "plot": BASE | {"_space", "_trajectory", "_observables"},
+    "sweep": DYNAMICS,
+    "hardmax": DYNAMICS | MEASURES | {"_training"},
+    "transformer": DYNAMICS | MEASURES | {"_training"},
+    "sentiment": DYNAMICS | MEASURES | {"_training", "hardmax"},
+    "probe": BASE | MEASURES | {"_space"},
+    "experiments": {FRONT_DOOR, "_training"} | DYNAMICS | MEASURES | PARTS,
+    "_cli": {FRONT_DOOR, "experiments", "_training"} | DYNAMICS | MEASURES | PARTS,
+}
+
+# Libraries of an extra, and the parts that may import them at their head; all others do so inside a function, or not.
+EXTRAS = {
+    "matplotlib": {"plot", "experiments"},
+    "PIL": {"plot", "experiments"},
+    "flax": {"probe"},
+    "transformers": {"probe"},
+    "datasets": {"probe"},
+    "xarray": {"sweep"},
+    "zarr": {"sweep"},
+}
+
+
+class Import(NamedTuple):
+    """One import of one file: where it stands, and the dotted name of what it names."""
+
+    file: Path
+    line: int
+    target: str
+    inside_function: bool
+
+    def __str__(self) -> str:
+        return f"{self.file.relative_to(ROOT)}:{self.line} imports {self.target}"
+
+
+def module_name(file: Path) -> str:
+    parts = file.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+SOURCES = {file: ast.parse(file.read_text("utf-8")) for file in sorted(PACKAGE.rglob("*.py"))}
+MODULES = {module_name(file) for file in SOURCES}
+
+
+def package_of(file: Path, level: int) -> str:
+    """The package that `level` leading dots mean in `file`."""
+    name = module_name(file).split(".")
+    kept = len(name) - level + (file.name == "__init__.py")
+    return ".".join(name[:kept])
+
+
+def imports_of(file: Path, tree: ast.Module, modules: set[str] = MODULES) -> Iterator[Import]:
+    """Every import of `file`, wherever it stands, under the name of the module that it loads."""
+    inner = {
+        id(node)
+        for scope in ast.walk(tree)
+        if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for node in ast.walk(scope)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for name in node.names:
+                yield Import(file, node.lineno, name.name, id(node) in inner)
+        elif isinstance(node, ast.ImportFrom):
+            origin = package_of(file, node.level) if node.level else ""
+            origin = ".".join(part for part in (origin, node.module) if part)
+            for name in node.names:
+                child = f"{origin}.{name.name}"
+                yield Import(file, node.lineno, child if child in modules else origin, id(node) in inner)
+
+
+IMPORTS = [found for file, tree in SOURCES.items() for found in imports_of(file, tree)]
+INSIDE = [found for found in IMPORTS if found.target.split(".")[0] == FRONT_DOOR]
+
+
+def part_of(module: str) -> str:
+    """The part of the house to which a module belongs; the front door is its own."""
+    name = module.split(".")
+    return name[1] if len(name) > 1 else FRONT_DOOR
+
+
+def show(wrong) -> str:
+    return "\n".join(map(str, wrong))
+
+
+def test_every_part_has_its_floor():
+    """A file whose part the table does not know has no floor, so nothing could be said of its imports."""
+    unknown = {part_of(module_name(file)) for file in SOURCES} - set(FLOORS) - {FRONT_DOOR}
+    assert not unknown, f"Give {sorted(unknown)} a place in FLOORS of {Path(__file__).name}."
+
+
+def test_the_table_only_points_down():
+    """A part may only name parts that stand above it in the table, which rules out every cycle between parts."""
+    order = [FRONT_DOOR, *FLOORS]
+    wrong = [(part, low) for part, lows in FLOORS.items() for low in lows if order.index(low) >= order.index(part)]
+    assert not wrong
+
+
+def test_imports_follow_the_floors():
+    wrong = [
+        found
+        for found in INSIDE
+        if (here := part_of(module_name(found.file))) != FRONT_DOOR
+        and part_of(found.target) not in FLOORS[here] | {here}
+    ]
+    assert not wrong, "These imports are not in FLOORS:\n" + show(wrong)
+
+
+def test_files_do_not_import_each_other_in_a_circle():
+    graph: dict[str, set[str]] = {name: set() for name in MODULES}
+    for found in INSIDE:
+        graph[module_name(found.file)].add(found.target)
+    done: set[str] = set()
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        assert name not in path, "These files import each other: " + " -> ".join((*path[path.index(name) :], name))
+        if name not in done:
+            for target in sorted(graph.get(name, ())):
+                visit(target, (*path, name))
+            done.add(name)
+
+    for name in sorted(graph):
+        visit(name, ())
+
+
+def test_only_the_command_imports_the_experiments():
+    wrong = [
+        found
+        for found in INSIDE
+        if part_of(found.target) == "experiments" and part_of(module_name(found.file)) not in ("experiments", "_cli")
+    ]
+    assert not wrong, show(wrong)
+
+
+def reexports(node: ast.stmt) -> bool:
+    """Whether a statement is `from ._x import Y as Y`, in which the repeated name says that Y is public."""
+    return isinstance(node, ast.ImportFrom) and node.level > 0 and all(name.asname == name.name for name in node.names)
+
+
+def is_version(node: ast.stmt) -> bool:
+    return ast.unparse(node) in (
+        "from importlib.metadata import version as _version",
+        "__version__ = _version('clusterjax')",
+    )
+
+
+def is_guard(node: ast.stmt) -> bool:
+    """Whether a statement only asks for the library of an extra: imports, and an ImportError that names the remedy."""
+    if not isinstance(node, ast.Try):
+        return False
+    raised = [step for handler in node.handlers for step in handler.body]
+    return all(isinstance(step, ast.Import) for step in node.body) and all(
+        isinstance(step, ast.Raise) and "pip install" in ast.unparse(step) for step in raised
+    )
+
+
+@pytest.mark.parametrize("file", [f for f in SOURCES if f.name == "__init__.py"], ids=module_name)
+def test_doors_only_reexport(file):
+    """An `__init__.py` is a door: re-exports under the same name, and at the front door the version."""
+    body = SOURCES[file].body
+    if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+        body = body[1:]
+    front = module_name(file) == FRONT_DOOR
+    wrong = [
+        f"line {node.lineno}: {ast.unparse(node).splitlines()[0]}"
+        for node in body
+        if not (reexports(node) or (front and is_version(node)) or (not front and is_guard(node)))
+    ]
+    assert not wrong, f"{file.relative_to(ROOT)} should only hold `from ._x import Y as Y`:\n" + "\n".join(wrong)
+
+
+def test_libraries_of_extras_stay_in_their_parts():
+    wrong = [
+        found
+        for found in IMPORTS
+        if (library := found.target.split(".")[0]) in EXTRAS
+        and not found.inside_function
+        and part_of(module_name(found.file)) not in EXTRAS[library]
+    ]
+    assert not wrong, show(wrong)
+    assert not [found for found in IMPORTS if found.target.split(".")[0] == "torch"], "torch is never a dependency"
+
+
+def test_import_is_light():
+    """`import clusterjax` loads no library of an extra, no plotting and no PyTorch."""
+    code = f"import sys, clusterjax; print(*sorted({set(EXTRAS) | {'torch', 'clusterjax.plot'}!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize("folder", ("clusterjax", "tests", "benchmarks", "notebooks"))
+def test_no_file_is_too_long(folder):
+    lengths = {file: len(file.read_text("utf-8").splitlines()) for file in (ROOT / folder).rglob("*.py")}
+    long = {str(file.relative_to(ROOT)): lines for file, lines in lengths.items() if lines > LONGEST_FILE}
+    assert not long, f"A file holds one idea in at most {LONGEST_FILE} lines: {long}"
+
+
+@pytest.mark.parametrize(
+    ("where", "line", "target"),
+    (
+        ("_field/new.py", "from .._misc import normalise", "clusterjax._misc"),
+        ("_field/new.py", "from .base import AbstractField", "clusterjax._field.base"),
+        ("_field/__init__.py", "from .base import AbstractField as AbstractField", "clusterjax._field.base"),
+        ("_new.py", "from . import _misc", "clusterjax._misc"),
+        ("_new.py", "from . import Sphere", "clusterjax"),
+        ("_new.py", "import clusterjax._misc", "clusterjax._misc"),
+        ("_new.py", "def f():\n    from clusterjax import Sphere", "clusterjax"),
+    ),
+)
+def test_the_reader_of_imports_sees(where, line, target):
+    """The tests above rest on this reader, so it is held to every way in which an import can be written."""
+    (found,) = imports_of(PACKAGE / where, ast.parse(line), MODULES | {"clusterjax._field.base", "clusterjax._misc"})
+    assert found.target == target
+    assert found.inside_function == line.startswith("def")

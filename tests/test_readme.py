@@ -1,0 +1,59 @@
+"""The README's examples run as a reader would run them, and print what the README says they print."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text("utf-8")
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def examples(text: str) -> list[tuple[str, str]]:
+    """Each Python block of `text` with the output in the `text` block right after it, empty if there is none."""
+    blocks = BLOCK.findall(text)
+    following = [*blocks[1:], ("", "")]
+    return [
+        (code, output if kind == "text" else "")
+        for (language, code), (kind, output) in zip(blocks, following, strict=True)
+        if language == "python"
+    ]
+
+
+def run(code: str, folder: Path) -> subprocess.CompletedProcess:
+    """`code` in a fresh interpreter with jax as it comes, in an empty folder."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XLA_"))}
+    env |= {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, env=env)
+
+
+def test_the_readme_has_an_example_with_its_result():
+    (code, output), *_ = examples(README)
+    assert "import clusterjax as cjx" in code
+    assert output.strip()
+    assert len([line for line in code.splitlines() if line.strip()]) <= 12
+
+
+@pytest.mark.parametrize(("code", "output"), examples(README))
+def test_readme_prints_what_it_says(code, output, tmp_path):
+    done = run(code, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == output.strip()
+
+
+def test_local_links_lead_somewhere():
+    """Every picture and every file that the README names is in the repository."""
+    targets = re.findall(r"\]\((?!https?://|#)([^)#]+)", README) + re.findall(r'<img[^>]+src="(?!http)([^"]+)"', README)
+    missing = [target for target in targets if not (ROOT / target).exists()]
+    assert not missing, f"README.md names files that do not exist: {missing}"
+
+
+def test_the_examples_are_found():
+    """The reader of code blocks sees code with and without output, and leaves other languages alone."""
+    text = "a\n```python\nprint(1)\n```\n\nprints\n\n```text\n1\n```\n```sh\nls\n```\n```python\nx = 2\n```\n"
+    assert examples(text) == [("print(1)\n", "1\n"), ("x = 2\n", "")]

@@ -1,0 +1,132 @@
+"""Retract: a solver that comes back to the space after each step."""
+
+from collections.abc import Callable
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+import jax.numpy as jnp
+import jax.tree_util as jtu
+from jaxtyping import Array, PyTree
+
+from .._space import AbstractSpace, Sphere
+
+
+def _check_solver(solver: Any) -> Any:
+    if not isinstance(solver, dfx.AbstractSolver):
+        raise ValueError(f"solver must be a diffrax solver, but it is {solver!r}; pass an instance such as Euler().")
+    return solver
+
+
+def _check_space(space: Any) -> Any:
+    if not isinstance(space, AbstractSpace):
+        raise ValueError(
+            f"space must be a space of clusterjax, but it is {space!r}; pass an instance such as Sphere()."
+        )
+    return space
+
+
+class Retract(dfx.AbstractWrappedSolver):
+    r"""Any diffrax solver, each step of which ends on `space`: $x_{k+1} = \text{retract}(\text{step}(x_k))$.
+
+    `Retract(Euler())` with constant steps is the normalised Euler scheme of the papers; together with a field on
+    `Euclidean()` it is their scheme without tangent projection. The order is that of the wrapped solver, for the
+    dynamics projected to the tangent space of `space`. What is interpolated within a step is retracted too, so that the
+    dense output is continuous. A solver that hands its last evaluation on to the next step (FSAL, such as Tsit5)
+    evaluates it anew at the retracted tokens, one evaluation more a step.
+
+    The state is an array of tokens; of a tuple, such as the state of `BacksolveAdjoint`, the first entry is retracted.
+    That adjoint is the one of the unretracted equation: right where the field is tangent to `space`, and only there.
+
+    **Arguments:**
+
+    - `solver`: Any diffrax solver; it may be adaptive, implicit, or for stochastic equations.
+    - `space`: Where each step ends.
+
+    **Raises:**
+
+    - `ValueError` if `solver` is not a diffrax solver or `space` not a space.
+
+    ??? cite "Source"
+
+        The scheme $x \leftarrow \text{normalise}(x + \Delta t\, v(x))$ of the simulations of Geshkovski et al., *A
+        mathematical perspective on transformers* (2312.10794), and of Peat, *Clustering in Transformers*, Section 3.2.
+    """
+
+    solver: dfx.AbstractSolver = eqx.field(converter=_check_solver)
+    space: AbstractSpace = eqx.field(default=Sphere(), converter=_check_space)
+
+    @property
+    def term_structure(self):  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.solver.term_structure
+
+    @property
+    def interpolation_cls(self):  # pyright: ignore[reportIncompatibleVariableOverride]
+        return _Interpolations(self.solver.interpolation_cls)
+
+    @property
+    def term_compatible_contr_kwargs(self):  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.solver.term_compatible_contr_kwargs
+
+    # diffrax asks Runge-Kutta and implicit solvers for these, and sees through a wrapper when it looks at the kind.
+    @property
+    def scan_kind(self):
+        return self.solver.scan_kind  # pyright: ignore[reportAttributeAccessIssue]
+
+    @property
+    def root_finder(self):
+        return self.solver.root_finder  # pyright: ignore[reportAttributeAccessIssue]
+
+    @property
+    def root_find_max_steps(self):
+        return self.solver.root_find_max_steps  # pyright: ignore[reportAttributeAccessIssue]
+
+    def order(self, terms: PyTree) -> int | None:
+        return self.solver.order(terms)
+
+    def strong_order(self, terms: PyTree):
+        return self.solver.strong_order(terms)
+
+    def error_order(self, terms: PyTree):
+        return self.solver.error_order(terms)
+
+    def init(self, terms: PyTree, t0, t1, y0: PyTree, args: PyTree) -> PyTree:
+        return self.solver.init(terms, t0, t1, y0, args)
+
+    def step(self, terms: PyTree, t0, t1, y0: PyTree, args: PyTree, solver_state: PyTree, made_jump):
+        # The end of the last step was moved: an evaluation kept from there is of another point.
+        y1, error, dense_info, solver_state, result = self.solver.step(
+            terms, t0, t1, y0, args, solver_state, made_jump=True
+        )
+        dense_info = {"space": self.space, "info": dense_info}
+        return _retract(self.space, y1), error, dense_info, solver_state, result
+
+    def func(self, terms: PyTree, t0, y0: PyTree, args: PyTree) -> PyTree:
+        return self.solver.func(terms, t0, y0, args)
+
+
+def _retract(space: AbstractSpace, y: PyTree) -> PyTree:
+    return (space.retract(y[0]), *y[1:]) if isinstance(y, tuple) else space.retract(y)
+
+
+class _Interpolations(eqx.Module):
+    """Builds the retracted interpolation of one step from what the wrapped solver says of it."""
+
+    wrapped: Callable[..., dfx.AbstractLocalInterpolation] = eqx.field(static=True)
+
+    def __call__(self, *, t0, t1, space: AbstractSpace, info: PyTree) -> "_RetractedInterpolation":
+        return _RetractedInterpolation(t0, t1, self.wrapped(t0=t0, t1=t1, **info), space)
+
+
+class _RetractedInterpolation(dfx.AbstractLocalInterpolation):
+    """The wrapped solver's interpolation within one step, retracted."""
+
+    t0: Any
+    t1: Any
+    interpolation: dfx.AbstractLocalInterpolation
+    space: AbstractSpace
+
+    def evaluate(self, t0, t1=None, left: bool = True) -> PyTree[Array]:
+        if t1 is not None:
+            return jtu.tree_map(jnp.subtract, self.evaluate(t1, left=left), self.evaluate(t0, left=left))
+        return _retract(self.space, self.interpolation.evaluate(t0, left=left))

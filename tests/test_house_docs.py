@@ -83,13 +83,15 @@ def shortcomings(value: Any) -> Iterator[str]:
     if not SOURCE.search(words):
         yield 'a source (??? cite "Source", or a line "Source: ...")'
     arguments = arguments_of(value)
-    if arguments and not ARGUMENTS.search(words):
-        yield "**Arguments:**"
-    elif arguments:
-        listed = {name.lstrip("*") for bullet in BULLET.findall(words) for name in re.findall(r"`([*\w]+)`", bullet)}
-        missing = [name for name in arguments if name not in listed]
-        if missing:
-            yield f"bullets for {', '.join(missing)}"
+    listed = {name for bullet in BULLET.findall(words) for name in re.findall(r"`\*{0,2}(\w+)`", bullet)}
+    if "**Attributes:**" in words:  # a result, which nobody builds by hand
+        unknown = sorted(name for name in listed if not hasattr(value, name) and name not in arguments)
+        if unknown or not listed:
+            yield f"attributes that exist, in place of {', '.join(unknown)}"
+    elif arguments and not ARGUMENTS.search(words):
+        yield "**Arguments:** (or, if it is a result, **Attributes:**)"
+    elif missing := [name for name in arguments if name not in listed]:
+        yield f"bullets for {', '.join(missing)}"
 
 
 def methods_without_words(cls: type) -> list[str]:
@@ -167,6 +169,20 @@ def _one_bullet_short(x, radius, *, key=None):
     """
 
 
+class _Result:
+    """What came out.
+
+    **Attributes:**
+
+    - `found`, `lost`: Numbers.
+
+    Source: this library.
+    """
+
+    def __init__(self, found):
+        pass
+
+
 def _whole():
     """Takes nothing.
 
@@ -180,10 +196,11 @@ def _whole():
         (_bare, ["a docstring"]),
         (_no_full_stop, ["a summary that ends with a full stop"]),
         (_one_bullet_short, ["bullets for radius"]),
+        (_Result, ["attributes that exist, in place of lost"]),
         (_whole, []),
         (eqx.filter_jit(_one_bullet_short), ["bullets for radius"]),
     ),
-    ids=("bare", "full stop", "bullet", "whole", "jitted"),
+    ids=("bare", "full stop", "bullet", "result", "whole", "jitted"),
 )
 def test_the_reader_of_docstrings_sees(value, expected):
     """The tests above rest on this reader, so it is held to docstrings that lack one thing each."""

@@ -1,9 +1,11 @@
-"""The README's examples run as a reader would run them, and print what the README says they print."""
+"""The README's examples run as a reader would run them, and print what it says; the changelog's snippets run."""
 
+import itertools
 import os
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SNIPPET = re.compile(r"^ *```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
 
 def examples(text: str) -> list[tuple[str, str]]:
@@ -39,11 +42,24 @@ def test_the_readme_has_an_example_with_its_result():
     assert len([line for line in code.splitlines() if line.strip()]) <= 12
 
 
-@pytest.mark.parametrize(("code", "output"), examples(README))
+@pytest.mark.parametrize(("code", "output"), examples(README), ids=itertools.count())
 def test_readme_prints_what_it_says(code, output, tmp_path):
     done = run(code, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == output.strip()
+
+
+def test_the_snippets_of_the_changelog_run(tmp_path):
+    """In one program, each after the other, on what the changelog says that they assume and a few matrices."""
+    code = [textwrap.dedent(snippet) for snippet in SNIPPET.findall((ROOT / "CHANGELOG.md").read_text("utf-8"))]
+    assert len(code) >= 5
+    prelude = """
+        import clusterjax as cjx, jax, jax.numpy as jnp
+        x, ts = cjx.Sphere().sample(jax.random.key(0), 5, 3), jnp.linspace(0.0, 9.0, 10)
+        V, w_in, w_out, counts = jnp.eye(3), jnp.ones((4, 3)), jnp.ones((3, 4)), [5, 4, 2, 2, 2, 2, 2, 2, 1, 1]
+    """
+    done = run("\n".join([textwrap.dedent(prelude), *code]), tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 def test_local_links_lead_somewhere():

@@ -6,7 +6,6 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
-SOURCES := clusterjax tests benchmarks notebooks
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # The interpreter: PYTHON=... if given, else the first of these that runs and is new enough.
@@ -36,13 +35,13 @@ test: lint
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 
 lint: $(STAMPS)/dev
-	$(BIN)/ruff check $(SOURCES)
-	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
 format: $(STAMPS)/dev
-	$(BIN)/ruff check --fix $(SOURCES)
-	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
 
 notebooks: $(STAMPS)/dev
 	set -e; for script in notebooks/*.py; do $(BIN)/jupytext --to ipynb --update --execute "$$script"; done
@@ -52,12 +51,12 @@ bench: $(STAMPS)/dev
 
 clean:
 	rm -rf $(VENV) gallery dist .pytest_cache .ruff_cache .jax_cache
-	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A Python without ensurepip (Debian splits it off) borrows the pip that it has.
 $(STAMPS)/venv:
 	@test -n "$(PYTHON)" || { echo "No Python >= 3.11 was found; install one, or name it: make $(or $(firstword $(MAKECMDGOALS)),test) PYTHON=/path/to/python3.11"; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "PYTHON=$(PYTHON) is older than 3.11 or does not run; name another."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "PYTHON=$(PYTHON) is older than 3.11 or does not run; name another."; exit 1; }
 	$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || { \
 		$(PYTHON) -m venv --without-pip $(VENV) && $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
 	@mkdir -p $(STAMPS) && touch $@

@@ -1,0 +1,17 @@
+"""Pictures, by matplotlib; every function takes an Axes, or makes one, and returns it."""
+
+try:
+    import matplotlib as _matplotlib  # noqa: F401
+except ImportError as error:
+    raise ImportError("clusterjax.plot needs matplotlib; install it with: pip install 'clusterjax[plot]'") from error
+
+from ._animate import animate as animate
+from ._histograms import histograms as histograms, ridgeline as ridgeline
+from ._maps import heatmap as heatmap, phase_diagram as phase_diagram
+from ._save import save as save
+from ._series import angles as angles, time_series as time_series
+from ._snapshots import snapshots as snapshots
+from ._spectrum import spectrum as spectrum
+from ._style import OKABE_ITO as OKABE_ITO, style as style
+from ._tokens import circle as circle, sphere as sphere
+from ._views import project as project

@@ -1,0 +1,136 @@
+"""A run as a moving picture."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.animation import FuncAnimation
+from matplotlib.figure import Figure
+
+from ._colours import token_legend
+from ._data import Numbers, TrajectoryLike, check_token_index, digits_between, frames_of, time_labels
+from ._gif import GifWriter, palette, picture
+from ._save import whole_file
+from ._scene import Scene
+from ._style import style
+from ._views import SphereView, checked_frame, view_of
+
+
+@style()
+def animate(
+    trajectory: TrajectoryLike | Numbers,
+    path: str | Path | None = None,
+    *,
+    ts: Numbers | None = None,
+    frames: int | None = None,
+    fps: int = 20,
+    dpi: int = 160,
+    inches: float | int = 2.5,
+    labels: Numbers | None = None,
+    colours: Any = None,
+    highlight: int | None = None,
+    trail: bool = False,
+    arrows: Mapping[str, Numbers] | None = None,
+    view: Numbers = (22.0, -55.0),
+    turn: float | int = 0.0,
+    counts_from: int | None = 5,
+    size: float | int = 1.0,
+    symbol: str = "t",
+    progress: Callable[[int, int], Any] | None = None,
+) -> FuncAnimation:
+    """The tokens moving on the circle or the sphere, the time above them; written as a GIF where a path is given.
+
+    What does not move is drawn once and kept, the GIF has one small palette for all its frames, and it is written under
+    another name until it is whole.
+
+    **Arguments:**
+
+    - `trajectory`: Anything with `.ts` (times,) and `.xs` (times, n, d), or tokens (times, n, d), where d is 2 or 3.
+    - `path`: Where to write, ending in `.gif`; None writes nothing. The animation that is returned can write other
+        formats, with its own `save`.
+    - `ts`: The save times (times,), where `trajectory` is an array; None counts the frames from 0.
+    - `frames`: How many frames, evenly spaced in time, each the nearest saved one; None shows every saved one.
+    - `fps`: Frames a second.
+    - `dpi`, `inches`: Pixels an inch, and the side of the square picture.
+    - `trail`: Whether the path of the highlighted token up to then is drawn too.
+    - `turn`: How far the sphere turns from the first frame to the last, in degrees.
+    - `labels`, `colours`, `highlight`, `arrows`, `view`, `counts_from`, `size`: As for `circle` and `sphere`.
+    - `symbol`: What the title calls time, for instance "layer".
+    - `progress`: Called with the number of frames done and of all frames, as the file is written.
+
+    **Returns:**
+
+    The animation; keep it for as long as it is shown.
+
+    **Raises:**
+
+    - `ValueError` if the dimension is not 2 or 3, or if an argument does not fit it or cannot be written to.
+
+    Source: this library.
+    """
+    run = frames_of(trajectory, ts)
+    eye = view_of(run.xs.shape[2], view, "trajectory")
+    check_token_index(highlight, run.xs.shape[1])
+    _check_film(path, frames, fps, trail, highlight)
+    chosen = _evenly(run.ts, frames)
+    for k in chosen:
+        checked_frame(run.xs[k], eye, f"trajectory.xs[{k}]")
+    figure = Figure(figsize=(inches, inches), dpi=dpi)
+    ax = figure.add_axes((0.01, 0.05, 0.98, 0.88))
+    scene = Scene(
+        ax, eye, run.xs.shape[1], labels=labels, colours=colours, highlight=highlight, arrows=arrows,
+        counts_from=counts_from, size=size,
+    )  # fmt: skip
+    names = time_labels(run.ts[chosen], symbol, digits_between(run.ts[chosen]))
+    title = figure.text(0.5, 0.965, names[0], ha="center", va="center")
+    if highlight is not None:
+        figure.legend(handles=token_legend(highlight), loc="lower center", ncols=2, handletextpad=0.1)
+
+    def show(frame: int) -> list[Any]:
+        k = chosen[frame]
+        turned = None
+        if isinstance(eye, SphereView) and turn and len(chosen) > 1:
+            turned = SphereView(eye.elev, eye.azim + turn * frame / (len(chosen) - 1))
+        scene.update(run.xs[k], run.xs[: k + 1, highlight] if trail else None, turned)
+        title.set_text(names[frame])
+        return [scene.tokens, scene.trail, title]
+
+    show(0)
+    film = partial(FuncAnimation, figure, show, frames=len(chosen), interval=1000 / fps, cache_frame_data=False)
+    if path is None:
+        return film()
+    with whole_file(Path(path)) as draft:
+        pilots = sorted({0, len(chosen) // 2, len(chosen) - 1})
+        shown = (picture(figure, dpi) for frame in pilots if show(frame))
+        writer = GifWriter(fps, dpi, palette(shown, scene.palette()))
+        animation = film()
+        animation.save(draft, writer=writer, dpi=dpi, progress_callback=_counting(progress))
+    return animation
+
+
+def _check_film(path: str | Path | None, frames: int | None, fps: int, trail: bool, highlight: int | None) -> None:
+    if path is not None and Path(path).suffix.lower() != ".gif":
+        raise ValueError(
+            f"path is {str(path)!r}, which does not end in .gif; choose such a name, or pass None and call .save of "
+            "the animation that is returned."
+        )
+    if frames is not None and frames < 1:
+        raise ValueError(f"frames is {frames}; pass at least 1, or None for every saved frame.")
+    if not 0 < fps <= 50:
+        raise ValueError(f"fps is {fps}; pass more than 0 and at most 50, the most that viewers of GIFs show.")
+    if trail and highlight is None:
+        raise ValueError("trail is True, but highlight is None; say whose trail it is, with highlight=0.")
+
+
+def _evenly(ts: np.ndarray, frames: int | None) -> list[int]:
+    """The saved frames nearest to evenly spaced times."""
+    if frames is None:
+        return list(range(len(ts)))
+    return [int(np.argmin(np.abs(ts - t))) for t in np.linspace(ts[0], ts[-1], frames)]
+
+
+def _counting(progress: Callable[[int, int], Any] | None) -> Callable[[int, int], Any] | None:
+    """Matplotlib counts the frames from 0 as it begins them; we count those that are done."""
+    return None if progress is None else lambda frame, of: progress(frame + 1, of)

@@ -1,0 +1,73 @@
+"""A colour for each token, and the legend that names the one which is followed."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.colors import Normalize, to_rgba, to_rgba_array
+from matplotlib.lines import Line2D
+
+from ._data import Numbers, real_array
+from ._style import BLACK, BLUE, GREY, INK, OKABE_ITO, RED, VERMILION
+
+
+_BESIDE_RED = tuple(colour for colour in OKABE_ITO if colour not in (VERMILION, BLACK))
+
+
+def token_colours(n: int, labels: Numbers | None = None, colours: Any = None) -> np.ndarray:
+    """A colour for each token, (n, 4), from cluster labels (n,), or from one colour, n colours or n numbers.
+
+    Up to six labels take a colour each from Okabe and Ito, more are spread over viridis; negative labels are grey.
+    """
+    if labels is not None and colours is not None:
+        raise ValueError("labels and colours were both given, and both say how tokens are coloured; pass one of them.")
+    if labels is not None:
+        return _label_colours(n, np.asarray(labels))
+    if colours is None or isinstance(colours, str):
+        return np.tile(to_rgba(BLUE if colours is None else colours), (n, 1))
+    if np.ndim(colours) == 1 and np.asarray(colours).dtype.kind in "iufb":
+        rgba = np.asarray(colormaps["viridis"](Normalize()(real_array(colours, "colours"))))
+    else:
+        rgba = to_rgba_array(colours)
+    if rgba.shape != (n, 4):
+        raise ValueError(
+            f"colours holds {len(rgba)} colours for {n} tokens; pass one colour, or a colour or a number for each."
+        )
+    return rgba
+
+
+def _label_colours(n: int, labels: np.ndarray) -> np.ndarray:
+    if labels.shape != (n,) or labels.dtype.kind not in "iub":
+        raise ValueError(
+            f"labels must be {n} integers, one a token, but is of shape {labels.shape} and dtype {labels.dtype}; "
+            "pass what clusterjax.cluster_labels gives."
+        )
+    names, ranks = np.unique(np.where(labels < 0, -1, labels), return_inverse=True)
+    ranks = ranks - int(names[0] < 0)
+    most = int(ranks.max()) + 1
+    palette = to_rgba_array(_BESIDE_RED) if most <= len(_BESIDE_RED) else colormaps["viridis"](np.linspace(0, 1, most))
+    return np.where(ranks[:, None] < 0, to_rgba(GREY), palette[ranks])
+
+
+def pale(rgba: Any, share: float | np.ndarray) -> np.ndarray:
+    """Colours mixed with white, opaque: many of them on one spot are as pale as one, which a translucent one is not."""
+    rgba = np.array(rgba, dtype=np.float64)
+    rgba[..., :3] = 1.0 - share * (1.0 - rgba[..., :3])
+    return rgba
+
+
+def shade(rgba: Any, light: float = 0.72) -> np.ndarray:
+    """Colours a little darker, for the rims of markers: rims in white would whiten the place where many tokens meet."""
+    return np.array(rgba, dtype=np.float64) * [light, light, light, 1.0]
+
+
+def token_legend(highlight: int | None) -> list[Line2D]:
+    """What the legend of a picture with a followed token shows; nothing when none is followed."""
+    if highlight is None:
+        return []
+    followed = "first token" if highlight == 0 else f"token {highlight}"
+    shown = ((BLUE, shade(to_rgba(BLUE)), 5.0, "tokens"), (RED, INK, 5.5, followed))
+    return [
+        Line2D([], [], linestyle="", marker="o", markersize=size, mfc=face, mec=edge, mew=0.5, label=name)
+        for face, edge, size, name in shown
+    ]

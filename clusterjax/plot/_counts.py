@@ -1,0 +1,89 @@
+"""How many tokens lie on one spot: what a marker hides when all tokens meet, as a number beside it."""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+from scipy.spatial import KDTree
+
+
+COMPACT = 0.12  # a wider group is seen to be many tokens, and a number would not say which of those it means
+TIGHT = 0.03  # a group narrower than this is one marker on paper
+MOST_TOKENS = 2048  # more than these are a cloud
+
+
+class Group(NamedTuple):
+    """Tokens on one spot: which, the mean of them, (d,), and how far from it they go."""
+
+    members: np.ndarray
+    centre: np.ndarray
+    radius: float
+
+    def growth(self) -> float:
+        """How much wider a marker of the group is: 2.3 times for 64 tokens in one point, less where they are seen."""
+        return float(len(self.members)) ** (0.2 * max(0.0, 1.0 - self.radius / TIGHT))
+
+
+def groups(x: np.ndarray, least: int | None) -> list[Group]:
+    """The groups of at least `least` tokens (n, d) that touch in a chain and stay on one spot, biggest first.
+
+    Two tokens touch that are nearer than a quarter of the distance of evenly spread neighbours, and than 0.1: few
+    groups are found in what is spread at random.
+    """
+    n, d = x.shape
+    if least is None or n < least or n > MOST_TOKENS:
+        return []
+    spacing = 2 * np.pi / n if d == 2 else np.sqrt(4 * np.pi / n)
+    i, j = KDTree(x).query_pairs(min(0.1, spacing / 4), output_type="ndarray").T
+    _, label = connected_components(csr_array((np.ones(len(i)), (i, j)), shape=(n, n)), directed=False)
+    found = []
+    for k in np.flatnonzero(np.bincount(label) >= least):
+        members = np.flatnonzero(label == k)
+        centre = x[members].mean(axis=0)
+        radius = float(np.linalg.norm(x[members] - centre, axis=1).max())
+        if radius <= COMPACT:
+            found.append(Group(members, centre, radius))
+    return sorted(found, key=lambda group: -len(group.members))
+
+
+def spread_angles(angles: np.ndarray, least_gap: float) -> np.ndarray:
+    """Angles pushed apart, as little as a few sweeps find, until neighbours on the circle are `least_gap` apart."""
+    angles = np.array(angles, dtype=np.float64)
+    if len(angles) < 2 or least_gap * len(angles) > 2 * np.pi:
+        return angles
+    for _ in range(50):
+        order = np.argsort(angles)
+        around = np.append(angles[order], angles[order[0]] + 2 * np.pi)
+        short = np.maximum(0.0, least_gap - np.diff(around))
+        if short.max() < 1e-6:
+            break
+        angles[order] += 0.5 * (np.roll(short, 1) - short)
+    return angles
+
+
+def clear_places(spots: np.ndarray, first: np.ndarray, margin: np.ndarray, avoid: np.ndarray) -> np.ndarray:
+    """For each spot (k, 2) a direction, at first the one given, turned until a word there is clear of other things.
+
+    A word is `margin` (k,) and half its own width away from its spot; the other things are the other spots, the words
+    placed before, and the points `avoid` (m, 2), which are small.
+    """
+    turns = np.radians([0, 45, -45, 90, -90, 135, -135, 180])
+    chosen, taken = [], np.empty((0, 2))
+    for k, (spot, way) in enumerate(zip(spots, first, strict=True)):
+        angles = np.arctan2(way[1], way[0]) + turns
+        ways = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+        words = spot + (margin[k] + 0.12) * ways
+        large = np.concatenate([np.delete(spots, k, axis=0), taken])
+        room = np.minimum(_nearest(words, large), _nearest(words, avoid) + 0.1)
+        best = int(np.argmax(np.minimum(room, 0.26)))
+        chosen.append(ways[best])
+        taken = np.concatenate([taken, words[best : best + 1]])
+    return np.stack(chosen)
+
+
+def _nearest(points: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """The distance from each point (k, 2) to the nearest of others (m, 2)."""
+    if len(others) == 0:
+        return np.full(len(points), np.inf)
+    return np.linalg.norm(points[:, None] - others[None], axis=-1).min(axis=1)

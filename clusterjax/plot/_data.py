@@ -1,0 +1,102 @@
+"""What is drawn, as NumPy arrays: checked at the door, with what came after an event dropped."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from jaxtyping import ArrayLike
+
+
+Numbers: TypeAlias = ArrayLike | Sequence[Any]
+"""An array of NumPy or JAX, a number, or a sequence of either."""
+
+
+@runtime_checkable
+class TrajectoryLike(Protocol):
+    """Anything with the save times `ts`, (T,), and the tokens at those times `xs`, (T, n, d)."""
+
+    ts: Any
+    xs: Any
+
+
+class Frames(NamedTuple):
+    """Save times and tokens that may be drawn; `stopped` says that frames without a finite token were dropped."""
+
+    ts: np.ndarray
+    xs: np.ndarray
+    stopped: bool
+
+
+def real_array(value: Numbers, name: str) -> np.ndarray:
+    """`value` as a float64 array; complex numbers and words are met with a sentence."""
+    array = np.asarray(value)
+    if array.dtype.kind in "cOSU":
+        raise ValueError(f"{name} must hold real numbers, but its dtype is {array.dtype}; pass an array of floats.")
+    return array.astype(np.float64)
+
+
+def check_unit_tokens(x: Numbers, d: int, name: str = "x", *, other: str | None = None) -> np.ndarray:
+    """`x` as an (n, d) array of unit vectors; rows that are not finite are kept, and must be skipped by the caller."""
+    x = real_array(x, name)
+    if x.ndim != 2 or x.shape[0] < 1 or x.shape[1] != d:
+        remedy = f"pass one unit vector a row, shape (n, {d})"
+        if x.ndim == 2 and other is not None:
+            remedy += f", or draw it with {other}"
+        raise ValueError(f"{name} must have the shape (n, {d}) with n >= 1, but its shape is {x.shape}; {remedy}.")
+    norms = np.linalg.norm(x, axis=1)
+    off = np.flatnonzero(np.isfinite(norms) & (np.abs(norms - 1.0) > 1e-2))
+    if off.size:
+        raise ValueError(
+            f"{name} must hold unit vectors, but row {off[0]} has norm {norms[off[0]]:.4g}; "
+            "retract it first, with clusterjax.Sphere().retract(x)."
+        )
+    return x
+
+
+def frames_of(trajectory: TrajectoryLike | Numbers, ts: Numbers | None = None) -> Frames:
+    """The frames of a trajectory, or of tokens (T, n, d) at the times `ts`, that hold at least one finite token."""
+    if isinstance(trajectory, TrajectoryLike):
+        xs, ts, name = trajectory.xs, trajectory.ts if ts is None else ts, "trajectory.xs"
+    else:
+        xs, name = trajectory, "xs"
+    xs = real_array(xs, name)
+    if xs.ndim != 3 or 0 in xs.shape:
+        raise ValueError(
+            f"{name} must have the shape (times, n, d) with nothing empty, but its shape is {xs.shape}; "
+            "pass one run, not a batch of them, saved at one time or more."
+        )
+    ts = np.arange(len(xs), dtype=np.float64) if ts is None else real_array(ts, "ts")
+    if ts.shape != xs.shape[:1]:
+        raise ValueError(
+            f"ts must hold one time for each of the {len(xs)} frames, but its shape is {ts.shape}; "
+            "pass the save times, shape (times,)."
+        )
+    keep = np.isfinite(ts) & np.any(np.isfinite(xs).all(axis=2), axis=1)
+    if not keep.any():
+        raise ValueError(f"{name} has no frame with a finite token in it; look at the result of the run first.")
+    if np.any(np.diff(ts[keep]) <= 0):
+        raise ValueError("ts must increase, but two neighbouring times do not; sort the frames by time.")
+    return Frames(ts[keep], xs[keep], not bool(keep.all()))
+
+
+def check_token_index(index: int | None, n: int, name: str = "highlight") -> None:
+    """Whether `index` is None or one of the `n` tokens, counted from 0."""
+    if index is not None and not 0 <= index < n:
+        raise ValueError(f"{name} is {index}, but the tokens are 0 to {n - 1}; pass one of those, or None.")
+
+
+def time_labels(ts: np.ndarray, symbol: str, digits: int | None = None) -> list[str]:
+    """`t = 3` for each time: as short as it can be, or all with as many digits as tell neighbours apart."""
+    if digits is None:
+        return [f"{symbol} = {t:.4g}" for t in ts]
+    return [f"{symbol} = {t:.{digits}f}" for t in ts]
+
+
+def digits_between(ts: np.ndarray) -> int:
+    """How many digits after the point show times to a twentieth of the least gap between them; at most four."""
+    ts = np.unique(ts)
+    slack = 0.05 * (np.min(np.diff(ts)) if len(ts) > 1 else abs(ts[0]))
+    for digits in range(4):
+        if np.max(np.abs(ts - np.round(ts, digits))) <= slack:
+            return digits
+    return 4

@@ -1,0 +1,196 @@
+"""Matrices and functions of two parameters as colours."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.ticker import MaxNLocator
+
+from ._data import Numbers, real_array
+from ._style import COLUMN, INK, MISSING, figure_of, legend_above, new_axes, style
+
+
+def _colour_map(symmetric: bool) -> Any:
+    return colormaps["RdBu_r" if symmetric else "cividis"].with_extremes(bad=MISSING)
+
+
+def _limits(values: np.ndarray, limits: Numbers | None, symmetric: bool) -> tuple[float, float]:
+    """The values that the ends of the colour map stand for."""
+    if limits is not None:
+        ends = real_array(limits, "limits")
+        if ends.shape != (2,) or not ends[0] < ends[1]:
+            raise ValueError(f"limits is {limits!r}; pass the lowest and the highest value that colours stand for.")
+        return float(ends[0]), float(ends[1])
+    finite = values[np.isfinite(values)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+    if symmetric:
+        high = max(abs(low), abs(high))
+        low = -high
+    return (low, high) if low < high else (low - 0.5, high + 0.5)
+
+
+def _colour_bar(ax: Axes, drawn: ScalarMappable, label: str) -> None:
+    bar = figure_of(ax).colorbar(drawn, ax=ax, label=label, pad=0.02, fraction=0.05, aspect=24)
+    bar.outline.set_linewidth(0.4)  # pyright: ignore
+    bar.ax.tick_params(width=0.5, length=2)
+
+
+@style()
+def heatmap(
+    matrix: Numbers,
+    ax: Axes | None = None,
+    *,
+    xlabel: str = "attended token",
+    ylabel: str = "attending token",
+    label: str = "weight",
+    symmetric: bool = False,
+    limits: Numbers | None = None,
+    xnames: Sequence[str] | None = None,
+    ynames: Sequence[str] | None = None,
+) -> Axes:
+    """A matrix as colours, row 0 at the top; entries that are not finite are grey.
+
+    **Arguments:**
+
+    - `matrix`: Numbers (rows, columns), such as attention weights, of which row i attends to column j.
+    - `ax`: Where to draw; None makes a figure one column wide.
+    - `xlabel`, `ylabel`, `label`: What the columns, the rows and the colours are called.
+    - `symmetric`: Whether colours diverge from white at zero, for correlations and other signed numbers.
+    - `limits`: The lowest and the highest value; None takes those of the matrix.
+    - `xnames`, `ynames`: A name for each column and each row, such as words; None counts them from 0.
+
+    **Returns:**
+
+    The Axes.
+
+    **Raises:**
+
+    - `ValueError` if `matrix` is not of two dimensions, or if names or limits do not fit it.
+
+    Source: this library.
+    """
+    values = real_array(matrix, "matrix")
+    if values.ndim != 2 or values.size == 0:
+        raise ValueError(
+            f"matrix must have two dimensions, (rows, columns), but its shape is {values.shape}; pass one of a stack."
+        )
+    rows, columns = values.shape
+    low, high = _limits(values, limits, symmetric)
+    ax = new_axes(COLUMN, 2.75) if ax is None else ax
+    square = "equal" if 0.4 < rows / columns < 2.5 else "auto"
+    image = ax.imshow(
+        np.ma.masked_invalid(values), cmap=_colour_map(symmetric), vmin=low, vmax=high, aspect=square,
+        interpolation="nearest",
+    )  # fmt: skip
+    ax.set(xlabel=xlabel, ylabel=ylabel)
+    for axis, names, count, name in ((ax.xaxis, xnames, columns, "xnames"), (ax.yaxis, ynames, rows, "ynames")):
+        axis.set_major_locator(MaxNLocator(6, integer=True))
+        if names is None:
+            continue
+        if len(names) != count:
+            raise ValueError(f"{name} holds {len(names)} names for {count}; pass one for each, or None.")
+        axis.set_ticks(np.arange(count), labels=list(names))
+    if xnames is not None and max(map(len, xnames)) > 2:
+        ax.tick_params(axis="x", labelrotation=90)
+    ax.spines[["top", "right"]].set_visible(True)
+    ax.tick_params(length=2)
+    _colour_bar(ax, image, label)
+    return ax
+
+
+@style()
+def phase_diagram(
+    x_values: Numbers,
+    y_values: Numbers,
+    grid: Numbers,
+    ax: Axes | None = None,
+    *,
+    contour: Numbers | None = None,
+    curves: Mapping[str, tuple[Numbers, Numbers]] | None = None,
+    xlabel: str = "x",
+    ylabel: str = "y",
+    label: str = "",
+    log_x: bool = False,
+    log_y: bool = False,
+    symmetric: bool = False,
+    limits: Numbers | None = None,
+    title: str | None = None,
+) -> Axes:
+    """A function of two parameters as colours, each cell around the point where it was computed.
+
+    The edges lie midway between neighbouring points, on a logarithmic axis at their geometric mean.
+
+    **Arguments:**
+
+    - `x_values`: Where the columns were computed (nx,), increasing.
+    - `y_values`: Where the rows were computed (ny,), increasing.
+    - `grid`: The values (ny, nx); those that are not finite are grey.
+    - `ax`: Where to draw; None makes a figure one column wide.
+    - `contour`: One level of the grid or several to draw as lines.
+    - `curves`: Curves such as predictions by name, each `(x, y)` of arrays (m,); the legend names them.
+    - `xlabel`, `ylabel`, `label`: What the axes and the colours are called.
+    - `log_x`, `log_y`: Whether an axis is logarithmic.
+    - `symmetric`, `limits`: As for `heatmap`.
+    - `title`: Above the picture and its legend.
+
+    **Returns:**
+
+    The Axes.
+
+    **Raises:**
+
+    - `ValueError` if the shapes do not fit, if points do not increase, or if a logarithmic axis has one that is not
+        positive.
+
+    Source: this library.
+    """
+    xs, ys, values = real_array(x_values, "x_values"), real_array(y_values, "y_values"), real_array(grid, "grid")
+    x_edges, y_edges = cell_edges(xs, "x_values", log=log_x), cell_edges(ys, "y_values", log=log_y)
+    if values.shape != (len(ys), len(xs)):
+        raise ValueError(
+            f"grid must have the shape ({len(ys)}, {len(xs)}), rows by y_values and columns by x_values, but its shape "
+            f"is {values.shape}; transpose it, or pass the values that belong to it."
+        )
+    low, high = _limits(values, limits, symmetric)
+    ax = new_axes(COLUMN, 2.6) if ax is None else ax
+    mesh = ax.pcolormesh(
+        x_edges, y_edges, np.ma.masked_invalid(values), cmap=_colour_map(symmetric), vmin=low, vmax=high,
+        rasterized=True,
+    )  # fmt: skip
+    if contour is not None:
+        levels = np.sort(np.atleast_1d(real_array(contour, "contour")))
+        lines = ax.contour(xs, ys, np.ma.masked_invalid(values), levels=levels, colors=INK if symmetric else "white")
+        ax.clabel(lines, fontsize=6, fmt="%.3g")
+    dashes = ("-", "--", ":", "-.")
+    for k, (name, (cx, cy)) in enumerate((curves or {}).items()):
+        cx, cy = real_array(cx, f"curves[{name!r}]"), real_array(cy, f"curves[{name!r}]")
+        if cx.shape != cy.shape or cx.ndim != 1:
+            raise ValueError(f"curves[{name!r}] has shapes {cx.shape} and {cy.shape}; pass two arrays of one length.")
+        ax.plot(cx, cy, color="white", linewidth=2.4, solid_capstyle="butt", zorder=3)
+        ax.plot(cx, cy, color="#D40A1E", linewidth=1.3, linestyle=dashes[k % 4], label=name, zorder=4)
+    ax.set(
+        xlabel=xlabel, ylabel=ylabel, xlim=(x_edges[0], x_edges[-1]), ylim=(y_edges[0], y_edges[-1]),
+        xscale="log" if log_x else "linear", yscale="log" if log_y else "linear",
+    )  # fmt: skip
+    ax.tick_params(color=INK)
+    legend_above(ax, title)
+    _colour_bar(ax, mesh, label)
+    return ax
+
+
+def cell_edges(centres: np.ndarray, name: str, *, log: bool) -> np.ndarray:
+    """The edges (k + 1,) of the cells around centres (k,); a lone centre gets a cell of width 1, or of a decade."""
+    if centres.ndim != 1 or centres.size == 0 or not np.isfinite(centres).all() or np.any(np.diff(centres) <= 0):
+        raise ValueError(f"{name} must be finite and increase, of shape (k,), but is {centres}; sort it.")
+    if log and centres[0] <= 0:
+        raise ValueError(f"{name} holds {centres[0]:g}, which no logarithmic axis shows; drop what is not positive.")
+    points = np.log10(centres) if log else centres
+    if len(points) == 1:
+        edges = np.array([points[0] - 0.5, points[0] + 0.5])
+    else:
+        middle = (points[1:] + points[:-1]) / 2
+        edges = np.concatenate([[2 * points[0] - middle[0]], middle, [2 * points[-1] - middle[-1]]])
+    return 10.0**edges if log else edges

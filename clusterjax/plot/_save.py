@@ -1,0 +1,93 @@
+"""Pictures written to disk: whole or not at all, and the same bytes for the same picture."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ._style import figure_of, style
+
+
+# What a format would write of the day and of the version that made it, and does not.
+_UNDATED = {
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A name beside `path` to write to, which becomes `path` if all goes well and is removed if not.
+
+    **Raises:**
+
+    - `ValueError` if the folder cannot be made or written to.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.touch()
+    except OSError as error:
+        raise ValueError(
+            f"path is {str(path)!r}, which cannot be written ({error.strerror}); choose a folder that you may write to."
+        ) from error
+    try:
+        yield draft
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _top_figure(drawn: Figure | Axes | np.ndarray) -> Figure:
+    """The figure of what the functions of this package return."""
+    if isinstance(drawn, Figure):
+        return drawn
+    first = drawn.flat[0] if isinstance(drawn, np.ndarray) else drawn
+    figure = figure_of(first)
+    return figure if isinstance(figure, Figure) else figure.figure
+
+
+def save(
+    fig: Figure | Axes | np.ndarray,
+    path: str | Path,
+    formats: Sequence[str] = ("png", "svg"),
+    *,
+    dpi: int = 300,
+) -> list[Path]:
+    """Writes a figure once for each format, to `path` plus the format's suffix; nothing is clipped.
+
+    Each file is written under another name first and renamed when it is whole. No date and no version goes into it, so
+    that the same picture gives the same bytes.
+
+    **Arguments:**
+
+    - `fig`: A figure, or the Axes (or the array of them) that a function of this package returned.
+    - `path`: Where to, without a suffix; missing folders are made.
+    - `formats`: Any of `"png"`, `"svg"` and `"pdf"`.
+    - `dpi`: Pixels an inch, of PNGs and of what is rasterised within the others.
+
+    **Returns:**
+
+    The paths of the files, in the order of `formats`.
+
+    **Raises:**
+
+    - `ValueError` if a format is not one of the three, or if the folder cannot be written to.
+
+    Source: this library.
+    """
+    unknown = [name for name in formats if name not in _UNDATED]
+    if unknown or isinstance(formats, str):
+        raise ValueError(f"formats is {formats!r}; pass a sequence of {', '.join(map(repr, _UNDATED))}.")
+    figure, paths = _top_figure(fig), []
+    for name in formats:
+        target = Path(f"{path}.{name}")
+        with style(), whole_file(target) as draft:
+            figure.savefig(draft, format=name, dpi=dpi, bbox_inches="tight", pad_inches=0.03, metadata=_UNDATED[name])
+        paths.append(target)
+    return paths

@@ -1,0 +1,172 @@
+"""The tokens of one panel as artists that can be moved: drawn once by a still picture, many times by an animation."""
+
+from collections.abc import Mapping
+from typing import Any, final
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import EllipseCollection, LineCollection
+from matplotlib.colors import to_rgba, to_rgba_array
+from matplotlib.patheffects import withStroke
+from matplotlib.text import Text
+
+from ._colours import pale, shade, token_colours
+from ._counts import Group, groups
+from ._data import Numbers, check_token_index, real_array
+from ._style import GREY, INK, RED
+from ._views import AbstractView
+
+
+DIAMETER = 0.075  # of a token, where the circle has radius 1
+FAR = 0.36  # how much of its colour a token keeps on the far side
+
+
+@final
+class Scene:
+    """One panel: the background, the tokens, their counts, one token's trail and some arrows.
+
+    Sizes are in units of the data, so that a panel looks the same at any size.
+    """
+
+    def __init__(
+        self,
+        ax: Axes,
+        view: AbstractView,
+        n: int,
+        *,
+        labels: Numbers | None = None,
+        colours: Any = None,
+        highlight: int | None = None,
+        arrows: Mapping[str, Numbers] | None = None,
+        counts_from: int | None = 5,
+        size: float | int = 1.0,
+    ):
+        if ax.name != "rectilinear":
+            raise ValueError(
+                f"ax is an Axes of projection {ax.name!r}; pass a plain one, as Figure().add_subplot() makes: "
+                "the sphere is projected before it is drawn."
+            )
+        check_token_index(highlight, n)
+        if counts_from is not None and counts_from < 2:
+            raise ValueError(f"counts_from is {counts_from}; pass at least 2, or None for no counts.")
+        if not size > 0:
+            raise ValueError(f"size is {size}; pass a positive factor, 1 for the usual markers.")
+        self.ax, self.view, self.n, self.highlight, self.counts_from = ax, view, n, highlight, counts_from
+        self.diameter = DIAMETER * size
+        self.faces = token_colours(n, labels, colours)
+        if highlight is not None:
+            self.faces[highlight] = to_rgba(RED)
+        reach = view.reach + (view.reach_of_arrows if arrows else 0.0)
+        ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
+        ax.set_axis_off()
+        self.background = view.background(ax)
+        self.trail = LineCollection([], zorder=3, linewidths=1.1, capstyle="butt")
+        ax.add_collection(self.trail, autolim=False)
+        self.tokens = EllipseCollection(
+            [], [], [], units="xy", offsets=np.empty((0, 2)), offset_transform=ax.transData, zorder=4, linewidths=0.25
+        )
+        self.tokens.set_label("tokens")
+        ax.add_collection(self.tokens, autolim=False)
+        self.counts: list[Text] = []
+        self.arrows = [_Arrow(ax, name, vector, view) for name, vector in (arrows or {}).items()]
+
+    def update(self, x: np.ndarray, trail: np.ndarray | None = None, view: AbstractView | None = None) -> None:
+        """Moves everything to tokens (n, d), to a trail (T, d), and to another view if one is given."""
+        if view is not None:
+            self.view = view
+            view.refresh(self.background)
+            for arrow in self.arrows:
+                arrow.turn(view)
+        alive = np.flatnonzero(np.isfinite(x).all(axis=1))
+        found = groups(x[alive], self.counts_from)
+        across = np.full(len(alive), self.diameter)
+        for group in found:
+            across[group.members] *= group.growth()
+        xy, height = self.view.project(x[alive])
+        followed = alive == self.highlight
+        across[followed] = 1.3 * self.diameter
+        order = np.lexsort((height, followed, height >= 0))  # far side first; the followed token on top of its own side
+        self._move_tokens(alive[order], xy[order], height[order], across[order])
+        self._write_counts(found)
+        self._follow(trail)
+
+    def palette(self) -> np.ndarray:
+        """The colours (k, 4) that a picture of few colours must have: those of the tokens, near and far."""
+        near = np.unique(self.faces, axis=0)
+        near = near[:: max(1, len(near) // 24)]
+        return np.concatenate([near, pale(near, FAR), to_rgba_array(["white", INK, RED, GREY, "#B9B9B9"])])
+
+    def _move_tokens(self, index: np.ndarray, xy: np.ndarray, height: np.ndarray, across: np.ndarray) -> None:
+        front = (height >= 0)[:, None]
+        followed = (index == self.highlight)[:, None]
+        far = pale(self.faces[index], FAR)
+        rim = np.where(followed, to_rgba(INK), shade(self.faces[index]))
+        across = across * (1.0 if self.view.d == 2 else 1.0 + 0.16 * height)
+        self.tokens.set(
+            offsets=xy,
+            widths=across,
+            heights=across,
+            angles=np.zeros(len(index)),
+            facecolor=np.where(front, self.faces[index] * [1, 1, 1, 0.85], far),
+            edgecolor=np.where(front, rim, np.where(followed, to_rgba(GREY), shade(far, 0.88))),
+        )
+
+    def _write_counts(self, found: list[Group]) -> None:
+        while len(self.counts) < len(found):
+            self.counts.append(self.ax.text(0, 0, "", fontsize=6, zorder=6, path_effects=_halo()))
+        for text in self.counts[len(found) :]:
+            text.set_visible(False)
+        if not found:
+            return
+        xy, height = self.view.project(np.stack([group.centre for group in found]))
+        margin = 0.05 + np.array([max(0.5 * self.diameter * group.growth(), group.radius) for group in found])
+        names = np.array([arrow.text.get_position() for arrow in self.arrows]).reshape(-1, 2)
+        avoid = np.concatenate([np.asarray(self.tokens.get_offsets()), names])
+        places, ways = self.view.beside(xy, margin, avoid)
+        for text, group, place, way, h in zip(self.counts, found, places, ways, height, strict=False):
+            text.set(text=f"×{len(group.members)}", position=place, alpha=1.0 if h >= 0 else 0.6, visible=True)
+            text.set_horizontalalignment("center" if abs(way[0]) < 0.5 else "left" if way[0] > 0 else "right")
+            text.set_verticalalignment("center" if abs(way[1]) < 0.5 else "bottom" if way[1] > 0 else "top")
+
+    def _follow(self, trail: np.ndarray | None) -> None:
+        if trail is not None:
+            trail = trail[np.isfinite(trail).all(axis=1)]
+        if trail is None or len(trail) < 2:
+            self.trail.set_segments([])
+            return
+        xy, height = self.view.path(trail)
+        share = np.linspace(0.45, 1.0, len(xy) - 1) * np.where(height[1:] >= 0, 1.0, 0.45)
+        colours = pale(np.tile(to_rgba(RED), (len(share), 1)), share[:, None])
+        self.trail.set(segments=list(np.stack([xy[:-1], xy[1:]], axis=1)), edgecolor=colours)
+
+
+@final
+class _Arrow:
+    """A direction, such as an eigenvector, from the centre of the picture."""
+
+    def __init__(self, ax: Axes, name: str, vector: Numbers, view: AbstractView):
+        direction = real_array(vector, f"arrows[{name!r}]")
+        if direction.shape != (view.d,) or not 0 < np.linalg.norm(direction) < np.inf:
+            raise ValueError(
+                f"arrows[{name!r}] is {vector!r}; pass a real vector that is not zero, of shape ({view.d},)."
+            )
+        self.direction = direction / np.linalg.norm(direction)
+        tip = {"arrowstyle": "-|>,head_length=.35,head_width=.16", "shrinkA": 0, "shrinkB": 0}
+        self.arrow = ax.annotate("", (1, 0), (0, 0), zorder=5, arrowprops=tip | {"color": INK, "linewidth": 0.9})
+        self.text = ax.text(0, 0, name, ha="center", va="center", fontsize=7, zorder=6, path_effects=_halo())
+        self.turn(view)
+
+    def turn(self, view: AbstractView) -> None:
+        """Points the arrow to where the view has its vector; fainter when it points away."""
+        (tip,), (height,) = view.project(self.direction[None])
+        alpha = 1.0 if height >= 0 else 0.4
+        self.arrow.xy = tuple(view.arrow_length * tip)
+        if self.arrow.arrow_patch is not None:
+            self.arrow.arrow_patch.set_alpha(alpha)
+        beyond = tip / max(float(np.linalg.norm(tip)), 1e-12)
+        self.text.set(position=view.arrow_length * tip + 0.13 * beyond, alpha=alpha)
+
+
+def _halo() -> list[withStroke]:
+    """A white rim around words, so that they can be read on top of lines."""
+    return [withStroke(linewidth=1.4, foreground="white")]

@@ -1,0 +1,126 @@
+"""A run as a row of panels, one for each chosen time."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+from ._colours import token_legend
+from ._data import Frames, Numbers, TrajectoryLike, check_token_index, frames_of, real_array, time_labels
+from ._scene import Scene
+from ._style import figure_of, style
+from ._views import checked_frame, view_of
+
+
+PANEL = 1.16  # inches: three panels and their gaps fill one column
+
+
+@style()
+def snapshots(
+    trajectory: TrajectoryLike | Numbers,
+    ts: Numbers | None = None,
+    times: Numbers | None = None,
+    axes: Axes | Sequence[Axes] | np.ndarray | None = None,
+    *,
+    labels: Numbers | None = None,
+    colours: Any = None,
+    highlight: int | None = None,
+    trail: bool = False,
+    arrows: Mapping[str, Numbers] | None = None,
+    view: Numbers = (22.0, -55.0),
+    counts_from: int | None = 5,
+    size: float | int = 1.0,
+    symbol: str = "t",
+    panel: float | int = PANEL,
+) -> np.ndarray:
+    """The tokens at a few times, on circles or on spheres by their dimension, titled "t = 3", with one legend for all.
+
+    Each panel shows the saved frame nearest to the time that is asked for, and its title says the time of that frame.
+    Where an event has stopped the run earlier, the last frame stands in, and the title says that the run had stopped.
+
+    **Arguments:**
+
+    - `trajectory`: Anything with `.ts` (times,) and `.xs` (times, n, d), or tokens (times, n, d), where d is 2 or 3.
+    - `ts`: The save times (times,), where `trajectory` is an array; None counts the frames from 0.
+    - `times`: The times to show (panels,); None shows four, evenly spaced, the first and the last among them.
+    - `axes`: One Axes for each time; None makes a row of them.
+    - `labels`: Integers (n,) for all panels, or (panels, n).
+    - `highlight`: The index of a token to draw in red.
+    - `trail`: Whether the path of the highlighted token up to then is drawn too.
+    - `colours`, `arrows`, `view`, `counts_from`, `size`: As for `circle` and `sphere`.
+    - `symbol`: What the titles call time, for instance "layer".
+    - `panel`: The width of a panel in inches, where `axes` is None.
+
+    **Returns:**
+
+    The array of Axes, (panels,).
+
+    **Raises:**
+
+    - `ValueError` if the dimension is not 2 or 3, if a time lies outside the run, or if an argument does not fit.
+
+    Source: this library.
+    """
+    frames = frames_of(trajectory, ts)
+    eye = view_of(frames.xs.shape[2], view, "trajectory")
+    n = frames.xs.shape[1]
+    check_token_index(highlight, n)
+    if trail and highlight is None:
+        raise ValueError("trail is True, but highlight is None; say whose trail it is, with highlight=0.")
+    chosen, titles = choose_frames(frames, times, symbol)
+    panels = _panels(axes, len(chosen), panel, highlight is not None)
+    colouring = _labels_by_panel(labels, len(chosen))
+    options: dict[str, Any] = dict(highlight=highlight, arrows=arrows, counts_from=counts_from, size=size)
+    for ax, k, title, own_labels in zip(panels, chosen, titles, colouring, strict=True):
+        tokens = checked_frame(frames.xs[k], eye, "trajectory.xs")
+        scene = Scene(ax, eye, n, labels=own_labels, colours=colours, **options)
+        scene.update(tokens, frames.xs[: k + 1, highlight] if trail else None)
+        ax.set_title(title, pad=3)
+    if highlight is not None:
+        figure_of(panels[0]).legend(
+            handles=token_legend(highlight), loc="outside lower center", ncols=2, handletextpad=0.1, borderaxespad=0.0
+        )
+    return panels
+
+
+def choose_frames(frames: Frames, times: Numbers | None, symbol: str) -> tuple[list[int], list[str]]:
+    """The frame nearest to each time, and its title."""
+    ts = frames.ts
+    asked = np.linspace(ts[0], ts[-1], min(4, len(ts))) if times is None else np.atleast_1d(real_array(times, "times"))
+    if asked.ndim != 1 or asked.size == 0 or not np.isfinite(asked).all():
+        raise ValueError(f"times is {times!r}; pass one finite time or more, such as (0, 3, 6).")
+    slack = 1e-6 * max(1.0, float(np.abs(ts).max()))
+    late = asked > ts[-1] + slack
+    wrong = asked[(asked < ts[0] - slack) | (late & (not frames.stopped))]
+    if wrong.size:
+        raise ValueError(
+            f"times holds {wrong[0]:g}, but the run goes from {ts[0]:g} to {ts[-1]:g}; choose times within, "
+            "or run for longer."
+        )
+    chosen = [int(np.argmin(np.abs(ts - t))) for t in asked]
+    titles = time_labels(ts[chosen], symbol)
+    return chosen, [title + " (stopped)" * bool(is_late) for title, is_late in zip(titles, late, strict=True)]
+
+
+def _panels(
+    axes: Axes | Sequence[Axes] | np.ndarray | None, count: int, width: float | int, legend: bool
+) -> np.ndarray:
+    if axes is None:
+        layout = ConstrainedLayoutEngine(w_pad=0.01, h_pad=0.02, wspace=0.0, hspace=0.0)
+        figure = Figure(figsize=(count * width, width + 0.12 + 0.15 * legend), layout=layout)
+        return figure.subplots(1, count, squeeze=False)[0]
+    given = np.atleast_1d(np.asarray(axes, dtype=object)).ravel()
+    if len(given) != count:
+        raise ValueError(f"axes holds {len(given)} Axes for {count} times; pass one for each, or None.")
+    return given
+
+
+def _labels_by_panel(labels: Numbers | None, count: int) -> list[Any]:
+    if labels is None or np.ndim(labels) != 2:
+        return [labels] * count
+    if len(np.asarray(labels)) != count:
+        raise ValueError(f"labels holds {len(np.asarray(labels))} rows for {count} panels; pass one row for each time.")
+    return list(np.asarray(labels))

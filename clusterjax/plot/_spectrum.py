@@ -1,0 +1,74 @@
+"""Eigenvalues in the complex plane."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patches import Circle
+from matplotlib.ticker import MaxNLocator
+
+from ._data import Numbers
+from ._style import BLUE, GREY, legend_above, new_axes, style
+
+
+@style()
+def spectrum(
+    eigenvalues: Numbers,
+    ax: Axes | None = None,
+    *,
+    unit_circle: bool = False,
+    label: str | None = None,
+    colour: Any = BLUE,
+    size: float | int = 12.0,
+    title: str | None = None,
+) -> Axes:
+    r"""Eigenvalues as points of the complex plane, one unit as long on both axes, the axes through 0 drawn.
+
+    Call it again on the Axes that it returned to compare spectra.
+
+    **Arguments:**
+
+    - `eigenvalues`: Real or complex numbers (k,); those that are not finite are left out.
+    - `ax`: Where to draw; None makes a square figure.
+    - `unit_circle`: Whether $|\lambda| = 1$ is drawn.
+    - `label`: What the legend calls them; None leaves them out of it.
+    - `colour`, `size`: Of the markers, the size their area in square points.
+    - `title`: Above the picture and its legend.
+
+    **Returns:**
+
+    The Axes, large enough for every spectrum drawn on it.
+
+    **Raises:**
+
+    - `ValueError` if `eigenvalues` is not of one dimension, is empty, or holds no finite number.
+
+    Source: this library.
+    """
+    values = np.asarray(eigenvalues)
+    if values.ndim != 1 or values.size == 0 or values.dtype.kind not in "iufc":
+        raise ValueError(
+            f"eigenvalues must be numbers of shape (k,) with k >= 1, but are of shape {values.shape} and dtype "
+            f"{values.dtype}; pass numpy.linalg.eigvals(value) for a matrix."
+        )
+    values = values.astype(np.complex128)
+    values = values[np.isfinite(values)]
+    if values.size == 0:
+        raise ValueError("eigenvalues holds no finite number; look at the matrix that they come from.")
+    ax = new_axes(2.75, 2.75) if ax is None else ax
+    first = not ax.collections
+    if first:
+        ax.axhline(0, color=GREY, linewidth=0.5, zorder=0)
+        ax.axvline(0, color=GREY, linewidth=0.5, zorder=0)
+        ax.xaxis.set_major_locator(MaxNLocator(5))
+        ax.yaxis.set_major_locator(MaxNLocator(5))
+        ax.set(xlabel="Re λ", ylabel="Im λ", aspect="equal")
+    if unit_circle:
+        ax.add_patch(Circle((0, 0), 1, fill=False, edgecolor=GREY, linewidth=0.7, linestyle="--", zorder=1))
+    ax.scatter(values.real, values.imag, s=size, color=colour, alpha=0.75, linewidths=0, label=label, zorder=3)
+    reach = 1.08 * max(float(np.abs(values.real).max()), float(np.abs(values.imag).max()), 1e-12, 1.0 * unit_circle)
+    if not first:
+        reach = max(reach, ax.get_xlim()[1])
+    ax.set(xlim=(-reach, reach), ylim=(-reach, reach))
+    legend_above(ax, title)
+    return ax

@@ -1,0 +1,113 @@
+"""One look for every picture: sizes, fonts and colours, applied while a picture is drawn and never globally."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import matplotlib as mpl
+from cycler import cycler
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+
+
+OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
+"""The palette of Okabe and Ito, blue first: eight colours that colour-blind readers can tell apart."""
+
+BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, YELLOW, BLACK = OKABE_ITO
+RED = "#D40A1E"  # the one token that is followed; it differs from its neighbours in size and outline as well
+INK = "#222222"
+GREY = "#8C8C8C"
+MISSING = "#D9D9D9"
+
+COLUMN = 3.35  # inches: one column of a two-column paper, 8.5 cm
+
+STYLE: dict[str, Any] = {
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.labelsize": 8,
+    "axes.linewidth": 0.6,
+    "axes.prop_cycle": cycler(color=OKABE_ITO),
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 8,
+    "figure.dpi": 150,
+    "figure.facecolor": "white",
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 8,
+    "image.cmap": "cividis",
+    "legend.fontsize": 7,
+    "legend.frameon": False,
+    "legend.handlelength": 1.4,
+    "lines.linewidth": 1.3,
+    "mathtext.fontset": "dejavusans",
+    "pdf.fonttype": 42,
+    "savefig.bbox": None,
+    "savefig.dpi": 300,
+    "savefig.facecolor": "auto",
+    "savefig.transparent": False,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "clusterjax",
+    "text.color": INK,
+    "text.usetex": False,
+    "xtick.color": INK,
+    "xtick.labelsize": 7,
+    "xtick.major.width": 0.6,
+    "ytick.color": INK,
+    "ytick.labelsize": 7,
+    "ytick.major.width": 0.6,
+}
+
+
+@contextmanager
+def style(**overrides: Any) -> Iterator[None]:
+    """The look of this library as a context: inside it the settings of matplotlib are ours, after it as they were.
+
+    Every function of `clusterjax.plot` draws inside it already; use it around drawing of your own. It works as a
+    decorator too.
+
+    **Arguments:**
+
+    - `overrides`: Settings of matplotlib that differ from ours, with underscores in place of dots in their names:
+        `style(font_size=10)`.
+
+    **Raises:**
+
+    - `ValueError` if an override is not a setting of matplotlib.
+
+    Source: this library.
+    """
+    known = {name.replace(".", "_"): name for name in mpl.rcParams} if overrides else {}
+    unknown = [key for key in overrides if key not in known]
+    if unknown:
+        raise ValueError(
+            f"overrides has {unknown[0]!r}, which is not a setting of matplotlib; "
+            "write its name with underscores, such as font_size for font.size."
+        )
+    settings: Any = STYLE | {known[key]: value for key, value in overrides.items()}
+    with mpl.rc_context(settings):
+        yield
+
+
+def new_axes(width: float | int = COLUMN, height: float | int = 2.4) -> Axes:
+    """An Axes in a Figure of its own, `width` by `height` inches, which no global state knows of."""
+    return Figure(figsize=(width, height), layout="constrained").add_subplot()
+
+
+def figure_of(ax: Axes) -> Figure | SubFigure:
+    """The figure that holds `ax`, which is never None for an Axes that can be drawn on."""
+    figure = ax.figure
+    if figure is None:
+        raise ValueError("ax belongs to no figure, because it was removed from it; pass an Axes that is still in one.")
+    return figure
+
+
+def legend_above(ax: Axes, title: str | None = None, columns: int = 3) -> None:
+    """A legend above the data of `ax`, where it hides nothing, and the title above the legend."""
+    handles, names = ax.get_legend_handles_labels()
+    columns = min(columns, max(1, len(names)))
+    rows = -(-len(names) // columns)
+    if names:
+        ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns, borderaxespad=0.2, columnspacing=1.2)
+    if title is not None:
+        ax.set_title(title, pad=4.0 + 11.5 * rows * bool(names))

@@ -1,0 +1,125 @@
+"""Tokens on the circle and on the sphere."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from ._colours import token_legend
+from ._data import Numbers, real_array
+from ._scene import Scene
+from ._style import new_axes, style
+from ._views import AbstractView, CircleView, checked_frame, sphere_view
+
+
+def _draw(ax: Axes | None, view: AbstractView, x: Numbers, trail: Numbers | None, options: dict[str, Any]) -> Axes:
+    tokens = checked_frame(x, view)
+    followed = None if trail is None else _check_trail(trail, view.d)
+    legend = token_legend(options["highlight"])
+    if ax is None:
+        ax = new_axes(2.4, 2.7 if legend else 2.4)
+    Scene(ax, view, len(tokens), **options).update(tokens, followed)
+    if legend:
+        ax.legend(handles=legend, loc="upper center", bbox_to_anchor=(0.5, 0.02), ncols=2, handletextpad=0.1)
+    return ax
+
+
+def _check_trail(trail: Numbers, d: int) -> np.ndarray:
+    path = real_array(trail, "trail")
+    if path.ndim != 2 or path.shape[1] != d:
+        raise ValueError(
+            f"trail must have the shape (times, {d}), but its shape is {path.shape}; "
+            "pass the path of one token, such as trajectory.xs[:, 0]."
+        )
+    return path
+
+
+@style()
+def circle(
+    x: Numbers,
+    ax: Axes | None = None,
+    *,
+    labels: Numbers | None = None,
+    colours: Any = None,
+    highlight: int | None = None,
+    trail: Numbers | None = None,
+    arrows: Mapping[str, Numbers] | None = None,
+    counts_from: int | None = 5,
+    size: float | int = 1.0,
+) -> Axes:
+    """Tokens of dimension 2 on the unit circle.
+
+    Markers are translucent, and where many tokens meet a number beside them says how many: 64 tokens on one spot are
+    one marker and "×64". Tokens that are not finite, as after an event, are not drawn.
+
+    **Arguments:**
+
+    - `x`: Tokens (n, 2), one unit vector a row.
+    - `ax`: Where to draw; None makes a figure 6 cm wide.
+    - `labels`: Integers (n,), such as `cluster_labels` gives: one colour a cluster, grey where negative.
+    - `colours`: In place of `labels`: one colour, n colours, or n numbers, which viridis colours.
+    - `highlight`: The index of a token to draw in red, larger, and named in a legend.
+    - `trail`: The path (times, 2) of one token; it spirals outward to the circle, the oldest point innermost.
+    - `arrows`: Directions (2,) by name, such as the eigenvectors of the value matrix.
+    - `counts_from`: The least number of tokens on one spot that is written beside it; None writes none.
+    - `size`: A factor on the size of the markers.
+
+    **Returns:**
+
+    The Axes, one unit of its coordinates the radius of the circle.
+
+    **Raises:**
+
+    - `ValueError` if `x` is not (n, 2) or not of unit vectors, or if another argument does not fit it.
+
+    Source: this library.
+    """
+    options = dict(
+        labels=labels, colours=colours, highlight=highlight, arrows=arrows, counts_from=counts_from, size=size
+    )
+    return _draw(ax, CircleView(), x, trail, options)
+
+
+@style()
+def sphere(
+    x: Numbers,
+    ax: Axes | None = None,
+    *,
+    labels: Numbers | None = None,
+    colours: Any = None,
+    highlight: int | None = None,
+    trail: Numbers | None = None,
+    arrows: Mapping[str, Numbers] | None = None,
+    view: Numbers = (22.0, -55.0),
+    counts_from: int | None = 5,
+    size: float | int = 1.0,
+) -> Axes:
+    """Tokens of dimension 3 on the unit sphere, seen from far away; those on the far side are fainter and smaller.
+
+    The projection is orthographic and done here, so that the Axes is a plain one: the outline is a circle, what is
+    hidden is known exactly, and the vector formats stay small. `project` gives the coordinates of further points.
+
+    **Arguments:**
+
+    - `x`: Tokens (n, 3), one unit vector a row.
+    - `ax`: Where to draw, a plain Axes; None makes a figure 6 cm wide.
+    - `labels`, `colours`, `highlight`, `counts_from`, `size`: As for `circle`.
+    - `trail`: The path (times, 3) of one token, drawn along great circles, older parts paler.
+    - `arrows`: Directions (3,) by name, such as the eigenvectors of the value matrix.
+    - `view`: Elevation and azimuth of the eye, in degrees.
+
+    **Returns:**
+
+    The Axes, one unit of its coordinates the radius of the sphere.
+
+    **Raises:**
+
+    - `ValueError` if `x` is not (n, 3) or not of unit vectors, or if another argument does not fit it.
+
+    Source: this library.
+    """
+    options = dict(
+        labels=labels, colours=colours, highlight=highlight, arrows=arrows, counts_from=counts_from, size=size
+    )
+    return _draw(ax, sphere_view(view), x, trail, options)

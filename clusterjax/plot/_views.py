@@ -1,0 +1,207 @@
+"""Where a token lands on paper: the unit circle as it is, the unit sphere seen from far away."""
+
+import abc
+from typing import Any, final
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.patches import Circle
+
+from ._counts import clear_places, spread_angles
+from ._data import Numbers, check_unit_tokens, real_array
+from ._style import GREY, INK
+
+
+class AbstractView(abc.ABC):
+    """Paper coordinates of points, and what is drawn behind them."""
+
+    d: int
+    reach: float  # half the width of the picture
+    reach_of_arrows: float  # what arrows add to it
+    arrow_length: float
+
+    @abc.abstractmethod
+    def project(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Paper coordinates (n, 2) of points (n, d), and their height above the paper (n,), positive in front."""
+
+    @abc.abstractmethod
+    def background(self, ax: Axes) -> list[Artist]:
+        """Draws what the tokens lie on; returns the artists that depend on the view."""
+
+    @abc.abstractmethod
+    def refresh(self, artists: list[Artist]) -> None:
+        """Moves what `background` returned to where this view has it."""
+
+    @abc.abstractmethod
+    def path(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Paper coordinates and heights of the path of one token through the points (T, d), without corners."""
+
+    @abc.abstractmethod
+    def beside(self, xy: np.ndarray, margin: np.ndarray, avoid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Places (k, 2) for words beside the spots `xy`, clear of points (m, 2), and the unit vectors to there."""
+
+
+@final
+class CircleView(AbstractView):
+    """The unit circle, its angles marked inside, so that counts have room outside."""
+
+    d = 2
+    reach = 1.26
+    reach_of_arrows = 0.0
+    arrow_length = 0.42
+
+    def project(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return x, np.ones(len(x))
+
+    def background(self, ax: Axes) -> list[Artist]:
+        ax.add_patch(Circle((0, 0), 1, fill=False, edgecolor=GREY, linewidth=0.6, zorder=1))
+        angles = np.arange(8) * np.pi / 4
+        rays = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+        inner = np.where(np.arange(8) % 2 == 0, 0.93, 0.96)[:, None]
+        ticks = list(np.stack([inner * rays, rays], axis=1))
+        ax.add_collection(LineCollection(ticks, colors=GREY, linewidths=0.6, zorder=1), autolim=False)
+        for ray, name in zip(rays[::2], ("0", "π/2", "π", "3π/2"), strict=True):
+            ax.text(0.79 * ray[0], 0.79 * ray[1], name, ha="center", va="center", fontsize=6, color=GREY)
+        return []
+
+    def refresh(self, artists: list[Artist]) -> None:
+        pass
+
+    def path(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The path spirals outward from radius 0.55 to the circle, because on the circle it would cover itself."""
+        theta = np.unwrap(np.arctan2(x[:, 1], x[:, 0]))
+        steps = np.linspace(0, len(x) - 1, 8 * (len(x) - 1) + 1)
+        theta = np.interp(steps, np.arange(len(x)), theta)
+        radius = np.linspace(0.55, 1.0, len(theta))
+        return np.stack([radius * np.cos(theta), radius * np.sin(theta)], axis=1), np.ones(len(theta))
+
+    def beside(self, xy: np.ndarray, margin: np.ndarray, avoid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        theta = spread_angles(np.arctan2(xy[:, 1], xy[:, 0]), 0.26)
+        away = np.stack([np.cos(theta), np.sin(theta)], axis=1)
+        return (1.0 + margin[:, None]) * away, away
+
+
+@final
+class SphereView(AbstractView):
+    """The unit sphere from the direction of elevation and azimuth, in degrees, by orthographic projection."""
+
+    d = 3
+    reach = 1.1
+    reach_of_arrows = 0.2
+    arrow_length = 1.12
+
+    def __init__(self, elev: float | int, azim: float | int):
+        self.elev, self.azim = elev, azim
+        e, a = np.radians(elev), np.radians(azim)
+        right = (-np.sin(a), np.cos(a), 0.0)
+        up = (-np.sin(e) * np.cos(a), -np.sin(e) * np.sin(a), np.cos(e))
+        towards = (np.cos(e) * np.cos(a), np.cos(e) * np.sin(a), np.sin(e))
+        self.axes = np.array([right, up, towards])
+
+    def project(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        seen = x @ self.axes.T
+        return seen[:, :2], seen[:, 2]
+
+    def background(self, ax: Axes) -> list[Artist]:
+        for k in np.linspace(0, 1, 9):  # discs within discs: a soft light from above on the left, in vectors
+            shade = str(round(0.935 + 0.04 * k, 4))
+            ax.add_patch(Circle((-0.3 * k, 0.34 * k), 1 - 0.88 * k, facecolor=shade, edgecolor="none", zorder=0))
+        ax.add_patch(Circle((0, 0), 1, fill=False, edgecolor=INK, linewidth=0.5, zorder=1))
+        back = LineCollection([], colors="#E1E1E1", linewidths=0.35, zorder=0.5)
+        front = LineCollection([], colors="#B9B9B9", linewidths=0.35, zorder=0.6)
+        for lines in (back, front):
+            ax.add_collection(lines, autolim=False)
+        self.refresh([back, front])
+        return [back, front]
+
+    def refresh(self, artists: list[Artist]) -> None:
+        for artist, side in zip(artists, (-1, 1), strict=True):
+            assert isinstance(artist, LineCollection)
+            artist.set_segments(self._graticule(side))
+
+    def path(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Points between the saved ones lie on the great circle through them."""
+        steps = np.linspace(0, len(x) - 1, 8 * (len(x) - 1) + 1)
+        fine = np.stack([np.interp(steps, np.arange(len(x)), column) for column in x.T], axis=1)
+        return self.project(fine / np.maximum(np.linalg.norm(fine, axis=1, keepdims=True), 1e-12))
+
+    def beside(self, xy: np.ndarray, margin: np.ndarray, avoid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        length = np.linalg.norm(xy, axis=1, keepdims=True)
+        away = np.where(length > 0.3, xy / np.maximum(length, 1e-12), [0.0, 1.0])
+        away = clear_places(xy, away, margin, avoid)
+        return xy + margin[:, None] * away, away
+
+    def _graticule(self, side: int) -> list[np.ndarray]:
+        """The parts of parallels and meridians, 30 degrees apart, on one side of the sphere."""
+        s = np.linspace(0, 2 * np.pi, 121)
+        lines = [
+            np.stack([np.cos(e) * np.cos(s), np.cos(e) * np.sin(s), np.full_like(s, np.sin(e))], axis=1)
+            for e in np.radians(np.arange(-60, 61, 30))
+        ]
+        lines += [
+            np.stack([np.sin(s) * np.cos(a), np.sin(s) * np.sin(a), np.cos(s)], axis=1)
+            for a in np.radians(np.arange(0, 180, 30))
+        ]
+        parts = []
+        for line in lines:
+            xy, height = self.project(line)
+            parts += _runs(xy, side * height >= 0)
+        return parts
+
+
+def _runs(points: np.ndarray, keep: np.ndarray) -> list[np.ndarray]:
+    """The stretches of neighbouring points where `keep` holds."""
+    cuts = np.flatnonzero(np.diff(keep.astype(np.int8))) + 1
+    stretches = zip(np.split(points, cuts), np.split(keep, cuts), strict=True)
+    return [part for part, kept in stretches if kept[0] and len(part) > 1]
+
+
+def sphere_view(view: Numbers) -> SphereView:
+    """The view from `(elev, azim)` in degrees, checked."""
+    angles = real_array(view, "view")
+    if angles.shape != (2,) or not np.isfinite(angles).all():
+        raise ValueError(f"view is {view!r}; pass the elevation and the azimuth in degrees, such as (22, -55).")
+    return SphereView(float(angles[0]), float(angles[1]))
+
+
+def project(x: Numbers, view: Numbers = (22.0, -55.0)) -> tuple[np.ndarray, np.ndarray]:
+    r"""Where `sphere` draws points: $(\langle x, r\rangle, \langle x, u\rangle)$, with $r$ right and $u$ up on paper.
+
+    For things of your own on top of a sphere: draw them at these coordinates on the Axes that `sphere` returned.
+
+    **Arguments:**
+
+    - `x`: Points, (n, 3), of any length.
+    - `view`: Elevation and azimuth of the eye in degrees, as given to `sphere`.
+
+    **Returns:**
+
+    Paper coordinates (n, 2) and heights above the paper (n,), positive for what is in front.
+
+    **Raises:**
+
+    - `ValueError` if `x` is not (n, 3) or `view` is not two numbers.
+
+    Source: this library.
+    """
+    points = real_array(x, "x")
+    if points.ndim != 2 or points.shape[1] != 3:
+        raise ValueError(f"x must have the shape (n, 3), but its shape is {points.shape}; pass one point a row.")
+    return sphere_view(view).project(points)
+
+
+def view_of(d: int, view: Numbers, name: str) -> AbstractView:
+    """The view that draws tokens of dimension `d`."""
+    if d not in (2, 3):
+        raise ValueError(
+            f"{name} must hold tokens of dimension 2 or 3, but theirs is {d}; "
+            "draw plot.histograms of their cosines instead, or project them first."
+        )
+    return CircleView() if d == 2 else sphere_view(view)
+
+
+def checked_frame(x: Any, view: AbstractView, name: str = "x") -> np.ndarray:
+    """One frame of tokens, checked against the dimension of its view."""
+    return check_unit_tokens(x, view.d, name, other={2: "plot.sphere", 3: "plot.circle"}[view.d])

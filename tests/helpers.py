@@ -1,0 +1,123 @@
+"""What the tests share: tolerances, clouds of tokens, derivatives, counters of traces, compiled memory.
+
+Numbers are drawn with NumPy, and what is compared is computed by one compiled function where it can be: compiling is
+what tests spend their time on.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jaxtyping
+import numpy as np
+
+
+# Relative to the largest entry of what is expected, by dtype and by what is compared with what:
+#   exact        the same numbers by the same operations: a sum that must not round differently
+#   identity     two ways through the package that agree in exact arithmetic
+#   definition   the package against a double loop in float64
+#   composed     the same through an exponential of a matrix, or many steps
+#   difference   a derivative against central differences
+TOLERANCES = {
+    ("float64", "exact"): 1e-15,
+    ("float64", "identity"): 1e-12,
+    ("float64", "definition"): 1e-12,
+    ("float64", "composed"): 1e-10,
+    ("float64", "difference"): 1e-7,
+    ("float32", "exact"): 5e-7,
+    ("float32", "identity"): 1e-5,
+    ("float32", "definition"): 1e-5,
+    ("float32", "composed"): 1e-4,
+}
+
+DTYPES = (jnp.float32, jnp.float64)
+
+
+def tolerance(dtype: Any, kind: str) -> float:
+    """The relative error that a comparison of this kind may show in `dtype`."""
+    return TOLERANCES[jnp.dtype(dtype).name, kind]
+
+
+def assert_close(actual: Any, expected: Any, kind: str = "definition") -> None:
+    """`actual` equals `expected` up to the tolerance of its dtype, relative to the largest entry of `expected`."""
+    actual, expected = np.asarray(actual), np.asarray(expected)
+    assert actual.shape == expected.shape
+    allowed = tolerance(actual.dtype, kind)
+    scale = np.abs(expected).max(initial=0.0)
+    np.testing.assert_allclose(actual, expected.astype(actual.dtype), rtol=allowed, atol=allowed * scale)
+
+
+def assert_same(actual: Any, expected: Any) -> None:
+    """The two are equal bit for bit."""
+    np.testing.assert_array_equal(np.asarray(actual), np.asarray(expected))
+
+
+def normal(seed: int, *shape: int, dtype: Any = np.float64) -> jax.Array:
+    """Standard normal numbers."""
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape).astype(dtype))
+
+
+def sphere_tokens(seed: int, n: int, d: int, dtype: Any = np.float64) -> jax.Array:
+    """`n` unit vectors of dimension `d`, built without the package."""
+    x = np.random.default_rng(seed).normal(size=(n, d))
+    return jnp.asarray((x / np.sqrt((x * x).sum(axis=1, keepdims=True))).astype(dtype))
+
+
+def rotation(seed: int, d: int) -> jax.Array:
+    """An orthogonal matrix that is no permutation of the axes."""
+    return jnp.asarray(np.linalg.qr(np.random.default_rng(seed).normal(size=(d, d)))[0])
+
+
+def assert_derivatives(fn: Callable[[jax.Array], jax.Array], x: jax.Array, seed: int = 0, step: float = 1e-4) -> None:
+    """Forward mode of `fn` at `x` equals central differences of fourth order, and reverse mode is its transpose."""
+
+    @jax.jit
+    def derivatives(x, v):
+        out, tangent = jax.jvp(fn, (x,), (v,))
+        u = jnp.cos(jnp.arange(out.size, dtype=out.dtype)).reshape(out.shape)
+        (cotangent,) = jax.vjp(fn, x)[1](u)
+        shifts = step * jnp.asarray([1.0, -1.0, 2.0, -2.0])
+        shifted = jax.vmap(lambda shift: fn(x + shift * v))(shifts)
+        difference = (8 * (shifted[0] - shifted[1]) - (shifted[2] - shifted[3])) / (12 * step)
+        return tangent, difference, u, cotangent
+
+    v = normal(seed, *x.shape)
+    tangent, difference, u, cotangent = (np.asarray(a) for a in derivatives(x, v))
+    assert np.any(tangent != 0)
+    assert_close(tangent, difference, "difference")
+    size = np.linalg.norm(u.ravel()) * np.linalg.norm(tangent.ravel())
+    assert abs(np.sum(u * tangent) - np.sum(cotangent * np.asarray(v))) <= tolerance(x.dtype, "identity") * size
+
+
+class CountTraces:
+    """A function that counts how often its Python body runs: once for each compilation."""
+
+    def __init__(self, fn: Callable[..., Any]):
+        self.fn = fn
+        self.traces = 0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.traces += 1
+        return self.fn(*args, **kwargs)
+
+
+def temporary_bytes(fn: Callable[..., Any], *shapes: Any) -> int:
+    """The bytes that the compiled `fn` needs beside its arguments and results; nothing is run."""
+    return jax.jit(fn).lower(*shapes).compile().memory_analysis().temp_size_in_bytes
+
+
+@contextlib.contextmanager
+def as_a_user() -> Iterator[None]:
+    """The run-time types of the tests switched off: a user has none, and should meet the checks of the package."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    try:
+        yield
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def name_of(value: Any) -> str:
+    """How a parameter of a test is called in its report."""
+    return type(value).__name__ if hasattr(value, "__dataclass_fields__") else str(getattr(value, "__name__", value))

@@ -43,6 +43,16 @@ def test_circle_says_how_many_tokens_lie_on_one_spot():
     assert counts(plot.circle(x, counts_from=None)) == set()
 
 
+def test_a_gathering_cluster_has_no_count_and_one_with_a_stray_has():
+    """Ten tokens that touch and 40 just about them have no number; with one stray in their place, they have theirs."""
+    spot, near, rest = np.linspace(-0.08, 0.0, 10), np.linspace(0.03, 0.9, 40), np.linspace(2.0, 5.0, 14)
+    for theta, expected in (
+        (np.concatenate([spot, near, rest]), set()),
+        (np.concatenate([spot, [0.1], rest]), {"×10"}),
+    ):
+        assert counts(plot.circle(np.stack([np.cos(theta), np.sin(theta)], axis=1))) == expected
+
+
 def test_counts_of_near_clusters_do_not_cover_each_other():
     theta = np.repeat([0.0, 0.12, 0.24], 10)
     ax = plot.circle(np.stack([np.cos(theta), np.sin(theta)], axis=1))
@@ -59,6 +69,9 @@ def test_highlight_is_red_and_named():
     np.testing.assert_allclose(positions(ax)[red], x[:1])
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["tokens", "first token"]
     assert [text.get_text() for text in plot.circle(x, highlight=3).get_legend().get_texts()][1] == "token 3"
+    assert [text.get_text() for text in plot.circle(x, highlight=0, colours=x[:, 0]).get_legend().get_texts()] == [
+        "first token"
+    ]
     assert plot.circle(x).get_legend() is None
 
 

@@ -86,7 +86,7 @@ def animate(
     names = time_labels(run.ts[chosen], symbol, digits_between(run.ts[chosen]))
     title = figure.text(0.5, 0.965, names[0], ha="center", va="center")
     if highlight is not None:
-        figure.legend(handles=token_legend(highlight), loc="lower center", ncols=2, handletextpad=0.1)
+        figure.legend(handles=token_legend(highlight, labels, colours), loc="lower center", ncols=2, handletextpad=0.1)
 
     def show(frame: int) -> list[Any]:
         k = chosen[frame]

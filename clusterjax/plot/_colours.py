@@ -61,12 +61,16 @@ def shade(rgba: Any, light: float = 0.72) -> np.ndarray:
     return np.array(rgba, dtype=np.float64) * [light, light, light, 1.0]
 
 
-def token_legend(highlight: int | None) -> list[Line2D]:
-    """What the legend of a picture with a followed token shows; nothing when none is followed."""
+def token_legend(highlight: int | None, labels: Any = None, colours: Any = None) -> list[Line2D]:
+    """What the legend names: nothing if no token is followed, else that one, and the others if they have one colour."""
     if highlight is None:
         return []
-    followed = "first token" if highlight == 0 else f"token {highlight}"
-    shown = ((BLUE, shade(to_rgba(BLUE)), 5.0, "tokens"), (RED, INK, 5.5, followed))
+    shown: list[tuple[Any, Any, float, str]] = [
+        (RED, INK, 5.5, "first token" if highlight == 0 else f"token {highlight}")
+    ]
+    if labels is None and (colours is None or isinstance(colours, str)):
+        face = BLUE if colours is None else colours
+        shown.insert(0, (face, shade(to_rgba(face)), 5.0, "tokens"))
     return [
         Line2D([], [], linestyle="", marker="o", markersize=size, mfc=face, mec=edge, mew=0.5, label=name)
         for face, edge, size, name in shown

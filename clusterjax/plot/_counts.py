@@ -26,16 +26,18 @@ class Group(NamedTuple):
 
 
 def groups(x: np.ndarray, least: int | None) -> list[Group]:
-    """The groups of at least `least` tokens (n, d) that touch in a chain and stay on one spot, biggest first.
+    """The groups of at least `least` tokens (n, d) that touch in a chain on one spot and stand alone, biggest first.
 
-    Two tokens touch that are nearer than a quarter of the distance of evenly spread neighbours, and than 0.1: few
-    groups are found in what is spread at random.
+    Two tokens touch that are nearer than a quarter of the distance of evenly spread neighbours, and than 0.1. A group
+    stands alone if three times as far out there are fewer than a fifth as many others. So what is spread at random has
+    hardly any group, and a cluster is none while it is still gathering.
     """
     n, d = x.shape
     if least is None or n < least or n > MOST_TOKENS:
         return []
-    spacing = 2 * np.pi / n if d == 2 else np.sqrt(4 * np.pi / n)
-    i, j = KDTree(x).query_pairs(min(0.1, spacing / 4), output_type="ndarray").T
+    link = min(0.1, 0.25 * (2 * np.pi / n if d == 2 else np.sqrt(4 * np.pi / n)))
+    tree = KDTree(x)
+    i, j = tree.query_pairs(link, output_type="ndarray").T
     _, label = connected_components(csr_array((np.ones(len(i)), (i, j)), shape=(n, n)), directed=False)
     found = []
     for k in np.flatnonzero(np.bincount(label) >= least):
@@ -43,7 +45,9 @@ def groups(x: np.ndarray, least: int | None) -> list[Group]:
         centre = x[members].mean(axis=0)
         radius = float(np.linalg.norm(x[members] - centre, axis=1).max())
         if radius <= COMPACT:
-            found.append(Group(members, centre, radius))
+            about = len(tree.query_ball_point(centre, 3 * radius + link / 2)) - len(members)
+            if about < 0.2 * len(members):
+                found.append(Group(members, centre, radius))
     return sorted(found, key=lambda group: -len(group.members))
 
 

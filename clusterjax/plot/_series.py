@@ -138,7 +138,13 @@ def angles(
     ax.set_yticks(quarters * np.pi / 2, [_quarter(int(q)) for q in quarters])
     ax.set(xlabel=xlabel, ylabel="angle")
     if highlight is not None:
-        ax.legend(handles=token_legend(highlight), loc="lower left", bbox_to_anchor=(0, 1), ncols=2, handletextpad=0.1)
+        ax.legend(
+            handles=token_legend(highlight, labels, colours),
+            loc="lower left",
+            bbox_to_anchor=(0, 1),
+            ncols=2,
+            handletextpad=0.1,
+        )
     return ax
 
 

@@ -81,7 +81,11 @@ def snapshots(
         ax.set_title(title, pad=3)
     if highlight is not None:
         figure_of(panels[0]).legend(
-            handles=token_legend(highlight), loc="outside lower center", ncols=2, handletextpad=0.1, borderaxespad=0.0
+            handles=token_legend(highlight, labels, colours),
+            loc="outside lower center",
+            ncols=2,
+            handletextpad=0.1,
+            borderaxespad=0.0,
         )
     return panels
 

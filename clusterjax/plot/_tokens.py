@@ -16,7 +16,7 @@ from ._views import AbstractView, CircleView, checked_frame, sphere_view
 def _draw(ax: Axes | None, view: AbstractView, x: Numbers, trail: Numbers | None, options: dict[str, Any]) -> Axes:
     tokens = checked_frame(x, view)
     followed = None if trail is None else _check_trail(trail, view.d)
-    legend = token_legend(options["highlight"])
+    legend = token_legend(options["highlight"], options["labels"], options["colours"])
     if ax is None:
         ax = new_axes(2.4, 2.7 if legend else 2.4)
     Scene(ax, view, len(tokens), **options).update(tokens, followed)

@@ -119,5 +119,5 @@ def as_a_user() -> Iterator[None]:
 
 
 def name_of(value: Any) -> str:
-    """How a parameter of a test is called in its report."""
-    return type(value).__name__ if hasattr(value, "__dataclass_fields__") else str(getattr(value, "__name__", value))
+    """How a parameter of a test is called in its report: its own name, or that of its kind."""
+    return getattr(value, "__name__", None) or type(value).__name__

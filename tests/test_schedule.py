@@ -1,0 +1,178 @@
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import clusterjax as cjx
+from clusterjax._schedule import at_time
+
+from .helpers import DTYPES, CountTraces, as_a_user, assert_close, assert_derivatives, assert_same, name_of, normal
+
+
+TS = np.array([0.5, 1.0, 3.0, 7.0])
+SHAPES = ((), (2, 2))
+
+
+def layer(t, ts, values):
+    """The value of the last layer that began at `t` or before; of the first one before all of them."""
+    found = values[0]
+    for start, value in zip(ts, values, strict=False):
+        if t >= start:
+            found = value
+    return found
+
+
+# --- definition
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("layers", (4, 3), ids=("starts", "edges"))
+def test_piecewise_constant_is_the_value_of_its_layer(shape, layers):
+    """With as many values as times each begins a layer; with one less the times are the edges. Right-continuous."""
+    values = np.asarray(normal(1, layers, *shape))
+    schedule = cjx.PiecewiseConstant(TS, values)
+    ts = np.sort(np.concatenate([TS, np.nextafter(TS, -np.inf), np.nextafter(TS, np.inf), [-3.0, 0.0, 2.0, 6.9, 1e9]]))
+    found = jax.jit(jax.vmap(schedule))(jnp.asarray(ts))
+    assert_same(found, np.array([layer(t, TS, values) for t in ts]))
+
+
+@pytest.mark.parametrize("layers", (4, 3), ids=("starts", "edges"))
+def test_piecewise_constant_jumps_where_it_changes(layers):
+    values = jnp.arange(1.0, 1.0 + layers)
+    schedule = cjx.PiecewiseConstant(TS, values)
+    jumps = np.asarray(schedule.jumps())
+    assert_same(jumps, TS[1:layers])
+    assert_same(schedule(jumps[0]) - schedule(np.nextafter(jumps[0], 0.0)), 1.0)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_interpolated_is_a_polygon(shape):
+    values = np.asarray(normal(1, 4, *shape))
+    ts = np.concatenate([np.linspace(0.5, 7.0, 27), [-3.0, 0.49, 7.01, 1e9]])
+    found = jax.jit(jax.vmap(cjx.Interpolated(TS, values)))(jnp.asarray(ts))
+    expected = np.array([np.interp(ts, TS, column) for column in values.reshape(4, -1).T]).T
+    assert_close(found.reshape(len(ts), -1), expected)
+
+
+def test_interpolated_goes_through_its_knots():
+    values = np.asarray(normal(1, 4, 2, 2))
+    schedule = cjx.Interpolated(TS, values)
+    assert_same(jax.vmap(schedule)(jnp.asarray(TS)), values)
+    assert schedule.jumps() is None
+
+
+def test_combined_is_the_function_of_its_parts():
+    left, right = cjx.PiecewiseConstant(TS, normal(1, 4, 2, 2)), cjx.Interpolated(TS, normal(2, 4, 2, 2))
+    both = cjx.Combined(lambda a, b, c: a @ b + c, (left, right, jnp.eye(2)))
+    for t in (0.0, 1.0, 2.5):
+        assert_close(both(t), np.asarray(left(t)) @ np.asarray(right(t)) + np.eye(2))
+
+
+def test_combined_jumps_where_any_part_does():
+    first = cjx.PiecewiseConstant([0.0, 2.0, 5.0], [1.0, 2.0, 3.0])
+    second = cjx.PiecewiseConstant([0.0, 1.0, 3.0], [1.0, 2.0])
+    both = cjx.Combined(lambda *parts: sum(parts), (first, jnp.asarray(1.0), second, cjx.Interpolated([0.0], [1.0])))
+    assert_same(both.jumps(), [1.0, 2.0, 5.0])
+    assert cjx.Combined(lambda a: a, (jnp.asarray(1.0),)).jumps() is None
+
+
+# --- limits
+
+
+def test_one_value_is_a_constant():
+    for schedule in (cjx.PiecewiseConstant([2.0], [5.0]), cjx.Interpolated([2.0], [5.0])):
+        assert_same(jax.vmap(schedule)(jnp.asarray([-1.0, 2.0, 9.0])), [5.0, 5.0, 5.0])
+    assert cjx.PiecewiseConstant([2.0], [5.0]).jumps().size == 0
+    assert cjx.PiecewiseConstant([2.0, 4.0], [5.0]).jumps().size == 0
+
+
+# --- contract
+
+
+def test_whole_numbers_become_floats():
+    for kind in (cjx.PiecewiseConstant, cjx.Interpolated):
+        schedule = kind([0, 2], [1, 2])
+        assert schedule.ts.dtype == schedule(1.0).dtype == jnp.float64
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
+@pytest.mark.parametrize("kind", (cjx.PiecewiseConstant, cjx.Interpolated), ids=name_of)
+def test_dtype_is_that_of_the_values_and_time_may_be_of_any(kind, dtype):
+    schedule = kind(TS, normal(1, 4, dtype=dtype))
+    for t in (2.0, 2, jnp.asarray(2.0, jnp.float32), jnp.asarray(2.0), jnp.asarray(2)):
+        assert schedule(t).dtype == dtype
+    assert at_time(schedule, 2.0, jnp.float32).dtype == jnp.float32
+
+
+def test_one_trace_for_any_values():
+    """Values and times are arrays, so that other ones do not compile again."""
+    body = CountTraces(lambda schedule, t: schedule(t))
+    compiled = eqx.filter_jit(body)
+    found = [compiled(cjx.PiecewiseConstant(TS + k, k + jnp.arange(4.0)), jnp.asarray(2.0)) for k in range(5)]
+    assert_same(found, [1.0, 2.0, 2.0, 3.0, 4.0])
+    assert body.traces == 1
+
+
+def test_mapping_over_schedules_equals_a_loop():
+    values = normal(1, 3, 4, 2)
+    together = eqx.filter_vmap(lambda values: cjx.Interpolated(TS, values)(2.2))(values)
+    for found, alone in zip(together, values, strict=True):
+        assert_close(found, cjx.Interpolated(TS, alone)(2.2), "exact")
+
+
+@pytest.mark.parametrize("kind", (cjx.PiecewiseConstant, cjx.Interpolated), ids=name_of)
+def test_derivatives_in_the_values(kind):
+    assert_derivatives(lambda values: jax.vmap(kind(TS, values))(jnp.asarray([0.0, 1.0, 2.2, 8.0])), normal(1, 4, 2))
+
+
+def test_derivative_in_time_is_the_slope():
+    schedule = cjx.Interpolated(TS, [1.0, 2.0, -2.0, 0.0])
+    slopes = jax.vmap(jax.grad(schedule))(jnp.asarray([0.0, 0.7, 2.0, 5.0, 8.0]))
+    assert_close(slopes, np.array([0.0, 2.0, -2.0, 0.5, 0.0]))
+
+
+# --- errors
+
+
+@pytest.mark.parametrize("kind", (cjx.PiecewiseConstant, cjx.Interpolated), ids=name_of)
+@pytest.mark.parametrize(
+    ("ts", "values", "message"),
+    (
+        ([0.0, 2.0, 1.0], [1.0, 2.0, 3.0], r"^ts must be finite and strictly increasing, but it is .*; sort it\.$"),
+        ([0.0, 1.0, 1.0], [1.0, 2.0, 3.0], r"^ts must be finite and strictly increasing, but it is .*; sort it\.$"),
+        ([0.0, np.nan], [1.0, 2.0], r"^ts must be finite and strictly increasing, but it is .*; sort it\.$"),
+        ([0.0, np.inf], [1.0, 2.0], r"^ts must be finite and strictly increasing, but it is .*; sort it\.$"),
+        ([0.0, 1.0], [1.0, np.nan], r"^values must be finite, but some are not; mend them\.$"),
+        ([], [], r"^ts must be a non-empty vector of times, but its shape is \(0,\); pass one time a value\.$"),
+        ([[0.0, 1.0]], [[1.0, 2.0]], r"^ts must be a non-empty vector of times, but its shape is \(1, 2\); pass"),
+        ([0.0, 1.0], [1.0, 2.0, 3.0], r"^values must have one entry for each time.* but it has shape \(3,\) and ts"),
+        ([0.0, 1.0], 1.0, r"^values must have one entry for each time.* but it has shape \(\) and ts has length 2"),
+    ),
+)
+def test_knots_that_make_no_schedule(kind, ts, values, message):
+    with as_a_user(), pytest.raises(ValueError, match=message):
+        kind(ts, values)
+
+
+def test_lengths_tell_while_compiling():
+    with pytest.raises(ValueError, match="^values must have one entry for each time"):
+        jax.jit(lambda values: cjx.Interpolated(TS, values)(1.0))(jnp.ones(3))
+
+
+def test_interpolated_wants_a_value_for_each_time():
+    with pytest.raises(ValueError, match=r"^values must have one entry for each time of ts, but it has shape \(3,\)"):
+        cjx.Interpolated(TS, [1.0, 2.0, 3.0])
+
+
+@pytest.mark.xfail(strict=True, reason="one time and no value is taken for the edges of no layer")
+def test_no_value_at_all():
+    with pytest.raises(ValueError, match="^values must"):
+        cjx.PiecewiseConstant([0.0], np.zeros(0))
+
+
+@pytest.mark.xfail(strict=True, reason="the jumps of parts of two dtypes are joined before they are cast")
+def test_parts_of_two_dtypes():
+    single = cjx.PiecewiseConstant(np.array([0.0, 2.0], np.float32), [1.0, 2.0])
+    double = cjx.PiecewiseConstant(np.array([0.0, 1.0]), [1.0, 2.0])
+    assert_same(cjx.Combined(lambda *parts: sum(parts), (single, double)).jumps(), [1.0, 2.0])

@@ -1,0 +1,130 @@
+"""Maps over pairs of tokens, a block of rows at a time, and the checks that the pairwise observables share."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from .._custom_types import Tokens
+from .._misc import as_float, is_concrete, map_rows
+
+
+# Numbers in one block of rows: 8 MB in double precision.
+_BLOCK_ENTRIES = 2**20
+
+
+def fits_one_block(n: int) -> bool:
+    """Whether an (n, n) array is small enough to be held whole."""
+    return n * n <= _BLOCK_ENTRIES
+
+
+def map_pair_rows(
+    fn: Callable[[Float[Array, "rows d"], Int[Array, " rows"]], Any], x: Tokens, *, numbers_per_pair: int = 1
+) -> Any:
+    """`fn(rows, index)` of each block of rows of `x`, where `index` tells which rows they are; joined along axis 0.
+
+    A block makes about a million numbers, `numbers_per_pair` for each pair, and the backward pass makes them again, so
+    that (n, n) is held in neither direction.
+    """
+    n = x.shape[0]
+    block_rows = max(1, _BLOCK_ENTRIES // (n * numbers_per_pair))
+    if block_rows >= n:
+        return fn(x, jnp.arange(n))
+    # The index travels as one more column: a float holds it exactly for every n whose n^2 pairs can be visited at all.
+    index = jnp.arange(n, dtype=x.dtype)[:, None]
+    split = jax.checkpoint(lambda block: fn(block[:, :-1], block[:, -1].astype(jnp.result_type(int))))
+    return map_rows(split, jnp.concatenate([x, index], axis=1), block_rows)
+
+
+def scaled_square_distances(
+    rows: Float[Array, "rows d"], x: Float[Array, "n d"], scale: Float[Array, ""]
+) -> Float[Array, "rows n"]:
+    """(scale |x_i - x_j|)^2 from the differences themselves.
+
+    Expanding the square would lose every distance below the root of the machine epsilon; scaling before squaring
+    keeps far and near pairs on the right side of 1. The result is bitwise symmetric. (rows, n, d) numbers are made on
+    the way: take few rows at a time.
+    """
+    return jnp.sum(jnp.square((rows[:, None, :] - x[None, :, :]) * scale), axis=-1)
+
+
+def check_scalar(value: Any, name: str, dtype: Any, *, positive: bool = False) -> Float[Array, ""]:
+    """`value` as a scalar of `dtype`, if it is a real, finite number (and positive, where asked); values when concrete.
+
+    **Raises:**
+
+    - `ValueError` naming the argument, its value and what to do.
+    """
+    if jnp.shape(value) != ():
+        raise ValueError(
+            f"{name} must be a scalar, but its shape is {jnp.shape(value)}; map over several values with jax.vmap."
+        )
+    array = jnp.asarray(value)
+    if jnp.issubdtype(array.dtype, jnp.complexfloating):
+        raise ValueError(f"{name} must be real, but it is {value}; pass its real part.")
+    if is_concrete(array):
+        number = float(np.asarray(array))
+        if not np.isfinite(number):
+            raise ValueError(f"{name} must be finite, but it is {number}; pass a finite number.")
+        if positive and number <= 0:
+            raise ValueError(f"{name} must be positive, but it is {number}; pass a number above zero.")
+    array = as_float(array)
+    # Never weakly typed: a Python float and an array of the same dtype are one trace.
+    return array.astype(dtype or array.dtype)
+
+
+def check_masses(masses: Any, x: Tokens) -> Float[Array, " n"]:
+    """`masses` divided by their sum, in the dtype of `x`; uniform if `masses` is None.
+
+    **Raises:**
+
+    - `ValueError` naming the argument, its value and what to do.
+    """
+    n = x.shape[0]
+    if masses is None:
+        return jnp.full((n,), 1 / n, dtype=x.dtype)
+    if jnp.shape(masses) != (n,):
+        raise ValueError(
+            f"masses must have the shape ({n},), one mass a token, but its shape is {jnp.shape(masses)}; "
+            "pass one number for each row of x."
+        )
+    masses = as_float(masses, x.dtype)
+    if is_concrete(masses):
+        numbers = np.asarray(masses)
+        if not (np.all(np.isfinite(numbers)) and np.all(numbers >= 0) and numbers.sum() > 0):
+            raise ValueError(
+                f"masses must be finite, not negative and not all zero, but they are {numbers}; "
+                "pass a positive mass for at least one token."
+            )
+    return masses / jnp.sum(masses)
+
+
+def check_square(matrix: Any, name: str) -> Float[Array, "d d"]:
+    """`matrix` as an array, if it is square, real, and finite when concrete.
+
+    **Raises:**
+
+    - `ValueError` naming the argument, its value and what to do.
+    """
+    shape = jnp.shape(matrix)
+    if len(shape) != 2 or shape[0] != shape[1] or shape[0] == 0:
+        raise ValueError(f"{name} must be a square matrix, but its shape is {shape}; pass an array of shape (d, d).")
+    array = jnp.asarray(matrix)
+    if jnp.issubdtype(array.dtype, jnp.complexfloating):
+        raise ValueError(f"{name} must be real, but its dtype is {array.dtype}; pass its real part.")
+    array = as_float(array)
+    if is_concrete(array) and not np.all(np.isfinite(np.asarray(array))):
+        raise ValueError(f"{name} must be finite, but it holds a NaN or an infinity; mend that entry.")
+    return array
+
+
+def check_nonzero_rows(x: Tokens) -> Tokens:
+    """`x`, if no row is the zero vector, which has no direction; looked at when concrete."""
+    if is_concrete(x):
+        zero = np.flatnonzero(~np.asarray(x).any(axis=1))
+        if zero.size:
+            raise ValueError(f"x must have no zero row, but row {int(zero[0])} is zero; remove that token.")
+    return x

@@ -1,0 +1,54 @@
+"""Shifted sums of exponentials over tokens, rows in blocks: what the energies are made of."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._custom_types import Masses, Tokens
+from .._misc import check_tokens, matmul
+from ._pairs import check_masses, check_scalar, check_square, map_pair_rows
+
+
+# A token without mass may score above all the others: its term is 0 times a number that must not overflow.
+_MAX_EXCESS = 80.0
+
+
+def check_energy_arguments(
+    x: Any, beta: Any, query_key: Any, masses: Any
+) -> tuple[Tokens, Float[Array, ""], Float[Array, "d d"] | None, Masses]:
+    """The arguments as arrays of one dtype, the masses summing to 1; or a ValueError."""
+    x = check_tokens(x)
+    beta = check_scalar(beta, "beta", x.dtype)
+    if query_key is not None:
+        query_key = check_square(query_key, "query_key").astype(x.dtype)
+        if query_key.shape[0] != x.shape[1]:
+            raise ValueError(
+                f"query_key must have the shape ({x.shape[1]}, {x.shape[1]}), as tokens have {x.shape[1]} dimensions, "
+                f"but its shape is {query_key.shape}; pass Q^T K."
+            )
+    return x, beta, query_key, check_masses(masses, x)
+
+
+def log_weighted_sum(exponents: Float[Array, "*rows n"], masses: Masses) -> Float[Array, "*rows"]:
+    """log sum_j m_j e^{a_j} along the last axis, shifted by the largest exponent that has mass."""
+    present = jnp.broadcast_to(masses > 0, exponents.shape)
+    shift = jnp.max(jnp.where(present, exponents, -jnp.inf), axis=-1, keepdims=True)
+    shift = jax.lax.stop_gradient(shift)
+    terms = jnp.exp(jnp.minimum(exponents - shift, _MAX_EXCESS))
+    return jnp.log(matmul(terms, masses)) + shift[..., 0]
+
+
+@jax.jit
+def row_log_means(
+    x: Tokens, beta: Float[Array, ""], query_key: Float[Array, "d d"] | None, masses: Masses
+) -> Float[Array, " n"]:
+    """log sum_j m_j e^{beta <x_i, B x_j>} for each i, rows in blocks."""
+
+    def block(rows, index):
+        del index
+        queries = rows if query_key is None else matmul(rows, query_key)
+        return log_weighted_sum(beta * matmul(queries, x.T), masses)
+
+    return map_pair_rows(block, x)

@@ -1,0 +1,203 @@
+"""The interaction energy that attention climbs, and the rate at which it does."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._custom_types import Masses, RealScalarLike, Scalar, Tokens
+from .._misc import as_float, check_tokens, is_concrete, matmul
+from .._space import Sphere
+from ._pairs import check_masses
+from ._partition import check_energy_arguments, log_weighted_sum, row_log_means
+
+
+def interaction_energy(
+    x: Tokens,
+    beta: RealScalarLike,
+    query_key: Float[Array, "d d"] | None = None,
+    masses: Masses | None = None,
+) -> Scalar:
+    r"""$E_\beta = \frac{1}{2\beta n^2}\sum_{i,j} e^{\beta\langle x_i, B x_j\rangle}$.
+
+    It never falls along the softmax and the unnormalised flow when $V = B = B^\top$, and never rises when $V = -B$.
+    Among unit vectors with $B = I$ and $\beta > 0$ it is largest, $e^\beta/(2\beta)$, when all tokens coincide, and
+    smallest for the uniform measure, see `uniform_energy`. Negative `beta` gives a negative energy. With masses the
+    mean over pairs becomes $\sum_{i,j} m_i m_j$, the masses divided by their sum. Rows are taken in blocks. The
+    energy itself is of the size of $e^\beta$, and is infinite where the dtype has no such number: see
+    `log_interaction_energy`.
+
+    **Arguments:**
+
+    - `x`: Tokens, one a row.
+    - `beta`: Inverse temperature, not zero; may be traced, so that sweeping it does not recompile.
+    - `query_key`: $B = Q^\top K$; None means the identity.
+    - `masses`: Masses of the tokens, not negative; None means equal ones.
+
+    **Returns:**
+
+    A scalar of the dtype of `x`.
+
+    **Raises:**
+
+    - `ValueError` if `beta` is zero, or an argument has the wrong shape, is not finite, or a mass is negative.
+
+    ??? cite "Source"
+
+        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 3.3, with $B = I$ and
+        equal masses.
+    """
+    log_energy = log_interaction_energy(x, beta, query_key, masses)
+    return jnp.sign(as_float(beta, log_energy.dtype)) * jnp.exp(log_energy)
+
+
+def log_interaction_energy(
+    x: Tokens,
+    beta: RealScalarLike,
+    query_key: Float[Array, "d d"] | None = None,
+    masses: Masses | None = None,
+) -> Scalar:
+    r"""$\log|E_\beta|$, finite for every finite non-zero `beta`, such as $10^4$ in single precision.
+
+    Every exponent is shifted by the largest of its row, and the rows' sums by the largest of them.
+
+    **Arguments:**
+
+    - `x`, `beta`, `query_key`, `masses`: As for `interaction_energy`.
+
+    **Returns:**
+
+    A scalar of the dtype of `x`. The sign of the energy is that of `beta`.
+
+    **Raises:**
+
+    - `ValueError` as `interaction_energy` does.
+
+    ??? cite "Source"
+
+        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 3.3. Logarithm added
+        here.
+    """
+    x, beta, query_key, masses = check_energy_arguments(x, beta, query_key, masses)
+    if is_concrete(beta) and float(np.asarray(beta)) == 0:
+        raise ValueError(
+            "beta must not be zero, where the energy 1 / (2 beta) of every cloud is infinite, but it is 0.0; "
+            "take a small beta, or the limit of E - 1 / (2 beta), which is <m, B m> / 2 with m the mean token."
+        )
+    pairs = log_weighted_sum(row_log_means(x, beta, query_key, masses), masses)
+    return pairs - jnp.log(2 * jnp.abs(beta))
+
+
+def energy_dissipation(
+    x: Tokens,
+    velocity: Float[Array, "n d"],
+    *,
+    log_partition: Float[Array, " n"] | None = None,
+    masses: Masses | None = None,
+) -> Scalar:
+    r"""$\frac1n\sum_i \frac{Z_i}{n} |P_{x_i} \dot x_i|^2$: how fast the interaction energy rises on the sphere.
+
+    It equals $dE_\beta/dt$ along the softmax flow with $V = B = B^\top$ if `log_partition` is
+    `SoftmaxAttention(beta, query_key=B).log_partition(x)`, and along the unnormalised flow, whose factor $Z_i/n$ is 1,
+    if it is left out. With $V = -B$ it is $-dE_\beta/dt$; for other $V$, and for $B$ that is not symmetric, neither
+    holds. Several unnormalised heads with $V_h = B_h = B_h^\top$ climb the sum of their energies at this rate. With
+    masses and $M = \sum_i m_i$ it is $\sum_i \frac{m_i}{M}\frac{Z_i}{M}|P_{x_i}\dot x_i|^2$ with
+    $Z_i = \sum_j m_j e^{\beta\langle x_i, B x_j\rangle}$, the same masses in `log_partition`. Only the tangent part of
+    the velocity counts.
+
+    **Arguments:**
+
+    - `x`: Tokens on the sphere.
+    - `velocity`: $\dot x$, one row for each token.
+    - `log_partition`: $\log Z_i$ for the softmax flow; None for the unnormalised one.
+    - `masses`: Masses of the tokens, not negative; None means one each.
+
+    **Returns:**
+
+    A scalar of the dtype of `x`, not negative.
+
+    **Raises:**
+
+    - `ValueError` if an argument has the wrong shape, is not finite, or a mass is negative.
+
+    ??? cite "Source"
+
+        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 3.3 (the unnormalised
+        flow is a Wasserstein gradient flow) and 3.4 (the softmax flow is one for a metric weighted by Z).
+    """
+    x = check_tokens(x)
+    velocity = check_tokens(velocity, "velocity").astype(x.dtype)
+    if velocity.shape != x.shape:
+        raise ValueError(
+            f"velocity must have the shape of x, {x.shape}, but its shape is {velocity.shape}; pass field(t, x, args)."
+        )
+    total = jnp.asarray(x.shape[0], x.dtype) if masses is None else jnp.sum(as_float(masses, x.dtype))
+    masses = check_masses(masses, x)
+    speeds = jnp.sum(jnp.square(Sphere().tangent(x, velocity)), axis=-1)
+    if log_partition is None:
+        return jnp.sum(masses * speeds)
+    if jnp.shape(log_partition) != (x.shape[0],):
+        raise ValueError(
+            f"log_partition must have the shape ({x.shape[0]},), one number a token, but its shape is "
+            f"{jnp.shape(log_partition)}; pass SoftmaxAttention(...).log_partition(x)."
+        )
+    # In the exponent, since Z alone may overflow where the product does not; a token at rest gives 0, not inf * 0.
+    moving = speeds > 0
+    logs = as_float(log_partition, x.dtype) - jnp.log(total)
+    terms = jnp.exp(logs + jnp.log(jnp.where(moving, speeds, jnp.ones_like(speeds))))
+    return jnp.sum(masses * jnp.where(moving, terms, jnp.zeros_like(terms)))
+
+
+def perceptron_energy(
+    x: Tokens,
+    features: Float[Array, "m d"],
+    amplitudes: Float[Array, " m"],
+    primitive: Callable[[Array], Array],
+    masses: Masses | None = None,
+) -> Scalar:
+    r"""$\frac1n\sum_i\sum_j \omega_j \Phi(\langle a_j, x_i\rangle)$, the energy of a gradient perceptron.
+
+    With $\sigma = \Phi'$ the field $\dot x_i = P_{x_i}\sum_j \omega_j\,\sigma(\langle a_j, x_i\rangle)\,a_j$ climbs
+    it. Added to the unnormalised attention field, it climbs the sum of the two energies, at the rate of
+    `energy_dissipation`.
+
+    **Arguments:**
+
+    - `x`: Tokens, one a row.
+    - `features`: The rows $a_j$: inner weights, and outer weights up to the amplitudes.
+    - `amplitudes`: $\omega_j$.
+    - `primitive`: $\Phi$, elementwise, a primitive of the activation: `lambda s: jax.nn.relu(s)**2 / 2` for a ReLU.
+    - `masses`: Masses of the tokens, divided by their sum; None means equal ones.
+
+    **Returns:**
+
+    A scalar of the dtype of `x`.
+
+    **Raises:**
+
+    - `ValueError` if an argument has the wrong shape, or a mass is negative.
+
+    ??? cite "Source"
+
+        2601.21366, Section 2, which writes $\frac{1}{2n}\sum_i\sum_j\omega_j\varphi$ with $\varphi' = 2\sigma$; here
+        $\Phi = \varphi/2$.
+    """
+    x = check_tokens(x)
+    features, amplitudes = _check_features(x, features, amplitudes)
+    return jnp.sum(check_masses(masses, x) * matmul(primitive(matmul(x, features.T)), amplitudes))
+
+
+def _check_features(x: Tokens, features: Any, amplitudes: Any) -> tuple[Float[Array, "m d"], Float[Array, " m"]]:
+    if len(jnp.shape(features)) != 2 or jnp.shape(features)[1] != x.shape[1]:
+        raise ValueError(
+            f"features must have the shape (m, {x.shape[1]}), one feature a row, but its shape is "
+            f"{jnp.shape(features)}; pass vectors of the tokens' dimension."
+        )
+    if jnp.shape(amplitudes) != jnp.shape(features)[:1]:
+        raise ValueError(
+            f"amplitudes must have the shape ({jnp.shape(features)[0]},), one number a feature, but its shape is "
+            f"{jnp.shape(amplitudes)}; pass one for each row of features."
+        )
+    return as_float(features, x.dtype), as_float(amplitudes, x.dtype)

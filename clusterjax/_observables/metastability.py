@@ -1,0 +1,148 @@
+"""Plateaus of a scalar along a run: where it dwells, for how long, and when it escapes."""
+
+from collections import deque
+from typing import Any, final
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import ArrayLike, Float, Real
+
+from .._custom_types import RealScalarLike
+from .._misc import is_concrete
+
+
+@final
+class Plateaus(eqx.Module):
+    """Plateaus in the order of time, as NumPy arrays with one entry for each.
+
+    Source: this library.
+    """
+
+    start: Float[np.ndarray, " plateaus"]
+    """The first saved time of each plateau."""
+    stop: Float[np.ndarray, " plateaus"]
+    """The last saved time of each plateau."""
+    level: Float[np.ndarray, " plateaus"]
+    """Midway between the least and the largest value on it."""
+    escape_times: Float[np.ndarray, " plateaus"]
+    """The first saved time after it; infinite where the series ends on the plateau, whose escape was not seen."""
+
+    @property
+    def dwell_times(self) -> Float[np.ndarray, " plateaus"]:
+        """`stop - start`; a lower bound where the escape was not seen."""
+        return self.stop - self.start
+
+    def __len__(self) -> int:
+        return self.start.shape[0]
+
+
+def plateaus(
+    ts: Real[ArrayLike, " times"],
+    values: Real[ArrayLike, " times"],
+    *,
+    tolerance: RealScalarLike,
+    min_dwell: RealScalarLike,
+) -> Plateaus:
+    """The windows of time in which a series stays within `tolerance` of one level for at least `min_dwell`.
+
+    A window is a run of saved times whose largest and least value differ by at most `2 * tolerance`: that is, all its
+    values lie within `tolerance` of their midrange, the level. The longest window is the first plateau (the earlier of
+    two that tie); then the longest of what is left on either side of it, and so on, while one lasts `min_dwell`. So
+    plateaus do not overlap, and each is maximal in what the longer ones leave.
+
+    Metastable is thus a property of a window and of the two thresholds, which have no defaults: a series that drifts
+    more slowly than `2 * tolerance / min_dwell` is all plateaus. Times are those of `ts`, with its resolution. Energy
+    and `num_clusters` along a run are the usual series; for counts take a `tolerance` below one half. A host function.
+
+    **Arguments:**
+
+    - `ts`: Increasing times, at least two.
+    - `values`: The series at these times.
+    - `tolerance`: Half the largest spread on a plateau, not negative.
+    - `min_dwell`: The shortest plateau, positive.
+
+    **Returns:**
+
+    `Plateaus`, with `start`, `stop`, `level`, `dwell_times` and `escape_times`; possibly none.
+
+    **Raises:**
+
+    - `ValueError` if the series do not match, are not finite, or are traced, `ts` does not increase, or a threshold is
+      out of range.
+
+    ??? cite "Source"
+
+        Geshkovski et al., *Dynamic metastability in the self-attention model* (2410.06833), describes the staircase
+        that these windows are cut from. The definition: this library.
+    """
+    ts, values = _check_series(ts, values)
+    tolerance, min_dwell = float(tolerance), float(min_dwell)
+    if not (np.isfinite(tolerance) and tolerance >= 0):
+        raise ValueError(f"tolerance must be finite and not negative, but it is {tolerance}; pass half a spread.")
+    if not (np.isfinite(min_dwell) and min_dwell > 0):
+        raise ValueError(f"min_dwell must be finite and positive, but it is {min_dwell}; pass a duration.")
+    windows = sorted(_longest_windows(ts, _reach(values, 2 * tolerance), min_dwell))
+    first = np.array([lo for lo, _ in windows], dtype=int)
+    last = np.array([hi for _, hi in windows], dtype=int)
+    levels = [(values[lo : hi + 1].min() + values[lo : hi + 1].max()) / 2 for lo, hi in windows]
+    later = np.append(ts[1:], np.inf)
+    return Plateaus(start=ts[first], stop=ts[last], level=np.array(levels, dtype=np.float64), escape_times=later[last])
+
+
+def _check_series(ts: Any, values: Any) -> tuple[np.ndarray, np.ndarray]:
+    if not is_concrete((ts, values)):
+        raise ValueError("ts and values must not be traced, but one is; call this host function outside jax.jit.")
+    ts, values = np.asarray(ts, dtype=np.float64), np.asarray(values, dtype=np.float64)
+    if ts.ndim != 1 or ts.shape[0] < 2 or values.shape != ts.shape:
+        raise ValueError(
+            f"ts and values must be two series of one length, at least 2, but their shapes are {ts.shape} and "
+            f"{values.shape}; pass one number for each saved time."
+        )
+    if not (np.all(np.isfinite(ts)) and np.all(np.diff(ts) > 0)):
+        raise ValueError(f"ts must be finite and increase, but it is {ts}; sort it and drop what is doubled.")
+    if not np.all(np.isfinite(values)):
+        bad = int(np.flatnonzero(~np.isfinite(values))[0])
+        raise ValueError(f"values must be finite, but entry {bad} is {values[bad]}; cut the series there.")
+    return ts, values
+
+
+def _reach(values: np.ndarray, spread: float) -> np.ndarray:
+    """For each index the last one to which the values keep within `spread` of each other."""
+    size = values.shape[0]
+    reach = np.empty(size, dtype=int)
+    lows, highs = deque(), deque()  # candidates for the least and the largest value of the window, best first
+    end = 0
+    for begin in range(size):
+        while end < size:
+            value = values[end]
+            low = min(value, values[lows[0]]) if lows else value
+            high = max(value, values[highs[0]]) if highs else value
+            if high - low > spread:
+                break
+            while lows and values[lows[-1]] >= value:
+                lows.pop()
+            while highs and values[highs[-1]] <= value:
+                highs.pop()
+            lows.append(end)
+            highs.append(end)
+            end += 1
+        reach[begin] = end - 1
+        for candidates in (lows, highs):
+            if candidates and candidates[0] == begin:
+                candidates.popleft()
+    return reach
+
+
+def _longest_windows(ts: np.ndarray, reach: np.ndarray, min_dwell: float) -> list[tuple[int, int]]:
+    windows, segments = [], [(0, ts.shape[0] - 1)]
+    while segments:
+        lo, hi = segments.pop()
+        if lo >= hi or ts[hi] - ts[lo] < min_dwell:
+            continue
+        ends = np.minimum(reach[lo : hi + 1], hi)
+        best = int(np.argmax(ts[ends] - ts[lo : hi + 1]))
+        begin, end = lo + best, int(ends[best])
+        if ts[end] - ts[begin] >= min_dwell:
+            windows.append((begin, end))
+            segments += [(lo, begin - 1), (end + 1, hi)]
+    return windows

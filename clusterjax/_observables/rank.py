@@ -1,0 +1,71 @@
+"""Rank and effective rank of a cloud of tokens."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from .._custom_types import RealScalarLike, Scalar, Tokens
+from .._misc import check_tokens
+from ._pairs import check_scalar
+
+
+def rank(x: Tokens, tolerance: RealScalarLike) -> Int[Array, ""]:
+    r"""How many singular values of the matrix of tokens exceed `tolerance` times the largest.
+
+    Unchanged if all tokens are rotated, or all rescaled. Tokens that have merged into k clusters in general position
+    have rank min(k, d).
+
+    **Arguments:**
+
+    - `x`: Tokens, one a row; their mean is not subtracted.
+    - `tolerance`: The relative threshold, positive; it has no default, since the rank is a property of it. May be
+      traced.
+
+    **Returns:**
+
+    An integer scalar; zero if all tokens are zero.
+
+    **Raises:**
+
+    - `ValueError` if `x` is not a cloud of finite tokens, or `tolerance` is not a positive number.
+
+    ??? cite "Source"
+
+        Dong, Cordonnier and Loukas, *Attention is not all you need* (2103.03404), study its collapse.
+    """
+    x = check_tokens(x)
+    tolerance = check_scalar(tolerance, "tolerance", x.dtype, positive=True)
+    singular = _singular_values(x)
+    return jnp.sum(singular > tolerance * singular[0])
+
+
+def effective_rank(x: Tokens) -> Scalar:
+    r"""$\exp\big(-\sum_k p_k\log p_k\big)$ with $p_k = \sigma_k/\sum_l\sigma_l$ the normalised singular values.
+
+    A rank without a threshold: between 1 and `rank`, equal to it if the non-zero singular values are equal. Unchanged
+    if all tokens are rotated, or all rescaled. Differentiable; singular values that are exactly zero get no gradient.
+
+    **Arguments:**
+
+    - `x`: Tokens, one a row; their mean is not subtracted.
+
+    **Returns:**
+
+    A scalar of the dtype of `x`; zero if all tokens are zero.
+
+    **Raises:**
+
+    - `ValueError` if `x` is not a cloud of finite tokens.
+
+    ??? cite "Source"
+
+        Roy and Vetterli, *The effective rank: a measure of effective dimensionality* (EUSIPCO 2007).
+    """
+    singular = _singular_values(check_tokens(x))
+    total = jnp.sum(singular)
+    shares = singular / jnp.where(total > 0, total, jnp.ones_like(total))
+    logs = jnp.log(jnp.where(shares > 0, shares, jnp.ones_like(shares)))
+    return jnp.where(total > 0, jnp.exp(-jnp.sum(shares * logs)), jnp.zeros_like(total))
+
+
+def _singular_values(x: Tokens) -> Float[Array, " values"]:
+    return jnp.linalg.svd(x, compute_uv=False)

@@ -1,0 +1,121 @@
+"""Rényi centres: tokens far from those before them, around which causal attention builds its clusters."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from .._custom_types import RealScalarLike, Scalar, Tokens
+from .._misc import check_tokens, is_concrete, normalise
+from ._pairs import check_nonzero_rows, check_scalar, map_pair_rows, scaled_square_distances
+
+
+def renyi_centres(x: Tokens, separation: RealScalarLike, *, strong: bool = False) -> Bool[Array, " n"]:
+    """Which tokens lie at an angle of more than `separation` from every centre before them.
+
+    The first token is always a centre. Centres are pairwise more than `separation` apart, and each other token is
+    within it of an earlier centre. A strong centre is that far from every token before it, centre or not, so that
+    strong centres are centres. The order of the tokens matters; the distance is the geodesic one of the sphere. The
+    cost is n d operations for each centre, and n^2 d in blocks of rows if `strong`; works under `jax.jit` and
+    `jax.vmap`.
+
+    **Arguments:**
+
+    - `x`: Tokens, one a row, none of them zero; only their directions count.
+    - `separation`: An angle in radians, in (0, pi]; the papers take a multiple of `beta ** -0.5`. May be traced.
+    - `strong`: Whether to ask for strong centres.
+
+    **Returns:**
+
+    One boolean for each token.
+
+    **Raises:**
+
+    - `ValueError` if `x` has a zero row or is not finite, or `separation` is not in (0, pi].
+
+    ??? cite "Source"
+
+        Karagodin, Polyanskiy and Rigollet, *Clustering in causal attention masking* (2411.04990), Section 5.
+    """
+    x = check_nonzero_rows(check_tokens(x))
+    separation = _check_separation(separation, x.dtype)
+    return (_strong if strong else _greedy)(normalise(x), 0.5 / jnp.sin(separation / 2))
+
+
+def expected_strong_centres(separation: RealScalarLike, n: int | float, d: int) -> Scalar:
+    r"""$\frac{1 - (1-p)^n}{p}$: the mean number of strong centres among $n$ independent uniform tokens.
+
+    $p = \frac12 I_{\sin^2\delta}(\frac{d-1}{2}, \frac12)$ is the share of the sphere within the angle $\delta$ of a
+    point, here for $\delta \le \pi/2$. For infinite n it is $1/p$: $\pi/\delta$ for d = 2 and
+    $1/\sin^2(\delta/2)$ for d = 3, where the paper prints a third of that.
+
+    **Arguments:**
+
+    - `separation`: The angle $\delta$ in radians, in (0, pi]. May be traced.
+    - `n`: The number of tokens, or `math.inf`.
+    - `d`: Their dimension.
+
+    **Returns:**
+
+    A scalar of the dtype of `separation`.
+
+    **Raises:**
+
+    - `ValueError` if `separation` is not in (0, pi], or `n` or `d` is not a positive number.
+
+    ??? cite "Source"
+
+        Karagodin, Polyanskiy and Rigollet, *Clustering in causal attention masking* (2411.04990), Lemma C.1. The
+        value for finite n, and the correction for d = 3: this library.
+    """
+    if isinstance(d, bool) or not isinstance(d, int) or d < 1:
+        raise ValueError(f"d must be a positive integer, but it is {d!r}; pass the dimension of the tokens.")
+    if isinstance(n, bool) or not (n == math.inf or (isinstance(n, int) and n >= 1)):
+        raise ValueError(f"n must be a positive integer or math.inf, but it is {n!r}; pass the number of tokens.")
+    separation = _check_separation(separation, None)
+    if d == 1:
+        # The sphere is two points; only the whole circle of angles reaches the other one.
+        share = jnp.where(separation < math.pi, 0.5, 1.0).astype(separation.dtype)
+    else:
+        a = jnp.asarray((d - 1) / 2, separation.dtype)
+        half = jax.scipy.special.betainc(a, jnp.asarray(0.5, separation.dtype), jnp.square(jnp.sin(separation))) / 2
+        share = jnp.where(separation <= math.pi / 2, half, 1 - half)
+    if n == math.inf:
+        return 1 / share
+    return -jnp.expm1(n * jnp.log1p(-share)) / share
+
+
+def _check_separation(separation: Any, dtype: Any) -> Float[Array, ""]:
+    array = check_scalar(separation, "separation", dtype, positive=True)
+    # In single precision pi itself rounds up.
+    if is_concrete(array) and float(np.asarray(array)) > np.pi * (1 + 1e-6):
+        raise ValueError(f"separation must be an angle of at most pi, but it is {array}; give it in radians.")
+    return array
+
+
+@jax.jit
+def _strong(unit: Tokens, scale: Float[Array, ""]) -> Bool[Array, " n"]:
+    n, d = unit.shape
+
+    def block(rows, index):
+        near = scaled_square_distances(rows, unit, scale) <= 1
+        return ~jnp.any(near & (jnp.arange(n)[None, :] < index[:, None]), axis=1)
+
+    return map_pair_rows(block, unit, numbers_per_pair=d)
+
+
+@jax.jit
+def _greedy(unit: Tokens, scale: Float[Array, ""]) -> Bool[Array, " n"]:
+    # The first token that no centre covers is the next centre: one round for each centre, not for each token.
+    def add(state):
+        centres, covered = state
+        first = jnp.argmin(covered)
+        near = scaled_square_distances(unit[first][None], unit, scale)[0] <= 1
+        return centres.at[first].set(True), (covered | near).at[first].set(True)
+
+    none = jnp.zeros(unit.shape[0], dtype=bool)
+    centres, _ = jax.lax.while_loop(lambda state: ~jnp.all(state[1]), add, (none, none))
+    return centres

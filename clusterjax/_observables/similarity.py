@@ -1,0 +1,149 @@
+"""Cosines of all pairs of tokens, and their distribution."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, Real
+
+from .._custom_types import RealScalarLike, Scalar, Tokens
+from .._misc import as_float, check_tokens, is_concrete, matmul, normalise
+from ._pairs import check_nonzero_rows, check_scalar, map_pair_rows
+
+
+def pairwise_cosine(x: Tokens) -> Float[Array, "n n"]:
+    r"""$\langle x_i, x_j\rangle / (|x_i||x_j|)$ for every pair.
+
+    Symmetric to rounding, never outside [-1, 1], and unchanged if tokens are rescaled or all rotated.
+
+    **Arguments:**
+
+    - `x`: Tokens, one a row, none of them zero.
+
+    **Returns:**
+
+    The (n, n) array, of the dtype of `x`. Under `jax.jit` a zero token gives a row and a column of NaN.
+
+    **Raises:**
+
+    - `ValueError` if `x` is not a cloud of finite tokens, or has a zero row.
+
+    ??? cite "Source"
+
+        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), whose histograms of ALBERT's
+        layers are of these numbers.
+    """
+    unit = normalise(check_nonzero_rows(check_tokens(x)))
+    return jnp.clip(matmul(unit, unit.T), -1, 1)
+
+
+def cosine_histogram(
+    x: Tokens, bins: int | Real[ArrayLike, " edges"]
+) -> tuple[Float[Array, " bins"], Float[Array, " edges"]]:
+    """The density of the cosines of the pairs i < j, and the edges of its bins.
+
+    It integrates to one over the edges. The diagonal is left out: the papers' code counts it, which puts a spike of
+    mass 1/n at similarity one in every layer. Bins hold their left edge, and the last one its right edge too, as in
+    `numpy.histogram`; pairs beyond the edges are not counted. Rows are taken in blocks.
+
+    **Arguments:**
+
+    - `x`: At least two tokens, one a row, none of them zero.
+    - `bins`: The number of equal bins of [-1, 1], or the increasing edges of the bins.
+
+    **Returns:**
+
+    `(density, edges)`, of the dtype of `x`; the density is zero throughout if no pair lies within the edges.
+
+    **Raises:**
+
+    - `ValueError` if `x` has fewer than two tokens or a zero row, or `bins` is neither a positive integer nor
+      increasing edges.
+
+    ??? cite "Source"
+
+        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), and Peat, *Clustering in
+        Transformers*, Figure 1. Without the diagonal here.
+    """
+    x = check_nonzero_rows(check_tokens(x, min_tokens=2))
+    return _histogram(normalise(x), _check_edges(bins, x.dtype))
+
+
+def close_pairs_fraction(x: Tokens, cosine: RealScalarLike) -> Scalar:
+    r"""The fraction of ordered pairs $i \ne j$ with $\langle x_i, x_j\rangle > $ `cosine`, tokens normalised.
+
+    One when all tokens point the same way, zero when no two do. The phase diagrams of the papers are maps of it, with
+    the threshold 0.999.
+
+    **Arguments:**
+
+    - `x`: At least two tokens, one a row, none of them zero.
+    - `cosine`: The threshold; it has no default, since the fraction is a property of it. May be traced.
+
+    **Returns:**
+
+    A scalar of the dtype of `x`.
+
+    **Raises:**
+
+    - `ValueError` if `x` has fewer than two tokens or a zero row, or `cosine` is not in [-1, 1].
+
+    ??? cite "Source"
+
+        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), the code of its phase
+        diagrams.
+    """
+    x = check_nonzero_rows(check_tokens(x, min_tokens=2))
+    cosine = check_scalar(cosine, "cosine", x.dtype)
+    if is_concrete(cosine) and not -1 <= float(np.asarray(cosine)) <= 1:
+        raise ValueError(f"cosine must lie in [-1, 1], but it is {cosine}; pass the cosine of an angle.")
+    return _close_fraction(normalise(x), cosine)
+
+
+def _check_edges(bins: Any, dtype: Any) -> Float[Array, " edges"]:
+    if isinstance(bins, bool) or np.ndim(bins) == 0:
+        if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
+            raise ValueError(
+                f"bins must be a positive integer or an array of edges, but it is {bins!r}; pass 100, say."
+            )
+        return jnp.linspace(-1, 1, bins + 1, dtype=dtype)
+    edges = as_float(bins, dtype)
+    increasing = edges.ndim == 1 and edges.shape[0] >= 2
+    if increasing and is_concrete(edges):
+        increasing = bool(np.all(np.isfinite(np.asarray(edges))) and np.all(np.diff(np.asarray(edges)) > 0))
+    if not increasing:
+        raise ValueError(f"bins must be at least two finite, increasing edges, but it is {bins}; sort them.")
+    return edges
+
+
+@jax.jit
+def _histogram(unit: Tokens, edges: Float[Array, " edges"]) -> tuple[Float[Array, " bins"], Float[Array, " edges"]]:
+    n, num_bins = unit.shape[0], edges.shape[0] - 1
+
+    def block(rows, index):
+        cosines = jnp.clip(matmul(rows, unit.T), -1, 1)
+        which = jnp.searchsorted(edges, cosines, side="right") - 1
+        which = jnp.where(cosines == edges[-1], num_bins - 1, which)
+        counted = (index[:, None] < jnp.arange(n)[None, :]) & (which >= 0) & (which < num_bins)
+        # One bin more takes what is not counted, and is cut off.
+        which = jnp.where(counted, which, num_bins)
+        counts = jnp.zeros((rows.shape[0], num_bins + 1), dtype=jnp.int32)
+        counts = counts.at[jnp.arange(rows.shape[0])[:, None], which].add(1)
+        return counts[:, :-1].astype(unit.dtype)
+
+    # A row's counts are exact; their sum is taken as floats, since n^2 / 2 pairs may exceed an int32.
+    counts = jnp.sum(map_pair_rows(block, unit), axis=0)
+    total = jnp.maximum(jnp.sum(counts), 1)
+    return counts / total / jnp.diff(edges), edges
+
+
+@jax.jit
+def _close_fraction(unit: Tokens, cosine: Float[Array, ""]) -> Scalar:
+    n = unit.shape[0]
+
+    def block(rows, index):
+        close = matmul(rows, unit.T) > cosine
+        return jnp.sum(close & (index[:, None] != jnp.arange(n)[None, :]), axis=1).astype(unit.dtype)
+
+    return jnp.sum(map_pair_rows(block, unit)) / (n * (n - 1))

@@ -1,0 +1,79 @@
+"""Attention sinks: tokens that the others look at."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._misc import is_concrete
+from ._pairs import check_square
+
+
+def sink_mass(weights: Float[Array, "n n"], *, include_self: bool = False) -> Float[Array, " n"]:
+    r"""$\frac{1}{n-1}\sum_{i\ne j} w_{ij}$: the mean weight that the other tokens give to token $j$.
+
+    Between 0 and 1 if the rows are probabilities. Under a causal mask early tokens receive more even when nobody
+    prefers them: compare with `uniform_causal_sink`. A lone token has no others, and its mass is 0.
+
+    **Arguments:**
+
+    - `weights`: The attention matrix; row i attends to column j.
+    - `include_self`: Whether to count the diagonal too, and divide by n.
+
+    **Returns:**
+
+    One number for each token, of the dtype of `weights`.
+
+    **Raises:**
+
+    - `ValueError` if `weights` is not square, not finite, or has a negative entry.
+
+    ??? cite "Source"
+
+        Xiao et al., *Efficient streaming language models with attention sinks* (2309.17453), name the effect. This
+        measure of it: this library.
+    """
+    weights = check_square(weights, "weights")
+    if is_concrete(weights) and np.asarray(weights).min() < 0:
+        raise ValueError(
+            f"weights must not be negative, but the smallest is {np.asarray(weights).min()}; pass the matrix after the "
+            "softmax."
+        )
+    n = weights.shape[0]
+    if include_self:
+        return jnp.mean(weights, axis=0)
+    others = jnp.where(jnp.eye(n, dtype=bool), jnp.zeros_like(weights), weights)
+    return jnp.sum(others, axis=0) / max(n - 1, 1)
+
+
+def uniform_causal_sink(n: int, *, include_self: bool = False, dtype: Any = None) -> Float[Array, " n"]:
+    r"""$\frac{H_n - H_j}{n-1}$, the `sink_mass` of token $j = 1, \dots, n$ when causal attention is uniform.
+
+    Row i is then 1/i on its first i tokens, as at consensus. $H_j$ are the harmonic numbers. With `include_self` it is
+    $\frac{H_n - H_{j-1}}{n}$, which for the first token is $H_n/n$: 0.0741 at n = 64. Only what exceeds this is a sink.
+
+    **Arguments:**
+
+    - `n`: The number of tokens.
+    - `include_self`: As for `sink_mass`: the two must agree for a comparison.
+    - `dtype`: The dtype of the result; None means JAX's default float.
+
+    **Returns:**
+
+    One number for each token, decreasing.
+
+    **Raises:**
+
+    - `ValueError` if `n` is not a positive integer.
+
+    ??? cite "Source"
+
+        This library.
+    """
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise ValueError(f"n must be a positive integer, but it is {n!r}; pass the number of tokens.")
+    # Summed from the small end, in double precision, on the host: tails[j] = 1/(j+1) + ... + 1/n.
+    tails = np.cumsum(1 / np.arange(n, 0, -1))[::-1]
+    mass = tails / n if include_self else np.append(tails[1:], 0.0) / max(n - 1, 1)
+    return jnp.asarray(mass, dtype=dtype or jnp.result_type(float))

@@ -1,0 +1,151 @@
+"""Eigenvalues of V and of Q^T K. Host functions: JAX has no general eigenvalues on accelerators."""
+
+import math
+from typing import Any
+
+import numpy as np
+from jaxtyping import Array, Complex, Float
+
+from .._misc import is_concrete
+
+
+def spectrum(matrix: Float[Array | np.ndarray, "d d"]) -> Complex[np.ndarray, " d"]:
+    """The eigenvalues of a real square matrix, by decreasing real part, then by decreasing imaginary part.
+
+    The long-time behaviour of tokens hangs on them: on the largest real part of V and on its multiplicity. A matrix
+    that is exactly symmetric gets exactly real eigenvalues. Computed by NumPy in double precision, on the host.
+
+    **Arguments:**
+
+    - `matrix`: V or B, or any other square matrix; not traced.
+
+    **Returns:**
+
+    A complex NumPy array: complex64 for single precision, complex128 for double.
+
+    **Raises:**
+
+    - `ValueError` if `matrix` is not square, not real, not finite, or traced.
+
+    ??? cite "Source"
+
+        Geshkovski et al., *The emergence of clusters in self-attention dynamics* (2305.05465), whose theorems are
+        sorted by the spectrum of V.
+    """
+    return _sorted(_check_matrix(matrix, "matrix", square=True), _complex_dtype(matrix))
+
+
+def product_spectrum(
+    left: Float[Array | np.ndarray, "d k"], right: Float[Array | np.ndarray, "k d"]
+) -> Complex[np.ndarray, " rank"]:
+    """The eigenvalues of `left @ right` that need not be zero, from the smaller of the two products.
+
+    `left @ right`, (d, d), and `right @ left`, (k, k), have the same non-zero eigenvalues, with multiplicities. A
+    head's value-output operator of d = 2048 and k = 128 takes milliseconds in place of many seconds.
+
+    **Arguments:**
+
+    - `left`, `right`: The two factors; not traced. For the symmetric part of $Q^T K$, with Q and K (k, d), pass
+      `hstack([Q.T, K.T]) / 2` and `vstack([K, Q])`.
+
+    **Returns:**
+
+    min(k, d) eigenvalues, sorted and typed as in `spectrum`; the other d - k, if k < d, are zero.
+
+    **Raises:**
+
+    - `ValueError` if the factors do not fit together, are not real, not finite, or traced.
+
+    ??? cite "Source"
+
+        Sylvester's identity. Its use for heads of pretrained networks: this library.
+    """
+    factors = _check_matrix(left, "left"), _check_matrix(right, "right")
+    if factors[0].shape != factors[1].shape[::-1]:
+        raise ValueError(
+            f"left and right must have the shapes (d, k) and (k, d), but they are {factors[0].shape} and "
+            f"{factors[1].shape}; transpose one of them."
+        )
+    first, second = factors if factors[0].shape[0] <= factors[0].shape[1] else factors[::-1]
+    return _sorted(first @ second, np.result_type(_complex_dtype(left), _complex_dtype(right)))
+
+
+def symmetric_part_spectrum(matrix: Float[Array | np.ndarray, "d d"]) -> Float[np.ndarray, " d"]:
+    r"""The eigenvalues of $(B + B^\top)/2$, in decreasing order.
+
+    They are what the quadratic form $\langle x, Bx\rangle$ sees of $B = Q^\top K$: all positive if every token
+    attends to itself more than to its opposite. Computed by NumPy in double precision, on the host.
+
+    **Arguments:**
+
+    - `matrix`: B; not traced.
+
+    **Returns:**
+
+    A real NumPy array in the precision of `matrix`.
+
+    **Raises:**
+
+    - `ValueError` if `matrix` is not square, not real, not finite, or traced.
+
+    ??? cite "Source"
+
+        Geshkovski et al., *The emergence of clusters in self-attention dynamics* (2305.05465), the code of its
+        figures of ALBERT's heads.
+    """
+    array = _check_matrix(matrix, "matrix", square=True)
+    values = np.linalg.eigvalsh((array + array.T) / 2)[::-1]
+    return values.astype(np.float32 if _complex_dtype(matrix) == np.complex64 else np.float64)
+
+
+def effective_beta(query_key: Float[Array | np.ndarray, "d d"]) -> float:
+    r"""$\sqrt d\,\|\tfrac12(B + B^\top)\|_F$: the inverse temperature of a trained head.
+
+    Tokens after layer normalisation have length $\sqrt d$. Written with unit tokens, and with $B$ scaled to the
+    Frobenius norm of the identity, the logits are this number times $\langle x_i, \hat B x_j\rangle$: if
+    $B = \beta I/d$, it is $\beta$.
+
+    **Arguments:**
+
+    - `query_key`: $B = Q^\top K$ of one head, its factor $1/\sqrt{d_k}$ included; not traced.
+
+    **Returns:**
+
+    A float, not negative.
+
+    **Raises:**
+
+    - `ValueError` if `query_key` is not square, not real, not finite, or traced.
+
+    ??? cite "Source"
+
+        Geshkovski et al., *The emergence of clusters in self-attention dynamics* (2305.05465), the code of its
+        figures of ALBERT's heads.
+    """
+    array = _check_matrix(query_key, "query_key", square=True)
+    return math.sqrt(array.shape[0]) * float(np.linalg.norm((array + array.T) / 2))
+
+
+def _check_matrix(matrix: Any, name: str, *, square: bool = False) -> np.ndarray:
+    if not is_concrete(matrix):
+        raise ValueError(f"{name} must not be traced, but it is {matrix}; call this host function outside jax.jit.")
+    array = np.asarray(matrix)
+    wanted = "a square matrix" if square else "a matrix"
+    if array.ndim != 2 or array.size == 0 or (square and array.shape[0] != array.shape[1]):
+        raise ValueError(f"{name} must be {wanted}, but its shape is {array.shape}; pass one head at a time.")
+    if np.iscomplexobj(array):
+        raise ValueError(f"{name} must be real, but its dtype is {array.dtype}; pass its real part.")
+    array = array.astype(np.float64)
+    if not np.all(np.isfinite(array)):
+        raise ValueError(f"{name} must be finite, but it holds a NaN or an infinity; mend that entry.")
+    return array
+
+
+def _complex_dtype(matrix: Any) -> np.dtype:
+    return np.dtype(np.complex128 if np.asarray(matrix).dtype.itemsize >= 8 else np.complex64)
+
+
+def _sorted(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    symmetric = np.array_equal(array, array.T)
+    values = (np.linalg.eigvalsh(array) if symmetric else np.linalg.eigvals(array)).astype(np.complex128)
+    return values[np.lexsort((-values.imag, -values.real))].astype(dtype)

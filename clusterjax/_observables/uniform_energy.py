@@ -1,0 +1,36 @@
+"""The smallest energy: that of the uniform measure, in closed form."""
+
+import numpy as np
+import scipy.special
+
+
+def uniform_energy(beta: float, d: int) -> float:
+    r"""$\frac{1}{2\beta}\,{}_0F_1(\tfrac d2; \tfrac{\beta^2}{4})$, the energy of the uniform measure on the sphere.
+
+    In Bessel functions $\frac{1}{2\beta}\Gamma(\tfrac d2)(\tfrac 2\beta)^{d/2-1} I_{d/2-1}(\beta)$: it is
+    $I_0(\beta)/(2\beta)$ for d = 2, $\sinh(\beta)/(2\beta^2)$ for d = 3 and $\cosh(\beta)/(2\beta)$ for d = 1. No
+    cloud of unit tokens has less `interaction_energy` when `beta` is positive. A host function, in double precision.
+
+    **Arguments:**
+
+    - `beta`: Inverse temperature, a number, not zero.
+    - `d`: The dimension of the tokens.
+
+    **Returns:**
+
+    A float; infinite beyond `beta` of about 700.
+
+    **Raises:**
+
+    - `ValueError` if `beta` is zero or not finite, or `d` is not a positive integer.
+
+    ??? cite "Source"
+
+        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Proposition 3.4 (the uniform
+        measure is the minimiser). Closed form: Funk-Hecke, derived here.
+    """
+    if isinstance(d, bool) or not isinstance(d, int) or d < 1:
+        raise ValueError(f"d must be a positive integer, but it is {d!r}; pass the dimension of the tokens.")
+    if not np.isfinite(beta) or beta == 0:
+        raise ValueError(f"beta must be finite and not zero, but it is {beta}; pass another number.")
+    return float(scipy.special.hyp0f1(d / 2, beta**2 / 4)) / (2 * float(beta))

@@ -1,0 +1,160 @@
+"""Observables as their papers write them: plain loops over tokens, in double precision."""
+
+import math
+
+import numpy as np
+
+
+def energy(x, beta, query_key=None, masses=None):
+    """(1 / (2 beta)) sum_ij m_i m_j e^{beta <x_i, B x_j>}, masses summing to one."""
+    n, d = x.shape
+    form = np.eye(d) if query_key is None else query_key
+    mass = [1 / n] * n if masses is None else [m / sum(masses) for m in masses]
+    total = 0.0
+    for i in range(n):
+        for j in range(n):
+            total += mass[i] * mass[j] * math.exp(beta * float(x[i] @ form @ x[j]))
+    return total / (2 * beta)
+
+
+def log_partition(x, beta, query_key=None, masses=None):
+    """log sum_j m_j e^{beta <x_i, B x_j>}, a mass of one each if there are none."""
+    n, d = x.shape
+    form = np.eye(d) if query_key is None else query_key
+    out = []
+    for i in range(n):
+        total = 0.0
+        for j in range(n):
+            total += (1.0 if masses is None else masses[j]) * math.exp(beta * float(x[i] @ form @ x[j]))
+        out.append(math.log(total))
+    return np.array(out)
+
+
+def velocity(x, beta, query_key=None, value=None, masses=None, softmax=True):
+    """P_{x_i} sum_j w_ij V x_j with the weights of SA, or of USA if not `softmax`."""
+    n, d = x.shape
+    form = np.eye(d) if query_key is None else query_key
+    value = np.eye(d) if value is None else value
+    mass = [1.0] * n if masses is None else list(masses)
+    out = np.zeros((n, d))
+    for i in range(n):
+        kernel = [mass[j] * math.exp(beta * float(x[i] @ form @ x[j])) for j in range(n)]
+        divisor = sum(kernel) if softmax else sum(mass)
+        for j in range(n):
+            out[i] += kernel[j] / divisor * (value @ x[j])
+        out[i] -= (x[i] @ out[i]) * x[i]
+    return out
+
+
+def perceptron_velocity(x, features, amplitudes, activation):
+    """P_{x_i} sum_j w_j s(<a_j, x_i>) a_j."""
+    out = np.zeros_like(x)
+    for i in range(x.shape[0]):
+        for j in range(features.shape[0]):
+            out[i] += amplitudes[j] * activation(float(features[j] @ x[i])) * features[j]
+        out[i] -= (x[i] @ out[i]) * x[i]
+    return out
+
+
+def perceptron_energy(x, features, amplitudes, primitive):
+    """(1/n) sum_i sum_j w_j Phi(<a_j, x_i>)."""
+    total = 0.0
+    for i in range(x.shape[0]):
+        for j in range(features.shape[0]):
+            total += amplitudes[j] * primitive(float(features[j] @ x[i]))
+    return total / x.shape[0]
+
+
+def dissipation(velocities, log_partitions=None, masses=None):
+    """sum_i (m_i / M) (Z_i / M) |v_i|^2."""
+    n = velocities.shape[0]
+    mass = [1.0] * n if masses is None else list(masses)
+    total = 0.0
+    for i in range(n):
+        weight = 1.0 if log_partitions is None else math.exp(log_partitions[i]) / sum(mass)
+        total += mass[i] / sum(mass) * weight * float(velocities[i] @ velocities[i])
+    return total
+
+
+def cosines(x):
+    """<x_i, x_j> / (|x_i| |x_j|)."""
+    n = x.shape[0]
+    out = np.zeros((n, n))
+    for i in range(n):
+        for j in range(n):
+            out[i, j] = float(x[i] @ x[j]) / (math.sqrt(x[i] @ x[i]) * math.sqrt(x[j] @ x[j]))
+    return out
+
+
+def histogram(x, edges):
+    """The density of the cosines of pairs i < j, the last bin closed."""
+    table, counts = cosines(x), [0] * (len(edges) - 1)
+    for i in range(x.shape[0]):
+        for j in range(i + 1, x.shape[0]):
+            for b in range(len(counts)):
+                last = b == len(counts) - 1
+                if edges[b] <= table[i, j] < edges[b + 1] or (last and table[i, j] == edges[-1]):
+                    counts[b] += 1
+    return np.array([c / sum(counts) / (edges[b + 1] - edges[b]) for b, c in enumerate(counts)])
+
+
+def close_pairs_fraction(x, cosine):
+    """The share of ordered pairs i != j above the threshold."""
+    table, count, n = cosines(x), 0, x.shape[0]
+    for i in range(n):
+        for j in range(n):
+            count += i != j and table[i, j] > cosine
+    return count / (n * (n - 1))
+
+
+def labels(x, radius):
+    """Connected components by a walk over the graph, named by the first member."""
+    n, out = x.shape[0], [-1] * x.shape[0]
+    for first in range(n):
+        if out[first] >= 0:
+            continue
+        out[first], queue = first, [first]
+        while queue:
+            i = queue.pop()
+            for j in range(n):
+                if out[j] < 0 and math.dist(x[i], x[j]) <= radius:
+                    out[j] = first
+                    queue.append(j)
+    return np.array(out)
+
+
+def sink_mass(weights, include_self=False):
+    """The mean of each column, without the diagonal unless asked."""
+    n, out = weights.shape[0], []
+    for j in range(n):
+        column = [weights[i, j] for i in range(n) if include_self or i != j]
+        out.append(sum(column) / len(column))
+    return np.array(out)
+
+
+def renyi_centres(x, separation, strong):
+    """A token is a centre if its angle to each earlier centre (strong: token) exceeds the separation."""
+    centres = []
+    for i in range(x.shape[0]):
+        rivals = range(i) if strong else [j for j in range(i) if centres[j]]
+        centres.append(all(_angle(x[i], x[j]) > separation for j in rivals))
+    return np.array(centres)
+
+
+def _angle(a, b):
+    return math.acos(max(-1.0, min(1.0, float(a @ b) / math.sqrt(float(a @ a) * float(b @ b)))))
+
+
+def wendel(n, d):
+    """The probability that n independent uniform tokens lie in an open hemisphere."""
+    return sum(math.comb(n - 1, k) for k in range(min(d, n))) / 2 ** (n - 1)
+
+
+def effective_rank(x):
+    """exp of the entropy of the singular values, taken from the Gram matrix."""
+    values = [math.sqrt(max(0.0, v)) for v in np.linalg.eigvalsh(x.T @ x)]
+    total, entropy = sum(values), 0.0
+    for v in values:
+        if v > 0:
+            entropy -= v / total * math.log(v / total)
+    return math.exp(entropy)

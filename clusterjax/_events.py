@@ -1,0 +1,169 @@
+"""Events that end a run: the tokens have clustered, or have come to rest."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar, final
+
+import diffrax as dfx
+import equinox as eqx
+import jax.numpy as jnp
+import optimistix as optx
+from jaxtyping import Array, Bool, Float, PyTree
+
+from ._custom_types import RealScalarLike, Tokens
+from ._observables._pairs import check_scalar
+from ._space import AbstractSpace, Sphere
+
+
+class _BracketState(eqx.Module):
+    start: Float[Array, ""]
+    lower: Float[Array, ""]
+    upper: Float[Array, ""]
+    resolution: Float[Array, ""]
+
+
+@final
+class Bracket(optx.AbstractRootFinder):
+    """Halves the step in which an event happened until its time is known to the last digits of the dtype.
+
+    For conditions that are positive before the event, and not after it: each halving keeps the crossing. The time
+    returned is the end of the last bracket, where the condition is met, or the start of the step if the crossing is as
+    near to it as the dtype can tell. Tolerances on the value of the condition, which in single precision rounding may
+    keep from ever being reached, play no part: this always ends.
+
+    Source: this library.
+    """
+
+    rtol: ClassVar[float] = 0.0
+    atol: ClassVar[float] = 0.0
+    norm: ClassVar[Callable[[PyTree], Array]] = optx.max_norm
+
+    def init(self, fn, y, args, options, f_struct, aux_struct, tags) -> _BracketState:
+        lower = jnp.asarray(options["lower"], y.dtype)
+        upper = jnp.asarray(options["upper"], y.dtype)
+        largest = jnp.maximum(jnp.abs(lower), jnp.abs(upper))
+        return _BracketState(lower, lower, upper, 2 * jnp.finfo(y.dtype).eps * largest)
+
+    def step(self, fn, y, args, options, state, tags) -> tuple[Float[Array, ""], _BracketState, Any]:
+        middle = state.lower + (state.upper - state.lower) / 2
+        value, aux = fn(middle, args)
+        lower, upper = jnp.where(value > 0, middle, state.lower), jnp.where(value > 0, state.upper, middle)
+        y = jnp.where(lower == state.start, lower, upper)
+        return y, _BracketState(state.start, lower, upper, state.resolution), aux
+
+    def terminate(self, fn, y, args, options, state, tags) -> tuple[Bool[Array, ""], Any]:
+        return state.upper - state.lower <= state.resolution, optx.RESULTS.successful
+
+    def postprocess(self, fn, y, aux, args, options, state, tags, result) -> tuple[Float[Array, ""], Any, dict]:
+        return y, aux, {}
+
+
+def clustered_event(
+    radius: RealScalarLike,
+    *,
+    space: AbstractSpace = Sphere(),
+    root_finder: optx.AbstractRootFinder | None = Bracket(),
+) -> dfx.Event:
+    r"""Ends a run as soon as $|x_i - \bar x| \le$ `radius` for every token, $\bar x$ their mean.
+
+    The distance is the Euclidean one of the ambient space, between tokens brought back to `space`. The time is found
+    inside the step, to the accuracy of the solver's interpolation, and is differentiable. A run that starts clustered,
+    and still is so after one step, ends at its start. Tokens that gather and part again within one step go unseen.
+
+    **Arguments:**
+
+    - `radius`: The largest distance from the mean, positive. An array, so that changing it does not recompile.
+    - `space`: Where the tokens live.
+    - `root_finder`: Finds the time within the step; None ends the run with the step.
+
+    **Returns:**
+
+    A `diffrax.Event`, for `simulate(..., event=...)` or `diffrax.diffeqsolve`.
+
+    **Raises:**
+
+    - `ValueError` if `radius` is not a positive number.
+
+    ??? cite "Source"
+
+        This library.
+    """
+    condition = _Downward(_Spread(check_scalar(radius, "radius", None, positive=True), space))
+    return dfx.Event(condition, root_finder, direction=False)
+
+
+def stationary_event(
+    speed: RealScalarLike,
+    *,
+    space: AbstractSpace = Sphere(),
+    root_finder: optx.AbstractRootFinder | None = Bracket(),
+) -> dfx.Event:
+    r"""Ends a run as soon as $|\dot x_i| \le$ `speed` for every token.
+
+    The velocity is that of the run's own terms, evaluated at the tokens brought back to `space`; it is one more
+    evaluation a step. Its time, its gradient and a start at rest are as in `clustered_event`. Slow is not
+    converged: a metastable state moves at a speed of the order of $e^{-c\beta}$.
+
+    **Arguments:**
+
+    - `speed`: The largest speed of any token, positive. An array, so that changing it does not recompile.
+    - `space`: Where the tokens live.
+    - `root_finder`: Finds the time within the step; None ends the run with the step.
+
+    **Returns:**
+
+    A `diffrax.Event`, for `simulate(..., event=...)` or `diffrax.diffeqsolve`.
+
+    **Raises:**
+
+    - `ValueError` if `speed` is not a positive number.
+
+    ??? cite "Source"
+
+        This library.
+    """
+    condition = _Downward(_Speed(check_scalar(speed, "speed", None, positive=True), space))
+    return dfx.Event(condition, root_finder, direction=False)
+
+
+class _Spread(eqx.Module):
+    """log of the largest distance from the mean over the radius."""
+
+    radius: Float[Array, ""]
+    space: AbstractSpace
+
+    def __call__(self, t, y, args, **kwargs) -> Float[Array, ""]:
+        x = self.space.retract(y)
+        return _log_ratio(x - jnp.mean(x, axis=0, keepdims=True), self.radius)
+
+
+class _Speed(eqx.Module):
+    """log of the largest speed over the threshold."""
+
+    speed: Float[Array, ""]
+    space: AbstractSpace
+
+    def __call__(self, t, y, args, *, terms, solver, **kwargs) -> Float[Array, ""]:
+        return _log_ratio(solver.func(terms, t, self.space.retract(y), args), self.speed)
+
+
+class _Downward(eqx.Module):
+    """A condition that crosses zero downward, also when it is below zero from the start.
+
+    diffrax looks for a change of sign from one step to the next, so that at the very start the value must count as
+    positive. The slope there makes the derivative of the time zero, as it should be.
+    """
+
+    condition: Callable[..., Array]
+
+    def __call__(self, t, y, args, *, t0, **kwargs) -> Float[Array, ""]:
+        # diffrax compares with a Python zero, so that the default float is asked for whatever the dtype of tokens.
+        value = self.condition(t, y, args, t0=t0, **kwargs).astype(float)
+        at_start = 1 + (t0 - t).astype(float)
+        return jnp.where((t <= t0) & (value <= 0), at_start, value)
+
+
+def _log_ratio(rows: Tokens, threshold: Float[Array, ""]) -> Float[Array, ""]:
+    """log(max_i |row_i| / threshold): nearly linear in time where tokens converge exponentially."""
+    threshold = threshold.astype(rows.dtype)
+    largest = jnp.max(jnp.sum(jnp.square(rows / threshold), axis=1))
+    return jnp.log(jnp.maximum(largest, jnp.finfo(rows.dtype).tiny)) / 2

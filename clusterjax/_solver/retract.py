@@ -30,10 +30,10 @@ class Retract(dfx.AbstractWrappedSolver):
     r"""Any diffrax solver, each step of which ends on `space`: $x_{k+1} = \text{retract}(\text{step}(x_k))$.
 
     `Retract(Euler())` with constant steps is the normalised Euler scheme of the papers; together with a field on
-    `Euclidean()` it is their scheme without tangent projection. The order is that of the wrapped solver, for the
-    dynamics projected to the tangent space of `space`. What is interpolated within a step is retracted too, so that the
-    dense output is continuous. A solver that hands its last evaluation on to the next step (FSAL, such as Tsit5)
-    evaluates it anew at the retracted tokens, one evaluation more a step.
+    `Euclidean()` it is their scheme without tangent projection. The order is that of the wrapped solver where the field
+    is tangent to `space`; of another field the tangent part is followed, to first order. What is interpolated within a
+    step is retracted too, so that dense output is continuous. A solver that hands its last evaluation on to the next
+    step (FSAL, such as Tsit5) evaluates it anew at the retracted tokens: one evaluation more a step.
 
     The state is an array of tokens; of a tuple, such as the state of `BacksolveAdjoint`, the first entry is retracted.
     That adjoint is the one of the unretracted equation: right where the field is tangent to `space`, and only there.

@@ -1,0 +1,193 @@
+import functools
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+from clusterjax import (
+    AttentionField,
+    CausalMask,
+    Euclidean,
+    FullMask,
+    RescaledField,
+    Retract,
+    SoftmaxAttention,
+    Sphere,
+    simulate,
+)
+
+from .reference import schemes as reference
+
+
+VALUE = np.array([[0.8, -0.3, 0.1], [0.4, 0.5, -0.7], [-0.2, 0.6, -0.4]])
+CONSTANT = dfx.ConstantStepSize()
+
+
+def tokens(seed=0, n=8, d=3):
+    x = np.random.default_rng(seed).normal(size=(n, d))
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def make_field(beta=4.0, value=VALUE, space=Sphere(), causal=False):
+    attention = SoftmaxAttention(beta, mask=CausalMask() if causal else FullMask())
+    return AttentionField(attention, jnp.asarray(value), space)
+
+
+def run(field, ts, solver, **options):
+    return simulate(field, jnp.asarray(tokens()), jnp.asarray(ts), solver=solver, **options)
+
+
+@functools.cache
+def exact():
+    """The tokens at t = 1 and t = 3 of the tangent field, to eleven digits."""
+    precise = dfx.PIDController(rtol=1e-11, atol=1e-11)
+    return np.asarray(run(make_field(), [0.0, 1.0, 3.0], dfx.Tsit5(), stepsize_controller=precise).xs)
+
+
+def slopes(errors):
+    return np.log2(np.array(errors[:-1]) / np.array(errors[1:]))
+
+
+@pytest.mark.parametrize("causal", (False, True), ids=("full", "causal"))
+@pytest.mark.parametrize("tangent", (False, True), ids=("plain", "tangent"))
+def test_euler_is_the_scheme_of_the_papers(causal, tangent):
+    """150 steps of x <- normalise(x + dt v), with and without tangent projection."""
+    for beta in (1.0, 9.0):
+        for value in (np.eye(3), VALUE):
+            field = make_field(beta, value, Sphere() if tangent else Euclidean(), causal)
+            xs = run(field, np.linspace(0, 15, 151), Retract(dfx.Euler()), stepsize_controller=CONSTANT, dt0=0.1)
+            expected = reference.normalised_euler(
+                tokens(), beta=beta, value=value, causal=causal, step=0.1, steps=150, tangent=tangent
+            )
+            assert int(xs.stats["num_steps"]) == 150
+            np.testing.assert_allclose(xs.xs, expected, rtol=0, atol=1e-12)
+
+
+def test_constant_steps_end_at_the_last_time():
+    """No splinter of a step is left over when the time is a multiple of the step, in float32 neither."""
+    for dtype in (np.float32, np.float64):
+        x0, ts = jnp.asarray(tokens(), dtype), jnp.asarray([0.0, 15.0])
+        for step in (0.1, 0.3):
+            end = simulate(make_field(), x0, ts, solver=Retract(dfx.Euler()), stepsize_controller=CONSTANT, dt0=step)
+            assert int(end.stats["num_steps"]) == round(15 / step)
+            assert end.xs.dtype == dtype
+
+
+def test_rescaled_field_is_the_scheme_of_its_paper():
+    """Constant-step Euler of the rescaled dynamics, whose attention is that of e^{tV} z."""
+    for value in (np.eye(3), VALUE, (VALUE + VALUE.T) / 2):
+        field = RescaledField(SoftmaxAttention(1.0), jnp.asarray(value))
+        zs = run(field, np.linspace(0, 5, 51), dfx.Euler(), stepsize_controller=CONSTANT, dt0=0.1)
+        expected = reference.rescaled_euler(tokens(), beta=1.0, value=value, step=0.1, steps=50)
+        np.testing.assert_allclose(zs.xs, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("solver", "space", "order"),
+    (
+        (dfx.Euler(), Sphere(), 1),
+        (dfx.Euler(), Euclidean(), 1),
+        (dfx.Heun(), Sphere(), 2),
+        (dfx.Heun(), Euclidean(), 1),
+    ),
+    ids=lambda case: type(case).__name__,
+)
+def test_order(solver, space, order):
+    """The wrapped solver's order if the field is tangent; if it is not, its tangent part is followed to first order."""
+    errors = []
+    for step in (0.05, 0.025, 0.0125):
+        xs = run(make_field(space=space), [0.0, 1.0], Retract(solver), stepsize_controller=CONSTANT, dt0=step).xs
+        errors.append(np.abs(xs[-1] - exact()[1]).max())
+    np.testing.assert_allclose(slopes(errors), order, atol=0.2)
+
+
+@pytest.mark.parametrize("solver", (dfx.Tsit5(), dfx.Kvaerno3()), ids=lambda s: type(s).__name__)
+def test_adaptive_solvers_agree_with_the_plain_solve(solver):
+    """With an error estimate, an FSAL evaluation and a root find."""
+    controller = dfx.PIDController(rtol=1e-8, atol=1e-8)
+    wrapped = run(make_field(), [0.0, 1.0, 3.0], Retract(solver), stepsize_controller=controller)
+    np.testing.assert_allclose(wrapped.xs, exact(), rtol=0, atol=1e-6)
+
+
+def test_evaluations_are_not_kept_from_unretracted_tokens():
+    """The first stage of each Tsit5 step is evaluated at the end of the last step, on the sphere."""
+    field, ts = make_field(space=Euclidean()), [0.0, 0.5, 1.0]
+    two = run(field, ts, Retract(dfx.Tsit5()), stepsize_controller=CONSTANT, dt0=0.5).xs
+    x = jnp.asarray(tokens())
+    for k in (1, 2):
+        x = simulate(
+            field, x, jnp.asarray([0.0, 0.5]), solver=Retract(dfx.Tsit5()), stepsize_controller=CONSTANT, dt0=0.5
+        ).x1
+        x = Sphere().retract(x)
+        np.testing.assert_allclose(two[k], x, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("solver", (dfx.Euler(), dfx.Tsit5()), ids=lambda s: type(s).__name__)
+def test_dense_output_is_continuous_and_on_the_sphere(solver):
+    field = make_field(space=Euclidean())
+    dense = run(field, [0.0, 2.0], Retract(solver), stepsize_controller=CONSTANT, dt0=0.25, dense=True, max_steps=16)
+    knots = np.arange(0.25, 2.0, 0.25)
+    before, after = dense.at(knots - 1e-10), dense.at(knots + 1e-10)
+    np.testing.assert_allclose(before, after, rtol=0, atol=1e-8)
+    between = np.linspace(0.0, 2.0, 33)
+    np.testing.assert_allclose(np.linalg.norm(dense.at(between), axis=-1), 1, rtol=0, atol=1e-14)
+
+
+def end(beta, adjoint, solver, space):
+    field = AttentionField(SoftmaxAttention(beta), jnp.asarray(VALUE), space)
+    xs = run(field, [0.0, 2.0], solver, stepsize_controller=CONSTANT, dt0=0.1, adjoint=adjoint).xs
+    return jnp.sum(jnp.asarray(tokens(seed=3)) * xs[-1])
+
+
+def test_gradients_through_unretracted_stages_agree():
+    """Forward and reverse to rounding, central differences to theirs."""
+    beta, shift = jnp.asarray(4.0), 1e-5
+    parts = Retract(dfx.Heun()), Euclidean()
+    reverse = jax.grad(end)(beta, None, *parts)
+    _, forward = jax.jvp(lambda b: end(b, dfx.ForwardMode(), *parts), (beta,), (jnp.ones(()),))
+    np.testing.assert_allclose(forward, reverse, rtol=1e-11)
+    above, below = end(beta + shift, None, *parts), end(beta - shift, None, *parts)
+    np.testing.assert_allclose((above - below) / (2 * shift), reverse, rtol=1e-7)
+
+
+def test_backsolve_of_a_tangent_field():
+    """The continuous adjoint, whose state is a tuple, agrees with the discrete one."""
+    beta, parts = jnp.asarray(4.0), (Retract(dfx.Tsit5()), Sphere())
+    reverse = jax.grad(end)(beta, None, *parts)
+    np.testing.assert_allclose(jax.grad(end)(beta, dfx.BacksolveAdjoint(), *parts), reverse, rtol=1e-6)
+
+
+def test_vmap_is_a_loop():
+    betas = jnp.asarray([0.5, 2.0, 9.0])
+    one = lambda beta: run(make_field(beta), [0.0, 1.0, 3.0], Retract(dfx.Tsit5())).xs
+    np.testing.assert_allclose(eqx.filter_vmap(one)(betas), [one(beta) for beta in betas], rtol=0, atol=1e-12)
+
+
+def test_noise_stays_on_the_sphere():
+    """Brownian motion of temperature T: E<x_t, x_0> = exp(-(d - 1) T t), by the Laplacian of the sphere."""
+    temperature, d = 0.5, 3
+    field = 0.0 * AttentionField(SoftmaxAttention(1.0))
+    x0 = jnp.tile(jnp.eye(1, d), (1000, 1))
+    noisy = simulate(field, x0, jnp.asarray([0.0, 0.5, 1.0]), noise=temperature, key=jr.key(1), dt0=0.02)
+    np.testing.assert_allclose(np.linalg.norm(noisy.xs, axis=-1), 1, rtol=0, atol=1e-14)
+    mean = np.mean(noisy.xs[:, :, 0], axis=1)
+    np.testing.assert_allclose(mean, np.exp(-(d - 1) * temperature * np.array([0.0, 0.5, 1.0])), rtol=0, atol=0.05)
+
+
+def test_kind_and_parts_of_the_wrapped_solver_show_through():
+    assert isinstance(Retract(dfx.Kvaerno3()), dfx.AbstractImplicitSolver)
+    assert isinstance(Retract(dfx.Tsit5()), dfx.AbstractAdaptiveSolver)
+    assert not isinstance(Retract(dfx.Euler()), dfx.AbstractAdaptiveSolver)
+    assert Retract(dfx.Heun(scan_kind="lax")).scan_kind == "lax"
+    assert Retract(dfx.Kvaerno3()).root_find_max_steps == dfx.Kvaerno3().root_find_max_steps
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="solver must be a diffrax solver"):
+        Retract(dfx.Euler)
+    with pytest.raises(ValueError, match="space must be a space of clusterjax"):
+        Retract(dfx.Euler(), Sphere)

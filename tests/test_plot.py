@@ -135,6 +135,12 @@ def test_sphere_counts_stay_clear_of_each_other():
     assert np.linalg.norm(first - second) > 0.2
 
 
+def test_sphere_counts_stay_below_the_title():
+    ax = plot.sphere(np.repeat([[0.0, 0.0, 1.0], [0.0, 0.0, -1.0]], 6, axis=0), view=(0, 0))
+    heights = [text.get_position()[1] for text in ax.texts if text.get_text() == "×6"]
+    assert len(heights) == 2 and max(np.abs(heights)) <= 1.0 + 1e-9
+
+
 def test_sphere_trail_lies_on_the_sphere_and_passes_the_saved_points():
     s = np.linspace(0, 2, 5)
     trail = np.stack([np.cos(s), np.sin(s), np.zeros(5)], axis=1)

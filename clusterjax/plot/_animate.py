@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 from matplotlib.animation import FuncAnimation
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.text import Text
 
 from ._colours import token_legend
 from ._data import Numbers, TrajectoryLike, check_token_index, digits_between, frames_of, time_labels
@@ -77,16 +80,12 @@ def animate(
     chosen = _evenly(run.ts, frames)
     for k in chosen:
         checked_frame(run.xs[k], eye, f"trajectory.xs[{k}]")
-    figure = Figure(figsize=(inches, inches), dpi=dpi)
-    ax = figure.add_axes((0.01, 0.05, 0.98, 0.88))
+    names = time_labels(run.ts[chosen], symbol, digits_between(run.ts[chosen]))
+    figure, ax, title = _stage(inches, dpi, token_legend(highlight, labels, colours))
     scene = Scene(
         ax, eye, run.xs.shape[1], labels=labels, colours=colours, highlight=highlight, arrows=arrows,
         counts_from=counts_from, size=size,
     )  # fmt: skip
-    names = time_labels(run.ts[chosen], symbol, digits_between(run.ts[chosen]))
-    title = figure.text(0.5, 0.965, names[0], ha="center", va="center")
-    if highlight is not None:
-        figure.legend(handles=token_legend(highlight, labels, colours), loc="lower center", ncols=2, handletextpad=0.1)
 
     def show(frame: int) -> list[Any]:
         k = chosen[frame]
@@ -102,12 +101,21 @@ def animate(
     if path is None:
         return film()
     with whole_file(Path(path)) as draft:
-        pilots = sorted({0, len(chosen) // 2, len(chosen) - 1})
-        shown = (picture(figure, dpi) for frame in pilots if show(frame))
-        writer = GifWriter(fps, dpi, palette(shown, scene.palette()))
+        pilots = (picture(figure, dpi) for k in sorted({0, len(chosen) // 2, len(chosen) - 1}) if show(k))
+        writer = GifWriter(fps, dpi, palette(pilots, scene.palette()))
         animation = film()
         animation.save(draft, writer=writer, dpi=dpi, progress_callback=_counting(progress))
     return animation
+
+
+def _stage(inches: float | int, dpi: int, legend: list[Line2D]) -> tuple[Figure, Axes, Text]:
+    """A square figure whose layout never changes: the panel, the title above it and the legend below."""
+    figure = Figure(figsize=(inches, inches), dpi=dpi)
+    ax = figure.add_axes((0.01, 0.085, 0.98, 0.85) if legend else (0.01, 0.03, 0.98, 0.9))
+    title = figure.text(0.5, 0.965, "", ha="center", va="center")
+    if legend:
+        figure.legend(handles=legend, loc="lower center", ncols=2, handletextpad=0.1)
+    return figure, ax, title
 
 
 def _check_film(path: str | Path | None, frames: int | None, fps: int, trail: bool, highlight: int | None) -> None:

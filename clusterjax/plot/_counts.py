@@ -66,11 +66,12 @@ def spread_angles(angles: np.ndarray, least_gap: float) -> np.ndarray:
     return angles
 
 
-def clear_places(spots: np.ndarray, first: np.ndarray, margin: np.ndarray, avoid: np.ndarray) -> np.ndarray:
+def clear_places(spots: np.ndarray, first: np.ndarray, margin: np.ndarray, avoid: np.ndarray, top: float) -> np.ndarray:
     """For each spot (k, 2) a direction, at first the one given, turned until a word there is clear of other things.
 
     A word is `margin` (k,) and half its own width away from its spot; the other things are the other spots, the words
-    placed before, and the points `avoid` (m, 2), which are small.
+    placed before, and the points `avoid` (m, 2), which are small. No word goes above `top` or below its negative,
+    where titles and legends are.
     """
     turns = np.radians([0, 45, -45, 90, -90, 135, -135, 180])
     chosen, taken = [], np.empty((0, 2))
@@ -80,6 +81,7 @@ def clear_places(spots: np.ndarray, first: np.ndarray, margin: np.ndarray, avoid
         words = spot + (margin[k] + 0.12) * ways
         large = np.concatenate([np.delete(spots, k, axis=0), taken])
         room = np.minimum(_nearest(words, large), _nearest(words, avoid) + 0.1)
+        room = np.where(np.abs(words[:, 1]) > top, -1.0, room)
         best = int(np.argmax(np.minimum(room, 0.26)))
         chosen.append(ways[best])
         taken = np.concatenate([taken, words[best : best + 1]])

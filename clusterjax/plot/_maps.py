@@ -10,7 +10,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.ticker import MaxNLocator
 
 from ._data import Numbers, real_array
-from ._style import COLUMN, INK, MISSING, figure_of, legend_above, new_axes, style
+from ._style import COLUMN, INK, MISSING, RED, figure_of, legend_above, new_axes, style
 
 
 def _colour_map(symmetric: bool) -> Any:
@@ -164,13 +164,7 @@ def phase_diagram(
         levels = np.sort(np.atleast_1d(real_array(contour, "contour")))
         lines = ax.contour(xs, ys, np.ma.masked_invalid(values), levels=levels, colors=INK if symmetric else "white")
         ax.clabel(lines, fontsize=6, fmt="%.3g")
-    dashes = ("-", "--", ":", "-.")
-    for k, (name, (cx, cy)) in enumerate((curves or {}).items()):
-        cx, cy = real_array(cx, f"curves[{name!r}]"), real_array(cy, f"curves[{name!r}]")
-        if cx.shape != cy.shape or cx.ndim != 1:
-            raise ValueError(f"curves[{name!r}] has shapes {cx.shape} and {cy.shape}; pass two arrays of one length.")
-        ax.plot(cx, cy, color="white", linewidth=2.4, solid_capstyle="butt", zorder=3)
-        ax.plot(cx, cy, color="#D40A1E", linewidth=1.3, linestyle=dashes[k % 4], label=name, zorder=4)
+    _draw_curves(ax, curves or {})
     ax.set(
         xlabel=xlabel, ylabel=ylabel, xlim=(x_edges[0], x_edges[-1]), ylim=(y_edges[0], y_edges[-1]),
         xscale="log" if log_x else "linear", yscale="log" if log_y else "linear",
@@ -179,6 +173,16 @@ def phase_diagram(
     legend_above(ax, title)
     _colour_bar(ax, mesh, label)
     return ax
+
+
+def _draw_curves(ax: Axes, curves: Mapping[str, tuple[Numbers, Numbers]]) -> None:
+    dashes = ("-", "--", ":", "-.")
+    for k, (name, (cx, cy)) in enumerate(curves.items()):
+        cx, cy = real_array(cx, f"curves[{name!r}]"), real_array(cy, f"curves[{name!r}]")
+        if cx.shape != cy.shape or cx.ndim != 1:
+            raise ValueError(f"curves[{name!r}] has shapes {cx.shape} and {cy.shape}; pass two arrays of one length.")
+        ax.plot(cx, cy, color="white", linewidth=2.4, solid_capstyle="butt", zorder=3)
+        ax.plot(cx, cy, color=RED, linewidth=1.3, linestyle=dashes[k % 4], label=name, zorder=4)
 
 
 def cell_edges(centres: np.ndarray, name: str, *, log: bool) -> np.ndarray:

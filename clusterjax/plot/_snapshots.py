@@ -78,7 +78,7 @@ def snapshots(
         tokens = checked_frame(frames.xs[k], eye, "trajectory.xs")
         scene = Scene(ax, eye, n, labels=own_labels, colours=colours, **options)
         scene.update(tokens, frames.xs[: k + 1, highlight] if trail else None)
-        ax.set_title(title, pad=3)
+        ax.set_title(title, pad=7 if eye.d == 2 else 3)
     if highlight is not None:
         figure_of(panels[0]).legend(
             handles=token_legend(highlight, labels, colours),

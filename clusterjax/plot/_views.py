@@ -130,7 +130,7 @@ class SphereView(AbstractView):
     def beside(self, xy: np.ndarray, margin: np.ndarray, avoid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         length = np.linalg.norm(xy, axis=1, keepdims=True)
         away = np.where(length > 0.3, xy / np.maximum(length, 1e-12), [0.0, 1.0])
-        away = clear_places(xy, away, margin, avoid)
+        away = clear_places(xy, away, margin, avoid, self.reach - 0.1)
         return xy + margin[:, None] * away, away
 
     def _graticule(self, side: int) -> list[np.ndarray]:

@@ -44,7 +44,7 @@ format: $(STAMPS)/dev
 	$(BIN)/ruff format
 
 notebooks: $(STAMPS)/dev
-	set -e; for script in notebooks/*.py; do $(BIN)/jupytext --to ipynb --update --execute "$$script"; done
+	set -e; for script in notebooks/*.py; do $(BIN)/jupytext --to ipynb --execute "$$script" --output "$${script%.py}.ipynb"; done
 
 bench: $(STAMPS)/dev
 	set -e; for script in benchmarks/[!_]*.py; do $(BIN)/python "$$script" $(ARGS); done

@@ -8,14 +8,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
-import lineax as lx
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ._custom_types import RealScalarLike, Tokens
 from ._field import AbstractField
+from ._integrate import Machinery, NotKept, Polynomials, Resumed, integrate
 from ._misc import as_float, check_tokens, is_concrete
-from ._schedule import AbstractSchedule
+from ._noise import check_noise, make_terms
 from ._solver import Retract
 from ._space import AbstractSpace, Sphere
 from ._trajectory import Trajectory
@@ -87,7 +87,7 @@ def simulate(
     """
     x0 = check_start(field, x0)
     ts = _check_times(ts, x0.dtype)
-    noise = _check_noise(noise, key, dt0, x0.dtype)
+    noise = check_noise(noise, key, dt0, x0.dtype)
     controller = stepsize_controller
     if controller is None:
         controller = dfx.PIDController(rtol=1e-6, atol=1e-8) if noise is None else dfx.ConstantStepSize()
@@ -97,36 +97,22 @@ def simulate(
         raise ValueError("dense must be False with BacksolveAdjoint, which saves at ts only; leave it out.")
     if solver is None:
         solver = dfx.Tsit5() if noise is None else Retract(dfx.Heun(), field.space)
-    machinery = _Machinery(
+    machinery = Machinery(
         solver,
         controller,
         None if dt0 is None else jnp.asarray(dt0, x0.dtype),
-        adjoint or _default_adjoint(),
+        adjoint or dfx.RecursiveCheckpointAdjoint(),
         max_steps,
     )
     return _run(field, x0, ts, args, machinery, event, save, dense, noise, key, throw, progress)
 
 
-class _Machinery(eqx.Module):
-    """What a run is integrated with."""
-
-    solver: dfx.AbstractSolver
-    controller: dfx.AbstractStepSizeController
-    dt0: Float[Array, ""] | None
-    adjoint: dfx.AbstractAdjoint
-    max_steps: int
-
-
-def _default_adjoint() -> dfx.AbstractAdjoint:
-    return dfx.RecursiveCheckpointAdjoint()
-
-
 @eqx.filter_jit
 def _run(field, x0, ts, args, machinery, event, save, dense, noise, key, throw, progress) -> Trajectory:
     start = field.space.retract(x0)
-    terms = _terms(field, x0, ts, noise, key, machinery.dt0)
+    terms = make_terms(field, x0, ts, noise, key, machinery.dt0)
     saveat = _save_at(field.space, ts, save, dense, machinery.adjoint)
-    solution = _solve(terms, field, start, ts[0], ts[-1], args, machinery, saveat, event, throw, progress)
+    solution = integrate(terms, field, start, ts[0], ts[-1], args, machinery, saveat, event, throw, progress)
     if isinstance(machinery.adjoint, dfx.BacksolveAdjoint):
         saved, saved_ts = solution.ys, solution.ts
         t1, x1 = ts[-1], field.space.retract(saved[-1])
@@ -137,31 +123,12 @@ def _run(field, x0, ts, args, machinery, event, save, dense, noise, key, throw, 
         saved = jax.vmap(field.space.retract)(saved)
     saved = jtu.tree_map(lambda leaf: _blank(leaf, jnp.isfinite(saved_ts)), saved)
     if dense:
-        interpolant = _Polynomials(solution.interpolation, field.space)
+        interpolant = Polynomials(solution.interpolation, field.space)
     elif save is None and noise is None:
-        interpolant = _Resumed.make(field, args, machinery, ts, saved)
+        interpolant = Resumed.make(field, args, machinery, ts, saved)
     else:
-        interpolant = _NotKept()
+        interpolant = NotKept()
     return Trajectory(ts, saved, solution.stats, solution.result, t1, x1, interpolant)
-
-
-def _solve(terms, field, y0, t0, t1, args, machinery, saveat, event=None, throw=True, progress=dfx.NoProgressMeter()):
-    return dfx.diffeqsolve(
-        terms,
-        machinery.solver,
-        t0,
-        t1,
-        machinery.dt0,
-        y0,
-        args,
-        saveat=saveat,
-        stepsize_controller=_on_jumps(machinery.controller, field, y0.dtype),
-        adjoint=machinery.adjoint,
-        event=event,
-        max_steps=machinery.max_steps,
-        throw=throw,
-        progress_meter=progress,
-    )
 
 
 class _Saved(eqx.Module):
@@ -191,79 +158,6 @@ def _blank(saved: Array, reached: Array) -> Array:
     if saved.dtype == bool:
         mark = False
     return jnp.where(reached.reshape(-1, *(1,) * (saved.ndim - 1)), saved, jnp.asarray(mark, saved.dtype))
-
-
-def _terms(field: AbstractField, x0: Tokens, ts: Array, noise: Any, key: Any, dt0: Any) -> dfx.AbstractTerm:
-    drift = dfx.ODETerm(field)
-    if noise is None:
-        return drift
-    path = dfx.VirtualBrownianTree(ts[0], ts[-1], tol=dt0 / 2, shape=jax.ShapeDtypeStruct(x0.shape, x0.dtype), key=key)
-    return dfx.MultiTerm(drift, dfx.ControlTerm(_Diffusion(field.space, noise), path))
-
-
-class _Diffusion(eqx.Module):
-    """Brownian motion of the space: increments are projected to the tangent space, times the square root of 2T."""
-
-    space: AbstractSpace
-    temperature: Float[Array, ""]
-
-    def __call__(self, t, y, args):
-        point, size = self.space.retract(y), jnp.sqrt(2 * self.temperature)
-        return lx.FunctionLinearOperator(
-            lambda increment: size * self.space.tangent(point, increment), jax.eval_shape(lambda: y)
-        )
-
-
-def _on_jumps(controller: dfx.AbstractStepSizeController, field: AbstractField, dtype: Any) -> Any:
-    """The controller, made to step onto the discontinuities of the field's schedules."""
-    is_schedule = lambda leaf: isinstance(leaf, AbstractSchedule)
-    schedules = [leaf for leaf in jtu.tree_leaves(field, is_leaf=is_schedule) if is_schedule(leaf)]
-    jumps = [times for times in (schedule.jumps() for schedule in schedules) if times is not None and times.size]
-    if not jumps or not isinstance(controller, dfx.PIDController):
-        return controller
-    return dfx.ClipStepSizeController(controller, jump_ts=jnp.sort(jnp.concatenate(jumps)).astype(dtype))
-
-
-class _Polynomials(eqx.Module):
-    """diffrax's dense output, retracted."""
-
-    interpolation: dfx.DenseInterpolation
-    space: AbstractSpace
-
-    def __call__(self, t: Array) -> Array:
-        return self.space.retract(self.interpolation.evaluate(t))
-
-
-class _Resumed(eqx.Module):
-    """The run taken up again from the last saved time."""
-
-    arrays: Any
-    rest: Any = eqx.field(static=True)
-
-    @classmethod
-    def make(cls, field, args, machinery, ts, xs) -> "_Resumed":
-        is_array = lambda leaf: eqx.is_array(leaf) or isinstance(leaf, np.ndarray)
-        return cls(*eqx.partition((field, args, machinery, ts, xs), is_array))
-
-    def __call__(self, t: Array) -> Array:
-        return _resume(*eqx.combine(self.arrays, self.rest), t)
-
-
-@eqx.filter_jit
-def _resume(field, args, machinery, ts, xs, t) -> Array:
-    last = jnp.clip(jnp.searchsorted(ts, t, side="right") - 1, 0, ts.shape[0] - 1)
-    solution = _solve(dfx.ODETerm(field), field, xs[last], ts[last], t, args, machinery, dfx.SaveAt(t1=True))
-    return field.space.retract(solution.ys[-1])
-
-
-class _NotKept(eqx.Module):
-    """Stands where neither states nor polynomials were kept."""
-
-    def __call__(self, t: Array) -> Array:
-        raise ValueError(
-            "at needs the tokens between the save times, but the run had noise or a save function; "
-            "simulate with dense=True, or put the time into ts."
-        )
 
 
 def check_start(field: AbstractField, x0: Any) -> Tokens:
@@ -297,16 +191,3 @@ def _check_times(ts: Any, dtype: Any) -> Array:
                 "sort it, or run backwards with the field -field."
             )
     return ts
-
-
-def _check_noise(noise: Any, key: Any, dt0: Any, dtype: Any) -> Array | None:
-    if noise is None:
-        return None
-    if key is None:
-        raise ValueError("key must be given with noise, but it is None; pass jax.random.key(0), or another.")
-    if dt0 is None:
-        raise ValueError("dt0 must be given with noise, but it is None; pass the length of a step, such as 0.01.")
-    noise = as_float(noise).astype(dtype)
-    if is_concrete(noise) and not (noise.ndim == 0 and np.isfinite(noise) and noise >= 0):
-        raise ValueError(f"noise must be a finite temperature >= 0, but it is {noise}; None is no noise.")
-    return noise

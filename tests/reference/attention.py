@@ -107,3 +107,38 @@ def log_partition(x, beta, form=None, allowed=full, masses=None):
         top = max(beta * score[i][j] for j in seen)
         out[i] = top + math.log(math.fsum(mass[j] * math.exp(beta * score[i][j] - top) for j in seen))
     return out
+
+
+def dot(a, b):
+    """The inner product."""
+    return math.fsum(float(p) * float(q) for p, q in zip(a, b, strict=True))
+
+
+def exponential_sums(queries, tokens, values, masses=None, allowed=full):
+    """log sum_j m_j e^{<q_i, y_j>} and the average of the values; minus infinity and 0 where i sees no mass."""
+    n, k = values.shape
+    mass = [1.0] * n if masses is None else [float(m) for m in masses]
+    log_sum, mean = np.full(n, -math.inf), np.zeros((n, k))
+    for i in range(n):
+        score = {j: dot(queries[i], tokens[j]) for j in range(n) if allowed(i, j) and mass[j] > 0}
+        if score:
+            top = max(score.values())
+            terms = {j: mass[j] * math.exp(s - top) for j, s in score.items()}
+            log_sum[i] = top + math.log(math.fsum(terms.values()))
+            for a in range(k):
+                mean[i, a] = math.fsum(w * float(values[j, a]) for j, w in terms.items()) / math.fsum(terms.values())
+    return log_sum, mean
+
+
+def hardmax_sums(queries, tokens, values, masses=None, allowed=full):
+    """The mass of the tokens that attain max_j <q_i, y_j>, and the sum of mass times value over them."""
+    n, k = values.shape
+    mass = [1.0] * n if masses is None else [float(m) for m in masses]
+    attained, total = np.zeros(n), np.zeros((n, k))
+    for i in range(n):
+        score = {j: dot(queries[i], tokens[j]) for j in range(n) if allowed(i, j) and mass[j] > 0}
+        for j, s in score.items():
+            if s == max(score.values()):
+                attained[i] += mass[j]
+                total[i] += mass[j] * values[j]
+    return attained, total

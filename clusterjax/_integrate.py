@@ -78,7 +78,8 @@ class Resumed(eqx.Module):
         return cls(*eqx.partition((field, args, machinery, ts, xs), is_array))
 
     def __call__(self, t: Array) -> Array:
-        return _resume(*eqx.combine(self.arrays, self.rest), t)
+        field, args, machinery, ts, xs = eqx.combine(self.arrays, self.rest)
+        return _resume(field, args, machinery, ts, xs, t)
 
 
 @eqx.filter_jit

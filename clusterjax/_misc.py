@@ -7,12 +7,13 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 
 def is_concrete(value: Any) -> bool:
     """Whether no leaf of `value` is a tracer, so that its numbers may be looked at."""
-    return not any(isinstance(leaf, jax.core.Tracer) for leaf in jtu.tree_leaves(value))
+    return not any(isinstance(leaf, Tracer) for leaf in jtu.tree_leaves(value))
 
 
 def as_float(value: Any, dtype: Any = None) -> Array:

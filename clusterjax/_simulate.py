@@ -121,8 +121,8 @@ def _run(field, x0, ts, args, machinery, event, save, dense, noise, key, throw, 
         t1, x1 = solution.ts["end"][-1], field.space.retract(solution.ys["end"][-1])
     if save is None:
         saved = jax.vmap(field.space.retract)(saved)
-    saved = jtu.tree_map(lambda leaf: _blank(leaf, jnp.isfinite(saved_ts)), saved)
-    if dense:
+    saved = jtu.tree_map(lambda leaf: _blank(leaf, jnp.isfinite(jnp.asarray(saved_ts))), saved)
+    if solution.interpolation is not None:
         interpolant = Polynomials(solution.interpolation, field.space)
     elif save is None and noise is None:
         interpolant = Resumed.make(field, args, machinery, ts, saved)

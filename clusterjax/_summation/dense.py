@@ -76,7 +76,7 @@ def _strips(
             allowed = mask.allowed(rows[None, :], block.index[:, None])
             allowed = allowed if block.present is None else allowed & block.present[:, None]
             scores = jnp.where(allowed, scores, -jnp.inf)
-        top = jnp.maximum(shift, lax.stop_gradient(scores).max(axis=0))
+        top = jnp.maximum(shift, jnp.max(lax.stop_gradient(scores), axis=0))
         weights, back = jnp.exp(scores - top[None, :]), jnp.exp(shift - top)
         added = [jnp.sum(weights * block.weighted[:, k, None], axis=0) for k in range(block.weighted.shape[1])]
         return (top, [s * back + a for s, a in zip(sums, added, strict=True)]), None

@@ -98,14 +98,15 @@ def average(weights, values):
 
 
 def log_partition(x, beta, form=None, allowed=full, masses=None):
-    """log sum_j m_j e^{beta s_ij}."""
+    """log sum_j m_j e^{beta s_ij}; minus infinity where i may attend to no mass."""
     n, score = x.shape[0], scores(x, form)
     mass = [1.0] * n if masses is None else [float(m) for m in masses]
-    out = np.zeros(n)
+    out = np.full(n, -math.inf)
     for i in range(n):
         seen = [j for j in range(n) if allowed(i, j) and mass[j] > 0]
-        top = max(beta * score[i][j] for j in seen)
-        out[i] = top + math.log(math.fsum(mass[j] * math.exp(beta * score[i][j] - top) for j in seen))
+        if seen:
+            top = max(beta * score[i][j] for j in seen)
+            out[i] = top + math.log(math.fsum(mass[j] * math.exp(beta * score[i][j] - top) for j in seen))
     return out
 
 

@@ -1,0 +1,58 @@
+"""The attentions that the tests of attention look at, in several files: how each kind is built, and its double loop."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import clusterjax as cjx
+
+from .helpers import normal, sphere_tokens
+from .reference import attention as reference
+
+
+N, D = 9, 3
+BETA = 1.7
+X = sphere_tokens(1, N, D)
+FORM = normal(2, D, D)
+VALUES = normal(3, N, 2)
+MASSES = jnp.asarray([0.0, 0.0, 0.5, 2.0, 0.0, 1.0, 0.3, 0.0, 4.0])
+GRAPH = np.random.default_rng(5).random((N, N)) < 0.4
+np.fill_diagonal(GRAPH, True)
+
+MASKS = {
+    "full": (cjx.FullMask(), reference.full),
+    "causal": (cjx.CausalMask(), reference.causal),
+    "window": (cjx.WindowMask(3), reference.window(3)),
+    "matrix": (cjx.MatrixMask(GRAPH), reference.permitted(GRAPH)),
+}
+
+
+def softmax(beta=BETA, **options):
+    return cjx.SoftmaxAttention(beta, **options)
+
+
+def unnormalised(beta=BETA, **options):
+    return cjx.UnnormalisedAttention(beta, offset=0.4, **options)
+
+
+def hardmax(beta=BETA, **options):
+    return cjx.HardmaxAttention(**options)
+
+
+# How each kind is built here, and its double loop.
+KINDS = {
+    "softmax": (softmax, lambda x, *how: reference.softmax_weights(x, BETA, *how)),
+    "unnormalised": (unnormalised, lambda x, *how: reference.unnormalised_weights(x, BETA, *how, 0.4)),
+    "hardmax": (hardmax, reference.hardmax_weights),
+}
+kinds = pytest.mark.parametrize("kind", KINDS)
+
+
+@eqx.filter_jit
+def outcome(attention, x=X, values=VALUES, masses=None, t=0.0):
+    """The weights, the averages and, for softmax, the logarithms of the partition functions."""
+    out = attention.weights(x, t, masses), attention.average(x, values, t, masses)
+    if isinstance(attention, cjx.SoftmaxAttention):
+        return *out, attention.log_partition(x, t, masses)
+    return out

@@ -1,0 +1,114 @@
+"""Many starts at once: the runs behind a figure, and the numbers taken from them."""
+
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from .._attention import SoftmaxAttention
+from .._field import AttentionField
+from .._mask import CausalMask
+from .._observables import num_clusters
+from .._simulate import simulate
+from .._space import Sphere
+
+
+RTOL, ATOL = 1e-8, 1e-10
+
+
+class Ensemble(eqx.Module):
+    """The runs of many starts under causal softmax attention on the sphere.
+
+    **Attributes:**
+
+    - `ts`: (times,), the save times.
+    - `xs`: (starts, times, n, d), the tokens.
+    - `value`: (d, d), V, the same for all starts.
+    - `steps`: (starts,), how many steps each run took.
+
+    Source: this library.
+    """
+
+    ts: Float[Array, " times"]
+    xs: Float[Array, "starts times n d"]
+    value: Float[Array, "d d"]
+    steps: Int[Array, " starts"]
+
+
+def draw_starts(seed: int, starts: int, n: int, d: int) -> Float[Array, "starts n d"]:
+    """Independent uniform clouds; the first `k` of many are the same as `k` alone."""
+    keys = jax.vmap(lambda i: jr.fold_in(jr.key(seed), i))(jnp.arange(starts))
+    return jax.vmap(lambda key: Sphere().sample(key, n, d))(keys)
+
+
+def run_ensemble(x0: Float[Array, "starts n d"], ts: Any, *, beta: float, value: Any = None, query_key: Any = None):
+    """One run for each start, in one compiled program that is shared by every figure of the same shapes.
+
+    **Arguments:**
+
+    - `x0`: (starts, n, d).
+    - `ts`: (times,), the save times.
+    - `beta`: The inverse temperature.
+    - `value`: V, (d, d); None is the identity.
+    - `query_key`: $Q^\top K$ for each start, (starts, d, d); None is the identity.
+
+    **Returns:**
+
+    An `Ensemble`.
+
+    Source: this library.
+    """
+    starts, _, d = x0.shape
+    value = jnp.eye(d, dtype=x0.dtype) if value is None else jnp.asarray(value, x0.dtype)
+    forms = jnp.broadcast_to(jnp.eye(d, dtype=x0.dtype), (starts, d, d)) if query_key is None else query_key
+    ts = jnp.asarray(ts, x0.dtype)
+    xs, steps = _run_all(x0, ts, jnp.asarray(beta, x0.dtype), value, forms)
+    return Ensemble(ts, xs, value, steps)
+
+
+@eqx.filter_jit
+def _run_all(x0: Array, ts: Array, beta: Array, value: Array, forms: Array) -> tuple[Array, Array]:
+    def one(x: Array, form: Array) -> tuple[Array, Array]:
+        field = AttentionField(SoftmaxAttention(beta, query_key=form, mask=CausalMask()), value)
+        controller = dfx.PIDController(rtol=RTOL, atol=ATOL)
+        run = simulate(field, x, ts, stepsize_controller=controller, adjoint=dfx.ForwardMode(), max_steps=100_000)
+        return run.xs, run.stats["num_steps"]
+
+    return jax.vmap(one)(x0, forms)
+
+
+@eqx.filter_jit
+def count_clusters(xs: Float[Array, "starts times n d"], radius: Any) -> Int[Array, "starts times"]:
+    """The number of clusters at `radius`, of each start at each time."""
+    return jax.lax.map(jax.vmap(lambda x: num_clusters(x, radius)), xs)
+
+
+def exact_first_token(ensemble: Ensemble) -> np.ndarray:
+    """$e^{Vt}x_1(0)/|e^{Vt}x_1(0)|$, (starts, times, d): where the first token must be, by oracle and by proof.
+
+    Source: Karagodin et al. (2411.04990), Section 3: the first token of a causal head moves on its own.
+    """
+    from scipy.linalg import expm
+
+    value, ts = np.asarray(ensemble.value), np.asarray(ensemble.ts)
+    growth = np.linalg.eigvals(value).real.max()
+    flows = np.stack([expm(t * (value - growth * np.eye(value.shape[0]))) for t in ts])
+    moved = np.einsum("tij,sj->sti", flows, np.asarray(ensemble.xs[:, 0, 0]))
+    return moved / np.linalg.norm(moved, axis=-1, keepdims=True)
+
+
+def mean_and_error(samples: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The mean over the starts (the first axis) and its standard error."""
+    samples = np.asarray(samples, dtype=float)
+    return samples.mean(0), samples.std(0, ddof=1) / np.sqrt(samples.shape[0])
+
+
+def distance_to_first(ensemble: Ensemble) -> np.ndarray:
+    """The mean Euclidean distance of tokens 2 to n to the first, (starts, times)."""
+    xs = np.asarray(ensemble.xs)
+    return np.linalg.norm(xs[:, :, 1:] - xs[:, :, :1], axis=-1).mean(-1)

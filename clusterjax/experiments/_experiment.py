@@ -1,0 +1,120 @@
+"""What an experiment is, what it is told and what it finds."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How an experiment is to be run.
+
+    **Attributes:**
+
+    - `seed`: Of every random draw.
+    - `starts`: How many random starts each number is taken over.
+    - `quick`: Whether shorter runs will do; the caption then says so.
+    - `albert`: A checkpoint from which Figure 7 reads its spectra; None takes those that come with the package.
+    """
+
+    seed: int = 0
+    starts: int = 256
+    quick: bool = False
+    albert: Path | None = None
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim beside the number that decides it.
+
+    **Attributes:**
+
+    - `says`: The claim, in words.
+    - `measured`: What was measured, in words and numbers.
+    - `criterion`: When the claim holds.
+    - `holds`: Whether it does.
+    - `kind`: "identity" for what is proved and must hold, "paper" for what the paper says, "finding" for what this
+        project adds.
+    - `value`, `error`: The number itself and its standard error, where there is one.
+    """
+
+    says: str
+    measured: str
+    criterion: str
+    holds: bool
+    kind: Literal["identity", "paper", "finding"]
+    value: float | None = None
+    error: float | None = None
+
+    @property
+    def verdict(self) -> str:
+        """The outcome in two words."""
+        if self.kind == "paper":
+            return "reproduces" if self.holds else "does not reproduce"
+        return "holds" if self.holds else "VIOLATED" if self.kind == "identity" else "does not hold"
+
+
+@dataclass(frozen=True)
+class Film:
+    """One run to be shown as a moving picture."""
+
+    ts: np.ndarray
+    xs: np.ndarray
+    highlight: int | None = 0
+    trail: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an experiment found.
+
+    **Attributes:**
+
+    - `caption`: What is seen, and what holds of the paper's words.
+    - `claims`: Each with its number.
+    - `parameters`: Everything needed to run it again.
+    - `series`: Numbers against time, for `results.json`: name to a list or array.
+    - `draw`: Makes the still picture.
+    - `film`: What the moving picture shows.
+    """
+
+    caption: str
+    claims: tuple[Claim, ...]
+    parameters: dict[str, Any]
+    series: dict[str, Any]
+    draw: Callable[[], Figure]
+    film: Film
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One figure of a paper: simulate, measure, decide, draw.
+
+    **Attributes:**
+
+    - `name`: What the command calls it.
+    - `alias`: Another name for it.
+    - `title`: Above it in the gallery.
+    - `claim`: What the paper says of it, in its own terms.
+    - `run`: The experiment; told the settings and a function that reports progress.
+    """
+
+    name: str
+    alias: str
+    title: str
+    claim: str
+    run: Callable[[Settings, Callable[[str], None]], Outcome] = field(repr=False)
+
+
+def within(value: float, expected: float, tolerance: float) -> bool:
+    """Whether `value` is a number within `tolerance` of `expected`."""
+    return bool(abs(value - expected) <= tolerance)
+
+
+def plus_minus(value: float, error: float, digits: int = 2) -> str:
+    """A mean and its standard error, as text."""
+    return f"{value:.{digits}f} ± {error:.{digits}f}"

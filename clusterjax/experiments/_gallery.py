@@ -1,0 +1,122 @@
+"""The gallery: one self-contained page with each picture, its claims and its numbers."""
+
+import base64
+import html
+import json
+from pathlib import Path
+from typing import Any
+
+from ..plot._save import whole_file
+
+
+def write_gallery(folder: Path) -> Path:
+    """`index.html` of all figures that are finished in `folder`, pictures included; nothing is fetched from elsewhere.
+
+    Source: this library.
+    """
+    records = []
+    for place in sorted(path.parent for path in folder.glob("figure*/results.json")):
+        records.append((place, json.loads((place / "results.json").read_text("utf-8"))))
+    body = "\n".join(_section(place, record) for place, record in records)
+    links = " ".join(f'<a href="#{r["name"]}">{html.escape(r["title"].split(":")[0])}</a>' for _, r in records)
+    page = _PAGE.replace("{{links}}", links).replace("{{body}}", body).replace("{{style}}", _STYLE)
+    with whole_file(folder / "index.html") as draft:
+        draft.write_text(page, "utf-8")
+    return folder / "index.html"
+
+
+def _section(place: Path, record: dict[str, Any]) -> str:
+    name, title = record["name"], html.escape(record["title"])
+    alt = html.escape(record["caption"].split(". ")[0])
+    pictures = []
+    if f"{name}.png" in record["files"]:
+        pictures.append(f'<img class="still" alt="{alt}" src="{_embedded(place / f"{name}.png", "image/png")}">')
+    if f"{name}.gif" in record["files"]:
+        film = f"The same run as a moving picture: {alt}"
+        pictures.append(f'<img class="film" alt="{film}" src="{_embedded(place / f"{name}.gif", "image/gif")}">')
+    rows = "\n".join(_claim_row(claim) for claim in record["claims"])
+    heads = "".join(f'<th scope="col">{word}</th>' for word in ("Claim", "Measured", "Criterion", "Verdict"))
+    parameters = "; ".join(f"{key} = {_short(value)}" for key, value in record["parameters"].items())
+    versions = ", ".join(f"{key} {value}" for key, value in record["versions"].items())
+    return f"""<section id="{name}">
+<h2>{title}</h2>
+<p class="claim">The paper: {html.escape(record["claim"])}</p>
+<div class="pictures">{"".join(pictures)}</div>
+<p>{html.escape(record["caption"])}</p>
+<div class="table"><table>
+<thead><tr>{heads}</tr></thead>
+<tbody>
+{rows}
+</tbody></table></div>
+<details><summary>Parameters, versions, time</summary>
+<p>{html.escape(parameters)}</p>
+<p>{html.escape(versions)}</p>
+<p>{record["seconds"]["total"]} s, of which {record["seconds"]["simulation"]} s simulation and measurement;
+finished {record["finished"]}.
+All numbers against time are in <code>{name}/results.json</code>.</p></details>
+</section>"""
+
+
+def _claim_row(claim: dict[str, Any]) -> str:
+    words = {"identity": "proved", "paper": "the paper", "finding": "found here"}
+    verdict = "yes" if claim["holds"] else "no"
+    return (
+        f"<tr><td>{html.escape(claim['says'])} <small>({words[claim['kind']]})</small></td>"
+        f"<td>{html.escape(claim['measured'])}</td><td>{html.escape(claim['criterion'])}</td>"
+        f'<td class="{verdict}">{html.escape(claim["verdict"])}</td></tr>'
+    )
+
+
+def _embedded(path: Path, kind: str) -> str:
+    return f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode('ascii')}"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, list):
+        return "[" + ", ".join(_short(entry) for entry in value) + "]"
+    return str(value)
+
+
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1a1a1a; --paper: #fdfdfb; --line: #d5d5d0; --yes: #00694d; --no: #a33a00; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e8e8e4; --paper: #191a1c; --line: #44464a; --yes: #4ec9a0; --no: #ff9a5c; }
+  img { background: #ffffff; border-radius: 6px; }
+}
+body { font: 16px/1.55 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 0 auto;
+  max-width: 68rem; padding: 1.5rem; }
+h1 { font-size: 1.7rem; }
+h2 { font-size: 1.3rem; margin-top: 3rem; border-top: 1px solid var(--line); padding-top: 1.5rem; }
+nav a { margin-right: 1rem; } .claim { font-style: italic; }
+.pictures { display: flex; flex-wrap: wrap; gap: 1.5rem; align-items: center; }
+.still { width: min(46rem, 100%); height: auto; } .film { width: min(16rem, 100%); height: auto; }
+.table { overflow-x: auto; } table { border-collapse: collapse; font-size: 0.9rem; }
+th, td { text-align: left; vertical-align: top; padding: 0.45rem 0.7rem; border-bottom: 1px solid var(--line); }
+.yes { color: var(--yes); font-weight: 600; } .no { color: var(--no); font-weight: 600; }
+small { opacity: 0.75; } details { margin-top: 1rem; font-size: 0.9rem; }
+"""
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Clustering in Transformers, reproduced</title>
+<style>{{style}}</style>
+</head>
+<body>
+<header>
+<h1>Clustering in Transformers, reproduced</h1>
+<p>Figures 3 to 8 of T. Peat, <cite>Clustering in Transformers</cite>: causal attention on the sphere, 64 tokens. Each
+picture shows one start; each number is taken over many, with its standard error. A claim of the paper that the numbers
+do not bear out is marked so, and the caption says what holds.</p>
+<nav aria-label="Figures">{{links}}</nav>
+</header>
+<main>
+{{body}}
+</main>
+</body>
+</html>
+"""

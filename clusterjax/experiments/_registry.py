@@ -1,0 +1,32 @@
+"""All experiments, in the order of the figures; a new one is one file and one line here."""
+
+from ._experiment import Experiment
+from ._figure3 import FIGURE3
+from ._figure4 import FIGURE4
+from ._figure5 import FIGURE5
+from ._figure6 import FIGURE6
+from ._figure7 import FIGURE7
+from ._figure8 import FIGURE8
+
+
+EXPERIMENTS: tuple[Experiment, ...] = (FIGURE3, FIGURE4, FIGURE5, FIGURE6, FIGURE7, FIGURE8)
+
+
+def find_experiments(names: list[str]) -> list[Experiment]:
+    """The experiments of these names, each once, in the order of the figures; all if there are no names.
+
+    **Raises:**
+
+    - `ValueError` for a name that no experiment has.
+
+    Source: this library.
+    """
+    known = {label: experiment for experiment in EXPERIMENTS for label in (experiment.name, experiment.alias)}
+    for name in names:
+        if name not in known:
+            choices = ", ".join(f"{experiment.name} ({experiment.alias})" for experiment in EXPERIMENTS)
+            raise ValueError(
+                f"names must be figures that can be reproduced, but there is no {name!r}; choose of {choices}."
+            )
+    wanted = {known[name].name for name in names}
+    return [experiment for experiment in EXPERIMENTS if not names or experiment.name in wanted]

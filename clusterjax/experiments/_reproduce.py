@@ -1,0 +1,198 @@
+"""reproduce: run experiments, write each figure's files whole or not at all, skip what is done."""
+
+import json
+import os
+import platform
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..plot import animate, save
+from ._albert import trained_values
+from ._experiment import Experiment, Outcome, Settings
+from ._gallery import write_gallery
+from ._registry import find_experiments
+
+
+@dataclass(frozen=True)
+class Files:
+    """Which files each figure gets.
+
+    **Attributes:**
+
+    - `formats`: Of the still picture: any of "png", "svg", "pdf"; the gallery shows the PNG.
+    - `film`: Whether a GIF is made.
+    """
+
+    formats: tuple[str, ...] = ("png", "svg")
+    film: bool = True
+
+
+def reproduce(
+    names: Sequence[str],
+    out: str | Path,
+    settings: Settings,
+    files: Files = Files(),
+    *,
+    force: bool = False,
+    say: Callable[[str], None] = print,
+) -> list[dict[str, Any]]:
+    """Run the experiments of these names (none: all) and write pictures, films, numbers and a gallery into `out`.
+
+    Each figure's folder is written under another name and put in place when it is whole, so that an interrupted run
+    leaves finished figures as they are and nothing half-written. A figure that is there with the same settings and
+    version is not run again.
+
+    **Arguments:**
+
+    - `names`: Figures, such as `"figure3"`.
+    - `out`: The folder of the gallery; made if it is not there.
+    - `settings`: Seed, number of starts, and so on.
+    - `files`: Which files to write.
+    - `force`: Whether to run figures that are done already.
+    - `say`: Called with each line of progress.
+
+    **Returns:**
+
+    What was written to each `results.json`, in the order of the figures.
+
+    **Raises:**
+
+    - `ValueError` for an unknown figure, a folder that cannot be written, or a checkpoint that cannot be read.
+
+    Source: this library.
+    """
+    experiments = find_experiments(list(names))
+    weights = trained_values(settings).sha256
+    folder = _writable(Path(out))
+    results = []
+    for number, experiment in enumerate(experiments, 1):
+        head = f"[{number}/{len(experiments)}] {experiment.name}"
+        wanted = fingerprint(experiment, settings, files, weights)
+        place = folder / experiment.name
+        done = None if force else _finished(place, wanted)
+        if done is not None:
+            say(f"{head}: done already; --force runs it again")
+            results.append(done)
+            continue
+        results.append(_run_one(experiment, place, settings, files, wanted, head, say))
+        write_gallery(folder)
+    write_gallery(folder)
+    return results
+
+
+def fingerprint(experiment: Experiment, settings: Settings, files: Files, weights: str) -> dict[str, Any]:
+    """All that decides what a figure looks like: if it is the same, the figure need not be run again.
+
+    Source: this library.
+    """
+    return {
+        "name": experiment.name,
+        "seed": settings.seed,
+        "starts": settings.starts,
+        "quick": settings.quick,
+        "weights": weights,
+        "formats": list(files.formats),
+        "film": files.film,
+        "clusterjax": version("clusterjax"),
+    }
+
+
+def _run_one(
+    experiment: Experiment,
+    place: Path,
+    settings: Settings,
+    files: Files,
+    wanted: dict[str, Any],
+    head: str,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    began = time.perf_counter()
+    outcome = experiment.run(settings, lambda phase: say(f"{head}: {phase}"))
+    simulated = time.perf_counter() - began
+    with _whole_folder(place) as draft:
+        say(f"{head}: drawing")
+        written = [path.name for path in save(outcome.draw(), draft / experiment.name, files.formats)]
+        if files.film:
+            film = outcome.film
+            gif = draft / f"{experiment.name}.gif"
+            frames = min(24 if settings.quick else 61, len(film.ts))
+            animate(film.xs, gif, ts=film.ts, frames=frames, fps=8 if settings.quick else 15, highlight=film.highlight,
+                    trail=film.trail)  # fmt: skip
+            written.append(gif.name)
+        seconds = {"simulation": round(simulated, 2), "total": round(time.perf_counter() - began, 2)}
+        record = _record(experiment, outcome, wanted, written, seconds)
+        (draft / "results.json").write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    say(f"{head}: {seconds['total']:.1f} s")
+    for claim in record["claims"]:
+        say(f"    {claim['verdict']:>18}  {claim['says']}")
+        say(f"    {'':>18}  {claim['measured']}")
+    return record
+
+
+def _record(
+    experiment: Experiment, outcome: Outcome, wanted: dict[str, Any], written: list[str], seconds: dict[str, float]
+) -> dict[str, Any]:
+    packages = ("clusterjax", "jax", "jaxlib", "diffrax", "equinox", "numpy", "scipy", "matplotlib")
+    return {
+        "schema": 1,
+        "name": experiment.name,
+        "title": experiment.title,
+        "claim": experiment.claim,
+        "caption": outcome.caption,
+        "claims": [asdict(claim) | {"verdict": claim.verdict} for claim in outcome.claims],
+        "parameters": outcome.parameters | {"seed": wanted["seed"], "solver": "Tsit5, rtol 1e-8, atol 1e-10, float64"},
+        "series": {name: np.round(np.asarray(values), 10).tolist() for name, values in outcome.series.items()},
+        "files": written,
+        "fingerprint": wanted,
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in packages},
+        "seconds": seconds,
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _finished(place: Path, wanted: dict[str, Any]) -> dict[str, Any] | None:
+    """What is recorded in `place`, if it is the wanted figure and all its files are there."""
+    try:
+        record = json.loads((place / "results.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    whole = all((place / name).is_file() for name in record.get("files", ["missing"]))
+    return record if whole and record.get("fingerprint") == wanted else None
+
+
+@contextmanager
+def _whole_folder(place: Path):
+    """A folder beside `place` that takes its place if all goes well, and is removed if not."""
+    draft, old = (place.with_name(f".{place.name}.{os.getpid()}.{what}") for what in ("draft", "old"))
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir()
+    try:
+        yield draft
+        if place.exists():
+            place.rename(old)
+        draft.rename(place)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _writable(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".probe.{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ValueError(
+            f"out must be a folder that can be written, but {str(folder)!r} is not ({error.strerror}); choose another."
+        ) from error
+    return folder

@@ -1,0 +1,138 @@
+"""How many field evaluations does a Tsit5 step cost, where six are needed: for a batch, and for one system?
+
+The time of a solve divided by its steps and by the time of one evaluation of the same field, all in float32, in turn:
+`simulate` on one system of n = 64, d = 3; `simulate` under vmap on 2048 systems of n = 32, d = 2; and one diffrax solve
+whose state is that whole batch, so that all systems share their steps. Beside them a hand-written Tsit5 loop without
+dense output, derivatives or checks (the floor), and the trap: times in float64 make diffrax solve a float32 state in
+float64.
+"""
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from _harness import Program, as_jax, check, compiled, interleave, options, ratio, report, say, sphere
+
+import clusterjax as cjx
+
+
+BETA, END, RTOL = 9.0, 6.0, 1e-5
+COLUMNS = ["state", "method", "fields per step", "steps", "us per step", "us per field", "IQR/median", "repeats",
+           "compile s", "error"]  # fmt: skip
+TABLEAU = dfx.Tsit5.tableau
+
+
+def field(x):
+    """The velocity of one system or, for an array of three dimensions, of each of a batch."""
+    if x.ndim == 3:
+        return jax.vmap(field)(x)
+    return cjx.AttentionField(cjx.SoftmaxAttention(jnp.asarray(BETA, x.dtype)))(jnp.zeros((), x.dtype), x)
+
+
+def controller(dtype):
+    return dfx.PIDController(rtol=jnp.asarray(RTOL, dtype), atol=jnp.asarray(RTOL, dtype))
+
+
+def fields(x, count):
+    """`count` evaluations one after the other."""
+    return jax.lax.fori_loop(0, count, lambda _, y: y + jnp.asarray(1e-6, y.dtype) * field(y), x), count
+
+
+def simulated(x, times):
+    """`simulate`, mapped over the batch if there is one; the steps of the longest run count."""
+    if x.ndim == 3:
+        ends, steps = jax.vmap(lambda one: simulated(one, times))(x)
+        return ends, jnp.max(steps)
+    attention = cjx.SoftmaxAttention(jnp.asarray(BETA, x.dtype))
+    ts = jnp.linspace(0, END, times).astype(x.dtype)
+    run = cjx.simulate(cjx.AttentionField(attention), x, ts, stepsize_controller=controller(x.dtype))
+    return run.x1, run.stats["num_steps"]
+
+
+def shared(x, time_dtype):
+    """One diffrax solve with the whole array as its state, the times in `time_dtype`."""
+    t0, t1 = jnp.asarray(0, time_dtype), jnp.asarray(END, time_dtype)
+    term = dfx.ODETerm(lambda t, y, args: field(y))
+    run = dfx.diffeqsolve(term, dfx.Tsit5(), t0, t1, None, x, stepsize_controller=controller(time_dtype))
+    return run.ys[-1], run.stats["num_steps"]
+
+
+def floor(x, first=0.01):
+    """Tsit5 and the simplest step control by hand; a loop over stages, for XLA computes unrolled ones more than once."""
+    stages = len(TABLEAU.c) + 1
+    lower = np.zeros((stages, stages))
+    for i, row in enumerate(TABLEAU.a_lower):
+        lower[i + 1, : i + 1] = row
+    lower, weights = (jnp.asarray(a, x.dtype) for a in (lower, np.asarray(TABLEAU.b_error)))
+
+    def body(state):
+        t, y, k, h, steps = state
+        h = jnp.minimum(h, END - t)
+
+        def stage(i, carry):
+            ks, _ = carry
+            end = y + h * jnp.tensordot(lower[i], ks, 1)
+            return ks.at[i].set(field(end)), end
+
+        ks = jnp.zeros((stages, *y.shape), y.dtype).at[0].set(k)
+        ks, end = jax.lax.fori_loop(1, stages, stage, (ks, y))
+        scale = RTOL + RTOL * jnp.maximum(jnp.abs(y), jnp.abs(end))
+        error = jnp.sqrt(jnp.mean((h * jnp.tensordot(weights, ks, 1) / scale) ** 2))
+        keep, factor = error <= 1, jnp.clip(0.9 * (error + 1e-10) ** -0.2, 0.2, 10.0)
+        moved = (jnp.where(keep, t + h, t), jnp.where(keep, end, y), jnp.where(keep, ks[-1], k))
+        return (*moved, (h * factor).astype(y.dtype), steps + 1)
+
+    start = (jnp.zeros((), x.dtype), x, field(x), jnp.asarray(first, x.dtype), 0)
+    return jax.lax.while_loop(lambda state: state[0] < END, body, start)[1::3]
+
+
+def rows_for(name: str, x: np.ndarray, quick: bool) -> list[dict]:
+    say(name)
+    x, count = as_jax(x), 20 if x.ndim == 3 else 500
+    evaluations = compiled("field", fields, x, count)
+    programs = [compiled("hand-written loop", floor, x)]
+    for times in (2,) if quick else (2, 31, 121):
+        label = "simulate" if x.ndim == 2 else "vmap of simulate"
+        programs.append(compiled(f"{label}, {times} save times", simulated, x, times))
+    label = "diffrax" if x.ndim == 2 else "diffrax, shared steps"
+    programs.append(compiled(f"{label}, times in float32", shared, x, jnp.float32))
+    programs.append(compiled(f"{label}, times in float64", shared, x, jnp.float64))
+    interleave([evaluations, *programs], repeats=3 if quick else 15, budget_s=5.0 if quick else 60.0)
+    exact = jax.jit(lambda y: shared(y, jnp.float64))(x.astype(jnp.float64))[0]
+    return [row(name, program, evaluations, count, exact) for program in programs]
+
+
+def row(name: str, program: Program, evaluations: Program, count: int, exact) -> dict:
+    end, steps = program.run()
+    error = check(program.name, end, exact, 1e-2)
+    steps, times = int(steps), program.columns()
+    return {"state": name, "method": program.name, "fields per step": ratio(program, evaluations) * count / steps,
+            "steps": steps, "us per step": program.median / steps * 1e6,
+            "us per field": evaluations.median / count * 1e6,
+            "error": error} | {k: times[k] for k in ("IQR/median", "repeats", "compile s")}  # fmt: skip
+
+
+def main() -> None:
+    jax.config.update("jax_enable_x64", True)
+    chosen = options(__doc__, "step_cost.json")
+    systems = 256 if chosen.quick else 2048
+    one, many = "one system, n = 64, d = 3", f"{systems} systems, n = 32, d = 2"
+    batch = sphere(32 * systems, 2, np.float32).reshape(systems, 32, 2)
+    rows = rows_for(one, sphere(64, 3, np.float32), chosen.quick) + rows_for(many, batch, chosen.quick)
+
+    def at(state, method):
+        return next(f"{r['fields per step']:.1f}" for r in rows if r["state"] == state and r["method"].startswith(method))  # fmt: skip  # noqa: E501
+
+    findings = (
+        f"Goal: a Tsit5 step on the batch at most 8 field evaluations. Shared steps: "
+        f"{at(many, 'diffrax, shared steps, times in float32')}; vmap of simulate: {at(many, 'vmap of simulate')}.",
+        f"Goal: at most 10 for one system. `simulate`: {at(one, 'simulate')}.",
+        f"With times in float64 a float32 batch is solved in float64: "
+        f"{at(many, 'diffrax, shared steps, times in float64')} evaluations; `simulate` takes the dtype of x0.",
+    )
+    report(rows, chosen.out, title="Field evaluations a Tsit5 step costs, float32", columns=COLUMNS,
+           findings=findings, quick=chosen.quick)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Do the tables of README.md say what the results say? Writes them anew from results/*.json; `--check` only looks.
+
+A results file holds rows, its columns in order, and which column is bold where it is least, group by group.
+"""
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+
+
+HERE = Path(__file__).parent
+MARK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def show(value) -> str:
+    """A cell: three significant digits, a dash for what was not measured."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool) or not isinstance(value, float):
+        return str(value)
+    if value != 0 and not 1e-3 <= abs(value) < 1e5:
+        return f"{value:.1e}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def markdown(document: dict) -> str:
+    """The rows of a results file as a Markdown table; the least of each group is bold."""
+    columns, rows, best, group = (document[name] for name in ("columns", "rows", "best", "group"))
+    winners = {}
+    for row in rows:
+        place = tuple(row.get(key) for key in group)
+        if best and row.get(best) is not None:
+            winners[place] = min(winners.get(place, float("inf")), row[best])
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    for row in rows:
+        place = tuple(row.get(key) for key in group)
+        won = best and len(rows) > len(winners) and row.get(best) is not None and row[best] == winners[place]
+        cells = [f"**{show(row.get(c))}**" if won and c == best else show(row.get(c)) for c in columns]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def machine(document: dict) -> str:
+    """One line on where and when the rows were measured."""
+    e = document["environment"]
+    versions = ", ".join(f"{name} {version}" for name, version in e["versions"].items() if version)
+    return f"{e['cpu']}, {e['cores']} cores, on {e['device']}; {versions}; {e['commit'][:12]}, {e['date'][:10]}."
+
+
+def fill(text: str) -> str:
+    """`text` with the tables between its marks written anew."""
+
+    def table(match: re.Match) -> str:
+        document = json.loads((HERE / match[2]).read_text())
+        goals = "".join(f"- {goal}\n" for goal in document["findings"])
+        return f"{match[1]}\n{markdown(document)}\n\n{goals}\n<sub>{machine(document)}</sub>\n\n{match[3]}"
+
+    return MARK.sub(table, text)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="only say whether README.md is up to date")
+    check = parser.parse_args().check
+    path = HERE / "README.md"
+    old = path.read_text()
+    new = fill(old)
+    if not check:
+        path.write_text(new)
+    print("README.md is up to date." if new == old else "README.md is out of date." if check else "README.md written.")
+    return int(check and new != old)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

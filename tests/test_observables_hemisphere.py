@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.optimize
 
 from clusterjax._observables import hemisphere
 
@@ -31,6 +32,27 @@ def test_no_more_tokens_than_dimensions():
     for n, d in ((1, 1), (1, 4), (2, 2), (3, 5), (6, 6)):
         for _ in range(5):
             assert hemisphere(jnp.asarray(rng.normal(size=(n, d)))).is_open_hemisphere
+
+
+@pytest.mark.parametrize("n, d", ((4, 2), (6, 3), (9, 4), (30, 4)))
+def test_against_a_linear_programme(n, d):
+    """The same answer, and no w of the linear programme has a larger margin."""
+    rng, found = np.random.default_rng(n), 0
+    for k in range(40):
+        x = rng.normal(size=(n, d)) + (k % 4) * np.eye(d)[0]
+        x = x / np.linalg.norm(x, axis=1, keepdims=True)
+        w = scipy.optimize.linprog(
+            np.append(np.zeros(d), -1.0),
+            A_ub=np.hstack([-x, np.ones((n, 1))]),
+            b_ub=np.zeros(n),
+            bounds=[(-1, 1)] * d + [(0, None)],
+        ).x[:d]
+        answer = hemisphere(jnp.asarray(x))
+        margin = (x @ w).min() / np.linalg.norm(w) if np.any(w) else 0.0
+        assert answer.is_open_hemisphere == (margin > 1e-7)
+        assert answer.margin >= margin - 1e-7 or not answer.is_open_hemisphere
+        found += answer.is_open_hemisphere
+    assert 0 < found < 40
 
 
 def test_on_the_circle():

@@ -14,6 +14,9 @@ from ._pairs import check_nonzero_rows
 # What rounding alone may make of a margin of zero, with room to spare.
 _SMALLEST_MARGIN = 1e-9
 
+# The active set changes about once for each token or dimension; this is far from ever being needed.
+_MAX_ROUNDS = 30
+
 
 class Hemisphere(NamedTuple):
     """The answer of `hemisphere`: unpacks into three.
@@ -24,19 +27,20 @@ class Hemisphere(NamedTuple):
     is_open_hemisphere: bool
     """Whether some w has <x_i, w> > 0 for every token."""
     w: Float[np.ndarray, " d"]
-    """A unit vector that attains the margin."""
+    """If so, the unit vector whose least cosine with a token is largest; if not, just a unit vector."""
     margin: float
-    """The least cosine of a token with w."""
+    """The least cosine of a token with w; not positive if there is no open hemisphere."""
 
 
 def hemisphere(x: Tokens) -> Hemisphere:
-    r"""Whether some $w$ has $\langle x_i, w\rangle > 0$ for all $i$, and such a $w$.
+    r"""Whether some $w$ has $\langle x_i, w\rangle > 0$ for all $i$, and the best such $w$.
 
-    A linear programme maximises $\min_i \langle x_i, w\rangle$ over $|w|_\infty \le 1$, tokens normalised. The answer
-    certifies itself: if it is yes, `w` is a witness, and `margin` is its least cosine, computed from `w`. Fewer tokens
-    than dimensions, or as many, lie in an open hemisphere almost surely; for n independent uniform tokens the
-    probability is $2^{-(n-1)}\sum_{k<d}\binom{n-1}{k}$. A margin below 1e-7, the tolerance of the linear programme, may
-    count as none. A host function.
+    By Gordan's theorem there is one unless 0 is a convex combination of the tokens. The point of their convex hull
+    nearest to 0, found as the non-negative least squares problem $\sum_i\lambda_i (x_i, 1) \approx (0, 1)$, is a
+    multiple of the $w$ with the largest $\min_i\langle x_i, w\rangle$. The answer certifies itself: the margin is
+    computed from `w`. As many tokens as dimensions, or fewer, lie in an open hemisphere almost surely; for n
+    independent uniform tokens the probability is $2^{-(n-1)}\sum_{k<d}\binom{n-1}{k}$. Margins below 1e-9 count as
+    none. A host function.
 
     **Arguments:**
 
@@ -44,8 +48,7 @@ def hemisphere(x: Tokens) -> Hemisphere:
 
     **Returns:**
 
-    A `Hemisphere`, the tuple `(is_open_hemisphere, w, margin)`. The margin is that of `w`, which is the best vector of
-    the cube, not of the ball. If the answer is no, the margin is not positive and `w` is only a unit vector.
+    A `Hemisphere`, the tuple `(is_open_hemisphere, w, margin)`, in double precision.
 
     **Raises:**
 
@@ -63,16 +66,12 @@ def hemisphere(x: Tokens) -> Hemisphere:
     tokens = tokens / np.abs(tokens).max(axis=1, keepdims=True)
     tokens = tokens / np.linalg.norm(tokens, axis=1, keepdims=True)
     n, d = tokens.shape
-    # Unknowns (w, s): maximise s subject to s - <x_i, w> <= 0.
-    solution = scipy.optimize.linprog(
-        c=np.append(np.zeros(d), -1.0),
-        A_ub=np.hstack([-tokens, np.ones((n, 1))]),
-        b_ub=np.zeros(n),
-        bounds=[(-1, 1)] * d + [(0, None)],
-        method="highs",
+    shares, _ = scipy.optimize.nnls(
+        np.vstack([tokens.T, np.ones(n)]), np.append(np.zeros(d), 1.0), maxiter=_MAX_ROUNDS * (n + d)
     )
-    w = solution.x[:d] if solution.x is not None else np.zeros(d)
-    length = np.linalg.norm(w)
-    w = w / length if length > 0 else tokens[0]
+    nearest = tokens.T @ shares
+    length = np.linalg.norm(nearest)
+    w = nearest / length if length > 0 else tokens[0]
     margin = float((tokens @ w).min())
-    return Hemisphere(margin > _SMALLEST_MARGIN, w, margin if margin > _SMALLEST_MARGIN else min(margin, 0.0))
+    is_open = margin > _SMALLEST_MARGIN
+    return Hemisphere(is_open, w, margin if is_open else min(margin, 0.0))

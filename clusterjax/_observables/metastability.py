@@ -7,7 +7,6 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import ArrayLike, Float, Real
 
-from .._custom_types import RealScalarLike
 from .._misc import is_concrete
 
 
@@ -40,8 +39,8 @@ def plateaus(
     ts: Real[ArrayLike, " times"],
     values: Real[ArrayLike, " times"],
     *,
-    tolerance: RealScalarLike,
-    min_dwell: RealScalarLike,
+    tolerance: float | int,
+    min_dwell: float | int,
 ) -> Plateaus:
     """The windows of time in which a series stays within `tolerance` of one level for at least `min_dwell`.
 

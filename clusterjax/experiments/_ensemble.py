@@ -105,7 +105,8 @@ def exact_first_token(ensemble: Ensemble) -> np.ndarray:
 def mean_and_error(samples: Any) -> tuple[np.ndarray, np.ndarray]:
     """The mean over the starts (the first axis) and its standard error."""
     samples = np.asarray(samples, dtype=float)
-    return samples.mean(0), samples.std(0, ddof=1) / np.sqrt(samples.shape[0])
+    mean, error = samples.mean(0), samples.std(0, ddof=1) / np.sqrt(samples.shape[0])
+    return np.asarray(mean), np.asarray(error)
 
 
 def distance_to_first(ensemble: Ensemble) -> np.ndarray:

@@ -115,6 +115,6 @@ def within(value: float, expected: float, tolerance: float) -> bool:
     return bool(abs(value - expected) <= tolerance)
 
 
-def plus_minus(value: float, error: float, digits: int = 2) -> str:
+def plus_minus(value: Any, error: Any, digits: int = 2) -> str:
     """A mean and its standard error, as text."""
-    return f"{value:.{digits}f} ± {error:.{digits}f}"
+    return f"{float(value):.{digits}f} ± {float(error):.{digits}f}"

@@ -85,9 +85,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         ax.axhline(1.0, color="0.5", lw=0.8, ls="--")
 
     def distance_panel(ax: Axes) -> None:
-        time_series(
-            TS, distance, distance_error, ax, ylabel="distance to the first token", colour=OKABE_ITO[5], label="mean"
-        )
+        time_series(TS, distance, distance_error, ax, ylabel="distance to token 1", colour=OKABE_ITO[5], label="mean")
         second = np.median(np.linalg.norm(xs[:, :, 1] - xs[:, :, 0], axis=-1), axis=0)
         time_series(TS, second, None, ax, label="token 2, median", colour=OKABE_ITO[2])
         ax.plot(TS, second[-1] * np.exp((TS[-1] - TS) / 2), color="0.2", ls=":", lw=1.0, label=r"$\propto e^{-t/2}$")

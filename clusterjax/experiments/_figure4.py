@@ -85,7 +85,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         ax.axvline(15.0, color="0.5", lw=0.8, ls=":")
 
     def distance_panel(ax: Axes) -> None:
-        time_series(ts, distance, distance_error, ax, ylabel="mean distance to the first token", colour=OKABE_ITO[5])
+        time_series(ts, distance, distance_error, ax, ylabel="mean distance to token 1", colour=OKABE_ITO[5])
         ax.set_xscale("symlog", linthresh=1.0)
         ax.set_ylim(0.0, None)
 

@@ -88,9 +88,9 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
     )
     caption = (
         f"Tokens of one start (seed {settings.seed}) on the sphere under V = -I, Q = K = I and beta = 9, and two "
-        f"numbers over {settings.starts} starts with standard errors. The paper sees clusters that separate, grow denser "
-        "and swirl. With V = -I the tokens keep apart instead and come to rest spread over the sphere, without net "
-        "rotation. Dense groups need a V whose other eigenvalues lie far below the top one: V = diag(-1, -10, -10) "
+        f"numbers over {settings.starts} starts with standard errors. The paper sees clusters that separate, grow "
+        "denser and swirl. With V = -I the tokens keep apart instead and come to rest spread over the sphere, without "
+        "net rotation. Dense groups need a V whose other eigenvalues lie far below the top one: V = diag(-1, -10, -10) "
         "draws the tokens to both ends of the top eigenvector. beta = 9 is a low temperature."
     )
 

@@ -97,7 +97,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         ax.axhline(1.0, color="0.5", lw=0.8, ls="--")
         right = ax.twinx()
         time_series(TS, distance, distance_error, right, label="distance to the first token", colour=OKABE_ITO[5])
-        right.set_ylabel("mean distance to the first token")
+        right.set_ylabel("mean distance to token 1")
         right.set_ylim(0.0, None)
         right.spines["right"].set_visible(True)
         right.get_legend().remove()

@@ -25,8 +25,8 @@ def figure_of_run(
     arrows: Mapping[str, np.ndarray] | None = None,
 ) -> Figure:
     """The tokens of one run at `times`, and below them one panel for each of the functions in `below`."""
-    figure = Figure(figsize=(WIDTH, 4.5), layout="constrained")
-    top, bottom = figure.subfigures(2, 1, height_ratios=(1.1, 1.0), hspace=0.03)
+    figure = Figure(figsize=(WIDTH, 4.6), layout="constrained")
+    top, bottom = figure.subfigures(2, 1, height_ratios=(1.0, 1.06))
     axes = top.subplots(1, len(times), squeeze=False)[0]
     snapshots(xs, ts, times, axes, highlight=highlight, trail=trail, arrows=arrows)
     for ax, fill in zip(bottom.subplots(1, len(below), squeeze=False)[0], below, strict=True):

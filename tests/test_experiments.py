@@ -1,0 +1,129 @@
+"""Each experiment finds what is proved, and its record says all that is needed to run it again."""
+
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from clusterjax.experiments import EXPERIMENTS, Files, Settings, find_experiments, reproduce
+from clusterjax.experiments._ensemble import (
+    count_clusters,
+    distance_to_first,
+    draw_starts,
+    exact_first_token,
+    mean_and_error,
+    run_ensemble,
+)
+
+
+STARTS = 16
+NAMES = [experiment.name for experiment in EXPERIMENTS]
+
+
+@pytest.fixture(scope="module")
+def gallery(tmp_path_factory):
+    """All figures once, with few starts; the films are left to the test of one."""
+    out = tmp_path_factory.mktemp("gallery")
+    lines = []
+    records = reproduce([], out, Settings(starts=STARTS, quick=True), Files(("png",), film=False), say=lines.append)
+    return out, {record["name"]: record for record in records}, lines
+
+
+def test_registry_holds_figures_3_to_8():
+    assert NAMES == [f"figure{k}" for k in range(3, 9)]
+    assert len({experiment.alias for experiment in EXPERIMENTS}) == 6
+
+
+def test_names_and_aliases_find_each_experiment_once_in_order():
+    found = find_experiments(["first_token", "figure3", "single_cluster"])
+    assert [experiment.name for experiment in found] == ["figure3", "figure8"]
+
+
+def test_unknown_figure_is_refused_with_the_choices():
+    with pytest.raises(ValueError, match=r"no 'figure9'; choose of figure3 \(single_cluster\)"):
+        find_experiments(["figure9"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_identities_hold(gallery, name):
+    claims = gallery[1][name]["claims"]
+    proved = [claim for claim in claims if claim["kind"] == "identity"]
+    assert proved and all(claim["holds"] for claim in proved), proved
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_record_is_complete(gallery, name):
+    out, records, _ = gallery
+    record = records[name]
+    assert record == json.loads((out / name / "results.json").read_text("utf-8"))
+    assert {"clusterjax", "jax", "diffrax", "numpy", "python"} <= set(record["versions"])
+    assert record["parameters"]["seed"] == 0 and record["parameters"]["starts"] == STARTS
+    assert record["seconds"]["total"] > 0 and all((out / name / file).is_file() for file in record["files"])
+    lengths = {len(values) for values in record["series"].values() if len(values) != 12}
+    assert len(lengths) == 1, "a series for each saved time, but for those over the 12 heads"
+    for claim in record["claims"]:
+        assert claim["says"] and claim["measured"] and claim["criterion"] and isinstance(claim["holds"], bool)
+
+
+def test_claims_of_the_paper_come_out_as_they_should(gallery):
+    verdicts = {
+        name: [claim["holds"] for claim in record["claims"] if claim["kind"] == "paper"]
+        for name, record in gallery[1].items()
+    }
+    assert verdicts["figure3"] == [True] and verdicts["figure4"] == [True] and verdicts["figure8"] == [True, True]
+    assert verdicts["figure5"] == [False], "V = -I spreads the tokens; they do not sit at opposite sides"
+    assert verdicts["figure6"] == [False, False] and verdicts["figure7"][1] is False
+
+
+def test_second_run_skips_what_is_done_and_force_does_not(gallery):
+    out, records, _ = gallery
+    settings, files, lines = Settings(starts=STARTS, quick=True), Files(("png",), film=False), []
+    before = (out / "figure3" / "results.json").stat().st_mtime_ns
+    again = reproduce(["figure3"], out, settings, files, say=lines.append)
+    assert again == [records["figure3"]] and "done already" in lines[0]
+    assert (out / "figure3" / "results.json").stat().st_mtime_ns == before
+    reproduce(["figure3"], out, settings, files, force=True, say=lines.append)
+    assert (out / "figure3" / "results.json").stat().st_mtime_ns > before
+
+
+def test_interrupted_figure_leaves_what_was_there(gallery, monkeypatch):
+    out, records, _ = gallery
+    monkeypatch.setattr("clusterjax.experiments._reproduce._record", _interrupt)
+    settings = Settings(starts=STARTS, quick=True)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(["figure3"], out, settings, Files(("png",), film=False), force=True, say=lambda line: None)
+    assert json.loads((out / "figure3" / "results.json").read_text("utf-8"))["claims"] == records["figure3"]["claims"]
+    assert (out / "figure3" / "figure3.png").is_file()
+    assert not [path.name for path in out.iterdir() if path.name.startswith(".")]
+
+
+def _interrupt(*arguments):
+    raise KeyboardInterrupt
+
+
+def test_film_is_written_where_it_is_asked_for(gallery):
+    out = gallery[0] / "films"
+    (record,) = reproduce(
+        ["figure8"], out, Settings(starts=STARTS, quick=True), Files(("png", "svg")), say=lambda line: None
+    )
+    assert record["files"] == ["figure8.png", "figure8.svg", "figure8.gif"]
+    assert (out / "figure8" / "figure8.gif").read_bytes()[:6] == b"GIF89a"
+
+
+def test_starts_do_not_depend_on_how_many_there_are():
+    np.testing.assert_array_equal(draw_starts(3, 2, 5, 3), draw_starts(3, 4, 5, 3)[:2])
+    assert not np.array_equal(draw_starts(3, 2, 5, 3), draw_starts(4, 2, 5, 3))
+
+
+def test_measurements_are_those_of_a_loop():
+    """Clusters by hand, distances by hand, the standard error by hand, and the first token by the exponential."""
+    xs = np.array([[[[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]], [[[0.0, 1.0], [0.0, -1.0], [0.0, 1.0]]]])
+    assert np.asarray(count_clusters(jnp.asarray(xs), jnp.asarray(0.1))).tolist() == [[2], [2]]
+    value = np.array([[0.5, -0.3], [0.2, -1.0]])
+    runs = run_ensemble(jnp.asarray(xs[:, 0]), np.array([0.0, 0.7]), beta=1.0, value=value)
+    expected = [[np.linalg.norm(np.asarray(runs.xs)[s, 0, k] - xs[s, 0, 0]) for k in (1, 2)] for s in (0, 1)]
+    np.testing.assert_allclose(distance_to_first(runs)[:, 0], np.mean(expected, axis=1), rtol=1e-15)
+    np.testing.assert_allclose(exact_first_token(runs), np.asarray(runs.xs)[:, :, 0], atol=1e-7)
+    mean, error = mean_and_error([1.0, 2.0, 4.0])
+    assert mean == pytest.approx(7 / 3) and error == pytest.approx(np.sqrt(7 / 3) / np.sqrt(3))

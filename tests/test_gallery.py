@@ -1,0 +1,86 @@
+"""The gallery is one page that needs nothing else."""
+
+import json
+from html.parser import HTMLParser
+
+import pytest
+
+from clusterjax.experiments._gallery import write_gallery
+
+
+RECORD = {
+    "name": "figure3",
+    "title": "Figure 3: a <single> cluster",
+    "claim": "All gather & stay.",
+    "caption": "Tokens of one start. More.",
+    "claims": [
+        {"says": "a < b", "measured": "1", "criterion": "1", "holds": True, "kind": "identity", "verdict": "holds"},
+        {
+            "says": "c",
+            "measured": "2",
+            "criterion": "3",
+            "holds": False,
+            "kind": "paper",
+            "verdict": "does not reproduce",
+        },
+    ],
+    "parameters": {"n": 64, "beta": 1.0, "times": [3.0, 6.0]},
+    "versions": {"jax": "0"},
+    "seconds": {"total": 1.5, "simulation": 1.0},
+    "finished": "2026-01-01T00:00:00+00:00",
+    "files": ["figure3.png", "figure3.gif"],
+}
+
+
+class Page(HTMLParser):
+    """What a browser would see: tags, references, texts; complains of tags that do not close."""
+
+    VOID = ("meta", "img", "br")
+
+    def __init__(self, text):
+        HTMLParser.__init__(self)
+        self.open, self.references, self.images, self.text = [], [], [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        self.references += [value for name, value in attrs if name in ("src", "href")]
+        if tag == "img":
+            self.images.append(attributes)
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open and self.open.pop() == tag, f"</{tag}> closes nothing"
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@pytest.fixture
+def page(tmp_path):
+    place = tmp_path / "figure3"
+    place.mkdir()
+    (place / "results.json").write_text(json.dumps(RECORD), "utf-8")
+    (place / "figure3.png").write_bytes(b"png")
+    (place / "figure3.gif").write_bytes(b"gif")
+    return Page(write_gallery(tmp_path).read_text("utf-8"))
+
+
+def test_page_is_well_formed_and_fetches_nothing(page):
+    assert page.open == []
+    assert all(reference.startswith(("data:image/", "#")) for reference in page.references)
+
+
+def test_pictures_are_embedded_with_a_text(page):
+    kinds = [image["src"].split(";")[0] for image in page.images]
+    assert kinds == ["data:image/png", "data:image/gif"] and all(image["alt"] for image in page.images)
+
+
+def test_claims_numbers_and_verdicts_are_shown_as_text(page):
+    for words in ("a <single> cluster", "All gather & stay.", "a < b", "does not reproduce", "beta = 1", "1.5 s"):
+        assert words in page.text
+
+
+def test_empty_folder_gives_an_empty_page(tmp_path):
+    assert Page(write_gallery(tmp_path).read_text("utf-8")).images == []

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.special
 
-from clusterjax._observables import _pairs, close_pairs_fraction, cosine_histogram, pairwise_cosine
+from clusterjax._observables import _pairs, close_pairs_fraction, cosine_histogram, pairwise_cosine, similarity
 
 from .reference import observables as reference
 
@@ -53,6 +53,21 @@ def test_histogram_at_the_ends():
     density, _ = cosine_histogram(x, 4)
     np.testing.assert_allclose(density, [4 / 3, 0, 0, 2 / 3], rtol=1e-12)
     np.testing.assert_array_equal(cosine_histogram(x, jnp.asarray([-0.5, 0.0, 0.5]))[0], [0, 0])
+
+
+@pytest.mark.parametrize("dtype", (jnp.float32, jnp.float64))
+@pytest.mark.parametrize("bins", (3, 7, 100))
+def test_cosines_on_the_edges(bins, dtype):
+    """Equal bins place each cosine as `numpy.histogram` does with the same edges, also within rounding of an edge."""
+    edges = np.asarray(jnp.linspace(-1, 1, bins + 1, dtype=dtype))
+    near = np.concatenate([edges, np.nextafter(edges, dtype(2)), np.nextafter(edges, dtype(-2))]).clip(-1, 1)
+    x = jnp.stack([jnp.asarray(near), jnp.sqrt(1 - jnp.asarray(near) ** 2)], axis=1)
+    density, returned = cosine_histogram(x, bins)
+    np.testing.assert_array_equal(returned, edges)
+    np.testing.assert_allclose(density, cosine_histogram(x, returned)[0], rtol=1e-6)
+    placed = similarity._among_equal(returned, jnp.asarray(near)[None])[0]
+    expected = np.searchsorted(edges, near, side="right") - 1
+    np.testing.assert_array_equal(np.minimum(placed, bins - 1), np.minimum(expected, bins - 1))
 
 
 def test_histogram_of_uniform_tokens():

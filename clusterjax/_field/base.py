@@ -20,7 +20,11 @@ class AbstractField(eqx.Module):
     Source: this library.
     """
 
-    space: eqx.AbstractVar[AbstractSpace]
+    # A property and not an AbstractVar: type checkers would take that for the first argument of every field.
+    @property
+    @abstractmethod
+    def space(self) -> AbstractSpace:
+        """Where the tokens live."""
 
     @abstractmethod
     def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
@@ -69,7 +73,6 @@ class SumField(AbstractField):
     """
 
     fields: tuple[AbstractField, ...]
-    space: AbstractSpace
 
     def __init__(self, fields: tuple[AbstractField, ...]):
         flat: list[AbstractField] = []
@@ -79,7 +82,11 @@ class SumField(AbstractField):
         if len(kinds) != 1:
             raise ValueError(f"fields must live on one space, but theirs are {kinds}; build them with the same space.")
         self.fields = tuple(flat)
-        self.space = flat[0].space
+
+    @property
+    def space(self) -> AbstractSpace:
+        """The space of the summands."""
+        return self.fields[0].space
 
     def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
         first, *others = (field(t, x, args) for field in self.fields)
@@ -107,17 +114,20 @@ class ScaledField(AbstractField):
 
     field: AbstractField
     factor: Any
-    space: AbstractSpace
 
     def __init__(self, field: AbstractField, factor: Any):
         self.field = field
         self.factor = as_parameter(factor)
-        self.space = field.space
         check_real(self.factor, "factor", "pass a finite real number")
         if jnp.ndim(example(self.factor)) != 0:
             raise ValueError(
                 f"factor must be a number, but its shape is {jnp.shape(example(self.factor))}; pass a scalar."
             )
+
+    @property
+    def space(self) -> AbstractSpace:
+        """The space of the field."""
+        return self.field.space
 
     def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
         return at_time(self.factor, t, x.dtype) * self.field(t, x, args)

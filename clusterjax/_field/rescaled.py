@@ -43,7 +43,6 @@ class RescaledField(AbstractField):
     value: Any
     masses: Any
     growth: Float[Array, ""]
-    space: AbstractSpace
 
     def __init__(self, attention: AbstractAttention, value: Any = None, *, masses: Any = None):
         if isinstance(value, AbstractSchedule):
@@ -57,7 +56,11 @@ class RescaledField(AbstractField):
         check_square(self.value, "value")
         check_masses(self.masses)
         self.growth = _growth_rate(self.value)
-        self.space = Euclidean()
+
+    @property
+    def space(self) -> AbstractSpace:
+        """All of R^d: the rescaled dynamics is not projected."""
+        return Euclidean()
 
     def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
         x = self.enter(x)

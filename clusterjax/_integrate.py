@@ -1,9 +1,11 @@
 """One stretch of a run, by diffrax, and what is needed to take it up again."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import diffrax as dfx
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
@@ -28,22 +30,25 @@ def integrate(
     terms, field, y0, t0, t1, args, machinery, saveat, event=None, throw=True, progress=dfx.NoProgressMeter()
 ):
     """diffrax's solution from `t0` to `t1`, stepping onto the jumps of the field's schedules."""
-    return dfx.diffeqsolve(
-        terms,
-        machinery.solver,
-        t0,
-        t1,
-        machinery.dt0,
-        y0,
-        args,
-        saveat=saveat,
-        stepsize_controller=_on_jumps(machinery.controller, field, y0.dtype),
-        adjoint=machinery.adjoint,
-        event=event,
-        max_steps=machinery.max_steps,
-        throw=throw,
-        progress_meter=progress,
-    )
+    # diffrax mixes dtypes while it looks for the time of an event; everything else promotes as the caller has it.
+    promotion = nullcontext() if event is None else jax.numpy_dtype_promotion("standard")
+    with promotion:
+        return dfx.diffeqsolve(
+            terms,
+            machinery.solver,
+            t0,
+            t1,
+            machinery.dt0,
+            y0,
+            args,
+            saveat=saveat,
+            stepsize_controller=_on_jumps(machinery.controller, field, y0.dtype),
+            adjoint=machinery.adjoint,
+            event=event,
+            max_steps=machinery.max_steps,
+            throw=throw,
+            progress_meter=progress,
+        )
 
 
 def _on_jumps(controller: dfx.AbstractStepSizeController, field: AbstractField, dtype: Any) -> Any:

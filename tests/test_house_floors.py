@@ -53,6 +53,7 @@ FLOORS: dict[str, set[str]] = {
     "probe": BASE | MEASURES | {"_space"},
     "experiments": {FRONT_DOOR, "_training"} | DYNAMICS | MEASURES | PARTS,
     "_cli": {FRONT_DOOR, "experiments", "_training"} | DYNAMICS | MEASURES | PARTS,
+    "__main__": {"_cli"},
 }
 
 # Libraries of an extra, and the parts that may import them at their head; all others do so inside a function, or not.

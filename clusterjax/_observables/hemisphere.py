@@ -21,15 +21,18 @@ _MAX_ROUNDS = 30
 class Hemisphere(NamedTuple):
     """The answer of `hemisphere`: unpacks into three.
 
+    **Attributes:**
+
+    - `is_open_hemisphere`: Whether some w has <x_i, w> > 0 for every token.
+    - `w`: (d,). If so, the unit vector whose least cosine with a token is largest; if not, just a unit vector.
+    - `margin`: The least cosine of a token with w; not positive if there is no open hemisphere.
+
     Source: this library.
     """
 
     is_open_hemisphere: bool
-    """Whether some w has <x_i, w> > 0 for every token."""
     w: Float[np.ndarray, " d"]
-    """If so, the unit vector whose least cosine with a token is largest; if not, just a unit vector."""
     margin: float
-    """The least cosine of a token with w; not positive if there is no open hemisphere."""
 
 
 def hemisphere(x: Tokens) -> Hemisphere:

@@ -14,17 +14,20 @@ from .._misc import is_concrete
 class Plateaus(eqx.Module):
     """Plateaus in the order of time, as NumPy arrays with one entry for each.
 
+    **Attributes:**
+
+    - `start`, `stop`: The first and the last saved time of each plateau.
+    - `level`: Midway between the least and the largest value on it.
+    - `escape_times`: The first saved time after it; infinite where the series ends on the plateau.
+    - `dwell_times`: `stop - start`; a lower bound where the escape was not seen.
+
     Source: this library.
     """
 
     start: Float[np.ndarray, " plateaus"]
-    """The first saved time of each plateau."""
     stop: Float[np.ndarray, " plateaus"]
-    """The last saved time of each plateau."""
     level: Float[np.ndarray, " plateaus"]
-    """Midway between the least and the largest value on it."""
     escape_times: Float[np.ndarray, " plateaus"]
-    """The first saved time after it; infinite where the series ends on the plateau, whose escape was not seen."""
 
     @property
     def dwell_times(self) -> Float[np.ndarray, " plateaus"]:

@@ -58,5 +58,5 @@ def trained_values(settings: Settings) -> TrainedValues:
         found, provenance = value_spectra(settings.albert), f"the checkpoint {settings.albert.name}"
     spectra = [np.array([complex(*pair) for pair in head]) for head in found["eigenvalues"]]
     matrices = np.stack([leading_block(head) for head in spectra])
-    head = int(np.argmax([e.real.max() for e in spectra]))
+    head = int(np.argmax([np.real(e).max() for e in spectra]))
     return TrainedValues(matrices, head, provenance, found["sha256"])

@@ -28,7 +28,7 @@ class Ensemble(eqx.Module):
 
     - `ts`: (times,), the save times.
     - `xs`: (starts, times, n, d), the tokens.
-    - `value`: (d, d), V, the same for all starts.
+    - `value`: (starts, d, d), V.
     - `steps`: (starts,), how many steps each run took.
 
     Source: this library.
@@ -36,7 +36,7 @@ class Ensemble(eqx.Module):
 
     ts: Float[Array, " times"]
     xs: Float[Array, "starts times n d"]
-    value: Float[Array, "d d"]
+    value: Float[Array, "starts d d"]
     steps: Int[Array, " starts"]
 
 
@@ -54,7 +54,7 @@ def run_ensemble(x0: Float[Array, "starts n d"], ts: Any, *, beta: float, value:
     - `x0`: (starts, n, d).
     - `ts`: (times,), the save times.
     - `beta`: The inverse temperature.
-    - `value`: V, (d, d); None is the identity.
+    - `value`: V, (d, d), or (starts, d, d), one for each start; None is the identity.
     - `query_key`: $Q^\top K$ for each start, (starts, d, d); None is the identity.
 
     **Returns:**
@@ -64,22 +64,23 @@ def run_ensemble(x0: Float[Array, "starts n d"], ts: Any, *, beta: float, value:
     Source: this library.
     """
     starts, _, d = x0.shape
-    value = jnp.eye(d, dtype=x0.dtype) if value is None else jnp.asarray(value, x0.dtype)
-    forms = jnp.broadcast_to(jnp.eye(d, dtype=x0.dtype), (starts, d, d)) if query_key is None else query_key
+    identity, shape = jnp.eye(d, dtype=x0.dtype), (starts, d, d)
+    values = jnp.broadcast_to(identity if value is None else jnp.asarray(value, x0.dtype), shape)
+    forms = jnp.broadcast_to(identity if query_key is None else query_key, shape)
     ts = jnp.asarray(ts, x0.dtype)
-    xs, steps = _run_all(x0, ts, jnp.asarray(beta, x0.dtype), value, forms)
-    return Ensemble(ts, xs, value, steps)
+    xs, steps = _run_all(x0, ts, jnp.asarray(beta, x0.dtype), values, forms)
+    return Ensemble(ts, xs, values, steps)
 
 
 @eqx.filter_jit
-def _run_all(x0: Array, ts: Array, beta: Array, value: Array, forms: Array) -> tuple[Array, Array]:
-    def one(x: Array, form: Array) -> tuple[Array, Array]:
+def _run_all(x0: Array, ts: Array, beta: Array, values: Array, forms: Array) -> tuple[Array, Array]:
+    def one(x: Array, value: Array, form: Array) -> tuple[Array, Array]:
         field = AttentionField(SoftmaxAttention(beta, query_key=form, mask=CausalMask()), value)
         controller = dfx.PIDController(rtol=RTOL, atol=ATOL)
         run = simulate(field, x, ts, stepsize_controller=controller, adjoint=dfx.ForwardMode(), max_steps=100_000)
         return run.xs, run.stats["num_steps"]
 
-    return jax.vmap(one)(x0, forms)
+    return jax.vmap(one)(x0, values, forms)
 
 
 @eqx.filter_jit
@@ -95,10 +96,11 @@ def exact_first_token(ensemble: Ensemble) -> np.ndarray:
     """
     from scipy.linalg import expm
 
-    value, ts = np.asarray(ensemble.value), np.asarray(ensemble.ts)
-    growth = np.linalg.eigvals(value).real.max()
-    flows = np.stack([expm(t * (value - growth * np.eye(value.shape[0]))) for t in ts])
-    moved = np.einsum("tij,sj->sti", flows, np.asarray(ensemble.xs[:, 0, 0]))
+    values, ts = np.asarray(ensemble.value), np.asarray(ensemble.ts)
+    growth = np.linalg.eigvals(values).real.max(-1)
+    decaying = values - growth[:, None, None] * np.eye(values.shape[-1])
+    flows = expm(ts[None, :, None, None] * decaying[:, None])
+    moved = np.einsum("stij,sj->sti", flows, np.asarray(ensemble.xs[:, 0, 0]))
     return moved / np.linalg.norm(moved, axis=-1, keepdims=True)
 
 

@@ -19,6 +19,8 @@ class Settings:
     - `starts`: How many random starts each number is taken over.
     - `quick`: Whether shorter runs will do; the caption then says so.
     - `albert`: A checkpoint from which Figure 7 reads its spectra; None takes those that come with the package.
+
+    Source: this library.
     """
 
     seed: int = 0
@@ -40,6 +42,8 @@ class Claim:
     - `kind`: "identity" for what is proved and must hold, "paper" for what the paper says, "finding" for what this
         project adds.
     - `value`, `error`: The number itself and its standard error, where there is one.
+
+    Source: this library.
     """
 
     says: str
@@ -60,7 +64,17 @@ class Claim:
 
 @dataclass(frozen=True)
 class Film:
-    """One run to be shown as a moving picture."""
+    """One run to be shown as a moving picture.
+
+    **Attributes:**
+
+    - `ts`: (times,), the save times.
+    - `xs`: (times, n, d), the tokens.
+    - `highlight`: The token in red; None is none.
+    - `trail`: Whether its path is drawn.
+
+    Source: this library.
+    """
 
     ts: np.ndarray
     xs: np.ndarray
@@ -80,6 +94,8 @@ class Outcome:
     - `series`: Numbers against time, for `results.json`: name to a list or array.
     - `draw`: Makes the still picture.
     - `film`: What the moving picture shows.
+
+    Source: this library.
     """
 
     caption: str
@@ -101,6 +117,8 @@ class Experiment:
     - `title`: Above it in the gallery.
     - `claim`: What the paper says of it, in its own terms.
     - `run`: The experiment; told the settings and a function that reports progress.
+
+    Source: this library.
     """
 
     name: str

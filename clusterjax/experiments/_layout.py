@@ -26,7 +26,7 @@ def figure_of_run(
 ) -> Figure:
     """The tokens of one run at `times`, and below them one panel for each of the functions in `below`."""
     figure = Figure(figsize=(WIDTH, 4.6), layout="constrained")
-    top, bottom = figure.subfigures(2, 1, height_ratios=(1.0, 1.06))
+    top, bottom = figure.subfigures(2, 1, height_ratios=(1.0, 1.06))  # pyright: ignore[reportGeneralTypeIssues]
     axes = top.subplots(1, len(times), squeeze=False)[0]
     snapshots(xs, ts, times, axes, highlight=highlight, trail=trail, arrows=arrows)
     for ax, fill in zip(bottom.subplots(1, len(below), squeeze=False)[0], below, strict=True):

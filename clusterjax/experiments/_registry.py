@@ -15,6 +15,14 @@ EXPERIMENTS: tuple[Experiment, ...] = (FIGURE3, FIGURE4, FIGURE5, FIGURE6, FIGUR
 def find_experiments(names: list[str]) -> list[Experiment]:
     """The experiments of these names, each once, in the order of the figures; all if there are no names.
 
+    **Arguments:**
+
+    - `names`: Names or aliases, such as `["figure3"]`; an empty list means all.
+
+    **Returns:**
+
+    A list of experiments.
+
     **Raises:**
 
     - `ValueError` for a name that no experiment has.

@@ -30,6 +30,8 @@ class Files:
 
     - `formats`: Of the still picture: any of "png", "svg", "pdf"; the gallery shows the PNG.
     - `film`: Whether a GIF is made.
+
+    Source: this library.
     """
 
     formats: tuple[str, ...] = ("png", "svg")

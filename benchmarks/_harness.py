@@ -36,6 +36,7 @@ class Program:
     temp_bytes: int | None = None
     traces: int | None = None
     samples: list[float] = field(default_factory=list)
+    cpu_samples: list[float] = field(default_factory=list)
 
     @property
     def best(self) -> float:
@@ -57,6 +58,7 @@ class Program:
             "best s": self.best,
             "median s": self.median,
             "IQR/median": self.spread,
+            "best CPU s": min(self.cpu_samples, default=None),
             "repeats": len(self.samples),
             "compile s": self.compile_s,
             "traces": self.traces,
@@ -107,10 +109,11 @@ def interleave(programs: list[Program], *, repeats: int = 15, budget_s: float = 
     for sweep in range(repeats):
         for program in programs:
             count = loops[program.name]
-            begin = time.perf_counter()
+            begin, begin_cpu = time.perf_counter(), time.process_time()
             for _ in range(count):
                 program.run()
             program.samples.append((time.perf_counter() - begin) / count)
+            program.cpu_samples.append((time.process_time() - begin_cpu) / count)
         if sweep >= 2 and time.perf_counter() - start > budget_s:
             break
     for program in programs:

@@ -16,7 +16,7 @@ from _harness import Program, as_jax, check, compiled, interleave, options, rati
 import clusterjax as cjx
 
 
-BETA, END, RTOL = 9.0, 6.0, 1e-5
+BETA, END, RTOL = 9.0, 15.0, 1e-6
 COLUMNS = ["state", "method", "fields per step", "steps", "us per step", "us per field", "IQR/median", "repeats",
            "compile s", "error"]  # fmt: skip
 TABLEAU = dfx.Tsit5.tableau
@@ -58,7 +58,7 @@ def shared(x, time_dtype):
 
 
 def floor(x, first=0.01):
-    """Tsit5 and the simplest step control by hand; a loop over stages, for XLA computes unrolled ones more than once."""
+    """Tsit5 and the simplest step control by hand; its stages in a loop, or XLA would compute some of them twice."""
     stages = len(TABLEAU.c) + 1
     lower = np.zeros((stages, stages))
     for i, row in enumerate(TABLEAU.a_lower):
@@ -109,7 +109,7 @@ def row(name: str, program: Program, evaluations: Program, count: int, exact) ->
     return {"state": name, "method": program.name, "fields per step": ratio(program, evaluations) * count / steps,
             "steps": steps, "us per step": program.median / steps * 1e6,
             "us per field": evaluations.median / count * 1e6,
-            "error": error} | {k: times[k] for k in ("IQR/median", "repeats", "compile s")}  # fmt: skip
+            "error": error} | {k: times[k] for k in ("IQR/median", "repeats", "compile s", "best CPU s")}  # fmt: skip
 
 
 def main() -> None:

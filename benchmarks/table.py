@@ -53,6 +53,8 @@ def fill(text: str) -> str:
     """`text` with the tables between its marks written anew."""
 
     def table(match: re.Match) -> str:
+        if not (HERE / match[2]).exists():
+            return f"{match[1]}Not measured yet.\n{match[3]}"
         document = json.loads((HERE / match[2]).read_text())
         goals = "".join(f"- {goal}\n" for goal in document["findings"])
         return f"{match[1]}\n{markdown(document)}\n\n{goals}\n<sub>{machine(document)}</sub>\n\n{match[3]}"

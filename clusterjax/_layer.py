@@ -65,8 +65,10 @@ class ResidualLayer(AbstractLayer):
             raise ValueError(f"step must be a number, but its shape is {jnp.shape(example(self.step))}; pass a scalar.")
 
     def __call__(self, k: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
-        step = at_time(self.step, k, x.dtype)
-        return self.space.retract(x + step * self.field(jnp.asarray(k).astype(x.dtype) * step, x, args))
+        # In the dtype of the step, so that layer k is at the very number k times step that a schedule has for an edge.
+        step = at_time(self.step, k)
+        moved = step.astype(x.dtype) * self.field(jnp.asarray(k).astype(step.dtype) * step, x, args)
+        return self.space.retract(x + moved)
 
     def check(self, n: int, d: int) -> None:
         self.field.check(n, d)

@@ -21,16 +21,24 @@ def as_float(value: Any, dtype: Any = None) -> Array:
     array = jnp.asarray(value)
     if dtype is None and not jnp.issubdtype(array.dtype, jnp.inexact):
         dtype = jnp.result_type(float)
-    return array if dtype is None else array.astype(dtype)
+    # A weakly typed array, made of a Python number, would compile anew.
+    return jnp.asarray(array, dtype=array.dtype if dtype is None else dtype)
 
 
 def check_rank(x: Any, name: str = "x") -> None:
-    """Raise a ValueError unless `x` has two dimensions."""
+    """Raise a ValueError unless `x` is a not empty (n, d) array of floats."""
     if jnp.ndim(x) != 2:
         raise ValueError(
             f"{name} must have two dimensions, (n, d), one token a row, but its shape is {jnp.shape(x)}; "
             "map over further axes with jax.vmap."
         )
+    if jnp.shape(x)[0] < 1 or jnp.shape(x)[1] < 1:
+        raise ValueError(
+            f"{name} must hold at least 1 token of at least one dimension, but its shape is {jnp.shape(x)}; "
+            "pass an array of shape (n, d)."
+        )
+    if not jnp.issubdtype(jnp.result_type(x), jnp.inexact):
+        raise ValueError(f"{name} must be of floats, but its dtype is {jnp.result_type(x)}; pass {name}.astype(float).")
 
 
 def check_tokens(x: Any, name: str = "x", *, min_tokens: int = 1) -> Array:
@@ -40,17 +48,15 @@ def check_tokens(x: Any, name: str = "x", *, min_tokens: int = 1) -> Array:
 
     - `ValueError` naming the argument, what it was and what it should be. Values are only looked at when concrete.
     """
+    x = np.asarray(x) if isinstance(x, list | tuple) else x
+    x = as_float(x) if np.ndim(x) == 2 else x
     check_rank(x, name)
-    shape = jnp.shape(x)
-    if shape[0] < min_tokens or shape[1] < 1:
+    if x.shape[0] < min_tokens:
         raise ValueError(
-            f"{name} must hold at least {min_tokens} token(s) of at least one dimension, but its shape is {shape}; "
-            "pass an array of shape (n, d)."
+            f"{name} must hold at least {min_tokens} tokens, but its shape is {x.shape}; pass more of them."
         )
-    x = jnp.asarray(x)
     if jnp.issubdtype(x.dtype, jnp.complexfloating):
         raise ValueError(f"{name} must be real, but its dtype is {x.dtype}; pass its real part.")
-    x = as_float(x)
     if is_concrete(x) and not np.all(np.isfinite(np.asarray(x))):
         row = int(np.flatnonzero(~np.isfinite(np.asarray(x)).all(axis=1))[0])
         raise ValueError(f"{name} must be finite, but row {row} is {np.asarray(x)[row]}; remove or mend that token.")

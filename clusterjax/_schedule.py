@@ -32,7 +32,7 @@ class AbstractSchedule(eqx.Module):
 def _check_knots(ts: Array, values: Array, lengths: tuple[int, ...], rule: str) -> None:
     if ts.ndim != 1 or ts.shape[0] < 1:
         raise ValueError(f"ts must be a non-empty vector of times, but its shape is {ts.shape}; pass one time a value.")
-    if values.ndim < 1 or values.shape[0] not in lengths:
+    if values.ndim < 1 or values.shape[0] < 1 or values.shape[0] not in lengths:
         raise ValueError(f"values must have {rule}, but it has shape {values.shape} and ts has length {ts.shape[0]}.")
     if is_concrete(ts) and not (np.all(np.isfinite(np.asarray(ts))) and np.all(np.diff(np.asarray(ts)) > 0)):
         raise ValueError(f"ts must be finite and strictly increasing, but it is {np.asarray(ts)}; sort it.")

@@ -17,7 +17,7 @@ from ._integrate import Machinery, NotKept, Polynomials, Resumed, integrate
 from ._misc import as_float, check_tokens, is_concrete
 from ._noise import check_noise, make_terms
 from ._solver import Retract
-from ._space import AbstractSpace, Sphere
+from ._space import AbstractSpace, check_directions
 from ._trajectory import Trajectory
 
 
@@ -93,6 +93,8 @@ def simulate(
         controller = dfx.PIDController(rtol=1e-6, atol=1e-8) if noise is None else dfx.ConstantStepSize()
     if isinstance(controller, dfx.ConstantStepSize) and dt0 is None:
         raise ValueError("dt0 must be given with ConstantStepSize, but it is None; pass the length of a step.")
+    if dt0 is not None and is_concrete(dt0) and not (np.isfinite(dt0) and dt0 > 0):
+        raise ValueError(f"dt0 must be a positive number, but it is {dt0}; pass the length of a step, such as 0.01.")
     if dense and isinstance(adjoint, dfx.BacksolveAdjoint):
         raise ValueError("dense must be False with BacksolveAdjoint, which saves at ts only; leave it out.")
     if solver is None:
@@ -168,10 +170,7 @@ def check_start(field: AbstractField, x0: Any) -> Tokens:
             "build one with AttentionField, or subclass AbstractField."
         )
     x0 = check_tokens(x0, "x0")
-    if isinstance(field.space, Sphere) and is_concrete(x0):
-        zero = np.flatnonzero(~np.any(np.asarray(x0), axis=1))
-        if zero.size:
-            raise ValueError(f"x0 must have no zero row on the sphere, but row {zero[0]} is zero; give it a direction.")
+    check_directions(field.space, x0)
     field.check(*x0.shape)
     return x0
 

@@ -6,10 +6,11 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ._custom_types import Tokens
-from ._misc import normalise
+from ._misc import is_concrete, normalise
 
 
 class AbstractSpace(eqx.Module):
@@ -39,6 +40,16 @@ def _check_sizes(n: int, d: int) -> None:
     for name, size in (("n", n), ("d", d)):
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise ValueError(f"{name} must be a positive integer, but it is {size!r}; ask for at least one.")
+
+
+def check_directions(space: AbstractSpace, x: Tokens, name: str = "x0") -> None:
+    """Raise a ValueError if `space` is a sphere and a row of `x` is zero: it has no direction to be retracted to."""
+    if isinstance(space, Sphere) and is_concrete(x):
+        zero = np.flatnonzero(~np.any(np.asarray(x), axis=1))
+        if zero.size:
+            raise ValueError(
+                f"{name} must have no zero row on the sphere, but row {zero[0]} is zero; give it a direction."
+            )
 
 
 class Euclidean(AbstractSpace):

@@ -53,7 +53,6 @@ def test_one_trace_for_five_betas(kind):
     assert body.traces == 1
 
 
-@pytest.mark.xfail(strict=True, reason="a Python number becomes a weakly typed array, which compiles anew")
 def test_one_trace_however_beta_is_written():
     body = CountTraces(lambda attention: attention.average(X, VALUES))
     compiled = eqx.filter_jit(body)

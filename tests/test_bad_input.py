@@ -30,10 +30,6 @@ def refuses(call, name, remedy):
     assert len(re.findall(r"[.!?] +[A-Z]", message)) == 0, message
 
 
-def unmended(*case, reason):
-    return pytest.param(*case, marks=pytest.mark.xfail(strict=True, reason=reason))
-
-
 # --- tokens
 
 
@@ -71,9 +67,7 @@ DOORS = {
 }
 
 
-@pytest.mark.parametrize(
-    "door", ("simulate", unmended("iterate", reason="layers 1 and on are NaN, and nothing is said"))
-)
+@pytest.mark.parametrize("door", ("simulate", pytest.param("iterate")))
 def test_a_zero_vector_has_no_place_on_the_sphere(door):
     refuses(lambda: DOORS[door](X.at[4].set(0)), "x0", "give it a direction")
 
@@ -89,7 +83,7 @@ def test_a_zero_vector_is_welcome_in_space():
     (
         (np.asarray, "an array of NumPy"),
         (lambda x: np.round(np.asarray(x)).astype(int) + np.eye(N, D, dtype=int) * 3 + 1, "whole numbers"),
-        unmended(lambda x: np.asarray(x).tolist(), "lists", reason="asking jax for the rank of a list warns"),
+        pytest.param(lambda x: np.asarray(x).tolist(), "lists"),
     ),
 )
 def test_what_is_not_an_array_of_jax_is_made_one(door, build, reads):
@@ -120,13 +114,11 @@ def test_tokens_of_another_rank(call, x):
     refuses(lambda: CALLS[call](x), "x", "map over further axes with jax.vmap")
 
 
-@pytest.mark.xfail(strict=True, reason="an empty cloud ends in a division by zero or in an empty maximum")
 @pytest.mark.parametrize("call", [call for call in CALLS if call != "perceptron"])
 def test_no_token_at_all(call):
     refuses(lambda: CALLS[call](jnp.zeros((0, D))), "x", r"pass an array of shape \(n, d\)")
 
 
-@pytest.mark.xfail(strict=True, reason="parameters are cast to the dtype of x: beta = 0.5 becomes 0, without a word")
 @pytest.mark.parametrize("call", ("softmax", "field"))
 def test_whole_numbers_are_refused_or_understood(call):
     """With the promotion of dtypes that users have."""
@@ -173,7 +165,6 @@ def test_zero_and_negative_betas_are_legitimate(beta):
         assert jnp.issubdtype(kind(beta).beta.dtype, jnp.floating)
 
 
-@pytest.mark.xfail(strict=True, reason="the message names beta in place of offset")
 @pytest.mark.parametrize("offset", (np.nan, 1j, jnp.ones(2)), ids=("nan", "complex", "vector"))
 def test_an_offset_that_is_none(offset):
     refuses(lambda: cjx.UnnormalisedAttention(1.0, offset=offset), "offset", "(pass a finite real|map over)")
@@ -184,8 +175,8 @@ def test_an_offset_that_is_none(offset):
     (
         np.nan,
         1j,
-        unmended(-1e-6, reason="of a negative tolerance nothing is a maximum, and every average is zero"),
-        unmended(jnp.ones(2), reason="a vector is broadcast against the rows"),
+        pytest.param(-1e-6),
+        pytest.param(jnp.ones(2)),
     ),
 )
 def test_a_tolerance_of_ties_that_is_none(tie_tolerance):
@@ -266,11 +257,7 @@ WITH_MASSES = {
         (jnp.zeros(N), "mend them"),
         (MASSES[None], "reshape it"),
         (1.0, "reshape it"),
-        unmended(
-            MASSES.astype(complex),
-            "mend them",
-            reason="imaginary parts are dropped, with no more than a warning at use",
-        ),
+        pytest.param(MASSES.astype(complex), "mend them"),
     ),
     ids=("negative", "NaN", "infinity", "all zero", "matrix", "number", "complex"),
 )
@@ -303,8 +290,8 @@ def test_masses_of_another_length(field, wrap):
             "query_key",
             r"pass a real stack of shape \(h, d, d\)",
         ),
-        unmended((1.0, FORM, FORM), "query_key", "(pass|stack)", reason="the message has no remedy"),
-        unmended((1.0, normal(1, 2, D, D), normal(1, 2, D, 2)), "value", "(pass|stack)", reason="no remedy"),
+        pytest.param((1.0, FORM, FORM), "query_key", "(pass|stack)"),
+        pytest.param((1.0, normal(1, 2, D, D), normal(1, 2, D, 2)), "value", "(pass|stack)"),
     ),
 )
 def test_heads_that_do_not_fit(arguments, name, remedy):
@@ -373,7 +360,6 @@ def test_options_that_do_not_fit_together(options, name, remedy):
 
 
 @pytest.mark.parametrize("dt0", (0.0, -0.1, np.nan))
-@pytest.mark.xfail(strict=True, reason="diffrax ends with a runtime error that does not name dt0")
 def test_a_step_of_no_length(dt0):
     options = {"solver": dfx.Euler(), "stepsize_controller": dfx.ConstantStepSize(), "max_steps": 16}
     refuses(lambda: cjx.simulate(FIELD, X, TS, dt0=dt0, **options), "dt0", "pass")

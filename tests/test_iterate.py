@@ -65,12 +65,7 @@ def test_layer_k_is_at_time_k_times_the_step():
     "dtype",
     (
         jnp.float64,
-        pytest.param(
-            jnp.float32,
-            marks=pytest.mark.xfail(
-                strict=True, reason="k times the step may round to just before the edge of layer k"
-            ),
-        ),
+        jnp.float32,
     ),
     ids=name_of,
 )

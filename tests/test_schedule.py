@@ -165,7 +165,6 @@ def test_interpolated_wants_a_value_for_each_time():
         cjx.Interpolated(TS, [1.0, 2.0, 3.0])
 
 
-@pytest.mark.xfail(strict=True, reason="one time and no value is taken for the edges of no layer")
 def test_no_value_at_all():
     with pytest.raises(ValueError, match="^values must"):
         cjx.PiecewiseConstant([0.0], np.zeros(0))

@@ -89,13 +89,13 @@ def _form(query: Float[Array, "k d"], key: Float[Array, "k d"]) -> Float[Array, 
     return matmul(query.T, key)
 
 
-def check_beta(beta: Any) -> None:
+def check_beta(beta: Any, name: str = "beta", what: str = "inverse temperature") -> None:
     """Raise a ValueError unless `beta` is a finite real number (zero and negative ones are legitimate)."""
-    check_real(beta, "beta", "pass a finite real inverse temperature")
+    check_real(beta, name, f"pass a finite real {what}")
     if jnp.ndim(example(beta)) != 0:
         raise ValueError(
-            f"beta must be a number, but its shape is {jnp.shape(example(beta))}; "
-            "map over several inverse temperatures with equinox.filter_vmap."
+            f"{name} must be a number, but its shape is {jnp.shape(example(beta))}; "
+            f"map over several {what}s with equinox.filter_vmap."
         )
 
 
@@ -126,6 +126,8 @@ def check_masses(masses: Any) -> None:
         raise ValueError(
             f"masses must be a vector, one mass a token, but its shape is {jnp.shape(masses)}; reshape it."
         )
+    if jnp.issubdtype(jnp.result_type(masses), jnp.complexfloating):
+        raise ValueError(f"masses must be real, but its dtype is {jnp.result_type(masses)}; mend them.")
     if is_concrete(masses):
         values = np.asarray(masses)
         if not np.all(np.isfinite(values)) or np.any(values < 0) or not np.any(values > 0):

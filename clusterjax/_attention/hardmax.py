@@ -8,11 +8,11 @@ from jaxtyping import Array, Float
 
 from .._custom_types import Masses, RealScalarLike, Tokens
 from .._mask import AbstractMask, FullMask
-from .._misc import matmul
-from .._schedule import as_parameter, check_real
+from .._misc import is_concrete, matmul
+from .._schedule import as_parameter
 from .._summation import AbstractSummation, Auto, ratio
 from .._summation.rows import tie_slack
-from .base import AbstractAttention, check_dimension, check_square
+from .base import AbstractAttention, check_beta, check_dimension, check_square
 
 
 class HardmaxAttention(AbstractAttention):
@@ -46,7 +46,12 @@ class HardmaxAttention(AbstractAttention):
 
     def __check_init__(self):
         check_square(self.query_key, "query_key")
-        check_real(self.tie_tolerance, "tie_tolerance", "pass a small number that is not negative, such as 1e-6")
+        if self.tie_tolerance is not None:
+            check_beta(self.tie_tolerance, "tie_tolerance", "number")
+            if is_concrete(self.tie_tolerance) and self.tie_tolerance < 0:
+                raise ValueError(
+                    f"tie_tolerance must not be negative, but it is {self.tie_tolerance}; pass a small number, or None."
+                )
 
     def weights(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, "n n"]:
         self.enter(x)

@@ -51,7 +51,7 @@ class UnnormalisedAttention(AbstractAttention):
     def __check_init__(self):
         check_beta(self.beta)
         check_square(self.query_key, "query_key")
-        check_beta(self.offset)
+        check_beta(self.offset, "offset", "number")
 
     def weights(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, "n n"]:
         self.enter(x)

@@ -61,7 +61,7 @@ class MultiHeadField(AbstractField):
             check_real(getattr(self, name), name, "pass a real stack of shape (h, d, d)")
             shape = jnp.shape(example(getattr(self, name)))
             if getattr(self, name) is not None and (len(shape) != 3 or shape[1] != shape[2]):
-                raise ValueError(f"{name} must be a stack of square matrices, (h, d, d), but its shape is {shape}.")
+                raise ValueError(f"{name} must be a stack of matrices, but its shape is {shape}; pass (h, d, d).")
         counts = {name: shape[0] for name, shape in self._stacks().items() if shape}
         if len(set(counts.values())) != 1 or jnp.ndim(example(self.beta)) > 1:
             raise ValueError(

@@ -54,7 +54,7 @@ _STRIP_MAX_NUMBERS = 16
 
 def _strip_width(n: int) -> int:
     """How many columns a strip has: as many as keep strip and accumulators in the first-level cache."""
-    return min(n, 32, max(8, 2048 // n))
+    return min(n, 16, max(8, 2048 // n))
 
 
 def _strips(

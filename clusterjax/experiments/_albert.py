@@ -16,12 +16,14 @@ class TrainedValues:
     **Attributes:**
 
     - `matrices`: (heads, 3, 3).
+    - `spectra`: For each head its eigenvalues.
     - `head`: The head with the largest real part, which the pictures show.
     - `provenance`: What to say of the source.
     - `sha256`: Of the file of weights.
     """
 
     matrices: np.ndarray
+    spectra: list[np.ndarray]
     head: int
     provenance: str
     sha256: str
@@ -30,6 +32,11 @@ class TrainedValues:
     def value(self) -> np.ndarray:
         """V of the head that is shown."""
         return self.matrices[self.head]
+
+    @property
+    def leading(self) -> int:
+        """1 if the eigenvalue of largest real part is real, 2 if it is a pair: V has its blocks in decreasing order."""
+        return 1 if self.value[0, 1] == 0 else 2
 
     @property
     def words(self) -> str:
@@ -59,4 +66,4 @@ def trained_values(settings: Settings) -> TrainedValues:
     spectra = [np.array([complex(*pair) for pair in head]) for head in found["eigenvalues"]]
     matrices = np.stack([leading_block(head) for head in spectra])
     head = int(np.argmax([np.real(e).max() for e in spectra]))
-    return TrainedValues(matrices, head, provenance, found["sha256"])
+    return TrainedValues(matrices, spectra, head, provenance, found["sha256"])

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int
+from scipy.linalg import expm
 
 from .._attention import SoftmaxAttention
 from .._field import AttentionField
@@ -94,13 +95,11 @@ def exact_first_token(ensemble: Ensemble) -> np.ndarray:
 
     Source: Karagodin et al. (2411.04990), Section 3: the first token of a causal head moves on its own.
     """
-    from scipy.linalg import expm
-
-    values, ts = np.asarray(ensemble.value), np.asarray(ensemble.ts)
+    values, which = np.unique(np.asarray(ensemble.value), axis=0, return_inverse=True)
     growth = np.linalg.eigvals(values).real.max(-1)
     decaying = values - growth[:, None, None] * np.eye(values.shape[-1])
-    flows = expm(ts[None, :, None, None] * decaying[:, None])
-    moved = np.einsum("stij,sj->sti", flows, np.asarray(ensemble.xs[:, 0, 0]))
+    flows = expm(np.asarray(ensemble.ts)[None, :, None, None] * decaying[:, None])
+    moved = np.einsum("stij,sj->sti", flows[which], np.asarray(ensemble.xs[:, 0, 0]))
     return moved / np.linalg.norm(moved, axis=-1, keepdims=True)
 
 

@@ -7,8 +7,8 @@ import numpy as np
 from jaxtyping import Array
 from matplotlib.axes import Axes
 
-from ..plot import OKABE_ITO, time_series
-from ._albert import trained_values
+from ..plot import OKABE_ITO, spectrum, time_series
+from ._albert import TrainedValues, trained_values
 from ._ensemble import (
     count_clusters,
     distance_to_first,
@@ -63,6 +63,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
             float(distance[i15]),
             float(distance_error[i15]),
         ),
+        *_limits(xs[:, -1], source),
         Claim(
             "What happens depends on the head.",
             f"clusters at t = 15 over the {len(by_head)} heads: from {by_head[:, 0].min():.1f} to "
@@ -85,33 +86,40 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
     caption = (
         f"Tokens of one start (seed {settings.seed}), Q = K = I, beta = 1, V with the eigenvalues {source.words}: the "
         f"three of largest real part of head {source.head + 1} of {source.provenance}; a conjugate pair stands as a "
-        f"2 x 2 block. Clusters (radius {RADIUS}) and mean distance to the first token over {settings.starts} starts, "
-        f"with standard errors. By t = 6 the run is near its end, as the paper says; but in most starts that end is "
-        "one cluster with the first token in it, not a metastable state with the first token apart. Other heads differ "
-        "(right). The causal mask is the paper's: ALBERT itself attends in both directions."
+        f"2 x 2 block, and the basis, which eigenvalues leave open, is orthonormal. (a): clusters (radius {RADIUS}) "
+        f"and mean distance to the first token over {settings.starts} starts, with standard errors. (b): all "
+        "eigenvalues of that head, and the three. (c): the other heads. The paper sees a metastable state from t = 6 "
+        f"on, with the first token apart. Here there are {count[i6]:.1f} clusters at t = 6 and {count[i15]:.1f} at "
+        f"t = 15, and the first token is {'apart from' if alone > 0.5 else 'among'} the others"
+        + (
+            "; the run has reached its end, the top eigenvector and its opposite, and stays there for ever"
+            if claims[2].holds and source.leading == 1
+            else ""
+        )
+        + ". The causal mask is the paper's: ALBERT itself attends in both directions."
     )
 
     def clusters_panel(ax: Axes) -> None:
-        time_series(TS, count, count_error, ax, label="clusters", colour=OKABE_ITO[0], ylabel="clusters")
+        time_series(TS, count, count_error, ax, colour=OKABE_ITO[0], ylabel="number of clusters")
         ax.set_yscale("log")
-        ax.axhline(1.0, color="0.5", lw=0.8, ls="--")
         right = ax.twinx()
-        time_series(TS, distance, distance_error, right, colour=OKABE_ITO[5])
-        right.set_ylabel("mean distance to token 1")
-        right.set_ylim(0.0, None)
+        time_series(TS, distance, distance_error, right, colour=OKABE_ITO[2], linestyle="--")
+        right.set(ylabel="mean distance to the first token", ylim=(0.0, None))
         right.spines["right"].set_visible(True)
-        ax.legend(
-            [ax.get_lines()[0], right.get_lines()[0]], ["clusters", "distance"], frameon=False, fontsize=7,
-            loc="upper right", bbox_to_anchor=(1.0, 1.0),
-        )  # fmt: skip
+        lines = [ax.get_lines()[0], right.get_lines()[0]]
+        ax.legend(lines, ["clusters", "distance"], loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
+
+    def spectrum_panel(ax: Axes) -> None:
+        spectrum(source.spectra[source.head], ax, label="all", colour="#8C8C8C")
+        spectrum(np.linalg.eigvals(source.value), ax, label="top three", colour=OKABE_ITO[0], size=26.0)
 
     def heads_panel(ax: Axes) -> None:
         heads = np.arange(1, len(by_head) + 1)
         shown = heads == source.head + 1
         ax.bar(heads[~shown], by_head[~shown, 0], color=OKABE_ITO[4], label="other heads")
-        ax.bar(heads[shown], by_head[shown, 0], color=OKABE_ITO[0], label="the head above")
-        ax.set(xlabel="head", ylabel="clusters at t = 15", xticks=heads)
-        ax.legend(frameon=False, fontsize=7)
+        ax.bar(heads[shown], by_head[shown, 0], color=OKABE_ITO[0], label=f"head {source.head + 1}")
+        ax.set(xlabel="head", ylabel="number of clusters at t = 15", xticks=heads[::2] if len(heads) > 6 else heads)
+        ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
 
     return Outcome(
         caption,
@@ -139,8 +147,29 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
             "clusters_at_15_by_head": by_head[:, 0],
             "distance_at_15_by_head": by_head[:, 1],
         },
-        lambda: figure_of_run(TS, xs[0], TIMES, (clusters_panel, heads_panel)),
+        lambda: figure_of_run(TS, {"": xs[0]}, TIMES, (clusters_panel, spectrum_panel, heads_panel)),
         Film(TS, xs[0]),
+    )
+
+
+def _limits(x: np.ndarray, source: TrainedValues) -> tuple[Claim, ...]:
+    """Where tokens (starts, n, d) are at the end, if the top eigenvalue is real and simple."""
+    if source.leading != 1:
+        return ()
+    along = x[..., 0]
+    at_ends, error = mean_and_error((np.abs(along) > 0.99).mean(-1))
+    both, both_error = mean_and_error((along.max(-1) > 0.99) & (along.min(-1) < -0.99))
+    return (
+        Claim(
+            "The run ends at the top eigenvector v, at v or at -v (conjectured in 2411.04990), and is not metastable.",
+            f"{plus_minus(100 * at_ends, 100 * error, 1)} % of the tokens have |<x, v>| > 0.99 at t = 15; "
+            f"{plus_minus(100 * both, 100 * both_error, 1)} % of the starts have tokens at both ends",
+            "more than 95 % of the tokens",
+            bool(at_ends > 0.95),
+            "finding",
+            float(at_ends),
+            float(error),
+        ),
     )
 
 

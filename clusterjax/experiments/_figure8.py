@@ -2,9 +2,15 @@
 
 from collections.abc import Callable
 
+import equinox as eqx
+import jax
 import numpy as np
+from jaxtyping import Array, Float
 from matplotlib.axes import Axes
 
+from .._attention import SoftmaxAttention
+from .._mask import CausalMask
+from .._observables import sink_mass, uniform_causal_sink
 from ..plot import OKABE_ITO, time_series
 from ._albert import trained_values
 from ._ensemble import distance_to_first, draw_starts, exact_first_token, mean_and_error, run_ensemble
@@ -19,10 +25,13 @@ TS = np.linspace(0.0, 9.0, 61)
 
 def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
     source = trained_values(settings)
-    value, top = source.value, _top_dimension(source.value)
+    value, top = source.value, source.leading
     gap = float(value[0, 0] - value[top, top])
     say("simulating")
-    runs = run_ensemble(draw_starts(settings.seed, settings.starts, N, D), TS, beta=BETA, value=value)
+    x0 = draw_starts(settings.seed, settings.starts, N, D)
+    runs = run_ensemble(x0, TS, beta=BETA, value=value)
+    say("simulating with the first token turned round")
+    turned = run_ensemble(x0.at[:, 0].multiply(-1.0), TS, beta=BETA, value=value)
     say("measuring")
     xs, exact = np.asarray(runs.xs), exact_first_token(runs)
     error = float(np.abs(exact - xs[:, :, 0]).max())
@@ -69,29 +78,35 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
             float(distance[-1]),
             float(distance_error[-1]),
         ),
+        _influence(xs[:, -1], np.asarray(turned.xs)[:, -1], top),
+        _sink(np.asarray(_first_weight(runs.xs))),
     )
+    words = {True: "", False: "not "}
     caption = (
         f"The first token (red, with its path) and the others of one start (seed {settings.seed}; of the "
         "first 16 the one whose first token has the longest way to go); Q = K = I, beta = 1, V with the eigenvalues "
         f"{source.words} of head {source.head + 1} of {source.provenance}. Arrow: the top eigenvector v1. Below, over "
-        f"{settings.starts} starts with standard errors: |<x, v1>| of the first token, on the exact curve of "
-        "exp(Vt) x_1(0), and of all tokens; and the mean distance to the first token. Both of the paper's claims hold "
-        "here: the token aligns, at the rate of the spectral gap, and the others come. V alone aligns it; "
-        "the others have no part in that. In some starts tokens end at -v1, opposite to it."
+        f"{settings.starts} starts with standard errors: (a) |<x, v1>| of the first token, on the exact curve of "
+        "exp(Vt) x_1(0), and of all tokens; (b) the mean distance to the first token. As the paper says, the token "
+        f"does {words[claims[1].holds]}align with the eigenvectors and the others do {words[claims[3].holds]}come to "
+        "it. V alone aligns it: the others have no part in that. That it draws them is seen by turning it round at the "
+        f"start: {100 * (claims[4].value or 0.0):.0f} % of the others then end on the other side. It receives "
+        f"{words[claims[5].holds]}the weight that a causal mask alone gives to the first token, so that these "
+        f"dynamics {'make no' if claims[5].holds else 'may make an'} attention sink."
     )
 
     arrows = {"v₁": np.array([np.sign(xs[shown, -1, 0, 0]), 0.0, 0.0])} if top == 1 else None
 
     def alignment_panel(ax: Axes) -> None:
         mean_exact = np.linalg.norm(exact[..., :top], axis=-1).mean(0)
-        time_series(TS, alignment, alignment_error, ax, label="first token", colour=OKABE_ITO[5])
+        time_series(TS, alignment, alignment_error, ax, label="first token", colour=OKABE_ITO[1])
         time_series(TS, everyone, everyone_error, ax, label="all tokens", colour=OKABE_ITO[0])
         ax.plot(TS, mean_exact, ls=":", color="0.1", lw=1.4, zorder=5, label=r"exact $e^{Vt}x_1(0)$")
         ax.set(ylabel=r"mean $|\langle x, v_1\rangle|$", ylim=(0.0, 1.02))
-        ax.legend(frameon=False, fontsize=7, loc="lower right")
+        ax.legend(loc="lower right")
 
     def distance_panel(ax: Axes) -> None:
-        time_series(TS, distance, distance_error, ax, ylabel="mean distance to token 1", colour=OKABE_ITO[0])
+        time_series(TS, distance, distance_error, ax, ylabel="mean distance to the first token", colour=OKABE_ITO[2])
         ax.set_ylim(0.0, None)
 
     return Outcome(
@@ -117,14 +132,48 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
             "distance_to_first": distance,
             "distance_to_first_error": distance_error,
         },
-        lambda: figure_of_run(TS, xs[shown], TIMES, (alignment_panel, distance_panel), trail=True, arrows=arrows),
+        lambda: figure_of_run(TS, {"": xs[shown]}, TIMES, (alignment_panel, distance_panel), trail=True, arrows=arrows),
         Film(TS, xs[shown], trail=True),
     )
 
 
-def _top_dimension(value: np.ndarray) -> int:
-    """1 if the eigenvalue of largest real part is real, 2 if it is a pair: V has its blocks in decreasing order."""
-    return 1 if value[0, 1] == 0 else 2
+def _influence(end: np.ndarray, turned: np.ndarray, top: int) -> Claim:
+    """How many of tokens 2 to n, (starts, n, d), end elsewhere when the first token starts opposite."""
+    moved = np.einsum("snd,snd->sn", end[:, 1:, :top], turned[:, 1:, :top]) < 0
+    share, error = mean_and_error(moved.mean(-1))
+    return Claim(
+        "The first token decides where the others go: turned round at the start, it takes them to the other side.",
+        f"{plus_minus(100 * share, 100 * error, 1)} % of the other tokens are on the other side at t = 9",
+        "more than half; none if the first token had no influence",
+        bool(share > 0.5),
+        "finding",
+        float(share),
+        float(error),
+    )
+
+
+@eqx.filter_jit
+def _first_weight(xs: Float[Array, "starts times n d"]) -> Float[Array, "starts times"]:
+    """The mean weight that the other tokens give to the first."""
+    attention = SoftmaxAttention(BETA, mask=CausalMask())
+    return jax.lax.map(jax.vmap(lambda x: sink_mass(attention.weights(x))[0]), xs)
+
+
+def _sink(mass: np.ndarray) -> Claim:
+    """Whether the first token is an attention sink; of the weight (starts, times) that it receives."""
+    mean, error = mean_and_error(mass)
+    uniform, largest = float(uniform_causal_sink(N)[0]), int(np.argmax(mean))
+    return Claim(
+        "The first token is no attention sink: it ends with the weight that the causal mask alone gives it.",
+        f"mean weight from the others {plus_minus(mean[0], error[0], 4)} at t = 0, {mean.max():.4f} at most "
+        f"(t = {TS[largest]:.2f}), {plus_minus(mean[-1], error[-1], 4)} at t = 9; "
+        f"uniform attention gives {uniform:.4f}",
+        "within 10 % of uniform attention at t = 9",
+        within(float(mean[-1]), uniform, 0.1 * uniform),
+        "finding",
+        float(mean[-1]),
+        float(error[-1]),
+    )
 
 
 def _rate(first: np.ndarray, top: int) -> float:

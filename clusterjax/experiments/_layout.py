@@ -16,7 +16,7 @@ WIDTH = 7.0  # inches: two columns of a paper
 @style()
 def figure_of_run(
     ts: np.ndarray,
-    xs: np.ndarray,
+    rows: Mapping[str, np.ndarray],
     times: Sequence[float],
     below: Sequence[Callable[[Axes], Any]],
     *,
@@ -24,11 +24,36 @@ def figure_of_run(
     trail: bool = False,
     arrows: Mapping[str, np.ndarray] | None = None,
 ) -> Figure:
-    """The tokens of one run at `times`, and below them one panel for each of the functions in `below`."""
-    figure = Figure(figsize=(WIDTH, 4.6), layout="constrained")
-    top, bottom = figure.subfigures(2, 1, height_ratios=(1.0, 1.06))  # pyright: ignore[reportGeneralTypeIssues]
-    axes = top.subplots(1, len(times), squeeze=False)[0]
-    snapshots(xs, ts, times, axes, highlight=highlight, trail=trail, arrows=arrows)
-    for ax, fill in zip(bottom.subplots(1, len(below), squeeze=False)[0], below, strict=True):
+    """The tokens of one run at `times`, a row for each of `rows`, and below them one panel for each of `below`.
+
+    **Arguments:**
+
+    - `ts`: (T,), the save times.
+    - `rows`: The runs (T, n, d) by what stands to the left of them; a lone run needs no words.
+    - `times`: The times to show.
+    - `below`: Functions that fill an Axes each.
+    - `highlight`, `trail`, `arrows`: As for `clusterjax.plot.snapshots`.
+
+    **Returns:**
+
+    The figure, lettered (a), (b), ... if it has several panels below.
+
+    Source: this library.
+    """
+    high, low = (2.25, 1.75)[len(rows) > 1], 2.35
+    figure = Figure(figsize=(WIDTH, high * len(rows) + low), layout="constrained")
+    top, bottom = figure.subfigures(2, 1, height_ratios=(high * len(rows), low))  # pyright: ignore
+    grid = top.subplots(len(rows), len(times), squeeze=False)
+    for number, (label, xs) in enumerate(rows.items()):
+        axes = grid[number]
+        snapshots(xs, ts, times, axes, highlight=highlight, trail=trail, arrows=arrows)
+        axes[0].text(-0.02, 0.5, label, rotation=90, ha="right", va="center", transform=axes[0].transAxes)
+        if number > 0:  # the times stand above the first row
+            for ax in axes:
+                ax.set_title("")
+        for legend in top.legends[:-1]:
+            legend.remove()
+    for letter, ax, fill in zip("abcd", bottom.subplots(1, len(below), squeeze=False)[0], below, strict=False):
         fill(ax)
+        ax.text(-0.02, 1.02, f"({letter})", ha="right", va="bottom", transform=ax.transAxes, weight="bold")
     return figure

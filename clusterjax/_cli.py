@@ -2,9 +2,19 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
+from typing import Never, final
+
+
+@final
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong with a call in one line, as every other error is said."""
+
+    def error(self, message: str) -> Never:
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help.\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -23,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         return arguments.run(arguments)
-    except (ValueError, ImportError) as error:
+    except (ValueError, ImportError, OSError) as error:
         print(f"clusterjax {arguments.command}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -32,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="clusterjax", description="How tokens cluster as they pass through attention.",
         epilog="example: clusterjax reproduce figure3 --quick --out gallery",
     )  # fmt: skip
@@ -56,20 +66,16 @@ def _add_reproduce(commands: argparse._SubParsersAction) -> None:
     command.add_argument("--starts", type=int, metavar="N", help="random starts for each number (default: 256)")
     command.add_argument("--seed", type=int, default=0, metavar="N", help="of all random draws (default: 0)")
     command.add_argument("--albert", type=Path, metavar="PATH", help="an ALBERT checkpoint for figures 7 and 8")
-    command.add_argument("--formats", default="png,svg", help="of the pictures, from png,svg,pdf (default: png,svg)")
-    command.add_argument("--no-film", action="store_true", help="make no GIFs")
+    command.add_argument(
+        "--formats", default="png,svg", help="svg, pdf, or both; PNG there is always (default: png,svg)"
+    )
+    command.add_argument("--no-gif", action="store_true", help="make no moving pictures")
     command.add_argument("--force", action="store_true", help="run figures that are done already")
     command.set_defaults(run=_reproduce)
 
 
 def _reproduce(arguments: argparse.Namespace) -> int:
-    import jax
-
-    jax.config.update("jax_enable_x64", True)
-    try:
-        from .experiments import Files, Settings, reproduce
-    except ModuleNotFoundError as error:
-        raise ValueError(f"reproduce draws pictures and needs {error.name}; pip install 'clusterjax[plot]'.") from error
+    from .experiments import Files, Settings, reproduce
 
     starts = arguments.starts if arguments.starts is not None else 64 if arguments.quick else 256
     if starts < 2:
@@ -80,12 +86,25 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     if not formats or set(formats) - {"png", "svg", "pdf"}:
         raise ValueError(f"--formats must be a list of png, svg and pdf, but it is {arguments.formats!r}; say png,svg.")
     settings = Settings(arguments.seed, starts, arguments.quick, arguments.albert)
-    records = reproduce(
-        arguments.names, arguments.out, settings, Files(formats, not arguments.no_film), force=arguments.force, say=_say
-    )
+    files = Files(tuple(dict.fromkeys(("png", *formats))), not arguments.no_gif)
+    with _double_precision():
+        records = reproduce(arguments.names, arguments.out, settings, files, force=arguments.force, say=_say)
     violated = [claim for record in records for claim in record["claims"] if claim["verdict"] == "VIOLATED"]
     _say(f"{len(records)} figures in {Path(arguments.out) / 'index.html'}")
     return 1 if violated else 0
+
+
+@contextmanager
+def _double_precision() -> Iterator[None]:
+    """float64 within, and after it whatever there was before."""
+    import jax
+
+    before = bool(jax.config.jax_enable_x64)  # pyright: ignore[reportAttributeAccessIssue]
+    jax.config.update("jax_enable_x64", True)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_enable_x64", before)
 
 
 def _say(line: str) -> None:

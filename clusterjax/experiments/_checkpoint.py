@@ -11,9 +11,9 @@ import numpy as np
 from .._observables import product_spectrum
 
 
-LAYER = "encoder.albert_layer_groups.0.albert_layers.0.attention."
+LAYER = "encoder.albert_layer_groups.0.albert_layers.0.attention."  # heads for tasks put a prefix before it
 BUNDLED = Path(__file__).parent / "data" / "albert_plbert_spectra.json"
-_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
+_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 
 def value_spectra(path: str | Path) -> dict[str, Any]:
@@ -100,45 +100,57 @@ def _locate(path: Path) -> tuple[Path, dict[str, Any]]:
         raise ValueError(f"albert must be a checkpoint, but there is no file {str(file)!r}; name its folder.")
     config = file.parent / "config.json"
     try:
-        return file, json.loads(config.read_text("utf-8"))
+        words = json.loads(config.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise ValueError(
             f"albert must have a config.json beside its weights, but {str(config)!r} cannot be read; put it there."
         ) from error
+    return file, words if isinstance(words, dict) else {}
 
 
 def _read_tensors(file: Path, names: tuple[str, ...]) -> list[np.ndarray]:
     """The named tensors of a safetensors file, in float64.
 
     The format is eight bytes with the length of a JSON header, the header, and the numbers: less to read than to
-    depend on.
+    depend on, so that this needs no extra.
     """
-    size = file.stat().st_size
-    with file.open("rb") as stream:
+    broken = f"albert must be a whole safetensors file, but {str(file)!r} is not; fetch it again."
+    try:
+        size, stream = file.stat().st_size, file.open("rb")
+    except OSError as error:
+        raise ValueError(f"albert must be a file that can be read, but {str(file)!r} is not: {error}.") from error
+    with stream:
         start = stream.read(8)
         length = struct.unpack("<Q", start)[0] if len(start) == 8 else size
         if not 2 <= length <= size - 8:
-            raise ValueError(f"albert must be a whole safetensors file, but {str(file)!r} is not one; fetch it again.")
+            raise ValueError(broken)
         try:
             header = json.loads(stream.read(length))
         except ValueError as error:
-            raise ValueError(
-                f"albert must be a whole safetensors file, but the header of {str(file)!r} is broken; fetch it again."
-            ) from error
-        return [_read_one(stream, header, name, 8 + length, size, file) for name in names]
+            raise ValueError(broken) from error
+        entries = [_find(header, name, file) for name in names]
+        return [_read_one(stream, entry, 8 + length, size, broken) for entry in entries]
 
 
-def _read_one(stream: Any, header: dict[str, Any], name: str, start: int, size: int, file: Path) -> np.ndarray:
-    entry = header.get(name)
-    if not isinstance(entry, dict) or entry.get("dtype") not in _TYPES or len(entry.get("shape", ())) != 2:
+def _find(header: Any, name: str, file: Path) -> dict[str, Any]:
+    """What the header says of the matrix whose name ends in `name`."""
+    found = [entry for key, entry in header.items() if key.endswith(name)] if isinstance(header, dict) else []
+    entry = found[0] if len(found) == 1 and isinstance(found[0], dict) else {}
+    if entry.get("dtype") not in _TYPES or len(entry.get("shape", ())) != 2:
         raise ValueError(
-            f"albert must be the checkpoint of an ALBERT model, but {str(file)!r} has no matrix {name!r} of floats; "
-            "name one saved by transformers' AlbertModel."
+            f"albert must be the checkpoint of an ALBERT model, but {str(file)!r} has no one matrix {name!r} of "
+            "floats; name one saved by transformers' AlbertModel."
         )
-    first, last = entry["data_offsets"]
-    if start + last > size:
-        raise ValueError(
-            f"albert must be a whole safetensors file, but {str(file)!r} ends before {name!r} does; fetch it again."
-        )
+    return entry
+
+
+def _read_one(stream: Any, entry: dict[str, Any], start: int, size: int, broken: str) -> np.ndarray:
+    dtype, (rows, columns) = np.dtype(_TYPES[entry["dtype"]]), entry["shape"]
+    first, last = entry.get("data_offsets", (0, 0))
+    if last - first != rows * columns * dtype.itemsize or start + last > size:
+        raise ValueError(broken)
     stream.seek(start + first)
-    return np.frombuffer(stream.read(last - first), _TYPES[entry["dtype"]]).reshape(entry["shape"]).astype(np.float64)
+    numbers = np.frombuffer(stream.read(last - first), dtype)
+    if entry["dtype"] == "BF16":  # the upper half of a float32
+        numbers = (numbers.astype("<u4") << 16).view("<f4")
+    return numbers.reshape(rows, columns).astype(np.float64)

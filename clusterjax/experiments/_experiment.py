@@ -9,6 +9,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 
+VIOLATED = "VIOLATED"  # the verdict on what is proved and yet was not found
+
+
 @dataclass(frozen=True)
 class Settings:
     """How an experiment is to be run.
@@ -59,7 +62,7 @@ class Claim:
         """The outcome in two words."""
         if self.kind == "paper":
             return "reproduces" if self.holds else "does not reproduce"
-        return "holds" if self.holds else "VIOLATED" if self.kind == "identity" else "does not hold"
+        return "holds" if self.holds else VIOLATED if self.kind == "identity" else "does not hold"
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import base64
 import html
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,7 @@ def write_gallery(folder: Path) -> Path:
 
     Source: this library.
     """
-    records = []
-    for place in sorted(path.parent for path in folder.glob("figure*/results.json")):
-        records.append((place, json.loads((place / "results.json").read_text("utf-8"))))
+    records = _finished(folder)
     body = "\n".join(_section(place, record) for place, record in records)
     links = " ".join(f'<a href="#{r["name"]}">{html.escape(r["title"].split(":")[0])}</a>' for _, r in records)
     page = _PAGE.replace("{{links}}", links).replace("{{body}}", body).replace("{{style}}", _STYLE)
@@ -25,19 +24,40 @@ def write_gallery(folder: Path) -> Path:
     return folder / "index.html"
 
 
+def _finished(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """The figures that are whole, in the order of their numbers."""
+    records = []
+    for path in folder.glob("[!.]*/results.json"):
+        try:
+            record = json.loads(path.read_text("utf-8"))
+        except ValueError:
+            continue  # not of our making
+        if isinstance(record, dict) and record.get("schema") == 1 and record.get("name") == path.parent.name:
+            records.append((path.parent, record))
+    return sorted(records, key=lambda pair: _order(pair[1]["name"]))
+
+
+def _order(name: str) -> list[tuple[int, str]]:
+    """Sorts figure10 behind figure9."""
+    return [(int(word), "") if word.isdigit() else (0, word) for word in re.split(r"(\d+)", name)]
+
+
 def _section(place: Path, record: dict[str, Any]) -> str:
     name, title = record["name"], html.escape(record["title"])
     alt = html.escape(record["caption"].split(". ")[0])
     pictures = []
-    if f"{name}.png" in record["files"]:
+    if (place / f"{name}.png").is_file():
         pictures.append(f'<img class="still" alt="{alt}" src="{_embedded(place / f"{name}.png", "image/png")}">')
-    if f"{name}.gif" in record["files"]:
-        film = f"The same run as a moving picture: {alt}"
-        pictures.append(f'<img class="film" alt="{film}" src="{_embedded(place / f"{name}.gif", "image/gif")}">')
+    if (place / f"{name}.gif").is_file():
+        film = (
+            f'<img alt="The same run as a moving picture: {alt}" src="{_embedded(place / f"{name}.gif", "image/gif")}">'
+        )
+        pictures.append(f'<details class="film" open><summary>Moving picture</summary>{film}</details>')
     rows = "\n".join(_claim_row(claim) for claim in record["claims"])
     heads = "".join(f'<th scope="col">{word}</th>' for word in ("Claim", "Measured", "Criterion", "Verdict"))
     parameters = "; ".join(f"{key} = {_short(value)}" for key, value in record["parameters"].items())
     versions = ", ".join(f"{key} {value}" for key, value in record["versions"].items())
+    machine = ", ".join(f"{key} {value}" for key, value in record["machine"].items())
     return f"""<section id="{name}">
 <h2>{title}</h2>
 <p class="claim">The paper: {html.escape(record["claim"])}</p>
@@ -50,7 +70,7 @@ def _section(place: Path, record: dict[str, Any]) -> str:
 </tbody></table></div>
 <details><summary>Parameters, versions, time</summary>
 <p>{html.escape(parameters)}</p>
-<p>{html.escape(versions)}</p>
+<p>{html.escape(versions)}; {html.escape(machine)}</p>
 <p>{record["seconds"]["total"]} s, of which {record["seconds"]["simulation"]} s simulation and measurement;
 finished {record["finished"]}.
 All numbers against time are in <code>{name}/results.json</code>.</p></details>
@@ -58,7 +78,7 @@ All numbers against time are in <code>{name}/results.json</code>.</p></details>
 
 
 def _claim_row(claim: dict[str, Any]) -> str:
-    words = {"identity": "proved", "paper": "the paper", "finding": "found here"}
+    words = {"identity": "proved, and must hold", "paper": "the paper says so", "finding": "found here"}
     verdict = "yes" if claim["holds"] else "no"
     return (
         f"<tr><td>{html.escape(claim['says'])} <small>({words[claim['kind']]})</small></td>"
@@ -91,7 +111,7 @@ h1 { font-size: 1.7rem; }
 h2 { font-size: 1.3rem; margin-top: 3rem; border-top: 1px solid var(--line); padding-top: 1.5rem; }
 nav a { margin-right: 1rem; } .claim { font-style: italic; }
 .pictures { display: flex; flex-wrap: wrap; gap: 1.5rem; align-items: center; }
-.still { width: min(46rem, 100%); height: auto; } .film { width: min(16rem, 100%); height: auto; }
+.still { width: min(46rem, 100%); height: auto; } .film img { width: min(16rem, 100%); height: auto; }
 .table { overflow-x: auto; } table { border-collapse: collapse; font-size: 0.9rem; }
 th, td { text-align: left; vertical-align: top; padding: 0.45rem 0.7rem; border-bottom: 1px solid var(--line); }
 .yes { color: var(--yes); font-weight: 600; } .no { color: var(--no); font-weight: 600; }

@@ -13,11 +13,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from ..plot import animate, save
 from ._albert import trained_values
-from ._experiment import Experiment, Outcome, Settings
+from ._experiment import VIOLATED, Experiment, Outcome, Settings
 from ._gallery import write_gallery
 from ._registry import find_experiments
 
@@ -155,6 +156,7 @@ def _record(
         "series": {name: np.round(np.asarray(values), 10).tolist() for name, values in outcome.series.items()},
         "files": written,
         "fingerprint": wanted,
+        "machine": {"system": platform.platform(), "cores": os.cpu_count(), "device": jax.devices()[0].device_kind},
         "versions": {"python": platform.python_version()} | {name: version(name) for name in packages},
         "seconds": seconds,
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -162,12 +164,13 @@ def _record(
 
 
 def _finished(place: Path, wanted: dict[str, Any]) -> dict[str, Any] | None:
-    """What is recorded in `place`, if it is the wanted figure and all its files are there."""
+    """What is recorded in `place`, if it is the wanted figure, all its files are there, and no identity failed."""
     try:
         record = json.loads((place / "results.json").read_text("utf-8"))
     except (OSError, ValueError):
         return None
     whole = all((place / name).is_file() for name in record.get("files", ["missing"]))
+    whole = whole and all(claim["verdict"] != VIOLATED for claim in record.get("claims", ()))
     return record if whole and record.get("fingerprint") == wanted else None
 
 
@@ -183,6 +186,8 @@ def _whole_folder(place: Path):
             place.rename(old)
         draft.rename(place)
     finally:
+        if old.exists() and not place.exists():  # stopped between the two renamings
+            old.rename(place)
         shutil.rmtree(draft, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -17,14 +18,20 @@ from clusterjax.experiments._checkpoint import LAYER, bundled_spectra, leading_b
 PLBERT = Path(__file__).resolve().parents[2] / "shared" / "data" / "albert-plbert"
 
 
-def write_checkpoint(folder, tensors, heads=2):
+def as_bytes(array, dtype):
+    if dtype == "BF16":  # the upper half of a float32
+        return (np.asarray(array, "<f4").view("<u4") >> 16).astype("<u2").tobytes()
+    return np.asarray(array, {"F64": "<f8", "F32": "<f4", "F16": "<f2"}[dtype]).tobytes()
+
+
+def write_checkpoint(folder, tensors, heads=2, dtype="F32"):
     """A safetensors file by hand: length, header, numbers."""
     folder.mkdir()
-    header, data = {}, b""
+    header, data = {"__metadata__": {"format": "pt"}}, b""
     for name, array in tensors.items():
-        raw = np.asarray(array, "<f4").tobytes()
+        raw = as_bytes(array, dtype)
         header[name] = {
-            "dtype": "F32",
+            "dtype": dtype,
             "shape": list(np.shape(array)),
             "data_offsets": [len(data), len(data) + len(raw)],
         }
@@ -81,6 +88,23 @@ def test_checkpoint_of_another_model(capsys, tmp_path):
     assert "albert must be the checkpoint of an ALBERT model" in text and not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    "header", (b"[]", b"null", b'{"a": 1}', b"\xff\xff", b'{"%svalue.weight": 3}' % LAYER.encode()), ids=str
+)
+def test_checkpoint_with_a_strange_header(capsys, tmp_path, header):
+    folder = write_checkpoint(tmp_path / "model", albert(np.random.default_rng(0)))
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
+    assert "albert must be" in refused(capsys, "--albert", folder, "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_checkpoint_whose_offsets_do_not_fit(capsys, tmp_path):
+    folder = write_checkpoint(tmp_path / "model", albert(np.random.default_rng(0)))
+    whole = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(whole.replace(b"[0, 144]", b"[0, 140]"))
+    assert "albert must be a whole safetensors file" in refused(capsys, "--albert", folder, "--out", tmp_path / "out")
+
+
 def test_checkpoint_without_a_usable_configuration(capsys, tmp_path):
     folder = write_checkpoint(tmp_path / "model", albert(np.random.default_rng(0)), heads=4)
     assert "heads that divide its hidden size" in refused(capsys, "--albert", folder, "--out", tmp_path / "out")
@@ -95,6 +119,41 @@ def test_checkpoint_without_a_usable_configuration(capsys, tmp_path):
 def test_options_out_of_range(capsys, tmp_path, option, value, words):
     assert words in refused(capsys, option, value, "--out", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("argv", ([], ["dance"], ["reproduce", "--seed", "x"], ["reproduce", "--nonsense"]), ids=str)
+def test_wrong_calls_are_met_with_one_line(capsys, argv):
+    with pytest.raises(SystemExit) as stop:
+        main(argv)
+    output = capsys.readouterr()
+    assert stop.value.code == 2 and output.out == "" and output.err.count("\n") == 1 and "--help" in output.err
+
+
+def test_command_leaves_the_precision_as_it_was(monkeypatch, tmp_path, capsys):
+    seen = []
+
+    def run(names, out, settings, files, **options):
+        seen.append((jax.config.jax_enable_x64, files.formats))
+        return []
+
+    monkeypatch.setattr("clusterjax.experiments.reproduce", run)
+    jax.config.update("jax_enable_x64", False)
+    try:
+        assert main(["reproduce", "--formats", "pdf", "--out", str(tmp_path)]) == 0
+        assert not jax.config.jax_enable_x64
+    finally:
+        jax.config.update("jax_enable_x64", True)
+    assert seen == [(True, ("png", "pdf"))]
+
+
+@pytest.mark.parametrize(("error", "status"), ((KeyboardInterrupt(), 130), (OSError("disk full"), 2)), ids=str)
+def test_what_goes_wrong_on_the_way_is_one_line(monkeypatch, tmp_path, capsys, error, status):
+    def run(*arguments, **options):
+        raise error
+
+    monkeypatch.setattr("clusterjax.experiments.reproduce", run)
+    assert main(["reproduce", "--out", str(tmp_path)]) == status
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_help_shows_an_example(capsys):
@@ -123,6 +182,17 @@ def test_spectra_are_those_of_the_full_operators(tmp_path):
         expected = full[np.argsort(-np.abs(full))][:3]
         got = np.array([complex(*pair) for pair in found["eigenvalues"][head]])
         np.testing.assert_allclose(np.sort_complex(got), np.sort_complex(expected), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), (("F64", 1e-12), ("F32", 1e-6), ("F16", 2e-3), ("BF16", 2e-2)))
+def test_checkpoints_of_every_precision_and_with_a_prefix_are_read(tmp_path, dtype, tolerance):
+    """As published checkpoints have it: names begin with `albert.`, and numbers are of two, four or eight bytes."""
+    tensors = albert(np.random.default_rng(2))
+    exact = value_spectra(write_checkpoint(tmp_path / "exact", tensors, dtype="F64"))
+    folder = write_checkpoint(
+        tmp_path / "model", {"albert." + name: array for name, array in tensors.items()}, 2, dtype
+    )
+    np.testing.assert_allclose(value_spectra(folder)["eigenvalues"], exact["eigenvalues"], atol=10 * tolerance)
 
 
 def test_leading_block_has_the_leading_eigenvalues():

@@ -9,6 +9,7 @@ from clusterjax.experiments._gallery import write_gallery
 
 
 RECORD = {
+    "schema": 1,
     "name": "figure3",
     "title": "Figure 3: a <single> cluster",
     "claim": "All gather & stay.",
@@ -26,6 +27,7 @@ RECORD = {
     ],
     "parameters": {"n": 64, "beta": 1.0, "times": [3.0, 6.0]},
     "versions": {"jax": "0"},
+    "machine": {"cores": 2},
     "seconds": {"total": 1.5, "simulation": 1.0},
     "finished": "2026-01-01T00:00:00+00:00",
     "files": ["figure3.png", "figure3.gif"],
@@ -84,3 +86,14 @@ def test_claims_numbers_and_verdicts_are_shown_as_text(page):
 
 def test_empty_folder_gives_an_empty_page(tmp_path):
     assert Page(write_gallery(tmp_path).read_text("utf-8")).images == []
+
+
+def test_figures_stand_in_the_order_of_their_numbers_and_strangers_are_left_out(tmp_path):
+    for name in ("figure10", "figure9", "hardmax_figure2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "results.json").write_text(json.dumps(RECORD | {"name": name, "title": name}), "utf-8")
+    for name, text in (("broken", "{"), ("foreign", "[1]"), ("copy", json.dumps(RECORD))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "results.json").write_text(text, "utf-8")
+    page = Page(write_gallery(tmp_path).read_text("utf-8"))
+    assert page.references == ["#figure9", "#figure10", "#hardmax_figure2"]

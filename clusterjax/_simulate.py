@@ -93,7 +93,7 @@ def simulate(
         controller = dfx.PIDController(rtol=1e-6, atol=1e-8) if noise is None else dfx.ConstantStepSize()
     if isinstance(controller, dfx.ConstantStepSize) and dt0 is None:
         raise ValueError("dt0 must be given with ConstantStepSize, but it is None; pass the length of a step.")
-    if dt0 is not None and is_concrete(dt0) and not (np.isfinite(dt0) and dt0 > 0):
+    if dt0 is not None and is_concrete(dt0) and not 0 < float(np.asarray(dt0)) < np.inf:
         raise ValueError(f"dt0 must be a positive number, but it is {dt0}; pass the length of a step, such as 0.01.")
     if dense and isinstance(adjoint, dfx.BacksolveAdjoint):
         raise ValueError("dense must be False with BacksolveAdjoint, which saves at ts only; leave it out.")

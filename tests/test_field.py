@@ -112,9 +112,15 @@ def test_velocities_move_with_a_permutation_unless_causal(kind, mask):
         assert not np.allclose(moved, plain, atol=0.1)
 
 
-@pytest.mark.parametrize("space", (SPHERE, EUCLIDEAN), ids=name_of)
-@pytest.mark.parametrize("kind", ("softmax", "unnormalised"))
-@pytest.mark.parametrize("mode", (jax.jacfwd, jax.jacrev), ids=name_of)
+@pytest.mark.parametrize(
+    ("kind", "space", "mode"),
+    (
+        ("softmax", SPHERE, jax.jacrev),
+        ("softmax", EUCLIDEAN, jax.jacfwd),
+        ("unnormalised", SPHERE, jax.jacfwd),
+        ("unnormalised", EUCLIDEAN, jax.jacrev),
+    ),
+)
 def test_causal_jacobian_is_block_triangular(kind, space, mode):
     """The blocks above the diagonal are zero, exactly; those on and below it are not."""
     field = cjx.AttentionField(KINDS[kind][0](query_key=FORM, mask=cjx.CausalMask()), VALUE, space)
@@ -209,8 +215,7 @@ def test_mapping_over_tokens_and_parameters_equals_a_loop():
         assert_close(again[b], alone)
 
 
-@pytest.mark.parametrize("kind", ("softmax", "unnormalised"))
-@pytest.mark.parametrize("space", (SPHERE, EUCLIDEAN), ids=name_of)
+@pytest.mark.parametrize(("kind", "space"), (("softmax", SPHERE), ("unnormalised", EUCLIDEAN)))
 def test_derivatives_in_tokens_and_parameters(kind, space):
     packed = jnp.concatenate([OFF.ravel(), FORM.ravel(), VALUE.ravel(), MASSES + 1, jnp.asarray([1.7])])
     edges = np.cumsum([N * D, D * D, D * D, N])

@@ -61,24 +61,30 @@ def test_layer_k_is_at_time_k_times_the_step():
     assert_close(cjx.iterate(layer, X, DEPTH).xs, expected)
 
 
+rounding = pytest.mark.xfail(strict=True, reason="k times the step may round to before the edge of layer k")
+
+
 @pytest.mark.parametrize(
-    "dtype",
+    ("dtype", "step", "edge_dtype"),
     (
-        jnp.float64,
-        jnp.float32,
+        (jnp.float64, 0.1, jnp.float64),
+        (jnp.float32, 0.1, jnp.float64),
+        (jnp.float32, np.float32(0.1), jnp.float32),
+        pytest.param(jnp.float32, np.float32(0.7), jnp.float32, marks=rounding),
+        pytest.param(jnp.float32, np.float32(0.01), jnp.float32, marks=rounding),
     ),
-    ids=name_of,
 )
-def test_one_value_a_layer_is_met_by_its_layer(dtype):
-    """With edges at k times the step, layer k has the k-th value, in float32 too: each turns by its own matrix."""
+def test_one_value_a_layer_is_met_by_its_layer(dtype, step, edge_dtype):
+    """With edges at k times the step, layer k has the k-th value, however both are rounded."""
     depth = 50
-    turns = jnp.stack([(-1.0) ** (k // 2) * jnp.eye(2) for k in range(depth)])
-    schedule = cjx.PiecewiseConstant(np.arange(depth) * STEP, turns)
+    signs = np.where(np.arange(depth) // 2 % 2 == 0, 1.0, -1.0)
+    edges = (np.arange(depth) * float(f"{step:.2g}")).astype(edge_dtype)
+    schedule = cjx.PiecewiseConstant(edges, signs[:, None, None] * np.eye(2))
     attention = cjx.SoftmaxAttention(BETA, mask=cjx.WindowMask(1))
-    layer = cjx.ResidualLayer(cjx.AttentionField(attention, schedule, EUCLIDEAN), STEP)
+    layer = cjx.ResidualLayer(cjx.AttentionField(attention, schedule, EUCLIDEAN), step)
     xs = cjx.iterate(layer, jnp.ones((1, 2), dtype), depth).xs[:, 0, 0]
-    expected = np.cumprod([1.0, *(1 + STEP * float(turn[0, 0]) for turn in turns)])
-    assert_close(xs, expected, "composed")
+    expected = np.cumprod([1.0, *(1 + float(step) * signs)])
+    np.testing.assert_allclose(xs, expected, rtol=tolerance(dtype, "composed"))
 
 
 def test_the_layer_is_one_step_of_the_loop():

@@ -7,7 +7,17 @@ import pytest
 import clusterjax as cjx
 
 from .attention_cases import BETA, FORM, MASSES, D, N, X
-from .helpers import DTYPES, CountTraces, as_a_user, assert_close, assert_derivatives, assert_same, name_of, normal
+from .helpers import (
+    DTYPES,
+    CountTraces,
+    as_a_user,
+    assert_close,
+    assert_derivatives,
+    assert_same,
+    name_of,
+    normal,
+    tolerance,
+)
 from .reference import attention as attention_reference, fields as reference
 
 

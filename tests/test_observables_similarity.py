@@ -145,5 +145,5 @@ def test_bad_threshold_and_lone_token():
         with pytest.raises(ValueError, match="cosine must"):
             close_pairs_fraction(jnp.asarray(cloud(0)), cosine)
     for function in (lambda x: close_pairs_fraction(x, 0.9), lambda x: cosine_histogram(x, 8)):
-        with pytest.raises(ValueError, match=r"x must hold at least 2 token\(s\)"):
+        with pytest.raises(ValueError, match="x must hold at least 2 tokens"):
             function(jnp.ones((1, 3)))

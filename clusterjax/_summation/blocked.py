@@ -31,7 +31,7 @@ class Blocked(AbstractSummation):
     """
 
     block_rows: int = 512
-    block_columns: int = 1024
+    block_columns: int = 512
 
     def __check_init__(self):
         for name in ("block_rows", "block_columns"):

@@ -111,7 +111,8 @@ h1 { font-size: 1.7rem; }
 h2 { font-size: 1.3rem; margin-top: 3rem; border-top: 1px solid var(--line); padding-top: 1.5rem; }
 nav a { margin-right: 1rem; } .claim { font-style: italic; }
 .pictures { display: flex; flex-wrap: wrap; gap: 1.5rem; align-items: center; }
-.still { width: min(46rem, 100%); height: auto; } .film { width: 16rem; max-width: 100%; } .film img { width: 100%; height: auto; }
+.still { width: min(46rem, 100%); height: auto; }
+.film { width: 16rem; max-width: 100%; } .film img { width: 100%; height: auto; }
 .table { overflow-x: auto; } table { border-collapse: collapse; font-size: 0.9rem; }
 th, td { text-align: left; vertical-align: top; padding: 0.45rem 0.7rem; border-bottom: 1px solid var(--line); }
 .yes { color: var(--yes); font-weight: 600; } .no { color: var(--no); font-weight: 600; }

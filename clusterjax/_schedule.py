@@ -130,7 +130,10 @@ class Combined(AbstractSchedule):
     def jumps(self) -> Float[Array, " jumps"] | None:
         found = [part.jumps() for part in self.parts if isinstance(part, AbstractSchedule)]
         found = [times for times in found if times is not None]
-        return jnp.sort(jnp.concatenate(found)) if found else None
+        if not found:
+            return None
+        widest = max((times.dtype for times in found), key=lambda dtype: dtype.itemsize)
+        return jnp.sort(jnp.concatenate([times.astype(widest) for times in found]))
 
 
 def at_time(parameter: Any, t: RealScalarLike, dtype: Any = None) -> Any:

@@ -99,14 +99,8 @@ def test_velocities_turn_with_the_tokens(matrix):
 # --- limits
 
 
-jordan = pytest.mark.xfail(strict=True, reason="a Jordan block grows by t beside the exponential that is held")
-
-
-@pytest.mark.parametrize(
-    ("matrix", "dtype"),
-    [(matrix, dtype) for matrix in MATRICES for dtype in DTYPES if (matrix, dtype) != ("defective", jnp.float32)]
-    + [pytest.param("defective", jnp.float32, marks=jordan)],
-)
+@matrices
+@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_nothing_overflows(matrix, dtype):
     """To t = 1e4, where e^{tV} has long left the floating numbers."""
     field = cjx.RescaledField(cjx.SoftmaxAttention(BETA, query_key=FORM), MATRICES[matrix])
@@ -179,7 +173,6 @@ def test_a_traced_value_is_as_good(matrix):
     assert np.all(np.isfinite(built_inside(MATRICES[matrix], jnp.asarray(1e4), Z)))
 
 
-@pytest.mark.xfail(strict=True, reason="the growth of a traced V is bounded by its symmetric part, which may be larger")
 @pytest.mark.parametrize("matrix", ("general", "defective"))
 def test_a_traced_value_is_as_good_at_large_times(matrix):
     field = cjx.RescaledField(cjx.SoftmaxAttention(BETA, query_key=FORM), MATRICES[matrix])
@@ -206,7 +199,6 @@ def test_the_derivative_in_the_value_is_finite_at_large_times():
         assert np.all(np.isfinite(gradient(MATRICES[matrix])))
 
 
-@pytest.mark.xfail(strict=True, reason="the growth rate is stored beside V, and does not follow it")
 def test_a_value_that_is_replaced():
     """As `equinox.tree_at` and every optimiser do."""
     attention = cjx.SoftmaxAttention(BETA)
@@ -215,7 +207,6 @@ def test_a_value_that_is_replaced():
     assert_close(velocity(replaced, jnp.asarray(200.0), Z), velocity(wanted, jnp.asarray(200.0), Z))
 
 
-@pytest.mark.xfail(strict=True, reason="the growth of -V is not that of V with its sign changed")
 def test_rescale_neither_overflows_nor_underflows_early():
     """e^{-tV} x with V = diag(1, -1, 0) at t = 400: e^{400} is a floating number, and so is e^{-400}."""
     field = cjx.RescaledField(cjx.SoftmaxAttention(BETA), jnp.diag(jnp.asarray([1.0, -1.0, 0.0])))

@@ -170,7 +170,6 @@ def test_no_value_at_all():
         cjx.PiecewiseConstant([0.0], np.zeros(0))
 
 
-@pytest.mark.xfail(strict=True, reason="the jumps of parts of two dtypes are joined before they are cast")
 def test_parts_of_two_dtypes():
     single = cjx.PiecewiseConstant(np.array([0.0, 2.0], np.float32), [1.0, 2.0])
     double = cjx.PiecewiseConstant(np.array([0.0, 1.0]), [1.0, 2.0])

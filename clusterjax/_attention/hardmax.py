@@ -11,7 +11,7 @@ from .._mask import AbstractMask, FullMask
 from .._misc import is_concrete, matmul
 from .._schedule import as_parameter
 from .._summation import AbstractSummation, Auto, ratio
-from .._summation.rows import tie_slack
+from .._summation.rows import longest_attended, tie_slack
 from .base import AbstractAttention, check_beta, check_dimension, check_square
 
 
@@ -19,9 +19,9 @@ class HardmaxAttention(AbstractAttention):
     r"""Hardmax: each token attends, equally, to the tokens that maximise $\langle x_i, B x_j\rangle$.
 
     The set of maximisers is $C_i = \{j : \langle x_i, B x_j\rangle \ge \max_k \langle x_i, B x_k\rangle -
-    \text{tie\_tolerance}\,|B^\top x_i| \max_k |x_k|\}$: a tie is not an accident of rounding. The limit of
-    `SoftmaxAttention` as `beta` goes to infinity. The weights are piecewise constant in x, so that derivatives flow
-    through the averaged values only.
+    \text{tie\_tolerance}\,|B^\top x_i| \max_k |x_k|\}$, with j and k among those that i may attend to: a tie is not
+    an accident of rounding. The limit of `SoftmaxAttention` as `beta` goes to infinity. The weights are piecewise
+    constant in x, so that derivatives flow through the averaged values only.
 
     **Arguments:**
 
@@ -58,8 +58,9 @@ class HardmaxAttention(AbstractAttention):
         queries = self.queries(x, t)
         allowed = self.mask.matrix(x.shape[0])
         masses = jnp.ones(x.shape[0], x.dtype) if masses is None else masses
-        scores = jnp.where(allowed & (masses > 0)[None, :], matmul(queries, x.T), -jnp.inf)
-        least = jnp.max(scores, axis=1) - tie_slack(queries, x, self._tolerance(x))
+        attended = allowed & (masses > 0)[None, :]
+        scores = jnp.where(attended, matmul(queries, x.T), -jnp.inf)
+        least = jnp.max(scores, axis=1) - tie_slack(queries, longest_attended(x, attended), self._tolerance(x))
         chosen = jnp.where((scores >= least[:, None]) & (scores > -jnp.inf), masses[None, :], 0)
         return ratio(chosen, jnp.sum(chosen, axis=1))
 

@@ -59,7 +59,7 @@ class MultiHeadField(AbstractField):
         check_masses(self.masses)
         for name in ("query_key", "value"):
             check_real(getattr(self, name), name, "pass a real stack of shape (h, d, d)")
-            shape = jnp.shape(example(getattr(self, name)))
+            shape = self._stacks()[name]
             if getattr(self, name) is not None and (len(shape) != 3 or shape[1] != shape[2]):
                 raise ValueError(f"{name} must be a stack of matrices, but its shape is {shape}; pass (h, d, d).")
         counts = {name: shape[0] for name, shape in self._stacks().items() if shape}

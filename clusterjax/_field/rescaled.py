@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from .._attention import AbstractAttention
 from .._attention.base import check_dimension, check_masses, check_square
 from .._custom_types import RealScalarLike, Tokens
-from .._misc import as_float, is_concrete, matmul
+from .._misc import matmul
 from .._schedule import AbstractSchedule, as_parameter, at_time
 from .._space import AbstractSpace, Euclidean
 from .attention import check_number_of_masses
@@ -20,8 +20,9 @@ from .base import AbstractField
 class RescaledField(AbstractField):
     r"""$z = e^{-tV}x$: $\dot z_i = \sum_j P_{ij} V (z_j - z_i)$, with $P$ the attention of the tokens $x = e^{tV}z$.
 
-    Stable for large t: $e^{tV}$ is computed as $e^{\mu t} e^{t(V - \mu I)}$, $\mu$ the growth rate of V, and the
-    scalar factor stops growing when the softmax can no longer tell it from a hardmax. `unscale` gives x back.
+    Stable for large t: $e^{tV}$ is computed as $e^s M$ with $|M| = 1$, so that nothing overflows whatever the
+    eigenvalues and Jordan blocks of V are, and the factor $e^s$ stops growing when the softmax can no longer tell it
+    from a hardmax. `unscale` gives x back.
 
     **Arguments:**
 
@@ -42,7 +43,6 @@ class RescaledField(AbstractField):
     attention: AbstractAttention
     value: Any
     masses: Any
-    growth: Float[Array, ""]
 
     def __init__(self, attention: AbstractAttention, value: Any = None, *, masses: Any = None):
         if isinstance(value, AbstractSchedule):
@@ -55,7 +55,6 @@ class RescaledField(AbstractField):
         self.masses = as_parameter(masses)
         check_square(self.value, "value")
         check_masses(self.masses)
-        self.growth = _growth_rate(self.value)
 
     @property
     def space(self) -> AbstractSpace:
@@ -64,14 +63,25 @@ class RescaledField(AbstractField):
 
     def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
         x = self.enter(x)
-        grown = _flow(self.value, self.growth, t, x)
+        factor, matrix = _exponential(self.value, jnp.asarray(t, x.dtype), x)
+        # Scores are quadratic in the tokens: at this size a difference of one rounding unit decides every softmax.
+        grown = jnp.exp(jnp.minimum(factor, 0.4 * _log_largest(x))) * matmul(x, matrix.T)
         average = self.attention.average(grown, x, t, at_time(self.masses, t, x.dtype))
         drift = average - x
         return drift if self.value is None else matmul(drift, self.value.astype(x.dtype).T)
 
     def unscale(self, t: RealScalarLike, z: Tokens) -> Tokens:
         r"""The tokens $x = e^{tV}z$ of the original dynamics; they grow without bound, and end in infinities."""
-        return _flow(self.value, self.growth, t, z, limit=jnp.inf)
+        t = jnp.asarray(t, z.dtype)
+        factor, matrix = _exponential(self.value, t, z)
+        direction = matmul(z, matrix.T)
+        beyond = jnp.where(direction == 0, 0, jnp.exp(factor) * direction)
+        if self.value is None:
+            return beyond
+        # As long as e^{tV} is finite its small entries count too, which beside |M| = 1 are zero.
+        finite = factor < 0.9 * _log_largest(z)
+        plain = jax.scipy.linalg.expm(jnp.where(finite, t, 0) * self.value.astype(z.dtype), max_squarings=48)
+        return jnp.where(finite, matmul(z, plain.T), beyond)
 
     def rescale(self, t: RealScalarLike, x: Tokens) -> Tokens:
         r"""The rescaled tokens $z = e^{-tV}x$."""
@@ -83,28 +93,41 @@ class RescaledField(AbstractField):
         check_number_of_masses(self.masses, n)
 
 
-def _growth_rate(value: Float[Array, "d d"] | None) -> Float[Array, ""]:
-    """The largest real part of V's eigenvalues; of a traced V the largest eigenvalue of its symmetric part.
+def _log_largest(x: Array) -> float:
+    return float(np.log(jnp.finfo(x.dtype).max))
 
-    Any number would do but for overflow: it is taken out of the exponential and put back.
+
+_SQUARINGS = 48
+
+
+def _exponential(
+    value: Float[Array, "d d"] | None, t: Array, x: Tokens
+) -> tuple[Float[Array, ""], Float[Array, "d d"]]:
+    r"""$s$ and $M$ with $e^{tV} = e^s M$ and $|M| = 1$ (Frobenius): scaling, and squaring of unit matrices.
+
+    The mean of the eigenvalues is taken out first, so that a multiple of the identity is exact.
     """
+    d = x.shape[1]
+    eye = jnp.eye(d, dtype=x.dtype)
     if value is None:
-        return as_float(1.0)
-    if is_concrete(value):
-        return jnp.asarray(np.linalg.eigvals(np.asarray(value)).real.max(), value.dtype)
-    return jax.lax.stop_gradient(jnp.linalg.eigvalsh((value + value.T) / 2)[-1])
+        return t, eye
+    value = value.astype(x.dtype)
+    mean = jnp.trace(value) / d
+    residual = t * (value - mean * eye)
+    size = jax.lax.stop_gradient(jnp.max(jnp.sum(jnp.abs(residual), axis=0)))
+    squarings = jnp.clip(jnp.ceil(jnp.log2(jnp.maximum(size, 0.5)) + 1), 0, _SQUARINGS)
+    # One squaring of its own is allowed to expm, for sizes that rounding puts above a half.
+    start = _unit(jnp.zeros((), x.dtype), jax.scipy.linalg.expm(residual / 2.0**squarings, max_squarings=1))
+
+    def square(carry, k):
+        grown = jax.lax.cond(k < squarings, lambda s, m: _unit(2 * s, matmul(m, m)), lambda *same: same, *carry)
+        return grown, None
+
+    (log_norm, matrix), _ = jax.lax.scan(square, start, jnp.arange(_SQUARINGS, dtype=x.dtype))
+    return t * mean + log_norm, matrix
 
 
-def _flow(
-    value: Float[Array, "d d"] | None, growth: Array, t: RealScalarLike, z: Tokens, limit: float | None = None
-) -> Tokens:
-    """`exp(tV) z`, but for a scalar factor of which no more than `limit` is applied."""
-    t, growth = jnp.asarray(t, z.dtype), growth.astype(z.dtype)
-    if limit is None:
-        # Scores are quadratic in the tokens: at this size a difference of one rounding unit decides every softmax.
-        limit = 0.4 * float(np.log(jnp.finfo(z.dtype).max))
-    factor = jnp.exp(jnp.minimum(growth * t, limit))
-    if value is None:
-        return factor * z
-    residual = t * (value.astype(z.dtype) - growth * jnp.eye(z.shape[1], dtype=z.dtype))
-    return factor * matmul(z, jax.scipy.linalg.expm(residual, max_squarings=48).T)
+def _unit(log_norm: Array, matrix: Array) -> tuple[Array, Array]:
+    """`e^log_norm matrix` with a matrix of norm one."""
+    norm = jnp.sqrt(jnp.sum(matrix * matrix))
+    return log_norm + jnp.log(norm), matrix / norm

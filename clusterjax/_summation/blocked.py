@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from .._custom_types import Masses, Tokens
 from .._mask import AbstractMask
 from .base import AbstractSummation, ExponentialSums, HardmaxSums
-from .rows import exponential_rows, hardmax_rows, make_columns, tie_slack
+from .rows import exponential_rows, hardmax_rows, make_columns
 
 
 class Blocked(AbstractSummation):
@@ -61,10 +61,7 @@ class Blocked(AbstractSummation):
     ) -> HardmaxSums:
         columns = make_columns(tokens, values, masses, self.block_columns)
         sums = _over_rows(
-            lambda rows, block, slack: hardmax_rows(block, rows, columns, mask, slack),
-            self.block_rows,
-            queries,
-            tie_slack(queries, tokens, tie_tolerance),
+            lambda rows, block: hardmax_rows(block, rows, columns, mask, tie_tolerance), self.block_rows, queries
         )
         return HardmaxSums(sums[:, 0], sums[:, 1:])
 

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from .._custom_types import Masses, Tokens
 from .._mask import AbstractMask, FullMask
 from .base import AbstractSummation, ExponentialSums, HardmaxSums
-from .rows import Columns, exponential_rows, hardmax_rows, make_columns, tie_slack
+from .rows import Columns, exponential_rows, hardmax_rows, make_columns
 
 
 class Dense(AbstractSummation):
@@ -45,7 +45,7 @@ class Dense(AbstractSummation):
     ) -> HardmaxSums:
         n = tokens.shape[0]
         columns = make_columns(tokens, values, masses, n)
-        sums = hardmax_rows(queries, jnp.arange(n), columns, mask, tie_slack(queries, tokens, tie_tolerance))
+        sums = hardmax_rows(queries, jnp.arange(n), columns, mask, tie_tolerance)
         return HardmaxSums(sums[:, 0], sums[:, 1:])
 
 

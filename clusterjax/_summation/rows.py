@@ -118,22 +118,28 @@ def hardmax_rows(
     rows: Int[Array, " rows"],
     columns: Columns,
     mask: AbstractMask,
-    slack: Float[Array, " rows"],
+    tie_tolerance: Float[Array, ""],
 ) -> Float[Array, "rows k"]:
-    """The sums of mass times [1, value] over the tokens within `slack` of each row's maximum."""
+    """The sums of mass times [1, value] over the tokens that attain each row's maximum, but for rounding."""
 
-    def largest(top, block):
+    def largest(carry, block):
+        top, longest = carry
+
         def attend(masked):
-            return jnp.maximum(top, lax.stop_gradient(_scores(queries, rows, block, mask, masked)).max(axis=1))
+            scores = lax.stop_gradient(_scores(queries, rows, block, mask, masked))
+            lengths = jnp.where(scores > -jnp.inf, _lengths(block.tokens)[None, :], 0)
+            return jnp.maximum(top, scores.max(axis=1)), jnp.maximum(longest, lengths.max(axis=1))
 
-        return _where_reached(rows, block, mask, attend, top)
+        return _where_reached(rows, block, mask, attend, carry)
 
-    top = _fold(largest, jnp.full(queries.shape[:1], -jnp.inf, queries.dtype), columns)
+    lowest = jnp.full(queries.shape[:1], -jnp.inf, queries.dtype)
+    top, longest = _fold(largest, (lowest, jnp.zeros_like(lowest)), columns)
+    least = top - tie_slack(queries, longest, tie_tolerance)
 
     def add(sums, block):
         def attend(masked):
             scores = lax.stop_gradient(_scores(queries, rows, block, mask, masked))
-            chosen = (scores >= (top - slack)[:, None]) & (scores > -jnp.inf)
+            chosen = (scores >= least[:, None]) & (scores > -jnp.inf)
             return sums + matmul(chosen.astype(sums.dtype), block.weighted)
 
         return _where_reached(rows, block, mask, attend, sums)
@@ -141,7 +147,15 @@ def hardmax_rows(
     return _fold(add, jnp.zeros((queries.shape[0], columns.weighted.shape[2]), queries.dtype), columns)
 
 
-def tie_slack(queries: Tokens, tokens: Tokens, tie_tolerance: Float[Array, ""]) -> Float[Array, " n"]:
-    """How far below the maximum of its row a score still counts as equal to it."""
-    longest = jnp.sqrt(jnp.max(jnp.sum(tokens * tokens, axis=1)))
-    return lax.stop_gradient(tie_tolerance * jnp.sqrt(jnp.sum(queries * queries, axis=1)) * longest)
+def _lengths(tokens: Tokens) -> Float[Array, " n"]:
+    return lax.stop_gradient(jnp.sqrt(jnp.sum(tokens * tokens, axis=-1)))
+
+
+def tie_slack(queries: Tokens, longest: Float[Array, " n"], tie_tolerance: Float[Array, ""]) -> Float[Array, " n"]:
+    """How far below the maximum of its row a score counts as equal to it; `longest` token that the row attends to."""
+    return lax.stop_gradient(tie_tolerance * _lengths(queries) * longest)
+
+
+def longest_attended(tokens: Tokens, attended: Bool[Array, "n n"]) -> Float[Array, " n"]:
+    """For each row the length of the longest token it attends to."""
+    return jnp.max(jnp.where(attended, _lengths(tokens)[None, :], 0), axis=1)

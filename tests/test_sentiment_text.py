@@ -77,6 +77,7 @@ PUBLISHED = (
     ("naïve under_score", ["nave", "score"]),
     ("good\xa0film", ["goodfilm"]),
     ("not good", ["good"]),
+    ("It’s good“ film", ["It", "good", "film"]),
 )
 
 
@@ -99,7 +100,6 @@ OPTIONS = (
     (dict(single_letters=True), "plan b of x", ["plan", "b", "x"]),
     (dict(drop_links=True), "see www.bad.com/awful here", ["see"]),
     (dict(glue=True), "no b4d café. go9od", ["not_bd", "not_caf", "good"]),
-    (dict(glue=True), "not“good” bad", ["not_good", "not_bad"]),
     (dict(longest_run=2), "sooo goood", ["soo", "good"]),
     (dict(longest_run=1), "sooo goood", ["god"]),
 )

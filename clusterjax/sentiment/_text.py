@@ -1,7 +1,7 @@
 """Text to words: what is done with tags, case, negation and stop words before a review becomes tokens."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, final
@@ -23,7 +23,8 @@ NEGATED = "not_"
 _LINK = re.compile(r"https?://\S+|www\.\S+")
 _TAG = re.compile(r"<[^>]+>")
 _CONTRACTED_NOT = re.compile(r"[nN]['`’][tT]\b")
-_PUNCTUATION = re.compile(r"[^\w\s]|_")
+_FOREIGN_PUNCTUATION = re.compile(r"[^\w\s\x00-\x7f]")
+_END = "."
 _CLAUSE_ENDS = b'.,;:!?()"'
 _DIGITS = b"0123456789"
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -65,8 +66,8 @@ class TextOptions:
     tag: str = " . "
     expand_not: bool = True
     negation_scope: int = 3
-    negators: frozenset[str] = NEGATORS
-    stop_words: frozenset[str] = STOP_WORDS
+    negators: Collection[str] = NEGATORS
+    stop_words: Collection[str] = STOP_WORDS
     single_letters: bool = False
     drop_links: bool = False
     glue: bool = False
@@ -137,13 +138,8 @@ class TextOptions:
 
         Source: this library.
         """
-        plain = self._letters(text)
-        if not self.negation_scope:
-            return self._kept(plain.split())
-        words: list[str] = []
-        for clause in plain.split("."):
-            words += self._negate(clause.split())
-        return words
+        words = self._kept(self._letters(text).split())
+        return self._negated(words) if self.negation_scope else words
 
     def record(self) -> dict[str, Any]:
         """The options as plain values that JSON can hold; of `lemmatise` only whether there is one.
@@ -191,7 +187,7 @@ class TextOptions:
         return made
 
     def _letters(self, text: str) -> str:
-        """`text` with nothing left but letters, spaces and, where negation looks for it, a full stop per clause end."""
+        """`text` with nothing left but letters, spaces and, where negation looks for it, a full stop as a word where a clause ends."""
         if self.drop_links:
             text = _LINK.sub("", text)
         if "<" in text:
@@ -200,39 +196,49 @@ class TextOptions:
             text = _CONTRACTED_NOT.sub(" not ", text)
         if self.glue:
             # Punctuation of any script ends a word; what else is outside ASCII vanishes with the digits.
-            if self.negation_scope:
-                text = _PUNCTUATION.sub(lambda found: "." if ord(found[0]) in _CLAUSE_ENDS else " ", text)
-            else:
-                text = _PUNCTUATION.sub(" ", text)
+            text = _FOREIGN_PUNCTUATION.sub(" ", text)
             plain = text.encode("ascii", "ignore").translate(self._table, _DIGITS).decode("ascii")
         else:
             # Every byte of a letter outside ASCII becomes a space.
             plain = text.encode("utf-8", "surrogatepass").translate(self._table).decode("ascii")
-        return self._long_run.sub(lambda found: found[0][: self.longest_run], plain) if self.longest_run else plain
+        if self.longest_run:
+            plain = self._long_run.sub(lambda found: found[0][: self.longest_run], plain)
+        return plain.replace(_END, f" {_END} ") if self.negation_scope else plain
 
     def _kept(self, words: list[str]) -> list[str]:
-        """`words` without those left out, as lemmas if these are asked for."""
-        left_out = self._left_out
+        """`words` without those left out, as lemmas if these are asked for; with what `_negated` looks for."""
+        left_out, marks = self._left_out, self._marks
         kept = [word for word in words if word not in left_out]
         if self.lemmatise is None:
             return kept
-        return [lemma for lemma in map(self.lemmatise, kept) if lemma not in left_out]
+        lemmas = [word if word in marks else self.lemmatise(word) for word in kept]
+        return [word for word in lemmas if word not in left_out]
 
-    def _negate(self, words: list[str]) -> list[str]:
-        """The words kept of one clause, the first few after each negator marked."""
-        if self.negators.isdisjoint(words):
-            return self._kept(words)
-        marked: list[str] = []
-        start = scope = 0
-        for end in [i for i, word in enumerate(words) if word in self.negators] + [len(words)]:
-            kept = self._kept(words[start:end])
-            marked += [NEGATED + word for word in kept[:scope]] + kept[scope:]
-            start, scope = end + 1, self.negation_scope
-        return marked
+    def _negated(self, words: list[str]) -> list[str]:
+        """`words` without negators and ends of clauses, the first few after each negator marked."""
+        marks, scope, left = self._marks, self.negation_scope, 0
+        if marks.isdisjoint(words):
+            return words
+        negated = []
+        for word in words:
+            if word in marks:
+                left = 0 if word == _END else scope
+            elif left:
+                negated.append(NEGATED + word)
+                left -= 1
+            else:
+                negated.append(word)
+        return negated
+
+    @cached_property
+    def _marks(self) -> frozenset[str]:
+        """The words, and the full stop, that `_negated` looks for; none without negation."""
+        return frozenset((*self.negators, _END)) if self.negation_scope else frozenset()
 
     @cached_property
     def _left_out(self) -> frozenset[str]:
-        return self.stop_words | (frozenset() if self.single_letters else frozenset(_LETTERS))
+        letters = "" if self.single_letters else _LETTERS
+        return frozenset((*self.stop_words, *letters)) - self._marks
 
     @cached_property
     def _table(self) -> bytes:
@@ -242,7 +248,7 @@ class TextOptions:
         for byte in letters:
             table[byte] = ord(chr(byte).lower()) if self.lower else byte
         for byte in _CLAUSE_ENDS if self.negation_scope else b"":
-            table[byte] = ord(".")
+            table[byte] = ord(_END)
         return bytes(table)
 
     @cached_property

@@ -142,7 +142,7 @@ class Vocabulary:
         ids, words = self.ids, self.options.words(text)
         if self.keep_unknown:
             return [ids.get(word, UNKNOWN) for word in words]
-        return [ids[word] for word in words if word in ids]
+        return list(filter(None, map(ids.get, words)))
 
     def encode_many(
         self, texts: Sequence[str], length: int = 128, keep: Literal["last", "first"] = "last"

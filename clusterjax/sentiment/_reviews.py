@@ -39,19 +39,17 @@ class Reviews:
             raise ValueError(f"texts must be a list of texts, but it is the text {self.texts[:40]!r}; pass [text].")
         object.__setattr__(self, "texts", tuple(self.texts))
         for name in ("labels", "films", "split", "ratings"):
-            value = getattr(self, name)
-            if value is None and name != "labels":
-                continue
-            if np.shape(value) != (len(self.texts),):
+            value: Any = getattr(self, name)
+            if np.shape(value) != (len(self.texts),) and (value is not None or name == "labels"):
                 raise ValueError(
                     f"{name} must have one value for each of the {len(self.texts)} texts, but its shape is "
                     f"{np.shape(value)}; pass as many."
                 )
-        object.__setattr__(self, "labels", np.asarray(self.labels, np.int8))
         if not np.isin(self.labels, (0, 1)).all():
-            raise ValueError(f"labels must be 0 or 1, but they hold {sorted(set(self.labels.tolist()))}; map them.")
+            raise ValueError(f"labels must be 0 or 1, but they hold {np.unique(self.labels)}; map them.")
+        object.__setattr__(self, "labels", np.asarray(self.labels, np.int8))
         if self.split is not None and not np.isin(self.split, ("train", "test")).all():
-            raise ValueError(f"split must be 'train' or 'test', but it holds {sorted(set(self.split))}; map it.")
+            raise ValueError(f"split must be 'train' or 'test', but it holds {np.unique(self.split)}; map it.")
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -69,9 +67,9 @@ class Reviews:
 
         Source: this library.
         """
-        rows = np.asarray(rows, int)
+        index = np.asarray(rows, int)
         others: dict[str, Any] = {}
         for name in ("films", "split", "ratings"):
             value = getattr(self, name)
-            others[name] = None if value is None else value[rows]
-        return Reviews(tuple(self.texts[row] for row in rows.tolist()), self.labels[rows], **others)
+            others[name] = None if value is None else value[index]
+        return Reviews(tuple(self.texts[row] for row in index.tolist()), self.labels[index], **others)

@@ -187,7 +187,7 @@ class TextOptions:
         return made
 
     def _letters(self, text: str) -> str:
-        """`text` with nothing left but letters, spaces and, where negation looks for it, a full stop as a word where a clause ends."""
+        """`text` as letters and spaces and, where negation looks for it, a full stop on its own per end of a clause."""
         if self.drop_links:
             text = _LINK.sub("", text)
         if "<" in text:

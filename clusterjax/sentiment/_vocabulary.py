@@ -278,14 +278,13 @@ def check_window(length: Any, keep: Any) -> None:
 
 
 def _is_whole(record: dict[str, Any]) -> bool:
-    words, counts = record.get("words"), record.get("counts")
-    lists = isinstance(words, list) and isinstance(counts, list) and isinstance(record.get("keep_unknown"), bool)
-    return (
-        lists
-        and isinstance(record.get("options"), dict)
-        and all(isinstance(word, str) for word in words)
-        and all(isinstance(count, int) for count in counts)
+    """Whether all that a vocabulary is made of is there, and of its type."""
+    kinds = (("words", str), ("counts", int))
+    lists = all(
+        isinstance(record.get(name), list) and all(isinstance(value, kind) for value in record[name])
+        for name, kind in kinds
     )
+    return lists and isinstance(record.get("options"), dict) and isinstance(record.get("keep_unknown"), bool)
 
 
 def _write(path: Path, text: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ._reviews import Reviews
-from ._tables import decode, read_table, wanted
+from ._tables import decode, read_bytes, read_table, wanted
 
 
 HUB = "stanfordnlp/imdb"
@@ -172,12 +172,12 @@ def _files(folder: Path) -> Iterable[tuple[int, int, str]]:
         )
     for number in sorted(found):
         stars, file = found[number]
-        yield number, stars, decode(file.read_bytes(), str(file))
+        yield number, stars, decode(read_bytes(file), str(file))
 
 
 def _urls(file: Path) -> list[str]:
     """The film of each review by its number, read from the addresses that come with the folder, if they do."""
     if not file.is_file():
         return []
-    found = [_TITLE.search(line) for line in decode(file.read_bytes(), str(file)).splitlines()]
+    found = [_TITLE.search(line) for line in decode(read_bytes(file), str(file)).splitlines()]
     return ["" if title is None else title[0] for title in found]

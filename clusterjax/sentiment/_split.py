@@ -58,7 +58,7 @@ def official_split(
 
     - `reviews`: Reviews with a `split`.
     - `key`: A PRNG key, which chooses the films.
-    - `validation`: Which fraction of the training reviews is set aside, at least; the last film may add a few.
+    - `validation`: Which fraction of the training reviews is set aside, at most: what whole films can fill of it.
     - `drop_repeated`: Whether test reviews go whose text is also in the training or validation part.
 
     **Returns:**
@@ -67,8 +67,8 @@ def official_split(
 
     **Raises:**
 
-    - `ValueError` if the reviews have no split or one of its parts is empty, or `validation` is no fraction or leaves
-        nothing to train on.
+    - `ValueError` if the reviews have no split or one of its parts is empty, or `validation` is no fraction or too
+        small for a film.
 
     ??? cite "Source"
 
@@ -105,7 +105,7 @@ def random_split(
     - `train`, `test`: How many reviews each part has, as a number or as a fraction of all; together at most all. The
         validation part comes out of `train`.
     - `key`: A PRNG key, which chooses the reviews and the films.
-    - `validation`: Which fraction of the training reviews is set aside, at least; the last film may add a few.
+    - `validation`: Which fraction of the training reviews is set aside, at most: what whole films can fill of it.
     - `drop_repeated`: Whether test reviews go whose text is also in the training or validation part.
 
     **Returns:**
@@ -114,7 +114,7 @@ def random_split(
 
     **Raises:**
 
-    - `ValueError` if there are not as many reviews, or `validation` is no fraction or leaves nothing to train on.
+    - `ValueError` if there are not as many reviews, or `validation` is no fraction or too small for a film.
 
     ??? cite "Source"
 
@@ -161,21 +161,23 @@ def _parts(
         if not len(test):
             raise ValueError("drop_repeated must leave test reviews, but every text is repeated; pass False.")
     groups = _groups(reviews.take(train))
-    aside = np.isin(groups, _some_of(groups, validation * len(train), rng))
-    if aside.all():
+    aside = np.isin(groups, _some_of(groups, int(validation * len(train)), rng))
+    if validation and not aside.any():
         raise ValueError(
-            f"validation must leave reviews to train on, but {validation!r} of {groups.max() + 1} films is all of "
-            "them; pass a smaller one, or 0."
+            f"validation must hold a whole film, but {validation!r} of {len(train)} reviews is less than each; pass "
+            "more, or 0."
         )
     return Split(*(reviews.take(rows) for rows in (train[~aside], train[aside], test)))
 
 
-def _some_of(groups: Int[np.ndarray, " reviews"], wanted: float, rng: np.random.Generator) -> Int[np.ndarray, " some"]:
-    """The first groups of a random order that hold as many reviews as wanted."""
-    sizes = np.bincount(groups)
-    order = rng.permutation(len(sizes))
-    before = np.cumsum(sizes[order]) - sizes[order]
-    return order[before < wanted]
+def _some_of(groups: Int[np.ndarray, " reviews"], room: int, rng: np.random.Generator) -> list[int]:
+    """Groups in a random order, each taken if there still is room for its reviews."""
+    sizes, chosen = np.bincount(groups), []
+    for group in rng.permutation(len(sizes)).tolist():
+        if sizes[group] <= room:
+            chosen.append(group)
+            room -= int(sizes[group])
+    return chosen
 
 
 def _groups(reviews: Reviews) -> Int[np.ndarray, " reviews"]:

@@ -81,18 +81,20 @@ def synthetic_reviews(
     _check(count, positive, negative, num_neutral, shortest, longest, planted, per_film)
     rng = generator(key)
     neutral = _pseudo_words(rng, num_neutral, {*positive, *negative})
-    ranks = 1 / np.arange(1, num_neutral + 1)
     labels = rng.permutation(np.arange(count) % 2)
     lengths = rng.integers(shortest, longest + 1, count)
     numbers = 2 * rng.integers(0, (planted + 1) // 2, count) + 1
+    majorities = rng.integers(numbers // 2 + 1, numbers + 1)
+    ranks = 1 / np.arange(1, num_neutral + 1)
+    fillers = rng.choice(num_neutral, int(np.sum(lengths - numbers)), p=ranks / ranks.sum())
+    fillers = np.split(fillers, np.cumsum(lengths - numbers)[:-1])
     texts = []
-    for label, length, number in zip(labels.tolist(), lengths.tolist(), numbers.tolist(), strict=True):
-        majority = int(rng.integers(number // 2 + 1, number + 1))
-        sides = (positive, negative) if label else (negative, positive)
-        words = [*rng.choice(sides[0], majority).tolist(), *rng.choice(sides[1], number - majority).tolist()]
-        filler = rng.choice(num_neutral, length - number, p=ranks / ranks.sum())
-        words += [neutral[word] for word in filler]
-        texts.append(" ".join(_sentences([words[i] for i in rng.permutation(length)])))
+    for label, number, majority, filler in zip(labels, numbers, majorities, fillers, strict=True):
+        for_it, against = (positive, negative) if label else (negative, positive)
+        words = [for_it[i] for i in rng.integers(len(for_it), size=majority)]
+        words += [against[i] for i in rng.integers(len(against), size=number - majority)]
+        words += [neutral[i] for i in filler.tolist()]
+        texts.append(" ".join(_sentences([words[i] for i in rng.permutation(len(words)).tolist()])))
     films = np.arange(count) // per_film
     split = np.where(films <= films[-1] // 2, "train", "test")
     reviews = Reviews(tuple(texts), labels, films=np.array([f"film{film:05d}" for film in films]), split=split)
@@ -139,6 +141,7 @@ def _check(
         ("num_neutral", num_neutral, 1, most),
         ("planted", planted, 1, shortest),
         ("longest", longest, shortest, None),
+        ("shortest", shortest, 1, None),
         ("per_film", per_film, 1, None),
     )
     for name, value, least, greatest in reversed(ranges):

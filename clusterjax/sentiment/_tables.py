@@ -23,14 +23,14 @@ def read_table(path: Path) -> dict[str, list[Any]]:
             f"source must be a .csv or .parquet file, perhaps with .gz behind, but it is {str(path)!r}; write the "
             "reviews as one of these."
         )
-    data = _read_bytes(path)
+    data = read_bytes(path)
     columns = _read_csv(data, path) if kind == "csv" else _read_parquet(data, path)
     if not columns or not next(iter(columns.values())):
         raise ValueError(f"source must hold reviews, but {str(path)!r} has no rows; name a file that has.")
     return columns
 
 
-def _read_bytes(path: Path) -> bytes:
+def read_bytes(path: Path) -> bytes:
     """All bytes of a file, unzipped if its name ends in .gz."""
     try:
         return gzip.decompress(path.read_bytes()) if path.suffix.lower() == ".gz" else path.read_bytes()

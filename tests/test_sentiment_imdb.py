@@ -71,10 +71,11 @@ def test_film_is_another_name_for_its_title(tmp_path):
 @pytest.mark.parametrize("name", ("a.parquet", "a.parquet.gz"))
 def test_parquet(tmp_path, name):
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    pyarrow = pytest.importorskip("pyarrow")
     columns = {name: [row[i] for row in ROWS] for i, name in enumerate(NAMES)}
     columns["label"] = [int(label) for label in columns["label"]]
     stream = io.BytesIO()
-    parquet.write_table(parquet.pa.table(columns), stream)
+    parquet.write_table(pyarrow.table(columns), stream)
     data = stream.getvalue()
     (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
     check(load_imdb(tmp_path / name))
@@ -84,7 +85,7 @@ def test_parquet(tmp_path, name):
     ):
         load_imdb(tmp_path / "b.parquet")
     columns["text"][1] = None
-    parquet.write_table(parquet.pa.table(columns), tmp_path / "c.parquet")
+    parquet.write_table(pyarrow.table(columns), tmp_path / "c.parquet")
     with pytest.raises(ValueError, match=r"^source must have a text in each row, but row 1 of .* has None; drop it\.$"):
         load_imdb(tmp_path / "c.parquet")
 

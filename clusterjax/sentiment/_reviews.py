@@ -38,9 +38,10 @@ class Reviews:
         if isinstance(self.texts, str):
             raise ValueError(f"texts must be a list of texts, but it is the text {self.texts[:40]!r}; pass [text].")
         object.__setattr__(self, "texts", tuple(self.texts))
-        for name in ("labels", "films", "split", "ratings"):
-            value: Any = getattr(self, name)
-            if np.shape(value) != (len(self.texts),) and (value is not None or name == "labels"):
+        given = [name for name in ("films", "split", "ratings") if getattr(self, name) is not None]
+        for name in ("labels", *given):
+            value = getattr(self, name)
+            if np.shape(value) != (len(self.texts),):
                 raise ValueError(
                     f"{name} must have one value for each of the {len(self.texts)} texts, but its shape is "
                     f"{np.shape(value)}; pass as many."

@@ -140,6 +140,7 @@ BAD = (
     (lambda: official_split(ONE_TEXT, key=jr.key(0), validation=0, drop_repeated=True), "drop_repeated", "pass False"),
     (lambda: official_split(made(), key=jr.key(0), validation=1), "validation", "pass 0.1"),
     (lambda: official_split(made(), key=jr.key(0), validation=float("nan")), "validation", "pass 0.1"),
+    (lambda: official_split(made(), key=jr.key(0), validation="0.1"), "validation", "pass 0.1"),
     (lambda: official_split(made(), key=0), "key", "pass jax.random.key"),
     (lambda: random_split(made(), 300, 200, key=jr.key(0)), "train", "pass less of one"),
     (lambda: random_split(made(), 35000, 15000, key=jr.key(0)), "train", "pass 0.5"),

@@ -80,6 +80,12 @@ def test_other_words_can_be_planted():
     assert made.positive == ("yes",) and made.negative == ("nope", "nah") and len(set(made.reviews.films)) == 10
 
 
+def test_no_planted_word_is_neutral():
+    first = synthetic_reviews(KEY, 40).neutral[0]
+    made = synthetic_reviews(KEY, 40, positive=(first,))
+    assert made.positive == (first,) and first not in made.neutral
+
+
 BAD = (
     (dict(count=19), "count", "at least 20"),
     (dict(count=30.0), "count", "at least 20"),

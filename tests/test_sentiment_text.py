@@ -115,6 +115,7 @@ def test_lemmas_come_after_the_stop_words_and_before_them():
     lemmas = {"was": "wa", "films": "film", "mes": "me"}
     options = TextOptions(lemmatise=lambda word: lemmas.get(word, word))
     assert options.words("Was films, mes; not mes films") == ["film", "not_film"]
+    assert TextOptions(lemmatise=str.upper).words("not films. Good") == ["not_FILMS", "GOOD"]
     assert TextOptions.published(lambda word: "x" + word).words("The films") == ["xThe", "xfilms"]
 
 

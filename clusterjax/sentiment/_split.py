@@ -153,7 +153,7 @@ def _parts(
     drop_repeated: bool,
     rng: np.random.Generator,
 ) -> Split:
-    if not 0 <= validation < 1:
+    if not isinstance(validation, int | float) or not 0 <= validation < 1:
         raise ValueError(f"validation must be a fraction in [0, 1), but it is {validation!r}; pass 0.1, or another.")
     if drop_repeated:
         known = {reviews.texts[row] for row in train.tolist()}

@@ -49,7 +49,7 @@ class TextOptions:
     - `stop_words`: The words that are left out.
     - `single_letters`: Whether words of one letter are kept.
     - `drop_links`: Whether what starts with http:// or www. is removed, before anything else.
-    - `glue`: Whether digits and letters outside ASCII vanish, so that "caf\u00e92go" is `cafgo`, instead of ending a
+    - `glue`: Whether digits and letters outside ASCII vanish, so that "café2go" is `cafgo`, instead of ending a
         word.
     - `longest_run`: The most times that a letter may follow itself, "soooo" with 2 is `soo`; 0 is no limit.
     - `lemmatise`: A function from a word to its lemma, called for each word kept; stop words are left out before and

@@ -1,0 +1,9 @@
+"""The interpretable sentiment classifier: text, vocabulary, data."""
+
+from ._encode import Encoded as Encoded, encode_reviews as encode_reviews
+from ._imdb import load_imdb as load_imdb
+from ._reviews import Reviews as Reviews
+from ._split import Split as Split, official_split as official_split, random_split as random_split
+from ._synthetic import SyntheticReviews as SyntheticReviews, synthetic_reviews as synthetic_reviews
+from ._text import TextOptions as TextOptions
+from ._vocabulary import Vocabulary as Vocabulary

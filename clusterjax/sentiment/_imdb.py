@@ -1,0 +1,183 @@
+"""The film reviews, wherever they are: the hub, the folder that was published, a CSV or Parquet file, or made up."""
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ._reviews import Reviews
+from ._tables import decode, read_bytes, read_table, wanted
+
+
+HUB = "stanfordnlp/imdb"
+
+# The names under which a column may go, the first found is taken.
+_TEXT = ("text", "review", "processed")
+_LABEL = ("label", "sentiment")
+_FILM = ("imdb_title", "film")
+_TITLE = re.compile(r"tt\d+")
+_LABELS = {"0": 0, "1": 1, "neg": 0, "pos": 1, "negative": 0, "positive": 1}
+
+
+def load_imdb(source: str | Path | None = None) -> Reviews:
+    """The labelled film reviews at `source`, all of them or none.
+
+    A table is a `.csv` file in UTF-8 or a `.parquet` file, either perhaps with `.gz` behind. It has the columns `text`
+    (or `review`, `processed`) and `label` (or `sentiment`): 0 or 1, neg or pos, negative or positive. It may have
+    `split` (train or test), `imdb_title` (or `film`) and `rating`. The reviews stay in the order of the file, which
+    often is sorted by label.
+
+    **Arguments:**
+
+    - `source`: A table, the published folder `aclImdb` (or the one around it), `"stanfordnlp/imdb"` for the data set
+        of that name on the hub, or None for `synthetic_reviews`, which need no data.
+
+    **Returns:**
+
+    The reviews, those of the training part first if `source` is the hub or the folder.
+
+    **Raises:**
+
+    - `ValueError` if `source` is not there, is none of these, is broken or cut off, is of another encoding, lacks a
+        column or a folder, has no rows, or has another label than the two.
+    - `ImportError` if it takes a library that is not installed; it says which.
+
+    ??? cite "Source"
+
+        Maas et al., *Learning word vectors for sentiment analysis* (ACL 2011): the data, and the layout of the folder.
+    """
+    if source is None:
+        from ._synthetic import default_reviews
+
+        return default_reviews()
+    path = Path(source)
+    if not path.exists():
+        if str(source) == HUB:
+            return _from_hub()
+        raise ValueError(
+            f"source must be a file, a folder or {HUB!r}, but {str(source)!r} is not there; check its name."
+        )
+    return _from_folder(path) if path.is_dir() else _from_table(path)
+
+
+def _from_table(path: Path) -> Reviews:
+    columns = read_table(path)
+    text, label = _find(columns, _TEXT, path), _find(columns, _LABEL, path)
+    film = next((columns[name] for name in _FILM if name in columns), None)
+    split, rating = columns.get("split"), columns.get("rating")
+    where = repr(str(path))
+    if not all(isinstance(value, str) for value in text):
+        row = next(i for i, value in enumerate(text) if not isinstance(value, str))
+        raise ValueError(f"source must have a text in each row, but row {row} of {where} has {text[row]!r}; drop it.")
+    return Reviews(
+        tuple(text),
+        _labels(label, where),
+        films=None if film is None else np.array(["" if name is None else str(name) for name in film]),
+        split=None if split is None else _splits(split, where),
+        ratings=None if rating is None else _ratings(rating, where),
+    )
+
+
+def _find(columns: dict[str, list[Any]], names: Sequence[str], path: Path) -> list[Any]:
+    found = [name for name in names if name in columns]
+    if not found:
+        raise ValueError(
+            f"source must have a column {' or '.join(map(repr, names))}, but {str(path)!r} has {sorted(columns)}; "
+            "rename the one that is meant."
+        )
+    return columns[found[0]]
+
+
+def _labels(values: Sequence[Any], where: str) -> np.ndarray:
+    labels = [_LABELS.get(str(value).strip().lower(), -1) for value in values]
+    if -1 in labels:
+        row = labels.index(-1)
+        raise ValueError(
+            f"source must have the labels 0 and 1, neg and pos, or negative and positive, but row {row} of {where} has "
+            f"{values[row]!r}; leave out reviews without one of these."
+        )
+    return np.array(labels, np.int8)
+
+
+def _splits(values: Sequence[Any], where: str) -> np.ndarray:
+    splits = [str(value).strip().lower() for value in values]
+    row = next((i for i, split in enumerate(splits) if split not in ("train", "test")), None)
+    if row is not None:
+        raise ValueError(
+            f"source must have train or test in its column 'split', but row {row} of {where} has {values[row]!r}; "
+            "rename it, or leave the column out."
+        )
+    return np.array(splits)
+
+
+def _ratings(values: Sequence[Any], where: str) -> np.ndarray:
+    try:
+        return np.array([int(value) for value in values], np.int8)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(
+            f"source must have a number of stars in each row of its column 'rating', but {where} has another value "
+            f"({error}); mend it, or leave the column out."
+        ) from error
+
+
+def _from_hub() -> Reviews:
+    datasets = wanted("datasets", f"loading {HUB!r} from the hub")
+    try:
+        parts = {name: datasets.load_dataset(HUB, split=name) for name in ("train", "test")}
+    except Exception as error:  # of its many libraries: no network, no such name, no room
+        raise ValueError(
+            f"source must be within reach, but {HUB!r} could not be loaded ({type(error).__name__}: {error}); check "
+            "the network, or name a file."
+        ) from error
+    texts = [text for part in parts.values() for text in part["text"]]
+    labels = [label for part in parts.values() for label in part["label"]]
+    split = [name for name, part in parts.items() for _ in part["text"]]
+    return Reviews(tuple(texts), _labels(labels, repr(HUB)), split=_splits(split, repr(HUB)))
+
+
+def _from_folder(folder: Path) -> Reviews:
+    root = folder / "aclImdb" if (folder / "aclImdb").is_dir() else folder
+    texts, labels, films, split, ratings = [], [], [], [], []
+    for part in ("train", "test"):
+        for label, name in enumerate(("neg", "pos")):
+            urls = _urls(root / part / f"urls_{name}.txt")
+            for number, stars, text in _files(root / part / name):
+                texts.append(text)
+                labels.append(label)
+                films.append(urls[number] if number < len(urls) else "")
+                split.append(part)
+                ratings.append(stars)
+    return Reviews(
+        tuple(texts),
+        np.array(labels, np.int8),
+        films=np.array(films) if any(films) else None,
+        split=np.array(split),
+        ratings=np.array(ratings, np.int8),
+    )
+
+
+def _files(folder: Path) -> Iterable[tuple[int, int, str]]:
+    """The number, the stars and the text of each review in a folder, in the order of their numbers."""
+    found = {}
+    for file in folder.glob("*.txt"):
+        number, _, stars = file.stem.partition("_")
+        if number.isdecimal() and stars.isdecimal():
+            found[int(number)] = (int(stars), file)
+    if not found:
+        raise ValueError(
+            f"source must hold train/neg, train/pos, test/neg and test/pos with files such as 0_3.txt, but there are "
+            f"none in {str(folder)!r}; name the folder aclImdb, unpacked whole."
+        )
+    for number in sorted(found):
+        stars, file = found[number]
+        yield number, stars, decode(read_bytes(file), str(file))
+
+
+def _urls(file: Path) -> list[str]:
+    """The film of each review by its number, read from the addresses that come with the folder, if they do."""
+    if not file.is_file():
+        return []
+    found = [_TITLE.search(line) for line in decode(read_bytes(file), str(file)).splitlines()]
+    return ["" if title is None else title[0] for title in found]

@@ -1,0 +1,307 @@
+"""Words and their ids, counted on the training part, and kept in a file beside the model."""
+
+import contextlib
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, final
+
+import numpy as np
+from jaxtyping import Int
+
+from ._text import TextOptions
+
+
+PADDING, UNKNOWN = 0, 1
+_RESERVED = ("<pad>", "<unk>")
+_FORMAT, _VERSION = "clusterjax vocabulary", 1
+
+
+@final
+@dataclass(frozen=True)
+class Vocabulary:
+    """The words that a model knows: id 0 is padding, id 1 `<unk>`, and `words[i]` has the id i + 2.
+
+    A word that is not known is left out, as a stop word is, so that the words kept of a long review are known ones;
+    or, with `keep_unknown`, it becomes `<unk>`.
+
+    **Arguments:**
+
+    - `words`: The words, each once.
+    - `counts`: How often each was seen.
+    - `options`: What turns a text into words.
+    - `keep_unknown`: Whether a word that is not known becomes `<unk>` instead of being left out.
+
+    **Raises:**
+
+    - `ValueError` if there are no words, if one is there twice, or if there are not as many counts.
+
+    Source: this library.
+    """
+
+    words: tuple[str, ...]
+    counts: tuple[int, ...]
+    options: TextOptions = TextOptions()
+    keep_unknown: bool = False
+
+    def __post_init__(self):
+        object.__setattr__(self, "words", tuple(self.words))
+        object.__setattr__(self, "counts", tuple(int(count) for count in self.counts))
+        if not self.words:
+            raise ValueError("words must hold at least one word, but it is empty; pass the words of a training part.")
+        if len(self.counts) != len(self.words):
+            raise ValueError(
+                f"counts must be as many as words, but there are {len(self.counts)} for {len(self.words)} words; "
+                "pass one for each."
+            )
+        twice = [word for word, count in Counter((*self.words, *_RESERVED)).items() if count > 1]
+        if twice:
+            raise ValueError(
+                f"words must hold each word once, but {twice[0]!r} is there twice or has an id; remove it."
+            )
+
+    @classmethod
+    def build(
+        cls,
+        texts: Iterable[str],
+        options: TextOptions = TextOptions(),
+        *,
+        min_count: int = 3,
+        keep_unknown: bool = False,
+    ) -> "Vocabulary":
+        """The vocabulary of `texts`: the most frequent word first, words of one frequency in alphabetical order.
+
+        The order of the texts does not matter. Pass the training part only: a word that is known because a test
+        review holds it is a leak.
+
+        **Arguments:**
+
+        - `texts`: The reviews of the training part.
+        - `options`: What turns a text into words.
+        - `min_count`: How often a word must be seen to be known.
+        - `keep_unknown`: As in `Vocabulary`.
+
+        **Returns:**
+
+        The vocabulary.
+
+        **Raises:**
+
+        - `ValueError` if `min_count` is no positive integer, or no word is seen as often.
+
+        Source: this library.
+        """
+        if isinstance(min_count, bool) or not isinstance(min_count, int) or min_count < 1:
+            raise ValueError(f"min_count must be a positive integer, but it is {min_count!r}; 1 keeps every word.")
+        if isinstance(texts, str):
+            raise ValueError(f"texts must be a list of texts, but it is the text {texts[:40]!r}; pass [text].")
+        seen: Counter[str] = Counter()
+        for text in texts:
+            seen.update(options.words(text))
+        kept = sorted((-count, word) for word, count in seen.items() if count >= min_count)
+        if not kept:
+            raise ValueError(
+                f"texts must hold a word {min_count} times, but of their {len(seen)} words none is seen as often; "
+                "pass more texts or a smaller min_count."
+            )
+        return cls(tuple(word for _, word in kept), tuple(-count for count, _ in kept), options, keep_unknown)
+
+    @property
+    def size(self) -> int:
+        """How many ids there are, padding and `<unk>` included: the rows of an embedding.
+
+        Source: this library.
+        """
+        return len(self.words) + len(_RESERVED)
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """The id of each word.
+
+        Source: this library.
+        """
+        return {word: number for number, word in enumerate(self.words, len(_RESERVED))}
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of the words of `text`, in its order; none if it holds no known word.
+
+        **Arguments:**
+
+        - `text`: A review, as it was written.
+
+        **Returns:**
+
+        Ids; never that of padding.
+
+        Source: this library.
+        """
+        ids, words = self.ids, self.options.words(text)
+        if self.keep_unknown:
+            return [ids.get(word, UNKNOWN) for word in words]
+        return list(filter(None, map(ids.get, words)))
+
+    def encode_many(
+        self, texts: Sequence[str], length: int = 128, keep: Literal["last", "first"] = "last"
+    ) -> tuple[Int[np.ndarray, "reviews length"], Int[np.ndarray, " reviews"]]:
+        """The ids of each text as one row, padded with zeros on its right.
+
+        Words that are left out do not count towards `length`. A text with no known word is a row of zeros, of
+        length 0.
+
+        **Arguments:**
+
+        - `texts`: The reviews.
+        - `length`: The most words that a row holds.
+        - `keep`: Whether the `"last"` or the `"first"` words of a longer text are kept.
+
+        **Returns:**
+
+        The ids, (reviews, length), and the length of each text, both int32.
+
+        **Raises:**
+
+        - `ValueError` if `length` is no positive integer, or `keep` none of the two.
+
+        Source: this library.
+        """
+        check_window(length, keep)
+        ids, lengths = np.zeros((len(texts), length), np.int32), np.zeros(len(texts), np.int32)
+        for row, text in enumerate(texts):
+            found = self.encode(text)
+            found = found[-length:] if keep == "last" else found[:length]
+            ids[row, : len(found)], lengths[row] = found, len(found)
+        return ids, lengths
+
+    def decode(self, ids: Iterable[Any]) -> list[str]:
+        """The words of `ids`, padding left out.
+
+        **Arguments:**
+
+        - `ids`: Integers, such as a row of `encode_many`.
+
+        **Returns:**
+
+        Words; the id 1 is `<unk>`.
+
+        **Raises:**
+
+        - `ValueError` if an id is of no word.
+
+        Source: this library.
+        """
+        names, words = (*_RESERVED, *self.words), []
+        for number in map(int, ids):
+            if not 0 <= number < len(names):
+                raise ValueError(f"ids must be from 0 to {self.size - 1}, but one is {number}; pass ids of this model.")
+            if number != PADDING:
+                words.append(names[number])
+        return words
+
+    def save(self, path: str | Path) -> None:
+        """Writes the vocabulary and its options as JSON: whole, or not at all.
+
+        **Arguments:**
+
+        - `path`: The file; missing folders are made, and a file that is there is replaced.
+
+        **Raises:**
+
+        - `ValueError` if the file cannot be written. What was there before stays.
+
+        Source: this library.
+        """
+        record = {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "keep_unknown": self.keep_unknown,
+            "options": self.options.record(),
+            "words": self.words,
+            "counts": self.counts,
+        }
+        _write(Path(path), json.dumps(record, ensure_ascii=False) + "\n")
+
+    @classmethod
+    def load(cls, path: str | Path, *, lemmatise: Callable[[str], str] | None = None) -> "Vocabulary":
+        """The vocabulary that `save` wrote.
+
+        **Arguments:**
+
+        - `path`: The file.
+        - `lemmatise`: The lemmatiser of its options, if there was one; functions are not written to files.
+
+        **Returns:**
+
+        A vocabulary equal to the one saved.
+
+        **Raises:**
+
+        - `ValueError` if the file cannot be read, or is not whole, or not of this format and version.
+
+        Source: this library.
+        """
+        path = Path(path)
+        try:
+            record = json.loads(path.read_text("utf-8"))
+        except OSError as error:
+            raise ValueError(
+                f"path must be a vocabulary, but {str(path)!r} cannot be read ({error.strerror}); name the file."
+            ) from error
+        except ValueError as error:
+            raise ValueError(
+                f"path must be a vocabulary, but {str(path)!r} is not whole JSON in UTF-8; write it again with save."
+            ) from error
+        if not isinstance(record, dict) or record.get("format") != _FORMAT:
+            raise ValueError(f"path must be a vocabulary, but {str(path)!r} is another file; name one made by save.")
+        if record.get("version") != _VERSION:
+            raise ValueError(
+                f"path must be a vocabulary of version {_VERSION}, but {str(path)!r} is of version "
+                f"{record.get('version')!r}; use the clusterjax that wrote it."
+            )
+        if not _is_whole(record):
+            raise ValueError(
+                f"path must be a whole vocabulary, but {str(path)!r} lacks words, counts or options; write it again."
+            )
+        options = TextOptions.from_record(record["options"], lemmatise=lemmatise)
+        return cls(tuple(record["words"]), tuple(record["counts"]), options, record["keep_unknown"])
+
+
+def check_window(length: Any, keep: Any) -> None:
+    """Raise a ValueError unless the two say which words of a long text are kept."""
+    if isinstance(length, bool) or not isinstance(length, int | np.integer) or length < 1:
+        raise ValueError(f"length must be a positive integer, but it is {length!r}; pass 128, or another.")
+    if keep not in ("last", "first"):
+        raise ValueError(f"keep must be 'last' or 'first', but it is {keep!r}; pass one of the two.")
+
+
+def _is_whole(record: dict[str, Any]) -> bool:
+    """Whether all that a vocabulary is made of is there, and of its type."""
+    kinds = (("words", str), ("counts", int))
+    lists = all(
+        isinstance(record.get(name), list) and all(isinstance(value, kind) for value in record[name])
+        for name, kind in kinds
+    )
+    return lists and isinstance(record.get("options"), dict) and isinstance(record.get("keep_unknown"), bool)
+
+
+def _write(path: Path, text: str) -> None:
+    """Writes a file under another name, and renames it when it is whole and on the disk."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with draft.open("w", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(draft, path)
+    except OSError as error:
+        raise ValueError(
+            f"path must be a file that can be written, but {str(path)!r} cannot ({error.strerror}); choose another "
+            "folder or make room."
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)

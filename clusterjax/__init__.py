@@ -2,6 +2,7 @@
 
 from importlib.metadata import version as _version
 
+from . import hardmax as hardmax
 from ._attention import (
     AbstractAttention as AbstractAttention,
     HardmaxAttention as HardmaxAttention,

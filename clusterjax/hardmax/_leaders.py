@@ -34,11 +34,11 @@ class Leaders(eqx.Module):
     points: Float[Array, "n d"]
 
     @property
-    def mask(self) -> Bool[Array, " n"]:
+    def mask(self) -> Bool[Array | np.ndarray, "*batch n"]:
         return self.first >= 0
 
     @property
-    def count(self) -> Int[Array, ""]:
+    def count(self) -> Int[Array, "*batch"]:
         return jnp.sum(self.mask, axis=-1)
 
     @property

@@ -104,10 +104,11 @@ def test_blocks_of_rows_give_the_same(form):
     blocked, dense = (HardmaxLayer(0.7, form, summation=s) for s in (cjx.Blocked(256), cjx.Dense()))
     assert_close(states(blocked, z0, 2), states(dense, z0, 2), "exact")
     found = leaders(z0, blocked, 1).first
-    x1 = dense(0, z0)
+    z0, x1, form = (None if x is None else np.asarray(x) for x in (z0, dense(0, z0), form))
+    found = np.asarray(found)
     for i in range(1500):
         strict = [k for k, x in enumerate((z0, x1)) if np.argmax(x @ (x[i] if form is None else form @ x[i])) == i]
-        assert int(found[i]) == (strict[0] if strict else -1)
+        assert found[i] == (strict[0] if strict else -1)
 
 
 # --- leaders

@@ -108,7 +108,7 @@ def test_tokens_are_where_the_answer_says():
     z0 = normal(3, 60, 3)
     found = limit_set(z0, HardmaxLayer(0.4))
     end = np.asarray(cjx.iterate(HardmaxLayer(0.4), z0, found.layers, save_every=found.layers).x1)
-    np.testing.assert_allclose(np.linalg.norm(end - found.points[found.goes_to], axis=1), found.distance, atol=1e-15)
+    np.testing.assert_allclose(np.linalg.norm(end - found.points[found.goes_to], axis=1), found.distance, atol=1e-12)
     assert found.settled and found.distance.max() < 1e-12
     led = found.leaders.indices
     assert found.goes_to[led].tolist() == list(range(len(led)))

@@ -102,7 +102,7 @@ def test_merged_tokens_are_not_counted():
     counts = []
     for seed in range(12):
         z0 = normal(200 + seed, 100, 8) * jnp.asarray([[4.0, 3.0, 1.0, 1.0, 0.3, 0.3, 0.1, 0.1]])
-        end = np.asarray(cjx.iterate(HardmaxLayer(1.0), z0, 300, save_every=300).x1)
+        end = np.asarray(cjx.iterate(HardmaxLayer(1.0, tie_tolerance=0.0), z0, 300, save_every=300).x1)
         scores = end @ end.T
         naive = int(np.sum(np.argmax(scores, axis=1) == np.arange(100)))
         limits = len(np.unique(np.round(end, 6), axis=0))

@@ -5,7 +5,8 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jax import lax
+from jaxtyping import Array, Bool, Float
 
 from .._attention import AbstractAttention, HardmaxAttention, SoftmaxAttention
 from .._attention.base import check_beta, check_masses, check_square
@@ -19,6 +20,10 @@ from .._space import Euclidean
 from .._summation import AbstractSummation, Auto
 
 
+# How many tie tolerances away, relative to the longest token, a token that ties with its goal counts as arrived.
+_ARRIVED = 64
+
+
 class HardmaxLayer(AbstractLayer):
     r"""$z_i \mapsto z_i + \frac{\alpha}{1+\alpha}\frac{1}{|C_i|}\sum_{j\in C_i}(z_j - z_i)$, $C_i$ the tokens $j$ with
     the largest $\langle A z_i, z_j\rangle$.
@@ -28,6 +33,11 @@ class HardmaxLayer(AbstractLayer):
     A-norm ever falls. Such an A is absorbed by the embedding $z \mapsto A^{1/2} z$, and since the choice of $C_i$ is
     piecewise constant the derivative with respect to any A is zero: derivatives flow through the tokens and `alpha`.
     Sums, and the choice, are exact where the numbers are (dyadic tokens and `alpha` = 1 or 3, say).
+
+    Rounding has the last word: a token that ties with the mean it goes to, and is within 64 tie tolerances of it, has
+    arrived and stays. After some 70 layers, for `alpha` = 1/2, tokens have come so near to their leaders that they
+    count as ties of them; from then on they weigh in the mean of a token that stands between two leaders, and draw it
+    to one side. `leaders`, `limit_set` and `certificate` know which tokens lead and leave the merged ones out.
 
     **Arguments:**
 
@@ -83,7 +93,7 @@ class HardmaxLayer(AbstractLayer):
         return (alpha / (1 + alpha)).astype(dtype)
 
     def __call__(self, k: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
-        return _move(self, self.attention, k, x)
+        return hardmax_step(self, k, x)
 
     def check(self, n: int, d: int) -> None:
         self.mask.check(n)
@@ -134,17 +144,54 @@ class SoftmaxTwin(AbstractLayer):
     def __call__(self, k: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
         form, layer = _transposed(self.layer.A), self.layer
         soft = SoftmaxAttention(self.beta, query_key=form, mask=layer.mask, summation=layer.summation)
-        return _move(layer, soft, k, x)
+        return _moved(layer, _averages(layer, soft, k, x), k, x)
 
     def check(self, n: int, d: int) -> None:
         self.layer.check(n, d)
 
 
-def _move(layer: HardmaxLayer, attention: AbstractAttention, k: RealScalarLike, x: Tokens) -> Tokens:
-    """`x` after the share of the way to `attention`'s averages that `layer` goes; padding stays."""
+def hardmax_step(layer: HardmaxLayer, k: RealScalarLike, x: Tokens, hidden: Bool[Array, " n"] | None = None) -> Tokens:
+    """`x` after layer number `k`; to `hidden` tokens nobody attends, though they move with the others."""
+    attention = layer.attention
+    average = _averages(layer, attention, k, x, hidden)
+    moved = _moved(layer, average, k, x)
+    # A leader and the tokens that have come to it tie. If it followed their mean, by a rounding or two, ties of others
+    # between this leader and the next would break. The derivative is that of the step.
+    slack = attention._tolerance(x) * _longest(layer, k, x)
+    queries = attention.queries(x, k)
+    ties = jnp.sum(queries * (average - x), axis=1) <= slack * _lengths(queries)
+    arrived = ties & (_lengths(average - x) <= _ARRIVED * slack)
+    return moved + lax.stop_gradient(jnp.where(arrived[:, None], x - moved, 0))
+
+
+def _averages(
+    layer: HardmaxLayer,
+    attention: AbstractAttention,
+    k: RealScalarLike,
+    x: Tokens,
+    hidden: Bool[Array, " n"] | None = None,
+) -> Tokens:
+    """What each token goes to: the average by `attention`, and its own place for padding."""
     masses = at_time(layer.masses, k, x.dtype)
-    moved = x + layer.step(k, x.dtype) * (attention.average(x, x, k, masses) - x)
-    return moved if masses is None else jnp.where(masses[:, None] > 0, moved, x)
+    seen = masses
+    if hidden is not None:
+        seen = jnp.where(hidden, 0, jnp.ones(x.shape[0], x.dtype) if masses is None else masses)
+    average = attention.average(x, x, k, seen)
+    return average if masses is None else jnp.where(masses[:, None] > 0, average, x)
+
+
+def _moved(layer: HardmaxLayer, average: Tokens, k: RealScalarLike, x: Tokens) -> Tokens:
+    return x + layer.step(k, x.dtype) * (average - x)
+
+
+def _lengths(x: Tokens) -> Float[Array, " n"]:
+    return lax.stop_gradient(jnp.sqrt(jnp.sum(x * x, axis=1)))
+
+
+def _longest(layer: HardmaxLayer, k: RealScalarLike, x: Tokens) -> Float[Array, ""]:
+    """The length of the longest token that is no padding."""
+    masses = at_time(layer.masses, k, x.dtype)
+    return jnp.max(_lengths(x) if masses is None else jnp.where(masses > 0, _lengths(x), 0))
 
 
 def _transposed(matrix: Any) -> Any:

@@ -9,11 +9,12 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from .._custom_types import RealScalarLike, Tokens
+from .._mask import FullMask
 from .._misc import check_tokens, is_concrete, matmul
 from .._observables._pairs import map_pair_rows
 from .._schedule import at_time
 from .._summation.rows import tie_slack
-from ._layer import HardmaxLayer
+from ._layer import HardmaxLayer, hardmax_step
 
 
 class Leaders(eqx.Module):
@@ -99,12 +100,10 @@ def enter(z0: Any, layer: Any) -> Tokens:
 @eqx.filter_jit
 def _leaders(z0: Tokens, layer: HardmaxLayer, depth: int) -> Leaders:
     def one(carry: tuple[Tokens, Leaders], k: Array) -> tuple[tuple[Tokens, Leaders], None]:
-        x, found = carry
-        found = updated(found, layer, k, x)
-        return (layer(k, x), found), None
+        return advanced(*carry, layer, k), None
 
-    (x, found), _ = lax.scan(one, (z0, nobody(z0)), jnp.arange(depth))
-    return updated(found, layer, jnp.asarray(depth), x)
+    end, _ = lax.scan(one, (z0, nobody(z0)), jnp.arange(depth))
+    return advanced(*end, layer, jnp.asarray(depth))[1]
 
 
 def nobody(z0: Tokens) -> Leaders:
@@ -112,11 +111,18 @@ def nobody(z0: Tokens) -> Leaders:
     return Leaders(jnp.full(z0.shape[0], -1), z0)
 
 
-def updated(found: Leaders, layer: HardmaxLayer, k: RealScalarLike, x: Tokens) -> Leaders:
-    """`found` with the tokens that lead for the first time at layer `k`."""
-    fresh = (found.first < 0) & alone(layer, k, x) & ~_merged(x, found.mask)
+def advanced(x: Tokens, found: Leaders, layer: HardmaxLayer, k: RealScalarLike) -> tuple[Tokens, Leaders]:
+    """The tokens after layer `k`, and the leaders before it; tokens that merged with a leader are attended to no more.
+
+    In exact arithmetic they would never have the score of their leader; here they come to tie with it, and would weigh
+    in the means of others. What a mask hides cannot be told apart so, and under one they go on to be attended to.
+    """
+    merged = _merged(x, found.mask) & ~found.mask
+    fresh = (found.first < 0) & ~merged & alone(layer, k, x)
     first = jnp.where(fresh, jnp.asarray(k, found.first.dtype), found.first)
-    return Leaders(first, jnp.where((found.first >= 0)[:, None], found.points, x))
+    points = jnp.where((found.first >= 0)[:, None], found.points, x)
+    hidden = merged if isinstance(layer.mask, FullMask) else None
+    return hardmax_step(layer, k, x, hidden), Leaders(first, points)
 
 
 def alone(layer: HardmaxLayer, k: RealScalarLike, x: Tokens) -> Bool[Array, " n"]:

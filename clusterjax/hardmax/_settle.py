@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Int
 from .._custom_types import Tokens
 from .._schedule import at_time
 from ._layer import HardmaxLayer
-from ._leaders import Leaders, nobody, updated
+from ._leaders import Leaders, advanced, nobody
 
 
 class Settled(eqx.Module):
@@ -43,11 +43,11 @@ def settle(z0: Tokens, layer: HardmaxLayer, depth: Int[Array, ""], tolerance: Fl
 
     def one(state: Settled) -> Settled:
         k = state.layers
-        x = layer(k, state.x)
+        x, found = advanced(state.x, state.leaders, layer, k)
         moved = jnp.max(jnp.sqrt(jnp.sum((x - state.x) ** 2, axis=1)))
         left = moved / (layer.step(k, z0.dtype) * length)
-        return Settled(x, updated(state.leaders, layer, k, state.x), k + 1, left)
+        return Settled(x, found, k + 1, left)
 
     start = Settled(z0, nobody(z0), jnp.asarray(0), jnp.asarray(jnp.inf, z0.dtype))
     end = lax.while_loop(unsettled, one, start)
-    return Settled(end.x, updated(end.leaders, layer, end.layers, end.x), end.layers, end.left)
+    return Settled(end.x, advanced(end.x, end.leaders, layer, end.layers)[1], end.layers, end.left)

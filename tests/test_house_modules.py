@@ -111,6 +111,8 @@ def catalogue() -> dict[str, eqx.Module]:
         cjx.MultiHeadField(beta, jnp.stack([eye, eye]), jnp.stack([eye, eye])),
         cjx.RescaledField(attention, eye),
         field + field,
+        cjx.hardmax.HardmaxLayer(1.0, eye, masses=jnp.asarray([0.5, 0.5])),
+        cjx.hardmax.SoftmaxTwin(cjx.hardmax.HardmaxLayer(1.0), 2.0),
     )
     return {f"{number} {type(module).__name__}": module for number, module in enumerate(made)}
 

@@ -96,7 +96,7 @@ class Outcome:
     - `parameters`: Everything needed to run it again.
     - `series`: Numbers against time, for `results.json`: name to a list or array.
     - `draw`: Makes the still picture.
-    - `film`: What the moving picture shows.
+    - `film`: What the moving picture shows; None makes none.
 
     Source: this library.
     """
@@ -106,7 +106,7 @@ class Outcome:
     parameters: dict[str, Any]
     series: dict[str, Any]
     draw: Callable[[], Figure]
-    film: Film
+    film: Film | None
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ from ._figure5 import FIGURE5
 from ._figure6 import FIGURE6
 from ._figure7 import FIGURE7
 from ._figure8 import FIGURE8
+from ._polytope_figure import HARDMAX_POLYTOPE
 
 
-EXPERIMENTS: tuple[Experiment, ...] = (FIGURE3, FIGURE4, FIGURE5, FIGURE6, FIGURE7, FIGURE8)
+EXPERIMENTS: tuple[Experiment, ...] = (FIGURE3, FIGURE4, FIGURE5, FIGURE6, FIGURE7, FIGURE8, HARDMAX_POLYTOPE)
 
 
 def find_experiments(names: list[str]) -> list[Experiment]:

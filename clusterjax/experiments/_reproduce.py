@@ -124,8 +124,8 @@ def _run_one(
     with _whole_folder(place) as draft:
         say(f"{head}: drawing")
         written = [path.name for path in save(outcome.draw(), draft / experiment.name, files.formats)]
-        if files.film:
-            film = outcome.film
+        film = outcome.film
+        if files.film and film is not None:
             gif = draft / f"{experiment.name}.gif"
             frames = min(24 if settings.quick else 61, len(film.ts))
             animate(film.xs, gif, ts=film.ts, frames=frames, fps=8 if settings.quick else 15, highlight=film.highlight,

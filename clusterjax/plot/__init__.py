@@ -8,6 +8,7 @@ except ImportError as error:
 from ._animate import animate as animate
 from ._histograms import histograms as histograms, ridgeline as ridgeline
 from ._maps import heatmap as heatmap, phase_diagram as phase_diagram
+from ._polytope import attraction as attraction, polytope as polytope
 from ._save import save as save
 from ._series import angles as angles, time_series as time_series
 from ._snapshots import snapshots as snapshots

@@ -1,0 +1,239 @@
+"""The theorem of the hardmax dynamics, checked clause by clause on a cloud."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from .._custom_types import Tokens
+from .._mask import FullMask
+from .._misc import is_concrete
+from .._schedule import AbstractSchedule
+from ._hull import nearest_in_hull
+from ._layer import HardmaxLayer
+from ._leaders import enter
+from ._limit import LimitSet, counted, limit_of, present_tokens, settled_tolerance, small
+from ._settle import Settled, settle
+
+
+# What rounding and the tolerance of ties may make of a zero, relative to the longest token: units, and the least.
+_ZERO = (1024, 1e-7)
+
+
+class Clause(NamedTuple):
+    """One clause of the theorem, and what was found.
+
+    **Attributes:**
+
+    - `says`: The clause, in words.
+    - `held`: Whether it held.
+    - `margin`: By how much, relative to the length of the longest token: positive if it held, else not. Infinite if
+        there was nothing that it speaks of.
+    - `measured`: What was found, in words and numbers.
+
+    Source: this library.
+    """
+
+    says: str
+    held: bool
+    margin: float
+    measured: str
+
+
+class Certificate(eqx.Module):
+    """The clauses of the theorem on one cloud; prints as a list.
+
+    **Attributes:**
+
+    - `clauses`: The five `Clause`s: leaders, vertices, tokens, boundary, projections.
+    - `limit`: The `LimitSet` they speak of.
+    - `held`: Whether all of them held.
+
+    Source: this library.
+    """
+
+    clauses: tuple[Clause, ...]
+    limit: LimitSet
+
+    @property
+    def held(self) -> bool:
+        return all(clause.held for clause in self.clauses)
+
+    def __repr__(self) -> str:
+        lines = [repr(self.limit)]
+        for clause in self.clauses:
+            lines.append(f"  {'held  ' if clause.held else 'FAILED'}  {clause.says}")
+            lines.append(f"          margin {clause.margin:.1e}; {clause.measured}")
+        return "\n".join(lines)
+
+
+def certificate(z0: Tokens, layer: HardmaxLayer, depth: int = 100_000) -> Certificate:
+    r"""What the theorem says, clause by clause, of the tokens `z0`, each with a margin.
+
+    If the tokens are nonzero and distinct and A is symmetric positive definite, then there are leaders; each of them
+    comes in finitely many layers to a vertex of its own of a polytope K with as many vertices; every token converges
+    to a point of a finite set S on the boundary of K; and a point s of S that is no vertex is the point nearest to the
+    origin, in the norm of A, of a face of K. That face is the one on which $\langle A s, \cdot\rangle$ is largest. A
+    token counts as arrived within 1e-7 of the length of the longest (1.2e-4 in single precision). Where the layers end
+    before the tokens have settled, the clause on tokens says so. A host function.
+
+    **Arguments:**
+
+    - `z0`: Tokens, (n, d), nonzero and distinct, but for padding.
+    - `layer`: A `HardmaxLayer` with a symmetric positive definite A, or None, and with the full mask.
+    - `depth`: The most layers that are applied.
+
+    **Returns:**
+
+    A `Certificate`.
+
+    **Raises:**
+
+    - `ValueError` if `A` is not symmetric positive definite or depends on the layer, the mask is not full, or `z0` has
+        a zero row or two equal ones: of those the theorem does not speak; and as `limit_set` does.
+
+    ??? cite "Source"
+
+        Alcalde, Fantuzzi, Zuazua, *Clustering in pure-attention hardmax transformers* (2407.01602), the theorem on
+        leaders and clusters.
+    """
+    z0 = enter(z0, layer)
+    if not is_concrete((z0, layer)):
+        raise ValueError(f"z0 must not be traced, but it is {z0}; call this host function outside jax.jit.")
+    form = definite_form(layer, z0.shape[1])
+    if not isinstance(layer.mask, FullMask):
+        raise ValueError(
+            f"mask must be full, but it is a {type(layer.mask).__name__}; the theorem is about FullMask()."
+        )
+    if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
+        raise ValueError(f"depth must be a positive integer, but it is {depth!r}; pass the most layers to apply.")
+    present = present_tokens(layer, len(z0))
+    _check_assumptions(np.asarray(z0), np.flatnonzero(present))
+    end = settle(z0, layer, jnp.asarray(depth), settled_tolerance(z0.dtype))
+    return judged(end, np.asarray(z0), present, form)
+
+
+def definite_form(layer: HardmaxLayer, d: int) -> np.ndarray:
+    """A, if it is symmetric positive definite; or a ValueError."""
+    if isinstance(layer.A, AbstractSchedule):
+        raise ValueError(f"A must be one matrix, but it is a {type(layer.A).__name__}; the theorem fixes A.")
+    form = np.eye(d) if layer.A is None else np.asarray(layer.A, np.float64)
+    size = np.abs(form).max()
+    if np.abs(form - form.T).max() > 1e-12 * size:
+        raise ValueError(
+            f"A must be symmetric, but A - A^T has an entry of {np.abs(form - form.T).max():.3g}; "
+            "the theorem asks for a symmetric positive definite A, and limit_set takes any."
+        )
+    least = float(np.linalg.eigvalsh(form)[0])
+    if least <= d * np.finfo(np.float64).eps * size:
+        raise ValueError(
+            f"A must be positive definite, but its least eigenvalue is {least:.3g}; "
+            "the theorem asks for a symmetric positive definite A, and limit_set takes any."
+        )
+    return form
+
+
+def _check_assumptions(z0: np.ndarray, rows: np.ndarray) -> None:
+    zero = rows[~z0[rows].any(axis=1)]
+    if zero.size:
+        raise ValueError(
+            f"z0 must hold no zero token, but row {zero[0]} is zero; the theorem excludes it: remove or move it."
+        )
+    order = rows[np.lexsort(z0[rows].T)]
+    same = np.flatnonzero((z0[order[1:]] == z0[order[:-1]]).all(axis=1))
+    if same.size:
+        i, j = sorted(int(order[same[0] + k]) for k in (0, 1))
+        raise ValueError(
+            f"z0 must hold distinct tokens, but rows {i} and {j} are equal; the theorem excludes it: keep one of them, "
+            "with the masses of both."
+        )
+
+
+def judged(end: Settled, z0: np.ndarray, present: np.ndarray, form: np.ndarray) -> Certificate:
+    """The certificate of a run that has come to its `end`."""
+    limit = limit_of(end, z0, present)
+    start = z0[present].astype(np.float64)
+    scale = float(np.linalg.norm(start, axis=1).max())
+    zero = small(_ZERO, z0.dtype)
+    corners = limit.points[: len(limit.leaders.indices)]
+    faces = [_face(point, corners, form, zero * scale) for point in limit.points]
+    clauses = (
+        _leaders_clause(start, form, limit),
+        _vertices_clause(end, limit, scale, zero),
+        _tokens_clause(end, limit, faces, scale, zero),
+        _boundary_clause(faces, scale, zero),
+        _projections_clause(limit, faces, scale, zero),
+    )
+    return Certificate(clauses, limit)
+
+
+class _Face(NamedTuple):
+    below: float  # how far the point is below the supporting hyperplane with its own normal
+    nearest: np.ndarray  # the point of the face there that is nearest to the origin in the norm of A
+
+
+def _face(point: np.ndarray, corners: np.ndarray, form: np.ndarray, zero: float) -> _Face:
+    normal = form @ point
+    length = np.linalg.norm(normal)
+    if len(corners) == 0 or length == 0:
+        return _Face(np.inf, np.zeros_like(point))
+    heights = corners @ (normal / length)
+    reached = corners[heights >= heights.max() - zero]
+    root = np.linalg.cholesky(form).T
+    nearest = np.linalg.solve(root, nearest_in_hull(reached @ root.T)) if len(reached) > 1 else reached[0]
+    return _Face(float(heights.max() - point @ (normal / length)), nearest)
+
+
+def _leaders_clause(z: np.ndarray, form: np.ndarray, limit: LimitSet) -> Clause:
+    """The token of largest A-norm attends to itself alone, by the inequality of Cauchy and Schwarz."""
+    longest = int(np.argmax(np.einsum("ia,ab,ib->i", z, form, z)))
+    query = form @ z[longest]
+    gaps = np.delete((z[longest] - z) @ query, longest) / (np.linalg.norm(query) * np.linalg.norm(z, axis=1).max())
+    gap = float(gaps.min(initial=np.inf))
+    count, start = len(limit.leaders.indices), int(np.sum(np.asarray(limit.leaders.first) == 0))
+    found = f"{counted(count, 'leader')}, {start} from the start; the margin is that of the token of largest norm"
+    return Clause("There are leaders.", count > 0, gap if count > 0 else -1.0, found)
+
+
+def _vertices_clause(end: Settled, limit: LimitSet, scale: float, zero: float) -> Clause:
+    led = limit.leaders.indices
+    says = "Each leader comes in finitely many layers to a vertex of its own of K, which has no others."
+    if led.size == 0:
+        return Clause(says, False, -1.0, "there are none")
+    places = np.asarray(limit.leaders.points, np.float64)[led]
+    moved = float(np.linalg.norm(np.asarray(end.x, np.float64)[led] - places, axis=1).max()) / scale
+    margin = float(limit.outside[: led.size].min()) / scale
+    others = int(limit.is_vertex[led.size :].sum())
+    last = int(np.asarray(limit.leaders.first)[led].max())
+    held = moved <= zero and bool(limit.is_vertex[: led.size].all()) and others == 0
+    found = f"from layer {last} on the leaders moved by {moved:.1e}; vertices that are no leaders: {others}"
+    return Clause(says, held, margin if held else min(margin, 0.0), found)
+
+
+def _tokens_clause(end: Settled, limit: LimitSet, faces: list[_Face], scale: float, zero: float) -> Clause:
+    """Distance to a vertex, or to the point of a face nearest to the origin: S as the theorem has it."""
+    vertices = len(limit.leaders.indices)
+    targets = [p if i < vertices else faces[i].nearest for i, p in enumerate(limit.points)]
+    ends, goes_to = np.asarray(end.x, np.float64), limit.goes_to
+    rest = max(float(np.linalg.norm(ends[i] - targets[goes_to[i]])) for i in np.flatnonzero(goes_to >= 0)) / scale
+    held = limit.settled and rest <= zero
+    state = "settled" if limit.settled else "not settled"
+    found = f"the farthest is {rest:.1e} from its point of S after {counted(limit.layers, 'layer')}, {state}"
+    return Clause("Every token converges to a point of S.", held, zero - rest if held else min(zero - rest, 0.0), found)
+
+
+def _boundary_clause(faces: list[_Face], scale: float, zero: float) -> Clause:
+    below = max(face.below for face in faces) / scale
+    found = f"{counted(len(faces), 'point')}, the deepest {max(below, 0.0):.1e} below its face"
+    return Clause("S lies on the boundary of K.", below <= zero, zero - below, found)
+
+
+def _projections_clause(limit: LimitSet, faces: list[_Face], scale: float, zero: float) -> Clause:
+    says = "A point of S that is no vertex is the A-projection of the origin onto a face of K."
+    others = range(len(limit.leaders.indices), len(limit.points))
+    if not others:
+        return Clause(says, True, np.inf, "all points of S are vertices")
+    error = max(float(np.linalg.norm(limit.points[i] - faces[i].nearest)) for i in others) / scale
+    found = f"{counted(len(others), 'such point')}, {error:.1e} from the projections"
+    return Clause(says, error <= zero, zero - error, found)

@@ -1,0 +1,251 @@
+"""Control: A and alpha that make given tokens the leaders."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float
+
+from .._custom_types import Tokens
+from .._misc import check_tokens, is_concrete, matmul
+from ._hull import nearest_in_hull
+from ._layer import HardmaxLayer
+from ._leaders import Leaders
+from ._limit import settled_tolerance
+from ._settle import settle
+
+
+_STEPS = 300
+_SHARPEST, _SOFTEST = 1e-3, 0.1
+_DEPTH = 2000
+
+
+class LeaderChoice(eqx.Module):
+    """The layer that was found, and what it does.
+
+    **Attributes:**
+
+    - `layer`: The `HardmaxLayer`.
+    - `leaders`: The `Leaders` that it makes, when all tokens have settled.
+    - `wanted`: (n,), the tokens that were to lead.
+    - `exactly`: Whether no others were to.
+    - `margin`: How surely the wanted ones lead from the start: the least cosine of $A z_i$ and $z_i - z_j$, both scaled
+        to length one but for A, whose largest eigenvalue is one. Negative if some of them do not.
+    - `bound`: No A within the condition has a larger margin, of all wanted tokens; negative if none makes all of them
+        lead from the start.
+    - `impossible`: The wanted tokens that no A at all makes lead from the start.
+    - `succeeded`: Whether what was wanted was found.
+
+    Source: this library.
+    """
+
+    layer: HardmaxLayer
+    leaders: Leaders
+    wanted: Bool[np.ndarray, " n"]
+    exactly: bool
+    margin: float
+    bound: float
+    impossible: tuple[int, ...]
+
+    @property
+    def succeeded(self) -> bool:
+        led = np.asarray(self.leaders.mask)
+        return bool(np.array_equal(led, self.wanted) if self.exactly else np.all(led[self.wanted]))
+
+    def __repr__(self) -> str:
+        names = ", ".join(map(str, np.flatnonzero(self.wanted)))
+        return (
+            f"LeaderChoice({'found' if self.succeeded else 'not found'}: {'exactly ' * self.exactly}tokens {names}; "
+            f"margin {self.margin:.1e} of {self.bound:.1e} at most; {self.leaders!r})"
+        )
+
+
+def choose_leaders(
+    z0: Tokens,
+    wanted: Sequence[int],
+    *,
+    exactly: bool = False,
+    condition: float | int = 1e3,
+    alphas: Sequence[float | int] = (1.0, 4.0, 16.0, 0.25),
+    starts: int = 8,
+    seed: int = 0,
+) -> LeaderChoice:
+    r"""Look for a symmetric positive definite A, and alpha, with which the tokens `wanted` are leaders.
+
+    Token i leads from the start if and only if $\langle A z_i, z_i - z_j\rangle > 0$ for all j: linear in A. The least
+    of these numbers, scaled, is concave in A, and is made as large as it can be over the A with eigenvalues between
+    1/`condition` and 1, by gradient steps on a softened minimum that sharpens. Leaders stay leaders, so that this is
+    all that has to be done for at least the wanted ones; and weights on the pairs that attain the minimum give a
+    `bound` that tells when there is no such A. With `exactly` every other token must have someone to follow: that
+    is not concave, and is tried from several starts; which tokens lead later is seen by running, with each of `alphas`.
+
+    Impossible is, for any A: a token that is no vertex of the convex hull of the tokens and the origin leads from the
+    start never; so of two on one ray at most the longer. The token of largest A-norm always leads, so that a set
+    without any vertex is not to be had exactly. A token that is no vertex can become a leader later; that is not looked
+    for. Of random sets of such vertices (normal clouds, n = 8 to 64, d = 2 to 8) the share that is found is measured in
+    benchmarks/hardmax_convergence.py. A host function.
+
+    **Arguments:**
+
+    - `z0`: Tokens, (n, d).
+    - `wanted`: The numbers of the tokens that are to lead, at least one.
+    - `exactly`: Whether no others may lead, at any layer.
+    - `condition`: The largest ratio of the eigenvalues of A, >= 1.
+    - `alphas`: The steps to try, in the order of preference.
+    - `starts`: From how many A the search begins: the identity, and random ones.
+    - `seed`: Of the random ones.
+
+    **Returns:**
+
+    A `LeaderChoice`; see its `succeeded`.
+
+    **Raises:**
+
+    - `ValueError` if `z0` is not a finite cloud, `wanted` is empty, repeats a token or names one that is not there, or
+        `condition`, `alphas` or `starts` are out of their ranges.
+
+    ??? cite "Source"
+
+        Alcalde, Fantuzzi, Zuazua, *Clustering in pure-attention hardmax transformers* (2407.01602), whose poster asks
+        for such a control. The method: this library.
+    """
+    z0 = check_tokens(z0, "z0", min_tokens=2)
+    if not is_concrete(z0):
+        raise ValueError(f"z0 must not be traced, but it is {z0}; call this host function outside jax.jit.")
+    mask = _mask_of(wanted, len(z0))
+    _check_ranges(condition, alphas, starts)
+    forms = _starting_forms(z0.shape[1], float(condition), starts, seed)
+    scaled = z0 / jnp.max(jnp.abs(z0))  # so that squares neither overflow nor vanish
+    forms, margins, bounds = _search(
+        scaled, jnp.asarray(mask), jnp.asarray(exactly), jnp.asarray(condition, z0.dtype), jnp.asarray(forms, z0.dtype)
+    )
+    tried = jnp.asarray(np.array(alphas), z0.dtype)
+    found = _run_all(z0, forms, tried)
+    led = np.asarray(found.first) >= 0
+    good = (led == mask).all(axis=2) if exactly else led[:, :, mask].all(axis=2)
+    missed = (led != mask).sum(axis=2) if exactly else (~led[:, :, mask]).sum(axis=2)
+    order = np.lexsort((np.tile(np.arange(len(alphas)), (len(good), 1)).ravel(),
+                        -np.repeat(np.asarray(margins), len(alphas)), missed.ravel()))  # fmt: skip
+    best, step = np.unravel_index(order[0], good.shape)
+    layer = HardmaxLayer(tried[int(step)], forms[int(best)])
+    leaders = Leaders(found.first[int(best), int(step)], found.points[int(best), int(step)])
+    impossible = tuple(int(i) for i in np.flatnonzero(mask & ~startable(np.asarray(z0, np.float64))))
+    return LeaderChoice(layer, leaders, mask, exactly, float(margins[int(best)]), float(bounds.min()), impossible)
+
+
+def startable(z0: Float[np.ndarray, "n d"]) -> Bool[np.ndarray, " n"]:
+    """Which tokens some definite A makes lead from the start: the vertices of the hull of the tokens and the origin."""
+    points = np.concatenate([z0, np.zeros((1, z0.shape[1]))])
+    gaps = [np.linalg.norm(nearest_in_hull(np.delete(points, i, axis=0) - points[i])) for i in range(len(z0))]
+    return np.array(gaps) > 1e-12 * np.linalg.norm(z0, axis=1).max()
+
+
+def _mask_of(wanted: Sequence[int], n: int) -> Bool[np.ndarray, " n"]:
+    numbers = np.asarray(wanted)
+    if numbers.ndim != 1 or numbers.size == 0 or numbers.dtype.kind not in "iu":
+        raise ValueError(f"wanted must be a list of token numbers, but it is {wanted!r}; name at least one token.")
+    if numbers.min() < 0 or numbers.max() >= n or len(np.unique(numbers)) < len(numbers):
+        raise ValueError(f"wanted must name tokens 0 to {n - 1}, each once, but it is {wanted!r}; mend it.")
+    return np.isin(np.arange(n), numbers)
+
+
+def _check_ranges(condition: float | int, alphas: Sequence[float | int], starts: int) -> None:
+    if not (np.isfinite(condition) and condition >= 1):
+        raise ValueError(f"condition must be a number >= 1, but it is {condition!r}; pass the largest ratio allowed.")
+    if len(alphas) == 0 or not all(np.isfinite(alpha) and alpha > 0 for alpha in alphas):
+        raise ValueError(f"alphas must be positive numbers, but they are {alphas!r}; pass at least one.")
+    if isinstance(starts, bool) or not isinstance(starts, int) or starts < 1:
+        raise ValueError(f"starts must be a positive integer, but it is {starts!r}; pass at least 1.")
+
+
+def _starting_forms(d: int, condition: float, starts: int, seed: int) -> Float[np.ndarray, "starts d d"]:
+    rng = np.random.default_rng(seed)
+    axes = np.linalg.qr(rng.normal(size=(starts, d, d)))[0]
+    values = condition ** -rng.uniform(0, 1, (starts, 1, d))
+    forms = (axes * values) @ axes.transpose(0, 2, 1)
+    forms[0] = np.eye(d)
+    return forms
+
+
+def _cosines(A: Float[Array, "d d"], z: Tokens) -> Float[Array, "n n"]:
+    """<A z_i, z_i - z_j> over the lengths of z_i and z_i - z_j; infinite for j = i."""
+    images, tiny = matmul(z, A), jnp.finfo(z.dtype).tiny
+    differences = jnp.sum(images * z, axis=1, keepdims=True) - matmul(images, z.T)
+    gaps = jnp.sqrt(jnp.maximum(jnp.sum((z[:, None, :] - z[None, :, :]) ** 2, axis=-1), tiny))
+    lengths = jnp.sqrt(jnp.maximum(jnp.sum(z * z, axis=1, keepdims=True), tiny))
+    return jnp.where(jnp.eye(len(z), dtype=bool), jnp.inf, differences / lengths / gaps)
+
+
+def _softest(values: Array, softness: Array, axis: int | None = None) -> Array:
+    """A minimum that is smooth."""
+    return -softness * jax.scipy.special.logsumexp(-values / softness, axis=axis)
+
+
+@eqx.filter_jit
+def _search(
+    z: Tokens, wanted: Array, exactly: Array, condition: Array, forms: Float[Array, "starts d d"]
+) -> tuple[Array, Array, Array]:
+    """The best A from each start, its margin, and a bound on all margins."""
+    alive = jnp.any(z != 0, axis=1)  # a zero token follows everybody, and never leads among others
+
+    def rows(A: Array, softness: Array) -> Array:
+        cosines = _cosines(A, z)
+        others = -_softest(jnp.where(jnp.isinf(cosines), jnp.inf, cosines), softness, axis=1)
+        idle = jnp.where(exactly & alive, others, jnp.inf)
+        return jnp.where(wanted, -others, idle)
+
+    def worst(A: Array) -> Array:
+        least = jnp.min(_cosines(A, z), axis=1)
+        return jnp.min(jnp.where(wanted, least, jnp.where(exactly & alive, -least, jnp.inf)))
+
+    def clipped(A: Array) -> Array:
+        values, axes = jnp.linalg.eigh((A + A.T) / 2)
+        values = jnp.clip(values / jnp.max(values), 1 / condition, 1)
+        return matmul(axes * values[None, :], axes.T)
+
+    def ascend(A: Array) -> Array:
+        def one(carry: Any, k: Array) -> tuple[Any, None]:
+            A, first, second, best, height = carry
+            share = k.astype(z.dtype) / _STEPS
+            softness = _SOFTEST * (_SHARPEST / _SOFTEST) ** share
+            slope = jax.grad(lambda A: _softest(rows(A, softness), softness))(A)
+            first, second = 0.8 * first + 0.2 * slope, 0.95 * second + 0.05 * jnp.sum(slope**2)
+            rate = 0.2 * (1e-3 / 0.2) ** share
+            A = clipped(A + rate * first / (jnp.sqrt(second) + 1e-12))
+            now = worst(A)
+            better = now > height
+            return (A, first, second, jnp.where(better, A, best), jnp.maximum(now, height)), None
+
+        zero = jnp.zeros_like(A)
+        start = (A, zero, jnp.zeros((), z.dtype), A, worst(A))
+        return lax.scan(one, start, jnp.arange(_STEPS))[0][3]
+
+    def bound(A: Array) -> Array:
+        """By weights on the pairs: the largest mean that any A within the condition can have."""
+        cosines = jnp.where(wanted[:, None], _cosines(A, z), jnp.inf)
+
+        def with_softness(softness: Array) -> Array:
+            weights = jax.nn.softmax(-cosines.ravel() / softness).reshape(cosines.shape)
+            slope = jax.grad(lambda B: jnp.sum(jnp.where(weights > 0, weights * _cosines(B, z), 0)))(A)
+            values = jnp.linalg.eigvalsh((slope + slope.T) / 2)
+            return jnp.sum(jnp.where(values > 0, values, values / condition))
+
+        return jnp.min(lax.map(with_softness, jnp.geomspace(_SHARPEST / 100, _SOFTEST, 13, dtype=z.dtype)))
+
+    found = jax.vmap(ascend)(jax.vmap(clipped)(forms))
+    margins = jax.vmap(lambda A: jnp.min(jnp.where(wanted[:, None], _cosines(A, z), jnp.inf)))(found)
+    return found, margins, jax.vmap(bound)(found)
+
+
+@eqx.filter_jit
+def _run_all(z0: Tokens, forms: Float[Array, "starts d d"], alphas: Float[Array, " alphas"]) -> Leaders:
+    """The leaders for each A and each alpha."""
+
+    def run(A: Array, alpha: Array) -> Leaders:
+        return settle(z0, HardmaxLayer(alpha, A), jnp.asarray(_DEPTH), settled_tolerance(z0.dtype)).leaders
+
+    return jax.vmap(lambda A: jax.vmap(lambda alpha: run(A, alpha))(alphas))(forms)

@@ -1,0 +1,57 @@
+"""Convex hulls in any dimension, flat ones too: nearest points, vertices, facets."""
+
+import numpy as np
+import scipy.optimize
+from jaxtyping import Float, Int
+from scipy.spatial import ConvexHull
+
+
+# The active set changes about once for each point or dimension; this is far from ever being needed.
+_MAX_ROUNDS = 30
+
+
+def nearest_in_hull(points: Float[np.ndarray, "m d"]) -> Float[np.ndarray, " d"]:
+    r"""The point of the convex hull of `points` that is nearest to the origin.
+
+    With $\lambda\ge 0$ the least squares solution of $\sum_i\lambda_i (p_i, 1)\approx (0, 1)$ it is
+    $\sum_i\lambda_i p_i / \sum_i\lambda_i$.
+    """
+    scale = np.abs(points).max(initial=0.0)
+    if scale == 0:
+        return np.zeros(points.shape[1])
+    m, d = points.shape
+    system = np.vstack([points.T / scale, np.ones(m)])
+    shares, _ = scipy.optimize.nnls(system, np.append(np.zeros(d), 1.0), maxiter=_MAX_ROUNDS * (m + d))
+    return points.T @ (shares / shares.sum())
+
+
+def outside(points: Float[np.ndarray, "m d"]) -> Float[np.ndarray, " m"]:
+    """How far each point is from the convex hull of the others; infinitely far if there are no others."""
+    if len(points) == 1:
+        return np.array([np.inf])
+    others = [np.delete(points, i, axis=0) - points[i] for i in range(len(points))]
+    return np.array([np.linalg.norm(nearest_in_hull(rest)) for rest in others])
+
+
+def affine_coordinates(points: Float[np.ndarray, "m d"], flat: float) -> Float[np.ndarray, "m k"]:
+    """Orthonormal coordinates within the affine span, of which directions thinner than `flat` are left out."""
+    centred = points - points.mean(axis=0)
+    _, sizes, axes = np.linalg.svd(centred, full_matrices=False)
+    return centred @ axes[sizes > flat * np.sqrt(len(points))].T
+
+
+def facets(points: Float[np.ndarray, "m d"], flat: float) -> Int[np.ndarray, "f k"]:
+    """The facets of the hull of vertices `points`, as the indices of their corners; cut into simplices if need be.
+
+    In the plane they are the edges, in order; of a segment its ends; of a point there are none.
+    """
+    inside = affine_coordinates(points, flat)
+    k = inside.shape[1]
+    if k == 0:
+        return np.empty((0, 0), int)
+    if k == 1:
+        return np.array([[np.argmin(inside[:, 0])], [np.argmax(inside[:, 0])]])
+    hull = ConvexHull(inside)
+    if k == 2:
+        return np.stack([hull.vertices, np.roll(hull.vertices, -1)], axis=1).astype(int)
+    return hull.simplices.astype(int)

@@ -1,0 +1,208 @@
+"""One layer of the discrete hardmax dynamics, and its softmax twin."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float
+
+from .._attention import AbstractAttention, HardmaxAttention, SoftmaxAttention
+from .._attention.base import check_beta, check_masses, check_square
+from .._custom_types import RealScalarLike, Tokens
+from .._field.attention import check_number_of_masses
+from .._layer import AbstractLayer
+from .._mask import AbstractMask, FullMask
+from .._misc import is_concrete
+from .._schedule import AbstractSchedule, Combined, Interpolated, PiecewiseConstant, as_parameter, at_time, example
+from .._space import Euclidean
+from .._summation import AbstractSummation, Auto
+
+
+# How many tie tolerances away, relative to the longest token, a token that ties with its goal counts as arrived.
+_ARRIVED = 64
+
+
+class HardmaxLayer(AbstractLayer):
+    r"""$z_i \mapsto z_i + \frac{\alpha}{1+\alpha}\frac{1}{|C_i|}\sum_{j\in C_i}(z_j - z_i)$, $C_i$ the tokens $j$ with
+    the largest $\langle A z_i, z_j\rangle$.
+
+    Tokens that attend to themselves alone stay where they are, exactly, and all others come nearer to those they
+    attend to by the factor $1/(1+\alpha)$. The convex hull never grows; for a symmetric positive definite A no token's
+    A-norm ever falls. Such an A is absorbed by the embedding $z \mapsto A^{1/2} z$, and since the choice of $C_i$ is
+    piecewise constant the derivative with respect to any A is zero: derivatives flow through the tokens and `alpha`.
+    Sums, and the choice, are exact where the numbers are (dyadic tokens and `alpha` = 1 or 3, say).
+
+    Rounding has the last word: a token that ties with the mean it goes to, and is within 64 tie tolerances of it, has
+    arrived and stays. After some 70 layers, for `alpha` = 1/2, tokens have come so near to their leaders that they
+    count as ties of them; from then on they weigh in the mean of a token that stands between two leaders, and draw it
+    to one side. `leaders`, `limit_set` and `certificate` know which tokens lead and leave the merged ones out.
+
+    **Arguments:**
+
+    - `alpha`: The step, > 0, a number or a schedule, which is asked for its value at the number of the layer.
+    - `A`: Any square real matrix, (d, d), or a schedule; None is the identity. The theorem asks for a symmetric
+        positive definite one, `iterate` and `leaders` do not.
+    - `masses`: (n,), not negative: a token of mass 2 weighs as much as two equal ones in the mean over $C_i$. A token
+        of mass zero is padding: nobody attends to it, and it does not move. None is one each.
+    - `mask`: Who may attend to whom.
+    - `tie_tolerance`: Scores closer than this, relative to $|A z_i| \max_j |z_j|$, are ties; None is 64 times the
+        rounding unit.
+    - `summation`: How the sums are computed.
+
+    **Raises:**
+
+    - `ValueError` if `alpha` is not a positive number, `A` not a square matrix, `masses` not a vector of numbers >= 0,
+        or `tie_tolerance` negative.
+
+    ??? cite "Source"
+
+        Alcalde, Fantuzzi, Zuazua, *Clustering in pure-attention hardmax transformers* (2407.01602), eqs. (1a), (1b).
+        Masses, masks and the tolerance: this library.
+    """
+
+    alpha: Any = eqx.field(converter=as_parameter)
+    A: Any = eqx.field(default=None, converter=as_parameter)
+    masses: Any = eqx.field(default=None, converter=as_parameter, kw_only=True)
+    mask: AbstractMask = eqx.field(default=FullMask(), kw_only=True)
+    tie_tolerance: Any = eqx.field(default=None, converter=as_parameter, kw_only=True)
+    summation: AbstractSummation = eqx.field(default=Auto(), kw_only=True)
+
+    def __check_init__(self):
+        check_alpha(self.alpha)
+        check_square(self.A, "A")
+        check_masses(self.masses)
+        _ = self.attention  # whose tie tolerance is checked where it is made
+
+    @property
+    def space(self) -> Euclidean:
+        """Where the tokens live."""
+        return Euclidean()
+
+    @property
+    def attention(self) -> HardmaxAttention:
+        """Who attends to whom: hardmax attention with the query-key form $A^\\top$."""
+        return HardmaxAttention(
+            query_key=_transposed(self.A), mask=self.mask, summation=self.summation, tie_tolerance=self.tie_tolerance
+        )
+
+    def step(self, k: RealScalarLike, dtype: Any) -> Float[Array, ""]:
+        """The share alpha / (1 + alpha) of the way that tokens go in layer number `k`."""
+        alpha = at_time(self.alpha, k)
+        return (alpha / (1 + alpha)).astype(dtype)
+
+    def __call__(self, k: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
+        return hardmax_step(self, k, x)
+
+    def check(self, n: int, d: int) -> None:
+        self.mask.check(n)
+        shape = (d, d) if self.A is None else jnp.shape(example(self.A))
+        if shape[-1] != d:
+            raise ValueError(
+                f"A must act on tokens of dimension {d}, but its shape is {shape}; pass a matrix of shape ({d}, {d})."
+            )
+        check_number_of_masses(self.masses, n)
+
+
+class SoftmaxTwin(AbstractLayer):
+    r"""$z_i \mapsto z_i + \frac{\alpha}{1+\alpha}\big(\sum_j w_{ij} z_j - z_i\big)$ with
+    $w_{ij} \propto e^{\beta\langle A z_i, z_j\rangle}$: the hardmax layer at a finite inverse temperature.
+
+    Where token i attends to one token and every other score is lower by `gap` at least, the weight that goes elsewhere
+    is at most $(n-1)\,e^{-\beta\,\text{gap}}$, so that the two layers differ by no more than that times the diameter
+    of the cloud. Unlike the hardmax layer it has a derivative with respect to A.
+
+    **Arguments:**
+
+    - `layer`: The `HardmaxLayer` whose parameters it shares.
+    - `beta`: Inverse temperature, a number or a schedule.
+
+    **Raises:**
+
+    - `ValueError` if `beta` is not a finite real number, or `layer` is not a `HardmaxLayer`.
+
+    ??? cite "Source"
+
+        Alcalde, Fantuzzi, Zuazua, *Clustering in pure-attention hardmax transformers* (2407.01602): the model that is
+        trained there. The rate: this library.
+    """
+
+    layer: HardmaxLayer
+    beta: Any = eqx.field(converter=as_parameter)
+
+    def __check_init__(self):
+        if not isinstance(self.layer, HardmaxLayer):
+            raise ValueError(f"layer must be a HardmaxLayer, but it is a {type(self.layer).__name__}; pass one.")
+        check_beta(self.beta)
+
+    @property
+    def space(self) -> Euclidean:
+        """Where the tokens live."""
+        return Euclidean()
+
+    def __call__(self, k: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
+        form, layer = _transposed(self.layer.A), self.layer
+        soft = SoftmaxAttention(self.beta, query_key=form, mask=layer.mask, summation=layer.summation)
+        return _moved(layer, _averages(layer, soft, k, x), k, x)
+
+    def check(self, n: int, d: int) -> None:
+        self.layer.check(n, d)
+
+
+def hardmax_step(layer: HardmaxLayer, k: RealScalarLike, x: Tokens, hidden: Bool[Array, " n"] | None = None) -> Tokens:
+    """`x` after layer number `k`; to `hidden` tokens nobody attends, though they move with the others."""
+    attention = layer.attention
+    average = _averages(layer, attention, k, x, hidden)
+    moved = _moved(layer, average, k, x)
+    # A leader and the tokens that have come to it tie. If it followed their mean, by a rounding or two, ties of others
+    # between this leader and the next would break. The derivative is that of the step.
+    slack = attention._tolerance(x) * _longest(layer, k, x)
+    queries = attention.queries(x, k)
+    ties = jnp.sum(queries * (average - x), axis=1) <= slack * _lengths(queries)
+    arrived = ties & (_lengths(average - x) <= _ARRIVED * slack)
+    return moved + lax.stop_gradient(jnp.where(arrived[:, None], x - moved, 0))
+
+
+def _averages(
+    layer: HardmaxLayer,
+    attention: AbstractAttention,
+    k: RealScalarLike,
+    x: Tokens,
+    hidden: Bool[Array, " n"] | None = None,
+) -> Tokens:
+    """What each token goes to: the average by `attention`, and its own place for padding."""
+    masses = at_time(layer.masses, k, x.dtype)
+    seen = masses
+    if hidden is not None:
+        seen = jnp.where(hidden, 0, jnp.ones(x.shape[0], x.dtype) if masses is None else masses)
+    average = attention.average(x, x, k, seen)
+    return average if masses is None else jnp.where(masses[:, None] > 0, average, x)
+
+
+def _moved(layer: HardmaxLayer, average: Tokens, k: RealScalarLike, x: Tokens) -> Tokens:
+    return x + layer.step(k, x.dtype) * (average - x)
+
+
+def _lengths(x: Tokens) -> Float[Array, " n"]:
+    return lax.stop_gradient(jnp.sqrt(jnp.sum(x * x, axis=1)))
+
+
+def _longest(layer: HardmaxLayer, k: RealScalarLike, x: Tokens) -> Float[Array, ""]:
+    """The length of the longest token that is no padding."""
+    masses = at_time(layer.masses, k, x.dtype)
+    return jnp.max(_lengths(x) if masses is None else jnp.where(masses > 0, _lengths(x), 0))
+
+
+def _transposed(matrix: Any) -> Any:
+    if matrix is None:
+        return None
+    return Combined(jnp.transpose, (matrix,)) if isinstance(matrix, AbstractSchedule) else matrix.T
+
+
+def check_alpha(alpha: Any) -> None:
+    """Raise a ValueError unless `alpha` is a positive finite number, at all knots if it is a schedule."""
+    check_beta(alpha, "alpha", "number above zero")
+    values = alpha.values if isinstance(alpha, PiecewiseConstant | Interpolated) else example(alpha)
+    if is_concrete(values) and not np.all(np.asarray(values) > 0):
+        raise ValueError(f"alpha must be positive, but it is {np.asarray(values)}; pass a number above zero.")

@@ -1,0 +1,156 @@
+"""Leaders: the tokens that at some layer attend to themselves alone."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from .._custom_types import RealScalarLike, Tokens
+from .._mask import FullMask
+from .._misc import check_tokens, is_concrete, matmul
+from .._observables._pairs import map_pair_rows
+from .._schedule import at_time
+from .._summation.rows import tie_slack
+from ._layer import HardmaxLayer, hardmax_step
+
+
+class Leaders(eqx.Module):
+    """Which tokens lead, since when, and where they stay.
+
+    **Attributes:**
+
+    - `first`: (n,), the number of the first layer at which the token attended to itself alone; -1 if it never did.
+    - `points`: (n, d), where a leader stood then, and stays; the last place of every other token.
+    - `mask`: (n,), whether the token is a leader.
+    - `count`: How many leaders there are.
+    - `indices`: The leaders, in the order of the tokens, as NumPy integers; not under a transformation.
+
+    Source: this library.
+    """
+
+    first: Int[Array, " n"]
+    points: Float[Array, "n d"]
+
+    @property
+    def mask(self) -> Bool[Array | np.ndarray, "*batch n"]:
+        return self.first >= 0
+
+    @property
+    def count(self) -> Int[Array, "*batch"]:
+        return jnp.sum(self.mask, axis=-1)
+
+    @property
+    def indices(self) -> Int[np.ndarray, " leaders"]:
+        return np.flatnonzero(np.asarray(self.mask))
+
+    def __repr__(self) -> str:
+        if not is_concrete(self.first) or np.ndim(self.first) != 1:
+            return f"Leaders(of tokens {self.points.shape[:-1]})"
+        since = ", ".join(f"{i} (layer {int(self.first[i])})" for i in self.indices)
+        return f"Leaders({len(self.indices)} of {self.first.shape[0]} tokens: {since or 'none'})"
+
+
+def leaders(z0: Tokens, layer: HardmaxLayer, depth: int) -> Leaders:
+    r"""The tokens with $C_i^k = \{i\}$ at some layer $k \le$ `depth`, with the first such layer.
+
+    With a symmetric positive definite A, once a leader is always a leader, and it never moves again. A token that has
+    come to a leader ties with it, so that it is not counted; nor is one that is, at its first such layer, within the
+    root of 64 rounding units of an earlier leader, relative to its length: it has merged with it. Layers 0 to `depth`
+    are looked at, `depth` + 1 of them, in one pass that holds neither the layers nor, for large n, an (n, n) matrix.
+    Works under `jax.jit` and `jax.vmap`.
+
+    **Arguments:**
+
+    - `z0`: Tokens, (n, d): layer 0.
+    - `layer`: A `HardmaxLayer`.
+    - `depth`: How many layers are applied, an integer >= 0; 0 asks for the leaders of `z0` itself.
+
+    **Returns:**
+
+    A `Leaders`.
+
+    **Raises:**
+
+    - `ValueError` if `z0` is not a finite cloud that fits the layer, `layer` no `HardmaxLayer`, or `depth` no integer
+        >= 0.
+
+    ??? cite "Source"
+
+        Alcalde, Fantuzzi, Zuazua, *Clustering in pure-attention hardmax transformers* (2407.01602), the definition of
+        a leader. That merged tokens are left out: this library.
+    """
+    z0 = enter(z0, layer)
+    if isinstance(depth, bool) or not isinstance(depth, int) or depth < 0:
+        raise ValueError(f"depth must be an integer >= 0, but it is {depth!r}; pass the number of layers.")
+    return _leaders(z0, layer, depth)
+
+
+def enter(z0: Any, layer: Any) -> Tokens:
+    """`z0` as tokens that fit `layer`, which is a `HardmaxLayer`; or a ValueError."""
+    if not isinstance(layer, HardmaxLayer):
+        raise ValueError(f"layer must be a HardmaxLayer, but it is a {type(layer).__name__}; pass one.")
+    z0 = check_tokens(z0, "z0")
+    layer.check(*z0.shape)
+    return z0
+
+
+@eqx.filter_jit
+def _leaders(z0: Tokens, layer: HardmaxLayer, depth: int) -> Leaders:
+    def one(carry: tuple[Tokens, Leaders], k: Array) -> tuple[tuple[Tokens, Leaders], None]:
+        return advanced(*carry, layer, k), None
+
+    end, _ = lax.scan(one, (z0, nobody(z0)), jnp.arange(depth))
+    return advanced(*end, layer, jnp.asarray(depth))[1]
+
+
+def nobody(z0: Tokens) -> Leaders:
+    """No leaders yet."""
+    return Leaders(jnp.full(z0.shape[0], -1), z0)
+
+
+def advanced(x: Tokens, found: Leaders, layer: HardmaxLayer, k: RealScalarLike) -> tuple[Tokens, Leaders]:
+    """The tokens after layer `k`, and the leaders before it; tokens that merged with a leader are attended to no more.
+
+    In exact arithmetic they would never have the score of their leader; here they come to tie with it, and would weigh
+    in the means of others. What a mask hides cannot be told apart so, and under one they go on to be attended to.
+    """
+    merged = _merged(x, found.mask) & ~found.mask
+    fresh = (found.first < 0) & ~merged & alone(layer, k, x)
+    first = jnp.where(fresh, jnp.asarray(k, found.first.dtype), found.first)
+    points = jnp.where((found.first >= 0)[:, None], found.points, x)
+    hidden = merged if isinstance(layer.mask, FullMask) else None
+    return hardmax_step(layer, k, x, hidden), Leaders(first, points)
+
+
+def alone(layer: HardmaxLayer, k: RealScalarLike, x: Tokens) -> Bool[Array, " n"]:
+    r"""Whether $C_i = \{i\}$: the token's score with itself exceeds every other by more than ties may differ."""
+    attention, n = layer.attention, x.shape[0]
+    masses = at_time(layer.masses, k, x.dtype)
+    present = jnp.ones(n, bool) if masses is None else masses > 0
+    lengths = jnp.sqrt(jnp.sum(x * x, axis=1))
+
+    def block(rows: Tokens, index: Int[Array, " rows"]) -> Bool[Array, " rows"]:
+        queries = attention.queries(rows, k)
+        attended = attention.mask.allowed(index[:, None], jnp.arange(n)[None, :]) & present[None, :]
+        scores = jnp.where(attended, matmul(queries, x.T), -jnp.inf)
+        own = jnp.take_along_axis(scores, index[:, None], axis=1)[:, 0]
+        others = jnp.where(index[:, None] == jnp.arange(n)[None, :], -jnp.inf, scores).max(axis=1)
+        longest = jnp.where(attended, lengths[None, :], 0).max(axis=1)
+        return (others < own - tie_slack(queries, longest, attention._tolerance(x))) & present[index]
+
+    return map_pair_rows(block, x)
+
+
+def _merged(x: Tokens, leading: Bool[Array, " n"]) -> Bool[Array, " n"]:
+    """Whether a leader is so near that the distance is lost in rounding when it is expanded."""
+    squares = jnp.sum(x * x, axis=1)
+
+    def block(rows: Tokens, index: Int[Array, " rows"]) -> Bool[Array, " rows"]:
+        sums = squares[index][:, None] + squares[None, :]
+        near = sums - 2 * matmul(rows, x.T) <= 32 * jnp.finfo(x.dtype).eps * sums
+        return jnp.any(near & leading[None, :] & (index[:, None] != jnp.arange(x.shape[0])[None, :]), axis=1)
+
+    return map_pair_rows(block, x)

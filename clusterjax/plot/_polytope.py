@@ -1,0 +1,192 @@
+"""Hardmax tokens in the plane: the polytope they come to, its leaders, and what draws one of them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patches import FancyArrowPatch, Polygon
+
+from ._colours import shade, token_colours
+from ._data import Numbers, real_array
+from ._style import GREY, INK, RED, new_axes, style
+
+
+@style()
+def polytope(
+    x: Numbers,
+    ax: Axes | None = None,
+    *,
+    corners: Numbers | None = None,
+    leaders: Numbers = (),
+    labels: Numbers | None = None,
+    reach: float | int | None = None,
+    size: float | int = 1.0,
+) -> Axes:
+    """Tokens in the plane, leaders as stars, over the polytope, with a cross at the origin.
+
+    **Arguments:**
+
+    - `x`: Tokens (n, 2).
+    - `ax`: Where to draw; None makes a figure 6 cm wide.
+    - `corners`: The vertices (v, 2) of the polytope, in any order, such as `limit_set(...).vertices`; two make a
+        segment.
+    - `leaders`: The numbers of the leaders, or a mask (n,).
+    - `labels`: Integers (n,), one colour each, such as `limit_set(...).goes_to`.
+    - `reach`: The picture goes from -`reach` to `reach`; None leaves room about the tokens and the corners.
+    - `size`: A factor for the markers.
+
+    **Returns:**
+
+    The Axes, both of its units equally long.
+
+    **Raises:**
+
+    - `ValueError` if `x` or `corners` is not of finite points of the plane, or `leaders` names no tokens.
+
+    ??? cite "Source"
+
+        Alcalde, Fantuzzi, Zuazua, *Clustering in pure-attention hardmax transformers* (2407.01602), Figure 2.
+    """
+    tokens = _points(x, "x")
+    hull = np.empty((0, 2)) if corners is None else _points(corners, "corners")
+    led = _chosen(leaders, len(tokens), "leaders")
+    ax = new_axes(2.4, 2.4) if ax is None else ax
+    if len(hull):
+        around = np.arctan2(*(hull - hull.mean(axis=0)).T[::-1])
+        outline = Polygon(hull[np.argsort(around)], closed=True, facecolor="#E8EEF4", edgecolor=GREY, linewidth=0.7)
+        ax.add_patch(outline)
+        outline.set_zorder(1)
+    faces = token_colours(len(tokens), labels)
+    rest = np.setdiff1d(np.arange(len(tokens)), led)
+    _origin(ax)
+    ax.scatter(*tokens[rest].T, s=11 * size, c=faces[rest], edgecolors=shade(faces[rest]), linewidths=0.4, zorder=3)
+    ax.scatter(*tokens[led].T, s=62 * size, c=faces[led], marker="*", edgecolors=INK, linewidths=0.5, zorder=4)
+    _frame(ax, np.concatenate([tokens, hull]), reach)
+    return ax
+
+
+@style()
+def attraction(
+    x: Numbers, token: int, ax: Axes | None = None, *, form: Numbers | None = None, size: float | int = 1.0
+) -> Axes:
+    r"""What draws one token: the tokens farthest in the direction $A z_i$, where a line perpendicular to it leaves the
+    cloud.
+
+    The followed token is red, the direction $A z_i$ an arrow from the origin, the line dashed and what lies beyond it
+    shaded; a dotted line leads from each token to its place along the direction, and an arrow from the token to the
+    mean of those that it attends to.
+
+    **Arguments:**
+
+    - `x`: Tokens (n, 2).
+    - `token`: The number i of the token.
+    - `ax`: Where to draw; None makes a figure 6 cm wide.
+    - `form`: A, (2, 2); None is the identity.
+    - `size`: A factor for the markers.
+
+    **Returns:**
+
+    The Axes, both of its units equally long.
+
+    **Raises:**
+
+    - `ValueError` if `x` is not of finite points of the plane, `token` none of them or at the origin, or `form` not
+        (2, 2).
+
+    ??? cite "Source"
+
+        Alcalde, Fantuzzi, Zuazua, *Clustering in pure-attention hardmax transformers* (2407.01602), Figure 1.
+    """
+    tokens = _points(x, "x")
+    (i,) = _chosen([token], len(tokens), "token")
+    matrix = np.eye(2) if form is None else real_array(form, "form")
+    if matrix.shape != (2, 2):
+        raise ValueError(f"form must have the shape (2, 2), but its shape is {matrix.shape}; pass A.")
+    query = matrix @ tokens[i]
+    if not np.linalg.norm(query) > 0:
+        raise ValueError(f"token {i} must not be sent to the origin, but A z is {query}; choose another token.")
+    along = query / np.linalg.norm(query)
+    heights = tokens @ along
+    drawn_to = np.flatnonzero(heights >= heights.max() - 1e-9 * np.abs(tokens).max())
+    ax = new_axes(2.4, 2.4) if ax is None else ax
+    far = float(np.ptp(tokens, axis=0).max())
+    _half_plane(ax, along, float(heights.max()), far)
+    feet = heights[:, None] * along
+    for place, foot in zip(tokens, feet, strict=True):
+        ax.plot(*np.stack([place, foot]).T, ls=":", lw=0.6, color=GREY, zorder=1.5)
+    tip = (heights.max() + 0.16 * far) * along
+    ax.plot(*np.stack([heights.min() * along, np.zeros(2)]).T, lw=0.6, color=GREY, zorder=1.5)
+    _arrow(ax, np.zeros(2), tip, INK)
+    _origin(ax)
+    goal = tokens[drawn_to].mean(axis=0)
+    if not np.array_equal(drawn_to, [i]):
+        _arrow(ax, tokens[i], goal, RED)
+    others = np.setdiff1d(np.arange(len(tokens)), np.append(drawn_to, i))
+    ax.scatter(*tokens[others].T, s=14 * size, c="#B9B9B9", edgecolors=GREY, linewidths=0.4, zorder=3)
+    blue = token_colours(len(drawn_to))
+    ax.scatter(*tokens[drawn_to].T, s=26 * size, c=blue, edgecolors=INK, linewidths=0.5, zorder=4)
+    ax.scatter(*tokens[[i]].T, s=26 * size, c=RED, edgecolors=INK, linewidths=0.5, zorder=4)
+    _name(ax, "$z_i$", tokens[i], tokens[i] - goal, RED)
+    _name(ax, "$A z_i$", tip, along, INK)
+    _frame(ax, np.concatenate([tokens, tip[None]]), None)
+    return ax
+
+
+def _name(ax: Axes, word: str, place: np.ndarray, away: np.ndarray, colour: str) -> None:
+    """A word beside a place, on the side of `away`."""
+    length = np.linalg.norm(away)
+    away = np.array([0.0, 1.0]) if length == 0 else away / length
+    ax.annotate(word, place, 9 * away, textcoords="offset points", fontsize=8, color=colour, ha="center", va="center")
+
+
+def _half_plane(ax: Axes, along: np.ndarray, height: float, far: float) -> None:
+    """The side beyond the line that touches the cloud."""
+    across = np.array([-along[1], along[0]])
+    near = height * along + 4 * far * np.stack([across, -across])
+    strip = Polygon(np.concatenate([near, near[::-1] + 4 * far * along]), facecolor="#F3EFE6", edgecolor="none")
+    ax.add_patch(strip)
+    strip.set_zorder(0)
+    ax.plot(*near.T, ls="--", lw=0.9, color=INK, zorder=1)
+
+
+def _arrow(ax: Axes, start: np.ndarray, end: np.ndarray, colour: str) -> None:
+    arrow = FancyArrowPatch(
+        tuple(start), tuple(end), arrowstyle="-|>", mutation_scale=8, lw=1.1, color=colour, shrinkA=2, shrinkB=3
+    )
+    ax.add_patch(arrow)
+    arrow.set_zorder(3.5)
+
+
+def _origin(ax: Axes) -> None:
+    ax.plot([0], [0], marker="+", ms=5, mew=0.7, color=GREY, zorder=2, ls="none")
+
+
+def _frame(ax: Axes, points: np.ndarray, reach: float | int | None) -> None:
+    if reach is None:
+        middle = (points.min(axis=0) + points.max(axis=0)) / 2
+        half = 0.63 * max(float(np.ptp(points, axis=0).max()), 1e-9)
+        ax.set(xlim=(middle[0] - half, middle[0] + half), ylim=(middle[1] - half, middle[1] + half))
+    else:
+        ax.set(xlim=(-reach, reach), ylim=(-reach, reach))
+    ax.set_aspect("equal")
+    ax.set_axis_off()
+
+
+def _points(value: Numbers, name: str) -> np.ndarray:
+    points = real_array(value, name)
+    if points.ndim != 2 or points.shape[0] < 1 or points.shape[1] != 2 or not np.isfinite(points).all():
+        raise ValueError(
+            f"{name} must be finite points of the plane, (n, 2), but its shape is {points.shape}; project them first."
+        )
+    return points
+
+
+def _chosen(tokens: Numbers | Sequence[int], n: int, name: str) -> np.ndarray:
+    numbers = np.asarray(tokens)
+    if numbers.dtype == bool and numbers.shape == (n,):
+        return np.flatnonzero(numbers)
+    if numbers.size == 0:
+        return np.empty(0, int)
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or numbers.min() < 0 or numbers.max() >= n:
+        raise ValueError(f"{name} must name tokens from 0 to {n - 1}, but it is {tokens!r}; pass their numbers.")
+    return numbers

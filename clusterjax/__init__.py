@@ -2,4 +2,76 @@
 
 from importlib.metadata import version as _version
 
-from . import hardmax as hardmax
+from . import hardmax as hardmax, sentiment as sentiment
+from ._attention import (
+    AbstractAttention as AbstractAttention,
+    HardmaxAttention as HardmaxAttention,
+    SoftmaxAttention as SoftmaxAttention,
+    UnnormalisedAttention as UnnormalisedAttention,
+    query_key_form as query_key_form,
+)
+from ._events import clustered_event as clustered_event, stationary_event as stationary_event
+from ._field import (
+    AbstractField as AbstractField,
+    AttentionField as AttentionField,
+    MultiHeadField as MultiHeadField,
+    PerceptronField as PerceptronField,
+    RescaledField as RescaledField,
+    ScaledField as ScaledField,
+    SumField as SumField,
+)
+from ._iterate import iterate as iterate
+from ._layer import AbstractLayer as AbstractLayer, ResidualLayer as ResidualLayer
+from ._mask import (
+    AbstractMask as AbstractMask,
+    CausalMask as CausalMask,
+    FullMask as FullMask,
+    MatrixMask as MatrixMask,
+    WindowMask as WindowMask,
+)
+from ._observables import (
+    Hemisphere as Hemisphere,
+    Plateaus as Plateaus,
+    close_pairs_fraction as close_pairs_fraction,
+    cluster_labels as cluster_labels,
+    cluster_sizes as cluster_sizes,
+    cosine_histogram as cosine_histogram,
+    effective_beta as effective_beta,
+    effective_rank as effective_rank,
+    energy_dissipation as energy_dissipation,
+    expected_strong_centres as expected_strong_centres,
+    hemisphere as hemisphere,
+    interaction_energy as interaction_energy,
+    log_interaction_energy as log_interaction_energy,
+    num_clusters as num_clusters,
+    pairwise_cosine as pairwise_cosine,
+    perceptron_energy as perceptron_energy,
+    plateaus as plateaus,
+    product_spectrum as product_spectrum,
+    rank as rank,
+    renyi_centres as renyi_centres,
+    sink_mass as sink_mass,
+    spectrum as spectrum,
+    symmetric_part_spectrum as symmetric_part_spectrum,
+    uniform_causal_sink as uniform_causal_sink,
+    uniform_energy as uniform_energy,
+)
+from ._schedule import (
+    AbstractSchedule as AbstractSchedule,
+    Combined as Combined,
+    Interpolated as Interpolated,
+    PiecewiseConstant as PiecewiseConstant,
+)
+from ._simulate import simulate as simulate
+from ._solver import Retract as Retract
+from ._space import AbstractSpace as AbstractSpace, Euclidean as Euclidean, Sphere as Sphere
+from ._summation import (
+    AbstractSummation as AbstractSummation,
+    Auto as Auto,
+    Blocked as Blocked,
+    Dense as Dense,
+)
+from ._trajectory import Trajectory as Trajectory
+
+
+__version__ = _version("clusterjax")

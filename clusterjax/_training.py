@@ -1,0 +1,286 @@
+"""One optax loop for every model that is trained here: an epoch is one compiled scan, and a killed run goes on."""
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+import jax.tree_util as jtu
+import numpy as np
+import optax
+import safetensors
+import safetensors.numpy
+from jax import lax
+from jaxtyping import Array, PRNGKeyArray, PyTree
+
+
+_FORMAT = "clusterjax training"
+_VERSION = 1
+
+
+class Batches(eqx.Module):
+    """A data set on the device, in a few parts whose rows are of one shape each.
+
+    **Arguments:**
+
+    - `parts`: PyTrees of arrays, each with the rows of its part along the first axis. A batch comes from one part;
+        each part is one more branch to compile.
+    - `batch_size`: Rows in a batch. The rows that fill no batch sit out for this epoch, others in each.
+
+    **Raises:**
+
+    - `ValueError` if no part fills a batch.
+
+    Source: this library.
+    """
+
+    parts: tuple[PyTree[Array], ...]
+    batch_size: int = eqx.field(static=True)
+
+    def __check_init__(self):
+        if isinstance(self.batch_size, bool) or not isinstance(self.batch_size, int) or self.batch_size < 1:
+            raise ValueError(f"batch_size must be a positive integer, but it is {self.batch_size!r}; pass 64, say.")
+        if self.steps < 1:
+            raise ValueError(
+                f"batch_size must be at most the number of rows of some part, but it is {self.batch_size} and the "
+                f"parts have {[self._rows(part) for part in self.parts]}; pass a smaller one, or more data."
+            )
+
+    @staticmethod
+    def _rows(part: PyTree[Array]) -> int:
+        return jtu.tree_leaves(part)[0].shape[0]
+
+    @property
+    def steps(self) -> int:
+        """Batches in an epoch."""
+        return sum(self._rows(part) // self.batch_size for part in self.parts)
+
+
+class Training(NamedTuple):
+    """What `train` returns.
+
+    **Attributes:**
+
+    - `model`: The model of the best epoch by the monitored number; of the last epoch if nothing was monitored.
+    - `last`: The model of the last epoch.
+    - `history`: A dictionary of numbers for each epoch.
+    - `best_epoch`: Which epoch `model` is of.
+    - `stopped_early`: Whether patience ended the run.
+
+    Source: this library.
+    """
+
+    model: Any
+    last: Any
+    history: list[dict[str, float]]
+    best_epoch: int
+    stopped_early: bool
+
+
+def train(
+    model: Any,
+    loss: Callable[[Any, Any, PRNGKeyArray], tuple[Array, dict[str, Array]]],
+    batches: Batches,
+    *,
+    optimiser: optax.GradientTransformation,
+    epochs: int,
+    key: PRNGKeyArray,
+    trainable: PyTree[bool] | None = None,
+    evaluate: Callable[[Any], dict[str, float]] | None = None,
+    monitor: str | None = None,
+    patience: int | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    settings: dict[str, Any] | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> Training:
+    """Minimise `loss` over `batches`, each epoch in a new random order.
+
+    The data stay on the device and an epoch is one compiled scan. With a `checkpoint` the state is written after each
+    epoch, in one piece; a run that was killed goes on from it, and its numbers are those of a run that was not, bit for
+    bit.
+
+    **Arguments:**
+
+    - `model`: An equinox module.
+    - `loss`: `loss(model, batch, key)` -> the loss, and a dictionary of further numbers to be averaged.
+
+    **Other arguments:**
+
+    - `optimiser`: Any optax transformation.
+    - `epochs`: How many, all told; a resumed run makes the missing ones.
+    - `key`: PRNG key of the orders and of what `loss` draws.
+    - `trainable`: A PyTree of booleans like `model`; None trains every floating array.
+    - `evaluate`: After each epoch; its numbers join the history.
+    - `monitor`: The name of the number whose largest value marks the best epoch.
+    - `patience`: Stop after so many epochs without a better one.
+    - `checkpoint`: A file, written after each epoch (safetensors with JSON in its header).
+    - `settings`: What the run was asked to do; a checkpoint of other settings is refused.
+    - `say`: Is given a line of progress for each epoch.
+
+    **Returns:**
+
+    A `Training`.
+
+    **Raises:**
+
+    - `ValueError` if the checkpoint is of other settings or no checkpoint at all, or `monitor` is not a number that
+        is measured.
+    - `FloatingPointError` if the loss is no longer finite.
+
+    Source: this library.
+    """
+    spec = jtu.tree_map(eqx.is_inexact_array, model) if trainable is None else trainable
+    params, fixed = eqx.partition(model, spec)
+    state = _State(params, optimiser.init(params), params)
+    progress = {"epoch": 0, "history": [], "best_epoch": -1, "best": None}
+    path = None if checkpoint is None else Path(checkpoint)
+    if path is not None and path.exists():
+        state, progress = _load(path, state, settings)
+        say(f"resuming after epoch {progress['epoch']} of {epochs}")
+    stopped = _is_over(progress, patience)
+    while progress["epoch"] < epochs and not stopped:
+        began = time.perf_counter()
+        state, numbers = _epoch(
+            state, fixed, batches, jr.fold_in(key, progress["epoch"]), loss=loss, optimiser=optimiser
+        )
+        numbers = {name: float(value) for name, value in numbers.items()}
+        if not np.isfinite(numbers["loss"]):
+            raise FloatingPointError(
+                f"loss must stay finite, but it is {numbers['loss']} in epoch {progress['epoch'] + 1}; "
+                "lower the learning rate."
+            )
+        numbers["seconds"] = time.perf_counter() - began
+        if evaluate is not None:
+            numbers |= {name: float(value) for name, value in evaluate(eqx.combine(state.params, fixed)).items()}
+        state, progress = _note(state, progress, numbers, monitor)
+        if path is not None:
+            _save(path, state, progress, settings)
+        shown = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
+        say(f"epoch {progress['epoch']} of {epochs}: {shown}")
+        stopped = _is_over(progress, patience)
+    best = eqx.combine(state.best, fixed)
+    return Training(best, eqx.combine(state.params, fixed), progress["history"], progress["best_epoch"], stopped)
+
+
+class _State(eqx.Module):
+    params: Any
+    optimiser: Any
+    best: Any
+
+
+@eqx.filter_jit
+def _epoch(state: _State, fixed: Any, batches: Batches, key: PRNGKeyArray, *, loss, optimiser):
+    size = batches.batch_size
+    counts = [batches._rows(part) // size for part in batches.parts]
+    which = np.repeat(np.arange(len(counts)), counts)
+    place = np.concatenate([np.arange(count) for count in counts])
+    shuffle, draws = jr.split(key)
+    orders = [
+        jr.permutation(jr.fold_in(shuffle, k), batches._rows(part)) if counts[k] else None
+        for k, part in enumerate(batches.parts)
+    ]
+    steps = jr.permutation(jr.fold_in(shuffle, len(counts)), len(which))
+
+    def gradient(part: int, params: Any, place: Array, key: PRNGKeyArray):
+        rows = lax.dynamic_slice(orders[part], (place * size,), (size,))
+        batch = jtu.tree_map(lambda leaf: leaf[rows], batches.parts[part])
+
+        def value(params):
+            return loss(eqx.combine(params, fixed), batch, key)
+
+        return eqx.filter_value_and_grad(value, has_aux=True)(params)
+
+    branches = [lambda *args, part=part: gradient(part, *args) for part, count in enumerate(counts) if count]
+    numbers = np.cumsum(np.asarray(counts) > 0) - 1
+
+    def step(carry, drawn):
+        params, optimiser_state = carry
+        branch, place, number = drawn
+        arguments = (params, place, jr.fold_in(draws, number))
+        (cost, extra), slope = lax.switch(branch, branches, *arguments) if branches[1:] else branches[0](*arguments)
+        updates, optimiser_state = optimiser.update(slope, optimiser_state, params)
+        return (eqx.apply_updates(params, updates), optimiser_state), {"loss": cost, **extra}
+
+    drawn = (jnp.asarray(numbers[which])[steps], jnp.asarray(place)[steps], jnp.arange(len(which)))
+    (params, optimiser_state), history = lax.scan(step, (state.params, state.optimiser), drawn)
+    return _State(params, optimiser_state, state.best), jtu.tree_map(jnp.mean, history)
+
+
+def _note(state: _State, progress: dict, numbers: dict[str, float], monitor: str | None) -> tuple[_State, dict]:
+    """`progress` after one more epoch, and the best parameters so far."""
+    if monitor is not None and monitor not in numbers:
+        raise ValueError(f"monitor must be one of {sorted(numbers)}, but it is {monitor!r}; choose one of them.")
+    epoch, best = progress["epoch"] + 1, progress["best"]
+    better = monitor is None or best is None or numbers[monitor] > best
+    if better:
+        state = _State(state.params, state.optimiser, state.params)
+    return state, {
+        "epoch": epoch,
+        "history": [*progress["history"], numbers],
+        "best_epoch": epoch if better else progress["best_epoch"],
+        "best": (None if monitor is None else numbers[monitor]) if better else best,
+    }
+
+
+def _is_over(progress: dict, patience: int | None) -> bool:
+    return patience is not None and progress["epoch"] - max(progress["best_epoch"], 0) >= patience
+
+
+def _save(path: Path, state: _State, progress: dict, settings: dict[str, Any] | None) -> None:
+    leaves = jtu.tree_leaves(eqx.filter(state, eqx.is_array))
+    arrays = {str(k): np.array(leaf, order="C") for k, leaf in enumerate(leaves)}
+    header = {"format": _FORMAT, "version": _VERSION, "progress": progress, "settings": settings}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace(path, safetensors.numpy.save(arrays, {"clusterjax": json.dumps(header)}))
+
+
+def _load(path: Path, state: _State, settings: dict[str, Any] | None) -> tuple[_State, dict]:
+    remedy = "remove it, or choose another folder"
+    try:
+        with safetensors.safe_open(path, framework="np") as file:  # pyright: ignore[reportPrivateImportUsage]
+            header = json.loads((file.metadata() or {}).get("clusterjax", "{}"))
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (safetensors.SafetensorError, ValueError) as error:
+        raise ValueError(
+            f"checkpoint must be one of this library, but {path} cannot be read ({error}); {remedy}."
+        ) from None
+    if header.get("format") != _FORMAT or header.get("version") != _VERSION:
+        raise ValueError(f"checkpoint must be one of this library, but {path} is not; {remedy}.")
+    if json.loads(json.dumps(settings)) != header["settings"]:
+        raise ValueError(
+            f"checkpoint must be of the settings {settings}, but {path} is of {header['settings']}; {remedy}."
+        )
+    leaves, structure = jtu.tree_flatten(eqx.filter(state, eqx.is_array))
+    if len(arrays) != len(leaves) or any(arrays[str(k)].shape != leaf.shape for k, leaf in enumerate(leaves)):
+        raise ValueError(f"checkpoint must hold the arrays of this model, but {path} holds others; {remedy}.")
+    loaded = [jnp.asarray(arrays[str(k)], leaf.dtype) for k, leaf in enumerate(leaves)]
+    static = eqx.filter(state, eqx.is_array, inverse=True)
+    return eqx.combine(jtu.tree_unflatten(structure, loaded), static), header["progress"]
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Write `content` to `path` in one piece: whatever happens, there is the old file or the new one.
+
+    **Raises:**
+
+    - `OSError` if it cannot be written, with what was there before kept.
+
+    Source: this library.
+    """
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with open(partial, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,196 @@
+"""The interpretable sentiment classifier: words that follow their leaders, and a line that divides them."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from .._iterate import iterate
+from .._misc import as_float, is_concrete
+from ..hardmax import HardmaxLayer, SoftmaxTwin
+from ._forward import Decoder, hardmax_logits, layout_of, move, pull
+
+
+class HardmaxClassifier(eqx.Module):
+    r"""Sentiment by clustering: $\text{logit} = \sum_h \langle w_h, \overline{z^h_K}\rangle + v$, where the words of a
+    review start at their embeddings $z^h_0 = E^h$ and pass through K hardmax layers.
+
+    Each head is the model of the paper, in its own d dimensions; one head is that model. The bar is the mean over the
+    words of the review; padding neither attends nor is attended to, and is not in the mean. Trained through the
+    hardmax itself: the derivative exists almost everywhere and is exact (reverse mode only), so that the model that is
+    trained is the model that is tested. A positive definite A is redundant here (the embedding absorbs it), and no A
+    has a derivative through the hardmax: it is given, not learnt.
+
+    **Arguments:**
+
+    - `embedding`: E, (words, d), or (words, heads, d).
+    - `w`: The normal of the dividing hyperplane, (d,) or (heads, d).
+    - `v`: Its offset, ().
+    - `alpha`: The step of the layers, > 0, () or (heads,).
+    - `A`: The form of the scores, (d, d) or (heads, d, d); None is the identity.
+    - `depth`: K, the number of layers; 0 is a bag of words.
+
+    **Raises:**
+
+    - `ValueError` if shapes do not fit, `alpha` is not positive, or `depth` is negative.
+
+    ??? cite "Source"
+
+        Alcalde, Fantuzzi, Zuazua, *Clustering in pure-attention hardmax transformers* (2407.01602), Section 5. Heads,
+        counts and training through the hardmax: this library.
+    """
+
+    embedding: Float[Array, "words heads d"]
+    w: Float[Array, "heads d"]
+    v: Float[Array, ""]
+    raw_alpha: Float[Array, " heads"]
+    A: Float[Array, "heads d d"] | None
+    depth: int = eqx.field(static=True)
+
+    def __init__(self, embedding: Any, w: Any, v: Any, alpha: Any, A: Any = None, *, depth: int = 8):
+        embedding = as_float(embedding)
+        embedding = embedding[:, None, :] if embedding.ndim == 2 else embedding
+        if embedding.ndim != 3 or 0 in embedding.shape:
+            raise ValueError(
+                f"embedding must be of shape (words, d) or (words, heads, d), but it is {embedding.shape}; pass a row "
+                "for each word."
+            )
+        heads, d = embedding.shape[1:]
+        if isinstance(depth, bool) or not isinstance(depth, int) or depth < 0:
+            raise ValueError(f"depth must be an integer, 0 or more, but it is {depth!r}; the paper has 8 layers.")
+        alpha = as_float(alpha, embedding.dtype)
+        if alpha.ndim > 1 or (is_concrete(alpha) and not np.all((np.asarray(alpha) > 0) & np.isfinite(alpha))):
+            raise ValueError(f"alpha must be positive, one number or one a head, but it is {alpha}; pass 1, say.")
+        self.embedding = embedding
+        self.w = _shaped(w, "w", (heads, d), embedding.dtype)
+        self.v = _shaped(v, "v", (), embedding.dtype)
+        self.raw_alpha = _shaped(jnp.broadcast_to(_inverse_softplus(alpha), (heads,)), "alpha", (heads,), alpha.dtype)
+        self.A = None if A is None else _shaped(A, "A", (heads, d, d), embedding.dtype)
+        self.depth = depth
+
+    @property
+    def alpha(self) -> Float[Array, " heads"]:
+        """The step of each head's layers, positive.
+
+        Source: this library.
+        """
+        return jax.nn.softplus(self.raw_alpha)
+
+    def logits(self, ids: Int[Array, "reviews n"], counts: Float[Array, "reviews n"]) -> Float[Array, " reviews"]:
+        """The logit of each review; positive means a positive review. A review without words has the logit v.
+
+        **Arguments:**
+
+        - `ids`: (reviews, n), rows of the embedding.
+        - `counts`: (reviews, n), how often each word is there; 0 for padding. A word said twice may be one token of
+            count 2, or two: the logit is the same.
+
+        Source: this library; derivative of rank one.
+        """
+        counts = jnp.asarray(counts, self.embedding.dtype)
+        return hardmax_logits(self.depth, self.embedding, Decoder(self.w, self.v), self.alpha, self.A, ids, counts)
+
+    def softmax_logits(
+        self, ids: Int[Array, "reviews n"], counts: Float[Array, "reviews n"], beta: Any
+    ) -> Float[Array, " reviews"]:
+        """The logits with softmax attention at inverse temperature `beta` in place of the hardmax.
+
+        With `beta` = 1000 the model that the paper trains; it computes `n^2` exponentials for each layer and review.
+
+        Source: 2407.01602, Section 5.
+        """
+        counts = jnp.asarray(counts, self.embedding.dtype)
+        beta = as_float(beta, self.embedding.dtype)
+
+        def one(ids, counts):
+            share = counts / jnp.maximum(jnp.sum(counts), 1)
+            total = self.v
+            for head in range(self.embedding.shape[1]):
+                moved = self.embedding[ids, head]
+                if self.depth:
+                    moved = iterate(SoftmaxTwin(self.layer(head, counts), beta), moved, self.depth).x1
+                total = total + jnp.dot(self.w[head], share @ moved)
+            return total
+
+        return jax.lax.map(lambda review: one(*review), (ids, counts))
+
+    def shares(
+        self, ids: Int[Array, "reviews n"], counts: Float[Array, "reviews n"]
+    ) -> Float[Array, "reviews n heads"]:
+        r"""$u$: how much of each word's first place is in the mean of the last, per head; the shares sum to 1.
+
+        The logit is exactly $\sum_{h,i} u^h_i \langle w_h, E^h_i\rangle + v$: followers hand their share to leaders.
+
+        Source: this library.
+        """
+        counts = jnp.asarray(counts, self.embedding.dtype)
+        layout, heads = layout_of(self.embedding), self.embedding.shape[1]
+        moved = move(self.depth, layout, self.embedding, self.w, self.alpha, self.A, ids, counts)
+        start = layout.lanes(counts / jnp.maximum(jnp.sum(counts, axis=1, keepdims=True), 1), heads)
+        return layout.words(pull(layout, moved, start)[0], heads)
+
+    def layer(self, head: int = 0, counts: Any = None) -> HardmaxLayer:
+        """The hardmax layer of one head, for `iterate`, `hardmax.leaders` and `hardmax.limit_set`.
+
+        Source: 2407.01602, eq. (1).
+        """
+        A = None if self.A is None else self.A[head]
+        return HardmaxLayer(self.alpha[head], A, masses=counts)
+
+    def path(self, ids: Int[Array, " n"], counts: Any = None, head: int = 0) -> Float[Array, "layers n d"]:
+        """Where the words of one review are before the first layer and after each, (depth + 1, n, d).
+
+        Source: this library.
+        """
+        start = self.embedding[jnp.asarray(ids), head]
+        if not self.depth:
+            return start[None]
+        return iterate(self.layer(head, counts), start, self.depth).xs
+
+
+def predict_logits(model: HardmaxClassifier, ids: Any, counts: Any, *, batch_size: int = 1024) -> np.ndarray:
+    """The logits of many reviews, a batch at a time, so that memory does not grow with their number.
+
+    **Arguments:**
+
+    - `model`: The classifier.
+    - `ids`, `counts`: (reviews, n), as in `HardmaxClassifier.logits`.
+    - `batch_size`: How many reviews are in memory at once.
+
+    **Returns:**
+
+    A NumPy vector, one logit for each review.
+
+    Source: this library.
+    """
+    ids, counts = np.asarray(ids), np.asarray(counts)
+    size = max(1, min(batch_size, len(ids)))
+    parts = []
+    for start in range(0, len(ids), size):
+        rows = np.minimum(np.arange(start, start + size), len(ids) - 1)
+        parts.append(np.asarray(_logits(model, jnp.asarray(ids[rows]), jnp.asarray(counts[rows]))))
+    return np.concatenate(parts)[: len(ids)] if parts else np.zeros(0, model.embedding.dtype)
+
+
+@eqx.filter_jit
+def _logits(model: HardmaxClassifier, ids: Array, counts: Array) -> Array:
+    return model.logits(ids, counts)
+
+
+def _shaped(value: Any, name: str, shape: tuple[int, ...], dtype: Any) -> Array:
+    """`value` in this shape, of which it may lack the axis of heads if there is one head."""
+    value = as_float(value, dtype)
+    if shape and value.ndim == len(shape) - 1 and shape[0] == 1:
+        value = value[None]
+    if value.shape != shape:
+        raise ValueError(f"{name} must be of shape {shape} for this embedding, but it is {value.shape}; mend it.")
+    if is_concrete(value) and not np.all(np.isfinite(np.asarray(value))):
+        raise ValueError(f"{name} must be finite, but some of its entries are not; mend them.")
+    return value
+
+
+def _inverse_softplus(alpha: Float[Array, "..."]) -> Float[Array, "..."]:
+    return alpha + jnp.log(-jnp.expm1(-alpha))

@@ -86,8 +86,12 @@ def choose_leaders(
     Impossible is, for any A: a token that is no vertex of the convex hull of the tokens and the origin leads from the
     start never; so of two on one ray at most the longer. The token of largest A-norm always leads, so that a set
     without any vertex is not to be had exactly. A token that is no vertex can become a leader later; that is not looked
-    for. Of random sets of such vertices (normal clouds, n = 8 to 64, d = 2 to 8) the share that is found is measured in
-    benchmarks/hardmax_convergence.py. A host function.
+    for. A host function.
+
+    Measured on sets of one, two and four such vertices of normal clouds (n = 8 and 16, d = 2 and 4; see
+    benchmarks/hardmax_convergence.py): at least the wanted ones were found for 77 to 100 % of the sets, and found or
+    proved impossible for 97 %; exactly they were found for 33 to 53 % of the pairs, 53 to 80 % of the sets of four,
+    and never for one alone, which only odd clouds allow. A grid over A and alpha found no set that was not found here.
 
     **Arguments:**
 

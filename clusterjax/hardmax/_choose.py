@@ -130,11 +130,10 @@ def choose_leaders(
     tried = jnp.asarray(np.array(alphas), z0.dtype)
     found = _run_all(z0, forms, tried)
     led = np.asarray(found.first) >= 0
-    good = (led == mask).all(axis=2) if exactly else led[:, :, mask].all(axis=2)
     missed = (led != mask).sum(axis=2) if exactly else (~led[:, :, mask]).sum(axis=2)
-    order = np.lexsort((np.tile(np.arange(len(alphas)), (len(good), 1)).ravel(),
+    order = np.lexsort((np.tile(np.arange(len(alphas)), (starts, 1)).ravel(),
                         -np.repeat(np.asarray(margins), len(alphas)), missed.ravel()))  # fmt: skip
-    best, step = np.unravel_index(order[0], good.shape)
+    best, step = np.unravel_index(order[0], missed.shape)
     layer = HardmaxLayer(tried[int(step)], forms[int(best)])
     leaders = Leaders(found.first[int(best), int(step)], found.points[int(best), int(step)])
     impossible = tuple(int(i) for i in np.flatnonzero(mask & ~startable(np.asarray(z0, np.float64))))

@@ -97,7 +97,8 @@ def attraction(
 
     ??? cite "Source"
 
-        Alcalde, Fantuzzi, Zuazua, *Clustering in pure-attention hardmax transformers* (2407.01602), Figure 1.
+        Alcalde, Fantuzzi, Zuazua, *Clustering in pure-attention hardmax transformers* (2407.01602), the picture that
+        explains eq. (1b).
     """
     tokens = _points(x, "x")
     (i,) = _chosen([token], len(tokens), "token")

@@ -95,6 +95,14 @@ def test_token_within_the_hull_cannot_lead_from_the_start():
     assert choose_leaders(z0, [5]).impossible == (5,)
 
 
+def test_one_token_may_lead_alone_though_the_origin_is_within():
+    """The others turn away from the origin by steps of less than a right angle each, towards the one long token."""
+    z0 = jnp.asarray([[10.0, 0.0], [0.5, 2.0], [0.5, -2.0], [-0.3, 0.5], [-0.3, -0.5]])
+    assert leaders(z0, HardmaxLayer(1.0), 100).indices.tolist() == [0]
+    choice = choose_leaders(z0, [0], exactly=True)
+    assert choice.succeeded and choice.leaders.indices.tolist() == [0]
+
+
 @pytest.mark.parametrize("scale", (1e-150, 1e150))
 def test_scale_does_not_matter(scale):
     z0 = normal(3, N, D)

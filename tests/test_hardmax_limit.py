@@ -103,6 +103,20 @@ def test_padding_is_nowhere():
     assert certificate(z0, layer).held
 
 
+@pytest.mark.parametrize("alpha", (0.5, 20.0))
+def test_tokens_that_merge_with_a_leader_do_not_draw_others_to_it(alpha):
+    """Two tokens come to one corner of a side, none to the other; the token between the corners stays between them."""
+    z0 = jnp.asarray([[1.0, 1.0], [1.0, -1.0], [-1.0, 0.5], [0.5, 0.0], [0.5, 0.25], [0.125, 0.5]])
+    found = limit_set(z0, HardmaxLayer(alpha))
+    assert found.goes_to.tolist() == [0, 1, 2, 3, 0, 0]
+    np.testing.assert_allclose(found.points[3], [1.0, 0.0], rtol=0, atol=1e-12)
+    slow = settle(z0, HardmaxLayer(alpha), jnp.asarray(1000), jnp.asarray(-1.0))
+    assert int(slow.layers) == 1000 and certificate(z0, HardmaxLayer(alpha)).held
+    np.testing.assert_allclose(slow.x[3], [1.0, 0.0], rtol=0, atol=1e-12)
+    assert_same(slow.x[:3], z0[:3])
+    assert_same(cjx.iterate(HardmaxLayer(alpha), z0, 200, save_every=200).x1[:3], z0[:3])
+
+
 def test_tokens_are_where_the_answer_says():
     """Distances are those to the named points, and the run's own end; each leader goes to itself."""
     z0 = normal(3, 60, 3)

@@ -208,6 +208,26 @@ def test_softmax_layers_come_to_hardmax_at_the_rate_of_the_gap(form):
     np.testing.assert_allclose(rates, gap, rtol=0.1)
 
 
+def test_softmax_layers_stay_at_the_vertices_for_a_time_exponential_in_beta():
+    """H11: tokens at -z and z go to z (1 - c + c tanh(beta z^2)), c = alpha / (1 + alpha); the layers until z < 0.95
+    grow between e^{2 beta 0.95^2} and e^{2 beta}, while a token between arrives in a few layers, whatever beta.
+    """
+    betas, depth, stays = [2.0, 2.5, 3.0, 3.5], 100, []
+    for beta in betas:
+        twin = SoftmaxTwin(HardmaxLayer(1.0), beta)
+        xs = np.asarray(cjx.iterate(twin, jnp.asarray([[1.0], [-1.0]]), depth).xs)[..., 0]
+        z = [1.0]
+        for _ in range(depth):
+            z.append(z[-1] * (0.5 + 0.5 * np.tanh(beta * z[-1] ** 2)))
+        np.testing.assert_allclose(xs, np.stack([z, np.negative(z)], axis=1), rtol=0, atol=1e-13)
+        stays.append(np.argmax(np.array(z) < 0.95))
+    growth = np.diff(np.log(stays)) / np.diff(betas)
+    assert np.all(np.array(stays) > 1) and 2 * 0.95**2 - 0.3 < growth.mean() < 2.3
+    for beta in (60.0, 1000.0):
+        end = cjx.iterate(SoftmaxTwin(HardmaxLayer(1.0), beta), jnp.asarray([[1.0], [-1.0], [0.5]]), 8).x1
+        assert abs(float(end[2, 0]) - 1) < 0.02 and abs(float(end[0, 0]) - 1) < 0.02
+
+
 def gaps(x, form):
     """How far the best score of each token is above its second."""
     scores = np.sort(np.asarray((x if form is None else x @ form.T) @ x.T), axis=1)

@@ -86,8 +86,12 @@ def choose_leaders(
     Impossible is, for any A: a token that is no vertex of the convex hull of the tokens and the origin leads from the
     start never; so of two on one ray at most the longer. The token of largest A-norm always leads, so that a set
     without any vertex is not to be had exactly. A token that is no vertex can become a leader later; that is not looked
-    for. Of random sets of such vertices (normal clouds, n = 8 to 64, d = 2 to 8) the share that is found is measured in
-    benchmarks/hardmax_convergence.py. A host function.
+    for. A host function.
+
+    Measured on sets of one, two and four such vertices of normal clouds (n = 8 and 16, d = 2 and 4; see
+    benchmarks/hardmax_convergence.py): at least the wanted ones were found for 77 to 100 % of the sets, and found or
+    proved impossible for 97 %; exactly they were found for 33 to 53 % of the pairs, 53 to 80 % of the sets of four,
+    and never for one alone, which only odd clouds allow. A grid over A and alpha found no set that was not found here.
 
     **Arguments:**
 
@@ -126,11 +130,10 @@ def choose_leaders(
     tried = jnp.asarray(np.array(alphas), z0.dtype)
     found = _run_all(z0, forms, tried)
     led = np.asarray(found.first) >= 0
-    good = (led == mask).all(axis=2) if exactly else led[:, :, mask].all(axis=2)
     missed = (led != mask).sum(axis=2) if exactly else (~led[:, :, mask]).sum(axis=2)
-    order = np.lexsort((np.tile(np.arange(len(alphas)), (len(good), 1)).ravel(),
+    order = np.lexsort((np.tile(np.arange(len(alphas)), (starts, 1)).ravel(),
                         -np.repeat(np.asarray(margins), len(alphas)), missed.ravel()))  # fmt: skip
-    best, step = np.unravel_index(order[0], good.shape)
+    best, step = np.unravel_index(order[0], missed.shape)
     layer = HardmaxLayer(tried[int(step)], forms[int(best)])
     leaders = Leaders(found.first[int(best), int(step)], found.points[int(best), int(step)])
     impossible = tuple(int(i) for i in np.flatnonzero(mask & ~startable(np.asarray(z0, np.float64))))

@@ -16,7 +16,7 @@ from .._layer import AbstractLayer
 from .._mask import AbstractMask, FullMask
 from .._misc import is_concrete
 from .._schedule import AbstractSchedule, Combined, Interpolated, PiecewiseConstant, as_parameter, at_time, example
-from .._space import Euclidean
+from .._space import AbstractSpace, Euclidean
 from .._summation import AbstractSummation, Auto
 
 
@@ -68,17 +68,13 @@ class HardmaxLayer(AbstractLayer):
     mask: AbstractMask = eqx.field(default=FullMask(), kw_only=True)
     tie_tolerance: Any = eqx.field(default=None, converter=as_parameter, kw_only=True)
     summation: AbstractSummation = eqx.field(default=Auto(), kw_only=True)
+    space: AbstractSpace = eqx.field(default=Euclidean(), init=False)
 
     def __check_init__(self):
         check_alpha(self.alpha)
         check_square(self.A, "A")
         check_masses(self.masses)
         _ = self.attention  # whose tie tolerance is checked where it is made
-
-    @property
-    def space(self) -> Euclidean:
-        """Where the tokens live."""
-        return Euclidean()
 
     @property
     def attention(self) -> HardmaxAttention:
@@ -130,16 +126,12 @@ class SoftmaxTwin(AbstractLayer):
 
     layer: HardmaxLayer
     beta: Any = eqx.field(converter=as_parameter)
+    space: AbstractSpace = eqx.field(default=Euclidean(), init=False)
 
     def __check_init__(self):
         if not isinstance(self.layer, HardmaxLayer):
             raise ValueError(f"layer must be a HardmaxLayer, but it is a {type(self.layer).__name__}; pass one.")
         check_beta(self.beta)
-
-    @property
-    def space(self) -> Euclidean:
-        """Where the tokens live."""
-        return Euclidean()
 
     def __call__(self, k: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
         form, layer = _transposed(self.layer.A), self.layer

@@ -117,10 +117,11 @@ def advanced(x: Tokens, found: Leaders, layer: HardmaxLayer, k: RealScalarLike) 
     In exact arithmetic they would never have the score of their leader; here they come to tie with it, and would weigh
     in the means of others. What a mask hides cannot be told apart so, and under one they go on to be attended to.
     """
-    merged = _merged(x, found.mask) & ~found.mask
-    fresh = (found.first < 0) & ~merged & alone(layer, k, x)
+    led = jnp.asarray(found.mask)
+    merged = _merged(x, led) & ~led
+    fresh = ~led & ~merged & alone(layer, k, x)
     first = jnp.where(fresh, jnp.asarray(k, found.first.dtype), found.first)
-    points = jnp.where((found.first >= 0)[:, None], found.points, x)
+    points = jnp.where(led[:, None], found.points, x)
     hidden = merged if isinstance(layer.mask, FullMask) else None
     return hardmax_step(layer, k, x, hidden), Leaders(first, points)
 

@@ -59,7 +59,9 @@ def polytope(
     faces = token_colours(len(tokens), labels)
     rest = np.setdiff1d(np.arange(len(tokens)), led)
     _origin(ax)
-    ax.scatter(*tokens[rest].T, s=11 * size, c=faces[rest], edgecolors=shade(faces[rest]), linewidths=0.4, zorder=3)
+    ax.scatter(
+        *tokens[rest].T, s=11 * size, c=faces[rest], edgecolors=list(shade(faces[rest])), linewidths=0.4, zorder=3
+    )
     ax.scatter(*tokens[led].T, s=62 * size, c=faces[led], marker="*", edgecolors=INK, linewidths=0.5, zorder=4)
     _frame(ax, np.concatenate([tokens, hull]), reach)
     return ax
@@ -95,7 +97,8 @@ def attraction(
 
     ??? cite "Source"
 
-        Alcalde, Fantuzzi, Zuazua, *Clustering in pure-attention hardmax transformers* (2407.01602), Figure 1.
+        Alcalde, Fantuzzi, Zuazua, *Clustering in pure-attention hardmax transformers* (2407.01602), the picture that
+        explains eq. (1b).
     """
     tokens = _points(x, "x")
     (i,) = _chosen([token], len(tokens), "token")
@@ -136,7 +139,16 @@ def _name(ax: Axes, word: str, place: np.ndarray, away: np.ndarray, colour: str)
     """A word beside a place, on the side of `away`."""
     length = np.linalg.norm(away)
     away = np.array([0.0, 1.0]) if length == 0 else away / length
-    ax.annotate(word, place, 9 * away, textcoords="offset points", fontsize=8, color=colour, ha="center", va="center")
+    ax.annotate(
+        word,
+        tuple(place),
+        tuple(9 * away),
+        textcoords="offset points",
+        fontsize=8,
+        color=colour,
+        ha="center",
+        va="center",
+    )
 
 
 def _half_plane(ax: Axes, along: np.ndarray, height: float, far: float) -> None:

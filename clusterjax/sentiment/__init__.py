@@ -1,7 +1,14 @@
 """The interpretable sentiment classifier: text, vocabulary, data."""
 
 from ._encode import Encoded as Encoded, encode_reviews as encode_reviews
-from ._fit import Fitted as Fitted, Recipe as Recipe, accuracy as accuracy, fit as fit
+from ._fit import (
+    Fitted as Fitted,
+    Recipe as Recipe,
+    accuracy as accuracy,
+    fit as fit,
+    start as start,
+    train_encoded as train_encoded,
+)
 from ._imdb import load_imdb as load_imdb
 from ._model import HardmaxClassifier as HardmaxClassifier, predict_logits as predict_logits
 from ._reviews import Reviews as Reviews

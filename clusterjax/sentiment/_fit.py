@@ -84,8 +84,11 @@ class Recipe:
 
         Source: this library.
         """
-        found = {"noise": 0.1, "drop": 0.5} if dim <= 2 else {"noise": 0.3 if dim <= 4 else 0.4, "drop": 0.6}
-        return cls(**({"dim": dim, "naive_bayes": dim <= 4} | found | changes))
+        if dim <= 4:
+            found = {"noise": 0.1 if dim <= 2 else 0.2}
+        else:
+            found = {"noise": 0.3, "drop": 0.6} if dim <= 8 else {"noise": 0.4, "learning_rate": 6e-3}
+        return cls(**({"dim": dim} | found | changes))
 
     def record(self) -> dict[str, Any]:
         """The recipe as a dictionary that JSON can hold.

@@ -128,7 +128,7 @@ def findings(rows: list[dict]) -> list[str]:
     if "4 heads of d = 2" in at:
         row = at["4 heads of d = 2"]
         out.append("Goal: real clustering (at most 0.15 leaders per word) and at least 0.87, official split. 4 heads "
-                   f"of d = 2: {row['test accuracy']} with {row['leading share of words']:.3f} leaders per word (a word "
+                   f"of d = 2: {row['test accuracy']} with {row['leading share of words']:.3f} leaders per word (one "
                    f"that leads in any head counts), {row['settled']:.1%} of reviews settled in all "
                    "heads.")  # fmt: skip
     return out

@@ -4,6 +4,13 @@ from ._encode import Encoded as Encoded, encode_reviews as encode_reviews
 from ._fit import Fitted as Fitted, Recipe as Recipe, accuracy as accuracy, fit as fit
 from ._imdb import load_imdb as load_imdb
 from ._model import HardmaxClassifier as HardmaxClassifier, predict_logits as predict_logits
+from ._report import (
+    Evaluation as Evaluation,
+    Leader as Leader,
+    LeadersReport as LeadersReport,
+    evaluate as evaluate,
+    leaders_report as leaders_report,
+)
 from ._reviews import Reviews as Reviews
 from ._split import Split as Split, official_split as official_split, random_split as random_split
 from ._synthetic import SyntheticReviews as SyntheticReviews, synthetic_reviews as synthetic_reviews

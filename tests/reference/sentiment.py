@@ -60,3 +60,24 @@ def released_logits(weights, ids):
             x = (x + alpha * (scores / scores.sum(axis=1, keepdims=True)) @ x) / (1 + alpha)
         out.append(float(x.mean(axis=0) @ w) + v)
     return np.array(out)
+
+
+def leading(z, alpha, present, depth):
+    """The first layer at which each word scores itself above every other one by more than rounding; -1 for none.
+
+    A word that has come within a millionth of a leader, relative to its length, has merged with it.
+    """
+    layers, _ = walk(z, alpha, None, present, depth)
+    first = [-1] * len(z)
+    for k, x in enumerate(layers):
+        for i in range(len(z)):
+            own = float(np.dot(x[i], x[i]))
+            rest = [float(np.dot(x[i], x[j])) for j in range(len(z)) if j != i and present[j]]
+            merged = any(
+                first[j] >= 0 and np.linalg.norm(x[i] - x[j]) < 1e-6 * np.linalg.norm(x[j])
+                for j in range(len(z))
+                if j != i
+            )
+            if present[i] and first[i] < 0 and not merged and all(score < own - 1e-12 for score in rest):
+                first[i] = k
+    return first

@@ -195,3 +195,16 @@ def test_a_lonely_word_leads_itself():
     one = Reviews((f"{WORDS[0]} {WORDS[0]}", WORDS[1]), np.array([0, 1]))
     led = lead(FITTED[1].model, encode_reviews(one, VOCABULARY))
     assert led.first[:, 0, 0].tolist() == [0, 0] and np.all(led.clusters == 1) and np.all(led.further == 0)
+
+
+def test_late_leaders_are_seen():
+    """A cloud of ten words in which one comes to lead after the first layer."""
+    z = np.random.default_rng(63).normal(size=(10, 2))
+    embedding = jnp.zeros((VOCABULARY.size, 1, 2)).at[2:12, 0].set(z)
+    model = HardmaxClassifier(embedding, jnp.ones(2), jnp.asarray(0.0), jnp.asarray(1.0), depth=4)
+    fitted = Fitted(model, VOCABULARY, Recipe(depth=4), [], 1)
+    reviews = Reviews((" ".join(WORDS[:10]), ""), np.array([1, 0]))
+    led, found = lead(model, encode_reviews(reviews, VOCABULARY)), leaders_report(fitted, reviews)
+    assert led.first[0, :10, 0].tolist() == reference.leading(z, 1.0, [True] * 10, 4)
+    assert led.first[0, 8, 0] == 1 and found.leaders_per_review == 4 and found.late_leaders == 0.25
+    np.testing.assert_allclose(led.points[0, 8, 0], reference.walk(z, 1.0, None, [True] * 10, 1)[0][1][8], rtol=1e-12)

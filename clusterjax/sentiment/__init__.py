@@ -13,6 +13,7 @@ from ._report import (
 )
 from ._reviews import Reviews as Reviews
 from ._split import Split as Split, official_split as official_split, random_split as random_split
+from ._store import load as load, load_report as load_report, save as save
 from ._synthetic import SyntheticReviews as SyntheticReviews, synthetic_reviews as synthetic_reviews
 from ._text import TextOptions as TextOptions
 from ._vocabulary import Vocabulary as Vocabulary

@@ -1,6 +1,12 @@
 """The interpretable sentiment classifier: text, vocabulary, data."""
 
 from ._encode import Encoded as Encoded, encode_reviews as encode_reviews
+from ._explain import (
+    Explanation as Explanation,
+    Leading as Leading,
+    explain as explain,
+    predict_many as predict_many,
+)
 from ._fit import Fitted as Fitted, Recipe as Recipe, accuracy as accuracy, fit as fit
 from ._imdb import load_imdb as load_imdb
 from ._model import HardmaxClassifier as HardmaxClassifier, predict_logits as predict_logits
@@ -16,4 +22,5 @@ from ._split import Split as Split, official_split as official_split, random_spl
 from ._store import load as load, load_report as load_report, save as save
 from ._synthetic import SyntheticReviews as SyntheticReviews, synthetic_reviews as synthetic_reviews
 from ._text import TextOptions as TextOptions
+from ._train import train_sentiment as train_sentiment
 from ._vocabulary import Vocabulary as Vocabulary

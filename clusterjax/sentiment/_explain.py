@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any, final
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -193,7 +194,7 @@ def _led(
     head: int,
 ) -> list[Leading]:
     """The leaders of one head, most followed first."""
-    led = leaders(path[0], model.layer(head, masses), model.depth)
+    led = leaders(jnp.asarray(path[0]), model.layer(head, masses), model.depth)
     indices, since, points = led.indices, np.asarray(led.first), np.asarray(led.points, np.float64)
     if not len(indices):
         return []

@@ -56,7 +56,7 @@ def train_sentiment(
 
     Source: this library.
     """
-    recipe, folder = Recipe() if recipe is None else recipe, _writable(Path(out))
+    recipe, folder = Recipe() if recipe is None else recipe, Path(out)
     if isinstance(seed, bool) or not 0 <= seed < 2**32:
         raise ValueError(f"seed must lie between 0 and 2**32 - 1, but it is {seed!r}; choose another.")
     if patience is not None and patience < 1:
@@ -71,6 +71,7 @@ def train_sentiment(
     if resume and not checkpoint.is_file():
         raise ValueError(f"resume must find {CHECKPOINT}, but {str(folder)!r} has none; leave --resume out.")
     parts = _parts(imdb, split, seed, say)
+    _make(folder)
     if resume is False:
         checkpoint.unlink(missing_ok=True)
     fitted = fit(
@@ -93,8 +94,8 @@ def train_sentiment(
     return report
 
 
-def _writable(folder: Path) -> Path:
-    """The folder, made if need be; a long run should not end with an error of its last step."""
+def _make(folder: Path) -> None:
+    """The folder, if it can be written to: a long run should not end with an error of its last step."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / ".writable"
@@ -104,7 +105,6 @@ def _writable(folder: Path) -> Path:
         raise ValueError(
             f"out must be a folder that can be written, but {str(folder)!r} cannot ({error.strerror}); choose another."
         ) from error
-    return folder
 
 
 def _finished(folder: Path, settings: dict[str, Any], resume: bool | None) -> dict[str, Any] | None:

@@ -10,6 +10,7 @@ from ._explain import (
 from ._fit import Fitted as Fitted, Recipe as Recipe, accuracy as accuracy, fit as fit
 from ._imdb import load_imdb as load_imdb
 from ._model import HardmaxClassifier as HardmaxClassifier, predict_logits as predict_logits
+from ._released import load_released as load_released
 from ._report import (
     Evaluation as Evaluation,
     Leader as Leader,

@@ -4,7 +4,7 @@ The published model is written anew in PyTorch from its description: an embeddin
 softmax attention at temperature 0.001 over 128 positions, padding included, mean, linear, Adam, clipping at 5, batches
 of 64. Some of its steps are timed in turn with our epochs, and multiplied. Ours trains through the hardmax on the same
 reviews: each word once with its count, in three widths, without and with the token dropout of the recipe. The gradient
-is first checked against plain autodiff through the same choices in float64. Inference is from ids, and from text to ids.
+is first checked against plain autodiff in float64. Inference is from ids, and from text to ids.
 
 `--imdb PATH` names the reviews.
 """

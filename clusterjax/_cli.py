@@ -1,12 +1,13 @@
 """The command `clusterjax`."""
 
 import argparse
+import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Never, final
+from typing import Any, Never, final
 
 
 @final
@@ -33,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         return arguments.run(arguments)
-    except (ValueError, ImportError, OSError) as error:
+    except (ValueError, ImportError, OSError, FloatingPointError) as error:
         print(f"clusterjax {arguments.command}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -49,6 +50,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"clusterjax {version('clusterjax')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_reproduce(commands)
+    _add_train(commands)
+    _add_predict(commands)
     return parser
 
 
@@ -72,6 +75,110 @@ def _add_reproduce(commands: argparse._SubParsersAction) -> None:
     command.add_argument("--no-gif", action="store_true", help="make no moving pictures")
     command.add_argument("--force", action="store_true", help="run figures that are done already")
     command.set_defaults(run=_reproduce)
+
+
+def _add_train(commands: argparse._SubParsersAction) -> None:
+    train = commands.add_parser(
+        "train", help="train a model", description="Train a model.",
+        epilog="example: clusterjax train sentiment --imdb imdb50k.csv.gz --out model",
+    )  # fmt: skip
+    models = train.add_subparsers(dest="model", required=True, metavar="MODEL")
+    command = models.add_parser(
+        "sentiment",
+        help="the hardmax sentiment classifier, on film reviews",
+        description="Train a sentiment classifier through hardmax attention. It writes model, vocabulary, history and "
+        "a report on the test part, at which it looks once. A run that was killed goes on where it was.",
+        epilog="example: clusterjax train sentiment --imdb imdb50k.csv.gz --dim 2 --out model",
+    )
+    command.add_argument("--out", required=True, metavar="DIR", help="where to write")
+    command.add_argument("--imdb", metavar="PATH", help="reviews: CSV, Parquet (.gz too), aclImdb or stanfordnlp/imdb; "
+                         "without it made-up ones")  # fmt: skip
+    command.add_argument("--split", choices=("official", "random"), default="official", help="default: official")
+    command.add_argument("--seed", type=int, default=0, metavar="N", help="of all random draws (default: 0)")
+    command.add_argument("--dim", type=int, default=2, metavar="D", help="dimension of a head (default: 2)")
+    for name, (kind, words) in _RECIPE.items():
+        command.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="N" if kind is int else "X", help=words)
+    command.add_argument("--patience", type=int, metavar="N", help="stop after N epochs without a better one")
+    again = command.add_mutually_exclusive_group()
+    again.add_argument("--resume", action="store_const", const=True, help="insist on a checkpoint to go on from")
+    again.add_argument("--fresh", dest="resume", action="store_const", const=False, help="start anew")
+    command.set_defaults(run=_train)
+
+
+# What of the recipe can be said on the command line.
+_RECIPE = {
+    "heads": (int, "number of heads (default: 1)"),
+    "depth": (int, "number of layers (default: 8)"),
+    "epochs": (int, "how often all reviews are seen (default: 6)"),
+    "length": (int, "the last so many words of a review are read (default: 128)"),
+    "batch_size": (int, "reviews in a step (default: 64)"),
+    "learning_rate": (float, "largest rate of AdamW (default: 0.003)"),
+    "alpha": (float, "where the step of the layers starts (default: 1)"),
+}
+
+
+def _train(arguments: argparse.Namespace) -> int:
+    from .sentiment import Recipe, train_sentiment
+
+    given = {name: getattr(arguments, name) for name in _RECIPE if getattr(arguments, name) is not None}
+    train_sentiment(
+        arguments.out, arguments.imdb, Recipe.of_dim(arguments.dim, **given), seed=arguments.seed,
+        split=arguments.split, patience=arguments.patience, resume=arguments.resume, say=_say,
+    )  # fmt: skip
+    return 0
+
+
+def _add_predict(commands: argparse._SubParsersAction) -> None:
+    command = commands.add_parser(
+        "predict",
+        help="the sentiment of a text, by a model that was trained",
+        description="The sentiment of a text, its leaders with the words that follow them, and the way of its words.",
+        epilog='example: clusterjax predict model "A wonderful film, not boring at all."',
+    )
+    command.add_argument("folder", metavar="DIR", help="where train wrote the model")
+    command.add_argument("text", nargs="?", metavar="TEXT", help="a review")
+    command.add_argument("--stdin", action="store_true", help="one review a line, one line of answer each")
+    command.add_argument("--json", action="store_true", help="the answer as JSON, one object a line")
+    command.set_defaults(run=_predict)
+
+
+def _predict(arguments: argparse.Namespace) -> int:
+    from .sentiment import explain, load, predict_many
+
+    if arguments.stdin == (arguments.text is not None):
+        raise ValueError("TEXT or --stdin must be given, and one of them alone; say --stdin for one review a line.")
+    fitted = load(arguments.folder)
+    if not arguments.stdin:
+        found = explain(fitted, arguments.text)
+        _say(json.dumps(found.record(), ensure_ascii=False) if arguments.json else str(found))
+        return 0
+    for texts in _lines_of_stdin(256):
+        for found in predict_many(fitted, texts):
+            _say(json.dumps(found, ensure_ascii=False) if arguments.json else _short(found))
+    return 0
+
+
+def _lines_of_stdin(size: int) -> Iterator[tuple[str, ...]]:
+    """What comes in, `size` lines at a time."""
+    texts: list[str] = []
+    for number, line in enumerate(sys.stdin.buffer, 1):
+        try:
+            texts.append(line.decode("utf-8").rstrip("\r\n"))
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"standard input must be in UTF-8, but byte {error.start} of line {number} is not; convert it."
+            ) from error
+        if len(texts) == size:
+            yield tuple(texts)
+            texts = []
+    if texts:
+        yield tuple(texts)
+
+
+def _short(found: dict[str, Any]) -> str:
+    """One line for one review."""
+    words = "leaders: " + ", ".join(found["leaders"]) if found["known_words"] else "no known words"
+    return f"{found['sentiment']} {found['probability']:.3f} {words}"
 
 
 def _reproduce(arguments: argparse.Namespace) -> int:

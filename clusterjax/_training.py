@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import jax.tree_util as jtu
@@ -129,8 +130,8 @@ def train(
 
     **Raises:**
 
-    - `ValueError` if the checkpoint is of other settings or no checkpoint at all, or `monitor` is not a number that
-        is measured.
+    - `ValueError` if the checkpoint is of other settings or no checkpoint at all, if it cannot be written (the one of
+        the epoch before stays), or `monitor` is not a number that is measured.
     - `FloatingPointError` if the loss is no longer finite.
 
     Source: this library.
@@ -204,7 +205,8 @@ def _epoch(state: _State, fixed: Any, batches: Batches, key: PRNGKeyArray, *, lo
         branch, place, number = drawn
         arguments = (params, place, jr.fold_in(draws, number))
         (cost, extra), slope = lax.switch(branch, branches, *arguments) if branches[1:] else branches[0](*arguments)
-        updates, optimiser_state = optimiser.update(slope, optimiser_state, params)
+        with jax.numpy_dtype_promotion("standard"):  # optax mixes its counters with floats
+            updates, optimiser_state = optimiser.update(slope, optimiser_state, params)
         return (eqx.apply_updates(params, updates), optimiser_state), {"loss": cost, **extra}
 
     drawn = (jnp.asarray(numbers[which])[steps], jnp.asarray(place)[steps], jnp.arange(len(which)))
@@ -236,8 +238,14 @@ def _save(path: Path, state: _State, progress: dict, settings: dict[str, Any] | 
     leaves = jtu.tree_leaves(eqx.filter(state, eqx.is_array))
     arrays = {str(k): np.array(leaf, order="C") for k, leaf in enumerate(leaves)}
     header = {"format": _FORMAT, "version": _VERSION, "progress": progress, "settings": settings}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replace(path, safetensors.numpy.save(arrays, {"clusterjax": json.dumps(header)}))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace(path, safetensors.numpy.save(arrays, {"clusterjax": json.dumps(header)}))
+    except OSError as error:
+        raise ValueError(
+            f"checkpoint must be a file that can be written, but {str(path)!r} cannot ({error.strerror or error}); "
+            f"make room and run again: what was written before epoch {progress['epoch']} stays."
+        ) from error
 
 
 def _load(path: Path, state: _State, settings: dict[str, Any] | None) -> tuple[_State, dict]:
@@ -246,16 +254,17 @@ def _load(path: Path, state: _State, settings: dict[str, Any] | None) -> tuple[_
         with safetensors.safe_open(path, framework="np") as file:  # pyright: ignore[reportPrivateImportUsage]
             header = json.loads((file.metadata() or {}).get("clusterjax", "{}"))
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (safetensors.SafetensorError, ValueError) as error:
+    except (safetensors.SafetensorError, ValueError, OSError) as error:
         raise ValueError(
             f"checkpoint must be one of this library, but {path} cannot be read ({error}); {remedy}."
         ) from None
     if header.get("format") != _FORMAT or header.get("version") != _VERSION:
         raise ValueError(f"checkpoint must be one of this library, but {path} is not; {remedy}.")
-    if json.loads(json.dumps(settings)) != header["settings"]:
-        raise ValueError(
-            f"checkpoint must be of the settings {settings}, but {path} is of {header['settings']}; {remedy}."
-        )
+    asked, there = json.loads(json.dumps(settings)) or {}, header["settings"] or {}
+    if asked != there:
+        differ = [name for name in sorted({*asked, *there}) if asked.get(name) != there.get(name)]
+        wanted, found = (", ".join(f"{name} = {run.get(name)}" for name in differ) for run in (asked, there))
+        raise ValueError(f"checkpoint must be of this run with {wanted}, but {path} is of one with {found}; {remedy}.")
     leaves, structure = jtu.tree_flatten(eqx.filter(state, eqx.is_array))
     if len(arrays) != len(leaves) or any(arrays[str(k)].shape != leaf.shape for k, leaf in enumerate(leaves)):
         raise ValueError(f"checkpoint must hold the arrays of this model, but {path} holds others; {remedy}.")

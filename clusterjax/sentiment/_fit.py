@@ -1,5 +1,6 @@
 """Training the classifier through the hardmax: recipe, naive-Bayes start, token dropout."""
 
+import zlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, final
@@ -279,8 +280,14 @@ def train_encoded(
     return train(
         model, _Loss(recipe.drop, recipe.label_smoothing), batches, optimiser=optimiser, epochs=recipe.epochs, key=key,
         trainable=spec, evaluate=evaluate, monitor="validation accuracy", patience=patience, checkpoint=checkpoint,
-        settings=recipe.record(), say=say,
+        settings=recipe.record() | {"key": jr.key_data(key).tolist(), "data": _fingerprint(seen, unseen)}, say=say,
     )  # fmt: skip
+
+
+def _fingerprint(*parts: Encoded) -> int:
+    """A number that other reviews, words or labels do not share."""
+    arrays = [array for part in parts for array in (part.ids, part.counts, part.labels)]
+    return zlib.crc32(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays))
 
 
 def accuracy(logits: np.ndarray, labels: np.ndarray) -> float:

@@ -138,6 +138,11 @@ class LanesLast:
         return jnp.transpose(tokens, (3, 1, 2, 0)).reshape(d, n, heads * reviews)
 
     @staticmethod
+    def tokens(tokens):
+        """(lanes, n, d)."""
+        return jnp.transpose(tokens, (2, 1, 0))
+
+    @staticmethod
     def lanes(scalars, heads):
         return jnp.tile(scalars.T, (1, heads))
 
@@ -214,6 +219,11 @@ class LanesFirst:
         """(reviews, n, heads, d), heads outermost among the lanes."""
         reviews, n, heads, d = tokens.shape
         return jnp.transpose(tokens, (2, 0, 1, 3)).reshape(heads * reviews, n, d)
+
+    @staticmethod
+    def tokens(tokens):
+        """(lanes, n, d)."""
+        return tokens
 
     @staticmethod
     def lanes(scalars, heads):

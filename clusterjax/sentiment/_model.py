@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, ArrayLike, Float, Int, Num
 
 from .._iterate import iterate
 from .._misc import as_float, is_concrete
@@ -79,7 +79,7 @@ class HardmaxClassifier(eqx.Module):
         """
         return jax.nn.softplus(self.raw_alpha)
 
-    def logits(self, ids: Int[Array, "reviews n"], counts: Float[Array, "reviews n"]) -> Float[Array, " reviews"]:
+    def logits(self, ids: Int[ArrayLike, "reviews n"], counts: Num[ArrayLike, "reviews n"]) -> Float[Array, " reviews"]:
         """The logit of each review; positive means a positive review. A review without words has the logit v.
 
         **Arguments:**
@@ -90,11 +90,11 @@ class HardmaxClassifier(eqx.Module):
 
         Source: this library; derivative of rank one.
         """
-        counts = jnp.asarray(counts, self.embedding.dtype)
+        ids, counts = jnp.asarray(ids), jnp.asarray(counts, self.embedding.dtype)
         return hardmax_logits(self.depth, self.embedding, Decoder(self.w, self.v), self.alpha, self.A, ids, counts)
 
     def softmax_logits(
-        self, ids: Int[Array, "reviews n"], counts: Float[Array, "reviews n"], beta: Any
+        self, ids: Int[ArrayLike, "reviews n"], counts: Num[ArrayLike, "reviews n"], beta: Any
     ) -> Float[Array, " reviews"]:
         """The logits with softmax attention at inverse temperature `beta` in place of the hardmax.
 
@@ -102,7 +102,7 @@ class HardmaxClassifier(eqx.Module):
 
         Source: 2407.01602, Section 5.
         """
-        counts = jnp.asarray(counts, self.embedding.dtype)
+        ids, counts = jnp.asarray(ids), jnp.asarray(counts, self.embedding.dtype)
         beta = as_float(beta, self.embedding.dtype)
 
         def one(ids, counts):
@@ -118,7 +118,7 @@ class HardmaxClassifier(eqx.Module):
         return jax.lax.map(lambda review: one(*review), (ids, counts))
 
     def shares(
-        self, ids: Int[Array, "reviews n"], counts: Float[Array, "reviews n"]
+        self, ids: Int[ArrayLike, "reviews n"], counts: Num[ArrayLike, "reviews n"]
     ) -> Float[Array, "reviews n heads"]:
         r"""$u$: how much of each word's first place is in the mean of the last, per head; the shares sum to 1.
 
@@ -126,7 +126,7 @@ class HardmaxClassifier(eqx.Module):
 
         Source: this library.
         """
-        counts = jnp.asarray(counts, self.embedding.dtype)
+        ids, counts = jnp.asarray(ids), jnp.asarray(counts, self.embedding.dtype)
         layout, heads = layout_of(self.embedding), self.embedding.shape[1]
         moved = move(self.depth, layout, self.embedding, self.w, self.alpha, self.A, ids, counts)
         start = layout.lanes(counts / jnp.maximum(jnp.sum(counts, axis=1, keepdims=True), 1), heads)
@@ -140,7 +140,7 @@ class HardmaxClassifier(eqx.Module):
         A = None if self.A is None else self.A[head]
         return HardmaxLayer(self.alpha[head], A, masses=counts)
 
-    def path(self, ids: Int[Array, " n"], counts: Any = None, head: int = 0) -> Float[Array, "layers n d"]:
+    def path(self, ids: Int[ArrayLike, " n"], counts: Any = None, head: int = 0) -> Float[Array, "layers n d"]:
         """Where the words of one review are before the first layer and after each, (depth + 1, n, d).
 
         Source: this library.

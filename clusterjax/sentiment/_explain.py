@@ -1,0 +1,258 @@
+"""Why a review is called positive or negative: its leaders, who follows them, and the way of its words."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, final
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+
+from ..hardmax import leaders
+from ._encode import encode_reviews
+from ._fit import Fitted
+from ._leading import lead
+from ._model import HardmaxClassifier, predict_logits
+from ._reviews import Reviews
+
+
+@final
+@dataclass(frozen=True)
+class Leading:
+    """A leader of one review, and the words that follow it.
+
+    **Attributes:**
+
+    - `word`: The leader.
+    - `followers`: The words that end at it, in the order of the review.
+    - `since`: The first layer at which it attended to itself alone.
+    - `distance`: How far it is from the hyperplane, on the positive side if above zero.
+    - `head`: In which head.
+
+    Source: this library.
+    """
+
+    word: str
+    followers: tuple[str, ...]
+    since: int
+    distance: float
+    head: int
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """What the classifier says of one review, and why.
+
+    **Attributes:**
+
+    - `logit`: Positive means a positive review; the offset v if no word is known.
+    - `words`, `counts`: The known words that were read, each once, and how often each is there.
+    - `leaders`: The leaders with their followers, most followed first; none if no word is known.
+    - `contributions`: What each word's embedding adds to the logit; with v they sum to it, exactly.
+    - `path`: (layers, words, heads, d), where the words are before the first layer and after each.
+    - `scores`: (layers, words), the logit of a review that ended in this place alone: its sign is the side of the
+        hyperplane.
+
+    Source: this library.
+    """
+
+    logit: float
+    words: tuple[str, ...]
+    counts: tuple[int, ...]
+    leaders: tuple[Leading, ...]
+    contributions: Float[np.ndarray, " words"]
+    path: Float[np.ndarray, "layers words heads d"]
+    scores: Float[np.ndarray, "layers words"]
+
+    @property
+    def probability(self) -> float:
+        """That the review is positive.
+
+        Source: this library.
+        """
+        return _probability(self.logit)
+
+    @property
+    def sentiment(self) -> str:
+        """`positive` or `negative`.
+
+        Source: this library.
+        """
+        return _sentiment(self.logit)
+
+    def record(self) -> dict[str, Any]:
+        """All of it as a dictionary that JSON can hold.
+
+        Source: this library.
+        """
+        return {
+            "sentiment": self.sentiment,
+            "probability": self.probability,
+            "logit": self.logit,
+            "known_words": len(self.words),
+            "leaders": [asdict(one) for one in self.leaders],
+            "words": [
+                {"word": word, "count": count, "contribution": float(part), "scores": score, "path": path}
+                for word, count, part, score, path in zip(
+                    self.words, self.counts, self.contributions, self.scores.T.tolist(),
+                    np.swapaxes(self.path, 0, 1).tolist(), strict=True,
+                )
+            ],
+        }  # fmt: skip
+
+    def table(self, most: int = 20) -> str:
+        """The way of the words through the layers, each place as its score; each leader is followed by its followers.
+
+        **Arguments:**
+
+        - `most`: How many words are shown; with more, those that end in the same place as one that is shown go first.
+
+        Source: this library.
+        """
+        depth = len(self.scores) - 1
+        layers = sorted({round(k * depth / min(depth, 8)) for k in range(min(depth, 8) + 1)} if depth else {0})
+        starred = {one.word for one in self.leaders}
+        order = self._order()
+        width = max([len(self._name(i, starred)) for i in order[:most]], default=4)
+        lines = ["layer".ljust(width) + "".join(f"{k:8d}" for k in layers)]
+        for i in order[:most]:
+            lines.append(self._name(i, starred).ljust(width) + "".join(f"{self.scores[k, i]:+8.2f}" for k in layers))
+        if len(order) > most:
+            lines.append(f"and {len(order) - most} more words")
+        return "\n".join(lines)
+
+    def _name(self, i: int, starred: set[str]) -> str:
+        star = "*" if self.words[i] in starred else " "
+        return f"{star} {self.words[i]}" + (f" x{self.counts[i]}" if self.counts[i] > 1 else "")
+
+    def _order(self) -> list[int]:
+        """Leaders and their followers of the first head, then the rest; each word once."""
+        place = {word: i for i, word in enumerate(self.words)}
+        groups = [[place[one.word], *(place[word] for word in one.followers)] for one in self.leaders]
+        return list(dict.fromkeys([*sum(groups, []), *range(len(self.words))]))
+
+    def __str__(self) -> str:
+        head = f"{self.sentiment}, probability {self.probability:.3f} of positive (logit {self.logit:+.3f})"
+        if not self.words:
+            return f"{head}\nno known words: this is the answer to an empty review"
+        lines = [head]
+        for one in self.leaders:
+            names = ", ".join(one.followers[:12]) + (
+                f" and {len(one.followers) - 12} more" if len(one.followers) > 12 else ""
+            )
+            where = "" if len(self.path[0, 0]) == 1 else f" of head {one.head}"
+            lines.append(f"leader{where} {one.word} ({one.distance:+.2f}), followed by {names or 'nobody'}")
+        return "\n".join([*lines, "score of each word's place (above zero: positive side; * leads)", self.table()])
+
+
+def explain(fitted: Fitted, text: str) -> Explanation:
+    """What the classifier says of `text`, who leads in it, and where its words go.
+
+    A word follows the one that it attends to after the last layer, and so on until a leader.
+
+    **Arguments:**
+
+    - `fitted`: A trained classifier.
+    - `text`: A review, as it was written.
+
+    **Returns:**
+
+    An `Explanation`; of a text without a known word one with the logit v and no leaders.
+
+    Source: this library; leaders as in 2407.01602.
+    """
+    model = fitted.model
+    encoded = encode_reviews(Reviews((text,), np.zeros(1, np.int8)), fitted.vocabulary, length=fitted.recipe.length)
+    n = int(encoded.lengths[0])
+    ids, counts = encoded.ids[0, :n], encoded.counts[0, :n]
+    heads, d = model.w.shape
+    w, v = np.asarray(model.w, np.float64), float(model.v)
+    if not n:
+        nothing = np.zeros((model.depth + 1, 0, heads, d))
+        return Explanation(v, (), (), (), np.zeros(0), nothing, nothing[:, :, 0, 0])
+    words = tuple(fitted.vocabulary.decode(ids))
+    masses = np.asarray(counts, np.asarray(model.v).dtype)
+    path = np.stack([np.asarray(model.path(ids, masses, head)) for head in range(heads)], axis=2)
+    shares = np.asarray(model.shares(ids[None], masses[None]))[0]
+    found = [one for head in range(heads) for one in _led(model, words, path[:, :, head], masses, head)]
+    return Explanation(
+        float(model.logits(ids[None], masses[None])[0]),
+        words,
+        tuple(int(count) for count in counts),
+        tuple(found),
+        np.einsum("nh,nhd,hd->n", shares, path[0], w),
+        path,
+        np.einsum("knhd,hd->kn", path, w) + v,
+    )
+
+
+def _led(
+    model: HardmaxClassifier,
+    words: tuple[str, ...],
+    path: Float[np.ndarray, "layers n d"],
+    masses: Float[np.ndarray, " n"],
+    head: int,
+) -> list[Leading]:
+    """The leaders of one head, most followed first."""
+    led = leaders(jnp.asarray(path[0]), model.layer(head, masses), model.depth)
+    indices, since, points = led.indices, np.asarray(led.first), np.asarray(led.points, np.float64)
+    if not len(indices):
+        return []
+    ends = _ends(path[-1], None if model.A is None else np.asarray(model.A[head]))
+    near = np.linalg.norm(path[-1][ends][:, None] - points[indices][None], axis=2).argmin(axis=1)
+    near[indices] = np.arange(len(indices))
+    w, offset = np.asarray(model.w[head], np.float64), float(model.v) / model.w.shape[0]
+    out = []
+    for k, i in enumerate(indices.tolist()):
+        followers = tuple(words[j] for j in np.flatnonzero(near == k).tolist() if j != i)
+        distance = (float(points[i] @ w) + offset) / float(np.linalg.norm(w))
+        out.append(Leading(words[i], followers, int(since[i]), distance, head))
+    return sorted(out, key=lambda one: -len(one.followers))
+
+
+def _ends(z: Float[np.ndarray, "n d"], A: Any) -> Int[np.ndarray, " n"]:
+    """Where each word comes to by going on to the one that it attends to, until that attends to itself or all are
+    seen."""
+    chosen = ((z if A is None else z @ A.T) @ z.T).argmax(axis=1)
+    ends = np.arange(len(z))
+    for _ in range(len(z)):
+        ends = chosen[ends]
+    return ends
+
+
+def predict_many(fitted: Fitted, texts: tuple[str, ...]) -> list[dict[str, Any]]:
+    """For each of many texts its sentiment, probability, logit and leaders, without their paths.
+
+    **Arguments:**
+
+    - `fitted`: A trained classifier.
+    - `texts`: Reviews.
+
+    Source: this library.
+    """
+    encoded = encode_reviews(
+        Reviews(texts, np.zeros(len(texts), np.int8)), fitted.vocabulary, length=fitted.recipe.length
+    )
+    logits = predict_logits(fitted.model, encoded.ids, encoded.counts).tolist()
+    first = lead(fitted.model, encoded, horizon=fitted.model.depth).first
+    out = []
+    for row, logit in enumerate(logits):
+        places = np.flatnonzero((first[row] >= 0).any(axis=1))
+        out.append(
+            {
+                "sentiment": _sentiment(logit),
+                "probability": _probability(logit),
+                "logit": logit,
+                "known_words": int(encoded.lengths[row]),
+                "leaders": fitted.vocabulary.decode(encoded.ids[row, places]),
+            }
+        )
+    return out
+
+
+def _probability(logit: float) -> float:
+    return float(np.exp(-np.logaddexp(0, -logit)))
+
+
+def _sentiment(logit: float) -> str:
+    return "positive" if logit > 0 else "negative"

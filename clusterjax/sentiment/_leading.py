@@ -1,0 +1,89 @@
+"""Leaders of many reviews at once, by their definition, head by head."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from .._observables import num_clusters
+from ..hardmax import leaders
+from ._encode import Encoded
+from ._forward import layout_of, move
+from ._model import HardmaxClassifier
+
+
+CLUSTER_RADIUS = 0.01  # of the longest word of the review: what counts as one cluster, and as settled
+
+
+class Led(NamedTuple):
+    """Who leads in each review and head, and how the words have gathered.
+
+    **Attributes:**
+
+    - `first`: (reviews, n, heads), the first layer at which the word attended to itself alone; -1 if it is no leader.
+    - `points`: (reviews, n, heads, d), where the leader stood then.
+    - `present`: (reviews, n), which of the places hold a word.
+    - `clusters`: (reviews, heads), connected components of the words at the last layer, at a hundredth of the longest
+        word of layer 0.
+    - `further`: (reviews, heads), how far the farthest word goes after the last layer, over that length.
+
+    Source: this library.
+    """
+
+    first: Int[np.ndarray, "reviews n heads"]
+    points: Float[np.ndarray, "reviews n heads d"]
+    present: Bool[np.ndarray, "reviews n"]
+    clusters: Int[np.ndarray, "reviews heads"]
+    further: Float[np.ndarray, "reviews heads"]
+
+
+def lead(model: HardmaxClassifier, encoded: Encoded, *, horizon: int = 64, batch_size: int = 128) -> Led:
+    """The leaders of each review, and what happens between the last layer and layer `horizon`.
+
+    **Arguments:**
+
+    - `model`: A classifier.
+    - `encoded`: Reviews, each word once. Those without a word have no leaders.
+    - `horizon`: A layer at which the words have come to rest.
+    - `batch_size`: How many reviews are in memory at once.
+
+    Source: this library; a leader as in 2407.01602.
+    """
+    size, total = max(1, min(batch_size, len(encoded))), len(encoded)
+    width = max(1, int(encoded.lengths.max(initial=0)))
+    width = min(encoded.width, -(-width // 32) * 32)
+    parts = []
+    for start in range(0, total, size):
+        rows = np.minimum(np.arange(start, start + size), total - 1)
+        ids, counts = jnp.asarray(encoded.ids[rows, :width]), jnp.asarray(encoded.counts[rows, :width])
+        parts.append(jax.tree_util.tree_map(np.asarray, _lead(model, ids, counts, max(horizon, model.depth))))
+    return Led(*(np.concatenate(column)[:total] for column in zip(*parts, strict=True)))
+
+
+@eqx.filter_jit
+def _lead(model: HardmaxClassifier, ids: Array, counts: Array, horizon: int) -> Led:
+    counts = counts.astype(model.embedding.dtype)
+    present = counts > 0
+    start = jnp.transpose(model.embedding[ids], (2, 0, 1, 3))
+    found = [
+        jax.vmap(lambda z, c, head=head: leaders(z, model.layer(head, c), model.depth))(start[head], counts)
+        for head in range(start.shape[0])
+    ]
+    first = jnp.stack([one.first for one in found], axis=-1)
+    points = jnp.stack([one.points for one in found], axis=2)
+    last, rest = (_moved(model, ids, counts, depth) for depth in (model.depth, horizon))
+    longest = jnp.max(jnp.where(present, jnp.sqrt(jnp.sum(start**2, axis=-1)), 0), axis=2)
+    longest = jnp.where(longest > 0, longest, 1)
+    further = jnp.max(jnp.where(present, jnp.sqrt(jnp.sum((rest - last) ** 2, axis=-1)), 0), axis=2) / longest
+    gathered = jnp.where(present[:, :, None], last, last[:, :, :1])  # padding stands where the first word does
+    clusters = jax.vmap(jax.vmap(num_clusters))(gathered, CLUSTER_RADIUS * longest)
+    return Led(first, points, present, jnp.where(jnp.any(present, axis=1)[:, None], clusters.T, 0), further.T)  # pyright: ignore[reportArgumentType]
+
+
+def _moved(model: HardmaxClassifier, ids: Array, counts: Array, depth: int) -> Float[Array, "heads reviews n d"]:
+    layout, (_, heads, d) = layout_of(model.embedding), model.embedding.shape
+    tokens = move(depth, layout, model.embedding, model.w, model.alpha, model.A, ids, counts).tokens
+    return layout.tokens(tokens).reshape(heads, *ids.shape, d)

@@ -1,0 +1,205 @@
+"""A trained classifier as a folder: arrays, words, recipe, history, report."""
+
+import contextlib
+import json
+import os
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from .._training import replace
+from ._fit import Fitted, Recipe
+from ._model import HardmaxClassifier
+from ._vocabulary import Vocabulary
+
+
+_FORMAT, _VERSION = "clusterjax sentiment model", 1
+_MODEL, _VOCABULARY, _HISTORY, _REPORT, _CONFIG = (
+    "model.safetensors", "vocabulary.json", "history.json", "report.json", "config.json",
+)  # fmt: skip
+_ARRAYS = ("embedding", "w", "v", "raw_alpha")
+
+
+def save(fitted: Fitted, folder: str | Path, report: dict[str, Any] | None = None) -> None:
+    """Write a classifier into a folder, from which `load` reads it bit for bit.
+
+    The files are `model.safetensors`, `vocabulary.json`, `history.json`, `report.json` and, last of all, `config.json`
+    with the recipe and the versions. Each is there whole or not at all, and a folder without `config.json` is none.
+
+    **Arguments:**
+
+    - `fitted`: What `fit` returned.
+    - `folder`: Where to write; made if it is not there. A model that is there is replaced.
+    - `report`: Numbers to keep beside it, such as `evaluate(...).record()`; None writes none.
+
+    **Raises:**
+
+    - `ValueError` if the folder cannot be written; a model that was there before stays.
+
+    Source: this library.
+    """
+    folder, model = Path(folder), fitted.model
+    if model.embedding.shape[0] != fitted.vocabulary.size:
+        raise ValueError(
+            f"fitted must have a row of its embedding for each of the {fitted.vocabulary.size} ids of its vocabulary, "
+            f"but it has {model.embedding.shape[0]}; pair them anew."
+        )
+    arrays = {name: np.array(getattr(model, name), order="C") for name in _ARRAYS}
+    if model.A is not None:
+        arrays["A"] = np.array(model.A, order="C")
+    config = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "depth": model.depth,
+        "best_epoch": fitted.best_epoch,
+        "recipe": fitted.recipe.record(),
+        "words": fitted.vocabulary.size,
+        "versions": {name: version(name) for name in ("clusterjax", "jax", "numpy")},
+    }
+    contents = {_MODEL: safetensors.numpy.save(arrays, {"format": _FORMAT}), _HISTORY: _json(fitted.history)}
+    contents |= {} if report is None else {_REPORT: _json(report)}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_all(folder, {**contents, _CONFIG: _json(config)}, fitted.vocabulary)
+    except OSError as error:
+        raise ValueError(
+            f"folder must be one that can be written, but {str(folder)!r} cannot ({error.strerror or error}); make "
+            "room, or choose another."
+        ) from error
+
+
+def _write_all(folder: Path, contents: dict[str, bytes], vocabulary: Vocabulary) -> None:
+    """All files under other names first, so that what does not fit leaves the former model as it was."""
+    drafts = {name: folder / f"{name}.draft" for name in (*contents, _VOCABULARY)}
+    try:
+        for name, content in contents.items():
+            replace(drafts[name], content)
+        vocabulary.save(drafts[_VOCABULARY])
+        # A folder that is written over is no model until all of it is new.
+        for name in (_CONFIG, _REPORT):
+            (folder / name).unlink(missing_ok=True)
+        for name in (_VOCABULARY, *contents):
+            os.replace(drafts[name], folder / name)
+    finally:
+        for draft in drafts.values():
+            with contextlib.suppress(OSError):
+                draft.unlink(missing_ok=True)
+
+
+def load(folder: str | Path) -> Fitted:
+    """The classifier that `save` wrote.
+
+    **Arguments:**
+
+    - `folder`: The folder.
+
+    **Returns:**
+
+    A `Fitted`, in the precision in which it was trained.
+
+    **Raises:**
+
+    - `ValueError` if there is no such folder, a file is missing or broken, or it is of another format, version, or
+        vocabulary.
+
+    Source: this library.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise ValueError(f"folder must be one of a model, but there is none at {str(folder)!r}; train one, or name it.")
+    config = _read(folder, _CONFIG)
+    if not isinstance(config, dict) or config.get("format") != _FORMAT:
+        raise ValueError(f"folder must be one of a model, but {str(folder / _CONFIG)!r} is of another format; name it.")
+    if config.get("version") != _VERSION:
+        raise ValueError(
+            f"folder must be of version {_VERSION}, but {str(folder)!r} is of version {config.get('version')!r}; use "
+            "the clusterjax that wrote it."
+        )
+    for name in (_MODEL, _VOCABULARY, _HISTORY):
+        _present(folder, name)
+    vocabulary = Vocabulary.load(folder / _VOCABULARY)
+    try:
+        recipe = Recipe(**config["recipe"])
+        model = _model(folder / _MODEL, config["depth"])
+        best_epoch = int(config["best_epoch"])
+    except (KeyError, TypeError) as error:
+        raise ValueError(
+            f"folder must be whole, but {str(folder / _CONFIG)!r} does not fit this version ({error}); train it again."
+        ) from error
+    words, heads, dim = model.embedding.shape
+    if words != vocabulary.size:
+        raise ValueError(
+            f"folder must hold one model, but the {words} rows of its {_MODEL} are not the {vocabulary.size} ids of "
+            f"its {_VOCABULARY}; train it again."
+        )
+    if (heads, dim, model.depth) != (recipe.heads, recipe.dim, recipe.depth):
+        raise ValueError(
+            f"folder must hold one model, but its {_MODEL} is of {heads} heads of dimension {dim} and its {_CONFIG} of "
+            f"{recipe.heads} of dimension {recipe.dim}; train it again."
+        )
+    return Fitted(model, vocabulary, recipe, _read(folder, _HISTORY), best_epoch)
+
+
+def load_report(folder: str | Path) -> dict[str, Any] | None:
+    """The report that `save` wrote beside the model, or None if there is none.
+
+    **Arguments:**
+
+    - `folder`: The folder.
+
+    **Raises:**
+
+    - `ValueError` if it is broken.
+
+    Source: this library.
+    """
+    return _read(Path(folder), _REPORT) if (Path(folder) / _REPORT).is_file() else None
+
+
+def _model(path: Path, depth: Any) -> HardmaxClassifier:
+    try:
+        arrays = safetensors.numpy.load(path.read_bytes())
+    except (OSError, safetensors.SafetensorError, ValueError) as error:
+        raise ValueError(
+            f"folder must hold a whole {path.name}, but {str(path)!r} cannot be read ({error}); train it again."
+        ) from error
+    lacking = [name for name in _ARRAYS if name not in arrays]
+    if lacking:
+        raise ValueError(f"folder must hold a whole model, but {str(path)!r} lacks {lacking[0]!r}; train it again.")
+    dtype = arrays["embedding"].dtype
+    embedding, w, v, raw = (jnp.asarray(arrays[name], dtype) for name in _ARRAYS)
+    try:
+        model = HardmaxClassifier(embedding, w, v, jnp.ones(raw.shape, dtype), arrays.get("A"), depth=depth)
+    except ValueError as error:
+        raise ValueError(f"folder must hold one model, but in {str(path)!r} {error}") from error
+    if raw.shape != model.raw_alpha.shape or not np.all(np.isfinite(raw)):
+        raise ValueError(f"folder must hold one model, but in {str(path)!r} alpha is {raw}; train it again.")
+    # The number that was trained, not one that went through its inverse.
+    return eqx.tree_at(lambda tree: tree.raw_alpha, model, raw)
+
+
+def _present(folder: Path, name: str) -> Path:
+    path = folder / name
+    if not path.is_file():
+        raise ValueError(f"folder must hold a whole model, but {str(folder)!r} lacks {name}; train it again.")
+    return path
+
+
+def _read(folder: Path, name: str) -> Any:
+    path = _present(folder, name)
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"folder must hold a whole model, but {str(path)!r} is not whole JSON ({error}); train it again."
+        ) from error
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()

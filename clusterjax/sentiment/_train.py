@@ -1,0 +1,144 @@
+"""Training from a file of reviews to a folder with model, history and test report: what the command does."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import jax.random as jr
+import numpy as np
+
+from ._fit import Recipe, fit
+from ._imdb import load_imdb
+from ._report import evaluate, leaders_report
+from ._reviews import Reviews
+from ._split import Split, official_split, random_split
+from ._store import load, load_report, save
+
+
+CHECKPOINT = "checkpoint.safetensors"
+
+
+def train_sentiment(
+    out: str | Path,
+    imdb: str | Path | None = None,
+    recipe: Recipe | None = None,
+    *,
+    seed: int = 0,
+    split: Literal["official", "random"] = "official",
+    patience: int | None = None,
+    resume: bool | None = None,
+    say: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Train on film reviews, choose the epoch on validation, look at the test part once, and write it all to `out`.
+
+    While it trains, `checkpoint.safetensors` in `out` holds the last finished epoch; a run that was killed goes on from
+    it, bit for bit, when it is called again in the same way. A finished run is not repeated.
+
+    **Arguments:**
+
+    - `out`: The folder, made if it is not there.
+    - `imdb`: What `load_imdb` reads; None makes reviews up.
+    - `recipe`: A `Recipe`; None is `Recipe()`.
+    - `seed`: Of the split and of everything that is drawn in training.
+    - `split`: `"official"`, the one that the data come with, or `"random"`: 70 % to train, 30 % to test. A tenth of
+        the training part is for validation, films kept apart.
+    - `patience`: Stop after so many epochs without a better validation accuracy.
+    - `resume`: True goes on from a checkpoint that must be there, False starts anew, None goes on if there is one.
+    - `say`: Is given each line of progress.
+
+    **Returns:**
+
+    The report, as it was written.
+
+    **Raises:**
+
+    - `ValueError` if the reviews cannot be read, the folder cannot be written or holds another run.
+
+    Source: this library.
+    """
+    recipe, folder = Recipe() if recipe is None else recipe, Path(out)
+    if isinstance(seed, bool) or not 0 <= seed < 2**32:
+        raise ValueError(f"seed must lie between 0 and 2**32 - 1, but it is {seed!r}; choose another.")
+    if patience is not None and patience < 1:
+        raise ValueError(f"patience must be a positive number of epochs, but it is {patience}; leave it out for none.")
+    checkpoint = folder / CHECKPOINT
+    settings = {"imdb": None if imdb is None else Path(imdb).name, "split": split, "seed": seed, "patience": patience}
+    settings |= {"recipe": recipe.record()}
+    finished = _finished(folder, settings, resume)
+    if finished is not None:
+        say(f"done already, in {folder}; --fresh trains again")
+        return finished
+    if resume and not checkpoint.is_file():
+        raise ValueError(f"resume must find {CHECKPOINT}, but {str(folder)!r} has none; leave --resume out.")
+    parts = _parts(imdb, split, seed, say)
+    _make(folder)
+    if resume is False:
+        checkpoint.unlink(missing_ok=True)
+    fitted = fit(
+        parts.train, parts.validation, recipe, key=jr.fold_in(jr.key(seed), 1), checkpoint=checkpoint,
+        patience=patience, say=say,
+    )  # fmt: skip
+    say(f"best epoch: {fitted.best_epoch}")
+    report: dict[str, Any] = {"settings": settings, "best_epoch": fitted.best_epoch}
+    report["reviews"] = {name: len(getattr(parts, name)) for name in ("train", "validation", "test")}
+    for name in ("validation", "test"):
+        found = evaluate(fitted, getattr(parts, name))
+        report[name] = found.record()
+        say(f"{name}: {found}")
+    found = leaders_report(fitted, parts.test)
+    report["leaders"] = found.record()
+    say(str(found))
+    save(fitted, folder, report)
+    checkpoint.unlink(missing_ok=True)
+    say(f"model and report are in {folder}")
+    return report
+
+
+def _make(folder: Path) -> None:
+    """The folder, if it can be written to: a long run should not end with an error of its last step."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".writable"
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise ValueError(
+            f"out must be a folder that can be written, but {str(folder)!r} cannot ({error.strerror}); choose another."
+        ) from error
+
+
+def _finished(folder: Path, settings: dict[str, Any], resume: bool | None) -> dict[str, Any] | None:
+    """The report of a run that ended in this folder, if it is this one; an error if it is another."""
+    if resume is False or not (folder / "config.json").is_file() or (folder / CHECKPOINT).is_file():
+        return None
+    load(folder)
+    report = load_report(folder)
+    if report is None or report.get("settings") != settings:
+        raise ValueError(
+            f"out must be a folder without another model, but {str(folder)!r} has one of other settings; choose "
+            "another, or replace it with --fresh."
+        )
+    return report
+
+
+def _parts(imdb: str | Path | None, split: str, seed: int, say: Callable[[str], None]) -> Split:
+    if split not in ("official", "random"):
+        raise ValueError(f"split must be 'official' or 'random', but it is {split!r}; choose one of them.")
+    reviews = load_imdb(imdb)
+    if imdb is None:
+        say("no --imdb: these are made-up reviews, with sentiment words planted in them")
+    if split == "official" and reviews.split is None:
+        raise ValueError(
+            f"split must be 'random' for reviews without a column 'split', but it is {split!r}; pass --split random."
+        )
+    _check_labels(reviews)
+    key = jr.fold_in(jr.key(seed), 0)
+    parts = official_split(reviews, key=key) if split == "official" else random_split(reviews, key=key)
+    sizes = (len(part) for part in (parts.train, parts.validation, parts.test))
+    say("{} reviews to train on, {} to choose the epoch, {} to test".format(*sizes))
+    return parts
+
+
+def _check_labels(reviews: Reviews) -> None:
+    if len(np.unique(reviews.labels)) < 2:
+        raise ValueError("imdb must hold reviews of both labels, but all have the same; name the whole data set.")

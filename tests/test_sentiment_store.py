@@ -1,0 +1,163 @@
+"""A classifier in a folder comes back bit for bit; a folder that is not whole is refused in one sentence."""
+
+import json
+import os
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from clusterjax.sentiment import Fitted, HardmaxClassifier, Recipe, TextOptions, Vocabulary, load, load_report, save
+
+
+WORDS = ("plot", "café", "not_good", "awful")
+HISTORY = [{"loss": 0.5, "validation accuracy": 0.75}, {"loss": 0.1 + 0.2, "validation accuracy": 0.5}]
+
+
+def fitted_of(dtype=jnp.float32, heads=1, d=2, A=None, words=WORDS):
+    rng = np.random.default_rng(0)
+    vocabulary = Vocabulary(words, (3,) * len(words), TextOptions(negation_scope=2))
+    model = HardmaxClassifier(
+        jnp.asarray(rng.normal(size=(vocabulary.size, heads, d)), dtype),
+        jnp.asarray(rng.normal(size=(heads, d)), dtype),
+        jnp.asarray(0.1, dtype),
+        jnp.asarray(rng.uniform(1, 2, heads), dtype),
+        A,
+        depth=3,
+    )
+    return Fitted(model, vocabulary, Recipe(dim=d, heads=heads, depth=3, noise=0.3), HISTORY, 1)
+
+
+def same(a, b):
+    arrays = zip(*(jax.tree_util.tree_leaves(eqx.filter(one.model, eqx.is_array)) for one in (a, b)), strict=True)
+    assert all(x.dtype == y.dtype and np.array_equal(x, y) for x, y in arrays)
+    assert jax.tree_util.tree_structure(a.model) == jax.tree_util.tree_structure(b.model)
+    assert (a.vocabulary, a.recipe, a.history, a.best_epoch) == (b.vocabulary, b.recipe, b.history, b.best_epoch)
+
+
+@pytest.mark.parametrize(
+    "options",
+    ({}, {"dtype": jnp.float64}, {"heads": 3, "d": 4}, {"A": np.array([[1.0, 2.0], [0.0, 1.0]], np.float32)}),
+    ids=("single", "double", "heads", "A"),
+)
+def test_comes_back_bit_for_bit(tmp_path, options):
+    fitted = fitted_of(**options)
+    save(fitted, tmp_path / "new" / "model", {"test": {"accuracy": 0.5}})
+    same(load(tmp_path / "new" / "model"), fitted)
+    assert load_report(tmp_path / "new" / "model") == {"test": {"accuracy": 0.5}}
+
+
+def test_a_model_is_replaced_with_its_report(tmp_path):
+    save(fitted_of(), tmp_path, {"old": 1})
+    save(fitted_of(words=(*WORDS, "great")), tmp_path)
+    same(load(tmp_path), fitted_of(words=(*WORDS, "great")))
+    assert load_report(tmp_path) is None
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "model.safetensors", "vocabulary.json", "history.json", "config.json",
+    }  # fmt: skip
+
+
+def refused(folder):
+    with pytest.raises(ValueError) as caught:
+        load(folder)
+    text = str(caught.value)
+    assert "\n" not in text and ";" in text and str(folder) in text
+    return text
+
+
+def test_missing_folder(tmp_path):
+    assert "folder must be one of a model, but there is none" in refused(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("name", ("model.safetensors", "vocabulary.json", "history.json", "config.json"))
+def test_missing_and_broken_files(tmp_path, name):
+    save(fitted_of(), tmp_path)
+    content = (tmp_path / name).read_bytes()
+    (tmp_path / name).unlink()
+    assert f"lacks {name}" in refused(tmp_path)
+    for part in (content[: len(content) // 2], b"\xff\xfe"):
+        (tmp_path / name).write_bytes(part)
+        with pytest.raises(ValueError, match=f"must .*{name}.*; "):
+            load(tmp_path)
+
+
+def rewrite(path, **changes):
+    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | changes), "utf-8")
+
+
+def test_other_formats_and_versions(tmp_path):
+    save(fitted_of(), tmp_path)
+    rewrite(tmp_path / "config.json", version=2)
+    assert "is of version 2; use the clusterjax that wrote it" in refused(tmp_path)
+    rewrite(tmp_path / "config.json", format="another", version=1)
+    assert "of another format" in refused(tmp_path)
+    (tmp_path / "config.json").write_text("[]")
+    assert "of another format" in refused(tmp_path)
+
+
+def test_recipe_of_another_time(tmp_path):
+    save(fitted_of(), tmp_path)
+    rewrite(tmp_path / "config.json", recipe={"dim": 2, "wings": 4})
+    assert "does not fit this version" in refused(tmp_path)
+
+
+def test_arrays_of_other_shapes(tmp_path):
+    save(fitted_of(), tmp_path / "a")
+    save(fitted_of(words=(*WORDS, "great")), tmp_path / "b")
+    (tmp_path / "a" / "model.safetensors").write_bytes((tmp_path / "b" / "model.safetensors").read_bytes())
+    with pytest.raises(ValueError, match="the 7 rows of its model.safetensors are not the 6 ids"):
+        load(tmp_path / "a")
+    save(fitted_of(d=3), tmp_path / "b")
+    (tmp_path / "a" / "model.safetensors").write_bytes((tmp_path / "b" / "model.safetensors").read_bytes())
+    with pytest.raises(ValueError, match="1 heads of dimension 3"):
+        load(tmp_path / "a")
+
+
+@pytest.mark.parametrize("name", ("embedding", "w", "raw_alpha"))
+def test_arrays_that_do_not_fit_each_other(tmp_path, name):
+    save(fitted_of(), tmp_path)
+    path = tmp_path / "model.safetensors"
+    arrays = safetensors.numpy.load_file(path)
+    for changed in ({**arrays, name: arrays[name][:0]}, {key: arrays[key] for key in arrays if key != name}):
+        path.write_bytes(safetensors.numpy.save(changed))
+        with pytest.raises(ValueError, match="folder must hold"):
+            load(tmp_path)
+
+
+@pytest.mark.parametrize("written", range(5))
+def test_disk_full_leaves_the_former_model(tmp_path, monkeypatch, written):
+    """Whichever file it is that no longer fits, vocabulary and all."""
+    former = fitted_of()
+    save(former, tmp_path, {"old": 1})
+    sync, calls = os.fsync, []
+
+    def full(descriptor):
+        calls.append(descriptor)
+        if len(calls) > written:
+            raise OSError(28, "No space left on device")
+        sync(descriptor)
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(ValueError, match="must be .* can.* be written.*No space left.*make room"):
+        save(fitted_of(words=(*WORDS, "great")), tmp_path, {"new": 1})
+    monkeypatch.undo()
+    same(load(tmp_path), former)
+    assert load_report(tmp_path) == {"old": 1} and len(list(tmp_path.iterdir())) == 5
+
+
+def test_folder_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(ValueError, match="folder must be one that can be written"):
+        save(fitted_of(), tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "in the way"
+
+
+def test_vocabulary_of_another_model_is_not_written(tmp_path):
+    fitted = fitted_of()
+    other = Fitted(fitted.model, Vocabulary(WORDS[:2], (1, 1)), fitted.recipe, [], 1)
+    with pytest.raises(ValueError, match="a row of its embedding for each of the 4 ids"):
+        save(other, tmp_path / "model")
+    assert not (tmp_path / "model").exists()

@@ -1,0 +1,233 @@
+"""The training loop: what it minimises, and that a run which is killed goes on bit for bit."""
+
+import re
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import optax
+import pytest
+import safetensors.numpy
+
+from clusterjax._training import Batches, replace, train
+
+from .helpers import as_a_user
+
+
+class Line(eqx.Module):
+    """y = <slope, x> + offset."""
+
+    slope: jax.Array
+    offset: jax.Array
+    scale: jax.Array
+
+
+LINE = Line(jnp.zeros(3), jnp.zeros(()), jnp.asarray(2.0))
+SLOPE = np.array([1.0, -2.0, 0.5])
+SETTINGS = {"rate": 0.1, "words": 7}
+
+
+def data(rows, seed=0):
+    x = np.random.default_rng(seed).normal(size=(rows, 3))
+    return jnp.asarray(x), jnp.asarray(x @ SLOPE + 0.25)
+
+
+def squares(model, batch, key):
+    """With noise that a resumed run has to draw again in the same way."""
+    x, y = batch
+    missed = x @ model.slope + model.offset - y + 1e-3 * jr.normal(key, y.shape)
+    return jnp.mean(missed**2), {"missed": jnp.mean(jnp.abs(missed))}
+
+
+BATCHES = Batches((data(40), data(23, 1)), 8)
+OPTIMISER = optax.adam(0.1)
+
+
+def run(epochs=4, batches=BATCHES, **options):
+    options = {"optimiser": OPTIMISER, "key": jr.key(1), "settings": SETTINGS, **options}
+    return train(LINE, options.pop("loss", squares), batches, epochs=epochs, **options)
+
+
+def slope_error(model):
+    return {"closeness": -float(np.abs(np.asarray(model.slope) - SLOPE).max())}
+
+
+def same(a, b):
+    leaves = zip(jax.tree_util.tree_leaves(a), jax.tree_util.tree_leaves(b), strict=True)
+    return all(np.array_equal(x, y) and x.dtype == y.dtype for x, y in leaves)
+
+
+def history_of(done):
+    return [{name: value for name, value in epoch.items() if name != "seconds"} for epoch in done.history]
+
+
+class Killed(Exception):
+    pass
+
+
+def killer(after):
+    """A `say` at which the run ends once `after` epochs are done."""
+
+    def say(line):
+        if line.startswith(f"epoch {after} of"):
+            raise Killed
+
+    return say
+
+
+def test_it_finds_the_line():
+    lines = []
+    done = run(60, say=lines.append)
+    np.testing.assert_allclose(done.model.slope, SLOPE, atol=0.01)
+    np.testing.assert_allclose(done.model.offset, 0.25, atol=0.01)
+    assert len(lines) == len(done.history) == 60 and re.match(r"epoch 1 of 60: loss \d.*, missed \d", lines[0])
+    assert (done.best_epoch, done.stopped_early) == (60, False) and same(done.model, done.last)
+
+
+def test_each_epoch_sees_every_row_but_those_that_fill_no_batch():
+    """The rows are powers of two, so that their sum over an epoch says which were there."""
+    rows = jnp.asarray([2.0**k for k in range(11)])
+    seen = []
+
+    def loss(model, batch, key):
+        jax.debug.callback(lambda values: seen.append(values.tolist()), batch)
+        return jnp.sum(model.slope**2), {}
+
+    train(LINE, loss, Batches((rows,), 4), optimiser=OPTIMISER, epochs=3, key=jr.key(0))
+    jax.effects_barrier()
+    epochs = [sum(seen[k : k + 2], []) for k in range(0, 6, 2)]
+    assert len(seen) == 6 and all(len(set(epoch)) == 8 for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+
+
+def test_only_what_is_trainable_is_trained():
+    spec = eqx.tree_at(lambda tree: tree.slope, jax.tree_util.tree_map(lambda _: False, LINE), True)
+    done = run(2, trainable=spec)
+    assert np.any(np.asarray(done.model.slope)) and done.model.offset == 0 and done.model.scale == 2
+
+
+@pytest.mark.parametrize("after", (1, 2, 3))
+def test_a_killed_run_goes_on_bit_for_bit(tmp_path, after):
+    path, options = tmp_path / "deep" / "checkpoint", {"evaluate": slope_error, "monitor": "closeness"}
+    whole = run(**options)
+    with pytest.raises(Killed):
+        run(checkpoint=path, say=killer(after), **options)
+    lines = []
+    done = run(checkpoint=path, say=lines.append, **options)
+    assert lines[0] == f"resuming after epoch {after} of 4" and len(lines) == 5 - after
+    assert same((done.model, done.last), (whole.model, whole.last))
+    assert history_of(done) == history_of(whole) and done.best_epoch == whole.best_epoch
+    assert same(run(checkpoint=path, **options).model, whole.model)  # it is over, and stays as it is
+
+
+def test_other_settings_are_refused_by_name(tmp_path):
+    run(1, checkpoint=tmp_path / "checkpoint")
+    content = (tmp_path / "checkpoint").read_bytes()
+    with pytest.raises(ValueError, match=r"of this run with rate = 0.2, but .* of one with rate = 0.1; remove it"):
+        run(2, checkpoint=tmp_path / "checkpoint", settings=SETTINGS | {"rate": 0.2})
+    with pytest.raises(ValueError, match="rate = None, words = None"):
+        run(2, checkpoint=tmp_path / "checkpoint", settings=None)
+    assert (tmp_path / "checkpoint").read_bytes() == content
+
+
+@pytest.mark.parametrize("kept", (0, 4, 100, -8), ids=lambda kept: f"{kept}-bytes")
+def test_truncated_checkpoint_is_refused(tmp_path, kept):
+    path = tmp_path / "checkpoint"
+    run(1, checkpoint=path)
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(ValueError, match="checkpoint must be one of this library, but .* cannot be read"):
+        run(2, checkpoint=path)
+
+
+def test_other_files_are_refused(tmp_path):
+    path = tmp_path / "checkpoint"
+    path.write_bytes(safetensors.numpy.save({"0": np.zeros(3)}))
+    with pytest.raises(ValueError, match="checkpoint must be one of this library, but .* is not; remove it"):
+        run(1, checkpoint=path)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(ValueError, match="checkpoint must be one of this library"):
+        run(1, checkpoint=path)
+
+
+def test_checkpoint_of_another_model_is_refused(tmp_path):
+    run(1, checkpoint=tmp_path / "checkpoint")
+    other = Line(jnp.zeros(4), jnp.zeros(()), jnp.zeros(()))
+    with pytest.raises(ValueError, match="must hold the arrays of this model"):
+        train(
+            other, squares, BATCHES, optimiser=OPTIMISER, epochs=2, key=jr.key(1), settings=SETTINGS,
+            checkpoint=tmp_path / "checkpoint",
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("call", ("os.fsync", "os.replace"))
+def test_disk_full_at_a_checkpoint_keeps_the_former_one(tmp_path, monkeypatch, call):
+    path = tmp_path / "checkpoint"
+    whole = run(3)
+    with pytest.raises(Killed):
+        run(3, checkpoint=path, say=killer(1))
+    former = path.read_bytes()
+
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(call, full)
+    with pytest.raises(ValueError, match="No space left on device.*; make room and run again"):
+        run(3, checkpoint=path)
+    monkeypatch.undo()
+    assert path.read_bytes() == former and list(tmp_path.iterdir()) == [path]
+    assert same(run(3, checkpoint=path).model, whole.model)
+
+
+def test_a_kill_while_writing_keeps_the_former_file(tmp_path, monkeypatch):
+    replace(tmp_path / "file", b"old")
+    monkeypatch.setattr("os.fsync", lambda descriptor: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        replace(tmp_path / "file", b"new")
+    assert (tmp_path / "file").read_bytes() == b"old" and len(list(tmp_path.iterdir())) == 1
+
+
+def scores(*values):
+    """An `evaluate` that gives these numbers in turn."""
+    left = list(values)
+    return lambda model: {"score": left.pop(0)}
+
+
+def test_best_epoch_is_kept_and_patience_ends_the_run(tmp_path):
+    after = [run(k).model for k in (1, 2)]
+    options = {"monitor": "score", "patience": 2, "checkpoint": tmp_path / "checkpoint"}
+    done = run(9, evaluate=scores(0.5, 0.7, 0.6, 0.7), **options)
+    assert (done.best_epoch, done.stopped_early, len(done.history)) == (2, True, 4)
+    assert same(done.model, after[1]) and not same(done.last, after[1]) and not same(after[0], after[1])
+    again = run(9, evaluate=scores(), **options)  # it is over: nothing is evaluated again
+    assert again.stopped_early and same(again.model, done.model)
+
+
+def test_monitor_that_is_not_measured():
+    with pytest.raises(ValueError, match="monitor must be one of .*'loss'.*, but it is 'beauty'"):
+        run(1, monitor="beauty")
+
+
+def test_loss_that_is_not_finite_ends_the_run(tmp_path):
+    path = tmp_path / "checkpoint"
+    run(1, checkpoint=path)
+    former = path.read_bytes()
+
+    def broken(model, batch, key):
+        return jnp.log(-1 - jnp.sum(model.slope**2)), {}
+
+    with pytest.raises(FloatingPointError, match="loss must stay finite, but it is nan in epoch 2; lower"):
+        run(3, loss=broken, checkpoint=path)
+    assert path.read_bytes() == former
+
+
+@pytest.mark.parametrize(
+    ("parts", "size", "words"),
+    (((data(7),), 8, "at most the number of rows"), ((data(9),), 0, "positive integer"), ((data(9),), 2.5, "positive")),
+    ids=("few", "zero", "fraction"),
+)
+def test_batches_that_cannot_be(parts, size, words):
+    with as_a_user(), pytest.raises(ValueError, match=f"batch_size must be .*{words}"):
+        Batches(parts, size)

@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from ..plot import OKABE_ITO, style
 from ..sentiment import accuracy
@@ -175,6 +176,7 @@ def _history(ax: Axes, curves: dict[int, Curves], name: str) -> None:
         ax.plot(epochs, line, color=COLOURS[dim], marker=MARKERS[dim] if len(epochs) <= 12 else "", ms=3.5)
         ax.plot(one.best, line[one.best - 1], marker="o", ms=8, mfc="none", mec=COLOURS[dim], mew=1.0, ls="")
     ax.set(xlabel="epoch", ylabel=name)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _moves(ax: Axes, curves: dict[int, Curves]) -> None:
@@ -192,7 +194,11 @@ def _beside(ax: Axes, curves: dict[int, Curves]) -> None:
         ax.errorbar(
             one.per_word, one.accuracy, one.error, color=COLOURS[dim], marker=MARKERS[dim], ms=5, capsize=2, ls=""
         )
-        ax.annotate(f"d = {dim}", (one.per_word, one.accuracy), (6, -9), textcoords="offset points", fontsize=7)
+        left = one.per_word > 0.8
+        ax.annotate(
+            f"d = {dim}", (one.per_word, one.accuracy), (-6 if left else 6, -3), textcoords="offset points", fontsize=7,
+            ha="right" if left else "left",
+        )  # fmt: skip
     ax.set(xlabel="leaders per word", ylabel="test accuracy", xlim=(0, 1.05))
     ax.margins(y=0.25)
 

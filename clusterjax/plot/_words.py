@@ -96,7 +96,8 @@ def words(
     paper = _Paper(ax, fontsize)
     dots = paper.points(places)
     joined = _joined(dots, led)
-    clear = dots[rest] if avoid is None else paper.points(_points(avoid, "avoid"))
+    divide = paper.along(normal, offset)
+    clear = np.concatenate([divide, dots[rest] if avoid is None else paper.points(_points(avoid, "avoid"))])
     paper.take(_boxes(dots[led], STAR * size))
     for i in led.tolist():
         following = int(np.sum(joined == i))
@@ -104,7 +105,7 @@ def words(
         paper.name(name, dots[i], STAR * size, weight="bold", beside=clear)
     paper.take(_boxes(dots[rest], DOT * size))
     for i in sorted(rest[joined[rest] < 0].tolist(), key=lambda i: (-abs(heights[i]), i)):
-        paper.name(str(names[i]), dots[i], DOT * size)
+        paper.name(str(names[i]), dots[i], DOT * size, beside=divide)
     return ax
 
 
@@ -126,6 +127,16 @@ class _Paper:
     def points(self, x: np.ndarray) -> np.ndarray:
         return self.scale * self.ax.transData.transform(x) - self.corner
 
+    def along(self, normal: np.ndarray, offset: float) -> np.ndarray:
+        """Points along the dividing line, where names are not welcome."""
+        if not normal.any():
+            return np.empty((0, 2))
+        foot = -offset * normal / (normal @ normal)
+        start, end = self.points(np.stack([foot, foot + np.array([-normal[1], normal[0]])]))
+        way = (end - start) / np.linalg.norm(end - start)
+        middle = start + way * ((self.room[2:] / 2 - start) @ way)
+        return middle + way * np.arange(-2 * self.room[3], 2 * self.room[3], 5.0)[:, None]
+
     def take(self, boxes: np.ndarray) -> None:
         self.boxes = np.concatenate([self.boxes, boxes])
 
@@ -144,7 +155,7 @@ class _Paper:
         free &= ~_overlaps(places, others).any(axis=1)
         ends = np.clip(spot, places[:, :2], places[:, 2:])
         far = np.linalg.norm(ends - spot, axis=1) > radius + LINED
-        free &= ~(far & _crosses(spot, ends, others).any(axis=1))
+        free[far] &= ~_crosses(spot, ends[far], others).any(axis=1)
         if not free.any():
             return
         cost = np.linalg.norm(ends - spot, axis=1)
@@ -198,18 +209,21 @@ def _overlaps(these: np.ndarray, those: np.ndarray) -> np.ndarray:
 
 
 def _crosses(start: np.ndarray, ends: np.ndarray, boxes: np.ndarray) -> np.ndarray:
-    """Whether the lines from `start` to `ends` (a, 2) meet boxes (b, 4), (a, b)."""
-    steps = np.linspace(0.0, 1.0, 24)[None, :, None]
-    line = start + steps * (ends[:, None] - start)
-    inside = (line[:, :, None] > boxes[None, None, :, :2]) & (line[:, :, None] < boxes[None, None, :, 2:])
-    return np.asarray(np.any(np.all(inside, axis=-1), axis=(1,)))
+    """Whether the lines from `start` to `ends` (a, 2) meet boxes (b, 4), (a, b): at some time within both ranges."""
+    way = (ends - start)[:, None]
+    way = np.where(np.abs(way) < 1e-9, 1e-9, way)
+    times = np.stack([(boxes[None, :, :2] - start) / way, (boxes[None, :, 2:] - start) / way])
+    enter, leave = times.min(axis=0), times.max(axis=0)
+    return np.maximum(np.maximum(*np.moveaxis(enter, 2, 0)), 0.0) < np.minimum(
+        np.minimum(*np.moveaxis(leave, 2, 0)), 1.0
+    )
 
 
 def _steps(start: np.ndarray, end: np.ndarray, radius: float) -> np.ndarray:
     """Small boxes along a line, beyond the marker at its start."""
     length = float(np.linalg.norm(end - start))
-    along = np.arange(min(radius, length), length, 1.0) / max(length, 1e-9)
-    return _boxes(start + along[:, None] * (end - start), 0.5)
+    along = np.arange(min(radius, length), length, 2.0) / max(length, 1e-9)
+    return _boxes(start + along[:, None] * (end - start), 1.0)
 
 
 def _joined(dots: np.ndarray, led: np.ndarray) -> np.ndarray:

@@ -70,6 +70,9 @@ def _add_reproduce(commands: argparse._SubParsersAction) -> None:
     command.add_argument("--seed", type=int, default=0, metavar="N", help="of all random draws (default: 0)")
     command.add_argument("--albert", type=Path, metavar="PATH", help="an ALBERT checkpoint for figures 7 and 8")
     command.add_argument(
+        "--imdb", type=Path, metavar="PATH", help="film reviews for the sentiment figures (CSV or folder)"
+    )
+    command.add_argument(
         "--formats", default="png,svg", help="svg, pdf, or both; PNG there is always (default: png,svg)"
     )
     command.add_argument("--no-gif", action="store_true", help="make no moving pictures")
@@ -192,7 +195,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     formats = tuple(name.strip() for name in arguments.formats.split(","))
     if not formats or set(formats) - {"png", "svg", "pdf"}:
         raise ValueError(f"--formats must be a list of png, svg and pdf, but it is {arguments.formats!r}; say png,svg.")
-    settings = Settings(arguments.seed, starts, arguments.quick, arguments.albert)
+    settings = Settings(arguments.seed, starts, arguments.quick, arguments.albert, arguments.imdb)
     files = Files(tuple(dict.fromkeys(("png", *formats))), not arguments.no_gif)
     with _double_precision():
         records = reproduce(arguments.names, arguments.out, settings, files, force=arguments.force, say=_say)

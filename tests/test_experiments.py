@@ -36,8 +36,9 @@ def gallery(tmp_path_factory):
     return out, {record["name"]: record for record in records}, lines
 
 
-def test_registry_holds_figures_3_to_8_and_the_polytope():
-    assert NAMES == [*(f"figure{k}" for k in range(3, 9)), "hardmax-polytope"]
+def test_registry_holds_figures_3_to_8_the_polytope_and_the_sentiment_model():
+    sentiment = [f"sentiment-{what}" for what in ("words", "leaders", "training")]
+    assert NAMES == [*(f"figure{k}" for k in range(3, 9)), "hardmax-polytope", *sentiment]
     assert len({experiment.alias for experiment in EXPERIMENTS}) == len(NAMES)
 
 
@@ -81,6 +82,8 @@ def test_claims_of_the_paper_come_out_as_they_should(gallery):
     assert verdicts["figure3"] == [True, True] and verdicts["figure4"] == [True, True]
     assert verdicts["figure8"] == [True, True]
     assert verdicts["hardmax-polytope"] == [True, True, True]
+    assert verdicts["sentiment-words"] == [True, True] and verdicts["sentiment-training"] == [True]
+    assert verdicts["sentiment-leaders"] == [True, True]
     assert verdicts["figure5"] == [False], "V = -I spreads the tokens; they do not sit at opposite sides"
     assert verdicts["figure6"] == [False, False] and verdicts["figure7"][1] is False
 

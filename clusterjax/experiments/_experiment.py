@@ -22,6 +22,7 @@ class Settings:
     - `starts`: How many random starts each number is taken over.
     - `quick`: Whether shorter runs will do; the caption then says so.
     - `albert`: A checkpoint from which Figure 7 reads its spectra; None takes those that come with the package.
+    - `imdb`: Where the film reviews are, as `sentiment.load_imdb` takes it; None makes reviews up, with planted words.
 
     Source: this library.
     """
@@ -30,6 +31,7 @@ class Settings:
     starts: int = 256
     quick: bool = False
     albert: Path | None = None
+    imdb: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ class Outcome:
     - `parameters`: Everything needed to run it again.
     - `series`: Numbers against time, for `results.json`: name to a list or array.
     - `draw`: Makes the still picture.
-    - `film`: What the moving picture shows; None makes none.
+    - `film`: What the moving picture shows, or a function that writes it to a path as a GIF; None makes none.
 
     Source: this library.
     """
@@ -106,7 +108,7 @@ class Outcome:
     parameters: dict[str, Any]
     series: dict[str, Any]
     draw: Callable[[], Figure]
-    film: Film | None
+    film: Film | Callable[[Path], Any] | None
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,7 @@ class Experiment:
     - `title`: Above it in the gallery.
     - `claim`: What the paper says of it, in its own terms.
     - `run`: The experiment; told the settings and a function that reports progress.
+    - `reads_reviews`: Whether it depends on `Settings.imdb`.
 
     Source: this library.
     """
@@ -129,6 +132,7 @@ class Experiment:
     title: str
     claim: str
     run: Callable[[Settings, Callable[[str], None]], Outcome] = field(repr=False)
+    reads_reviews: bool = False
 
 
 def within(value: float, expected: float, tolerance: float) -> bool:

@@ -8,9 +8,15 @@ from ._figure6 import FIGURE6
 from ._figure7 import FIGURE7
 from ._figure8 import FIGURE8
 from ._polytope_figure import HARDMAX_POLYTOPE
+from ._sentiment_leaders import SENTIMENT_LEADERS
+from ._sentiment_training import SENTIMENT_TRAINING
+from ._sentiment_words import SENTIMENT_WORDS
 
 
-EXPERIMENTS: tuple[Experiment, ...] = (FIGURE3, FIGURE4, FIGURE5, FIGURE6, FIGURE7, FIGURE8, HARDMAX_POLYTOPE)
+EXPERIMENTS: tuple[Experiment, ...] = (
+    FIGURE3, FIGURE4, FIGURE5, FIGURE6, FIGURE7, FIGURE8, HARDMAX_POLYTOPE, SENTIMENT_WORDS, SENTIMENT_LEADERS,
+    SENTIMENT_TRAINING,
+)  # fmt: skip
 
 
 def find_experiments(names: list[str]) -> list[Experiment]:

@@ -18,9 +18,10 @@ import numpy as np
 
 from ..plot import animate, save
 from ._albert import trained_values
-from ._experiment import VIOLATED, Experiment, Outcome, Settings
+from ._experiment import VIOLATED, Experiment, Film, Outcome, Settings
 from ._gallery import write_gallery
 from ._registry import find_experiments
+from ._sentiment_model import digest
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def fingerprint(experiment: Experiment, settings: Settings, files: Files, weight
         "formats": list(files.formats),
         "film": files.film,
         "clusterjax": version("clusterjax"),
-    }
+    } | ({"reviews": digest(settings.imdb)} if experiment.reads_reviews else {})
 
 
 def _run_one(
@@ -127,9 +128,7 @@ def _run_one(
         film = outcome.film
         if files.film and film is not None:
             gif = draft / f"{experiment.name}.gif"
-            frames = min(24 if settings.quick else 61, len(film.ts))
-            animate(film.xs, gif, ts=film.ts, frames=frames, fps=8 if settings.quick else 15, highlight=film.highlight,
-                    trail=film.trail)  # fmt: skip
+            _animate(film, gif, settings.quick) if isinstance(film, Film) else film(gif)
             written.append(gif.name)
         seconds = {"simulation": round(simulated, 2), "total": round(time.perf_counter() - began, 2)}
         record = _record(experiment, outcome, wanted, written, seconds)
@@ -139,6 +138,13 @@ def _run_one(
         say(f"    {claim['verdict']:>18}  {claim['says']}")
         say(f"    {'':>18}  {claim['measured']}")
     return record
+
+
+def _animate(film: Film, gif: Path, quick: bool) -> None:
+    animate(
+        film.xs, gif, ts=film.ts, frames=min(24 if quick else 61, len(film.ts)), fps=8 if quick else 15,
+        highlight=film.highlight, trail=film.trail,
+    )  # fmt: skip
 
 
 def _record(
@@ -152,7 +158,7 @@ def _record(
         "claim": experiment.claim,
         "caption": outcome.caption,
         "claims": [asdict(claim) | {"verdict": claim.verdict} for claim in outcome.claims],
-        "parameters": outcome.parameters | {"seed": wanted["seed"], "solver": "Tsit5, rtol 1e-8, atol 1e-10, float64"},
+        "parameters": {"seed": wanted["seed"], "solver": "Tsit5, rtol 1e-8, atol 1e-10, float64"} | outcome.parameters,
         "series": {name: np.round(np.asarray(values), 10).tolist() for name, values in outcome.series.items()},
         "files": written,
         "fingerprint": wanted,

@@ -16,3 +16,5 @@ from ._spectrum import spectrum as spectrum
 from ._style import OKABE_ITO as OKABE_ITO, style as style
 from ._tokens import circle as circle, sphere as sphere
 from ._views import project as project
+from ._word_film import WordRun as WordRun, animate_words as animate_words
+from ._words import words as words

@@ -1,0 +1,188 @@
+"""What the figures of the sentiment model share: the reviews, and models that were trained on them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.random as jr
+import numpy as np
+
+from ..sentiment import (
+    Encoded,
+    Fitted,
+    Recipe,
+    Reviews,
+    Split,
+    encode_reviews,
+    fit,
+    load_imdb,
+    official_split,
+    predict_logits,
+    random_split,
+    synthetic_reviews,
+)
+from ..sentiment._fit import log_ratio
+from ._experiment import Settings
+from ._sentiment_measure import Led, leaders_of
+
+
+SYNTHETIC, QUICK_SYNTHETIC, QUICK_REAL = 6000, 2000, 5000
+CLEAR = 0.5  # a word carries sentiment if its log ratio is at least this: it is e^0.5 = 1.6 times likelier on one side
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the reviews come from.
+
+    **Attributes:**
+
+    - `imdb`: What `load_imdb` reads; None is made-up reviews.
+    - `seed`: Of the split, of the made-up reviews and of the training.
+    - `quick`: Whether fewer reviews and epochs will do.
+
+    Source: this library.
+    """
+
+    imdb: str | None
+    seed: int
+    quick: bool
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Source":
+        """The source that these settings ask for."""
+        return cls(None if settings.imdb is None else str(settings.imdb), settings.seed, settings.quick)
+
+    @property
+    def words(self) -> str:
+        """What the captions call it."""
+        return "made-up reviews with planted words" if self.imdb is None else "the IMDb reviews, official split"
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A model with its test part and all that is counted of it.
+
+    **Attributes:**
+
+    - `fitted`: The model of the best epoch on the validation part.
+    - `test`: The test part as arrays.
+    - `logits`: Of the test part.
+    - `names`: The word of each id.
+    - `ratio`: The naive-Bayes log ratio of each id, from the training part; positive for words of positive reviews.
+
+    Source: this library.
+    """
+
+    fitted: Fitted
+    test: Encoded
+    logits: np.ndarray
+    names: np.ndarray
+    ratio: np.ndarray
+
+    @property
+    def right(self) -> np.ndarray:
+        """Which test reviews are classified correctly."""
+        return (self.logits > 0) == (self.test.labels == 1)
+
+    @property
+    def confident(self) -> np.ndarray:
+        """Which are classified correctly and lie among the quarter of the test reviews farthest from the hyperplane."""
+        size = np.abs(self.logits)
+        return self.right & (size >= np.quantile(size, 0.75))
+
+    @cached_property
+    def led(self) -> Led:
+        """The leaders of all test reviews."""
+        return leaders_of(self.fitted.model, self.test)
+
+    def frequent(self, most: int = 15) -> tuple[np.ndarray, np.ndarray]:
+        """The most frequent leaders of the confident reviews, as ids, and in how many of these each leads."""
+        ids = self.test.ids[self.confident & (self.test.lengths > 0)]
+        leading = self.led.mask[self.confident & (self.test.lengths > 0)]
+        times = np.bincount(ids[leading], minlength=len(self.names))
+        ranked = np.argsort(-times, kind="stable")[:most]
+        return ranked, times[ranked]
+
+    def distances(self, points: Any) -> np.ndarray:
+        """Signed distances of points (..., d) from the hyperplane, positive on the positive side."""
+        w, v = np.asarray(self.fitted.model.w[0], np.float64), float(self.fitted.model.v)
+        return (np.asarray(points, np.float64) @ w + v) / np.linalg.norm(w)
+
+
+@lru_cache(maxsize=2)
+def reviews(source: Source) -> tuple[Split, frozenset[str]]:
+    """The three parts, and the words that were planted, none in real reviews."""
+    key = jr.key(source.seed)
+    if source.imdb is None:
+        number = QUICK_SYNTHETIC if source.quick else SYNTHETIC
+        made = synthetic_reviews(key, number, shortest=20, longest=30)
+        return official_split(made.reviews, key=key), frozenset((*made.positive, *made.negative))
+    found = load_imdb(source.imdb)
+    split = random_split(found, key=key) if found.split is None else official_split(found, key=key)
+    if source.quick:
+        split = Split(*(_some(part, most) for part, most in zip(
+            (split.train, split.validation, split.test), (QUICK_REAL, QUICK_REAL // 5, QUICK_REAL), strict=True
+        )))  # fmt: skip
+    return split, frozenset()
+
+
+def _some(part: Reviews, most: int) -> Reviews:
+    return part.take(np.linspace(0, len(part) - 1, min(most, len(part))).astype(int))
+
+
+def recipe(source: Source, dim: int) -> Recipe:
+    """How the model of `dim` dimensions is trained on these reviews."""
+    if source.imdb is None:
+        few = {"noise": 0.02, "smoothing": 2.0, "epochs": 12} if dim <= 4 else {"epochs": 30}
+        return Recipe.of_dim(dim, **few)
+    return Recipe.of_dim(dim, epochs=3) if source.quick else Recipe.of_dim(dim)
+
+
+def trained(settings: Settings, dim: int, say: Callable[[str], None]) -> Trained:
+    """The model of `dim` dimensions on these reviews; trained once, for all figures that are made in one go."""
+    say(f"training, d = {dim}")
+    return _trained(Source.of(settings), dim)
+
+
+@lru_cache(maxsize=8)
+def _trained(source: Source, dim: int) -> Trained:
+    split, _ = reviews(source)
+    with jax.numpy_dtype_promotion("standard"):  # optax adds integers to floats
+        fitted = fit(split.train, split.validation, recipe(source, dim), key=jr.key(source.seed))
+    length = fitted.recipe.length
+    test = encode_reviews(split.test, fitted.vocabulary, length=length)
+    seen = encode_reviews(split.train, fitted.vocabulary, length=length)
+    names = np.array(["<pad>", "<unk>", *fitted.vocabulary.words])
+    ratio = log_ratio(seen, len(names), fitted.recipe.smoothing)
+    return Trained(fitted, test, predict_logits(fitted.model, test.ids, test.counts), names, ratio)
+
+
+def shown(name: str) -> str:
+    """A word as a reader writes it: `not_good` is "not good"."""
+    return name.replace("_", " ")
+
+
+def digest(imdb: Path | str | None) -> str:
+    """What tells two sources of reviews apart: their bytes, or the names and sizes of a folder's files.
+
+    **Raises:**
+
+    - `ValueError` if there is no such source.
+    """
+    if imdb is None:
+        return "synthetic"
+    path, found = Path(imdb), sha256()
+    if path.is_file():
+        with path.open("rb") as stream:
+            while block := stream.read(1 << 20):
+                found.update(block)
+    elif path.is_dir():
+        for file in sorted(path.rglob("*.txt")):
+            found.update(f"{file.relative_to(path)} {file.stat().st_size}\n".encode())
+    else:
+        return str(imdb)
+    return found.hexdigest()

@@ -86,10 +86,11 @@ class Recipe:
         Source: this library.
         """
         if dim <= 4:
-            found = {"noise": 0.1 if dim <= 2 else 0.2}
+            found: dict[str, Any] = {"noise": 0.1 if dim <= 2 else 0.2}
         else:
             found = {"noise": 0.3, "drop": 0.6} if dim <= 8 else {"noise": 0.4, "learning_rate": 6e-3}
-        return cls(**({"dim": dim} | found | changes))
+        found = {"dim": dim} | found | changes
+        return cls(**found)
 
     def record(self) -> dict[str, Any]:
         """The recipe as a dictionary that JSON can hold.

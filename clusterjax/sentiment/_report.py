@@ -76,12 +76,15 @@ def evaluate(fitted: Fitted, reviews: Reviews) -> Evaluation:
     labels = encoded.labels
     signs = 2.0 * labels - 1
     share = accuracy(logits, labels)
-    parts = [accuracy(logits[labels == k], labels[labels == k]) if np.any(labels == k) else None for k in (1, 0)]
+    positive, negative = (
+        accuracy(logits[labels == k], labels[labels == k]) if np.any(labels == k) else None for k in (1, 0)
+    )
     return Evaluation(
         share,
         float(np.sqrt(share * (1 - share) / len(labels))),
         float(np.mean(np.logaddexp(0, -signs * logits))),
-        *parts,
+        positive,
+        negative,
         len(labels),
         int(np.sum(encoded.lengths == 0)),
     )

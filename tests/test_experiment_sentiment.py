@@ -175,7 +175,6 @@ def test_figures_of_reviews_are_made_again_for_other_reviews_and_others_are_not(
 def test_recipes_are_smaller_where_quick_and_for_made_up_words():
     assert recipe(Source("imdb", 0, False), 2) == recipe(Source("imdb", 0, True), 2).with_(epochs=6)
     assert recipe(Source(None, 0, False), 2).noise < recipe(Source("imdb", 0, False), 2).noise
-    assert not recipe(Source(None, 0, False), 16).naive_bayes
 
 
 def test_reviews_that_are_not_there_are_refused(tmp_path):

@@ -194,11 +194,6 @@ def _beside(ax: Axes, curves: dict[int, Curves]) -> None:
         ax.errorbar(
             one.per_word, one.accuracy, one.error, color=COLOURS[dim], marker=MARKERS[dim], ms=5, capsize=2, ls=""
         )
-        left = one.per_word > 0.8
-        ax.annotate(
-            f"d = {dim}", (one.per_word, one.accuracy), (-6 if left else 6, -3), textcoords="offset points", fontsize=7,
-            ha="right" if left else "left",
-        )  # fmt: skip
     ax.set(xlabel="leaders per word", ylabel="test accuracy", xlim=(0, 1.05))
     ax.margins(y=0.25)
 

@@ -84,7 +84,7 @@ def animate_words(
     if len(depths) != 1:
         raise ValueError(f"runs must be of one depth, but theirs are {depths}; cut them to the same.")
     figure, times = Figure(figsize=(4.4, 0.35 + 1.75 * len(runs)), dpi=dpi), _times(depths[0], hold, move)
-    height = 1 - 0.3 / figure.get_figheight()
+    height = 1 - 0.19 / figure.get_figheight()
     panels = [
         figure.add_axes((0.01, height * (1 - (k + 1) / len(runs)) + 0.01, 0.98, height / len(runs) - 0.055))
         for k in range(len(runs))

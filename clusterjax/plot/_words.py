@@ -254,7 +254,7 @@ def _divide(ax: Axes, normal: np.ndarray, offset: float) -> None:
     far = 2 * np.hypot(right - left, top - bottom) + np.abs([left, right, bottom, top]).max()
     ends = foot + far * np.stack([across, -across])
     for side, colour in ((along, BLUE), (-along, VERMILION)):
-        half = Polygon(np.concatenate([ends, ends[::-1] + far * side]), facecolor=colour, alpha=0.06, edgecolor="none")
+        half = Polygon(np.concatenate([ends, ends[::-1] + far * side]), facecolor=colour, alpha=0.09, edgecolor="none")
         ax.add_patch(half)
         half.set_zorder(0)
     ax.plot(*ends.T, ls="--", lw=0.9, color=INK, zorder=1)

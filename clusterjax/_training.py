@@ -182,10 +182,7 @@ def _epoch(state: _State, fixed: Any, batches: Batches, key: PRNGKeyArray, *, lo
     which = np.repeat(np.arange(len(counts)), counts)
     place = np.concatenate([np.arange(count) for count in counts])
     shuffle, draws = jr.split(key)
-    orders = [
-        jr.permutation(jr.fold_in(shuffle, k), batches._rows(part)) if counts[k] else None
-        for k, part in enumerate(batches.parts)
-    ]
+    orders = [jr.permutation(jr.fold_in(shuffle, k), batches._rows(part)) for k, part in enumerate(batches.parts)]
     steps = jr.permutation(jr.fold_in(shuffle, len(counts)), len(which))
 
     def gradient(part: int, params: Any, place: Array, key: PRNGKeyArray):

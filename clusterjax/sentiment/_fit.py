@@ -75,6 +75,9 @@ class Recipe:
         for name in ("learning_rate", "smoothing", "alpha", "clip"):
             if not 0 < getattr(self, name) < np.inf:
                 raise ValueError(f"{name} must be positive, but it is {getattr(self, name)}; pass a number above zero.")
+        for name in ("noise", "warm_up"):
+            if not 0 <= getattr(self, name) < np.inf:
+                raise ValueError(f"{name} must not be negative, but it is {getattr(self, name)}; pass 0 for none.")
         for name in ("drop", "label_smoothing"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must lie in [0, 1), but it is {getattr(self, name)}; pass 0 for none.")
@@ -85,7 +88,9 @@ class Recipe:
 
         Source: this library.
         """
-        found = {"noise": 0.1, "drop": 0.5} if dim <= 2 else {"noise": 0.3 if dim <= 4 else 0.4, "drop": 0.6}
+        found: dict[str, Any] = (
+            {"noise": 0.1, "drop": 0.5} if dim <= 2 else {"noise": 0.3 if dim <= 4 else 0.4, "drop": 0.6}
+        )
         return cls(**({"dim": dim, "naive_bayes": dim <= 4} | found | changes))
 
     def record(self) -> dict[str, Any]:

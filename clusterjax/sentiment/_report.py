@@ -81,7 +81,8 @@ def evaluate(fitted: Fitted, reviews: Reviews) -> Evaluation:
         share,
         float(np.sqrt(share * (1 - share) / len(labels))),
         float(np.mean(np.logaddexp(0, -signs * logits))),
-        *parts,
+        parts[0],
+        parts[1],
         len(labels),
         int(np.sum(encoded.lengths == 0)),
     )

@@ -75,6 +75,9 @@ class Recipe:
         for name in ("learning_rate", "smoothing", "alpha", "clip"):
             if not 0 < getattr(self, name) < np.inf:
                 raise ValueError(f"{name} must be positive, but it is {getattr(self, name)}; pass a number above zero.")
+        for name in ("noise", "warm_up"):
+            if not 0 <= getattr(self, name) < np.inf:
+                raise ValueError(f"{name} must not be negative, but it is {getattr(self, name)}; pass 0 for none.")
         for name in ("drop", "label_smoothing"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must lie in [0, 1), but it is {getattr(self, name)}; pass 0 for none.")

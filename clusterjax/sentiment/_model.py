@@ -111,7 +111,8 @@ class HardmaxClassifier(eqx.Module):
             for head in range(self.embedding.shape[1]):
                 moved = self.embedding[ids, head]
                 if self.depth:
-                    moved = iterate(SoftmaxTwin(self.layer(head, counts), beta), moved, self.depth).x1
+                    layer = SoftmaxTwin(self.layer(head, counts), beta)  # pyright: ignore[reportCallIssue]
+                    moved = iterate(layer, moved, self.depth).x1
                 total = total + jnp.dot(self.w[head], share @ moved)
             return total
 
@@ -138,7 +139,7 @@ class HardmaxClassifier(eqx.Module):
         Source: 2407.01602, eq. (1).
         """
         A = None if self.A is None else self.A[head]
-        return HardmaxLayer(self.alpha[head], A, masses=counts)
+        return HardmaxLayer(self.alpha[head], A, masses=counts)  # pyright: ignore[reportArgumentType]
 
     def path(self, ids: Int[ArrayLike, " n"], counts: Any = None, head: int = 0) -> Float[Array, "layers n d"]:
         """Where the words of one review are before the first layer and after each, (depth + 1, n, d).

@@ -1,0 +1,79 @@
+"""Explanations: the leaders are the leaders, each word ends at one of them, and the parts add up to the logit."""
+
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from clusterjax.hardmax import leaders
+from clusterjax.sentiment import Fitted, HardmaxClassifier, Recipe, Vocabulary, explain, predict_many
+
+
+WORDS = tuple(f"{a}{b}q" for a in "bcdfg" for b in "hjklmnprst")
+VOCABULARY = Vocabulary(WORDS, (5,) * len(WORDS))
+TEXT = " ".join(np.random.default_rng(1).choice(WORDS, 18))
+
+
+def fitted_of(heads=1, A=None, depth=4):
+    rng = np.random.default_rng(0)
+    E, w = (jnp.asarray(rng.normal(size=shape)) for shape in ((VOCABULARY.size, heads, 2), (heads, 2)))
+    model = HardmaxClassifier(E, w, jnp.asarray(0.125), jnp.asarray(1.5), A, depth=depth)
+    return Fitted(model, VOCABULARY, Recipe(heads=heads, depth=depth), [], 1)
+
+
+@pytest.mark.parametrize("heads", (1, 2))
+def test_every_word_ends_at_one_leader_and_near_it(heads):
+    fitted = fitted_of(heads, depth=12)
+    found = explain(fitted, TEXT)
+    ids, counts = [VOCABULARY.ids[word] for word in found.words], np.array(found.counts, float)
+    assert found.words == tuple(dict.fromkeys(TEXT.split())) and sum(found.counts) == 18
+    for head in range(heads):
+        here = [one for one in found.leaders if one.head == head]
+        layer = fitted.model.layer(head, jnp.asarray(counts))
+        expected = leaders(fitted.model.embedding[jnp.asarray(ids), head], layer, 12)
+        assert {(one.word, one.since) for one in here} == {
+            (found.words[i], int(expected.first[i])) for i in expected.indices
+        }
+        ends = [word for one in here for word in (one.word, *one.followers)]
+        assert sorted(ends) == sorted(found.words)
+        place = dict(zip(found.words, found.path[-1, :, head], strict=True))
+        for one in here:
+            for word in one.followers:
+                nearest = min(here, key=lambda other: np.linalg.norm(place[other.word] - place[word]))
+                assert nearest is one
+    parts = found.contributions.sum() + 0.125
+    assert found.logit == pytest.approx(parts, rel=1e-12) == pytest.approx(float(fitted.logits([TEXT])[0]), rel=1e-12)
+    shares = counts / counts.sum()
+    assert found.scores[-1] @ shares == pytest.approx(found.logit, rel=1e-12)
+    assert found.scores.shape == (13, len(ids)) and found.path.shape == (13, len(ids), heads, 2)
+
+
+def test_a_form_without_leaders_is_explained_without():
+    """With A = -1 a word attends to what is opposite to it: it never leads, and the rest is said all the same."""
+    found = explain(fitted_of(A=-np.eye(2)), TEXT)
+    assert found.leaders == () and len(found.words) > 10
+    assert "leader " not in str(found) and found.contributions.sum() + 0.125 == pytest.approx(found.logit)
+
+
+@pytest.mark.parametrize(("depth", "columns"), ((0, [0]), (3, [0, 1, 2, 3]), (16, [0, 2, 4, 6, 8, 10, 12, 14, 16])))
+def test_table_shows_few_layers_and_few_words(depth, columns):
+    found = explain(fitted_of(depth=depth), TEXT)
+    head, *rows, last = found.table(5).splitlines()
+    assert head.split() == ["layer", *map(str, columns)] and len(rows) == 5
+    assert last == f"and {len(found.words) - 5} more words"
+    shown = [float(value) for value in rows[0].split()[-len(columns) :]]
+    word = rows[0].split()[1]
+    np.testing.assert_allclose(shown, found.scores[columns, found.words.index(word)], atol=0.005)
+    assert max(map(len, str(found).splitlines())) <= 250
+
+
+def test_many_say_the_same_as_one():
+    fitted, texts = fitted_of(heads=2), (TEXT, "", "unheard", WORDS[3])
+    for one, text in zip(predict_many(fitted, texts), texts, strict=True):
+        alone = explain(fitted, text).record()
+        assert one["logit"] == pytest.approx(alone["logit"], rel=1e-12) and one["sentiment"] == alone["sentiment"]
+        assert one["probability"] == pytest.approx(1 / (1 + np.exp(-one["logit"])))
+        assert one["known_words"] == alone["known_words"]
+        assert set(one["leaders"]) == {leader["word"] for leader in alone["leaders"]}
+        assert json.loads(json.dumps(alone)) == alone | {"leaders": json.loads(json.dumps(alone["leaders"]))}

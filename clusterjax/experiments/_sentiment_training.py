@@ -79,8 +79,8 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
     caption = (
         f"One model for each d = {', '.join(map(str, dims))}, trained on {source.words} (8 hardmax layers, trained "
         "through the hardmax itself). (a) Loss and (b) accuracy after each epoch, on the training part (dashed: an "
-        "average over the epoch, with words dropped and labels smoothed, so that it is worse than what it is compared "
-        "with) and on the validation part (solid); a ring marks the epoch that is kept, the best on the validation "
+        "average over the epoch with words dropped and, in the loss, labels smoothed, so that the losses do not compare"
+        ") and on the validation part (solid); a ring marks the epoch that is kept, the best on the validation "
         "part. (c) The share of test reviews in which some word moves farther, from layer 8 to 64, than a given share "
         "of the longest word's length; dotted: 1 %, below which a review counts as settled. (d) Test accuracy beside "
         "the leaders per word: at 1 every word leads itself and nothing clusters."

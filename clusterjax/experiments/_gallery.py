@@ -130,9 +130,10 @@ _PAGE = """<!DOCTYPE html>
 <body>
 <header>
 <h1>Clustering in Transformers, reproduced</h1>
-<p>Figures 3 to 8 of T. Peat, <cite>Clustering in Transformers</cite>: causal attention on the sphere, 64 tokens. Each
-picture shows one start; each number is taken over many, with its standard error. A claim of the paper that the numbers
-do not bear out is marked so, and the caption says what holds.</p>
+<p>Figures 3 to 8 of T. Peat, <cite>Clustering in Transformers</cite> (causal attention on the sphere, 64 tokens), and
+those of Alcalde, Fantuzzi and Zuazua, <cite>Clustering in pure-attention hardmax transformers</cite>. A picture shows
+one start; a number is taken over many, with its standard error. A claim of a paper that the numbers do not bear out is
+marked so, and the caption says what holds.</p>
 <nav aria-label="Figures">{{links}}</nav>
 </header>
 <main>

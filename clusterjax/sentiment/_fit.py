@@ -252,6 +252,17 @@ def train_encoded(
 ) -> Training:
     """`fit` for reviews that are arrays already: for experiments that train many models on the same words.
 
+    **Arguments:**
+
+    - `model`: Where training starts, as `start` gives it.
+    - `seen`, `unseen`: The training part, and the validation part by which the best epoch is chosen.
+    - `recipe`: A `Recipe`, of which the numbers of the training are read.
+    - `key`, `checkpoint`, `patience`, `say`: As in `fit`.
+
+    **Returns:**
+
+    A `Training`, with the best epoch's model and the history.
+
     Source: this library.
     """
     parts = tuple(

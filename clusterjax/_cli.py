@@ -59,15 +59,16 @@ def _add_reproduce(commands: argparse._SubParsersAction) -> None:
     command = commands.add_parser(
         "reproduce",
         help="the figures of the papers, each with the number that it claims",
-        description="Simulate, measure and draw figures 3 to 8 of 'Clustering in Transformers' (computed in float64), the "
-        "polytope of the hardmax dynamics, and the sentiment model that uses it. A second run skips what is done.",
+        description="Simulate, measure and draw figures 3 to 8 of 'Clustering in Transformers' (computed in "
+        "float64), the polytope of the hardmax dynamics, and the sentiment model that uses it. A second run skips what "
+        "is done.",
         epilog="example: clusterjax reproduce figure3 figure5 --quick --out gallery",
     )
     command.add_argument(
         "names",
         nargs="*",
         metavar="NAME",
-        help="figure3 to figure8, hardmax-polytope, sentiment-words, sentiment-leaders, sentiment-training; none means all",
+        help="figure3 to figure8, hardmax-polytope, sentiment-words, -leaders, -training; none means all",
     )
     command.add_argument("--out", default="gallery", metavar="DIR", help="where to write (default: gallery)")
     command.add_argument("--quick", action="store_true", help="64 starts and shorter runs: all figures in under 90 s")

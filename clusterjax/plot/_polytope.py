@@ -131,7 +131,7 @@ def attraction(
     ax.scatter(*tokens[[i]].T, s=26 * size, c=RED, edgecolors=INK, linewidths=0.5, zorder=4)
     _name(ax, "$z_i$", tokens[i], tokens[i] - goal, RED)
     _name(ax, "$A z_i$", tip, along, INK)
-    _frame(ax, np.concatenate([tokens, tip[None]]), None)
+    _frame(ax, np.concatenate([tokens, (tip + 0.14 * far * along)[None]]), None)
     return ax
 
 

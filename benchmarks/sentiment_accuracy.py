@@ -108,7 +108,7 @@ def run(name: str, imdb: Path, seeds: int) -> dict:
         found.append(row)
     mean = {key: float(np.mean([row[key] for row in found])) for key in found[0]}
     spread = float(np.std([row["test"] for row in found], ddof=1)) if seeds > 1 else 0.0
-    published = PAPER.get(recipe.dim) if recipe.heads == 1 and recipe.depth else None
+    published = PAPER.get(recipe.dim) if protocol == "random" and recipe.heads == 1 and recipe.depth else None
     shown = {"test accuracy": f"{mean['test']:.4f} ± {spread:.4f}", "validation accuracy": f"{mean['validation']:.4f}",
              "published": None if published is None else f"{published:.4f}"}  # fmt: skip
     return {"protocol": protocol, "model": name.split(",")[0], "seeds": seeds, "each": found, "name": name,

@@ -164,8 +164,9 @@ def test_reviews_that_cannot_be_trained_on():
 
 
 def test_recipes():
-    assert Recipe.of_dim(2) == Recipe() and Recipe.of_dim(16).naive_bayes is False
-    assert Recipe.of_dim(4, epochs=2) == Recipe(dim=4, noise=0.3, drop=0.6, epochs=2)
+    assert Recipe.of_dim(2) == Recipe()
+    assert Recipe.of_dim(16) == Recipe(dim=16, noise=0.4, learning_rate=6e-3)
+    assert Recipe.of_dim(4, epochs=2) == Recipe(dim=4, noise=0.2, epochs=2)
     assert Recipe(**Recipe(dim=3).record()) == Recipe(dim=3)
 
 

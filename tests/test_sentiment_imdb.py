@@ -166,6 +166,22 @@ def test_hub(monkeypatch, tmp_path):
     assert reviews.films is reviews.ratings is None
 
 
+def test_hub_as_its_library_gives_it(monkeypatch, tmp_path):
+    """Columns and labels are those of a real `datasets.Dataset`; only the download is not made."""
+    datasets = pytest.importorskip("datasets", reason="datasets is not installed")
+    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["neg", "pos"])})
+
+    def load_dataset(name, split):
+        rows = {"text": [f"{split} bad", f"{split} good"], "label": [0, 1]}
+        return datasets.Dataset.from_dict(rows, features=features)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    reviews = load_imdb("stanfordnlp/imdb")
+    assert reviews.texts == ("train bad", "train good", "test bad", "test good")
+    assert reviews.labels.tolist() == [0, 1] * 2 and reviews.split.tolist() == ["train"] * 2 + ["test"] * 2
+
+
 def test_hub_out_of_reach(monkeypatch, tmp_path):
     def load_dataset(name, split):
         raise ConnectionError("no network")

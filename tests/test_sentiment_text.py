@@ -43,6 +43,22 @@ def test_negation_scope_is_that_of_the_reference(scope):
         assert options.words(text) == reference.recipe(text, scope), text
 
 
+@pytest.mark.parametrize(("scope", "n"), ((3, 2), (1, 3), (2, 7)))
+def test_ngrams_are_those_of_the_reference(scope, n):
+    options = TextOptions(negation_scope=scope, ngrams=n)
+    for text in TEXTS:
+        assert options.words(text) == reference.recipe_ngrams(text, scope, n), text
+
+
+def test_ngrams_without_negation_are_those_of_its_words():
+    """Without a scope nothing is marked, but clauses still end: taken apart at stops, n-grams are those of words."""
+    options, words = TextOptions(negation_scope=0, ngrams=2), TextOptions(negation_scope=0)
+    for text in TEXTS:
+        assert [word for word in options.words(text) if " " not in word] == words.words(text)
+    found = ["one", "two", "one two", "three", "four", "five", "four five"]
+    assert options.words("one two, three. <br />four five") == found
+
+
 def test_published_pipeline_is_that_of_the_reference():
     options = TextOptions.published()
     for text in TEXTS:
@@ -102,6 +118,8 @@ OPTIONS = (
     (dict(glue=True), "no b4d café. go9od", ["not_bd", "not_caf", "good"]),
     (dict(longest_run=2), "sooo goood", ["soo", "good"]),
     (dict(longest_run=1), "sooo goood", ["god"]),
+    (dict(ngrams=2), "a waste of time, not worth it", ["waste", "time", "waste time", "not_worth"]),
+    (dict(ngrams=3), "Waste of good time", ["waste", "good", "waste good", "time", "good time", "waste good time"]),
 )
 
 
@@ -136,7 +154,7 @@ def test_words_are_letters_in_any_text():
 SETTINGS = (
     TextOptions(),
     TextOptions.published(),
-    TextOptions(tag=" ", negators=("hardly",), stop_words={"the"}, longest_run=3),
+    TextOptions(tag=" ", negators=("hardly",), stop_words={"the"}, longest_run=3, ngrams=2),
 )
 
 
@@ -175,7 +193,7 @@ def test_records_of_other_options_are_refused(change, match):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    (("lower", 1), ("negation_scope", -1), ("longest_run", True), ("tag", None), ("negators", "no not")),
+    (("lower", 1), ("negation_scope", -1), ("longest_run", True), ("tag", None), ("negators", "no not"), ("ngrams", 0)),
 )
 def test_options_of_another_kind_are_refused(name, value):
     with as_a_user(), pytest.raises(ValueError, match=rf"^{name} must be .*, but it is .*; pass .*\.$"):

@@ -32,6 +32,8 @@ class Recipe:
     - `dim`, `heads`, `depth`: d, the number of heads, and K.
     - `length`: The last so many words of a review are read.
     - `min_count`: Words of the training part that are rarer are left out.
+    - `ngrams`: 2 makes each two neighbouring words a word too, as in `TextOptions`; `length` and `min_count` are
+        then of both.
     - `epochs`, `batch_size`, `learning_rate`, `warm_up`, `clip`: Of AdamW ($b_2 = 0.99$, no decay), whose learning
         rate rises for `warm_up` steps and falls as a cosine to a fiftieth.
     - `smoothing`: Of the naive-Bayes start $E_i = r_i w/|w| + \text{noise}$, $r_i$ the log ratio of the shares of
@@ -52,6 +54,7 @@ class Recipe:
     depth: int = 8
     length: int = 128
     min_count: int = 3
+    ngrams: int = 1
     epochs: int = 6
     batch_size: int = 64
     learning_rate: float = 3e-3
@@ -66,7 +69,7 @@ class Recipe:
     learn_alpha: bool = True
 
     def __post_init__(self):
-        for name in ("dim", "heads", "length", "min_count", "epochs", "batch_size"):
+        for name in ("dim", "heads", "length", "min_count", "ngrams", "epochs", "batch_size"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} must be a positive integer, but it is {value!r}; pass at least 1.")
@@ -170,7 +173,8 @@ def fit(
 
     - `key`: PRNG key.
     - `vocabulary`: None counts the words of the training part.
-    - `options`: How texts become words, if the vocabulary is counted here.
+    - `options`: How texts become words, if the vocabulary is counted here; None is the defaults, with the recipe's
+        `ngrams`.
     - `checkpoint`: A file from which a killed run goes on, bit for bit.
     - `patience`: Stop after so many epochs without a better validation accuracy.
     - `say`: Is given a line of progress for each epoch.
@@ -192,7 +196,8 @@ def fit(
     if len(np.unique(training.labels)) < 2:
         raise ValueError("training must hold reviews of both labels, but all have the same; pass others.")
     if vocabulary is None:
-        vocabulary = Vocabulary.build(training.texts, options or TextOptions(), min_count=recipe.min_count)
+        options = TextOptions(ngrams=recipe.ngrams) if options is None else options
+        vocabulary = Vocabulary.build(training.texts, options, min_count=recipe.min_count)
     seen = encode_reviews(training, vocabulary, length=recipe.length)
     unseen = encode_reviews(validation, vocabulary, length=recipe.length)
     start_key, train_key = jr.split(key)

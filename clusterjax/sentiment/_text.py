@@ -52,6 +52,8 @@ class TextOptions:
     - `glue`: Whether digits and letters outside ASCII vanish, so that "café2go" is `cafgo`, instead of ending a
         word.
     - `longest_run`: The most times that a letter may follow itself, "soooo" with 2 is `soo`; 0 is no limit.
+    - `ngrams`: The longest n-gram. With 2, each two neighbours of a clause, of the words that are kept, are a word too,
+        after the second of them: "a waste of time" gives `waste`, `time`, `waste time`.
     - `lemmatise`: A function from a word to its lemma, called for each word kept; stop words are left out before and
         after it. It cannot be written to a file, so it is passed again when options are read.
 
@@ -72,6 +74,7 @@ class TextOptions:
     drop_links: bool = False
     glue: bool = False
     longest_run: int = 0
+    ngrams: int = 1
     lemmatise: Callable[[str], str] | None = None
 
     def __post_init__(self):
@@ -82,6 +85,8 @@ class TextOptions:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                 raise ValueError(f"{name} must be an integer >= 0, but it is {value!r}; pass 0 to switch it off.")
+        if isinstance(self.ngrams, bool) or not isinstance(self.ngrams, int) or self.ngrams < 1:
+            raise ValueError(f"ngrams must be a positive integer, but it is {self.ngrams!r}; pass 1 for words alone.")
         if not isinstance(self.tag, str):
             raise ValueError(f"tag must be a string, but it is {self.tag!r}; pass ' ' to have tags end words.")
         for name in ("negators", "stop_words"):
@@ -134,12 +139,13 @@ class TextOptions:
 
         **Returns:**
 
-        Words of letters; those that are negated start with `not_`.
+        Words of letters; those that are negated start with `not_`, and the words of an n-gram have spaces between.
 
         Source: this library.
         """
         words = self._kept(self._letters(text).split())
-        return self._negated(words) if self.negation_scope else words
+        words = self._negated(words) if self.negation_scope else words
+        return self._phrases(words) if self.ngrams > 1 else words
 
     def record(self) -> dict[str, Any]:
         """The options as plain values that JSON can hold; of `lemmatise` only whether there is one.
@@ -187,7 +193,7 @@ class TextOptions:
         return made
 
     def _letters(self, text: str) -> str:
-        """`text` as letters and spaces and, where negation looks for it, a full stop on its own per end of a clause."""
+        """`text` as letters and spaces and, if something looks for it, a full stop on its own per end of a clause."""
         if self.drop_links:
             text = _LINK.sub("", text)
         if "<" in text:
@@ -203,7 +209,7 @@ class TextOptions:
             plain = text.encode("utf-8", "surrogatepass").translate(self._table).decode("ascii")
         if self.longest_run:
             plain = self._long_run.sub(lambda found: found[0][: self.longest_run], plain)
-        return plain.replace(_END, f" {_END} ") if self.negation_scope else plain
+        return plain.replace(_END, f" {_END} ") if self._marks else plain
 
     def _kept(self, words: list[str]) -> list[str]:
         """`words` without those left out, as lemmas if these are asked for; with what `_negated` looks for."""
@@ -215,14 +221,16 @@ class TextOptions:
         return [word for word in lemmas if word not in left_out]
 
     def _negated(self, words: list[str]) -> list[str]:
-        """`words` without negators and ends of clauses, the first few after each negator marked."""
-        marks, scope, left = self._marks, self.negation_scope, 0
+        """`words` without negators, the first few after each marked, and without ends of clauses if none needs them."""
+        marks, scope, left, phrases = self._marks, self.negation_scope, 0, self.ngrams > 1
         if marks.isdisjoint(words):
             return words
         negated = []
         for word in words:
             if word in marks:
                 left = 0 if word == _END else scope
+                if phrases and word == _END:
+                    negated.append(word)
             elif left:
                 negated.append(NEGATED + word)
                 left -= 1
@@ -230,10 +238,25 @@ class TextOptions:
                 negated.append(word)
         return negated
 
+    def _phrases(self, words: list[str]) -> list[str]:
+        """`words` without ends of clauses, each followed by the n-grams that end with it."""
+        found: list[str] = []
+        start = 0
+        for stop, word in enumerate(words):
+            if word == _END:
+                start = stop + 1
+                continue
+            found.append(word)
+            for first in range(stop - 1, max(start, stop + 1 - self.ngrams) - 1, -1):
+                found.append(" ".join(words[first : stop + 1]))
+        return found
+
     @cached_property
     def _marks(self) -> frozenset[str]:
-        """The words, and the full stop, that `_negated` looks for; none without negation."""
-        return frozenset((*self.negators, _END)) if self.negation_scope else frozenset()
+        """The words, and the full stop, that `_negated` and `_phrases` look for; none if neither is asked for."""
+        if self.negation_scope:
+            return frozenset((*self.negators, _END))
+        return frozenset((_END,)) if self.ngrams > 1 else frozenset()
 
     @cached_property
     def _left_out(self) -> frozenset[str]:
@@ -247,7 +270,7 @@ class TextOptions:
         table = bytearray(b" " * 256)
         for byte in letters:
             table[byte] = ord(chr(byte).lower()) if self.lower else byte
-        for byte in _CLAUSE_ENDS if self.negation_scope else b"":
+        for byte in _CLAUSE_ENDS if self._marks else b"":
             table[byte] = ord(_END)
         return bytes(table)
 

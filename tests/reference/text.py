@@ -38,8 +38,12 @@ def with_not(text):
 
 def recipe(text, scope=3):
     """The best recipe: negation-joined words without stop words."""
+    return negated(with_not(without_tags(text, " . ")), scope)
+
+
+def negated(text, scope):
     words, word, left = [], "", 0
-    for character in with_not(without_tags(text, " . ")) + ".":
+    for character in text + ".":
         if character in LETTERS:
             word += LOWER[LETTERS.index(character) % 26]
             continue
@@ -52,6 +56,24 @@ def recipe(text, scope=3):
         if character in '.,;:!?()"':
             left = 0
     return words
+
+
+def recipe_ngrams(text, scope, n):
+    """The same, clause by clause, each word followed by the runs of at most n words that end with it."""
+    marked, clauses, clause = with_not(without_tags(text, " . ")), [], ""
+    for character in marked + ".":
+        if character in '.,;:!?()"':
+            clauses.append(clause)
+            clause = ""
+        else:
+            clause += character
+    out = []
+    for clause in clauses:
+        words = negated(clause, scope)
+        for last in range(len(words)):
+            for size in range(1, min(n, last + 1) + 1):
+                out.append(" ".join(words[last + 1 - size : last + 1]))
+    return out
 
 
 def published(text):

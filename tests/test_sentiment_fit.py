@@ -70,6 +70,21 @@ def test_it_trains_in_single_precision_and_moves_alpha():
     np.testing.assert_allclose(fixed.model.alpha, 0.75, rtol=1e-6)
 
 
+def test_only_ngrams_tell_the_order_of_words():
+    """Reviews of the same words, whose sentiment is the order of two of them: no bag of words can, pairs can."""
+    rng, words = np.random.default_rng(0), ("plot", "cast", "film", "scene", "actor")
+    labels = np.arange(240) % 2
+    fill = (" ".join(rng.choice(words, 6)) for _ in labels)
+    reviews = Reviews(
+        tuple(f"{text}. {('thin thick', 'thick thin')[y]}." for text, y in zip(fill, labels, strict=True)), labels
+    )
+    seen, unseen = reviews.take(np.arange(160)), reviews.take(np.arange(160, 240))
+    found = {n: fit(seen, unseen, Recipe(ngrams=n, epochs=12, drop=0.0, length=32), key=jr.key(0)) for n in (1, 2)}
+    assert "thick thin" in found[2].vocabulary.ids and "thick thin" not in found[1].vocabulary.ids
+    assert evaluate(found[2], unseen).accuracy == 1.0 and evaluate(found[1], unseen).accuracy < 0.75
+    assert np.all((found[2].logits(["thick thin film", "film. thin thick"]) > 0) == [True, False])
+
+
 class Killed(Exception):
     pass
 
@@ -167,6 +182,8 @@ def test_recipes():
     assert Recipe.of_dim(2) == Recipe()
     assert Recipe.of_dim(16) == Recipe(dim=16, noise=0.4, learning_rate=6e-3)
     assert Recipe.of_dim(4, epochs=2) == Recipe(dim=4, noise=0.2, epochs=2)
+    assert Recipe.of_dim(2, heads=4) == Recipe(heads=4, alpha=1.3, learn_alpha=False)
+    assert Recipe.of_dim(2, ngrams=2, length=200) == Recipe(ngrams=2, length=200, min_count=5)
     assert Recipe(**Recipe(dim=3).record()) == Recipe(dim=3)
 
 

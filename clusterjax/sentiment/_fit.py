@@ -87,7 +87,10 @@ class Recipe:
 
     @classmethod
     def of_dim(cls, dim: int, **changes: Any) -> "Recipe":
-        """The recipe that was found for this d, with `changes`.
+        """The recipe that was found for this d, and for the heads and n-grams among `changes`; with `changes`.
+
+        Several heads keep alpha = 1.3. With n-grams there are more and rarer words: 256 of a review are read, and each
+        is seen 5 times.
 
         Source: this library.
         """
@@ -95,6 +98,10 @@ class Recipe:
             found: dict[str, Any] = {"noise": 0.1 if dim <= 2 else 0.2}
         else:
             found = {"noise": 0.3, "drop": 0.6} if dim <= 8 else {"noise": 0.4, "learning_rate": 6e-3}
+        if changes.get("heads", 1) > 1:
+            found |= {"alpha": 1.3, "learn_alpha": False}
+        if changes.get("ngrams", 1) > 1:
+            found |= {"length": 256, "min_count": 5}
         found = {"dim": dim} | found | changes
         return cls(**found)
 

@@ -178,7 +178,7 @@ def leaders_report(
     fitted: Fitted,
     reviews: Reviews,
     *,
-    confident: float = 0.5,
+    confident: float = 0.75,
     sample: int = 1500,
     top: int = 15,
     horizon: int = 64,

@@ -121,7 +121,7 @@ _RECIPE = {
     "heads": (int, "number of heads (default: 1)"),
     "depth": (int, "number of layers (default: 8)"),
     "epochs": (int, "how often all reviews are seen (default: 6)"),
-    "length": (int, "the last so many words of a review are read (default: 128)"),
+    "length": (int, "the last so many words of a review are read (default: 256)"),
     "ngrams": (int, "2 reads pairs of neighbours as words too (default: 1)"),
     "batch_size": (int, "reviews in a step (default: 64)"),
     "learning_rate": (float, "largest rate of AdamW (default: 0.003)"),

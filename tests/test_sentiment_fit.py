@@ -183,6 +183,8 @@ def test_recipes():
     assert Recipe.of_dim(16) == Recipe(dim=16, noise=0.4, learning_rate=6e-3)
     assert Recipe.of_dim(4, epochs=2) == Recipe(dim=4, noise=0.2, epochs=2)
     assert Recipe.of_dim(2, heads=4) == Recipe(heads=4, alpha=1.3, learn_alpha=False)
+    bag = Recipe.bag_of_words(ngrams=2)
+    assert (bag.depth, bag.dim, bag.heads, bag.ngrams, bag.min_count) == (0, 1, 1, 2, 5)
     assert Recipe.of_dim(2, ngrams=2, length=200) == Recipe(ngrams=2, length=200, min_count=5)
     assert Recipe(**Recipe(dim=3).record()) == Recipe(dim=3)
 

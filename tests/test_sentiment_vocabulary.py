@@ -207,7 +207,7 @@ BAD = (
     (lambda: Vocabulary.build([]), "texts", "pass more texts"),
     (lambda: Vocabulary.build(TEXTS, min_count=0), "min_count", "1 keeps every word"),
     (lambda: Vocabulary.build(TEXTS, min_count=1.5), "min_count", "1 keeps every word"),
-    (lambda: PLAIN.encode_many(TEXTS, 0), "length", "pass 128"),
+    (lambda: PLAIN.encode_many(TEXTS, 0), "length", "pass 256"),
     (lambda: PLAIN.encode_many(TEXTS, 4, "middle"), "keep", "one of the two"),
     (lambda: PLAIN.decode([5]), "ids", "pass ids of this model"),
     (lambda: PLAIN.decode([-1]), "ids", "pass ids of this model"),

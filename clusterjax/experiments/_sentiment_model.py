@@ -7,7 +7,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.random as jr
 import numpy as np
 
@@ -134,8 +133,13 @@ def _some(part: Reviews, most: int) -> Reviews:
     return part.take(np.linspace(0, len(part) - 1, min(most, len(part))).astype(int))
 
 
+BAG = 0  # instead of a dimension: a bag of words, the model without layers
+
+
 def recipe(source: Source, dim: int) -> Recipe:
-    """How the model of `dim` dimensions is trained on these reviews."""
+    """How the model of `dim` dimensions, or the bag of words, is trained on these reviews."""
+    if dim == BAG:
+        return Recipe.bag_of_words(epochs=12 if source.imdb is None else 6)
     if source.imdb is None:
         few = {"noise": 0.02, "smoothing": 2.0, "epochs": 12} if dim <= 4 else {"epochs": 30}
         return Recipe.of_dim(dim, **few)
@@ -143,16 +147,15 @@ def recipe(source: Source, dim: int) -> Recipe:
 
 
 def trained(settings: Settings, dim: int, say: Callable[[str], None]) -> Trained:
-    """The model of `dim` dimensions on these reviews; trained once, for all figures that are made in one go."""
-    say(f"training, d = {dim}")
+    """The model of `dim` dimensions, or the bag of words, on these reviews; trained once, for all figures of one go."""
+    say("training a bag of words" if dim == BAG else f"training, d = {dim}")
     return _trained(Source.of(settings), dim)
 
 
 @lru_cache(maxsize=8)
 def _trained(source: Source, dim: int) -> Trained:
     split, _ = reviews(source)
-    with jax.numpy_dtype_promotion("standard"):  # optax adds integers to floats
-        fitted = fit(split.train, split.validation, recipe(source, dim), key=jr.key(source.seed))
+    fitted = fit(split.train, split.validation, recipe(source, dim), key=jr.key(source.seed))
     length = fitted.recipe.length
     test = encode_reviews(split.test, fitted.vocabulary, length=length)
     seen = encode_reviews(split.train, fitted.vocabulary, length=length)

@@ -14,7 +14,7 @@ from ..sentiment import accuracy
 from ._experiment import Claim, Experiment, Outcome, Settings, plus_minus
 from ._layout import WIDTH
 from ._sentiment_measure import further_moves, leaders_of, sample
-from ._sentiment_model import Source, trained
+from ._sentiment_model import BAG, Source, trained
 
 
 DIMS, QUICK_DIMS = (2, 4, 8, 16), (2, 16)
@@ -75,6 +75,8 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
     source = Source.of(settings)
     dims = QUICK_DIMS if settings.quick else DIMS
     curves = {dim: _curves(settings, dim, say) for dim in dims}
+    plain = trained(settings, BAG, say)
+    bag = accuracy(plain.logits, plain.test.labels)
     first = curves[dims[0]]
     caption = (
         f"One model for each d = {', '.join(map(str, dims))}, trained on {source.words} (8 hardmax layers, trained "
@@ -83,13 +85,15 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         ") and on the validation part (solid); a ring marks the epoch that is kept, the best on the validation "
         "part. (c) The share of test reviews in which some word moves farther, from layer 8 to 64, than a given share "
         "of the longest word's length; dotted: 1 %, below which a review counts as settled. (d) Test accuracy beside "
-        "the leaders per word: at 1 every word leads itself and nothing clusters."
+        "the leaders per word: at 1 every word leads itself and nothing clusters; dash-dotted: a bag of words, the "
+        f"model without layers, {bag:.4f}."
     )
     return Outcome(
         caption,
         _claims(curves),
         {"reviews": source.words, "d": list(dims), "starts": settings.starts, "solver": "none: layers in float32",
-         "alpha": [one.alpha for one in curves.values()], "sampled reviews": len(first.moves)},
+         "alpha": [one.alpha for one in curves.values()], "sampled reviews": len(first.moves),
+         "bag of words accuracy": bag},
         {"d_by_model": list(dims), "test_accuracy_by_model": [one.accuracy for one in curves.values()],
          "leaders_per_word_by_model": [one.per_word for one in curves.values()],
          "leaders_per_review_by_model": [one.per_review for one in curves.values()],
@@ -97,7 +101,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         | {f"{name.replace(' ', '_')}_by_epoch_{dim}": one.history[name] for dim, one in curves.items()
            for name in ("loss", "accuracy", "validation loss", "validation accuracy")}
         | {"epoch": np.arange(1, 1 + len(first.history["loss"]))},
-        lambda: _draw(curves),
+        lambda: _draw(curves, bag),
         None,
     )  # fmt: skip
 
@@ -151,13 +155,13 @@ def _claims(curves: dict[int, Curves]) -> tuple[Claim, ...]:
 
 
 @style()
-def _draw(curves: dict[int, Curves]) -> Figure:
+def _draw(curves: dict[int, Curves], bag: float) -> Figure:
     figure = Figure(figsize=(WIDTH, 4.9), layout="constrained")
     panels = figure.subplots(2, 2).ravel()
     for ax, name in zip(panels, ("loss", "accuracy"), strict=False):
         _history(ax, curves, name)
     _moves(panels[2], curves)
-    _beside(panels[3], curves)
+    _beside(panels[3], curves, bag)
     for letter, ax in zip("abcd", panels, strict=True):
         ax.text(-0.02, 1.02, f"({letter})", ha="right", va="bottom", transform=ax.transAxes, weight="bold")
     handles = [Line2D([], [], color=COLOURS[dim], marker=MARKERS[dim], ms=4, label=f"d = {dim}") for dim in curves]
@@ -189,13 +193,16 @@ def _moves(ax: Axes, curves: dict[int, Curves]) -> None:
     ax.set(xlabel="largest move from layer 8 to 64 / longest word", ylabel="% of reviews that move farther")
 
 
-def _beside(ax: Axes, curves: dict[int, Curves]) -> None:
+def _beside(ax: Axes, curves: dict[int, Curves], bag: float) -> None:
+    ax.axhline(bag, color="0.3", ls="-.", lw=1.0)
+    ax.annotate("bag of words", (0.02, bag), (0, -3), textcoords="offset points", va="top", color="0.3", fontsize=8)
     for dim, one in curves.items():
         ax.errorbar(
             one.per_word, one.accuracy, one.error, color=COLOURS[dim], marker=MARKERS[dim], ms=5, capsize=2, ls=""
         )
     ax.set(xlabel="leaders per word", ylabel="test accuracy", xlim=(0, 1.05))
     ax.margins(y=0.25)
+    ax.set_ylim(top=min(1.0, ax.get_ylim()[1]))
 
 
 SENTIMENT_TRAINING = Experiment(

@@ -113,7 +113,7 @@ def encode_reviews(
     reviews: Reviews,
     vocabulary: Vocabulary,
     *,
-    length: int = 128,
+    length: int = 256,
     keep: Literal["last", "first"] = "last",
     unique: bool = True,
 ) -> Encoded:

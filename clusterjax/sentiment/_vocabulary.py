@@ -145,7 +145,7 @@ class Vocabulary:
         return list(filter(None, map(ids.get, words)))
 
     def encode_many(
-        self, texts: Sequence[str], length: int = 128, keep: Literal["last", "first"] = "last"
+        self, texts: Sequence[str], length: int = 256, keep: Literal["last", "first"] = "last"
     ) -> tuple[Int[np.ndarray, "reviews length"], Int[np.ndarray, " reviews"]]:
         """The ids of each text as one row, padded with zeros on its right.
 
@@ -272,7 +272,7 @@ class Vocabulary:
 def check_window(length: Any, keep: Any) -> None:
     """Raise a ValueError unless the two say which words of a long text are kept."""
     if isinstance(length, bool) or not isinstance(length, int | np.integer) or length < 1:
-        raise ValueError(f"length must be a positive integer, but it is {length!r}; pass 128, or another.")
+        raise ValueError(f"length must be a positive integer, but it is {length!r}; pass 256, or another.")
     if keep not in ("last", "first"):
         raise ValueError(f"keep must be 'last' or 'first', but it is {keep!r}; pass one of the two.")
 

@@ -1,0 +1,19 @@
+"""Real networks under the glass: ALBERT and the encoder of T5, loaded, run and traced layer by layer."""
+
+try:
+    import flax as _flax  # noqa: F401
+except ImportError as error:
+    raise ImportError("clusterjax.probe needs flax and transformers; pip install 'clusterjax[probe]'") from error
+
+from ._albert import Albert as Albert
+from ._batch import Encoded as Encoded, encode as encode
+from ._load import Model as Model, load as load
+from ._sizes import AlbertSizes as AlbertSizes, T5Sizes as T5Sizes
+from ._stream import (
+    Measure as Measure,
+    Streamed as Streamed,
+    Trace as Trace,
+    stream as stream,
+    trace as trace,
+)
+from ._t5 import T5Encoder as T5Encoder

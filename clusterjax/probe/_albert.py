@@ -1,0 +1,220 @@
+"""ALBERT in flax.nnx, with the parameter tree of the published `flax_model.msgpack` files."""
+
+import functools
+from typing import Any
+
+import jax.numpy as jnp
+from flax import nnx
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from ._attention import LayerNorm, activation, attend, init_normal
+from ._sizes import AlbertSizes, check_heads
+from ._walk import check_depth, walk
+
+
+class Albert(nnx.Module):
+    r"""ALBERT: one layer, applied again and again; $x \leftarrow N(x + A(x))$, then $x \leftarrow N(x + F(x))$.
+
+    A is multi-head attention, F the feed-forward, N a layer norm. Padding neither attends nor is attended to, and is
+    zero in what comes out. The layers are applied by one `lax.scan`, so that `depth` costs no compilation. Deeper than
+    trained means the trained sequence of layers again from its first; with one group that is the shared layer applied
+    further. No dropout: the published second versions have none.
+
+    The parameter tree, with i a group, j a layer in it, is
+
+        embeddings/{word_embeddings,position_embeddings,token_type_embeddings}/embedding
+        embeddings/LayerNorm/{scale,bias}
+        encoder/embedding_hidden_mapping_in/{kernel,bias}
+        encoder/albert_layer_groups/i/albert_layers/j/attention/{query,key,value,dense}/{kernel,bias}
+        encoder/albert_layer_groups/i/albert_layers/j/attention/LayerNorm/{scale,bias}
+        encoder/albert_layer_groups/i/albert_layers/j/{ffn,ffn_output}/{kernel,bias}
+        encoder/albert_layer_groups/i/albert_layers/j/full_layer_layer_norm/{scale,bias}
+        pooler/{kernel,bias}                                                            (if `pooler`)
+        predictions/bias, predictions/dense/{kernel,bias}, predictions/LayerNorm/{scale,bias}   (if `head`)
+        predictions/decoder/kernel                                        (if `head`, and it is not tied)
+
+    **Arguments:**
+
+    - `sizes`: An `AlbertSizes`.
+    - `rngs`: `nnx.Rngs` of the random weights.
+
+    **Other arguments:**
+
+    - `depth`: How many times a group is applied; None is the trained `sizes.num_layers`.
+    - `heads`: Heads into which the trained matrices are cut; None is `sizes.num_heads`. Any other number is another
+        network from layer 1 on.
+    - `pooler`, `head`: Whether to have the pooler, and the masked-LM head that `logits` needs.
+    - `dtype`: Of the parameters, and so of everything.
+    - `precision`: Of the matrix products.
+
+    **Raises:**
+
+    - `ValueError` if `depth` is not positive or `heads` does not divide the hidden size.
+
+    ??? cite "Source"
+
+        Lan et al., *ALBERT: a lite BERT* (1909.11942), Section 3.1; the tree is that of `FlaxAlbertForMaskedLM` and
+        `FlaxAlbertModel` in versions 4 of transformers.
+    """
+
+    def __init__(
+        self,
+        sizes: AlbertSizes,
+        rngs: nnx.Rngs,
+        *,
+        depth: int | None = None,
+        heads: int | None = None,
+        pooler: bool = False,
+        head: bool = False,
+        dtype: Any = jnp.float32,
+        precision: Any = lax.Precision.HIGHEST,
+    ):
+        heads = sizes.num_heads if heads is None else heads
+        check_heads(sizes, heads, "heads")
+        self.sizes, self.num_heads = sizes, heads
+        self.depth = sizes.num_layers if depth is None else check_depth(depth)
+        std = init_normal(sizes.spread)
+        linear = functools.partial(
+            nnx.Linear, kernel_init=std, param_dtype=dtype, dtype=dtype, precision=precision, rngs=rngs
+        )
+        self.embeddings = _Embeddings(sizes, rngs, dtype)
+        self.encoder = _Encoder(sizes, heads, linear, dtype, precision)
+        self.pooler = linear(sizes.hidden_size, sizes.hidden_size) if pooler else None
+        self.predictions = _Predictions(sizes, linear, dtype) if head else None
+
+    @property
+    def num_layers(self) -> int:
+        """How many layers are applied, each with an attention of its own."""
+        return self.depth * self.sizes.inner_layers
+
+    def __call__(
+        self,
+        token_ids: Int[Array, "batch n"],
+        mask: Bool[Array, "batch n"] | None = None,
+        token_types: Int[Array, "batch n"] | None = None,
+    ) -> Float[Array, "batch n d"]:
+        """The hidden states after the last layer; for those of all layers see `trace`."""
+        return walk(self, token_ids, mask, token_types)
+
+    def embed(
+        self, token_ids: Int[Array, "batch n"], token_types: Int[Array, "batch n"] | None = None
+    ) -> Float[Array, "batch n d"]:
+        """The hidden states before the first layer."""
+        return self.encoder.embedding_hidden_mapping_in(self.embeddings(token_ids, token_types))
+
+    def logits(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n words"]:
+        """The scores of each word of the vocabulary at each place, from the last hidden states.
+
+        **Raises:**
+
+        - `ValueError` if the network has no masked-LM head.
+        """
+        if self.predictions is None:
+            raise ValueError("head must be True for logits, but this network has no masked-LM head; load one that has.")
+        return self.predictions(hidden, self.embeddings.word_embeddings.embedding[...])
+
+    def pool(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch d"]:
+        """The pooled first token, from the last hidden states.
+
+        **Raises:**
+
+        - `ValueError` if the network has no pooler.
+        """
+        if self.pooler is None:
+            raise ValueError("pooler must be True for pool, but this network has no pooler; load one that has.")
+        return jnp.tanh(self.pooler(hidden[:, 0]))
+
+    def position_bias(self, n: int) -> None:
+        """None: the positions of ALBERT are in its embedding."""
+        return None
+
+    def blocks(self) -> list[Any]:
+        """The layers that have weights of their own."""
+        return [layer for group in self.encoder.albert_layer_groups for layer in group.albert_layers]
+
+    def order(self) -> list[int]:
+        """Which of `blocks` each layer is."""
+        sizes, inner = self.sizes, range(self.sizes.inner_layers)
+        trained = [i * sizes.num_groups // sizes.num_layers for i in range(sizes.num_layers)]
+        groups = [trained[i % sizes.num_layers] for i in range(self.depth)]
+        return [group * sizes.inner_layers + j for group in groups for j in inner]
+
+    def finish(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n d"]:
+        """What is done after the last layer: nothing."""
+        return hidden
+
+
+class _Embeddings(nnx.Module):
+    def __init__(self, sizes: AlbertSizes, rngs: nnx.Rngs, dtype: Any):
+        def table(rows: int) -> nnx.Embed:
+            init = init_normal(sizes.spread)
+            return nnx.Embed(rows, sizes.embedding_size, embedding_init=init, param_dtype=dtype, dtype=dtype, rngs=rngs)
+
+        self.word_embeddings = table(sizes.vocab_size)
+        self.position_embeddings = table(sizes.max_positions)
+        self.token_type_embeddings = table(sizes.type_vocab_size)
+        self.LayerNorm = LayerNorm(sizes.embedding_size, sizes.eps, dtype)
+
+    def __call__(self, token_ids: Int[Array, "batch n"], token_types: Int[Array, "batch n"] | None) -> Array:
+        types = jnp.zeros_like(token_ids) if token_types is None else token_types
+        positions = self.position_embeddings(jnp.arange(token_ids.shape[1]))[None]
+        return self.LayerNorm(self.word_embeddings(token_ids) + self.token_type_embeddings(types) + positions)
+
+
+class _Encoder(nnx.Module):
+    def __init__(self, sizes: AlbertSizes, heads: int, linear: Any, dtype: Any, precision: Any):
+        self.embedding_hidden_mapping_in = linear(sizes.embedding_size, sizes.hidden_size)
+        groups = range(sizes.num_groups)
+        self.albert_layer_groups = nnx.List([_Group(sizes, heads, linear, dtype, precision) for _ in groups])
+
+
+class _Group(nnx.Module):
+    def __init__(self, sizes: AlbertSizes, heads: int, linear: Any, dtype: Any, precision: Any):
+        inner = range(sizes.inner_layers)
+        self.albert_layers = nnx.List([_Layer(sizes, heads, linear, dtype, precision) for _ in inner])
+
+
+class _Layer(nnx.Module):
+    def __init__(self, sizes: AlbertSizes, heads: int, linear: Any, dtype: Any, precision: Any):
+        self.attention = _Attention(sizes, heads, linear, dtype, precision)
+        self.ffn = linear(sizes.hidden_size, sizes.intermediate_size)
+        self.ffn_output = linear(sizes.intermediate_size, sizes.hidden_size)
+        self.full_layer_layer_norm = LayerNorm(sizes.hidden_size, sizes.eps, dtype)
+        self.activation = sizes.activation
+
+    def __call__(self, x: Float[Array, "batch n d"], mask: Bool[Array, "batch n"], bias: None) -> tuple[Array, Array]:
+        x, weights = self.attention(x, mask)
+        return self.full_layer_layer_norm(self.ffn_output(activation(self.activation)(self.ffn(x))) + x), weights
+
+
+class _Attention(nnx.Module):
+    def __init__(self, sizes: AlbertSizes, heads: int, linear: Any, dtype: Any, precision: Any):
+        d = sizes.hidden_size
+        self.query, self.key, self.value, self.dense = (linear(d, d) for _ in range(4))
+        self.LayerNorm = LayerNorm(d, sizes.eps, dtype)
+        self.num_heads, self.precision = heads, precision
+
+    def __call__(self, x: Float[Array, "batch n d"], mask: Bool[Array, "batch n"]) -> tuple[Array, Array]:
+        size = x.shape[-1] // self.num_heads
+        query, key, value = (
+            map_(x).reshape(*x.shape[:2], self.num_heads, size) for map_ in (self.query, self.key, self.value)
+        )
+        out, weights = attend(query * size**-0.5, key, value, mask, precision=self.precision)
+        return self.LayerNorm(x + self.dense(out.reshape(x.shape))), weights
+
+
+class _Predictions(nnx.Module):
+    def __init__(self, sizes: AlbertSizes, linear: Any, dtype: Any):
+        self.bias = nnx.Param(jnp.zeros(sizes.vocab_size, dtype))
+        self.dense = linear(sizes.hidden_size, sizes.embedding_size)
+        self.LayerNorm = LayerNorm(sizes.embedding_size, sizes.eps, dtype)
+        self.decoder = None if sizes.tied else linear(sizes.embedding_size, sizes.vocab_size, use_bias=False)
+        self.activation = sizes.activation
+
+    def __call__(self, hidden: Float[Array, "batch n d"], words: Float[Array, "words e"]) -> Array:
+        hidden = self.LayerNorm(activation(self.activation)(self.dense(hidden)))
+        if self.decoder is not None:
+            return self.decoder(hidden) + self.bias[...][None, None]
+        scores = jnp.einsum("bne,we->bnw", hidden, words, precision=self.dense.precision)
+        return scores + self.bias[...][None, None]

@@ -1,0 +1,75 @@
+"""What the layers of both networks share: attention among the words of a text, the norms, the activations."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import lax
+from jaxtyping import Array, Bool, Float
+
+
+def attend(
+    query: Float[Array, "batch n heads k"],
+    key: Float[Array, "batch n heads k"],
+    value: Float[Array, "batch n heads k"],
+    mask: Bool[Array, "batch n"],
+    bias: Float[Array, "1 heads n n"] | None = None,
+    precision: Any = lax.Precision.HIGHEST,
+) -> tuple[Float[Array, "batch n heads k"], Float[Array, "batch heads n n"]]:
+    """The attended values and the weights: each row of a word sums to 1 over the words, all else is zero."""
+    scores = jnp.einsum("bihk,bjhk->bhij", query, key, precision=precision)
+    scores = scores if bias is None else scores + bias
+    # A text without words has a row without a maximum; its weights are zero, and so is their derivative.
+    scores = jnp.where(mask[:, None, None, :], scores, -jnp.inf)
+    top = lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True))
+    powers = jnp.exp(scores - jnp.where(jnp.isfinite(top), top, jnp.zeros_like(top)))
+    total = jnp.sum(powers, axis=-1, keepdims=True)
+    weights = powers / jnp.where(total > 0, total, jnp.ones_like(total))
+    weights = jnp.where(mask[:, None, :, None], weights, jnp.zeros_like(weights))
+    return jnp.einsum("bhij,bjhk->bihk", weights, value, precision=precision), weights
+
+
+def blank(hidden: Float[Array, "batch n d"], mask: Bool[Array, "batch n"]) -> Float[Array, "batch n d"]:
+    """The hidden states with zeros in place of padding."""
+    return jnp.where(mask[:, :, None], hidden, jnp.zeros_like(hidden))
+
+
+def activation(name: str) -> Callable[[Array], Array]:
+    """The function that `transformers` calls by this name; its gelu_new is the tanh approximation of gelu."""
+    gelu = {"gelu": False, "gelu_new": True}
+    return jax.nn.relu if name == "relu" else functools.partial(jax.nn.gelu, approximate=gelu[name])
+
+
+def init_normal(spread: float) -> Any:
+    """Random weights of this standard deviation."""
+    return nnx.initializers.normal(spread)
+
+
+class LayerNorm(nnx.Module):
+    """Rows shifted to mean zero and scaled to variance one, then scaled and shifted by what was learnt."""
+
+    def __init__(self, size: int, eps: float, dtype: Any):
+        self.scale = nnx.Param(jnp.ones(size, dtype))
+        self.bias = nnx.Param(jnp.zeros(size, dtype))
+        self.eps = eps
+
+    def __call__(self, x: Float[Array, "batch n d"]) -> Float[Array, "batch n d"]:
+        centred = x - jnp.mean(x, axis=-1, keepdims=True)
+        variance = jnp.mean(centred * centred, axis=-1, keepdims=True)
+        scale, bias = self.scale[...][None, None], self.bias[...][None, None]
+        return centred * lax.rsqrt(variance + self.eps) * scale + bias
+
+
+class RMSNorm(nnx.Module):
+    """Rows scaled to mean square one, then by what was learnt."""
+
+    def __init__(self, size: int, eps: float, dtype: Any):
+        self.weight = nnx.Param(jnp.ones(size, dtype))
+        self.eps = eps
+
+    def __call__(self, x: Float[Array, "batch n d"]) -> Float[Array, "batch n d"]:
+        square = jnp.mean(x * x, axis=-1, keepdims=True)
+        return x * lax.rsqrt(square + self.eps) * self.weight[...][None, None]

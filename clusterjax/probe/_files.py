@@ -1,0 +1,112 @@
+"""Reads the tensors of a checkpoint from its folder: safetensors, an index of shards, or Flax's msgpack."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import safetensors
+from flax import serialization
+
+
+WHOLE, INDEX, FLAX = "model.safetensors", "model.safetensors.index.json", "flax_model.msgpack"
+PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+
+
+class Tensors(NamedTuple):
+    """What is in the files of a folder, under dotted names.
+
+    `arrays` are those that were wanted, `left_out` the names of the others; `flax` says in whose words the names are.
+    """
+
+    arrays: dict[str, np.ndarray]
+    left_out: tuple[str, ...]
+    flax: bool
+    file: Path
+
+
+def read_tensors(folder: Path, wanted: Callable[[str], bool]) -> Tensors:
+    """The tensors of a folder; of those that are not `wanted` only the names are read, where the format allows it."""
+    if (folder / WHOLE).is_file():
+        return _tensors(_read_safetensors(folder / WHOLE, wanted), folder / WHOLE)
+    if (folder / INDEX).is_file():
+        return _tensors(_read_shards(folder / INDEX, wanted), folder / INDEX)
+    if (folder / FLAX).is_file():
+        found = _read_msgpack(folder / FLAX)
+        chosen = {name: array if wanted(name) else None for name, array in found.items()}
+        return _tensors(chosen, folder / FLAX)
+    pickle = next((name for name in PICKLES if (folder / name).is_file()), None)
+    if pickle is not None:
+        raise ValueError(
+            f"path must hold {WHOLE} or {FLAX}, but {str(folder)!r} only has {pickle}, a pickle, which runs whatever "
+            "code it was made with when it is read; save it anew as safetensors."
+        )
+    raise ValueError(
+        f"path must hold the weights of a model, but {str(folder)!r} has none of {WHOLE}, {INDEX} and {FLAX}; name "
+        "the folder of a checkpoint."
+    )
+
+
+def _tensors(found: dict[str, np.ndarray | None], file: Path) -> Tensors:
+    arrays = {name: array for name, array in found.items() if array is not None}
+    left_out = tuple(sorted(name for name, array in found.items() if array is None))
+    return Tensors(arrays, left_out, file.name == FLAX, file)
+
+
+def _read_safetensors(file: Path, wanted: Callable[[str], bool]) -> dict[str, np.ndarray | None]:
+    try:
+        with safetensors.safe_open(file, framework="numpy") as stream:
+            return {name: stream.get_tensor(name) if wanted(name) else None for name in stream.keys()}
+    except Exception as error:  # of which kind differs by what is broken, and by version
+        raise ValueError(
+            f"weights must be a whole safetensors file, but {str(file)!r} is not ({error}); fetch it again."
+        ) from error
+
+
+def _read_shards(index: Path, wanted: Callable[[str], bool]) -> dict[str, np.ndarray | None]:
+    try:
+        shard_of = json.loads(index.read_text("utf-8"))["weight_map"]
+        shards = sorted(set(shard_of.values()))
+        plain = all(isinstance(name, str) and Path(name).name == name for name in shards)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"weights must have an index with a weight_map, but {str(index)!r} is none ({error!r}); fetch it again."
+        ) from error
+    if not plain:
+        raise ValueError(f"weights must be in shards beside their index, but {str(index)!r} names {shards}; mend it.")
+    found: dict[str, np.ndarray | None] = {}
+    for shard in shards:
+        file = index.parent / shard
+        if not file.is_file():
+            raise ValueError(f"weights must be whole, but the shard {str(file)!r} is missing; fetch it again.")
+        part = _read_safetensors(file, wanted)
+        listed = {name for name, where in shard_of.items() if where == shard}
+        for name in sorted(listed ^ set(part)):
+            where = "is not in" if name in listed else "is unlisted in"
+            raise ValueError(f"weights must be as their index says, but {name!r} {where} {str(file)!r}; fetch both.")
+        found |= part
+    return found
+
+
+def _read_msgpack(file: Path) -> dict[str, np.ndarray]:
+    try:
+        tree = serialization.msgpack_restore(file.read_bytes())
+    except Exception as error:  # msgpack raises a dozen kinds, by the byte at which it loses its way
+        raise ValueError(
+            f"weights must be a whole msgpack file of Flax, but {str(file)!r} is not ({error}); fetch it again."
+        ) from error
+    found: dict[str, np.ndarray] = {}
+    pending: list[tuple[tuple[str, ...], Any]] = [((), tree)]
+    while pending:
+        path, value = pending.pop()
+        if isinstance(value, dict) and (value or path):
+            pending.extend(((*path, str(name)), child) for name, child in value.items())
+        elif path and isinstance(value, np.ndarray):
+            found[".".join(path)] = value
+        else:
+            where = f"{'.'.join(path)!r} is {type(value).__name__}" if path else f"it is {type(value).__name__}"
+            raise ValueError(
+                f"weights must be a tree of arrays, but in {str(file)!r} {where}; name a flax_model.msgpack."
+            )
+    return dict(sorted(found.items()))

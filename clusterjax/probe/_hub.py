@@ -1,0 +1,41 @@
+"""Finds the folder of a checkpoint: one of this machine, or a copy of one from the hub, in the hub's own cache."""
+
+import re
+from pathlib import Path
+
+from ._files import FLAX
+
+
+_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_SMALL = ["*.json", "*.model", "*.txt"]  # configuration, index, tokenizer; never *.bin
+
+
+def locate(path: str | Path) -> tuple[Path, str]:
+    """The folder, and the name by which it was asked for."""
+    folder = Path(path)
+    if folder.is_dir():
+        return folder, folder.resolve().name
+    if folder.exists():
+        raise ValueError(f"path must be a folder or an id of the hub, but {str(path)!r} is a file; name its folder.")
+    if not _ID.fullmatch(str(path)):
+        raise ValueError(f"path must be a folder or an id of the hub, but there is no folder {str(path)!r}; name one.")
+    found = _download(str(path), [*_SMALL, "*.safetensors"])
+    if not list(found.glob("*.safetensors")):
+        found = _download(str(path), [*_SMALL, FLAX])
+    return found, str(path)
+
+
+def _download(name: str, patterns: list[str]) -> Path:
+    import huggingface_hub
+    from huggingface_hub.errors import HfHubHTTPError
+
+    try:
+        # Files in folders of the hub's repository are of other formats.
+        return Path(huggingface_hub.snapshot_download(name, allow_patterns=patterns, ignore_patterns=["*/*"]))
+    except (OSError, ValueError, HfHubHTTPError) as error:
+        reason = str(error).strip().splitlines()
+        raise ValueError(
+            f"path must be a folder or an id of the hub, but there is no folder {name!r}, and the hub gives no such "
+            f"model: there is no network, nothing in the cache, or no such id ({reason[0] if reason else error!r}); "
+            "name a folder, or load it once with a network."
+        ) from error

@@ -1,0 +1,171 @@
+"""A checkpoint as a model: the network with its weights, its configuration, its tokenizer."""
+
+import dataclasses
+import functools
+import warnings
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jaxtyping import Array, Float
+
+from ._albert import Albert
+from ._hub import locate
+from ._names import read_weights
+from ._sizes import AlbertSizes, read_config, sizes_of
+from ._t5 import T5Encoder
+from ._walk import check_depth
+
+
+_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "spiece.model", "tokenizer.model", "vocab.txt")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Model:
+    """A network and what belongs to it; `load` makes one, `dataclasses.replace` gives it another network.
+
+    **Attributes:**
+
+    - `network`: An `Albert` or a `T5Encoder`.
+    - `config`: The configuration, of `transformers`.
+    - `name`: What it was loaded as.
+    - `folder`: Where its files are; None if it has none.
+    - `left_out`: The tensors of its file that were left out on purpose: a decoder, heads for tasks.
+    - `tokenizer`: That of `transformers`, read when it is first asked for; None if the folder has none.
+
+    Source: this library.
+    """
+
+    network: Albert | T5Encoder
+    config: Any
+    name: str
+    folder: Path | None = None
+    left_out: tuple[str, ...] = ()
+
+    @functools.cached_property
+    def tokenizer(self) -> Any:
+        """That of `transformers`, read when it is first asked for; None if the folder has none.
+
+        **Raises:**
+
+        - `ValueError` if the folder has one that cannot be read.
+        """
+        if self.folder is None or not any((self.folder / name).is_file() for name in _TOKENIZER):
+            return None
+        from transformers import AutoTokenizer
+
+        try:
+            return AutoTokenizer.from_pretrained(str(self.folder), local_files_only=True, trust_remote_code=False)
+        except Exception as error:  # of which kind differs by tokenizer and by version
+            raise ValueError(
+                f"model must have a tokenizer that transformers reads, but that of {str(self.folder)!r} is refused "
+                f"({error}); fetch it again."
+            ) from error
+
+    @property
+    def num_layers(self) -> int:
+        """How many layers are applied."""
+        return self.network.num_layers
+
+    @property
+    def num_heads(self) -> int:
+        """The heads of each layer."""
+        return self.network.num_heads
+
+    @property
+    def max_positions(self) -> int | None:
+        """The longest text, in tokens; None if there is no limit."""
+        sizes = self.network.sizes
+        return sizes.max_positions if isinstance(sizes, AlbertSizes) else None
+
+    def logits(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n words"]:
+        """The scores of the masked-LM head, from the last hidden states; see `Albert.logits`.
+
+        **Raises:**
+
+        - `ValueError` if the model has no such head.
+        """
+        if not isinstance(self.network, Albert):
+            raise ValueError(f"model must be an ALBERT for logits, but {self.name!r} is a T5 encoder; load an ALBERT.")
+        return self.network.logits(hidden)
+
+
+def load(path: str | Path, *, depth: int | None = None, heads: int | None = None, dtype: Any = jnp.float32) -> Model:
+    """The ALBERT or T5 encoder of a folder, or of the Hugging Face hub.
+
+    Reads `config.json` and the weights: `model.safetensors`, else the shards of `model.safetensors.index.json`, else
+    `flax_model.msgpack`. Nothing is ever unpickled, and no code of a checkpoint is run. Every tensor is accounted for:
+    it is a parameter, or it is of a decoder or a head for a task, which `Model.left_out` lists, or it is an error. The
+    pooler and the masked-LM head of an ALBERT are kept where the file has them.
+
+    **Arguments:**
+
+    - `path`: A folder, for which no network is needed, or an id such as "albert/albert-base-v2", which is downloaded
+        once, into the cache of `huggingface_hub`. What is "mt5" to `transformers` is read as T5.
+
+    **Other arguments:**
+
+    - `depth`: How often the trained group of layers (ALBERT) or how many blocks (T5) are applied; None is as trained.
+        Deeper repeats the trained sequence from its start, so that the first layers are those of the trained network:
+        an ALBERT applies its shared layer further, a T5 its stack cyclically, with the last norm after the last block.
+    - `heads`: Cuts the trained matrices of an ALBERT into another number of heads. This is another network from layer
+        1 on, and a warning says so; the published figures of ALBERT at great depth have 1 head in place of 16.
+    - `dtype`: float32, or float64 where `jax_enable_x64` is set. Half precision in a file is read into it.
+
+    **Returns:**
+
+    A `Model`.
+
+    **Raises:**
+
+    - `ValueError` if there is no such folder and the hub gives none (no network and nothing in the cache); if a file is
+        missing, broken, of another architecture, or a pickle; if a tensor is missing, extra, misshapen or not finite;
+        if `depth`, `heads` or `dtype` cannot be.
+
+    ??? cite "Source"
+
+        Lan et al., *ALBERT: a lite BERT* (1909.11942); Raffel et al., *Exploring the limits of transfer learning with a
+        unified text-to-text transformer* (1910.10683). Depth beyond training: Geshkovski et al., *A mathematical
+        perspective on transformers* (2312.10794), Section 1, and the code of its figure.
+    """
+    dtype = _check_dtype(dtype)
+    depth = None if depth is None else check_depth(depth)
+    folder, name = locate(path)
+    config = read_config(folder)
+    sizes = sizes_of(config)
+    make = functools.partial(_make, sizes, depth=depth, heads=heads, dtype=dtype)
+    network, left_out = read_weights(folder, sizes, make, dtype)
+    if network.num_heads != sizes.num_heads:
+        warnings.warn(
+            f"{name!r} was trained with {sizes.num_heads} heads and is cut into {heads}: this is another network from "
+            "layer 1 on, and nothing of it was trained.",
+            stacklevel=2,
+        )
+    return Model(network, config, name, folder, left_out)
+
+
+def _make(sizes: Any, *, heads: int | None, **options: Any) -> Albert | T5Encoder:
+    """The network of these sizes, with weights that are to be replaced."""
+    if isinstance(sizes, AlbertSizes):
+        return Albert(sizes, nnx.Rngs(0), heads=heads, **options)
+    if heads is not None and heads != sizes.num_heads:
+        raise ValueError(
+            f"heads must be None for T5, whose bias of positions is learnt for each of its {sizes.num_heads} heads, "
+            f"but it is {heads!r}; leave it out."
+        )
+    return T5Encoder(sizes, nnx.Rngs(0), **options)
+
+
+def _check_dtype(dtype: Any) -> np.dtype:
+    dtype = np.dtype(dtype)
+    if dtype not in (np.dtype("float32"), np.dtype("float64")):
+        raise ValueError(f"dtype must be float32 or float64, but it is {dtype}; pass one of them.")
+    if jax.dtypes.canonicalize_dtype(dtype) != dtype:
+        raise ValueError(
+            f"dtype must be float32 unless JAX has float64, but it is {dtype}; set jax.config.update('jax_enable_x64', "
+            "True) first."
+        )
+    return dtype

@@ -1,0 +1,172 @@
+"""The numbers that make a network: read from a `config.json` by transformers, kept without it."""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+ACTIVATIONS = ("gelu", "gelu_new", "relu")
+
+
+class AlbertSizes(NamedTuple):
+    """The numbers that make an ALBERT.
+
+    **Arguments:**
+
+    - `vocab_size`, `embedding_size`: Rows and columns of the word embedding, which is factorised: a linear map takes it
+        to `hidden_size`.
+    - `hidden_size`, `num_heads`, `intermediate_size`: d, the heads that divide it, the width of the feed-forward.
+    - `num_layers`: How many times a group of layers is applied; `num_groups` groups share them evenly, and each group
+        is `inner_layers` layers.
+    - `activation`: "gelu", "gelu_new" or "relu".
+    - `max_positions`, `type_vocab_size`: Rows of the embeddings of positions and token types.
+    - `eps`: Of the layer norms.
+    - `tied`: Whether the masked-LM head uses the word embedding.
+    - `spread`: Standard deviation of random weights.
+
+    ??? cite "Source"
+
+        Lan et al., *ALBERT: a lite BERT* (1909.11942), Section 3.1 and Table 1; the defaults are those of
+        `transformers.AlbertConfig` that all published checkpoints share.
+    """
+
+    vocab_size: int
+    embedding_size: int
+    hidden_size: int
+    num_heads: int
+    intermediate_size: int
+    num_layers: int
+    num_groups: int = 1
+    inner_layers: int = 1
+    activation: str = "gelu_new"
+    max_positions: int = 512
+    type_vocab_size: int = 2
+    eps: float = 1e-12
+    tied: bool = True
+    spread: float = 0.02
+
+
+class T5Sizes(NamedTuple):
+    """The numbers that make a T5 encoder.
+
+    **Arguments:**
+
+    - `vocab_size`, `hidden_size`: Rows and columns of the embedding.
+    - `num_heads`, `head_size`: The heads and the dimension of each; their product need not be `hidden_size`.
+    - `intermediate_size`: The width of the feed-forward.
+    - `num_layers`: The blocks of the encoder.
+    - `activation`, `gated`: Of the feed-forward.
+    - `num_buckets`, `max_distance`: Of the relative positions.
+    - `eps`: Of the RMS norms.
+
+    ??? cite "Source"
+
+        Raffel et al., *Exploring the limits of transfer learning with a unified text-to-text transformer*
+        (1910.10683), Section 2.1.
+    """
+
+    vocab_size: int
+    hidden_size: int
+    num_heads: int
+    head_size: int
+    intermediate_size: int
+    num_layers: int
+    activation: str = "relu"
+    gated: bool = False
+    num_buckets: int = 32
+    max_distance: int = 128
+    eps: float = 1e-6
+
+
+def read_config(folder: Path) -> Any:
+    """The `transformers` configuration of a folder; no network, no code of the folder's own."""
+    path = folder / "config.json"
+    if not path.is_file():
+        raise ValueError(f"path must be a folder with a config.json, but {str(folder)!r} has none; put it there.")
+    try:
+        fields = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"config must be whole JSON, but {str(path)!r} is not ({error}); fetch it again.") from error
+    kind = fields.get("model_type") if isinstance(fields, dict) else None
+    # transformers alone takes seconds to import, and PyTorch with it where that is installed.
+    import transformers
+
+    classes = {"albert": "AlbertConfig", "t5": "T5Config", "mt5": "MT5Config"}
+    if kind not in classes:
+        raise ValueError(
+            f"config must be of an architecture among {', '.join(classes)}, but {str(path)!r} is of {kind!r}; name "
+            "another checkpoint."
+        )
+    try:
+        return getattr(transformers, classes[kind]).from_dict(fields)
+    except Exception as error:  # which errors its validation raises differs between versions of transformers
+        raise ValueError(f"config must be one of {kind}, but {str(path)!r} is refused: {error}.") from error
+
+
+def sizes_of(config: Any) -> AlbertSizes | T5Sizes:
+    """The numbers that the networks here need, checked."""
+    sizes = _albert(config) if config.model_type == "albert" else _t5(config)
+    for name, value in sizes._asdict().items():
+        if name in ("activation", "tied", "gated"):
+            continue
+        whole = name not in ("eps", "spread")
+        if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or value <= 0:
+            raise ValueError(f"config must have a positive {name}, but it is {value!r}; mend config.json.")
+    if sizes.activation not in ACTIVATIONS:
+        raise ValueError(
+            f"config must have an activation among {', '.join(ACTIVATIONS)}, but it is {sizes.activation!r}; name "
+            "another checkpoint."
+        )
+    return sizes
+
+
+def check_heads(sizes: AlbertSizes, heads: int, name: str) -> None:
+    """Raise a ValueError unless so many heads divide the hidden size."""
+    if isinstance(heads, bool) or not isinstance(heads, int) or heads < 1 or sizes.hidden_size % heads:
+        raise ValueError(
+            f"{name} must divide the hidden size, {sizes.hidden_size}, but it is {heads!r}; pass a divisor of it."
+        )
+
+
+def _albert(config: Any) -> AlbertSizes:
+    # Versions 4 of transformers could build ALBERT with relative positions; no published checkpoint has them.
+    positions = getattr(config, "position_embedding_type", "absolute")
+    if positions != "absolute":
+        raise ValueError(
+            f"config must have absolute positions, but position_embedding_type is {positions!r}; name another "
+            "checkpoint."
+        )
+    sizes = AlbertSizes(
+        vocab_size=config.vocab_size,
+        embedding_size=config.embedding_size,
+        hidden_size=config.hidden_size,
+        num_heads=config.num_attention_heads,
+        intermediate_size=config.intermediate_size,
+        num_layers=config.num_hidden_layers,
+        num_groups=config.num_hidden_groups,
+        inner_layers=config.inner_group_num,
+        activation=config.hidden_act,
+        max_positions=config.max_position_embeddings,
+        type_vocab_size=config.type_vocab_size,
+        eps=config.layer_norm_eps,
+        tied=config.tie_word_embeddings is not False,
+        spread=config.initializer_range,
+    )
+    check_heads(sizes, sizes.num_heads, "num_attention_heads")
+    return sizes
+
+
+def _t5(config: Any) -> T5Sizes:
+    return T5Sizes(
+        vocab_size=config.vocab_size,
+        hidden_size=config.d_model,
+        num_heads=config.num_heads,
+        head_size=config.d_kv,
+        intermediate_size=config.d_ff,
+        num_layers=config.num_layers,
+        activation=config.dense_act_fn,
+        gated=config.is_gated_act,
+        num_buckets=config.relative_attention_num_buckets,
+        max_distance=config.relative_attention_max_distance,
+        eps=config.layer_norm_epsilon,
+    )

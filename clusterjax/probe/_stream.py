@@ -1,0 +1,173 @@
+"""Runs a network on a batch and keeps what is asked for: everything, or what a measure makes of each layer."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.tree_util as jtu
+from flax import nnx
+from jaxtyping import Array, ArrayLike, Bool, Float
+
+from ._batch import check_batch
+from ._load import Model
+from ._walk import measured_walk
+
+
+class Measure(eqx.Module):
+    """What `stream` computes on its way through a network.
+
+    A network of L layers has L + 1 levels of hidden states, before its layers and after each, and L attentions. So
+    there are two functions: what to make of a level, and what to make of a layer, whose attention is never missing.
+    Both may return any PyTree of arrays. They are compiled with the network: pass the same `Measure` again, or one with
+    the same functions, and nothing compiles anew. A function that is an `eqx.Module` may hold arrays, which may change.
+
+    **Arguments:**
+
+    - `level`: `level(hidden, mask)`, with `hidden` (batch, n, d) and `mask` (batch, n), True at words; None for none.
+    - `layer`: `layer(hidden, attention, mask)`, with the `hidden` that enters the layer and its `attention`
+        (batch, heads, n, n); None for none.
+
+    Source: this library.
+    """
+
+    level: Callable[..., Any] | None = None
+    layer: Callable[..., Any] | None = None
+
+
+class Streamed(eqx.Module):
+    """What `stream` returns.
+
+    **Attributes:**
+
+    - `levels`: What `level` returned, its arrays stacked along a new first axis, (L + 1, ...).
+    - `layers`: What `layer` returned, likewise, (L, ...).
+
+    Source: this library.
+    """
+
+    levels: Any
+    layers: Any
+
+
+class Trace(eqx.Module):
+    """Everything that a network does to a batch, as `trace` returns it.
+
+    **Attributes:**
+
+    - `hidden`: The hidden states before the layers and after each, (batch, layers + 1, n, d); zero at padding.
+    - `attention`: The attention of each layer, (batch, layers, heads, n, n). Each row of a word sums to 1, over words;
+        the rows and columns of padding are zero.
+    - `mask`: True at words, (batch, n).
+
+    Source: this library.
+    """
+
+    hidden: Float[Array, "batch levels n d"]
+    attention: Float[Array, "batch layers heads n n"]
+    mask: Bool[Array, "batch n"]
+
+
+def stream(
+    model: Model,
+    token_ids: ArrayLike,
+    mask: ArrayLike | None,
+    measure: Measure,
+    *,
+    token_types: ArrayLike | None = None,
+) -> Streamed:
+    """Runs a model on a batch and measures each level and each layer where it is, keeping nothing else.
+
+    The memory is that of one layer and of what the measure returns; it does not grow with depth x n^2. One compilation
+    serves all batches of the same shape.
+
+    **Arguments:**
+
+    - `model`: What `load` returned.
+    - `token_ids`: (batch, n), integers; from `encode`, say.
+    - `mask`: (batch, n), true at words and false at padding; None if nothing is padding.
+    - `measure`: A `Measure`.
+
+    **Other arguments:**
+
+    - `token_types`: (batch, n), for ALBERT; None is all 0.
+
+    **Returns:**
+
+    A `Streamed`. Level 0 is the embedding as it enters layer 1 (for ALBERT after the map to the hidden size); the last
+    level of T5 is after its last norm, as in `transformers`.
+
+    **Raises:**
+
+    - `ValueError` if the batch is empty or of another shape, a text has no words, or an id is not of the vocabulary.
+
+    **Warns:** if texts are longer than the positions of the model: they are cut, and counted.
+
+    Source: this library.
+    """
+    return Streamed(*_run(model, token_ids, mask, token_types, measure)[0])
+
+
+def trace(
+    model: Model, token_ids: ArrayLike, mask: ArrayLike | None = None, *, token_types: ArrayLike | None = None
+) -> Trace:
+    """All hidden states and attentions of a batch, in the order of `transformers`.
+
+    Memory grows with depth x n^2; for many texts, or long ones, `stream` measures as it goes. An ALBERT whose groups
+    have several layers counts each of them, as versions 5 of `transformers` do.
+
+    **Arguments:**
+
+    - `model`, `token_ids`, `mask`: As in `stream`.
+
+    **Other arguments:**
+
+    - `token_types`: As in `stream`.
+
+    **Returns:**
+
+    A `Trace`.
+
+    **Raises:**
+
+    - `ValueError` as in `stream`.
+
+    ??? cite "Source"
+
+        Lan et al., *ALBERT: a lite BERT* (1909.11942), Section 3.1; Raffel et al., *Exploring the limits of transfer
+        learning with a unified text-to-text transformer* (1910.10683), Section 2.1. Zeros at padding: this library.
+    """
+    (hidden, attention), words = _run(model, token_ids, mask, token_types, _EVERYTHING, batch_first=True)
+    return Trace(hidden, attention, words)
+
+
+_EVERYTHING = Measure(lambda hidden, mask: hidden, lambda hidden, attention, mask: attention)
+
+
+def _run(
+    model: Model, token_ids: Any, mask: Any, token_types: Any, measure: Measure, batch_first: bool = False
+) -> tuple[tuple[Any, Any], Array]:
+    if not isinstance(measure, Measure):
+        raise ValueError(f"measure must be a Measure, but it is {measure!r}; pass Measure(level=...), say.")
+    batch = check_batch(model, token_ids, mask, token_types)
+    form, state = nnx.split(model.network)
+    return _measure(form, state, batch, measure, batch_first), batch[1]
+
+
+@eqx.filter_jit
+def _measure(form: Any, state: Any, batch: Any, measure: Measure, batch_first: bool) -> tuple[Any, Any]:
+    (token_ids, mask, token_types), network = batch, nnx.merge(form, state)
+    level = (lambda *_: None) if measure.level is None else measure.level
+    layer = (lambda *_: None) if measure.layer is None else measure.layer
+    last, (levels, layers) = measured_walk(
+        network,
+        token_ids,
+        mask,
+        token_types,
+        lambda hidden, weights: (level(hidden, mask), layer(hidden, weights, mask)),
+    )
+    join = lambda many, one: jnp.concatenate([many, jnp.asarray(one)[None]])
+    levels = jtu.tree_map(join, levels, level(last, mask))
+    if batch_first:
+        levels, layers = jtu.tree_map(lambda leaf: jnp.moveaxis(leaf, 0, 1), (levels, layers))
+    return levels, layers

@@ -1,0 +1,76 @@
+"""The way through the layers of a network: one scan, whatever the depth, and one compiled layer."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import numpy as np
+from flax import nnx
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from ._attention import blank
+
+
+def check_depth(depth: Any) -> int:
+    """`depth` if it is a positive integer."""
+    if isinstance(depth, bool) or not isinstance(depth, int | np.integer) or depth < 1:
+        raise ValueError(f"depth must be a positive integer, but it is {depth!r}; pass 1 or more, or None as trained.")
+    return int(depth)
+
+
+def walk(
+    network: Any,
+    token_ids: Int[Array, "batch n"],
+    mask: Bool[Array, "batch n"] | None = None,
+    token_types: Int[Array, "batch n"] | None = None,
+) -> Float[Array, "batch n d"]:
+    """The last hidden states of a network."""
+    mask = jnp.ones(token_ids.shape, bool) if mask is None else mask
+    return measured_walk(network, token_ids, mask, token_types, None)[0]
+
+
+def measured_walk(
+    network: Any,
+    token_ids: Int[Array, "batch n"],
+    mask: Bool[Array, "batch n"],
+    token_types: Int[Array, "batch n"] | None,
+    measure: Callable[[Array, Array], Any] | None,
+) -> tuple[Float[Array, "batch n d"], Any]:
+    """The last hidden states, and `measure(hidden, attention)` at each layer, stacked.
+
+    `hidden` is what enters the layer, `attention` the weights that the layer makes of it. The scan holds one layer at
+    a time, so that nothing but what `measure` returns grows with the depth.
+    """
+    hidden = blank(network.embed(token_ids, token_types), mask)
+    bias = network.position_bias(token_ids.shape[1])
+    order, block_of = _blocks(network)
+
+    def step(hidden, index):
+        after, attention = block_of(index)(hidden, mask, bias)
+        return blank(after, mask), None if measure is None else measure(hidden, attention)
+
+    hidden, measured = lax.scan(step, hidden, order, length=network.num_layers)
+    return blank(network.finish(hidden), mask), measured
+
+
+def _blocks(network: Any) -> tuple[Int[Array, " layers"] | None, Callable[[Any], Any]]:
+    """What to scan over, and the block that each entry means."""
+    blocks = network.blocks()
+    if len(blocks) == 1:
+        return None, lambda index: blocks[0]
+    # Block 0 of T5 also holds the bias of positions, which is not of the block: the last one has the form of all.
+    parts = [nnx.split(block, _is_bias, ...) for block in blocks]
+    form = parts[-1][0]
+    stacked = jtu.tree_map(lambda *leaves: jnp.stack(leaves), *(rest for _, _, rest in parts))
+
+    def block_of(index):
+        pick = lambda leaf: lax.dynamic_index_in_dim(leaf, index, keepdims=False)
+        return nnx.merge(form, jtu.tree_map(pick, stacked))
+
+    return jnp.asarray(network.order(), jnp.int32), block_of
+
+
+def _is_bias(path: Any, value: Any) -> bool:
+    return "relative_attention_bias" in path

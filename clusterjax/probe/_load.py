@@ -39,8 +39,8 @@ class Model:
     Source: this library.
     """
 
-    network: Albert | T5Encoder
-    config: Any
+    network: Albert | T5Encoder = dataclasses.field(repr=False)
+    config: Any = dataclasses.field(repr=False)
     name: str
     folder: Path | None = None
     left_out: tuple[str, ...] = ()

@@ -157,6 +157,12 @@ def _albert(config: Any) -> AlbertSizes:
 
 
 def _t5(config: Any) -> T5Sizes:
+    buckets, furthest = config.relative_attention_num_buckets, config.relative_attention_max_distance
+    if buckets < 4 or furthest <= buckets // 4:
+        raise ValueError(
+            f"config must have at least 4 buckets and a max_distance beyond a quarter of them, but it has {buckets} "
+            f"and {furthest}; mend config.json."
+        )
     return T5Sizes(
         vocab_size=config.vocab_size,
         hidden_size=config.d_model,
@@ -166,7 +172,7 @@ def _t5(config: Any) -> T5Sizes:
         num_layers=config.num_layers,
         activation=config.dense_act_fn,
         gated=config.is_gated_act,
-        num_buckets=config.relative_attention_num_buckets,
-        max_distance=config.relative_attention_max_distance,
+        num_buckets=buckets,
+        max_distance=furthest,
         eps=config.layer_norm_epsilon,
     )

@@ -1,6 +1,6 @@
 """Runs a network on a batch and keeps what is asked for: everything, or what a measure makes of each layer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -12,6 +12,9 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 from ._batch import check_batch
 from ._load import Model
 from ._walk import measured_walk
+
+
+_Batch = ArrayLike | Sequence[Any]
 
 
 class Measure(eqx.Module):
@@ -70,11 +73,11 @@ class Trace(eqx.Module):
 
 def stream(
     model: Model,
-    token_ids: ArrayLike,
-    mask: ArrayLike | None,
+    token_ids: _Batch,
+    mask: _Batch | None,
     measure: Measure,
     *,
-    token_types: ArrayLike | None = None,
+    token_types: _Batch | None = None,
 ) -> Streamed:
     """Runs a model on a batch and measures each level and each layer where it is, keeping nothing else.
 
@@ -108,9 +111,7 @@ def stream(
     return Streamed(*_run(model, token_ids, mask, token_types, measure)[0])
 
 
-def trace(
-    model: Model, token_ids: ArrayLike, mask: ArrayLike | None = None, *, token_types: ArrayLike | None = None
-) -> Trace:
+def trace(model: Model, token_ids: _Batch, mask: _Batch | None = None, *, token_types: _Batch | None = None) -> Trace:
     """All hidden states and attentions of a batch, in the order of `transformers`.
 
     Memory grows with depth x n^2; for many texts, or long ones, `stream` measures as it goes. An ALBERT whose groups

@@ -1,0 +1,193 @@
+"""Small checkpoints for the tests of `probe`, written without the package, and a batch with padding."""
+
+import functools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from flax import serialization
+
+
+PLBERT = Path(__file__).resolve().parents[2] / "shared" / "data" / "albert-plbert"
+needs_plbert = pytest.mark.skipif(
+    not (PLBERT / "model.safetensors").is_file(),
+    reason="the trained ALBERT is not beside the checkout, in ../shared/data",
+)
+
+ALBERT = {
+    "model_type": "albert", "vocab_size": 30, "embedding_size": 6, "hidden_size": 12, "num_hidden_layers": 4,
+    "num_attention_heads": 3, "intermediate_size": 20, "num_hidden_groups": 2, "inner_group_num": 2,
+    "hidden_act": "gelu_new", "max_position_embeddings": 16, "type_vocab_size": 2, "layer_norm_eps": 1e-12,
+    "pad_token_id": 0,
+}  # fmt: skip
+SHARED = ALBERT | {"num_hidden_groups": 1, "inner_group_num": 1}  # one layer, as all published ones have
+T5 = {
+    "model_type": "t5", "vocab_size": 30, "d_model": 12, "d_kv": 5, "d_ff": 20, "num_layers": 3, "num_heads": 2,
+    "relative_attention_num_buckets": 8, "relative_attention_max_distance": 10, "feed_forward_proj": "gated-gelu",
+    "layer_norm_epsilon": 1e-6, "pad_token_id": 0, "decoder_start_token_id": 0,
+}  # fmt: skip
+
+IDS = np.random.default_rng(3).integers(1, 30, (3, 8))
+MASK = np.arange(8)[None, :] < np.array([8, 5, 2])[:, None]
+TYPES = np.random.default_rng(4).integers(0, 2, (3, 8))
+
+
+def albert_shapes(config, *, pooler=True, head=False):
+    """Every tensor of an ALBERT and its shape, in the names of PyTorch."""
+    e, d, wide, words = (config[name] for name in ("embedding_size", "hidden_size", "intermediate_size", "vocab_size"))
+    shapes = {
+        "embeddings.word_embeddings.weight": (words, e),
+        "embeddings.position_embeddings.weight": (config["max_position_embeddings"], e),
+        "embeddings.token_type_embeddings.weight": (config["type_vocab_size"], e),
+        "embeddings.LayerNorm.weight": (e,),
+        "embeddings.LayerNorm.bias": (e,),
+        "encoder.embedding_hidden_mapping_in.weight": (d, e),
+        "encoder.embedding_hidden_mapping_in.bias": (d,),
+    }
+    for group in range(config["num_hidden_groups"]):
+        for inner in range(config["inner_group_num"]):
+            layer = f"encoder.albert_layer_groups.{group}.albert_layers.{inner}."
+            maps = {f"attention.{name}": (d, d) for name in ("query", "key", "value", "dense")}
+            maps |= {"ffn": (wide, d), "ffn_output": (d, wide)}
+            maps |= {"attention.LayerNorm": (d,), "full_layer_layer_norm": (d,)}
+            for name, shape in maps.items():
+                shapes[f"{layer}{name}.weight"], shapes[f"{layer}{name}.bias"] = shape, shape[:1]
+    if pooler:
+        shapes |= {"pooler.weight": (d, d), "pooler.bias": (d,)}
+    if head:
+        shapes |= {"predictions.bias": (words,), "predictions.dense.weight": (e, d), "predictions.dense.bias": (e,)}
+        shapes |= {"predictions.LayerNorm.weight": (e,), "predictions.LayerNorm.bias": (e,)}
+    return shapes
+
+
+def t5_shapes(config):
+    """Every tensor of a T5 encoder and its shape, in the names of PyTorch."""
+    d, wide, inner = config["d_model"], config["d_ff"], config["num_heads"] * config["d_kv"]
+    gated = config["feed_forward_proj"].startswith("gated")
+    shapes = {"shared.weight": (config["vocab_size"], d), "encoder.final_layer_norm.weight": (d,)}
+    table = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+    shapes[table] = (config["relative_attention_num_buckets"], config["num_heads"])
+    for i in range(config["num_layers"]):
+        attend, feed = f"encoder.block.{i}.layer.0.", f"encoder.block.{i}.layer.1."
+        shapes |= {f"{attend}SelfAttention.{name}.weight": (inner, d) for name in "qkv"}
+        shapes |= {f"{attend}SelfAttention.o.weight": (d, inner)}
+        shapes |= {
+            f"{feed}DenseReluDense.{name}.weight": (wide, d) for name in (("wi_0", "wi_1") if gated else ("wi",))
+        }
+        shapes |= {f"{feed}DenseReluDense.wo.weight": (d, wide)}
+        shapes |= {f"{attend}layer_norm.weight": (d,), f"{feed}layer_norm.weight": (d,)}
+    return shapes
+
+
+@functools.cache
+def _drawn(shapes, seed):
+    rng = np.random.default_rng(seed)
+    # Large enough that attention is far from uniform and no layer is nearly the identity.
+    return {
+        name: (rng.normal(size=shape) * 0.4 + (1.0 if "norm" in name.lower() and "weight" in name else 0.0)).astype(
+            "f4"
+        )
+        for name, shape in shapes
+    }
+
+
+def tensors_of(config, seed=0, **parts):
+    """Random tensors of a checkpoint of this configuration."""
+    shapes = albert_shapes(config, **parts) if config["model_type"] == "albert" else t5_shapes(config)
+    return dict(_drawn(tuple(shapes.items()), seed))
+
+
+def write(folder, config, tensors, metadata=None):
+    """The folder of a checkpoint, as `transformers` saves it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    arrays = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    (folder / "model.safetensors").write_bytes(safetensors.numpy.save(arrays, metadata or {"format": "pt"}))
+    return folder
+
+
+def write_msgpack(folder, config, tree):
+    """The same as versions 4 of transformers saved a Flax model."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "flax_model.msgpack").write_bytes(serialization.msgpack_serialize(tree))
+    return folder
+
+
+def _linear(tensors, name):
+    kernel = {"kernel": np.ascontiguousarray(tensors[f"{name}.weight"].T)}
+    return kernel | ({"bias": tensors[f"{name}.bias"]} if f"{name}.bias" in tensors else {})
+
+
+def _norm(tensors, name):
+    return {"scale": tensors[f"{name}.weight"], "bias": tensors[f"{name}.bias"]}
+
+
+def _embedding(tensors, name):
+    return {"embedding": tensors[f"{name}.weight"]}
+
+
+def albert_tree(config, tensors):
+    """The tree of FlaxAlbertModel, written out by hand."""
+
+    def layer(name):
+        attention = {part: _linear(tensors, f"{name}.attention.{part}") for part in ("query", "key", "value", "dense")}
+        return {
+            "attention": attention | {"LayerNorm": _norm(tensors, f"{name}.attention.LayerNorm")},
+            "ffn": _linear(tensors, f"{name}.ffn"),
+            "ffn_output": _linear(tensors, f"{name}.ffn_output"),
+            "full_layer_layer_norm": _norm(tensors, f"{name}.full_layer_layer_norm"),
+        }
+
+    def group(i):
+        name = f"encoder.albert_layer_groups.{i}.albert_layers"
+        return {"albert_layers": {str(j): layer(f"{name}.{j}") for j in range(config["inner_group_num"])}}
+
+    tables = ("word_embeddings", "position_embeddings", "token_type_embeddings")
+    embeddings = {name: _embedding(tensors, f"embeddings.{name}") for name in tables}
+    return {
+        "embeddings": embeddings | {"LayerNorm": _norm(tensors, "embeddings.LayerNorm")},
+        "encoder": {
+            "embedding_hidden_mapping_in": _linear(tensors, "encoder.embedding_hidden_mapping_in"),
+            "albert_layer_groups": {str(i): group(i) for i in range(config["num_hidden_groups"])},
+        },
+        "pooler": _linear(tensors, "pooler"),
+    }
+
+
+def albert_head_tree(config, tensors):
+    """The tree of FlaxAlbertForPreTraining, written out by hand."""
+    predictions = {
+        "bias": tensors["predictions.bias"],
+        "dense": _linear(tensors, "predictions.dense"),
+        "LayerNorm": _norm(tensors, "predictions.LayerNorm"),
+    }
+    order = {"classifier": {"kernel": np.zeros((config["hidden_size"], 2), "f4"), "bias": np.zeros(2, "f4")}}
+    return {"albert": albert_tree(config, tensors), "predictions": predictions, "sop_classifier": order}
+
+
+def t5_tree(config, tensors):
+    """The tree of FlaxT5ForConditionalGeneration, written out by hand; of its decoder only a norm."""
+
+    def block(i):
+        name = f"encoder.block.{i}.layer"
+        attention = {part: _linear(tensors, f"{name}.0.SelfAttention.{part}") for part in "qkvo"}
+        if i == 0:
+            table = f"{name}.0.SelfAttention.relative_attention_bias"
+            attention["relative_attention_bias"] = _embedding(tensors, table)
+        dense = {part: _linear(tensors, f"{name}.1.DenseReluDense.{part}") for part in ("wi_0", "wi_1", "wo")}
+        norms = [{"weight": tensors[f"{name}.{k}.layer_norm.weight"]} for k in (0, 1)]
+        first = {"SelfAttention": attention, "layer_norm": norms[0]}
+        return {"layer": {"0": first, "1": {"DenseReluDense": dense, "layer_norm": norms[1]}}}
+
+    return {
+        "shared": _embedding(tensors, "shared"),
+        "encoder": {
+            "block": {str(i): block(i) for i in range(config["num_layers"])},
+            "final_layer_norm": {"weight": tensors["encoder.final_layer_norm.weight"]},
+        },
+        "decoder": {"final_layer_norm": {"weight": np.ones(config["d_model"], "f4")}},
+        "lm_head": {"kernel": np.ones((config["d_model"], config["vocab_size"]), "f4")},
+    }

@@ -1,0 +1,121 @@
+"""One layer of ALBERT and one block of T5, word by word and number by number, from tensors in PyTorch's names."""
+
+import math
+
+import numpy as np
+
+
+def linear(x, weight, bias=None):
+    """Each row of x through a map whose outputs are the rows of `weight`."""
+    out = np.zeros((len(x), len(weight)))
+    for i in range(len(x)):
+        for a in range(len(weight)):
+            shift = 0.0 if bias is None else float(bias[a])
+            out[i, a] = shift + math.fsum(float(weight[a][b]) * float(x[i][b]) for b in range(len(x[i])))
+    return out
+
+
+def layer_norm(x, weight, bias, eps):
+    out = np.zeros(x.shape)
+    for i, row in enumerate(x):
+        mean = math.fsum(row) / len(row)
+        variance = math.fsum((v - mean) ** 2 for v in row) / len(row)
+        for a, v in enumerate(row):
+            out[i, a] = (v - mean) / math.sqrt(variance + eps) * weight[a] + bias[a]
+    return out
+
+
+def rms_norm(x, weight, eps):
+    out = np.zeros(x.shape)
+    for i, row in enumerate(x):
+        square = math.fsum(v * v for v in row) / len(row)
+        for a, v in enumerate(row):
+            out[i, a] = v / math.sqrt(square + eps) * weight[a]
+    return out
+
+
+def act(name, v):
+    if name == "relu":
+        return max(v, 0.0)
+    if name == "gelu":
+        return v * (1 + math.erf(v / math.sqrt(2))) / 2
+    return v / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3)))
+
+
+def attention(query, key, value, heads, scale, word, bias=None):
+    """The values that each word attends to, heads side by side, and the weights; a padding's row is zero."""
+    n, size = len(query), query.shape[1] // heads
+    out, weights = np.zeros((n, heads * size)), np.zeros((heads, n, n))
+    for h in range(heads):
+        part = range(h * size, (h + 1) * size)
+        for i in range(n):
+            if not word[i]:
+                continue
+            seen = [j for j in range(n) if word[j]]
+            score = {j: scale * math.fsum(query[i, a] * key[j, a] for a in part) for j in seen}
+            if bias is not None:
+                score = {j: score[j] + bias[h][i][j] for j in seen}
+            top = max(score.values())
+            total = math.fsum(math.exp(score[j] - top) for j in seen)
+            for j in seen:
+                weights[h, i, j] = math.exp(score[j] - top) / total
+                for a in part:
+                    out[i, a] += weights[h, i, j] * value[j, a]
+    return out, weights
+
+
+def albert_layer(x, tensors, prefix, heads, word, activation, eps):
+    """x after one layer, and its attention, (heads, n, n)."""
+
+    def map_(name, y):
+        return linear(y, tensors[f"{prefix}{name}.weight"], tensors[f"{prefix}{name}.bias"])
+
+    def norm(name, y):
+        return layer_norm(y, tensors[f"{prefix}{name}.weight"], tensors[f"{prefix}{name}.bias"], eps)
+
+    query, key, value = (map_(f"attention.{name}", x) for name in ("query", "key", "value"))
+    scale = 1 / math.sqrt(x.shape[1] / heads)
+    out, weights = attention(query, key, value, heads, scale, word)
+    x = norm("attention.LayerNorm", x + map_("attention.dense", out))
+    wide = np.vectorize(lambda v: act(activation, v))(map_("ffn", x))
+    return norm("full_layer_layer_norm", x + map_("ffn_output", wide)), weights
+
+
+def t5_bucket(distance, buckets, furthest):
+    """Which bucket holds the distance from the attending token to the attended one; whole numbers only."""
+    half = buckets // 2
+    first = half // 2
+    side, r = (half if distance > 0 else 0), abs(distance)
+    if r < first:
+        return side + r
+    k = 0
+    while k + 1 < half - first and r ** (half - first) * first ** (k + 1) >= furthest ** (k + 1) * first ** (
+        half - first
+    ):
+        k += 1
+    return side + first + k
+
+
+def t5_bias(n, table, buckets, furthest):
+    """(heads, n, n)."""
+    heads = len(table[0])
+    return [
+        [[float(table[t5_bucket(j - i, buckets, furthest)][h]) for j in range(n)] for i in range(n)]
+        for h in range(heads)
+    ]
+
+
+def t5_block(x, tensors, prefix, heads, word, bias, activation, gated, eps):
+    """x after one block, and its attention, (heads, n, n)."""
+    get = lambda name: tensors[f"{prefix}{name}.weight"]
+    y = rms_norm(x, get("layer.0.layer_norm"), eps)
+    query, key, value = (linear(y, get(f"layer.0.SelfAttention.{name}")) for name in "qkv")
+    out, weights = attention(query, key, value, heads, 1.0, word, bias)
+    x = x + linear(out, get("layer.0.SelfAttention.o"))
+    y = rms_norm(x, get("layer.1.layer_norm"), eps)
+    bend = np.vectorize(lambda v: act(activation, v))
+    if gated:
+        wide = bend(linear(y, get("layer.1.DenseReluDense.wi_0"))) * linear(y, get("layer.1.DenseReluDense.wi_1"))
+    else:
+        wide = bend(linear(y, get("layer.1.DenseReluDense.wi")))
+    return x + linear(wide, get("layer.1.DenseReluDense.wo")), weights

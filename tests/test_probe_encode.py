@@ -1,0 +1,81 @@
+"""Texts to ids, by the tokenizer of a folder."""
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+
+from clusterjax import probe
+
+from .helpers import as_a_user
+from .probe_cases import SHARED, T5, tensors_of, write
+
+
+WORDS = ["<pad>", "[CLS]", "[SEP]", "<unk>", *"abcdefghij"]
+
+
+def add_tokenizer(folder, special=True):
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    if special:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
+        )
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>").save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    config = SHARED | {"max_position_embeddings": 6}
+    return probe.load(add_tokenizer(write(tmp_path_factory.mktemp("m"), config, tensors_of(config))))
+
+
+@pytest.fixture(scope="module")
+def t5(tmp_path_factory):
+    return probe.load(add_tokenizer(write(tmp_path_factory.mktemp("t"), T5, tensors_of(T5)), special=False))
+
+
+def test_a_batch_is_padded_to_its_longest_text(model):
+    encoded = probe.encode(model, ["a b", "c", "z d e"])
+    assert encoded.token_ids.tolist() == [[1, 4, 5, 2, 0], [1, 6, 2, 0, 0], [1, 3, 7, 8, 2]]
+    assert encoded.mask.tolist() == [[True] * 4 + [False], [True] * 3 + [False] * 2, [True] * 5]
+    assert (encoded.token_ids.dtype, encoded.mask.dtype) == (np.int32, bool)
+    token_ids, mask = encoded
+    assert probe.trace(model, token_ids, mask).hidden.shape == (3, 5, 5, 12)
+
+
+def test_length_makes_batches_of_one_shape(model):
+    for texts in (["a"], ["a b"]):
+        assert probe.encode(model, texts, length=5).token_ids.shape == (1, 5)
+
+
+def test_long_texts_are_cut_and_counted(model, t5):
+    """The last special token stays, the ids are within the positions; T5 only cuts where it is told to."""
+    with pytest.warns(UserWarning, match="1 of 2 texts are longer than 6 tokens and were cut to that length"):
+        encoded = probe.encode(model, ["a b c d e f g", "a b c d"])
+    assert encoded.token_ids.tolist() == [[1, 4, 5, 6, 7, 2], [1, 4, 5, 6, 7, 2]]
+    with pytest.warns(UserWarning, match="2 of 2 texts are longer than 3 tokens"):
+        assert probe.encode(model, ["a b c", "d e"], length=3).token_ids.tolist() == [[1, 4, 2], [1, 7, 2]]
+    assert probe.encode(t5, ["a b c d e f g"]).token_ids.tolist() == [[4, 5, 6, 7, 8, 9, 10]]
+    with pytest.warns(UserWarning, match="1 of 1 texts are longer than 2 tokens"):
+        assert probe.encode(t5, ["a b c"], length=2).token_ids.tolist() == [[4, 5]]
+
+
+def test_bad_texts(model, t5):
+    with as_a_user():
+        for texts in ([], "a text", ["a", 3]):
+            with pytest.raises(ValueError, match="texts must be a list of at least one text, but it is"):
+                probe.encode(model, texts)
+        for length in (0, True, 7):
+            with pytest.raises(ValueError, match="length must be positive and at most 6"):
+                probe.encode(model, ["a"], length=length)
+        with pytest.raises(ValueError, match="texts must have at least one token each, but text 1 has none"):
+            probe.encode(t5, ["a", ""])
+
+
+def test_a_broken_tokenizer(tmp_path):
+    folder = write(tmp_path, SHARED, tensors_of(SHARED))
+    (folder / "tokenizer.json").write_text("{")
+    with pytest.raises(ValueError, match="a tokenizer that transformers reads"):
+        probe.encode(probe.load(folder), ["a"])

@@ -8,11 +8,12 @@ from flax import nnx
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from ._attention import LayerNorm, activation, attend, init_normal
+from ._common import LayerNorm, activation, attend, init_normal, signed
 from ._sizes import AlbertSizes, check_heads
 from ._walk import check_depth, walk
 
 
+@signed
 class Albert(nnx.Module):
     r"""ALBERT: one layer, applied again and again; $x \leftarrow N(x + A(x))$, then $x \leftarrow N(x + F(x))$.
 

@@ -16,8 +16,8 @@ class AlbertSizes(NamedTuple):
     - `vocab_size`, `embedding_size`: Rows and columns of the word embedding, which is factorised: a linear map takes it
         to `hidden_size`.
     - `hidden_size`, `num_heads`, `intermediate_size`: d, the heads that divide it, the width of the feed-forward.
-    - `num_layers`: How many times a group of layers is applied; `num_groups` groups share them evenly, and each group
-        is `inner_layers` layers.
+    - `num_layers`: How many times a group of layers is applied.
+    - `num_groups`, `inner_layers`: How many groups share these times evenly, and of how many layers each group is.
     - `activation`: "gelu", "gelu_new" or "relu".
     - `max_positions`, `type_vocab_size`: Rows of the embeddings of positions and token types.
     - `eps`: Of the layer norms.

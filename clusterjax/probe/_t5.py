@@ -9,11 +9,12 @@ from flax import nnx
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from ._attention import RMSNorm, activation, attend, init_normal
+from ._common import RMSNorm, activation, attend, init_normal, signed
 from ._sizes import T5Sizes
 from ._walk import check_depth, walk
 
 
+@signed
 class T5Encoder(nnx.Module):
     r"""The encoder of T5: $x \leftarrow x + A(N(x))$, then $x \leftarrow x + F(N(x))$, and a last N after all blocks.
 

@@ -10,7 +10,7 @@ from flax import nnx
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from ._attention import blank
+from ._common import blank
 
 
 def check_depth(depth: Any) -> int:

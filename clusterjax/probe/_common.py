@@ -1,14 +1,25 @@
-"""What the layers of both networks share: attention among the words of a text, the norms, the activations."""
+"""What both networks share: attention among the words of a text, the norms, the activations."""
 
 import functools
+import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax import lax
 from jaxtyping import Array, Bool, Float
+
+
+_Class = TypeVar("_Class", bound=type)
+
+
+def signed(cls: _Class) -> _Class:
+    """The class with the signature of its constructor, which the metaclass of Flax hides from `help`."""
+    _, *parameters = inspect.signature(cls.__init__).parameters.values()
+    cls.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
+    return cls
 
 
 def attend(

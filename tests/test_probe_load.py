@@ -12,7 +12,7 @@ from flax import nnx
 from clusterjax import probe
 
 from .helpers import as_a_user
-from .probe_cases import ALBERT, IDS, MASK, SHARED, T5, tensors_of, write
+from .probe_cases import ALBERT, IDS, MASK, SHARED, T5, albert_tree, tensors_of, write, write_msgpack
 
 
 @pytest.fixture(scope="module")
@@ -121,18 +121,20 @@ def test_the_hub_without_a_network(folders, tmp_path, monkeypatch):
     assert model.name == "somebody/tiny-albert" and model.num_layers == 4
 
 
-def test_what_is_asked_of_the_hub(folders, monkeypatch):
-    """Never a pickle; Flax's file only if there are no safetensors."""
-    asked = []
+def test_what_is_asked_of_the_hub(folders, tmp_path, monkeypatch):
+    """Never a pickle, nothing in folders, and Flax's file only if there are no safetensors."""
+    flax = write_msgpack(tmp_path, SHARED, albert_tree(SHARED, tensors_of(SHARED)))
+    for folder, patterns in ((folders["shared"], ["*.safetensors"]), (flax, ["*.safetensors", "flax_model.msgpack"])):
+        asked = []
 
-    def snapshot_download(name, *, allow_patterns, ignore_patterns):
-        asked.append((allow_patterns, ignore_patterns))
-        return str(folders["shared"])
+        def snapshot_download(name, *, allow_patterns, ignore_patterns, asked=asked, folder=folder):
+            asked.append(allow_patterns[-1])
+            assert ignore_patterns == ["*/*"] and not any("bin" in pattern for pattern in allow_patterns)
+            return str(folder)
 
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
-    probe.load("albert-tiny")
-    assert len(asked) == 1 and "*.safetensors" in asked[0][0] and asked[0][1] == ["*/*"]
-    assert not any("bin" in pattern or "msgpack" in pattern for pattern in asked[0][0])
+        monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+        assert probe.load("albert-tiny").name == "albert-tiny"
+        assert asked == patterns
 
 
 @pytest.mark.parametrize("depth", (0, -1, 2.0, True, "3"))

@@ -1,6 +1,7 @@
 """The networks against PyTorch's: live where it is installed, from committed arrays everywhere."""
 
 import json
+from importlib.metadata import version
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -91,16 +92,22 @@ LIVE = {
 
 @pytest.mark.parametrize("name", LIVE)
 def test_live(tmp_path, name):
-    """Random networks in both precisions, texts of unequal length, token types where there are any."""
+    """Random networks in both precisions, texts of unequal length, token types where there are any.
+
+    Versions 4 of transformers keep the hidden states of an ALBERT once a group, and take the softmax of T5 in float32.
+    """
     pytest.importorskip("torch")
     config = LIVE[name]
     folder = write(tmp_path, config, tensors_of(config, seed=1))
-    albert = config["model_type"] == "albert"
+    albert, old = config["model_type"] == "albert", version("transformers").startswith("4.")
+    step = config["inner_group_num"] if albert and old else 1
+    allowed = ALLOWED if albert or not old else ALLOWED | {"float64": 1e-5}
     for dtype in (jnp.float32, jnp.float64):
         types = {"token_type_ids": TYPES} if albert else {}
         expected = pytorch(folder, dtype, IDS, MASK, dtype == jnp.float64, **types)
         found = probe.trace(probe.load(folder, dtype=dtype), IDS, MASK, token_types=TYPES if albert else None)
-        assert max(largest_errors(found, *expected, MASK)) < ALLOWED[jnp.dtype(dtype).name]
+        found = probe.Trace(found.hidden[:, ::step], found.attention, found.mask)
+        assert max(largest_errors(found, *expected, MASK)) < allowed[jnp.dtype(dtype).name]
 
 
 def test_t5_in_float64_against_the_norm_of_transformers(tmp_path):

@@ -70,6 +70,19 @@ def test_formats_agree_bit_for_bit(tmp_path, config, tree):
         assert isinstance(leaf, np.ndarray)
 
 
+@pytest.mark.parametrize("config", (SHARED, T5), ids=("albert", "t5"))
+def test_tensors_are_what_was_read(tmp_path, config):
+    """Back under their names, and fit to be written."""
+    expected = tensors_of(config, head=True) if config is SHARED else tensors_of(config)
+    found = probe.tensors(probe.load(write(tmp_path / "one", config, expected)).network)
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array)
+    (tmp_path / "one" / "model.safetensors").write_bytes(safetensors.numpy.save(found))
+    again = probe.load(tmp_path / "one")
+    assert_same_parameters(again, probe.load(write(tmp_path / "two", config, expected)))
+
+
 def test_prefixes_heads_and_twins(tmp_path):
     """The body under `albert.`, a head beside it, second copies of what is tied, counters of early versions."""
     tensors = tensors_of(SHARED, head=True)

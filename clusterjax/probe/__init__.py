@@ -8,6 +8,7 @@ except ImportError as error:
 from ._albert import Albert as Albert
 from ._batch import Encoded as Encoded, encode as encode
 from ._load import Model as Model, load as load
+from ._names import tensors as tensors
 from ._sizes import AlbertSizes as AlbertSizes, T5Sizes as T5Sizes
 from ._stream import (
     Measure as Measure,

@@ -47,6 +47,30 @@ def read_weights(folder: Path, sizes: Any, make: Any, dtype: Any) -> tuple[Any, 
     return nnx.merge(form, nnx.from_flat_state(filled)), tensors.left_out
 
 
+def tensors(network: Any) -> dict[str, np.ndarray]:
+    """The parameters of a network under the names, and in the layout, of `transformers`.
+
+    Written with `safetensors.numpy.save_file` as `model.safetensors`, beside a `config.json`, they are a checkpoint
+    that `load` reads back bit for bit, and that `transformers` reads as well.
+
+    **Arguments:**
+
+    - `network`: An `Albert` or a `T5Encoder`.
+
+    **Returns:**
+
+    A dictionary of NumPy arrays.
+
+    Source: this library.
+    """
+    found = {}
+    for path, value in nnx.to_flat_state(nnx.state(network, nnx.Param)):
+        array = np.asarray(value[...])
+        # Contiguous, because safetensors writes the memory as it lies.
+        found[_name_in_file(path, False)] = np.ascontiguousarray(array.T if path[-1] == "kernel" else array)
+    return found
+
+
 _PARTS = {"albert": {"pooler": "pooler", "head": "predictions"}, "t5": {}}
 
 

@@ -136,11 +136,17 @@ def test_masked_lm_head(tmp_path):
 @needs_plbert
 @pytest.mark.parametrize("dtype", (jnp.float32, jnp.float64), ids=lambda dtype: dtype.__name__)
 def test_trained_albert(dtype):
-    """The trained ALBERT, all 12 layers, on phonemes with padding."""
+    """The trained ALBERT, all 12 layers, on phonemes with padding, relative to its largest entry, 11.6.
+
+    In float32 no two ways of summing agree to 2e-5 outright: on texts of 482 phonemes PyTorch is 3.7e-5 from its own
+    float64, and we are 4.7e-5 from it.
+    """
     pytest.importorskip("torch")
     ids = np.random.default_rng(0).integers(1, 178, (2, 24))
     mask = np.arange(24)[None, :] < np.array([24, 15])[:, None]
-    expected = pytorch(PLBERT, dtype, ids, mask, False)
+    hidden, attention = pytorch(PLBERT, dtype, ids, mask, False)
     found = probe.trace(probe.load(PLBERT, dtype=dtype), ids, mask)
     assert found.attention.shape == (2, 12, 12, 24, 24)
-    assert max(largest_errors(found, *expected, mask)) < ALLOWED[jnp.dtype(dtype).name]
+    of_hidden, of_attention = largest_errors(found, hidden, attention, mask)
+    allowed = ALLOWED[jnp.dtype(dtype).name]
+    assert of_hidden < allowed * np.abs(hidden).max() and of_attention < allowed

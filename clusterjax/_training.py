@@ -33,6 +33,8 @@ class Batches(eqx.Module):
     - `parts`: PyTrees of arrays, each with the rows of its part along the first axis. A batch comes from one part;
         each part is one more branch to compile.
     - `batch_size`: Rows in a batch. The rows that fill no batch sit out for this epoch, others in each.
+    - `most`: At most so many batches make an epoch, drawn anew for each; None takes all. For data so large that a
+        checkpoint is wanted more often than they are gone through.
 
     **Raises:**
 
@@ -43,8 +45,11 @@ class Batches(eqx.Module):
 
     parts: tuple[PyTree[Array], ...]
     batch_size: int = eqx.field(static=True)
+    most: int | None = eqx.field(static=True, default=None)
 
     def __check_init__(self):
+        if self.most is not None and (isinstance(self.most, bool) or not isinstance(self.most, int) or self.most < 1):
+            raise ValueError(f"most must be a positive integer, but it is {self.most!r}; pass None for every batch.")
         if isinstance(self.batch_size, bool) or not isinstance(self.batch_size, int) or self.batch_size < 1:
             raise ValueError(f"batch_size must be a positive integer, but it is {self.batch_size!r}; pass 64, say.")
         if self.steps < 1:
@@ -60,7 +65,8 @@ class Batches(eqx.Module):
     @property
     def steps(self) -> int:
         """Batches in an epoch."""
-        return sum(self._rows(part) // self.batch_size for part in self.parts)
+        all_of_them = sum(self._rows(part) // self.batch_size for part in self.parts)
+        return all_of_them if self.most is None else min(all_of_them, self.most)
 
 
 class Training(NamedTuple):
@@ -98,6 +104,7 @@ def train(
     patience: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     settings: dict[str, Any] | None = None,
+    keep: Callable[[int, Any], None] = lambda epoch, model: None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Training:
     """Minimise `loss` over `batches`, each epoch in a new random order.
@@ -122,6 +129,7 @@ def train(
     - `patience`: Stop after so many epochs without a better one.
     - `checkpoint`: A file, written after each epoch (safetensors with JSON in its header).
     - `settings`: What the run was asked to do; a checkpoint of other settings is refused.
+    - `keep`: Is given the number of each finished epoch and its model, before the checkpoint is written.
     - `say`: Is given a line of progress for each epoch.
 
     **Returns:**
@@ -160,6 +168,7 @@ def train(
         if evaluate is not None:
             numbers |= {name: float(value) for name, value in evaluate(eqx.combine(state.params, fixed)).items()}
         state, progress = _note(state, progress, numbers, monitor)
+        keep(progress["epoch"], eqx.combine(state.params, fixed))
         if path is not None:
             _save(path, state, progress, settings)
         shown = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
@@ -183,7 +192,7 @@ def _epoch(state: _State, fixed: Any, batches: Batches, key: PRNGKeyArray, *, lo
     place = np.concatenate([np.arange(count) for count in counts])
     shuffle, draws = jr.split(key)
     orders = [jr.permutation(jr.fold_in(shuffle, k), batches._rows(part)) for k, part in enumerate(batches.parts)]
-    steps = jr.permutation(jr.fold_in(shuffle, len(counts)), len(which))
+    steps = jr.permutation(jr.fold_in(shuffle, len(counts)), len(which))[: batches.steps]
 
     def gradient(part: int, params: Any, place: Array, key: PRNGKeyArray):
         rows = lax.dynamic_slice(orders[part], (place * size,), (size,))
@@ -206,7 +215,7 @@ def _epoch(state: _State, fixed: Any, batches: Batches, key: PRNGKeyArray, *, lo
             updates, optimiser_state = optimiser.update(slope, optimiser_state, params)
         return (eqx.apply_updates(params, updates), optimiser_state), {"loss": cost, **extra}
 
-    drawn = (jnp.asarray(numbers[which])[steps], jnp.asarray(place)[steps], jnp.arange(len(which)))
+    drawn = (jnp.asarray(numbers[which])[steps], jnp.asarray(place)[steps], jnp.arange(batches.steps))
     (params, optimiser_state), history = lax.scan(step, (state.params, state.optimiser), drawn)
     return _State(params, optimiser_state, state.best), jtu.tree_map(jnp.mean, history)
 

@@ -20,13 +20,13 @@ def read_table(path: Path) -> dict[str, list[Any]]:
     kind = "".join(path.suffixes[-2:]).lower().removesuffix(".gz").rsplit(".", 1)[-1]
     if kind not in ("csv", "parquet"):
         raise ValueError(
-            f"source must be a .csv or .parquet file, perhaps with .gz behind, but it is {str(path)!r}; write the "
-            "reviews as one of these."
+            f"source must be a .csv or .parquet file, perhaps with .gz behind, but it is {str(path)!r}; write it "
+            "as one of these."
         )
     data = read_bytes(path)
     columns = _read_csv(data, path) if kind == "csv" else _read_parquet(data, path)
     if not columns or not next(iter(columns.values())):
-        raise ValueError(f"source must hold reviews, but {str(path)!r} has no rows; name a file that has.")
+        raise ValueError(f"source must hold rows, but {str(path)!r} has none; name a file that has.")
     return columns
 
 

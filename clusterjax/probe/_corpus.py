@@ -1,0 +1,119 @@
+"""Texts to train on: read from files, cut into word pieces, packed into rows of one length."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from .._tables import decode, read_bytes, read_table
+
+
+PAD, UNKNOWN, CLS, SEP, MASK = range(5)
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_COLUMNS = ("text", "prefix", "review")
+
+
+def read_texts(paths: Sequence[str | Path]) -> list[str]:
+    """The texts of some files, one after the other.
+
+    **Arguments:**
+
+    - `paths`: Tables (`.csv`, `.parquet`) with a column `text`, lines of JSON (`.jsonl`) with a field `text` or
+        `prefix`, or plain text (`.txt`), of which each line that is not blank is a text. Each perhaps with `.gz`.
+
+    **Returns:**
+
+    The texts, without those that are blank; tags like `<br />` are blanks.
+
+    **Raises:**
+
+    - `ValueError` if a file is not there, is of another kind or encoding, is broken, or holds no text.
+
+    Source: this library.
+    """
+    texts: list[str] = []
+    for path in map(Path, paths):
+        found = [text.replace("<br />", " ").strip() for text in _read(path)]
+        found = [text for text in found if text]
+        if not found:
+            raise ValueError(f"paths must hold texts, but there is none in {str(path)!r}; leave it out.")
+        texts += found
+    if not texts:
+        raise ValueError("paths must name at least one file, but there is none; pass a .txt, .csv or .jsonl file.")
+    return texts
+
+
+def _read(path: Path) -> list[str]:
+    if not path.is_file():
+        raise ValueError(f"paths must be files, but there is none at {str(path)!r}; check its name.")
+    kind = path.name.lower().removesuffix(".gz").rpartition(".")[2]
+    if kind in ("csv", "parquet"):
+        columns = read_table(path)
+        name = next((name for name in _COLUMNS if name in columns), None)
+        if name is None:
+            raise ValueError(f"paths must have a column 'text', but {str(path)!r} has {sorted(columns)}; rename one.")
+        return [str(text) for text in columns[name] if text is not None]
+    if kind == "jsonl":
+        return [_field(line, number, path) for number, line in enumerate(_lines(path), 1) if line.strip()]
+    if kind == "txt":
+        return _lines(path)
+    raise ValueError(f"paths must be .txt, .jsonl, .csv or .parquet files, but one is {str(path)!r}; convert it.")
+
+
+def _lines(path: Path) -> list[str]:
+    return decode(read_bytes(path), str(path)).splitlines()
+
+
+def _field(line: str, number: int, path: Path) -> str:
+    try:
+        fields: Any = json.loads(line)
+    except ValueError as error:
+        raise ValueError(
+            f"paths must hold lines of whole JSON, but line {number} of {str(path)!r} is none; fetch it again."
+        ) from error
+    found = next((fields[name] for name in _COLUMNS if isinstance(fields, dict) and name in fields), None)
+    if not isinstance(found, str):
+        raise ValueError(f"paths must have a field 'text' in each line, but line {number} of {str(path)!r} has none.")
+    return found
+
+
+def train_tokenizer(texts: Sequence[str], vocab_size: int) -> Any:
+    """A word-piece tokenizer in lower case, as BERT's, trained on `texts`: a `tokenizers.Tokenizer`.
+
+    The ids 0 to 4 are `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]`, `[MASK]`.
+
+    Source: Schuster, Nakajima, *Japanese and Korean voice search* (ICASSP 2012), Section 3; by the library tokenizers.
+    """
+    import tokenizers
+    from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+    tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token=SPECIAL[UNKNOWN]))  # pyright: ignore[reportCallIssue]
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)  # pyright: ignore[reportAttributeAccessIssue]
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()  # pyright: ignore[reportAttributeAccessIssue]
+    tokenizer.decoder = decoders.WordPiece()  # pyright: ignore[reportAttributeAccessIssue]
+    trainer = trainers.WordPieceTrainer(vocab_size=vocab_size, special_tokens=list(SPECIAL), show_progress=False)
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(  # pyright: ignore[reportAttributeAccessIssue]
+        single="[CLS] $A [SEP]", special_tokens=[(SPECIAL[i], i) for i in (CLS, SEP)]
+    )
+    return tokenizer
+
+
+def pack(tokenizer: Any, texts: Sequence[str], length: int) -> Int[np.ndarray, "rows length"]:
+    """The word pieces of all texts in rows of one length, each between `[CLS]` and `[SEP]`; texts are divided by
+    `[SEP]`, and what does not fill the last row is left out. Nothing is padding.
+
+    Source: Liu et al., *RoBERTa* (1907.11692), Section 4.2: full sentences.
+    """
+    pieces: list[int] = []
+    for encoding in tokenizer.encode_batch(list(texts), add_special_tokens=False):
+        pieces += [*encoding.ids, SEP]
+    inner = length - 2
+    rows = len(pieces) // inner
+    packed = np.empty((rows, length), np.int32)
+    packed[:, 0], packed[:, -1] = CLS, SEP
+    packed[:, 1:-1] = np.asarray(pieces[: rows * inner], np.int32).reshape(rows, inner)
+    return packed

@@ -1,0 +1,101 @@
+"""Masked language modelling: which tokens are hidden, what guessing them costs, and what it costs without context."""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from flax import nnx
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from ._corpus import MASK, SPECIAL
+
+
+class Held(eqx.Module):
+    """A Flax network as an equinox module, whose arrays are leaves: what the training loop takes.
+
+    Source: this library.
+    """
+
+    form: Any = eqx.field(static=True)
+    state: Any
+
+    @classmethod
+    def of(cls, network: nnx.Module) -> "Held":
+        """`network`, split."""
+        return cls(*nnx.split(network))
+
+    @property
+    def network(self) -> Any:
+        """The network again."""
+        return nnx.merge(self.form, self.state)
+
+
+def hide(
+    token_ids: Int[Array, "rows n"], vocab_size: int, share: float, key: PRNGKeyArray
+) -> tuple[Int[Array, "rows n"], Int[Array, "rows m"], Int[Array, "rows m"]]:
+    """`m = ceil(share n)` tokens of each row hidden: what the network sees, where they are, what they were.
+
+    Special tokens are not hidden. Of the hidden ones 80 % become `[MASK]`, 10 % a random word piece, and 10 % stay.
+
+    ??? cite "Source"
+
+        Devlin et al., *BERT: pre-training of deep bidirectional transformers* (1810.04805), Section 3.1.
+    """
+    rows, n = token_ids.shape
+    m = math.ceil(share * n)
+    where_key, how_key, word_key = jr.split(key, 3)
+    rank = jnp.where(token_ids < len(SPECIAL), -1.0, jr.uniform(where_key, (rows, n), jnp.float32))
+    _, places = jax.lax.top_k(rank, m)
+    words = jnp.take_along_axis(token_ids, places, axis=1)
+    how = jr.uniform(how_key, (rows, m), jnp.float32)
+    other = jr.randint(word_key, (rows, m), len(SPECIAL), vocab_size, words.dtype)
+    shown = jnp.where(how < 0.8, jnp.asarray(MASK, words.dtype), jnp.where(how < 0.9, other, words))
+    # A row with fewer words than m would hide special tokens: they stay as they are, and count for nothing.
+    shown = jnp.where(words < len(SPECIAL), words, shown)
+    seen = token_ids.at[jnp.arange(rows)[:, None], places].set(shown)
+    return seen, places, words
+
+
+class MaskedLoss(eqx.Module):
+    """The mean cross entropy of the hidden word pieces, in nats.
+
+    **Arguments:**
+
+    - `vocab_size`: Of the network.
+    - `share`: Which share of the tokens is hidden.
+
+    Source: Devlin et al., *BERT: pre-training of deep bidirectional transformers* (1810.04805), Section 3.1.
+    """
+
+    vocab_size: int = eqx.field(static=True)
+    share: float = eqx.field(static=True, default=0.15)
+
+    def __call__(
+        self, model: Held, token_ids: Int[Array, "rows n"], key: PRNGKeyArray
+    ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
+        """The loss of a batch, and the share of hidden word pieces that are guessed right."""
+        seen, places, words = hide(token_ids, self.vocab_size, self.share, key)
+        network = model.network
+        hidden = jnp.take_along_axis(network(seen), places[:, :, None], axis=1)
+        scores = network.logits(hidden)
+        counted = (words >= len(SPECIAL)).astype(scores.dtype)
+        total = jnp.maximum(jnp.sum(counted), 1)
+        of_word = jnp.take_along_axis(scores, words[:, :, None], axis=2)[:, :, 0]
+        cost = (jax.nn.logsumexp(scores, axis=2) - of_word) * counted
+        right = (jnp.argmax(scores, axis=2) == words) * counted
+        return jnp.sum(cost) / total, {"accuracy": jnp.sum(right) / total}
+
+
+def unigram_loss(train: Int[np.ndarray, "rows n"], held_out: Int[np.ndarray, "more n"], vocab_size: int) -> float:
+    """What guessing by frequency alone costs, in nats: the cross entropy of the held-out word pieces under the counts of
+    training, each one larger; special tokens are not counted.
+
+    Source: this library.
+    """
+    counts = np.bincount(train.ravel(), minlength=vocab_size)[len(SPECIAL) :] + 1.0
+    seen = np.bincount(held_out.ravel(), minlength=vocab_size)[len(SPECIAL) :]
+    return float(-np.sum(seen * np.log(counts / counts.sum())) / seen.sum())

@@ -1,0 +1,253 @@
+"""Training an ALBERT of one's own: word pieces, masked language modelling, and snapshots of the way there."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, final
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import optax
+import safetensors.numpy
+from flax import nnx
+
+from .._training import Batches, replace, train
+from ._albert import Albert
+from ._corpus import CLS, MASK, PAD, SEP, SPECIAL, UNKNOWN, pack, read_texts, train_tokenizer
+from ._masked import Held, MaskedLoss, unigram_loss
+from ._names import tensors
+from ._sizes import AlbertSizes
+
+
+CHECKPOINT = "checkpoint.safetensors"
+_WEIGHTS, _REPORT, _HISTORY = "model.safetensors", "report.json", "history.json"
+
+
+@final
+@dataclass(frozen=True)
+class AlbertRecipe:
+    """How an ALBERT is built and trained. The defaults fit a package: under 6 MB, and a few hours on two cores.
+
+    **Arguments:**
+
+    - `vocab_size`: Word pieces, special ones included.
+    - `embedding_size`, `hidden_size`, `num_heads`, `intermediate_size`, `num_layers`: As in `AlbertSizes`.
+    - `max_positions`: The longest text that the network can read.
+    - `length`: Tokens in a row of training.
+    - `batch_size`: Rows in a step.
+    - `steps`: Steps in all.
+    - `epoch_steps`: Steps between two checkpoints.
+    - `learning_rate`, `warm_up`: Of AdamW, whose rate rises for `warm_up` steps and falls to nothing on a line.
+    - `weight_decay`: Of matrices, not of biases and norms.
+    - `share`: Of the tokens, hidden.
+    - `held_out`: Of the texts, never trained on.
+
+    Source: this library; the scheme is that of BERT (1810.04805) and ALBERT (1909.11942), without sentence order.
+    """
+
+    vocab_size: int = 4096
+    embedding_size: int = 96
+    hidden_size: int = 192
+    num_heads: int = 4
+    intermediate_size: int = 768
+    num_layers: int = 12
+    max_positions: int = 256
+    length: int = 128
+    batch_size: int = 32
+    steps: int = 4000
+    epoch_steps: int = 100
+    learning_rate: float = 2e-3
+    warm_up: int = 200
+    weight_decay: float = 0.01
+    share: float = 0.15
+    held_out: float = 0.02
+
+    def __post_init__(self):
+        for name, kind in self.__annotations__.items():
+            value = getattr(self, name)
+            if kind is int and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise ValueError(f"{name} must be a positive integer, but it is {value!r}; pass at least 1.")
+        for name in ("share", "held_out"):
+            if not 0 < getattr(self, name) < 1:
+                raise ValueError(f"{name} must lie between 0 and 1, but it is {getattr(self, name)!r}; pass 0.1, say.")
+        if not 0 < self.learning_rate < np.inf or not 0 <= self.weight_decay < np.inf:
+            raise ValueError(
+                f"learning_rate must be positive and weight_decay not negative, but they are {self.learning_rate!r} "
+                f"and {self.weight_decay!r}; pass 1e-3 and 0.01, say."
+            )
+        if self.length > self.max_positions or self.length < 8:
+            raise ValueError(
+                f"length must be from 8 to max_positions, {self.max_positions}, but it is {self.length}; change one."
+            )
+        if self.hidden_size % self.num_heads:
+            raise ValueError(f"num_heads must divide hidden_size, {self.hidden_size}, but it is {self.num_heads}.")
+
+    @property
+    def epochs(self) -> int:
+        """Checkpoints in all."""
+        return -(-self.steps // self.epoch_steps)
+
+    @property
+    def sizes(self) -> AlbertSizes:
+        """Of the network."""
+        return AlbertSizes(
+            self.vocab_size, self.embedding_size, self.hidden_size, self.num_heads, self.intermediate_size,
+            self.num_layers, max_positions=self.max_positions,
+        )  # fmt: skip
+
+
+def train_albert(
+    out: str | Path,
+    paths: Sequence[str | Path],
+    recipe: AlbertRecipe | None = None,
+    *,
+    seed: int = 0,
+    snapshots: int = 8,
+    say: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Train an ALBERT by masked language modelling, and write a folder that `load` and `transformers` read.
+
+    The folder holds the weights, configuration and tokenizer, the history of every checkpoint, a report with the
+    held-out loss beside that of guessing by frequency, and under `snapshots` the weights along the way, at steps that
+    double. A run that was killed goes on, bit for bit, when it is called again in the same way.
+
+    **Arguments:**
+
+    - `out`: The folder, made if it is not there.
+    - `paths`: Files of texts, as `read_texts` reads them.
+    - `recipe`: An `AlbertRecipe`; None is `AlbertRecipe()`.
+
+    **Other arguments:**
+
+    - `seed`: Of the split of the texts, the random weights and all that is drawn in training.
+    - `snapshots`: How many weights along the way are kept.
+    - `say`: Is given each line of progress.
+
+    **Returns:**
+
+    The report, as it was written.
+
+    **Raises:**
+
+    - `ValueError` if the texts cannot be read or are too few, or the folder holds another run.
+
+    ??? cite "Source"
+
+        Lan et al., *ALBERT: a lite BERT* (1909.11942): the network; Devlin et al., *BERT: pre-training of deep
+        bidirectional transformers* (1810.04805), Section 3.1: the task. Snapshots and report: this library.
+    """
+    recipe, folder = AlbertRecipe() if recipe is None else recipe, Path(out)
+    texts = read_texts(paths)
+    aside = np.random.default_rng(seed).random(len(texts)) < recipe.held_out
+    seen, unseen = ([text for text, a in zip(texts, aside, strict=True) if a == flag] for flag in (False, True))
+    say(f"{len(seen)} texts to train on, {len(unseen)} held out")
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer = train_tokenizer(seen, recipe.vocab_size)
+    size = tokenizer.get_vocab_size()
+    if size != recipe.vocab_size:
+        raise ValueError(f"vocab_size must be at most {size} for these texts, but it is {recipe.vocab_size}; lower it.")
+    rows, held = (pack(tokenizer, part, recipe.length) for part in (seen, unseen))
+    if len(rows) < recipe.batch_size or len(held) < 1:
+        raise ValueError(
+            f"paths must hold a batch of {recipe.batch_size} rows of {recipe.length} word pieces and one held out, but "
+            f" they hold {len(rows)} and {len(held)}; name more texts, or a smaller batch."
+        )
+    base = unigram_loss(rows, held, recipe.vocab_size)
+    say(f"{rows.size / 1e6:.2f} million word pieces to train on; guessing by frequency costs {base:.3f} nats")
+    _write_tokenizer(folder, tokenizer, recipe)
+    _write_config(folder, recipe)
+    key = jr.key(seed)
+    made = Held.of(Albert(recipe.sizes, nnx.Rngs(seed), head=True))
+    settings = {"recipe": asdict(recipe), "seed": seed, "texts": [Path(path).name for path in paths]}
+    settings |= {"word pieces": int(rows.size), "sum": int(rows.sum(dtype=np.int64))}
+    wanted = _doublings(recipe.epochs, snapshots)
+
+    def keep(epoch: int, model: Held) -> None:
+        if epoch in wanted:
+            _write_weights(folder / "snapshots" / f"step-{epoch * recipe.epoch_steps:06d}.safetensors", model)
+
+    if not (folder / CHECKPOINT).is_file():
+        _write_weights(folder / "snapshots" / "step-000000.safetensors", made)
+    batches = Batches((jnp.asarray(rows),), recipe.batch_size, recipe.epoch_steps)
+    done = train(
+        made, MaskedLoss(recipe.vocab_size, recipe.share), batches,
+        optimiser=_optimiser(recipe), epochs=recipe.epochs, key=jr.fold_in(key, 1),
+        evaluate=_Evaluate(jnp.asarray(held), recipe, jr.fold_in(key, 2)), checkpoint=folder / CHECKPOINT,
+        settings=settings, keep=keep, say=say,
+    )  # fmt: skip
+    _write_weights(folder / _WEIGHTS, done.last)
+    report = settings | {
+        "steps": recipe.epochs * recipe.epoch_steps,
+        "word pieces seen": recipe.epochs * recipe.epoch_steps * recipe.batch_size * recipe.length,
+        "parameters": int(sum(np.size(leaf) for leaf in jax.tree_util.tree_leaves(done.last.state))),
+        "held-out loss": done.history[-1]["held-out loss"],
+        "held-out accuracy": done.history[-1]["held-out accuracy"],
+        "unigram loss": base,
+    }
+    replace(folder / _HISTORY, json.dumps(done.history, indent=1).encode())
+    replace(folder / _REPORT, json.dumps(report, indent=1).encode())
+    say(f"held-out loss {report['held-out loss']:.3f} nats, by frequency alone {base:.3f}; in {folder}")
+    return report
+
+
+class _Evaluate:
+    """Loss and accuracy on the held-out rows, the same tokens hidden each time."""
+
+    def __init__(self, rows: jax.Array, recipe: AlbertRecipe, key: jax.Array):
+        size = min(recipe.batch_size, len(rows))
+        self.batches = [rows[start : start + size] for start in range(0, len(rows) - size + 1, size)][:64]
+        self.loss, self.key = MaskedLoss(recipe.vocab_size, recipe.share), key
+        self.measure = jax.jit(lambda model, rows, key: self.loss(model, rows, key))
+
+    def __call__(self, model: Held) -> dict[str, float]:
+        found = [self.measure(model, rows, jr.fold_in(self.key, k)) for k, rows in enumerate(self.batches)]
+        return {
+            "held-out loss": float(np.mean([float(cost) for cost, _ in found])),
+            "held-out accuracy": float(np.mean([float(more["accuracy"]) for _, more in found])),
+        }
+
+
+def _optimiser(recipe: AlbertRecipe) -> optax.GradientTransformation:
+    steps = recipe.epochs * recipe.epoch_steps
+    rate = optax.warmup_cosine_decay_schedule(0.0, recipe.learning_rate, min(recipe.warm_up, steps // 2), steps)
+    matrices = lambda tree: jax.tree_util.tree_map(lambda leaf: np.ndim(leaf) > 1, tree)
+    return optax.chain(
+        optax.clip_by_global_norm(1.0),
+        optax.adamw(rate, b2=0.98, weight_decay=recipe.weight_decay, mask=matrices),
+    )
+
+
+def _doublings(epochs: int, most: int) -> set[int]:
+    """At most `most` epochs, the last among them, each half of the next."""
+    found = [max(1, epochs >> k) for k in range(most)]
+    return set(found)
+
+
+def _write_weights(path: Path, model: Held) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace(path, safetensors.numpy.save(tensors(model.network), {"format": "pt"}))
+
+
+def _write_config(folder: Path, recipe: AlbertRecipe) -> None:
+    sizes = recipe.sizes
+    config = {
+        "model_type": "albert", "architectures": ["AlbertForMaskedLM"], "vocab_size": sizes.vocab_size,
+        "embedding_size": sizes.embedding_size, "hidden_size": sizes.hidden_size, "num_hidden_layers": sizes.num_layers,
+        "num_hidden_groups": 1, "inner_group_num": 1, "num_attention_heads": sizes.num_heads,
+        "intermediate_size": sizes.intermediate_size, "hidden_act": sizes.activation, "layer_norm_eps": sizes.eps,
+        "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "max_position_embeddings": sizes.max_positions,
+        "type_vocab_size": sizes.type_vocab_size, "initializer_range": sizes.spread, "tie_word_embeddings": True,
+        "pad_token_id": PAD, "bos_token_id": CLS, "eos_token_id": SEP,
+    }  # fmt: skip
+    replace(folder / "config.json", json.dumps(config, indent=1).encode())
+
+
+def _write_tokenizer(folder: Path, tokenizer: Any, recipe: AlbertRecipe) -> None:
+    names = {"pad_token": PAD, "unk_token": UNKNOWN, "cls_token": CLS, "sep_token": SEP, "mask_token": MASK}
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": recipe.max_positions}
+    config |= {name: SPECIAL[number] for name, number in names.items()}
+    replace(folder / "tokenizer.json", tokenizer.to_str().encode())
+    replace(folder / "tokenizer_config.json", json.dumps(config, indent=1).encode())

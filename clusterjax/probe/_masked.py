@@ -91,8 +91,8 @@ class MaskedLoss(eqx.Module):
 
 
 def unigram_loss(train: Int[np.ndarray, "rows n"], held_out: Int[np.ndarray, "more n"], vocab_size: int) -> float:
-    """What guessing by frequency alone costs, in nats: the cross entropy of the held-out word pieces under the counts of
-    training, each one larger; special tokens are not counted.
+    """What guessing by frequency alone costs, in nats: the cross entropy of the held-out word pieces under the counts
+    of training, each one larger; special tokens are not counted.
 
     Source: this library.
     """

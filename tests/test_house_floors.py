@@ -50,7 +50,7 @@ FLOORS: dict[str, set[str]] = {
     "hardmax": DYNAMICS | MEASURES | {"_training"},
     "transformer": DYNAMICS | MEASURES | {"_training"},
     "sentiment": DYNAMICS | MEASURES | {"_training", "hardmax"},
-    "probe": BASE | MEASURES | {"_space"},
+    "probe": DYNAMICS | MEASURES | {"_training"},
     "experiments": {FRONT_DOOR, "_training"} | DYNAMICS | MEASURES | PARTS,
     "_cli": {FRONT_DOOR, "experiments", "_training"} | DYNAMICS | MEASURES | PARTS,
     "__main__": {"_cli"},

@@ -9,6 +9,11 @@ from ._albert import Albert as Albert
 from ._batch import Encoded as Encoded, encode as encode
 from ._load import Model as Model, load as load
 from ._names import tensors as tensors
+from ._similarity import (
+    Similarity as Similarity,
+    similarity_histograms as similarity_histograms,
+    similarity_of_hidden as similarity_of_hidden,
+)
 from ._sizes import AlbertSizes as AlbertSizes, T5Sizes as T5Sizes
 from ._stream import (
     Measure as Measure,
@@ -17,4 +22,6 @@ from ._stream import (
     stream as stream,
     trace as trace,
 )
+from ._survey import Survey as Survey, bootstrap_counts as bootstrap_counts, survey as survey
 from ._t5 import T5Encoder as T5Encoder
+from ._tally import Average as Average

@@ -56,3 +56,34 @@ def average(values):
     n = len(values)
     mean = sum(values) / n
     return mean, np.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1))
+
+
+def correlation(maps, mask):
+    """Pearson's correlation of each pair of maps, (heads, n, n), over pairs of words."""
+    seen = words(mask)
+    flat = [[m[i][j] for i in seen for j in seen] for m in maps]
+    return np.array([[np.corrcoef(a, b)[0, 1] for b in flat] for a in flat])
+
+
+def mass(weights, mask, targets, include_self):
+    """The mean weight that words give to the targets; a target's own row is left out unless `include_self`."""
+    seen, total = words(mask), 0.0
+    for j in seen:
+        if targets[j]:
+            total += sum(weights[i][j] for i in seen if include_self or i != j)
+    return total / (len(seen) if include_self else len(seen) - 1)
+
+
+def uniform(n, causal):
+    """Attention without preference among n words."""
+    return [[(1 / (i + 1) if j <= i else 0.0) if causal else 1 / n for j in range(n)] for i in range(n)]
+
+
+def rand_index(first, second):
+    """The adjusted Rand index, from all pairs: agreements beyond those expected."""
+    pairs = [(i, j) for i in range(len(first)) for j in range(i)]
+    a = sum(first[i] == first[j] for i, j in pairs)
+    b = sum(second[i] == second[j] for i, j in pairs)
+    both = sum(first[i] == first[j] and second[i] == second[j] for i, j in pairs)
+    expected = a * b / len(pairs)
+    return (both - expected) / ((a + b) / 2 - expected)

@@ -51,6 +51,20 @@ def test_the_small_products_have_the_whole_spectrum(config, tmp_path):
             np.testing.assert_allclose(found.beta[block, head], cjx.effective_beta(form), rtol=1e-12)
 
 
+@pytest.mark.parametrize("rank", (0, 2, 4), ids=lambda rank: f"rank{rank}")
+def test_columns_that_depend_on_each_other(rank, tmp_path):
+    """Queries that are keys, or of lower rank: the spectrum stays that of the whole matrix, zeros included."""
+    tensors = tensors_of(SHARED)
+    prefix = "encoder.albert_layer_groups.0.albert_layers.0.attention."
+    key = tensors[f"{prefix}key.weight"] * (np.arange(12) % 4 < rank)[:, None].astype("f4")
+    tensors |= {f"{prefix}key.weight": key, f"{prefix}query.weight": key}
+    found = probe.value_spectra(probe.load(write(tmp_path, SHARED, tensors), dtype=jnp.float64))
+    for head in range(3):
+        _, form, _ = full(SHARED, tensors, 0, head)
+        expected = np.concatenate([np.linalg.eigvalsh(form)[::-1][:rank], np.zeros(8 - rank)])
+        np.testing.assert_allclose(found.query_key[0, head], expected, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("config", (ALBERT, T5), ids=("groups", "t5"))
 def test_directions_are_eigenvectors(config, tmp_path):
     tensors = tensors_of(config)

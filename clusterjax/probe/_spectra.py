@@ -1,5 +1,6 @@
 """What the heads do along their eigenvectors: spectra of V and of Q^T K, and their directions."""
 
+import contextlib
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -7,6 +8,10 @@ import numpy as np
 from .._observables import product_spectrum, symmetric_part_spectrum
 from ._load import Model
 from ._matrices import head_matrices
+
+
+# Cholesky's factor, eight times faster than Householder's, squares the condition: some ten digits are left.
+_WELL_CONDITIONED = 1e-3
 
 
 class ValueSpectra(NamedTuple):
@@ -123,6 +128,18 @@ def value_directions(model: Model, head: int, *, block: int = 0, top: int = 5) -
 
 
 def _form_spectrum(query: np.ndarray, key: np.ndarray, scale: float) -> Any:
-    factor = np.linalg.qr(np.concatenate([query, key], axis=1), mode="r")
     k = query.shape[1]
+    factor = _triangle(np.concatenate([query, key], axis=1))
     return symmetric_part_spectrum(scale * factor[:, :k] @ factor[:, k:].T)
+
+
+def _triangle(columns: np.ndarray) -> np.ndarray:
+    """R with columns = U R, U orthonormal; from the products of the columns where that loses few digits."""
+    d, count = columns.shape
+    if count <= d:
+        with contextlib.suppress(np.linalg.LinAlgError):
+            factor = np.linalg.cholesky(columns.T @ columns).T
+            diagonal = np.diag(factor)
+            if diagonal.min() > _WELL_CONDITIONED * diagonal.max():
+                return factor
+    return np.linalg.qr(columns, mode="r")

@@ -7,6 +7,14 @@ except ImportError as error:
 
 from ._albert import Albert as Albert
 from ._batch import Encoded as Encoded, encode as encode
+from ._bridge import Bridge as Bridge, bridge as bridge
+from ._controls import (
+    Comparison as Comparison,
+    Controls as Controls,
+    controls as controls,
+    randomise as randomise,
+    shuffle_tokens as shuffle_tokens,
+)
 from ._head_clusters import (
     HeadClusters as HeadClusters,
     adjusted_rand as adjusted_rand,
@@ -16,6 +24,12 @@ from ._heads import HeadCorrelations as HeadCorrelations, head_correlations as h
 from ._load import Model as Model, load as load
 from ._matrices import HeadMatrices as HeadMatrices, head_matrices as head_matrices
 from ._names import tensors as tensors
+from ._particles import FactoredHeadsField as FactoredHeadsField, particle_field as particle_field
+from ._parts import (
+    on_sphere as on_sphere,
+    without_feed_forward as without_feed_forward,
+    without_norms as without_norms,
+)
 from ._similarity import (
     Similarity as Similarity,
     similarity_histograms as similarity_histograms,

@@ -201,7 +201,7 @@ def test_bad_arguments(model):
 @needs_plbert
 def test_a_trained_network():
     """PL-BERT: its heads as particles, with its own time and temperature, start where it starts and cluster too."""
-    found = probe.bridge(probe.load(PLBERT), plbert_texts(2, 32), fit_steps=0, steps_per_layer=1)
+    found = probe.bridge(probe.load(PLBERT), plbert_texts(2, 16), fit_steps=0, steps_per_layer=1)
     curve = found.curves["particles"].mean
     np.testing.assert_allclose(curve[0], found.network.mean[0], rtol=0, atol=1e-5)
     assert np.isfinite(curve).all() and curve[12] > curve[0] and (found.time_per_layer, found.beta) == (1.0, 1.0)

@@ -18,10 +18,13 @@ TEXTS = many_texts(6, 12)
 measure = functools.partial(probe.similarity_histograms, bins=20, rank=False, batch_size=6)
 
 
-@pytest.fixture(scope="module", params=(SHARED, T5), ids=("albert", "t5"))
-def model(request, tmp_path_factory):
-    config = request.param
-    return probe.load(write(tmp_path_factory.mktemp("m"), config, tensors_of(config)), dtype=jnp.float64)
+def load(config, folder):
+    return probe.load(write(folder, config, tensors_of(config)), dtype=jnp.float64)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return load(SHARED, tmp_path_factory.mktemp("m"))
 
 
 def test_the_three_runs_and_their_differences(model):
@@ -67,16 +70,26 @@ def test_special_tokens_of_the_tokenizer_stay(tmp_path):
     model = probe.load(add_tokenizer(write(tmp_path, SHARED, tensors_of(SHARED))))
     model.tokenizer.add_special_tokens({"cls_token": "[CLS]", "sep_token": "[SEP]"})
     seen = []
-    run = lambda model, texts: (seen.append(texts), measure(model, texts))[1]
-    probe.controls(run, model, ["a b c d e f", "g h i"], key=jr.key(0), draws=1)
+    constant = probe.Average(np.zeros(3), np.zeros(3), 2, np.zeros((2, 3)))
+    found = probe.controls(
+        lambda model, texts: seen.append(texts),
+        model,
+        ["a b c d e f", "g h i"],
+        key=jr.key(0),
+        statistic=lambda found: constant,
+        draws=1,
+    )
     plain, shuffled, random = (texts.token_ids for texts in seen)
     np.testing.assert_array_equal(plain, random)
     np.testing.assert_array_equal(plain[:, 0], shuffled[:, 0])
     assert (shuffled != plain).any() and shuffled[0, 7] == plain[0, 7] == 2 == shuffled[1, 4]
+    assert np.isnan(found.z) and not found.clusters_beyond_controls  # nothing differs: no evidence
 
 
-def test_random_weights_are_those_before_training(model):
+@pytest.mark.parametrize("config", (SHARED, T5), ids=("albert", "t5"))
+def test_random_weights_are_those_before_training(config, tmp_path):
     """Sizes, depth and heads stay; the spread of each matrix is that of the initialiser, biases are 0, scales 1."""
+    model = load(config, tmp_path)
     network = probe.randomise(model, jr.key(4)).network
     old = model.network
     assert (network.sizes, network.depth, network.num_heads) == (old.sizes, old.depth, old.num_heads)
@@ -99,8 +112,11 @@ def test_a_store_for_each_run(tmp_path, model):
 
 
 def test_one_text_proves_nothing(model):
-    one = probe.Encoded(*(array[:1] for array in TEXTS))
-    assert not probe.controls(measure, model, one, key=jr.key(0), draws=1).clusters_beyond_controls
+    """However far apart the runs are, one text has no error bar, and no verdict."""
+    one, runs = probe.Encoded(*(array[:1] for array in TEXTS)), iter((9.0, 1.0, 1.0))
+    far = lambda model, texts: probe.Average(np.zeros(3), np.zeros(3), 1, np.full((1, 3), next(runs)))
+    found = probe.controls(far, model, one, key=jr.key(0), statistic=lambda average: average, draws=1)
+    assert (found.beyond_random.difference == 8).all() and not found.clusters_beyond_controls
 
 
 def test_bad_arguments(model):
@@ -116,7 +132,7 @@ def test_a_trained_network_clusters_less_than_its_controls():
     """PL-BERT: random weights end at a mean cosine of about 0.9, shuffled phonemes at about 0.65, the texts at 0.5."""
     model = probe.load(PLBERT)
     run = functools.partial(probe.similarity_histograms, rank=False, batch_size=4)
-    found = probe.controls(run, model, plbert_texts(4, 256), key=jr.key(0), draws=1, fixed=(0,))
+    found = probe.controls(run, model, plbert_texts(4, 96), key=jr.key(0), draws=1, fixed=(0,))
     last = [part.cosine.mean[12] for part in (found.trained, found.shuffled, found.random[0])]
     assert 0.4 < last[0] < 0.6 < last[1] < 0.75 < 0.85 < last[2]
     assert not found.clusters_beyond_controls and found.z < -2

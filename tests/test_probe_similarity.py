@@ -90,18 +90,14 @@ def test_collapsed_tokens():
     assert (found.quantiles.mean >= 0.8).all() and np.isnan(found.cosine.error).all()
 
 
-def test_edges_of_ones_own_and_no_rank(model, found):
+def test_edges_of_ones_own_and_no_rank():
     """Narrower edges count the same pairs in what is left of the range, and quantiles end at the edges."""
-    narrow = probe.similarity_histograms(
-        model, TEXTS, bins=np.linspace(-0.5, 0.5, 11), rank=False, batch_size=2, near=0.4
-    )
-    np.testing.assert_allclose(narrow.density.mean, found.density.mean[:, 5:15], rtol=0, atol=1e-12)
+    x = sphere_tokens(0, 30, 3)[None, None]
+    whole = probe.similarity_of_hidden(x, bins=20, rank=False)
+    narrow = probe.similarity_of_hidden(x, bins=np.linspace(-0.5, 0.5, 11), rank=False)
+    np.testing.assert_allclose(narrow.density.mean, whole.density.mean[:, 5:15], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(narrow.quantiles.mean, np.clip(whole.quantiles.mean, -0.5, 0.5), rtol=0, atol=1e-12)
     assert np.isnan(narrow.effective_rank.mean).all()
-    each = probe.similarity_of_hidden(probe.trace(model, *TEXTS).hidden[:1], TEXTS.mask[:1], bins=20, rank=False)
-    cut = probe.similarity_of_hidden(
-        probe.trace(model, *TEXTS).hidden[:1], TEXTS.mask[:1], bins=np.linspace(-0.5, 0.5, 11), rank=False
-    )
-    np.testing.assert_allclose(cut.quantiles.mean, np.clip(each.quantiles.mean, -0.5, 0.5), rtol=0, atol=1e-12)
 
 
 def test_a_resumed_run_is_of_the_same_settings(model, tmp_path):
@@ -136,8 +132,8 @@ def test_bad_arguments(model):
 
 @needs_plbert
 def test_a_trained_network():
-    """PL-BERT, an ALBERT for phonemes: the mean cosine of its tokens rises from about 0.07 to about 0.5."""
+    """PL-BERT, an ALBERT for phonemes: the mean cosine of its tokens rises from 0.1 to 0.5 in short texts."""
     model = probe.load(PLBERT)
-    found = probe.similarity_histograms(model, plbert_texts(4, 128), batch_size=4, rank=False)
-    assert 0.03 < found.cosine.mean[0] < 0.12 and 0.4 < found.cosine.mean[12] < 0.65
+    found = probe.similarity_histograms(model, plbert_texts(4, 96), batch_size=4, rank=False)
+    assert 0.05 < found.cosine.mean[0] < 0.2 and 0.4 < found.cosine.mean[12] < 0.65
     assert (found.cosine.error < 0.05).all() and found.density.mean.shape == (13, 200)

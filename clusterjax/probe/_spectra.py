@@ -120,11 +120,12 @@ def value_directions(model: Model, head: int, *, block: int = 0, top: int = 5) -
         if isinstance(number, bool) or not isinstance(number, int) or not low <= number <= high:
             raise ValueError(f"{name} must be from {low} to {high}, but it is {number!r}; choose one of them.")
     value, output = matrices.value[block, head], matrices.output[block, head]
-    eigenvalues, small = np.linalg.eig((output @ value).T)
+    found: Any = np.linalg.eig((output @ value).T)
+    eigenvalues, small = found.eigenvalues.astype(np.complex128), found.eigenvectors.astype(np.complex128)
     chosen = np.lexsort((-eigenvalues.imag, -eigenvalues.real))[:top]
-    vectors = small[:, chosen].T.astype(np.complex128) @ output
+    vectors = small[:, chosen].T @ output
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return Directions(eigenvalues[chosen].astype(np.complex128), vectors / np.where(lengths > 0, lengths, 1.0))
+    return Directions(eigenvalues[chosen], vectors / np.where(lengths > 0, lengths, 1.0))
 
 
 def _form_spectrum(query: np.ndarray, key: np.ndarray, scale: float) -> Any:
@@ -142,4 +143,4 @@ def _triangle(columns: np.ndarray) -> np.ndarray:
             diagonal = np.diag(factor)
             if diagonal.min() > _WELL_CONDITIONED * diagonal.max():
                 return factor
-    return np.linalg.qr(columns, mode="r")
+    return np.asarray(np.linalg.qr(columns, mode="r"))

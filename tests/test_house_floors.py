@@ -51,9 +51,7 @@ FLOORS: dict[str, set[str]] = {
     "hardmax": DYNAMICS | MEASURES | {"_training"},
     "transformer": DYNAMICS | MEASURES | {"_training"},
     "sentiment": DYNAMICS | MEASURES | {"_training", "_tables", "hardmax"},
-    "probe": BASE | MEASURES | {"_space", "_training", "_tables"},
-    "experiments": {FRONT_DOOR, "_training", "_tables"} | DYNAMICS | MEASURES | PARTS,
-    "_cli": {FRONT_DOOR, "experiments", "_training", "_tables"} | DYNAMICS | MEASURES | PARTS,
+    "probe": DYNAMICS | MEASURES | {"_training", "_tables"},
     "__main__": {"_cli"},
 }
 

@@ -65,7 +65,7 @@ def test_cosines_on_the_edges(bins, dtype):
     density, returned = cosine_histogram(x, bins)
     np.testing.assert_array_equal(returned, edges)
     np.testing.assert_allclose(density, cosine_histogram(x, returned)[0], rtol=1e-6)
-    placed = similarity._among_equal(returned, jnp.asarray(near)[None])[0]
+    placed = similarity.among_equal(returned, jnp.asarray(near)[None])[0]
     expected = np.searchsorted(edges, near, side="right") - 1
     np.testing.assert_array_equal(np.minimum(placed, bins - 1), np.minimum(expected, bins - 1))
 

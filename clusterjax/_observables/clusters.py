@@ -1,8 +1,10 @@
 """Clusters: connected components of the tokens at an explicit radius."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from .._custom_types import RealScalarLike, Tokens
 from .._misc import check_tokens
@@ -109,6 +111,17 @@ def _labels(x: Tokens, radius: Float[Array, ""]) -> Int[Array, " n"]:
             return _smallest_neighbour(near, parents)
         of_rows = lambda rows, index: _smallest_neighbour(near_rows(rows, index), parents)
         return map_pair_rows(of_rows, x, numbers_per_pair=d)
+
+    return first_members(smallest, n)
+
+
+def components(near: Bool[Array, "n n"]) -> Int[Array, " n"]:
+    """The label of each token in the graph `near`, which is symmetric and has its diagonal, as in `cluster_labels`."""
+    return first_members(lambda parents: _smallest_neighbour(near, parents), near.shape[0])
+
+
+def first_members(smallest: Callable[[Int[Array, " n"]], Int[Array, " n"]], n: int) -> Int[Array, " n"]:
+    """The first member of each token's component, where `smallest(labels)` is the smallest label of its neighbours."""
 
     def advance(state):
         parents, _ = state

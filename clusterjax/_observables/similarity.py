@@ -68,7 +68,7 @@ def cosine_histogram(
         Transformers*, Figure 1. Without the diagonal here.
     """
     x = check_nonzero_rows(check_tokens(x, min_tokens=2))
-    return _histogram(normalise(x), _check_edges(bins, x.dtype), equal=isinstance(bins, int))
+    return _histogram(normalise(x), check_edges(bins, x.dtype), equal=isinstance(bins, int))
 
 
 def close_pairs_fraction(x: Tokens, cosine: RealScalarLike) -> Scalar:
@@ -102,7 +102,7 @@ def close_pairs_fraction(x: Tokens, cosine: RealScalarLike) -> Scalar:
     return _close_fraction(normalise(x), cosine)
 
 
-def _check_edges(bins: Any, dtype: Any) -> Float[Array, " edges"]:
+def check_edges(bins: Any, dtype: Any) -> Float[Array, " edges"]:
     if isinstance(bins, bool) or np.ndim(bins) == 0:
         if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
             raise ValueError(
@@ -126,7 +126,7 @@ def _histogram(
 
     def block(rows, index):
         cosines = jnp.clip(matmul(rows, unit.T), -1, 1)
-        which = (_among_equal if equal else _among)(edges, cosines)
+        which = (among_equal if equal else among)(edges, cosines)
         which = jnp.where(cosines == edges[-1], num_bins - 1, which)
         counted = (index[:, None] < jnp.arange(n)[None, :]) & (which >= 0) & (which < num_bins)
         # One bin more takes what is not counted, and is cut off.
@@ -141,12 +141,12 @@ def _histogram(
     return counts / total / jnp.diff(edges), edges
 
 
-def _among(edges: Float[Array, " edges"], cosines: Float[Array, "rows n"]) -> Int[Array, "rows n"]:
+def among(edges: Float[Array, " edges"], cosines: Float[Array, "rows n"]) -> Int[Array, "rows n"]:
     """The bin of each cosine, closed on the left."""
     return jnp.searchsorted(edges, cosines, side="right") - 1
 
 
-def _among_equal(edges: Float[Array, " edges"], cosines: Float[Array, "rows n"]) -> Int[Array, "rows n"]:
+def among_equal(edges: Float[Array, " edges"], cosines: Float[Array, "rows n"]) -> Int[Array, "rows n"]:
     """The same for equal bins of [-1, 1], twenty times faster: rounding may be off by one bin, which is mended."""
     num_bins = edges.shape[0] - 1
     guess = jnp.clip(jnp.floor((cosines + 1) * (num_bins / 2)).astype(jnp.int32), 0, num_bins - 1)

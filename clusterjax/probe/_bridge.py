@@ -1,0 +1,261 @@
+"""From a trained network to the particle model: how far its own heads, as particles, predict its similarity curve."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+from jaxtyping import Array, Bool, Float
+
+from .._simulate import simulate
+from ._batch import Encoded
+from ._load import Model
+from ._particles import FactoredHeadsField, mean_cosine, particle_field
+from ._parts import check_albert, on_sphere, without_feed_forward, without_norms
+from ._stream import Measure
+from ._survey import dtype_of, encoded, survey
+from ._tally import Average, average_of
+
+
+class Bridge(NamedTuple):
+    """What `bridge` returns. A curve is the mean cosine of the pairs of a text at each level, the `Average` over texts.
+
+    **Attributes:**
+
+    - `network`: The curve of the network as it is.
+    - `curves`: By name: "without feed-forward", "without norms", "on the sphere" (attention only, the norms replaced by
+        a projection onto the sphere), "particles" (continuous time, no biases, one layer in time 1, beta 1), "fitted"
+        (the same with `time_per_layer` and `beta`).
+    - `time_per_layer`, `beta`: What was fitted; beta is relative to the network's own.
+    - `losses`: The mean squared difference of the curves of particles and network, at each step of the fit.
+    - `radius`: The length of hidden states that sets the unit of beta, their root mean square over the levels.
+
+    Source: this library.
+    """
+
+    network: Average
+    curves: dict[str, Average]
+    time_per_layer: float
+    beta: float
+    losses: np.ndarray
+    radius: float
+
+    def difference(self, name: str) -> Average:
+        """A curve less that of the network, level by level, paired by text."""
+        return average_of(_kept(self.curves[name]) - _kept(self.network))
+
+    def rmse(self, name: str) -> float:
+        """The root mean square over levels of the difference of the mean curves."""
+        return float(np.sqrt(np.mean((self.curves[name].mean - self.network.mean) ** 2)))
+
+    def correlation(self, name: str) -> float:
+        """Pearson's correlation over levels of the mean curves; NaN if one of them is constant."""
+        a, b = (curve.mean - curve.mean.mean() for curve in (self.curves[name], self.network))
+        size = np.sqrt(np.sum(a * a) * np.sum(b * b))
+        return float(np.sum(a * b) / size) if size > 0 else float("nan")
+
+
+def bridge(
+    model: Model,
+    texts: Sequence[str] | Encoded,
+    *,
+    fit_steps: int = 30,
+    learning_rate: float = 0.1,
+    steps_per_layer: int = 4,
+    length: int | None = None,
+    batch_size: int = 8,
+    say: Callable[[str], None] = lambda line: None,
+) -> Bridge:
+    r"""How far the particle model with a network's own heads predicts the similarity of its tokens, layer by layer.
+
+    The particles start from the directions of the embedded tokens as they enter the first layer, uncentred, so that
+    both curves start from the same number, and move by `particle_field`. Between this and the network stand three
+    networks that lack a part each, so that one sees which part makes the curve. Then two numbers are fitted, the time
+    that a layer takes and beta, by Adam on their logarithms, with the exact derivative of the mean squared difference
+    of the curves through `simulate` in forward mode. The best of all steps is kept.
+
+    **Arguments:**
+
+    - `model`: What `load` returned, of an ALBERT.
+    - `texts`: The texts, or the `Encoded` of them. At least two tokens each.
+
+    **Other arguments:**
+
+    - `fit_steps`: Steps of Adam; 0 leaves time and beta at 1.
+    - `learning_rate`: Its step, in the logarithm.
+    - `steps_per_layer`: Steps of the solver (Bogacki and Shampine's third order, constant steps) in a layer.
+    - `length`, `batch_size`, `say`: As in `survey`.
+
+    **Returns:**
+
+    A `Bridge`.
+
+    **Raises:**
+
+    - `ValueError` if the model is no ALBERT, `fit_steps` is negative, `steps_per_layer` or `learning_rate` is not
+        positive, and as in `survey`.
+
+    **Warns:** if texts are cut, with how many.
+
+    ??? cite "Source"
+
+        The particle model: Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 2. Its
+        comparison with the network that it models, and the fit: this library.
+    """
+    check_albert(model, "the bridge")
+    for name, number, least in (("fit_steps", fit_steps, 0), ("steps_per_layer", steps_per_layer, 1)):
+        if isinstance(number, bool) or not isinstance(number, int) or number < least:
+            raise ValueError(f"{name} must be an integer of at least {least}, but it is {number!r}; pass 4, say.")
+    if not learning_rate > 0:
+        raise ValueError(f"learning_rate must be positive, but it is {learning_rate!r}; pass 0.1, say.")
+    data = encoded(model, texts, length)
+    curve = lambda changed: survey(changed, data, _CURVE, batch_size=batch_size, keep=("cosine",)).levels
+    found = curve(model)
+    radius = float(np.sqrt(np.mean(found["square"].mean[:-1])))
+    say("network measured")
+    parts = {
+        "without feed-forward": without_feed_forward(model),
+        "without norms": without_norms(model),
+        "on the sphere": on_sphere(without_feed_forward(model), radius),
+    }
+    curves = {name: curve(changed)["cosine"] for name, changed in parts.items()}
+    say("networks without parts measured")
+    particles = _Particles.make(model, data, radius, batch_size, steps_per_layer)
+    target = _kept(found["cosine"])
+    log_scales, losses = _fit(particles, target, fit_steps, learning_rate, say)
+    curves["particles"] = average_of(particles.curves(np.zeros(2)))
+    curves["fitted"] = average_of(particles.curves(log_scales))
+    time, beta = np.exp(log_scales)
+    return Bridge(found["cosine"], curves, float(time), float(beta), losses, radius)
+
+
+class _Particles(NamedTuple):
+    """The particle model of all texts, in batches of one shape."""
+
+    field: FactoredHeadsField
+    starts: list[tuple[Array, Array]]
+    levels: int
+    steps_per_layer: int
+    texts: int
+
+    @classmethod
+    def make(cls, model: Model, data: Encoded, radius: float, batch_size: int, steps_per_layer: int) -> "_Particles":
+        texts = len(data.mask)
+        size = min(batch_size, texts)
+        starts = []
+        for start in range(0, texts, size):
+            rows = np.minimum(np.arange(start, start + size), texts - 1)
+            starts.append((_embed(model, data.token_ids[rows], data.mask[rows]), jnp.asarray(data.mask[rows])))
+        return cls(particle_field(model, radius), starts, model.num_layers + 1, steps_per_layer, texts)
+
+    def curves(self, log_scales: np.ndarray) -> np.ndarray:
+        """(texts, levels)."""
+        scales = jnp.asarray(log_scales, self.starts[0][0].dtype)
+        found = [_curves(self.field, scales, *start, self.levels, self.steps_per_layer) for start in self.starts]
+        return np.concatenate([np.asarray(part, np.float64) for part in found])[: self.texts]
+
+    def loss(self, log_scales: np.ndarray, target: np.ndarray) -> tuple[float, np.ndarray]:
+        """The mean squared difference from `target`, (texts, levels), and its derivative."""
+        scales, value, slope = jnp.asarray(log_scales, self.starts[0][0].dtype), 0.0, np.zeros(2)
+        for k, start in enumerate(self.starts):
+            size = len(start[1])
+            rows = target[k * size : (k + 1) * size]
+            # The copies that fill the last batch count nothing.
+            weight = np.zeros(size)
+            weight[: len(rows)] = 1 / target.size
+            rows = np.concatenate([rows, np.zeros((size - len(rows), self.levels))])
+            part, towards = _loss(
+                self.field, scales, *start, jnp.asarray(rows, scales.dtype), jnp.asarray(weight, scales.dtype),
+                self.levels, self.steps_per_layer,
+            )  # fmt: skip
+            value, slope = value + float(part), slope + np.asarray(towards, np.float64)
+        return value, slope
+
+
+def _fit(
+    particles: _Particles, target: np.ndarray, steps: int, learning_rate: float, say: Callable[[str], None]
+) -> tuple[np.ndarray, np.ndarray]:
+    """The best logarithms of time per layer and beta, and the loss at each step."""
+    optimiser = optax.adam(learning_rate)
+    now = best = np.zeros(2)
+    state, losses = optimiser.init(jnp.asarray(now)), []
+    for step in range(steps + 1 if steps else 0):
+        value, slope = particles.loss(now, target)
+        if not np.isfinite(value) or not np.all(np.isfinite(slope)):
+            break  # what was best before stays
+        best = now if not losses or value < min(losses) else best
+        losses.append(value)
+        say(f"step {step} of {steps}: loss {value:.4g}, time {np.exp(now[0]):.4g}, beta {np.exp(now[1]):.4g}")
+        with jax.numpy_dtype_promotion("standard"):  # optax mixes its counters with floats
+            update, state = optimiser.update(jnp.asarray(slope), state)
+        now = now + np.asarray(update, np.float64)
+    return best, np.array(losses)
+
+
+def _curves_of(field: Any, log_scales: Array, x0: Array, mask: Array, levels: int, steps_per_layer: int) -> Array:
+    time, beta = jnp.exp(log_scales[0]), jnp.exp(log_scales[1])
+
+    def of_text(x0: Float[Array, "n d"], word: Bool[Array, " n"]) -> Float[Array, " levels"]:
+        where = lambda field: (field.beta, field.masses)
+        heads = eqx.tree_at(where, field, (beta, word.astype(x0.dtype)), is_leaf=lambda leaf: leaf is None)
+        run = simulate(
+            time * heads,
+            x0,
+            jnp.arange(levels, dtype=x0.dtype),
+            word,
+            solver=dfx.Bosh3(),
+            stepsize_controller=dfx.ConstantStepSize(),
+            dt0=1 / steps_per_layer,
+            adjoint=dfx.ForwardMode(),
+            save=lambda t, x, word: mean_cosine(x, word),
+            max_steps=levels * steps_per_layer + 8,
+        )
+        return run.xs
+
+    return jax.vmap(of_text)(x0, mask)
+
+
+_curves = eqx.filter_jit(_curves_of)
+
+
+@eqx.filter_jit
+def _loss(field, log_scales, x0, mask, target, weight, levels, steps_per_layer) -> tuple[Array, Array]:
+    def loss(log_scales):
+        apart = _curves_of(field, log_scales, x0, mask, levels, steps_per_layer) - target
+        value = jnp.sum(weight[:, None] * apart * apart)
+        return value, value
+
+    slope, value = jax.jacfwd(loss, has_aux=True)(log_scales)
+    return value, slope
+
+
+def _embed(model: Model, ids: np.ndarray, mask: np.ndarray) -> Array:
+    """The directions of the embedded tokens; in place of padding that of the first word, without mass."""
+    form, state = nnx.split(model.network)
+    hidden = _embedded(form, state, jnp.asarray(ids, jnp.int32))
+    first = jnp.take_along_axis(hidden, jnp.asarray(np.argmax(mask, axis=1))[:, None, None], axis=1)
+    hidden = jnp.where(jnp.asarray(mask)[:, :, None], hidden, first)
+    return (hidden / jnp.linalg.norm(hidden, axis=-1, keepdims=True)).astype(dtype_of(model))
+
+
+@eqx.filter_jit
+def _embedded(form: Any, state: Any, ids: Array) -> Array:
+    return nnx.merge(form, state).embed(ids)
+
+
+def _level(hidden: Float[Array, "batch n d"], mask: Bool[Array, "batch n"]) -> dict[str, Array]:
+    words = jnp.sum(mask, axis=1).astype(hidden.dtype)
+    return {"cosine": jax.vmap(mean_cosine)(hidden, mask), "square": jnp.sum(hidden * hidden, axis=(1, 2)) / words}
+
+
+_CURVE = Measure(level=_level)
+
+
+def _kept(average: Average) -> np.ndarray:
+    assert average.values is not None
+    return average.values

@@ -1,0 +1,62 @@
+"""The matrices of each head, whatever the network calls them."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ._albert import Albert
+from ._load import Model
+
+
+class HeadMatrices(NamedTuple):
+    """The maps of all heads of a network in double precision; tokens are rows, and multiply from the left.
+
+    **Attributes:**
+
+    - `query`, `key`, `value`: (blocks, heads, d, k).
+    - `output`: (blocks, heads, k, d).
+    - `scale`: What the scores are multiplied by: $1/\\sqrt k$ for ALBERT, 1 for T5.
+
+    Source: this library.
+    """
+
+    query: np.ndarray
+    key: np.ndarray
+    value: np.ndarray
+    output: np.ndarray
+    scale: float
+
+
+def head_matrices(model: Model) -> HeadMatrices:
+    """The matrices of each head of each layer that has weights of its own, without biases and scales of norms.
+
+    **Arguments:**
+
+    - `model`: What `load` returned.
+
+    **Returns:**
+
+    A `HeadMatrices`. Head h of block b moves the row x_i by `sum_j w_ij x_j @ value[b, h] @ output[b, h]`.
+
+    Source: this library.
+    """
+    network, heads = model.network, model.num_heads
+    if isinstance(network, Albert):
+        parts = [(block.attention, ("query", "key", "value", "dense")) for block in network.blocks()]
+        scale = (network.sizes.hidden_size // heads) ** -0.5
+    else:
+        parts = [(block.layer[0].SelfAttention, ("q", "k", "v", "o")) for block in network.blocks()]
+        scale = 1.0
+    kernels = [[_kernel(getattr(part, name)) for name in names] for part, names in parts]
+    into = lambda k: np.stack([_columns(block[k], heads) for block in kernels])
+    out = np.stack([block[3].reshape(heads, -1, block[3].shape[1]) for block in kernels])
+    return HeadMatrices(into(0), into(1), into(2), out, scale)
+
+
+def _kernel(linear: Any) -> np.ndarray:
+    return np.asarray(linear.kernel[...], np.float64)
+
+
+def _columns(kernel: np.ndarray, heads: int) -> np.ndarray:
+    """(heads, d, k) of (d, heads k)."""
+    return np.moveaxis(kernel.reshape(kernel.shape[0], heads, -1), 1, 0)

@@ -1,0 +1,147 @@
+"""The heads of a trained network as a velocity of particles on the sphere, in their factors."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+
+from .._custom_types import RealScalarLike, Tokens
+from .._field import AbstractField
+from .._misc import normalise
+from .._schedule import PiecewiseConstant, as_parameter, at_time, check_real, example
+from .._space import AbstractSpace, Sphere
+from ._load import Model
+from ._matrices import head_matrices
+from ._parts import check_albert
+from ._survey import dtype_of
+
+
+class FactoredHeadsField(AbstractField):
+    r"""$\dot x_i = P_{x_i}\sum_h\sum_j w^h_{ij}\, W_O^{h\top} W_V^{h\top} x_j$, $w^h$ the softmax of $\beta\langle W_Q^{h\top}x_i, W_K^{h\top}x_j\rangle$.
+
+    The same velocity as `MultiHeadField` with $B_h = W_Q^h W_K^{h\top}$ and $V_h = (W_V^h W_O^h)^\top$, without the
+    (d, d) matrices: for heads of size k its cost is k/d of that.
+
+    **Arguments:**
+
+    - `beta`: Inverse temperature, a number, an array of shape (), or a schedule.
+    - `query`, `key`, `value`: (h, d, k), or schedules of such.
+    - `output`: (h, k, d), or a schedule.
+    - `space`: `Sphere()` or `Euclidean()`.
+    - `masses`: (n,), not negative: how much each token counts for others; None is one each, and padding has 0.
+
+    **Raises:**
+
+    - `ValueError` if the factors do not fit together or hold a number that is not finite and real.
+
+    ??? cite "Source"
+
+        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 2: multi-head attention.
+    """  # noqa: E501
+
+    beta: Any = eqx.field(converter=as_parameter)
+    query: Any = eqx.field(converter=as_parameter)
+    key: Any = eqx.field(converter=as_parameter)
+    value: Any = eqx.field(converter=as_parameter)
+    output: Any = eqx.field(converter=as_parameter)
+    space: AbstractSpace = eqx.field(default=Sphere(), kw_only=True)
+    masses: Any = eqx.field(default=None, converter=as_parameter, kw_only=True)
+
+    def __check_init__(self):
+        check_real(self.beta, "beta", "pass a finite real number")
+        names = ("query", "key", "value", "output")
+        for name in names:
+            check_real(getattr(self, name), name, "pass the real factors of each head")
+        shapes = {name: jnp.shape(example(getattr(self, name))) for name in names}
+        heads, d, k = shapes["query"] if len(shapes["query"]) == 3 else (0, 0, 0)
+        value = shapes["value"]
+        fits = shapes["key"] == (heads, d, k) and value[:2] == (heads, d) and len(value) == 3
+        if not heads or not fits or shapes["output"] != (heads, value[2], d):
+            raise ValueError(
+                f"query, key, value and output must be (h, d, k), three times, and (h, k, d), but they are {shapes}; "
+                "pass those of head_matrices, one block."
+            )
+
+    def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
+        y = self.enter(x)
+        beta, query, key, value, output, masses = (
+            at_time(p, t, x.dtype) for p in (self.beta, self.query, self.key, self.value, self.output, self.masses)
+        )
+        into = lambda map_: jnp.einsum("nd,hdk->hnk", y, map_, precision=lax.Precision.HIGHEST)
+        scores = beta * jnp.einsum("hik,hjk->hij", into(query), into(key), precision=lax.Precision.HIGHEST)
+        if masses is not None:
+            scores = jnp.where((masses > 0)[None, None, :], scores, -jnp.inf)
+        powers = jnp.exp(scores - lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True)))
+        powers = powers if masses is None else powers * masses[None, None, :]
+        weights = powers / jnp.sum(powers, axis=-1, keepdims=True)
+        mean = jnp.einsum("hij,hjk->hik", weights, into(value), precision=lax.Precision.HIGHEST)
+        return self.space.tangent(y, jnp.einsum("hik,hkd->id", mean, output, precision=lax.Precision.HIGHEST))
+
+    def check(self, n: int, d: int) -> None:
+        """Raise a ValueError unless the field fits `n` tokens of dimension `d`."""
+        if jnp.shape(example(self.query))[1] != d:
+            raise ValueError(
+                f"query must be (h, {d}, k) for tokens of {d} dimensions, but it is {jnp.shape(example(self.query))}."
+            )
+        if self.masses is not None and jnp.shape(example(self.masses)) != (n,):
+            raise ValueError(
+                f"masses must hold one mass for each of the {n} tokens, but they are "
+                f"{jnp.shape(example(self.masses))}; pass a vector of length n."
+            )
+
+
+def particle_field(model: Model, radius: float, *, beta: RealScalarLike = 1.0) -> FactoredHeadsField:
+    r"""The heads of an ALBERT as a field on the sphere, with one layer in one unit of time.
+
+    A hidden state of length r is r times a unit vector x. Its scores are $r^2\langle W_Q^\top x_i, W_K^\top x_j\rangle
+    / \sqrt k$, so that $r^2/\sqrt k$ belongs to $B_h$; attention adds $r\sum_j w_{ij} V x_j$ to it, which turns x by
+    $P_x\sum_j w_{ij}V x_j$. With `beta` = 1 the temperature is thus the network's own. Biases, and the centre and scale
+    of the norms, have no counterpart and are left out. Layers with weights of their own follow each other as pieces
+    that are constant in time.
+
+    **Arguments:**
+
+    - `model`: What `load` returned, of an ALBERT.
+    - `radius`: r, the length of the hidden states.
+
+    **Other arguments:**
+
+    - `beta`: The inverse temperature, relative to the network's own.
+
+    **Returns:**
+
+    A `FactoredHeadsField`.
+
+    **Raises:**
+
+    - `ValueError` if the model is no ALBERT.
+
+    ??? cite "Source"
+
+        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 2.
+    """
+    check_albert(model, "the particle model")
+    matrices, dtype = head_matrices(model), dtype_of(model)
+    order = np.asarray(model.network.order())
+
+    def over_time(array: np.ndarray) -> Any:
+        if len(array) == 1:
+            return jnp.asarray(array[0], dtype)
+        return PiecewiseConstant(jnp.arange(len(order), dtype=dtype), jnp.asarray(array[order], dtype))
+
+    query = matrices.query * (matrices.scale * float(radius) ** 2)
+    return FactoredHeadsField(
+        jnp.asarray(beta, dtype), over_time(query), over_time(matrices.key), over_time(matrices.value),
+        over_time(matrices.output),
+    )  # fmt: skip
+
+
+def mean_cosine(x: Float[Array, "n d"], word: Any) -> Float[Array, ""]:
+    """The mean cosine of the pairs of words, from the length of the sum of their directions."""
+    unit = jnp.where(word[:, None], normalise(jnp.where(word[:, None], x, jnp.ones_like(x))), jnp.zeros_like(x))
+    count = jnp.sum(word).astype(x.dtype)
+    total = jnp.sum(unit, axis=0)
+    return (jnp.sum(total * total) - count) / (count * (count - 1))

@@ -1,0 +1,210 @@
+"""One measure over many texts: batches of few shapes, sums in double precision, a file to go on from."""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax.tree_util as jtu
+import numpy as np
+from flax import nnx
+from jaxtyping import PRNGKeyArray
+
+from ._batch import Encoded, check_batch, encode
+from ._load import Model
+from ._stream import Measure, stream
+from ._tally import Average, Tally
+
+
+_NARROWEST = 16
+
+
+class Survey(NamedTuple):
+    """What `survey` returns.
+
+    **Attributes:**
+
+    - `levels`: For each statistic of the levels an `Average`, its arrays (layers + 1, ...).
+    - `layers`: For each statistic of the layers an `Average`, its arrays (layers, ...).
+    - `resampled`: For each statistic that was resampled the means of the replicates, (replicates, levels, ...).
+    - `texts`: How many texts there were.
+
+    Source: this library.
+    """
+
+    levels: dict[str, Average]
+    layers: dict[str, Average]
+    resampled: dict[str, np.ndarray]
+    texts: int
+
+
+def survey(
+    model: Model,
+    texts: Sequence[str] | Encoded,
+    measure: Measure | Callable[[Any, Any], Measure],
+    *,
+    length: int | None = None,
+    batch_size: int = 8,
+    keep: Sequence[str] = (),
+    resample: Sequence[str] = (),
+    replicates: np.ndarray | None = None,
+    settings: dict[str, Any] | None = None,
+    store: str | os.PathLike[str] | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> Survey:
+    """The mean over texts, and its standard error, of what a measure finds at each level and layer.
+
+    The texts go through `stream` in batches that are cut to the longest text in them, rounded up to a power of two: a
+    few shapes, and one compilation for each. Nothing is kept but the sums, so that memory does not grow with
+    depth x n^2, nor with the number of texts, except for what `keep` names. With a `store` the sums are written after
+    each batch, in one piece; a run that was killed goes on from there, and its numbers are those of a run that was
+    not, bit for bit.
+
+    **Arguments:**
+
+    - `model`: What `load` returned.
+    - `texts`: The texts, or the `Encoded` of them, for a model without a tokenizer. At least two tokens each.
+    - `measure`: A `Measure` whose functions return dictionaries, by the name of a statistic, of arrays with one row a
+        text, (batch, ...), to which padding has contributed nothing. Or a function of (token_ids, mask) that makes
+        one for each batch, the same but for its arrays.
+
+    **Other arguments:**
+
+    - `length`: Longer texts are cut to so many tokens; None is the positions of the model.
+    - `batch_size`: Texts in a batch.
+    - `keep`: Names of statistics of which the value of each text is kept, `Average.values`.
+    - `resample`: Names of statistics of which the means over resampled texts are kept.
+    - `replicates`: (replicates, texts): how often each text is in each resample; see `bootstrap_counts`.
+    - `settings`: What the measure was asked for, to be written in JSON: a store of other settings is refused.
+    - `store`: A file (safetensors with JSON in its header) to go on from; None for none.
+    - `say`: Is given a line of progress for each batch.
+
+    **Returns:**
+
+    A `Survey`.
+
+    **Raises:**
+
+    - `ValueError` if there are no texts, one has fewer than two tokens, the model has no tokenizer for them, the store
+        is of other settings, texts or weights, or it cannot be written (the one of the batch before stays).
+
+    **Warns:** if texts are cut, with how many.
+
+    Source: this library. The deviations of batches are combined by the formula of Chan, Golub and LeVeque (1983).
+    """
+    data = encoded(model, texts, length)
+    size = min(_check_batch_size(batch_size), len(data.mask))
+    tally, path = Tally(), None if store is None else Path(store)
+    asked = {"model": fingerprint(model), "texts": _digest(data), "batch_size": size, **(settings or {})}
+    if replicates is not None:
+        asked["replicates"] = _digest([replicates])
+    if path is not None and path.exists():
+        tally.restore(path, asked)
+        say(f"resuming after {tally.texts} of {len(data.mask)} texts")
+    for rows, ids, mask in _batches(data, size, tally.texts):
+        streamed = stream(model, ids, mask, measure if isinstance(measure, Measure) else measure(ids, mask))
+        for kind, found in (("levels", streamed.levels), ("layers", streamed.layers)):
+            for name, array in (found or {}).items():
+                each = np.moveaxis(np.asarray(array), 1, 0)[: len(rows)]
+                weights = replicates[:, rows] if replicates is not None and name in resample else None
+                tally.add(f"{kind}.{name}", each, keep=name in keep, weights=weights)
+        tally.texts += len(rows)
+        if path is not None:
+            tally.save(path, asked)
+        say(f"{tally.texts} of {len(data.mask)} texts")
+    return _survey_of(tally, resample if replicates is not None else ())
+
+
+def encoded(model: Model, texts: Sequence[str] | Encoded, length: int | None = None) -> Encoded:
+    """The texts as one padded batch, no longer than `length` and the positions, each of at least two tokens."""
+    if not isinstance(texts, Encoded):
+        texts = encode(model, texts, length=length)
+    elif length is not None:
+        texts = Encoded(texts.token_ids[:, :length], texts.mask[:, :length])
+    ids, mask, _ = check_batch(model, texts.token_ids, texts.mask, None)
+    ids, mask = np.asarray(ids), np.asarray(mask)
+    short = np.flatnonzero(mask.sum(axis=1) < 2)
+    if short.size:
+        raise ValueError(f"texts must have at least two tokens each, but text {short[0]} has one; leave it out.")
+    return Encoded(ids, mask)
+
+
+def bootstrap_counts(key: PRNGKeyArray, replicates: int, texts: int) -> np.ndarray:
+    """(replicates, texts): how often each text is drawn if so many are drawn with replacement; int32.
+
+    **Arguments:**
+
+    - `key`: PRNG key.
+    - `replicates`, `texts`: How many of each.
+
+    **Returns:**
+
+    An array whose rows sum to `texts`.
+
+    **Raises:**
+
+    - `ValueError` if `replicates` is not a positive integer.
+
+    ??? cite "Source"
+
+        Efron, *Bootstrap methods: another look at the jackknife* (Annals of Statistics, 1979).
+    """
+    if isinstance(replicates, bool) or not isinstance(replicates, int) or replicates < 1:
+        raise ValueError(f"replicates must be a positive integer, but it is {replicates!r}; pass 100, say.")
+    return generator(key).multinomial(texts, np.full(texts, 1 / texts), size=replicates).astype(np.int32)
+
+
+def generator(key: PRNGKeyArray) -> np.random.Generator:
+    """A generator of NumPy that `key` decides."""
+    import jax.random as jr
+
+    return np.random.default_rng(np.asarray(jr.key_data(key)).astype(np.uint32).ravel().tolist())
+
+
+def fingerprint(model: Model) -> str:
+    """What tells the network from any other: its sizes, its depth and heads, all its weights."""
+    network = model.network
+    digest = hashlib.sha256(repr((network.sizes, network.depth, network.num_heads)).encode())
+    for leaf in jtu.tree_leaves(nnx.state(network)):
+        digest.update(np.ascontiguousarray(leaf).tobytes())
+    return digest.hexdigest()
+
+
+def dtype_of(model: Model) -> np.dtype:
+    """The dtype of the weights, and so of all hidden states."""
+    return np.dtype(jtu.tree_leaves(nnx.state(model.network))[0].dtype)
+
+
+def _survey_of(tally: Tally, resample: Sequence[str]) -> Survey:
+    found: dict[str, dict[str, Average]] = {"levels": {}, "layers": {}}
+    resampled = {}
+    for full in tally.names():
+        kind, name = full.split(".", 1)
+        found[kind][name] = tally.average(full)
+        if name in resample:
+            resampled[name] = tally.resampled(full)
+    return Survey(found["levels"], found["layers"], resampled, tally.texts)
+
+
+def _batches(data: Encoded, size: int, done: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """The rows of each batch and its arrays; the last batch is filled up with copies, which are not counted."""
+    for start in range(done, len(data.mask), size):
+        rows = np.arange(start, min(start + size, len(data.mask)))
+        filled = np.concatenate([rows, np.full(size - len(rows), rows[0])])
+        longest = int(np.flatnonzero(data.mask[rows].any(axis=0))[-1]) + 1
+        width = min(data.mask.shape[1], max(_NARROWEST, 1 << (longest - 1).bit_length()))
+        yield rows, data.token_ids[filled, :width], data.mask[filled, :width]
+
+
+def _digest(arrays: Sequence[np.ndarray]) -> str:
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(repr((array.shape, str(array.dtype))).encode() + np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _check_batch_size(batch_size: Any) -> int:
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise ValueError(f"batch_size must be a positive integer, but it is {batch_size!r}; pass 8, say.")
+    return batch_size

@@ -1,0 +1,137 @@
+"""Means over texts that take one batch at a time, in double precision, and the file they are kept in."""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from .._training import replace
+
+
+_FORMAT = "clusterjax survey"
+_VERSION = 1
+_REMEDY = "remove it, or choose another file"
+
+
+class Average(NamedTuple):
+    """The mean of a statistic over texts, and how far it can be trusted.
+
+    **Attributes:**
+
+    - `mean`: Each text counts as one, whatever its length.
+    - `spread`: The standard deviation between texts, with N - 1 in its divisor; NaN if there is one text.
+    - `texts`: N.
+    - `values`: The statistic of each text, (N, ...), for statistics of which it is kept; else None.
+
+    Source: this library.
+    """
+
+    mean: np.ndarray
+    spread: np.ndarray
+    texts: int
+    values: np.ndarray | None = None
+
+    @property
+    def error(self) -> np.ndarray:
+        """The standard error of `mean`: `spread` divided by the root of N."""
+        return self.spread / np.sqrt(self.texts)
+
+
+def average_of(values: np.ndarray) -> Average:
+    """The `Average` of what each text has, (N, ...)."""
+    tally = Tally()
+    tally.add("it", values, keep=True)
+    tally.texts = len(values)
+    return tally.average("it")
+
+
+class Tally:
+    """Statistics by name, each as the mean and the sum of squared deviations of the texts so far.
+
+    The deviations are from the mean of the moment (Chan, Golub and LeVeque 1983), so that no digits cancel. With
+    `weights`, (replicates, texts of this batch), the weighted sums of each replicate are kept as well.
+    """
+
+    def __init__(self):
+        self.texts = 0
+        self.arrays: dict[str, np.ndarray] = {}
+
+    def add(self, name: str, rows: Any, *, keep: bool = False, weights: np.ndarray | None = None) -> None:
+        """Count a batch, (texts of it, ...), in; `texts` is raised by the caller when all names have theirs."""
+        rows = np.asarray(rows, np.float64)
+        mean = np.mean(rows, axis=0)
+        squares = np.sum((rows - mean) ** 2, axis=0)
+        before, new = self.texts, len(rows)
+        if before:
+            shift = mean - self.arrays[f"{name}/mean"]
+            mean = self.arrays[f"{name}/mean"] + shift * (new / (before + new))
+            squares = self.arrays[f"{name}/squares"] + squares + shift**2 * (before * new / (before + new))
+        self.arrays[f"{name}/mean"], self.arrays[f"{name}/squares"] = mean, squares
+        if keep:
+            self._append(f"{name}/values", rows)
+        if weights is not None:
+            sums = np.tensordot(weights.astype(np.float64), rows, axes=1)
+            self.arrays[f"{name}/sums"] = self.arrays.get(f"{name}/sums", 0.0) + sums
+
+    def average(self, name: str) -> Average:
+        """What is known of a statistic."""
+        squares = self.arrays[f"{name}/squares"]
+        spread = np.sqrt(squares / (self.texts - 1)) if self.texts > 1 else np.full_like(squares, np.nan)
+        return Average(self.arrays[f"{name}/mean"], spread, self.texts, self.arrays.get(f"{name}/values"))
+
+    def resampled(self, name: str) -> np.ndarray:
+        """The mean of each replicate, (replicates, ...), once all texts are in."""
+        return self.arrays[f"{name}/sums"] / self.texts
+
+    def names(self) -> list[str]:
+        """The statistics that have been counted."""
+        return [key.removesuffix("/mean") for key in self.arrays if key.endswith("/mean")]
+
+    def _append(self, key: str, rows: np.ndarray) -> None:
+        there = self.arrays.get(key)
+        self.arrays[key] = rows if there is None else np.concatenate([there, rows])
+
+    def save(self, path: Path, settings: dict[str, Any]) -> None:
+        """Write everything to `path` in one piece.
+
+        **Raises:**
+
+        - `ValueError` if it cannot be written; what was there stays.
+        """
+        header = {"format": _FORMAT, "version": _VERSION, "texts": self.texts, "settings": settings}
+        arrays = {name: np.array(array, order="C") for name, array in self.arrays.items()}
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace(path, safetensors.numpy.save(arrays, {"clusterjax": json.dumps(header)}))
+        except OSError as error:
+            raise ValueError(
+                f"store must be a file that can be written, but {str(path)!r} cannot ({error.strerror or error}); make "
+                "room and run again: what was written before stays."
+            ) from error
+
+    def restore(self, path: Path, settings: dict[str, Any]) -> None:
+        """Go on from `path`.
+
+        **Raises:**
+
+        - `ValueError` if it is no such file, or of other settings, which are named.
+        """
+        try:
+            with safetensors.safe_open(path, framework="np") as file:  # pyright: ignore[reportPrivateImportUsage]
+                header = json.loads((file.metadata() or {}).get("clusterjax", "{}"))
+                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except (safetensors.SafetensorError, ValueError, OSError) as error:
+            raise ValueError(
+                f"store must be a file of this library, but {path} cannot be read ({error}); {_REMEDY}."
+            ) from None
+        if header.get("format") != _FORMAT or header.get("version") != _VERSION:
+            raise ValueError(f"store must be a file of this library, but {path} is not; {_REMEDY}.")
+        asked, there = json.loads(json.dumps(settings)), header["settings"]
+        differ = [name for name in sorted({*asked, *there}) if asked.get(name) != there.get(name)]
+        if differ:
+            wanted, found = (", ".join(f"{name} = {run.get(name)}" for name in differ) for run in (asked, there))
+            raise ValueError(f"store must be of this run with {wanted}, but {path} is of one with {found}; {_REMEDY}.")
+        self.texts, self.arrays = header["texts"], arrays

@@ -1,0 +1,86 @@
+"""Directions of the hidden space read as words."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from ._albert import Albert
+from ._load import Model
+
+
+class NearestWords(NamedTuple):
+    """What `nearest_words` returns.
+
+    **Attributes:**
+
+    - `token_ids`: (vectors, top), the nearest first.
+    - `cosines`: (vectors, top).
+    - `words`: The tokens as strings, a list for each vector; None if the model has no tokenizer.
+
+    Source: this library.
+    """
+
+    token_ids: np.ndarray
+    cosines: np.ndarray
+    words: list[list[str]] | None
+
+
+def nearest_words(model: Model, vectors: Float[Any, "m d"], top: int = 10) -> NearestWords:
+    r"""The items of the vocabulary whose embeddings, less their mean, have the largest cosines with a direction.
+
+    The embedding of ALBERT is factorised: word w is $e_w M$ in the hidden space, with $e_w$ short and M the map to the
+    hidden size. So $\langle v, e_w M\rangle = \langle M v, e_w\rangle$, and the lengths follow from $M M^\top$: the
+    table of all words in the hidden space is never made. The mean over the vocabulary, which all words share, is taken
+    off. Norms, positions and token types of the embedding are left out. A direction has two ends: ask for -v too.
+
+    **Arguments:**
+
+    - `model`: What `load` returned.
+    - `vectors`: (m, d), real, such as the real parts of `value_directions(...).vectors`.
+    - `top`: How many words for each.
+
+    **Returns:**
+
+    A `NearestWords`.
+
+    **Raises:**
+
+    - `ValueError` if the vectors are not real, finite, not zero and of the hidden size, or `top` is not from 1 to the
+        size of the vocabulary.
+
+    ??? cite "Source"
+
+        Lan et al., *ALBERT: a lite BERT* (1909.11942), Section 3.1 for the factors. Peat, *Clustering in Transformers*,
+        Section 5, asks for the semantic interpretation of eigenspaces; this reading: this library.
+    """
+    words, map_ = _factors(model)
+    v = np.asarray(vectors)
+    d = words.shape[1] if map_ is None else map_.shape[1]
+    if v.ndim != 2 or v.shape[1] != d or np.iscomplexobj(v) or not np.all(np.isfinite(v)) or not v.any(axis=1).all():
+        raise ValueError(
+            f"vectors must be real, finite, not zero and of shape (m, {d}), but they are of {v.shape} and {v.dtype}; "
+            "pass the real and the imaginary part of a complex one."
+        )
+    if isinstance(top, bool) or not isinstance(top, int) or not 1 <= top <= len(words):
+        raise ValueError(f"top must be from 1 to {len(words)}, the size of the vocabulary, but it is {top!r}.")
+    words = words - words.mean(axis=0)
+    short = v.astype(np.float64) if map_ is None else v.astype(np.float64) @ map_.T
+    gram = words if map_ is None else words @ (map_ @ map_.T)
+    lengths = np.sqrt(np.maximum(np.sum(words * gram, axis=1), 0.0))
+    cosines = (short @ words.T) / np.where(lengths > 0, lengths, np.inf) / np.linalg.norm(v, axis=1, keepdims=True)
+    ids = np.argsort(-cosines, axis=1, kind="stable")[:, :top]
+    known = model.tokenizer
+    names = None if known is None else [known.convert_ids_to_tokens(row.tolist()) for row in ids]
+    return NearestWords(ids, np.take_along_axis(cosines, ids, axis=1), names)
+
+
+def _factors(model: Model) -> tuple[np.ndarray, np.ndarray | None]:
+    """The table of words, and the map from its rows to the hidden space if there is one."""
+    network: Any = model.network
+    if isinstance(network, Albert):
+        table = network.embeddings.word_embeddings.embedding
+        return np.asarray(table[...], np.float64), np.asarray(
+            network.encoder.embedding_hidden_mapping_in.kernel[...], np.float64
+        )
+    return np.asarray(network.shared.embedding[...], np.float64), None

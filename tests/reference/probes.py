@@ -1,0 +1,89 @@
+"""What the probes measure of one text, pair by pair; padding is looked up in a list of words, never multiplied away."""
+
+import math
+
+import numpy as np
+
+
+def words(mask):
+    return [i for i, word in enumerate(mask) if word]
+
+
+def cosines(x, mask):
+    """The cosines of the pairs i < j of words."""
+    seen, out = words(mask), []
+    for a, i in enumerate(seen):
+        for j in seen[a + 1 :]:
+            dot = math.fsum(p * q for p, q in zip(x[i], x[j], strict=True))
+            lengths = [math.sqrt(math.fsum(p * p for p in row)) for row in (x[i], x[j])]
+            out.append(min(max(dot / (lengths[0] * lengths[1]), -1.0), 1.0))
+    return out
+
+
+def similarity(x, mask, edges, near, probabilities):
+    """The statistics of one text at one level."""
+    values, seen = cosines(x, mask), words(mask)
+    density, _ = np.histogram(values, edges, density=True)
+    inside = sorted(v for v in values if edges[0] <= v <= edges[-1])
+    unit = np.array([x[i] / np.linalg.norm(x[i]) for i in seen])
+    shares = np.linalg.svd(unit)[1]
+    shares = shares / shares.sum()
+    return {
+        "density": density,
+        "quantiles": [inside[max(math.ceil(p * len(inside)) - 1, 0)] for p in probabilities],
+        "cosine": sum(values) / len(values),
+        "near_mass": sum(v > near for v in values) / len(values),
+        "effective_rank": math.exp(-sum(p * math.log(p) for p in shares if p > 1e-300)),
+        "num_clusters": components(unit, near),
+    }
+
+
+def components(unit, near):
+    """How many there are if words with a cosine of at least `near` are joined; by flooding."""
+    left, found = set(range(len(unit))), 0
+    while left:
+        found, queue = found + 1, [left.pop()]
+        while queue:
+            i = queue.pop()
+            joined = {j for j in left if unit[i] @ unit[j] >= near}
+            left -= joined
+            queue += joined
+    return found
+
+
+def average(values):
+    """Mean and standard deviation over the first axis."""
+    n = len(values)
+    mean = sum(values) / n
+    return mean, np.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1))
+
+
+def correlation(maps, mask):
+    """Pearson's correlation of each pair of maps, (heads, n, n), over pairs of words."""
+    seen = words(mask)
+    flat = [[m[i][j] for i in seen for j in seen] for m in maps]
+    return np.array([[np.corrcoef(a, b)[0, 1] for b in flat] for a in flat])
+
+
+def mass(weights, mask, targets, include_self):
+    """The mean weight that words give to the targets; a target's own row is left out unless `include_self`."""
+    seen, total = words(mask), 0.0
+    for j in seen:
+        if targets[j]:
+            total += sum(weights[i][j] for i in seen if include_self or i != j)
+    return total / (len(seen) if include_self else len(seen) - 1)
+
+
+def uniform(n, causal):
+    """Attention without preference among n words."""
+    return [[(1 / (i + 1) if j <= i else 0.0) if causal else 1 / n for j in range(n)] for i in range(n)]
+
+
+def rand_index(first, second):
+    """The adjusted Rand index, from all pairs: agreements beyond those expected."""
+    pairs = [(i, j) for i in range(len(first)) for j in range(i)]
+    a = sum(first[i] == first[j] for i, j in pairs)
+    b = sum(second[i] == second[j] for i, j in pairs)
+    both = sum(first[i] == first[j] and second[i] == second[j] for i, j in pairs)
+    expected = a * b / len(pairs)
+    return (both - expected) / ((a + b) / 2 - expected)

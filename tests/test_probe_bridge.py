@@ -1,0 +1,207 @@
+"""Networks without a part, their heads as particles, and the fit of one to the other."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import clusterjax as cjx
+from clusterjax import probe
+from clusterjax.probe._bridge import _fit, _Particles
+from clusterjax.probe._particles import mean_cosine
+
+from .helpers import as_a_user, sphere_tokens
+from .probe_cases import (
+    ALBERT,
+    PLBERT,
+    SHARED,
+    T5,
+    many_texts,
+    needs_plbert,
+    plbert_texts,
+    tensors_of,
+    write,
+)
+from .reference import networks, probes as reference
+
+
+TEXTS = many_texts(3, 8)
+LAYER = "encoder.albert_layer_groups.0.albert_layers.0."
+
+
+@pytest.fixture(scope="module")
+def tensors():
+    """Weights so small that a layer turns tokens a little, and particles follow with few steps."""
+    return {name: 0.4 * array if "norm" not in name.lower() else array for name, array in tensors_of(SHARED).items()}
+
+
+@pytest.fixture(scope="module")
+def model(tensors, tmp_path_factory):
+    return probe.load(write(tmp_path_factory.mktemp("m"), SHARED, tensors), dtype=jnp.float64)
+
+
+@pytest.fixture(scope="module")
+def particles(model):
+    return _Particles.make(model, TEXTS, 9.0, 2, 2)
+
+
+def test_the_factored_field_is_the_field_of_many_heads():
+    """Against `MultiHeadField` with the (d, d) matrices, and tokens without mass."""
+    rng = np.random.default_rng(0)
+    query, key, value = (jnp.asarray(rng.normal(size=(2, 5, 3))) for _ in range(3))
+    output, x = jnp.asarray(rng.normal(size=(2, 3, 5))), sphere_tokens(1, 6, 5)
+    forms = jnp.einsum("hdk,hek->hde", query, key)
+    values = jnp.einsum("hdk,hke->hed", value, output)
+    for masses in (None, jnp.asarray([1.0, 0.0, 2.0, 1.0, 0.5, 0.0])):
+        ours = probe.FactoredHeadsField(1.5, query, key, value, output, masses=masses)
+        theirs = cjx.MultiHeadField(1.5, forms, values, masses=masses)
+        np.testing.assert_allclose(ours(0.0, x, None), theirs(0.0, x, None), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("config", (SHARED, ALBERT), ids=("shared", "groups"))
+def test_a_step_of_the_particles_is_a_layer_on_the_sphere(config, tmp_path):
+    """Without biases, feed-forward and norms a layer is x + v(x), brought back to the sphere, v the field's."""
+    tensors = {name: 0 * array if name.endswith("bias") else array for name, array in tensors_of(config).items()}
+    model = probe.load(write(tmp_path, config, tensors), dtype=jnp.float64)
+    hidden = np.asarray(probe.trace(probe.on_sphere(probe.without_feed_forward(model), 2.5), TEXTS.token_ids).hidden)
+    np.testing.assert_allclose(np.linalg.norm(hidden[:, 1:], axis=-1), 2.5, rtol=1e-12)
+    field = probe.particle_field(model, 2.5)
+    flat = probe.FactoredHeadsField(
+        field.beta, field.query, field.key, field.value, field.output, space=cjx.Euclidean()
+    )  # fmt: skip
+    for layer in (1, 2):
+        for text in hidden[:2]:
+            x = jnp.asarray(text[layer] / 2.5)
+            after = np.asarray(x + flat(layer + 0.5, x, None))
+            after = after / np.linalg.norm(after, axis=1, keepdims=True)
+            np.testing.assert_allclose(after, text[layer + 1] / 2.5, rtol=0, atol=1e-12)
+
+
+def test_parts_are_removed(model, tensors):
+    """Against loops over words: no feed-forward but both norms; no norms but both sums."""
+    hidden = np.asarray(probe.trace(model, TEXTS.token_ids[:1]).hidden[0])
+    silent = tensors | {
+        f"{LAYER}ffn_output.{name}": 0 * tensors[f"{LAYER}ffn_output.{name}"] for name in ("weight", "bias")
+    }
+    expected, _ = networks.albert_layer(hidden[0], silent, LAYER, 3, [True] * 8, "gelu_new", 1e-12)
+    found = np.asarray(probe.trace(probe.without_feed_forward(model), TEXTS.token_ids[:1]).hidden[0])
+    np.testing.assert_array_equal(found[0], hidden[0])
+    np.testing.assert_allclose(found[1], expected, rtol=0, atol=1e-12)
+    map_ = lambda name, x: networks.linear(x, tensors[f"{LAYER}{name}.weight"], tensors[f"{LAYER}{name}.bias"])
+    x = hidden[0]
+    heads = networks.attention(
+        *(map_(f"attention.{name}", x) for name in ("query", "key", "value")), 3, 0.5, [True] * 8
+    )
+    x = x + map_("attention.dense", heads[0])
+    x = x + map_("ffn_output", np.vectorize(lambda v: networks.act("gelu_new", v))(map_("ffn", x)))
+    found = np.asarray(probe.trace(probe.without_norms(model), TEXTS.token_ids[:1]).hidden[0])
+    np.testing.assert_allclose(found[1], x, rtol=0, atol=1e-11)
+    np.testing.assert_array_equal(probe.trace(model, TEXTS.token_ids[:1]).hidden[0], hidden)  # the model is as it was
+
+
+def test_parts_of_t5_are_removed(tmp_path):
+    model = probe.load(write(tmp_path, T5, tensors_of(T5)), dtype=jnp.float64)
+    whole, silent, bare = (
+        np.asarray(probe.trace(changed, TEXTS.token_ids[:1]).hidden[0])
+        for changed in (model, probe.without_feed_forward(model), probe.without_norms(model))
+    )
+    assert np.abs(whole[1] - silent[1]).max() > 1e-3 < np.abs(whole[1] - bare[1]).max()
+    with as_a_user():
+        for call in (lambda: probe.on_sphere(model, 1.0), lambda: probe.particle_field(model, 1.0)):
+            with pytest.raises(ValueError, match="model must be an ALBERT for"):
+                call()
+        with pytest.raises(ValueError, match="model must be an ALBERT for the bridge"):
+            probe.bridge(model, TEXTS)
+
+
+def test_mean_cosine_of_words():
+    x, word = sphere_tokens(2, 8, 3) * 2.0, TEXTS.mask[0]
+    expected = np.mean(reference.cosines(np.asarray(x), word))
+    np.testing.assert_allclose(mean_cosine(x, jnp.asarray(word)), expected, rtol=1e-12)
+
+
+def test_the_derivative_is_that_of_the_curve(particles):
+    """Exact, against central differences of fourth order, over batches of which the last is filled up."""
+    target = particles.curves(np.array([-0.3, 0.4]))
+    at, step = np.array([0.1, -0.2]), 1e-3
+    value, slope = particles.loss(at, target)
+    np.testing.assert_allclose(value, np.mean((particles.curves(at) - target) ** 2), rtol=1e-12)
+    for k in range(2):
+        move = step * np.eye(2)[k]
+        near, far = (
+            (particles.loss(at + s * move, target)[0] - particles.loss(at - s * move, target)[0]) for s in (1, 2)
+        )
+        assert slope[k] == pytest.approx((8 * near - far) / (12 * step), rel=1e-7)
+
+
+def test_what_was_planted_is_found(particles):
+    """The fit recovers the time and beta of a curve of particles; its loss falls, and its best step is kept."""
+    planted = np.array([-0.4, 0.3])
+    found, losses = _fit(particles, particles.curves(planted), 80, 0.1, lambda line: None)
+    assert losses.min() < 1e-3 * losses[0]
+    np.testing.assert_allclose(found, planted, atol=0.05)
+    assert particles.loss(found, particles.curves(planted))[0] == pytest.approx(losses.min(), rel=1e-9)
+
+
+def test_the_bridge(model):
+    """Curves start from one number, have errors over texts, and the fit is no worse than what it started from."""
+    said = []
+    found = probe.bridge(model, TEXTS, fit_steps=5, batch_size=2, steps_per_layer=2, say=said.append)
+    hidden = np.asarray(probe.trace(model, *TEXTS).hidden)
+    each = np.array(
+        [[np.mean(reference.cosines(x, mask)) for x in text] for text, mask in zip(hidden, TEXTS.mask, strict=True)]
+    )
+    np.testing.assert_allclose(found.network.values, each, rtol=0, atol=1e-12)
+    squares = [
+        [(x[mask] ** 2).sum(-1).mean() for x in text[:-1]] for text, mask in zip(hidden, TEXTS.mask, strict=True)
+    ]
+    assert found.radius == pytest.approx(np.sqrt(np.mean(squares)), rel=1e-12)
+    assert set(found.curves) == {"without feed-forward", "without norms", "on the sphere", "particles", "fitted"}
+    for curve in found.curves.values():
+        assert curve.values is not None and curve.values.shape == (3, 5)
+        np.testing.assert_allclose(curve.values[:, 0], each[:, 0], rtol=0, atol=1e-12)
+    difference = found.curves["fitted"].values - each
+    np.testing.assert_allclose(found.difference("fitted").mean, difference.mean(axis=0), rtol=0, atol=1e-14)
+    apart = found.curves["fitted"].mean - found.network.mean
+    assert found.rmse("fitted") == pytest.approx(np.sqrt(np.mean(apart**2)))
+    assert found.correlation("fitted") == pytest.approx(
+        np.corrcoef(found.curves["fitted"].mean, found.network.mean)[0, 1]
+    )
+    assert len(found.losses) == 6 and found.losses.min() < found.losses[0] and len(said) == 8
+    np.testing.assert_allclose(np.mean(difference**2), found.losses.min(), rtol=1e-9)
+
+
+def test_padding_changes_nothing(particles, model):
+    """Particles of padding have no mass: a batch that is padded further has the same curves."""
+    wide = probe.Encoded(np.pad(TEXTS.token_ids, ((0, 0), (0, 5))), np.pad(TEXTS.mask, ((0, 0), (0, 5))))
+    other = _Particles.make(model, wide, 9.0, 3, 2)
+    np.testing.assert_allclose(other.curves(np.zeros(2)), particles.curves(np.zeros(2)), rtol=0, atol=1e-12)
+
+
+def test_bad_arguments(model):
+    ones = jnp.ones((2, 5, 3))
+    with as_a_user():
+        for options, message in (
+            ({"fit_steps": -1}, "fit_steps must be an integer of at least 0, but it is -1"),
+            ({"steps_per_layer": 0}, "steps_per_layer must be an integer of at least 1"),
+            ({"learning_rate": 0.0}, "learning_rate must be positive"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                probe.bridge(model, TEXTS, **options)
+        with pytest.raises(ValueError, match="radius must be positive, but it is 0.0"):
+            probe.on_sphere(model, 0.0)
+        with pytest.raises(ValueError, match=r"query, key, value and output must be \(h, d, k\)"):
+            probe.FactoredHeadsField(1.0, ones, ones, ones, ones)
+        field = probe.FactoredHeadsField(1.0, ones, ones, ones, jnp.ones((2, 3, 5)), masses=jnp.ones(4))
+        with pytest.raises(ValueError, match=r"query must be \(h, 4, k\)"):
+            field.check(4, 4)
+        with pytest.raises(ValueError, match="masses must hold one mass for each of the 6 tokens"):
+            field.check(6, 5)
+
+
+@needs_plbert
+def test_a_trained_network():
+    """PL-BERT: its heads as particles, with its own time and temperature, start where it starts and cluster too."""
+    found = probe.bridge(probe.load(PLBERT), plbert_texts(2, 16), fit_steps=0, steps_per_layer=1)
+    curve = found.curves["particles"].mean
+    np.testing.assert_allclose(curve[0], found.network.mean[0], rtol=0, atol=1e-5)
+    assert np.isfinite(curve).all() and curve[12] > curve[0] and (found.time_per_layer, found.beta) == (1.0, 1.0)

@@ -52,6 +52,8 @@ FLOORS: dict[str, set[str]] = {
     "transformer": DYNAMICS | MEASURES | {"_training"},
     "sentiment": DYNAMICS | MEASURES | {"_training", "_tables", "hardmax"},
     "probe": DYNAMICS | MEASURES | {"_training", "_tables"},
+    "experiments": {FRONT_DOOR, "_training", "_tables"} | DYNAMICS | MEASURES | PARTS,
+    "_cli": {FRONT_DOOR, "experiments", "_training", "_tables"} | DYNAMICS | MEASURES | PARTS,
     "__main__": {"_cli"},
 }
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ._reviews import Reviews
 from .._tables import decode, read_bytes, read_table, wanted
+from ._reviews import Reviews
 
 
 HUB = "stanfordnlp/imdb"

@@ -1,14 +1,4 @@
-"""Every test runs in float64 with strict promotion; a test that wants float32 asks for it by dtype.
-
-Compiling is most of what the tests cost, so LLVM is told not to optimise, unless XLA_FLAGS says something else:
-`XLA_FLAGS=--xla_backend_optimization_level=3 make test` runs what users run, as the README's examples and the notebooks
-always do.
-"""
-
-import os
-
-
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+"""Every test runs in float64 with strict promotion; a test that wants float32 asks for it by dtype."""
 
 import jax
 import jax.random as jr

@@ -10,8 +10,8 @@ is from that model's on the same reviews (its standard error is over the seeds),
 - n-grams: neighbouring words are tokens too.
 - Unlabelled: a bag of words, trained on the labelled reviews, gives each of the 50,000 unlabelled ones its
   probability; the model is trained on both.
-- Decoders: of the trained model, a logistic regression on the validation reviews' training part reads more than the
-  mean: each cluster counted once, its extremes, its size.
+- Decoders: a logistic regression, fitted on the four fifths, reads more of the trained model's last layer than the
+  mean: each cluster counted once, the extremes, the length of the review.
 - Softmax: the trained model with attention at inverse temperature 1000, which the published code trains, in place of
   the hardmax: how often both give the same answer.
 
@@ -128,8 +128,7 @@ def taught(imdb: Path, unlabelled: Path, seed: int, recipe: Recipe):
 @eqx.filter_jit
 def read(model, ids, counts):
     """What a decoder may read of each review after the last layer, of the signed distances p of its words: their mean,
-    the mean of their clusters with each counted once, least and largest, and the share of words in the two largest
-    clusters apart."""
+    the mean of their clusters with each counted once, least and largest, and the logarithm of the number of words."""
 
     def one(row):
         ids, counts = row

@@ -10,8 +10,8 @@ is from that model's on the same reviews (its standard error is over the seeds),
 - n-grams: neighbouring words are tokens too.
 - Unlabelled: a bag of words, trained on the labelled reviews, gives each of the 50,000 unlabelled ones its
   probability; the model is trained on both.
-- Decoders: of the trained model, a logistic regression on the validation reviews' training part reads more than the
-  mean: each cluster counted once, its extremes, its size.
+- Decoders: a logistic regression, fitted on the four fifths, reads more of the trained model's last layer than the
+  mean: each cluster counted once, the extremes, the length of the review.
 - Softmax: the trained model with attention at inverse temperature 1000, which the published code trains, in place of
   the hardmax: how often both give the same answer.
 
@@ -55,9 +55,6 @@ RECIPES = {
     "4 heads": Recipe.of_dim(2, heads=4),
     "4 heads, learnt alphas": Recipe.of_dim(2, heads=4, learn_alpha=True, alpha=1.0),
     "n-grams": Recipe.of_dim(2, ngrams=2),
-    "4 heads, n-grams": Recipe.of_dim(2, heads=4, ngrams=2),
-    "d = 16, n-grams": Recipe.of_dim(16, ngrams=2),
-    "bag of words, n-grams": Recipe.bag_of_words(ngrams=2),
 }
 READERS = {
     "decoder: mean": ("mean",),
@@ -131,8 +128,7 @@ def taught(imdb: Path, unlabelled: Path, seed: int, recipe: Recipe):
 @eqx.filter_jit
 def read(model, ids, counts):
     """What a decoder may read of each review after the last layer, of the signed distances p of its words: their mean,
-    the mean of their clusters with each counted once, least and largest, and the share of words in the two largest
-    clusters apart."""
+    the mean of their clusters with each counted once, least and largest, and the logarithm of the number of words."""
 
     def one(row):
         ids, counts = row
@@ -209,7 +205,7 @@ def run(name: str, imdb: Path, unlabelled: Path, seeds: int) -> dict:
         if name.startswith("softmax"):
             row["same"] = float(np.mean((logits > 0) == (trained(imdb, seed, ONE)[1] > 0)))
         if model is not None and model.depth:
-            row |= {"alpha": float(jnp.mean(model.alpha))} | leading(model, data_of(imdb, seed, recipe)[1])
+            row |= {"alpha": float(jnp.mean(model.alpha))} | leading(model, data_of(imdb, seed, recipe)[1], 256)
         say(f"{name}, seed {seed}: " + ", ".join(f"{key} {value:.4f}" for key, value in row.items()))
         found.append(row)
     mean = {key: float(np.mean([row[key] for row in found])) for key in found[0]}
@@ -240,7 +236,7 @@ def main() -> None:
     parser.add_argument("--imdb", type=Path, default=IMDB, help="the 50,000 reviews")
     parser.add_argument("--unlabelled", type=Path, default=UNLABELLED, help="the 50,000 without labels")
     parser.add_argument("--only", nargs="*", choices=NAMES, help="some rows")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--out", type=Path, default=HERE / "results" / "sentiment_variants.json")
     chosen = parser.parse_args()
     rows = {}

@@ -1,3 +1,8 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -120,6 +125,15 @@ def test_at_large_times_softmax_is_hardmax(dtype):
         assert_close(velocity(field, jnp.asarray(t, dtype), z), limit, "identity")
     early = outcome(cjx.SoftmaxAttention(BETA * np.exp(3.0), query_key=FORM), z, z)[1] - z
     assert_close(velocity(field, jnp.asarray(1.5, dtype), z), early, "composed")
+
+
+def test_nothing_overflows_in_unoptimised_code():
+    """Where scores are made twice and rounded differently, which unoptimised code does, none exceeds their largest."""
+    env = os.environ | {"XLA_FLAGS": "--xla_backend_optimization_level=0", "JAX_PLATFORMS": "cpu"}
+    test = f"{Path(__file__)}::test_at_large_times_softmax_is_hardmax"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=Path(__file__).parents[1])
+    assert done.returncode == 0, done.stdout[-3000:]
 
 
 @pytest.mark.parametrize("matrix", ("symmetric", "decaying"))

@@ -144,6 +144,9 @@ def test_records_are_json_and_print_readably():
         assert json.loads(json.dumps(one.record())) == json.loads(json.dumps(one.record(), allow_nan=False))
     text = str(found)
     assert found.leaders[0].word in text and "leaders a review" in text and max(map(len, text.splitlines())) < 2000
+    first = found.leaders[0]
+    assert f"{first.word} (head {first.head}, {first.reviews}, {first.distance:+.2f})" in text
+    assert "head" not in str(leaders_report(FITTED[1], REVIEWS))
     assert f"{measured.accuracy:.4f}" in str(measured) and "12 reviews" in str(measured)
 
 

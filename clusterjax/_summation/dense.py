@@ -77,7 +77,10 @@ def _strips(
             allowed = allowed if block.present is None else allowed & block.present[:, None]
             scores = jnp.where(allowed, scores, -jnp.inf)
         top = jnp.maximum(shift, jnp.max(lax.stop_gradient(scores), axis=0))
-        weights, back = jnp.exp(scores - top[None, :]), jnp.exp(shift - top)
+        # A compiler may make the scores twice, rounded differently: far out, none may exceed what was their largest.
+        below = scores - top[None, :]
+        below = below - lax.stop_gradient(jnp.maximum(below, 0))
+        weights, back = jnp.exp(below), jnp.exp(shift - top)
         added = [jnp.sum(weights * block.weighted[:, k, None], axis=0) for k in range(block.weighted.shape[1])]
         return (top, [s * back + a for s, a in zip(sums, added, strict=True)]), None
 

@@ -110,8 +110,10 @@ class Recipe:
 
         Source: this library.
         """
-        more = {"min_count": 5} if changes.get("ngrams", 1) > 1 else {}
-        return cls(**{"dim": 1, "depth": 0, "noise": 0.01, "learning_rate": 1e-2} | more | changes)
+        found: dict[str, Any] = {"dim": 1, "depth": 0, "noise": 0.01, "learning_rate": 1e-2}
+        if changes.get("ngrams", 1) > 1:
+            found |= {"min_count": 5}
+        return cls(**found | changes)
 
     def record(self) -> dict[str, Any]:
         """The recipe as a dictionary that JSON can hold.

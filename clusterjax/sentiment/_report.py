@@ -169,7 +169,8 @@ class LeadersReport:
             "reviews that they lead and their distance to the hyperplane:",
         ]
         for name, found in (("all", self.leaders), ("positive", self.positive), ("negative", self.negative)):
-            shown = ", ".join(f"{one.word} ({one.reviews}, {one.distance:+.2f})" for one in found)
+            head = lambda one: f"head {one.head}, " if len(self.alpha) > 1 else ""
+            shown = ", ".join(f"{one.word} ({head(one)}{one.reviews}, {one.distance:+.2f})" for one in found)
             lines.append(f"  {name}: {shown or 'none'}")
         return "\n".join(lines)
 

@@ -1,0 +1,227 @@
+"""From a trained network to the particle model with its own heads: how far the particles predict its similarity."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from .. import probe
+from ._albert_bridge_panels import PARTS, WORDS, draw
+from ._experiment import Claim, Experiment, Outcome, Settings, plus_minus
+from ._networks import Network, network_of
+
+
+WIDE = 256  # a wider network is too slow for more
+STEPS_PER_LAYER = 2
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How many texts, of how many tokens each, how many steps of the fit, and how large these are.
+
+    Source: this library.
+    """
+
+    texts: int
+    length: int
+    steps: int
+    rate: float
+
+
+def effort(quick: bool, width: int) -> Effort:
+    """What a network of this hidden size allows for.
+
+    Source: this library.
+    """
+    if quick:
+        return Effort(6, 32, 12, 0.25) if width <= WIDE else Effort(2, 24, 4, 0.5)
+    return Effort(16, 64, 30, 0.1) if width <= WIDE else Effort(6, 48, 15, 0.2)
+
+
+def part_of(texts: probe.Encoded, how: Effort) -> probe.Encoded:
+    """So many of the texts, evenly spread over all, cut to their first tokens.
+
+    Source: this library.
+    """
+    rows = np.linspace(0, len(texts.mask) - 1, min(how.texts, len(texts.mask))).astype(int)
+    return probe.Encoded(texts.token_ids[rows, : how.length], texts.mask[rows, : how.length])
+
+
+def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
+    found = network_of(settings)
+    how = effort(settings.quick, found.model.network.sizes.hidden_size)
+    texts = part_of(found.texts, how)
+    say(f"running {len(texts.mask)} texts as a network and as particles")
+    bridge = probe.bridge(
+        found.model,
+        texts,
+        fit_steps=how.steps,
+        learning_rate=how.rate,
+        steps_per_layer=STEPS_PER_LAYER,
+        batch_size=len(texts.mask),
+        say=say,
+    )
+    curves = {"network": bridge.network} | bridge.curves
+    return Outcome(
+        caption_of(found, bridge, texts),
+        claims_of(bridge),
+        {"network": found.words, "texts": found.of_texts, "starts": len(texts.mask), "tokens": texts.mask.shape[1],
+         "layers": found.model.num_layers, "radius": bridge.radius, "time_per_layer": bridge.time_per_layer,
+         "beta": bridge.beta, "fit": f"{how.steps} steps of Adam at {how.rate:g}",
+         "solver": f"Bogacki-Shampine, {STEPS_PER_LAYER} steps a layer, float32"},
+        {"layer": np.arange(found.model.num_layers + 1), "loss_by_step": bridge.losses}
+        | {
+            f"{what} {name}": numbers
+            for name, curve in curves.items()
+            for what, numbers in (("cosine", curve.mean), ("error", curve.error))
+            if np.isfinite(numbers).all()
+        },
+        lambda: draw(bridge),
+        None,
+    )  # fmt: skip
+
+
+def caption_of(found: Network, bridge: probe.Bridge, texts: probe.Encoded) -> str:
+    """What is seen, and how well the particles do.
+
+    Source: this library.
+    """
+    last = len(bridge.network.mean) - 1
+    lost = [WORDS[name] for name in PARTS if not np.isfinite(bridge.curves[name].mean).all()]
+    falls = len(bridge.losses) > 2 and bridge.losses.argmin() == len(bridge.losses) - 1
+    quality = "; ".join(
+        f"{'fitted' if name == 'fitted' else 'as they come'} {bridge.rmse(name):.3f}, correlation "
+        f"{bridge.correlation(name):.2f}"
+        for name in ("particles", "fitted")
+    )
+    verdict = (
+        "Fitted, they predict the curve better than any constant does"
+        if bridge.rmse("fitted") < spread(bridge)
+        else "Even fitted, they predict the curve no better than a constant does"
+    )
+    return (
+        f"Mean cosine of the tokens in {found.words}, and in what is made of its heads: {len(texts.mask)} of its "
+        f"texts, cut to {texts.mask.shape[1]} tokens; means over texts with standard errors. (a) The network, and "
+        "three that lack a part: the feed-forward; the norms within the layers; both, with a projection onto the "
+        "sphere instead"
+        + (f" ({', '.join(lost)}: overflows, and is not drawn from there on)" if lost else "")
+        + ". (b) The network beside particles on the sphere, which move in continuous time by its own V and Q^T K from "
+        "the same embedded tokens: a layer in time 1, and beta 1; and with both fitted: time "
+        f"{bridge.time_per_layer:.3g} per layer, beta {bridge.beta:.3g} times the network's. (c) The difference from "
+        "the network at each layer. (d) The mean squared difference during the fit"
+        + (", which has not come to its end" if falls else "")
+        + f". Circle: the best step, which is shown. The rmse of the particles over {last} layers is {quality}; that "
+        f"of the best constant is {spread(bridge):.3f}. {verdict}."
+    )
+
+
+def spread(bridge: probe.Bridge) -> float:
+    """The standard deviation of the network's curve over its levels: the error of the best constant.
+
+    Source: this library.
+    """
+    return float(bridge.network.mean.std())
+
+
+def claims_of(bridge: probe.Bridge) -> tuple[Claim, ...]:
+    """What particles predict, what the parts do, and what must hold.
+
+    Source: this library.
+    """
+    return (
+        *(_claim_of_curve(bridge, name) for name in ("particles", "fitted")),
+        _claim_of_fit(bridge),
+        _claim_of_feed_forward(bridge),
+        *_identities(bridge),
+    )
+
+
+def _claim_of_curve(bridge: probe.Bridge, name: str) -> Claim:
+    rmse, constant, end = bridge.rmse(name), spread(bridge), bridge.difference(name)
+    how = {
+        "particles": "as they come",
+        "fitted": f"with time {bridge.time_per_layer:.3g} per layer and beta {bridge.beta:.3g}, fitted to these texts,",
+    }[name]
+    return Claim(
+        f"The particles {'as they come' if name == 'particles' else 'with fitted time and beta'} predict the curve of "
+        "the network better than a constant.",
+        f"{how} rmse {rmse:.4f} over the layers, that of the best constant {constant:.4f}; correlation "
+        f"{bridge.correlation(name):.2f}; difference after the last layer {plus_minus(end.mean[-1], end.error[-1], 3)}",
+        "rmse below that of the best constant",
+        rmse < constant,
+        "finding",
+        rmse,
+    )
+
+
+def _claim_of_fit(bridge: probe.Bridge) -> Claim:
+    squares = [np.mean(_kept(bridge.difference(name)) ** 2, axis=1) for name in ("particles", "fitted")]
+    gain = squares[0] - squares[1]
+    error = float(gain.std(ddof=1) / np.sqrt(len(gain))) if len(gain) > 1 else float("nan")
+    return Claim(
+        "One time and one beta for all layers bring the particles closer to the network.",
+        f"mean squared difference {squares[0].mean():.2e} before, {squares[1].mean():.2e} after; the gain of a text is "
+        f"{gain.mean():.1e} ± {error:.0e}",
+        "the gain exceeds two standard errors",
+        bool(gain.mean() > 2 * error),
+        "finding",
+        float(gain.mean()),
+        error,
+    )
+
+
+def _claim_of_feed_forward(bridge: probe.Bridge) -> Claim:
+    apart = bridge.difference("without feed-forward")
+    return Claim(
+        "The feed-forward keeps tokens apart: without it they become more alike.",
+        f"mean cosine after the last layer {bridge.curves['without feed-forward'].mean[-1]:.3f} without, "
+        f"{bridge.network.mean[-1]:.3f} with it; difference {plus_minus(apart.mean[-1], apart.error[-1], 3)}",
+        "the difference exceeds two standard errors",
+        bool(apart.mean[-1] > 2 * apart.error[-1]),
+        "finding",
+        float(apart.mean[-1]),
+        float(apart.error[-1]),
+    )
+
+
+def _identities(bridge: probe.Bridge) -> tuple[Claim, ...]:
+    start = max(
+        float(np.abs(_kept(curve)[:, 0] - _kept(bridge.network)[:, 0]).max()) for curve in bridge.curves.values()
+    )
+    squares = float(np.mean(_kept(bridge.difference("fitted")) ** 2))
+    best = float(bridge.losses.min())
+    off = abs(squares - best) / best
+    return (
+        Claim(
+            "All curves start from the same embedded tokens.",
+            f"largest difference before the first layer, over texts: {start:.1e}",
+            "less than 1e-5",
+            start < 1e-5,
+            "identity",
+            start,
+        ),
+        Claim(
+            "What is drawn as fitted is the best step of the fit, which is no worse than its first.",
+            f"mean squared difference {squares:.3e}; smallest loss {best:.3e}, first {bridge.losses[0]:.3e}",
+            "the first two agree up to a relative 1e-3",
+            bool(off < 1e-3 and best <= bridge.losses[0]),
+            "identity",
+            off,
+        ),
+    )
+
+
+def _kept(average: probe.Average) -> np.ndarray:
+    assert average.values is not None
+    return average.values
+
+
+ALBERT_BRIDGE = Experiment(
+    "albert-bridge",
+    "albert_bridge",
+    "From a trained network to particles with its heads",
+    "Transformers are modelled as particles on the sphere that attract each other (2312.10794, Section 2); how far "
+    "that predicts the similarity of tokens in a trained network is not said.",
+    _run,
+    reads_network=True,
+)

@@ -1,0 +1,70 @@
+"""The panels of the bridge: curves of the network and of what lacks a part, of particles, and the fit."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from .. import probe
+from ..plot import OKABE_ITO, style, time_series
+from ._layout import WIDTH
+
+
+PARTS = ("without feed-forward", "without norms", "on the sphere")
+WORDS = {
+    "without feed-forward": "without feed-forward",
+    "without norms": "without norms",
+    "on the sphere": "attention on the sphere",
+    "particles": "particles, as they come",
+    "fitted": "particles, fitted",
+}
+LOOKS = {
+    "without feed-forward": (OKABE_ITO[1], "--"),
+    "without norms": (OKABE_ITO[3], ":"),
+    "on the sphere": (OKABE_ITO[2], "-."),
+    "particles": (OKABE_ITO[4], "--"),
+    "fitted": (OKABE_ITO[5], "-"),
+}
+
+
+@style()
+def draw(bridge: probe.Bridge) -> Figure:
+    """The picture.
+
+    Source: this library.
+    """
+    figure = Figure(figsize=(WIDTH, 4.9), layout="constrained")
+    axes = figure.subplots(2, 2)
+    levels = np.arange(len(bridge.network.mean))
+    for ax, names in ((axes[0, 0], PARTS), (axes[0, 1], ("particles", "fitted"))):
+        _curve(ax, levels, bridge.network, "network", "#000000", "-", "mean cosine")
+        for name in names:
+            _curve(ax, levels, bridge.curves[name], WORDS[name], *LOOKS[name], "mean cosine")
+        ax.get_lines()[0].set_linewidth(2.0)
+    axes[0, 1].sharey(axes[0, 0])
+    for name in ("on the sphere", "particles", "fitted"):
+        _curve(axes[1, 0], levels, bridge.difference(name), WORDS[name], *LOOKS[name], "difference of mean cosine")
+    axes[1, 0].axhline(0, color="0.6", lw=0.6, zorder=0)
+    _fit(axes[1, 1], bridge.losses)
+    shown = {}
+    for letter, ax in zip("abcd", axes.flat, strict=True):
+        shown |= dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
+        if ax.get_legend() is not None:
+            ax.get_legend().remove()
+        ax.text(-0.03, 1.03, f"({letter})", ha="right", va="bottom", transform=ax.transAxes, weight="bold")
+    figure.legend(shown.values(), shown, loc="outside upper center", ncols=3, handlelength=2.4)
+    return figure
+
+
+def _fit(ax: Axes, losses: np.ndarray) -> None:
+    ax.plot(np.arange(len(losses)), losses, color=LOOKS["fitted"][0], marker="o", ms=2.5, lw=1.0)
+    ax.plot(losses.argmin(), losses.min(), marker="o", ms=7, mfc="none", color="0.1", ls="")
+    ax.set(xlabel="step of the fit", ylabel="mean squared difference", yscale="log")
+    ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+
+
+def _curve(ax: Axes, levels: np.ndarray, curve: probe.Average, label: str, colour: str, line: str, ylabel: str) -> None:
+    error = curve.error if np.isfinite(curve.error).all() else None
+    time_series(
+        levels, curve.mean, error, ax, colour=colour, linestyle=line, label=label, xlabel="layer", ylabel=ylabel
+    )

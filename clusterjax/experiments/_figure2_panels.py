@@ -1,0 +1,195 @@
+"""The panels of figure 2: heads against tokens, layers against heads, heads against heads."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+from matplotlib.font_manager import findfont, get_font
+
+from .. import probe
+from ..plot import OKABE_ITO, style, time_series
+from ._layout import WIDTH
+
+
+SIGNED = "RdBu_r"
+COLOURS = (OKABE_ITO[0], OKABE_ITO[5], OKABE_ITO[2], OKABE_ITO[3])
+LINES = ("-", "--", "-.", ":")
+
+
+@dataclass(frozen=True, eq=False)
+class Panels:
+    """What figure 2 draws.
+
+    **Attributes:**
+
+    - `received`: What the tokens of a text receive at one layer, (heads, n), 1 for uniform.
+    - `tokens`: Their names; the first `ends[0]` and the last `ends[1]` are shown.
+    - `layer`: That layer, from 1.
+    - `excess`: By what the target is called, beyond uniform, the `Average` over texts, (layers, heads).
+    - `mean_error`: Likewise, the standard error of its mean over heads, (layers,).
+    - `correlation`: The matrices (heads, heads) to show, by layer from 1.
+    - `groups`: The clusters of heads by layer from 1, heads from 0.
+    - `verdicts`: What to say of them, likewise.
+    - `between`, `between_error`: The mean correlation of two heads, (layers,).
+
+    Source: this library.
+    """
+
+    received: np.ndarray
+    tokens: list[str]
+    ends: tuple[int, int]
+    layer: int
+    excess: dict[str, probe.Average]
+    mean_error: dict[str, np.ndarray]
+    correlation: dict[int, np.ndarray]
+    groups: dict[int, list[list[int]]]
+    verdicts: dict[int, str]
+    between: np.ndarray
+    between_error: np.ndarray
+
+
+@style()
+def draw(panels: Panels) -> Figure:
+    """The picture.
+
+    Source: this library.
+    """
+    heads = len(panels.received)
+    high = 0.55 + 0.085 * max(heads, 8)
+    figure = Figure(figsize=(WIDTH, high + 4.3), layout="constrained")
+    top, middle, bottom = figure.subfigures(3, 1, height_ratios=(high + 0.35, 2.0, 1.95))  # pyright: ignore
+    _activation(top.subplots(), panels)
+    many = len(panels.excess)
+    axes = middle.subplots(1, many + 1, width_ratios=[1.0] * many + [1.15])
+    _sinks(axes[:-1], panels)
+    _sink_lines(axes[-1], panels)
+    many = len(panels.correlation)
+    axes = bottom.subplots(1, many + 1, width_ratios=[1.0] * many + [1.15])
+    _correlations(axes[:-1], panels)
+    _correlation_line(axes[-1], panels)
+    lettered = (top.axes[0], middle.axes[0], middle.axes[len(panels.excess)], axes[0], axes[-1])
+    for letter, ax in zip("abcde", lettered, strict=True):
+        ax.text(-0.03, 1.03, f"({letter})", ha="right", va="bottom", transform=ax.transAxes, weight="bold")
+    return figure
+
+
+def _activation(ax: Axes, panels: Panels) -> None:
+    first, last = panels.ends
+    received, names = panels.received, [drawable(token) for token in panels.tokens]
+    if len(names) > first + last + 1:
+        gap = np.full((len(received), 1), np.nan)
+        received = np.hstack([received[:, :first], gap, received[:, -last:]])
+        names = [*names[:first], "…", *names[-last:]]
+    reach = float(np.clip(np.nanmax(received), 2.0, 32.0))
+    image = ax.imshow(
+        np.ma.masked_invalid(np.maximum(received, 1 / reach)), cmap=colormaps[SIGNED].with_extremes(bad="0.85"),
+        norm=LogNorm(1 / reach, reach), aspect="auto", interpolation="nearest",
+    )  # fmt: skip
+    ax.set_xticks(np.arange(len(names)), names, rotation=90 if max(map(len, names)) > 2 else 0)
+    _head_ticks(ax.yaxis, np.arange(1, len(received) + 1))
+    ax.set(ylabel="head", title=f"attention received at layer {panels.layer}")
+    ticks = [tick for tick in (1 / 16, 1 / 4, 1 / 2, 1, 2, 4, 16) if 1 / reach <= tick <= reach]
+    _bar(ax, image, "× uniform", ticks, [f"{tick:g}" if tick >= 1 else f"1/{1 / tick:.0f}" for tick in ticks])
+    _frame(ax)
+
+
+def _sinks(axes: Any, panels: Panels) -> None:
+    reach = max(float(np.abs(average.mean).max()) for average in panels.excess.values())
+    image = None
+    for ax, (words, average) in zip(axes, panels.excess.items(), strict=True):
+        layers, heads = average.mean.shape
+        image = ax.imshow(average.mean.T, cmap=SIGNED, vmin=-reach, vmax=reach, aspect="auto", interpolation="nearest")
+        layer, head = np.nonzero(np.abs(average.mean) <= 2 * average.error)
+        ax.scatter(layer, head, s=2.0, color="0.25", linewidths=0)
+        ax.set(title=words, xlabel="layer")
+        _head_ticks(ax.yaxis, np.arange(1, heads + 1))
+        _layer_ticks(ax, layers)
+        _frame(ax)
+    axes[0].set_ylabel("head")
+    _bar(axes[-1], image, "excess over uniform")
+
+
+def _sink_lines(ax: Axes, panels: Panels) -> None:
+    for (words, average), colour, line in zip(panels.excess.items(), COLOURS, LINES, strict=False):
+        layers = np.arange(1, len(average.mean) + 1)
+        error = panels.mean_error[words]
+        time_series(
+            layers, average.mean.mean(axis=1), error if np.isfinite(error).all() else None, ax, colour=colour,
+            linestyle=line, label=words, xlabel="layer", ylabel="excess over uniform",
+        )  # fmt: skip
+        ax.plot(layers, average.mean.max(axis=1), color=colour, ls=line, lw=0.6)
+    ax.axhline(0, color="0.6", lw=0.6, zorder=0)
+    ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, handlelength=1.8, columnspacing=1.0)
+    _layer_ticks(ax, len(panels.between), from_zero=False)
+
+
+def _correlations(axes: Any, panels: Panels) -> None:
+    image = None
+    for ax, (layer, matrix) in zip(axes, panels.correlation.items(), strict=True):
+        groups = panels.groups[layer]
+        order = np.array([head for heads in groups for head in heads])
+        image = ax.imshow(matrix[order][:, order], cmap=SIGNED, vmin=-1, vmax=1, interpolation="nearest")
+        for border in np.cumsum([len(heads) for heads in groups])[:-1] - 0.5:
+            for line in (ax.axhline, ax.axvline):
+                line(border, color="0.1", lw=1.0)
+        ax.set_title(f"layer {layer}: {panels.verdicts[layer]}", fontsize=7)
+        _head_ticks(ax.yaxis, order + 1)
+        _head_ticks(ax.xaxis, order + 1)
+        ax.tick_params(axis="x", labelrotation=90 if len(order) > 9 else 0)
+        ax.set_xlabel("head")
+        _frame(ax)
+    axes[0].set_ylabel("head")
+    _bar(axes[-1], image, "correlation")
+
+
+def _correlation_line(ax: Axes, panels: Panels) -> None:
+    layers = np.arange(1, len(panels.between) + 1)
+    time_series(layers, panels.between, panels.between_error, ax, colour=OKABE_ITO[0], xlabel="layer",
+                ylabel="mean correlation")  # fmt: skip
+    _layer_ticks(ax, len(layers), from_zero=False)
+
+
+def _bar(ax: Axes, image: Any, label: str, ticks: Any = None, labels: Any = None) -> None:
+    figure: Any = ax.figure
+    bar = figure.colorbar(image, ax=ax, label=label, pad=0.02, fraction=0.06, aspect=22)
+    bar.outline.set_linewidth(0.4)
+    bar.ax.tick_params(width=0.5, length=2, which="major")
+    if ticks is not None:
+        bar.set_ticks(ticks, labels=labels)
+        bar.ax.minorticks_off()
+
+
+def _head_ticks(axis: Any, heads: np.ndarray) -> None:
+    size = 7 if len(heads) <= 8 else 5.5 if len(heads) <= 12 else 4.5 if len(heads) <= 16 else 3.5
+    axis.set_ticks(np.arange(len(heads)), [str(head) for head in heads], fontsize=size)
+    axis.set_tick_params(length=0)
+
+
+def _layer_ticks(ax: Axes, layers: int, *, from_zero: bool = True) -> None:
+    """Ticks at a few layers, counted from 1; in a map layer 1 stands at 0."""
+    step = max(1, -(-layers // 6))
+    shown = np.arange(1, layers + 1, step)
+    ax.set_xticks(shown - from_zero, [str(layer) for layer in shown])
+
+
+def _frame(ax: Axes) -> None:
+    ax.spines[["top", "right"]].set_visible(True)
+
+
+@lru_cache(maxsize=1)
+def _glyphs() -> Any:
+    return get_font(findfont("DejaVu Sans"))
+
+
+def drawable(token: str) -> str:
+    """The token as it can be drawn: spaces are seen, what the font lacks is a box, a dollar begins no formula.
+
+    Source: this library.
+    """
+    shown = "".join("␣" if c.isspace() else c if _glyphs().get_char_index(ord(c)) else "□" for c in token)
+    return shown.replace("$", r"\$")

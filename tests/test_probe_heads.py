@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from scipy.cluster import hierarchy
 
 import clusterjax as cjx
 from clusterjax import probe
@@ -79,6 +80,20 @@ def test_clusters_of_heads():
     assert loose.stability[0] < 0.5
     assert probe.head_clusters(blocks[None], blocks + noise, 6).labels[0].tolist() == list(range(6))
     assert probe.head_clusters(np.ones((2, 1, 1)), np.ones((3, 2, 1, 1)), 1).labels.tolist() == [[0], [0]]
+
+
+def test_trees_are_those_of_scipy():
+    """Merge by merge, for matrices that are given together; and so are the labels of each number of clusters."""
+    matrices = np.asarray(normal(3, 4, 1, 5, 5))[:, 0]
+    matrices = np.tanh(matrices + matrices.swapaxes(1, 2))
+    for clusters in (1, 2, 4):
+        found = probe.head_clusters(matrices, matrices[None], clusters)
+        for matrix, tree, labels in zip(matrices, found.linkage, found.labels, strict=True):
+            expected = hierarchy.linkage((1 - matrix)[np.triu_indices(5, 1)], method="average")
+            np.testing.assert_allclose(tree, expected, rtol=1e-13)
+            cut = hierarchy.cut_tree(expected, n_clusters=clusters).ravel()
+            assert labels.tolist() == [int(np.flatnonzero(cut == label)[0]) for label in cut]
+        np.testing.assert_array_equal(found.stability, np.ones(4))
 
 
 def test_rand_index():

@@ -1,11 +1,9 @@
 """Which heads belong together, and how sure that is."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.cluster import hierarchy
-from scipy.spatial import distance
 
 
 class HeadClusters(NamedTuple):
@@ -77,12 +75,11 @@ def head_clusters(
     layers, heads = correlation.shape[:2]
     if isinstance(clusters, bool) or not isinstance(clusters, int) or not 1 <= clusters <= heads:
         raise ValueError(f"clusters must be from 1 to {heads}, the number of heads, but it is {clusters!r}.")
-    trees = [_tree(matrix) for matrix in correlation]
-    labels = np.stack([_cut(tree, heads, clusters) for tree in trees])
-    each = np.stack([[_cut(_tree(matrix), heads, clusters) for matrix in replicate] for replicate in resampled])
-    stability = np.array([np.mean([adjusted_rand(labels[k], row[k]) for row in each]) for k in range(layers)])
-    together = np.mean(each[:, :, :, None] == each[:, :, None, :], axis=0)
-    return HeadClusters(labels, np.stack(trees), stability, together)
+    trees, labels = _average_linkage(correlation, clusters)
+    _, each = _average_linkage(resampled.reshape(-1, heads, heads), clusters)
+    each = each.reshape(-1, layers, heads)
+    same, shared = (found[..., :, None] == found[..., None, :] for found in (labels, each))
+    return HeadClusters(labels, trees, _agreement(same, shared).mean(axis=0), shared.mean(axis=0))
 
 
 def adjusted_rand(first: Int[np.ndarray, " n"], second: Int[np.ndarray, " n"]) -> float:
@@ -100,28 +97,39 @@ def adjusted_rand(first: Int[np.ndarray, " n"], second: Int[np.ndarray, " n"]) -
 
         Hubert and Arabie, *Comparing partitions* (Journal of Classification, 1985), eq. (5).
     """
-    pairs = lambda counts: float(np.sum(counts * (counts - 1) / 2))
-    rows, columns = (np.unique(labels, return_inverse=True)[1].ravel() for labels in (first, second))
-    table = np.zeros((rows.max() + 1, columns.max() + 1))
-    np.add.at(table, (rows, columns), 1.0)
-    a, b, both = pairs(table.sum(axis=1)), pairs(table.sum(axis=0)), pairs(table)
-    expected = a * b / max(pairs(np.array([float(len(rows))])), 1.0)
-    best = (a + b) / 2
-    return 1.0 if best == expected else (both - expected) / (best - expected)
+    first, second = np.asarray(first), np.asarray(second)
+    return float(_agreement(first[:, None] == first[None, :], second[:, None] == second[None, :]))
 
 
-def _tree(correlation: np.ndarray) -> np.ndarray:
-    if len(correlation) == 1:
-        return np.zeros((0, 4))
-    apart = np.clip(1 - (correlation + correlation.T) / 2, 0, 2)
-    np.fill_diagonal(apart, 0.0)
-    return hierarchy.linkage(distance.squareform(apart, checks=False), method="average")
+def _agreement(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """The adjusted Rand index of partitions, given which elements share a part, (..., n, n)."""
+    n = first.shape[-1]
+    pairs = lambda same: (np.sum(same, axis=(-2, -1)) - n) / 2
+    a, b, both = pairs(first), pairs(second), pairs(first & second)
+    expected, best = a * b / max(n * (n - 1) / 2, 1), (a + b) / 2
+    alike = best == expected
+    return np.where(alike, 1.0, (both - expected) / np.where(alike, 1.0, best - expected))
 
 
-def _cut(tree: np.ndarray, heads: int, clusters: int) -> np.ndarray:
-    """The label of each head, the first head of its cluster."""
-    if heads == 1:
-        return np.zeros(1, np.int64)
-    # By the number of merges, not by height, so that ties do not change how many clusters there are.
-    found: Any = hierarchy.cut_tree(tree, n_clusters=clusters).ravel()
-    return np.array([np.flatnonzero(found == label)[0] for label in found])
+def _average_linkage(correlation: np.ndarray, clusters: int) -> tuple[np.ndarray, np.ndarray]:
+    """The trees of many matrices, (many, heads - 1, 4), and their labels in so many clusters, all matrices at once."""
+    many, heads = correlation.shape[:2]
+    place, at = np.arange(heads), np.arange(many)
+    apart = np.clip(1 - (correlation + correlation.swapaxes(1, 2)) / 2, 0, 2)
+    apart[:, place, place] = np.inf
+    labels, names = np.tile(place, (many, 1)), np.tile(place, (many, 1))
+    sizes, trees = np.ones((many, heads)), np.zeros((many, heads - 1, 4))
+    for merge in range(heads - 1):
+        # The first of the smallest entries, so that i < j: a cluster stays where its first head is.
+        i, j = np.divmod(apart.reshape(many, -1).argmin(axis=1), heads)
+        size = sizes[at, i] + sizes[at, j]
+        pair = np.sort([names[at, i], names[at, j]], axis=0)
+        trees[:, merge] = np.stack([*pair, apart[at, i, j], size], axis=1)
+        row = (sizes[at, i, None] * apart[at, i] + sizes[at, j, None] * apart[at, j]) / size[:, None]
+        apart[at, i], apart[at, :, i] = row, row
+        apart[at, j], apart[at, :, j], apart[at, i, i] = np.inf, np.inf, np.inf
+        sizes[at, i], names[at, i] = size, heads + merge
+        # By the number of merges, not by height, so that ties do not change how many clusters there are.
+        if merge < heads - clusters:
+            labels = np.where(labels == j[:, None], i[:, None], labels)
+    return trees, labels

@@ -190,7 +190,7 @@ def _identities(bridge: probe.Bridge) -> tuple[Claim, ...]:
     )
     squares = float(np.mean(_kept(bridge.difference("fitted")) ** 2))
     best = float(bridge.losses.min())
-    off = abs(squares - best) / best
+    off = abs(squares - best) / max(best, 1e-12)
     return (
         Claim(
             "All curves start from the same embedded tokens.",

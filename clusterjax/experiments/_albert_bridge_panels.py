@@ -59,7 +59,7 @@ def draw(bridge: probe.Bridge) -> Figure:
 def _fit(ax: Axes, losses: np.ndarray) -> None:
     ax.plot(np.arange(len(losses)), losses, color=LOOKS["fitted"][0], marker="o", ms=2.5, lw=1.0)
     ax.plot(losses.argmin(), losses.min(), marker="o", ms=7, mfc="none", color="0.1", ls="")
-    ax.set(xlabel="step of the fit", ylabel="mean squared difference", yscale="log")
+    ax.set(xlabel="step of the fit", ylabel="mean squared difference", yscale="log" if losses.min() > 0 else "linear")
     ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
 
 

@@ -127,7 +127,8 @@ def _mean(stack: np.ndarray, pairs: np.ndarray, less: np.ndarray | None = None) 
     """The mean over pairs of heads, less that over others; NaN if there are none."""
     if not pairs.any() or (less is not None and not less.any()):
         return np.full(stack.shape[:-2], np.nan)
-    return stack[..., pairs].mean(axis=-1) - (0.0 if less is None else stack[..., less].mean(axis=-1))
+    found = stack[..., pairs].mean(axis=-1)
+    return np.asarray(found if less is None else found - stack[..., less].mean(axis=-1))
 
 
 def standard_error(values: np.ndarray) -> np.ndarray:

@@ -31,15 +31,35 @@ def found(settings):
 
 
 @pytest.fixture(scope="module")
-def outcomes(settings):
-    """Each figure once, as the command runs it."""
-    return {one.name: one.run(settings, lambda line: None) for one in (FIGURE2, ALBERT_SPECTRA, ALBERT_BRIDGE)}
+def run(settings):
+    """Each figure once, as the command runs it, and what figure 2 measured."""
+    kept = []
+    measure = lambda *given: kept.append(measure_heads(*given)) or kept[0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("clusterjax.experiments._figure2.measure_heads", measure)
+        outcomes = {one.name: one.run(settings, lambda line: None) for one in (FIGURE2, ALBERT_SPECTRA, ALBERT_BRIDGE)}
+    return outcomes, kept[0]
 
 
 @pytest.fixture(scope="module")
-def attention(found):
+def outcomes(run):
+    return run[0]
+
+
+@pytest.fixture(scope="module")
+def heads(run):
+    """What figure 2 measured, to be altered."""
+    return run[1]
+
+
+@pytest.fixture(scope="module")
+def traced(found):
+    return probe.trace(found.model, *found.texts)
+
+
+@pytest.fixture(scope="module")
+def attention(found, traced):
     """The maps of each text, (layers, heads, n, n), with its mask."""
-    traced = probe.trace(found.model, *found.texts)
     return list(zip(np.asarray(traced.attention, np.float64), found.texts.mask, strict=True))
 
 
@@ -145,12 +165,6 @@ def test_groups_are_called_what_they_are():
     assert np.isnan(lone.within[1]) and lone.stability == 1
 
 
-@pytest.fixture(scope="module")
-def heads(found, outcomes):
-    """What figure 2 measured, to be altered."""
-    return measure_heads(found, 0)
-
-
 def test_captions_of_figure_2_say_what_the_groups_are(found, heads):
     words = {}
     for name, matrix in (("clusters", PAIR), ("outlier", LONE), ("unsure", FLAT)):
@@ -204,12 +218,14 @@ def test_a_network_of_one_head_is_refused(tmp_path):
         FIGURE2.run(settings, lambda line: None)
 
 
-def test_numbers_of_the_bridge_are_those_of_the_network(outcomes, found):
+def test_numbers_of_the_bridge_are_those_of_the_network(outcomes, found, traced):
     """The curve of the network, text by text; root mean squares of what the record holds."""
     outcome, how = outcomes["albert-bridge"], effort(True, 16)
     texts = part_of(found.texts, how)
     assert texts.mask.shape[0] == how.texts and texts.mask.shape[1] == min(32, found.texts.mask.shape[1])
-    hidden = np.asarray(probe.trace(found.model, *texts).hidden, np.float64)
+    rows = [int(np.flatnonzero((found.texts.token_ids == ids).all(axis=1))[0]) for ids in texts.token_ids]
+    assert found.texts.mask.shape[1] <= how.length and rows == sorted(rows)
+    hidden = np.asarray(traced.hidden, np.float64)[rows]
     each = [[np.mean(reference.cosines(x, mask)) for x in text] for text, mask in zip(hidden, texts.mask, strict=True)]
     series = outcome.series
     np.testing.assert_allclose(series["cosine network"], np.mean(each, axis=0), rtol=0, atol=1e-5)

@@ -12,12 +12,12 @@ from ._networks import Network, network_of
 
 
 WIDE = 256  # a wider network is too slow for more
-STEPS_PER_LAYER = 2
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How many texts, of how many tokens each, how many steps of the fit, and how large these are.
+    """How many texts, of how many tokens each, how many steps of the fit, how large these are, and how many steps of
+    the solver in a layer.
 
     Source: this library.
     """
@@ -26,6 +26,7 @@ class Effort:
     length: int
     steps: int
     rate: float
+    per_layer: int
 
 
 def effort(quick: bool, width: int) -> Effort:
@@ -34,8 +35,8 @@ def effort(quick: bool, width: int) -> Effort:
     Source: this library.
     """
     if quick:
-        return Effort(6, 32, 12, 0.25) if width <= WIDE else Effort(2, 24, 4, 0.5)
-    return Effort(16, 64, 30, 0.1) if width <= WIDE else Effort(6, 48, 15, 0.2)
+        return Effort(6, 32, 12, 0.25, 2) if width <= WIDE else Effort(2, 24, 4, 0.5, 2)
+    return Effort(16, 64, 30, 0.1, 4) if width <= WIDE else Effort(6, 48, 16, 0.35, 4)
 
 
 def part_of(texts: probe.Encoded, how: Effort) -> probe.Encoded:
@@ -57,7 +58,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         texts,
         fit_steps=how.steps,
         learning_rate=how.rate,
-        steps_per_layer=STEPS_PER_LAYER,
+        steps_per_layer=how.per_layer,
         batch_size=len(texts.mask),
         say=say,
     )
@@ -68,7 +69,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         {"network": found.words, "texts": found.of_texts, "starts": len(texts.mask), "tokens": texts.mask.shape[1],
          "layers": found.model.num_layers, "radius": bridge.radius, "time_per_layer": bridge.time_per_layer,
          "beta": bridge.beta, "fit": f"{how.steps} steps of Adam at {how.rate:g}",
-         "solver": f"Bogacki-Shampine, {STEPS_PER_LAYER} steps a layer, float32"},
+         "solver": f"Bogacki-Shampine, {how.per_layer} steps a layer, float32"},
         {"layer": np.arange(found.model.num_layers + 1), "loss_by_step": bridge.losses}
         | {
             f"{what} {name}": numbers

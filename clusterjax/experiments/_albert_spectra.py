@@ -26,7 +26,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
          "hidden size": measured.matrices.value.shape[2], "beta before training": measured.untrained,
          "random directions": DRAWS, "starts": 1, "solver": "none: weights in float64"},
         {"rank": np.arange(1, forms.shape[1] + 1), "query_key": forms.mean(axis=0), "query_key_by_head": forms,
-         "real_by_head": value.real, "imaginary_by_head": value.imag, "beta_by_head": measured.beta,
+         "real_by_head": np.real(value), "imaginary_by_head": np.imag(value), "beta_by_head": measured.beta,
          "disc_by_head": measured.radius},
         lambda: draw(measured),
         None,
@@ -46,7 +46,7 @@ def caption_of(found: Network, measured: Spectra) -> str:
         f"The heads of {found.words}"
         + (f": those of the first of {blocks} layers with weights of their own" if blocks > 1 else "")
         + f". (a) The eigenvalues of V for each head, those {value.shape[1]} that need not be zero, that of largest "
-        f"modulus filled; {100 * np.mean(value.real > 0):.0f} % have a positive real part. Dashed: the disc that "
+        f"modulus filled; {100 * np.mean(np.real(value) > 0):.0f} % have a positive real part. Dashed: the disc that "
         "random matrices with the norms of the two factors of V fill; the largest modulus exceeds its radius "
         f"{OUTSIDE:g} times at {outside} of {len(value)} heads. (b) The eigenvalues of the symmetric part of Q^T K, "
         "its scale included, in decreasing order, those that need not be zero; the colours are those of (c). (c) "

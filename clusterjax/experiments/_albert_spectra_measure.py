@@ -72,12 +72,12 @@ class Spectra:
         """Whether it is real, positive, and of larger modulus than all others, (heads,)."""
         size = np.sort(np.abs(self.value), axis=1)
         apart = size[:, -1] > (1 + 1e-9) * size[:, -2] if size.shape[1] > 1 else np.ones(len(size), bool)
-        return apart & real(self.leading, size[:, -1]) & (self.leading.real > 0)
+        return apart & real(self.leading, size[:, -1]) & (np.real(self.leading) > 0)
 
     @property
     def rightmost(self) -> np.ndarray:
         """Whether that of largest real part is real and positive, (heads,)."""
-        return real(self.value[:, 0], np.abs(self.leading)) & (self.value[:, 0].real > 0)
+        return real(self.value[:, 0], np.abs(self.leading)) & (np.real(self.value[:, 0]) > 0)
 
     def form_along(self, head: int) -> float:
         """<Qv, Kv>, v the eigenvector of the leading eigenvalue."""
@@ -89,7 +89,7 @@ class Spectra:
 
 def real(eigenvalues: np.ndarray, size: Any) -> np.ndarray:
     """Whether they are real, up to rounding relative to `size`."""
-    return np.abs(eigenvalues.imag) <= 1e-9 * size
+    return np.abs(np.imag(eigenvalues)) <= 1e-9 * size
 
 
 def spectra_of(found: Network, seed: int) -> Spectra:
@@ -135,12 +135,12 @@ def _read(found: Network, head: int, output: np.ndarray, rng: np.random.Generato
     those = np.flatnonzero(real(directions.eigenvalues, np.abs(directions.eigenvalues).max()))
     if not len(those):
         return None
-    vector = directions.vectors[those[0]].real
+    vector = np.real(directions.vectors[those[0]])
     ends, cosines = _nearest(found, np.stack([vector, -vector]))
     drawn = rng.normal(size=(DRAWS, len(output))) @ output
     return Reading(
         head,
-        float(directions.eigenvalues[those[0]].real),
+        float(np.real(directions.eigenvalues[those[0]])),
         bool(those[0] > 0),
         (ends[0], ends[1]),
         float(cosines.max()),

@@ -58,7 +58,7 @@ def _look(head: int) -> dict[str, Any]:
 
 
 def _planes(grid: Any, value: np.ndarray, radius: np.ndarray) -> None:
-    reach = 1.08 * max(float(np.abs(value.real).max()), float(np.abs(value.imag).max()), float(radius.max()))
+    reach = 1.08 * max(float(np.abs(np.real(value)).max()), float(np.abs(np.imag(value)).max()), float(radius.max()))
     unit = 10.0 ** np.floor(np.log10(0.8 * reach))
     tick = float(unit * np.floor(0.8 * reach / unit))
     for head, ax in enumerate(grid.flat):
@@ -69,9 +69,11 @@ def _planes(grid: Any, value: np.ndarray, radius: np.ndarray) -> None:
         ax.axvline(0, color="0.6", lw=0.5, zorder=0)
         ax.add_patch(Circle((0, 0), radius[head], fill=False, ec="0.35", lw=0.7, ls="--", zorder=1))
         colour = OKABE_ITO[0]
-        ax.scatter(value[head].real, value[head].imag, s=5, facecolors="none", edgecolors=colour, linewidths=0.5)
+        ax.scatter(
+            np.real(value[head]), np.imag(value[head]), s=5, facecolors="none", edgecolors=colour, linewidths=0.5
+        )
         top = value[head][np.abs(value[head]) > (1 - 1e-9) * np.abs(value[head]).max()]
-        ax.scatter(top.real, top.imag, s=11, color=OKABE_ITO[5], linewidths=0, zorder=4)
+        ax.scatter(np.real(top), np.imag(top), s=11, color=OKABE_ITO[5], linewidths=0, zorder=4)
         ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
         ax.set_title(f"head {head + 1}", pad=2, fontsize=7)
         for axis in (ax.xaxis, ax.yaxis):

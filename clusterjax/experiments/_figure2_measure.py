@@ -1,7 +1,7 @@
 """What figure 2 measures of the heads of a network: what tokens receive, sinks, and groups of heads that are alike."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.random as jr
 import numpy as np
@@ -163,7 +163,7 @@ def targets_of(sinks: probe.AttentionSinks) -> dict[str, str]:
 
     Source: this library.
     """
-    values = {name: average.values for name, average in sinks.mass.items()}
+    values: dict[str, Any] = {name: average.values for name, average in sinks.mass.items()}
     same = [name for name, each in values.items() if name != "first" and np.array_equal(each, values["first"])]
     first = " ".join(["first token", *same])
     return {"first": first} | {name: name for name in values if name not in ("first", *same)}

@@ -74,6 +74,7 @@ class Albert(nnx.Module):
         heads = sizes.num_heads if heads is None else heads
         check_heads(sizes, heads, "heads")
         self.sizes, self.num_heads = sizes, heads
+        self.unroll = 1  # layers in a step of the scan: with all of them derivatives are faster, compiling is slower
         self.depth = sizes.num_layers if depth is None else check_depth(depth)
         std = init_normal(sizes.spread)
         linear = functools.partial(

@@ -86,7 +86,7 @@ class MaskedLoss(eqx.Module):
         total = jnp.maximum(jnp.sum(counted), 1)
         of_word = jnp.take_along_axis(scores, words[:, :, None], axis=2)[:, :, 0]
         cost = (jax.nn.logsumexp(scores, axis=2) - of_word) * counted
-        right = (jnp.argmax(scores, axis=2) == words) * counted
+        right = jnp.where(jnp.argmax(scores, axis=2).astype(words.dtype) == words, counted, 0)
         return jnp.sum(cost) / total, {"accuracy": jnp.sum(right) / total}
 
 

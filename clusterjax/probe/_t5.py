@@ -69,6 +69,7 @@ class T5Encoder(nnx.Module):
     ):
         self.sizes, self.num_heads = sizes, sizes.num_heads
         self.depth = sizes.num_layers if depth is None else check_depth(depth)
+        self.unroll = 1
         table = functools.partial(nnx.Embed, param_dtype=dtype, dtype=dtype, rngs=rngs)
         linear = functools.partial(
             nnx.Linear, use_bias=False, param_dtype=dtype, dtype=dtype, precision=precision, rngs=rngs

@@ -35,13 +35,13 @@ class AlbertRecipe:
 
     - `vocab_size`: Word pieces, special ones included.
     - `embedding_size`, `hidden_size`, `num_heads`, `intermediate_size`, `num_layers`: As in `AlbertSizes`.
-    - `max_positions`: The longest text that the network can read.
-    - `length`: Tokens in a row of training.
+    - `length`: Tokens in a row of training, and so the longest text that the network can read.
     - `batch_size`: Rows in a step.
     - `steps`: Steps in all.
     - `epoch_steps`: Steps between two checkpoints.
     - `learning_rate`, `warm_up`: Of AdamW, whose rate rises for `warm_up` steps and falls to nothing on a line.
     - `weight_decay`: Of matrices, not of biases and norms.
+    - `spread`: The standard deviation of the random weights.
     - `share`: Of the tokens, hidden.
     - `held_out`: Of the texts, never trained on.
 
@@ -50,19 +50,19 @@ class AlbertRecipe:
 
     vocab_size: int = 4096
     embedding_size: int = 96
-    hidden_size: int = 192
-    num_heads: int = 4
-    intermediate_size: int = 768
+    hidden_size: int = 128
+    num_heads: int = 8
+    intermediate_size: int = 512
     num_layers: int = 12
-    max_positions: int = 256
-    length: int = 128
-    batch_size: int = 32
-    steps: int = 4000
-    epoch_steps: int = 100
-    learning_rate: float = 2e-3
-    warm_up: int = 200
+    length: int = 64
+    batch_size: int = 16
+    steps: int = 12000
+    epoch_steps: int = 200
+    learning_rate: float = 7e-4
+    warm_up: int = 600
     weight_decay: float = 0.01
-    share: float = 0.15
+    spread: float = 0.02
+    share: float = 0.2
     held_out: float = 0.02
 
     def __post_init__(self):
@@ -70,6 +70,8 @@ class AlbertRecipe:
             value = getattr(self, name)
             if kind is int and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise ValueError(f"{name} must be a positive integer, but it is {value!r}; pass at least 1.")
+        if not 0 < self.spread < np.inf:
+            raise ValueError(f"spread must be positive, but it is {self.spread!r}; pass 0.02, say.")
         for name in ("share", "held_out"):
             if not 0 < getattr(self, name) < 1:
                 raise ValueError(f"{name} must lie between 0 and 1, but it is {getattr(self, name)!r}; pass 0.1, say.")
@@ -78,10 +80,8 @@ class AlbertRecipe:
                 f"learning_rate must be positive and weight_decay not negative, but they are {self.learning_rate!r} "
                 f"and {self.weight_decay!r}; pass 1e-3 and 0.01, say."
             )
-        if self.length > self.max_positions or self.length < 8:
-            raise ValueError(
-                f"length must be from 8 to max_positions, {self.max_positions}, but it is {self.length}; change one."
-            )
+        if self.length < 8:
+            raise ValueError(f"length must be at least 8, but it is {self.length!r}; pass 64, say.")
         if self.hidden_size % self.num_heads:
             raise ValueError(f"num_heads must divide hidden_size, {self.hidden_size}, but it is {self.num_heads}.")
 
@@ -95,7 +95,7 @@ class AlbertRecipe:
         """Of the network."""
         return AlbertSizes(
             self.vocab_size, self.embedding_size, self.hidden_size, self.num_heads, self.intermediate_size,
-            self.num_layers, max_positions=self.max_positions,
+            self.num_layers, max_positions=self.length, spread=self.spread,
         )  # fmt: skip
 
 
@@ -112,7 +112,9 @@ def train_albert(
 
     The folder holds the weights, configuration and tokenizer, the history of every checkpoint, a report with the
     held-out loss beside that of guessing by frequency, and under `snapshots` the weights along the way, at steps that
-    double. A run that was killed goes on, bit for bit, when it is called again in the same way.
+    double. A run that was killed goes on, bit for bit, when it is called again in the same way. A `tokenizer.json` that
+    is in the folder is used; without one it is trained, which is not the same twice: the library chooses at random among
+    word pieces that are equally good.
 
     **Arguments:**
 
@@ -145,10 +147,11 @@ def train_albert(
     seen, unseen = ([text for text, a in zip(texts, aside, strict=True) if a == flag] for flag in (False, True))
     say(f"{len(seen)} texts to train on, {len(unseen)} held out")
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer = train_tokenizer(seen, recipe.vocab_size)
+    tokenizer = _tokenizer(folder, seen, recipe.vocab_size)
     size = tokenizer.get_vocab_size()
     if size != recipe.vocab_size:
-        raise ValueError(f"vocab_size must be at most {size} for these texts, but it is {recipe.vocab_size}; lower it.")
+        most = "at most" if size < recipe.vocab_size else "at least"
+        raise ValueError(f"vocab_size must be {most} {size} for these texts, but it is {recipe.vocab_size}; change it.")
     rows, held = (pack(tokenizer, part, recipe.length) for part in (seen, unseen))
     if len(rows) < recipe.batch_size or len(held) < 1:
         raise ValueError(
@@ -160,7 +163,9 @@ def train_albert(
     _write_tokenizer(folder, tokenizer, recipe)
     _write_config(folder, recipe)
     key = jr.key(seed)
-    made = Held.of(Albert(recipe.sizes, nnx.Rngs(seed), head=True))
+    network = Albert(recipe.sizes, nnx.Rngs(seed), head=True)
+    network.unroll = recipe.num_layers
+    made = Held.of(network)
     settings = {"recipe": asdict(recipe), "seed": seed, "texts": [Path(path).name for path in paths]}
     settings |= {"word pieces": int(rows.size), "sum": int(rows.sum(dtype=np.int64))}
     wanted = _doublings(recipe.epochs, snapshots)
@@ -191,6 +196,21 @@ def train_albert(
     replace(folder / _REPORT, json.dumps(report, indent=1).encode())
     say(f"held-out loss {report['held-out loss']:.3f} nats, by frequency alone {base:.3f}; in {folder}")
     return report
+
+
+def _tokenizer(folder: Path, texts: Sequence[str], vocab_size: int) -> Any:
+    """The one in the folder, or one that is trained: word pieces that are equally good are chosen at random."""
+    import tokenizers
+
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        return train_tokenizer(texts, vocab_size)
+    try:
+        return tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises nothing narrower
+        raise ValueError(
+            f"out must hold a whole tokenizer.json or none, but {str(path)!r} is broken ({error}); remove it."
+        ) from error
 
 
 class _Evaluate:
@@ -247,7 +267,7 @@ def _write_config(folder: Path, recipe: AlbertRecipe) -> None:
 
 def _write_tokenizer(folder: Path, tokenizer: Any, recipe: AlbertRecipe) -> None:
     names = {"pad_token": PAD, "unk_token": UNKNOWN, "cls_token": CLS, "sep_token": SEP, "mask_token": MASK}
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": recipe.max_positions}
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": recipe.length}
     config |= {name: SPECIAL[number] for name, number in names.items()}
     replace(folder / "tokenizer.json", tokenizer.to_str().encode())
     replace(folder / "tokenizer_config.json", json.dumps(config, indent=1).encode())

@@ -51,7 +51,7 @@ def measured_walk(
         after, attention = block_of(index)(hidden, mask, bias)
         return blank(after, mask), None if measure is None else measure(hidden, attention)
 
-    hidden, measured = lax.scan(step, hidden, order, length=network.num_layers)
+    hidden, measured = lax.scan(step, hidden, order, length=network.num_layers, unroll=network.unroll)
     return blank(network.finish(hidden), mask), measured
 
 

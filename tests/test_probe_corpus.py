@@ -1,0 +1,89 @@
+"""Texts to train on: what is read, how it is cut into word pieces and packed."""
+
+import gzip
+import json
+import re
+
+import numpy as np
+import pytest
+
+from clusterjax.probe._corpus import CLS, MASK, PAD, SEP, SPECIAL, UNKNOWN, pack, read_texts, train_tokenizer
+
+
+TEXTS = ["The cat sat on the mat.", "A dog, not a cat; it ran!", "Unbelievable running of unbelievably many dogs."] * 4
+
+
+def written(path, content):
+    data = content.encode() if isinstance(content, str) else content
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.txt", "one film\n\n  \nanother<br /><br />film\n"),
+        ("a.txt.gz", "one film\nanother<br /><br />film\n"),
+        ("a.csv", 'id,text\n1,one film\n2,"another<br /><br />film"\n3,\n'),
+        ("a.csv.gz", 'id,Text\n1,one film\n2,"another<br /><br />film"\n'),
+        ("a.jsonl", '{"text": "one film"}\n\n{"text": "another<br /><br />film", "more": 3}\n'),
+        ("a.jsonl", '{"prefix": "one film", "gold_completion": "no"}\n{"prefix": "another<br /><br />film"}\n'),
+    ],
+)
+def test_every_kind_of_file_gives_its_texts(tmp_path, name, content):
+    assert read_texts([written(tmp_path / name, content)]) == ["one film", "another  film"]
+
+
+def test_files_are_read_in_order(tmp_path):
+    first, second = written(tmp_path / "a.txt", "one"), written(tmp_path / "b.jsonl", json.dumps({"text": "two"}))
+    assert read_texts([second, str(first)]) == ["two", "one"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.txt", "\n \n", "none in"),
+        ("a.txt", b"\xff\xfe no", "UTF-8"),
+        ("a.txt.gz", gzip.compress(b"many words")[:-6], "whole gzip file"),
+        ("a.csv", "id,words\n1,one\n", "column 'text'"),
+        ("a.jsonl", '{"text": "one"}\n{"text": ', "line 2"),
+        ("a.jsonl", '{"text": "one"}\n[1]\n', "line 2"),
+        ("a.jsonl", '{"text": 3}\n', "line 1"),
+        ("a.doc", "one", "must be .txt"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_an_error(tmp_path, name, content, words):
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ValueError, match=re.escape(words)):
+        read_texts([path])
+
+
+def test_no_file_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match="at least one file"):
+        read_texts([])
+    with pytest.raises(ValueError, match="check its name"):
+        read_texts([tmp_path / "absent.txt"])
+
+
+def test_word_pieces_spell_the_text_and_special_ones_come_first():
+    tokenizer = train_tokenizer(TEXTS, 60)
+    assert [tokenizer.token_to_id(name) for name in SPECIAL] == [PAD, UNKNOWN, CLS, SEP, MASK]
+    found = tokenizer.encode("Unbelievably many dogs!")
+    assert (found.ids[0], found.ids[-1]) == (CLS, SEP)
+    assert "".join(found.tokens[1:-1]).replace("##", "") == "unbelievablymanydogs!"
+    assert tokenizer.decode(found.ids) == "unbelievably many dogs!"
+    assert len({*found.ids}) > 4 and max(found.ids) < tokenizer.get_vocab_size() == 60
+
+
+def test_rows_hold_all_pieces_in_order():
+    tokenizer = train_tokenizer(TEXTS, 60)
+    pieces = []
+    for text in TEXTS:
+        pieces += tokenizer.encode(text, add_special_tokens=False).ids
+        pieces.append(SEP)
+    rows = pack(tokenizer, TEXTS, 11)
+    assert rows.shape == (len(pieces) // 9, 11) and rows.dtype == np.int32
+    assert np.all(rows[:, 0] == CLS) and np.all(rows[:, -1] == SEP)
+    assert rows[:, 1:-1].ravel().tolist() == pieces[: len(rows) * 9]
+    assert pack(tokenizer, ["cat"], 11).shape == (0, 11)

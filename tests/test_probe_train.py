@@ -1,0 +1,153 @@
+"""Training an ALBERT: it learns, a killed run goes on bit for bit, and what it writes can be read by all."""
+
+import json
+import re
+import shutil
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from clusterjax import probe
+from clusterjax._training import train as real_train
+from clusterjax.probe import AlbertRecipe, _train as module, train_albert
+
+
+RECIPE = AlbertRecipe(
+    vocab_size=60, embedding_size=8, hidden_size=16, num_heads=2, intermediate_size=32, num_layers=2,
+    length=16, batch_size=8, steps=160, epoch_steps=20, learning_rate=1e-2, warm_up=20,
+    spread=0.2, held_out=0.1,
+)  # fmt: skip
+QUIET = lambda line: None
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    """A language of eighteen words, two of them in each text."""
+    rng = np.random.default_rng(0)
+    words = ["ab", "cd", "ef", "gh", "ij", "kl", "mn", "op", "qr", "st", "uv", "wx", "yz", "ba", "dc", "fe", "hg", "ji"]
+    lines = []
+    for _ in range(400):
+        topic = rng.permutation(words)[:2]
+        lines.append(" ".join(topic[rng.integers(0, 2, 30)]))
+    path = tmp_path_factory.mktemp("texts") / "words.txt"
+    path.write_text("\n".join(lines))
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(texts, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("albert")
+    said = []
+    return folder, train_albert(folder, [texts], RECIPE, snapshots=3, say=said.append), said
+
+
+def test_it_learns_more_than_frequencies(trained):
+    folder, report, said = trained
+    history = json.loads((folder / "history.json").read_text())
+    assert report["held-out loss"] == history[-1]["held-out loss"] < report["unigram loss"] - 0.2
+    assert history[0]["held-out loss"] > report["held-out loss"] + 0.2
+    assert len(history) == 8 and report["steps"] == 160 and report["word pieces seen"] == 160 * 8 * 16
+    assert json.loads((folder / "report.json").read_text()) == report
+    assert "guessing by frequency" in said[1] and "epoch 8 of 8" in said[-2] and "held-out loss" in said[-1]
+
+
+def test_snapshots_stand_at_steps_that_double(trained):
+    folder, _, _ = trained
+    found = sorted(path.name for path in (folder / "snapshots").iterdir())
+    assert found == [f"step-{step:06d}.safetensors" for step in (0, 40, 80, 160)]
+    last = safetensors.numpy.load_file(folder / "model.safetensors")
+    same = safetensors.numpy.load_file(folder / "snapshots" / found[-1])
+    first = safetensors.numpy.load_file(folder / "snapshots" / found[0])
+    assert last.keys() == same.keys() == first.keys()
+    assert all(np.array_equal(last[name], same[name]) for name in last)
+    assert all(not np.array_equal(last[name], first[name]) for name in last if last[name].ndim > 1)
+
+
+def test_a_killed_run_goes_on_bit_for_bit(texts, trained, tmp_path, monkeypatch):
+    class Killed(Exception):
+        pass
+
+    def stops(*args, keep, **options):
+        def keep_or_stop(epoch, model):
+            if epoch == 4:
+                raise Killed
+            keep(epoch, model)
+
+        return real_train(*args, keep=keep_or_stop, **options)
+
+    shutil.copy(trained[0] / "tokenizer.json", tmp_path)
+    monkeypatch.setattr(module, "train", stops)
+    with pytest.raises(Killed):
+        train_albert(tmp_path, [texts], RECIPE, snapshots=3, say=QUIET)
+    assert not (tmp_path / "model.safetensors").exists()
+    monkeypatch.undo()
+    said = []
+    train_albert(tmp_path, [texts], RECIPE, snapshots=3, say=said.append)
+    assert "resuming after epoch 3 of 8" in said
+    for name in ("model.safetensors", *(f"snapshots/step-{step:06d}.safetensors" for step in (0, 40, 80, 160))):
+        assert (tmp_path / name).read_bytes() == (trained[0] / name).read_bytes()
+
+
+def test_what_is_written_is_read_by_load(texts, trained):
+    model = probe.load(trained[0])
+    tokens = model.tokenizer("ab cd zz")
+    assert tokens["input_ids"][0] == 2 and tokens["input_ids"][-1] == 3
+    encoded = probe.encode(model, ["ab cd", "ef gh ij kl"])
+    hidden = model.network(jnp.asarray(encoded.token_ids), jnp.asarray(encoded.mask))
+    assert hidden.shape == (*encoded.token_ids.shape, 16) and bool(jnp.all(jnp.isfinite(hidden)))
+    assert isinstance(model.network, probe.Albert) and model.network.depth == 2
+
+
+def test_what_is_written_is_read_by_transformers(trained):
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    theirs = transformers.AlbertForMaskedLM.from_pretrained(trained[0], attn_implementation="eager").eval()
+    ours = probe.load(trained[0])
+    ids = np.asarray(probe.encode(ours, ["ab cd ef gh"]).token_ids)
+    with torch.no_grad():
+        expected = theirs(torch.tensor(ids, dtype=torch.long)).logits.numpy()
+    scores = ours.logits(ours.network(jnp.asarray(ids)))
+    np.testing.assert_allclose(np.asarray(scores), expected, atol=2e-5)
+
+
+def test_a_broken_tokenizer_is_refused(texts, tmp_path):
+    (tmp_path / "tokenizer.json").write_text("{")
+    with pytest.raises(ValueError, match="tokenizer.json' is broken"):
+        train_albert(tmp_path, [texts], RECIPE, say=QUIET)
+
+
+def test_another_run_in_the_folder_is_refused(texts, trained):
+    before = (trained[0] / "model.safetensors").read_bytes()
+    with pytest.raises(ValueError, match="checkpoint must be of this run with seed = 1"):
+        train_albert(trained[0], [texts], RECIPE, seed=1, say=QUIET)
+    assert (trained[0] / "model.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"steps": 0}, "steps must be a positive integer"),
+        ({"batch_size": True}, "batch_size must be a positive integer"),
+        ({"hidden_size": -2}, "hidden_size must be a positive integer"),
+        ({"share": 1.0}, "share must lie between 0 and 1"),
+        ({"held_out": 0.0}, "held_out must lie between 0 and 1"),
+        ({"learning_rate": 0.0}, "learning_rate must be positive"),
+        ({"spread": 0.0}, "spread must be positive"),
+        ({"weight_decay": -1.0}, "weight_decay not negative"),
+        ({"length": 7}, "length must be at least 8"),
+        ({"num_heads": 5}, "num_heads must divide"),
+    ],
+)
+def test_recipes_that_cannot_be(changes, words):
+    with pytest.raises(ValueError, match=re.escape(words)):
+        AlbertRecipe(**changes)
+
+
+def test_too_few_texts_are_refused(tmp_path):
+    (tmp_path / "few.txt").write_text("ab cd ef gh\nij kl mn op\n" * 3)
+    with pytest.raises(ValueError, match="vocab_size must be at most"):
+        train_albert(tmp_path / "out", [tmp_path / "few.txt"], AlbertRecipe(), say=QUIET)
+    recipe = AlbertRecipe(**(RECIPE.__dict__ | {"vocab_size": 37}))
+    with pytest.raises(ValueError, match="must hold a batch"):
+        train_albert(tmp_path / "out", [tmp_path / "few.txt"], recipe, say=QUIET)

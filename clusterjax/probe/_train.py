@@ -1,11 +1,13 @@
 """Training an ALBERT of one's own: word pieces, masked language modelling, and snapshots of the way there."""
 
+import functools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, final
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -220,16 +222,19 @@ class _Evaluate:
         size = min(recipe.batch_size, len(rows))
         self.batches = [rows[start : start + size] for start in range(0, len(rows) - size + 1, size)][:64]
         self.loss, self.key = MaskedLoss(recipe.vocab_size, recipe.share), key
-        self.measure = jax.jit(lambda model, rows, key: self.loss(model, rows, key))
 
     def __call__(self, model: Held) -> dict[str, float]:
-        found = [self.measure(model, rows, jr.fold_in(self.key, k)) for k, rows in enumerate(self.batches)]
+        found = [_measure(self.loss, model, rows, jr.fold_in(self.key, k)) for k, rows in enumerate(self.batches)]
         return {
             "held-out loss": float(np.mean([float(cost) for cost, _ in found])),
             "held-out accuracy": float(np.mean([float(more["accuracy"]) for _, more in found])),
         }
 
 
+_measure = eqx.filter_jit(lambda loss, model, rows, key: loss(model, rows, key))
+
+
+@functools.lru_cache(maxsize=8)  # the same object, so that a second run compiles nothing anew
 def _optimiser(recipe: AlbertRecipe) -> optax.GradientTransformation:
     steps = recipe.epochs * recipe.epoch_steps
     rate = optax.warmup_cosine_decay_schedule(0.0, recipe.learning_rate, min(recipe.warm_up, steps // 2), steps)

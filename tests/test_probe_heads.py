@@ -9,7 +9,7 @@ from scipy.cluster import hierarchy
 
 import clusterjax as cjx
 from clusterjax import probe
-from clusterjax.probe._heads import correlate
+from clusterjax.probe._heads import correlate, products_at_once, products_by_rows
 
 from .helpers import as_a_user, normal
 from .probe_cases import PLBERT, SHARED, T5, many_texts, needs_plbert, plbert_texts, tensors_of, write
@@ -64,6 +64,20 @@ def test_padding_and_constant_maps():
         expected = [reference.correlation(text[:3], mask) for text, mask in zip(maps, TEXTS.mask, strict=True)]
         np.testing.assert_allclose(plain[:, :3, :3], expected, rtol=0, atol=10 * allowed)
         np.testing.assert_array_equal(plain[:, 3], np.tile([0, 0, 0, 1], (5, 1)))
+
+
+@pytest.mark.parametrize(("heads", "n"), ((3, 130), (8, 64), (12, 70)))
+def test_products_by_rows(heads, n):
+    """Whole blocks of rows and the rest, whole registers of heads and the rest, against the definition."""
+    mask = np.arange(n)[None, :] < np.array([n, n - 9])[:, None]
+    pairs = mask[:, None, :, None] & mask[:, None, None, :]
+    maps = np.where(pairs, np.exp(np.asarray(normal(4, 2, heads, n, n))), 0.0)
+    maps = maps / np.maximum(maps.sum(axis=-1, keepdims=True), 1e-300)
+    expected = [np.cov(text[:, word][:, :, word].reshape(heads, -1), bias=True) * word.sum() ** 2
+                for text, word in zip(maps, mask, strict=True)]  # fmt: skip
+    for run in (products_by_rows, products_at_once):
+        found = jax.jit(run)(jnp.asarray(maps), jnp.asarray(mask))
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
 def test_clusters_of_heads():

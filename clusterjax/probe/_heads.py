@@ -1,8 +1,9 @@
 """How alike the attention maps of the heads are, layer by layer, over many texts: figure 2, right."""
 
+import functools
 import os
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import jax.random as jr
@@ -10,6 +11,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from .._misc import matmul
 from ._batch import Encoded
 from ._head_clusters import HeadClusters, head_clusters
 from ._load import Model
@@ -18,8 +20,8 @@ from ._survey import bootstrap_counts, encoded, survey
 from ._tally import Average
 
 
-# Of the attention of a dozen heads over 512 words, a third of a megabyte: what a core has at hand.
-_ROWS = 16
+# Rows of the maps at a time, and floats in a vector register of most CPUs.
+_ROWS, _LANES = 64, 8
 
 
 class HeadCorrelations(NamedTuple):
@@ -116,33 +118,59 @@ def head_correlations(
 def correlate(
     attention: Float[Array, "batch heads n n"], mask: Bool[Array, "batch n"]
 ) -> Float[Array, "batch heads heads"]:
-    """Pearson's correlation of the maps of each text, over pairs of words; each row of a word sums to 1.
+    """Pearson's correlation of the maps of each text, over pairs of words.
 
-    So the mean of a map of w words is 1/w, and one pass is enough. It goes through a few rows of all heads at a time.
+    Each row of a word sums to 1 and padding is zero, so that the mean of a map of w words is 1/w.
     """
-    texts, heads, n, _ = attention.shape
-    mean = 1 / jnp.maximum(jnp.sum(mask, axis=1), 1).astype(attention.dtype)[:, None, None, None]
-    rows = min(_ROWS, n)
-
-    def add(products: Array, block: Array) -> tuple[Array, None]:
-        # The last rows may reach back into those before them, which are not counted again.
-        start = jnp.minimum(block * rows, n - rows)
-        new = start + jnp.arange(rows) >= block * rows
-        counted = lax.dynamic_slice_in_dim(mask, start, rows, axis=1) & new[None]
-        maps = lax.dynamic_slice_in_dim(attention, start, rows, axis=2)
-        centred = jnp.where(counted[:, None, :, None] & mask[:, None, None, :], maps - mean, jnp.zeros_like(maps))
-        flat = centred.reshape(texts, heads, -1)
-        return products + jnp.einsum("bhp,bgp->bhg", flat, flat, precision=lax.Precision.HIGHEST), None
-
-    products = jnp.zeros((texts, heads, heads), attention.dtype)
-    products, _ = lax.scan(add, products, jnp.arange(-(-n // rows)))
+    products = lax.platform_dependent(attention, mask, cpu=products_by_rows, default=products_at_once)
     size = jnp.sqrt(jnp.diagonal(products, axis1=1, axis2=2))
     # Below this a map, whose mean times the root of its entries is 1, differs from a constant by rounding only.
     varies = size > 16 * jnp.finfo(attention.dtype).eps
     size = jnp.where(varies, size, jnp.ones_like(size))
     both = varies[:, :, None] & varies[:, None, :]
     found = jnp.where(both, products / (size[:, :, None] * size[:, None, :]), jnp.zeros_like(products))
-    return jnp.where(jnp.eye(heads, dtype=bool)[None], jnp.ones_like(found), jnp.clip(found, -1, 1))
+    same = jnp.eye(attention.shape[1], dtype=bool)[None]
+    return jnp.where(same, jnp.ones_like(found), jnp.clip(found, -1, 1))
+
+
+def products_at_once(
+    attention: Float[Array, "batch heads n n"], mask: Bool[Array, "batch n"]
+) -> Float[Array, "batch heads heads"]:
+    """The inner products of the centred maps of each text."""
+    words, mean = _words_and_mean(mask, attention.dtype)
+    centred = attention - (mean[:, None, None] * words[:, :, None] * words[:, None, :])[:, None]
+    return jnp.einsum("bhij,bgij->bhg", centred, centred, precision=lax.Precision.HIGHEST)
+
+
+def products_by_rows(
+    attention: Float[Array, "batch heads n n"], mask: Bool[Array, "batch n"]
+) -> Float[Array, "batch heads heads"]:
+    """The same, text by text and a few rows of all heads at a time, three times faster on a CPU: they stay at hand."""
+    texts, heads, n, _ = attention.shape
+    words, mean = _words_and_mean(mask, attention.dtype)
+    whole = heads - heads % _LANES
+    pieces = [(first, last) for first, last in ((0, whole), (whole, heads)) if first < last]
+
+    def add(products: Array, index: Array, first: int, rows: int, blocks: int) -> tuple[Array, None]:
+        text, start = index // blocks, first + index % blocks * rows
+        of_rows = lax.dynamic_slice(words, (text, start), (1, rows))[0] * mean[text]
+        maps = lax.dynamic_slice(attention, (text, 0, start, 0), (1, heads, rows, n))[0]
+        flat = (maps - (of_rows[:, None] * words[text][None])[None]).reshape(heads, -1)
+        # XLA's product of 12 rows takes longer than those of 8 and of 4.
+        found = [matmul(flat, flat[first:last].T) for first, last in pieces]
+        return products.at[text].add(jnp.concatenate(found, axis=1)), None
+
+    products, rows = jnp.zeros((texts, heads, heads), attention.dtype), min(_ROWS, n)
+    for first, size in ((0, rows), (n - n % rows, n % rows)):
+        blocks = (n - first) // size if size else 0
+        step = functools.partial(add, first=first, rows=size, blocks=blocks)
+        products, _ = lax.scan(step, products, jnp.arange(texts * blocks)) if blocks else (products, None)
+    return products
+
+
+def _words_and_mean(mask: Bool[Array, "batch n"], dtype: Any) -> tuple[Float[Array, "batch n"], Float[Array, " batch"]]:
+    words = mask.astype(dtype)
+    return words, 1 / jnp.maximum(jnp.sum(words, axis=1), 1)
 
 
 _MEASURE = Measure(layer=lambda hidden, attention, mask: {"correlation": correlate(attention, mask)})

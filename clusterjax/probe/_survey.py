@@ -96,9 +96,10 @@ def survey(
     data = encoded(model, texts, length)
     size = min(_check_batch_size(batch_size), len(data.mask))
     tally, path = Tally(), None if store is None else Path(store)
-    asked = {"model": fingerprint(model), "texts": _digest(data), "batch_size": size, **(settings or {})}
-    if replicates is not None:
-        asked["replicates"] = _digest([replicates])
+    asked: dict[str, Any] = {}
+    if path is not None:  # reading all weights takes longer than a short text
+        asked = {"model": fingerprint(model), "texts": _digest(data), "batch_size": size, **(settings or {})}
+        asked |= {} if replicates is None else {"replicates": _digest([replicates])}
     if path is not None and path.exists():
         tally.restore(path, asked)
         say(f"resuming after {tally.texts} of {len(data.mask)} texts")

@@ -22,7 +22,7 @@ from table import machine, markdown
 
 
 HERE = Path(__file__).parent
-PACKAGES = ("jax", "jaxlib", "diffrax", "equinox", "numpy", "torch", "pykeops")
+PACKAGES = ("jax", "jaxlib", "diffrax", "equinox", "flax", "numpy", "torch", "transformers", "pykeops")
 
 
 @dataclass

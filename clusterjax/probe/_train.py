@@ -60,10 +60,10 @@ class AlbertRecipe:
     batch_size: int = 16
     steps: int = 12000
     epoch_steps: int = 200
-    learning_rate: float = 7e-4
-    warm_up: int = 600
+    learning_rate: float = 2e-3
+    warm_up: int = 400
     weight_decay: float = 0.01
-    spread: float = 0.02
+    spread: float = 0.06
     share: float = 0.2
     held_out: float = 0.02
 
@@ -115,8 +115,8 @@ def train_albert(
     The folder holds the weights, configuration and tokenizer, the history of every checkpoint, a report with the
     held-out loss beside that of guessing by frequency, and under `snapshots` the weights along the way, at steps that
     double. A run that was killed goes on, bit for bit, when it is called again in the same way. A `tokenizer.json` that
-    is in the folder is used; without one it is trained, which is not the same twice: the library chooses at random among
-    word pieces that are equally good.
+    is in the folder is used; without one it is trained, which is not the same twice: among word pieces that are equally
+    good the library tokenizers chooses at random.
 
     **Arguments:**
 
@@ -165,9 +165,7 @@ def train_albert(
     _write_tokenizer(folder, tokenizer, recipe)
     _write_config(folder, recipe)
     key = jr.key(seed)
-    network = Albert(recipe.sizes, nnx.Rngs(seed), head=True)
-    network.unroll = recipe.num_layers
-    made = Held.of(network)
+    made = Held.of(_network(recipe, seed))
     settings = {"recipe": asdict(recipe), "seed": seed, "texts": [Path(path).name for path in paths]}
     settings |= {"word pieces": int(rows.size), "sum": int(rows.sum(dtype=np.int64))}
     wanted = _doublings(recipe.epochs, snapshots)
@@ -213,6 +211,19 @@ def _tokenizer(folder: Path, texts: Sequence[str], vocab_size: int) -> Any:
         raise ValueError(
             f"out must hold a whole tokenizer.json or none, but {str(path)!r} is broken ({error}); remove it."
         ) from error
+
+
+def _network(recipe: AlbertRecipe, seed: int) -> Albert:
+    """With random weights, those that write to the hidden states smaller, so that no depth gathers the tokens at once.
+
+    Source: Radford et al., *Language models are unsupervised multitask learners* (2019), Section 2.3.
+    """
+    network = Albert(recipe.sizes, nnx.Rngs(seed), head=True)
+    network.unroll = recipe.num_layers
+    for block in network.blocks():
+        for writes in (block.attention.dense, block.ffn_output):
+            writes.kernel[...] = writes.kernel[...] * (2 * recipe.num_layers) ** -0.5
+    return network
 
 
 class _Evaluate:

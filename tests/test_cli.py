@@ -1,61 +1,32 @@
 """The command meets bad input with one sentence, exit status 2, and nothing written."""
 
-import json
 import os
-import struct
 import subprocess
 import sys
-from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
 from clusterjax._cli import main
-from clusterjax.experiments._checkpoint import LAYER, bundled_spectra, leading_block, value_spectra
+from clusterjax._cli._train import _ALBERT
+from clusterjax.experiments._albert import leading_block
+from clusterjax.probe import AlbertRecipe
+
+from .network_cases import checkpoint
+from .probe_cases import SHARED, T5, tensors_of, write
 
 
-PLBERT = Path(__file__).resolve().parents[2] / "shared" / "data" / "albert-plbert"
-
-
-def as_bytes(array, dtype):
-    if dtype == "BF16":  # the upper half of a float32
-        return (np.asarray(array, "<f4").view("<u4") >> 16).astype("<u2").tobytes()
-    return np.asarray(array, {"F64": "<f8", "F32": "<f4", "F16": "<f2"}[dtype]).tobytes()
-
-
-def write_checkpoint(folder, tensors, heads=2, dtype="F32"):
-    """A safetensors file by hand: length, header, numbers."""
-    folder.mkdir()
-    header, data = {"__metadata__": {"format": "pt"}}, b""
-    for name, array in tensors.items():
-        raw = as_bytes(array, dtype)
-        header[name] = {
-            "dtype": dtype,
-            "shape": list(np.shape(array)),
-            "data_offsets": [len(data), len(data) + len(raw)],
-        }
-        data += raw
-    text = json.dumps(header).encode()
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
-    (folder / "config.json").write_text(json.dumps({"num_attention_heads": heads}))
-    return folder
-
-
-def albert(rng, d=6):
-    return {LAYER + "value.weight": rng.normal(size=(d, d)), LAYER + "dense.weight": rng.normal(size=(d, d))}
-
-
-def refused(capsys, *argv):
+def refused(capsys, *argv, command="reproduce"):
     """The one line that the command prints when it refuses a call."""
-    status = main(["reproduce", *map(str, argv)])
+    status = main([command, *map(str, argv)])
     output = capsys.readouterr()
     assert status == 2 and output.out == "" and output.err.count("\n") == 1 and "Traceback" not in output.err
     return output.err
 
 
 def test_unknown_figure(capsys, tmp_path):
-    assert "no 'figure12'; choose of figure3" in refused(capsys, "figure12", "--out", tmp_path / "out")
+    assert "no 'figure12'; choose of figure1" in refused(capsys, "figure12", "--out", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -66,50 +37,84 @@ def test_folder_that_cannot_be_written(capsys, tmp_path):
     assert (tmp_path / "file").read_text() == "in the way"
 
 
-def test_checkpoint_that_is_missing(capsys, tmp_path):
-    text = refused(capsys, "--albert", tmp_path / "nowhere", "--out", tmp_path / "out")
-    assert "albert must be a checkpoint, but there is no file" in text and not (tmp_path / "out").exists()
+def not_read(capsys, out, folder):
+    """The line with which both commands refuse a network, before anything is written."""
+    lines = {
+        refused(capsys, "figure7", "--albert", folder, "--out", out),
+        refused(capsys, folder, "--out", out, command="probe"),
+    }
+    (line,) = {line.removeprefix("clusterjax ").split(": ", 1)[1] for line in lines}
+    assert not out.exists()
+    return line
 
 
-@pytest.mark.parametrize("kept", (0, 5, 40, 500), ids=lambda kept: f"{kept}-bytes")
-def test_checkpoint_that_is_truncated(capsys, tmp_path, kept):
-    folder = write_checkpoint(tmp_path / "model", albert(np.random.default_rng(0)))
+def test_network_that_is_missing(capsys, tmp_path):
+    assert "path must be a folder or an id of the hub" in not_read(capsys, tmp_path / "out", tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("kept", (0, 5, 40, 5000), ids=lambda kept: f"{kept}-bytes")
+def test_network_that_is_truncated(capsys, tmp_path, kept):
+    folder = write(tmp_path / "model", SHARED, tensors_of(SHARED))
     whole = (folder / "model.safetensors").read_bytes()
     assert kept < len(whole)
     (folder / "model.safetensors").write_bytes(whole[:kept])
-    text = refused(capsys, "--albert", folder, "--out", tmp_path / "out")
-    assert "albert must be a whole safetensors file" in text and "fetch it again" in text
-    assert not (tmp_path / "out").exists()
+    assert "model.safetensors" in not_read(capsys, tmp_path / "out", folder)
 
 
-def test_checkpoint_of_another_model(capsys, tmp_path):
-    folder = write_checkpoint(tmp_path / "model", {"bert.encoder.layer.0.weight": np.eye(3)})
-    text = refused(capsys, "--albert", folder, "--out", tmp_path / "out")
-    assert "albert must be the checkpoint of an ALBERT model" in text and not (tmp_path / "out").exists()
+def test_network_of_another_kind(capsys, tmp_path):
+    folder = write(tmp_path / "model", {"model_type": "bert"}, {"bert.encoder.layer.0.weight": np.eye(3)})
+    assert "bert" in not_read(capsys, tmp_path / "out", folder)
 
 
-@pytest.mark.parametrize(
-    "header", (b"[]", b"null", b'{"a": 1}', b"\xff\xff", b'{"%svalue.weight": 3}' % LAYER.encode()), ids=str
-)
-def test_checkpoint_with_a_strange_header(capsys, tmp_path, header):
-    folder = write_checkpoint(tmp_path / "model", albert(np.random.default_rng(0)))
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
-    assert "albert must be" in refused(capsys, "--albert", folder, "--out", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_checkpoint_whose_offsets_do_not_fit(capsys, tmp_path):
-    folder = write_checkpoint(tmp_path / "model", albert(np.random.default_rng(0)))
-    whole = (folder / "model.safetensors").read_bytes()
-    (folder / "model.safetensors").write_bytes(whole.replace(b"[0, 144]", b"[0, 140]"))
-    assert "albert must be a whole safetensors file" in refused(capsys, "--albert", folder, "--out", tmp_path / "out")
-
-
-def test_checkpoint_without_a_usable_configuration(capsys, tmp_path):
-    folder = write_checkpoint(tmp_path / "model", albert(np.random.default_rng(0)), heads=4)
-    assert "heads that divide its hidden size" in refused(capsys, "--albert", folder, "--out", tmp_path / "out")
+def test_network_without_a_configuration(capsys, tmp_path):
+    folder = write(tmp_path / "model", SHARED, tensors_of(SHARED))
     (folder / "config.json").unlink()
-    assert "config.json beside its weights" in refused(capsys, "--albert", folder, "--out", tmp_path / "out")
+    assert "config.json" in not_read(capsys, tmp_path / "out", folder)
+
+
+def test_texts_that_cannot_be_read(capsys, tmp_path):
+    settings = checkpoint(tmp_path / "model")
+    for path, words in (
+        (tmp_path / "absent.txt", "there is none"),
+        (settings.texts.with_suffix(".doc"), "there is none"),
+    ):
+        text = refused(capsys, settings.albert, "--texts", path, "--out", tmp_path / "out", command="probe")
+        assert "paths must be files" in text and words in text
+    folder = write(tmp_path / "bare", SHARED, tensors_of(SHARED))
+    text = refused(capsys, folder, "--texts", settings.texts, "--out", tmp_path / "out", command="probe")
+    assert "must have a tokenizer" in text and not (tmp_path / "out").exists()
+
+
+def test_probe_draws_what_belongs_to_a_network(monkeypatch, tmp_path, capsys):
+    """An ALBERT has a particle model and a T5 has none; the rest is the same, and the options arrive."""
+    seen = []
+    monkeypatch.setattr("clusterjax.experiments.reproduce", lambda *asked, **options: seen.append(asked) or [])
+    albert, t5 = (write(tmp_path / kind["model_type"], kind, tensors_of(kind)) for kind in (SHARED, T5))
+    for folder in (albert, t5):
+        assert main(["probe", str(folder), "--quick", "--seed", "3", "--out", str(tmp_path / "out"), "--no-gif"]) == 0
+    names = ["figure1", "figure2", "albert-spectra"]
+    assert [asked[0] for asked in seen] == [[*names, "albert-bridge"], names]
+    for (_, out, settings, files), folder in zip(seen, (albert, t5), strict=True):
+        assert out == str(tmp_path / "out") and not files.film
+        assert (settings.seed, settings.quick, settings.albert, settings.texts) == (3, True, str(folder), None)
+
+
+def test_train_albert_passes_its_options_on(monkeypatch, capsys):
+    seen = {}
+    monkeypatch.setattr("clusterjax.probe.train_albert", lambda *asked, **options: seen.update(options, asked=asked))
+    call = ["train", "albert", "--texts", "a.txt", "b.txt", "--out", "folder", "--steps", "7", "--learning-rate", "0.5"]
+    assert main([*call, "--seed", "4", "--snapshots", "2"]) == 0
+    assert seen["asked"] == ("folder", ["a.txt", "b.txt"], AlbertRecipe(steps=7, learning_rate=0.5))
+    assert (seen["seed"], seen["snapshots"]) == (4, 2)
+    monkeypatch.undo()
+    assert main([*call, "--hidden-size", "7"]) == 2
+    assert "num_heads must divide" in capsys.readouterr().err
+
+
+def test_defaults_that_the_help_names_are_those_of_the_recipe():
+    recipe = AlbertRecipe()
+    for name, (kind, words) in _ALBERT.items():
+        assert kind(words.split("default: ")[1].rstrip(")")) == getattr(recipe, name)
 
 
 @pytest.mark.parametrize(
@@ -171,30 +176,6 @@ def test_module_runs_as_a_command():
     assert wrong.returncode == 2 and "Traceback" not in wrong.stderr
 
 
-def test_spectra_are_those_of_the_full_operators(tmp_path):
-    """Each head's small product has the non-zero eigenvalues of the operator on the whole residual stream."""
-    tensors = albert(np.random.default_rng(1))
-    found = value_spectra(write_checkpoint(tmp_path / "model", tensors))
-    value, dense = (np.asarray(tensors[LAYER + name + ".weight"], "f4").astype(float) for name in ("value", "dense"))
-    for head in range(2):
-        rows = slice(3 * head, 3 * head + 3)
-        full = np.linalg.eigvals(dense[:, rows] @ value[rows])
-        expected = full[np.argsort(-np.abs(full))][:3]
-        got = np.array([complex(*pair) for pair in found["eigenvalues"][head]])
-        np.testing.assert_allclose(np.sort_complex(got), np.sort_complex(expected), rtol=1e-6, atol=1e-9)
-
-
-@pytest.mark.parametrize(("dtype", "tolerance"), (("F64", 1e-12), ("F32", 1e-6), ("F16", 2e-3), ("BF16", 2e-2)))
-def test_checkpoints_of_every_precision_and_with_a_prefix_are_read(tmp_path, dtype, tolerance):
-    """As published checkpoints have it: names begin with `albert.`, and numbers are of two, four or eight bytes."""
-    tensors = albert(np.random.default_rng(2))
-    exact = value_spectra(write_checkpoint(tmp_path / "exact", tensors, dtype="F64"))
-    folder = write_checkpoint(
-        tmp_path / "model", {"albert." + name: array for name, array in tensors.items()}, 2, dtype
-    )
-    np.testing.assert_allclose(value_spectra(folder)["eigenvalues"], exact["eigenvalues"], atol=10 * tolerance)
-
-
 def test_leading_block_has_the_leading_eigenvalues():
     eigenvalues = np.array([2 + 1j, 2 - 1j, 3.0, -4.0, 1.0])
     block = leading_block(eigenvalues)
@@ -202,16 +183,3 @@ def test_leading_block_has_the_leading_eigenvalues():
     np.testing.assert_allclose(leading_block(np.array([5.0, 4.0, 2 + 1j, 2 - 1j, 1.0])), np.diag([5.0, 4.0, 1.0]))
     with pytest.raises(ValueError, match="must fill 3 places"):
         leading_block(np.array([1.0, 2.0]))
-
-
-@pytest.mark.skipif(not PLBERT.is_dir(), reason="the PL-BERT checkpoint is not beside the repository (shared/data)")
-def test_bundled_spectra_are_those_of_the_checkpoint():
-    bundled, found = bundled_spectra(), value_spectra(PLBERT)
-    assert bundled["sha256"] == found["sha256"] and bundled["heads"] == found["heads"] == 12
-    np.testing.assert_allclose(bundled["eigenvalues"], found["eigenvalues"], rtol=1e-6, atol=1e-8)
-
-
-def test_bundled_spectra_say_where_they_are_from():
-    bundled = bundled_spectra()
-    assert {"model", "licence", "caveats", "operator", "computed_by", "sha256"} <= set(bundled)
-    assert np.shape(bundled["eigenvalues"]) == (12, 64, 2)

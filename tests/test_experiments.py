@@ -36,9 +36,10 @@ def gallery(tmp_path_factory):
     return out, {record["name"]: record for record in records}, lines
 
 
-def test_registry_holds_figures_3_to_8_the_polytope_and_the_sentiment_model():
+def test_registry_holds_figures_1_to_8_the_networks_the_polytope_and_the_sentiment_model():
     sentiment = [f"sentiment-{what}" for what in ("words", "leaders", "training")]
-    assert NAMES == [*(f"figure{k}" for k in range(3, 9)), "hardmax-polytope", *sentiment]
+    networks = ["albert-spectra", "albert-bridge"]
+    assert NAMES == [*(f"figure{k}" for k in range(1, 9)), *networks, "hardmax-polytope", *sentiment]
     assert len({experiment.alias for experiment in EXPERIMENTS}) == len(NAMES)
 
 
@@ -48,7 +49,7 @@ def test_names_and_aliases_find_each_experiment_once_in_order():
 
 
 def test_unknown_figure_is_refused_with_the_choices():
-    with pytest.raises(ValueError, match=r"no 'figure9'; choose of figure3 \(single_cluster\)"):
+    with pytest.raises(ValueError, match=r"no 'figure9'; choose of figure1 \(similarity_histograms\)"):
         find_experiments(["figure9"])
 
 

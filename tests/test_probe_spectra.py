@@ -3,10 +3,10 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import safetensors.numpy
 
 import clusterjax as cjx
 from clusterjax import probe
-from clusterjax.experiments._checkpoint import value_spectra as of_checkpoint
 
 from .helpers import as_a_user
 from .probe_cases import ALBERT, PLBERT, SHARED, T5, needs_plbert, tensors_of, write
@@ -124,8 +124,12 @@ def test_bad_arguments(tmp_path):
 
 @needs_plbert
 def test_a_trained_network():
-    """PL-BERT: the spectra that figure 7 reads from the file with a reader of its own."""
+    """PL-BERT: a head's spectrum is that of its whole operator, from the file read another way."""
     found = probe.value_spectra(probe.load(PLBERT))
-    there = np.array([[complex(*pair) for pair in head] for head in of_checkpoint(PLBERT)["eigenvalues"]])
-    np.testing.assert_allclose(found.value[0], there, rtol=0, atol=1e-9)
+    tensors = safetensors.numpy.load_file(PLBERT / "model.safetensors")
+    layer = "encoder.albert_layer_groups.0.albert_layers.0.attention."
+    value, dense = (tensors[f"{layer}{name}.weight"].astype(np.float64) for name in ("value", "dense"))
+    whole = np.linalg.eigvals(dense[:, 128:192] @ value[128:192])
+    expected = whole[np.argsort(-np.abs(whole))][:64]
+    np.testing.assert_allclose(np.sort_complex(found.value[0, 2]), np.sort_complex(expected), rtol=0, atol=1e-9)
     assert found.query_key.shape == (1, 12, 128) and (found.beta > 0).all()

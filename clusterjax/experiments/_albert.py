@@ -1,12 +1,12 @@
 """The V of figures 7 and 8: the leading eigenvalues of a trained head."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from ._checkpoint import bundled_spectra, leading_block, value_spectra
+from .. import probe
 from ._experiment import Settings
+from ._networks import model_of
 
 
 @dataclass(frozen=True)
@@ -19,14 +19,14 @@ class TrainedValues:
     - `spectra`: For each head its eigenvalues.
     - `head`: The head with the largest real part, which the pictures show.
     - `provenance`: What to say of the source.
-    - `sha256`: Of the file of weights.
+
+    Source: this library.
     """
 
     matrices: np.ndarray
     spectra: list[np.ndarray]
     head: int
     provenance: str
-    sha256: str
 
     @property
     def value(self) -> np.ndarray:
@@ -47,7 +47,7 @@ class TrainedValues:
 
 
 def trained_values(settings: Settings) -> TrainedValues:
-    """The leading eigenvalues of each head of `settings.albert`, or of the spectra that come with the package.
+    """The leading eigenvalues of each head of the first layer of `settings.albert`, or of the network of the package.
 
     **Raises:**
 
@@ -55,15 +55,35 @@ def trained_values(settings: Settings) -> TrainedValues:
 
     Source: this library.
     """
-    if settings.albert is None:
-        found: dict[str, Any] = bundled_spectra()
-        provenance = (
-            "PL-BERT, an ALBERT trained on phonemes (not word pieces), taken from the Kokoro-82M speech model "
-            "(Apache-2.0), its weights de-quantised from about 7 bits"
-        )
-    else:
-        found, provenance = value_spectra(settings.albert), f"the checkpoint {settings.albert.name}"
-    spectra = [np.array([complex(*pair) for pair in head]) for head in found["eigenvalues"]]
+    model, words = model_of(settings)
+    spectra = list(probe.value_spectra(model).value[0])
     matrices = np.stack([leading_block(head) for head in spectra])
     head = int(np.argmax([np.real(e).max() for e in spectra]))
-    return TrainedValues(matrices, spectra, head, provenance, found["sha256"])
+    return TrainedValues(matrices, spectra, head, words)
+
+
+def leading_block(eigenvalues: np.ndarray, size: int = 3) -> np.ndarray:
+    """A real (size, size) matrix with the eigenvalues of largest real part.
+
+    Real eigenvalues stand on the diagonal, a conjugate pair a ± ib as the block [[a, -b], [b, a]]. A pair for which
+    only one place is left is passed over for the next real eigenvalue.
+
+    **Raises:**
+
+    - `ValueError` if the spectrum has too few eigenvalues.
+
+    Source: this library.
+    """
+    matrix, filled = np.zeros((size, size)), 0
+    ordered = sorted(eigenvalues, key=lambda e: (-e.real, -abs(e.imag)))
+    tolerance = 1e-9 * max(abs(e) for e in ordered)
+    for e in ordered:
+        if abs(e.imag) <= tolerance and filled < size:
+            matrix[filled, filled] = e.real
+            filled += 1
+        elif e.imag > tolerance and filled + 2 <= size:
+            matrix[filled : filled + 2, filled : filled + 2] = [[e.real, -e.imag], [e.imag, e.real]]
+            filled += 2
+    if filled < size:
+        raise ValueError(f"eigenvalues must fill {size} places, but they fill {filled}; pass a whole spectrum.")
+    return matrix

@@ -224,5 +224,5 @@ ALBERT_BRIDGE = Experiment(
     "Transformers are modelled as particles on the sphere that attract each other (2312.10794, Section 2); how far "
     "that predicts the similarity of tokens in a trained network is not said.",
     _run,
-    reads_network=True,
+    reads_texts=True,
 )

@@ -217,5 +217,5 @@ ALBERT_SPECTRA = Experiment(
     "Geshkovski et al. (2305.05465): what tokens come to depends on the spectra of V and of Q^T K; theorems ask for a "
     "real, simple, positive leading eigenvalue of V, or for a positive definite Q^T K, and ALBERT is looked at.",
     _run,
-    reads_network=True,
+    reads_texts=True,
 )

@@ -21,8 +21,10 @@ class Settings:
     - `seed`: Of every random draw.
     - `starts`: How many random starts each number is taken over.
     - `quick`: Whether shorter runs will do; the caption then says so.
-    - `albert`: A checkpoint from which Figure 7 reads its spectra; None takes those that come with the package.
+    - `albert`: The trained network of the figures that show one, as `probe.load` takes it; None is the one of the
+        package.
     - `imdb`: Where the film reviews are, as `sentiment.load_imdb` takes it; None makes reviews up, with planted words.
+    - `texts`: What that network reads, a file as `probe.read_texts` takes it; None is the texts that belong to it.
 
     Source: this library.
     """
@@ -30,8 +32,9 @@ class Settings:
     seed: int = 0
     starts: int = 256
     quick: bool = False
-    albert: Path | None = None
+    albert: str | Path | None = None
     imdb: Path | None = None
+    texts: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,8 @@ class Experiment:
     - `claim`: What the paper says of it, in its own terms.
     - `run`: The experiment; told the settings and a function that reports progress.
     - `reads_reviews`: Whether it depends on `Settings.imdb`.
+    - `reads_network`: Whether it depends on `Settings.albert`.
+    - `reads_texts`: Whether it depends on `Settings.texts` as well.
 
     Source: this library.
     """
@@ -133,6 +138,8 @@ class Experiment:
     claim: str
     run: Callable[[Settings, Callable[[str], None]], Outcome] = field(repr=False)
     reads_reviews: bool = False
+    reads_network: bool = False
+    reads_texts: bool = False
 
 
 def within(value: float, expected: float, tolerance: float) -> bool:

@@ -231,5 +231,5 @@ FIGURE2 = Experiment(
     "Several heads give the first token a strong weight, at all layers; the correlations between heads increase with "
     "depth, and two clusters of heads emerge.",
     _run,
-    reads_network=True,
+    reads_texts=True,
 )

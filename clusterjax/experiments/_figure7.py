@@ -131,7 +131,6 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
             "value": source.value.tolist(),
             "head": source.head,
             "source": source.provenance,
-            "sha256": source.sha256,
             "query_key": "identity",
             "mask": "causal",
             "radius": RADIUS,
@@ -192,4 +191,5 @@ FIGURE7 = Experiment(
     "Figure 7: the top three eigenvalues of an ALBERT head",
     "With ALBERT's top-3 eigenvalues the system is metastable from t = 6 to 15, the first token apart from the others.",
     _run,
+    reads_network=True,
 )

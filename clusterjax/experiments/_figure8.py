@@ -119,7 +119,6 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
             "value": value.tolist(),
             "head": source.head,
             "source": source.provenance,
-            "sha256": source.sha256,
             "query_key": "identity",
             "mask": "causal",
             "starts": settings.starts,
@@ -189,4 +188,5 @@ FIGURE8 = Experiment(
     "Figure 8: the path of the first token",
     "The first token (red, t = 0.6 to 9) aligns with the eigenvectors of V and attracts the subsequent tokens.",
     _run,
+    reads_network=True,
 )

@@ -1,6 +1,10 @@
 """All experiments, in the order of the figures; a new one is one file and one line here."""
 
+from ._albert_bridge import ALBERT_BRIDGE
+from ._albert_spectra import ALBERT_SPECTRA
 from ._experiment import Experiment
+from ._figure1 import FIGURE1
+from ._figure2 import FIGURE2
 from ._figure3 import FIGURE3
 from ._figure4 import FIGURE4
 from ._figure5 import FIGURE5
@@ -14,8 +18,8 @@ from ._sentiment_words import SENTIMENT_WORDS
 
 
 EXPERIMENTS: tuple[Experiment, ...] = (
-    FIGURE3, FIGURE4, FIGURE5, FIGURE6, FIGURE7, FIGURE8, HARDMAX_POLYTOPE, SENTIMENT_WORDS, SENTIMENT_LEADERS,
-    SENTIMENT_TRAINING,
+    FIGURE1, FIGURE2, FIGURE3, FIGURE4, FIGURE5, FIGURE6, FIGURE7, FIGURE8, ALBERT_SPECTRA, ALBERT_BRIDGE,
+    HARDMAX_POLYTOPE, SENTIMENT_WORDS, SENTIMENT_LEADERS, SENTIMENT_TRAINING,
 )  # fmt: skip
 
 

@@ -17,9 +17,9 @@ import jax
 import numpy as np
 
 from ..plot import animate, save
-from ._albert import trained_values
 from ._experiment import VIOLATED, Experiment, Film, Outcome, Settings
 from ._gallery import write_gallery
+from ._networks import network_digest
 from ._registry import find_experiments
 from ._sentiment_model import digest
 
@@ -75,12 +75,11 @@ def reproduce(
     Source: this library.
     """
     experiments = find_experiments(list(names))
-    weights = trained_values(settings).sha256
+    asked = [fingerprint(experiment, settings, files) for experiment in experiments]
     folder = _writable(Path(out))
     results = []
-    for number, experiment in enumerate(experiments, 1):
+    for number, (experiment, wanted) in enumerate(zip(experiments, asked, strict=True), 1):
         head = f"[{number}/{len(experiments)}] {experiment.name}"
-        wanted = fingerprint(experiment, settings, files, weights)
         place = folder / experiment.name
         done = None if force else _finished(place, wanted)
         if done is not None:
@@ -93,21 +92,25 @@ def reproduce(
     return results
 
 
-def fingerprint(experiment: Experiment, settings: Settings, files: Files, weights: str) -> dict[str, Any]:
+def fingerprint(experiment: Experiment, settings: Settings, files: Files) -> dict[str, Any]:
     """All that decides what a figure looks like: if it is the same, the figure need not be run again.
 
     Source: this library.
     """
-    return {
+    asked: dict[str, Any] = {
         "name": experiment.name,
         "seed": settings.seed,
         "starts": settings.starts,
         "quick": settings.quick,
-        "weights": weights,
         "formats": list(files.formats),
         "film": files.film,
         "clusterjax": version("clusterjax"),
-    } | ({"reviews": digest(settings.imdb)} if experiment.reads_reviews else {})
+    }
+    if experiment.reads_reviews:
+        asked["reviews"] = digest(settings.imdb)
+    if experiment.reads_network or experiment.reads_texts:
+        asked["network"] = network_digest(settings, texts=experiment.reads_texts)
+    return asked
 
 
 def _run_one(

@@ -8,6 +8,7 @@ except ImportError as error:
 from ._albert import Albert as Albert
 from ._batch import Encoded as Encoded, encode as encode
 from ._bridge import Bridge as Bridge, bridge as bridge
+from ._bundled import bundled_texts as bundled_texts, bundled_training as bundled_training
 from ._controls import (
     Comparison as Comparison,
     Controls as Controls,
@@ -15,6 +16,7 @@ from ._controls import (
     randomise as randomise,
     shuffle_tokens as shuffle_tokens,
 )
+from ._corpus import read_texts as read_texts
 from ._head_clusters import (
     HeadClusters as HeadClusters,
     adjusted_rand as adjusted_rand,
@@ -58,4 +60,5 @@ from ._stream import (
 from ._survey import Survey as Survey, bootstrap_counts as bootstrap_counts, survey as survey
 from ._t5 import T5Encoder as T5Encoder
 from ._tally import Average as Average
+from ._train import AlbertRecipe as AlbertRecipe, train_albert as train_albert
 from ._vocabulary import NearestWords as NearestWords, nearest_words as nearest_words

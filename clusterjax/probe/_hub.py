@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from ._bundled import BUNDLED, NAME
 from ._files import FLAX
 
 
@@ -10,8 +11,10 @@ _ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _SMALL = ["*.json", "*.model", "*.txt"]  # configuration, index, tokenizer; never *.bin
 
 
-def locate(path: str | Path) -> tuple[Path, str]:
+def locate(path: str | Path | None) -> tuple[Path, str]:
     """The folder, and the name by which it was asked for."""
+    if path is None:
+        return BUNDLED, NAME
     folder = Path(path)
     if folder.is_dir():
         return folder, folder.resolve().name

@@ -93,7 +93,9 @@ class Model:
         return self.network.logits(hidden)
 
 
-def load(path: str | Path, *, depth: int | None = None, heads: int | None = None, dtype: Any = jnp.float32) -> Model:
+def load(
+    path: str | Path | None = None, *, depth: int | None = None, heads: int | None = None, dtype: Any = jnp.float32
+) -> Model:
     """The ALBERT or T5 encoder of a folder, or of the Hugging Face hub.
 
     Reads `config.json` and the weights: `model.safetensors`, else the shards of `model.safetensors.index.json`, else
@@ -104,7 +106,8 @@ def load(path: str | Path, *, depth: int | None = None, heads: int | None = None
     **Arguments:**
 
     - `path`: A folder, for which no network is needed, or an id such as "albert/albert-base-v2", which is downloaded
-        once, into the cache of `huggingface_hub`. What is "mt5" to `transformers` is read as T5.
+        once, into the cache of `huggingface_hub`. What is "mt5" to `transformers` is read as T5. None is the small
+        ALBERT that comes with the package.
 
     **Other arguments:**
 

@@ -58,10 +58,10 @@ class AlbertRecipe:
     num_layers: int = 12
     length: int = 64
     batch_size: int = 16
-    steps: int = 12000
+    steps: int = 20000
     epoch_steps: int = 200
-    learning_rate: float = 2e-3
-    warm_up: int = 400
+    learning_rate: float = 8e-4
+    warm_up: int = 600
     weight_decay: float = 0.01
     spread: float = 0.06
     share: float = 0.2

@@ -1,0 +1,103 @@
+"""The command `train`."""
+
+import argparse
+
+from ._say import say
+
+
+def add_train(commands: argparse._SubParsersAction) -> None:
+    train = commands.add_parser(
+        "train", help="train a model", description="Train a model.",
+        epilog="example: clusterjax train sentiment --imdb imdb50k.csv.gz --out model",
+    )  # fmt: skip
+    models = train.add_subparsers(dest="model", required=True, metavar="MODEL")
+    command = models.add_parser(
+        "sentiment",
+        help="the hardmax sentiment classifier, on film reviews",
+        description="Train a sentiment classifier through hardmax attention. It writes model, vocabulary, history and "
+        "a report on the test part, at which it looks once. A run that was killed goes on where it was.",
+        epilog="example: clusterjax train sentiment --imdb imdb50k.csv.gz --dim 2 --out model",
+    )
+    command.add_argument("--out", required=True, metavar="DIR", help="where to write")
+    command.add_argument("--imdb", metavar="PATH", help="reviews: CSV, Parquet (.gz too), aclImdb or stanfordnlp/imdb; "
+                         "without it made-up ones")  # fmt: skip
+    command.add_argument("--split", choices=("official", "random"), default="official", help="default: official")
+    command.add_argument("--seed", type=int, default=0, metavar="N", help="of all random draws (default: 0)")
+    command.add_argument("--dim", type=int, default=2, metavar="D", help="dimension of a head (default: 2)")
+    for name, (kind, words) in _RECIPE.items():
+        command.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="N" if kind is int else "X", help=words)
+    command.add_argument("--patience", type=int, metavar="N", help="stop after N epochs without a better one")
+    again = command.add_mutually_exclusive_group()
+    again.add_argument("--resume", action="store_const", const=True, help="insist on a checkpoint to go on from")
+    again.add_argument("--fresh", dest="resume", action="store_const", const=False, help="start anew")
+    command.set_defaults(run=_train)
+    _add_train_albert(models)
+
+
+def _add_train_albert(models: argparse._SubParsersAction) -> None:
+    command = models.add_parser(
+        "albert",
+        help="an ALBERT of one's own, on texts",
+        description="Train an ALBERT by masked language modelling. It writes weights, configuration and tokenizer, as "
+        "transformers reads them, the loss along the way, and snapshots of the weights. A run that was killed goes on "
+        "where it was.",
+        epilog="example: clusterjax train albert --texts reviews.csv.gz wikitext.txt --out albert",
+    )
+    command.add_argument("--out", required=True, metavar="DIR", help="where to write")
+    command.add_argument(
+        "--texts", required=True, nargs="+", metavar="FILE", help="what to train on: .txt, .csv, .jsonl, .parquet (.gz)"
+    )
+    command.add_argument("--seed", type=int, default=0, metavar="N", help="of all random draws (default: 0)")
+    command.add_argument("--snapshots", type=int, default=8, metavar="N", help="weights that are kept (default: 8)")
+    for name, (kind, words) in _ALBERT.items():
+        command.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="N" if kind is int else "X", help=words)
+    command.set_defaults(run=_train_albert)
+
+
+_ALBERT = {
+    "vocab_size": (int, "word pieces (default: 4096)"),
+    "embedding_size": (int, "dimension of the embedding (default: 96)"),
+    "hidden_size": (int, "dimension of the tokens (default: 128)"),
+    "num_heads": (int, "heads (default: 8)"),
+    "intermediate_size": (int, "width of the feed-forward (default: 512)"),
+    "num_layers": (int, "how often the layer is applied (default: 12)"),
+    "length": (int, "word pieces in a text (default: 64)"),
+    "batch_size": (int, "texts in a step (default: 16)"),
+    "steps": (int, "steps (default: 20000)"),
+    "learning_rate": (float, "largest rate of AdamW (default: 0.0008)"),
+}
+
+
+def _train_albert(arguments: argparse.Namespace) -> int:
+    from ..probe import AlbertRecipe, train_albert
+
+    given = {name: getattr(arguments, name) for name in _ALBERT if getattr(arguments, name) is not None}
+    train_albert(
+        arguments.out, arguments.texts, AlbertRecipe(**given), seed=arguments.seed, snapshots=arguments.snapshots,
+        say=say,
+    )  # fmt: skip
+    return 0
+
+
+# What of the recipe can be said on the command line.
+_RECIPE = {
+    "heads": (int, "number of heads (default: 1)"),
+    "depth": (int, "number of layers (default: 8)"),
+    "epochs": (int, "how often all reviews are seen (default: 6)"),
+    "length": (int, "the last so many words of a review are read (default: 256)"),
+    "ngrams": (int, "2 reads pairs of neighbours as words too (default: 1)"),
+    "batch_size": (int, "reviews in a step (default: 64)"),
+    "learning_rate": (float, "largest rate of AdamW (default: 0.003)"),
+    "alpha": (float, "where the step of the layers starts (default: 1)"),
+}
+
+
+def _train(arguments: argparse.Namespace) -> int:
+    from ..sentiment import Recipe, train_sentiment
+
+    given = {name: getattr(arguments, name) for name in _RECIPE if getattr(arguments, name) is not None}
+    train_sentiment(
+        arguments.out, arguments.imdb, Recipe.of_dim(arguments.dim, **given), seed=arguments.seed,
+        split=arguments.split, patience=arguments.patience, resume=arguments.resume, say=say,
+    )  # fmt: skip
+    return 0

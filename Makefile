@@ -62,7 +62,7 @@ $(STAMPS)/venv:
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/plot: pyproject.toml | $(STAMPS)/venv
-	$(INSTALL) --editable '.[plot]'
+	$(INSTALL) --editable '.[plot,probe]'
 	@touch $@
 
 $(STAMPS)/dev: pyproject.toml | $(STAMPS)/venv

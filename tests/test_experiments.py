@@ -38,7 +38,7 @@ def gallery(tmp_path_factory):
 
 def test_registry_holds_figures_1_to_8_the_networks_the_polytope_and_the_sentiment_model():
     sentiment = [f"sentiment-{what}" for what in ("words", "leaders", "training")]
-    networks = ["albert-spectra", "albert-bridge"]
+    networks = ["albert-spectra", "albert-bridge", "albert-training"]
     assert NAMES == [*(f"figure{k}" for k in range(1, 9)), *networks, "hardmax-polytope", *sentiment]
     assert len({experiment.alias for experiment in EXPERIMENTS}) == len(NAMES)
 

@@ -2,6 +2,7 @@
 
 from ._albert_bridge import ALBERT_BRIDGE
 from ._albert_spectra import ALBERT_SPECTRA
+from ._albert_training import ALBERT_TRAINING
 from ._experiment import Experiment
 from ._figure1 import FIGURE1
 from ._figure2 import FIGURE2
@@ -19,7 +20,7 @@ from ._sentiment_words import SENTIMENT_WORDS
 
 EXPERIMENTS: tuple[Experiment, ...] = (
     FIGURE1, FIGURE2, FIGURE3, FIGURE4, FIGURE5, FIGURE6, FIGURE7, FIGURE8, ALBERT_SPECTRA, ALBERT_BRIDGE,
-    HARDMAX_POLYTOPE, SENTIMENT_WORDS, SENTIMENT_LEADERS, SENTIMENT_TRAINING,
+    ALBERT_TRAINING, HARDMAX_POLYTOPE, SENTIMENT_WORDS, SENTIMENT_LEADERS, SENTIMENT_TRAINING,
 )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 BUNDLED = Path(__file__).parent / "data"
 NAME = "clusterjax-albert"
-_TEXTS, _TRAINING = "texts.txt", "training.json"
+TEXTS, TRAINING = "texts.txt", "training.json"
 
 
 def bundled_texts() -> list[str]:
@@ -19,7 +19,7 @@ def bundled_texts() -> list[str]:
 
         Merity et al., *Pointer sentinel mixture models* (1609.07843), Section 4.3.
     """
-    return [line for line in (BUNDLED / _TEXTS).read_text("utf-8").splitlines() if line]
+    return [line for line in (BUNDLED / TEXTS).read_text("utf-8").splitlines() if line]
 
 
 def bundled_training() -> dict[str, Any]:
@@ -28,4 +28,4 @@ def bundled_training() -> dict[str, Any]:
 
     Source: this library.
     """
-    return json.loads((BUNDLED / _TRAINING).read_text("utf-8"))
+    return json.loads((BUNDLED / TRAINING).read_text("utf-8"))

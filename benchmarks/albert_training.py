@@ -1,0 +1,92 @@
+"""Does clustering grow with training? And: the ALBERT of the package, from the folder of a run.
+
+`clusterjax train albert` leaves snapshots of the weights at steps that double. For each of them: the mean cosine of the
+tokens, the pairs with a cosine above 0.9 and the clusters at every level, over the passages that come with the package,
+which no run has seen, and the same for their tokens in random order. Beside them the held-out loss.
+
+`RUN` is the folder of the run. With `--install` its weights, configuration and tokenizer, and the numbers, become the
+data of the package; without it only the numbers are written.
+"""
+
+import argparse
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
+import jax
+import numpy as np
+from _harness import HERE, report, say
+
+from clusterjax import probe
+from clusterjax.probe._bundled import BUNDLED, TRAINING
+
+
+FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")
+STATISTICS = ("cosine", "near_mass", "num_clusters")
+COLUMNS = ["step", "held-out loss", "cosine, layer 0", "cosine, last layer", "shuffled, last layer", "clusters"]
+
+
+def measured(run: Path, weights: Path) -> dict[str, list[float]]:
+    """The statistics of every level, with these weights in the network of the run."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in FILES[1:]:
+            shutil.copy(run / name, folder)
+        shutil.copy(weights, Path(folder) / FILES[0])
+        model = probe.load(folder)
+        texts = probe.encode(model, [text for text in probe.bundled_texts()], length=model.max_positions)
+        fixed = model.tokenizer.all_special_ids
+    shuffled = probe.shuffle_tokens(texts, jax.random.key(0), fixed)
+    found = {"": probe.similarity_histograms(model, texts, rank=False),
+             "shuffled ": probe.similarity_histograms(model, shuffled, rank=False)}  # fmt: skip
+    out = {}
+    for name, one in found.items():
+        for statistic in STATISTICS:
+            average = getattr(one, statistic)
+            out[f"{name}{statistic}"] = np.round(average.mean, 6).tolist()
+            out[f"{name}{statistic} error"] = np.round(average.error, 6).tolist()
+    return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, help="the folder of a finished run")
+    parser.add_argument("--install", action="store_true", help="make it the network of the package")
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "albert_training.json")
+    chosen = parser.parse_args()
+    done = json.loads((chosen.run / "report.json").read_text())
+    history = json.loads((chosen.run / "history.json").read_text())
+    pace = done["recipe"]["epoch_steps"]
+    snapshots, rows = [], []
+    for path in sorted((chosen.run / "snapshots").glob("step-*.safetensors")):
+        step = int(path.stem.removeprefix("step-"))
+        loss = history[step // pace - 1]["held-out loss"] if step else None
+        one = {"step": step, "held-out loss": loss} | measured(chosen.run, path)
+        snapshots.append(one)
+        rows.append({"step": step, "held-out loss": loss, "cosine, layer 0": one["cosine"][0],
+                     "cosine, last layer": one["cosine"][-1], "shuffled, last layer": one["shuffled cosine"][-1],
+                     "clusters": one["num_clusters"][-1]})  # fmt: skip
+        say(f"step {step}: mean cosine {one['cosine'][0]:.3f} to {one['cosine'][-1]:.3f}")
+    kept = ("loss", "held-out loss", "held-out accuracy")
+    training = {
+        "report": done,
+        "history": [{"step": (k + 1) * pace} | {name: round(row[name], 4) for name in kept}
+                    for k, row in enumerate(history)],
+        "snapshots": snapshots,
+    }  # fmt: skip
+    findings = (
+        f"Held-out loss {done['held-out loss']:.3f} nats, guessing by frequency {done['unigram loss']:.3f}.",
+        f"Mean cosine after the last layer: {rows[0]['cosine, last layer']:.3f} before training, "
+        f"{rows[-1]['cosine, last layer']:.3f} after it, {rows[-1]['shuffled, last layer']:.3f} with shuffled tokens.",
+    )
+    report(rows, chosen.out, title="Clustering along the training of the ALBERT of the package", columns=COLUMNS,
+           findings=findings)  # fmt: skip
+    if chosen.install:
+        for name in FILES:
+            shutil.copy(chosen.run / name, BUNDLED)
+        (BUNDLED / TRAINING).write_text(json.dumps(training) + "\n")
+        say(f"installed in {BUNDLED}")
+
+
+if __name__ == "__main__":
+    main()

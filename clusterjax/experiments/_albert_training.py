@@ -1,0 +1,145 @@
+"""Whether the tokens of the package's own ALBERT cluster more as it is trained."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.figure import Figure
+
+from .. import probe
+from ..plot import OKABE_ITO, style, time_series
+from ..probe._survey import encoded
+from ._experiment import Claim, Experiment, Outcome, Settings, plus_minus
+from ._layout import WIDTH
+
+
+TEXTS = 16  # on which the last snapshot is measured again
+
+
+def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
+    training = probe.bundled_training()
+    snapshots, report = training["snapshots"], training["report"]
+    say(f"measuring the last of {len(snapshots)} snapshots again")
+    off = _measured_again(training)
+    steps = np.array([one["step"] for one in snapshots])
+    last = {name: np.array([one[name][-1] for one in snapshots]) for name in snapshots[0] if name not in _OF_STEP}
+    caption = (
+        f"The ALBERT of this package along its training: masked language modelling of film reviews and Wikipedia, "
+        f"{report['steps']} steps of {report['recipe']['batch_size']} x {report['recipe']['length']} word pieces, "
+        f"{report['parameters'] / 1e6:.2f} million parameters. (a) Loss on held-out texts; dashed: guessing by "
+        "frequency. (b) Mean cosine of the tokens at each level, one line for each snapshot, over "
+        f"{len(probe.bundled_texts())} passages that it has not seen. (c) The same after the last layer against the "
+        f"step, and with the tokens in random order. Standard errors over passages. {_verdict(last)}"
+    )
+    return Outcome(
+        caption,
+        _claims(training, last, off),
+        {"recipe": report["recipe"], "texts": report["texts"], "starts": len(probe.bundled_texts()),
+         "solver": "none: layers in float32"},
+        {"step": steps, "held_out_step": [row["step"] for row in training["history"]],
+         "held_out_loss": [row["held-out loss"] for row in training["history"]]}
+        | {f"last layer, {name}": values for name, values in last.items()},
+        lambda: _draw(training, steps, last),
+        None,
+    )  # fmt: skip
+
+
+_OF_STEP = ("step", "held-out loss")
+
+
+def _measured_again(training: dict[str, Any]) -> float:
+    """The largest difference of the recorded mean cosines of the last snapshot from those of the network that is here,
+    in units of the error of the passages that are measured."""
+    model = probe.load()
+    found = probe.similarity_histograms(model, encoded(model, probe.bundled_texts()[:TEXTS]), rank=False)
+    there = np.array(training["snapshots"][-1]["cosine"])
+    return float(np.max(np.abs(found.cosine.mean - there) / found.cosine.error))
+
+
+def _verdict(last: dict[str, np.ndarray]) -> str:
+    cosine, error = last["cosine"], last["cosine error"]
+    rise, of_rise = cosine[-1] - cosine[0], np.hypot(error[-1], error[0])
+    beyond, of_beyond = cosine[-1] - last["shuffled cosine"][-1], np.hypot(error[-1], last["shuffled cosine error"][-1])
+    grows = "rises" if rise > 2 * of_rise else "falls" if rise < -2 * of_rise else "stays what it was"
+    more = "above" if beyond > 2 * of_beyond else "below" if beyond < -2 * of_beyond else "at"
+    return (
+        f"The mean cosine after the last layer {grows}, from {cosine[0]:.2f} to {cosine[-1]:.2f}; it ends {more} that "
+        f"of shuffled tokens, {last['shuffled cosine'][-1]:.2f}."
+    )
+
+
+def _claims(training: dict[str, Any], last: dict[str, np.ndarray], off: float) -> tuple[Claim, ...]:
+    report, cosine, error = training["report"], last["cosine"], last["cosine error"]
+    rise, of_rise = float(cosine[-1] - cosine[0]), float(np.hypot(error[-1], error[0]))
+    gain = report["unigram loss"] - report["held-out loss"]
+    return (
+        Claim(
+            "The network has learnt from context.",
+            f"held-out loss {report['held-out loss']:.3f} nats a word piece, by frequency alone "
+            f"{report['unigram loss']:.3f}",
+            "lower by more than 0.3 nats",
+            gain > 0.3,
+            "finding",
+            gain,
+        ),
+        Claim(
+            "Clustering grows with training.",
+            f"mean cosine after the last layer {plus_minus(cosine[0], error[0], 3)} before training, "
+            f"{plus_minus(cosine[-1], error[-1], 3)} after it; of pairs above 0.9 "
+            f"{100 * last['near_mass'][0]:.1f} % and {100 * last['near_mass'][-1]:.1f} %",
+            "the rise exceeds two standard errors",
+            rise > 2 * of_rise,
+            "finding",
+            rise,
+            of_rise,
+        ),
+        Claim(
+            "The network of the package is the last snapshot.",
+            f"mean cosines of {TEXTS} passages differ from those on record by at most {off:.1f} standard errors",
+            "less than 5",
+            off < 5,
+            "identity",
+            off,
+        ),
+    )
+
+
+@style()
+def _draw(training: dict[str, Any], steps: np.ndarray, last: dict[str, np.ndarray]) -> Figure:
+    figure = Figure(figsize=(WIDTH, 2.7), layout="constrained")
+    left, middle, right = figure.subplots(1, 3)
+    history = training["history"]
+    at = np.array([row["step"] for row in history])
+    time_series(at, np.array([row["held-out loss"] for row in history]), None, left, colour=OKABE_ITO[0],
+                xlabel="training step", ylabel="held-out loss (nats)")  # fmt: skip
+    left.axhline(training["report"]["unigram loss"], color="0.4", ls="--", lw=0.9)
+    left.text(at[-1], training["report"]["unigram loss"], "by frequency", ha="right", va="bottom", fontsize=6)
+    levels = np.arange(len(training["snapshots"][0]["cosine"]))
+    for k, one in enumerate(training["snapshots"]):
+        colour = colormaps["viridis"](k / len(training["snapshots"]))
+        time_series(levels, np.array(one["cosine"]), np.array(one["cosine error"]), middle, colour=colour,
+                    label=f"{one['step']}", xlabel="layer", ylabel="mean cosine")  # fmt: skip
+    if middle.get_legend() is not None:
+        middle.get_legend().remove()
+    middle.legend(title="step", fontsize=5, title_fontsize=6, loc="best", handlelength=1.2)
+    for name, colour, line, label in (
+        ("cosine", OKABE_ITO[0], "-", "texts"),
+        ("shuffled cosine", OKABE_ITO[1], "--", "tokens shuffled"),
+    ):
+        time_series(steps, last[name], last[f"{name} error"], right, colour=colour, linestyle=line, label=label,
+                    xlabel="training step", ylabel="mean cosine, last layer")  # fmt: skip
+    right.set_xscale("symlog", linthresh=100)
+    for letter, ax in zip("abc", (left, middle, right), strict=True):
+        ax.text(-0.02, 1.02, f"({letter})", ha="right", va="bottom", transform=ax.transAxes, weight="bold")
+    return figure
+
+
+ALBERT_TRAINING = Experiment(
+    "albert-training",
+    "albert_training",
+    "Clustering along the training of an ALBERT",
+    "Trained transformers cluster tokens: does clustering grow with training?",
+    _run,
+    reads_network=True,
+)

@@ -119,12 +119,16 @@ def test_mean_cosine_of_words():
     np.testing.assert_allclose(mean_cosine(x, jnp.asarray(word)), expected, rtol=1e-12)
 
 
+def curves(particles, log_scales):
+    return particles.loss(np.asarray(log_scales), np.zeros((particles.texts, particles.levels)))[2]
+
+
 def test_the_derivative_is_that_of_the_curve(particles):
     """Exact, against central differences of fourth order, over batches of which the last is filled up."""
-    target = particles.curves(np.array([-0.3, 0.4]))
+    target = curves(particles, [-0.3, 0.4])
     at, step = np.array([0.1, -0.2]), 1e-3
-    value, slope = particles.loss(at, target)
-    np.testing.assert_allclose(value, np.mean((particles.curves(at) - target) ** 2), rtol=1e-12)
+    value, slope, there = particles.loss(at, target)
+    np.testing.assert_allclose(value, np.mean((there - target) ** 2), rtol=1e-12)
     for k in range(2):
         move = step * np.eye(2)[k]
         near, far = (
@@ -136,10 +140,13 @@ def test_the_derivative_is_that_of_the_curve(particles):
 def test_what_was_planted_is_found(particles):
     """The fit recovers the time and beta of a curve of particles; its loss falls, and its best step is kept."""
     planted = np.array([-0.4, 0.3])
-    found, losses = _fit(particles, particles.curves(planted), 80, 0.1, lambda line: None)
-    assert losses.min() < 1e-3 * losses[0]
-    np.testing.assert_allclose(found, planted, atol=0.05)
-    assert particles.loss(found, particles.curves(planted))[0] == pytest.approx(losses.min(), rel=1e-9)
+    target = curves(particles, planted)
+    fit = _fit(particles, target, 80, 0.1, lambda line: None)
+    assert fit.losses.min() < 1e-3 * fit.losses[0]
+    np.testing.assert_allclose(fit.log_scales, planted, atol=0.05)
+    assert particles.loss(fit.log_scales, target)[0] == pytest.approx(fit.losses.min(), rel=1e-9)
+    np.testing.assert_array_equal(fit.best, curves(particles, fit.log_scales))
+    np.testing.assert_array_equal(fit.start, curves(particles, np.zeros(2)))
 
 
 def test_the_bridge(model):
@@ -174,7 +181,7 @@ def test_padding_changes_nothing(particles, model):
     """Particles of padding have no mass: a batch that is padded further has the same curves."""
     wide = probe.Encoded(np.pad(TEXTS.token_ids, ((0, 0), (0, 5))), np.pad(TEXTS.mask, ((0, 0), (0, 5))))
     other = _Particles.make(model, wide, 9.0, 3, 2)
-    np.testing.assert_allclose(other.curves(np.zeros(2)), particles.curves(np.zeros(2)), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(curves(other, np.zeros(2)), curves(particles, np.zeros(2)), rtol=0, atol=1e-12)
 
 
 def test_bad_arguments(model):

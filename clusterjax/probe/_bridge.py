@@ -127,11 +127,10 @@ def bridge(
     say("networks without parts measured")
     particles = _Particles.make(model, data, radius, batch_size, steps_per_layer)
     target = _kept(found["cosine"])
-    log_scales, losses = _fit(particles, target, fit_steps, learning_rate, say)
-    curves["particles"] = average_of(particles.curves(np.zeros(2)))
-    curves["fitted"] = average_of(particles.curves(log_scales))
-    time, beta = np.exp(log_scales)
-    return Bridge(found["cosine"], curves, float(time), float(beta), losses, radius)
+    fit = _fit(particles, target, fit_steps, learning_rate, say)
+    curves["particles"], curves["fitted"] = average_of(fit.start), average_of(fit.best)
+    time, beta = np.exp(fit.log_scales)
+    return Bridge(found["cosine"], curves, float(time), float(beta), fit.losses, radius)
 
 
 class _Particles(NamedTuple):
@@ -153,15 +152,10 @@ class _Particles(NamedTuple):
             starts.append((_embed(model, data.token_ids[rows], data.mask[rows]), jnp.asarray(data.mask[rows])))
         return cls(particle_field(model, radius), starts, model.num_layers + 1, steps_per_layer, texts)
 
-    def curves(self, log_scales: np.ndarray) -> np.ndarray:
-        """(texts, levels)."""
-        scales = jnp.asarray(log_scales, self.starts[0][0].dtype)
-        found = [_curves(self.field, scales, *start, self.levels, self.steps_per_layer) for start in self.starts]
-        return np.concatenate([np.asarray(part, np.float64) for part in found])[: self.texts]
-
-    def loss(self, log_scales: np.ndarray, target: np.ndarray) -> tuple[float, np.ndarray]:
-        """The mean squared difference from `target`, (texts, levels), and its derivative."""
+    def loss(self, log_scales: np.ndarray, target: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        """The mean squared difference from `target`, (texts, levels), its derivative, and the curves themselves."""
         scales, value, slope = jnp.asarray(log_scales, self.starts[0][0].dtype), 0.0, np.zeros(2)
+        curves = []
         for k, start in enumerate(self.starts):
             size = len(start[1])
             rows = target[k * size : (k + 1) * size]
@@ -169,32 +163,45 @@ class _Particles(NamedTuple):
             weight = np.zeros(size)
             weight[: len(rows)] = 1 / target.size
             rows = np.concatenate([rows, np.zeros((size - len(rows), self.levels))])
-            part, towards = _loss(
+            part, towards, found = _loss(
                 self.field, scales, *start, jnp.asarray(rows, scales.dtype), jnp.asarray(weight, scales.dtype),
                 self.levels, self.steps_per_layer,
             )  # fmt: skip
             value, slope = value + float(part), slope + np.asarray(towards, np.float64)
-        return value, slope
+            curves.append(np.asarray(found, np.float64))
+        return value, slope, np.concatenate(curves)[: self.texts]
+
+
+class _Fit(NamedTuple):
+    """The best logarithms of time per layer and beta, the curves with them and before the fit, all losses."""
+
+    log_scales: np.ndarray
+    best: np.ndarray
+    start: np.ndarray
+    losses: np.ndarray
 
 
 def _fit(
     particles: _Particles, target: np.ndarray, steps: int, learning_rate: float, say: Callable[[str], None]
-) -> tuple[np.ndarray, np.ndarray]:
-    """The best logarithms of time per layer and beta, and the loss at each step."""
+) -> _Fit:
     optimiser = optax.adam(learning_rate)
-    now = best = np.zeros(2)
+    now = log_scales = np.zeros(2)
     state, losses = optimiser.init(jnp.asarray(now)), []
-    for step in range(steps + 1 if steps else 0):
-        value, slope = particles.loss(now, target)
+    start = best = np.empty(0)
+    for step in range(steps + 1):
+        value, slope, curves = particles.loss(now, target)
+        if step == 0:
+            start = best = curves
         if not np.isfinite(value) or not np.all(np.isfinite(slope)):
             break  # what was best before stays
-        best = now if not losses or value < min(losses) else best
+        if not losses or value < min(losses):
+            log_scales, best = now, curves
         losses.append(value)
         say(f"step {step} of {steps}: loss {value:.4g}, time {np.exp(now[0]):.4g}, beta {np.exp(now[1]):.4g}")
         with jax.numpy_dtype_promotion("standard"):  # optax mixes its counters with floats
             update, state = optimiser.update(jnp.asarray(slope), state)
         now = now + np.asarray(update, np.float64)
-    return best, np.array(losses)
+    return _Fit(log_scales, best, start, np.array(losses if steps else []))
 
 
 def _curves_of(field: Any, log_scales: Array, x0: Array, mask: Array, levels: int, steps_per_layer: int) -> Array:
@@ -220,18 +227,16 @@ def _curves_of(field: Any, log_scales: Array, x0: Array, mask: Array, levels: in
     return jax.vmap(of_text)(x0, mask)
 
 
-_curves = eqx.filter_jit(_curves_of)
-
-
 @eqx.filter_jit
-def _loss(field, log_scales, x0, mask, target, weight, levels, steps_per_layer) -> tuple[Array, Array]:
+def _loss(field, log_scales, x0, mask, target, weight, levels, steps_per_layer) -> tuple[Array, Array, Array]:
     def loss(log_scales):
-        apart = _curves_of(field, log_scales, x0, mask, levels, steps_per_layer) - target
+        curves = _curves_of(field, log_scales, x0, mask, levels, steps_per_layer)
+        apart = curves - target
         value = jnp.sum(weight[:, None] * apart * apart)
-        return value, value
+        return value, (value, curves)
 
-    slope, value = jax.jacfwd(loss, has_aux=True)(log_scales)
-    return value, slope
+    slope, (value, curves) = jax.jacfwd(loss, has_aux=True)(log_scales)
+    return value, slope, curves
 
 
 def _embed(model: Model, ids: np.ndarray, mask: np.ndarray) -> Array:

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from _harness import Program, called, check, interleave, options, ratio, report, say
-from _networks import BASE, XLARGE, full_texts, peers, random_model, run_twin, trained_model, twin
+from _networks import BASE, XLARGE, cores, full_texts, peers, random_model, run_twin, trained_model, twin
 from _published_probes import all_cosines, head_correlations, head_spectra, same_bins, similarity_histograms
 
 from clusterjax import probe
@@ -168,7 +168,7 @@ def findings(rows: list[dict]) -> list[str]:
             goal = "Goal: under 1 s. " if row["network"].startswith("albert-xlarge") else ""
             found.append(f"{goal}{row['question'].capitalize()}, {row['network']}: {row['seconds']:.2f} s, "
                          f"{row['times faster']:.0f} times faster.")  # fmt: skip
-    return found
+    return [*found, f"All methods had {cores()} of {os.cpu_count()} cores."]
 
 
 def main() -> None:

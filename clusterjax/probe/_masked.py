@@ -67,12 +67,14 @@ class MaskedLoss(eqx.Module):
 
     - `vocab_size`: Of the network.
     - `share`: Which share of the tokens is hidden.
+    - `depth`: How often the layers are applied; None is as in the network.
 
     Source: Devlin et al., *BERT: pre-training of deep bidirectional transformers* (1810.04805), Section 3.1.
     """
 
     vocab_size: int = eqx.field(static=True)
     share: float = eqx.field(static=True, default=0.15)
+    depth: int | None = eqx.field(static=True, default=None)
 
     def __call__(
         self, model: Held, token_ids: Int[Array, "rows n"], key: PRNGKeyArray
@@ -80,6 +82,8 @@ class MaskedLoss(eqx.Module):
         """The loss of a batch, and the share of hidden word pieces that are guessed right."""
         seen, places, words = hide(token_ids, self.vocab_size, self.share, key)
         network = model.network
+        if self.depth is not None:
+            network.depth = network.unroll = self.depth
         hidden = jnp.take_along_axis(network(seen), places[:, :, None], axis=1)
         scores = network.logits(hidden)
         counted = (words >= len(SPECIAL)).astype(scores.dtype)

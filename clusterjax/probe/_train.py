@@ -41,13 +41,16 @@ class AlbertRecipe:
     - `batch_size`: Rows in a step.
     - `steps`: Steps in all.
     - `epoch_steps`: Steps between two checkpoints.
+    - `shallow_layers`, `shallow`: For so large a share of the steps the shared layer is applied so many times only: it
+        learns several times faster.
     - `learning_rate`, `warm_up`: Of AdamW, whose rate rises for `warm_up` steps and falls to nothing on a line.
     - `weight_decay`: Of matrices, not of biases and norms.
     - `spread`: The standard deviation of the random weights.
     - `share`: Of the tokens, hidden.
     - `held_out`: Of the texts, never trained on.
 
-    Source: this library; the scheme is that of BERT (1810.04805) and ALBERT (1909.11942), without sentence order.
+    Source: this library; the scheme is that of BERT (1810.04805) and ALBERT (1909.11942), without sentence order. That
+    a shallow network may be trained first: Gong et al., *Efficient training of BERT by progressively stacking* (2019).
     """
 
     vocab_size: int = 4096
@@ -60,6 +63,8 @@ class AlbertRecipe:
     batch_size: int = 16
     steps: int = 20000
     epoch_steps: int = 200
+    shallow_layers: int = 3
+    shallow: float = 0.6
     learning_rate: float = 8e-4
     warm_up: int = 600
     weight_decay: float = 0.01
@@ -82,6 +87,11 @@ class AlbertRecipe:
                 f"learning_rate must be positive and weight_decay not negative, but they are {self.learning_rate!r} "
                 f"and {self.weight_decay!r}; pass 1e-3 and 0.01, say."
             )
+        if not 0 <= self.shallow < 1 or self.shallow_layers > self.num_layers:
+            raise ValueError(
+                f"shallow must be a share of the steps below 1 and shallow_layers at most {self.num_layers}, but they "
+                f"are {self.shallow!r} and {self.shallow_layers!r}; pass 0 for none."
+            )
         if self.length < 8:
             raise ValueError(f"length must be at least 8, but it is {self.length!r}; pass 64, say.")
         if self.hidden_size % self.num_heads:
@@ -91,6 +101,11 @@ class AlbertRecipe:
     def epochs(self) -> int:
         """Checkpoints in all."""
         return -(-self.steps // self.epoch_steps)
+
+    @property
+    def stages(self) -> tuple[tuple[int, int], ...]:
+        """How many layers are applied, and until which checkpoint."""
+        return (self.shallow_layers, round(self.shallow * self.epochs)), (self.num_layers, self.epochs)
 
     @property
     def sizes(self) -> AlbertSizes:
@@ -177,12 +192,15 @@ def train_albert(
     if not (folder / CHECKPOINT).is_file():
         _write_weights(folder / "snapshots" / "step-000000.safetensors", made)
     batches = Batches((jnp.asarray(rows),), recipe.batch_size, recipe.epoch_steps)
-    done = train(
-        made, MaskedLoss(recipe.vocab_size, recipe.share), batches,
-        optimiser=_optimiser(recipe), epochs=recipe.epochs, key=jr.fold_in(key, 1),
-        evaluate=_Evaluate(jnp.asarray(held), recipe, jr.fold_in(key, 2)), checkpoint=folder / CHECKPOINT,
-        settings=settings, keep=keep, say=say,
-    )  # fmt: skip
+    for layers, until in recipe.stages:
+        say(f"{layers} layers until checkpoint {until}")
+        loss = MaskedLoss(recipe.vocab_size, recipe.share, layers)
+        done = train(
+            made, loss, batches,
+            optimiser=_optimiser(recipe), epochs=until, key=jr.fold_in(key, 1),
+            evaluate=_Evaluate(jnp.asarray(held), recipe.batch_size, loss, jr.fold_in(key, 2)),
+            checkpoint=folder / CHECKPOINT, settings=settings, keep=keep, say=say,
+        )  # fmt: skip
     _write_weights(folder / _WEIGHTS, done.last)
     report = settings | {
         "steps": recipe.epochs * recipe.epoch_steps,
@@ -219,7 +237,6 @@ def _network(recipe: AlbertRecipe, seed: int) -> Albert:
     Source: Radford et al., *Language models are unsupervised multitask learners* (2019), Section 2.3.
     """
     network = Albert(recipe.sizes, nnx.Rngs(seed), head=True)
-    network.unroll = recipe.num_layers
     for block in network.blocks():
         for writes in (block.attention.dense, block.ffn_output):
             writes.kernel[...] = writes.kernel[...] * (2 * recipe.num_layers) ** -0.5
@@ -229,10 +246,10 @@ def _network(recipe: AlbertRecipe, seed: int) -> Albert:
 class _Evaluate:
     """Loss and accuracy on the held-out rows, the same tokens hidden each time."""
 
-    def __init__(self, rows: jax.Array, recipe: AlbertRecipe, key: jax.Array):
-        size = min(recipe.batch_size, len(rows))
+    def __init__(self, rows: jax.Array, batch_size: int, loss: MaskedLoss, key: jax.Array):
+        size = min(batch_size, len(rows))
         self.batches = [rows[start : start + size] for start in range(0, len(rows) - size + 1, size)][:64]
-        self.loss, self.key = MaskedLoss(recipe.vocab_size, recipe.share), key
+        self.loss, self.key = loss, key
 
     def __call__(self, model: Held) -> dict[str, float]:
         found = [_measure(self.loss, model, rows, jr.fold_in(self.key, k)) for k, rows in enumerate(self.batches)]

@@ -82,6 +82,29 @@ def test_loss_is_the_mean_cross_entropy_of_what_was_hidden():
     assert float(more["accuracy"]) == pytest.approx(sum(right) / len(right), rel=1e-12)
 
 
+def test_rows_in_pieces_are_pieces_at_their_positions():
+    """Of 16 tokens 4 at a time: the cost is that of four networks whose positions begin at 0, 4, 8 and 12."""
+    key, pieces = jr.key(6), IDS.reshape(-1, 4)
+    cost, more = jax.jit(lambda held, ids, key: MaskedLoss(WORDS, 0.3, None, 4)(held, ids, key))(HELD, IDS, key)
+    seen, places, words = hide(pieces, WORDS, 0.3, key)
+    logits = np.zeros((24, 4, WORDS))
+    for begin in range(4):
+        later = nnx.clone(HELD.network)
+        table = later.embeddings.position_embeddings.embedding
+        table[...] = jnp.roll(table[...], -4 * begin, axis=0)
+        logits[begin::4] = later.logits(later(seen[begin::4]))
+    costs, right = [], []
+    for row in range(24):
+        for place, word in zip(np.asarray(places[row]), np.asarray(words[row]), strict=True):
+            if word >= len(SPECIAL):
+                scores = logits[row, place]
+                costs.append(math.log(np.exp(scores).sum()) - scores[word])
+                right.append(np.argmax(scores) == word)
+    assert len(costs) == 48
+    assert float(cost) == pytest.approx(sum(costs) / len(costs), rel=1e-12)
+    assert float(more["accuracy"]) == pytest.approx(sum(right) / len(right), rel=1e-12)
+
+
 def test_every_parameter_but_the_pooler_is_trained():
     slope = jax.jit(jax.grad(lambda held: LOSS(held, IDS, jr.key(0))[0]))(HELD)
     for leaf in jax.tree_util.tree_leaves(slope):

@@ -18,7 +18,7 @@ RECIPE = AlbertRecipe(
     vocab_size=60, embedding_size=8, hidden_size=16, num_heads=2, intermediate_size=32, num_layers=2,
     length=16, batch_size=8, steps=160, epoch_steps=20, learning_rate=1e-2, warm_up=20,
     spread=0.2, held_out=0.1,
-    shallow_layers=1, shallow=0.5,
+    stages=((1, 8, 0.5),),
 )  # fmt: skip
 QUIET = lambda line: None
 
@@ -41,7 +41,7 @@ def texts(tmp_path_factory):
 def trained(texts, tmp_path_factory):
     folder = tmp_path_factory.mktemp("albert")
     said = []
-    return folder, train_albert(folder, [texts], RECIPE, snapshots=3, say=said.append), said
+    return folder, train_albert(folder, [texts], RECIPE, snapshots=4, say=said.append), said
 
 
 def test_it_learns_more_than_frequencies(trained):
@@ -51,13 +51,15 @@ def test_it_learns_more_than_frequencies(trained):
     assert history[0]["held-out loss"] > report["held-out loss"] + 0.2
     assert len(history) == 8 and report["steps"] == 160 and report["word pieces seen"] == 160 * 8 * 16
     assert json.loads((folder / "report.json").read_text()) == report
+    assert report["recipe"]["stages"] == [[1, 8, 0.5], [2, 16, 1.0]]
+    assert "1 layers, 8 tokens at a time, until checkpoint 4" in said
     assert "guessing by frequency" in said[1] and "epoch 8 of 8" in said[-2] and "held-out loss" in said[-1]
 
 
-def test_snapshots_stand_at_steps_that_double(trained):
+def test_snapshots_stand_at_steps_that_double_in_each_stage(trained):
     folder, _, _ = trained
     found = sorted(path.name for path in (folder / "snapshots").iterdir())
-    assert found == [f"step-{step:06d}.safetensors" for step in (0, 40, 80, 160)]
+    assert found == [f"step-{step:06d}.safetensors" for step in (0, 40, 80, 120, 160)]
     last = safetensors.numpy.load_file(folder / "model.safetensors")
     same = safetensors.numpy.load_file(folder / "snapshots" / found[-1])
     first = safetensors.numpy.load_file(folder / "snapshots" / found[0])
@@ -81,13 +83,13 @@ def test_a_killed_run_goes_on_bit_for_bit(texts, trained, tmp_path, monkeypatch)
     shutil.copy(trained[0] / "tokenizer.json", tmp_path)
     monkeypatch.setattr(module, "train", stops)
     with pytest.raises(Killed):
-        train_albert(tmp_path, [texts], RECIPE, snapshots=3, say=QUIET)
+        train_albert(tmp_path, [texts], RECIPE, snapshots=4, say=QUIET)
     assert not (tmp_path / "model.safetensors").exists()
     monkeypatch.undo()
     said = []
-    train_albert(tmp_path, [texts], RECIPE, snapshots=3, say=said.append)
+    train_albert(tmp_path, [texts], RECIPE, snapshots=4, say=said.append)
     assert "resuming after epoch 3 of 4" in said
-    for name in ("model.safetensors", *(f"snapshots/step-{step:06d}.safetensors" for step in (0, 40, 80, 160))):
+    for name in ("model.safetensors", *(f"snapshots/step-{step:06d}.safetensors" for step in (0, 40, 80, 120, 160))):
         assert (tmp_path / name).read_bytes() == (trained[0] / name).read_bytes()
 
 
@@ -138,13 +140,28 @@ def test_another_run_in_the_folder_is_refused(texts, trained):
         ({"weight_decay": -1.0}, "weight_decay not negative"),
         ({"length": 7}, "length must be at least 8"),
         ({"num_heads": 5}, "num_heads must divide"),
-        ({"shallow": 1.0}, "shallow must be a share"),
-        ({"shallow_layers": 13}, "shallow_layers at most 12"),
+        ({"stages": ((3, 16, 1.0),)}, "stages must be triples"),
+        ({"stages": ((13, 16, 0.5),)}, "at most 12 layers"),
+        ({"stages": ((3, 24, 0.5),)}, "tokens that divide 64"),
+        ({"stages": ((3, 16, 0.5), (3, 64, 0.5))}, "a share of the steps below 1 that rises"),
     ],
 )
 def test_recipes_that_cannot_be(changes, words):
     with pytest.raises(ValueError, match=re.escape(words)):
         AlbertRecipe(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "schedule"),
+    [
+        ({}, ((3, 16, 0.4), (3, 64, 0.6), (12, 64, 1.0))),
+        ({"num_layers": 1, "length": 24}, ((1, 24, 0.6), (1, 24, 1.0))),
+        ({"stages": ()}, ((12, 64, 1.0),)),
+        ({"stages": ((2, 32, 0.1),)}, ((2, 32, 0.1), (12, 64, 1.0))),
+    ],
+)
+def test_the_schedule_ends_with_all_layers_and_whole_rows(changes, schedule):
+    assert AlbertRecipe(**changes).schedule == schedule
 
 
 def test_too_few_texts_are_refused(tmp_path):

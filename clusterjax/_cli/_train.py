@@ -63,8 +63,8 @@ _ALBERT = {
     "num_layers": (int, "how often the layer is applied (default: 12)"),
     "length": (int, "word pieces in a text (default: 64)"),
     "batch_size": (int, "texts in a step (default: 16)"),
-    "steps": (int, "steps (default: 20000)"),
-    "learning_rate": (float, "largest rate of AdamW (default: 0.0008)"),
+    "steps": (int, "steps (default: 16000)"),
+    "learning_rate": (float, "largest rate of AdamW (default: 0.002)"),
 }
 
 

@@ -23,14 +23,17 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
     say(f"measuring the last of {len(snapshots)} snapshots again")
     off = _measured_again(training)
     steps = np.array([one["step"] for one in snapshots])
+    *early, (layers, _, _) = report["recipe"]["stages"]
+    before = " and ".join(f"{few} layers on {tokens} tokens" for few, tokens, _ in early)
     last = {name: np.array([one[name][-1] for one in snapshots]) for name in snapshots[0] if name not in _OF_STEP}
     caption = (
         f"The ALBERT of this package along its training: masked language modelling of film reviews and Wikipedia, "
         f"{report['steps']} steps of {report['recipe']['batch_size']} x {report['recipe']['length']} word pieces, "
         f"{report['parameters'] / 1e6:.2f} million parameters. (a) Loss on held-out texts; dashed: guessing by "
         "frequency. (b) Mean cosine of the tokens at each level, one line for each snapshot, over "
-        f"{len(probe.bundled_texts())} passages that it has not seen. (c) The same after the last layer against the "
-        f"step, and with the tokens in random order. Standard errors over passages. {_verdict(last)}"
+        f"{len(probe.bundled_texts())} passages that it has not seen. (c) The same after layer {layers} against the "
+        "step, and with the tokens in random order. Standard errors over passages."
+        f"{f' Dotted: until there it was trained with {before}.' if early else ''} {_verdict(last)}"
     )
     return Outcome(
         caption,
@@ -105,6 +108,19 @@ def _claims(training: dict[str, Any], last: dict[str, np.ndarray], off: float) -
     )
 
 
+def _ends(training: dict[str, Any]) -> list[int]:
+    """The step at which each stage of training ends."""
+    recipe = training["report"]["recipe"]
+    epochs = -(-recipe["steps"] // recipe["epoch_steps"])
+    return [round(share * epochs) * recipe["epoch_steps"] for _, _, share in recipe["stages"]]
+
+
+def _shown(training: dict[str, Any]) -> list[dict[str, Any]]:
+    """The snapshots at the ends of the stages, those of the last stage, and the random weights."""
+    ends = [0, *_ends(training)]
+    return [one for one in training["snapshots"] if one["step"] in ends or one["step"] > ends[-2]]
+
+
 @style()
 def _draw(training: dict[str, Any], steps: np.ndarray, last: dict[str, np.ndarray]) -> Figure:
     figure = Figure(figsize=(WIDTH, 2.7), layout="constrained")
@@ -116,8 +132,9 @@ def _draw(training: dict[str, Any], steps: np.ndarray, last: dict[str, np.ndarra
     left.axhline(training["report"]["unigram loss"], color="0.4", ls="--", lw=0.9)
     left.text(at[-1], training["report"]["unigram loss"], "by frequency", ha="right", va="bottom", fontsize=6)
     levels = np.arange(len(training["snapshots"][0]["cosine"]))
-    for k, one in enumerate(training["snapshots"]):
-        colour = colormaps["viridis"](k / len(training["snapshots"]))
+    shown = _shown(training)
+    for k, one in enumerate(shown):
+        colour = colormaps["viridis"](k / len(shown))
         time_series(levels, np.array(one["cosine"]), np.array(one["cosine error"]), middle, colour=colour,
                     label=f"{one['step']}", xlabel="layer", ylabel="mean cosine")  # fmt: skip
     if middle.get_legend() is not None:
@@ -130,6 +147,9 @@ def _draw(training: dict[str, Any], steps: np.ndarray, last: dict[str, np.ndarra
         time_series(steps, last[name], last[f"{name} error"], right, colour=colour, linestyle=line, label=label,
                     xlabel="training step", ylabel="mean cosine, last layer")  # fmt: skip
     right.set_xscale("symlog", linthresh=100)
+    for end in _ends(training)[:-1]:
+        for ax in (left, right):
+            ax.axvline(end, color="0.6", ls=":", lw=0.8, zorder=0)
     for letter, ax in zip("abc", (left, middle, right), strict=True):
         ax.text(-0.02, 1.02, f"({letter})", ha="right", va="bottom", transform=ax.transAxes, weight="bold")
     return figure

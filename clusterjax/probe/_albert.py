@@ -95,15 +95,19 @@ class Albert(nnx.Module):
         token_ids: Int[Array, "batch n"],
         mask: Bool[Array, "batch n"] | None = None,
         token_types: Int[Array, "batch n"] | None = None,
+        position_ids: Int[Array, "batch n"] | None = None,
     ) -> Float[Array, "batch n d"]:
         """The hidden states after the last layer; for those of all layers see `trace`."""
-        return walk(self, token_ids, mask, token_types)
+        return walk(self, self.embed(token_ids, token_types, position_ids), mask)
 
     def embed(
-        self, token_ids: Int[Array, "batch n"], token_types: Int[Array, "batch n"] | None = None
+        self,
+        token_ids: Int[Array, "batch n"],
+        token_types: Int[Array, "batch n"] | None = None,
+        position_ids: Int[Array, "batch n"] | None = None,
     ) -> Float[Array, "batch n d"]:
-        """The hidden states before the first layer."""
-        return self.encoder.embedding_hidden_mapping_in(self.embeddings(token_ids, token_types))
+        """The hidden states before the first layer; positions count from 0 if they are not given."""
+        return self.encoder.embedding_hidden_mapping_in(self.embeddings(token_ids, token_types, position_ids))
 
     def logits(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n words"]:
         """The scores of each word of the vocabulary at each place, from the last hidden states.
@@ -158,9 +162,15 @@ class _Embeddings(nnx.Module):
         self.token_type_embeddings = table(sizes.type_vocab_size)
         self.LayerNorm = LayerNorm(sizes.embedding_size, sizes.eps, dtype)
 
-    def __call__(self, token_ids: Int[Array, "batch n"], token_types: Int[Array, "batch n"] | None) -> Array:
+    def __call__(
+        self,
+        token_ids: Int[Array, "batch n"],
+        token_types: Int[Array, "batch n"] | None,
+        position_ids: Int[Array, "batch n"] | None,
+    ) -> Array:
         types = jnp.zeros_like(token_ids) if token_types is None else token_types
-        positions = self.position_embeddings(jnp.arange(token_ids.shape[1]))[None]
+        places = jnp.arange(token_ids.shape[1])[None] if position_ids is None else position_ids
+        positions = self.position_embeddings(places)
         return self.LayerNorm(self.word_embeddings(token_ids) + self.token_type_embeddings(types) + positions)
 
 

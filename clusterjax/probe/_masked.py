@@ -68,6 +68,8 @@ class MaskedLoss(eqx.Module):
     - `vocab_size`: Of the network.
     - `share`: Which share of the tokens is hidden.
     - `depth`: How often the layers are applied; None is as in the network.
+    - `length`: Rows are cut into pieces of so many tokens, each of which is read alone, its tokens at the positions
+        that they have in the row; None reads rows whole.
 
     Source: Devlin et al., *BERT: pre-training of deep bidirectional transformers* (1810.04805), Section 3.1.
     """
@@ -75,16 +77,20 @@ class MaskedLoss(eqx.Module):
     vocab_size: int = eqx.field(static=True)
     share: float = eqx.field(static=True, default=0.15)
     depth: int | None = eqx.field(static=True, default=None)
+    length: int | None = eqx.field(static=True, default=None)
 
     def __call__(
         self, model: Held, token_ids: Int[Array, "rows n"], key: PRNGKeyArray
     ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
         """The loss of a batch, and the share of hidden word pieces that are guessed right."""
-        seen, places, words = hide(token_ids, self.vocab_size, self.share, key)
+        rows, n = token_ids.shape
+        length = n if self.length is None else self.length
+        positions = jnp.tile(jnp.arange(n).reshape(-1, length), (rows, 1))
+        seen, places, words = hide(token_ids.reshape(-1, length), self.vocab_size, self.share, key)
         network = model.network
         if self.depth is not None:
             network.depth = network.unroll = self.depth
-        hidden = jnp.take_along_axis(network(seen), places[:, :, None], axis=1)
+        hidden = jnp.take_along_axis(network(seen, position_ids=positions), places[:, :, None], axis=1)
         scores = network.logits(hidden)
         counted = (words >= len(SPECIAL)).astype(scores.dtype)
         total = jnp.maximum(jnp.sum(counted), 1)

@@ -162,9 +162,8 @@ def _measure(form: Any, state: Any, batch: Any, measure: Measure, batch_first: b
     layer = (lambda *_: None) if measure.layer is None else measure.layer
     last, (levels, layers) = measured_walk(
         network,
-        token_ids,
+        network.embed(token_ids, token_types),
         mask,
-        token_types,
         lambda hidden, weights: (level(hidden, mask), layer(hidden, weights, mask)),
     )
     join = lambda many, one: jnp.concatenate([many, jnp.asarray(one)[None]])

@@ -86,7 +86,7 @@ class T5Encoder(nnx.Module):
         self, token_ids: Int[Array, "batch n"], mask: Bool[Array, "batch n"] | None = None
     ) -> Float[Array, "batch n d"]:
         """The hidden states after the last norm; for those of all blocks see `trace`."""
-        return walk(self, token_ids, mask)
+        return walk(self, self.embed(token_ids), mask)
 
     def embed(self, token_ids: Int[Array, "batch n"], token_types: None = None) -> Float[Array, "batch n d"]:
         """The hidden states before the first block; T5 has no token types."""

@@ -22,20 +22,18 @@ def check_depth(depth: Any) -> int:
 
 def walk(
     network: Any,
-    token_ids: Int[Array, "batch n"],
-    mask: Bool[Array, "batch n"] | None = None,
-    token_types: Int[Array, "batch n"] | None = None,
+    embedded: Float[Array, "batch n d"],
+    mask: Bool[Array, "batch n"] | None,
 ) -> Float[Array, "batch n d"]:
     """The last hidden states of a network."""
-    mask = jnp.ones(token_ids.shape, bool) if mask is None else mask
-    return measured_walk(network, token_ids, mask, token_types, None)[0]
+    mask = jnp.ones(embedded.shape[:2], bool) if mask is None else mask
+    return measured_walk(network, embedded, mask, None)[0]
 
 
 def measured_walk(
     network: Any,
-    token_ids: Int[Array, "batch n"],
+    embedded: Float[Array, "batch n d"],
     mask: Bool[Array, "batch n"],
-    token_types: Int[Array, "batch n"] | None,
     measure: Callable[[Array, Array], Any] | None,
 ) -> tuple[Float[Array, "batch n d"], Any]:
     """The last hidden states, and `measure(hidden, attention)` at each layer, stacked.
@@ -43,8 +41,8 @@ def measured_walk(
     `hidden` is what enters the layer, `attention` the weights that the layer makes of it. The scan holds one layer at
     a time, so that nothing but what `measure` returns grows with the depth.
     """
-    hidden = blank(network.embed(token_ids, token_types), mask)
-    bias = network.position_bias(token_ids.shape[1])
+    hidden = blank(embedded, mask)
+    bias = network.position_bias(embedded.shape[1])
     order, block_of = _blocks(network)
 
     def step(hidden, index):

@@ -85,18 +85,16 @@ def test_texts_that_cannot_be_read(capsys, tmp_path):
     assert "must have a tokenizer" in text and not (tmp_path / "out").exists()
 
 
-def test_probe_draws_what_belongs_to_a_network(monkeypatch, tmp_path, capsys):
-    """An ALBERT has a particle model and a T5 has none; the rest is the same, and the options arrive."""
+@pytest.mark.parametrize("kind", (SHARED, T5), ids=("albert", "t5"))
+def test_probe_passes_its_options_on(monkeypatch, tmp_path, kind):
     seen = []
     monkeypatch.setattr("clusterjax.experiments.reproduce", lambda *asked, **options: seen.append(asked) or [])
-    albert, t5 = (write(tmp_path / kind["model_type"], kind, tensors_of(kind)) for kind in (SHARED, T5))
-    for folder in (albert, t5):
-        assert main(["probe", str(folder), "--quick", "--seed", "3", "--out", str(tmp_path / "out"), "--no-gif"]) == 0
-    names = ["figure1", "figure2", "albert-spectra"]
-    assert [asked[0] for asked in seen] == [[*names, "albert-bridge"], names]
-    for (_, out, settings, files), folder in zip(seen, (albert, t5), strict=True):
-        assert out == str(tmp_path / "out") and not files.film
-        assert (settings.seed, settings.quick, settings.albert, settings.texts) == (3, True, str(folder), None)
+    folder = write(tmp_path / "network", kind, tensors_of(kind))
+    assert main(["probe", str(folder), "--quick", "--seed", "3", "--out", str(tmp_path / "out"), "--no-gif"]) == 0
+    ((names, out, settings, files),) = seen
+    assert names == ["figure1", "figure2", "albert-spectra", "albert-bridge"]
+    assert out == str(tmp_path / "out") and not files.film
+    assert (settings.seed, settings.quick, settings.albert, settings.texts) == (3, True, str(folder), None)
 
 
 def test_train_albert_passes_its_options_on(monkeypatch, capsys):

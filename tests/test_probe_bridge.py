@@ -1,8 +1,12 @@
 """Networks without a part, their heads as particles, and the fit of one to the other."""
 
+import dataclasses
+
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 import clusterjax as cjx
 from clusterjax import probe
@@ -37,6 +41,12 @@ def tensors():
 @pytest.fixture(scope="module")
 def model(tensors, tmp_path_factory):
     return probe.load(write(tmp_path_factory.mktemp("m"), SHARED, tensors), dtype=jnp.float64)
+
+
+@pytest.fixture(scope="module")
+def t5(tmp_path_factory):
+    """Three blocks, the first of them again as the fourth."""
+    return probe.load(write(tmp_path_factory.mktemp("t5"), T5, tensors_of(T5)), dtype=jnp.float64, depth=4)
 
 
 @pytest.fixture(scope="module")
@@ -105,12 +115,80 @@ def test_parts_of_t5_are_removed(tmp_path):
         for changed in (model, probe.without_feed_forward(model), probe.without_norms(model))
     )
     assert np.abs(whole[1] - silent[1]).max() > 1e-3 < np.abs(whole[1] - bare[1]).max()
+    lengths = np.array([2.0, 3.0, 2.5])
     with as_a_user():
-        for call in (lambda: probe.on_sphere(model, 1.0), lambda: probe.particle_field(model, 1.0)):
-            with pytest.raises(ValueError, match="model must be an ALBERT for"):
-                call()
-        with pytest.raises(ValueError, match="model must be an ALBERT for the bridge"):
-            probe.bridge(model, TEXTS)
+        for call in (lambda radius: probe.on_sphere(model, radius), lambda radius: probe.particle_field(model, radius)):
+            with pytest.raises(ValueError, match="radius must be a number, or one for each of 3 blocks"):
+                call(np.ones(2))
+            with pytest.raises(ValueError, match="radius must be positive"):
+                call(lengths - 2)
+
+
+def test_a_step_of_the_particles_is_a_block_of_t5_on_the_sphere(t5):
+    """With the bias of positions, another length in each block, and deeper than trained: x / r + v(x / r)."""
+    lengths, order = np.array([2.0, 3.0, 2.5]), [0, 1, 2, 0]
+    held = probe.on_sphere(probe.without_feed_forward(t5), lengths)
+    hidden = np.asarray(probe.trace(held, TEXTS.token_ids).hidden)
+    field = probe.particle_field(t5, lengths, n=8)
+    flat = eqx.tree_at(lambda field: field.space, field, cjx.Euclidean())
+    unbiased = eqx.tree_at(lambda field: field.bias, flat, None)
+    unit = lambda x: x / np.linalg.norm(x, axis=-1, keepdims=True)
+    for text in hidden[:2]:
+        for layer, block in enumerate(order):
+            x = jnp.asarray(unit(text[layer]))
+            after = np.asarray(x + flat(layer + 0.5, x, None))
+            if layer < 3:
+                np.testing.assert_allclose(after * lengths[block], text[layer + 1], rtol=0, atol=1e-5)
+                assert np.abs(after - np.asarray(x + unbiased(layer + 0.5, x, None))).max() > 1e-3
+            else:  # the last norm scales what comes out
+                scale = np.asarray(t5.network.encoder.final_layer_norm.weight[...])
+                np.testing.assert_allclose(unit(after * scale), unit(text[4]), rtol=0, atol=1e-5)
+
+
+def test_the_bridge_of_t5(t5):
+    """All curves begin where the network does; the fit is no worse than its start."""
+    found = probe.bridge(t5, TEXTS, fit_steps=8, batch_size=3, steps_per_layer=2)
+    hidden = np.asarray(probe.trace(t5, *TEXTS).hidden)
+    each = [[np.mean(reference.cosines(x, mask)) for x in text] for text, mask in zip(hidden, TEXTS.mask, strict=True)]
+    np.testing.assert_allclose(found.network.values, each, rtol=0, atol=1e-12)
+    lengths = [np.sqrt(np.mean([(x[layer][m] ** 2).sum(-1).mean() for x, m in zip(hidden, TEXTS.mask, strict=True)]))
+               for layer in range(4)]  # fmt: skip
+    repeated = np.sqrt((lengths[0] ** 2 + lengths[3] ** 2) / 2)
+    np.testing.assert_allclose(found.radius, [repeated, lengths[1], lengths[2]], rtol=1e-12)
+    for curve in found.curves.values():
+        np.testing.assert_allclose(curve.values[:, 0], np.array(each)[:, 0], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(np.mean((found.curves["fitted"].values - each) ** 2), found.losses.min(), rtol=1e-9)
+    assert found.losses.min() < found.losses[0]
+
+
+def test_particles_of_t5_follow_what_attention_alone_does(t5):
+    """With maps so small Euler steps are exact enough: the curves at the last level agree, which
+    they would not without its norm."""
+    small = dataclasses.replace(t5, network=nnx.clone(t5.network))
+    for block in small.network.blocks():
+        kernel = block.layer[0].SelfAttention.o.kernel
+        kernel[...] = 0.003 * kernel[...]
+    lengths = np.array([2.0, 3.0, 2.5])
+    hidden = np.asarray(probe.trace(probe.on_sphere(probe.without_feed_forward(small), lengths), *TEXTS).hidden)
+    particles = _Particles.make(small, TEXTS, lengths, 3, 1)
+    found = particles.loss(np.zeros(2), np.zeros((3, 5)))[2]
+    each = [[np.mean(reference.cosines(x, mask)) for x in text] for text, mask in zip(hidden, TEXTS.mask, strict=True)]
+    np.testing.assert_allclose(found, each, rtol=0, atol=1e-4)
+    assert np.abs(np.diff(np.array(each), axis=1)[:, -1]).max() > 1e-2  # what the last norm does
+
+
+def test_what_is_fitted_to_other_texts_is_measured_on_these(model):
+    """Time and beta are those of a fit to the other texts, the curves those of these texts with them."""
+    other = many_texts(2, 8, seed=8)
+    options = {"fit_steps": 3, "batch_size": 2, "steps_per_layer": 2}
+    apart = probe.bridge(model, TEXTS, fit_on=other, **options)
+    there = probe.bridge(model, other, **options)
+    np.testing.assert_allclose((apart.time_per_layer, apart.beta), (there.time_per_layer, there.beta), rtol=1e-2)
+    particles = _Particles.make(model, TEXTS, apart.radius, 2, 2)
+    expected = curves(particles, np.log([apart.time_per_layer, apart.beta]))
+    np.testing.assert_allclose(apart.curves["fitted"].values, expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(apart.curves["particles"].values, curves(particles, np.zeros(2)), rtol=0, atol=1e-12)
+    assert len(apart.losses) == 4
 
 
 def test_mean_cosine_of_words():
@@ -199,6 +277,9 @@ def test_bad_arguments(model):
         with pytest.raises(ValueError, match=r"query, key, value and output must be \(h, d, k\)"):
             probe.FactoredHeadsField(1.0, ones, ones, ones, ones)
         field = probe.FactoredHeadsField(1.0, ones, ones, ones, jnp.ones((2, 3, 5)), masses=jnp.ones(4))
+        wrong = probe.FactoredHeadsField(1.0, ones, ones, ones, jnp.ones((2, 3, 5)), bias=jnp.ones((2, 4, 4)))
+        with pytest.raises(ValueError, match=r"bias must be \(2, 6, 6\) for 2 heads and 6 tokens"):
+            wrong.check(6, 5)
         with pytest.raises(ValueError, match=r"query must be \(h, 4, k\)"):
             field.check(4, 4)
         with pytest.raises(ValueError, match="masses must hold one mass for each of the 6 tokens"):

@@ -84,11 +84,8 @@ def _reproduce(arguments: argparse.Namespace) -> int:
 
 def _probe(arguments: argparse.Namespace) -> int:
     from ..experiments import Settings
-    from ..probe import Albert, load
 
-    network = load(arguments.model).network
-    # Between the layers of a T5 there is no one particle model.
-    names = ["figure1", "figure2", "albert-spectra", *(["albert-bridge"] if isinstance(network, Albert) else [])]
+    names = ["figure1", "figure2", "albert-spectra", "albert-bridge"]
     settings = Settings(arguments.seed, quick=arguments.quick, albert=arguments.model, texts=arguments.texts)
     return _draw(arguments, names, settings)
 

@@ -13,10 +13,11 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float
 
 from .._simulate import simulate
+from ._albert import Albert
 from ._batch import Encoded
 from ._load import Model
 from ._particles import FactoredHeadsField, mean_cosine, particle_field
-from ._parts import check_albert, on_sphere, without_feed_forward, without_norms
+from ._parts import on_sphere, without_feed_forward, without_norms
 from ._stream import Measure
 from ._survey import dtype_of, encoded, survey
 from ._tally import Average, average_of
@@ -33,7 +34,8 @@ class Bridge(NamedTuple):
         (the same with `time_per_layer` and `beta`).
     - `time_per_layer`, `beta`: What was fitted; beta is relative to the network's own.
     - `losses`: The mean squared difference of the curves of particles and network, at each step of the fit.
-    - `radius`: The length of hidden states that sets the unit of beta, their root mean square over the levels.
+    - `radius`: The length of hidden states that sets the unit of beta, their root mean square over the levels; of T5
+        an array, (blocks,), of what enters each block.
 
     Source: this library.
     """
@@ -43,7 +45,7 @@ class Bridge(NamedTuple):
     time_per_layer: float
     beta: float
     losses: np.ndarray
-    radius: float
+    radius: Any
 
     def difference(self, name: str) -> Average:
         """A curve less that of the network, level by level, paired by text."""
@@ -64,6 +66,7 @@ def bridge(
     model: Model,
     texts: Sequence[str] | Encoded,
     *,
+    fit_on: Sequence[str] | Encoded | None = None,
     fit_steps: int = 30,
     learning_rate: float = 0.1,
     steps_per_layer: int = 4,
@@ -74,18 +77,21 @@ def bridge(
     r"""How far the particle model with a network's own heads predicts the similarity of its tokens, layer by layer.
 
     The particles start from the directions of the embedded tokens as they enter the first layer, uncentred, so that
-    both curves start from the same number, and move by `particle_field`. Between this and the network stand three
+    both curves start from the same number, and move by `particle_field`; those of T5 know positions by its bias, and
+    are scaled by its last norm at the last level. Between this and the network stand three
     networks that lack a part each, so that one sees which part makes the curve. Then two numbers are fitted, the time
     that a layer takes and beta, by Adam on their logarithms, with the exact derivative of the mean squared difference
     of the curves through `simulate` in forward mode. The best of all steps is kept.
 
     **Arguments:**
 
-    - `model`: What `load` returned, of an ALBERT.
+    - `model`: What `load` returned.
     - `texts`: The texts, or the `Encoded` of them. At least two tokens each.
 
     **Other arguments:**
 
+    - `fit_on`: Other texts, which time and beta are fitted to, so that `texts` measure what they predict; None fits to
+        `texts` themselves. The losses are of these.
     - `fit_steps`: Steps of Adam; 0 leaves time and beta at 1.
     - `learning_rate`: Its step, in the logarithm.
     - `steps_per_layer`: Steps of the solver (Bogacki and Shampine's third order, constant steps) in a layer.
@@ -97,7 +103,7 @@ def bridge(
 
     **Raises:**
 
-    - `ValueError` if the model is no ALBERT, `fit_steps` is negative, `steps_per_layer` or `learning_rate` is not
+    - `ValueError` if `fit_steps` is negative, `steps_per_layer` or `learning_rate` is not
         positive, and as in `survey`.
 
     **Warns:** if texts are cut, with how many.
@@ -107,16 +113,16 @@ def bridge(
         The particle model: Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 2. Its
         comparison with the network that it models, and the fit: this library.
     """
-    check_albert(model, "the bridge")
     for name, number, least in (("fit_steps", fit_steps, 0), ("steps_per_layer", steps_per_layer, 1)):
         if isinstance(number, bool) or not isinstance(number, int) or number < least:
             raise ValueError(f"{name} must be an integer of at least {least}, but it is {number!r}; pass 4, say.")
     if not learning_rate > 0:
         raise ValueError(f"learning_rate must be positive, but it is {learning_rate!r}; pass 0.1, say.")
     data = encoded(model, texts, length)
+    other = data if fit_on is None else encoded(model, fit_on, length)
     curve = lambda changed: survey(changed, data, _CURVE, batch_size=batch_size, keep=("cosine",)).levels
     found = curve(model)
-    radius = float(np.sqrt(np.mean(found["square"].mean[:-1])))
+    radius = _radius(model, found["square"].mean[:-1])
     say("network measured")
     parts = {
         "without feed-forward": without_feed_forward(model),
@@ -125,10 +131,17 @@ def bridge(
     }
     curves = {name: curve(changed)["cosine"] for name, changed in parts.items()}
     say("networks without parts measured")
-    particles = _Particles.make(model, data, radius, batch_size, steps_per_layer)
+    make = lambda texts: _Particles.make(model, texts, radius, batch_size, steps_per_layer)
     target = _kept(found["cosine"])
-    fit = _fit(particles, target, fit_steps, learning_rate, say)
-    curves["particles"], curves["fitted"] = average_of(fit.start), average_of(fit.best)
+    if fit_on is None:
+        fit = _fit(make(data), target, fit_steps, learning_rate, say)
+        start, best = fit.start, fit.best
+    else:
+        of_other = survey(model, other, _CURVE, batch_size=batch_size, keep=("cosine",)).levels["cosine"]
+        fit = _fit(make(other), _kept(of_other), fit_steps, learning_rate, say)
+        particles = make(data)
+        start, best = (particles.loss(scales, target)[2] for scales in (np.zeros(2), fit.log_scales))
+    curves["particles"], curves["fitted"] = average_of(start), average_of(best)
     time, beta = np.exp(fit.log_scales)
     return Bridge(found["cosine"], curves, float(time), float(beta), fit.losses, radius)
 
@@ -137,20 +150,25 @@ class _Particles(NamedTuple):
     """The particle model of all texts, in batches of one shape."""
 
     field: FactoredHeadsField
+    last_scale: Array | None
     starts: list[tuple[Array, Array]]
     levels: int
     steps_per_layer: int
     texts: int
 
     @classmethod
-    def make(cls, model: Model, data: Encoded, radius: float, batch_size: int, steps_per_layer: int) -> "_Particles":
+    def make(cls, model: Model, data: Encoded, radius: Any, batch_size: int, steps_per_layer: int) -> "_Particles":
         texts = len(data.mask)
         size = min(batch_size, texts)
         starts = []
         for start in range(0, texts, size):
             rows = np.minimum(np.arange(start, start + size), texts - 1)
             starts.append((_embed(model, data.token_ids[rows], data.mask[rows]), jnp.asarray(data.mask[rows])))
-        return cls(particle_field(model, radius), starts, model.num_layers + 1, steps_per_layer, texts)
+        field = particle_field(model, radius, n=data.mask.shape[1])
+        network, scale = model.network, None
+        if not isinstance(network, Albert):
+            scale = jnp.asarray(network.encoder.final_layer_norm.weight[...])
+        return cls(field, scale, starts, model.num_layers + 1, steps_per_layer, texts)
 
     def loss(self, log_scales: np.ndarray, target: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         """The mean squared difference from `target`, (texts, levels), its derivative, and the curves themselves."""
@@ -164,8 +182,8 @@ class _Particles(NamedTuple):
             weight[: len(rows)] = 1 / target.size
             rows = np.concatenate([rows, np.zeros((size - len(rows), self.levels))])
             part, towards, found = _loss(
-                self.field, scales, *start, jnp.asarray(rows, scales.dtype), jnp.asarray(weight, scales.dtype),
-                self.levels, self.steps_per_layer,
+                self.field, scales, self.last_scale, *start, jnp.asarray(rows, scales.dtype),
+                jnp.asarray(weight, scales.dtype), self.levels, self.steps_per_layer,
             )  # fmt: skip
             value, slope = value + float(part), slope + np.asarray(towards, np.float64)
             curves.append(np.asarray(found, np.float64))
@@ -204,8 +222,16 @@ def _fit(
     return _Fit(log_scales, best, start, np.array(losses if steps else []))
 
 
-def _curves_of(field: Any, log_scales: Array, x0: Array, mask: Array, levels: int, steps_per_layer: int) -> Array:
+def _curves_of(
+    field: Any, log_scales: Array, last_scale: Array | None, x0: Array, mask: Array, levels: int, steps_per_layer: int
+) -> Array:
     time, beta = jnp.exp(log_scales[0]), jnp.exp(log_scales[1])
+
+    def seen(t: Array, x: Array, word: Array) -> Array:
+        """The mean cosine, at the last level of what the last norm makes of the tokens."""
+        if last_scale is None:
+            return mean_cosine(x, word)
+        return mean_cosine(jnp.where(t > levels - 1.5, x * last_scale[None], x), word)
 
     def of_text(x0: Float[Array, "n d"], word: Bool[Array, " n"]) -> Float[Array, " levels"]:
         where = lambda field: (field.beta, field.masses)
@@ -219,7 +245,7 @@ def _curves_of(field: Any, log_scales: Array, x0: Array, mask: Array, levels: in
             stepsize_controller=dfx.ConstantStepSize(),
             dt0=1 / steps_per_layer,
             adjoint=dfx.ForwardMode(),
-            save=lambda t, x, word: mean_cosine(x, word),
+            save=seen,
             max_steps=levels * steps_per_layer + 8,
         )
         return run.xs
@@ -228,15 +254,26 @@ def _curves_of(field: Any, log_scales: Array, x0: Array, mask: Array, levels: in
 
 
 @eqx.filter_jit
-def _loss(field, log_scales, x0, mask, target, weight, levels, steps_per_layer) -> tuple[Array, Array, Array]:
+def _loss(
+    field, log_scales, last_scale, x0, mask, target, weight, levels, steps_per_layer
+) -> tuple[Array, Array, Array]:
     def loss(log_scales):
-        curves = _curves_of(field, log_scales, x0, mask, levels, steps_per_layer)
+        curves = _curves_of(field, log_scales, last_scale, x0, mask, levels, steps_per_layer)
         apart = curves - target
         value = jnp.sum(weight[:, None] * apart * apart)
         return value, (value, curves)
 
     slope, (value, curves) = jax.jacfwd(loss, has_aux=True)(log_scales)
     return value, slope, curves
+
+
+def _radius(model: Model, squares: np.ndarray) -> Any:
+    """The length of hidden states from the mean squares of what enters each layer: of ALBERT's one number, its norms
+    hold them there; of T5's one for each block."""
+    if isinstance(model.network, Albert):
+        return float(np.sqrt(np.mean(squares)))
+    order = np.asarray(model.network.order())
+    return np.array([np.sqrt(np.mean(squares[order == block])) for block in range(order.max() + 1)])
 
 
 def _embed(model: Model, ids: np.ndarray, mask: np.ndarray) -> Array:

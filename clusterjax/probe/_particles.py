@@ -13,14 +13,15 @@ from .._field import AbstractField
 from .._misc import normalise
 from .._schedule import PiecewiseConstant, as_parameter, at_time, check_real, example
 from .._space import AbstractSpace, Sphere
+from ._albert import Albert
 from ._load import Model
 from ._matrices import head_matrices
-from ._parts import check_albert
+from ._parts import check_radius
 from ._survey import dtype_of
 
 
 class FactoredHeadsField(AbstractField):
-    r"""$\dot x_i = P_{x_i}\sum_h\sum_j w^h_{ij}\, W_O^{h\top} W_V^{h\top} x_j$, $w^h$ the softmax of $\beta\langle W_Q^{h\top}x_i, W_K^{h\top}x_j\rangle$.
+    r"""$\dot x_i = P_{x_i}\sum_h\sum_j w^h_{ij}\, W_O^{h\top} W_V^{h\top} x_j$, $w^h$ the softmax of $\beta(\langle W_Q^{h\top}x_i, W_K^{h\top}x_j\rangle + b^h_{ij})$.
 
     The same velocity as `MultiHeadField` with $B_h = W_Q^h W_K^{h\top}$ and $V_h = (W_V^h W_O^h)^\top$, without the
     (d, d) matrices: for heads of size k its cost is k/d of that.
@@ -32,6 +33,7 @@ class FactoredHeadsField(AbstractField):
     - `output`: (h, k, d), or a schedule.
     - `space`: `Sphere()` or `Euclidean()`.
     - `masses`: (n,), not negative: how much each token counts for others; None is one each, and padding has 0.
+    - `bias`: (h, n, n): what positions add to the scores, as in T5; None is nothing.
 
     **Raises:**
 
@@ -49,6 +51,7 @@ class FactoredHeadsField(AbstractField):
     output: Any = eqx.field(converter=as_parameter)
     space: AbstractSpace = eqx.field(default=Sphere(), kw_only=True)
     masses: Any = eqx.field(default=None, converter=as_parameter, kw_only=True)
+    bias: Any = eqx.field(default=None, converter=as_parameter, kw_only=True)
 
     def __check_init__(self):
         check_real(self.beta, "beta", "pass a finite real number")
@@ -71,7 +74,8 @@ class FactoredHeadsField(AbstractField):
             at_time(p, t, x.dtype) for p in (self.beta, self.query, self.key, self.value, self.output, self.masses)
         )
         into = lambda map_: jnp.einsum("nd,hdk->hnk", y, map_, precision=lax.Precision.HIGHEST)
-        scores = beta * jnp.einsum("hik,hjk->hij", into(query), into(key), precision=lax.Precision.HIGHEST)
+        scores = jnp.einsum("hik,hjk->hij", into(query), into(key), precision=lax.Precision.HIGHEST)
+        scores = beta * (scores if self.bias is None else scores + at_time(self.bias, t, x.dtype))
         if masses is not None:
             scores = jnp.where((masses > 0)[None, None, :], scores, -jnp.inf)
         powers = jnp.exp(scores - lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True)))
@@ -91,25 +95,38 @@ class FactoredHeadsField(AbstractField):
                 f"masses must hold one mass for each of the {n} tokens, but they are "
                 f"{jnp.shape(example(self.masses))}; pass a vector of length n."
             )
+        heads = jnp.shape(example(self.query))[0]
+        if self.bias is not None and jnp.shape(example(self.bias)) != (heads, n, n):
+            raise ValueError(
+                f"bias must be ({heads}, {n}, {n}) for {heads} heads and {n} tokens, but it is "
+                f"{jnp.shape(example(self.bias))}; pass that of as many positions."
+            )
 
 
-def particle_field(model: Model, radius: float, *, beta: RealScalarLike = 1.0) -> FactoredHeadsField:
-    r"""The heads of an ALBERT as a field on the sphere, with one layer in one unit of time.
+def particle_field(
+    model: Model, radius: float | Float[np.ndarray, " blocks"], *, beta: RealScalarLike = 1.0, n: int | None = None
+) -> FactoredHeadsField:
+    r"""The heads of a network as a field on the sphere, with one layer in one unit of time.
 
-    A hidden state of length r is r times a unit vector x. Its scores are $r^2\langle W_Q^\top x_i, W_K^\top x_j\rangle
-    / \sqrt k$, so that $r^2/\sqrt k$ belongs to $B_h$; attention adds $r\sum_j w_{ij} V x_j$ to it, which turns x by
-    $P_x\sum_j w_{ij}V x_j$. With `beta` = 1 the temperature is thus the network's own. Biases, and the centre and scale
-    of the norms, have no counterpart and are left out. Layers with weights of their own follow each other as pieces
+    A hidden state of length r is r times a unit vector x. In ALBERT its scores are $r^2\langle W_Q^\top x_i, W_K^\top
+    x_j\rangle / \sqrt k$, so that $r^2/\sqrt k$ belongs to $B_h$; attention adds $r\sum_j w_{ij} V x_j$ to it, which
+    turns x by $P_x\sum_j w_{ij}V x_j$. T5 attends from what its norm makes of the state, $\sqrt d\, s \odot x$, with s
+    the scale learnt, whatever r is: the scores are $d\langle W_Q^\top (s \odot x_i), W_K^\top (s \odot x_j)\rangle$,
+    and x is turned by $P_x\sum_j w_{ij}\sqrt d\, V (s \odot x_j) / r$, less and less as the states grow.
+
+    With `beta` = 1 the temperature is thus the network's own. The biases of the maps, and the centre and scale of
+    ALBERT's norms, have no counterpart and are left out. Layers with weights of their own follow each other as pieces
     that are constant in time.
 
     **Arguments:**
 
-    - `model`: What `load` returned, of an ALBERT.
-    - `radius`: r, the length of the hidden states.
+    - `model`: What `load` returned.
+    - `radius`: r, the length of the hidden states; for T5 also (blocks,), the length of what enters each block.
 
     **Other arguments:**
 
     - `beta`: The inverse temperature, relative to the network's own.
+    - `n`: The number of tokens, for the bias by which T5 knows positions; None leaves it out. ALBERT has none.
 
     **Returns:**
 
@@ -117,25 +134,32 @@ def particle_field(model: Model, radius: float, *, beta: RealScalarLike = 1.0) -
 
     **Raises:**
 
-    - `ValueError` if the model is no ALBERT.
+    - `ValueError` if a radius is not positive, or there are not as many as blocks.
 
     ??? cite "Source"
 
         Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 2.
     """
-    check_albert(model, "the particle model")
     matrices, dtype = head_matrices(model), dtype_of(model)
     order = np.asarray(model.network.order())
+    r = check_radius(model, radius)[:, None, None, None]
+    if isinstance(model.network, Albert):
+        before, step = r, 1.0
+    else:
+        scales = [np.asarray(block.layer[0].layer_norm.weight[...], np.float64) for block in model.network.blocks()]
+        before = np.sqrt(matrices.query.shape[2]) * np.stack(scales)[:, None, :, None]
+        step = before / r
 
     def over_time(array: np.ndarray) -> Any:
         if len(array) == 1:
             return jnp.asarray(array[0], dtype)
         return PiecewiseConstant(jnp.arange(len(order), dtype=dtype), jnp.asarray(array[order], dtype))
 
-    query = matrices.query * (matrices.scale * float(radius) ** 2)
+    bias = None if n is None else model.network.position_bias(n)
     return FactoredHeadsField(
-        jnp.asarray(beta, dtype), over_time(query), over_time(matrices.key), over_time(matrices.value),
-        over_time(matrices.output),
+        jnp.asarray(beta, dtype), over_time(matrices.query * (matrices.scale * before)),
+        over_time(matrices.key * before), over_time(matrices.value * step), over_time(matrices.output),
+        bias=None if bias is None else jnp.asarray(bias[0], dtype),
     )  # fmt: skip
 
 

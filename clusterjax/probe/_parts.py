@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from ._albert import Albert
 from ._load import Model
+from ._survey import dtype_of
 
 
 def without_feed_forward(model: Model) -> Model:
@@ -59,15 +60,17 @@ def without_norms(model: Model) -> Model:
     return _changed(model, lambda block: _set_norms(block, _Nothing()), "without norms")
 
 
-def on_sphere(model: Model, radius: float) -> Model:
-    """The ALBERT whose norms only scale each token to the length `radius`: no centring, nothing learnt.
+def on_sphere(model: Model, radius: float | Float[np.ndarray, " blocks"]) -> Model:
+    """The model whose tokens are held at the length `radius`.
 
-    Without its feed-forward this is one Euler step of length 1 of the particle model for each layer, with biases.
+    The norms of ALBERT then only scale, without centring or anything learnt. T5, whose norms act on what attention
+    reads and not on the tokens, keeps them, and its tokens are scaled before each block. Without its feed-forward this
+    is one Euler step of length 1 of the particle model for each layer, with biases.
 
     **Arguments:**
 
-    - `model`: What `load` returned, of an ALBERT.
-    - `radius`: The length, positive.
+    - `model`: What `load` returned.
+    - `radius`: The length, positive; for T5 also (blocks,), one for each block.
 
     **Returns:**
 
@@ -75,27 +78,34 @@ def on_sphere(model: Model, radius: float) -> Model:
 
     **Raises:**
 
-    - `ValueError` if the model is no ALBERT, or `radius` is not positive.
+    - `ValueError` if a radius is not positive, or there are not as many as blocks.
 
     ??? cite "Source"
 
         Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 2: layer norm as the
         projection onto the sphere.
     """
-    check_albert(model, "on_sphere")
-    if not np.isfinite(radius) or radius <= 0:
+    lengths = iter(check_radius(model, radius).tolist())
+
+    def hold(block: Any) -> None:
+        length = _Length(next(lengths), dtype_of(model))
+        if isinstance(model.network, Albert):
+            _set_norms(block, length)
+        else:
+            block.layer[0] = _FromLength(block.layer[0], length)
+
+    return _changed(model, hold, "on the sphere")
+
+
+def check_radius(model: Model, radius: Any) -> np.ndarray:
+    """The length of the tokens that enter each block, (blocks,); in ALBERT they share one."""
+    blocks, found = len(model.network.blocks()), np.asarray(radius, np.float64)
+    if not np.all(np.isfinite(found)) or np.any(found <= 0):
         raise ValueError(f"radius must be positive, but it is {radius!r}; pass the length of the tokens.")
-    return _changed(model, lambda block: _set_norms(block, _Length(radius)), "on the sphere")
-
-
-def check_albert(model: Model, what: str) -> Albert:
-    """The network, if it is an ALBERT: its tokens keep one length, those of T5 grow with depth."""
-    if not isinstance(model.network, Albert):
-        raise ValueError(
-            f"model must be an ALBERT for {what}, but {model.name!r} is a T5 encoder, whose residual stream is not "
-            "normalised; load an ALBERT."
-        )
-    return model.network
+    if found.shape != () and (isinstance(model.network, Albert) or found.shape != (blocks,)):
+        allowed = "a number" if isinstance(model.network, Albert) else f"a number, or one for each of {blocks} blocks"
+        raise ValueError(f"radius must be {allowed}, but it has shape {found.shape}; pass the length of the tokens.")
+    return np.broadcast_to(found, (blocks,))
 
 
 class _Nothing(nnx.Module):
@@ -104,13 +114,27 @@ class _Nothing(nnx.Module):
 
 
 class _Length(nnx.Module):
-    def __init__(self, radius: float):
-        self.radius = float(radius)
+    """Every row scaled to one length; an array, so that another length compiles nothing anew."""
+
+    def __init__(self, radius: float, dtype: Any):
+        self.radius = nnx.Variable(jnp.asarray(radius, dtype))
 
     def __call__(self, x: Float[Array, "batch n d"]) -> Float[Array, "batch n d"]:
         square = jnp.sum(x * x, axis=-1, keepdims=True)
         # A row of padding is zero, and stays.
-        return x * (self.radius / jnp.sqrt(jnp.where(square > 0, square, jnp.ones_like(square))))
+        return x * (self.radius[...] / jnp.sqrt(jnp.where(square > 0, square, jnp.ones_like(square))))
+
+
+class _FromLength(nnx.Module):
+    """The attention of a block of T5, its residual stream brought to one length before."""
+
+    def __init__(self, attend: Any, length: _Length):
+        self.SelfAttention, self.layer_norm, self.length = attend.SelfAttention, attend.layer_norm, length
+
+    def __call__(self, x: Array, mask: Array, bias: Array) -> tuple[Array, Array]:
+        x = self.length(x)
+        out, weights = self.SelfAttention(self.layer_norm(x), mask, bias)
+        return x + out, weights
 
 
 def _changed(model: Model, change: Any, what: str) -> Model:

@@ -139,9 +139,9 @@ def train_albert(
 
     The folder holds the weights, configuration and tokenizer, the history of every checkpoint, a report with the
     held-out loss beside that of guessing by frequency, and under `snapshots` the weights along the way, in each stage
-    at steps that double. A run that was killed goes on, bit for bit, when it is called again in the same way. A `tokenizer.json` that
-    is in the folder is used; without one it is trained, which is not the same twice: among word pieces that are equally
-    good the library tokenizers chooses at random.
+    at steps that double. A run that was killed goes on, bit for bit, when it is called again in the same way. A
+    `tokenizer.json` that is in the folder is used; without one it is trained, which is not the same twice: among word
+    pieces that are equally good the library tokenizers chooses at random.
 
     **Arguments:**
 
@@ -300,7 +300,9 @@ def _doublings(recipe: AlbertRecipe, most: int) -> set[int]:
     found, start = set(), 0
     for _, _, share in recipe.schedule:
         end = round(share * recipe.epochs)
-        found |= {start + max(1, (end - start) >> k) for k in range(max(1, most // len(recipe.schedule))) if end > start}
+        found |= {
+            start + max(1, (end - start) >> k) for k in range(max(1, most // len(recipe.schedule))) if end > start
+        }
         start = end
     return found
 

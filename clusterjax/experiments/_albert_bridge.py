@@ -72,7 +72,8 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         claims_of(bridge),
         {"network": found.words, "texts": found.of_texts, "starts": len(texts.mask), "tokens": texts.mask.shape[1],
          "layers": found.model.num_layers, "radius": np.asarray(bridge.radius).tolist(),
-         "time_per_layer": bridge.time_per_layer, "beta": bridge.beta, "fit": f"{how.steps} steps of Adam at {how.rate:g}, to {len(others.mask)} other texts",
+         "time_per_layer": bridge.time_per_layer, "beta": bridge.beta,
+         "fit": f"{how.steps} steps of Adam at {how.rate:g}, to {len(others.mask)} other texts",
          "solver": f"Bogacki-Shampine, {how.per_layer} steps a layer, float32"},
         {"layer": np.arange(found.model.num_layers + 1), "loss_by_step": bridge.losses}
         | {

@@ -4,8 +4,8 @@
 tokens, the pairs with a cosine above 0.9 and the clusters at every level, over the passages that come with the package,
 which no run has seen, and the same for their tokens in random order. Beside them the held-out loss.
 
-`RUN` is the folder of the run. With `--install` its weights, configuration and tokenizer, and the numbers, become the
-data of the package; without it only the numbers are written.
+`RUN` is the folder of the run; without it the table is made of the numbers that are in the package. With `--install`
+the run's weights, configuration and tokenizer, and the numbers, become the data of the package.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import json
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -48,40 +49,48 @@ def measured(run: Path, weights: Path) -> dict[str, list[float]]:
     return out
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path, help="the folder of a finished run")
-    parser.add_argument("--install", action="store_true", help="make it the network of the package")
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "albert_training.json")
-    chosen = parser.parse_args()
-    done = json.loads((chosen.run / "report.json").read_text())
-    history = json.loads((chosen.run / "history.json").read_text())
-    pace = done["recipe"]["epoch_steps"]
-    snapshots, rows = [], []
-    for path in sorted((chosen.run / "snapshots").glob("step-*.safetensors")):
+def measured_run(run: Path) -> dict[str, Any]:
+    """What the package keeps of a run: its report, its losses, and the statistics of its snapshots."""
+    done = json.loads((run / "report.json").read_text())
+    history = json.loads((run / "history.json").read_text())
+    pace, snapshots = done["recipe"]["epoch_steps"], []
+    for path in sorted((run / "snapshots").glob("step-*.safetensors")):
         step = int(path.stem.removeprefix("step-"))
         loss = history[step // pace - 1]["held-out loss"] if step else None
-        one = {"step": step, "held-out loss": loss} | measured(chosen.run, path)
-        snapshots.append(one)
-        rows.append({"step": step, "held-out loss": loss, "cosine, layer 0": one["cosine"][0],
-                     "cosine, last layer": one["cosine"][-1], "shuffled, last layer": one["shuffled cosine"][-1],
-                     "clusters": one["num_clusters"][-1]})  # fmt: skip
-        say(f"step {step}: mean cosine {one['cosine'][0]:.3f} to {one['cosine'][-1]:.3f}")
+        snapshots.append({"step": step, "held-out loss": loss} | measured(run, path))
+        cosine = snapshots[-1]["cosine"]
+        say(f"step {step}: mean cosine {cosine[0]:.3f} to {cosine[-1]:.3f}")
     kept = ("loss", "held-out loss", "held-out accuracy")
-    training = {
-        "report": done,
-        "history": [{"step": (k + 1) * pace} | {name: round(row[name], 4) for name in kept}
-                    for k, row in enumerate(history)],
-        "snapshots": snapshots,
-    }  # fmt: skip
+    rows = [{"step": (k + 1) * pace} | {name: round(row[name], 4) for name in kept} for k, row in enumerate(history)]
+    return {"report": done, "history": rows, "snapshots": snapshots}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, nargs="?", help="the folder of a finished run")
+    parser.add_argument("--install", action="store_true", help="make it the network of the package")
+    parser.add_argument("--quick", action="store_true", help="the same: it is quick enough")
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "albert_training.json")
+    chosen = parser.parse_args()
+    training = probe.bundled_training() if chosen.run is None else measured_run(chosen.run)
+    done, snapshots = training["report"], training["snapshots"]
+    rows = [
+        {"step": one["step"], "held-out loss": one["held-out loss"], "cosine, layer 0": one["cosine"][0],
+         "cosine, last layer": one["cosine"][-1], "shuffled, last layer": one["shuffled cosine"][-1],
+         "clusters": one["num_clusters"][-1]}
+        for one in snapshots
+    ]  # fmt: skip
+    stages = "; ".join(f"{layers} layers on {n} tokens until {share:.0%} of the steps"
+                       for layers, n, share in done["recipe"]["stages"])  # fmt: skip
     findings = (
         f"Held-out loss {done['held-out loss']:.3f} nats, guessing by frequency {done['unigram loss']:.3f}.",
         f"Mean cosine after the last layer: {rows[0]['cosine, last layer']:.3f} before training, "
         f"{rows[-1]['cosine, last layer']:.3f} after it, {rows[-1]['shuffled, last layer']:.3f} with shuffled tokens.",
+        f"All snapshots are measured at {done['recipe']['num_layers']} layers; they were trained with {stages}.",
     )
     report(rows, chosen.out, title="Clustering along the training of the ALBERT of the package", columns=COLUMNS,
            findings=findings)  # fmt: skip
-    if chosen.install:
+    if chosen.install and chosen.run is not None:
         for name in FILES:
             shutil.copy(chosen.run / name, BUNDLED)
         (BUNDLED / TRAINING).write_text(json.dumps(training) + "\n")

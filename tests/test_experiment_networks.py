@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from clusterjax import probe
-from clusterjax.experiments._albert_bridge import ALBERT_BRIDGE, effort, part_of
+from clusterjax.experiments._albert_bridge import ALBERT_BRIDGE, effort, parts_of
 from clusterjax.experiments._albert_spectra import ALBERT_SPECTRA
 from clusterjax.experiments._figure2 import FIGURE2, caption_of, claims_of
 from clusterjax.experiments._figure2_measure import groups_of, measure_heads, targets_of
@@ -221,8 +221,8 @@ def test_a_network_of_one_head_is_refused(tmp_path):
 def test_numbers_of_the_bridge_are_those_of_the_network(outcomes, found, traced):
     """The curve of the network, text by text; root mean squares of what the record holds."""
     outcome, how = outcomes["albert-bridge"], effort(True, 16)
-    texts = part_of(found.texts, how)
-    assert texts.mask.shape[0] == how.texts and texts.mask.shape[1] == min(32, found.texts.mask.shape[1])
+    texts, others = parts_of(found.texts, how)
+    assert texts.mask.shape[1] == min(32, found.texts.mask.shape[1]) and len(texts.mask) == len(others.mask) > 1
     rows = [int(np.flatnonzero((found.texts.token_ids == ids).all(axis=1))[0]) for ids in texts.token_ids]
     assert found.texts.mask.shape[1] <= how.length and rows == sorted(rows)
     hidden = np.asarray(traced.hidden, np.float64)[rows]

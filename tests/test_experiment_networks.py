@@ -66,7 +66,7 @@ def attention(found, traced):
 @pytest.mark.parametrize("one", (FIGURE2, ALBERT_SPECTRA, ALBERT_BRIDGE), ids=lambda one: one.name)
 def test_record_is_whole_and_identities_hold(outcomes, one, tmp_path):
     outcome = outcomes[one.name]
-    assert one.reads_network and outcome.film is None and outcome.parameters["starts"] >= 1
+    assert one.reads_texts and outcome.film is None and outcome.parameters["starts"] >= 1
     proved = [claim for claim in outcome.claims if claim.kind == "identity"]
     assert len(proved) >= 2 and all(claim.holds for claim in proved), proved
     assert {claim.kind for claim in outcome.claims} >= {"identity", "finding"}

@@ -191,6 +191,39 @@ def test_what_is_fitted_to_other_texts_is_measured_on_these(model):
     assert len(apart.losses) == 4
 
 
+def test_a_killed_bridge_goes_on_bit_for_bit(model, tmp_path):
+    """Killed in the fit; and more steps of the fit begin where fewer ended. Another network is refused."""
+
+    class Killed(Exception):
+        pass
+
+    def stops(line):
+        if line.startswith("step 2 of"):
+            raise Killed
+
+    options = {"fit_on": many_texts(2, 8, seed=8), "batch_size": 2, "steps_per_layer": 2}
+    whole = probe.bridge(model, TEXTS, fit_steps=4, **options)
+    with pytest.raises(Killed):
+        probe.bridge(model, TEXTS, fit_steps=4, store=tmp_path, say=stops, **options)
+    for steps, said in ((2, []), (4, [])):
+        again = probe.bridge(model, TEXTS, fit_steps=steps, store=tmp_path, say=said.append, **options)
+        assert "resuming the fit after step 2" in said
+        np.testing.assert_array_equal(again.losses, whole.losses[: steps + 1])
+    assert (again.time_per_layer, again.beta) == (whole.time_per_layer, whole.beta)
+    for name, curve in whole.curves.items():
+        np.testing.assert_array_equal(again.curves[name].values, curve.values)
+    kept = _fit(_Particles.make(model, TEXTS, 9.0, 2, 2), curves_of_the_network(model), 1, 0.1, str, tmp_path / "new")
+    same = _fit(_Particles.make(model, TEXTS, 9.0, 2, 2), curves_of_the_network(model), 1, 0.1, str, tmp_path / "new")
+    for one, other in zip(kept, same, strict=True):
+        np.testing.assert_array_equal(one, other)
+    with as_a_user(), pytest.raises(ValueError, match="store must be of this run with learning_rate = 0.2"):
+        probe.bridge(model, TEXTS, fit_steps=4, learning_rate=0.2, store=tmp_path, **options)
+
+
+def curves_of_the_network(model):
+    return np.array(probe.similarity_histograms(model, TEXTS, rank=False).cosine.values)
+
+
 def test_mean_cosine_of_words():
     x, word = sphere_tokens(2, 8, 3) * 2.0, TEXTS.mask[0]
     expected = np.mean(reference.cosines(np.asarray(x), word))

@@ -1,6 +1,8 @@
 """From a trained network to the particle model: how far its own heads, as particles, predict its similarity curve."""
 
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import diffrax as dfx
@@ -19,8 +21,8 @@ from ._load import Model
 from ._particles import FactoredHeadsField, mean_cosine, particle_field
 from ._parts import on_sphere, without_feed_forward, without_norms
 from ._stream import Measure
-from ._survey import dtype_of, encoded, survey
-from ._tally import Average, average_of
+from ._survey import digest, dtype_of, encoded, fingerprint, survey
+from ._tally import Average, Tally, average_of
 
 
 class Bridge(NamedTuple):
@@ -72,6 +74,7 @@ def bridge(
     steps_per_layer: int = 4,
     length: int | None = None,
     batch_size: int = 8,
+    store: str | os.PathLike[str] | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Bridge:
     r"""How far the particle model with a network's own heads predicts the similarity of its tokens, layer by layer.
@@ -96,6 +99,8 @@ def bridge(
     - `learning_rate`: Its step, in the logarithm.
     - `steps_per_layer`: Steps of the solver (Bogacki and Shampine's third order, constant steps) in a layer.
     - `length`, `batch_size`, `say`: As in `survey`.
+    - `store`: A folder, in which each network has its file, as in `survey`, and the fit another, written after each
+        step. A run that was killed goes on from there, and one of more `fit_steps` from the end of one of fewer.
 
     **Returns:**
 
@@ -120,8 +125,11 @@ def bridge(
         raise ValueError(f"learning_rate must be positive, but it is {learning_rate!r}; pass 0.1, say.")
     data = encoded(model, texts, length)
     other = data if fit_on is None else encoded(model, fit_on, length)
-    curve = lambda changed: survey(changed, data, _CURVE, batch_size=batch_size, keep=("cosine",)).levels
-    found = curve(model)
+    file = lambda name: None if store is None else Path(store) / f"{name.replace(' ', '-')}.safetensors"
+    curve = lambda changed, name, texts: (
+        survey(changed, texts, _CURVE, batch_size=batch_size, keep=("cosine",), store=file(name)).levels
+    )
+    found = curve(model, "network", data)
     radius = _radius(model, found["square"].mean[:-1])
     say("network measured")
     parts = {
@@ -129,16 +137,20 @@ def bridge(
         "without norms": without_norms(model),
         "on the sphere": on_sphere(without_feed_forward(model), radius),
     }
-    curves = {name: curve(changed)["cosine"] for name, changed in parts.items()}
+    curves = {name: curve(changed, name, data)["cosine"] for name, changed in parts.items()}
     say("networks without parts measured")
     make = lambda texts: _Particles.make(model, texts, radius, batch_size, steps_per_layer)
-    target = _kept(found["cosine"])
+    target, kept = _kept(found["cosine"]), file("fit")
+    asked: dict[str, Any] = {}
+    if kept is not None:  # reading all weights takes longer than a short text
+        asked = {"model": fingerprint(model), "texts": digest(other), "radius": np.asarray(radius).tolist()}
+        asked |= {"batch_size": batch_size, "steps_per_layer": steps_per_layer, "learning_rate": learning_rate}
     if fit_on is None:
-        fit = _fit(make(data), target, fit_steps, learning_rate, say)
+        fit = _fit(make(data), target, fit_steps, learning_rate, say, kept, asked)
         start, best = fit.start, fit.best
     else:
-        of_other = survey(model, other, _CURVE, batch_size=batch_size, keep=("cosine",)).levels["cosine"]
-        fit = _fit(make(other), _kept(of_other), fit_steps, learning_rate, say)
+        of_other = _kept(curve(model, "network on what is fitted", other)["cosine"])
+        fit = _fit(make(other), of_other, fit_steps, learning_rate, say, kept, asked)
         particles = make(data)
         start, best = (particles.loss(scales, target)[2] for scales in (np.zeros(2), fit.log_scales))
     curves["particles"], curves["fitted"] = average_of(start), average_of(best)
@@ -200,21 +212,38 @@ class _Fit(NamedTuple):
 
 
 def _fit(
-    particles: _Particles, target: np.ndarray, steps: int, learning_rate: float, say: Callable[[str], None]
-) -> _Fit:
+    particles: _Particles, target: np.ndarray, steps: int, learning_rate: float, say: Callable[[str], None],
+    store: Path | None = None, asked: dict[str, Any] | None = None,
+) -> _Fit:  # fmt: skip
     optimiser = optax.adam(learning_rate)
     now = log_scales = np.zeros(2)
     state, losses = optimiser.init(jnp.asarray(now)), []
-    start = best = np.empty(0)
+    # The losses and derivatives of all steps, the curves of the first, and those of each step that was the best so far:
+    # with them Adam goes again, without the particles, where a run that was killed went.
+    done = Tally()
+    if store is not None and store.exists():
+        done.restore(store, asked or {})
+        say(f"resuming the fit after step {done.texts - 1}")
+    known = done.texts
+    start = best = done.arrays.get("start", np.empty(0))
     for step in range(steps + 1):
-        value, slope, curves = particles.loss(now, target)
-        if step == 0:
-            start = best = curves
+        if step < known:
+            value, slope, curves = float(done.arrays["values"][step]), done.arrays["slopes"][step], None
+        else:
+            value, slope, curves = particles.loss(now, target)
+            start = curves if step == 0 else start
         if not np.isfinite(value) or not np.all(np.isfinite(slope)):
             break  # what was best before stays
         if not losses or value < min(losses):
-            log_scales, best = now, curves
+            log_scales = now
+            best = done.arrays[f"curves {step}"] if curves is None else curves
         losses.append(value)
+        if store is not None and curves is not None:
+            done.append("values", np.array([value]))
+            done.append("slopes", slope[None])
+            done.arrays |= {"start": start} | ({f"curves {step}": curves} if best is curves else {})
+            done.texts = step + 1
+            done.save(store, asked or {})
         say(f"step {step} of {steps}: loss {value:.4g}, time {np.exp(now[0]):.4g}, beta {np.exp(now[1]):.4g}")
         with jax.numpy_dtype_promotion("standard"):  # optax mixes its counters with floats
             update, state = optimiser.update(jnp.asarray(slope), state)

@@ -98,8 +98,8 @@ def survey(
     tally, path = Tally(), None if store is None else Path(store)
     asked: dict[str, Any] = {}
     if path is not None:  # reading all weights takes longer than a short text
-        asked = {"model": fingerprint(model), "texts": _digest(data), "batch_size": size, **(settings or {})}
-        asked |= {} if replicates is None else {"replicates": _digest([replicates])}
+        asked = {"model": fingerprint(model), "texts": digest(data), "batch_size": size, **(settings or {})}
+        asked |= {} if replicates is None else {"replicates": digest([replicates])}
     if path is not None and path.exists():
         tally.restore(path, asked)
         say(f"resuming after {tally.texts} of {len(data.mask)} texts")
@@ -198,11 +198,12 @@ def _batches(data: Encoded, size: int, done: int) -> Iterator[tuple[np.ndarray, 
         yield rows, data.token_ids[filled, :width], data.mask[filled, :width]
 
 
-def _digest(arrays: Sequence[np.ndarray]) -> str:
-    digest = hashlib.sha256()
+def digest(arrays: Sequence[np.ndarray]) -> str:
+    """What tells these arrays from any others."""
+    found = hashlib.sha256()
     for array in arrays:
-        digest.update(repr((array.shape, str(array.dtype))).encode() + np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
+        found.update(repr((array.shape, str(array.dtype))).encode() + np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()
 
 
 def _check_batch_size(batch_size: Any) -> int:

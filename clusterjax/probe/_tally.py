@@ -71,7 +71,7 @@ class Tally:
             squares = self.arrays[f"{name}/squares"] + squares + shift**2 * (before * new / (before + new))
         self.arrays[f"{name}/mean"], self.arrays[f"{name}/squares"] = mean, squares
         if keep:
-            self._append(f"{name}/values", rows)
+            self.append(f"{name}/values", rows)
         if weights is not None:
             sums = np.tensordot(weights.astype(np.float64), rows, axes=1)
             self.arrays[f"{name}/sums"] = self.arrays.get(f"{name}/sums", 0.0) + sums
@@ -90,7 +90,8 @@ class Tally:
         """The statistics that have been counted."""
         return [key.removesuffix("/mean") for key in self.arrays if key.endswith("/mean")]
 
-    def _append(self, key: str, rows: np.ndarray) -> None:
+    def append(self, key: str, rows: np.ndarray) -> None:
+        """Rows after those that are there."""
         there = self.arrays.get(key)
         self.arrays[key] = rows if there is None else np.concatenate([there, rows])
 

@@ -27,8 +27,13 @@ help:
 	@echo "make bench       run every benchmark and rewrite benchmarks/results"
 	@echo "make clean       remove .venv, caches and the gallery"
 
+# A second trained network, whose tokens are phonemes, is drawn as well where it lies beside the repository.
+PLBERT := ../shared/data/albert-plbert
+
 reproduce: $(STAMPS)/plot
 	$(BIN)/clusterjax reproduce --out gallery $(ARGS)
+	$(if $(filter-out --quick,$(ARGS)),,$(if $(wildcard $(PLBERT)/model.safetensors),$(BIN)/clusterjax reproduce \
+		figure1 figure2 figure7 --albert $(PLBERT) --out gallery/plbert $(ARGS)))
 
 # pytest comes last: its summary line is the verdict.
 test: lint

@@ -1,5 +1,8 @@
 """Every test runs in float64 with strict promotion; a test that wants float32 asks for it by dtype."""
 
+import gc
+from pathlib import Path
+
 import jax
 import jax.random as jr
 import pytest
@@ -20,3 +23,15 @@ def getkey():
         return key
 
     return next_key
+
+
+MAPS = Path("/proc/self/maps")  # Linux has it, and allows a process 65,530 of them
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_maps():
+    """Each compiled function takes about twenty memory maps; a process that is out of them crashes in XLA."""
+    yield
+    if MAPS.exists() and sum(1 for _ in MAPS.open()) > 30_000:
+        jax.clear_caches()
+        gc.collect()

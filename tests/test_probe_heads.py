@@ -66,18 +66,30 @@ def test_padding_and_constant_maps():
         np.testing.assert_array_equal(plain[:, 3], np.tile([0, 0, 0, 1], (5, 1)))
 
 
-@pytest.mark.parametrize(("heads", "n"), ((3, 130), (8, 64), (12, 70)))
-def test_products_by_rows(heads, n):
-    """Whole blocks of rows and the rest, whole registers of heads and the rest, against the definition."""
+@pytest.mark.parametrize(("heads", "n", "spread"), ((3, 130, 1.0), (8, 64, 1.0), (12, 70, 1.0), (12, 70, 0.01)))
+def test_products_by_rows(heads, n, spread):
+    """Whole blocks of rows and the rest, whole registers of heads and the rest, maps that vary and maps that hardly do,
+    against the definition; also in float32, relative to the products themselves."""
     mask = np.arange(n)[None, :] < np.array([n, n - 9])[:, None]
     pairs = mask[:, None, :, None] & mask[:, None, None, :]
-    maps = np.where(pairs, np.exp(np.asarray(normal(4, 2, heads, n, n))), 0.0)
+    maps = np.where(pairs, np.exp(spread * np.asarray(normal(4, 2, heads, n, n))), 0.0)
     maps = maps / np.maximum(maps.sum(axis=-1, keepdims=True), 1e-300)
-    expected = [np.cov(text[:, word][:, :, word].reshape(heads, -1), bias=True) * word.sum() ** 2
-                for text, word in zip(maps, mask, strict=True)]  # fmt: skip
+    expected = np.array([np.cov(text[:, word][:, :, word].reshape(heads, -1), bias=True) * word.sum() ** 2
+                         for text, word in zip(maps, mask, strict=True)])  # fmt: skip
+    scale = np.abs(expected).max()
+    assert (scale > 1) == (spread == 1.0)
+    for run in (products_by_rows, products_at_once):
+        for dtype, allowed in ((jnp.float64, 1e-12), (jnp.float32, 2e-5)):
+            found = jax.jit(run)(jnp.asarray(maps, dtype), jnp.asarray(mask))
+            np.testing.assert_allclose(found, expected, rtol=0, atol=allowed * scale)
+
+
+def test_a_text_without_words_has_no_products():
+    maps, mask = np.full((2, 3, 4, 4), 0.25), np.array([[True] * 4, [False] * 4])
+    maps[0], maps[1] = np.eye(4), 0
     for run in (products_by_rows, products_at_once):
         found = jax.jit(run)(jnp.asarray(maps), jnp.asarray(mask))
-        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(found, np.stack([np.full((3, 3), 3.0), np.zeros((3, 3))]), rtol=0, atol=1e-14)
 
 
 def test_clusters_of_heads():

@@ -22,6 +22,8 @@ from ._tally import Average
 
 # Rows of the maps at a time, and floats in a vector register of most CPUs.
 _ROWS, _LANES = 64, 8
+# A map whose squared deviations from its mean sum to more than this may lose a digit by having 1 taken off.
+_VARIED = 0.25
 
 
 class HeadCorrelations(NamedTuple):
@@ -145,17 +147,41 @@ def products_at_once(
 def products_by_rows(
     attention: Float[Array, "batch heads n n"], mask: Bool[Array, "batch n"]
 ) -> Float[Array, "batch heads heads"]:
-    """The same, text by text and a few rows of all heads at a time, three times faster on a CPU: they stay at hand."""
+    """The same, for a CPU: the entries of a map sum to its words, so that centring takes 1 off each inner product.
+
+    Of a map that hardly varies that would leave rounding; then all are centred entry by entry, which takes twice as
+    long.
+    """
+    there = jnp.any(mask, axis=1)
+    products = _products(attention, None) - there.astype(attention.dtype)[:, None, None]
+    varied = jnp.diagonal(products, axis1=1, axis2=2) > _VARIED
+    return lax.cond(
+        jnp.all(varied | ~there[:, None]),
+        lambda *_: products,
+        _products,
+        attention,
+        _words_and_mean(mask, products.dtype),
+    )
+
+
+def _products(
+    attention: Float[Array, "batch heads n n"],
+    words_and_mean: tuple[Float[Array, "batch n"], Float[Array, " batch"]] | None,
+) -> Float[Array, "batch heads heads"]:
+    """Inner products, text by text and a few rows of all heads at a time, so that they stay at hand; centred if it is
+    said which tokens are words and what the mean of each text's maps is."""
     texts, heads, n, _ = attention.shape
-    words, mean = _words_and_mean(mask, attention.dtype)
     whole = heads - heads % _LANES
     pieces = [(first, last) for first, last in ((0, whole), (whole, heads)) if first < last]
 
     def add(products: Array, index: Array, first: int, rows: int, blocks: int) -> tuple[Array, None]:
         text, start = index // blocks, first + index % blocks * rows
-        of_rows = lax.dynamic_slice(words, (text, start), (1, rows))[0] * mean[text]
         maps = lax.dynamic_slice(attention, (text, 0, start, 0), (1, heads, rows, n))[0]
-        flat = (maps - (of_rows[:, None] * words[text][None])[None]).reshape(heads, -1)
+        if words_and_mean is not None:
+            words, mean = words_and_mean
+            of_rows = lax.dynamic_slice(words, (text, start), (1, rows))[0] * mean[text]
+            maps = maps - (of_rows[:, None] * words[text][None])[None]
+        flat = maps.reshape(heads, -1)
         # XLA's product of 12 rows takes longer than those of 8 and of 4.
         found = [matmul(flat, flat[first:last].T) for first, last in pieces]
         return products.at[text].add(jnp.concatenate(found, axis=1)), None

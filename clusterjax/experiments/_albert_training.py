@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from .. import probe
 from ..plot import OKABE_ITO, style, time_series
@@ -146,7 +147,9 @@ def _draw(training: dict[str, Any], steps: np.ndarray, last: dict[str, np.ndarra
     ):
         time_series(steps, last[name], last[f"{name} error"], right, colour=colour, linestyle=line, label=label,
                     xlabel="training step", ylabel="mean cosine, last layer")  # fmt: skip
-    right.set_xscale("symlog", linthresh=100)
+    middle.xaxis.set_major_locator(MaxNLocator(integer=True))
+    for ax in (left, right):
+        ax.xaxis.set_major_locator(MaxNLocator(nbins=4))
     for end in _ends(training)[:-1]:
         for ax in (left, right):
             ax.axvline(end, color="0.6", ls=":", lw=0.8, zorder=0)

@@ -84,8 +84,8 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         ),
     )
     caption = (
-        f"Tokens of one start (seed {settings.seed}), Q = K = I, beta = 1, V with the eigenvalues {source.words}: the "
-        f"three of largest real part of head {source.head + 1} of {source.provenance}; a conjugate pair stands as a "
+        f"Tokens of one start (seed {settings.seed}), Q = K = I, beta = 1, V with the eigenvalues {source.words}: "
+        f"{source.origin}; a conjugate pair stands as a "
         f"2 x 2 block, and the basis, which eigenvalues leave open, is orthonormal. (a): clusters (radius {RADIUS}) "
         f"and mean distance to the first token over {settings.starts} starts, with standard errors. (b): all "
         "eigenvalues of that head, and the three. (c): the other heads. The paper sees a metastable state from t = 6 "
@@ -130,6 +130,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
             "beta": BETA,
             "value": source.value.tolist(),
             "head": source.head,
+            "scale": source.scale,
             "source": source.provenance,
             "query_key": "identity",
             "mask": "causal",

@@ -57,7 +57,7 @@ def _section(place: Path, record: dict[str, Any]) -> str:
     heads = "".join(f'<th scope="col">{word}</th>' for word in ("Claim", "Measured", "Criterion", "Verdict"))
     parameters = "; ".join(f"{key} = {_short(value)}" for key, value in record["parameters"].items())
     versions = ", ".join(f"{key} {value}" for key, value in record["versions"].items())
-    machine = ", ".join(f"{key} {value}" for key, value in record["machine"].items())
+    machine = ", ".join(f"{key} {value}" for key, value in record.get("machine", {}).items())
     return f"""<section id="{name}">
 <h2>{title}</h2>
 <p class="claim">The paper: {html.escape(record["claim"])}</p>

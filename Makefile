@@ -49,7 +49,7 @@ format: $(STAMPS)/dev
 	$(BIN)/ruff format
 
 notebooks: $(STAMPS)/dev
-	set -e; for script in notebooks/*.py; do $(BIN)/jupytext --to ipynb --execute "$$script" --output "$${script%.py}.ipynb"; done
+	set -e; export PYTHONWARNINGS="ignore:IProgress not found"; for script in notebooks/*.py; do $(BIN)/jupytext --to ipynb --execute "$$script" --output "$${script%.py}.ipynb"; done
 
 bench: $(STAMPS)/dev
 	set -e; for script in benchmarks/[!_]*.py; do $(BIN)/python "$$script" $(ARGS); done

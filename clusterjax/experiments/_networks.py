@@ -1,7 +1,6 @@
 """Which trained network the figures of networks show, on which texts, and what to say of both."""
 
 import json
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -90,9 +89,7 @@ def _network(path: str | None, texts: str | None, quick: bool) -> Network:
     if folder is not None:
         return _of_phonemes(model, words, folder, texts, many, length)
     rows = probe.bundled_texts() if texts is None else probe.read_texts([texts])
-    with warnings.catch_warnings():  # that texts are cut is said in the caption
-        warnings.filterwarnings("ignore", message=".* and were cut to that length")
-        data = encoded(model, spread(rows, many), min(length, model.max_positions or length))
+    data = encoded(model, spread(rows, many), min(length, model.max_positions or length))
     shown = f"{len(data.mask)} passages of at most {data.mask.shape[1]} word pieces"
     source = "of Wikipedia" if texts is None else f"of {Path(texts).name}"
     unseen = ", none of them seen in training" if path is None and texts is None else ""

@@ -50,7 +50,7 @@ def encode(model: Model, texts: Sequence[str], *, length: int | None = None) -> 
     - `ValueError` if there are no texts, one of them has no tokens, the model has no tokenizer, or `length` is not
         positive or beyond the positions.
 
-    **Warns:** if texts are cut, with how many.
+    **Warns:** if texts are longer than the positions and `length` does not say where to cut them, with how many.
 
     Source: this library.
     """
@@ -71,7 +71,8 @@ def encode(model: Model, texts: Sequence[str], *, length: int | None = None) -> 
     rows = tokenize(list(texts), verbose=False)
     long = [i for i, row in enumerate(rows) if limit is not None and len(row) > limit]
     if long:
-        _warn_cut(len(long), len(rows), limit)
+        if length is None:
+            _warn_cut(len(long), len(rows), limit)
         # By the tokenizer, so that the last special token stays.
         for i, row in zip(long, tokenize([texts[i] for i in long], truncation=True, max_length=limit), strict=True):
             rows[i] = row

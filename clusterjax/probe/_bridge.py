@@ -111,7 +111,7 @@ def bridge(
     - `ValueError` if `fit_steps` is negative, `steps_per_layer` or `learning_rate` is not
         positive, and as in `survey`.
 
-    **Warns:** if texts are cut, with how many.
+    **Warns:** if texts are longer than the positions and `length` does not say where to cut them, with how many.
 
     ??? cite "Source"
 

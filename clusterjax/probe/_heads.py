@@ -90,7 +90,7 @@ def head_correlations(
 
     - `ValueError` if `clusters` is not from 1 to the number of heads, `replicates` is not positive, and as in `survey`.
 
-    **Warns:** if texts are cut, with how many.
+    **Warns:** if texts are longer than the positions and `length` does not say where to cut them, with how many.
 
     ??? cite "Source"
 

@@ -105,7 +105,7 @@ def similarity_histograms(
     - `ValueError` if `near` is not in [-1, 1), a quantile is no probability, `bins` are neither a positive integer nor
         increasing edges, and as in `survey`.
 
-    **Warns:** if texts are cut, with how many.
+    **Warns:** if texts are longer than the positions and `length` does not say where to cut them, with how many.
 
     ??? cite "Source"
 

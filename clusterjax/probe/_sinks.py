@@ -75,7 +75,7 @@ def attention_sinks(
 
     - `ValueError` if a special token is missing from a text, and as in `survey`.
 
-    **Warns:** if texts are cut, with how many.
+    **Warns:** if texts are longer than the positions and `length` does not say where to cut them, with how many.
 
     ??? cite "Source"
 

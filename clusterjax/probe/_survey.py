@@ -89,7 +89,7 @@ def survey(
     - `ValueError` if there are no texts, one has fewer than two tokens, the model has no tokenizer for them, the store
         is of other settings, texts or weights, or it cannot be written (the one of the batch before stays).
 
-    **Warns:** if texts are cut, with how many.
+    **Warns:** if texts are longer than the positions and `length` does not say where to cut them, with how many.
 
     Source: this library. The deviations of batches are combined by the formula of Chan, Golub and LeVeque (1983).
     """

@@ -8,9 +8,10 @@ import pytest
 
 from clusterjax import probe
 from clusterjax.experiments import Settings
-from clusterjax.experiments._figure1 import FIGURE1, _claims, _verdict, deeper
+from clusterjax.experiments._figure1 import FIGURE1, _claims, _verdict
 from clusterjax.experiments._networks import model_of, network_digest, network_of, spread
 
+from .helpers import as_a_user
 from .network_cases import by_name, checkpoint, texts_of
 from .probe_cases import PLBERT, SHARED, needs_plbert, tensors_of, write
 
@@ -28,7 +29,7 @@ def outcome(settings):
 def cosines(settings, times):
     """Mean cosine of each level of each text, by loops over the hidden states of a trace."""
     found = network_of(settings)
-    traced = probe.trace(deeper(found.model, times), *found.texts)
+    traced = probe.trace(probe.deeper(found.model, times), *found.texts)
     hidden, mask = np.asarray(traced.hidden, np.float64), np.asarray(traced.mask)
     rows = []
     for states, word in zip(hidden, mask, strict=True):
@@ -95,8 +96,10 @@ def test_the_verdict_says_what_was_found(numbers, words, beyond):
 
 def test_deeper_applies_the_trained_layers_again(settings):
     model = model_of(settings)[0]
-    deep = deeper(model, 2)
-    assert (model.num_layers, deep.num_layers) == (3, 6) and deep.network.predictions is None
+    with as_a_user(), pytest.raises(ValueError, match="times must be a positive integer, but it is 0"):
+        probe.deeper(model, 0)
+    deep = probe.deeper(model, 2)
+    assert (model.num_layers, deep.num_layers) == (3, 6)
 
 
 def test_networks_and_texts_are_told_apart(settings, tmp_path):

@@ -68,7 +68,7 @@ def test_record_is_whole_and_identities_hold(outcomes, one, tmp_path):
     outcome = outcomes[one.name]
     assert one.reads_texts and outcome.film is None and outcome.parameters["starts"] >= 1
     proved = [claim for claim in outcome.claims if claim.kind == "identity"]
-    assert len(proved) >= 2 and all(claim.holds for claim in proved), proved
+    assert proved and all(claim.holds for claim in proved), proved
     assert {claim.kind for claim in outcome.claims} >= {"identity", "finding"}
     series = {name: np.asarray(values).tolist() for name, values in outcome.series.items()}
     json.dumps([series, outcome.parameters], allow_nan=False)

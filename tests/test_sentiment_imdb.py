@@ -230,17 +230,17 @@ REFUSED = {
         "a whole CSV file",
         "fetch it again",
     ),
-    "empty": ("a.csv", b"", "hold reviews", "name a file that has"),
-    "only names": ("a.csv", as_csv(rows=()), "hold reviews", "name a file that has"),
+    "empty": ("a.csv", b"", "hold rows", "name a file that has"),
+    "only names": ("a.csv", as_csv(rows=()), "hold rows", "name a file that has"),
     "Latin 1": ("a.csv", as_csv().decode().replace("日本", "").encode("latin-1"), "in UTF-8", "convert it"),
     "UTF-16": ("a.csv", as_csv().decode().encode("utf-16"), "in UTF-8", "convert it"),
     "cut off gzip": ("a.csv.gz", gzip.compress(as_csv())[:-12], "a whole gzip file", "fetch it again"),
     "start of gzip": ("a.csv.gz", gzip.compress(as_csv())[:12], "a whole gzip file", "fetch it again"),
     "broken gzip": ("a.csv.gz", gzip.compress(as_csv())[:10] + b"\xff" * 40, "a whole gzip file", "fetch it again"),
     "no gzip": ("a.csv.gz", as_csv(), "a whole gzip file", "fetch it again"),
-    "empty gzip": ("a.csv.gz", b"", "a whole gzip file|hold reviews", "again|has"),
-    "another kind": ("a.txt", as_csv(), "a .csv or .parquet file", "write the reviews"),
-    "no kind": ("gz", as_csv(), "a .csv or .parquet file", "write the reviews"),
+    "empty gzip": ("a.csv.gz", b"", "a whole gzip file|hold rows", "again|has"),
+    "another kind": ("a.txt", as_csv(), "a .csv or .parquet file", "write it as"),
+    "no kind": ("gz", as_csv(), "a .csv or .parquet file", "write it as"),
 }
 
 

@@ -1,13 +1,11 @@
 """Figure 1: how alike the tokens of a trained network are, layer by layer, beside what needs no training."""
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
 
 import jax.random as jr
 import numpy as np
-from flax import nnx
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -29,7 +27,9 @@ LINES = ("-", "--", ":")
 def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
     found = network_of(settings)
     trained = found.model.num_layers
-    deep = deeper(found.model, 2 if settings.quick else FURTHER)
+    deep = probe.deeper(found.model, 2 if settings.quick else FURTHER)
+    if isinstance(deep.network, probe.Albert):  # as in a network of random weights, so that one compilation serves both
+        deep.network.pooler = deep.network.predictions = None
     say(f"running {len(found.texts.mask)} texts through {deep.num_layers} layers, with two controls")
     measure = functools.partial(probe.similarity_histograms, bins=BINS, rank=False)
     seen = probe.controls(
@@ -60,15 +60,6 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         lambda: _draw(seen, trained),
         None,
     )  # fmt: skip
-
-
-def deeper(model: probe.Model, times: int) -> probe.Model:
-    """The model with its trained sequence of layers applied so many times."""
-    network: Any = nnx.clone(model.network)
-    network.depth = times * network.depth
-    if isinstance(network, probe.Albert):  # as in a network of random weights, so that one compilation serves both
-        network.pooler = network.predictions = None
-    return dataclasses.replace(model, network=network)
 
 
 def _verdict(seen: probe.Controls, trained: int) -> str:

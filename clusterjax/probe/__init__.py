@@ -28,6 +28,7 @@ from ._matrices import HeadMatrices as HeadMatrices, head_matrices as head_matri
 from ._names import tensors as tensors
 from ._particles import FactoredHeadsField as FactoredHeadsField, particle_field as particle_field
 from ._parts import (
+    deeper as deeper,
     on_sphere as on_sphere,
     without_feed_forward as without_feed_forward,
     without_norms as without_norms,

@@ -13,6 +13,31 @@ from ._load import Model
 from ._survey import dtype_of
 
 
+def deeper(model: Model, times: int) -> Model:
+    """The model with its trained sequence of layers applied so many times, by the same weights.
+
+    **Arguments:**
+
+    - `model`: What `load` returned; it stays as it is.
+    - `times`: How many times.
+
+    **Returns:**
+
+    A `Model`.
+
+    **Raises:**
+
+    - `ValueError` if `times` is not a positive integer.
+
+    Source: T. Peat, *Clustering in Transformers*, Section 3.
+    """
+    if isinstance(times, bool) or not isinstance(times, int) or times < 1:
+        raise ValueError(f"times must be a positive integer, but it is {times!r}; pass 2, say.")
+    network: Any = nnx.clone(model.network)
+    network.depth = times * network.depth
+    return dataclasses.replace(model, network=network, name=f"{model.name} {times} times as deep")
+
+
 def without_feed_forward(model: Model) -> Model:
     """The model whose feed-forward gives zero, so that only attention and norms move the tokens.
 

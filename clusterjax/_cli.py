@@ -72,7 +72,7 @@ def _add_reproduce(commands: argparse._SubParsersAction) -> None:
     )
     command.add_argument("--out", default="gallery", metavar="DIR", help="where to write (default: gallery)")
     command.add_argument(
-        "--quick", action="store_true", help="64 starts and shorter runs: all figures but sentiment-training in 90 s"
+        "--quick", action="store_true", help="64 starts and shorter runs: all figures but sentiment-training"
     )
     command.add_argument("--starts", type=int, metavar="N", help="random starts for each number (default: 256)")
     command.add_argument("--seed", type=int, default=0, metavar="N", help="of all random draws (default: 0)")

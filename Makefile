@@ -19,7 +19,7 @@ ARGS ?=
 WORKERS ?= 2
 
 help:
-	@echo "make reproduce   the figures of the papers, each with its number, into gallery/ (ARGS=--quick: under 90 s)"
+	@echo "make reproduce   the figures of the papers, each with its number, into gallery/ (ARGS=--quick: a minute and a half)"
 	@echo "make test        ruff, basedpyright and pytest, as CI runs them"
 	@echo "make lint        ruff and basedpyright alone"
 	@echo "make format      let ruff rewrite what it can"

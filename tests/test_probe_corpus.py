@@ -44,7 +44,7 @@ def test_files_are_read_in_order(tmp_path):
     [
         ("a.txt", "\n \n", "none in"),
         ("a.txt", b"\xff\xfe no", "UTF-8"),
-        ("a.txt.gz", gzip.compress(b"many words")[:-6], "whole gzip file"),
+        ("a.txt.gz", gzip.compress(b"many words", mtime=0)[:-6], "whole gzip file"),
         ("a.csv", "id,words\n1,one\n", "column 'text'"),
         ("a.jsonl", '{"text": "one"}\n{"text": ', "line 2"),
         ("a.jsonl", '{"text": "one"}\n[1]\n', "line 2"),

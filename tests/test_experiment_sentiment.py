@@ -165,7 +165,7 @@ def test_figures_of_reviews_are_made_again_for_other_reviews_and_others_are_not(
     (folder / "1_9.txt").write_text("great")
     assert len({*digests, digest(path), digest(folder)}) == 5
     prints = {
-        one.name: [fingerprint(one, replace(SETTINGS, imdb=imdb), Files(), "") for imdb in (None, path)]
+        one.name: [fingerprint(one, replace(SETTINGS, imdb=imdb), Files()) for imdb in (None, path)]
         for one in EXPERIMENTS
     }
     changed = {name for name, (before, after) in prints.items() if before != after}

@@ -61,6 +61,7 @@ def test_cosines_on_the_edges(bins, dtype):
     """Equal bins place each cosine as `numpy.histogram` does with the same edges, also within rounding of an edge."""
     edges = np.asarray(jnp.linspace(-1, 1, bins + 1, dtype=dtype))
     near = np.concatenate([edges, np.nextafter(edges, dtype(2)), np.nextafter(edges, dtype(-2))]).clip(-1, 1)
+    near = near[(near == 0) | (np.abs(near) >= np.finfo(dtype).tiny)]  # smaller numbers may be taken for zero
     x = jnp.stack([jnp.asarray(near), jnp.sqrt(1 - jnp.asarray(near) ** 2)], axis=1)
     density, returned = cosine_histogram(x, bins)
     np.testing.assert_array_equal(returned, edges)

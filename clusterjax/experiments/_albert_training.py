@@ -56,7 +56,8 @@ def _measured_again(training: dict[str, Any]) -> float:
     """The largest difference of the recorded mean cosines of the last snapshot from those of the network that is here,
     in units of the error of the passages that are measured."""
     model = probe.load()
-    found = probe.similarity_histograms(model, encoded(model, probe.bundled_texts()[:TEXTS]), rank=False)
+    texts = encoded(model, probe.bundled_texts()[:TEXTS], model.max_positions)
+    found = probe.similarity_histograms(model, texts, rank=False)
     there = np.array(training["snapshots"][-1]["cosine"])
     return float(np.max(np.abs(found.cosine.mean - there) / found.cosine.error))
 

@@ -41,8 +41,8 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         _claims(training, last, off),
         {"recipe": report["recipe"], "texts": report["texts"], "starts": len(probe.bundled_texts()),
          "solver": "none: layers in float32"},
-        {"step": steps, "held_out_step": [row["step"] for row in training["history"]],
-         "held_out_loss": [row["held-out loss"] for row in training["history"]]}
+        {"step": steps, "step_by_epoch": [row["step"] for row in training["history"]],
+         "held_out_loss_by_epoch": [row["held-out loss"] for row in training["history"]]}
         | {f"last layer, {name}": values for name, values in last.items()},
         lambda: _draw(training, steps, last),
         None,

@@ -1,0 +1,23 @@
+"""The whole Transformer: blocks, residual stream, memories, positions, language-modelling head."""
+
+from ._attention import Heads as Heads, MultiHeadAttention as MultiHeadAttention
+from ._block import Block as Block
+from ._feed_forward import FeedForward as FeedForward
+from ._head import LanguageModelHead as LanguageModelHead, cross_entropy as cross_entropy
+from ._language_model import LanguageModel as LanguageModel
+from ._norm import (
+    AbstractResidual as AbstractResidual,
+    LayerNorm as LayerNorm,
+    NoNorm as NoNorm,
+    PostNorm as PostNorm,
+    PreNorm as PreNorm,
+)
+from ._positions import (
+    AbstractPositions as AbstractPositions,
+    LearnedPositions as LearnedPositions,
+    RelativePositions as RelativePositions,
+    SinusoidalPositions as SinusoidalPositions,
+    sinusoidal_positions as sinusoidal_positions,
+)
+from ._residual_stream import ResidualStream as ResidualStream, residual_stream as residual_stream
+from ._transformer import Transformer as Transformer

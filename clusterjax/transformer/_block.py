@@ -1,0 +1,108 @@
+"""One Transformer block: attention, feed-forward, residual connections, layer normalisation."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.random as jr
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from .._mask import AbstractMask, FullMask
+from ._attention import MultiHeadAttention
+from ._feed_forward import FeedForward
+from ._norm import AbstractResidual, LayerNorm, PostNorm
+from ._positions import RelativePositions
+
+
+class Block(eqx.Module):
+    r"""$u = \mathrm{LN}_1(x + \mathrm{attention}(x))$, $z = \mathrm{LN}_2(u + \mathrm{feedforward}(u))$ with `PostNorm`.
+
+    With `PreNorm` what the two layers read is normalised, with `NoNorm` nothing is.
+
+    **Arguments:**
+
+    - `attention`: `MultiHeadAttention`.
+    - `feed_forward`: `FeedForward`; None leaves it out.
+    - `norms`: Those of the two layers; `(None, None)` with `NoNorm`.
+    - `residual`: Where the norms stand: `PostNorm()` as in A.1, `PreNorm()`, `NoNorm()`.
+
+    **Raises:**
+
+    - `ValueError` if the parts are not of one dimension, or a norm is missing or superfluous.
+
+    ??? cite "Source"
+
+        Peat, *Clustering in Transformers*, Appendix A.1; *Transformers, part 2*, slides 2 to 5.
+    """
+
+    attention: MultiHeadAttention
+    feed_forward: FeedForward | None
+    norms: tuple[LayerNorm | None, LayerNorm | None] = (None, None)
+    residual: AbstractResidual = PostNorm()
+
+    def __check_init__(self):
+        widths = {"attention": self.attention.d}
+        if self.feed_forward is not None:
+            widths["feed_forward"] = self.feed_forward.w_in.shape[0]
+        widths |= {f"norms[{k}]": norm.gain.shape[0] for k, norm in enumerate(self.norms) if norm is not None}
+        if len(set(widths.values())) != 1:
+            raise ValueError(f"The parts of a block must be of one dimension, but they are {widths}; make them agree.")
+        layers = (self.attention, self.feed_forward)
+        wanted = [self.residual.needs_norm and layer is not None for layer in layers]
+        there = [norm is not None for norm in self.norms]
+        if wanted != there:
+            raise ValueError(
+                f"norms must be {wanted.count(True)} with {type(self.residual).__name__} and "
+                f"{sum(layer is not None for layer in layers)} layers, but {there.count(True)} are there; pass one for "
+                "each layer that is normalised, and None elsewhere."
+            )
+
+    @classmethod
+    def random(
+        cls,
+        key: PRNGKeyArray,
+        d: int,
+        heads: int,
+        hidden: int,
+        *,
+        residual: AbstractResidual = PostNorm(),  # noqa: B008
+        activation: Callable[[Array], Array] = jax.nn.relu,
+        mask: AbstractMask = FullMask(),  # noqa: B008
+        relative: RelativePositions | None = None,
+        bias: bool = False,
+        epsilon: float = 1e-5,
+        scale: float | None = None,
+        dtype: Any = None,
+    ) -> "Block":
+        """A block with random weights, norms of gain one and bias zero; the rest is of its parts.
+
+        **Raises:**
+
+        - `ValueError` if `heads` does not divide `d`.
+
+        Source: this library.
+        """
+        of_heads, of_neurons = jr.split(key)
+        attention = MultiHeadAttention.random(
+            of_heads, d, heads, scale=scale, mask=mask, relative=relative, dtype=dtype
+        )
+        feed_forward = FeedForward.random(
+            of_neurons, d, hidden, activation=activation, bias=bias, scale=scale, dtype=dtype
+        )
+        norm = LayerNorm.identity(d, epsilon=epsilon, dtype=dtype) if residual.needs_norm else None
+        return cls(attention, feed_forward, (norm, norm), residual)
+
+    def __call__(self, x: Float[Array, "n d"], present: Bool[Array, " n"] | None = None) -> Float[Array, "n d"]:
+        """The tokens after the block.
+
+        **Arguments:**
+
+        - `x`: The tokens before it, (n, d).
+        - `present`: Which of them are there, (n,); padding is not attended to. None is all of them.
+        """
+        first, second = self.norms
+        x = self.residual.write(first, x + self.attention(self.residual.read(first, x), present))
+        if self.feed_forward is None:
+            return x
+        return self.residual.write(second, x + self.feed_forward(self.residual.read(second, x)))

@@ -1,0 +1,183 @@
+"""Layer normalisation, and where in a block it stands."""
+
+from abc import abstractmethod
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._misc import as_float
+
+
+class LayerNorm(eqx.Module):
+    r"""$\gamma \odot \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + b$, for each token alone.
+
+    $\mu$ and $\sigma^2$ are the mean and the variance of the d entries of the token; the variance divides by d.
+
+    **Arguments:**
+
+    - `gain`: $\gamma$, (d,).
+    - `bias`: b, (d,); None is zero.
+    - `epsilon`: What keeps a constant token from a division by zero; 0 or more.
+
+    **Raises:**
+
+    - `ValueError` if the shapes do not match or `epsilon` is negative; on use, if the tokens are of another dimension.
+
+    ??? cite "Source"
+
+        Peat, *Clustering in Transformers*, Appendix A.1; Ba, Kiros, Hinton, *Layer normalization* (1607.06450).
+    """
+
+    gain: Float[Array, " d"] = eqx.field(converter=as_float)
+    bias: Float[Array, " d"] | None = eqx.field(default=None, converter=lambda b: None if b is None else as_float(b))
+    epsilon: float = eqx.field(default=1e-5, static=True)
+
+    def __check_init__(self):
+        shapes = jnp.shape(self.gain), jnp.shape(self.gain if self.bias is None else self.bias)
+        if len(shapes[0]) != 1 or shapes[0] != shapes[1]:
+            raise ValueError(
+                f"gain and bias must be vectors of one length, but their shapes are {shapes[0]} and {shapes[1]}; pass "
+                "(d,) for both."
+            )
+        if not self.epsilon >= 0:
+            raise ValueError(f"epsilon must be at least 0, but it is {self.epsilon!r}; 1e-5 is usual.")
+
+    @classmethod
+    def identity(cls, d: int, *, bias: bool = True, epsilon: float = 1e-5, dtype: Any = None) -> "LayerNorm":
+        """With gain one and, if wanted, bias zero: as training starts.
+
+        Source: 1607.06450, Section 3.
+        """
+        ones = jnp.ones(d, dtype or jnp.result_type(float))
+        return cls(ones, jnp.zeros_like(ones) if bias else None, epsilon)
+
+    def __call__(self, x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
+        """The normalised tokens."""
+        out = self.carry(x, x)
+        return out if self.bias is None else out + self.bias.astype(x.dtype)
+
+    def carry(self, x: Float[Array, "*batch d"], part: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
+        """What becomes of a `part` of the tokens `x` where they are normalised, without the bias.
+
+        Linear in `part`: the parts of a sum, each carried along, add up to the normalised sum.
+
+        **Arguments:**
+
+        - `x`: The tokens whose mean and variance are divided out, (..., d).
+        - `part`: Anything that broadcasts against them.
+
+        Source: this library; Elhage et al., *A mathematical framework for transformer circuits* (2021), fold layer
+        norm into what reads it likewise.
+        """
+        d = self.gain.shape[0]
+        if jnp.shape(x)[-1] != d:
+            raise ValueError(f"x must be of dimension {d}, as gain is, but its shape is {jnp.shape(x)}; pass (n, {d}).")
+        wide = jnp.promote_types(x.dtype, jnp.float32)  # the mean of many halves is no half
+        variance = jnp.var(x.astype(wide), axis=-1, keepdims=True)
+        part = part.astype(wide)
+        centred = part - jnp.mean(part, axis=-1, keepdims=True)
+        return (self.gain.astype(wide) * centred * jax.lax.rsqrt(variance + self.epsilon)).astype(x.dtype)
+
+
+class AbstractResidual(eqx.Module):
+    """Where the normalisation of a sub-layer stands: what the sub-layer reads, and what the stream becomes.
+
+    Source: this library.
+    """
+
+    @abstractmethod
+    def read(self, norm: LayerNorm | None, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        """What the sub-layer reads of the stream `x`."""
+
+    @abstractmethod
+    def write(self, norm: LayerNorm | None, total: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        """The stream after the sub-layer, whose output has been added: `total` is their sum."""
+
+    @abstractmethod
+    def carry(
+        self, norm: LayerNorm | None, total: Float[Array, "n d"], part: Float[Array, "*parts n d"]
+    ) -> Float[Array, "*parts n d"]:
+        """What becomes of a part of the sum, without the bias of the norm."""
+
+    @property
+    @abstractmethod
+    def needs_norm(self) -> bool:
+        """Whether there is a norm."""
+
+
+class PostNorm(AbstractResidual):
+    r"""$x \leftarrow \mathrm{LN}(x + f(x))$: the stream itself is normalised after each sub-layer.
+
+    ??? cite "Source"
+
+        Peat, *Clustering in Transformers*, Appendix A.1; Vaswani et al., *Attention is all you need* (1706.03762).
+    """
+
+    def read(self, norm: LayerNorm | None, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        return x
+
+    def write(self, norm: LayerNorm | None, total: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        assert norm is not None
+        return norm(total)
+
+    def carry(
+        self, norm: LayerNorm | None, total: Float[Array, "n d"], part: Float[Array, "*parts n d"]
+    ) -> Float[Array, "*parts n d"]:
+        assert norm is not None
+        return norm.carry(total, part)
+
+    @property
+    def needs_norm(self) -> bool:
+        return True
+
+
+class PreNorm(AbstractResidual):
+    r"""$x \leftarrow x + f(\mathrm{LN}(x))$: what a sub-layer reads is normalised, and the stream only added to.
+
+    ??? cite "Source"
+
+        Xiong et al., *On layer normalization in the transformer architecture* (2002.04745).
+    """
+
+    def read(self, norm: LayerNorm | None, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        assert norm is not None
+        return norm(x)
+
+    def write(self, norm: LayerNorm | None, total: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        return total
+
+    def carry(
+        self, norm: LayerNorm | None, total: Float[Array, "n d"], part: Float[Array, "*parts n d"]
+    ) -> Float[Array, "*parts n d"]:
+        return part
+
+    @property
+    def needs_norm(self) -> bool:
+        return True
+
+
+class NoNorm(AbstractResidual):
+    r"""$x \leftarrow x + f(x)$: nothing is normalised.
+
+    ??? cite "Source"
+
+        Geshkovski et al., *The emergence of clusters in self-attention dynamics* (2305.05465), eq. (1.1).
+    """
+
+    def read(self, norm: LayerNorm | None, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        return x
+
+    def write(self, norm: LayerNorm | None, total: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        return total
+
+    def carry(
+        self, norm: LayerNorm | None, total: Float[Array, "n d"], part: Float[Array, "*parts n d"]
+    ) -> Float[Array, "*parts n d"]:
+        return part
+
+    @property
+    def needs_norm(self) -> bool:
+        return False

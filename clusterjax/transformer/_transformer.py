@@ -1,0 +1,178 @@
+"""A stack of blocks, by scan: one compiled block, whatever the depth."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import jax.tree_util as jtu
+from jax import lax
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from .._mask import AbstractMask, CausalMask, FullMask
+from ._block import Block
+from ._norm import AbstractResidual, LayerNorm, PostNorm, PreNorm
+
+
+class Transformer(eqx.Module):
+    """Tokens through a stack of blocks, of separate weights or the same ones again and again.
+
+    With `FullMask` it is an encoder, with `CausalMask` a decoder.
+
+    **Arguments:**
+
+    - `blocks`: One `Block` whose arrays have a leading axis of length layers; or, with `depth`, a single block.
+    - `depth`: How often a single, shared block is applied; None for separate weights.
+    - `norm`: What normalises the last level, as models with `PreNorm` need; None is nothing.
+
+    **Raises:**
+
+    - `ValueError` if `depth` is not a positive integer.
+
+    ??? cite "Source"
+
+        *Transformers, part 2*, slides 15 and 30; Vaswani et al., *Attention is all you need* (1706.03762), Section 3.1;
+        shared weights: Lan et al., *ALBERT* (1909.11942).
+    """
+
+    blocks: Block
+    depth: int | None = eqx.field(default=None, static=True)
+    norm: LayerNorm | None = None
+
+    def __check_init__(self):
+        if self.depth is not None and (
+            isinstance(self.depth, bool) or not isinstance(self.depth, int) or self.depth < 1
+        ):
+            raise ValueError(f"depth must be a positive integer, but it is {self.depth!r}; pass at least 1.")
+        rank = jnp.ndim(self.blocks.attention.query)
+        if rank != (4 if self.depth is None else 3):
+            raise ValueError(
+                "blocks must be one block whose arrays have a leading axis, or with depth a single one, but the query "
+                f"of its attention has {rank} axes and depth is {self.depth}; make it with Transformer.of."
+            )
+
+    @classmethod
+    def of(cls, blocks: Sequence[Block], *, norm: LayerNorm | None = None) -> "Transformer":
+        """A stack of separate blocks, first to last, which differ in their arrays only.
+
+        **Raises:**
+
+        - `ValueError` if there is none, or they differ in more.
+
+        Source: this library.
+        """
+        if not blocks:
+            raise ValueError("blocks must hold a block, but it is empty; pass at least one.")
+        forms = [jtu.tree_structure(block) for block in blocks]
+        shapes = [[jnp.shape(leaf) for leaf in jtu.tree_leaves(block)] for block in blocks]
+        for k in range(1, len(blocks)):
+            if forms[k] != forms[0] or shapes[k] != shapes[0]:
+                raise ValueError(f"blocks must be alike but for their numbers, but block {k} is not like block 0.")
+        return cls(jtu.tree_map(lambda *leaves: jnp.stack(leaves), *blocks), norm=norm)
+
+    @classmethod
+    def random(
+        cls,
+        key: PRNGKeyArray,
+        d: int,
+        heads: int,
+        hidden: int,
+        layers: int,
+        *,
+        shared: bool = False,
+        residual: AbstractResidual = PostNorm(),  # noqa: B008
+        causal: bool = False,
+        dtype: Any = None,
+        **options: Any,
+    ) -> "Transformer":
+        """Random weights: an encoder, or with `causal` a decoder; the rest is of `Block.random`.
+
+        **Arguments:**
+
+        - `layers`: How many.
+        - `shared`: Whether they all have the weights of one.
+
+        Source: *Transformers, part 2*, slide 30.
+        """
+        mask: AbstractMask = CausalMask() if causal else FullMask()
+        make = lambda key: Block.random(key, d, heads, hidden, residual=residual, mask=mask, dtype=dtype, **options)
+        norm = LayerNorm.identity(d, dtype=dtype) if isinstance(residual, PreNorm) else None
+        if shared:
+            return cls(make(key), layers, norm)
+        return cls.of([make(jr.fold_in(key, layer)) for layer in range(layers)], norm=norm)
+
+    @property
+    def num_layers(self) -> int:
+        """How many times a block is applied."""
+        return self.blocks.attention.query.shape[0] if self.depth is None else self.depth
+
+    def block(self, layer: int) -> Block:
+        """The block of one layer, counted from 0, or with a negative number from the end.
+
+        **Raises:**
+
+        - `ValueError` if there is no such layer.
+
+        Source: this library.
+        """
+        if not -self.num_layers <= layer < self.num_layers:
+            raise ValueError(
+                f"layer must be from {-self.num_layers} to {self.num_layers - 1}, but it is {layer}; there are "
+                f"{self.num_layers}."
+            )
+        return self.blocks if self.depth is not None else jtu.tree_map(lambda leaf: leaf[layer], self.blocks)
+
+    def scan(
+        self, step: Callable[[Block, Any, Any], tuple[Any, Any]], x: Any, each: Any = None, *, reverse: bool = False
+    ) -> tuple[Any, Any]:
+        """`step(block, x, what the layer is given) -> (x, what to keep)` for each block in turn.
+
+        **Arguments:**
+
+        - `step`: The function.
+        - `x`: What is handed from block to block, of one shape.
+        - `each`: Arrays whose first axis is that of the layers.
+        - `reverse`: Whether the last block comes first.
+
+        **Returns:**
+
+        The last `x`, and what was kept, stacked along a first axis in the order of the layers.
+
+        Source: this library.
+        """
+        if self.depth is not None:
+            return lax.scan(
+                lambda x, given: step(self.blocks, x, given), x, each, length=self.depth, reverse=reverse
+            )
+        arrays, form = eqx.partition(self.blocks, eqx.is_array)
+        both = lambda x, given: step(eqx.combine(given[0], form), x, given[1])
+        return lax.scan(both, x, (arrays, each), reverse=reverse)
+
+    def __call__(self, x: Float[Array, "n d"], present: Bool[Array, " n"] | None = None) -> Float[Array, "n d"]:
+        """The tokens after the last block, normalised if there is a last norm.
+
+        **Arguments:**
+
+        - `x`: (n, d).
+        - `present`: Which tokens are there, (n,); None is all of them.
+        """
+        x = self.scan(lambda block, x, _: (block(x, present), None), x)[0]
+        return x if self.norm is None else self.norm(x)
+
+    def levels(self, x: Float[Array, "n d"], present: Bool[Array, " n"] | None = None) -> Float[Array, "levels n d"]:
+        """The tokens at every level, what enters first; (layers + 1, n, d). The last norm is not applied.
+
+        **Arguments:**
+
+        - `x`, `present`: As above.
+
+        Source: this library.
+        """
+
+        def step(block: Block, x: Array, _: None) -> tuple[Array, Array]:
+            x = block(x, present)
+            return x, x
+
+        return jnp.concatenate([x[None], self.scan(step, x)[1]])

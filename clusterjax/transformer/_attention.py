@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from .._mask import AbstractMask, FullMask
 from .._misc import as_float
+from ._norm import at_least_single
 from ._positions import RelativePositions
 
 
@@ -72,7 +73,7 @@ class Passed(eqx.Module):
         if self.by_distance is None or self.rows is None:
             return of_tokens
         of_distances = contract("id,hrd->hir", directions, self.by_distance)
-        return of_tokens + jnp.take_along_axis(of_distances, jnp.broadcast_to(self.rows, of_tokens.shape), axis=2)
+        return of_tokens + jnp.take_along_axis(of_distances, jnp.broadcast_to(self.rows[None], of_tokens.shape), axis=2)
 
 
 class MultiHeadAttention(eqx.Module):
@@ -196,7 +197,7 @@ class MultiHeadAttention(eqx.Module):
         if present is not None:
             allowed = (allowed & present[None, :]) | jnp.eye(n, dtype=bool)
         # Sums over many tokens are made in single precision at least.
-        scores = jnp.where(allowed, scores.astype(jnp.promote_types(x.dtype, jnp.float32)), -jnp.inf)
+        scores = jnp.where(allowed[None], scores.astype(at_least_single(x.dtype)), -jnp.inf)
         return jax.nn.softmax(scores, axis=-1).astype(x.dtype)
 
     def _scores(self, x: Array, cast: Callable[[Array], Array]) -> Float[Array, "h n n"]:
@@ -207,7 +208,7 @@ class MultiHeadAttention(eqx.Module):
             return scores
         by_distance = contract("hik,rk->hir", queries, cast(self.relative.keys))
         rows = jnp.asarray(self.relative.rows(x.shape[0]))
-        return scores + jnp.take_along_axis(by_distance, jnp.broadcast_to(rows, scores.shape), axis=2)
+        return scores + jnp.take_along_axis(by_distance, jnp.broadcast_to(rows[None], scores.shape), axis=2)
 
     def heads(self, x: Float[Array, "n d"], present: Bool[Array, " n"] | None = None) -> Heads:
         """What each head attends to and adds.

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._misc import as_float
 from ._attention import contract
+from ._norm import lifted
 
 
 class FeedForward(eqx.Module):
@@ -98,7 +99,7 @@ class FeedForward(eqx.Module):
                 f"(n, {self.w_in.shape[0]})."
             )
         scores = contract("...d,dm->...m", x, self.w_in.astype(x.dtype))
-        return scores if self.bias_in is None else scores + self.bias_in.astype(x.dtype)
+        return scores if self.bias_in is None else scores + lifted(self.bias_in.astype(x.dtype), scores)
 
     def activations(self, x: Float[Array, "*batch d"]) -> Float[Array, "*batch m"]:
         """How strongly each neuron fires: the coefficients of the values.
@@ -110,4 +111,4 @@ class FeedForward(eqx.Module):
     def __call__(self, x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
         """What the layer adds to each token."""
         out = contract("...m,md->...d", self.activations(x), self.w_out.astype(x.dtype))
-        return out if self.bias_out is None else out + self.bias_out.astype(x.dtype)
+        return out if self.bias_out is None else out + lifted(self.bias_out.astype(x.dtype), out)

@@ -9,6 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._misc import as_float
 from ._attention import contract
+from ._norm import at_least_single
 
 
 class LanguageModelHead(eqx.Module):
@@ -58,7 +59,7 @@ class LanguageModelHead(eqx.Module):
                 "use the head of the same model."
             )
         logits = contract("...d,vd->...v", x, matrix.astype(x.dtype))
-        return logits.astype(jnp.promote_types(x.dtype, jnp.float32))
+        return logits.astype(at_least_single(x.dtype))
 
     def next_token(
         self,

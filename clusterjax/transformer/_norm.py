@@ -11,6 +11,22 @@ from jaxtyping import Array, Float
 from .._misc import as_float
 
 
+def at_least_single(dtype: Any) -> Any:
+    """The dtype, or float32 if it is a narrower one.
+
+    Source: this library.
+    """
+    return dtype if jnp.finfo(dtype).bits >= 32 else jnp.float32
+
+
+def lifted(array: Array, like: Array) -> Array:
+    """`array` with as many axes as `like`, new ones first: strict rank promotion wants it said.
+
+    Source: this library.
+    """
+    return jnp.expand_dims(array, tuple(range(like.ndim - array.ndim)))
+
+
 class LayerNorm(eqx.Module):
     r"""$\gamma \odot \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + b$, for each token alone.
 
@@ -57,9 +73,9 @@ class LayerNorm(eqx.Module):
     def __call__(self, x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
         """The normalised tokens."""
         out = self.carry(x, x)
-        return out if self.bias is None else out + self.bias.astype(x.dtype)
+        return out if self.bias is None else out + lifted(self.bias.astype(x.dtype), out)
 
-    def carry(self, x: Float[Array, "*batch d"], part: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
+    def carry(self, x: Float[Array, "*batch d"], part: Float[Array, "*parts d"]) -> Float[Array, "*parts d"]:
         """What becomes of a `part` of the tokens `x` where they are normalised, without the bias.
 
         Linear in `part`: the parts of a sum, each carried along, add up to the normalised sum.
@@ -75,11 +91,12 @@ class LayerNorm(eqx.Module):
         d = self.gain.shape[0]
         if jnp.shape(x)[-1] != d:
             raise ValueError(f"x must be of dimension {d}, as gain is, but its shape is {jnp.shape(x)}; pass (n, {d}).")
-        wide = jnp.promote_types(x.dtype, jnp.float32)  # the mean of many halves is no half
+        wide = at_least_single(x.dtype)  # the mean of many halves is no half
         variance = jnp.var(x.astype(wide), axis=-1, keepdims=True)
         part = part.astype(wide)
         centred = part - jnp.mean(part, axis=-1, keepdims=True)
-        return (self.gain.astype(wide) * centred * jax.lax.rsqrt(variance + self.epsilon)).astype(x.dtype)
+        scale = lifted(jax.lax.rsqrt(variance + self.epsilon), part)
+        return (lifted(self.gain.astype(wide), part) * centred * scale).astype(x.dtype)
 
 
 class AbstractResidual(eqx.Module):

@@ -1,0 +1,207 @@
+"""The join of the Transformer and the particle system: a block as a velocity, and a velocity as a layer."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from .._custom_types import RealScalarLike, Tokens
+from .._field import AbstractField, MultiHeadField, PerceptronField
+from .._layer import ResidualLayer
+from .._misc import is_concrete
+from .._space import AbstractSpace, Euclidean
+from .._summation import AbstractSummation, Auto
+from ._attention import MultiHeadAttention, contract
+from ._block import Block
+from ._norm import LayerNorm, NoNorm, PostNorm, PreNorm
+
+
+class Standardised(AbstractSpace):
+    r"""Tokens whose d entries have mean 0 and variance 1: the sphere of radius $\sqrt{d}$ in the hyperplane of sum 0.
+
+    Layer normalisation of gain 1 and bias 0 retracts onto it. Tokens are drawn uniformly; the distance is the angle in
+    radians.
+
+    ??? cite "Source"
+
+        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 2: layer normalisation as
+        a projection onto a sphere; that it is this one is seen from its definition (1607.06450).
+    """
+
+    def retract(self, x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
+        centred = x - jnp.mean(x, axis=-1, keepdims=True)
+        scale = jax.lax.stop_gradient(jnp.max(jnp.abs(centred), axis=-1, keepdims=True))
+        centred = centred / jnp.where(scale > 0, scale, jnp.ones_like(scale))
+        return centred * jax.lax.rsqrt(jnp.mean(centred * centred, axis=-1, keepdims=True))
+
+    def tangent(self, x: Float[Array, "*batch d"], v: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
+        centred, v = x - jnp.mean(x, axis=-1, keepdims=True), v - jnp.mean(v, axis=-1, keepdims=True)
+        along = jnp.sum(centred * v, axis=-1, keepdims=True) / jnp.sum(centred * centred, axis=-1, keepdims=True)
+        return v - along * centred
+
+    def sample(self, key: PRNGKeyArray, n: int, d: int, dtype: Any = None) -> Tokens:
+        if d < 2:
+            raise ValueError(f"d must be at least 2, for one entry has no variance, but it is {d!r}; ask for more.")
+        return self.retract(jr.normal(key, (n, d), dtype=dtype or jnp.result_type(float)))
+
+    def distance(self, x: Float[Array, "*batch d"], y: Float[Array, "*batch d"]) -> Float[Array, "*batch"]:
+        x, y = self.retract(x), self.retract(y)
+        return 2 * jnp.arctan2(jnp.linalg.norm(x - y, axis=-1), jnp.linalg.norm(x + y, axis=-1))
+
+
+class NormedField(AbstractField):
+    r"""$\dot x = f(t, \mathrm{LN}(x))$ in all of $\mathbb{R}^d$: what a block with `PreNorm` follows.
+
+    **Arguments:**
+
+    - `field`: f, on `Euclidean()`.
+    - `norm`: What f reads the tokens through.
+
+    **Raises:**
+
+    - `ValueError` if the field is on another space.
+
+    ??? cite "Source"
+
+        2510.22026, Section 2: the flow of Pre-LN.
+    """
+
+    field: AbstractField
+    norm: LayerNorm
+    space: AbstractSpace = Euclidean()
+
+    def __check_init__(self):
+        if not isinstance(self.field.space, Euclidean):
+            raise ValueError(
+                f"field must be on Euclidean(), but it is on {type(self.field.space).__name__}; with PreNorm the "
+                "stream itself is free."
+            )
+
+    def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
+        return self.field(t, self.norm(self.enter(x)), args)
+
+    def check(self, n: int, d: int) -> None:
+        self.field.check(n, d)
+
+
+def as_field(
+    block: Block, *, space: AbstractSpace | None = None, summation: AbstractSummation = Auto()  # noqa: B008
+) -> AbstractField:
+    r"""The velocity of which a block is a step: attention plus perceptron, on the space of its normalisation.
+
+    With $B_h = W_{Q,h} W_{K,h}^\top$ and $V_h = (W_{V,h} W_{c,h})^\top$ it is a `MultiHeadField` plus a
+    `PerceptronField`: everything that the core does with fields can be done with it.
+
+    - `NoNorm`: on `Euclidean()`.
+    - `PostNorm`: on `Standardised()`, which is where norms of gain 1 and bias 0 leave the tokens. With other gains a
+        block that adds nothing still moves the tokens, so that there is no velocity; pass `space=Sphere()`, say, for
+        the velocity of the same weights without them.
+    - `PreNorm`: on `Euclidean()`, each part reading through its norm (`NormedField`).
+
+    **Arguments:**
+
+    - `block`: A `Block`.
+    - `space`: Another space, in which case the norms of the block are left out; None is as above.
+    - `summation`: How sums over tokens are computed.
+
+    **Returns:**
+
+    A field. As the step h goes to zero, the block with what it adds multiplied by h, and `as_layer(field, h)`, agree
+    up to order $h^2$.
+
+    **Raises:**
+
+    - `ValueError` if the block has relative positions, whose scores are no form of the two tokens, or norms of
+        `PostNorm` that are no projections.
+
+    ??? cite "Source"
+
+        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 2: from the layers of a
+        Transformer to the flow.
+    """
+    if block.attention.relative is not None:
+        raise ValueError(
+            "block must be without relative positions, but its attention has some: its scores depend on the places of "
+            "tokens, and no velocity of tokens alone does; leave them out with equinox.tree_at."
+        )
+    if space is None and isinstance(block.residual, PreNorm):
+        parts = _parts(block, Euclidean(), summation)
+        fields = [NormedField(part, norm) for part, norm in zip(parts, block.norms, strict=False) if norm is not None]
+    else:
+        fields = _parts(block, _space_of(block) if space is None else space, summation)
+    total = fields[0]
+    for field in fields[1:]:
+        total = total + field
+    return total
+
+
+def as_layer(field: AbstractField, step: Any) -> ResidualLayer:
+    """The layer that takes a step along a field, then normalises onto its space: a block, of the particle system.
+
+    **Arguments:**
+
+    - `field`: Any field, such as `as_field(block)`.
+    - `step`: Its length, () or a schedule.
+
+    **Returns:**
+
+    A `ResidualLayer`, for `iterate`.
+
+    ??? cite "Source"
+
+        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 2.
+    """
+    return ResidualLayer(field, step)
+
+
+def query_key_forms(attention: MultiHeadAttention) -> Float[Array, "h d d"]:
+    r"""$B_h = W_{Q,h} W_{K,h}^\top$, (h, d, d), for which the scores are $\beta\langle x_i, B_h x_j\rangle$.
+
+    Source: Peat, *Clustering in Transformers*, Appendix A.1.
+    """
+    return contract("hdk,hek->hde", attention.query, attention.key)
+
+
+def value_matrices(attention: MultiHeadAttention) -> Float[Array, "h d d"]:
+    r"""$V_h = (W_{V,h} W_{c,h})^\top$, (h, d, d), so that head h adds $\sum_j \alpha_{ij} V_h x_j$.
+
+    Source: Peat, *Clustering in Transformers*, Appendix A.1.
+    """
+    return contract("hdk,hke->hed", attention.value, attention.output)
+
+
+def _parts(block: Block, space: AbstractSpace, summation: AbstractSummation) -> list[AbstractField]:
+    attention, forward = block.attention, block.feed_forward
+    heads = MultiHeadField(
+        attention.beta, query_key_forms(attention), value_matrices(attention), mask=attention.mask,
+        summation=summation, space=space,
+    )  # fmt: skip
+    if forward is None:
+        return [heads]
+    perceptron = PerceptronField(
+        forward.w_in.T, forward.w_out.T, forward.activation, bias_in=forward.bias_in, bias_out=forward.bias_out,
+        space=space,
+    )  # fmt: skip
+    return [heads, perceptron]
+
+
+def _space_of(block: Block) -> AbstractSpace:
+    if isinstance(block.residual, NoNorm):
+        return Euclidean()
+    if not isinstance(block.residual, PostNorm):
+        raise ValueError(
+            f"block must be with PostNorm, PreNorm or NoNorm, but it is with {type(block.residual).__name__}; pass "
+            "the space of the tokens."
+        )
+    for k, norm in enumerate(block.norms):
+        if norm is None:
+            continue
+        moves = jnp.any(norm.gain != 1) | (jnp.any(norm.bias != 0) if norm.bias is not None else False)
+        if is_concrete(moves) and bool(moves):
+            raise ValueError(
+                f"block.norms[{k}] must have gain 1 and bias 0, for with others a block that adds nothing still moves "
+                "the tokens, but it has not; pass space=Sphere(), say, to leave the norms out."
+            )
+    return Standardised()

@@ -1,0 +1,265 @@
+"""The feed-forward layer as a memory: what fires a neuron, what it promotes, and what a single one can detect."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from ._feed_forward import FeedForward
+from ._language_model import LanguageModel
+
+
+class KeyValueMemory(NamedTuple):
+    """What fires each neuron of a layer, and what it says then.
+
+    **Attributes:**
+
+    - `activation`: (neurons, top), how strongly it fired, strongest first; -inf where there were fewer places.
+    - `text`, `position`: (neurons, top), where: which text, and which token of it.
+    - `promoted`: (neurons, words), the ids of the words that its value promotes, most first.
+    - `promotion`: (neurons, words), the inner products of value and unembedding.
+    - `mean`, `rate`: (neurons,), its mean activation, and the share of the places where it is positive.
+
+    Source: 2012.14913, Sections 3 and 4.
+    """
+
+    activation: np.ndarray
+    text: np.ndarray
+    position: np.ndarray
+    promoted: np.ndarray
+    promotion: np.ndarray
+    mean: np.ndarray
+    rate: np.ndarray
+
+
+def key_value_memory(
+    model: LanguageModel,
+    texts: Int[Any, "texts n"],
+    present: Bool[Any, "texts n"] | None = None,
+    *,
+    layer: int,
+    top: int = 10,
+    words: int = 10,
+    batch_size: int = 32,
+) -> KeyValueMemory:
+    """The neurons of one feed-forward layer: the places of a corpus that fire each most, the words its value promotes.
+
+    The corpus streams: memory holds one batch of activations, and the best places so far.
+
+    **Arguments:**
+
+    - `model`: A `LanguageModel`.
+    - `texts`: Ids, (texts, n).
+    - `present`: Which tokens are there, (texts, n); None is all of them.
+    - `layer`: Which layer, counted from 0, or with a negative number from the end.
+    - `top`: How many places to keep for each neuron.
+    - `words`: How many words.
+    - `batch_size`: Texts at a time.
+
+    **Returns:**
+
+    A `KeyValueMemory`.
+
+    **Raises:**
+
+    - `ValueError` if there is no such layer, no feed-forward in it, no text, or more words than the model knows.
+
+    ??? cite "Source"
+
+        Geva et al., *Transformer feed-forward layers are key-value memories* (2012.14913), Sections 3 and 4;
+        *Transformers, part 2*, slides 9 and 16 to 21.
+    """
+    forward = _feed_forward(model, layer)
+    if not 1 <= words <= model.num_words:
+        raise ValueError(f"words must be from 1 to {model.num_words}, but it is {words!r}; ask for as many as there are.")
+    if isinstance(top, bool) or not isinstance(top, int) or top < 1:
+        raise ValueError(f"top must be a positive integer, but it is {top!r}; pass at least 1.")
+    best = _Best.empty(forward.num_neurons, top)
+    total, positive, places = np.zeros(forward.num_neurons), np.zeros(forward.num_neurons), 0
+    for begin, fired, there in _fired(model, texts, present, layer, batch_size):
+        best = best.joined(begin, fired, there)
+        total += fired[there].sum(axis=0, dtype=float)
+        positive += (fired[there] > 0).sum(axis=0)
+        places += int(there.sum())
+    matrix = model.embedding if model.head.unembedding is None else model.head.unembedding
+    promotion, promoted = jax.lax.top_k(jnp.matmul(forward.w_out, matrix.T), words)
+    return KeyValueMemory(
+        best.activation, best.text, best.position, np.asarray(promoted), np.asarray(promotion), total / places,
+        positive / places,
+    )  # fmt: skip
+
+
+class Detector(NamedTuple):
+    """How well single neurons tell two kinds of text apart.
+
+    **Attributes:**
+
+    - `area`: (neurons,), the area under the ROC curve of each: how often a text of the second kind has the higher
+        activation, ties counting half. 0.5 is chance; below it the neuron detects the first kind.
+    - `neuron`: The one whose area is farthest from 0.5.
+    - `threshold`: At which it divides the texts best.
+    - `sign`: 1 if it is high for the second kind, -1 if for the first.
+    - `accuracy`: Of the texts it was chosen on.
+
+    Source: *Transformers, part 2*, slide 12; Radford et al. (1704.01444) for a neuron that detects sentiment.
+    """
+
+    area: np.ndarray
+    neuron: int
+    threshold: float
+    sign: int
+    accuracy: float
+
+    def predict(self, activations: Float[Any, "texts neurons"]) -> np.ndarray:
+        """Whether each text is of the second kind, by the one neuron.
+
+        Source: this library.
+        """
+        return self.sign * (np.asarray(activations)[:, self.neuron] - self.threshold) > 0
+
+
+def mean_activations(
+    model: LanguageModel,
+    texts: Int[Any, "texts n"],
+    present: Bool[Any, "texts n"] | None = None,
+    *,
+    layer: int,
+    batch_size: int = 32,
+) -> np.ndarray:
+    """The mean activation of each neuron over the tokens of each text, (texts, neurons).
+
+    **Arguments:**
+
+    - As in `key_value_memory`.
+
+    Source: *Transformers, part 2*, slide 12.
+    """
+    _feed_forward(model, layer)
+    rows = [
+        np.stack([values[mask].mean(axis=0) for values, mask in zip(fired, there, strict=True)])
+        for _, fired, there in _fired(model, texts, present, layer, batch_size)
+    ]
+    return np.concatenate(rows)
+
+
+def best_detector(activations: Float[Any, "texts neurons"], labels: Bool[Any, " texts"]) -> Detector:
+    """The neuron that best separates two kinds of labelled texts.
+
+    Chosen among many it looks better than it is: test it with `Detector.predict` on texts that it was not chosen on.
+
+    **Arguments:**
+
+    - `activations`: Of each neuron in each text, as by `mean_activations`.
+    - `labels`: Whether each text is of the second kind.
+
+    **Returns:**
+
+    A `Detector`.
+
+    **Raises:**
+
+    - `ValueError` if the shapes do not match, or one kind is missing.
+
+    ??? cite "Source"
+
+        Radford, Jozefowicz, Sutskever, *Learning to generate reviews and discovering sentiment* (1704.01444); the area
+        is the statistic of Mann and Whitney (1947).
+    """
+    from scipy.stats import rankdata
+
+    values, labels = np.asarray(activations, float), np.asarray(labels, bool)
+    if values.ndim != 2 or labels.shape != values.shape[:1]:
+        raise ValueError(
+            f"labels must be one for each row of activations, but the shapes are {labels.shape} and {values.shape}; "
+            "pass (texts,) and (texts, neurons)."
+        )
+    ones, zeros = int(labels.sum()), int((~labels).sum())
+    if not ones or not zeros:
+        raise ValueError(f"labels must be of both kinds, but {ones} of {len(labels)} are true; add the other kind.")
+    ranks = rankdata(values, axis=0)
+    area = (ranks[labels].sum(axis=0) - ones * (ones + 1) / 2) / (ones * zeros)
+    neuron = int(np.argmax(np.abs(area - 0.5)))
+    sign = 1 if area[neuron] >= 0.5 else -1
+    order = np.argsort(sign * values[:, neuron], kind="stable")
+    sorted_values, sorted_labels = sign * values[order, neuron], labels[order]
+    # With k texts below the threshold, the right ones are the first kind among them and the second among the others.
+    right = np.concatenate([[0], np.cumsum(~sorted_labels)]) + ones - np.concatenate([[0], np.cumsum(sorted_labels)])
+    between = np.concatenate([[-np.inf], (sorted_values[:-1] + sorted_values[1:]) / 2, [np.inf]])
+    splits = np.concatenate([[True], sorted_values[:-1] < sorted_values[1:], [True]])
+    k = int(np.argmax(np.where(splits, right, -1)))
+    return Detector(area, neuron, float(sign * between[k]), sign, float(right[k] / len(labels)))
+
+
+class _Best(NamedTuple):
+    """The strongest places so far, (neurons, top) each."""
+
+    activation: np.ndarray
+    text: np.ndarray
+    position: np.ndarray
+
+    @classmethod
+    def empty(cls, neurons: int, top: int) -> "_Best":
+        none = np.full((neurons, top), -1)
+        return cls(np.full((neurons, top), -np.inf), none, none)
+
+    def joined(self, begin: int, fired: np.ndarray, there: np.ndarray) -> "_Best":
+        """With the places of a batch whose first text has the number `begin`."""
+        text, position = np.nonzero(there)
+        new = fired[there].T
+        top = self.activation.shape[1]
+        if new.shape[1] > top:  # of which no more than `top` can count
+            keep = np.argpartition(-new, top - 1, axis=1)[:, :top]
+        else:
+            keep = np.broadcast_to(np.arange(new.shape[1]), new.shape)
+        values = np.concatenate([self.activation, np.take_along_axis(new, keep, axis=1)], axis=1)
+        texts = np.concatenate([self.text, begin + text[keep]], axis=1)
+        positions = np.concatenate([self.position, position[keep]], axis=1)
+        order = np.lexsort((positions, texts, -values), axis=1)[:, :top]
+        return _Best(*(np.take_along_axis(array, order, axis=1) for array in (values, texts, positions)))
+
+
+def _feed_forward(model: LanguageModel, layer: int) -> FeedForward:
+    forward = model.stack.block(layer).feed_forward
+    if forward is None:
+        raise ValueError(f"layer must have a feed-forward layer, but block {layer} has none; choose another model.")
+    return forward
+
+
+def _fired(
+    model: LanguageModel, texts: Any, present: Any, layer: int, batch_size: int
+) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """The number of the first text, activations (b, n, m) and which tokens are there (b, n), batch after batch."""
+    ids = np.asarray(texts)
+    if ids.ndim != 2 or 0 in ids.shape:
+        raise ValueError(f"texts must be ids, (texts, n), at least one, but their shape is {ids.shape}; pad them.")
+    there = np.ones(ids.shape, bool) if present is None else np.asarray(present, bool)
+    if there.shape != ids.shape:
+        raise ValueError(f"present must be of the shape of texts, {ids.shape}, but it is {there.shape}; pad both alike.")
+    model.embed(jnp.asarray(ids.reshape(-1)[: model.positions and ids.shape[1]]))
+    if not there.any(axis=1).all():
+        empty = int(np.flatnonzero(~there.any(axis=1))[0])
+        raise ValueError(f"texts must hold a token each, but text {empty} holds none; leave it out.")
+    which = layer % model.stack.num_layers
+    for begin in range(0, len(ids), batch_size):
+        batch, mask = ids[begin : begin + batch_size], there[begin : begin + batch_size]
+        short = batch_size - len(batch)
+        padded = np.pad(batch, ((0, short), (0, 0))), np.pad(mask, ((0, short), (0, 0)))
+        fired = _activations(model, *map(jnp.asarray, padded), which)
+        yield begin, np.asarray(fired)[: len(batch)], mask
+
+
+@eqx.filter_jit
+def _activations(model: LanguageModel, ids: Array, present: Array, layer: int) -> Float[Array, "b n m"]:
+    def one(ids: Array, present: Array) -> Array:
+        def step(block: Any, x: Array, _: None) -> tuple[Array, Array]:
+            norm, residual = block.norms, block.residual
+            middle = residual.write(norm[0], x + block.attention(residual.read(norm[0], x), present))
+            return block(x, present), block.feed_forward.activations(residual.read(norm[1], middle))
+
+        return model.stack.scan(step, model.embed(ids))[1][layer]
+
+    return jax.vmap(one)(ids, present)

@@ -1,0 +1,86 @@
+"""The Transformer block of Appendix A.1 as it is written: loops over tokens, heads and entries, in double precision."""
+
+import math
+
+import numpy as np
+
+
+def dot(a, b):
+    return math.fsum(float(x) * float(y) for x, y in zip(a, b, strict=True))
+
+
+def times(matrix, vector):
+    """W^T x for W of shape (len(x), k)."""
+    return np.array([dot(matrix[:, c], vector) for c in range(matrix.shape[1])])
+
+
+def layer_norm(x, gain, bias, epsilon):
+    mean = math.fsum(x) / len(x)
+    variance = math.fsum((v - mean) ** 2 for v in x) / len(x)
+    return np.array([(v - mean) / math.sqrt(variance + epsilon) * g + b for v, g, b in zip(x, gain, bias, strict=True)])
+
+
+def relu(v):
+    return max(v, 0.0)
+
+
+def gelu(v):
+    """The approximation by the hyperbolic tangent."""
+    return v / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3)))
+
+
+def heads(x, query, key, value, output, beta, allowed, relative=None):
+    """The weights (h, n, n) and what each head adds (h, n, d); `relative` is (m, a, b) with the vectors of distances."""
+    n, count = len(x), len(query)
+    weights, updates = np.zeros((count, n, n)), np.zeros((count, n, x.shape[1]))
+    for h in range(count):
+        q, k, v = ([times(matrix[h], token) for token in x] for matrix in (query, key, value))
+        for i in range(n):
+            seen = [j for j in range(n) if allowed(i, j)]
+            score = {}
+            for j in seen:
+                shift = 0.0 if relative is None else relative[1][_row(i, j, relative[0])]
+                score[j] = beta[h] * dot(q[i], k[j] + shift)
+            top = max(score.values())
+            total = math.fsum(math.exp(score[j] - top) for j in seen)
+            mixed = np.zeros(query.shape[2])
+            for j in seen:
+                weights[h, i, j] = math.exp(score[j] - top) / total
+                shift = 0.0 if relative is None else relative[2][_row(i, j, relative[0])]
+                mixed += weights[h, i, j] * (v[j] + shift)
+            updates[h, i] = times(output[h], mixed)
+    return weights, updates
+
+
+def _row(i, j, farthest):
+    return max(-farthest, min(farthest, j - i)) + farthest
+
+
+def feed_forward(x, w_in, w_out, bias_in, bias_out, act):
+    out = np.zeros(x.shape)
+    for i, token in enumerate(x):
+        fired = np.array([act(score + b) for score, b in zip(times(w_in, token), bias_in, strict=True)])
+        out[i] = times(w_out, fired) + bias_out
+    return out
+
+
+def block(x, where, attention, forward, norms, epsilon):
+    """One block with its norms `where`: post, pre or none. `attention` and `forward` are functions of tokens."""
+    normed = lambda tokens, k: np.array([layer_norm(token, *norms[k], epsilon) for token in tokens])
+    for k, layer in enumerate((attention, forward)):
+        if where == "post":
+            x = normed(x + layer(x), k)
+        elif where == "pre":
+            x = x + layer(normed(x, k))
+        else:
+            x = x + layer(x)
+    return x
+
+
+def sinusoid(position, d):
+    """PE of one position."""
+    out = []
+    for index in range(d):
+        angle = position / 10000 ** (2 * (index // 2) / d)
+        out.append(math.sin(angle) if index % 2 == 0 else math.cos(angle))
+    return np.array(out)

@@ -1,0 +1,73 @@
+"""Blocks with weights drawn by NumPy, and the same blocks as loops."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import clusterjax as cjx
+from clusterjax import transformer
+
+from .helpers import normal
+from .reference import attention as masks, transformer as reference
+
+
+N, D, HEADS, K, HIDDEN, FARTHEST, EPSILON = 6, 8, 3, 4, 10, 2, 1e-3
+RESIDUALS = {"post": transformer.PostNorm(), "pre": transformer.PreNorm(), "none": transformer.NoNorm()}
+ACTIVATIONS = {"relu": (jax.nn.relu, reference.relu), "gelu": (jax.nn.gelu, reference.gelu)}
+MASKS = {
+    "full": (cjx.FullMask(), masks.full),
+    "causal": (cjx.CausalMask(), masks.causal),
+    "window": (cjx.WindowMask(2), masks.window(2)),
+}
+X = normal(0, N, D)
+
+
+def attention_of(seed=1, mask="full", relative=False):
+    into = normal(seed, 3, HEADS, D, K)
+    vectors = normal(seed + 1, 2, 2 * FARTHEST + 1, K)
+    return transformer.MultiHeadAttention(
+        *into, normal(seed + 2, HEADS, K, D), jnp.array([0.5, 1.0, 0.2]), mask=MASKS[mask][0],
+        relative=transformer.RelativePositions(*vectors) if relative else None,
+    )  # fmt: skip
+
+
+def block_of(where="post", mask="full", activation="relu", relative=False, seed=1):
+    forward = transformer.FeedForward(
+        normal(seed + 3, D, HIDDEN), normal(seed + 4, HIDDEN, D), normal(seed + 5, HIDDEN), normal(seed + 6, D),
+        ACTIVATIONS[activation][0],
+    )  # fmt: skip
+    norms = tuple(
+        None if where == "none" else transformer.LayerNorm(normal(seed + 7 + k, D), normal(seed + 9 + k, D), EPSILON)
+        for k in (0, 1)
+    )
+    return transformer.Block(attention_of(seed, mask, relative), forward, norms, RESIDUALS[where])
+
+
+def heads_by_loops(attention, x, mask="full", present=None):
+    """Weights and updates of the heads of a layer."""
+    rule = MASKS[mask][1]
+    allowed = rule if present is None else lambda i, j: i == j or (rule(i, j) and bool(present[j]))
+    relative = attention.relative
+    vectors = None if relative is None else (relative.farthest, np.asarray(relative.keys), np.asarray(relative.values))
+    matrices = (np.asarray(part) for part in (attention.query, attention.key, attention.value, attention.output))
+    beta = np.broadcast_to(np.asarray(attention.beta), (attention.num_heads,))
+    return reference.heads(np.asarray(x), *matrices, beta, allowed, vectors)
+
+
+def block_by_loops(block, x, where, mask, activation, present=None):
+    forward = block.feed_forward
+    norms = [None if norm is None else (np.asarray(norm.gain), np.asarray(norm.bias)) for norm in block.norms]
+    weights = tuple(map(np.asarray, (forward.w_in, forward.w_out, forward.bias_in, forward.bias_out)))
+    return reference.block(
+        np.asarray(x),
+        where,
+        lambda tokens: heads_by_loops(block.attention, tokens, mask, present)[1].sum(axis=0),
+        lambda tokens: reference.feed_forward(tokens, *weights, ACTIVATIONS[activation][1]),
+        norms,
+        EPSILON,
+    )
+
+
+def in_dtype(module, dtype):
+    return jax.tree_util.tree_map(lambda leaf: leaf.astype(dtype) if eqx.is_inexact_array(leaf) else leaf, module)

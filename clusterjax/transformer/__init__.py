@@ -4,7 +4,22 @@ from ._attention import Heads as Heads, MultiHeadAttention as MultiHeadAttention
 from ._block import Block as Block
 from ._feed_forward import FeedForward as FeedForward
 from ._head import LanguageModelHead as LanguageModelHead, cross_entropy as cross_entropy
+from ._join import (
+    NormedField as NormedField,
+    Standardised as Standardised,
+    as_field as as_field,
+    as_layer as as_layer,
+    query_key_forms as query_key_forms,
+    value_matrices as value_matrices,
+)
 from ._language_model import LanguageModel as LanguageModel
+from ._memory import (
+    Detector as Detector,
+    KeyValueMemory as KeyValueMemory,
+    best_detector as best_detector,
+    key_value_memory as key_value_memory,
+    mean_activations as mean_activations,
+)
 from ._norm import (
     AbstractResidual as AbstractResidual,
     LayerNorm as LayerNorm,

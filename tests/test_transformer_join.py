@@ -102,7 +102,9 @@ def test_standardised_tokens_have_mean_zero_and_variance_one():
         (lambda: transformer.as_field(block_of("none", relative=True)), "block must be without relative positions"),
         (lambda: transformer.as_field(block_of("post")), r"block.norms\[0\] must have gain 1 and bias 0"),
         (
-            lambda: transformer.NormedField(cjx.AttentionField(cjx.SoftmaxAttention(1.0)), transformer.LayerNorm(jnp.ones(D))),
+            lambda: transformer.NormedField(
+                cjx.AttentionField(cjx.SoftmaxAttention(1.0)), transformer.LayerNorm(jnp.ones(D))
+            ),
             r"field must be on Euclidean\(\), but it is on Sphere",
         ),
         (lambda: transformer.Standardised().sample(jax.random.key(0), 3, 1), "d must be at least 2"),

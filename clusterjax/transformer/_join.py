@@ -87,7 +87,10 @@ class NormedField(AbstractField):
 
 
 def as_field(
-    block: Block, *, space: AbstractSpace | None = None, summation: AbstractSummation = Auto()  # noqa: B008
+    block: Block,
+    *,
+    space: AbstractSpace | None = None,
+    summation: AbstractSummation = Auto(),  # noqa: B008
 ) -> AbstractField:
     r"""The velocity of which a block is a step: attention plus perceptron, on the space of its normalisation.
 

@@ -129,14 +129,24 @@ class LanguageModel(eqx.Module):
                 f"ids must be a vector of integers, but its shape is {ids.shape} and its dtype {ids.dtype}; pass (n,), "
                 "and map over texts with jax.vmap."
             )
-        if is_concrete(ids) and not np.all((np.asarray(ids) >= 0) & (np.asarray(ids) < self.num_words)):
-            wrong = np.asarray(ids)[(np.asarray(ids) < 0) | (np.asarray(ids) >= self.num_words)][0]
-            raise ValueError(
-                f"ids must be from 0 to {self.num_words - 1}, but one is {wrong}; use the tokenizer of this model."
-            )
+        self.check_range(ids)
         dtype = self.embedding.dtype if self.stream_dtype is None else self.stream_dtype
         x = self.embedding[ids].astype(dtype)
         return x if self.positions is None else x + self.positions(ids.shape[0], dtype)
+
+    def check_range(self, ids: Any) -> None:
+        """Raise a ValueError if an id is not of a word; ids that are traced are not looked at.
+
+        Source: this library.
+        """
+        if is_concrete(ids):
+            array = np.asarray(ids)
+            wrong = array[(array < 0) | (array >= self.num_words)]
+            if wrong.size:
+                raise ValueError(
+                    f"ids must be from 0 to {self.num_words - 1}, but one is {wrong[0]}; use the tokenizer of this "
+                    "model."
+                )
 
     def __call__(self, ids: Int[Array, " n"], present: Bool[Array, " n"] | None = None) -> Float[Array, "n words"]:
         """The logits of the word after each token, (n, words).

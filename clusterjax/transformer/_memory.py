@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float
 
 from ._feed_forward import FeedForward
 from ._language_model import LanguageModel
@@ -38,8 +38,8 @@ class KeyValueMemory(NamedTuple):
 
 def key_value_memory(
     model: LanguageModel,
-    texts: Int[Any, "texts n"],
-    present: Bool[Any, "texts n"] | None = None,
+    texts: Any,
+    present: Any = None,
     *,
     layer: int,
     top: int = 10,
@@ -75,7 +75,9 @@ def key_value_memory(
     """
     forward = _feed_forward(model, layer)
     if not 1 <= words <= model.num_words:
-        raise ValueError(f"words must be from 1 to {model.num_words}, but it is {words!r}; ask for as many as there are.")
+        raise ValueError(
+            f"words must be from 1 to {model.num_words}, but it is {words!r}; ask for as many as there are."
+        )
     if isinstance(top, bool) or not isinstance(top, int) or top < 1:
         raise ValueError(f"top must be a positive integer, but it is {top!r}; pass at least 1.")
     best = _Best.empty(forward.num_neurons, top)
@@ -114,7 +116,7 @@ class Detector(NamedTuple):
     sign: int
     accuracy: float
 
-    def predict(self, activations: Float[Any, "texts neurons"]) -> np.ndarray:
+    def predict(self, activations: Any) -> np.ndarray:
         """Whether each text is of the second kind, by the one neuron.
 
         Source: this library.
@@ -124,8 +126,8 @@ class Detector(NamedTuple):
 
 def mean_activations(
     model: LanguageModel,
-    texts: Int[Any, "texts n"],
-    present: Bool[Any, "texts n"] | None = None,
+    texts: Any,
+    present: Any = None,
     *,
     layer: int,
     batch_size: int = 32,
@@ -146,7 +148,7 @@ def mean_activations(
     return np.concatenate(rows)
 
 
-def best_detector(activations: Float[Any, "texts neurons"], labels: Bool[Any, " texts"]) -> Detector:
+def best_detector(activations: Any, labels: Any) -> Detector:
     """The neuron that best separates two kinds of labelled texts.
 
     Chosen among many it looks better than it is: test it with `Detector.predict` on texts that it was not chosen on.
@@ -238,8 +240,11 @@ def _fired(
         raise ValueError(f"texts must be ids, (texts, n), at least one, but their shape is {ids.shape}; pad them.")
     there = np.ones(ids.shape, bool) if present is None else np.asarray(present, bool)
     if there.shape != ids.shape:
-        raise ValueError(f"present must be of the shape of texts, {ids.shape}, but it is {there.shape}; pad both alike.")
-    model.embed(jnp.asarray(ids.reshape(-1)[: model.positions and ids.shape[1]]))
+        raise ValueError(
+            f"present must be of the shape of texts, {ids.shape}, but it is {there.shape}; pad both alike."
+        )
+    model.check_range(ids)
+    model.embed(jnp.asarray(ids[0]))  # as long as there are positions
     if not there.any(axis=1).all():
         empty = int(np.flatnonzero(~there.any(axis=1))[0])
         raise ValueError(f"texts must hold a token each, but text {empty} holds none; leave it out.")

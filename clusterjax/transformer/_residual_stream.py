@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float
 
 from ._block import Block
 from ._language_model import LanguageModel
+from ._norm import lifted
 from ._transformer import Transformer
 
 
@@ -61,7 +62,9 @@ class ResidualStream(eqx.Module):
         Source: this library.
         """
         last = self.stream[-1]
-        of = lambda part: jnp.sum(part * last, axis=-1) / jnp.sum(last * last, axis=-1)
+        square = jnp.sum(last * last, axis=-1)
+        along = lambda part: jnp.sum(part * lifted(last, part), axis=-1)
+        of = lambda part: along(part) / lifted(square, along(part))
         return {name: of(getattr(self, name)) for name in ("embedding", "heads", "feed_forward", "biases")}
 
 
@@ -143,9 +146,7 @@ def _taken_apart(stack: Transformer, x: Array, present: Array | None) -> Residua
     moved, share = stack.scan(back, towards, (kept, weights), reverse=True)[1]
     stream = jnp.concatenate([x[None], stream.reshape(2 * layers, *x.shape)])
     written = parts[1:].reshape(layers, slots, *x.shape)
-    return ResidualStream(
-        stream, parts[0], written[:, :heads], written[:, heads], biases, weights, moved, share
-    )
+    return ResidualStream(stream, parts[0], written[:, :heads], written[:, heads], biases, weights, moved, share)
 
 
 def _pulled(block: Block, sub: int, total: Array, towards: Array) -> Array:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import jax.random as jr
 import jax.tree_util as jtu
@@ -143,9 +142,7 @@ class Transformer(eqx.Module):
         Source: this library.
         """
         if self.depth is not None:
-            return lax.scan(
-                lambda x, given: step(self.blocks, x, given), x, each, length=self.depth, reverse=reverse
-            )
+            return lax.scan(lambda x, given: step(self.blocks, x, given), x, each, length=self.depth, reverse=reverse)
         arrays, form = eqx.partition(self.blocks, eqx.is_array)
         both = lambda x, given: step(eqx.combine(given[0], form), x, given[1])
         return lax.scan(both, x, (arrays, each), reverse=reverse)

@@ -83,7 +83,7 @@ def _claims(seen: probe.Controls, trained: int) -> tuple[Claim, ...]:
     rise = cosine.values[:, trained] - cosine.values[:, 0]
     error = rise.std(ddof=1) / np.sqrt(len(rise))
     late, late_error = near.mean[-1], near.error[-1]
-    apart = max(_apart(seen.beyond_shuffled, trained), _apart(seen.beyond_random, trained), key=lambda one: one[1])
+    nearer = min((seen.beyond_shuffled, seen.beyond_random), key=lambda one: one.z[trained])
     mass = (seen.trained.density.mean * np.diff(seen.trained.edges)).sum(axis=1)
     off = float(np.abs(mass - 1).max())
     return (
@@ -117,7 +117,8 @@ def _claims(seen: probe.Controls, trained: int) -> tuple[Claim, ...]:
             "both differences exceed two standard errors",
             seen.clusters_beyond_controls,
             "finding",
-            *apart,
+            float(nearer.difference[trained]),
+            float(nearer.error[trained]),
         ),
         Claim(
             "Each histogram is of all pairs, and none but these.",
@@ -128,10 +129,6 @@ def _claims(seen: probe.Controls, trained: int) -> tuple[Claim, ...]:
             off,
         ),
     )
-
-
-def _apart(one: probe.Comparison, level: int) -> tuple[float, float]:
-    return float(one.difference[level]), float(one.error[level])
 
 
 @style()

@@ -1,0 +1,60 @@
+"""A measurement beside its controls, as figures 1 and 2 show it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .. import probe
+from ..plot import OKABE_ITO
+from ._networks import Network
+
+
+DRAWS = 3
+NAMES = ("trained", "tokens shuffled", "random weights", "random weights, usual scale")
+COLOURS = (OKABE_ITO[0], OKABE_ITO[1], OKABE_ITO[2], OKABE_ITO[3])
+LINES = ("-", "--", ":", "-.")
+
+Run = tuple[np.ndarray, np.ndarray | None]
+
+
+def measured(
+    measure: Callable[..., Any], found: Network, key: Any, *, model: probe.Model | None = None, level: int = -1
+) -> probe.Controls:
+    """`probe.controls` of a network on its texts. The random weights are those that it had before training, if that is
+    known, as it is of the one of the package.
+
+    **Arguments:**
+
+    - `measure`: As there.
+    - `found`: The network and its texts.
+    - `key`: PRNG key.
+    - `model`: The same network, deeper or without some part; None is as it is.
+    - `level`: As there.
+
+    Source: this library.
+    """
+    return probe.controls(
+        measure, found.model if model is None else model, found.texts, key=key, draws=DRAWS, fixed=found.fixed,
+        level=level, initial=probe.bundled_start if found.bundled else None,
+    )  # fmt: skip
+
+
+def runs_of(seen: probe.Controls, pick: Callable[[Any], probe.Average]) -> list[Run]:
+    """Mean and standard error of a statistic: trained, with shuffled tokens, and with random weights, the last over the
+    networks drawn.
+
+    Source: this library.
+    """
+    many = np.stack([pick(one).mean for one in seen.random])
+    of_random = many.mean(axis=0), many.std(axis=0, ddof=1) / np.sqrt(len(many))
+    return [*((pick(run).mean, pick(run).error) for run in (seen.trained, seen.shuffled)), of_random]
+
+
+def random_words(found: Network) -> str:
+    """What the random weights are, for a caption.
+
+    Source: this library.
+    """
+    how = "its own were before training" if found.bundled else "transformers begins"
+    return f"{DRAWS} networks of random weights, drawn as {how}"

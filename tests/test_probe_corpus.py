@@ -27,11 +27,21 @@ def written(path, content):
         ("a.csv", 'id,text\n1,one film\n2,"another<br /><br />film"\n3,\n'),
         ("a.csv.gz", 'id,Text\n1,one film\n2,"another<br /><br />film"\n'),
         ("a.jsonl", '{"text": "one film"}\n\n{"text": "another<br /><br />film", "more": 3}\n'),
+        ("a.jsonl", '{"text": "one film"}\r\n{"text": "another<br /><br />film"}\r\n'),
+        ("a.txt", "one film\r\nanother<br /><br />film\r\n"),
         ("a.jsonl", '{"prefix": "one film", "gold_completion": "no"}\n{"prefix": "another<br /><br />film"}\n'),
     ],
 )
 def test_every_kind_of_file_gives_its_texts(tmp_path, name, content):
     assert read_texts([written(tmp_path / name, content)]) == ["one film", "another  film"]
+
+
+@pytest.mark.parametrize("blank", "\u2028\u2029\x85")
+def test_only_the_end_of_a_line_divides_texts(tmp_path, blank):
+    """JSON may hold what `str.splitlines` takes for the end of a line."""
+    line = json.dumps({"text": f"one{blank}film"}, ensure_ascii=False)
+    assert read_texts([written(tmp_path / "a.jsonl", f"{line}\n{line}")]) == [f"one{blank}film"] * 2
+    assert read_texts([written(tmp_path / "a.txt", f"one{blank}film\nmore")]) == [f"one{blank}film", "more"]
 
 
 def test_files_are_read_in_order(tmp_path):

@@ -64,7 +64,8 @@ def _read(path: Path) -> list[str]:
 
 
 def _lines(path: Path) -> list[str]:
-    return decode(read_bytes(path), str(path)).splitlines()
+    # Not splitlines, which divides at characters that JSON may hold, such as U+2028; a "\r" at the end is a blank.
+    return decode(read_bytes(path), str(path)).split("\n")
 
 
 def _field(line: str, number: int, path: Path) -> str:
@@ -76,7 +77,9 @@ def _field(line: str, number: int, path: Path) -> str:
         ) from error
     found = next((fields[name] for name in _COLUMNS if isinstance(fields, dict) and name in fields), None)
     if not isinstance(found, str):
-        raise ValueError(f"paths must have a field 'text' in each line, but line {number} of {str(path)!r} has none.")
+        raise ValueError(
+            f"paths must have a field 'text' in each line, but line {number} of {str(path)!r} has none; mend it."
+        )
     return found
 
 

@@ -113,8 +113,7 @@ print(
 # The theorems ask for $V = I$ or a positive definite $Q^\top K$. A head of size k has a $B = Q^\top K$ of rank k; the
 # symmetric part of such a matrix has, in general, k positive and k negative eigenvalues. So it is here. The words
 # nearest to an eigenvector of V look like a reading of it; `clusterjax reproduce albert-spectra` finds random
-# directions
-# no farther from their nearest words.
+# directions no farther from their nearest words.
 
 # %%
 spectra = probe.value_spectra(model)

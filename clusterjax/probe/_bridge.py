@@ -41,8 +41,9 @@ class Bridge(NamedTuple):
         those that were taken back; infinite where the particles overflow.
     - `radius`: The length of hidden states that sets the unit of beta, their root mean square over the levels; of T5
         an array, (blocks,), of what enters each block.
-    - `converged`: Whether the fit came to its end: time and beta would change by less than 0.1 %, or the loss would if
-        they changed by a factor e. So it also ends where beta goes to 0, if attention without preference does best.
+    - `converged`: Whether the fit came to its end: time and beta would each change by less than 0.1 %, or the loss
+        would if it changed by a factor e. So the fit ends where beta goes to 0, if attention without preference does
+        best.
 
     Source: this library.
     """
@@ -268,7 +269,7 @@ def _fit(
         say(f"step {step} of at most {steps}: loss {value:.4g}, time {np.exp(now[0]):.4g}, beta {np.exp(now[1]):.4g}")
         # If the curves were straight in the logarithms, this would be the way to the best.
         way = np.linalg.lstsq(curvature, -slope)[0]
-        converged = bool(np.max(np.abs(way)) < _CLOSE or np.max(np.abs(slope)) < _CLOSE * min(losses))
+        converged = bool(np.all((np.abs(way) < _CLOSE) | (np.abs(slope) < _CLOSE * min(losses))))
         if converged:
             break
         now = log_scales + np.linalg.solve(curvature + damping * np.eye(2), -slope)

@@ -90,14 +90,15 @@ def losses(folder: Path, done: dict[str, Any], paths: list[Path]) -> dict[str, A
         raise ValueError(f"texts must be {done['texts']}, those of the run in its order, but {paths} hold others.")
     parts = {"all": np.concatenate(held)} | {path.name: pieces for path, pieces in zip(paths, held, strict=True)}
     parts[TEXTS] = cut(tokenizer, probe.bundled_texts())
-    model = Held.of(probe.load(folder).network)
-    found = {}
+    model, loss = Held.of(probe.load(folder).network), MaskedLoss(words, recipe.share)
+    key, found = jax.random.key(done["seed"]), {}
     for name, pieces in parts.items():
         batches = some_batches(pack(pieces, length), size)
-        key = jax.random.fold_in(jax.random.key(done["seed"]), 2)
-        found[name] = {"rows": batches.shape[0] * batches.shape[1]}
-        found[name] |= Evaluate(batches, MaskedLoss(words, recipe.share), key)(model)
-        found[name] |= {"unigram loss": unigram_loss(rows, batches, words)}
+        count = batches.shape[0] * batches.shape[1]
+        found[name] = {"rows": count, "unigram loss": unigram_loss(rows, batches, words)}
+        # Few rows are read with other tokens hidden again, until about two thousand have been read.
+        measures = [Evaluate(batches, loss, jax.random.fold_in(key, draw))(model) for draw in range(-(-2000 // count))]
+        found[name] |= {number: float(np.mean([one[number] for one in measures])) for number in measures[0]}
         say(f"{name}: {found[name]}")
     share = {path.name: len(pieces) / sum(map(len, seen)) for path, pieces in zip(paths, seen, strict=True)}
     drawn = 1 - (1 - recipe.epoch_steps * size / len(rows)) ** recipe.epochs  # each checkpoint draws among all rows
@@ -143,8 +144,9 @@ def main() -> None:
     report(rows, chosen.out, title="Clustering along the training of the ALBERT of the package", columns=COLUMNS,
            findings=findings)  # fmt: skip
     if chosen.install:
-        for name in FILES if chosen.run is not None else ():
-            shutil.copy(chosen.run / name, BUNDLED)
+        if chosen.run is not None:
+            for name in FILES:
+                shutil.copy(chosen.run / name, BUNDLED)
         (BUNDLED / TRAINING).write_text(json.dumps(training) + "\n")
         say(f"installed in {BUNDLED}")
 

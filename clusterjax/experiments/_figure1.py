@@ -13,10 +13,9 @@ from .. import probe
 from ..plot import OKABE_ITO, style, time_series
 from ._experiment import Claim, Experiment, Outcome, Settings, plus_minus
 from ._layout import WIDTH
-from ._networks import network_of
+from ._networks import further, network_of
 
 
-FURTHER = 4  # times the depth of training
 BINS = 80
 DRAWS = 3
 NAMES = ("trained", "tokens shuffled", "random weights")
@@ -27,13 +26,20 @@ LINES = ("-", "--", ":")
 def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
     found = network_of(settings)
     trained = found.model.num_layers
-    deep = probe.deeper(found.model, 2 if settings.quick else FURTHER)
+    deep = further(found.model, settings)
     if isinstance(deep.network, probe.Albert):  # as in a network of random weights, so that one compilation serves both
         deep.network.pooler = deep.network.predictions = None
     say(f"running {len(found.texts.mask)} texts through {deep.num_layers} layers, with two controls")
     measure = functools.partial(probe.similarity_histograms, bins=BINS, rank=False)
     seen = probe.controls(
-        measure, deep, found.texts, key=jr.key(settings.seed), draws=DRAWS, fixed=found.fixed, level=trained
+        measure,
+        deep,
+        found.texts,
+        key=jr.key(settings.seed),
+        draws=DRAWS,
+        fixed=found.fixed,
+        level=trained,
+        store=settings.store,
     )
     caption = (
         f"Cosine similarity of the tokens in {found.words}: {found.of_texts}. Top: its distribution before the first "
@@ -196,4 +202,5 @@ FIGURE1 = Experiment(
     "Token similarity moves towards 1 as depth grows; with the layers applied further all tokens collapse.",
     _run,
     reads_texts=True,
+    reads_depth=True,
 )

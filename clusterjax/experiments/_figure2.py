@@ -18,7 +18,7 @@ CHANCE = 0.0228  # how often nothing exceeds two standard errors
 def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
     found = network_of(settings)
     say(f"measuring {found.model.num_heads} heads in {found.model.num_layers} layers on {len(found.texts.mask)} texts")
-    heads = measure_heads(found, settings.seed)
+    heads = measure_heads(found, settings.seed, settings.store)
     layers = np.arange(1, found.model.num_layers + 1)
     groups = [heads.groups(layer) for layer in range(len(layers))]
     return Outcome(

@@ -1,6 +1,7 @@
 """What figure 2 measures of the heads of a network: what tokens receive, sinks, and groups of heads that are alike."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax.random as jr
@@ -138,8 +139,9 @@ def standard_error(values: np.ndarray) -> np.ndarray:
     return values.std(axis=0, ddof=1) / np.sqrt(len(values))
 
 
-def measure_heads(found: Network, seed: int) -> Heads:
-    """All measures of one network on its texts; the text that is shown alone is the first.
+def measure_heads(found: Network, seed: int, store: Path | None = None) -> Heads:
+    """All measures of one network on its texts; the text that is shown alone is the first. A run that was killed goes
+    on from the folder `store`.
 
     **Raises:**
 
@@ -150,9 +152,10 @@ def measure_heads(found: Network, seed: int) -> Heads:
     model, texts = found.model, found.texts
     if model.num_heads < 2:
         raise ValueError(f"albert must have two heads or more for figure 2, but {model.name!r} has one; name another.")
-    sinks = probe.attention_sinks(model, texts, special=found.special, batch_size=BATCH)
+    file = lambda name: None if store is None else store / f"{name}.safetensors"
+    sinks = probe.attention_sinks(model, texts, special=found.special, batch_size=BATCH, store=file("sinks"))
     alike = probe.head_correlations(
-        model, texts, clusters=CLUSTERS, replicates=REPLICATES, key=jr.key(seed), batch_size=BATCH
+        model, texts, clusters=CLUSTERS, replicates=REPLICATES, key=jr.key(seed), batch_size=BATCH, store=file("heads")
     )
     one = probe.token_activation(model, probe.Encoded(texts.token_ids[:1], texts.mask[:1]))
     return Heads(one, sinks, targets_of(sinks), alike)

@@ -19,7 +19,7 @@ ARGS ?=
 WORKERS ?= 2
 
 help:
-	@echo "make reproduce   the figures of the papers, each with its number, into gallery/ (ARGS=--quick: a minute and a half)"
+	@echo "make reproduce   the figures of the papers, each with its number, into gallery/ (ARGS=--quick: smaller samples)"
 	@echo "make test        ruff, basedpyright and pytest, as CI runs them"
 	@echo "make lint        ruff and basedpyright alone"
 	@echo "make format      let ruff rewrite what it can"
@@ -27,13 +27,17 @@ help:
 	@echo "make bench       run every benchmark and rewrite benchmarks/results"
 	@echo "make clean       remove .venv, caches and the gallery"
 
-# A second trained network, whose tokens are phonemes, is drawn as well where it lies beside the repository.
+# A second trained network, whose tokens are phonemes, is drawn as well where it lies beside the repository, unless ARGS
+# name figures, texts or a network: words that are neither an option nor its value.
 PLBERT := ../shared/data/albert-plbert
+joined = $(subst --$1 ,--$1=,$2)
+NAMED = $(filter --albert=% --texts=%,$(ARGS)) $(filter-out -%,$(call joined,seed,$(call joined,starts,$(call \
+	joined,formats,$(call joined,imdb,$(call joined,out,$(strip $(ARGS))))))))
+SECOND = $(if $(strip $(NAMED)),,$(wildcard $(PLBERT)/model.safetensors))
 
 reproduce: $(STAMPS)/plot
+	$(if $(SECOND),$(BIN)/clusterjax reproduce figure1 figure2 figure7 --albert $(PLBERT) $(ARGS) --out gallery/plbert)
 	$(BIN)/clusterjax reproduce --out gallery $(ARGS)
-	$(if $(filter-out --quick,$(ARGS)),,$(if $(wildcard $(PLBERT)/model.safetensors),$(BIN)/clusterjax reproduce \
-		figure1 figure2 figure7 --albert $(PLBERT) --out gallery/plbert $(ARGS)))
 
 # pytest comes last: its summary line is the verdict.
 test: lint

@@ -220,4 +220,3 @@ def test_numbers_that_are_not_finite_are_null(tmp_path, monkeypatch):
     assert json.loads((tmp_path / "one" / "results.json").read_text("utf-8"), parse_constant=pytest.fail) == record
     assert record["series"] == {"x": [1.0, None]} and record["parameters"]["a"] == [None, [1.5, None]]
     assert (record["claims"][0]["value"], record["claims"][0]["error"]) == (None, None)
-

@@ -139,10 +139,11 @@ def _network(path: str | None, heads: int | None, texts: str | None, many: int, 
 
 def _several(rows: list[str], source: str | Path | None) -> list[str]:
     """The rows, if they are two or more different ones."""
-    if len(set(rows)) < 2:
+    found = len(set(rows))
+    if found < 2:
         raise ValueError(
-            f"texts must be two or more different ones, for a standard error, but {str(source)!r} has {len(set(rows))}; "
-            "add others."
+            f"texts must be two or more different ones, for a standard error, but {str(source)!r} has {found}; add "
+            "others."
         )
     return rows
 

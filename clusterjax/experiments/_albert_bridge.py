@@ -41,12 +41,12 @@ def effort(quick: bool, width: int) -> Effort:
 
 def parts_of(texts: probe.Encoded, how: Effort) -> tuple[probe.Encoded, probe.Encoded]:
     """Twice so many of the texts, evenly spread over all and cut to their first tokens: every other one to measure, and
-    the rest to fit to. Of a single text both are that.
+    the rest to fit to.
 
     Source: this library.
     """
     many = len(texts.mask)
-    rows = np.linspace(0, many - 1, min(2 * how.texts, many - many % 2) if many > 1 else 2).astype(int)
+    rows = np.linspace(0, many - 1, min(2 * how.texts, many - many % 2)).astype(int)
     part = lambda rows: probe.Encoded(texts.token_ids[rows, : how.length], texts.mask[rows, : how.length])
     return part(rows[::2]), part(rows[1::2])
 
@@ -64,6 +64,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         learning_rate=how.rate,
         steps_per_layer=how.per_layer,
         batch_size=len(texts.mask),
+        store=settings.store,
         say=say,
     )
     curves = {"network": bridge.network} | bridge.curves
@@ -215,8 +216,10 @@ ALBERT_BRIDGE = Experiment(
     "albert-bridge",
     "albert_bridge",
     "From a trained network to particles with its heads",
-    "Transformers are modelled as particles on the sphere that attract each other (2312.10794, Section 2); how far "
-    "that predicts the similarity of tokens in a trained network is not said.",
+    "Transformers are modelled as particles on the sphere that attract each other (2312.10794, Section 2): how far "
+    "does that predict the similarity of tokens in a trained network?",
     _run,
     reads_texts=True,
+    least_texts=4,
+    asks=True,
 )

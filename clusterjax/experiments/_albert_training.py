@@ -186,5 +186,6 @@ ALBERT_TRAINING = Experiment(
     "Clustering along the training of an ALBERT",
     "Trained transformers cluster tokens: does clustering grow with training?",
     _run,
-    reads_network=True,
+    reads_package=True,
+    asks=True,
 )

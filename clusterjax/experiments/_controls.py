@@ -1,6 +1,7 @@
 """A measurement beside its controls, as figures 1 and 2 show it."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,13 @@ Run = tuple[np.ndarray, np.ndarray | None]
 
 
 def measured(
-    measure: Callable[..., Any], found: Network, key: Any, *, model: probe.Model | None = None, level: int = -1
+    measure: Callable[..., Any],
+    found: Network,
+    key: Any,
+    *,
+    model: probe.Model | None = None,
+    level: int = -1,
+    store: Path | None = None,
 ) -> probe.Controls:
     """`probe.controls` of a network on its texts. The random weights are those that it had before training, if that is
     known, as it is of the one of the package.
@@ -30,13 +37,13 @@ def measured(
     - `found`: The network and its texts.
     - `key`: PRNG key.
     - `model`: The same network, deeper or without some part; None is as it is.
-    - `level`: As there.
+    - `level`, `store`: As there.
 
     Source: this library.
     """
     return probe.controls(
         measure, found.model if model is None else model, found.texts, key=key, draws=DRAWS, fixed=found.fixed,
-        level=level, initial=probe.bundled_start if found.bundled else None,
+        level=level, store=store, initial=probe.bundled_start if found.bundled else None,
     )  # fmt: skip
 
 

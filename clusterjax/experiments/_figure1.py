@@ -14,10 +14,9 @@ from ..plot import style, time_series
 from ._controls import COLOURS, DRAWS, LINES, NAMES, Run, measured, random_words, runs_of
 from ._experiment import Claim, Experiment, Outcome, Settings, plus_minus
 from ._layout import WIDTH
-from ._networks import network_of
+from ._networks import further, network_of
 
 
-FURTHER = 4  # times the depth of training
 BINS = 80
 STATISTICS = ("cosine", "near_mass", "num_clusters")
 
@@ -25,14 +24,15 @@ STATISTICS = ("cosine", "near_mass", "num_clusters")
 def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
     found = network_of(settings)
     trained = found.model.num_layers
-    deep = probe.deeper(found.model, 2 if settings.quick else FURTHER)
+    deep = further(found.model, settings)
     if isinstance(deep.network, probe.Albert):  # as in a network of random weights, so that one compilation serves both
         deep.network.pooler = deep.network.predictions = None
     say(f"running {len(found.texts.mask)} texts through {deep.num_layers} layers, with two controls")
     measure = functools.partial(probe.similarity_histograms, bins=BINS, rank=False)
     key = jr.key(settings.seed)
-    seen = measured(measure, found, key, model=deep, level=trained)
-    usual = measure(probe.randomise(deep, key), found.texts) if found.bundled else None
+    seen = measured(measure, found, key, model=deep, level=trained, store=settings.store)
+    file = None if settings.store is None else settings.store / "usual.safetensors"
+    usual = measure(probe.randomise(deep, key), found.texts, store=file) if found.bundled else None
     caption = (
         f"Cosine similarity of the tokens in {found.words}: {found.of_texts}. Top: its distribution before the first "
         f"layer, in the middle and at the end of the {trained} layers of training, and where the same layers are "
@@ -193,4 +193,5 @@ FIGURE1 = Experiment(
     "Token similarity moves towards 1 as depth grows; with the layers applied further all tokens collapse.",
     _run,
     reads_texts=True,
+    reads_depth=True,
 )

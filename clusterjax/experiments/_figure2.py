@@ -23,7 +23,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         f"measuring {found.model.num_heads} heads in {found.model.num_layers} layers on {len(found.texts.mask)} texts, "
         "with two controls"
     )
-    heads = measure_heads(found, settings.seed)
+    heads = measure_heads(found, settings.seed, settings.store)
     layers = np.arange(1, found.model.num_layers + 1)
     groups = [heads.groups(layer) for layer in range(len(layers))]
     return Outcome(

@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax.random as jr
@@ -162,8 +163,9 @@ def standard_error(values: np.ndarray) -> np.ndarray:
     return values.std(axis=0, ddof=1) / np.sqrt(len(values))
 
 
-def measure_heads(found: Network, seed: int) -> Heads:
-    """All measures of one network on its texts; the text that is shown alone is the first.
+def measure_heads(found: Network, seed: int, store: Path | None = None) -> Heads:
+    """All measures of one network on its texts; the text that is shown alone is the first. A run that was killed goes
+    on from the folder `store`.
 
     **Raises:**
 
@@ -179,7 +181,9 @@ def measure_heads(found: Network, seed: int) -> Heads:
     alike = functools.partial(
         probe.head_correlations, clusters=CLUSTERS, replicates=REPLICATES, key=key, batch_size=BATCH
     )
-    of_sinks, of_heads = measured(sinks, found, key), measured(alike, found, key)
+    below = lambda name: None if store is None else store / name
+    of_sinks = measured(sinks, found, key, store=below("sinks"))
+    of_heads = measured(alike, found, key, store=below("heads"))
     one = probe.token_activation(model, probe.Encoded(texts.token_ids[:1], texts.mask[:1]))
     return Heads(one, of_sinks, targets_of(of_sinks.trained), of_heads)
 

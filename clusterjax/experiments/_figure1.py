@@ -72,7 +72,7 @@ def _scale(usual: probe.Similarity | None, trained: int) -> str:
 def _verdict(seen: probe.Controls, trained: int) -> str:
     cosine = seen.trained.cosine.mean
     others = [("shuffled", seen.beyond_shuffled), ("random", seen.beyond_random)]
-    below = [name for name, one in others if one.difference[trained] < -2 * one.error[trained]]
+    below = [name for name, one in others if one._replace(z=-one.z).exceeds()[trained]]
     if seen.clusters_beyond_controls:
         return "The trained network clusters more than both controls: what it shows is learnt, and about language."
     words = {"shuffled": "shuffled tokens", "random": "random weights"}
@@ -121,7 +121,7 @@ def _claims(seen: probe.Controls, trained: int) -> tuple[Claim, ...]:
                 f"{plus_minus(one.difference[trained], one.error[trained], 3)} above {name}"
                 for name, one in (("shuffled tokens", seen.beyond_shuffled), ("random weights", seen.beyond_random))
             ),
-            "both differences exceed two standard errors",
+            "both differences exceed two standard errors, or with few networks as many as are as improbable",
             seen.clusters_beyond_controls,
             "finding",
             float(nearer.difference[trained]),

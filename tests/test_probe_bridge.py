@@ -46,7 +46,8 @@ def model(tensors, tmp_path_factory):
 @pytest.fixture(scope="module")
 def t5(tmp_path_factory):
     """Three blocks, the first of them again as the fourth."""
-    return probe.load(write(tmp_path_factory.mktemp("t5"), T5, tensors_of(T5)), dtype=jnp.float64, depth=4)
+    with pytest.warns(UserWarning, match="is deepened to 4"):
+        return probe.load(write(tmp_path_factory.mktemp("t5"), T5, tensors_of(T5)), dtype=jnp.float64, depth=4)
 
 
 @pytest.fixture(scope="module")

@@ -69,7 +69,7 @@ def _verdict(steps: np.ndarray, last: dict[str, np.ndarray]) -> str:
     more = "above" if beyond > 2 * of_beyond else "below" if beyond < -2 * of_beyond else "at"
     return (
         f"The mean cosine after the last layer is {_way(steps, cosine)}; it ends {more} that of shuffled tokens, "
-        f"{last['shuffled cosine'][-1]:.2f}."
+        f"{last['shuffled cosine'][-1]:.2f}. Networks of other seeds start elsewhere: see figure1."
     )
 
 

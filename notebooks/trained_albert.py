@@ -172,6 +172,6 @@ assert np.all(np.abs(negative - 0.5) < 1e-12)
 # - The paper's "heads 3, 5 and 12 form a cluster" has no counterpart here: the last layer has one head apart from seven
 #   that attend alike, and that division is perfectly stable. A stable division need not be two clusters.
 # - The particles with the network's own time and temperature lag far behind it. `probe.bridge` fits both to other
-#   texts; about a fifth of its $\beta$ then makes them follow the curve, without the feed-forward that holds the
-#   network's tokens apart. One curve is not a mechanism: see `clusterjax reproduce albert-bridge` for what each part
-#   does.
+#   texts; what then follows the curve is $\beta = 0$, uniform averaging at 0.70 of the network's pace, without the
+#   feed-forward that holds the network's tokens apart. One curve is not a mechanism: see `clusterjax reproduce
+#   albert-bridge` for what each part does.

@@ -79,7 +79,7 @@ for found, name, colour, line in (
 ):
     ax.errorbar(levels, found.cosine.mean, found.cosine.error, color=colour, ls=line, label=name)
 ax.set(xlabel="layer", ylabel="mean cosine of two tokens", ylim=(0, 1))
-ax.legend(frameon=False)
+ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
 plt.show()
 
 # %% [markdown]

@@ -27,13 +27,13 @@ help:
 	@echo "make bench       run every benchmark and rewrite benchmarks/results"
 	@echo "make clean       remove .venv, caches and the gallery"
 
-# A second trained network, whose tokens are phonemes, is drawn as well where it lies beside the repository, unless ARGS
-# ask for something else than --quick.
+# A second trained network, whose tokens are phonemes, is drawn as well where it lies beside the repository, of smaller
+# samples since it is ten times larger, unless ARGS ask for something else than --quick.
 PLBERT := ../shared/data/albert-plbert
 SECOND = $(if $(filter-out --quick,$(ARGS)),,$(wildcard $(PLBERT)/model.safetensors))
 
 reproduce: $(STAMPS)/plot
-	$(if $(SECOND),$(BIN)/clusterjax reproduce figure1 figure2 figure7 --albert $(PLBERT) --out gallery/plbert $(ARGS))
+	$(if $(SECOND),$(BIN)/clusterjax reproduce figure1 figure2 figure7 --albert $(PLBERT) --out gallery/plbert --quick)
 	$(BIN)/clusterjax reproduce --out gallery $(ARGS)
 
 # pytest comes last: its summary line is the verdict.

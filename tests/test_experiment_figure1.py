@@ -68,23 +68,24 @@ def made(trained, shuffled, random, error=0.01):
     """Controls whose mean cosines are these at the last of two levels, of two texts, with the error of the random
     ones."""
     average = lambda mean: probe.Average(np.array([0.1, mean]), np.array([0.01, 0.01]), 2, np.array([[0.1, mean]] * 2))
-    shape = probe.Similarity(
+    shape = lambda mean: probe.Similarity(
         np.array([-1.0, 1.0]), probe.Average(np.full((2, 1), 0.5), np.zeros((2, 1)), 2), np.array([0.5]),
-        *(average(trained) for _ in range(5)), near=0.9,
+        *(average(mean) for _ in range(5)), near=0.9,
     )  # fmt: skip
     compare = lambda other, error: probe.Comparison(
         np.array([0.0, trained - other]), np.array([0.01, error]), np.array([0.0, (trained - other) / error])
     )
-    return probe.Controls(shape, shape, (shape,), compare(shuffled, 0.01), compare(random, error), 1, 2.0)
+    runs = shape(trained), shape(shuffled), (shape(random),) * 2
+    return probe.Controls(*runs, compare(shuffled, 0.01), compare(random, error), 1, 2.0)
 
 
 @pytest.mark.parametrize(
     ("numbers", "words", "beyond"),
     [
-        ((0.9, 0.5, 0.6), "clusters more than both controls", True),
-        ((0.5, 0.6, 0.9), "it clusters less than with shuffled tokens and with random weights", False),
-        ((0.5, 0.4, 0.9), "it clusters less than with random weights", False),
-        ((0.5, 0.5, 0.4), "it does not exceed both controls", False),
+        ((0.9, 0.5, 0.6), "above that of shuffled tokens (0.50) and above that of random weights (0.60): what", True),
+        ((0.5, 0.6, 0.9), "below that of shuffled tokens (0.60) and below that of random weights (0.90).", False),
+        ((0.5, 0.4, 0.9), "above that of shuffled tokens (0.40) and below that of random weights (0.90).", False),
+        ((0.5, 0.5, 0.4), "no different from that of shuffled tokens (0.50) and above that of", False),
     ],
 )
 def test_the_verdict_says_what_was_found(numbers, words, beyond):

@@ -13,6 +13,7 @@ from ._networks import Network
 
 DRAWS = 3
 NAMES = ("trained", "tokens shuffled", "random weights", "random weights, usual scale")
+NAMES_OF_CONTROLS = ("shuffled tokens", "random weights")
 COLOURS = (OKABE_ITO[0], OKABE_ITO[1], OKABE_ITO[2], OKABE_ITO[3])
 LINES = ("-", "--", ":", "-.")
 
@@ -56,6 +57,21 @@ def runs_of(seen: probe.Controls, pick: Callable[[Any], probe.Average]) -> list[
     many = np.stack([pick(one).mean for one in seen.random])
     of_random = many.mean(axis=0), many.std(axis=0, ddof=1) / np.sqrt(len(many))
     return [*((pick(run).mean, pick(run).error) for run in (seen.trained, seen.shuffled)), of_random]
+
+
+def against(seen: probe.Controls, pick: Callable[[Any], probe.Average], level: int) -> str:
+    """Whether the statistic that was compared is above that of each control at a level, or below, for a caption.
+
+    Source: this library.
+    """
+    words = []
+    for beyond, name, (mean, _) in zip(
+        (seen.beyond_shuffled, seen.beyond_random), NAMES_OF_CONTROLS, runs_of(seen, pick)[1:], strict=True
+    ):
+        less = beyond._replace(z=-beyond.z)
+        word = "above" if beyond.exceeds()[level] else "below" if less.exceeds()[level] else "no different from"
+        words.append(f"{word} that of {name} ({mean[level]:.2f})")
+    return " and ".join(words)
 
 
 def random_words(found: Network) -> str:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from .. import probe
 from ..plot import style, time_series
-from ._controls import COLOURS, DRAWS, LINES, NAMES, Run, measured, random_words, runs_of
+from ._controls import COLOURS, DRAWS, LINES, NAMES, Run, against, measured, random_words, runs_of
 from ._experiment import Claim, Experiment, Outcome, Settings, plus_minus
 from ._layout import WIDTH
 from ._networks import further, network_of
@@ -71,17 +71,11 @@ def _scale(usual: probe.Similarity | None, trained: int) -> str:
 
 def _verdict(seen: probe.Controls, trained: int) -> str:
     cosine = seen.trained.cosine.mean
-    others = [("shuffled", seen.beyond_shuffled), ("random", seen.beyond_random)]
-    below = [name for name, one in others if one._replace(z=-one.z).exceeds()[trained]]
-    if seen.clusters_beyond_controls:
-        return "The trained network clusters more than both controls: what it shows is learnt, and about language."
-    words = {"shuffled": "shuffled tokens", "random": "random weights"}
-    less = (
-        "it clusters less than with " + " and with ".join(words[name] for name in below)
-        if below
-        else ("it does not exceed both controls")
+    learnt = ": what it shows is learnt, and about language" if seen.clusters_beyond_controls else ""
+    return (
+        f"At the depth of training the mean cosine has gone from {cosine[0]:.2f} to {cosine[trained]:.2f}, "
+        f"{against(seen, lambda found: found.cosine, trained)}{learnt}."
     )
-    return f"The mean cosine goes from {cosine[0]:.2f} to {cosine[trained]:.2f}, but {less}."
 
 
 def _claims(seen: probe.Controls, trained: int) -> tuple[Claim, ...]:

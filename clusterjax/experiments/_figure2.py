@@ -6,7 +6,7 @@ import numpy as np
 from scipy.stats import t
 
 from .. import probe
-from ._controls import NAMES, random_words, runs_of
+from ._controls import NAMES, NAMES_OF_CONTROLS, against, random_words, runs_of
 from ._experiment import Claim, Experiment, Outcome, Settings, plus_minus
 from ._figure2_measure import APART, CLUSTERS, REPLICATES, STABLE, Heads, largest_of, measure_heads
 from ._figure2_panels import Panels, draw
@@ -71,18 +71,9 @@ def caption_of(found: Network, heads: Heads) -> str:
         f"{CLUSTERS} clusters of average linkage, with lines between these, and their stability: the adjusted Rand "
         "index of the clusters when texts are resampled; a head alone is an outlier and no cluster. "
         f"{verdict}, stability {groups.stability:.2f}. (e) The mean correlation of two heads, from {between[0]:.2f} at "
-        f"the first layer to {between[-1]:.2f} at the last, and that of the controls. Standard errors are over texts, "
-        f"of random weights over networks. {_against(heads)} Padding counts nowhere."
-    )
-
-
-def _against(heads: Heads) -> str:
-    """What the heads have that the controls have not."""
-    shuffled, random = (np.asarray(mean[-1]) for mean, _ in heads.lines[1:])
-    more = "more alike than" if heads.of_heads.clusters_beyond_controls else "no more alike than both"
-    return (
-        f"At the last layer the heads are {more} with shuffled tokens ({shuffled:.2f}) and with random weights "
-        f"({random:.2f})."
+        f"the first layer to {between[-1]:.2f} at the last, "
+        f"{against(heads.of_heads, lambda found: found.between_heads, -1)}. Standard errors are over texts, of random "
+        "weights over networks. Padding counts nowhere."
     )
 
 
@@ -198,7 +189,7 @@ def _claim_beyond(
     nearer = min(beyond, key=lambda one: one.z[level])
     listed = "; ".join(
         f"{plus_minus(one.difference[level], one.error[level], 3)} above {name}"
-        for name, one in zip(("shuffled tokens", "random weights"), beyond, strict=True)
+        for name, one in zip(NAMES_OF_CONTROLS, beyond, strict=True)
     )
     return Claim(
         says,

@@ -56,12 +56,12 @@ def caption_of(found: Network, measured: Spectra) -> str:
     )
     if not readings:
         return text
-    found, drawn, chance = _nearness(measured)
+    near, drawn, chance = _nearness(measured)
     return text + (
         f" (d) The {TOP} symbols of the vocabulary nearest to the eigenvector of V with the largest real eigenvalue, "
         "and to its opposite, which an eigenvector does not tell apart; so many as there is room for"
         + (f"; * at heads {beaten} a pair of complex eigenvalues has a larger real part" if beaten else "")
-        + f". Their largest cosine is {found:.2f} in the mean, {drawn.mean():.2f} for random directions that the heads "
+        + f". Their largest cosine is {near:.2f} in the mean, {drawn.mean():.2f} for random directions that the heads "
         + ("write." if chance < CHANCE else f"write: the words may be chance (probability {chance:.2f}).")
     )
 

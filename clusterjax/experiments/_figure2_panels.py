@@ -141,8 +141,9 @@ def _lines(ax: Axes, runs: list[Run], label: str) -> None:
     for (mean, error), name, colour, line in zip(runs, NAMES, COLOURS, LINES, strict=False):
         error = error if error is not None and np.isfinite(error).all() else None
         time_series(layers, mean, error, ax, colour=colour, linestyle=line, label=name, xlabel="layer", ylabel=label)
-    if ax.get_legend() is not None:
-        ax.get_legend().remove()
+    legend = ax.get_legend()
+    if legend is not None:
+        legend.remove()
     _layer_ticks(ax, len(layers), from_zero=False)
 
 

@@ -19,7 +19,7 @@ ARGS ?=
 WORKERS ?= 2
 
 help:
-	@echo "make reproduce   the figures of the papers, each with its number, into gallery/ (ARGS=--quick: a minute and a half)"
+	@echo "make reproduce   the figures of the papers, each with its number, into gallery/ (ARGS=--quick: smaller samples)"
 	@echo "make test        ruff, basedpyright and pytest, as CI runs them"
 	@echo "make lint        ruff and basedpyright alone"
 	@echo "make format      let ruff rewrite what it can"
@@ -27,13 +27,14 @@ help:
 	@echo "make bench       run every benchmark and rewrite benchmarks/results"
 	@echo "make clean       remove .venv, caches and the gallery"
 
-# A second trained network, whose tokens are phonemes, is drawn as well where it lies beside the repository.
+# A second trained network, whose tokens are phonemes, is drawn as well where it lies beside the repository, of smaller
+# samples since it is ten times larger, unless ARGS ask for something else than --quick.
 PLBERT := ../shared/data/albert-plbert
+SECOND = $(if $(filter-out --quick,$(ARGS)),,$(wildcard $(PLBERT)/model.safetensors))
 
 reproduce: $(STAMPS)/plot
+	$(if $(SECOND),$(BIN)/clusterjax reproduce figure1 figure2 figure7 --albert $(PLBERT) --out gallery/plbert --quick)
 	$(BIN)/clusterjax reproduce --out gallery $(ARGS)
-	$(if $(filter-out --quick,$(ARGS)),,$(if $(wildcard $(PLBERT)/model.safetensors),$(BIN)/clusterjax reproduce \
-		figure1 figure2 figure7 --albert $(PLBERT) --out gallery/plbert $(ARGS)))
 
 # pytest comes last: its summary line is the verdict.
 test: lint

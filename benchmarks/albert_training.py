@@ -4,8 +4,12 @@
 tokens, the pairs with a cosine above 0.9 and the clusters at every level, over the passages that come with the package,
 which no run has seen, and the same for their tokens in random order. Beside them the held-out loss.
 
-`RUN` is the folder of the run; without it the table is made of the numbers that are in the package. With `--install`
-the run's weights, configuration and tokenizer, and the numbers, become the data of the package.
+`RUN` is the folder of the run; without it the table is made of the numbers that are in the package. With `--texts`, the
+files of the run in its order, the network is measured anew, all its layers on whole rows: on every row that was held
+out, on those of each file, and on the passages of the package, each beside guessing by frequency on the same rows. (Of
+the ALBERT of the package they are the unlabelled reviews, the first 2,291 lines of the test part of WikiText-2, and the
+documents of C4.) With `--install` the run's weights, configuration and tokenizer, and the numbers, become the data of
+the package.
 """
 
 import argparse
@@ -17,10 +21,14 @@ from typing import Any
 
 import jax
 import numpy as np
+import tokenizers
 from _harness import HERE, report, say
 
 from clusterjax import probe
-from clusterjax.probe._bundled import BUNDLED, TRAINING
+from clusterjax.probe._bundled import BUNDLED, TEXTS, TRAINING
+from clusterjax.probe._corpus import cut, pack, read_texts
+from clusterjax.probe._masked import Evaluate, Held, MaskedLoss, some_batches, unigram_loss
+from clusterjax.probe._train import set_aside
 
 
 FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")
@@ -65,15 +73,50 @@ def measured_run(run: Path) -> dict[str, Any]:
     return {"report": done, "history": rows, "snapshots": snapshots}
 
 
+def losses(folder: Path, done: dict[str, Any], paths: list[Path]) -> dict[str, Any]:
+    """What was read in training, and the loss on what was not, of the network in `folder`."""
+    recipe = probe.AlbertRecipe(**done["recipe"] | {"stages": ()})
+    size, length, words = recipe.batch_size, recipe.length, recipe.vocab_size
+    tokenizer = tokenizers.Tokenizer.from_file(str(folder / FILES[2]))
+    files = [read_texts([path]) for path in paths]
+    ends = np.cumsum([len(texts) for texts in files])
+    aside = np.split(set_aside(int(ends[-1]), recipe.held_out, done["seed"]), ends[:-1])
+    pairs = [list(zip(*both, strict=True)) for both in zip(files, aside, strict=True)]
+    seen, held = (
+        [cut(tokenizer, [text for text, one in pair if one == flag]) for pair in pairs] for flag in (False, True)
+    )
+    rows = pack(np.concatenate(seen), length)
+    if (rows.size, rows.sum(dtype=np.int64)) != (done["word pieces"], done["sum"]):
+        raise ValueError(f"texts must be {done['texts']}, those of the run in its order, but {paths} hold others.")
+    parts = {"all": np.concatenate(held)} | {path.name: pieces for path, pieces in zip(paths, held, strict=True)}
+    parts[TEXTS] = cut(tokenizer, probe.bundled_texts())
+    model, loss = Held.of(probe.load(folder).network), MaskedLoss(words, recipe.share)
+    key, found = jax.random.key(done["seed"]), {}
+    for name, pieces in parts.items():
+        batches = some_batches(pack(pieces, length), size)
+        count = batches.shape[0] * batches.shape[1]
+        found[name] = {"rows": count, "unigram loss": unigram_loss(rows, batches, words)}
+        # Few rows are read with other tokens hidden again, until about two thousand have been read.
+        measures = [Evaluate(batches, loss, jax.random.fold_in(key, draw))(model) for draw in range(-(-2000 // count))]
+        found[name] |= {number: float(np.mean([one[number] for one in measures])) for number in measures[0]}
+        say(f"{name}: {found[name]}")
+    share = {path.name: len(pieces) / sum(map(len, seen)) for path, pieces in zip(paths, seen, strict=True)}
+    drawn = 1 - (1 - recipe.epoch_steps * size / len(rows)) ** recipe.epochs  # each checkpoint draws among all rows
+    return {"losses": found, "share of the word pieces": share, "expected share of the rows drawn": drawn}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, nargs="?", help="the folder of a finished run")
+    parser.add_argument("--texts", type=Path, nargs="+", help="the files of the run: measure its losses anew")
     parser.add_argument("--install", action="store_true", help="make it the network of the package")
     parser.add_argument("--quick", action="store_true", help="the same: it is quick enough")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "albert_training.json")
     chosen = parser.parse_args()
     training = probe.bundled_training() if chosen.run is None else measured_run(chosen.run)
     done, snapshots = training["report"], training["snapshots"]
+    if chosen.texts:
+        training["measured anew"] = losses(chosen.run or BUNDLED, done, chosen.texts)
     rows = [
         {"step": one["step"], "held-out loss": one["held-out loss"], "cosine, layer 0": one["cosine"][0],
          "cosine, last layer": one["cosine"][-1], "shuffled, last layer": one["shuffled cosine"][-1],
@@ -88,11 +131,22 @@ def main() -> None:
         f"{rows[-1]['cosine, last layer']:.3f} after it, {rows[-1]['shuffled, last layer']:.3f} with shuffled tokens.",
         f"All snapshots are measured at {done['recipe']['num_layers']} layers; they were trained with {stages}.",
     )
+    if "measured anew" in training:
+        anew = training["measured anew"]
+        findings += tuple(
+            f"{name}: {one['held-out loss']:.3f} nats on {one['rows']} rows, {one['held-out accuracy']:.1%} guessed "
+            f"right, guessing by frequency {one['unigram loss']:.3f}."
+            for name, one in anew["losses"].items()
+        )
+        shares = ", ".join(f"{share:.1%} {name}" for name, share in anew["share of the word pieces"].items())
+        drawn = anew["expected share of the rows drawn"]
+        findings += (f"Of the word pieces trained on: {shares}; about {drawn:.0%} of the rows were ever drawn.",)
     report(rows, chosen.out, title="Clustering along the training of the ALBERT of the package", columns=COLUMNS,
            findings=findings)  # fmt: skip
-    if chosen.install and chosen.run is not None:
-        for name in FILES:
-            shutil.copy(chosen.run / name, BUNDLED)
+    if chosen.install:
+        if chosen.run is not None:
+            for name in FILES:
+                shutil.copy(chosen.run / name, BUNDLED)
         (BUNDLED / TRAINING).write_text(json.dumps(training) + "\n")
         say(f"installed in {BUNDLED}")
 

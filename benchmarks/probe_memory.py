@@ -22,7 +22,7 @@ from clusterjax import probe
 COLUMNS = ["measurement", "texts", "tokens", "layers", "batch", "peak MB", "kept trace MB", "seconds"]
 MEASUREMENTS = {
     "weights and libraries alone": lambda model, texts: model.network,
-    "similarity_histograms(rank=False)": lambda model, texts: probe.similarity_histograms(model, texts, rank=False),
+    "similarity_histograms": probe.similarity_histograms,
     "head_correlations": probe.head_correlations,
 }
 BATCH = 8  # the default of all of them

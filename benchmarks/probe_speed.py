@@ -27,6 +27,7 @@ from clusterjax.probe._heads import correlate
 
 
 PUBLISHED, EQUAL = "published, PyTorch and NumPy", "PyTorch and NumPy, our bins"
+GOAL = 50
 COLUMNS = ["question", "network", "method", "seconds", "best s", "IQR/median", "repeats", "compile s", "times faster",
            "error"]  # fmt: skip
 
@@ -85,6 +86,15 @@ def of_equal_bins(levels: list[Any], edges: np.ndarray) -> np.ndarray:
     return np.stack([np.histogram(row, bins=edges, density=True)[0] for row in pairs])
 
 
+def of_counts(hidden: list[Any], edges: np.ndarray) -> np.ndarray:
+    """The density that the counts of the faster way give, once the pairs i = i are taken out of them."""
+    counts = np.array(same_bins(hidden, edges), float)
+    for count, level in zip(counts, all_cosines(hidden), strict=True):
+        n = int(np.sqrt(len(level)))
+        count -= np.histogram(level[:: n + 1], bins=edges)[0]
+    return counts / (counts.sum(axis=1, keepdims=True) * np.diff(edges))
+
+
 def distribution_error(name: str, density: np.ndarray, expected: np.ndarray, edges: np.ndarray) -> float:
     cumulate = lambda rows: np.cumsum(rows * np.diff(edges), axis=-1)
     return check(name, cumulate(density), cumulate(expected), 2e-4)
@@ -113,11 +123,12 @@ def similarity_rows(model: probe.Model, text: probe.Encoded, name: str) -> list[
     histograms, published = in_turn(states, similarity_histograms, [*equal, *ours], rounds=1, repeats=3)
     expected = of_equal_bins(all_cosines(hidden), edges)
     errors = [distribution_error(p.name, f.density.mean, expected, edges) for p, f in zip(ours, found, strict=True)]
+    of_equal = distribution_error(EQUAL, of_counts(hidden, edges), expected, edges)
     of_mean = mean_error(histograms, found[0].cosine.mean, n)
     given, whole = [published[0], equal[0], *ours[:2]], [published[1], equal[1], ours[2]]
     return [
-        *rows_of("similarity, given the states", name, given, [of_mean, 0.0, *errors[:2]]),
-        *rows_of("similarity, from token ids", name, whole, [of_mean, 0.0, errors[2]]),
+        *rows_of("similarity, given the states", name, given, [of_mean, of_equal, *errors[:2]]),
+        *rows_of("similarity, from token ids", name, whole, [of_mean, of_equal, errors[2]]),
     ]
 
 
@@ -161,7 +172,8 @@ def findings(rows: list[dict]) -> list[str]:
         if (row["question"], row["network"]) in seen or row["question"].startswith("spectra"):
             continue
         seen.add((row["question"], row["network"]))
-        goal = "Goal: at least 50 times faster. " if "given" in row["question"] else "With the forward pass: "
+        missed = "" if row["times faster"] >= GOAL else ", missed"
+        goal = f"Goal of {GOAL} times{missed}. " if "given" in row["question"] else "With the forward pass: "
         found.append(f"{goal}{row['question'].capitalize()}, {row['network']}: {row['times faster']:.0f} times.")
     for row in ours:
         if row["question"].startswith("spectra"):

@@ -149,6 +149,8 @@ def train(
     state = _State(params, optimiser.init(params), params)
     progress = {"epoch": 0, "history": [], "best_epoch": -1, "best": None}
     path = None if checkpoint is None else Path(checkpoint)
+    if path is not None:
+        _make_folder(path.parent)
     if path is not None and path.exists():
         state, progress = _load(path, state, settings)
         say(f"resuming after epoch {progress['epoch']} of {epochs}")
@@ -240,12 +242,21 @@ def _is_over(progress: dict, patience: int | None) -> bool:
     return patience is not None and progress["epoch"] - max(progress["best_epoch"], 0) >= patience
 
 
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(
+            f"checkpoint must be in a folder that can be written, but {str(folder)!r} cannot "
+            f"({error.strerror or error}); choose another."
+        ) from error
+
+
 def _save(path: Path, state: _State, progress: dict, settings: dict[str, Any] | None) -> None:
     leaves = jtu.tree_leaves(eqx.filter(state, eqx.is_array))
     arrays = {str(k): np.array(leaf, order="C") for k, leaf in enumerate(leaves)}
     header = {"format": _FORMAT, "version": _VERSION, "progress": progress, "settings": settings}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         replace(path, safetensors.numpy.save(arrays, {"clusterjax": json.dumps(header)}))
     except OSError as error:
         raise ValueError(

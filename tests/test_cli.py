@@ -1,8 +1,10 @@
 """The command meets bad input with one sentence, exit status 2, and nothing written."""
 
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -10,16 +12,17 @@ import pytest
 
 from clusterjax._cli import main
 from clusterjax._cli._train import _ALBERT
+from clusterjax.experiments import EXPERIMENTS, Settings
 from clusterjax.experiments._albert import leading_block
 from clusterjax.probe import AlbertRecipe
 
 from .network_cases import checkpoint
-from .probe_cases import SHARED, T5, tensors_of, write
+from .probe_cases import SHARED, tensors_of, write
 
 
 def refused(capsys, *argv, command="reproduce"):
     """The one line that the command prints when it refuses a call."""
-    status = main([command, *map(str, argv)])
+    status = main([*command.split(), *map(str, argv)])
     output = capsys.readouterr()
     assert status == 2 and output.out == "" and output.err.count("\n") == 1 and "Traceback" not in output.err
     return output.err
@@ -30,10 +33,13 @@ def test_unknown_figure(capsys, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_folder_that_cannot_be_written(capsys, tmp_path):
+@pytest.mark.parametrize("command", ("reproduce", "probe", "train sentiment", "train albert --texts absent.txt"))
+def test_folder_that_cannot_be_written(capsys, tmp_path, command):
     (tmp_path / "file").write_text("in the way")
-    assert "out must be a folder that can be written" in refused(capsys, "--out", tmp_path / "file")
-    assert "choose another" in refused(capsys, "--out", tmp_path / "file" / "below")
+    for out in (tmp_path / "file", tmp_path / "file" / "below"):
+        line = refused(capsys, "--out", out, command=command)
+        assert f"--out must be a folder that can be written, but {str(tmp_path / 'file')!r} is no folder; " in line
+        assert "choose another" in line
     assert (tmp_path / "file").read_text() == "in the way"
 
 
@@ -85,16 +91,16 @@ def test_texts_that_cannot_be_read(capsys, tmp_path):
     assert "must have a tokenizer" in text and not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("kind", (SHARED, T5), ids=("albert", "t5"))
-def test_probe_passes_its_options_on(monkeypatch, tmp_path, kind):
+def test_probe_passes_its_options_on(monkeypatch, tmp_path):
     seen = []
     monkeypatch.setattr("clusterjax.experiments.reproduce", lambda *asked, **options: seen.append(asked) or [])
-    folder = write(tmp_path / "network", kind, tensors_of(kind))
-    assert main(["probe", str(folder), "--quick", "--seed", "3", "--out", str(tmp_path / "out"), "--no-gif"]) == 0
+    folder = str(tmp_path / "network")
+    call = ["probe", folder, "--quick", "--seed", "3", "--out", str(tmp_path / "out"), "--no-gif"]
+    assert main([*call, "--most-texts", "5", "--length", "6", "--depth", "7", "--heads", "8"]) == 0
     ((names, out, settings, files),) = seen
     assert names == ["figure1", "figure2", "albert-spectra", "albert-bridge"]
     assert out == str(tmp_path / "out") and not files.film
-    assert (settings.seed, settings.quick, settings.albert, settings.texts) == (3, True, str(folder), None)
+    assert settings == Settings(3, quick=True, albert=folder, most_texts=5, length=6, depth=7, heads=8)
 
 
 def test_train_albert_passes_its_options_on(monkeypatch, capsys):
@@ -115,9 +121,17 @@ def test_defaults_that_the_help_names_are_those_of_the_recipe():
         assert kind(words.split("default: ")[1].rstrip(")")) == getattr(recipe, name)
 
 
+@pytest.mark.parametrize("seed", (-1, 2**32))
+@pytest.mark.parametrize("command", ("reproduce", "probe", "train sentiment", "train albert --texts absent.txt"))
+def test_seed_out_of_range(capsys, tmp_path, command, seed):
+    line = refused(capsys, "--seed", seed, "--out", tmp_path / "out", command=command)
+    assert f"--seed must lie between 0 and 2**32 - 1, but it is {seed}; choose another." in line
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("option", "value", "words"),
-    (("--starts", "1", "at least 2"), ("--seed", "-1", "between 0 and"), ("--formats", "gif", "png, svg and pdf")),
+    (("--starts", "1", "at least 2"), ("--formats", "gif", "png, svg and pdf")),
 )
 def test_options_out_of_range(capsys, tmp_path, option, value, words):
     assert words in refused(capsys, option, value, "--out", tmp_path / "out")
@@ -164,6 +178,25 @@ def test_help_shows_an_example(capsys):
         with pytest.raises(SystemExit) as stop:
             main(argv)
         assert stop.value.code == 0 and "example: clusterjax reproduce" in capsys.readouterr().out
+
+
+def test_help_names_every_figure(capsys):
+    with pytest.raises(SystemExit):
+        main(["reproduce", "--help"])
+    words = set(capsys.readouterr().out.replace(",", " ").replace(";", " ").split())
+    names = {one.name for one in EXPERIMENTS} - {f"figure{k}" for k in range(2, 8)}
+    assert names <= words and {"figure1", "to", "figure8"} <= words
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+@pytest.mark.parametrize(("words", "second"), [("", True), ("--quick", True), ("figure3", False), ("--seed 1", False)])
+def test_make_draws_the_second_network_where_nothing_else_is_asked(tmp_path, words, second):
+    (tmp_path / "model.safetensors").touch()
+    call = ["make", "--dry-run", "reproduce", f"PLBERT={tmp_path}", "PYTHON=python3", f"ARGS={words}"]
+    done = subprocess.run(call, capture_output=True, text=True, cwd=Path(__file__).parents[1], check=True)
+    runs = [line for line in done.stdout.splitlines() if "clusterjax reproduce" in line]
+    assert [" --out gallery/plbert" in run for run in runs] == [True, False][1 - second :]
+    assert words in runs[-1]
 
 
 def test_module_runs_as_a_command():

@@ -74,8 +74,6 @@ def test_wide_networks_get_less():
     shown, fitted = parts_of(more, effort(True, 128))
     assert shown.mask.shape == fitted.mask.shape == (6, 32)
     assert not set(shown.token_ids[:, 0].tolist()) & set(fitted.token_ids[:, 0].tolist())
-    one = probe.Encoded(long.token_ids[:1], long.mask[:1])
-    assert [len(part.mask) for part in parts_of(one, effort(True, 128))] == [1, 1]
 
 
 def test_an_encoder_of_t5_has_a_bridge_too(tmp_path):

@@ -60,30 +60,32 @@ def test_it_draws_the_network_beside_its_controls(outcome):
     assert {"trained", "tokens shuffled", "random weights", "layer 0", "layer 3", "layer 6", "mean cosine"} <= {
         *written
     }
+    assert "random weights, usual scale" not in written and "drawn as transformers begins" in outcome.caption
     assert outcome.film is None and "16 passages of at most" in outcome.caption
 
 
-def made(trained, shuffled, random):
-    """Controls whose mean cosines are these at the only level, of two texts."""
-    errors = np.array([0.01])
+def made(trained, shuffled, random, error=0.01):
+    """Controls whose mean cosines are these at the last of two levels, of two texts, with the error of the random
+    ones."""
     average = lambda mean: probe.Average(np.array([0.1, mean]), np.array([0.01, 0.01]), 2, np.array([[0.1, mean]] * 2))
-    shape = probe.Similarity(
+    shape = lambda mean: probe.Similarity(
         np.array([-1.0, 1.0]), probe.Average(np.full((2, 1), 0.5), np.zeros((2, 1)), 2), np.array([0.5]),
-        *(average(trained) for _ in range(5)), near=0.9,
+        *(average(mean) for _ in range(5)), near=0.9,
     )  # fmt: skip
-    compare = lambda other: probe.Comparison(
-        np.append(0.0, trained - other), np.append(errors, 0.01), np.append(0.0, (trained - other) / 0.01)
+    compare = lambda other, error: probe.Comparison(
+        np.array([0.0, trained - other]), np.array([0.01, error]), np.array([0.0, (trained - other) / error])
     )
-    return probe.Controls(shape, shape, (shape,), compare(shuffled), compare(random), 1, 2.0)
+    runs = shape(trained), shape(shuffled), (shape(random),) * 2
+    return probe.Controls(*runs, compare(shuffled, 0.01), compare(random, error), 1, 2.0)
 
 
 @pytest.mark.parametrize(
     ("numbers", "words", "beyond"),
     [
-        ((0.9, 0.5, 0.6), "clusters more than both controls", True),
-        ((0.5, 0.6, 0.9), "it clusters less than with shuffled tokens and with random weights", False),
-        ((0.5, 0.4, 0.9), "it clusters less than with random weights", False),
-        ((0.5, 0.5, 0.4), "it does not exceed both controls", False),
+        ((0.9, 0.5, 0.6), "above that of shuffled tokens (0.50) and above that of random weights (0.60): what", True),
+        ((0.5, 0.6, 0.9), "below that of shuffled tokens (0.60) and below that of random weights (0.90).", False),
+        ((0.5, 0.4, 0.9), "above that of shuffled tokens (0.40) and below that of random weights (0.90).", False),
+        ((0.5, 0.5, 0.4), "no different from that of shuffled tokens (0.50) and above that of", False),
     ],
 )
 def test_the_verdict_says_what_was_found(numbers, words, beyond):
@@ -92,6 +94,14 @@ def test_the_verdict_says_what_was_found(numbers, words, beyond):
     claims = {claim.says.split()[0]: claim for claim in _claims(seen, 1)}
     assert claims["The"].holds == beyond
     assert claims["Tokens"].holds
+
+
+def test_the_claim_has_the_comparison_that_decides():
+    """That with shuffled tokens, of which it has fewer, and not that with the larger error."""
+    claim = {claim.says.split()[0]: claim for claim in _claims(made(0.6, 0.7, 0.2, error=0.05), 1)}["The"]
+    assert claim.value == pytest.approx(-0.1) and claim.error == pytest.approx(0.01) and not claim.holds
+    claim = {claim.says.split()[0]: claim for claim in _claims(made(0.6, 0.5, 0.2, error=0.3), 1)}["The"]
+    assert claim.value == pytest.approx(0.4) and claim.error == pytest.approx(0.3) and not claim.holds
 
 
 def test_deeper_applies_the_trained_layers_again(settings):

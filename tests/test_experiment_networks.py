@@ -10,7 +10,7 @@ from clusterjax import probe
 from clusterjax.experiments._albert_bridge import ALBERT_BRIDGE, effort, parts_of
 from clusterjax.experiments._albert_spectra import ALBERT_SPECTRA
 from clusterjax.experiments._figure2 import FIGURE2, caption_of, claims_of
-from clusterjax.experiments._figure2_measure import groups_of, measure_heads, targets_of
+from clusterjax.experiments._figure2_measure import groups_of, largest_of, measure_heads, targets_of
 from clusterjax.experiments._figure2_panels import drawable
 from clusterjax.experiments._networks import network_of
 from clusterjax.probe._tally import average_of
@@ -140,7 +140,10 @@ def alike_of(matrices, noise=0.01):
     wobble = noise * rng.normal(size=(20, *matrices.shape))
     resampled = matrices + (wobble + wobble.swapaxes(2, 3)) / 2
     average = probe.Average(matrices, np.full(matrices.shape, noise), 16)
-    return probe.HeadCorrelations(average, resampled, probe.head_clusters(matrices, resampled, 2))
+    others = ~np.eye(matrices.shape[-1], dtype=bool)
+    of_texts = (matrices + noise * rng.normal(size=(16, *matrices.shape)))[..., others].mean(axis=-1)
+    groups = probe.head_clusters(matrices, resampled, 2)
+    return probe.HeadCorrelations(average, resampled, groups, average_of(of_texts))
 
 
 def blocks(within, across, sizes):
@@ -168,7 +171,7 @@ def test_groups_are_called_what_they_are():
 def test_captions_of_figure_2_say_what_the_groups_are(found, heads):
     words = {}
     for name, matrix in (("clusters", PAIR), ("outlier", LONE), ("unsure", FLAT)):
-        changed = replace(heads, alike=alike_of([FLAT, FLAT, matrix]))
+        changed = with_alike(heads, [FLAT, FLAT, matrix])
         words[name] = caption_of(found, changed)
     assert "[1, 2] and [3, 4] are two stable clusters, stability 1.00" in words["clusters"]
     assert "are not two clusters, but one and a head apart from it" in words["outlier"]
@@ -177,31 +180,54 @@ def test_captions_of_figure_2_say_what_the_groups_are(found, heads):
 
 
 def test_claims_of_figure_2_hold_and_fail(heads):
-    rising = replace(heads, alike=alike_of([FLAT, FLAT, PAIR]))
+    rising = with_alike(heads, [FLAT, FLAT, PAIR])
     held = [claim.holds for claim in claims_of(rising)][:2]
-    falling = [claim.holds for claim in claims_of(replace(heads, alike=alike_of([LONE, FLAT, WEAK])))][:2]
+    falling = [claim.holds for claim in claims_of(with_alike(heads, [LONE, FLAT, WEAK]))][:2]
     assert held == [True, True] and falling == [False, False]
     strong = altered(heads, 0.5)
     assert [claim.holds for claim in claims_of(strong)][2:4] == [True, True]
     none = altered(heads, 0.0)
     assert [claim.holds for claim in claims_of(none)][2:4] == [False, False]
-    impossible = replace(heads, alike=alike_of([1.0 - 2.0 * (PAIR < 1)] * 3, noise=0.0))
+    impossible = with_alike(heads, [1.0 - 2.0 * (PAIR < 1)] * 3, noise=0.0)
     assert [claim.holds for claim in claims_of(impossible)][-3:] == [True, False, True]
 
 
+def with_alike(heads, matrices, noise=0.01):
+    """Head correlations in place of those of the trained network."""
+    return replace(heads, of_heads=heads.of_heads._replace(trained=alike_of(matrices, noise)))
+
+
+def test_heads_are_held_against_their_controls(heads):
+    """The last two findings, with controls that have less, as much, and more."""
+    of = lambda shift: average_of(heads.alike.between_heads.values + shift)
+    for shift, holds in ((-0.2, True), (0.0, False), (0.2, False)):
+        other = heads.alike._replace(between_heads=of(shift))
+        seen = heads.of_heads._replace(shuffled=other, random=(other,) * 3)
+        beyond = seen.compare("between_heads")
+        changed = replace(heads, of_heads=seen._replace(beyond_shuffled=beyond[0], beyond_random=beyond[1]))
+        claim = {claim.says: claim for claim in claims_of(changed)}[
+            "Trained heads are more alike at the last layer than those of the controls."
+        ]
+        assert claim.holds == holds and claim.value == pytest.approx(-shift, abs=1e-9)
+        np.testing.assert_allclose(changed.lines[1][0], changed.lines[0][0] + shift)
+    largest = largest_of("first")(heads.sinks)
+    values = heads.sinks.excess["first"].values
+    for level in range(values.shape[1]):
+        head = values[:, level].mean(axis=0).argmax()
+        np.testing.assert_array_equal(largest.values[:, level], values[:, level, head])
+
+
 def altered(heads, excess):
-    """Sinks of this excess, give or take a little, in place of the measured ones."""
+    """Sinks of this excess, give or take a little, in place of those of the trained network."""
     sinks, rng = heads.sinks, np.random.default_rng(0)
     values = excess + 1e-3 * rng.normal(size=sinks.mass["first"].values.shape)
     values = values - values.mean(axis=0) + excess
     uniform = {name: sinks.mass[name].values - sinks.excess[name].values for name in sinks.mass}
-    return replace(
-        heads,
-        sinks=sinks._replace(
-            mass={name: average_of(values + uniform[name]) for name in uniform},
-            excess={name: average_of(values) for name in uniform},
-        ),
+    trained = sinks._replace(
+        mass={name: average_of(values + uniform[name]) for name in uniform},
+        excess={name: average_of(values) for name in uniform},
     )
+    return replace(heads, of_sinks=heads.of_sinks._replace(trained=trained))
 
 
 def test_the_first_token_is_named_once():
@@ -235,7 +261,8 @@ def test_numbers_of_the_bridge_are_those_of_the_network(outcomes, found, traced)
         assert claim.value == pytest.approx(rmse) and claim.holds == (rmse < np.std(series["cosine network"]))
     parted = by_name(outcome, "The feed-forward keeps")
     assert parted.value == pytest.approx(series["cosine without feed-forward"][-1] - series["cosine network"][-1])
-    assert len(series["loss_by_step"]) == how.steps + 1 and outcome.parameters["beta"] > 0
+    assert 2 < len(series["loss_by_step"]) <= how.steps + 1 and outcome.parameters["beta"] > 0
+    assert ("has not come to its end" in outcome.caption) == (not outcome.parameters["converged"])
 
 
 def test_tokens_are_drawable():

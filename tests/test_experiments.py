@@ -98,12 +98,14 @@ def test_claims_of_the_paper_come_out_as_they_should(gallery):
 # What does not hold in the ALBERT of the package: each caption says so.
 FAILED = {
     "figure1": ["The trained network clusters beyond its controls."],
+    "figure2": ["Trained heads are more alike at the last layer than those of the controls."],
     "figure7": [
         "The run ends at the top eigenvector v, at v or at -v (conjectured in 2411.04990), and is not metastable."
     ],
     "albert-spectra": [
         "The top eigenvectors of V lie nearer to single words than other directions that the heads write."
     ],
+    "albert-training": ["Clustering grows throughout training."],
     "albert-bridge": ["The particles as they come predict the curve of the network better than a constant."],
 }
 

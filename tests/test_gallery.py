@@ -5,6 +5,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from clusterjax.experiments import EXPERIMENTS
 from clusterjax.experiments._gallery import write_gallery
 
 
@@ -86,6 +87,33 @@ def test_claims_numbers_and_verdicts_are_shown_as_text(page):
 
 def test_empty_folder_gives_an_empty_page(tmp_path):
     assert Page(write_gallery(tmp_path).read_text("utf-8")).images == []
+
+
+def test_figures_stand_in_the_order_of_the_papers(tmp_path):
+    names = [one.name for one in EXPERIMENTS]
+    for name in sorted(names):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "results.json").write_text(json.dumps(RECORD | {"name": name}), "utf-8")
+    page = Page(write_gallery(tmp_path).read_text("utf-8"))
+    assert page.references == [f"#{name}" for name in names] and "Figures 1 to 8" in page.text
+
+
+@pytest.mark.parametrize(("name", "words"), (("figure3", "The paper: All"), ("albert-training", "The question: All")))
+def test_what_no_paper_says_is_not_called_so(tmp_path, name, words):
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "results.json").write_text(json.dumps(RECORD | {"name": name}), "utf-8")
+    assert words in Page(write_gallery(tmp_path).read_text("utf-8")).text
+
+
+def test_gallery_of_another_network_is_linked(tmp_path):
+    (tmp_path / "plbert" / "figure3").mkdir(parents=True)
+    (tmp_path / "plbert" / "figure3" / "results.json").write_text(json.dumps(RECORD), "utf-8")
+    (tmp_path / "stranger").mkdir()
+    (tmp_path / "stranger" / "index.html").write_text("<p>not ours</p>")
+    assert Page(write_gallery(tmp_path).read_text("utf-8")).references == []
+    write_gallery(tmp_path / "plbert")
+    page = Page(write_gallery(tmp_path).read_text("utf-8"))
+    assert page.open == [] and page.references == ["plbert/index.html"] and "Another network: plbert" in page.text
 
 
 def test_figures_stand_in_the_order_of_their_numbers_and_strangers_are_left_out(tmp_path):

@@ -46,7 +46,8 @@ def model(tensors, tmp_path_factory):
 @pytest.fixture(scope="module")
 def t5(tmp_path_factory):
     """Three blocks, the first of them again as the fourth."""
-    return probe.load(write(tmp_path_factory.mktemp("t5"), T5, tensors_of(T5)), dtype=jnp.float64, depth=4)
+    with pytest.warns(UserWarning, match="is deepened to 4"):
+        return probe.load(write(tmp_path_factory.mktemp("t5"), T5, tensors_of(T5)), dtype=jnp.float64, depth=4)
 
 
 @pytest.fixture(scope="module")
@@ -109,12 +110,22 @@ def test_parts_are_removed(model, tensors):
 
 
 def test_parts_of_t5_are_removed(tmp_path):
-    model = probe.load(write(tmp_path, T5, tensors_of(T5)), dtype=jnp.float64)
-    whole, silent, bare = (
-        np.asarray(probe.trace(changed, TEXTS.token_ids[:1]).hidden[0])
-        for changed in (model, probe.without_feed_forward(model), probe.without_norms(model))
-    )
-    assert np.abs(whole[1] - silent[1]).max() > 1e-3 < np.abs(whole[1] - bare[1]).max()
+    """Against loops over words: a block with feed-forward of zero, and one without norms."""
+    tensors = tensors_of(T5)
+    model = probe.load(write(tmp_path, T5, tensors), dtype=jnp.float64)
+    bias = networks.t5_bias(8, tensors["encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"], 8, 10)
+    before = np.asarray(probe.trace(model, TEXTS.token_ids[:1]).hidden[0])[0]
+    silent = {name: 0 * array if ".wo." in name else array for name, array in tensors.items()}
+    for changed, arrays, normed in (
+        (model, tensors, True),
+        (probe.without_feed_forward(model), silent, True),
+        (probe.without_norms(model), tensors, False),
+    ):
+        expected, _ = networks.t5_block(
+            before, arrays, "encoder.block.0.", 2, [True] * 8, bias, "gelu_new", True, 1e-6, normed
+        )
+        found = np.asarray(probe.trace(changed, TEXTS.token_ids[:1]).hidden[0])[1]
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-11)
     lengths = np.array([2.0, 3.0, 2.5])
     with as_a_user():
         for call in (lambda radius: probe.on_sphere(model, radius), lambda radius: probe.particle_field(model, radius)):
@@ -171,7 +182,7 @@ def test_particles_of_t5_follow_what_attention_alone_does(t5):
     lengths = np.array([2.0, 3.0, 2.5])
     hidden = np.asarray(probe.trace(probe.on_sphere(probe.without_feed_forward(small), lengths), *TEXTS).hidden)
     particles = _Particles.make(small, TEXTS, lengths, 3, 1)
-    found = particles.loss(np.zeros(2), np.zeros((3, 5)))[2]
+    found = curves(particles, np.zeros(2))
     each = [[np.mean(reference.cosines(x, mask)) for x in text] for text, mask in zip(hidden, TEXTS.mask, strict=True)]
     np.testing.assert_allclose(found, each, rtol=0, atol=1e-4)
     assert np.abs(np.diff(np.array(each), axis=1)[:, -1]).max() > 1e-2  # what the last norm does
@@ -183,12 +194,12 @@ def test_what_is_fitted_to_other_texts_is_measured_on_these(model):
     options = {"fit_steps": 3, "batch_size": 2, "steps_per_layer": 2}
     apart = probe.bridge(model, TEXTS, fit_on=other, **options)
     there = probe.bridge(model, other, **options)
-    np.testing.assert_allclose((apart.time_per_layer, apart.beta), (there.time_per_layer, there.beta), rtol=1e-2)
+    np.testing.assert_allclose((apart.time_per_layer, apart.beta), (there.time_per_layer, there.beta), rtol=3e-2)
     particles = _Particles.make(model, TEXTS, apart.radius, 2, 2)
     expected = curves(particles, np.log([apart.time_per_layer, apart.beta]))
     np.testing.assert_allclose(apart.curves["fitted"].values, expected, rtol=0, atol=1e-12)
     np.testing.assert_allclose(apart.curves["particles"].values, curves(particles, np.zeros(2)), rtol=0, atol=1e-12)
-    assert len(apart.losses) == 4
+    assert len(apart.losses) == 4 and not apart.converged
 
 
 def test_a_killed_bridge_goes_on_bit_for_bit(model, tmp_path):
@@ -231,33 +242,77 @@ def test_mean_cosine_of_words():
 
 
 def curves(particles, log_scales):
-    return particles.loss(np.asarray(log_scales), np.zeros((particles.texts, particles.levels)))[2]
+    return particles.curves(np.asarray(log_scales))[0]
 
 
 def test_the_derivative_is_that_of_the_curve(particles):
     """Exact, against central differences of fourth order, over batches of which the last is filled up."""
-    target = curves(particles, [-0.3, 0.4])
     at, step = np.array([0.1, -0.2]), 1e-3
-    value, slope, there = particles.loss(at, target)
-    np.testing.assert_allclose(value, np.mean((there - target) ** 2), rtol=1e-12)
+    there, slopes = particles.curves(at)
+    assert slopes.shape == (*there.shape, 2) == (3, 5, 2)
     for k in range(2):
         move = step * np.eye(2)[k]
-        near, far = (
-            (particles.loss(at + s * move, target)[0] - particles.loss(at - s * move, target)[0]) for s in (1, 2)
-        )
-        assert slope[k] == pytest.approx((8 * near - far) / (12 * step), rel=1e-7)
+        near, far = ((curves(particles, at + s * move) - curves(particles, at - s * move)) for s in (1, 2))
+        np.testing.assert_allclose(slopes[..., k], (8 * near - far) / (12 * step), rtol=1e-7, atol=1e-10)
+
+
+def test_which_scale_is_time_and_which_is_beta(particles, model):
+    """Half the time and twice beta, against a loop: half of the velocity at beta 2, by Runge and Kutta's fourth order,
+    each step brought back to the sphere."""
+    field, rounds = probe.particle_field(model, 9.0), 8
+    matrices = [np.asarray(part) for part in (field.query, field.key, field.value, field.output)]
+    velocity = lambda x: 0.5 * reference.heads_velocity(x, 2.0, *matrices)
+    for text, (ids, mask) in enumerate(zip(*TEXTS, strict=True)):
+        x = np.asarray(probe.trace(model, ids[None, mask]).hidden[0, 0])
+        x = x / np.linalg.norm(x, axis=1, keepdims=True)
+        expected = [np.mean(reference.cosines(x, [True] * len(x)))]
+        for _ in range(4):
+            for _ in range(rounds):
+                x = reference.runge_kutta(velocity, x, 1 / rounds)
+                x = x / np.linalg.norm(x, axis=1, keepdims=True)
+            expected.append(np.mean(reference.cosines(x, [True] * len(x))))
+        np.testing.assert_allclose(curves(particles, np.log([0.5, 2.0]))[text], expected, rtol=0, atol=1e-3)
+    assert np.abs(curves(particles, np.log([0.5, 2.0])) - curves(particles, np.log([2.0, 0.5]))).max() > 1e-2
 
 
 def test_what_was_planted_is_found(particles):
     """The fit recovers the time and beta of a curve of particles; its loss falls, and its best step is kept."""
     planted = np.array([-0.4, 0.3])
     target = curves(particles, planted)
-    fit = _fit(particles, target, 80, 0.1, lambda line: None)
-    assert fit.losses.min() < 1e-3 * fit.losses[0]
-    np.testing.assert_allclose(fit.log_scales, planted, atol=0.05)
-    assert particles.loss(fit.log_scales, target)[0] == pytest.approx(fit.losses.min(), rel=1e-9)
+    fit = _fit(particles, target, 30, 0.5, lambda line: None)
+    assert fit.converged and len(fit.losses) < 12 and fit.losses.min() < 1e-6 * fit.losses[0]
+    np.testing.assert_allclose(fit.log_scales, planted, atol=1e-3)
     np.testing.assert_array_equal(fit.best, curves(particles, fit.log_scales))
+    assert np.mean((fit.best - target) ** 2) == fit.losses.min()
     np.testing.assert_array_equal(fit.start, curves(particles, np.zeros(2)))
+    few = _fit(particles, target, 2, 0.5, lambda line: None)
+    assert not few.converged and len(few.losses) == 3
+    bold = _fit(particles, target, 30, 50.0, lambda line: None)
+    assert bold.converged and len(bold.losses) < len(fit.losses)
+    np.testing.assert_allclose(bold.log_scales, planted, atol=1e-3)
+
+
+class _Drawn:
+    """In place of particles: curves that fall to a limit as beta goes to 0, and that are not finite from a time on."""
+
+    steps_per_layer = 1
+
+    def curves(self, log_scales):
+        time, beta = np.exp(log_scales)
+        if time > 1.5:
+            return np.full((2, 3), np.nan), np.full((2, 3, 2), np.nan)
+        curves = np.stack([np.full((2, 3), beta), np.full((2, 3), time)], axis=-1)
+        return 1 + curves.sum(axis=-1), curves[..., ::-1]
+
+
+def test_the_fit_ends_at_the_edge_and_turns_back_from_infinity():
+    """No time and beta are small enough for curves that stay above their target; steps that overflow are taken back,
+    and the fit never comes to its end."""
+    fit = _fit(_Drawn(), np.full((2, 3), 0.5), 60, 0.5, lambda line: None)
+    assert fit.converged and len(fit.losses) < 20 and 0.25 < fit.losses.min() < 0.251
+    fit = _fit(_Drawn(), np.full((2, 3), 6.0), 30, 3.0, lambda line: None)
+    assert np.isinf(fit.losses).any() and not fit.converged and 4 < fit.losses.min() < 0.6 * fit.losses[0]
+    assert np.exp(fit.log_scales[0]) < 1.5
 
 
 def test_the_bridge(model):
@@ -284,7 +339,7 @@ def test_the_bridge(model):
     assert found.correlation("fitted") == pytest.approx(
         np.corrcoef(found.curves["fitted"].mean, found.network.mean)[0, 1]
     )
-    assert len(found.losses) == 6 and found.losses.min() < found.losses[0] and len(said) == 8
+    assert len(said) == len(found.losses) + 2 <= 8 and found.losses.min() < found.losses[0]
     np.testing.assert_allclose(np.mean(difference**2), found.losses.min(), rtol=1e-9)
 
 
@@ -305,6 +360,13 @@ def test_bad_arguments(model):
         ):
             with pytest.raises(ValueError, match=message):
                 probe.bridge(model, TEXTS, **options)
+        wild = dataclasses.replace(model, network=nnx.clone(model.network))
+        for block in wild.network.blocks():
+            block.attention.value.kernel[...] = 1e200 * block.attention.value.kernel[...]
+            block.attention.dense.kernel[...] = 1e200 * block.attention.dense.kernel[...]
+        with pytest.raises(ValueError, match="particles must stay finite, .* larger steps_per_layer than 2, or load"):
+            particles = _Particles.make(wild, TEXTS, 9.0, 2, 2)
+            _fit(particles, np.zeros((3, 5)), 1, 0.5, lambda line: None)
         with pytest.raises(ValueError, match="radius must be positive, but it is 0.0"):
             probe.on_sphere(model, 0.0)
         with pytest.raises(ValueError, match=r"query, key, value and output must be \(h, d, k\)"):
@@ -313,7 +375,7 @@ def test_bad_arguments(model):
         wrong = probe.FactoredHeadsField(1.0, ones, ones, ones, jnp.ones((2, 3, 5)), bias=jnp.ones((2, 4, 4)))
         with pytest.raises(ValueError, match=r"bias must be \(2, 6, 6\) for 2 heads and 6 tokens"):
             wrong.check(6, 5)
-        with pytest.raises(ValueError, match=r"query must be \(h, 4, k\)"):
+        with pytest.raises(ValueError, match=r"query must be \(h, 4, k\) .*; pass tokens of the hidden size"):
             field.check(4, 4)
         with pytest.raises(ValueError, match="masses must hold one mass for each of the 6 tokens"):
             field.check(6, 5)

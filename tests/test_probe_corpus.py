@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from clusterjax.probe._corpus import CLS, MASK, PAD, SEP, SPECIAL, UNKNOWN, pack, read_texts, train_tokenizer
+from clusterjax.probe._corpus import CLS, MASK, PAD, SEP, SPECIAL, UNKNOWN, cut, pack, read_texts, train_tokenizer
 
 
 TEXTS = ["The cat sat on the mat.", "A dog, not a cat; it ran!", "Unbelievable running of unbelievably many dogs."] * 4
@@ -27,11 +27,21 @@ def written(path, content):
         ("a.csv", 'id,text\n1,one film\n2,"another<br /><br />film"\n3,\n'),
         ("a.csv.gz", 'id,Text\n1,one film\n2,"another<br /><br />film"\n'),
         ("a.jsonl", '{"text": "one film"}\n\n{"text": "another<br /><br />film", "more": 3}\n'),
+        ("a.jsonl", '{"text": "one film"}\r\n{"text": "another<br /><br />film"}\r\n'),
+        ("a.txt", "one film\r\nanother<br /><br />film\r\n"),
         ("a.jsonl", '{"prefix": "one film", "gold_completion": "no"}\n{"prefix": "another<br /><br />film"}\n'),
     ],
 )
 def test_every_kind_of_file_gives_its_texts(tmp_path, name, content):
     assert read_texts([written(tmp_path / name, content)]) == ["one film", "another  film"]
+
+
+@pytest.mark.parametrize("blank", "\u2028\u2029\x85")
+def test_only_the_end_of_a_line_divides_texts(tmp_path, blank):
+    """JSON may hold what `str.splitlines` takes for the end of a line."""
+    line = json.dumps({"text": f"one{blank}film"}, ensure_ascii=False)
+    assert read_texts([written(tmp_path / "a.jsonl", f"{line}\n{line}")]) == [f"one{blank}film"] * 2
+    assert read_texts([written(tmp_path / "a.txt", f"one{blank}film\nmore")]) == [f"one{blank}film", "more"]
 
 
 def test_files_are_read_in_order(tmp_path):
@@ -82,8 +92,8 @@ def test_rows_hold_all_pieces_in_order():
     for text in TEXTS:
         pieces += tokenizer.encode(text, add_special_tokens=False).ids
         pieces.append(SEP)
-    rows = pack(tokenizer, TEXTS, 11)
+    rows = pack(cut(tokenizer, TEXTS), 11)
     assert rows.shape == (len(pieces) // 9, 11) and rows.dtype == np.int32
     assert np.all(rows[:, 0] == CLS) and np.all(rows[:, -1] == SEP)
     assert rows[:, 1:-1].ravel().tolist() == pieces[: len(rows) * 9]
-    assert pack(tokenizer, ["cat"], 11).shape == (0, 11)
+    assert pack(cut(tokenizer, ["cat"]), 11).shape == (0, 11)

@@ -66,9 +66,11 @@ def test_bad_texts(model, t5):
         for texts in ([], "a text", ["a", 3]):
             with pytest.raises(ValueError, match="texts must be a list of at least one text, but it is"):
                 probe.encode(model, texts)
-        for length in (0, True, 7):
-            with pytest.raises(ValueError, match="length must be positive and at most 6"):
+        for length in (0, True, 7, "5", 3.5, 1, 2):
+            with pytest.raises(ValueError, match="length must be an integer of at least 3, .* and at most 6, the pos"):
                 probe.encode(model, ["a"], length=length)
+        with pytest.raises(ValueError, match="at least 1, the special tokens and one more, but it is 0"):
+            probe.encode(t5, ["a"], length=0)
         with pytest.raises(ValueError, match="texts must have at least one token each, but text 1 has none"):
             probe.encode(t5, ["a", ""])
 

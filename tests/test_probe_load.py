@@ -1,6 +1,8 @@
 """Which folder, which architecture, which precision; the hub without a network; depth and heads."""
 
 import json
+import re
+from types import SimpleNamespace
 
 import huggingface_hub
 import jax
@@ -10,6 +12,7 @@ import pytest
 from flax import nnx
 
 from clusterjax import probe
+from clusterjax.probe._sizes import sizes_of
 
 from .helpers import as_a_user
 from .probe_cases import ALBERT, IDS, MASK, SHARED, T5, albert_tree, tensors_of, write, write_msgpack
@@ -63,6 +66,24 @@ def test_configurations_that_do_not_fit(tmp_path, fields, message):
 def test_configurations_of_t5_that_do_not_fit(tmp_path, fields, message):
     with pytest.raises(ValueError, match=message):
         probe.load(write(tmp_path, T5 | fields, tensors_of(T5)))
+
+
+@pytest.mark.parametrize("wrong", ("12", None, float("nan"), float("inf"), True, [12]), ids=str)
+@pytest.mark.parametrize("config", (SHARED, T5), ids=("albert", "t5"))
+def test_numbers_that_are_none(config, wrong):
+    """Whatever the version of transformers lets through, before anything is computed of it."""
+    names = {"layer_norm_eps": "eps", "initializer_range": "spread", "num_attention_heads": "num_heads"}
+    names |= {"num_hidden_layers": "num_layers", "max_position_embeddings": "max_positions"}
+    names |= {"relative_attention_num_buckets": "num_buckets", "relative_attention_max_distance": "max_distance"}
+    names |= {"d_model": "hidden_size", "d_kv": "head_size", "d_ff": "intermediate_size", "layer_norm_epsilon": "eps"}
+    names |= {"num_hidden_groups": "num_groups", "inner_group_num": "inner_layers"}
+    fields = config | ({"initializer_range": 0.02} if config is SHARED else {})
+    whole = fields | {"tie_word_embeddings": True, "dense_act_fn": "gelu_new", "is_gated_act": True}
+    assert sizes_of(SimpleNamespace(**whole)).vocab_size == 30
+    for field in [name for name, value in fields.items() if isinstance(value, int | float) and "token" not in name]:
+        name = names.get(field, field)
+        with pytest.raises(ValueError, match=f"config must have a positive {name}, but it is {re.escape(repr(wrong))}"):
+            sizes_of(SimpleNamespace(**(whole | {field: wrong})))
 
 
 @pytest.mark.parametrize("content", ("", "[1, 2]", '{"model_type": "albert"'), ids=("empty", "list", "truncated"))
@@ -121,10 +142,34 @@ def test_the_hub_without_a_network(folders, tmp_path, monkeypatch):
     assert model.name == "somebody/tiny-albert" and model.num_layers == 4
 
 
+def test_whatever_fails_on_the_way_to_the_hub(monkeypatch):
+    """The errors of a proxy are plain Exceptions, of no kind that the library of the hub knows."""
+
+    class ProxyError(Exception):
+        pass
+
+    def snapshot_download(*args, **options):
+        raise ProxyError("403 Forbidden")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    with pytest.raises(ValueError, match="no network, nothing in the cache, or no such id .*403 .* with a network"):
+        probe.load("somebody/tiny-albert")
+
+
+def test_an_id_that_only_has_a_pickle(tmp_path, monkeypatch):
+    """Its pickle is not fetched; the message is of the id, and says why."""
+    (tmp_path / "config.json").write_text(json.dumps(SHARED))
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *args, **options: str(tmp_path))
+    message = "'some/pickle' has neither; a pickle, such as pytorch_model.bin, is never read, because .* runs whatever"
+    with pytest.raises(ValueError, match=f"model.safetensors or flax_model.msgpack, but {message}") as caught:
+        probe.load("some/pickle")
+    assert str(tmp_path) not in str(caught.value)
+
+
 def test_what_is_asked_of_the_hub(folders, tmp_path, monkeypatch):
     """Never a pickle, nothing in folders, and Flax's file only if there are no safetensors."""
     flax = write_msgpack(tmp_path, SHARED, albert_tree(SHARED, tensors_of(SHARED)))
-    for folder, patterns in ((folders["shared"], ["*.safetensors"]), (flax, ["*.safetensors", "flax_model.msgpack"])):
+    for folder, patterns in ((folders["shared"], ["*.safetensors"]), (flax, ["*.safetensors", "flax_model*.msgpack"])):
         asked = []
 
         def snapshot_download(name, *, allow_patterns, ignore_patterns, asked=asked, folder=folder):
@@ -171,7 +216,9 @@ def test_t5_deeper_is_its_stack_again(folders, tmp_path):
         copies = {name.replace(f"block.{i}.", f"block.{i + 3}."): array for name, array in copies.items()}
         tensors |= {name: array for name, array in copies.items() if "relative" not in name}
     copied = probe.load(write(tmp_path, T5 | {"num_layers": 5}, tensors))
-    found, expected = probe.trace(probe.load(folders["t5"], depth=5), IDS, MASK), probe.trace(copied, IDS, MASK)
+    with pytest.warns(UserWarning, match="trained with 3 blocks and is deepened to 5 by applying them again"):
+        deep = probe.load(folders["t5"], depth=5)
+    found, expected = probe.trace(deep, IDS, MASK), probe.trace(copied, IDS, MASK)
     np.testing.assert_array_equal(found.hidden, expected.hidden)
     np.testing.assert_array_equal(found.attention, expected.attention)
 
@@ -183,6 +230,7 @@ def equations(jaxpr):
     return len(jaxpr.eqns) + sum(map(equations, [*inner, *closed]))
 
 
+@pytest.mark.filterwarnings("ignore:.* is deepened to")
 @pytest.mark.parametrize("name", ("shared", "albert", "t5"))
 def test_depth_costs_no_compilation(folders, name):
     """The program is as long at depth 96 as at depth 4: one layer is traced, whatever the depth."""

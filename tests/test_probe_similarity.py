@@ -1,8 +1,12 @@
 """Figure 1: cosines between the tokens of a text, level by level, against a loop over pairs."""
 
+import dataclasses
+import functools
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 import clusterjax as cjx
 from clusterjax import probe
@@ -128,6 +132,36 @@ def test_bad_arguments(model):
         ):
             with pytest.raises(ValueError, match=message):
                 probe.similarity_of_hidden(hidden, mask)
+
+
+def test_a_network_that_overflows():
+    """Layers without norms multiply: the text and the level are named, and nothing plausible comes back."""
+    model = probe.load()
+    tensors = nnx.clone(model.network)
+    for block in tensors.blocks():
+        block.ffn_output.kernel[...] = 1e5 * block.ffn_output.kernel[...]
+    wild = probe.without_norms(dataclasses.replace(model, network=tensors))
+    hidden = np.asarray(probe.trace(wild, TEXTS.token_ids[:2]).hidden)
+    level = int(np.argmin(np.isfinite(hidden[0]).all(axis=(1, 2))))
+    assert 0 < level < 12
+    for run in (functools.partial(probe.similarity_histograms, rank=False), probe.head_correlations):
+        with pytest.raises(
+            ValueError, match=rf"but those of text 0 are not from level {level} of .* without norms' on"
+        ):
+            run(wild, probe.Encoded(TEXTS.token_ids[:2], np.ones((2, 12), bool)))
+
+
+def test_a_mask_of_numbers():
+    """0 and 1 are no indices: the same as False and True; other numbers are refused."""
+    hidden, mask = np.asarray(normal(5, 3, 2, 6, 4)), np.arange(6)[None] < np.array([6, 3, 4])[:, None]
+    expected = probe.similarity_of_hidden(hidden, mask, bins=9)
+    for kind in (np.int32, np.float64):
+        with as_a_user():
+            found = probe.similarity_of_hidden(hidden, mask.astype(kind), bins=9)
+        for name in NAMES:
+            np.testing.assert_array_equal(getattr(found, name).values, getattr(expected, name).values)
+    with as_a_user(), pytest.raises(ValueError, match="mask must be true at words and false at padding"):
+        probe.similarity_of_hidden(hidden, 2 * mask, bins=9)
 
 
 @needs_plbert

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from flax import nnx
 
 from clusterjax import probe
 from clusterjax.probe._tally import Tally
@@ -151,7 +152,7 @@ def test_a_store_of_another_run_is_refused(model, tmp_path):
         run(size=4)
     with pytest.raises(ValueError, match="of this run with texts = "):
         run(texts=probe.Encoded(TEXTS.token_ids[::-1], TEXTS.mask))
-    deeper = dataclasses.replace(model, network=probe.Albert(model.network.sizes, probe_rngs(), dtype=jnp.float64))
+    deeper = dataclasses.replace(model, network=probe.Albert(model.network.sizes, nnx.Rngs(5), dtype=jnp.float64))
     with pytest.raises(ValueError, match="of this run with model = "):
         run(model=deeper)
     store.write_bytes(b"no such file")
@@ -162,10 +163,41 @@ def test_a_store_of_another_run_is_refused(model, tmp_path):
         probe.survey(model, TEXTS, MEASURE, store=tmp_path / "file" / "run.safetensors")
 
 
-def probe_rngs():
-    from flax import nnx
+def test_a_store_of_other_statistics_is_refused(model, tmp_path):
+    """What is kept, what is resampled, and which statistics there are, also once all texts are in."""
+    store, counts = tmp_path / "run.safetensors", probe.bootstrap_counts(jr.key(1), 4, 7)
+    run = lambda measure=MEASURE, keep=("words",), resample=("first",): probe.survey(
+        model, TEXTS, measure, keep=keep, resample=resample, replicates=counts, store=store, batch_size=4
+    )
+    run()
+    with pytest.raises(ValueError, match=r"with keep = \['mean', 'words'\], but .* with keep = \['words'\]; remove"):
+        run(keep=("words", "mean"))
+    with pytest.raises(ValueError, match=r"with resample = \['mean'\], but .* with resample = \['first'\]; remove"):
+        run(resample=("mean",))
+    with pytest.raises(ValueError, match=r"with statistics = \['levels.mean', 'levels.words'\], but"):
+        run(measure=probe.Measure(level))
+    for_each_batch = lambda ids, mask: probe.Measure(level, layer)
+    np.testing.assert_array_equal(run(for_each_batch).resampled["first"], run().resampled["first"])
 
-    return nnx.Rngs(5)
+
+def test_states_that_are_not_finite(model, tmp_path):
+    """The text and the first level are named, and the batches before are kept; if asked, the numbers are what they
+    are."""
+    wild = dataclasses.replace(model, network=nnx.clone(model.network))
+    tables = wild.network.embeddings.word_embeddings.embedding
+    tables[...] = tables[...].at[3].set(jnp.inf)
+    ids = np.where(TEXTS.token_ids == 3, 4, TEXTS.token_ids)
+    texts = probe.Encoded(np.where(np.arange(7)[:, None] == 5, 3, ids).astype(np.int32), TEXTS.mask)
+    store = tmp_path / "run.safetensors"
+    with pytest.raises(
+        ValueError, match=r"texts must have finite hidden states, but those of text 5 are not from level 0"
+    ):
+        probe.survey(wild, texts, MEASURE, batch_size=3, store=store)
+    tally = Tally()
+    with pytest.raises(ValueError, match="store must be of this run with "):
+        tally.restore(store, {})
+    found = probe.survey(wild, texts, MEASURE, batch_size=3, finite=False, keep=("mean",)).levels["mean"].values
+    assert np.isfinite(found[:5]).all() and not np.isfinite(found[5]).any() and np.isfinite(found[6]).all()
 
 
 def test_bad_texts(model):
@@ -185,5 +217,11 @@ def test_bad_texts(model):
     with pytest.warns(UserWarning, match="2 of 2 texts are longer than 16 tokens"):
         long = probe.Encoded(np.tile(TEXTS.token_ids[:2], (1, 2)), np.ones((2, 24), bool))
         assert probe.survey(model, long, MEASURE).levels["words"].mean[0] == 16
+    with as_a_user():
+        for length in (-3, 0, 1, 17, 2.5, True):
+            with pytest.raises(
+                ValueError, match="length must be an integer of at least 2 and at most 16, the positions"
+            ):
+                probe.survey(model, TEXTS, MEASURE, length=length)
     cut = probe.survey(model, TEXTS, MEASURE, length=2)
     assert cut.levels["words"].mean[0] == 2 and cut.levels["words"].spread[0] == 0

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +13,8 @@ import safetensors.numpy
 from clusterjax import probe
 from clusterjax._training import train as real_train
 from clusterjax.probe import AlbertRecipe, _train as module, train_albert
+
+from .helpers import as_a_user
 
 
 RECIPE = AlbertRecipe(
@@ -120,11 +123,66 @@ def test_a_broken_tokenizer_is_refused(texts, tmp_path):
         train_albert(tmp_path, [texts], RECIPE, say=QUIET)
 
 
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def test_another_run_in_the_folder_is_refused(texts, trained):
-    before = (trained[0] / "model.safetensors").read_bytes()
-    with pytest.raises(ValueError, match="checkpoint must be of this run with seed = 1"):
-        train_albert(trained[0], [texts], RECIPE, seed=1, say=QUIET)
-    assert (trained[0] / "model.safetensors").read_bytes() == before
+    """Before anything is written."""
+    before = contents(trained[0])
+    assert len(before) == 12
+    for changes, seed, words in (
+        ({}, 1, "checkpoint must be of this run with seed = 1"),
+        ({"num_layers": 4}, 0, "checkpoint must be of this run with recipe = "),
+        ({"num_heads": 4}, 0, "checkpoint must be of this run with recipe = "),
+        ({"vocab_size": 61}, 0, "vocab_size must be 60, that of .*tokenizer.json', but it is 61"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            train_albert(trained[0], [texts], replace(RECIPE, **changes), seed=seed, say=QUIET)
+        assert contents(trained[0]) == before
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_network_without_its_checkpoint_is_not_overwritten(texts, trained, tmp_path, monkeypatch, name):
+    """But a finished run of the same settings may be made again."""
+    for other in (name, "tokenizer.json"):
+        shutil.copy(trained[0] / other, tmp_path)
+    before = contents(tmp_path)
+    for report in (None, "{", "[]", json.dumps(trained[1] | {"seed": 1})):
+        if report is not None:
+            (tmp_path / "report.json").write_text(report)
+            before["report.json"] = report.encode()
+        with pytest.raises(ValueError, match=f"out must be a new folder .* holds {name} of another network and no che"):
+            train_albert(tmp_path, [texts], RECIPE, say=QUIET)
+        assert contents(tmp_path) == before
+    shutil.copy(trained[0] / "report.json", tmp_path)
+    monkeypatch.setattr(module, "train", lambda *args, **options: None)
+    with pytest.raises(AttributeError, match="last"):  # that is, it came to what was trained
+        train_albert(tmp_path, [texts], RECIPE, say=QUIET)
+
+
+def test_rows_that_are_fewer_than_the_steps_between_checkpoints(trained, texts, tmp_path):
+    """The steps, the names of snapshots and the fall of the rate are those that are made."""
+    shutil.copy(trained[0] / "tokenizer.json", tmp_path)
+    said = []
+    report = train_albert(tmp_path, [texts], replace(RECIPE, epoch_steps=1000, steps=300), snapshots=2, say=said.append)
+    history = json.loads((tmp_path / "history.json").read_text())
+    pace = report["word pieces"] // (8 * 16)
+    assert f"{pace} steps between two checkpoints: the rows make no more batches" in said
+    assert 100 < pace < 150 and report["recipe"]["epoch_steps"] == pace
+    assert len(history) == 3 and report["steps"] == 3 * pace and report["word pieces seen"] == 3 * pace * 8 * 16
+    assert (tmp_path / "snapshots" / f"step-{3 * pace:06d}.safetensors").is_file()
+    with safetensors.safe_open(tmp_path / "checkpoint.safetensors", "numpy") as file:
+        counts = {int(file.get_tensor(name)) for name in file.keys() if file.get_slice(name).get_shape() == []}  # noqa: SIM118
+    assert counts == {3 * pace}
+
+
+@pytest.mark.parametrize("seed", (-1, 2**63, True, 1.0, "1"))
+def test_seeds_that_are_none(tmp_path, seed):
+    """Before any text is read."""
+    with as_a_user(), pytest.raises(ValueError, match="seed must be an integer from 0 to"):
+        train_albert(tmp_path / "out", [tmp_path / "absent.txt"], RECIPE, seed=seed, say=QUIET)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
@@ -168,6 +226,6 @@ def test_too_few_texts_are_refused(tmp_path):
     (tmp_path / "few.txt").write_text("ab cd ef gh\nij kl mn op\n" * 3)
     with pytest.raises(ValueError, match="vocab_size must be at most"):
         train_albert(tmp_path / "out", [tmp_path / "few.txt"], AlbertRecipe(), say=QUIET)
-    recipe = AlbertRecipe(**(RECIPE.__dict__ | {"vocab_size": 37}))
+    recipe = replace(RECIPE, vocab_size=37)
     with pytest.raises(ValueError, match="must hold a batch"):
         train_albert(tmp_path / "out", [tmp_path / "few.txt"], recipe, say=QUIET)

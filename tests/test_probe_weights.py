@@ -9,7 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.numpy
-from flax import nnx
+from flax import nnx, serialization
+from flax.traverse_util import flatten_dict, unflatten_dict
 
 from clusterjax import probe
 
@@ -51,6 +52,20 @@ def write_shards(folder, config, tensors):
     return folder
 
 
+def write_flax_shards(folder, config, tree):
+    """A Flax tree as transformers 4 wrote large ones: trees of parts of it, and an index of names with slashes."""
+    write(folder, config, {})
+    (folder / "model.safetensors").unlink()
+    flat = flatten_dict(tree, sep="/")
+    shards = {f"flax_model-0000{k + 1}-of-00002.msgpack": sorted(flat)[k::2] for k in range(2)}
+    for shard, part in shards.items():
+        content = serialization.to_bytes(unflatten_dict({name: flat[name] for name in part}, sep="/"))
+        (folder / shard).write_bytes(content)
+    index = {"metadata": {}, "weight_map": {name: shard for shard, part in shards.items() for name in part}}
+    (folder / "flax_model.msgpack.index.json").write_text(json.dumps(index))
+    return folder
+
+
 @pytest.mark.parametrize(("config", "tree"), ((ALBERT, albert_tree), (T5, t5_tree)), ids=("albert", "t5"))
 def test_formats_agree_bit_for_bit(tmp_path, config, tree):
     """safetensors, shards and the published Flax tree hold the same network; the tree's paths are the network's."""
@@ -59,6 +74,9 @@ def test_formats_agree_bit_for_bit(tmp_path, config, tree):
     assert_same_parameters(probe.load(write_shards(tmp_path / "shards", config, tensors)), whole)
     flax = probe.load(write_msgpack(tmp_path / "flax", config, tree(config, tensors)))
     assert_same_parameters(flax, whole)
+    shards = probe.load(write_flax_shards(tmp_path / "flax-shards", config, tree(config, tensors)))
+    assert_same_parameters(shards, whole)
+    assert shards.left_out == flax.left_out
     if config is T5:
         assert flax.left_out == ("decoder.final_layer_norm.weight", "lm_head.kernel") and whole.left_out == ()
     paths = {tuple(map(str, path)) for path in parameters(whole)}
@@ -274,10 +292,21 @@ def test_broken_index(tmp_path, damage, message):
         probe.load(folder)
 
 
+def test_broken_shards_of_flax(tmp_path):
+    folder = write_flax_shards(tmp_path, SHARED, albert_tree(SHARED, tensors_of(SHARED)))
+    shard = folder / "flax_model-00002-of-00002.msgpack"
+    shard.write_bytes(shard.read_bytes()[:-7])
+    with pytest.raises(ValueError, match="whole msgpack file of Flax, but .*flax_model-00002"):
+        probe.load(folder)
+    shard.unlink()
+    with pytest.raises(ValueError, match="the shard .*flax_model-00002-of-00002.msgpack' is missing"):
+        probe.load(folder)
+
+
 def test_pickles_are_refused(folder):
     shutil.move(folder / "model.safetensors", folder / "pytorch_model.bin")
     with pytest.raises(ValueError, match="only has pytorch_model.bin, a pickle, which runs whatever code"):
         probe.load(folder)
     (folder / "pytorch_model.bin").unlink()
-    with pytest.raises(ValueError, match="none of model.safetensors, model.safetensors.index.json and flax_model.msgp"):
+    with pytest.raises(ValueError, match="none of model.safetensors, flax_model.msgpack and an index"):
         probe.load(folder)

@@ -181,6 +181,14 @@ def test_disk_full_at_a_checkpoint_keeps_the_former_one(tmp_path, monkeypatch, c
     assert same(run(3, checkpoint=path).model, whole.model)
 
 
+def test_a_checkpoint_that_can_have_no_folder_is_refused_before_training(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    said = []
+    with pytest.raises(ValueError, match=r"checkpoint must be in a folder that can be written.*; choose another\."):
+        run(1, checkpoint=tmp_path / "file" / "checkpoint", say=said.append)
+    assert said == [] and (tmp_path / "file").read_text() == "in the way"
+
+
 def test_a_kill_while_writing_keeps_the_former_file(tmp_path, monkeypatch):
     replace(tmp_path / "file", b"old")
     monkeypatch.setattr("os.fsync", lambda descriptor: (_ for _ in ()).throw(KeyboardInterrupt))

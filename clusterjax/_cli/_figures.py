@@ -14,16 +14,16 @@ def add_reproduce(commands: argparse._SubParsersAction) -> None:
         "reproduce",
         help="the figures of the papers, each with the number that it claims",
         description="Simulate, measure and draw figures 1 to 8 of 'Clustering in Transformers' (simulations in "
-        "float64), the heads of the trained network that comes with the package, the polytope of the hardmax dynamics, "
-        "and the sentiment model that uses it. A second run skips what is done.",
+        "float64), the heads, spectra and training of the network that comes with the package, the polytope of the "
+        "hardmax dynamics, and the sentiment model that uses it. A second run skips what is done.",
         epilog="example: clusterjax reproduce figure3 figure5 --quick --out gallery",
     )
     command.add_argument(
         "names",
         nargs="*",
         metavar="NAME",
-        help="figure1 to figure8, albert-spectra, -bridge, hardmax-polytope, sentiment-words, -leaders, -training; "
-        "none means all",
+        help="figure1 to figure8, albert-spectra, albert-bridge, albert-training, hardmax-polytope, sentiment-words, "
+        "sentiment-leaders, sentiment-training; none means all",
     )
     command.add_argument("--out", default="gallery", metavar="DIR", help="where to write (default: gallery)")
     command.add_argument(
@@ -63,8 +63,19 @@ def add_probe(commands: argparse._SubParsersAction) -> None:
     command.add_argument("--texts", type=Path, metavar="FILE", help="what it reads: .txt, .csv, .jsonl, .parquet (.gz)")
     command.add_argument("--out", default="probe", metavar="DIR", help="where to write (default: probe)")
     command.add_argument("--quick", action="store_true", help="fewer and shorter texts")
+    for name, words in _PROBED.items():
+        command.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N", help=words)
     _add_drawing(command)
     command.set_defaults(run=_probe)
+
+
+_OF_NETWORKS = ["figure1", "figure2", "albert-spectra", "albert-bridge"]
+_PROBED = {
+    "most_texts": "reads so many of the texts, evenly spread (default: 48, with --quick 16)",
+    "length": "cuts them to so many tokens (default: 128, with --quick 64, and never more than the positions)",
+    "depth": "layers that figure 1 goes through (default: 4 times those of training, with --quick 2 times)",
+    "heads": "cuts the matrices of an ALBERT into so many heads, which is another network (default: as trained)",
+}
 
 
 def _reproduce(arguments: argparse.Namespace) -> int:
@@ -85,17 +96,15 @@ def _reproduce(arguments: argparse.Namespace) -> int:
 def _probe(arguments: argparse.Namespace) -> int:
     from ..experiments import Settings
 
-    names = ["figure1", "figure2", "albert-spectra", "albert-bridge"]
-    settings = Settings(arguments.seed, quick=arguments.quick, albert=arguments.model, texts=arguments.texts)
-    return _draw(arguments, names, settings)
+    given = {name: getattr(arguments, name) for name in _PROBED}
+    settings = Settings(arguments.seed, quick=arguments.quick, albert=arguments.model, texts=arguments.texts, **given)
+    return _draw(arguments, _OF_NETWORKS, settings)
 
 
 def _draw(arguments: argparse.Namespace, names: list[str], settings: Any) -> int:
     """Run the experiments of these names and write them; 1 if an identity was violated."""
     from ..experiments import Files, reproduce
 
-    if not 0 <= arguments.seed < 2**32:
-        raise ValueError(f"--seed must lie between 0 and 2**32 - 1, but it is {arguments.seed}; choose another.")
     formats = tuple(name.strip() for name in arguments.formats.split(","))
     if not formats or set(formats) - {"png", "svg", "pdf"}:
         raise ValueError(f"--formats must be a list of png, svg and pdf, but it is {arguments.formats!r}; say png,svg.")

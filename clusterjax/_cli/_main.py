@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Never, final
 
+from ._check import check
 from ._figures import add_probe, add_reproduce
 from ._predict import add_predict
 from ._train import add_train
@@ -34,6 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = _parser().parse_args(argv)
     try:
+        check(arguments)
         return arguments.run(arguments)
     except (ValueError, ImportError, OSError, FloatingPointError) as error:
         print(f"clusterjax {arguments.command}: {error}", file=sys.stderr)

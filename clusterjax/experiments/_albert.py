@@ -53,7 +53,7 @@ class TrainedValues:
         """What these eigenvalues are, for a caption."""
         return (
             f"the three of largest real part of head {self.head + 1} of {self.provenance}, all divided by the largest "
-            f"real part, so that a time of 1 stands for {self.scale:.3g} layers"
+            f"real part, which changes nothing but the unit of time: 1 stands for {self.scale:.3g} layers"
         )
 
 

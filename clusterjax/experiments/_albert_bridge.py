@@ -12,12 +12,13 @@ from ._networks import Network, network_of
 
 
 WIDE = 256  # a wider network is too slow for more
+UNIFORM = 0.01  # times the network's beta
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How many texts, of how many tokens each, how many steps of the fit, how large these are, and how many steps of
-    the solver in a layer.
+    """How many texts, of how many tokens each, how many steps of the fit at most, and how many steps of the solver in a
+    layer.
 
     Source: this library.
     """
@@ -25,7 +26,6 @@ class Effort:
     texts: int
     length: int
     steps: int
-    rate: float
     per_layer: int
 
 
@@ -35,18 +35,18 @@ def effort(quick: bool, width: int) -> Effort:
     Source: this library.
     """
     if quick:
-        return Effort(6, 32, 12, 0.25, 2) if width <= WIDE else Effort(2, 24, 4, 0.5, 2)
-    return Effort(16, 64, 30, 0.1, 4) if width <= WIDE else Effort(6, 48, 16, 0.35, 4)
+        return Effort(6, 32, 12, 2) if width <= WIDE else Effort(2, 24, 4, 2)
+    return Effort(16, 64, 30, 4) if width <= WIDE else Effort(6, 48, 16, 4)
 
 
 def parts_of(texts: probe.Encoded, how: Effort) -> tuple[probe.Encoded, probe.Encoded]:
     """Twice so many of the texts, evenly spread over all and cut to their first tokens: every other one to measure, and
-    the rest to fit to. Of a single text both are that.
+    the rest to fit to.
 
     Source: this library.
     """
     many = len(texts.mask)
-    rows = np.linspace(0, many - 1, min(2 * how.texts, many - many % 2) if many > 1 else 2).astype(int)
+    rows = np.linspace(0, many - 1, min(2 * how.texts, many - many % 2)).astype(int)
     part = lambda rows: probe.Encoded(texts.token_ids[rows, : how.length], texts.mask[rows, : how.length])
     return part(rows[::2]), part(rows[1::2])
 
@@ -61,9 +61,9 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         texts,
         fit_on=others,
         fit_steps=how.steps,
-        learning_rate=how.rate,
         steps_per_layer=how.per_layer,
         batch_size=len(texts.mask),
+        store=settings.store,
         say=say,
     )
     curves = {"network": bridge.network} | bridge.curves
@@ -73,7 +73,8 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         {"network": found.words, "texts": found.of_texts, "starts": len(texts.mask), "tokens": texts.mask.shape[1],
          "layers": found.model.num_layers, "radius": np.asarray(bridge.radius).tolist(),
          "time_per_layer": bridge.time_per_layer, "beta": bridge.beta,
-         "fit": f"{how.steps} steps of Adam at {how.rate:g}, to {len(others.mask)} other texts",
+         "fit": f"at most {how.steps} steps of Levenberg and Marquardt, to {len(others.mask)} other texts",
+         "converged": bridge.converged,
          "solver": f"Bogacki-Shampine, {how.per_layer} steps a layer, float32"},
         {"layer": np.arange(found.model.num_layers + 1), "loss_by_step": bridge.losses}
         | {
@@ -94,7 +95,7 @@ def caption_of(found: Network, bridge: probe.Bridge, texts: probe.Encoded) -> st
     """
     last = len(bridge.network.mean) - 1
     lost = [WORDS[name] for name in PARTS if not np.isfinite(bridge.curves[name].mean).all()]
-    falls = len(bridge.losses) > 2 and bridge.losses.argmin() == len(bridge.losses) - 1
+    uniform = ", so that attention is all but uniform: whom a token attends to does not help to predict the curve"
     quality = "; ".join(
         f"{'fitted' if name == 'fitted' else 'as they come'} {bridge.rmse(name):.3f}, correlation "
         f"{bridge.correlation(name):.2f}"
@@ -113,9 +114,10 @@ def caption_of(found: Network, bridge: probe.Bridge, texts: probe.Encoded) -> st
         + (f" ({', '.join(lost)}: overflows, and is not drawn from there on)" if lost else "")
         + ". (b) The network beside particles on the sphere, which move in continuous time by its own V and Q^T K from "
         "the same embedded tokens: a layer in time 1, and beta 1; and with both fitted to other texts: time "
-        f"{bridge.time_per_layer:.3g} per layer, beta {bridge.beta:.3g} times the network's. (c) The difference from "
+        f"{bridge.time_per_layer:.3g} per layer, beta {bridge.beta:.2g} times the network's"
+        f"{uniform if bridge.beta < UNIFORM else ''}. (c) The difference from "
         "the network at each layer. (d) The mean squared difference during the fit"
-        + (", which has not come to its end" if falls else "")
+        + ("" if bridge.converged else ", which has not come to its end")
         + f". Circle: the best step, which is shown. The rmse of the particles over {last} layers is {quality}; that "
         f"of the best constant is {spread(bridge):.3f}. {verdict}."
     )
@@ -215,8 +217,10 @@ ALBERT_BRIDGE = Experiment(
     "albert-bridge",
     "albert_bridge",
     "From a trained network to particles with its heads",
-    "Transformers are modelled as particles on the sphere that attract each other (2312.10794, Section 2); how far "
-    "that predicts the similarity of tokens in a trained network is not said.",
+    "Transformers are modelled as particles on the sphere that attract each other (2312.10794, Section 2): how far "
+    "does that predict the similarity of tokens in a trained network?",
     _run,
     reads_texts=True,
+    least_texts=4,
+    asks=True,
 )

@@ -12,6 +12,7 @@ from ._networks import Network, network_of
 
 
 OUTSIDE = 1.25  # times the radius of the disc
+CHANCE = 0.05
 
 
 def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
@@ -50,16 +51,18 @@ def caption_of(found: Network, measured: Spectra) -> str:
         "random matrices with the norms of the two factors of V fill; the largest modulus exceeds its radius "
         f"{OUTSIDE:g} times at {outside} of {len(value)} heads. (b) The eigenvalues of the symmetric part of Q^T K, "
         "its scale included, in decreasing order, those that need not be zero; the colours are those of (c). (c) "
-        f"Effective beta, from {beta.min():.3g} to {beta.max():.3g}; dashed: that of random weights, as before "
-        f"training, {measured.untrained:.3g}."
+        "Effective beta, sqrt(d) times the Frobenius norm of that part (it is beta if that is beta I / d), from "
+        f"{beta.min():.3g} to {beta.max():.3g}; dashed: that of random weights, {measured.untrained:.3g}."
     )
     if not readings:
         return text
+    near, drawn, chance = _nearness(measured)
     return text + (
         f" (d) The {TOP} symbols of the vocabulary nearest to the eigenvector of V with the largest real eigenvalue, "
         "and to its opposite, which an eigenvector does not tell apart; so many as there is room for"
         + (f"; * at heads {beaten} a pair of complex eigenvalues has a larger real part" if beaten else "")
-        + "."
+        + f". Their largest cosine is {near:.2f} in the mean, {drawn.mean():.2f} for random directions that the heads "
+        + ("write." if chance < CHANCE else f"write: the words may be chance (probability {chance:.2f}).")
     )
 
 
@@ -133,8 +136,8 @@ def _claim_of_beta(measured: Spectra) -> Claim:
     beta = measured.beta
     return Claim(
         "Training has sharpened the attention of every head.",
-        f"effective beta {beta.min():.3g} to {beta.max():.3g}; of random weights, as before training, "
-        f"{measured.untrained:.3g}",
+        f"effective beta {beta.min():.3g} to {beta.max():.3g}; of random weights, as they are drawn before "
+        f"training, {measured.untrained:.3g}",
         "the smallest is above 1.1 times that of random weights",
         bool(beta.min() > 1.1 * measured.untrained),
         "finding",
@@ -145,20 +148,26 @@ def _claim_of_beta(measured: Spectra) -> Claim:
 def _claim_of_words(measured: Spectra) -> tuple[Claim, ...]:
     if not measured.readings:
         return ()
-    found = float(np.mean([reading.cosine for reading in measured.readings]))
-    drawn = np.mean([reading.drawn for reading in measured.readings], axis=0)
-    chance = (1 + int((drawn >= found).sum())) / (1 + len(drawn))
+    found, drawn, chance = _nearness(measured)
     return (
         Claim(
             "The top eigenvectors of V lie nearer to single words than other directions that the heads write.",
             f"largest cosine with a word, the mean over heads: {found:.3f}; for random directions {drawn.mean():.3f} ± "
             f"{drawn.std(ddof=1):.3f} (spread), and as large with probability {chance:.2f}",
-            "probability below 0.05",
-            chance < 0.05,
+            f"probability below {CHANCE:g}",
+            chance < CHANCE,
             "finding",
             found,
         ),
     )
+
+
+def _nearness(measured: Spectra) -> tuple[float, np.ndarray, float]:
+    """The largest cosine of an eigenvector with a word, the mean over heads; the same of random directions; and how
+    probably one of these has as large a one."""
+    found = float(np.mean([reading.cosine for reading in measured.readings]))
+    drawn = np.mean([reading.drawn for reading in measured.readings], axis=0)
+    return found, drawn, (1 + int((drawn >= found).sum())) / (1 + len(drawn))
 
 
 def _identities(measured: Spectra) -> tuple[Claim, ...]:
@@ -193,15 +202,17 @@ def _identities(measured: Spectra) -> tuple[Claim, ...]:
 
 
 def _inertia(measured: Spectra) -> tuple[Claim, ...]:
-    d, k = measured.matrices.query.shape[2:]
-    if 2 * k > d:
+    k = measured.matrices.query.shape[3]
+    size = np.abs(measured.forms)
+    whole = (size > 1e-9 * size.max(axis=1, keepdims=True)).all(axis=1)  # neither tied nor pruned
+    if 2 * k > measured.matrices.query.shape[2] or not whole.any():
         return ()
-    negative = (measured.forms < 0).sum(axis=1)
+    negative = (measured.forms[whole] < 0).sum(axis=1)
     return (
         Claim(
             "The symmetric part of Q^T K has as many negative eigenvalues as positive ones, as independent factors "
             "have by Sylvester's law of inertia.",
-            f"{negative.min()} to {negative.max()} of {2 * k} are negative at each head",
+            f"{negative.min()} to {negative.max()} of {2 * k} are negative at each of {len(negative)} heads",
             f"{k}, the size of a head",
             bool((negative == k).all()),
             "identity",

@@ -25,6 +25,12 @@ class Settings:
         package.
     - `imdb`: Where the film reviews are, as `sentiment.load_imdb` takes it; None makes reviews up, with planted words.
     - `texts`: What that network reads, a file as `probe.read_texts` takes it; None is the texts that belong to it.
+    - `most_texts`, `length`: How many of the texts it reads, evenly spread, and to how many tokens they are cut; None
+        is 48 and 128, with `quick` 16 and 64, and never more than its positions.
+    - `depth`: How many layers figure 1 goes through; None is four times those of training, with `quick` twice.
+    - `heads`: Cuts the matrices of an ALBERT into another number of heads, as `probe.load` does.
+    - `store`: A folder for what is measured before a figure is done, so that a run that was killed goes on; None keeps
+        nothing. It does not change what comes out.
 
     Source: this library.
     """
@@ -35,6 +41,11 @@ class Settings:
     albert: str | Path | None = None
     imdb: Path | None = None
     texts: Path | None = None
+    most_texts: int | None = None
+    length: int | None = None
+    depth: int | None = None
+    heads: int | None = None
+    store: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -128,6 +139,10 @@ class Experiment:
     - `reads_reviews`: Whether it depends on `Settings.imdb`.
     - `reads_network`: Whether it depends on `Settings.albert`.
     - `reads_texts`: Whether it depends on `Settings.texts` as well.
+    - `reads_depth`: Whether it depends on `Settings.depth`.
+    - `reads_package`: Whether it depends on the network of the package, whatever `Settings.albert` is.
+    - `least_texts`: With fewer it has no error bar.
+    - `asks`: Whether `claim` is a question of this project, and not what a paper says.
 
     Source: this library.
     """
@@ -140,6 +155,10 @@ class Experiment:
     reads_reviews: bool = False
     reads_network: bool = False
     reads_texts: bool = False
+    reads_depth: bool = False
+    reads_package: bool = False
+    least_texts: int = 2
+    asks: bool = False
 
 
 def within(value: float, expected: float, tolerance: float) -> bool:

@@ -10,42 +10,40 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from .. import probe
-from ..plot import OKABE_ITO, style, time_series
+from ..plot import style, time_series
+from ._controls import COLOURS, DRAWS, LINES, NAMES, Run, against, measured, random_words, runs_of
 from ._experiment import Claim, Experiment, Outcome, Settings, plus_minus
 from ._layout import WIDTH
-from ._networks import network_of
+from ._networks import further, network_of
 
 
-FURTHER = 4  # times the depth of training
 BINS = 80
-DRAWS = 3
-NAMES = ("trained", "tokens shuffled", "random weights")
-COLOURS = (OKABE_ITO[0], OKABE_ITO[1], OKABE_ITO[2])
-LINES = ("-", "--", ":")
+STATISTICS = ("cosine", "near_mass", "num_clusters")
 
 
 def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
     found = network_of(settings)
     trained = found.model.num_layers
-    deep = probe.deeper(found.model, 2 if settings.quick else FURTHER)
+    deep = further(found.model, settings)
     if isinstance(deep.network, probe.Albert):  # as in a network of random weights, so that one compilation serves both
         deep.network.pooler = deep.network.predictions = None
     say(f"running {len(found.texts.mask)} texts through {deep.num_layers} layers, with two controls")
     measure = functools.partial(probe.similarity_histograms, bins=BINS, rank=False)
-    seen = probe.controls(
-        measure, deep, found.texts, key=jr.key(settings.seed), draws=DRAWS, fixed=found.fixed, level=trained
-    )
+    key = jr.key(settings.seed)
+    seen = measured(measure, found, key, model=deep, level=trained, store=settings.store)
+    file = None if settings.store is None else settings.store / "usual.safetensors"
+    usual = measure(probe.randomise(deep, key), found.texts, store=file) if found.bundled else None
     caption = (
         f"Cosine similarity of the tokens in {found.words}: {found.of_texts}. Top: its distribution before the first "
         f"layer, in the middle and at the end of the {trained} layers of training, and where the same layers are "
-        f"applied further; filled: trained; lines: the same tokens in random order, and {DRAWS} networks of random "
-        "weights. Peaks beyond the axis are cut off. A token is never compared with itself, and padding with nothing. "
-        "Below, means over texts with their standard errors: (a) mean cosine; (b) pairs with a cosine above 0.9; (c) "
-        "clusters, tokens joined from a cosine of 0.9 on. Vertical line: the depth of training. "
-        f"{_verdict(seen, trained)}"
+        f"applied further; filled: trained; lines: the same tokens in random order, and {random_words(found)}"
+        f"{'' if usual is None else ', and of the usual scale'}. Peaks beyond the axis are cut off. A token is never "
+        "compared with itself, and padding with nothing. Below: (a) mean cosine; (b) pairs with a cosine above 0.9; "
+        "(c) clusters, joined by chains of cosines of 0.9 or more. Means over texts with their standard errors; of "
+        "random weights, over networks. Vertical line: the depth of training. "
+        f"{_verdict(seen, trained)}{_scale(usual, trained)}"
     )
     levels = np.arange(deep.num_layers + 1)
-    runs = (seen.trained, seen.shuffled, seen.random[0])
     return Outcome(
         caption,
         _claims(seen, trained),
@@ -53,28 +51,31 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
          "near": seen.trained.near, "solver": "none: layers in float32", "starts": len(found.texts.mask),
          "draws of random weights": DRAWS},
         {"layer": levels} | {
-            f"{statistic} {name}": getattr(run, statistic).mean
-            for name, run in zip(NAMES, runs, strict=True)
-            for statistic in ("cosine", "near_mass", "num_clusters")
+            f"{statistic} {name}": mean
+            for statistic in STATISTICS
+            for name, (mean, _) in zip(NAMES, _runs(seen, usual, statistic), strict=False)
         },
-        lambda: _draw(seen, trained),
+        lambda: _draw(seen, usual, trained),
         None,
     )  # fmt: skip
 
 
+def _scale(usual: probe.Similarity | None, trained: int) -> str:
+    if usual is None:
+        return ""
+    return (
+        " It began with weights that write little to the tokens; random weights of the usual scale, the standard "
+        f"deviation of transformers for all of them, bring the mean cosine to {usual.cosine.mean[trained]:.2f}."
+    )
+
+
 def _verdict(seen: probe.Controls, trained: int) -> str:
     cosine = seen.trained.cosine.mean
-    others = [("shuffled", seen.beyond_shuffled), ("random", seen.beyond_random)]
-    below = [name for name, one in others if one.difference[trained] < -2 * one.error[trained]]
-    if seen.clusters_beyond_controls:
-        return "The trained network clusters more than both controls: what it shows is learnt, and about language."
-    words = {"shuffled": "shuffled tokens", "random": "random weights"}
-    less = (
-        "it clusters less than with " + " and with ".join(words[name] for name in below)
-        if below
-        else ("it does not exceed both controls")
+    learnt = ": what it shows is learnt, and about language" if seen.clusters_beyond_controls else ""
+    return (
+        f"At the depth of training the mean cosine has gone from {cosine[0]:.2f} to {cosine[trained]:.2f}, "
+        f"{against(seen, lambda found: found.cosine, trained)}{learnt}."
     )
-    return f"The mean cosine goes from {cosine[0]:.2f} to {cosine[trained]:.2f}, but {less}."
 
 
 def _claims(seen: probe.Controls, trained: int) -> tuple[Claim, ...]:
@@ -83,7 +84,7 @@ def _claims(seen: probe.Controls, trained: int) -> tuple[Claim, ...]:
     rise = cosine.values[:, trained] - cosine.values[:, 0]
     error = rise.std(ddof=1) / np.sqrt(len(rise))
     late, late_error = near.mean[-1], near.error[-1]
-    apart = max(_apart(seen.beyond_shuffled, trained), _apart(seen.beyond_random, trained), key=lambda one: one[1])
+    nearer = min((seen.beyond_shuffled, seen.beyond_random), key=lambda one: one.z[trained])
     mass = (seen.trained.density.mean * np.diff(seen.trained.edges)).sum(axis=1)
     off = float(np.abs(mass - 1).max())
     return (
@@ -114,10 +115,11 @@ def _claims(seen: probe.Controls, trained: int) -> tuple[Claim, ...]:
                 f"{plus_minus(one.difference[trained], one.error[trained], 3)} above {name}"
                 for name, one in (("shuffled tokens", seen.beyond_shuffled), ("random weights", seen.beyond_random))
             ),
-            "both differences exceed two standard errors",
+            "both differences exceed two standard errors, or with few networks as many as are as improbable",
             seen.clusters_beyond_controls,
             "finding",
-            *apart,
+            float(nearer.difference[trained]),
+            float(nearer.error[trained]),
         ),
         Claim(
             "Each histogram is of all pairs, and none but these.",
@@ -130,25 +132,22 @@ def _claims(seen: probe.Controls, trained: int) -> tuple[Claim, ...]:
     )
 
 
-def _apart(one: probe.Comparison, level: int) -> tuple[float, float]:
-    return float(one.difference[level]), float(one.error[level])
-
-
 @style()
-def _draw(seen: probe.Controls, trained: int) -> Figure:
+def _draw(seen: probe.Controls, usual: probe.Similarity | None, trained: int) -> Figure:
     figure = Figure(figsize=(WIDTH, 4.3), layout="constrained")
     top, bottom = figure.subfigures(2, 1, height_ratios=(1.0, 1.15))  # pyright: ignore
     last = len(seen.trained.cosine.mean) - 1
     shown = [0, trained // 2, trained, last]
-    _histograms(top.subplots(1, len(shown), sharex=True), seen, shown)
+    _histograms(top.subplots(1, len(shown), sharex=True), seen, usual, shown)
     levels = np.arange(last + 1)
     panels = (("cosine", "mean cosine", 1), ("near_mass", "% of pairs above 0.9", 100), ("num_clusters", "clusters", 1))
     for letter, ax, (name, label, scale) in zip("abc", bottom.subplots(1, 3), panels, strict=True):
-        for run, word, colour, line in _runs(seen):
-            mean, error = (scale * part for part in run(name))
+        runs = zip(_runs(seen, usual, name), NAMES, COLOURS, LINES, strict=False)
+        for (mean, error), word, colour, line in runs:
             time_series(
-                levels, mean, error, ax, colour=colour, linestyle=line, label=word, xlabel="layer", ylabel=label
-            )
+                levels, scale * mean, None if error is None else scale * error, ax, colour=colour, linestyle=line,
+                label=word, xlabel="layer", ylabel=label,
+            )  # fmt: skip
         ax.axvline(trained, color="0.6", lw=0.7, zorder=0)
         if ax.get_legend() is not None:
             ax.get_legend().remove()
@@ -156,32 +155,24 @@ def _draw(seen: probe.Controls, trained: int) -> Figure:
         if name == "num_clusters":
             ax.set_yscale("log")
     handles, names = bottom.axes[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside upper center", ncols=3)
+    figure.legend(handles, names, loc="outside upper center", ncols=4, handlelength=2.8)
     return figure
 
 
-def _runs(seen: probe.Controls):
-    """Mean and error of a statistic for each run; of random weights over the networks drawn."""
-
-    def of(result: probe.Similarity):
-        return lambda name: (getattr(result, name).mean, getattr(result, name).error)
-
-    def of_random(name: str):
-        many = np.stack([getattr(one, name).mean for one in seen.random])
-        return many.mean(axis=0), many.std(axis=0, ddof=1) / np.sqrt(len(many))
-
-    return zip((of(seen.trained), of(seen.shuffled), of_random), NAMES, COLOURS, LINES, strict=True)
+def _runs(seen: probe.Controls, usual: probe.Similarity | None, name: str) -> list[Run]:
+    """Mean and error of a statistic for each run; one network alone has no error."""
+    pick = lambda found: getattr(found, name)
+    return [*runs_of(seen, pick), *([] if usual is None else [(pick(usual).mean, None)])]
 
 
-def _histograms(axes: Any, seen: probe.Controls, shown: list[int]) -> None:
+def _histograms(axes: Any, seen: probe.Controls, usual: probe.Similarity | None, shown: list[int]) -> None:
     edges = seen.trained.edges
-    random = np.mean([one.density.mean for one in seen.random], axis=0)
-    density = (seen.trained.density.mean, seen.shuffled.density.mean, random)
+    density = [mean for mean, _ in _runs(seen, usual, "density")]
     top = 1.1 * float(np.median([density[0][level].max() for level in shown]) * 1.6)
     for ax, level in zip(axes, shown, strict=True):
         assert isinstance(ax, Axes)
         ax.stairs(density[0][level], edges, fill=True, color=COLOURS[0], alpha=0.8, lw=0)
-        for values, colour, line in zip(density[1:], COLOURS[1:], LINES[1:], strict=True):
+        for values, colour, line in zip(density[1:], COLOURS[1:], LINES[1:], strict=False):
             ax.stairs(values[level], edges, color=colour, ls=line, lw=1.1)
         peaks = max(values[level].max() for values in density)
         ax.set(xlim=(-1, 1), ylim=(0, min(top, 1.08 * peaks)), title=f"layer {level}", xlabel="cosine similarity")
@@ -196,4 +187,5 @@ FIGURE1 = Experiment(
     "Token similarity moves towards 1 as depth grows; with the layers applied further all tokens collapse.",
     _run,
     reads_texts=True,
+    reads_depth=True,
 )

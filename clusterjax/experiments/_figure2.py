@@ -3,10 +3,12 @@
 from collections.abc import Callable
 
 import numpy as np
+from scipy.stats import t
 
 from .. import probe
+from ._controls import NAMES, NAMES_OF_CONTROLS, against, random_words, runs_of
 from ._experiment import Claim, Experiment, Outcome, Settings, plus_minus
-from ._figure2_measure import APART, CLUSTERS, REPLICATES, STABLE, Heads, measure_heads, standard_error
+from ._figure2_measure import APART, CLUSTERS, REPLICATES, STABLE, Heads, largest_of, measure_heads
 from ._figure2_panels import Panels, draw
 from ._networks import Network, network_of
 
@@ -17,8 +19,11 @@ CHANCE = 0.0228  # how often nothing exceeds two standard errors
 
 def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
     found = network_of(settings)
-    say(f"measuring {found.model.num_heads} heads in {found.model.num_layers} layers on {len(found.texts.mask)} texts")
-    heads = measure_heads(found, settings.seed)
+    say(
+        f"measuring {found.model.num_heads} heads in {found.model.num_layers} layers on {len(found.texts.mask)} texts, "
+        "with two controls"
+    )
+    heads = measure_heads(found, settings.seed, settings.store)
     layers = np.arange(1, found.model.num_layers + 1)
     groups = [heads.groups(layer) for layer in range(len(layers))]
     return Outcome(
@@ -28,8 +33,9 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
          "clusters of heads": CLUSTERS, "resamples": REPLICATES, "starts": len(found.texts.mask),
          "solver": "none: layers in float32", "clusters by layer": [each.numbers for each in groups]},
         {"layer": layers, "correlation": heads.between,
-         "correlation_error": heads.between_resampled.std(axis=0, ddof=1), "stability": heads.alike.clusters.stability,
-         "correlation_by_heads": heads.alike.correlation.mean}
+         "correlation_error": heads.between_resampled.std(axis=0, ddof=1), "stability": heads.alike.clusters.stability}
+        | {f"correlation, {name}": mean for name, (mean, _) in zip(NAMES[1:], heads.lines[1:], strict=False)}
+        | {"correlation_by_heads": heads.alike.correlation.mean}
         | {f"excess_by_head, {words}": heads.sinks.excess[name].mean for name, words in heads.targets.items()}
         | {f"error_by_head, {words}": np.nan_to_num(heads.sinks.excess[name].error)
            for name, words in heads.targets.items()},
@@ -59,12 +65,15 @@ def caption_of(found: Network, heads: Heads) -> str:
         f"tokens of one text receives{cut}: the mean over the attending tokens, 1 being the uniform 1/n, at layer "
         f"{layer + 1}, which has the strongest sink. (b) The weight that the other tokens give {towards}, beyond that "
         "of uniform attention; means over texts, with a dot where this is within two standard errors of none. It is "
-        f"largest at layer {layer + 1}, head {head + 1}, {heads.targets[name]}. (c) Its mean over heads with standard "
-        "errors, and the largest head (thin). (d) Correlations of the attention maps of heads, ordered by the "
+        f"largest at layer {layer + 1}, head {head + 1}, {heads.targets[name]}. (c) This excess at the head that has "
+        f"most of it at each layer, with that of shuffled tokens and of {random_words(found)}. (d) Correlations of the "
+        "attention maps of heads, ordered by the "
         f"{CLUSTERS} clusters of average linkage, with lines between these, and their stability: the adjusted Rand "
         "index of the clusters when texts are resampled; a head alone is an outlier and no cluster. "
         f"{verdict}, stability {groups.stability:.2f}. (e) The mean correlation of two heads, from {between[0]:.2f} at "
-        f"the first layer to {between[-1]:.2f} at the last, with errors by resampling. Padding counts nowhere."
+        f"the first layer to {between[-1]:.2f} at the last, "
+        f"{against(heads.of_heads, lambda found: found.between_heads, -1)}. Standard errors are over texts, of random "
+        "weights over networks. Padding counts nowhere."
     )
 
 
@@ -78,6 +87,20 @@ def claims_of(heads: Heads) -> tuple[Claim, ...]:
         _claim_of_groups(heads),
         _claim_of_first(heads),
         _claim_of_sinks(heads),
+        _claim_beyond(
+            "Trained heads are more alike at the last layer than those of the controls.",
+            "mean correlation",
+            heads.of_heads,
+            (heads.of_heads.beyond_shuffled, heads.of_heads.beyond_random),
+            -1,
+        ),
+        _claim_beyond(
+            "The strongest sink is stronger than that of the controls.",
+            "excess at the head that has most of it",
+            heads.of_sinks,
+            heads.beyond,
+            heads.strongest[1],
+        ),
         *_identities(heads),
     )
 
@@ -139,6 +162,7 @@ def _claim_of_sinks(heads: Heads) -> Claim:
     size, error = float(excess.mean[layer, head]), float(excess.error[layer, head])
     uniform = float(sinks.mass[name].mean[layer, head]) - size
     beyond = {key: _beyond(sinks.excess[key]) for key in targets}
+    least = float(t.isf(CHANCE / (excess.mean.size * len(targets)), excess.texts - 1))
     listed = ", ".join(
         f"{int(beyond[key].sum())} are beyond uniform and {int(heads.over_twice(key).sum())} beyond twice uniform for "
         f"{words}"
@@ -150,11 +174,31 @@ def _claim_of_sinks(heads: Heads) -> Claim:
         f"{plus_minus(size + uniform, error, 4)} where uniform attention gives {uniform:.4f}; of {excess.mean.size} "
         f"heads and layers {listed}; the causal baseline H_n/n would leave "
         f"{int(_beyond(sinks.causal_excess['first']).sum())} for the first token",
-        f"the strongest is beyond uniform by two standard errors, as are more than the {100 * CHANCE:.1f} % of chance",
-        bool(size > 2 * error and max(one.mean() for one in beyond.values()) > CHANCE),
+        f"the strongest is so far beyond uniform that chance has it in {100 * CHANCE:.1f} % of the cases, over all "
+        f"heads, layers and targets: {least:.2f} standard errors",
+        bool(size > least * error),
         "finding",
         size,
         error,
+    )
+
+
+def _claim_beyond(
+    says: str, what: str, seen: probe.Controls, beyond: tuple[probe.Comparison, probe.Comparison], level: int
+) -> Claim:
+    nearer = min(beyond, key=lambda one: one.z[level])
+    listed = "; ".join(
+        f"{plus_minus(one.difference[level], one.error[level], 3)} above {name}"
+        for name, one in zip(NAMES_OF_CONTROLS, beyond, strict=True)
+    )
+    return Claim(
+        says,
+        f"{what} at layer {level % len(nearer.z) + 1}: {listed}",
+        f"both differences exceed {seen.sigmas:g} standard errors, or with few networks as many as are as improbable",
+        all(bool(one.exceeds(seen.sigmas)[level]) for one in beyond),
+        "finding",
+        float(nearer.difference[level]),
+        float(nearer.error[level]),
     )
 
 
@@ -208,20 +252,13 @@ def _panels(found: Network, heads: Heads) -> Panels:
         ends=(FIRST, LAST),
         layer=layer + 1,
         excess={words: heads.sinks.excess[name] for name, words in heads.targets.items()},
-        mean_error={
-            words: standard_error(_kept(heads.sinks.excess[name]).mean(axis=2)) for name, words in heads.targets.items()
-        },
+        target=heads.targets[heads.strongest[0]],
+        largest=runs_of(heads.of_sinks, largest_of(heads.strongest[0])),
         correlation={k + 1: heads.alike.correlation.mean[k] for k in shown},
         groups={k + 1: groups[k].heads for k in shown},
         verdicts={k + 1: f"{groups[k].word}, {groups[k].stability:.2f}" for k in shown},
-        between=heads.between,
-        between_error=heads.between_resampled.std(axis=0, ddof=1),
+        between=heads.lines,
     )
-
-
-def _kept(average: probe.Average) -> np.ndarray:
-    assert average.values is not None
-    return average.values
 
 
 FIGURE2 = Experiment(

@@ -1,12 +1,17 @@
 """What figure 2 measures of the heads of a network: what tokens receive, sinks, and groups of heads that are alike."""
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax.random as jr
 import numpy as np
 
 from .. import probe
+from ..probe._tally import average_of
+from ._controls import Run, measured, runs_of
 from ._networks import Network
 
 
@@ -24,17 +29,27 @@ class Heads:
     **Attributes:**
 
     - `activation`: What each token of one text receives.
-    - `sinks`: The mass on the first token and on special ones.
+    - `of_sinks`: The mass on the first token and on special ones, beside its controls.
     - `targets`: What each of these is called; one that is the first token of every text is not there twice.
-    - `alike`: The correlations of heads.
+    - `of_heads`: The correlations of heads, beside their controls.
 
     Source: this library.
     """
 
     activation: probe.Activation
-    sinks: probe.AttentionSinks
+    of_sinks: probe.Controls
     targets: dict[str, str]
-    alike: probe.HeadCorrelations
+    of_heads: probe.Controls
+
+    @property
+    def sinks(self) -> probe.AttentionSinks:
+        """Of the trained network on its texts."""
+        return self.of_sinks.trained
+
+    @property
+    def alike(self) -> probe.HeadCorrelations:
+        """Likewise."""
+        return self.of_heads.trained
 
     @property
     def strongest(self) -> tuple[str, int, int]:
@@ -54,6 +69,16 @@ class Heads:
         """The same for each resample of the texts, (replicates, layers)."""
         others = ~np.eye(self.alike.correlation.mean.shape[-1], dtype=bool)
         return self.alike.resampled[..., others].mean(axis=-1)
+
+    @property
+    def lines(self) -> list[Run]:
+        """The mean correlation of two heads: mean and error over texts, (layers,), trained and controls."""
+        return runs_of(self.of_heads, lambda found: found.between_heads)
+
+    @property
+    def beyond(self) -> tuple[probe.Comparison, probe.Comparison]:
+        """The excess of the strongest sink, at the head that has most of it, beyond those of the controls."""
+        return self.of_sinks.compare(largest_of(self.strongest[0]))
 
     def groups(self, layer: int) -> "Groups":
         """The clusters at a layer, from 0."""
@@ -138,8 +163,9 @@ def standard_error(values: np.ndarray) -> np.ndarray:
     return values.std(axis=0, ddof=1) / np.sqrt(len(values))
 
 
-def measure_heads(found: Network, seed: int) -> Heads:
-    """All measures of one network on its texts; the text that is shown alone is the first.
+def measure_heads(found: Network, seed: int, store: Path | None = None) -> Heads:
+    """All measures of one network on its texts; the text that is shown alone is the first. A run that was killed goes
+    on from the folder `store`.
 
     **Raises:**
 
@@ -150,12 +176,32 @@ def measure_heads(found: Network, seed: int) -> Heads:
     model, texts = found.model, found.texts
     if model.num_heads < 2:
         raise ValueError(f"albert must have two heads or more for figure 2, but {model.name!r} has one; name another.")
-    sinks = probe.attention_sinks(model, texts, special=found.special, batch_size=BATCH)
-    alike = probe.head_correlations(
-        model, texts, clusters=CLUSTERS, replicates=REPLICATES, key=jr.key(seed), batch_size=BATCH
+    key = jr.key(seed)
+    sinks = functools.partial(probe.attention_sinks, special=found.special, batch_size=BATCH)
+    alike = functools.partial(
+        probe.head_correlations, clusters=CLUSTERS, replicates=REPLICATES, key=key, batch_size=BATCH
     )
+    below = lambda name: None if store is None else store / name
+    of_sinks = measured(sinks, found, key, store=below("sinks"))
+    of_heads = measured(alike, found, key, store=below("heads"))
     one = probe.token_activation(model, probe.Encoded(texts.token_ids[:1], texts.mask[:1]))
-    return Heads(one, sinks, targets_of(sinks), alike)
+    return Heads(one, of_sinks, targets_of(of_sinks.trained), of_heads)
+
+
+def largest_of(name: str) -> Callable[[probe.AttentionSinks], probe.Average]:
+    """Picks the excess of the head that has most of it in the mean, (levels,), with the values of texts.
+
+    Source: this library.
+    """
+
+    def pick(sinks: probe.AttentionSinks) -> probe.Average:
+        excess = sinks.excess[name]
+        assert excess.values is not None
+        heads = excess.mean.argmax(axis=1)
+        values = excess.values[:, np.arange(len(heads)), heads]
+        return average_of(values)
+
+    return pick
 
 
 def targets_of(sinks: probe.AttentionSinks) -> dict[str, str]:

@@ -12,13 +12,12 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import findfont, get_font
 
 from .. import probe
-from ..plot import OKABE_ITO, style, time_series
+from ..plot import style, time_series
+from ._controls import COLOURS, LINES, NAMES, Run
 from ._layout import WIDTH
 
 
 SIGNED = "RdBu_r"
-COLOURS = (OKABE_ITO[0], OKABE_ITO[5], OKABE_ITO[2], OKABE_ITO[3])
-LINES = ("-", "--", "-.", ":")
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,11 +30,12 @@ class Panels:
     - `tokens`: Their names; the first `ends[0]` and the last `ends[1]` are shown.
     - `layer`: That layer, from 1.
     - `excess`: By what the target is called, beyond uniform, the `Average` over texts, (layers, heads).
-    - `mean_error`: Likewise, the standard error of its mean over heads, (layers,).
+    - `target`: What the target of panel (c) is called.
+    - `largest`: Its excess at the head that has most of it: mean and standard error, (layers,), trained and controls.
     - `correlation`: The matrices (heads, heads) to show, by layer from 1.
     - `groups`: The clusters of heads by layer from 1, heads from 0.
     - `verdicts`: What to say of them, likewise.
-    - `between`, `between_error`: The mean correlation of two heads, (layers,).
+    - `between`: The mean correlation of two heads: mean and standard error, (layers,), trained and controls.
 
     Source: this library.
     """
@@ -45,12 +45,12 @@ class Panels:
     ends: tuple[int, int]
     layer: int
     excess: dict[str, probe.Average]
-    mean_error: dict[str, np.ndarray]
+    target: str
+    largest: list[Run]
     correlation: dict[int, np.ndarray]
     groups: dict[int, list[list[int]]]
     verdicts: dict[int, str]
-    between: np.ndarray
-    between_error: np.ndarray
+    between: list[Run]
 
 
 @style()
@@ -67,11 +67,13 @@ def draw(panels: Panels) -> Figure:
     many = len(panels.excess)
     axes = middle.subplots(1, many + 1, width_ratios=[1.0] * many + [1.15])
     _sinks(axes[:-1], panels)
-    _sink_lines(axes[-1], panels)
+    _lines(axes[-1], panels.largest, f"largest excess, {panels.target}")
+    axes[-1].axhline(0, color="0.6", lw=0.6, zorder=0)
     many = len(panels.correlation)
     axes = bottom.subplots(1, many + 1, width_ratios=[1.0] * many + [1.15])
     _correlations(axes[:-1], panels)
-    _correlation_line(axes[-1], panels)
+    _lines(axes[-1], panels.between, "mean correlation")
+    figure.legend(*axes[-1].get_legend_handles_labels(), loc="outside lower right", ncols=3, handlelength=2.8)
     lettered = (top.axes[0], middle.axes[0], middle.axes[len(panels.excess)], axes[0], axes[-1])
     for letter, ax in zip("abcde", lettered, strict=True):
         ax.text(-0.03, 1.03, f"({letter})", ha="right", va="bottom", transform=ax.transAxes, weight="bold")
@@ -93,7 +95,7 @@ def _activation(ax: Axes, panels: Panels) -> None:
     ax.set_xticks(np.arange(len(names)), names, rotation=90 if max(map(len, names)) > 2 else 0)
     _head_ticks(ax.yaxis, np.arange(1, len(received) + 1))
     ax.set(ylabel="head", title=f"attention received at layer {panels.layer}")
-    ticks = [tick for tick in (1 / 16, 1 / 4, 1 / 2, 1, 2, 4, 16) if 1 / reach <= tick <= reach]
+    ticks = [tick for tick in (1 / 16, 1 / 4, 1, 4, 16) if 1 / reach <= tick <= reach]
     _bar(ax, image, "× uniform", ticks, [f"{tick:g}" if tick >= 1 else f"1/{1 / tick:.0f}" for tick in ticks])
     _frame(ax)
 
@@ -112,20 +114,6 @@ def _sinks(axes: Any, panels: Panels) -> None:
         _frame(ax)
     axes[0].set_ylabel("head")
     _bar(axes[-1], image, "excess over uniform")
-
-
-def _sink_lines(ax: Axes, panels: Panels) -> None:
-    for (words, average), colour, line in zip(panels.excess.items(), COLOURS, LINES, strict=False):
-        layers = np.arange(1, len(average.mean) + 1)
-        error = panels.mean_error[words]
-        time_series(
-            layers, average.mean.mean(axis=1), error if np.isfinite(error).all() else None, ax, colour=colour,
-            linestyle=line, label=words, xlabel="layer", ylabel="excess over uniform",
-        )  # fmt: skip
-        ax.plot(layers, average.mean.max(axis=1), color=colour, ls=line, lw=0.6)
-    ax.axhline(0, color="0.6", lw=0.6, zorder=0)
-    ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, handlelength=1.8, columnspacing=1.0)
-    _layer_ticks(ax, len(panels.between), from_zero=False)
 
 
 def _correlations(axes: Any, panels: Panels) -> None:
@@ -147,10 +135,15 @@ def _correlations(axes: Any, panels: Panels) -> None:
     _bar(axes[-1], image, "correlation")
 
 
-def _correlation_line(ax: Axes, panels: Panels) -> None:
-    layers = np.arange(1, len(panels.between) + 1)
-    time_series(layers, panels.between, panels.between_error, ax, colour=OKABE_ITO[0], xlabel="layer",
-                ylabel="mean correlation")  # fmt: skip
+def _lines(ax: Axes, runs: list[Run], label: str) -> None:
+    """Trained and controls against the layer."""
+    layers = np.arange(1, len(runs[0][0]) + 1)
+    for (mean, error), name, colour, line in zip(runs, NAMES, COLOURS, LINES, strict=False):
+        error = error if error is not None and np.isfinite(error).all() else None
+        time_series(layers, mean, error, ax, colour=colour, linestyle=line, label=name, xlabel="layer", ylabel=label)
+    legend = ax.get_legend()
+    if legend is not None:
+        legend.remove()
     _layer_ticks(ax, len(layers), from_zero=False)
 
 

@@ -91,12 +91,9 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         "eigenvalues of that head, and the three. (c): the other heads. The paper sees a metastable state from t = 6 "
         f"on, with the first token apart. Here there are {count[i6]:.1f} clusters at t = 6 and {count[i15]:.1f} at "
         f"t = 15, and the first token is {'apart from' if alone > 0.5 else 'among'} the others"
-        + (
-            "; the run has reached its end, the top eigenvector and its opposite, and stays there for ever"
-            if claims[2].holds and source.leading == 1
-            else ""
-        )
-        + ". The causal mask is the paper's: ALBERT itself attends in both directions."
+        + _end(claims[2]) * (source.leading == 1)
+        + _as_it_comes(source, count)
+        + " The causal mask is the paper's: ALBERT itself attends in both directions."
     )
 
     def clusters_panel(ax: Axes) -> None:
@@ -170,6 +167,24 @@ def _limits(x: np.ndarray, source: TrainedValues) -> tuple[Claim, ...]:
             float(at_ends),
             float(error),
         ),
+    )
+
+
+def _end(claim: Claim) -> str:
+    """Whether the run has come to its end."""
+    if claim.holds:
+        return "; the run has reached its end, the top eigenvector and its opposite, and stays there for ever"
+    return f"; only {100 * (claim.value or 0.0):.0f} % of the tokens have come to the top eigenvector or its opposite"
+
+
+def _as_it_comes(source: TrainedValues, count: np.ndarray) -> str:
+    """What of the run would be seen with the eigenvalues as they are, if that is less of it."""
+    if source.scale <= 1:
+        return "."
+    reached = TS[-1] / source.scale
+    return (
+        f". With V as it comes the same run is {source.scale:.3g} times slower: at t = {TS[-1]:g} it stands where this "
+        f"one does at t = {reached:.1f}, with {count[int(np.argmin(np.abs(TS - reached)))]:.1f} clusters."
     )
 
 

@@ -89,12 +89,17 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         "first 16 the one whose first token has the longest way to go); Q = K = I, beta = 1, V with the eigenvalues "
         f"{source.words}: {source.origin}. Arrow: the top eigenvector v1. Below, over "
         f"{settings.starts} starts with standard errors: (a) |<x, v1>| of the first token, on the exact curve of "
-        "exp(Vt) x_1(0), and of all tokens; (b) the mean distance to the first token. As the paper says, the token "
-        f"does {words[claims[1].holds]}align with the eigenvectors and the others do {words[claims[3].holds]}come to "
-        "it. V alone aligns it: the others have no part in that. That it draws them is seen by turning it round at the "
-        f"start: {100 * (claims[4].value or 0.0):.0f} % of the others then end on the other side. It receives "
-        f"{words[claims[5].holds]}the weight that a causal mask alone gives to the first token, so that these "
-        f"dynamics {'make no' if claims[5].holds else 'may make an'} attention sink."
+        "exp(Vt) x_1(0), and of all tokens; (b) the mean distance to the first token. The paper says that the "
+        "token aligns with the eigenvectors and attracts the others. Here, by t = 9, it has "
+        f"{words[claims[1].holds]}aligned, and the others have {words[claims[3].holds]}come to it. V alone aligns it: "
+        "the others have no part in that. That it draws them is seen by turning it round at the start: "
+        f"{100 * (claims[4].value or 0.0):.0f} % of the others then end on the other side. "
+        + (
+            "It receives the weight that a causal mask alone gives to the first token, and no more: these dynamics "
+            "make no attention sink."
+            if claims[5].holds
+            else "The weight that it receives is not that which a causal mask alone gives to the first token."
+        )
     )
 
     arrows = {"v₁": np.array([np.sign(xs[shown, -1, 0, 0]), 0.0, 0.0])} if top == 1 else None

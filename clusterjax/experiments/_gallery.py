@@ -8,16 +8,22 @@ from pathlib import Path
 from typing import Any
 
 from ..plot._save import whole_file
+from ._registry import EXPERIMENTS
 
 
 def write_gallery(folder: Path) -> Path:
     """`index.html` of all figures that are finished in `folder`, pictures included; nothing is fetched from elsewhere.
+    Galleries in folders of it, of other networks, are linked.
 
     Source: this library.
     """
     records = _finished(folder)
     body = "\n".join(_section(place, record) for place, record in records)
     links = " ".join(f'<a href="#{r["name"]}">{html.escape(r["title"].split(":")[0])}</a>' for _, r in records)
+    for page in sorted(folder.glob("[!.]*/index.html")):
+        if _finished(page.parent):
+            name = html.escape(page.parent.name)
+            links += f' <a href="{name}/index.html">Another network: {name}</a>'
     page = _PAGE.replace("{{links}}", links).replace("{{body}}", body).replace("{{style}}", _STYLE)
     with whole_file(folder / "index.html") as draft:
         draft.write_text(page, "utf-8")
@@ -25,7 +31,7 @@ def write_gallery(folder: Path) -> Path:
 
 
 def _finished(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
-    """The figures that are whole, in the order of their numbers."""
+    """The figures that are whole, in the order of the papers; behind them others, in that of their numbers."""
     records = []
     for path in folder.glob("[!.]*/results.json"):
         try:
@@ -37,9 +43,13 @@ def _finished(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
     return sorted(records, key=lambda pair: _order(pair[1]["name"]))
 
 
-def _order(name: str) -> list[tuple[int, str]]:
+_KNOWN = {experiment.name: experiment for experiment in EXPERIMENTS}
+
+
+def _order(name: str) -> tuple[int, list[tuple[int, str]]]:
     """Sorts figure10 behind figure9."""
-    return [(int(word), "") if word.isdigit() else (0, word) for word in re.split(r"(\d+)", name)]
+    words = [(int(word), "") if word.isdigit() else (0, word) for word in re.split(r"(\d+)", name)]
+    return (list(_KNOWN).index(name) if name in _KNOWN else len(_KNOWN)), words
 
 
 def _section(place: Path, record: dict[str, Any]) -> str:
@@ -58,9 +68,10 @@ def _section(place: Path, record: dict[str, Any]) -> str:
     parameters = "; ".join(f"{key} = {_short(value)}" for key, value in record["parameters"].items())
     versions = ", ".join(f"{key} {value}" for key, value in record["versions"].items())
     machine = ", ".join(f"{key} {value}" for key, value in record.get("machine", {}).items())
+    whose = "The question" if name in _KNOWN and _KNOWN[name].asks else "The paper"
     return f"""<section id="{name}">
 <h2>{title}</h2>
-<p class="claim">The paper: {html.escape(record["claim"])}</p>
+<p class="claim">{whose}: {html.escape(record["claim"])}</p>
 <div class="pictures">{"".join(pictures)}</div>
 <p>{html.escape(record["caption"])}</p>
 <div class="table"><table>
@@ -130,10 +141,11 @@ _PAGE = """<!DOCTYPE html>
 <body>
 <header>
 <h1>Clustering in Transformers, reproduced</h1>
-<p>Figures 3 to 8 of T. Peat, <cite>Clustering in Transformers</cite> (causal attention on the sphere, 64 tokens), and
-those of Alcalde, Fantuzzi and Zuazua, <cite>Clustering in pure-attention hardmax transformers</cite>. A picture shows
-one start; a number is taken over many, with its standard error. A claim of a paper that the numbers do not bear out is
-marked so, and the caption says what holds.</p>
+<p>Figures 1 to 8 of T. Peat, <cite>Clustering in Transformers</cite> (two of trained networks, six of causal attention
+on the sphere with 64 tokens), more of those networks, and figures of Alcalde, Fantuzzi and Zuazua, <cite>Clustering in
+pure-attention hardmax transformers</cite>. A picture of particles shows one start; a number is taken over many starts
+or texts, with its standard error. A claim of a paper that the numbers do not bear out is marked so, and the caption
+says what holds.</p>
 <nav aria-label="Figures">{{links}}</nav>
 </header>
 <main>

@@ -10,12 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from .. import probe
+from ..probe._bundled import BUNDLED, TRAINING
 from ..probe._survey import encoded, fingerprint
 from ._experiment import Settings
 
 
 QUICK_TEXTS, TEXTS = 16, 48
 QUICK_LENGTH, LENGTH = 64, 128
+QUICK_FURTHER, FURTHER = 2, 4  # times the depth of training
 _PHONEMES = ("phoneme_vocab.json", "phonemized_samples.jsonl")
 
 
@@ -29,6 +31,7 @@ class Network:
     - `texts`: The texts, as ids.
     - `words`: What the network is.
     - `of_texts`: What the texts are.
+    - `reading`: How many of how many texts these are, and how many are cut.
     - `fixed`: Ids that stay in place when a text is shuffled; None leaves that to the tokenizer.
     - `special`: Ids of the tokens that may be sinks, by name; None leaves them to the tokenizer.
     - `names`: The symbol of each id where there is no tokenizer.
@@ -41,6 +44,7 @@ class Network:
     texts: probe.Encoded
     words: str
     of_texts: str
+    reading: str
     fixed: tuple[int, ...] | None = None
     special: Mapping[str, int] | None = None
     names: Mapping[int, str] | None = None
@@ -54,20 +58,22 @@ def model_of(settings: Settings) -> tuple[probe.Model, str]:
 
     - `ValueError` if it cannot be read.
     """
-    return _model(None if settings.albert is None else str(settings.albert))
+    return _model(None if settings.albert is None else str(settings.albert), settings.heads)
 
 
 @lru_cache(maxsize=2)
-def _model(path: str | None) -> tuple[probe.Model, str]:
-    model = probe.load(path)
+def _model(path: str | None, heads: int | None) -> tuple[probe.Model, str]:
+    model = probe.load(path, heads=heads)
+    cut = model.num_heads != model.network.sizes.num_heads
+    words = f", its matrices cut into {heads} heads, which makes another network of it" if cut else ""
     if path is None:
-        return model, "the ALBERT of this package, trained on film reviews and Wikipedia"
+        return model, f"the ALBERT of this package, trained on film reviews and a little Wikipedia{words}"
     if _phonemes_of(model) is not None:
         return model, (
             "PL-BERT, an ALBERT trained on phonemes (not word pieces), taken from the Kokoro-82M speech model, its "
-            "weights de-quantised from about 7 bits"
+            f"weights de-quantised from about 7 bits{words}"
         )
-    return model, f"the network {model.name}"
+    return model, f"the network {model.name}{words}"
 
 
 def network_of(settings: Settings) -> Network:
@@ -75,25 +81,81 @@ def network_of(settings: Settings) -> Network:
 
     **Raises:**
 
-    - `ValueError` if the network or the texts cannot be read.
+    - `ValueError` if the network or the texts cannot be read, there are fewer than two texts, or a setting is out of
+        range.
     """
     path = None if settings.albert is None else str(settings.albert)
-    return _network(path, None if settings.texts is None else str(settings.texts), settings.quick)
+    many, length = (QUICK_TEXTS, QUICK_LENGTH) if settings.quick else (TEXTS, LENGTH)
+    many = _at_least("most_texts", settings.most_texts, 2, many)
+    length = _at_least("length", settings.length, 3, length)
+    found = _network(path, settings.heads, None if settings.texts is None else str(settings.texts), many, length)
+    _check_depth(found.model, settings.depth)
+    return found
+
+
+def _at_least(name: str, value: int | None, least: int, otherwise: int) -> int:
+    if value is not None and value < least:
+        raise ValueError(f"{name} must be at least {least}, but it is {value}; leave it out for {otherwise}.")
+    return otherwise if value is None else value
+
+
+def further(model: probe.Model, settings: Settings) -> probe.Model:
+    """The network with its layers applied further, as far as `settings` say."""
+    deep = probe.deeper(model, QUICK_FURTHER if settings.quick else FURTHER)
+    if settings.depth is not None:
+        deep.network.depth = settings.depth // _check_depth(model, settings.depth)
+    return deep
+
+
+def _check_depth(model: probe.Model, depth: int | None) -> int:
+    """How many layers belong together, if so many layers are more than those of training."""
+    trained, inner = model.num_layers, model.num_layers // model.network.depth
+    if depth is not None and (depth <= trained or depth % inner):
+        many = f" and a multiple of {inner}" if inner > 1 else ""
+        raise ValueError(
+            f"depth must be more than {trained}, the layers of training,{many} but it is {depth}; give more, or leave "
+            "it out."
+        )
+    return inner
 
 
 @lru_cache(maxsize=2)
-def _network(path: str | None, texts: str | None, quick: bool) -> Network:
-    model, words = _model(path)
-    many, length = (QUICK_TEXTS, QUICK_LENGTH) if quick else (TEXTS, LENGTH)
+def _network(path: str | None, heads: int | None, texts: str | None, many: int, length: int) -> Network:
+    model, words = _model(path, heads)
+    length = min(length, model.max_positions or length)
     folder = _phonemes_of(model)
     if folder is not None:
         return _of_phonemes(model, words, folder, texts, many, length)
-    rows = probe.bundled_texts() if texts is None else probe.read_texts([texts])
-    data = encoded(model, spread(rows, many), min(length, model.max_positions or length))
-    shown = f"{len(data.mask)} passages of at most {data.mask.shape[1]} word pieces"
+    every = probe.bundled_texts() if texts is None else probe.read_texts([texts])
+    rows = spread(_several(every, texts), many)
+    data = encoded(model, rows, length)
+    cut = sum(len(row) > length for row in model.tokenizer(rows, verbose=False)["input_ids"])
+    shown = f"{len(rows)} passages of at most {length} word pieces"
     source = "of Wikipedia" if texts is None else f"of {Path(texts).name}"
     unseen = ", none of them seen in training" if path is None and texts is None else ""
-    return Network(model, data, words, f"{shown} {source}{unseen}", bundled=path is None)
+    of_texts = f"{shown} {source}{_cut_words(cut)}{unseen}"
+    return Network(model, data, words, of_texts, _reading(len(rows), len(every), cut, length), bundled=path is None)
+
+
+def _several(rows: list[str], source: str | Path | None) -> list[str]:
+    """The rows, if they are two or more different ones."""
+    found = len(set(rows))
+    if found < 2:
+        raise ValueError(
+            f"texts must be two or more different ones, for a standard error, but {str(source)!r} has {found}; add "
+            "others."
+        )
+    return rows
+
+
+def _cut_words(cut: int) -> str:
+    return f", {cut} of them cut to that" if cut else ""
+
+
+def _reading(many: int, of: int, cut: int, length: int) -> str:
+    """A line of progress."""
+    which = f"{many} of {of} texts, evenly spread" if many < of else f"all {of} texts"
+    return f"reading {which}; {cut or 'none'} of them cut to {length} tokens"
 
 
 def _phonemes_of(model: probe.Model) -> Path | None:
@@ -104,36 +166,67 @@ def _phonemes_of(model: probe.Model) -> Path | None:
 
 def _of_phonemes(model: probe.Model, words: str, folder: Path, texts: str | None, many: int, length: int) -> Network:
     """A network that reads phonemes: 0 stands at both ends, as in its training."""
-    symbols = json.loads((folder / _PHONEMES[0]).read_text("utf-8"))
+    symbols = _symbols(folder / _PHONEMES[0])
     file = folder / _PHONEMES[1] if texts is None else Path(texts)
-    if not file.is_file():
-        raise ValueError(f"texts must be lines of JSON with 'phonemes', but there is no file {str(file)!r}; name one.")
-    try:
-        rows = [json.loads(line)["phonemes"] for line in file.read_text("utf-8").splitlines() if line.strip()]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"texts must be lines of JSON with 'phonemes' for a network of phonemes, but {str(file)!r} is not "
-            f"({error}); name another."
-        ) from error
-    rows = spread(rows, many)
+    every = _phonemes(file)
+    rows = spread(_several(every, file), many)
     ids, mask = np.zeros((len(rows), length), np.int32), np.zeros((len(rows), length), bool)
+    cut = 0
     for row, word, text in zip(ids, mask, rows, strict=True):
-        found = [symbols[symbol] for symbol in text if symbol in symbols][: length - 2]
+        found = [symbols[symbol] for symbol in text if symbol in symbols]
+        cut += len(found) > length - 2
+        found = found[: length - 2]
         row[1 : len(found) + 1], word[: len(found) + 2] = found, True
     return Network(
         model,
         encoded(model, probe.Encoded(ids, mask)),
         words,
-        f"{len(rows)} English texts as strings of at most {length} phonemes",
+        f"{len(rows)} English texts as strings of at most {length} phonemes{_cut_words(cut)}",
+        _reading(len(rows), len(every), cut, length),
         fixed=(0,),
         special={"ends": 0},
         names={number: symbol for symbol, number in symbols.items()} | {0: "#"},
     )
 
 
+def _symbols(file: Path) -> dict[str, int]:
+    """The id of each phoneme."""
+    try:
+        symbols = json.loads(file.read_text("utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{file} must be JSON, but it is not ({error}); fetch it again.") from error
+    if not isinstance(symbols, dict) or not all(type(number) is int for number in symbols.values()):
+        raise ValueError(f"{file} must give each phoneme an integer, but it does not; fetch it again.")
+    return symbols
+
+
+def _phonemes(file: Path) -> list[str]:
+    """The texts of a file, as strings of phonemes."""
+    if not file.is_file():
+        raise ValueError(f"texts must be lines of JSON with 'phonemes', but there is no file {str(file)!r}; name one.")
+    rows = []
+    try:
+        for number, line in enumerate(file.read_text("utf-8").split("\n"), 1):
+            if line.strip():
+                rows.append(json.loads(line)["phonemes"])
+                if not isinstance(rows[-1], str):
+                    raise TypeError(f"line {number} has no string there")
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"texts must be lines of JSON with 'phonemes' for a network of phonemes, but {str(file)!r} is not "
+            f"({error}); name another."
+        ) from error
+    return rows
+
+
 def spread(rows: list[str], most: int) -> list[str]:
     """At most `most` of them, evenly spread over all."""
     return [rows[k] for k in np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int)]
+
+
+def package_digest() -> str:
+    """What tells the network of the package and its training from those of another version."""
+    return sha256(b"".join((BUNDLED / name).read_bytes() for name in ("model.safetensors", TRAINING))).hexdigest()
 
 
 def network_digest(settings: Settings, *, texts: bool) -> str:

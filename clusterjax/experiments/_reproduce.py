@@ -1,14 +1,16 @@
 """reproduce: run experiments, write each figure's files whole or not at all, skip what is done."""
 
 import json
+import math
 import os
 import platform
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ import numpy as np
 from ..plot import animate, save
 from ._experiment import VIOLATED, Experiment, Film, Outcome, Settings
 from ._gallery import write_gallery
-from ._networks import network_digest
+from ._networks import network_digest, network_of, package_digest
 from ._registry import find_experiments
 from ._sentiment_model import digest
 
@@ -53,13 +55,14 @@ def reproduce(
 
     Each figure's folder is written under another name and put in place when it is whole, so that an interrupted run
     leaves finished figures as they are and nothing half-written. A figure that is there with the same settings and
-    version is not run again.
+    version is not run again. What the figures of networks have measured of their texts is kept in `.unfinished` of
+    `out` until they are done, so that a run that was killed goes on; that of other settings is removed.
 
     **Arguments:**
 
     - `names`: Figures, such as `"figure3"`.
     - `out`: The folder of the gallery; made if it is not there.
-    - `settings`: Seed, number of starts, and so on.
+    - `settings`: Seed, number of starts, and so on; their `store` is the one in `out`.
     - `files`: Which files to write.
     - `force`: Whether to run figures that are done already.
     - `say`: Called with each line of progress.
@@ -77,7 +80,7 @@ def reproduce(
     experiments = find_experiments(list(names))
     asked = [fingerprint(experiment, settings, files) for experiment in experiments]
     folder = _writable(Path(out))
-    results = []
+    results, told = [], False
     for number, (experiment, wanted) in enumerate(zip(experiments, asked, strict=True), 1):
         head = f"[{number}/{len(experiments)}] {experiment.name}"
         place = folder / experiment.name
@@ -86,7 +89,11 @@ def reproduce(
             say(f"{head}: done already; --force runs it again")
             results.append(done)
             continue
-        results.append(_run_one(experiment, place, settings, files, wanted, head, say))
+        if experiment.reads_texts and not told:
+            say(network_of(settings).reading)
+            told = True
+        with _unfinished(folder, wanted) as store:
+            results.append(_run_one(experiment, place, replace(settings, store=store), files, wanted, head, say))
         write_gallery(folder)
     write_gallery(folder)
     return results
@@ -110,6 +117,15 @@ def fingerprint(experiment: Experiment, settings: Settings, files: Files) -> dic
         asked["reviews"] = digest(settings.imdb)
     if experiment.reads_network or experiment.reads_texts:
         asked["network"] = network_digest(settings, texts=experiment.reads_texts)
+    if experiment.reads_package:
+        asked["network"] = package_digest()
+    if experiment.reads_depth and settings.depth is not None:
+        asked["depth"] = settings.depth
+    if experiment.reads_texts and len(network_of(settings).texts.mask) < experiment.least_texts:
+        raise ValueError(
+            f"texts must be at least {experiment.least_texts} for {experiment.name}, but there are "
+            f"{len(network_of(settings).texts.mask)}; read more."
+        )
     return asked
 
 
@@ -135,7 +151,8 @@ def _run_one(
             written.append(gif.name)
         seconds = {"simulation": round(simulated, 2), "total": round(time.perf_counter() - began, 2)}
         record = _record(experiment, outcome, wanted, written, seconds)
-        (draft / "results.json").write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
+        (draft / "results.json").write_text(text + "\n", "utf-8")
     say(f"{head}: {seconds['total']:.1f} s")
     for claim in record["claims"]:
         say(f"    {claim['verdict']:>18}  {claim['says']}")
@@ -154,7 +171,7 @@ def _record(
     experiment: Experiment, outcome: Outcome, wanted: dict[str, Any], written: list[str], seconds: dict[str, float]
 ) -> dict[str, Any]:
     packages = ("clusterjax", "jax", "jaxlib", "diffrax", "equinox", "numpy", "scipy", "matplotlib")
-    return {
+    record = {
         "schema": 1,
         "name": experiment.name,
         "title": experiment.title,
@@ -170,6 +187,16 @@ def _record(
         "seconds": seconds,
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+    return _finite(record)
+
+
+def _finite(value: Any) -> Any:
+    """The same with null in place of numbers that JSON does not have."""
+    if isinstance(value, dict):
+        return {name: _finite(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _finished(place: Path, wanted: dict[str, Any]) -> dict[str, Any] | None:
@@ -181,6 +208,20 @@ def _finished(place: Path, wanted: dict[str, Any]) -> dict[str, Any] | None:
     whole = all((place / name).is_file() for name in record.get("files", ["missing"]))
     whole = whole and all(claim["verdict"] != VIOLATED for claim in record.get("claims", ()))
     return record if whole and record.get("fingerprint") == wanted else None
+
+
+@contextmanager
+def _unfinished(folder: Path, wanted: dict[str, Any]):
+    """A folder for what is measured of this figure, kept if it is interrupted and removed when it is done."""
+    kept = folder / ".unfinished" / wanted["name"]
+    store = kept / sha256(json.dumps(wanted).encode()).hexdigest()[:16]
+    for other in kept.glob("*"):
+        if other != store:
+            shutil.rmtree(other, ignore_errors=True)
+    yield store
+    shutil.rmtree(kept, ignore_errors=True)
+    with suppress(OSError):  # it is not there, or another figure has its own in it
+        kept.parent.rmdir()
 
 
 @contextmanager

@@ -8,7 +8,11 @@ except ImportError as error:
 from ._albert import Albert as Albert
 from ._batch import Encoded as Encoded, encode as encode
 from ._bridge import Bridge as Bridge, bridge as bridge
-from ._bundled import bundled_texts as bundled_texts, bundled_training as bundled_training
+from ._bundled import (
+    bundled_start as bundled_start,
+    bundled_texts as bundled_texts,
+    bundled_training as bundled_training,
+)
 from ._controls import (
     Comparison as Comparison,
     Controls as Controls,

@@ -47,8 +47,8 @@ def encode(model: Model, texts: Sequence[str], *, length: int | None = None) -> 
 
     **Raises:**
 
-    - `ValueError` if there are no texts, one of them has no tokens, the model has no tokenizer, or `length` is not
-        positive or beyond the positions.
+    - `ValueError` if there are no texts, one of them has no tokens, the model has no tokenizer, or `length` is no
+        integer, leaves no room beside the special tokens, or is beyond the positions.
 
     **Warns:** if texts are longer than the positions and `length` does not say where to cut them, with how many.
 
@@ -56,15 +56,18 @@ def encode(model: Model, texts: Sequence[str], *, length: int | None = None) -> 
     """
     if isinstance(texts, str) or len(texts) == 0 or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"texts must be a list of at least one text, but it is {texts!r:.80}; pass one, or more.")
-    limit = model.max_positions
-    if length is not None and (isinstance(length, bool) or length < 1 or (limit is not None and length > limit)):
-        raise ValueError(
-            f"length must be positive{'' if limit is None else f' and at most {limit}, the positions of the model'}, "
-            f"but it is {length!r}; pass None, say."
-        )
     if model.tokenizer is None:
         raise ValueError(
             f"model must have a tokenizer to encode texts, but the folder of {model.name!r} has none; pass token ids."
+        )
+    limit, least = model.max_positions, model.tokenizer.num_special_tokens_to_add() + 1
+    if length is not None and (
+        isinstance(length, bool) or not isinstance(length, int) or not least <= length <= (limit or length)
+    ):
+        most = "" if limit is None else f", and at most {limit}, the positions of the model"
+        raise ValueError(
+            f"length must be an integer of at least {least}, the special tokens and one more{most}, but it is "
+            f"{length!r}; pass None, say."
         )
     limit = length if length is not None else limit
     tokenize = lambda chosen, **options: model.tokenizer(chosen, return_attention_mask=False, **options)["input_ids"]

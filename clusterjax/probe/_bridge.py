@@ -10,7 +10,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from flax import nnx
 from jaxtyping import Array, Bool, Float
 
@@ -25,6 +24,9 @@ from ._survey import digest, dtype_of, encoded, fingerprint, survey
 from ._tally import Average, Tally, average_of
 
 
+_CLOSE = 1e-3  # three digits
+
+
 class Bridge(NamedTuple):
     """What `bridge` returns. A curve is the mean cosine of the pairs of a text at each level, the `Average` over texts.
 
@@ -35,9 +37,13 @@ class Bridge(NamedTuple):
         a projection onto the sphere), "particles" (continuous time, no biases, one layer in time 1, beta 1), "fitted"
         (the same with `time_per_layer` and `beta`).
     - `time_per_layer`, `beta`: What was fitted; beta is relative to the network's own.
-    - `losses`: The mean squared difference of the curves of particles and network, at each step of the fit.
+    - `losses`: The mean squared difference of the curves of particles and network, at each step of the fit, also
+        those that were taken back; infinite where the particles overflow.
     - `radius`: The length of hidden states that sets the unit of beta, their root mean square over the levels; of T5
         an array, (blocks,), of what enters each block.
+    - `converged`: Whether the fit came to its end: time and beta would each change by less than 0.1 %, or the loss
+        would if it changed by a factor e. So the fit ends where beta goes to 0, if attention without preference does
+        best.
 
     Source: this library.
     """
@@ -48,6 +54,7 @@ class Bridge(NamedTuple):
     beta: float
     losses: np.ndarray
     radius: Any
+    converged: bool = False
 
     def difference(self, name: str) -> Average:
         """A curve less that of the network, level by level, paired by text."""
@@ -70,7 +77,7 @@ def bridge(
     *,
     fit_on: Sequence[str] | Encoded | None = None,
     fit_steps: int = 30,
-    learning_rate: float = 0.1,
+    learning_rate: float = 0.5,
     steps_per_layer: int = 4,
     length: int | None = None,
     batch_size: int = 8,
@@ -83,8 +90,9 @@ def bridge(
     both curves start from the same number, and move by `particle_field`; those of T5 know positions by its bias, and
     are scaled by its last norm at the last level. Between this and the network stand three
     networks that lack a part each, so that one sees which part makes the curve. Then two numbers are fitted, the time
-    that a layer takes and beta, by Adam on their logarithms, with the exact derivative of the mean squared difference
-    of the curves through `simulate` in forward mode. The best of all steps is kept.
+    that a layer takes and beta, to the least mean squared difference of the curves, by the steps of Levenberg and
+    Marquardt in their logarithms, with exact derivatives of the curves through `simulate` in forward mode. A step that
+    does no good is taken back. The fit ends by itself, at a minimum that need not be the only one.
 
     **Arguments:**
 
@@ -95,8 +103,8 @@ def bridge(
 
     - `fit_on`: Other texts, which time and beta are fitted to, so that `texts` measure what they predict; None fits to
         `texts` themselves. The losses are of these.
-    - `fit_steps`: Steps of Adam; 0 leaves time and beta at 1.
-    - `learning_rate`: Its step, in the logarithm.
+    - `fit_steps`: The most steps of the fit; 0 leaves time and beta at 1. See `Bridge.converged`.
+    - `learning_rate`: How long the first step may be, in the logarithm; the next ones are as long as they do good.
     - `steps_per_layer`: Steps of the solver (Bogacki and Shampine's third order, constant steps) in a layer.
     - `length`, `batch_size`, `say`: As in `survey`.
     - `store`: A folder, in which each network has its file, as in `survey`, and the fit another, written after each
@@ -108,26 +116,27 @@ def bridge(
 
     **Raises:**
 
-    - `ValueError` if `fit_steps` is negative, `steps_per_layer` or `learning_rate` is not
-        positive, and as in `survey`.
+    - `ValueError` if `fit_steps` is negative, `steps_per_layer` or `learning_rate` is not positive, the network or the
+        particles as they come overflow, and as in `survey`.
 
     **Warns:** if texts are longer than the positions and `length` does not say where to cut them, with how many.
 
     ??? cite "Source"
 
         The particle model: Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 2. Its
-        comparison with the network that it models, and the fit: this library.
+        comparison with the network that it models, and the fit: this library. The steps: Marquardt, *An algorithm for
+        least-squares estimation of nonlinear parameters* (Journal of SIAM, 1963).
     """
     for name, number, least in (("fit_steps", fit_steps, 0), ("steps_per_layer", steps_per_layer, 1)):
         if isinstance(number, bool) or not isinstance(number, int) or number < least:
             raise ValueError(f"{name} must be an integer of at least {least}, but it is {number!r}; pass 4, say.")
     if not learning_rate > 0:
-        raise ValueError(f"learning_rate must be positive, but it is {learning_rate!r}; pass 0.1, say.")
+        raise ValueError(f"learning_rate must be positive, but it is {learning_rate!r}; pass 0.5, say.")
     data = encoded(model, texts, length)
     other = data if fit_on is None else encoded(model, fit_on, length)
     file = lambda name: None if store is None else Path(store) / f"{name.replace(' ', '-')}.safetensors"
-    curve = lambda changed, name, texts: (
-        survey(changed, texts, _CURVE, batch_size=batch_size, keep=("cosine",), store=file(name)).levels
+    curve = lambda changed, name, texts, finite=True: (
+        survey(changed, texts, _CURVE, batch_size=batch_size, keep=("cosine",), finite=finite, store=file(name)).levels
     )
     found = curve(model, "network", data)
     radius = _radius(model, found["square"].mean[:-1])
@@ -137,14 +146,19 @@ def bridge(
         "without norms": without_norms(model),
         "on the sphere": on_sphere(without_feed_forward(model), radius),
     }
-    curves = {name: curve(changed, name, data)["cosine"] for name, changed in parts.items()}
+    curves = {name: curve(changed, name, data, finite=False)["cosine"] for name, changed in parts.items()}
     say("networks without parts measured")
     make = lambda texts: _Particles.make(model, texts, radius, batch_size, steps_per_layer)
     target, kept = _kept(found["cosine"]), file("fit")
     asked: dict[str, Any] = {}
     if kept is not None:  # reading all weights takes longer than a short text
         asked = {"model": fingerprint(model), "texts": digest(other), "radius": np.asarray(radius).tolist()}
-        asked |= {"batch_size": batch_size, "steps_per_layer": steps_per_layer, "learning_rate": learning_rate}
+        asked |= {
+            "batch_size": batch_size,
+            "steps_per_layer": steps_per_layer,
+            "learning_rate": learning_rate,
+            "fit": "Levenberg-Marquardt",
+        }
     if fit_on is None:
         fit = _fit(make(data), target, fit_steps, learning_rate, say, kept, asked)
         start, best = fit.start, fit.best
@@ -152,10 +166,10 @@ def bridge(
         of_other = _kept(curve(model, "network on what is fitted", other)["cosine"])
         fit = _fit(make(other), of_other, fit_steps, learning_rate, say, kept, asked)
         particles = make(data)
-        start, best = (particles.loss(scales, target)[2] for scales in (np.zeros(2), fit.log_scales))
+        start, best = (particles.curves(scales)[0] for scales in (np.zeros(2), fit.log_scales))
     curves["particles"], curves["fitted"] = average_of(start), average_of(best)
     time, beta = np.exp(fit.log_scales)
-    return Bridge(found["cosine"], curves, float(time), float(beta), fit.losses, radius)
+    return Bridge(found["cosine"], curves, float(time), float(beta), fit.losses, radius, fit.converged)
 
 
 class _Particles(NamedTuple):
@@ -182,44 +196,39 @@ class _Particles(NamedTuple):
             scale = jnp.asarray(network.encoder.final_layer_norm.weight[...])
         return cls(field, scale, starts, model.num_layers + 1, steps_per_layer, texts)
 
-    def loss(self, log_scales: np.ndarray, target: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-        """The mean squared difference from `target`, (texts, levels), its derivative, and the curves themselves."""
-        scales, value, slope = jnp.asarray(log_scales, self.starts[0][0].dtype), 0.0, np.zeros(2)
-        curves = []
-        for k, start in enumerate(self.starts):
-            size = len(start[1])
-            rows = target[k * size : (k + 1) * size]
-            # The copies that fill the last batch count nothing.
-            weight = np.zeros(size)
-            weight[: len(rows)] = 1 / target.size
-            rows = np.concatenate([rows, np.zeros((size - len(rows), self.levels))])
-            part, towards, found = _loss(
-                self.field, scales, self.last_scale, *start, jnp.asarray(rows, scales.dtype),
-                jnp.asarray(weight, scales.dtype), self.levels, self.steps_per_layer,
-            )  # fmt: skip
-            value, slope = value + float(part), slope + np.asarray(towards, np.float64)
-            curves.append(np.asarray(found, np.float64))
-        return value, slope, np.concatenate(curves)[: self.texts]
+    def curves(self, log_scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The curve of each text, (texts, levels), and its derivative by both logarithms, (texts, levels, 2)."""
+        scales = jnp.asarray(log_scales, self.starts[0][0].dtype)
+        parts = [
+            _with_slopes(self.field, scales, self.last_scale, *start, self.levels, self.steps_per_layer)
+            for start in self.starts
+        ]
+        # The copies that fill the last batch are cut off.
+        curves, slopes = (
+            np.concatenate([np.asarray(p, np.float64) for p in part])[: self.texts] for part in zip(*parts, strict=True)
+        )
+        return curves, slopes
 
 
 class _Fit(NamedTuple):
-    """The best logarithms of time per layer and beta, the curves with them and before the fit, all losses."""
+    """The best logarithms of time per layer and beta, the curves with them and before the fit, all losses, and whether
+    it came to its end."""
 
     log_scales: np.ndarray
     best: np.ndarray
     start: np.ndarray
     losses: np.ndarray
+    converged: bool
 
 
 def _fit(
-    particles: _Particles, target: np.ndarray, steps: int, learning_rate: float, say: Callable[[str], None],
+    particles: Any, target: np.ndarray, steps: int, first: float, say: Callable[[str], None],
     store: Path | None = None, asked: dict[str, Any] | None = None,
 ) -> _Fit:  # fmt: skip
-    optimiser = optax.adam(learning_rate)
-    now = log_scales = np.zeros(2)
-    state, losses = optimiser.init(jnp.asarray(now)), []
+    now = log_scales = slope = np.zeros(2)
+    curvature, damping, losses, converged = np.zeros((2, 2)), 0.0, [], False
     # The losses and derivatives of all steps, the curves of the first, and those of each step that was the best so far:
-    # with them Adam goes again, without the particles, where a run that was killed went.
+    # with them the fit goes again, without the particles, where a run that was killed went.
     done = Tally()
     if store is not None and store.exists():
         done.restore(store, asked or {})
@@ -228,27 +237,43 @@ def _fit(
     start = best = done.arrays.get("start", np.empty(0))
     for step in range(steps + 1):
         if step < known:
-            value, slope, curves = float(done.arrays["values"][step]), done.arrays["slopes"][step], None
+            value, curves = float(done.arrays["values"][step]), None
+            towards, bend = done.arrays["slopes"][step], done.arrays["curvatures"][step]
         else:
-            value, slope, curves = particles.loss(now, target)
+            curves, by_scales = particles.curves(now)
+            apart = curves - target
+            value, towards = float(np.mean(apart**2)), 2 * np.mean(apart[..., None] * by_scales, axis=(0, 1))
+            bend = 2 * np.einsum("tlk,tlm->km", by_scales, by_scales) / apart.size
             start = curves if step == 0 else start
-        if not np.isfinite(value) or not np.all(np.isfinite(slope)):
-            break  # what was best before stays
-        if not losses or value < min(losses):
-            log_scales = now
+        overflows = not all(np.all(np.isfinite(found)) for found in (value, towards, bend))
+        if overflows and step == 0:
+            raise ValueError(
+                "particles must stay finite, but as they come, with time 1 and beta 1, they overflow; pass a larger "
+                f"steps_per_layer than {particles.steps_per_layer}, or load the model with dtype=float64."
+            )
+        better = not overflows and (step == 0 or value < min(losses))
+        if better:
+            log_scales, slope, curvature = now, towards, bend
             best = done.arrays[f"curves {step}"] if curves is None else curves
-        losses.append(value)
+            damping = damping / 10 if step else float(np.linalg.norm(slope)) / first
+        else:
+            damping = 10 * damping
+        losses.append(np.inf if overflows else value)
         if store is not None and curves is not None:
             done.append("values", np.array([value]))
-            done.append("slopes", slope[None])
-            done.arrays |= {"start": start} | ({f"curves {step}": curves} if best is curves else {})
+            done.append("slopes", towards[None])
+            done.append("curvatures", bend[None])
+            done.arrays |= {"start": start} | ({f"curves {step}": curves} if better else {})
             done.texts = step + 1
             done.save(store, asked or {})
-        say(f"step {step} of {steps}: loss {value:.4g}, time {np.exp(now[0]):.4g}, beta {np.exp(now[1]):.4g}")
-        with jax.numpy_dtype_promotion("standard"):  # optax mixes its counters with floats
-            update, state = optimiser.update(jnp.asarray(slope), state)
-        now = now + np.asarray(update, np.float64)
-    return _Fit(log_scales, best, start, np.array(losses if steps else []))
+        say(f"step {step} of at most {steps}: loss {value:.4g}, time {np.exp(now[0]):.4g}, beta {np.exp(now[1]):.4g}")
+        # If the curves were straight in the logarithms, this would be the way to the best.
+        way = np.linalg.lstsq(curvature, -slope)[0]
+        converged = bool(np.all((np.abs(way) < _CLOSE) | (np.abs(slope) < _CLOSE * min(losses))))
+        if converged:
+            break
+        now = log_scales + np.linalg.solve(curvature + damping * np.eye(2), -slope)
+    return _Fit(log_scales, best, start, np.array(losses if steps else []), converged and steps > 0)
 
 
 def _curves_of(
@@ -283,17 +308,13 @@ def _curves_of(
 
 
 @eqx.filter_jit
-def _loss(
-    field, log_scales, last_scale, x0, mask, target, weight, levels, steps_per_layer
-) -> tuple[Array, Array, Array]:
-    def loss(log_scales):
+def _with_slopes(field, log_scales, last_scale, x0, mask, levels, steps_per_layer) -> tuple[Array, Array]:
+    def found(log_scales):
         curves = _curves_of(field, log_scales, last_scale, x0, mask, levels, steps_per_layer)
-        apart = curves - target
-        value = jnp.sum(weight[:, None] * apart * apart)
-        return value, (value, curves)
+        return curves, curves
 
-    slope, (value, curves) = jax.jacfwd(loss, has_aux=True)(log_scales)
-    return value, slope, curves
+    slopes, curves = jax.jacfwd(found, has_aux=True)(log_scales)
+    return curves, slopes
 
 
 def _radius(model: Model, squares: np.ndarray) -> Any:

@@ -4,6 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import PRNGKeyArray
+
+from ._albert import Albert
+
 
 BUNDLED = Path(__file__).parent / "data"
 NAME = "clusterjax-albert"
@@ -29,3 +35,29 @@ def bundled_training() -> dict[str, Any]:
     Source: this library.
     """
     return json.loads((BUNDLED / TRAINING).read_text("utf-8"))
+
+
+def bundled_start(key: PRNGKeyArray) -> Albert:
+    """The ALBERT of the package as it was before its training, for another seed: its control, as `initial` of
+    `controls`.
+
+    Positions begin as sinusoids, and the matrices that write to the hidden states shrunk by the root of twice the
+    layers, so that random weights do not gather the tokens as those of `transformers` do.
+
+    **Arguments:**
+
+    - `key`: PRNG key.
+
+    **Returns:**
+
+    An `Albert`.
+
+    ??? cite "Source"
+
+        This library; the shrinking: Radford et al., *Language models are unsupervised multitask learners* (2019),
+        Section 2.3; the sinusoids: Vaswani et al., *Attention is all you need* (1706.03762), Section 3.5.
+    """
+    from ._train import AlbertRecipe, _network  # which imports more than a look at the texts needs
+
+    recipe = {name: value for name, value in bundled_training()["report"]["recipe"].items() if name != "stages"}
+    return _network(AlbertRecipe(**recipe), int(jr.bits(key, dtype=jnp.uint32)) >> 1)

@@ -6,18 +6,25 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+import scipy.special
 from flax import nnx
 from jaxtyping import PRNGKeyArray
 
 from ._albert import Albert
 from ._batch import Encoded
+from ._heads import HeadCorrelations
 from ._load import Model
-from ._similarity import Similarity
-from ._survey import dtype_of, encoded, generator
+from ._sinks import AttentionSinks
+from ._survey import encoded, generator
 from ._t5 import T5Encoder
 from ._tally import Average, average_of
+
+
+Statistic = str | Callable[[Any], Average]
+Initial = Callable[[PRNGKeyArray], Albert | T5Encoder]
 
 
 class Comparison(NamedTuple):
@@ -25,17 +32,29 @@ class Comparison(NamedTuple):
 
     **Attributes:**
 
-    - `difference`: The statistic of the trained network less that of the control, the mean over texts, (levels,).
+    - `difference`: The statistic of the trained network less that of the control, the mean over texts, (levels,), or
+        (levels, heads).
     - `error`: Its standard error: from the spread of the differences of texts and, for random weights, from that
-        between the networks that were drawn; NaN for one text.
+        between the networks that were drawn; NaN for one text, or one network.
     - `z`: `difference` divided by `error`.
+    - `freedom`: The degrees of freedom of `error`: one less than the texts; for random weights, where it is the sum of
+        two, those of Welch and Satterthwaite.
 
-    Source: this library.
+    ??? cite "Source"
+
+        This library; the degrees of freedom: Satterthwaite, *An approximate distribution of estimates of variance
+        components* (Biometrics Bulletin, 1946).
     """
 
     difference: np.ndarray
     error: np.ndarray
     z: np.ndarray
+    freedom: np.ndarray | float = np.inf
+
+    def exceeds(self, sigmas: float = 2.0) -> np.ndarray:
+        """Where the difference is above zero as surely as a normal number is by so many standard deviations: beyond
+        the quantile of Student's t with that probability, which few texts or networks move far out."""
+        return self.z > -scipy.special.stdtrit(self.freedom, scipy.special.ndtr(-sigmas))
 
 
 class Controls(NamedTuple):
@@ -48,7 +67,8 @@ class Controls(NamedTuple):
     - `random`: On networks with random weights, one for each draw.
     - `beyond_shuffled`, `beyond_random`: A `Comparison` with each.
     - `level`: The level that the verdict is about.
-    - `sigmas`: How many errors a difference must be above zero.
+    - `sigmas`: How many errors a difference must be above zero, if there are many texts and networks; see
+        `Comparison.exceeds`.
 
     Source: this library.
     """
@@ -63,17 +83,34 @@ class Controls(NamedTuple):
 
     @property
     def z(self) -> float:
-        """The smaller z-score of the two comparisons, at `level`; NaN if one of them is."""
-        return float(np.minimum(self.beyond_shuffled.z[self.level], self.beyond_random.z[self.level]))
+        """The smallest z-score of the two comparisons, and of all heads, at `level`; NaN if one of them is."""
+        return float(np.min([self.beyond_shuffled.z[self.level], self.beyond_random.z[self.level]]))
 
     @property
     def clusters_beyond_controls(self) -> bool:
-        """Whether the trained network exceeds both controls by more than `sigmas` errors; never for one text."""
-        return bool(self.z > self.sigmas)
+        """Whether the trained network surely exceeds both controls, with all heads if the statistic is of heads; never
+        for one text, or one network of random weights."""
+        found = (self.beyond_shuffled, self.beyond_random)
+        return all(bool(np.all(one.exceeds(self.sigmas)[self.level])) for one in found)
 
+    def compare(self, statistic: Statistic) -> tuple[Comparison, Comparison]:
+        """Another statistic of the same runs: beyond shuffled tokens, and beyond random weights.
 
-def _cosine(found: Similarity) -> Average:
-    return found.cosine
+        **Arguments:**
+
+        - `statistic`: As in `controls`.
+
+        **Returns:**
+
+        Two `Comparison`s.
+
+        **Raises:**
+
+        - `ValueError` as in `controls`.
+
+        Source: this library.
+        """
+        return _compare(statistic, self.trained, self.shuffled, self.random)
 
 
 def controls(
@@ -82,8 +119,9 @@ def controls(
     texts: Sequence[str] | Encoded,
     *,
     key: PRNGKeyArray,
-    statistic: Callable[[Any], Average] = _cosine,
+    statistic: Statistic | None = None,
     draws: int = 3,
+    initial: Initial | None = None,
     fixed: Sequence[int] | None = None,
     level: int = -1,
     sigmas: float = 2.0,
@@ -98,20 +136,24 @@ def controls(
 
     **Arguments:**
 
-    - `measure`: `measure(model, texts)`, such as `similarity_histograms`, or `functools.partial` of it with options.
-        With a `store` it is also given `store=`.
+    - `measure`: `measure(model, texts)`, such as `similarity_histograms`, `head_correlations` or `attention_sinks`, or
+        `functools.partial` of one with options. With a `store` it is also given `store=`.
     - `model`: What `load` returned.
     - `texts`: The texts, or the `Encoded` of them. At least two tokens each.
 
     **Other arguments:**
 
     - `key`: PRNG key of the weights and of the orders.
-    - `statistic`: Picks from what `measure` returns the `Average` to compare, of which the values of texts are kept,
-        (texts, levels). The default is `cosine`, the mean cosine; `lambda found: found.near_mass` is another.
-    - `draws`: How many networks with random weights; from two on the error bar has the spread between them too.
+    - `statistic`: Which `Average` of what `measure` returns is compared, of which the values of texts are kept,
+        (texts, levels) or (texts, levels, heads): its name, such as "near_mass" or "excess.[CLS]", or a function that
+        picks it. None is "between_heads" of `head_correlations`, "excess.first" of `attention_sinks`, and "cosine" of
+        anything else. `Controls.compare` compares others without measuring again.
+    - `draws`: How many networks with random weights. With one, nothing tells its difference from chance.
+    - `initial`: How the network was before training, if not as `transformers` begins; see `randomise`.
     - `fixed`: Ids that stay in place when tokens are shuffled; None is the special tokens of the model's tokenizer.
     - `level`: Which level the verdict is about.
-    - `sigmas`: How many errors both differences must be above zero.
+    - `sigmas`: How many errors both differences must be above zero, if there are many texts and draws; with few it is
+        more, so that chance exceeds it no more often.
     - `length`: Longer texts are cut to so many tokens.
     - `store`: A folder, in which each run has its file; see `survey`.
 
@@ -121,7 +163,8 @@ def controls(
 
     **Raises:**
 
-    - `ValueError` if `draws` is not positive, `statistic` gives no values of texts and levels, and as `measure` does.
+    - `ValueError` if `draws` is not positive, `statistic` gives no values of texts and levels, and as `measure` and
+        `randomise` do.
 
     ??? cite "Source"
 
@@ -135,45 +178,70 @@ def controls(
         model, texts, **({} if store is None else {"store": Path(store) / f"{name}.safetensors"})
     )
     trained = run("trained", model, data)
-    values = _values(statistic(trained))
+    if statistic is None:
+        kinds = ((HeadCorrelations, "between_heads"), (AttentionSinks, "excess.first"), (object, "cosine"))
+        statistic = next(name for kind, name in kinds if isinstance(trained, kind))
+    _values(statistic, trained)  # a wrong one is said before the other runs
     shuffled = run("shuffled", model, shuffle_tokens(data, orders, _special(model) if fixed is None else fixed))
-    random = tuple(run(f"random-{draw}", randomise(model, jr.fold_in(weights, draw)), data) for draw in range(draws))
-    of_random = np.stack([_values(statistic(found)) for found in random])
-    return Controls(
-        trained,
-        shuffled,
-        random,
-        _compare(values, _values(statistic(shuffled))[None]),
-        _compare(values, of_random),
-        level,
-        float(sigmas),
+    random = tuple(
+        run(f"random-{draw}", randomise(model, jr.fold_in(weights, draw), initial=initial), data)
+        for draw in range(draws)
     )
+    beyond = _compare(statistic, trained, shuffled, random)
+    return Controls(trained, shuffled, random, *beyond, level, float(sigmas))
 
 
-def randomise(model: Model, key: PRNGKeyArray) -> Model:
-    """The model with random weights, drawn as before its training: normal, with the spread of its configuration.
+def randomise(model: Model, key: PRNGKeyArray, *, initial: Initial | None = None) -> Model:
+    """The model with random weights in place of its own: those of a network that has not been trained.
 
-    For ALBERT all matrices and embeddings have the standard deviation `initializer_range`, for T5 those of
-    `transformers`; biases are 0 and the scales of norms 1. Depth and heads are those of the model; it has no pooler and
-    no masked-LM head.
+    Without `initial` they are drawn as `transformers` begins: normal; for ALBERT all matrices and embeddings with the
+    standard deviation `initializer_range`, for T5 with those of Mesh TensorFlow; biases 0, the scales of norms 1. A
+    network that began in another way has other controls, and they may reverse the verdict: pass how it began, which for
+    the ALBERT of the package is `bundled_start`. Depth and heads are those of the model, and what was removed from it
+    stays removed: norms, and parameters that are all zero. It has no pooler and no masked-LM head.
 
     **Arguments:**
 
     - `model`: What `load` returned.
     - `key`: PRNG key.
 
+    **Other arguments:**
+
+    - `initial`: A function of a PRNG key that returns a network of the same sizes with its weights as before training;
+        None is as above.
+
     **Returns:**
 
     A `Model`.
 
+    **Raises:**
+
+    - `ValueError` if what `initial` returns lacks a parameter of the network, or has it in another shape.
+
     Source: this library; the spreads are those of `transformers`.
     """
-    old, rngs, dtype = model.network, nnx.Rngs(key), dtype_of(model)
-    if isinstance(old, Albert):
-        network = Albert(old.sizes, rngs, depth=old.depth, heads=old.num_heads, dtype=dtype)
-    else:
-        network = T5Encoder(old.sizes, rngs, depth=old.depth, dtype=dtype)
+    network: Any = nnx.clone(model.network)
+    if isinstance(network, Albert):
+        network.pooler = network.predictions = None
+    if initial is None:
+        initial = lambda key: type(network)(network.sizes, nnx.Rngs(key))
+    drawn = dict(nnx.to_flat_state(nnx.state(initial(key), nnx.Param)))
+    form, parameters, rest = nnx.split(network, nnx.Param, ...)
+    filled = [
+        (path, old.replace(_redrawn(path, old[...], drawn.get(path)))) for path, old in nnx.to_flat_state(parameters)
+    ]
+    network = nnx.merge(form, nnx.from_flat_state(filled), rest)
     return dataclasses.replace(model, network=network, name=f"{model.name} with random weights")
+
+
+def _redrawn(path: Any, old: Any, drawn: Any) -> Any:
+    shape = None if drawn is None else drawn[...].shape
+    if shape != old.shape:
+        raise ValueError(
+            f"initial must return a network of the sizes of the model, whose {'/'.join(map(str, path))} is of shape "
+            f"{old.shape}, but there it is {'missing' if shape is None else shape}; build it with model.network.sizes."
+        )
+    return drawn[...].astype(old.dtype) if jnp.any(old != 0) else old
 
 
 def shuffle_tokens(texts: Encoded, key: PRNGKeyArray, fixed: Sequence[int] = ()) -> Encoded:
@@ -202,20 +270,39 @@ def _special(model: Model) -> list[int]:
     return [] if model.tokenizer is None else list(model.tokenizer.all_special_ids)
 
 
-def _values(average: Average) -> np.ndarray:
-    if not isinstance(average, Average) or average.values is None or average.values.ndim != 2:
+def _values(statistic: Statistic, found: Any) -> np.ndarray:
+    """What each text has of a statistic."""
+    try:
+        if isinstance(statistic, str):
+            for name in statistic.split("."):
+                found = found[name] if isinstance(found, dict) else getattr(found, name)
+        else:
+            found = statistic(found)
+    except (AttributeError, KeyError):
+        found = None
+    if not isinstance(found, Average) or found.values is None or found.values.ndim not in (2, 3):
         raise ValueError(
-            "statistic must give an Average whose values are kept, (texts, levels), but it gives "
-            f"{type(average).__name__}; pass lambda found: found.near_mass, say."
+            "statistic must give an Average whose values are kept, (texts, levels) or (texts, levels, heads), but "
+            f"{statistic!r} gives {type(found).__name__}; pass 'near_mass' of similarity_histograms, say."
         )
-    return average.values
+    return found.values
 
 
-def _compare(trained: np.ndarray, control: np.ndarray) -> Comparison:
-    """Of (texts, levels) against (draws, texts, levels)."""
-    paired = average_of(trained - control.mean(axis=0))
-    between = control.mean(axis=1).var(axis=0, ddof=1) / len(control) if len(control) > 1 else 0.0
-    error = np.sqrt(paired.error**2 + between)
+def _compare(statistic: Statistic, trained: Any, shuffled: Any, random: Sequence[Any]) -> tuple[Comparison, Comparison]:
+    ours, drawn = _values(statistic, trained), np.stack([_values(statistic, found) for found in random])
+    draws, means = len(drawn), drawn.mean(axis=1)
+    between = means.var(axis=0, ddof=1) / draws if draws > 1 else np.full(means.shape[1:], np.nan)
+    return (
+        _comparison(ours - _values(statistic, shuffled), np.zeros(means.shape[1:]), np.inf),
+        _comparison(ours - drawn.mean(axis=0), between, float(draws - 1)),
+    )
+
+
+def _comparison(differences: np.ndarray, between: np.ndarray, freedom: float) -> Comparison:
+    """Of paired differences, (texts, levels), whose mean has a variance more, known by so many degrees of freedom."""
+    paired, texts = average_of(differences), len(differences)
+    within = paired.error**2
     with np.errstate(divide="ignore", invalid="ignore"):  # nothing differs at all: 0 / 0 is no evidence
-        z = paired.mean / error
-    return Comparison(paired.mean, error, z)
+        error = np.sqrt(within + between)
+        welch = (within + between) ** 2 / (within**2 / (texts - 1) + between**2 / freedom)
+        return Comparison(paired.mean, error, paired.mean / error, np.where(error == 0, texts - 1, welch))

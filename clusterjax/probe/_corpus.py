@@ -64,7 +64,8 @@ def _read(path: Path) -> list[str]:
 
 
 def _lines(path: Path) -> list[str]:
-    return decode(read_bytes(path), str(path)).splitlines()
+    # Not splitlines, which divides at characters that JSON may hold, such as U+2028; a "\r" at the end is a blank.
+    return decode(read_bytes(path), str(path)).split("\n")
 
 
 def _field(line: str, number: int, path: Path) -> str:
@@ -76,7 +77,9 @@ def _field(line: str, number: int, path: Path) -> str:
         ) from error
     found = next((fields[name] for name in _COLUMNS if isinstance(fields, dict) and name in fields), None)
     if not isinstance(found, str):
-        raise ValueError(f"paths must have a field 'text' in each line, but line {number} of {str(path)!r} has none.")
+        raise ValueError(
+            f"paths must have a field 'text' in each line, but line {number} of {str(path)!r} has none; mend it."
+        )
     return found
 
 
@@ -102,18 +105,26 @@ def train_tokenizer(texts: Sequence[str], vocab_size: int) -> Any:
     return tokenizer
 
 
-def pack(tokenizer: Any, texts: Sequence[str], length: int) -> Int[np.ndarray, "rows length"]:
-    """The word pieces of all texts in rows of one length, each between `[CLS]` and `[SEP]`; texts are divided by
-    `[SEP]`, and what does not fill the last row is left out. Nothing is padding.
+def cut(tokenizer: Any, texts: Sequence[str]) -> Int[np.ndarray, " pieces"]:
+    """The word pieces of all texts one after the other, each text with `[SEP]` at its end.
 
-    Source: Liu et al., *RoBERTa* (1907.11692), Section 4.2: full sentences.
+    Source: this library.
     """
     pieces: list[int] = []
     for encoding in tokenizer.encode_batch(list(texts), add_special_tokens=False):
         pieces += [*encoding.ids, SEP]
+    return np.asarray(pieces, np.int32)
+
+
+def pack(pieces: Int[np.ndarray, " pieces"], length: int) -> Int[np.ndarray, "rows length"]:
+    """What `cut` returns in rows of one length, each between `[CLS]` and `[SEP]`; what does not fill the last row is
+    left out. Nothing is padding.
+
+    Source: Liu et al., *RoBERTa* (1907.11692), Section 4.2: full sentences.
+    """
     inner = length - 2
     rows = len(pieces) // inner
     packed = np.empty((rows, length), np.int32)
     packed[:, 0], packed[:, -1] = CLS, SEP
-    packed[:, 1:-1] = np.asarray(pieces[: rows * inner], np.int32).reshape(rows, inner)
+    packed[:, 1:-1] = pieces[: rows * inner].reshape(rows, inner)
     return packed

@@ -1,4 +1,4 @@
-"""Reads the tensors of a checkpoint from its folder: safetensors, an index of shards, or Flax's msgpack."""
+"""Reads the tensors of a checkpoint from its folder: safetensors or Flax's msgpack, whole or in shards."""
 
 import json
 from collections.abc import Callable
@@ -10,7 +10,8 @@ import safetensors
 from flax import serialization
 
 
-WHOLE, INDEX, FLAX = "model.safetensors", "model.safetensors.index.json", "flax_model.msgpack"
+WHOLE, FLAX = "model.safetensors", "flax_model.msgpack"
+INDEX, FLAX_INDEX = f"{WHOLE}.index.json", f"{FLAX}.index.json"
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
@@ -31,11 +32,11 @@ def read_tensors(folder: Path, wanted: Callable[[str], bool]) -> Tensors:
     if (folder / WHOLE).is_file():
         return _tensors(_read_safetensors(folder / WHOLE, wanted), folder / WHOLE)
     if (folder / INDEX).is_file():
-        return _tensors(_read_shards(folder / INDEX, wanted), folder / INDEX)
+        return _tensors(_read_shards(folder / INDEX, _read_safetensors, wanted), folder / INDEX)
     if (folder / FLAX).is_file():
-        found = _read_msgpack(folder / FLAX)
-        chosen = {name: array if wanted(name) else None for name, array in found.items()}
-        return _tensors(chosen, folder / FLAX)
+        return _tensors(_read_msgpack(folder / FLAX, wanted), folder / FLAX)
+    if (folder / FLAX_INDEX).is_file():
+        return _tensors(_read_shards(folder / FLAX_INDEX, _read_msgpack, wanted), folder / FLAX_INDEX)
     pickle = next((name for name in PICKLES if (folder / name).is_file()), None)
     if pickle is not None:
         raise ValueError(
@@ -43,15 +44,15 @@ def read_tensors(folder: Path, wanted: Callable[[str], bool]) -> Tensors:
             "code it was made with when it is read; save it anew as safetensors."
         )
     raise ValueError(
-        f"path must hold the weights of a model, but {str(folder)!r} has none of {WHOLE}, {INDEX} and {FLAX}; name "
-        "the folder of a checkpoint."
+        f"path must hold the weights of a model, but {str(folder)!r} has none of {WHOLE}, {FLAX} and an index "
+        "of their shards; name the folder of a checkpoint."
     )
 
 
 def _tensors(found: dict[str, np.ndarray | None], file: Path) -> Tensors:
     arrays = {name: array for name, array in found.items() if array is not None}
     left_out = tuple(sorted(name for name, array in found.items() if array is None))
-    return Tensors(arrays, left_out, file.name == FLAX, file)
+    return Tensors(arrays, left_out, file.name in (FLAX, FLAX_INDEX), file)
 
 
 def _read_safetensors(file: Path, wanted: Callable[[str], bool]) -> dict[str, np.ndarray | None]:
@@ -64,9 +65,10 @@ def _read_safetensors(file: Path, wanted: Callable[[str], bool]) -> dict[str, np
         ) from error
 
 
-def _read_shards(index: Path, wanted: Callable[[str], bool]) -> dict[str, np.ndarray | None]:
+def _read_shards(index: Path, read: Callable[..., Any], wanted: Callable[[str], bool]) -> dict[str, np.ndarray | None]:
     try:
-        shard_of = json.loads(index.read_text("utf-8"))["weight_map"]
+        # Flax has slashes where the names here have dots.
+        shard_of = {k.replace("/", "."): v for k, v in json.loads(index.read_text("utf-8"))["weight_map"].items()}
         shards = sorted(set(shard_of.values()))
         plain = all(isinstance(name, str) and Path(name).name == name for name in shards)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -80,7 +82,7 @@ def _read_shards(index: Path, wanted: Callable[[str], bool]) -> dict[str, np.nda
         file = index.parent / shard
         if not file.is_file():
             raise ValueError(f"weights must be whole, but the shard {str(file)!r} is missing; fetch it again.")
-        part = _read_safetensors(file, wanted)
+        part = read(file, wanted)
         listed = {name for name, where in shard_of.items() if where == shard}
         for name in sorted(listed ^ set(part)):
             where = "is not in" if name in listed else "is unlisted in"
@@ -89,7 +91,7 @@ def _read_shards(index: Path, wanted: Callable[[str], bool]) -> dict[str, np.nda
     return found
 
 
-def _read_msgpack(file: Path) -> dict[str, np.ndarray]:
+def _read_msgpack(file: Path, wanted: Callable[[str], bool]) -> dict[str, np.ndarray | None]:
     try:
         tree = serialization.msgpack_restore(file.read_bytes())
     except Exception as error:  # msgpack raises a dozen kinds, by the byte at which it loses its way
@@ -109,4 +111,4 @@ def _read_msgpack(file: Path) -> dict[str, np.ndarray]:
             raise ValueError(
                 f"weights must be a tree of arrays, but in {str(file)!r} {where}; name a flax_model.msgpack."
             )
-    return dict(sorted(found.items()))
+    return {name: array if wanted(name) else None for name, array in sorted(found.items())}

@@ -74,7 +74,9 @@ def head_clusters(
         )
     layers, heads = correlation.shape[:2]
     if isinstance(clusters, bool) or not isinstance(clusters, int) or not 1 <= clusters <= heads:
-        raise ValueError(f"clusters must be from 1 to {heads}, the number of heads, but it is {clusters!r}.")
+        raise ValueError(
+            f"clusters must be from 1 to {heads}, the number of heads, but it is {clusters!r}; pass 1, say."
+        )
     trees, labels = _average_linkage(correlation, clusters)
     _, each = _average_linkage(resampled.reshape(-1, heads, heads), clusters)
     each = each.reshape(-1, layers, heads)

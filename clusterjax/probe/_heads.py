@@ -34,6 +34,8 @@ class HeadCorrelations(NamedTuple):
     - `correlation`: Of each pair of heads, (layers, heads, heads): mean, spread and error over texts.
     - `resampled`: The mean over each resample of the texts, (replicates, layers, heads, heads).
     - `clusters`: The heads in clusters, with their stability.
+    - `between_heads`: The mean correlation of two different heads, (layers,), of which the value of each text is kept,
+        (texts, layers); NaN for one head. None if it was not measured.
 
     Source: this library.
     """
@@ -41,6 +43,7 @@ class HeadCorrelations(NamedTuple):
     correlation: Average
     resampled: np.ndarray
     clusters: HeadClusters
+    between_heads: Average | None = None
 
     def between(self) -> np.ndarray:
         """The mean correlation of two different heads, (layers,): what the paper says to grow with depth."""
@@ -98,7 +101,7 @@ def head_correlations(
     """
     if isinstance(clusters, bool) or not isinstance(clusters, int) or not 1 <= clusters <= model.num_heads:
         raise ValueError(
-            f"clusters must be from 1 to {model.num_heads}, the number of heads, but it is {clusters!r}; pass 2, say."
+            f"clusters must be from 1 to {model.num_heads}, the number of heads, but it is {clusters!r}; pass 1, say."
         )
     data = encoded(model, texts, length)
     counts = bootstrap_counts(jr.key(0) if key is None else key, replicates, len(data.mask))
@@ -107,6 +110,7 @@ def head_correlations(
         data,
         _MEASURE,
         batch_size=batch_size,
+        keep=("between",),
         resample=("correlation",),
         replicates=counts,
         settings={"measure": "head correlations"},
@@ -114,7 +118,8 @@ def head_correlations(
         say=say,
     )
     correlation, resampled = found.layers["correlation"], found.resampled["correlation"]
-    return HeadCorrelations(correlation, resampled, head_clusters(correlation.mean, resampled, clusters))
+    groups = head_clusters(correlation.mean, resampled, clusters)
+    return HeadCorrelations(correlation, resampled, groups, found.layers["between"])
 
 
 def correlate(
@@ -199,4 +204,11 @@ def _words_and_mean(mask: Bool[Array, "batch n"], dtype: Any) -> tuple[Float[Arr
     return words, 1 / jnp.maximum(jnp.sum(words, axis=1), 1)
 
 
-_MEASURE = Measure(layer=lambda hidden, attention, mask: {"correlation": correlate(attention, mask)})
+def _of_layer(hidden: Array, attention: Float[Array, "batch heads n n"], mask: Bool[Array, "batch n"]):
+    found, heads = correlate(attention, mask), attention.shape[1]
+    others = jnp.sum(found, axis=(1, 2)) - heads  # each head has 1 with itself
+    between = others / (heads * (heads - 1)) if heads > 1 else jnp.full_like(others, jnp.nan)
+    return {"correlation": found, "between": between}
+
+
+_MEASURE = Measure(layer=_of_layer)

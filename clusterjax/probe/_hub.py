@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from ._bundled import BUNDLED, NAME
-from ._files import FLAX
+from ._files import FLAX, WHOLE
 
 
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
@@ -24,18 +24,23 @@ def locate(path: str | Path | None) -> tuple[Path, str]:
         raise ValueError(f"path must be a folder or an id of the hub, but there is no folder {str(path)!r}; name one.")
     found = _download(str(path), [*_SMALL, "*.safetensors"])
     if not list(found.glob("*.safetensors")):
-        found = _download(str(path), [*_SMALL, FLAX])
+        found = _download(str(path), [*_SMALL, "flax_model*.msgpack"])
+        if not list(found.glob("flax_model*.msgpack")):
+            raise ValueError(
+                f"path must be an id with {WHOLE} or {FLAX}, but {str(path)!r} has neither; a pickle, such as "
+                "pytorch_model.bin, is never read, because reading it runs whatever code it was made with: name a "
+                "folder in which the model was saved anew as safetensors."
+            )
     return found, str(path)
 
 
 def _download(name: str, patterns: list[str]) -> Path:
     import huggingface_hub
-    from huggingface_hub.errors import HfHubHTTPError
 
     try:
         # Files in folders of the hub's repository are of other formats.
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=patterns, ignore_patterns=["*/*"]))
-    except (OSError, ValueError, HfHubHTTPError) as error:
+    except Exception as error:  # of which kind differs by what fails, and those of a proxy are plain Exceptions
         reason = str(error).strip().splitlines()
         raise ValueError(
             f"path must be a folder or an id of the hub, but there is no folder {name!r}, and the hub gives no such "

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from ._albert import Albert
 from ._hub import locate
 from ._names import read_weights
-from ._sizes import AlbertSizes, read_config, sizes_of
+from ._sizes import AlbertSizes, T5Sizes, read_config, sizes_of
 from ._t5 import T5Encoder
 from ._walk import check_depth
 
@@ -99,9 +99,10 @@ def load(
     """The ALBERT or T5 encoder of a folder, or of the Hugging Face hub.
 
     Reads `config.json` and the weights: `model.safetensors`, else the shards of `model.safetensors.index.json`, else
-    `flax_model.msgpack`. Nothing is ever unpickled, and no code of a checkpoint is run. Every tensor is accounted for:
-    it is a parameter, or it is of a decoder or a head for a task, which `Model.left_out` lists, or it is an error. The
-    pooler and the masked-LM head of an ALBERT are kept where the file has them.
+    `flax_model.msgpack`, else the shards of `flax_model.msgpack.index.json`. Nothing is ever unpickled, and no code of
+    a checkpoint is run. Every tensor is accounted for: it is a parameter, or it is of a decoder or a head for a task,
+    which `Model.left_out` lists, or it is an error. The pooler and the masked-LM head of an ALBERT are kept where the
+    file has them.
 
     **Arguments:**
 
@@ -113,7 +114,8 @@ def load(
 
     - `depth`: How often the trained group of layers (ALBERT) or how many blocks (T5) are applied; None is as trained.
         Deeper repeats the trained sequence from its start, so that the first layers are those of the trained network:
-        an ALBERT applies its shared layer further, a T5 its stack cyclically, with the last norm after the last block.
+        an ALBERT applies its shared layer further, a T5 its stack cyclically, with the last norm after the last block,
+        and a warning says so.
     - `heads`: Cuts the trained matrices of an ALBERT into another number of heads. This is another network from layer
         1 on, and a warning says so; the published figures of ALBERT at great depth have 1 head in place of 16.
     - `dtype`: float32, or float64 where `jax_enable_x64` is set. Half precision in a file is read into it.
@@ -145,6 +147,12 @@ def load(
         warnings.warn(
             f"{name!r} was trained with {sizes.num_heads} heads and is cut into {heads}: this is another network from "
             "layer 1 on, and nothing of it was trained.",
+            stacklevel=2,
+        )
+    if isinstance(sizes, T5Sizes) and depth is not None and depth > sizes.num_layers:
+        warnings.warn(
+            f"{name!r} was trained with {sizes.num_layers} blocks and is deepened to {depth} by applying them again "
+            "from the first: nothing of it was trained to be so deep.",
             stacklevel=2,
         )
     return Model(network, config, name, folder, left_out)

@@ -100,7 +100,38 @@ class MaskedLoss(eqx.Module):
         return jnp.sum(cost) / total, {"accuracy": jnp.sum(right) / total}
 
 
-def unigram_loss(train: Int[np.ndarray, "rows n"], held_out: Int[np.ndarray, "more n"], vocab_size: int) -> float:
+def some_batches(rows: Int[np.ndarray, "rows n"], size: int, most: int | None = None) -> Int[np.ndarray, "k size n"]:
+    """Whole batches, at most so many, of rows that are spread evenly over all of them; one that is smaller if there are
+    too few rows.
+
+    Source: this library.
+    """
+    size = min(size, len(rows))
+    count = len(rows) // size * size if most is None else min(len(rows) // size, most) * size
+    return rows[np.arange(count) * len(rows) // count].reshape(-1, size, rows.shape[1])
+
+
+class Evaluate:
+    """Loss and accuracy on batches that were held out, the same tokens hidden each time.
+
+    Source: this library.
+    """
+
+    def __init__(self, batches: Int[np.ndarray, "k size n"], loss: MaskedLoss, key: PRNGKeyArray):
+        self.batches, self.loss, self.key = jnp.asarray(batches), loss, key
+
+    def __call__(self, model: Held) -> dict[str, float]:
+        found = [_measure(self.loss, model, rows, jr.fold_in(self.key, k)) for k, rows in enumerate(self.batches)]
+        return {
+            "held-out loss": float(np.mean([float(cost) for cost, _ in found])),
+            "held-out accuracy": float(np.mean([float(more["accuracy"]) for _, more in found])),
+        }
+
+
+_measure = eqx.filter_jit(lambda loss, model, rows, key: loss(model, rows, key))
+
+
+def unigram_loss(train: Int[np.ndarray, "rows n"], held_out: Int[np.ndarray, "*more n"], vocab_size: int) -> float:
     """What guessing by frequency alone costs, in nats: the cross entropy of the held-out word pieces under the counts
     of training, each one larger; special tokens are not counted.
 

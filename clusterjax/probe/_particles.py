@@ -88,7 +88,8 @@ class FactoredHeadsField(AbstractField):
         """Raise a ValueError unless the field fits `n` tokens of dimension `d`."""
         if jnp.shape(example(self.query))[1] != d:
             raise ValueError(
-                f"query must be (h, {d}, k) for tokens of {d} dimensions, but it is {jnp.shape(example(self.query))}."
+                f"query must be (h, {d}, k) for tokens of {d} dimensions, but it is {jnp.shape(example(self.query))}; "
+                "pass tokens of the hidden size of the network, or other factors."
             )
         if self.masses is not None and jnp.shape(example(self.masses)) != (n,):
             raise ValueError(

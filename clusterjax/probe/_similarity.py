@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Float, Real
+from jaxtyping import Array, ArrayLike, Bool, Float, Real
 
 from .._misc import check_tokens, matmul, normalise
 from .._observables import effective_rank
 from .._observables.clusters import components
 from .._observables.similarity import among, among_equal, check_edges
-from ._batch import Encoded
+from ._batch import Encoded, _mask
 from ._load import Model
 from ._stream import Measure
 from ._survey import dtype_of, survey
@@ -127,7 +127,7 @@ def similarity_histograms(
 
 def similarity_of_hidden(
     hidden: Float[Array | np.ndarray, "texts levels n d"],
-    mask: Bool[Array | np.ndarray, "texts n"] | None = None,
+    mask: ArrayLike | Sequence[Any] | None = None,
     *,
     bins: _Bins = 200,
     near: float = 0.9,
@@ -139,7 +139,7 @@ def similarity_of_hidden(
     **Arguments:**
 
     - `hidden`: (texts, levels, n, d), such as `trace(...).hidden`, or the tokens of a simulation.
-    - `mask`: (texts, n), True at words; None if nothing is padding.
+    - `mask`: (texts, n), True or 1 at words; None if nothing is padding.
 
     **Other arguments:**
 
@@ -151,8 +151,8 @@ def similarity_of_hidden(
 
     **Raises:**
 
-    - `ValueError` if `hidden` is not of four dimensions, is not finite or has a zero token, `mask` does not fit it or
-        leaves a text fewer than two tokens, and as in `similarity_histograms`.
+    - `ValueError` if `hidden` is not of four dimensions, is not finite or has a zero token, `mask` does not fit it,
+        holds other numbers than 0 and 1 or leaves a text fewer than two tokens, and as in `similarity_histograms`.
 
     ??? cite "Source"
 
@@ -164,11 +164,16 @@ def similarity_of_hidden(
             "add axes."
         )
     shape = (np.shape(hidden)[0], np.shape(hidden)[2])
-    mask = np.ones(shape, bool) if mask is None else np.asarray(mask)
-    if mask.shape != shape or mask.sum(axis=1).min() < 2:
+    if mask is not None and np.shape(mask) != shape:
         raise ValueError(
-            f"mask must be of shape {shape} and leave each text at least two tokens, but it is of {mask.shape} and "
-            f"leaves {mask.sum(axis=-1)}; pass true at each token."
+            f"mask must be of shape {shape}, (texts, n), but it is of {np.shape(mask)}; pass true at each token."
+        )
+    mask = np.asarray(_mask(mask, shape))
+    short = np.flatnonzero(mask.sum(axis=1) < 2)
+    if short.size:
+        raise ValueError(
+            f"mask must leave each text at least two tokens, but text {short[0]} has {mask[short[0]].sum()}; leave it "
+            "out."
         )
     words = np.asarray(hidden).swapaxes(1, 2)[mask]  # (all words, levels, d)
     check_tokens(words.reshape(-1, words.shape[-1]), "hidden")

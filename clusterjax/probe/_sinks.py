@@ -73,7 +73,7 @@ def attention_sinks(
 
     **Raises:**
 
-    - `ValueError` if a special token is missing from a text, and as in `survey`.
+    - `ValueError` if a special token is missing from a text or is named "first", and as in `survey`.
 
     **Warns:** if texts are longer than the positions and `length` does not say where to cut them, with how many.
 
@@ -84,12 +84,17 @@ def attention_sinks(
     """
     data = encoded(model, texts, length)
     special = _special(model, data) if special is None else dict(special)
+    if "first" in special:
+        raise ValueError(
+            "special must not name a token 'first', which is what the first token of each text is called, but it is "
+            f"{special!r}; choose another name."
+        )
     for name, token in special.items():
         missing = np.flatnonzero(~np.any((data.token_ids == token) & data.mask, axis=1))
-        if missing.size or name == "first":
+        if missing.size:
             raise ValueError(
-                f"special must name tokens of every text, and none of them 'first', but {name!r}, {token}, is not in "
-                f"text {missing[:1]}; leave it out."
+                f"special must name tokens of every text, but {name!r}, {token}, is not in text {missing[0]}; leave "
+                "the token out, or the text."
             )
     dtype = dtype_of(model)
     measure = lambda ids, mask: Measure(layer=_measure_of(ids, mask, special, include_self, dtype))

@@ -1,6 +1,7 @@
 """The numbers that make a network: read from a `config.json` by transformers, kept without it."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -100,7 +101,7 @@ def read_config(folder: Path) -> Any:
     try:
         return getattr(transformers, classes[kind]).from_dict(fields)
     except Exception as error:  # which errors its validation raises differs between versions of transformers
-        raise ValueError(f"config must be one of {kind}, but {str(path)!r} is refused: {error}.") from error
+        raise ValueError(f"config must be one of {kind}, but {str(path)!r} is refused ({error}); mend it.") from error
 
 
 def sizes_of(config: Any) -> AlbertSizes | T5Sizes:
@@ -110,12 +111,20 @@ def sizes_of(config: Any) -> AlbertSizes | T5Sizes:
         if name in ("activation", "tied", "gated"):
             continue
         whole = name not in ("eps", "spread")
-        if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or value <= 0:
+        kind = int if whole else int | float
+        if isinstance(value, bool) or not isinstance(value, kind) or not 0 < value < math.inf:
             raise ValueError(f"config must have a positive {name}, but it is {value!r}; mend config.json.")
     if sizes.activation not in ACTIVATIONS:
         raise ValueError(
             f"config must have an activation among {', '.join(ACTIVATIONS)}, but it is {sizes.activation!r}; name "
             "another checkpoint."
+        )
+    if isinstance(sizes, AlbertSizes):
+        check_heads(sizes, sizes.num_heads, "num_attention_heads")
+    elif sizes.num_buckets < 4 or sizes.max_distance <= sizes.num_buckets // 4:
+        raise ValueError(
+            f"config must have at least 4 buckets and a max_distance beyond a quarter of them, but it has "
+            f"{sizes.num_buckets} and {sizes.max_distance}; mend config.json."
         )
     return sizes
 
@@ -136,7 +145,7 @@ def _albert(config: Any) -> AlbertSizes:
             f"config must have absolute positions, but position_embedding_type is {positions!r}; name another "
             "checkpoint."
         )
-    sizes = AlbertSizes(
+    return AlbertSizes(
         vocab_size=config.vocab_size,
         embedding_size=config.embedding_size,
         hidden_size=config.hidden_size,
@@ -152,17 +161,9 @@ def _albert(config: Any) -> AlbertSizes:
         tied=config.tie_word_embeddings is not False,
         spread=config.initializer_range,
     )
-    check_heads(sizes, sizes.num_heads, "num_attention_heads")
-    return sizes
 
 
 def _t5(config: Any) -> T5Sizes:
-    buckets, furthest = config.relative_attention_num_buckets, config.relative_attention_max_distance
-    if buckets < 4 or furthest <= buckets // 4:
-        raise ValueError(
-            f"config must have at least 4 buckets and a max_distance beyond a quarter of them, but it has {buckets} "
-            f"and {furthest}; mend config.json."
-        )
     return T5Sizes(
         vocab_size=config.vocab_size,
         hidden_size=config.d_model,
@@ -172,7 +173,7 @@ def _t5(config: Any) -> T5Sizes:
         num_layers=config.num_layers,
         activation=config.dense_act_fn,
         gated=config.is_gated_act,
-        num_buckets=buckets,
-        max_distance=furthest,
+        num_buckets=config.relative_attention_num_buckets,
+        max_distance=config.relative_attention_max_distance,
         eps=config.layer_norm_epsilon,
     )

@@ -6,10 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
 from flax import nnx
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from ._batch import Encoded, check_batch, encode
 from ._load import Model
@@ -18,6 +21,7 @@ from ._tally import Average, Tally
 
 
 _NARROWEST = 16
+_FINITE = "hidden states are finite"
 
 
 class Survey(NamedTuple):
@@ -50,6 +54,7 @@ def survey(
     resample: Sequence[str] = (),
     replicates: np.ndarray | None = None,
     settings: dict[str, Any] | None = None,
+    finite: bool = True,
     store: str | os.PathLike[str] | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Survey:
@@ -71,12 +76,15 @@ def survey(
 
     **Other arguments:**
 
-    - `length`: Longer texts are cut to so many tokens; None is the positions of the model.
+    - `length`: Longer texts are cut to so many tokens, at least two; None is the positions of the model. Strings are
+        cut by the tokenizer, so that the last special token stays; an `Encoded` loses the columns from there on.
     - `batch_size`: Texts in a batch.
     - `keep`: Names of statistics of which the value of each text is kept, `Average.values`.
     - `resample`: Names of statistics of which the means over resampled texts are kept.
     - `replicates`: (replicates, texts): how often each text is in each resample; see `bootstrap_counts`.
-    - `settings`: What the measure was asked for, to be written in JSON: a store of other settings is refused.
+    - `settings`: What the measure was asked for, to be written in JSON: a store of other settings is refused,
+        and so is one of other statistics, or of which others were kept or resampled.
+    - `finite`: Whether a text is refused whose hidden states overflow; else its statistics are what comes of them.
     - `store`: A file (safetensors with JSON in its header) to go on from; None for none.
     - `say`: Is given a line of progress for each batch.
 
@@ -86,8 +94,9 @@ def survey(
 
     **Raises:**
 
-    - `ValueError` if there are no texts, one has fewer than two tokens, the model has no tokenizer for them, the store
-        is of other settings, texts or weights, or it cannot be written (the one of the batch before stays).
+    - `ValueError` if there are no texts, one has fewer than two tokens, the model has no tokenizer for them, `length`
+        is below 2 or beyond the positions, hidden states are not finite, the store is of other settings, texts or
+        weights, or it cannot be written (the one of the batch before stays).
 
     **Warns:** if texts are longer than the positions and `length` does not say where to cut them, with how many.
 
@@ -99,12 +108,18 @@ def survey(
     asked: dict[str, Any] = {}
     if path is not None:  # reading all weights takes longer than a short text
         asked = {"model": fingerprint(model), "texts": digest(data), "batch_size": size, **(settings or {})}
-        asked |= {} if replicates is None else {"replicates": digest([replicates])}
+        asked |= {"keep": sorted(keep), "statistics": _names(model, measure, next(_batches(data, size, 0)))}
+        if replicates is not None:
+            asked |= {"resample": sorted(resample), "replicates": digest([replicates])}
     if path is not None and path.exists():
         tally.restore(path, asked)
         say(f"resuming after {tally.texts} of {len(data.mask)} texts")
     for rows, ids, mask in _batches(data, size, tally.texts):
-        streamed = stream(model, ids, mask, measure if isinstance(measure, Measure) else measure(ids, mask))
+        made = _made(measure, ids, mask)
+        streamed = stream(model, ids, mask, Measure(_WithFinite(made.level), made.layer))
+        if finite:
+            _check_finite(model, np.asarray(streamed.levels[_FINITE])[:, : len(rows)], rows)
+        streamed.levels.pop(_FINITE)
         for kind, found in (("levels", streamed.levels), ("layers", streamed.layers)):
             for name, array in (found or {}).items():
                 each = np.moveaxis(np.asarray(array), 1, 0)[: len(rows)]
@@ -119,6 +134,11 @@ def survey(
 
 def encoded(model: Model, texts: Sequence[str] | Encoded, length: int | None = None) -> Encoded:
     """The texts as one padded batch, no longer than `length` and the positions, each of at least two tokens."""
+    limit = model.max_positions
+    whole = isinstance(length, int | np.integer) and not isinstance(length, bool)
+    if length is not None and (not whole or length < 2 or (limit is not None and length > limit)):
+        most = "" if limit is None else f" and at most {limit}, the positions of the model"
+        raise ValueError(f"length must be an integer of at least 2{most}, but it is {length!r}; pass None, say.")
     if not isinstance(texts, Encoded):
         texts = encode(model, texts, length=length)
     elif length is not None:
@@ -175,6 +195,41 @@ def fingerprint(model: Model) -> str:
 def dtype_of(model: Model) -> np.dtype:
     """The dtype of the weights, and so of all hidden states."""
     return np.dtype(jtu.tree_leaves(nnx.state(model.network))[0].dtype)
+
+
+class _WithFinite(eqx.Module):
+    """What `level` makes of a level, and whether the hidden states of each text are finite there."""
+
+    level: Callable[..., Any] | None
+
+    def __call__(self, hidden: Float[Array, "batch n d"], mask: Bool[Array, "batch n"]) -> dict[str, Array]:
+        found = {} if self.level is None else self.level(hidden, mask)
+        return {**found, _FINITE: jnp.all(jnp.isfinite(hidden), axis=(1, 2))}
+
+
+def _check_finite(model: Model, finite: Bool[np.ndarray, "levels texts"], rows: np.ndarray) -> None:
+    if not finite.all():
+        text = int(np.flatnonzero(~finite.all(axis=0))[0])
+        raise ValueError(
+            f"texts must have finite hidden states, but those of text {rows[text]} are not from level "
+            f"{int(np.argmin(finite[:, text]))} of {model.name!r} on, level k being what layer k gives; load the model "
+            "with dtype=float64, or leave that text out."
+        )
+
+
+def _made(measure: Any, ids: np.ndarray, mask: np.ndarray) -> Measure:
+    return measure if isinstance(measure, Measure) else measure(ids, mask)
+
+
+def _names(model: Model, measure: Any, batch: tuple[np.ndarray, np.ndarray, np.ndarray]) -> list[str]:
+    """The names of all statistics of a measure, without running the network."""
+    made, (size, n), dtype = _made(measure, *batch[1:]), batch[1].shape, dtype_of(model)
+    hidden = jax.ShapeDtypeStruct((size, n, model.network.sizes.hidden_size), dtype)
+    attention = jax.ShapeDtypeStruct((size, model.num_heads, n, n), dtype)
+    mask = jax.ShapeDtypeStruct((size, n), bool)
+    levels = {} if made.level is None else eqx.filter_eval_shape(made.level, hidden, mask)
+    layers = {} if made.layer is None else eqx.filter_eval_shape(made.layer, hidden, attention, mask)
+    return sorted([*(f"levels.{name}" for name in levels), *(f"layers.{name}" for name in layers)])
 
 
 def _survey_of(tally: Tally, resample: Sequence[str]) -> Survey:

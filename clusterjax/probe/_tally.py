@@ -61,7 +61,7 @@ class Tally:
 
     def add(self, name: str, rows: Any, *, keep: bool = False, weights: np.ndarray | None = None) -> None:
         """Count a batch, (texts of it, ...), in; `texts` is raised by the caller when all names have theirs."""
-        rows = np.asarray(rows, np.float64)
+        rows = np.array(rows, np.float64, order="C")  # what a store gives back adds up in this order too
         mean = np.mean(rows, axis=0)
         squares = np.sum((rows - mean) ** 2, axis=0)
         before, new = self.texts, len(rows)

@@ -3,11 +3,10 @@
 import functools
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace as changed
 from pathlib import Path
 from typing import Any, final
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -18,20 +17,20 @@ from flax import nnx
 
 from .._training import Batches, replace, train
 from ._albert import Albert
-from ._corpus import CLS, MASK, PAD, SEP, SPECIAL, UNKNOWN, pack, read_texts, train_tokenizer
-from ._masked import Held, MaskedLoss, unigram_loss
+from ._corpus import CLS, MASK, PAD, SEP, SPECIAL, UNKNOWN, cut, pack, read_texts, train_tokenizer
+from ._masked import Evaluate, Held, MaskedLoss, some_batches, unigram_loss
 from ._names import tensors
 from ._sizes import AlbertSizes
 
 
 CHECKPOINT = "checkpoint.safetensors"
-_WEIGHTS, _REPORT, _HISTORY = "model.safetensors", "report.json", "history.json"
+_WEIGHTS, _CONFIG, _REPORT, _HISTORY = "model.safetensors", "config.json", "report.json", "history.json"
 
 
 @final
 @dataclass(frozen=True)
 class AlbertRecipe:
-    """How an ALBERT is built and trained. The defaults fit a package: under 6 MB, and a few hours on two cores.
+    """How an ALBERT is built and trained. The defaults fit a package: under 6 MB, and about an hour on one core.
 
     **Arguments:**
 
@@ -40,12 +39,12 @@ class AlbertRecipe:
     - `length`: Tokens in a row of training, and so the longest text that the network can read.
     - `batch_size`: Rows in a step.
     - `steps`: Steps in all.
-    - `epoch_steps`: Steps between two checkpoints.
+    - `epoch_steps`: Steps between two checkpoints; at most so many as the rows make batches.
     - `stages`: What comes before all layers read whole rows. Each is three numbers: how many times the shared layer is
         applied, how many tokens it reads at a time, and until which share of the steps. Few layers are faster, and in
         short pieces of text the neighbours, which tell most, are found thousands of steps sooner. None is a quarter of
         the layers on 16 tokens for 0.4 of the steps, and then on whole rows until 0.6.
-    - `learning_rate`, `warm_up`: Of AdamW, whose rate rises for `warm_up` steps and falls to nothing on a line.
+    - `learning_rate`, `warm_up`: Of AdamW, whose rate rises for `warm_up` steps and falls to nothing as a cosine.
     - `weight_decay`: Of matrices, not of biases and norms.
     - `spread`: The standard deviation of the random weights.
     - `share`: Of the tokens, hidden.
@@ -98,7 +97,9 @@ class AlbertRecipe:
         if self.length < 8:
             raise ValueError(f"length must be at least 8, but it is {self.length!r}; pass 64, say.")
         if self.hidden_size % self.num_heads:
-            raise ValueError(f"num_heads must divide hidden_size, {self.hidden_size}, but it is {self.num_heads}.")
+            raise ValueError(
+                f"num_heads must divide hidden_size, {self.hidden_size}, but it is {self.num_heads}; pass a divisor."
+            )
 
     def _fits(self, stage: tuple[int, int, float]) -> bool:
         layers, length, share = stage
@@ -138,10 +139,10 @@ def train_albert(
     """Train an ALBERT by masked language modelling, and write a folder that `load` and `transformers` read.
 
     The folder holds the weights, configuration and tokenizer, the history of every checkpoint, a report with the
-    held-out loss beside that of guessing by frequency, and under `snapshots` the weights along the way, in each stage
-    at steps that double. A run that was killed goes on, bit for bit, when it is called again in the same way. A
-    `tokenizer.json` that is in the folder is used; without one it is trained, which is not the same twice: among word
-    pieces that are equally good the library tokenizers chooses at random.
+    held-out loss beside that of guessing by frequency on the same rows, and under `snapshots` the weights along the
+    way, in each stage at steps that double. A run that was killed goes on, bit for bit, when it is called again in the
+    same way. A `tokenizer.json` that is in the folder is used; without one it is trained, which is not the same twice:
+    among word pieces that are equally good the library tokenizers chooses at random.
 
     **Arguments:**
 
@@ -161,7 +162,7 @@ def train_albert(
 
     **Raises:**
 
-    - `ValueError` if the texts cannot be read or are too few, or the folder holds another run.
+    - `ValueError` if the texts cannot be read or are too few, or the folder holds another run or another network.
 
     ??? cite "Source"
 
@@ -169,31 +170,41 @@ def train_albert(
         bidirectional transformers* (1810.04805), Section 3.1: the task. Snapshots and report: this library.
     """
     recipe, folder = AlbertRecipe() if recipe is None else recipe, Path(out)
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+        raise ValueError(f"seed must be an integer from 0 to 2**63 - 1, but it is {seed!r}; pass 0, say.")
     texts = read_texts(paths)
-    aside = np.random.default_rng(seed).random(len(texts)) < recipe.held_out
+    aside = set_aside(len(texts), recipe.held_out, seed)
     seen, unseen = ([text for text, a in zip(texts, aside, strict=True) if a == flag] for flag in (False, True))
     say(f"{len(seen)} texts to train on, {len(unseen)} held out")
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = _tokenizer(folder, seen, recipe.vocab_size)
-    size = tokenizer.get_vocab_size()
-    if size != recipe.vocab_size:
-        most = "at most" if size < recipe.vocab_size else "at least"
-        raise ValueError(f"vocab_size must be {most} {size} for these texts, but it is {recipe.vocab_size}; change it.")
-    rows, held = (pack(tokenizer, part, recipe.length) for part in (seen, unseen))
+    rows, held = (pack(cut(tokenizer, part), recipe.length) for part in (seen, unseen))
     if len(rows) < recipe.batch_size or len(held) < 1:
         raise ValueError(
             f"paths must hold a batch of {recipe.batch_size} rows of {recipe.length} word pieces and one held out, but "
-            f" they hold {len(rows)} and {len(held)}; name more texts, or a smaller batch."
+            f"they hold {len(rows)} and {len(held)}; name more texts, or a smaller batch."
         )
+    if len(rows) // recipe.batch_size < recipe.epoch_steps:
+        recipe = changed(recipe, epoch_steps=len(rows) // recipe.batch_size)
+        say(f"{recipe.epoch_steps} steps between two checkpoints: the rows make no more batches")
+    held = some_batches(held, recipe.batch_size, 64)
     base = unigram_loss(rows, held, recipe.vocab_size)
     say(f"{rows.size / 1e6:.2f} million word pieces to train on; guessing by frequency costs {base:.3f} nats")
-    _write_tokenizer(folder, tokenizer, recipe)
-    _write_config(folder, recipe)
     key = jr.key(seed)
     made = Held.of(_network(recipe, seed))
     stages = [list(stage) for stage in recipe.schedule]
     settings = {"recipe": asdict(recipe) | {"stages": stages}, "seed": seed, "texts": [Path(p).name for p in paths]}
     settings |= {"word pieces": int(rows.size), "sum": int(rows.sum(dtype=np.int64))}
+    batches = Batches((jnp.asarray(rows),), recipe.batch_size, recipe.epoch_steps)
+    going = functools.partial(
+        train, made, batches=batches, optimiser=_optimiser(recipe), key=jr.fold_in(key, 1),
+        checkpoint=folder / CHECKPOINT, settings=settings,
+    )  # fmt: skip
+    if (folder / CHECKPOINT).is_file():
+        going(loss=MaskedLoss(recipe.vocab_size), epochs=0)  # compares the settings before anything is written
+    else:
+        _refuse_another(folder, settings)
+    _write_tokenizer(folder, tokenizer, recipe)
     wanted = _doublings(recipe, snapshots)
 
     def keep(epoch: int, model: Held) -> None:
@@ -202,17 +213,12 @@ def train_albert(
 
     if not (folder / CHECKPOINT).is_file():
         _write_weights(folder / "snapshots" / "step-000000.safetensors", made)
-    batches = Batches((jnp.asarray(rows),), recipe.batch_size, recipe.epoch_steps)
     for layers, tokens, share in recipe.schedule:
         until = round(share * recipe.epochs)
         say(f"{layers} layers, {tokens} tokens at a time, until checkpoint {until}")
         loss = MaskedLoss(recipe.vocab_size, recipe.share, layers, tokens)
-        done = train(
-            made, loss, batches,
-            optimiser=_optimiser(recipe), epochs=until, key=jr.fold_in(key, 1),
-            evaluate=_Evaluate(jnp.asarray(held), recipe.batch_size, loss, jr.fold_in(key, 2)),
-            checkpoint=folder / CHECKPOINT, settings=settings, keep=keep, say=say,
-        )  # fmt: skip
+        done = going(loss=loss, epochs=until, evaluate=Evaluate(held, loss, jr.fold_in(key, 2)), keep=keep, say=say)
+    _write_config(folder, recipe)
     _write_weights(folder / _WEIGHTS, done.last)
     report = settings | {
         "steps": recipe.epochs * recipe.epoch_steps,
@@ -228,13 +234,49 @@ def train_albert(
     return report
 
 
+def set_aside(texts: int, share: float, seed: int) -> np.ndarray:
+    """Which of so many texts are held out.
+
+    Source: this library.
+    """
+    return np.random.default_rng(seed).random(texts) < share
+
+
+def _refuse_another(folder: Path, settings: dict[str, Any]) -> None:
+    """Raise a ValueError if there is a network in the folder, but not that of a finished run with these settings."""
+    found = [name for name in (_CONFIG, _WEIGHTS) if (folder / name).exists()]
+    try:
+        report = json.loads((folder / _REPORT).read_text("utf-8")) if found else settings
+        same = {name: report[name] for name in settings} == settings
+    except (OSError, ValueError, KeyError, TypeError):
+        same = False
+    if not same:
+        raise ValueError(
+            f"out must be a new folder or that of this run, but {str(folder)!r} holds {found[0]} of another network "
+            f"and no {CHECKPOINT}; choose another folder."
+        )
+
+
 def _tokenizer(folder: Path, texts: Sequence[str], vocab_size: int) -> Any:
     """The one in the folder, or one that is trained: word pieces that are equally good are chosen at random."""
+    path = folder / "tokenizer.json"
+    there = path.is_file()
+    tokenizer = _read_tokenizer(path) if there else train_tokenizer(texts, vocab_size)
+    size = tokenizer.get_vocab_size()
+    if there and size != vocab_size:
+        raise ValueError(
+            f"vocab_size must be {size}, that of {str(path)!r}, but it is {vocab_size}; change it, or choose another "
+            "folder."
+        )
+    if size != vocab_size:
+        most = "at most" if size < vocab_size else "at least"
+        raise ValueError(f"vocab_size must be {most} {size} for these texts, but it is {vocab_size}; change it.")
+    return tokenizer
+
+
+def _read_tokenizer(path: Path) -> Any:
     import tokenizers
 
-    path = folder / "tokenizer.json"
-    if not path.is_file():
-        return train_tokenizer(texts, vocab_size)
     try:
         return tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises nothing narrower
@@ -263,25 +305,6 @@ def _sinusoids(recipe: AlbertRecipe) -> np.ndarray:
     half = -(-recipe.embedding_size // 2)
     angles = np.arange(recipe.length)[:, None] * float(recipe.length) ** (-np.arange(half) / half)
     return np.sqrt(2) * recipe.spread * np.concatenate([np.sin(angles), np.cos(angles)], 1)[:, : recipe.embedding_size]
-
-
-class _Evaluate:
-    """Loss and accuracy on the held-out rows, the same tokens hidden each time."""
-
-    def __init__(self, rows: jax.Array, batch_size: int, loss: MaskedLoss, key: jax.Array):
-        size = min(batch_size, len(rows))
-        self.batches = [rows[start : start + size] for start in range(0, len(rows) - size + 1, size)][:64]
-        self.loss, self.key = loss, key
-
-    def __call__(self, model: Held) -> dict[str, float]:
-        found = [_measure(self.loss, model, rows, jr.fold_in(self.key, k)) for k, rows in enumerate(self.batches)]
-        return {
-            "held-out loss": float(np.mean([float(cost) for cost, _ in found])),
-            "held-out accuracy": float(np.mean([float(more["accuracy"]) for _, more in found])),
-        }
-
-
-_measure = eqx.filter_jit(lambda loss, model, rows, key: loss(model, rows, key))
 
 
 @functools.lru_cache(maxsize=8)  # the same object, so that a second run compiles nothing anew
@@ -323,7 +346,7 @@ def _write_config(folder: Path, recipe: AlbertRecipe) -> None:
         "type_vocab_size": sizes.type_vocab_size, "initializer_range": sizes.spread, "tie_word_embeddings": True,
         "pad_token_id": PAD, "bos_token_id": CLS, "eos_token_id": SEP,
     }  # fmt: skip
-    replace(folder / "config.json", json.dumps(config, indent=1).encode())
+    replace(folder / _CONFIG, json.dumps(config, indent=1).encode())
 
 
 def _write_tokenizer(folder: Path, tokenizer: Any, recipe: AlbertRecipe) -> None:

@@ -63,7 +63,9 @@ def nearest_words(model: Model, vectors: Float[Any, "m d"], top: int = 10) -> Ne
             "pass the real and the imaginary part of a complex one."
         )
     if isinstance(top, bool) or not isinstance(top, int) or not 1 <= top <= len(words):
-        raise ValueError(f"top must be from 1 to {len(words)}, the size of the vocabulary, but it is {top!r}.")
+        raise ValueError(
+            f"top must be from 1 to {len(words)}, the size of the vocabulary, but it is {top!r}; pass 1, say."
+        )
     words = words - words.mean(axis=0)
     short = v.astype(np.float64) if map_ is None else v.astype(np.float64) @ map_.T
     gram = words if map_ is None else words @ (map_ @ map_.T)

@@ -105,14 +105,15 @@ def t5_bias(n, table, buckets, furthest):
     ]
 
 
-def t5_block(x, tensors, prefix, heads, word, bias, activation, gated, eps):
-    """x after one block, and its attention, (heads, n, n)."""
+def t5_block(x, tensors, prefix, heads, word, bias, activation, gated, eps, normed=True):
+    """x after one block, and its attention, (heads, n, n); without its norms if it is not `normed`."""
     get = lambda name: tensors[f"{prefix}{name}.weight"]
-    y = rms_norm(x, get("layer.0.layer_norm"), eps)
+    norm = lambda x, name: rms_norm(x, get(name), eps) if normed else x
+    y = norm(x, "layer.0.layer_norm")
     query, key, value = (linear(y, get(f"layer.0.SelfAttention.{name}")) for name in "qkv")
     out, weights = attention(query, key, value, heads, 1.0, word, bias)
     x = x + linear(out, get("layer.0.SelfAttention.o"))
-    y = rms_norm(x, get("layer.1.layer_norm"), eps)
+    y = norm(x, "layer.1.layer_norm")
     bend = np.vectorize(lambda v: act(activation, v))
     if gated:
         wide = bend(linear(y, get("layer.1.DenseReluDense.wi_0"))) * linear(y, get("layer.1.DenseReluDense.wi_1"))

@@ -1,0 +1,19 @@
+"""What all commands ask of their options, before anything is read."""
+
+import argparse
+import os
+from pathlib import Path
+
+
+def check(arguments: argparse.Namespace) -> None:
+    """Raise a ValueError if `--seed` is out of range, or `--out` can be no folder, where the command has them."""
+    given = vars(arguments)
+    if not 0 <= given.get("seed", 0) < 2**32:
+        raise ValueError(f"--seed must lie between 0 and 2**32 - 1, but it is {given['seed']}; choose another.")
+    out = Path(given.get("out", "."))
+    there = next(place for place in (out, *out.parents, Path(".")) if os.path.lexists(place))
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        what = "may not be written" if there.is_dir() else "is no folder"
+        raise ValueError(
+            f"--out must be a folder that can be written, but {str(there)!r} {what}; choose another, or remove that."
+        )

@@ -1,7 +1,5 @@
 """One optax loop for every model that is trained here: an epoch is one compiled scan, and a killed run goes on."""
 
-import contextlib
-import json
 import os
 import time
 from collections.abc import Callable
@@ -15,14 +13,13 @@ import jax.random as jr
 import jax.tree_util as jtu
 import numpy as np
 import optax
-import safetensors
-import safetensors.numpy
 from jax import lax
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
+from ._run_file import RunFile
 
-_FORMAT = "clusterjax training"
-_VERSION = 1
+
+_FILE = RunFile("checkpoint", "clusterjax training", 1, "remove it, or choose another folder")
 
 
 class Batches(eqx.Module):
@@ -254,59 +251,14 @@ def _make_folder(folder: Path) -> None:
 
 def _save(path: Path, state: _State, progress: dict, settings: dict[str, Any] | None) -> None:
     leaves = jtu.tree_leaves(eqx.filter(state, eqx.is_array))
-    arrays = {str(k): np.array(leaf, order="C") for k, leaf in enumerate(leaves)}
-    header = {"format": _FORMAT, "version": _VERSION, "progress": progress, "settings": settings}
-    try:
-        replace(path, safetensors.numpy.save(arrays, {"clusterjax": json.dumps(header)}))
-    except OSError as error:
-        raise ValueError(
-            f"checkpoint must be a file that can be written, but {str(path)!r} cannot ({error.strerror or error}); "
-            f"make room and run again: what was written before epoch {progress['epoch']} stays."
-        ) from error
+    _FILE.write(path, {str(k): np.asarray(leaf) for k, leaf in enumerate(leaves)}, settings, progress=progress)
 
 
 def _load(path: Path, state: _State, settings: dict[str, Any] | None) -> tuple[_State, dict]:
-    remedy = "remove it, or choose another folder"
-    try:
-        with safetensors.safe_open(path, framework="np") as file:  # pyright: ignore[reportPrivateImportUsage]
-            header = json.loads((file.metadata() or {}).get("clusterjax", "{}"))
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (safetensors.SafetensorError, ValueError, OSError) as error:
-        raise ValueError(
-            f"checkpoint must be one of this library, but {path} cannot be read ({error}); {remedy}."
-        ) from None
-    if header.get("format") != _FORMAT or header.get("version") != _VERSION:
-        raise ValueError(f"checkpoint must be one of this library, but {path} is not; {remedy}.")
-    asked, there = json.loads(json.dumps(settings)) or {}, header["settings"] or {}
-    if asked != there:
-        differ = [name for name in sorted({*asked, *there}) if asked.get(name) != there.get(name)]
-        wanted, found = (", ".join(f"{name} = {run.get(name)}" for name in differ) for run in (asked, there))
-        raise ValueError(f"checkpoint must be of this run with {wanted}, but {path} is of one with {found}; {remedy}.")
+    header, arrays = _FILE.read(path, settings)
     leaves, structure = jtu.tree_flatten(eqx.filter(state, eqx.is_array))
     if len(arrays) != len(leaves) or any(arrays[str(k)].shape != leaf.shape for k, leaf in enumerate(leaves)):
-        raise ValueError(f"checkpoint must hold the arrays of this model, but {path} holds others; {remedy}.")
+        raise ValueError(f"checkpoint must hold the arrays of this model, but {path} holds others; {_FILE.remedy}.")
     loaded = [jnp.asarray(arrays[str(k)], leaf.dtype) for k, leaf in enumerate(leaves)]
     static = eqx.filter(state, eqx.is_array, inverse=True)
     return eqx.combine(jtu.tree_unflatten(structure, loaded), static), header["progress"]
-
-
-def replace(path: Path, content: bytes) -> None:
-    """Write `content` to `path` in one piece: whatever happens, there is the old file or the new one.
-
-    **Raises:**
-
-    - `OSError` if it cannot be written, with what was there before kept.
-
-    Source: this library.
-    """
-    partial = path.with_name(path.name + ".partial")
-    try:
-        with open(partial, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
-        raise

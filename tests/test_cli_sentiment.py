@@ -108,7 +108,7 @@ def test_resume_insists_and_fresh_starts_anew(trained, tmp_path, capsys):
     call = ("train", "sentiment", "--imdb", data, "--out", tmp_path, *SMALL)
     assert "resume must find checkpoint.safetensors" in refused(capsys, *call, "--resume")
     (tmp_path / "checkpoint.safetensors").write_bytes(b"cut off")
-    assert "checkpoint must be one of this library" in refused(capsys, *call)
+    assert "checkpoint must be a file of this library" in refused(capsys, *call)
     assert not any("resuming" in line for line in lines_of(capsys, *call, "--fresh"))
     assert load(tmp_path).recipe.depth == 3
 

@@ -137,18 +137,18 @@ def test_truncated_checkpoint_is_refused(tmp_path, kept):
     path = tmp_path / "checkpoint"
     run(1, checkpoint=path)
     path.write_bytes(path.read_bytes()[:kept])
-    with pytest.raises(ValueError, match="checkpoint must be one of this library, but .* cannot be read"):
+    with pytest.raises(ValueError, match="checkpoint must be a file of this library, but .* cannot be read"):
         run(2, checkpoint=path)
 
 
 def test_other_files_are_refused(tmp_path):
     path = tmp_path / "checkpoint"
     path.write_bytes(safetensors.numpy.save({"0": np.zeros(3)}))
-    with pytest.raises(ValueError, match="checkpoint must be one of this library, but .* is not; remove it"):
+    with pytest.raises(ValueError, match="checkpoint must be a file of this library, but .* is not; remove it"):
         run(1, checkpoint=path)
     path.unlink()
     path.mkdir()
-    with pytest.raises(ValueError, match="checkpoint must be one of this library"):
+    with pytest.raises(ValueError, match="checkpoint must be a file of this library"):
         run(1, checkpoint=path)
 
 

@@ -14,6 +14,7 @@ from .helpers import as_a_user, assert_close, normal
 from .transformer_cases import EPSILON, RESIDUALS, D, N, X, attention_of, block_of
 
 
+ON_SPHERE = cjx.AttentionField(cjx.SoftmaxAttention(1.0))
 STEPS = np.array([1e-2, 5e-3, 2.5e-3])
 
 

@@ -118,7 +118,7 @@ def test_it_takes_a_language_model_padding_and_shared_weights():
 
 
 def test_the_eiffel_tower_of_the_slides():
-    """Slides 19 to 21 in exact arithmetic: the dot products printed there are 1.2 and 0.4, but they are 1.03 and 0.35."""
+    """Slides 19 to 21 in exact arithmetic: the dot products, 1.2 and 0.4 in print, are 1.03 and 0.35."""
     stream = jnp.array([0.4, 0.2, 0.2, 0.1]) + jnp.array([0.1, 0.2, 0.0, 0.1]) + jnp.array([0.2, 0.0, 0.3, 0.0])
     np.testing.assert_allclose(stream, [0.7, 0.4, 0.5, 0.2])
     keys = jnp.array([[0.8, 0.1, 0.9, -0.1], [0.1, 0.8, -0.2, 0.3]])

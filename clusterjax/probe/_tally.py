@@ -1,19 +1,14 @@
 """Means over texts that take one batch at a time, in double precision, and the file they are kept in."""
 
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import safetensors
-import safetensors.numpy
 
-from .._training import replace
+from .._run_file import RunFile
 
 
-_FORMAT = "clusterjax survey"
-_VERSION = 1
-_REMEDY = "remove it, or choose another file"
+_FILE = RunFile("store", "clusterjax survey", 1, "remove it, or choose another file")
 
 
 class Average(NamedTuple):
@@ -102,16 +97,7 @@ class Tally:
 
         - `ValueError` if it cannot be written; what was there stays.
         """
-        header = {"format": _FORMAT, "version": _VERSION, "texts": self.texts, "settings": settings}
-        arrays = {name: np.array(array, order="C") for name, array in self.arrays.items()}
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            replace(path, safetensors.numpy.save(arrays, {"clusterjax": json.dumps(header)}))
-        except OSError as error:
-            raise ValueError(
-                f"store must be a file that can be written, but {str(path)!r} cannot ({error.strerror or error}); make "
-                "room and run again: what was written before stays."
-            ) from error
+        _FILE.write(path, self.arrays, settings, texts=self.texts)
 
     def restore(self, path: Path, settings: dict[str, Any]) -> None:
         """Go on from `path`.
@@ -120,19 +106,5 @@ class Tally:
 
         - `ValueError` if it is no such file, or of other settings, which are named.
         """
-        try:
-            with safetensors.safe_open(path, framework="np") as file:  # pyright: ignore[reportPrivateImportUsage]
-                header = json.loads((file.metadata() or {}).get("clusterjax", "{}"))
-                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (safetensors.SafetensorError, ValueError, OSError) as error:
-            raise ValueError(
-                f"store must be a file of this library, but {path} cannot be read ({error}); {_REMEDY}."
-            ) from None
-        if header.get("format") != _FORMAT or header.get("version") != _VERSION:
-            raise ValueError(f"store must be a file of this library, but {path} is not; {_REMEDY}.")
-        asked, there = json.loads(json.dumps(settings)), header["settings"]
-        differ = [name for name in sorted({*asked, *there}) if asked.get(name) != there.get(name)]
-        if differ:
-            wanted, found = (", ".join(f"{name} = {run.get(name)}" for name in differ) for run in (asked, there))
-            raise ValueError(f"store must be of this run with {wanted}, but {path} is of one with {found}; {_REMEDY}.")
+        header, arrays = _FILE.read(path, settings)
         self.texts, self.arrays = header["texts"], arrays

@@ -15,7 +15,8 @@ import optax
 import safetensors.numpy
 from flax import nnx
 
-from .._training import Batches, replace, train
+from .._run_file import replace
+from .._training import Batches, train
 from ._albert import Albert
 from ._corpus import CLS, MASK, PAD, SEP, SPECIAL, UNKNOWN, cut, pack, read_texts, train_tokenizer
 from ._masked import Evaluate, Held, MaskedLoss, some_batches, unigram_loss

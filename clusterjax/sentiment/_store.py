@@ -13,7 +13,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from .._training import replace
+from .._run_file import replace
 from ._fit import Fitted, Recipe
 from ._model import HardmaxClassifier
 from ._vocabulary import Vocabulary

@@ -52,7 +52,7 @@ class Passed(eqx.Module):
     by_distance: Float[Array, "h distances d"] | None
     rows: Int[Array, "n n"] | None
 
-    def lengths(self) -> Float[Array, "h #n n"]:
+    def lengths(self) -> Float[Array, "h _ n"]:
         """Its length, for each i and j.
 
         Source: 2004.10102, eq. (4).
@@ -165,9 +165,9 @@ class MultiHeadAttention(eqx.Module):
             raise ValueError(f"heads must divide d, but heads is {heads} and d is {d}; choose a divisor of {d}.")
         k, dtype = d // heads, dtype or jnp.result_type(float)
         scale = 1 / math.sqrt(d) if scale is None else scale
-        into = scale * jr.normal(jr.fold_in(key, 0), (3, heads, d, k), dtype)
-        out = scale * jr.normal(jr.fold_in(key, 1), (heads, k, d), dtype)
-        return cls(*into, out, mask=mask, relative=relative)
+        query, of_key, value = scale * jr.normal(jr.fold_in(key, 0), (3, heads, d, k), dtype)
+        output = scale * jr.normal(jr.fold_in(key, 1), (heads, k, d), dtype)
+        return cls(query, of_key, value, output, mask=mask, relative=relative)
 
     @property
     def num_heads(self) -> int:

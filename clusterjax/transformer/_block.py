@@ -16,7 +16,7 @@ from ._positions import RelativePositions
 
 
 class Block(eqx.Module):
-    r"""$u = \mathrm{LN}_1(x + \mathrm{attention}(x))$, $z = \mathrm{LN}_2(u + \mathrm{feedforward}(u))$ with `PostNorm`.
+    r"""With `PostNorm` $u = \mathrm{LN}_1(x + \mathrm{attention}(x))$, $z = \mathrm{LN}_2(u + \mathrm{ff}(u))$.
 
     With `PreNorm` what the two layers read is normalised, with `NoNorm` nothing is.
 

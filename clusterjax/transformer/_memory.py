@@ -253,7 +253,7 @@ def _fired(
         batch, mask = ids[begin : begin + batch_size], there[begin : begin + batch_size]
         short = batch_size - len(batch)
         padded = np.pad(batch, ((0, short), (0, 0))), np.pad(mask, ((0, short), (0, 0)))
-        fired = _activations(model, *map(jnp.asarray, padded), which)
+        fired = _activations(model, jnp.asarray(padded[0]), jnp.asarray(padded[1]), which)
         yield begin, np.asarray(fired)[: len(batch)], mask
 
 

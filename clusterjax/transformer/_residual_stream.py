@@ -150,6 +150,6 @@ def _taken_apart(stack: Transformer, x: Array, present: Array | None) -> Residua
 
 
 def _pulled(block: Block, sub: int, total: Array, towards: Array) -> Array:
-    """The vectors whose inner product with a part before a norm is that of `towards` with what the norm leaves of it."""
+    """The vectors whose inner product with a part before a norm is that of `towards` with what is left of it after."""
     carry = lambda part: block.residual.carry(block.norms[sub], total, part)
     return jax.linear_transpose(carry, total)(towards)[0]

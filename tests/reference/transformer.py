@@ -30,7 +30,7 @@ def gelu(v):
 
 
 def heads(x, query, key, value, output, beta, allowed, relative=None):
-    """The weights (h, n, n) and what each head adds (h, n, d); `relative` is (m, a, b) with the vectors of distances."""
+    """The weights (h, n, n) and what each head adds (h, n, d); `relative` is m and the two tables of vectors."""
     n, count = len(x), len(query)
     weights, updates = np.zeros((count, n, n)), np.zeros((count, n, x.shape[1]))
     for h in range(count):

@@ -35,4 +35,5 @@ from ._positions import (
     sinusoidal_positions as sinusoidal_positions,
 )
 from ._residual_stream import ResidualStream as ResidualStream, residual_stream as residual_stream
+from ._store import load as load, load_further as load_further, save as save
 from ._transformer import Transformer as Transformer

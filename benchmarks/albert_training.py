@@ -25,10 +25,9 @@ import tokenizers
 from _harness import HERE, report, say
 
 from clusterjax import probe
+from clusterjax._corpus import cut, pack, read_texts, set_aside, some_batches
 from clusterjax.probe._bundled import BUNDLED, TEXTS, TRAINING
-from clusterjax.probe._corpus import cut, pack, read_texts
-from clusterjax.probe._masked import Evaluate, Held, MaskedLoss, some_batches, unigram_loss
-from clusterjax.probe._train import set_aside
+from clusterjax.probe._masked import Evaluate, Held, MaskedLoss, unigram_loss
 
 
 FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")

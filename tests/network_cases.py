@@ -5,8 +5,8 @@ import json
 import matplotlib.text
 import numpy as np
 
+from clusterjax._corpus import train_tokenizer
 from clusterjax.experiments import Settings
-from clusterjax.probe._corpus import train_tokenizer
 
 from .probe_cases import SHARED, tensors_of, write
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from clusterjax._corpus import MASK, SPECIAL, some_batches
 from clusterjax.probe import Albert, AlbertSizes
-from clusterjax.probe._corpus import MASK, SPECIAL
-from clusterjax.probe._masked import Evaluate, Held, MaskedLoss, hide, some_batches, unigram_loss
+from clusterjax.probe._masked import Evaluate, Held, MaskedLoss, hide, unigram_loss
 
 
 WORDS = 40

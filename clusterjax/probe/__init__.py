@@ -5,6 +5,7 @@ try:
 except ImportError as error:
     raise ImportError("clusterjax.probe needs flax and transformers; pip install 'clusterjax[probe]'") from error
 
+from .._corpus import read_texts as read_texts
 from ._albert import Albert as Albert
 from ._batch import Encoded as Encoded, encode as encode
 from ._bridge import Bridge as Bridge, bridge as bridge
@@ -20,7 +21,6 @@ from ._controls import (
     randomise as randomise,
     shuffle_tokens as shuffle_tokens,
 )
-from ._corpus import read_texts as read_texts
 from ._head_clusters import (
     HeadClusters as HeadClusters,
     adjusted_rand as adjusted_rand,

@@ -11,7 +11,7 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from ._corpus import MASK, SPECIAL
+from .._corpus import MASK, SPECIAL
 
 
 class Held(eqx.Module):
@@ -98,17 +98,6 @@ class MaskedLoss(eqx.Module):
         cost = (jax.nn.logsumexp(scores, axis=2) - of_word) * counted
         right = jnp.where(jnp.argmax(scores, axis=2).astype(words.dtype) == words, counted, 0)
         return jnp.sum(cost) / total, {"accuracy": jnp.sum(right) / total}
-
-
-def some_batches(rows: Int[np.ndarray, "rows n"], size: int, most: int | None = None) -> Int[np.ndarray, "k size n"]:
-    """Whole batches, at most so many, of rows that are spread evenly over all of them; one that is smaller if there are
-    too few rows.
-
-    Source: this library.
-    """
-    size = min(size, len(rows))
-    count = len(rows) // size * size if most is None else min(len(rows) // size, most) * size
-    return rows[np.arange(count) * len(rows) // count].reshape(-1, size, rows.shape[1])
 
 
 class Evaluate:

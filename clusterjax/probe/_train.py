@@ -15,11 +15,11 @@ import optax
 import safetensors.numpy
 from flax import nnx
 
+from .._corpus import CLS, PAD, SEP, cut, pack, read_texts, set_aside, some_batches, tokenizer_of, write_tokenizer
 from .._run_file import replace
 from .._training import Batches, train
 from ._albert import Albert
-from ._corpus import CLS, MASK, PAD, SEP, SPECIAL, UNKNOWN, cut, pack, read_texts, train_tokenizer
-from ._masked import Evaluate, Held, MaskedLoss, some_batches, unigram_loss
+from ._masked import Evaluate, Held, MaskedLoss, unigram_loss
 from ._names import tensors
 from ._sizes import AlbertSizes
 
@@ -178,7 +178,7 @@ def train_albert(
     seen, unseen = ([text for text, a in zip(texts, aside, strict=True) if a == flag] for flag in (False, True))
     say(f"{len(seen)} texts to train on, {len(unseen)} held out")
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer = _tokenizer(folder, seen, recipe.vocab_size)
+    tokenizer = tokenizer_of(folder, seen, recipe.vocab_size)
     rows, held = (pack(cut(tokenizer, part), recipe.length) for part in (seen, unseen))
     if len(rows) < recipe.batch_size or len(held) < 1:
         raise ValueError(
@@ -205,7 +205,7 @@ def train_albert(
         going(loss=MaskedLoss(recipe.vocab_size), epochs=0)  # compares the settings before anything is written
     else:
         _refuse_another(folder, settings)
-    _write_tokenizer(folder, tokenizer, recipe)
+    write_tokenizer(folder, tokenizer, recipe.length)
     wanted = _doublings(recipe, snapshots)
 
     def keep(epoch: int, model: Held) -> None:
@@ -235,14 +235,6 @@ def train_albert(
     return report
 
 
-def set_aside(texts: int, share: float, seed: int) -> np.ndarray:
-    """Which of so many texts are held out.
-
-    Source: this library.
-    """
-    return np.random.default_rng(seed).random(texts) < share
-
-
 def _refuse_another(folder: Path, settings: dict[str, Any]) -> None:
     """Raise a ValueError if there is a network in the folder, but not that of a finished run with these settings."""
     found = [name for name in (_CONFIG, _WEIGHTS) if (folder / name).exists()]
@@ -256,34 +248,6 @@ def _refuse_another(folder: Path, settings: dict[str, Any]) -> None:
             f"out must be a new folder or that of this run, but {str(folder)!r} holds {found[0]} of another network "
             f"and no {CHECKPOINT}; choose another folder."
         )
-
-
-def _tokenizer(folder: Path, texts: Sequence[str], vocab_size: int) -> Any:
-    """The one in the folder, or one that is trained: word pieces that are equally good are chosen at random."""
-    path = folder / "tokenizer.json"
-    there = path.is_file()
-    tokenizer = _read_tokenizer(path) if there else train_tokenizer(texts, vocab_size)
-    size = tokenizer.get_vocab_size()
-    if there and size != vocab_size:
-        raise ValueError(
-            f"vocab_size must be {size}, that of {str(path)!r}, but it is {vocab_size}; change it, or choose another "
-            "folder."
-        )
-    if size != vocab_size:
-        most = "at most" if size < vocab_size else "at least"
-        raise ValueError(f"vocab_size must be {most} {size} for these texts, but it is {vocab_size}; change it.")
-    return tokenizer
-
-
-def _read_tokenizer(path: Path) -> Any:
-    import tokenizers
-
-    try:
-        return tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises nothing narrower
-        raise ValueError(
-            f"out must hold a whole tokenizer.json or none, but {str(path)!r} is broken ({error}); remove it."
-        ) from error
 
 
 def _network(recipe: AlbertRecipe, seed: int) -> Albert:
@@ -348,11 +312,3 @@ def _write_config(folder: Path, recipe: AlbertRecipe) -> None:
         "pad_token_id": PAD, "bos_token_id": CLS, "eos_token_id": SEP,
     }  # fmt: skip
     replace(folder / _CONFIG, json.dumps(config, indent=1).encode())
-
-
-def _write_tokenizer(folder: Path, tokenizer: Any, recipe: AlbertRecipe) -> None:
-    names = {"pad_token": PAD, "unk_token": UNKNOWN, "cls_token": CLS, "sep_token": SEP, "mask_token": MASK}
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": recipe.length}
-    config |= {name: SPECIAL[number] for name, number in names.items()}
-    replace(folder / "tokenizer.json", tokenizer.to_str().encode())
-    replace(folder / "tokenizer_config.json", json.dumps(config, indent=1).encode())

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from clusterjax.probe._corpus import CLS, MASK, PAD, SEP, SPECIAL, UNKNOWN, cut, pack, read_texts, train_tokenizer
+from clusterjax._corpus import CLS, MASK, PAD, SEP, SPECIAL, UNKNOWN, cut, pack, read_texts, train_tokenizer
 
 
 TEXTS = ["The cat sat on the mat.", "A dog, not a cat; it ran!", "Unbelievable running of unbelievably many dogs."] * 4

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from .._tables import decode, read_bytes, read_table
+from ._run_file import replace
+from ._tables import decode, read_bytes, read_table
 
 
 PAD, UNKNOWN, CLS, SEP, MASK = range(5)
@@ -128,3 +129,70 @@ def pack(pieces: Int[np.ndarray, " pieces"], length: int) -> Int[np.ndarray, "ro
     packed[:, 0], packed[:, -1] = CLS, SEP
     packed[:, 1:-1] = pieces[: rows * inner].reshape(rows, inner)
     return packed
+
+
+def some_batches(rows: Int[np.ndarray, "rows n"], size: int, most: int | None = None) -> Int[np.ndarray, "k size n"]:
+    """Whole batches, at most so many, of rows that are spread evenly over all of them; one that is smaller if there are
+    too few rows.
+
+    Source: this library.
+    """
+    size = min(size, len(rows))
+    count = len(rows) // size * size if most is None else min(len(rows) // size, most) * size
+    return rows[np.arange(count) * len(rows) // count].reshape(-1, size, rows.shape[1])
+
+
+def set_aside(texts: int, share: float, seed: int) -> np.ndarray:
+    """Which of so many texts are held out.
+
+    Source: this library.
+    """
+    return np.random.default_rng(seed).random(texts) < share
+
+
+def tokenizer_of(folder: Path, texts: Sequence[str], vocab_size: int) -> Any:
+    """The `tokenizer.json` in the folder, or one that is trained: word pieces that are equally good are chosen at
+    random, so that a run keeps its own.
+
+    **Raises:**
+
+    - `ValueError` if it cannot be read, or is not of `vocab_size` word pieces.
+
+    Source: this library.
+    """
+    path = folder / "tokenizer.json"
+    there = path.is_file()
+    tokenizer = _read_tokenizer(path) if there else train_tokenizer(texts, vocab_size)
+    size = tokenizer.get_vocab_size()
+    if there and size != vocab_size:
+        raise ValueError(
+            f"vocab_size must be {size}, that of {str(path)!r}, but it is {vocab_size}; change it, or choose another "
+            "folder."
+        )
+    if size != vocab_size:
+        most = "at most" if size < vocab_size else "at least"
+        raise ValueError(f"vocab_size must be {most} {size} for these texts, but it is {vocab_size}; change it.")
+    return tokenizer
+
+
+def _read_tokenizer(path: Path) -> Any:
+    import tokenizers
+
+    try:
+        return tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises nothing narrower
+        raise ValueError(
+            f"out must hold a whole tokenizer.json or none, but {str(path)!r} is broken ({error}); remove it."
+        ) from error
+
+
+def write_tokenizer(folder: Path, tokenizer: Any, length: int) -> None:
+    """Write a tokenizer as `transformers` reads it, for texts of at most `length` word pieces.
+
+    Source: this library.
+    """
+    names = {"pad_token": PAD, "unk_token": UNKNOWN, "cls_token": CLS, "sep_token": SEP, "mask_token": MASK}
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": length}
+    config |= {name: SPECIAL[number] for name, number in names.items()}
+    replace(folder / "tokenizer.json", tokenizer.to_str().encode())
+    replace(folder / "tokenizer_config.json", json.dumps(config, indent=1).encode())

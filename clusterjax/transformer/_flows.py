@@ -1,0 +1,168 @@
+"""Where the layer norm stands, in continuous time: direction and length of a token under the schemes in use."""
+
+from abc import abstractmethod
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._attention import AbstractAttention
+from .._custom_types import RealScalarLike, Tokens
+from .._field import AbstractField
+from .._misc import matmul
+from .._schedule import as_parameter, at_time, check_real, example
+from .._space import AbstractSpace, Euclidean
+
+
+class AbstractNormalisation(eqx.Module):
+    r"""How the direction $\theta$ and the length r of a token follow what attention writes, $A$.
+
+    $\dot\theta = \frac1s P_\theta A(\theta)$, with the brake s of the scheme, and $\dot r$ of the scheme.
+
+    Source: 2510.22026, Table 2.
+    """
+
+    @abstractmethod
+    def brake(self, t: RealScalarLike, r: Float[Array, " n"], size: Float[Array, " n"]) -> Float[Array, " n"]:
+        r"""s, from the time, the lengths r and the sizes $\|A\|$."""
+
+    @abstractmethod
+    def growth(self, along: Float[Array, " n"], size: Float[Array, " n"]) -> Float[Array, " n"]:
+        r"""$\dot r$, from $\langle\theta, A\rangle$ and $\|A\|$."""
+
+
+class PostLN(AbstractNormalisation):
+    r"""s = 1 and r stays: the flow of the papers. Similarity tends to 1 like $e^{-2t}$.
+
+    ??? cite "Source"
+
+        2510.22026, Table 2; Geshkovski et al. (2312.10794), eq. (SA).
+    """
+
+    def brake(self, t: RealScalarLike, r: Float[Array, " n"], size: Float[Array, " n"]) -> Float[Array, " n"]:
+        return jnp.ones_like(r)
+
+    def growth(self, along: Float[Array, " n"], size: Float[Array, " n"]) -> Float[Array, " n"]:
+        return jnp.zeros_like(along)
+
+
+class PreLN(AbstractNormalisation):
+    r"""s = r and $\dot r = \langle\theta, A\rangle$: the stream grows, and moves the less. 1 - similarity falls like
+    $t^{-2}$.
+
+    ??? cite "Source"
+
+        2510.22026, Table 2; Xiong et al. (2002.04745).
+    """
+
+    def brake(self, t: RealScalarLike, r: Float[Array, " n"], size: Float[Array, " n"]) -> Float[Array, " n"]:
+        return r
+
+    def growth(self, along: Float[Array, " n"], size: Float[Array, " n"]) -> Float[Array, " n"]:
+        return along
+
+
+class PeriLN(AbstractNormalisation):
+    r"""$s = r\|A\|$ and $\dot r = \langle\theta, A\rangle/\|A\|$: what is read and what is written are normalised.
+
+    The same curve in (similarity, r) as `PreLN`, at another pace.
+
+    ??? cite "Source"
+
+        2510.22026, Table 2; Kim et al., *Peri-LN* (2502.02732).
+    """
+
+    def brake(self, t: RealScalarLike, r: Float[Array, " n"], size: Float[Array, " n"]) -> Float[Array, " n"]:
+        return r * size
+
+    def growth(self, along: Float[Array, " n"], size: Float[Array, " n"]) -> Float[Array, " n"]:
+        return along / size
+
+
+class NormalisedGPT(AbstractNormalisation):
+    r"""$s = \|A\|/\alpha$ and r stays: every update has the length $\alpha$ before it is projected.
+
+    **Arguments:**
+
+    - `alpha`: The length, a real number or a schedule.
+
+    ??? cite "Source"
+
+        2510.22026, Table 2; Loshchilov et al., *nGPT* (2410.01131).
+    """
+
+    alpha: Any = eqx.field(default=1.0, converter=as_parameter)
+
+    def __check_init__(self):
+        check_real(self.alpha, "alpha", "pass a finite real number")
+        if jnp.ndim(example(self.alpha)) != 0:
+            raise ValueError(f"alpha must be a number, but its shape is {jnp.shape(example(self.alpha))}; pass ().")
+
+    def brake(self, t: RealScalarLike, r: Float[Array, " n"], size: Float[Array, " n"]) -> Float[Array, " n"]:
+        return size / at_time(self.alpha, t, r.dtype)
+
+    def growth(self, along: Float[Array, " n"], size: Float[Array, " n"]) -> Float[Array, " n"]:
+        return jnp.zeros_like(along)
+
+
+class RootScaled(AbstractNormalisation):
+    r"""$s = \sqrt{t + 1}$ and r stays: updates of layer l are divided by $\sqrt{l}$.
+
+    ??? cite "Source"
+
+        2510.22026, Table 2; Noci et al. (2206.03126).
+    """
+
+    def brake(self, t: RealScalarLike, r: Float[Array, " n"], size: Float[Array, " n"]) -> Float[Array, " n"]:
+        return jnp.broadcast_to(jnp.sqrt(jnp.asarray(t, r.dtype) + 1), r.shape)
+
+    def growth(self, along: Float[Array, " n"], size: Float[Array, " n"]) -> Float[Array, " n"]:
+        return jnp.zeros_like(along)
+
+
+class NormalisationField(AbstractField):
+    r"""$\dot x = \dot r\,\theta + r\,\dot\theta$ for tokens $x = r\theta$ in $\mathbb{R}^d$, under a scheme.
+
+    Attention sees the directions only.
+
+    **Arguments:**
+
+    - `attention`: Who looks at whom.
+    - `scheme`: `PostLN()`, `PreLN()`, `PeriLN()`, `NormalisedGPT(alpha)` or `RootScaled()`.
+    - `value`: V, (d, d), or a schedule; None is the identity.
+
+    **Raises:**
+
+    - `ValueError` as `AttentionField`; on use, if a token is zero.
+
+    ??? cite "Source"
+
+        2510.22026, Section 2 and Table 2.
+    """
+
+    attention: AbstractAttention
+    scheme: AbstractNormalisation = PostLN()
+    value: Any = eqx.field(default=None, converter=as_parameter)
+    space: AbstractSpace = Euclidean()
+
+    def __check_init__(self):
+        if not isinstance(self.space, Euclidean):
+            raise ValueError(
+                f"space must be Euclidean(), but it is {type(self.space).__name__}(); the length of a token is part of "
+                "the flow, and its direction stays on the sphere by itself."
+            )
+
+    def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
+        y = self.enter(x)
+        r = jnp.linalg.norm(y, axis=1)
+        directions = y / r[:, None]
+        value = at_time(self.value, t, x.dtype)
+        written = self.attention.average(directions, directions, t)
+        written = written if value is None else matmul(written, value.T)
+        along, size = jnp.sum(directions * written, axis=1), jnp.linalg.norm(written, axis=1)
+        turn = (written - along[:, None] * directions) / self.scheme.brake(t, r, size)[:, None]
+        return self.scheme.growth(along, size)[:, None] * directions + r[:, None] * turn
+
+    def check(self, n: int, d: int) -> None:
+        self.attention.check(n, d)

@@ -32,6 +32,7 @@ def add_train(commands: argparse._SubParsersAction) -> None:
     again.add_argument("--fresh", dest="resume", action="store_const", const=False, help="start anew")
     command.set_defaults(run=_train)
     _add_train_albert(models)
+    _add_train_language_model(models)
 
 
 def _add_train_albert(models: argparse._SubParsersAction) -> None:
@@ -74,6 +75,53 @@ def _train_albert(arguments: argparse.Namespace) -> int:
     given = {name: getattr(arguments, name) for name in _ALBERT if getattr(arguments, name) is not None}
     train_albert(
         arguments.out, arguments.texts, AlbertRecipe(**given), seed=arguments.seed, snapshots=arguments.snapshots,
+        say=say,
+    )  # fmt: skip
+    return 0
+
+
+def _add_train_language_model(models: argparse._SubParsersAction) -> None:
+    command = models.add_parser(
+        "language-model",
+        help="a small causal language model, on texts",
+        description="Train a causal language model. It writes the model, its tokenizer, the loss along the way beside "
+        "those of guessing by frequency and by the word before, and snapshots. A run that was killed goes on where it "
+        "was.",
+        epilog="example: clusterjax train language-model --texts reviews.csv.gz wikitext.txt --out model",
+    )
+    command.add_argument("--out", required=True, metavar="DIR", help="where to write")
+    command.add_argument(
+        "--texts", required=True, nargs="+", metavar="FILE", help="what to train on: .txt, .csv, .jsonl, .parquet (.gz)"
+    )
+    command.add_argument("--seed", type=int, default=0, metavar="N", help="of all random draws (default: 0)")
+    command.add_argument("--snapshots", type=int, default=8, metavar="N", help="models that are kept (default: 8)")
+    for name, (kind, words) in _LANGUAGE.items():
+        command.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="N" if kind is int else "X", help=words)
+    command.add_argument("--norm", choices=("pre", "post", "none"), help="where layer norms stand (default: pre)")
+    command.add_argument("--stream", choices=("float32", "bfloat16"), help="precision of the stream (default: float32)")
+    command.set_defaults(run=_train_language_model)
+
+
+_LANGUAGE = {
+    "words": (int, "word pieces (default: 4096)"),
+    "d": (int, "dimension of the tokens (default: 128)"),
+    "heads": (int, "heads (default: 4)"),
+    "hidden": (int, "width of the feed-forward (default: 512)"),
+    "layers": (int, "layers (default: 4)"),
+    "length": (int, "word pieces in a row (default: 64)"),
+    "batch_size": (int, "rows in a step (default: 16)"),
+    "steps": (int, "steps (default: 4000)"),
+    "learning_rate": (float, "largest rate of AdamW (default: 0.002)"),
+}
+
+
+def _train_language_model(arguments: argparse.Namespace) -> int:
+    from ..transformer import LanguageRecipe, train_language_model
+
+    names = (*_LANGUAGE, "norm", "stream")
+    given = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
+    train_language_model(
+        arguments.out, arguments.texts, LanguageRecipe(**given), seed=arguments.seed, snapshots=arguments.snapshots,
         say=say,
     )  # fmt: skip
     return 0

@@ -3,6 +3,15 @@
 from ._attention import Heads as Heads, MultiHeadAttention as MultiHeadAttention
 from ._block import Block as Block
 from ._feed_forward import FeedForward as FeedForward
+from ._flows import (
+    AbstractNormalisation as AbstractNormalisation,
+    NormalisationField as NormalisationField,
+    NormalisedGPT as NormalisedGPT,
+    PeriLN as PeriLN,
+    PostLN as PostLN,
+    PreLN as PreLN,
+    RootScaled as RootScaled,
+)
 from ._head import LanguageModelHead as LanguageModelHead, cross_entropy as cross_entropy
 from ._join import (
     NormedField as NormedField,
@@ -36,4 +45,9 @@ from ._positions import (
 )
 from ._residual_stream import ResidualStream as ResidualStream, residual_stream as residual_stream
 from ._store import load as load, load_further as load_further, save as save
+from ._train import (
+    LanguageRecipe as LanguageRecipe,
+    language_loss as language_loss,
+    train_language_model as train_language_model,
+)
 from ._transformer import Transformer as Transformer

@@ -1,0 +1,292 @@
+"""A small causal language model of one's own: recipe, training, and what is written."""
+
+import functools
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import jax.tree_util as jtu
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from .._corpus import cut, read_texts, set_aside, some_batches, tokenizer_of, write_tokenizer
+from .._run_file import replace
+from .._training import Batches, train
+from ._bigrams import bigram_loss, unigram_loss
+from ._head import cross_entropy
+from ._language_model import LanguageModel
+from ._norm import NoNorm, PostNorm, PreNorm
+from ._store import save
+
+
+CHECKPOINT = "checkpoint.safetensors"
+_HISTORY, _REPORT = "history.json", "report.json"
+_RESIDUALS = {"pre": PreNorm(), "post": PostNorm(), "none": NoNorm()}
+_STREAMS = {"float32": None, "bfloat16": jnp.bfloat16}
+
+
+@final
+@dataclass(frozen=True)
+class LanguageRecipe:
+    """How a language model is built and trained. The defaults take minutes on two cores.
+
+    **Arguments:**
+
+    - `words`: Word pieces, special ones included.
+    - `d`, `heads`, `hidden`, `layers`: As in `LanguageModel.random`.
+    - `shared`: Whether all layers have the weights of one.
+    - `norm`: "pre", "post" or "none": where the layer norms stand.
+    - `length`: Tokens in a row of training, and so the longest text that the model reads at once.
+    - `batch_size`: Rows in a step.
+    - `steps`: In all.
+    - `epoch_steps`: Between two checkpoints.
+    - `learning_rate`: The largest, of AdamW; it rises over `warm_up` steps and falls like a cosine.
+    - `warm_up`, `weight_decay`: As said.
+    - `held_out`: The share of the texts that is never trained on.
+    - `stream`: "float32", or "bfloat16" for mixed precision, which pays on an accelerator.
+
+    **Raises:**
+
+    - `ValueError` if a number is out of its range or a word is unknown.
+
+    Source: this library; the model is that of Radford et al., *Language models are unsupervised multitask learners*
+        (2019).
+    """
+
+    words: int = 4096
+    d: int = 128
+    heads: int = 4
+    hidden: int = 512
+    layers: int = 4
+    shared: bool = False
+    norm: str = "pre"
+    length: int = 64
+    batch_size: int = 16
+    steps: int = 4000
+    epoch_steps: int = 100
+    learning_rate: float = 2e-3
+    warm_up: int = 200
+    weight_decay: float = 0.01
+    held_out: float = 0.02
+    stream: str = "float32"
+
+    def __post_init__(self):
+        for name, least in (("words", 16), ("d", 1), ("heads", 1), ("hidden", 1), ("layers", 1), ("length", 4),
+                            ("batch_size", 1), ("steps", 1), ("epoch_steps", 1), ("warm_up", 0)):  # fmt: skip
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(f"{name} must be an integer of at least {least}, but it is {value!r}; change it.")
+        for name, low, high in (("learning_rate", 0, np.inf), ("held_out", 0, 1)):
+            if not low < getattr(self, name) < high:
+                raise ValueError(
+                    f"{name} must be between {low} and {high}, but it is {getattr(self, name)!r}; change it."
+                )
+        if not 0 <= self.weight_decay < np.inf:
+            raise ValueError(f"weight_decay must be at least 0, but it is {self.weight_decay!r}; pass 0.01, say.")
+        if self.d % self.heads:
+            raise ValueError(f"heads must divide d, {self.d}, but it is {self.heads}; pass a divisor.")
+        for name, choices in (("norm", _RESIDUALS), ("stream", _STREAMS)):
+            if getattr(self, name) not in choices:
+                raise ValueError(
+                    f"{name} must be one of {', '.join(choices)}, but it is {getattr(self, name)!r}; choose one."
+                )
+
+    @property
+    def epochs(self) -> int:
+        """Checkpoints in all."""
+        return -(-self.steps // self.epoch_steps)
+
+    def model(self, seed: int) -> LanguageModel:
+        """The model before training."""
+        made = LanguageModel.random(
+            jr.key(seed), self.words, self.d, self.heads, self.hidden, self.layers, positions=self.length,
+            residual=_RESIDUALS[self.norm], shared=self.shared, dtype=jnp.float32, stream_dtype=_STREAMS[self.stream],
+        )  # fmt: skip
+        # What writes to the stream writes the less the more layers there are.
+        writers = lambda m: (m.stack.blocks.attention.output, m.stack.blocks.feed_forward.w_out)
+        scale = (2 * self.layers) ** -0.5
+        return eqx.tree_at(writers, made, tuple(scale * weights for weights in writers(made)))
+
+
+def language_loss(
+    model: LanguageModel, rows: Int[Array, "rows n"], key: PRNGKeyArray | None = None
+) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
+    """The mean cross entropy of each next word of the rows, in nats, and the share that is guessed right.
+
+    **Arguments:**
+
+    - `model`: A causal `LanguageModel`.
+    - `rows`: Ids, (rows, n).
+    - `key`: Not used.
+
+    Source: *Transformers, part 2*, slide 28.
+    """
+    logits = jax.vmap(model)(rows[:, :-1])
+    targets = rows[:, 1:]
+    right = jnp.argmax(logits, axis=-1).astype(targets.dtype) == targets
+    return cross_entropy(logits, targets), {"accuracy": jnp.mean(right.astype(logits.dtype))}
+
+
+def train_language_model(
+    out: str | Path,
+    paths: Sequence[str | Path],
+    recipe: LanguageRecipe | None = None,
+    *,
+    seed: int = 0,
+    snapshots: int = 8,
+    say: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Train a causal language model, and write a folder that `load` reads.
+
+    The folder holds the model, its tokenizer, the history of every checkpoint, a report with the held-out loss beside
+    those of guessing by frequency and by the word before on the same rows, and under `snapshots` the model along the
+    way, at steps that double. A run that was killed goes on, bit for bit, when it is called again in the same way. A
+    `tokenizer.json` that is in the folder is used; without one it is trained, which is not the same twice.
+
+    **Arguments:**
+
+    - `out`: The folder, made if it is not there.
+    - `paths`: Files of texts: `.txt`, `.jsonl`, `.csv`, `.parquet`, perhaps with `.gz`.
+    - `recipe`: A `LanguageRecipe`; None is `LanguageRecipe()`.
+
+    **Other arguments:**
+
+    - `seed`: Of the split of the texts, the random weights and the orders.
+    - `snapshots`: How many models along the way are kept.
+    - `say`: Is given each line of progress.
+
+    **Returns:**
+
+    The report, as it was written.
+
+    **Raises:**
+
+    - `ValueError` if the texts cannot be read or are too few, or the folder holds another run.
+
+    ??? cite "Source"
+
+        *Transformers, part 2*, slides 28 to 30; Radford et al., *Language models are unsupervised multitask learners*
+        (2019).
+    """
+    recipe, folder = LanguageRecipe() if recipe is None else recipe, Path(out)
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+        raise ValueError(f"seed must be an integer from 0 to 2**63 - 1, but it is {seed!r}; pass 0, say.")
+    texts = read_texts(paths)
+    aside = set_aside(len(texts), recipe.held_out, seed)
+    seen, unseen = ([text for text, a in zip(texts, aside, strict=True) if a == flag] for flag in (False, True))
+    say(f"{len(seen)} texts to train on, {len(unseen)} held out")
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer = tokenizer_of(folder, seen, recipe.words)
+    rows, held = (windows(cut(tokenizer, part), recipe.length) for part in (seen, unseen))
+    if len(rows) < recipe.batch_size * recipe.epoch_steps or len(held) < 1:
+        raise ValueError(
+            f"paths must hold {recipe.batch_size * recipe.epoch_steps} rows of {recipe.length} word pieces, enough for "
+            f"the steps between two checkpoints, and one held out, but they hold {len(rows)} and {len(held)}; name "
+            "more texts, or make epoch_steps or batch_size smaller."
+        )
+    held = some_batches(held, recipe.batch_size, 64)
+    flat = held.reshape(-1, held.shape[-1])
+    bases = {
+        f"{name} loss": of(rows, flat, recipe.words)
+        for name, of in (("unigram", unigram_loss), ("bigram", bigram_loss))
+    }
+    say(
+        f"{rows.size / 1e6:.2f} million word pieces to train on; guessing by frequency costs "
+        f"{bases['unigram loss']:.3f} nats, by the word before {bases['bigram loss']:.3f}"
+    )
+    settings = {"recipe": asdict(recipe), "seed": seed, "texts": [Path(p).name for p in paths]}
+    settings |= {"word pieces": int(rows.size), "sum": int(rows.sum(dtype=np.int64))}
+    made = recipe.model(seed)
+    going = functools.partial(
+        train, made, language_loss, Batches((jnp.asarray(rows),), recipe.batch_size, recipe.epoch_steps),
+        optimiser=_optimiser(recipe), key=jr.fold_in(jr.key(seed), 1), trainable=_trainable(made),
+        checkpoint=folder / CHECKPOINT, settings=settings,
+    )  # fmt: skip
+    if (folder / CHECKPOINT).is_file():
+        going(epochs=0)  # compares the settings before anything is written
+    else:
+        save(made, folder / "snapshots" / "step-000000")
+    write_tokenizer(folder, tokenizer, recipe.length)
+    wanted = doublings(recipe.epochs, snapshots)
+
+    def keep(epoch: int, model: LanguageModel) -> None:
+        if epoch in wanted:
+            save(model, folder / "snapshots" / f"step-{epoch * recipe.epoch_steps:06d}")
+
+    done = going(
+        epochs=recipe.epochs, evaluate=functools.partial(evaluate, batches=jnp.asarray(held)), keep=keep, say=say
+    )
+    report = settings | bases | {
+        "steps": recipe.epochs * recipe.epoch_steps,
+        "word pieces seen": recipe.epochs * recipe.epoch_steps * recipe.batch_size * recipe.length,
+        "parameters": int(sum(np.size(leaf) for leaf in jtu.tree_leaves(eqx.filter(done.last, eqx.is_inexact_array)))),
+        "held-out loss": done.history[-1]["held-out loss"],
+        "held-out accuracy": done.history[-1]["held-out accuracy"],
+    }  # fmt: skip
+    save(done.last, folder, report=report)
+    replace(folder / _HISTORY, json.dumps(done.history, indent=1).encode())
+    replace(folder / _REPORT, json.dumps(report, indent=1).encode())
+    say(
+        f"held-out loss {report['held-out loss']:.3f} nats, by the word before {bases['bigram loss']:.3f}, by frequency "
+        f"alone {bases['unigram loss']:.3f}; in {folder}"
+    )
+    return report
+
+
+def windows(pieces: Int[np.ndarray, " pieces"], length: int) -> Int[np.ndarray, "rows window"]:
+    """A text in rows of `length` words and the one that follows, which is the first of the next row: each word but the
+    first is to be guessed once. What does not fill the last row is left out.
+
+    Source: this library.
+    """
+    rows = max(0, (len(pieces) - 1) // length)
+    return pieces[np.arange(rows)[:, None] * length + np.arange(length + 1)[None, :]]
+
+
+def evaluate(model: LanguageModel, batches: Int[Array, "k size n"]) -> dict[str, float]:
+    """Loss and accuracy over batches that were held out.
+
+    Source: this library.
+    """
+    found = [_measured(model, rows) for rows in batches]
+    return {
+        "held-out loss": float(np.mean([float(loss) for loss, _ in found])),
+        "held-out accuracy": float(np.mean([float(more["accuracy"]) for _, more in found])),
+    }
+
+
+@eqx.filter_jit
+def _measured(model: LanguageModel, rows: Array) -> tuple[Array, dict[str, Array]]:
+    return language_loss(model, rows)
+
+
+def doublings(epochs: int, count: int) -> set[int]:
+    """At most so many checkpoints, each at twice the step of the one before, the last at the end.
+
+    Source: this library.
+    """
+    return {max(1, round(epochs / 2**k)) for k in range(count)}
+
+
+def _optimiser(recipe: LanguageRecipe) -> optax.GradientTransformation:
+    rate = optax.warmup_cosine_decay_schedule(
+        0.0, recipe.learning_rate, min(recipe.warm_up, recipe.epochs * recipe.epoch_steps // 2),
+        recipe.epochs * recipe.epoch_steps,
+    )  # fmt: skip
+    matrices = lambda params: jtu.tree_map(lambda leaf: jnp.ndim(leaf) > 1, params)
+    return optax.chain(
+        optax.clip_by_global_norm(1.0), optax.adamw(rate, b2=0.98, weight_decay=recipe.weight_decay, mask=matrices)
+    )
+
+
+def _trainable(model: LanguageModel) -> Any:
+    """All arrays but the inverse temperatures, which the weights of queries and keys already have."""
+    every = jtu.tree_map(eqx.is_inexact_array, model)
+    return eqx.tree_at(lambda m: m.stack.blocks.attention.beta, every, False)

@@ -13,6 +13,7 @@ from ._save import save as save
 from ._series import angles as angles, time_series as time_series
 from ._snapshots import snapshots as snapshots
 from ._spectrum import spectrum as spectrum
+from ._stream import residual_flow as residual_flow
 from ._style import OKABE_ITO as OKABE_ITO, style as style
 from ._tokens import circle as circle, sphere as sphere
 from ._views import project as project

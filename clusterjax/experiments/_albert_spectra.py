@@ -51,7 +51,7 @@ def caption_of(found: Network, measured: Spectra) -> str:
         "random matrices with the norms of the two factors of V fill; the largest modulus exceeds its radius "
         f"{OUTSIDE:g} times at {outside} of {len(value)} heads. (b) The eigenvalues of the symmetric part of Q^T K, "
         "its scale included, in decreasing order, those that need not be zero; the colours are those of (c). (c) "
-        "Effective beta, sqrt(d) times the Frobenius norm of that part (it is beta if that is beta I / d), from "
+        "Effective beta, √d times the Frobenius norm of that part (it is beta if that is beta I / d), from "
         f"{beta.min():.3g} to {beta.max():.3g}; dashed: that of random weights, {measured.untrained:.3g}."
     )
     if not readings:

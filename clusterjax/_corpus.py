@@ -150,9 +150,9 @@ def set_aside(texts: int, share: float, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).random(texts) < share
 
 
-def tokenizer_of(folder: Path, texts: Sequence[str], vocab_size: int) -> Any:
+def tokenizer_of(folder: Path, texts: Sequence[str], vocab_size: int, name: str = "vocab_size") -> Any:
     """The `tokenizer.json` in the folder, or one that is trained: word pieces that are equally good are chosen at
-    random, so that a run keeps its own.
+    random, so that a run keeps its own. `name` is what `vocab_size` is called, for messages.
 
     **Raises:**
 
@@ -166,12 +166,12 @@ def tokenizer_of(folder: Path, texts: Sequence[str], vocab_size: int) -> Any:
     size = tokenizer.get_vocab_size()
     if there and size != vocab_size:
         raise ValueError(
-            f"vocab_size must be {size}, that of {str(path)!r}, but it is {vocab_size}; change it, or choose another "
+            f"{name} must be {size}, that of {str(path)!r}, but it is {vocab_size}; change it, or choose another "
             "folder."
         )
     if size != vocab_size:
         most = "at most" if size < vocab_size else "at least"
-        raise ValueError(f"vocab_size must be {most} {size} for these texts, but it is {vocab_size}; change it.")
+        raise ValueError(f"{name} must be {most} {size} for these texts, but it is {vocab_size}; change it.")
     return tokenizer
 
 

@@ -29,7 +29,7 @@ def texts(count=400):
 
 
 SMALL = transformer.LanguageRecipe(
-    words=24, d=16, heads=2, hidden=32, layers=2, length=16, batch_size=8, steps=240, epoch_steps=40, warm_up=20,
+    words=21, d=16, heads=2, hidden=32, layers=2, length=16, batch_size=8, steps=240, epoch_steps=40, warm_up=20,
     learning_rate=1e-2, held_out=0.1,
 )  # fmt: skip
 

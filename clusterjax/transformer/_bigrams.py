@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Int
 
 
-def unigram_loss(rows: Int[np.ndarray, "rows n"], held: Int[np.ndarray, "held n"], words: int) -> float:
+def unigram_loss(rows: Int[np.ndarray, "rows n"], held: Int[np.ndarray, "held m"], words: int) -> float:
     """Nats a word by frequency alone, of all words of `held` but the first of each row.
 
     Each word is counted once more than it was seen, so that none is impossible.
@@ -21,7 +21,7 @@ def unigram_loss(rows: Int[np.ndarray, "rows n"], held: Int[np.ndarray, "held n"
     return float(-np.mean(np.log(counts / counts.sum())[held[:, 1:]]))
 
 
-def bigram_loss(rows: Int[np.ndarray, "rows n"], held: Int[np.ndarray, "held n"], words: int) -> float:
+def bigram_loss(rows: Int[np.ndarray, "rows n"], held: Int[np.ndarray, "held m"], words: int) -> float:
     r"""Nats a word by the word before, with the smoothing of Kneser and Ney, interpolated.
 
     $p(w | v) = \frac{\max(c(vw) - D, 0)}{c(v)} + \frac{D\,N(v\cdot)}{c(v)}\,p(w)$ with $D = n_1/(n_1 + 2 n_2)$, where

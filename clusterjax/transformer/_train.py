@@ -183,7 +183,7 @@ def train_language_model(
     seen, unseen = ([text for text, a in zip(texts, aside, strict=True) if a == flag] for flag in (False, True))
     say(f"{len(seen)} texts to train on, {len(unseen)} held out")
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer = tokenizer_of(folder, seen, recipe.words)
+    tokenizer = tokenizer_of(folder, seen, recipe.words, "words")
     rows, held = (windows(cut(tokenizer, part), recipe.length) for part in (seen, unseen))
     if len(rows) < recipe.batch_size * recipe.epoch_steps or len(held) < 1:
         raise ValueError(
@@ -234,8 +234,8 @@ def train_language_model(
     replace(folder / _HISTORY, json.dumps(done.history, indent=1).encode())
     replace(folder / _REPORT, json.dumps(report, indent=1).encode())
     say(
-        f"held-out loss {report['held-out loss']:.3f} nats, by the word before {bases['bigram loss']:.3f}, by frequency "
-        f"alone {bases['unigram loss']:.3f}; in {folder}"
+        f"held-out loss {report['held-out loss']:.3f} nats, by the word before {bases['bigram loss']:.3f}, by "
+        f"frequency alone {bases['unigram loss']:.3f}; in {folder}"
     )
     return report
 

@@ -227,8 +227,8 @@ def test_a_killed_bridge_goes_on_bit_for_bit(model, tmp_path):
     same = _fit(_Particles.make(model, TEXTS, 9.0, 2, 2), curves_of_the_network(model), 1, 0.1, str, tmp_path / "new")
     for one, other in zip(kept, same, strict=True):
         np.testing.assert_array_equal(one, other)
-    with as_a_user(), pytest.raises(ValueError, match="store must be of this run with learning_rate = 0.2"):
-        probe.bridge(model, TEXTS, fit_steps=4, learning_rate=0.2, store=tmp_path, **options)
+    with as_a_user(), pytest.raises(ValueError, match="store must be of this run with first_step = 0.2"):
+        probe.bridge(model, TEXTS, fit_steps=4, first_step=0.2, store=tmp_path, **options)
 
 
 def curves_of_the_network(model):
@@ -356,7 +356,7 @@ def test_bad_arguments(model):
         for options, message in (
             ({"fit_steps": -1}, "fit_steps must be an integer of at least 0, but it is -1"),
             ({"steps_per_layer": 0}, "steps_per_layer must be an integer of at least 1"),
-            ({"learning_rate": 0.0}, "learning_rate must be positive"),
+            ({"first_step": 0.0}, "first_step must be positive"),
         ):
             with pytest.raises(ValueError, match=message):
                 probe.bridge(model, TEXTS, **options)

@@ -77,7 +77,7 @@ def bridge(
     *,
     fit_on: Sequence[str] | Encoded | None = None,
     fit_steps: int = 30,
-    learning_rate: float = 0.5,
+    first_step: float = 0.5,
     steps_per_layer: int = 4,
     length: int | None = None,
     batch_size: int = 8,
@@ -104,7 +104,7 @@ def bridge(
     - `fit_on`: Other texts, which time and beta are fitted to, so that `texts` measure what they predict; None fits to
         `texts` themselves. The losses are of these.
     - `fit_steps`: The most steps of the fit; 0 leaves time and beta at 1. See `Bridge.converged`.
-    - `learning_rate`: How long the first step may be, in the logarithm; the next ones are as long as they do good.
+    - `first_step`: How long the first of them may be, in the logarithm; the next ones are as long as they do good.
     - `steps_per_layer`: Steps of the solver (Bogacki and Shampine's third order, constant steps) in a layer.
     - `length`, `batch_size`, `say`: As in `survey`.
     - `store`: A folder, in which each network has its file, as in `survey`, and the fit another, written after each
@@ -116,7 +116,7 @@ def bridge(
 
     **Raises:**
 
-    - `ValueError` if `fit_steps` is negative, `steps_per_layer` or `learning_rate` is not positive, the network or the
+    - `ValueError` if `fit_steps` is negative, `steps_per_layer` or `first_step` is not positive, the network or the
         particles as they come overflow, and as in `survey`.
 
     **Warns:** if texts are longer than the positions and `length` does not say where to cut them, with how many.
@@ -130,8 +130,8 @@ def bridge(
     for name, number, least in (("fit_steps", fit_steps, 0), ("steps_per_layer", steps_per_layer, 1)):
         if isinstance(number, bool) or not isinstance(number, int) or number < least:
             raise ValueError(f"{name} must be an integer of at least {least}, but it is {number!r}; pass 4, say.")
-    if not learning_rate > 0:
-        raise ValueError(f"learning_rate must be positive, but it is {learning_rate!r}; pass 0.5, say.")
+    if not first_step > 0:
+        raise ValueError(f"first_step must be positive, but it is {first_step!r}; pass 0.5, say.")
     data = encoded(model, texts, length)
     other = data if fit_on is None else encoded(model, fit_on, length)
     file = lambda name: None if store is None else Path(store) / f"{name.replace(' ', '-')}.safetensors"
@@ -156,15 +156,15 @@ def bridge(
         asked |= {
             "batch_size": batch_size,
             "steps_per_layer": steps_per_layer,
-            "learning_rate": learning_rate,
+            "first_step": first_step,
             "fit": "Levenberg-Marquardt",
         }
     if fit_on is None:
-        fit = _fit(make(data), target, fit_steps, learning_rate, say, kept, asked)
+        fit = _fit(make(data), target, fit_steps, first_step, say, kept, asked)
         start, best = fit.start, fit.best
     else:
         of_other = _kept(curve(model, "network on what is fitted", other)["cosine"])
-        fit = _fit(make(other), of_other, fit_steps, learning_rate, say, kept, asked)
+        fit = _fit(make(other), of_other, fit_steps, first_step, say, kept, asked)
         particles = make(data)
         start, best = (particles.curves(scales)[0] for scales in (np.zeros(2), fit.log_scales))
     curves["particles"], curves["fitted"] = average_of(start), average_of(best)

@@ -2,6 +2,8 @@
 
 from ._attention import Heads as Heads, MultiHeadAttention as MultiHeadAttention
 from ._block import Block as Block
+from ._bundled import bundled_training as bundled_training, load_tokenizer as load_tokenizer
+from ._depth_profile import DepthProfile as DepthProfile, depth_profile as depth_profile
 from ._feed_forward import FeedForward as FeedForward
 from ._flows import (
     AbstractNormalisation as AbstractNormalisation,

@@ -235,6 +235,22 @@ def _fired(
     model: LanguageModel, texts: Any, present: Any, layer: int, batch_size: int
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """The number of the first text, activations (b, n, m) and which tokens are there (b, n), batch after batch."""
+    which = layer % model.stack.num_layers
+    for begin, ids, there, size in batches(model, texts, present, batch_size):
+        fired = _activations(model, ids, there, which)
+        yield begin, np.asarray(fired)[:size], np.asarray(there)[:size]
+
+
+def batches(model: LanguageModel, texts: Any, present: Any, batch_size: int) -> Iterator[tuple[int, Array, Array, int]]:
+    """The number of the first text, ids and which tokens are there, (batch_size, n), and how many of the rows are
+    texts: batch after batch of one shape.
+
+    **Raises:**
+
+    - `ValueError` if the texts do not fit the model, or one has no token.
+
+    Source: this library.
+    """
     ids = np.asarray(texts)
     if ids.ndim != 2 or 0 in ids.shape:
         raise ValueError(f"texts must be ids, (texts, n), at least one, but their shape is {ids.shape}; pad them.")
@@ -243,18 +259,18 @@ def _fired(
         raise ValueError(
             f"present must be of the shape of texts, {ids.shape}, but it is {there.shape}; pad both alike."
         )
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise ValueError(f"batch_size must be a positive integer, but it is {batch_size!r}; pass 32, say.")
     model.check_range(ids)
     model.embed(jnp.asarray(ids[0]))  # as long as there are positions
     if not there.any(axis=1).all():
         empty = int(np.flatnonzero(~there.any(axis=1))[0])
         raise ValueError(f"texts must hold a token each, but text {empty} holds none; leave it out.")
-    which = layer % model.stack.num_layers
     for begin in range(0, len(ids), batch_size):
         batch, mask = ids[begin : begin + batch_size], there[begin : begin + batch_size]
         short = batch_size - len(batch)
-        padded = np.pad(batch, ((0, short), (0, 0))), np.pad(mask, ((0, short), (0, 0)))
-        fired = _activations(model, jnp.asarray(padded[0]), jnp.asarray(padded[1]), which)
-        yield begin, np.asarray(fired)[: len(batch)], mask
+        ids_now, there_now = (jnp.asarray(np.pad(part, ((0, short), (0, 0)), mode="edge")) for part in (batch, mask))
+        yield begin, ids_now, there_now, len(batch)
 
 
 @eqx.filter_jit

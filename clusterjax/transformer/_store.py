@@ -15,6 +15,7 @@ from .._mask import CausalMask, FullMask, MatrixMask, WindowMask
 from .._run_file import replace
 from ._attention import MultiHeadAttention
 from ._block import Block
+from ._bundled import BUNDLED
 from ._feed_forward import FeedForward
 from ._head import LanguageModelHead
 from ._language_model import LanguageModel
@@ -69,12 +70,12 @@ def save(module: eqx.Module, folder: str | Path, **further: Any) -> None:
         ) from error
 
 
-def load(folder: str | Path, like: eqx.Module | None = None) -> Any:
+def load(folder: str | Path | None = None, like: eqx.Module | None = None) -> Any:
     """The module that `save` wrote.
 
     **Arguments:**
 
-    - `folder`: Where it is.
+    - `folder`: Where it is; None is the language model of the package.
     - `like`: A module of the configuration that is expected; None takes whatever is there.
 
     **Returns:**
@@ -88,7 +89,7 @@ def load(folder: str | Path, like: eqx.Module | None = None) -> Any:
 
     Source: this library.
     """
-    folder = Path(folder)
+    folder = BUNDLED if folder is None else Path(folder)
     config = _read(folder)
     try:
         arrays = safetensors.numpy.load((folder / _ARRAYS).read_bytes())
@@ -164,8 +165,9 @@ def _described(value: Any, path: str, arrays: dict[str, Any]) -> Any:
     for name, function in _ACTIVATIONS.items():
         if value is function:
             return {"activation": name}
+    kind: Any = value
     try:
-        return {"dtype": jnp.dtype(value).name}
+        return {"dtype": jnp.dtype(kind).name}
     except TypeError:
         raise ValueError(
             f"module must be made of the parts of this package, but its {path or 'whole'} is {value!r}; save it by "

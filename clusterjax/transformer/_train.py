@@ -229,6 +229,7 @@ def train_language_model(
         "parameters": int(sum(np.size(leaf) for leaf in jtu.tree_leaves(eqx.filter(done.last, eqx.is_inexact_array)))),
         "held-out loss": done.history[-1]["held-out loss"],
         "held-out accuracy": done.history[-1]["held-out accuracy"],
+        "seconds": round(sum(row["seconds"] for row in done.history), 1),
     }  # fmt: skip
     save(done.last, folder, report=report)
     replace(folder / _HISTORY, json.dumps(done.history, indent=1).encode())

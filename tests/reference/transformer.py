@@ -84,3 +84,35 @@ def sinusoid(position, d):
         angle = position / 10000 ** (2 * (index // 2) / d)
         out.append(math.sin(angle) if index % 2 == 0 else math.cos(angle))
     return np.array(out)
+
+
+def mean_cosine_and_near(tokens, present):
+    """Over all ordered pairs of different tokens that are there: the mean cosine, and the share above 0.9."""
+    cosines = []
+    for i, x in enumerate(tokens):
+        for j, y in enumerate(tokens):
+            if i != j and present[i] and present[j]:
+                cosines.append(float(x @ y) / (float(x @ x) * float(y @ y)) ** 0.5)
+    return sum(cosines) / len(cosines), sum(one > 0.9 for one in cosines) / len(cosines)
+
+
+def sink_beyond_uniform(weights, present, allowed):
+    """The mean over the other tokens of their weight on the first, less one over the number they may attend to."""
+    beyond = []
+    for i in range(1, len(weights)):
+        if present[i]:
+            choices = sum(1 for j in range(len(weights)) if allowed(i, j) and present[j])
+            beyond.append(weights[i][0] - 1 / choices)
+    return sum(beyond) / len(beyond)
+
+
+def next_word_loss(logits, ids, present):
+    """Nats for each next word that is there, and the share of them that is the likeliest."""
+    losses, right = [], []
+    for place in range(len(ids) - 1):
+        if present[place] and present[place + 1]:
+            row = logits[place]
+            top = max(row)
+            losses.append(top + np.log(sum(np.exp(one - top) for one in row)) - row[ids[place + 1]])
+            right.append(int(np.argmax(row)) == ids[place + 1])
+    return sum(losses) / len(losses), sum(right) / len(right)

@@ -1,0 +1,150 @@
+"""What a small causal language model learns: its loss beside its baselines, and what becomes of its tokens meanwhile.
+
+`clusterjax train language-model` leaves snapshots at steps that double. For each of them, over the passages that come
+with the package, which no run has seen: how the tokens gather from level to level, with the same for tokens in random
+order, how much the heads attend to the first token, and what the head would say at each level. With `--imdb` the best
+sentiment detector among its neurons: one is chosen on reviews of the training part, and tested on the test part.
+
+`RUN` is the folder of the run; without it the table is made of the numbers that are in the package. With `--install`
+the model, its tokenizer and the numbers become the data of the package.
+"""
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from _harness import HERE, report, say
+
+from clusterjax import probe, sentiment, transformer
+from clusterjax.transformer._bundled import BUNDLED, TRAINING
+
+
+FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")
+COLUMNS = ["step", "held-out loss", "lens loss, middle", "cosine, last layer", "shuffled, last layer",
+           "strongest sink", "sentiment neuron"]  # fmt: skip
+REVIEWS = 5000  # of each part
+DIGITS = 6
+
+
+def rows_of(tokenizer: Any, texts: list[str], length: int, *, end: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Ids and which are there, (texts, length), of the first word pieces of each text, or of the last."""
+    ids, there = np.zeros((len(texts), length), np.int32), np.zeros((len(texts), length), bool)
+    for row, one in enumerate(tokenizer.encode_batch(texts, add_special_tokens=False)):
+        pieces = one.ids[-length:] if end else one.ids[:length]
+        ids[row, : len(pieces)], there[row, : len(pieces)] = pieces, True
+    return ids, there
+
+
+def shuffled(ids: np.ndarray, there: np.ndarray) -> np.ndarray:
+    """The tokens of each text in random order."""
+    rng, out = np.random.default_rng(0), ids.copy()
+    for row, mask in zip(out, there, strict=True):
+        row[mask] = rng.permutation(row[mask])
+    return out
+
+
+def detected(model: Any, reviews: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]) -> dict[str, Any]:
+    """The neuron, of all layers, that tells the reviews of the training part apart best, and how it does on the test
+    part."""
+    best: dict[str, Any] = {}
+    for layer in range(model.stack.num_layers):
+        fired = {
+            part: transformer.mean_activations(model, ids, there, layer=layer)
+            for part, (ids, there, _) in reviews.items()
+        }
+        found = transformer.best_detector(fired["train"], reviews["train"][2])
+        if not best or found.accuracy > best["train accuracy"]:
+            right = found.predict(fired["test"]) == reviews["test"][2]
+            best = {"layer": layer, "neuron": found.neuron, "train accuracy": found.accuracy,
+                    "test accuracy": float(right.mean()), "sign": found.sign,
+                    "area": float(found.area[found.neuron])}  # fmt: skip
+    return best
+
+
+def measured(model: Any, texts: tuple[np.ndarray, np.ndarray], reviews: Any) -> dict[str, Any]:
+    """The numbers of one snapshot."""
+    ids, there = texts
+    out: dict[str, Any] = {}
+    profile = transformer.depth_profile(model, ids, there).summary()
+    other = transformer.depth_profile(model, shuffled(ids, there), there).summary()
+    for prefix, one, names in (("", profile, profile), ("shuffled ", other, ("cosine", "near"))):
+        for name in names:
+            for what, values in zip(("", " error"), one[name], strict=True):
+                out[f"{prefix}{name}{what}"] = np.round(values, DIGITS).tolist()
+    return out | ({"sentiment neuron": detected(model, reviews)} if reviews else {})
+
+
+def measured_run(run: Path, imdb: Path | None) -> dict[str, Any]:
+    """What the package keeps of a run: its report, its losses, and the numbers of its snapshots."""
+    done = json.loads((run / "report.json").read_text())
+    history = json.loads((run / "history.json").read_text())
+    pace, length = done["recipe"]["epoch_steps"], done["recipe"]["length"]
+    tokenizer = transformer.load_tokenizer(run)
+    texts = rows_of(tokenizer, probe.bundled_texts(), length)
+    reviews = {}
+    if imdb is not None:
+        every = sentiment.load_imdb(imdb)
+        for part in ("train", "test"):
+            at = np.random.default_rng(1).permutation(np.flatnonzero(np.asarray(every.split) == part))[:REVIEWS]
+            read = rows_of(tokenizer, [every.texts[i].replace("<br />", " ") for i in at], length, end=True)
+            reviews[part] = (*read, np.asarray(every.labels)[at].astype(bool))
+    snapshots = []
+    for path in sorted((run / "snapshots").glob("step-*")):
+        step = int(path.name.removeprefix("step-"))
+        loss = history[step // pace - 1]["held-out loss"] if step else None
+        found = measured(transformer.load(path), texts, reviews)
+        snapshots.append({"step": step, "held-out loss": loss} | found)
+        say(f"step {step}: lens {found['loss']}, cosine {found['cosine']}, {found.get('sentiment neuron')}")
+    kept = ("loss", "held-out loss", "held-out accuracy")
+    rows = [{"step": (k + 1) * pace} | {name: round(row[name], 4) for name in kept} for k, row in enumerate(history)]
+    return {"report": done, "history": rows, "snapshots": snapshots}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, nargs="?", help="the folder of a finished run")
+    parser.add_argument("--imdb", type=Path, help="the labelled reviews")
+    parser.add_argument("--install", action="store_true", help="make it the model of the package")
+    parser.add_argument("--quick", action="store_true", help="the same: it is quick enough")
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "language_training.json")
+    chosen = parser.parse_args()
+    training = transformer.bundled_training() if chosen.run is None else measured_run(chosen.run, chosen.imdb)
+    done, snapshots = training["report"], training["snapshots"]
+    rows = [
+        {"step": one["step"], "held-out loss": one["held-out loss"],
+         "lens loss, middle": one["loss"][len(one["loss"]) // 2], "cosine, last layer": one["cosine"][-1],
+         "shuffled, last layer": one["shuffled cosine"][-1], "strongest sink": float(np.max(one["sink"])),
+         "sentiment neuron": one.get("sentiment neuron", {}).get("test accuracy")}
+        for one in snapshots
+    ]  # fmt: skip
+    findings = (
+        f"Held-out loss {done['held-out loss']:.3f} nats a word piece ({done['held-out accuracy']:.1%} guessed right); "
+        f"by the word before (Kneser-Ney) {done['bigram loss']:.3f}, by frequency {done['unigram loss']:.3f}.",
+        f"{done['steps']} steps, {done['word pieces seen'] / 1e6:.1f} of {done['word pieces'] / 1e6:.1f} million word "
+        f"pieces, {done['parameters'] / 1e6:.2f} million parameters, {done['seconds'] / 60:.1f} minutes.",
+        f"Mean cosine after the last layer: {rows[0]['cosine, last layer']:.3f} before training, "
+        f"{rows[-1]['cosine, last layer']:.3f} after it, {rows[-1]['shuffled, last layer']:.3f} with shuffled tokens.",
+    )
+    neurons = [one["sentiment neuron"] for one in snapshots if "sentiment neuron" in one]
+    if neurons:
+        first, last = neurons[0], neurons[-1]
+        findings += (
+            f"Sentiment: one neuron (layer {last['layer'] + 1}, number {last['neuron']}) tells {REVIEWS} test reviews "
+            f"apart, by their last {done['recipe']['length']} word pieces, with {last['test accuracy']:.1%}; the best "
+            f"before training {first['test accuracy']:.1%}.",
+        )
+    report(rows, chosen.out, title="A small language model along its training", columns=COLUMNS, findings=findings)
+    if chosen.install:
+        BUNDLED.mkdir(exist_ok=True)
+        if chosen.run is not None:
+            for name in FILES:
+                shutil.copy(chosen.run / name, BUNDLED)
+        (BUNDLED / TRAINING).write_text(json.dumps(training) + "\n")
+        say(f"installed in {BUNDLED}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""What becomes of the tokens from level to level: do they gather, who is a sink, and what would the head say?"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from .._misc import normalise
+from ._block import Block
+from ._head import cross_entropy
+from ._language_model import LanguageModel
+from ._memory import batches
+from ._norm import at_least_single
+
+
+class DepthProfile(NamedTuple):
+    """Numbers at each level of a language model, one row for each text.
+
+    **Attributes:**
+
+    - `cosine`: (texts, layers + 1), the mean cosine of two different tokens.
+    - `near`: (texts, layers + 1), the share of the pairs whose cosine is above 0.9.
+    - `loss`: (texts, layers + 1), the cross entropy of the next words that the head would have there, in nats: the
+        logit lens.
+    - `accuracy`: (texts, layers + 1), the share of the next words that it would guess.
+    - `sink`: (texts, layers, h), the mean weight that the others give to the first token, beyond what it would have
+        if all attended uniformly to whom they may.
+
+    Source: this library.
+    """
+
+    cosine: np.ndarray
+    near: np.ndarray
+    loss: np.ndarray
+    accuracy: np.ndarray
+    sink: np.ndarray
+
+    def summary(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Of each the mean over the texts and its standard error, which is NaN for a single text.
+
+        Source: this library.
+        """
+        found = {}
+        for name, values in self._asdict().items():
+            spread = values.std(axis=0, ddof=1) if len(values) > 1 else np.full(values.shape[1:], np.nan)
+            found[name] = (values.mean(axis=0), spread / np.sqrt(len(values)))
+        return found
+
+
+def depth_profile(model: LanguageModel, texts: Any, present: Any = None, *, batch_size: int = 32) -> DepthProfile:
+    """How the tokens of some texts gather on their way through a language model, and what it would say at each level.
+
+    **Arguments:**
+
+    - `model`: A `LanguageModel`.
+    - `texts`: Ids, (texts, n), of two tokens at least.
+    - `present`: Which tokens are there, (texts, n), the first two of each text at least; None is all of them. What is
+        not there counts in nothing.
+    - `batch_size`: Texts at a time.
+
+    **Returns:**
+
+    A `DepthProfile`.
+
+    **Raises:**
+
+    - `ValueError` if the texts do not fit the model, or one has less than two tokens at its beginning.
+
+    ??? cite "Source"
+
+        Clustering: Geshkovski et al. (2312.10794), Section 1; sinks: Xiao et al. (2309.17453); nostalgebraist,
+        *Interpreting GPT: the logit lens* (2020).
+    """
+    ids = np.asarray(texts)
+    there = np.ones(ids.shape, bool) if present is None else np.asarray(present, bool)
+    if ids.ndim == 2 and there.shape == ids.shape and (ids.shape[1] < 2 or not there[:, :2].all()):
+        raise ValueError(
+            "texts must begin with two tokens, but one has less, or begins with padding; leave it out, or pad it at "
+            "its end."
+        )
+    found = [
+        jax.tree_util.tree_map(lambda leaf, size=size: np.asarray(leaf)[:size], _profiles(model, ids, there))
+        for _, ids, there, size in batches(model, texts, present, batch_size)
+    ]
+    return DepthProfile(*(np.concatenate(part) for part in zip(*found, strict=True)))
+
+
+@eqx.filter_jit
+def _profiles(model: LanguageModel, ids: Array, present: Array) -> tuple[Array, ...]:
+    return jax.vmap(lambda ids, present: _profile(model, ids, present))(ids, present)
+
+
+def _profile(model: LanguageModel, ids: Int[Array, " n"], present: Bool[Array, " n"]) -> tuple[Array, ...]:
+    """The numbers of one text, in the order of `DepthProfile`."""
+
+    def step(block: Block, x: Array, _: None) -> tuple[Array, tuple[Array, Array]]:
+        weights = block.attention.weights(block.residual.read(block.norms[0], x), present)
+        x = block(x, present)
+        return x, (x, weights)
+
+    x = model.embed(ids)
+    _, (later, weights) = model.stack.scan(step, x)
+    levels = jnp.concatenate([x[None], later])
+    read = levels if model.stack.norm is None else model.stack.norm(levels)
+    logits, targets, counted = model.head(read, model.embedding)[:, :-1], ids[1:], present[1:] & present[:-1]
+    loss = jax.vmap(lambda logits: cross_entropy(logits, targets, counted))(logits)
+    right = (jnp.argmax(logits, axis=-1).astype(targets.dtype) == targets[None]) & counted[None]
+    cosine, near = _pairs(levels, present)
+    allowed = model.stack.block(0).attention.mask.matrix(ids.shape[0])
+    return (
+        cosine,
+        near,
+        loss,
+        jnp.sum(right, axis=1).astype(loss.dtype) / jnp.sum(counted).astype(loss.dtype),
+        _first_token(weights, allowed, present),
+    )
+
+
+def _pairs(levels: Float[Array, "levels n d"], present: Bool[Array, " n"]) -> tuple[Array, Array]:
+    """The mean cosine of two tokens, and the share of the pairs above 0.9, at each level."""
+    unit = normalise(levels.astype(at_least_single(levels.dtype)))
+    cosines = jnp.einsum("lid,ljd->lij", unit, unit, precision="highest")
+    pairs = (present[:, None] & present[None, :] & ~jnp.eye(present.shape[0], dtype=bool))[None]
+    number = jnp.sum(pairs).astype(cosines.dtype)
+    share = lambda values: jnp.sum(jnp.where(pairs, values, jnp.zeros_like(values)), axis=(1, 2)) / number
+    return share(cosines), share((cosines > 0.9).astype(cosines.dtype))
+
+
+def _first_token(
+    weights: Float[Array, "layers h n n"], allowed: Bool[Array, "n n"], present: Bool[Array, " n"]
+) -> Float[Array, "layers h"]:
+    """The mean weight of the others on the first token, less that of uniform attention."""
+    weights = weights.astype(at_least_single(weights.dtype))
+    may = (allowed & present[None, :]).astype(weights.dtype)
+    uniform = may[:, 0] / jnp.maximum(may.sum(axis=1), jnp.ones_like(may[:, 0]))
+    others = (present & (jnp.arange(present.shape[0]) > 0)).astype(weights.dtype)
+    beyond = weights[..., 0] - uniform[None, None]
+    return jnp.sum(beyond * others[None, None], axis=-1) / jnp.sum(others)

@@ -1,0 +1,202 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: py:percent,ipynb
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # A Transformer is a step of a particle system, and its stream is a sum of what everybody wrote
+#
+# The slides *Transformers, part 2* take a Transformer apart: residual stream, layer norm, feed-forward as a memory,
+# positions, the head that turns the last token into words. *Clustering in Transformers* puts it together again as a
+# particle system. This notebook does both, with numbers that can be checked by hand, and then with a small language
+# model that was trained for it.
+
+# %%
+import os
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+
+import clusterjax as cjx
+from clusterjax import plot, transformer
+
+
+SMALL = bool(os.environ.get("SMALL"))
+jax.config.update("jax_enable_x64", True)
+key = jax.random.key(2017)
+
+# %% [markdown]
+# ## Layer norm and positions, by hand
+#
+# Two examples of the slides: the norm of (2, 4, 6, 8), and the second row of the table of sinusoids in four
+# dimensions.
+
+# %%
+norm = transformer.LayerNorm.identity(4, epsilon=0.0)
+print("LN(2, 4, 6, 8) =", norm(jnp.array([2.0, 4.0, 6.0, 8.0])))
+print("PE(1)          =", transformer.sinusoidal_positions(2, 4)[1])
+
+# %% [markdown]
+# The norm is a projection: whatever it is given ends on a sphere of radius $\sqrt d$, in the hyperplane of mean zero.
+# That is the space on which the particles live.
+
+# %%
+x = 5 * jax.random.normal(key, (6, 4)) + 3
+print("lengths after the norm:", np.round(jnp.linalg.norm(norm(x), axis=1), 12), "  sums:", np.round(norm(x).sum(1), 12))
+
+# %% [markdown]
+# ## The Eiffel Tower, in exact arithmetic
+#
+# The slides follow the stream of "Tower": its embedding, what two heads add, and then two neurons of the feed-forward
+# layer. A neuron has a key, which is compared with the stream, and a value, which is added as far as the key fits.
+
+# %%
+embedding = np.array([0.4, 0.2, 0.2, 0.1])
+head_1, head_2 = np.array([0.1, 0.2, 0.0, 0.1]), np.array([0.2, 0.0, 0.3, 0.0])
+tower = jnp.asarray(embedding + head_1 + head_2)
+keys = np.array([[0.8, 0.1, 0.9, -0.1], [0.1, 0.8, -0.2, 0.3]])  # neuron 2847, "Eiffel Tower"; neuron 5432, any tower
+values = np.array([[0.9, 0.8, 0.6], [0.1, 0.7, 0.05]])  # Paris, landmark, French culture
+fired = jax.nn.relu(keys @ tower)
+print("stream of Tower:", tower)
+print("the neurons fire with", np.round(fired, 4), "and write", np.round(fired @ values, 4))
+print("what is printed:     [1.2 0.4]          and", np.array([1.2, 0.4]) @ values)
+
+# %% [markdown]
+# The stream is right: (0.7, 0.4, 0.5, 0.2). The slides' own dot products are not: they print 1.2 and 0.4 where their
+# numbers give 1.03 and 0.35, and then 1.12, 1.24 and 0.74 where they give 0.962, 1.069 and 0.6355. The story stands:
+# "Eiffel Tower" fires about three times as strongly as "some tower", and Paris and landmark are written.
+#
+# (In an encoder, that is. A causal model reads "Eiffel" before "Tower", so that only the second can know of the first.)
+#
+# ## A language model of our own
+#
+# It has four layers and was trained by `clusterjax train language-model` for some minutes, mostly on film reviews.
+
+# %%
+model, tokenizer = transformer.load(), transformer.load_tokenizer()
+report = transformer.bundled_training()["report"]
+print(f"{report['parameters'] / 1e6:.2f} million parameters, {report['seconds'] / 60:.0f} minutes on two cores")
+print(
+    f"held-out loss {report['held-out loss']:.3f} nats; by the word before {report['bigram loss']:.3f}, by frequency "
+    f"{report['unigram loss']:.3f}"
+)
+text = "this is one of the worst films i have ever seen"
+ids = jnp.asarray(tokenizer.encode(text, add_special_tokens=False).ids)
+words = [tokenizer.id_to_token(int(i)) for i in ids]
+likely = np.argsort(-np.asarray(model.next_token(ids)))[:5]
+print(f"'{text}' is followed by", [tokenizer.id_to_token(int(i)) for i in likely])
+for seed in range(2):
+    more = model.extend(ids[:4], 20, key=jax.random.key(seed), temperature=0.7)
+    print("drawn:", tokenizer.decode([int(i) for i in more]))
+
+# %% [markdown]
+# ## The stream is a sum
+#
+# Embedding, every head, every feed-forward layer: all that is ever done to a token's stream is to add to it. So the
+# last stream can be divided among those who wrote it. The arcs are what heads moved from one token's stream to
+# another's; the boxes are the feed-forward layers, the darker the more they wrote.
+
+# %%
+stream = transformer.residual_stream(model, ids)
+off = float(jnp.abs(stream.total - stream.stream[-1]).max() / jnp.abs(stream.stream[-1]).max())
+print(f"the parts add up to the stream, to {off:.1e}")
+shares = {name: np.asarray(part).reshape(-1, part.shape[-1]).sum(0) for name, part in stream.shares().items()}
+print("share of the last stream, by part:", {name: f"{part.mean():.2f}" for name, part in shares.items()})
+written = np.linalg.norm(stream.feed_forward, axis=-1)
+ax = plot.residual_flow(np.asarray(stream.moved), written=written, tokens=words)
+plt.show()
+
+# %% [markdown]
+# ## The logit lens
+#
+# The head can be asked at every level what it would say. The answer forms on the way up.
+
+# %%
+LENS
+plt.show()
+
+# %% [markdown]
+# ## A block is a step of the particle system
+#
+# Take a block with weights of its own, layer norm after each part, as in appendix A.1 of *Clustering in Transformers*.
+# `as_field` reads it as a velocity, attention plus perceptron, on the sphere of the layer norm. One block whose parts
+# are multiplied by a small h, and one step of length h along that velocity, then differ by the order of $h^2$; and h
+# small enough, many such layers follow the continuous flow.
+
+# %%
+block = transformer.Block.random(key, 16, 2, 32, epsilon=0.0)
+field = transformer.as_field(block)
+x0 = field.space.sample(jax.random.key(1), n=12, d=16)
+
+
+@eqx.filter_jit
+def difference(h):
+    parts = lambda b: (b.attention.output, b.feed_forward.w_out)
+    scaled = eqx.tree_at(parts, block, tuple(h * part for part in parts(block)))
+    return jnp.abs(scaled(x0) - transformer.as_layer(field, h)(0.0, x0)).max()
+
+
+steps = np.array([0.1, 0.05, 0.025, 0.0125])
+gaps = np.array([difference(jnp.asarray(h)) for h in steps])
+orders = np.diff(np.log(gaps)) / np.diff(np.log(steps))
+print("block against a step along its field:", gaps, " orders:", np.round(orders, 2))
+
+depths = np.array([8, 16, 32])
+flow = cjx.simulate(field, x0, jnp.linspace(0.0, 2.0, 21))
+layered = [cjx.iterate(transformer.as_layer(field, 2.0 / depth), x0, int(depth)).x1 for depth in depths]
+errors = np.array([float(jnp.abs(x - flow.xs[-1]).max()) for x in layered])
+print("layers against the flow at t = 2:    ", errors, " orders:", np.round(-np.diff(np.log2(errors)), 2))
+
+# %% [markdown]
+# So everything of the particle system can be asked of the block: its clusters, its energy, its fixed points. Here the
+# mean cosine along the flow, with the perceptron and without it.
+
+# %%
+heads_only = transformer.as_field(eqx.tree_at(lambda b: b.feed_forward, block, None))
+ts = jnp.linspace(0.0, 8.0, 41)
+fig, ax = plt.subplots(figsize=(4.5, 2.8), layout="constrained")
+for one, name, colour, line in (
+    (heads_only, "attention alone", plot.OKABE_ITO[0], "-"),
+    (field, "attention + perceptron", plot.OKABE_ITO[1], "--"),
+):
+    run = cjx.simulate(one, x0, ts)
+    cosines = jax.vmap(cjx.pairwise_cosine)(run.xs)
+    n = x0.shape[0]
+    ax.plot(ts, (cosines.sum((1, 2)) - n) / (n * (n - 1)), color=colour, ls=line, label=name)
+ax.set(xlabel="t", ylabel="mean cosine of two tokens")
+ax.legend(frameon=False)
+plt.show()
+
+# %% [markdown]
+# ## The claims, asserted
+
+# %%
+assert np.allclose(fired, [1.03, 0.35]) and np.allclose(fired @ values, [0.962, 1.069, 0.6355])
+assert off < 1e-5, "the stream is the sum of its parts"
+assert np.all(np.abs(orders - 2) < 0.2), "a block is a step along its field, up to the square of the step"
+assert errors[-1] < 0.6 * errors[-2] < 0.36 * errors[-3], "and many of them follow the flow, to first order"
+assert report["held-out loss"] < report["bigram loss"] - 0.3
+
+# %% [markdown]
+# ## What to vary, and what does not hold
+#
+# - Another text, another layer, another block: `transformer.Block.random(..., residual=transformer.PreNorm())` has a
+#   velocity too, in all of $\mathbb R^d$; with relative positions it has none, since its scores depend on the places of
+#   the tokens, and `as_field` says so.
+# - Norms with gains other than one, as trained post-norm blocks have, are no projections: a block that adds nothing
+#   would still move the tokens. `as_field` refuses them, unless it is told the space.
+# - What a head "moved" is the length of what it wrote, which others may cancel; `stream.share` says how much of it is
+#   left in the last stream.
+# - Whether training gathers the tokens of this model, and which of its heads become sinks: `clusterjax reproduce
+#   language-training`. Whether the perceptron delays the collapse: `clusterjax reproduce perceptron-delay`.

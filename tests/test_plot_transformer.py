@@ -225,14 +225,15 @@ def test_the_lens_shows_the_likeliest_words_from_the_bottom_up():
 
 
 def test_entropy_is_in_bits_between_certain_and_uniform():
-    logits = np.zeros((1, 3, 8))
+    logits = np.zeros((1, 4, 8))
     logits[0, 1, 5] = 800.0  # certain, and nothing overflows
     logits[0, 2, 4:] = -800.0  # four words alike: two bits
+    logits[0, 3] = np.log([1e-300, 1 / 8, 1 / 2, 1e-300, 1 / 8, 1 / 4, 1e-300, 1e-300])
     ax = plot.logit_lens(logits, lambda k: f"w{k}", entropy=True)
     (image,) = ax.images
-    np.testing.assert_allclose(np.asarray(image.get_array()), [[3.0, 0.0, 2.0]], atol=1e-12)
+    np.testing.assert_allclose(np.asarray(image.get_array()), [[3.0, 0.0, 2.0, 1.75]], atol=1e-12)
     assert image.get_clim() == (0.0, 3.0) and ax.figure.axes[1].get_ylabel() == "entropy (bits)"
-    assert [text.get_text() for text in ax.texts] == ["w0", "w5", "w0"]
+    assert [text.get_text() for text in ax.texts] == ["w0", "w5", "w0", "w2"]
 
 
 def luminance(colour):

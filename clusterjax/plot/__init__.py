@@ -7,8 +7,16 @@ except ImportError as error:
 
 from ._animate import animate as animate
 from ._histograms import histograms as histograms, ridgeline as ridgeline
+from ._lens import logit_lens as logit_lens
 from ._maps import heatmap as heatmap, phase_diagram as phase_diagram
+from ._neurons import neuron_memory as neuron_memory
 from ._polytope import attraction as attraction, polytope as polytope
+from ._positions import (
+    position_cosines as position_cosines,
+    position_offsets as position_offsets,
+    position_table as position_table,
+    relative_positions as relative_positions,
+)
 from ._save import save as save
 from ._series import angles as angles, time_series as time_series
 from ._snapshots import snapshots as snapshots

@@ -7,13 +7,21 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
-from matplotlib.patches import FancyBboxPatch
+from matplotlib.patches import FancyBboxPatch, PathPatch
+from matplotlib.path import Path
 
 from ._data import Numbers, real_array
-from ._style import COLUMN, INK, OKABE_ITO, new_axes, style
+from ._labels import LABEL, check_names, legend_rows, name_columns
+from ._style import BLACK, BLUE, COLUMN, GREEN, GREY, INK, ORANGE, PURPLE, SKY, VERMILION, new_axes, style
 
 
-_RISE = 0.62  # of a layer's height, by which what is moved arrives
+WIDEST = 4.5  # points, of the strongest arc
+STREAM = "0.8"
+
+_HEADS = (BLUE, ORANGE, GREEN, PURPLE, VERMILION, SKY, BLACK)  # without the yellow, which is faint as a thin line
+_DASHES = ("-", (0, (2.2, 1.6)), (0, (0.6, 1.4)))
+_LEAVE, _ARRIVE, _SPREAD = 0.03, 0.55, 0.11  # in layers: where arcs begin and end, and how far those of heads are apart
+_READ, _WRITE, _BOX = 0.72, 0.96, (0.16, 0.78, 0.2, 0.12)  # of the feed-forward: ends of its loop; left, bottom, sizes
 
 
 @style()
@@ -24,25 +32,28 @@ def residual_flow(
     written: Numbers | None = None,
     tokens: Sequence[str] | None = None,
     most: int = 24,
+    label: str = "moved",
 ) -> Axes:
     """Each token's residual stream as a line upwards, with arcs for what heads move from stream to stream.
 
-    The widths of the arcs are proportional to what is moved, one colour for each head; only the strongest are drawn,
-    and none from a token to itself. Boxes on the streams are the feed-forward layers, filled the more the longer what
-    they write is.
+    The width of an arc is proportional to what is moved, each head has a colour (from the eighth on dashes), and an arc
+    ends in a dot on the stream that receives. Only the strongest are drawn, and none from a token to itself. The boxes
+    beside the streams are the feed-forward layers, which read one stream and add to it: the darker, the longer what
+    they add. The legend says what the widest arc and the darkest box are.
 
     **Arguments:**
 
     - `moved`: (layers, heads, n, n), what the head moves to token i from token j (last axis), not negative: such as
         `moved` of `transformer.residual_stream`, or the absolute value of its `share`.
-    - `ax`: Where to draw; None makes one.
+    - `ax`: Where to draw; None makes a figure as wide as the text needs.
     - `written`: (layers, n), the length of what each feed-forward layer writes; None draws no boxes.
-    - `tokens`: Their names, below the streams.
+    - `tokens`: Their names, below the streams; long ones are cut. None counts them from 1.
     - `most`: How many arcs.
+    - `label`: What `moved` is called in the legend: lengths are in the units of the stream, shares have none.
 
     **Returns:**
 
-    The Axes.
+    The Axes; token k is at x = k, layer l from y = l to l + 1.
 
     **Raises:**
 
@@ -52,10 +63,30 @@ def residual_flow(
 
         *Transformers, part 2*, slides 5 and 6, after Jurafsky, Martin, *Speech and language processing*, Chapter 9.
     """
+    flow, boxes = _checked(moved, written)
+    if isinstance(most, bool) or not isinstance(most, int) or most < 1:
+        raise ValueError(f"most must be a positive integer, but it is {most!r}; pass 24, say.")
+    layers, _, n, _ = flow.shape
+    names = check_names([str(k + 1) for k in range(n)] if tokens is None else tokens, n, "tokens")
+    ax = new_axes(max(COLUMN, 0.55 * n + 0.6), 1.2 + 0.75 * layers) if ax is None else ax
+    ax.vlines(np.arange(n), -0.08, layers + 0.08, color=STREAM, lw=2.2, zorder=1)
+    heads = _arcs(ax, flow, most)
+    if boxes is not None:
+        _boxes(ax, boxes)
+    ax.set(xlim=(-0.5, n - 0.45), ylim=(-0.08, layers + 0.08))
+    ax.set_yticks(np.arange(layers) + 0.5, [f"layer {k + 1}" for k in range(layers)], fontsize=LABEL)
+    ax.spines[:].set_visible(False)
+    ax.tick_params(length=0)
+    name_columns(ax, names, np.arange(n))
+    legend_rows(ax, _handles(heads, label, flow, boxes))
+    return ax
+
+
+def _checked(moved: Numbers, written: Numbers | None) -> tuple[np.ndarray, np.ndarray | None]:
     flow = real_array(moved, "moved")
     if flow.ndim != 4 or flow.shape[2] != flow.shape[3] or 0 in flow.shape:
         raise ValueError(f"moved must be (layers, heads, n, n), but its shape is {flow.shape}; pass all heads.")
-    layers, heads, n, _ = flow.shape
+    layers, _, n, _ = flow.shape
     boxes = None if written is None else real_array(written, "written")
     if boxes is not None and boxes.shape != (layers, n):
         raise ValueError(
@@ -64,58 +95,64 @@ def residual_flow(
     for name, array in (("moved", flow), ("written", boxes)):
         if array is not None and not (np.isfinite(array).all() and (array >= 0).all()):
             raise ValueError(f"{name} must be finite and not negative, but it is not; take absolute values.")
-    if isinstance(most, bool) or not isinstance(most, int) or most < 1:
-        raise ValueError(f"most must be a positive integer, but it is {most!r}; pass 24, say.")
-    names = [str(k + 1) for k in range(n)] if tokens is None else [str(token) for token in tokens]
-    if len(names) != n:
-        raise ValueError(f"tokens must be {n} names, one for each token, but there are {len(names)}; name them all.")
-    ax = new_axes(max(COLUMN, 0.55 * n), 1.0 + 0.9 * layers) if ax is None else ax
-    ax.vlines(np.arange(n), -0.1, layers + 0.1, color="0.75", lw=2.2, zorder=1)
-    _arcs(ax, flow, most)
-    if boxes is not None:
-        _boxes(ax, boxes)
-    ax.set_xticks(np.arange(n), names, rotation=90 if max(map(len, names)) > 4 else 0)
-    ax.set_yticks(np.arange(layers) + 0.5, [f"layer {k + 1}" for k in range(layers)])
-    ax.set(xlim=(-0.6, n - 0.4), ylim=(-0.15, layers + 0.15))
-    ax.spines[["left", "bottom"]].set_visible(False)
-    ax.tick_params(length=0)
-    handles: list[Any] = [
-        Line2D([], [], color=OKABE_ITO[h % len(OKABE_ITO)], lw=2, label=f"head {h + 1}") for h in range(heads)
-    ]
-    ax.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=min(heads, 4), handlelength=1.4)
-    return ax
+    return flow * ~np.eye(n, dtype=bool), boxes
 
 
-def _arcs(ax: Axes, flow: np.ndarray, most: int) -> None:
-    others = flow * ~np.eye(flow.shape[2], dtype=bool)
-    order = np.argsort(others, axis=None)[::-1][:most]
-    top = others.max()
-    for index in order[::-1]:
-        layer, head, i, j = np.unravel_index(index, others.shape)
-        size = others[layer, head, i, j]
+def _arcs(ax: Axes, flow: np.ndarray, most: int) -> list[int]:
+    """Draws the strongest arcs, wide ones first so that narrow ones lie on them; the heads that they are of."""
+    heads, top = flow.shape[1], flow.max()
+    strongest = np.argsort(-flow, axis=None, kind="stable")[:most]
+    drawn, dots = set(), []
+    for layer, head, i, j in np.stack(np.unravel_index(strongest, flow.shape), axis=1).tolist():
+        size = WIDEST * flow[layer, head, i, j] / top if top > 0 else 0.0
         if size <= 0:
-            continue
-        steps = np.linspace(0, 1, 24)
-        x = j + (i - j) * steps
-        y = layer + 0.05 + _RISE * (3 * steps**2 - 2 * steps**3) + 0.02 * head
-        points = np.stack([x, y], axis=1)
-        segments = np.stack([points[:-1], points[1:]], axis=1)
-        ax.add_collection(
-            LineCollection(
-                list(segments), colors=OKABE_ITO[head % len(OKABE_ITO)], linewidths=0.4 + 3.6 * size / top, alpha=0.85,
-                capstyle="round", zorder=3,
-            )
-        )  # fmt: skip
-        ax.plot(x[-1:], y[-1:], "o", ms=2.0 + 2.5 * size / top, color=OKABE_ITO[head % len(OKABE_ITO)], zorder=4)
+            break
+        low = layer + _LEAVE + _SPREAD * head / max(heads - 1, 1)
+        high, bend = low + _ARRIVE - _LEAVE, 0.3 * (i - j)
+        curve = Path([(j, low), (j + bend, low), (i - bend, high), (i, high)], [Path.MOVETO, *3 * [Path.CURVE4]])
+        arc = PathPatch(curve, fill=False, lw=size, capstyle="butt", zorder=3, in_layout=False, **head_look(head))
+        ax.add_patch(arc)
+        dots.append((i, high, (1.0 + 0.85 * size) ** 2, head_look(head)["color"]))
+        drawn.add(head)
+    if dots:
+        x, y, areas, colours = zip(*dots, strict=True)
+        ax.scatter(x, y, s=areas, c=colours, linewidths=0, zorder=4)
+    return sorted(drawn)
+
+
+def head_look(head: int) -> dict[str, Any]:
+    """The colour of a head and, from the eighth on, its dashes: the same in every picture."""
+    return {"color": _HEADS[head % len(_HEADS)], "ls": _DASHES[head // len(_HEADS) % len(_DASHES)]}
 
 
 def _boxes(ax: Axes, boxes: np.ndarray) -> None:
-    top = boxes.max() if boxes.max() > 0 else 1.0
-    for layer, row in enumerate(boxes):
-        for k, size in enumerate(row):
-            ax.add_patch(
-                FancyBboxPatch(
-                    (k - 0.14, layer + 0.79), 0.28, 0.13, boxstyle="round,pad=0.02", ec=INK, lw=0.5, zorder=5,
-                    fc=str(1.0 - 0.75 * size / top),
-                )
-            )  # fmt: skip
+    """A loop beside each stream, with the box in it, and a dot where it adds to the stream."""
+    left, bottom, width, height = _BOX
+    top = boxes.max() or 1.0
+    loop = np.array([(0, _READ), (left + width / 2, _READ), (left + width / 2, _WRITE), (0, _WRITE)])
+    corners = np.array([(k, layer) for layer in range(len(boxes)) for k in range(boxes.shape[1])])
+    ax.add_collection(LineCollection([*(loop + corners[:, None])], color=GREY, lw=0.6, zorder=2))
+    ax.scatter(*(corners + loop[3]).T, s=3.0, color=GREY, linewidths=0, zorder=4)
+    for (k, layer), size in zip(corners, boxes.ravel().tolist(), strict=True):
+        ax.add_patch(
+            FancyBboxPatch(
+                (k + left, layer + bottom), width, height, boxstyle="round,pad=0,rounding_size=0.02", ec=INK, lw=0.5,
+                zorder=5, fc=_shade(size / top), in_layout=False,
+            )
+        )  # fmt: skip
+
+
+def _shade(share: float) -> str:
+    return str(1.0 - 0.8 * share)
+
+
+def _handles(heads: list[int], label: str, flow: np.ndarray, boxes: np.ndarray | None) -> list[Line2D]:
+    """What the legend shows: the heads that arcs are of, the scale of the arcs, that of the boxes."""
+    handles = [Line2D([], [], lw=2.4, **head_look(head), label=f"head {head + 1}") for head in heads]
+    if heads:
+        text = f"widest: {label} {flow.max():.2g}"
+        handles.append(Line2D([], [], color=GREY, lw=WIDEST, solid_capstyle="butt", label=text))
+    if boxes is not None:
+        text, face = f"feed-forward, darkest: adds {boxes.max():.2g}", _shade(1.0 if boxes.any() else 0.0)
+        handles.append(Line2D([], [], marker="s", ls="", ms=5, mfc=face, mec=INK, mew=0.5, label=text))
+    return handles

@@ -1,0 +1,234 @@
+"""The three kinds of position: tables of sinusoids, tables that were learned, vectors of distances."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from ._data import Numbers, real_array
+from ._maps import heatmap
+from ._stream import head_look
+from ._style import GREY, legend_above, new_axes, style
+
+
+def _table(table: Numbers, rows: str = "a row for each position, (n, d)") -> np.ndarray:
+    array = real_array(table, "table")
+    if array.ndim != 2 or 0 in array.shape or not np.isfinite(array).all():
+        raise ValueError(f"table must be finite with {rows}, but its shape is {array.shape}; pass such a matrix.")
+    return array
+
+
+@style()
+def position_table(table: Numbers, ax: Axes | None = None, *, label: str = "entry") -> Axes:
+    """The vectors of positions as colours, one row for each position, position 0 at the top; zero is white.
+
+    Of sinusoids the columns are waves, whose length grows from left to right.
+
+    **Arguments:**
+
+    - `table`: The vectors (n, d), such as `transformer.sinusoidal_positions(n, d)`, or `table` of
+        `transformer.LearnedPositions`.
+    - `ax`: Where to draw; None makes a figure one column wide.
+    - `label`: What the colours are called.
+
+    **Returns:**
+
+    The Axes.
+
+    **Raises:**
+
+    - `ValueError` if `table` is no matrix of finite numbers.
+
+    ??? cite "Source"
+
+        *Transformers, part 2*, slides 22 to 26; Vaswani et al., *Attention is all you need* (1706.03762), Section 3.5.
+    """
+    return heatmap(_table(table), ax, xlabel="dimension", ylabel="position", label=label, symmetric=True)
+
+
+@style()
+def position_cosines(table: Numbers, ax: Axes | None = None) -> Axes:
+    """The cosine of the angle between the vectors of each two positions, from -1 to 1, position 0 at the top.
+
+    Of sinusoids it is the same along each diagonal. What stands off the diagonal of a learned table was learned: drawn
+    at random, its cosines are of the order of 1 / sqrt(d). A position whose vector is zero has no angle, and is grey.
+
+    **Arguments:**
+
+    - `table`: The vectors (n, d), as for `position_table`.
+    - `ax`: Where to draw; None makes a figure one column wide.
+
+    **Returns:**
+
+    The Axes.
+
+    **Raises:**
+
+    - `ValueError` if `table` is no matrix of finite numbers.
+
+    ??? cite "Source"
+
+        *Transformers, part 2*, slide 26; Devlin et al., *BERT* (1810.04805), whose table is learned.
+    """
+    array = _table(table)
+    lengths = np.linalg.norm(array, axis=1, keepdims=True)
+    units = np.divide(array, lengths, out=np.full_like(array, np.nan), where=lengths > 0)
+    cosines = np.clip(units @ units.T, -1.0, 1.0)
+    return heatmap(
+        cosines, ax, xlabel="position", ylabel="position", label="cosine", symmetric=True, limits=(-1.0, 1.0)
+    )
+
+
+@style()
+def position_offsets(
+    table: Numbers,
+    ax: Axes | None = None,
+    *,
+    label: str | None = None,
+    colour: Any = None,
+) -> Axes:
+    r"""The inner product $\langle p_i, p_{i + k}\rangle$ against the offset k: its mean over i, and a band from the
+    least to the largest.
+
+    Of sinusoids it depends on k alone, $\sum_m \cos(k / 10000^{2m/d})$, so that the band has no width: that is how
+    attention can see distances in them. Call it again on the Axes that it returned to compare tables.
+
+    **Arguments:**
+
+    - `table`: The vectors (n, d), as for `position_table`, two at least; k goes from -(n - 1) to n - 1.
+    - `ax`: Where to draw; None makes a figure one column wide.
+    - `label`: What the legend calls the line; None leaves it out of it.
+    - `colour`: Of line and band.
+
+    **Returns:**
+
+    The Axes.
+
+    **Raises:**
+
+    - `ValueError` if `table` is no matrix of finite numbers with two rows.
+
+    ??? cite "Source"
+
+        Vaswani et al., *Attention is all you need* (1706.03762), Section 3.5; *Transformers, part 2*, slide 24.
+    """
+    array = _table(table)
+    n = len(array)
+    if n < 2:
+        raise ValueError("table must be of two positions at least, but it is of one; offsets lie between two.")
+    products = array @ array.T
+    there = [np.diagonal(products, k) for k in range(n)]
+    low, mean, high = (
+        np.array([f(one) for one in there])[np.abs(np.arange(1 - n, n))] for f in (np.min, np.mean, np.max)
+    )
+    ax = new_axes() if ax is None else ax
+    offsets = np.arange(1 - n, n)
+    (line,) = ax.plot(offsets, mean, color=colour, label=label, zorder=3)
+    ax.fill_between(offsets, low, high, color=line.get_color(), alpha=0.22, linewidth=0, zorder=2)
+    ax.set(xlabel="offset k between positions", ylabel="⟨p(i), p(i + k)⟩")
+    ax.xaxis.set_major_locator(MaxNLocator(7, integer=True))
+    ax.margins(x=0.01)
+    legend_above(ax)
+    return ax
+
+
+@style()
+def relative_positions(
+    vectors: Numbers,
+    ax: Axes | None = None,
+    *,
+    queries: Numbers | None = None,
+    beta: Numbers = 1.0,
+    label: str | None = None,
+    colour: Any = None,
+) -> Axes:
+    r"""What relative positions do at each distance $r = \mathrm{clip}(j - i)$ from the query i to the key j.
+
+    With queries: what each head adds to its score, $\beta_h \langle q^h_i, a_r\rangle$, its mean over the queries with
+    a band of one standard deviation on either side. Without: the length of each vector, which is the most that a query
+    of length one can gain. Beyond the clipping distance m all is as at m, and drawn dotted there; a causal model never
+    meets distances above 0. Call it again on the Axes that it returned, for the vectors of the values say.
+
+    **Arguments:**
+
+    - `vectors`: $a_r$ for the distances -m to m, (2 m + 1, k), such as `keys` of `transformer.RelativePositions`.
+    - `ax`: Where to draw; None makes a figure one column wide.
+    - `queries`: $q^h_i$, (heads, queries, k), such as `jnp.einsum("nd,hdk->hnk", x, attention.query)`.
+    - `beta`: The inverse temperature, () or (heads,), such as `attention.beta`.
+    - `label`: What the legend calls the line where there are no queries; with them heads are counted from 1.
+    - `colour`: Of the line without queries.
+
+    **Returns:**
+
+    The Axes.
+
+    **Raises:**
+
+    - `ValueError` if the rows of `vectors` are not odd in number, or queries or `beta` do not fit.
+
+    ??? cite "Source"
+
+        Shaw, Uszkoreit, Vaswani, *Self-attention with relative position representations* (1803.02155), eqs. (4) and
+        (5); *Transformers, part 2*, slide 27.
+    """
+    array = real_array(vectors, "vectors")
+    if array.ndim != 2 or len(array) % 2 != 1 or array.shape[1] < 1 or not np.isfinite(array).all():
+        raise ValueError(
+            f"vectors must be finite with a row for each distance from -m to m, but their shape is {array.shape}; pass "
+            "(2 m + 1, k)."
+        )
+    added = None if queries is None else _added(array, queries, beta)
+    ax = new_axes() if ax is None else ax
+    if added is None:
+        _clipped(ax, np.linalg.norm(array, axis=1), None, color=colour, label=label)
+        ax.set_ylim(0, 1.05 * max(float(np.max(line.get_ydata())) for line in ax.lines) or 1.0)
+    else:
+        ax.axhline(0, color=GREY, lw=0.5, zorder=1)
+        for h, one in enumerate(added):
+            _clipped(ax, one.mean(axis=0), one.std(axis=0), label=f"head {h + 1}", **head_look(h))
+    _name_distances(ax, len(array) // 2)
+    ax.set_ylabel("length of the vector" if added is None else "added to the score")
+    lines = len(ax.get_legend_handles_labels()[1])
+    legend_above(ax, columns=-(-lines // max(1, -(-lines // 4))))
+    return ax
+
+
+def _added(vectors: np.ndarray, queries: Numbers, beta: Numbers) -> np.ndarray:
+    """What each head adds for each query and distance, (heads, queries, 2 m + 1)."""
+    asked, factor = real_array(queries, "queries"), real_array(beta, "beta")
+    if asked.ndim != 3 or 0 in asked.shape or asked.shape[2] != vectors.shape[1] or not np.isfinite(asked).all():
+        raise ValueError(
+            f"queries must be finite, (heads, queries, {vectors.shape[1]}) as vectors are, but their shape is "
+            f"{asked.shape}; pass those of each head."
+        )
+    if factor.shape not in ((), asked.shape[:1]):
+        raise ValueError(
+            f"beta must be () or ({len(asked)},), but its shape is {factor.shape}; pass one for each head."
+        )
+    return factor.reshape(-1, 1, 1) * (asked @ vectors.T)
+
+
+def _clipped(ax: Axes, line: np.ndarray, spread: np.ndarray | None, **look: Any) -> None:
+    """A line over the distances, with its dotted ends beyond them."""
+    farthest = len(line) // 2
+    distances = np.arange(-farthest, farthest + 1)
+    (drawn,) = ax.plot(distances, line, marker="o", ms=2.4, lw=1.1, zorder=3, **look)
+    colour = drawn.get_color()
+    for end, way in ((0, -1), (-1, 1)):
+        ends = distances[end] + np.array([0.0, 0.12 * way * max(farthest, 1)])
+        ax.plot(ends, line[[end, end]], ":", lw=1.1, color=colour, zorder=3)
+    if spread is not None:
+        ax.fill_between(distances, line - spread, line + spread, color=colour, alpha=0.18, linewidth=0, zorder=2)
+
+
+def _name_distances(ax: Axes, farthest: int) -> None:
+    step = max(1, -(-farthest // 4))
+    inner = [k * step for k in range(-4, 5) if abs(k * step) + 0.6 * step < farthest or k == 0]
+    ticks = sorted({-farthest, *inner, farthest})
+    names = [f"{tick}".replace("-", "−") for tick in ticks]
+    if farthest:
+        names[0], names[-1] = f"≤ {names[0]}", f"≥ {names[-1]}"
+    ax.set_xticks(ticks, names)
+    ax.set_xlabel("distance j − i from query i to key j")
+    ax.margins(x=0.01)

@@ -47,7 +47,7 @@ FLOORS: dict[str, set[str]] = {
     "_run_file": set(),
     "_training": BASE | {"_run_file"},
     "_tables": set(),
-    "_corpus": {"_tables"},
+    "_corpus": {"_tables", "_run_file"},
     "plot": BASE | {"_space", "_trajectory", "_observables"},
     "sweep": DYNAMICS | {"_run_file"},
     "hardmax": DYNAMICS | MEASURES | {"_training"},

@@ -44,7 +44,7 @@ class FeedForward(eqx.Module):
     bias_out: Float[Array, " d"] | None = eqx.field(
         default=None, converter=lambda b: None if b is None else as_float(b)
     )
-    activation: Callable[[Array], Array] = eqx.field(default=jax.nn.relu, static=True)
+    activation: Callable[..., Any] = eqx.field(default=jax.nn.relu, static=True)
 
     def __check_init__(self):
         shapes = {

@@ -131,6 +131,7 @@ class NormalisationField(AbstractField):
     - `attention`: Who looks at whom.
     - `scheme`: `PostLN()`, `PreLN()`, `PeriLN()`, `NormalisedGPT(alpha)` or `RootScaled()`.
     - `value`: V, (d, d), or a schedule; None is the identity.
+    - `space`: `Euclidean()`, and no other: the lengths are part of the flow.
 
     **Raises:**
 

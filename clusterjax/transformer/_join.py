@@ -58,6 +58,7 @@ class NormedField(AbstractField):
 
     - `field`: f, on `Euclidean()`.
     - `norm`: What f reads the tokens through.
+    - `space`: `Euclidean()`, that of the field.
 
     **Raises:**
 
@@ -162,6 +163,10 @@ def as_layer(field: AbstractField, step: Any) -> ResidualLayer:
 def query_key_forms(attention: MultiHeadAttention) -> Float[Array, "h d d"]:
     r"""$B_h = W_{Q,h} W_{K,h}^\top$, (h, d, d), for which the scores are $\beta\langle x_i, B_h x_j\rangle$.
 
+    **Arguments:**
+
+    - `attention`: A `MultiHeadAttention`.
+
     Source: Peat, *Clustering in Transformers*, Appendix A.1.
     """
     return contract("hdk,hek->hde", attention.query, attention.key)
@@ -169,6 +174,10 @@ def query_key_forms(attention: MultiHeadAttention) -> Float[Array, "h d d"]:
 
 def value_matrices(attention: MultiHeadAttention) -> Float[Array, "h d d"]:
     r"""$V_h = (W_{V,h} W_{c,h})^\top$, (h, d, d), so that head h adds $\sum_j \alpha_{ij} V_h x_j$.
+
+    **Arguments:**
+
+    - `attention`: A `MultiHeadAttention`.
 
     Source: Peat, *Clustering in Transformers*, Appendix A.1.
     """

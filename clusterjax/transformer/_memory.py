@@ -136,7 +136,7 @@ def mean_activations(
 
     **Arguments:**
 
-    - As in `key_value_memory`.
+    - `model`, `texts`, `present`, `layer`, `batch_size`: As in `key_value_memory`.
 
     Source: *Transformers, part 2*, slide 12.
     """

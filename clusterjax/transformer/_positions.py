@@ -27,6 +27,7 @@ def sinusoidal_positions(n: int, d: int, *, base: float = 10_000.0, dtype: Any =
     - `n`: How many positions.
     - `d`: Dimension; if it is odd the last sine has no cosine.
     - `base`: What the wavelengths grow to, in units of 2 pi.
+    - `dtype`: Of the table; None is JAX's default float.
 
     **Returns:**
 
@@ -65,6 +66,10 @@ class AbstractPositions(eqx.Module):
 
 class SinusoidalPositions(AbstractPositions):
     """`sinusoidal_positions` of dimension `d`: not trained, and for texts of any length.
+
+    **Arguments:**
+
+    - `d`, `base`: As there.
 
     ??? cite "Source"
 

@@ -47,7 +47,9 @@ class LanguageRecipe:
     - `batch_size`: Rows in a step.
     - `steps`: In all.
     - `epoch_steps`: Between two checkpoints.
-    - `learning_rate`: The largest, of AdamW; it rises over `warm_up` steps and falls like a cosine.
+    - `learning_rate`: The largest, of Muon for the matrices of the layers; it rises over `warm_up` steps and falls
+        like a cosine.
+    - `embedding_rate`: The largest of AdamW, for embeddings, positions, norms and biases; it goes the same way.
     - `warm_up`, `weight_decay`: As said.
     - `held_out`: The share of the texts that is never trained on.
     - `stream`: "float32", or "bfloat16" for mixed precision, which pays on an accelerator.
@@ -57,7 +59,7 @@ class LanguageRecipe:
     - `ValueError` if a number is out of its range or a word is unknown.
 
     Source: this library; the model is that of Radford et al., *Language models are unsupervised multitask learners*
-        (2019).
+        (2019), the optimiser that of Jordan et al., *Muon* (2024), as optax has it.
     """
 
     words: int = 4096
@@ -71,7 +73,8 @@ class LanguageRecipe:
     batch_size: int = 16
     steps: int = 4000
     epoch_steps: int = 100
-    learning_rate: float = 2e-3
+    learning_rate: float = 1e-2
+    embedding_rate: float = 5e-3
     warm_up: int = 200
     weight_decay: float = 0.01
     held_out: float = 0.02
@@ -83,7 +86,11 @@ class LanguageRecipe:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ValueError(f"{name} must be an integer of at least {least}, but it is {value!r}; change it.")
-        for name, low, high in (("learning_rate", 0, np.inf), ("held_out", 0, 1)):
+        for name, low, high in (
+            ("learning_rate", 0, np.inf),
+            ("embedding_rate", 0, np.inf),
+            ("held_out", 0, 1),
+        ):
             if not low < getattr(self, name) < high:
                 raise ValueError(
                     f"{name} must be between {low} and {high}, but it is {getattr(self, name)!r}; change it."
@@ -277,14 +284,26 @@ def doublings(epochs: int, count: int) -> set[int]:
 
 
 def _optimiser(recipe: LanguageRecipe) -> optax.GradientTransformation:
-    rate = optax.warmup_cosine_decay_schedule(
-        0.0, recipe.learning_rate, min(recipe.warm_up, recipe.epochs * recipe.epoch_steps // 2),
-        recipe.epochs * recipe.epoch_steps,
-    )  # fmt: skip
-    matrices = lambda params: jtu.tree_map(lambda leaf: jnp.ndim(leaf) > 1, params)
-    return optax.chain(
-        optax.clip_by_global_norm(1.0), optax.adamw(rate, b2=0.98, weight_decay=recipe.weight_decay, mask=matrices)
+    total = recipe.epochs * recipe.epoch_steps
+    rate, other = (
+        optax.warmup_cosine_decay_schedule(0.0, top, min(recipe.warm_up, total // 2), total)
+        for top in (recipe.learning_rate, recipe.embedding_rate)
     )
+    muon = optax.contrib.muon(
+        rate, weight_decay=recipe.weight_decay, adam_learning_rate=other, adam_b2=0.98,
+        muon_weight_dimension_numbers=_matrices,
+    )  # fmt: skip
+    return optax.chain(optax.clip_by_global_norm(1.0), muon)
+
+
+def _matrices(params: LanguageModel) -> LanguageModel:
+    """For the matrices of the layers which axes they are of; None for embeddings and vectors. Heads are one matrix."""
+    of = lambda reads, writes: optax.contrib.MuonDimensionNumbers(reads, writes)
+    attention = lambda m: (*(getattr(m.stack.blocks.attention, name) for name in ("query", "key", "value", "output")),)
+    forward = lambda m: (m.stack.blocks.feed_forward.w_in, m.stack.blocks.feed_forward.w_out)
+    axes = (*3 * (of((-2,), (-3, -1)),), of((-3, -2), (-1,)), *2 * (of((-2,), (-1,)),))
+    none = jtu.tree_map(lambda leaf: None, params)
+    return eqx.tree_at(lambda m: (*attention(m), *forward(m)), none, axes, is_leaf=lambda leaf: leaf is None)
 
 
 def _trainable(model: LanguageModel) -> Any:

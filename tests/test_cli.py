@@ -11,13 +11,18 @@ import numpy as np
 import pytest
 
 from clusterjax._cli import main
-from clusterjax._cli._train import _ALBERT
+from clusterjax._cli._train import _ALBERT, _LANGUAGE
 from clusterjax.experiments import EXPERIMENTS, Settings
 from clusterjax.experiments._albert import leading_block
 from clusterjax.probe import AlbertRecipe
+from clusterjax.transformer import LanguageRecipe
 
 from .network_cases import checkpoint
 from .probe_cases import SHARED, tensors_of, write
+
+
+TRAIN = ("train sentiment", "train albert --texts absent.txt", "train language-model --texts absent.txt")
+COMMANDS = ("reproduce", "probe", *TRAIN)
 
 
 def refused(capsys, *argv, command="reproduce"):
@@ -33,7 +38,7 @@ def test_unknown_figure(capsys, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("command", ("reproduce", "probe", "train sentiment", "train albert --texts absent.txt"))
+@pytest.mark.parametrize("command", COMMANDS)
 def test_folder_that_cannot_be_written(capsys, tmp_path, command):
     (tmp_path / "file").write_text("in the way")
     for out in (tmp_path / "file", tmp_path / "file" / "below"):
@@ -115,14 +120,29 @@ def test_train_albert_passes_its_options_on(monkeypatch, capsys):
     assert "num_heads must divide" in capsys.readouterr().err
 
 
-def test_defaults_that_the_help_names_are_those_of_the_recipe():
-    recipe = AlbertRecipe()
-    for name, (kind, words) in _ALBERT.items():
+def test_train_language_model_passes_its_options_on(monkeypatch, capsys):
+    seen = {}
+    into = lambda *asked, **options: seen.update(options, asked=asked)
+    monkeypatch.setattr("clusterjax.transformer.train_language_model", into)
+    call = ["train", "language-model", "--texts", "a.txt", "b.txt", "--out", "folder", "--steps", "7"]
+    call += ["--embedding-rate", "0.5", "--norm", "post", "--stream", "bfloat16"]
+    assert main([*call, "--seed", "4", "--snapshots", "2"]) == 0
+    recipe = LanguageRecipe(steps=7, embedding_rate=0.5, norm="post", stream="bfloat16")
+    assert seen["asked"] == ("folder", ["a.txt", "b.txt"], recipe)
+    assert (seen["seed"], seen["snapshots"]) == (4, 2)
+    monkeypatch.undo()
+    assert main([*call, "--heads", "7"]) == 2
+    assert "heads must divide d, 128, but it is 7" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("recipe", "options"), ((AlbertRecipe(), _ALBERT), (LanguageRecipe(), _LANGUAGE)))
+def test_defaults_that_the_help_names_are_those_of_the_recipe(recipe, options):
+    for name, (kind, words) in options.items():
         assert kind(words.split("default: ")[1].rstrip(")")) == getattr(recipe, name)
 
 
 @pytest.mark.parametrize("seed", (-1, 2**32))
-@pytest.mark.parametrize("command", ("reproduce", "probe", "train sentiment", "train albert --texts absent.txt"))
+@pytest.mark.parametrize("command", COMMANDS)
 def test_seed_out_of_range(capsys, tmp_path, command, seed):
     line = refused(capsys, "--seed", seed, "--out", tmp_path / "out", command=command)
     assert f"--seed must lie between 0 and 2**32 - 1, but it is {seed}; choose another." in line

@@ -111,7 +111,8 @@ _LANGUAGE = {
     "length": (int, "word pieces in a row (default: 64)"),
     "batch_size": (int, "rows in a step (default: 16)"),
     "steps": (int, "steps (default: 4000)"),
-    "learning_rate": (float, "largest rate of AdamW (default: 0.002)"),
+    "learning_rate": (float, "largest rate of Muon, for the matrices of the layers (default: 0.01)"),
+    "embedding_rate": (float, "largest rate of AdamW, for embeddings and vectors (default: 0.005)"),
 }
 
 

@@ -68,12 +68,15 @@ print("lengths after the norm:", np.round(jnp.linalg.norm(norm(x), axis=1), 12),
 sinusoids = transformer.sinusoidal_positions(64, 128)
 learned = transformer.load().positions.table
 fig, axes = plt.subplots(2, 2, figsize=(7.0, 5.4), layout="constrained")
-plot.position_table(sinusoids, axes[0, 0]).set_title("sinusoids")
-plot.position_cosines(learned, axes[0, 1]).set_title("learned")
+plot.position_table(sinusoids, axes[0, 0])
+plot.position_cosines(learned, axes[0, 1])
 plot.position_offsets(sinusoids / jnp.linalg.norm(sinusoids, axis=1, keepdims=True), axes[1, 0], label="sinusoids")
 plot.position_offsets(learned / jnp.linalg.norm(learned, axis=1, keepdims=True), axes[1, 0], label="learned",
                       colour=plot.OKABE_ITO[1])  # fmt: skip
 axes[1, 0].legend(frameon=False)
+titles = ("sinusoids", "learned, cosines", "sinusoids and learned", "relative, trained on a toy")
+for ax, letter, title in zip(axes.flat, "abcd", titles, strict=True):
+    ax.text(0, 1.12, f"({letter}) {title}", transform=ax.transAxes, weight="bold", fontsize=9)
 
 rng = np.random.default_rng(0)
 rows = rng.integers(0, 8, (8192, 17))
@@ -104,7 +107,6 @@ attention = small.stack.block(0).attention
 x = small.stack.block(0).norms[0](small.embed(jnp.asarray(rows[0])))
 queries = jnp.einsum("nd,hdk->hnk", x, attention.query)
 plot.relative_positions(attention.relative.keys, axes[1, 1], queries=queries, beta=attention.beta)
-axes[1, 1].set_title("relative, trained")
 plt.show()
 same, other = 0.9 + 0.1 / 8, 0.1 / 8  # the chances of the word two places back, and of each other one
 best = (15 * -(same * np.log(same) + 7 * other * np.log(other)) + np.log(8)) / 16  # the second word is any

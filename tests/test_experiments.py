@@ -1,11 +1,13 @@
 """Each experiment finds what is proved, and its record says all that is needed to run it again."""
 
 import json
+import os
 from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from filelock import FileLock
 from scipy.integrate import quad
 
 import clusterjax as cjx
@@ -29,10 +31,16 @@ NAMES = [experiment.name for experiment in EXPERIMENTS]
 
 @pytest.fixture(scope="module")
 def gallery(tmp_path_factory):
-    """All figures once, with few starts; the films are left to the test of one."""
-    out = tmp_path_factory.mktemp("gallery")
-    lines = []
-    records = reproduce([], out, Settings(starts=STARTS, quick=True), Files(("png",), film=False), say=lines.append)
+    """All figures once, with few starts; the films are left to the test of one. Test processes share them."""
+    folder = tmp_path_factory.getbasetemp()
+    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    out, said = folder / "gallery-of-all", folder / "gallery-of-all.json"
+    with FileLock(folder / "gallery-of-all.lock"):
+        if not said.exists():
+            lines = []
+            records = reproduce([], out, Settings(0, STARTS, quick=True), Files(("png",), film=False), say=lines.append)
+            said.write_text(json.dumps([records, lines]))
+    records, lines = json.loads(said.read_text())
     return out, {record["name"]: record for record in records}, lines
 
 

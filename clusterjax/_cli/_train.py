@@ -103,7 +103,7 @@ def _add_train_language_model(models: argparse._SubParsersAction) -> None:
 
 
 _LANGUAGE = {
-    "words": (int, "word pieces (default: 4096)"),
+    "words": (int, "word pieces (default: 2048)"),
     "d": (int, "dimension of the tokens (default: 128)"),
     "heads": (int, "heads (default: 4)"),
     "hidden": (int, "width of the feed-forward (default: 512)"),

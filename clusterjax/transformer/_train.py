@@ -62,7 +62,7 @@ class LanguageRecipe:
         (2019), the optimiser that of Jordan et al., *Muon* (2024), as optax has it.
     """
 
-    words: int = 4096
+    words: int = 2048
     d: int = 128
     heads: int = 4
     hidden: int = 512
@@ -198,7 +198,7 @@ def train_language_model(
             f"the steps between two checkpoints, and one held out, but they hold {len(rows)} and {len(held)}; name "
             "more texts, or make epoch_steps or batch_size smaller."
         )
-    held = some_batches(held, recipe.batch_size, 64)
+    held = some_batches(held, recipe.batch_size, 32)
     flat = held.reshape(-1, held.shape[-1])
     bases = {
         f"{name} loss": of(rows, flat, recipe.words)

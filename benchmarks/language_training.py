@@ -2,8 +2,9 @@
 
 `clusterjax train language-model` leaves snapshots at steps that double. For each of them, over the passages that come
 with the package, which no run has seen: how the tokens gather from level to level, with the same for tokens in random
-order, how much the heads attend to the first token, and what the head would say at each level. With `--imdb` the best
-sentiment detector among its neurons: one is chosen on reviews of the training part, and tested on the test part.
+order, how much the heads attend to the first token, and what the head would say at each level. With `--imdb`, before
+and after training, the best sentiment detector among the neurons: one is chosen on reviews of the training part, and
+tested on the test part.
 
 `RUN` is the folder of the run; without it the table is made of the numbers that are in the package. With `--install`
 the model, its tokenizer and the numbers become the data of the package.
@@ -73,7 +74,7 @@ def measured(model: Any, texts: tuple[np.ndarray, np.ndarray], reviews: Any) -> 
     for prefix, one, names in (("", profile, profile), ("shuffled ", other, ("cosine", "near"))):
         for name in names:
             for what, values in zip(("", " error"), one[name], strict=True):
-                out[f"{prefix}{name}{what}"] = np.round(values, DIGITS).tolist()
+                out[f"{prefix}{name}{what}"] = np.round(np.asarray(values, float), DIGITS).tolist()
     return out | ({"sentiment neuron": detected(model, reviews)} if reviews else {})
 
 
@@ -92,10 +93,11 @@ def measured_run(run: Path, imdb: Path | None) -> dict[str, Any]:
             read = rows_of(tokenizer, [every.texts[i].replace("<br />", " ") for i in at], length, end=True)
             reviews[part] = (*read, np.asarray(every.labels)[at].astype(bool))
     snapshots = []
-    for path in sorted((run / "snapshots").glob("step-*")):
+    paths = sorted((run / "snapshots").glob("step-*"))
+    for path in paths:
         step = int(path.name.removeprefix("step-"))
         loss = history[step // pace - 1]["held-out loss"] if step else None
-        found = measured(transformer.load(path), texts, reviews)
+        found = measured(transformer.load(path), texts, reviews if path in (paths[0], paths[-1]) else None)
         snapshots.append({"step": step, "held-out loss": loss} | found)
         say(f"step {step}: lens {found['loss']}, cosine {found['cosine']}, {found.get('sentiment neuron')}")
     kept = ("loss", "held-out loss", "held-out accuracy")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -46,7 +47,7 @@ def gallery(tmp_path_factory):
 
 def test_registry_holds_figures_1_to_8_the_networks_the_layers_the_polytope_and_the_sentiment_model():
     sentiment = [f"sentiment-{what}" for what in ("words", "leaders", "training")]
-    networks = ["albert-spectra", "albert-bridge", "albert-training"]
+    networks = ["albert-spectra", "albert-bridge", "albert-training", "language-training"]
     layers = ["norm-schemes", "rank-collapse", "long-context"]
     assert NAMES == [*(f"figure{k}" for k in range(1, 9)), *networks, *layers, "hardmax-polytope", *sentiment]
     assert len({experiment.alias for experiment in EXPERIMENTS}) == len(NAMES)
@@ -76,7 +77,7 @@ def test_record_is_complete(gallery, name):
     assert record == json.loads((out / name / "results.json").read_text("utf-8"))
     assert {"clusterjax", "jax", "diffrax", "numpy", "python"} <= set(record["versions"])
     # Of texts there are not as many as starts, and weights need no start.
-    texts = {"albert-spectra": 1, "albert-bridge": 6, "albert-training": 64}
+    texts = {"albert-spectra": 1, "albert-bridge": 6, "albert-training": 64, "language-training": 64}
     assert record["parameters"]["seed"] == 0 and record["parameters"]["starts"] == texts.get(name, STARTS)
     assert record["seconds"]["total"] > 0 and all((out / name / file).is_file() for file in record["files"])
     lengths = {len(values) for label, values in record["series"].items() if "_by_" not in label}
@@ -117,6 +118,10 @@ FAILED = {
         "The top eigenvectors of V lie nearer to single words than other directions that the heads write."
     ],
     "albert-training": ["Clustering grows throughout training."],
+    "language-training": [
+        "Trained, the model gathers the tokens of a text more than the same words in random order.",
+        "A head becomes an attention sink: it gives the first token more than its share.",
+    ],
     "albert-bridge": ["The particles as they come predict the curve of the network better than a constant."],
 }
 
@@ -128,8 +133,13 @@ def test_findings_hold(gallery, name):
     assert found and [claim["says"] for claim in found if not claim["holds"]] == FAILED.get(name, []), found
 
 
-def test_second_run_skips_what_is_done_and_force_does_not(gallery):
-    out, records, _ = gallery
+def copied(gallery, folder):
+    """A gallery that a test may change."""
+    return Path(shutil.copytree(gallery[0], folder / "gallery")), gallery[1]
+
+
+def test_second_run_skips_what_is_done_and_force_does_not(gallery, tmp_path):
+    out, records = copied(gallery, tmp_path)
     settings, files, lines = Settings(starts=STARTS, quick=True), Files(("png",), film=False), []
     before = (out / "figure3" / "results.json").stat().st_mtime_ns
     again = reproduce(["figure3"], out, settings, files, say=lines.append)
@@ -139,8 +149,8 @@ def test_second_run_skips_what_is_done_and_force_does_not(gallery):
     assert (out / "figure3" / "results.json").stat().st_mtime_ns > before
 
 
-def test_interrupted_figure_leaves_what_was_there(gallery, monkeypatch):
-    out, records, _ = gallery
+def test_interrupted_figure_leaves_what_was_there(gallery, tmp_path, monkeypatch):
+    out, records = copied(gallery, tmp_path)
     monkeypatch.setattr("clusterjax.experiments._reproduce._record", _interrupt)
     settings = Settings(starts=STARTS, quick=True)
     with pytest.raises(KeyboardInterrupt):
@@ -182,8 +192,8 @@ def test_figure_with_a_violated_identity_is_run_again(tmp_path):
     assert _finished(tmp_path, {"seed": 0}) is None
 
 
-def test_film_is_written_where_it_is_asked_for(gallery):
-    out = gallery[0] / "films"
+def test_film_is_written_where_it_is_asked_for(tmp_path):
+    out = tmp_path / "films"
     (record,) = reproduce(
         ["figure8"], out, Settings(starts=STARTS, quick=True), Files(("png", "svg")), say=lambda line: None
     )

@@ -17,6 +17,7 @@ from ._layout import WIDTH
 
 
 SAME = 1e-4  # of a mean cosine, by which float32 may differ from machine to machine
+SINK = 0.1  # of the weight, beyond uniform, from which a head counts as a sink
 
 
 def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
@@ -37,7 +38,8 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         f"over {len(probe.bundled_texts())} passages that it has not seen, beside the same words in random order; at "
         "step 0 the weights are random. (c) The weight that each head gives the first token beyond uniform attention; "
         f"the strongest at the end is head {head[1] + 1} of layer {head[0] + 1}. (d) What the head of the model would "
-        "lose at each level (logit lens), one line for each snapshot. Standard errors over passages."
+        "lose at each level (logit lens), one line for each snapshot; at level 0 a tied head repeats the word that was "
+        f"read. Standard errors over passages. {_verdict(last, sink)}"
     )
     return Outcome(
         caption,
@@ -51,6 +53,17 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         lambda: _draw(training, steps, last),
         None,
     )  # fmt: skip
+
+
+def _verdict(last: dict[str, np.ndarray], sink: np.ndarray) -> str:
+    cosine, other = last["cosine"][-1], last["shuffled cosine"][-1]
+    error = np.hypot(last["cosine error"][-1], last["shuffled cosine error"][-1])
+    more = "more" if cosine - other > 2 * error else "less" if other - cosine > 2 * error else "no more"
+    sinks = "is a sink" if sink[-1] > SINK else "is hardly a sink"
+    return (
+        f"Training gathers the tokens, but those of a text {more} than the same words in random order; and even the "
+        f"strongest head {sinks}."
+    )
 
 
 def _passages(length: int) -> tuple[np.ndarray, np.ndarray]:
@@ -113,8 +126,8 @@ def _claims(
             "A head becomes an attention sink: it gives the first token more than its share.",
             f"weight beyond uniform attention {plus_minus(sink[0], of_sink[0], 3)} before training, "
             f"{plus_minus(sink[-1], of_sink[-1], 3)} after it",
-            "more than 0.1 at the end",
-            bool(sink[-1] > 0.1),
+            f"more than {SINK:g} at the end",
+            bool(sink[-1] > SINK),
             "finding",
             float(sink[-1]),
             float(of_sink[-1]),
@@ -162,7 +175,9 @@ def _draw(training: dict[str, Any], steps: np.ndarray, last: dict[str, np.ndarra
     for k, one in enumerate(shown):
         lens.errorbar(np.arange(layers + 1), one["loss"], one["loss error"], color=colormaps["viridis"](k / len(shown)),
                       lw=1.0, marker="o", ms=2.5, label=str(one["step"]))  # fmt: skip
-    lens.set(xlabel="level", ylabel="loss of the logit lens (nats)")
+    lens.set(xlabel="level", ylabel="loss of the logit lens (nats)", yscale="log")
+    lens.set_yticks([4, 5, 6, 8, 10, 15, 20], labels=["4", "5", "6", "8", "10", "15", "20"])
+    lens.minorticks_off()
     lens.xaxis.set_major_locator(MaxNLocator(integer=True))
     lens.legend(title="step", fontsize=5, title_fontsize=6, ncols=2)
     for ax in (loss, cosine, sinks):

@@ -54,7 +54,7 @@ print("PE(1)          =", transformer.sinusoidal_positions(2, 4)[1])
 
 # %%
 x = 5 * jax.random.normal(key, (6, 4)) + 3
-print("lengths after the norm:", np.round(jnp.linalg.norm(norm(x), axis=1), 12), "  sums:", np.round(norm(x).sum(1), 12))
+print("lengths after the norm:", np.round(jnp.linalg.norm(norm(x), axis=1), 12), " sums:", np.round(norm(x).sum(1), 12))
 
 # %% [markdown]
 # ## Three kinds of position
@@ -174,7 +174,8 @@ print(f"the parts add up to the stream, to {off:.1e}")
 shares = {name: np.asarray(part).reshape(-1, part.shape[-1]).sum(0) for name, part in stream.shares().items()}
 print("share of the last stream, by part:", {name: f"{part.mean():.2f}" for name, part in shares.items()})
 written = np.linalg.norm(stream.feed_forward, axis=-1)
-ax = plot.residual_flow(np.asarray(stream.moved), written=written, tokens=words)
+fig, ax = plt.subplots(figsize=(7.0, 5.0), layout="constrained")
+plot.residual_flow(np.asarray(stream.moved), ax, written=written, tokens=words)
 plt.show()
 
 # %% [markdown]
@@ -183,8 +184,9 @@ plt.show()
 # The head can be asked at every level what it would say. The answer forms on the way up.
 
 # %%
-lens = model.logit_lens(ids)
-ax = plot.logit_lens(np.asarray(lens), tokenizer.id_to_token, tokens=words)
+lens = np.asarray(model.logit_lens(ids))
+fig, ax = plt.subplots(figsize=(7.0, 2.6), layout="constrained")
+plot.logit_lens(lens, tokenizer.id_to_token, ax, tokens=words)
 plt.show()
 
 # %% [markdown]
@@ -213,7 +215,7 @@ gaps = np.array([difference(jnp.asarray(h)) for h in steps])
 orders = np.diff(np.log(gaps)) / np.diff(np.log(steps))
 print("block against a step along its field:", gaps, " orders:", np.round(orders, 2))
 
-depths = np.array([8, 16, 32])
+depths = np.array([8, 16] if SMALL else [8, 16, 32])
 flow = cjx.simulate(field, x0, jnp.linspace(0.0, 2.0, 21))
 layered = [cjx.iterate(transformer.as_layer(field, 2.0 / depth), x0, int(depth)).x1 for depth in depths]
 errors = np.array([float(jnp.abs(x - flow.xs[-1]).max()) for x in layered])
@@ -247,7 +249,7 @@ assert np.allclose(fired, [1.03, 0.35]) and np.allclose(fired @ values, [0.962, 
 assert losses[-32:].mean() < best + 0.05 and -1 in favourite, "the word before the last one read is looked up"
 assert off < 1e-5, "the stream is the sum of its parts"
 assert np.all(np.abs(orders - 2) < 0.2), "a block is a step along its field, up to the square of the step"
-assert errors[-1] < 0.6 * errors[-2] < 0.36 * errors[-3], "and many of them follow the flow, to first order"
+assert np.all(errors[1:] < 0.6 * errors[:-1]), "and many of them follow the flow, to first order"
 assert report["held-out loss"] < report["bigram loss"] - 0.3
 
 # %% [markdown]

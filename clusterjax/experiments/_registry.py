@@ -12,9 +12,11 @@ from ._figure5 import FIGURE5
 from ._figure6 import FIGURE6
 from ._figure7 import FIGURE7
 from ._figure8 import FIGURE8
+from ._interacting_heads import INTERACTING_HEADS
 from ._language_training import LANGUAGE_TRAINING
 from ._long_context import LONG_CONTEXT
 from ._norm_schemes import NORM_SCHEMES
+from ._perceptron_delay import PERCEPTRON_DELAY
 from ._polytope_figure import HARDMAX_POLYTOPE
 from ._rank_collapse import RANK_COLLAPSE
 from ._sentiment_leaders import SENTIMENT_LEADERS
@@ -24,8 +26,8 @@ from ._sentiment_words import SENTIMENT_WORDS
 
 EXPERIMENTS: tuple[Experiment, ...] = (
     FIGURE1, FIGURE2, FIGURE3, FIGURE4, FIGURE5, FIGURE6, FIGURE7, FIGURE8, ALBERT_SPECTRA, ALBERT_BRIDGE,
-    ALBERT_TRAINING, LANGUAGE_TRAINING, NORM_SCHEMES, RANK_COLLAPSE, LONG_CONTEXT, HARDMAX_POLYTOPE, SENTIMENT_WORDS,
-    SENTIMENT_LEADERS, SENTIMENT_TRAINING,
+    ALBERT_TRAINING, LANGUAGE_TRAINING, NORM_SCHEMES, RANK_COLLAPSE, LONG_CONTEXT, PERCEPTRON_DELAY, INTERACTING_HEADS,
+    HARDMAX_POLYTOPE, SENTIMENT_WORDS, SENTIMENT_LEADERS, SENTIMENT_TRAINING,
 )  # fmt: skip
 
 

@@ -30,7 +30,7 @@ import numpy as np
 import optax
 
 import clusterjax as cjx
-from clusterjax import plot, transformer
+from clusterjax import plot, probe, transformer
 
 
 SMALL = bool(os.environ.get("SMALL"))
@@ -187,6 +187,23 @@ plt.show()
 lens = np.asarray(model.logit_lens(ids))
 fig, ax = plt.subplots(figsize=(7.0, 2.6), layout="constrained")
 plot.logit_lens(lens, tokenizer.id_to_token, ax, tokens=words)
+plt.show()
+
+# %% [markdown]
+# ## The memories of the last layer
+#
+# What fires a neuron, over paragraphs of Wikipedia that the model has not read, and which words its value promotes:
+# for the three neurons that write most. The first one ends verbs: after "it soon enter" it says *s*. Its key is not a
+# word but a place in a sentence.
+
+# %%
+texts = [one.ids[:48] for one in tokenizer.encode_batch(probe.bundled_texts(), add_special_tokens=False)]
+texts = np.array([one for one in texts if len(one) == 48][: 16 if SMALL else 48])
+memory = transformer.key_value_memory(model, texts, layer=-1, top=6, words=6)
+size = memory.activation[:, 0] * np.linalg.norm(model.stack.block(-1).feed_forward.w_out, axis=1)
+neurons = [int(neuron) for neuron in np.argsort(-size)[:3]]
+fig, ax = plt.subplots(figsize=(7.0, 4.2), layout="constrained")
+plot.neuron_memory(memory, neurons, tokenizer.id_to_token, texts, ax, most=4)
 plt.show()
 
 # %% [markdown]

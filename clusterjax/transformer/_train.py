@@ -296,7 +296,7 @@ def _optimiser(recipe: LanguageRecipe) -> optax.GradientTransformation:
     return optax.chain(optax.clip_by_global_norm(1.0), muon)
 
 
-def _matrices(params: LanguageModel) -> LanguageModel:
+def _matrices(params: Any) -> Any:
     """For the matrices of the layers which axes they are of; None for embeddings and vectors. Heads are one matrix."""
     of = lambda reads, writes: optax.contrib.MuonDimensionNumbers(reads, writes)
     attention = lambda m: (*(getattr(m.stack.blocks.attention, name) for name in ("query", "key", "value", "output")),)

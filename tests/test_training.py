@@ -11,7 +11,8 @@ import optax
 import pytest
 import safetensors.numpy
 
-from clusterjax._training import Batches, replace, train
+from clusterjax._run_file import replace
+from clusterjax._training import Batches, train
 
 from .helpers import as_a_user
 

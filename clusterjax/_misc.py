@@ -1,14 +1,16 @@
 """Small things that every floor uses: dtypes, checks at the door, normalising, maps over row blocks."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import jax.tree_util as jtu
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 
 def is_concrete(value: Any) -> bool:
@@ -69,6 +71,12 @@ def normalise(x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
     scale = jnp.where(scale > 0, scale, jnp.ones_like(scale))
     y = x / scale
     return y / jnp.sqrt(jnp.sum(y * y, axis=-1, keepdims=True))
+
+
+def draw_normal(key: PRNGKeyArray, shape: tuple[int, ...], dtype: Any) -> Array:
+    """The numbers of `jax.random.normal`, drawn in a row: of several short axes XLA unrolls the generator, and compiles
+    for seconds."""
+    return jr.normal(key, (math.prod(shape),), dtype).reshape(shape)
 
 
 def matmul(a: Array, b: Array) -> Array:

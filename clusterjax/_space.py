@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ._custom_types import Tokens
-from ._misc import is_concrete, normalise
+from ._misc import draw_normal, is_concrete, normalise
 
 
 class AbstractSpace(eqx.Module):
@@ -71,7 +71,7 @@ class Euclidean(AbstractSpace):
 
     def sample(self, key: PRNGKeyArray, n: int, d: int, dtype: Any = None) -> Tokens:
         _check_sizes(n, d)
-        return jr.normal(key, (n, d), dtype=dtype or jnp.result_type(float))
+        return draw_normal(key, (n, d), dtype or jnp.result_type(float))
 
     def distance(self, x: Float[Array, "*batch d"], y: Float[Array, "*batch d"]) -> Float[Array, "*batch"]:
         return jnp.linalg.norm(x - y, axis=-1)
@@ -102,7 +102,7 @@ class Sphere(AbstractSpace):
         dtype = dtype or jnp.result_type(float)
         if d == 1:
             return jr.rademacher(key, (n, 1)).astype(dtype)
-        return normalise(jr.normal(key, (n, d), dtype=dtype))
+        return normalise(draw_normal(key, (n, d), dtype))
 
     def distance(self, x: Float[Array, "*batch d"], y: Float[Array, "*batch d"]) -> Float[Array, "*batch"]:
         x, y = normalise(x), normalise(y)

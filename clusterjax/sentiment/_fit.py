@@ -14,6 +14,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from .._misc import draw_normal
 from .._training import Batches, Training, train
 from ._encode import Encoded, encode_reviews
 from ._model import HardmaxClassifier, predict_logits
@@ -236,9 +237,9 @@ def start(seen: Encoded, words: int, recipe: Recipe, *, key: PRNGKeyArray) -> Ha
     Source: this library.
     """
     for_w, for_noise = jr.split(key)
-    w = jr.normal(for_w, (recipe.heads, recipe.dim), jnp.float32)
+    w = draw_normal(for_w, (recipe.heads, recipe.dim), jnp.float32)
     w = w / jnp.linalg.norm(w, axis=1, keepdims=True)
-    embedding = recipe.noise * jr.normal(for_noise, (words, recipe.heads, recipe.dim), jnp.float32)
+    embedding = recipe.noise * draw_normal(for_noise, (words, recipe.heads, recipe.dim), jnp.float32)
     if recipe.naive_bayes:
         ratio = jnp.asarray(log_ratio(seen, words, recipe.smoothing), jnp.float32)
         embedding = embedding + ratio[:, None, None] * w[None]

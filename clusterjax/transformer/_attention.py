@@ -11,7 +11,7 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from .._mask import AbstractMask, FullMask
-from .._misc import as_float
+from .._misc import as_float, draw_normal
 from ._norm import at_least_single
 from ._positions import RelativePositions
 
@@ -165,8 +165,8 @@ class MultiHeadAttention(eqx.Module):
             raise ValueError(f"heads must divide d, but heads is {heads} and d is {d}; choose a divisor of {d}.")
         k, dtype = d // heads, dtype or jnp.result_type(float)
         scale = 1 / math.sqrt(d) if scale is None else scale
-        query, of_key, value = scale * jr.normal(jr.fold_in(key, 0), (3, heads, d, k), dtype)
-        output = scale * jr.normal(jr.fold_in(key, 1), (heads, k, d), dtype)
+        query, of_key, value = scale * draw_normal(jr.fold_in(key, 0), (3, heads, d, k), dtype)
+        output = scale * draw_normal(jr.fold_in(key, 1), (heads, k, d), dtype)
         return cls(query, of_key, value, output, mask=mask, relative=relative)
 
     @property

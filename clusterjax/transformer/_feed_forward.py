@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._misc import as_float
+from .._misc import as_float, draw_normal
 from ._attention import contract
 from ._norm import lifted
 
@@ -78,8 +78,10 @@ class FeedForward(eqx.Module):
         Source: this library.
         """
         dtype = dtype or jnp.result_type(float)
-        w_in = jr.normal(jr.fold_in(key, 0), (d, hidden), dtype) * (1 / math.sqrt(d) if scale is None else scale)
-        w_out = jr.normal(jr.fold_in(key, 1), (hidden, d), dtype) * (1 / math.sqrt(hidden) if scale is None else scale)
+        w_in = draw_normal(jr.fold_in(key, 0), (d, hidden), dtype) * (1 / math.sqrt(d) if scale is None else scale)
+        w_out = draw_normal(jr.fold_in(key, 1), (hidden, d), dtype) * (
+            1 / math.sqrt(hidden) if scale is None else scale
+        )
         zeros = (jnp.zeros(hidden, dtype), jnp.zeros(d, dtype)) if bias else (None, None)
         return cls(w_in, w_out, *zeros, activation)
 

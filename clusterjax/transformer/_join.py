@@ -4,13 +4,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._custom_types import RealScalarLike, Tokens
 from .._field import AbstractField, MultiHeadField, PerceptronField
 from .._layer import ResidualLayer
-from .._misc import is_concrete
+from .._misc import draw_normal, is_concrete
 from .._space import AbstractSpace, Euclidean
 from .._summation import AbstractSummation, Auto
 from ._attention import MultiHeadAttention, contract
@@ -44,7 +43,7 @@ class Standardised(AbstractSpace):
     def sample(self, key: PRNGKeyArray, n: int, d: int, dtype: Any = None) -> Tokens:
         if d < 2:
             raise ValueError(f"d must be at least 2, for one entry has no variance, but it is {d!r}; ask for more.")
-        return self.retract(jr.normal(key, (n, d), dtype=dtype or jnp.result_type(float)))
+        return self.retract(draw_normal(key, (n, d), dtype or jnp.result_type(float)))
 
     def distance(self, x: Float[Array, "*batch d"], y: Float[Array, "*batch d"]) -> Float[Array, "*batch"]:
         x, y = self.retract(x), self.retract(y)

@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from .._misc import as_float, is_concrete
+from .._misc import as_float, draw_normal, is_concrete
 from ._head import LanguageModelHead
 from ._norm import AbstractResidual, PreNorm
 from ._positions import AbstractPositions, LearnedPositions
@@ -99,7 +99,7 @@ class LanguageModel(eqx.Module):
         """
         dtype = dtype or jnp.result_type(float)
         of_words, of_places, of_blocks, of_head = jr.split(key, 4)
-        draw = lambda key: scale * jr.normal(key, (words, d), dtype)
+        draw = lambda key: scale * draw_normal(key, (words, d), dtype)
         stack = Transformer.random(
             of_blocks, d, heads, hidden, layers, residual=residual, causal=causal, activation=activation, bias=bias,
             scale=scale, dtype=dtype, **options,

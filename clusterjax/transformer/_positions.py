@@ -5,11 +5,10 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._misc import as_float
+from .._misc import as_float, draw_normal
 
 
 def _check_size(name: str, size: Any, least: int = 1) -> None:
@@ -122,7 +121,7 @@ class LearnedPositions(AbstractPositions):
         """
         _check_size("positions", positions)
         _check_size("d", d)
-        return cls(scale * jr.normal(key, (positions, d), dtype or jnp.result_type(float)))
+        return cls(scale * draw_normal(key, (positions, d), dtype or jnp.result_type(float)))
 
     def __call__(self, n: int, dtype: Any) -> Float[Array, "n d"]:
         if n > self.table.shape[0]:
@@ -186,7 +185,7 @@ class RelativePositions(eqx.Module):
         _check_size("farthest", farthest, 0)
         _check_size("k", k)
         shape = (2, 2 * farthest + 1, k)
-        drawn = scale * jr.normal(key, shape, dtype or jnp.result_type(float))
+        drawn = scale * draw_normal(key, shape, dtype or jnp.result_type(float))
         return cls(drawn[0], drawn[1] if values else None)
 
     @property

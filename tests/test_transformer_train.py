@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from clusterjax import transformer
+from clusterjax._misc import draw_normal
 from clusterjax.transformer._bigrams import bigram_loss, unigram_loss
 from clusterjax.transformer._train import _optimiser, doublings, windows
 
@@ -160,7 +161,7 @@ def test_muon_turns_the_gradient_of_each_matrix_into_an_orthogonal_one():
     recipe = transformer.LanguageRecipe(**{**SMALL.__dict__, "weight_decay": 0.0, "warm_up": 0})
     params = eqx.filter(recipe.model(0), eqx.is_inexact_array)
     keys = iter(jr.split(jr.key(1), len(jtu.tree_leaves(params))))
-    gradient = jtu.tree_map(lambda leaf: jr.normal(next(keys), leaf.shape, leaf.dtype), params)
+    gradient = jtu.tree_map(lambda leaf: draw_normal(next(keys), leaf.shape, leaf.dtype), params)
     optimiser = _optimiser(recipe)
     with jax.numpy_dtype_promotion("standard"):  # optax mixes its counters with floats
         update = optimiser.update(gradient, optimiser.init(params), params)[0]

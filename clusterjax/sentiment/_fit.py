@@ -1,5 +1,6 @@
 """Training the classifier through the hardmax: recipe, naive-Bayes start, token dropout."""
 
+import functools
 import zlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -297,11 +298,6 @@ def train_encoded(
         for part in seen.buckets()
     )
     batches = Batches(parts, recipe.batch_size)
-    steps = recipe.epochs * batches.steps
-    rate = optax.warmup_cosine_decay_schedule(
-        0.0, recipe.learning_rate, min(recipe.warm_up, steps // 2), steps, recipe.learning_rate / 50
-    )
-    optimiser = optax.chain(optax.clip_by_global_norm(recipe.clip), optax.adamw(rate, b2=0.99, weight_decay=0.0))
     spec = jtu.tree_map(eqx.is_inexact_array, model)
     frozen = lambda tree: (tree.A,) if recipe.learn_alpha else (tree.A, tree.raw_alpha)
     spec = eqx.tree_at(frozen, spec, replace_fn=lambda _: False, is_leaf=lambda leaf: leaf is None)
@@ -316,10 +312,20 @@ def train_encoded(
         }
 
     return train(
-        model, _Loss(recipe.drop, recipe.label_smoothing), batches, optimiser=optimiser, epochs=recipe.epochs, key=key,
-        trainable=spec, evaluate=evaluate, monitor="validation accuracy", patience=patience, checkpoint=checkpoint,
-        settings=recipe.record() | {"key": jr.key_data(key).tolist(), "data": _fingerprint(seen, unseen)}, say=say,
+        model, _Loss(recipe.drop, recipe.label_smoothing), batches, optimiser=_optimiser(recipe, batches.steps),
+        epochs=recipe.epochs, key=key, trainable=spec, evaluate=evaluate, monitor="validation accuracy",
+        patience=patience, checkpoint=checkpoint, say=say,
+        settings=recipe.record() | {"key": jr.key_data(key).tolist(), "data": _fingerprint(seen, unseen)},
     )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=8)  # the same object, so that a second run compiles nothing anew
+def _optimiser(recipe: Recipe, steps_of_epoch: int) -> optax.GradientTransformation:
+    steps = recipe.epochs * steps_of_epoch
+    rate = optax.warmup_cosine_decay_schedule(
+        0.0, recipe.learning_rate, min(recipe.warm_up, steps // 2), steps, recipe.learning_rate / 50
+    )
+    return optax.chain(optax.clip_by_global_norm(recipe.clip), optax.adamw(rate, b2=0.99, weight_decay=0.0))
 
 
 def _fingerprint(*parts: Encoded) -> int:

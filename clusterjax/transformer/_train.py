@@ -283,6 +283,7 @@ def doublings(epochs: int, count: int) -> set[int]:
     return {max(1, round(epochs / 2**k)) for k in range(count)}
 
 
+@functools.lru_cache(maxsize=8)  # the same object, so that a second run compiles nothing anew
 def _optimiser(recipe: LanguageRecipe) -> optax.GradientTransformation:
     total = recipe.epochs * recipe.epoch_steps
     rate, other = (

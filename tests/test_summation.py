@@ -1,5 +1,6 @@
 import functools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -380,3 +381,13 @@ def test_mapping_blocked_over_a_batch_holds_no_pairs_either():
 @pytest.mark.parametrize("which", (average, gradient), ids=("forwards", "backwards"))
 def test_a_hundred_thousand_tokens_fit_into_200_megabytes(mask, which):
     assert temporary_bytes(which(cjx.Auto(), mask), shapes(100_000, jnp.float32)) < 200e6
+
+
+@pytest.mark.parametrize(
+    "attention", [cjx.SoftmaxAttention(3.0), cjx.UnnormalisedAttention(3.0), cjx.HardmaxAttention()]
+)
+@pytest.mark.parametrize("summation", [cjx.Dense(), cjx.Blocked(8, 4), cjx.Auto()])
+def test_values_of_none_are_the_tokens(attention, summation):
+    x = cjx.Sphere().sample(jax.random.key(5), 20, 3)
+    attention = eqx.tree_at(lambda a: a.summation, attention, summation)
+    np.testing.assert_array_equal(attention.average(x, None), attention.average(x, x))

@@ -31,9 +31,9 @@ class AbstractAttention(eqx.Module):
 
     @abstractmethod
     def average(
-        self, x: Tokens, values: Float[Array, "n k"], t: RealScalarLike = 0.0, masses: Masses | None = None
+        self, x: Tokens, values: Float[Array, "n k"] | None, t: RealScalarLike = 0.0, masses: Masses | None = None
     ) -> Float[Array, "n k"]:
-        """`weights(x) @ values`, computed by the summation."""
+        """`weights(x) @ values`, computed by the summation; values of None are the tokens themselves."""
 
     @abstractmethod
     def check(self, n: int, d: int) -> None:

@@ -65,9 +65,10 @@ class HardmaxAttention(AbstractAttention):
         return ratio(chosen, jnp.sum(chosen, axis=1))
 
     def average(
-        self, x: Tokens, values: Float[Array, "n k"], t: RealScalarLike = 0.0, masses: Masses | None = None
+        self, x: Tokens, values: Float[Array, "n k"] | None, t: RealScalarLike = 0.0, masses: Masses | None = None
     ) -> Float[Array, "n k"]:
         self.enter(x)
+        values = x if values is None else values
         sums = self.summation.hardmax(self.queries(x, t), x, values, masses, self.mask, self._tolerance(x))
         return ratio(sums.total, sums.normaliser)
 

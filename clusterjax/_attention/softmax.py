@@ -60,7 +60,7 @@ class SoftmaxAttention(AbstractAttention):
         return ratio(kernel, jnp.sum(kernel, axis=1))
 
     def average(
-        self, x: Tokens, values: Float[Array, "n k"], t: RealScalarLike = 0.0, masses: Masses | None = None
+        self, x: Tokens, values: Float[Array, "n k"] | None, t: RealScalarLike = 0.0, masses: Masses | None = None
     ) -> Float[Array, "n k"]:
         self.enter(x)
         sums = self.summation.exponential(self._queries(x, t), x, values, masses, self.mask)

@@ -62,7 +62,7 @@ class UnnormalisedAttention(AbstractAttention):
         return kernel / self._attended(masses)[:, None]
 
     def average(
-        self, x: Tokens, values: Float[Array, "n k"], t: RealScalarLike = 0.0, masses: Masses | None = None
+        self, x: Tokens, values: Float[Array, "n k"] | None, t: RealScalarLike = 0.0, masses: Masses | None = None
     ) -> Float[Array, "n k"]:
         self.enter(x)
         sums = self.summation.exponential(self._queries(x, t), x, values, masses, self.mask)

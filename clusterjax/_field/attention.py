@@ -52,7 +52,7 @@ class AttentionField(AbstractField):
     def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
         y = self.enter(x)
         value = at_time(self.value, t, x.dtype)
-        average = self.attention.average(y, y, t, at_time(self.masses, t, x.dtype))
+        average = self.attention.average(y, None, t, at_time(self.masses, t, x.dtype))
         return self.space.tangent(y, average if value is None else matmul(average, value.T))
 
     def check(self, n: int, d: int) -> None:

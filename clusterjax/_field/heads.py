@@ -82,7 +82,7 @@ class MultiHeadField(AbstractField):
 
         def head(beta: Array, query_key: Array | None, value: Array | None) -> Float[Array, "n d"]:
             attention = self.attention(beta, query_key=query_key, mask=self.mask, summation=self.summation)
-            average = attention.average(y, y, t, masses)
+            average = attention.average(y, None, t, masses)
             return average if value is None else matmul(average, value.T)
 
         axes = (0 if beta.ndim else None, None if query_key is None else 0, None if value is None else 0)

@@ -20,7 +20,12 @@ class Auto(AbstractSummation):
         return Dense() if n < 1024 else Blocked()
 
     def exponential(
-        self, queries: Tokens, tokens: Tokens, values: Float[Array, "n k"], masses: Masses | None, mask: AbstractMask
+        self,
+        queries: Tokens,
+        tokens: Tokens,
+        values: Float[Array, "n k"] | None,
+        masses: Masses | None,
+        mask: AbstractMask,
     ) -> ExponentialSums:
         return self.choose(*tokens.shape).exponential(queries, tokens, values, masses, mask)
 

@@ -50,14 +50,19 @@ class AbstractSummation(eqx.Module):
 
     A summation knows nothing of softmax, spaces or time. It is given queries q, tokens y, their values v, their
     masses m (None: all one) and a mask, and sums over the tokens that row i may attend to. Queries are as many as
-    tokens.
+    tokens. Values of None are the tokens themselves, which some summations have for less than any other values.
 
     Source: this library.
     """
 
     @abstractmethod
     def exponential(
-        self, queries: Tokens, tokens: Tokens, values: Float[Array, "n k"], masses: Masses | None, mask: AbstractMask
+        self,
+        queries: Tokens,
+        tokens: Tokens,
+        values: Float[Array, "n k"] | None,
+        masses: Masses | None,
+        mask: AbstractMask,
     ) -> ExponentialSums:
         """The sums of e^{<q_i, y_j>} and of e^{<q_i, y_j>} v_j, stably scaled."""
 

@@ -41,9 +41,14 @@ class Blocked(AbstractSummation):
 
     @eqx.filter_jit
     def exponential(
-        self, queries: Tokens, tokens: Tokens, values: Float[Array, "n k"], masses: Masses | None, mask: AbstractMask
+        self,
+        queries: Tokens,
+        tokens: Tokens,
+        values: Float[Array, "n k"] | None,
+        masses: Masses | None,
+        mask: AbstractMask,
     ) -> ExponentialSums:
-        columns = make_columns(tokens, values, masses, self.block_columns)
+        columns = make_columns(tokens, tokens if values is None else values, masses, self.block_columns)
         shift, sums = _over_rows(
             lambda rows, block: exponential_rows(block, rows, columns, mask), self.block_rows, queries
         )

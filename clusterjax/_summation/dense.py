@@ -23,9 +23,15 @@ class Dense(AbstractSummation):
 
     @eqx.filter_jit
     def exponential(
-        self, queries: Tokens, tokens: Tokens, values: Float[Array, "n k"], masses: Masses | None, mask: AbstractMask
+        self,
+        queries: Tokens,
+        tokens: Tokens,
+        values: Float[Array, "n k"] | None,
+        masses: Masses | None,
+        mask: AbstractMask,
     ) -> ExponentialSums:
         n, d = tokens.shape
+        values = tokens if values is None else values
         if d + values.shape[1] <= _STRIP_MAX_NUMBERS and jax.default_backend() == "cpu":
             columns = make_columns(tokens, values, masses, _strip_width(n))
             shift, normaliser, total = _strips(queries, columns, mask)

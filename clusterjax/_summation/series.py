@@ -1,0 +1,42 @@
+"""What a kernel expansion offers: moments of the tokens that add up, and sums evaluated from them."""
+
+from abc import abstractmethod
+from typing import Any
+
+import equinox as eqx
+from jaxtyping import Array, Float
+
+from .._custom_types import Masses, Scalar, Tokens
+
+
+class AbstractSeries(eqx.Module):
+    r"""An expansion of $e^{\langle q, y\rangle}$ for unit tokens y, cut at a fixed degree: sizes only, no data.
+
+    Everything that the sums need to know of the tokens is in their moments, scalar ones of one degree more than the
+    series has: $\nabla_q e^{\langle q, y\rangle} = y\, e^{\langle q, y\rangle}$. Moments are a tree of arrays of the
+    tokens' dtype, and they add: over chunks of tokens, and over devices.
+
+    **Arguments:**
+
+    - `degree`: The highest degree that is kept of the kernel.
+
+    Source: this library.
+    """
+
+    degree: eqx.AbstractVar[int]
+
+    @abstractmethod
+    def empty(self, dtype: Any) -> Any:
+        """The moments of no tokens."""
+
+    @abstractmethod
+    def moments(self, tokens: Tokens, masses: Masses) -> Any:
+        """The moments of a chunk of unit tokens with these masses, of either sign."""
+
+    @abstractmethod
+    def coefficients(self, moments: Any, length: Scalar) -> Any:
+        """What `evaluate` needs, made once of the moments; `length` is that of the queries, where it is one for all."""
+
+    @abstractmethod
+    def evaluate(self, queries: Tokens, coefficients: Any) -> tuple[Float[Array, " n"], Float[Array, "n d"]]:
+        r"""The sums $\sum_j m_j e^{\langle q_i, y_j\rangle - |q_i|}$ of masses and of mass times token."""

@@ -26,6 +26,10 @@ class AbstractSeries(eqx.Module):
     degree: eqx.AbstractVar[int]
 
     @abstractmethod
+    def chunk_rows(self, itemsize: int, causal: bool) -> int:
+        """How many tokens, of numbers of `itemsize` bytes, are best taken at once."""
+
+    @abstractmethod
     def empty(self, dtype: Any) -> Any:
         """The moments of no tokens."""
 

@@ -1,4 +1,4 @@
-r"""The circle: $e^{\kappa\cos\theta} = I_0 + 2\sum_k I_k(\kappa)\cos k\theta$, and the moments are $\sum_j m_j e^{ik\theta_j}$.
+r"""The circle: $e^{\kappa\cos\theta} = I_0 + 2\sum_k I_k(\kappa)\cos k\theta$, moments $\sum_j m_j e^{ik\theta_j}$.
 
 The index is split, k = a + P b, so that moments and sums are products of small matrices: cosine and sine of $a\theta$,
 a < P (baby steps), times those of $P b\theta$, b < R (giant steps). Powers are built by doubling, which keeps their
@@ -33,8 +33,8 @@ class CircleSeries(AbstractSeries):
 
     degree: int
 
-    def chunk_rows(self, itemsize: int, causal: bool) -> int:
-        return _chunk_rows(itemsize, causal)
+    def chunk_size(self, dtype: Any, causal: bool) -> int:
+        return _chunk_size(dtype, causal)
 
     def empty(self, dtype: Any) -> Float[Array, "two frequencies"]:
         return _empty(self.degree, dtype)
@@ -59,7 +59,7 @@ class CircleSeries(AbstractSeries):
         babies, giants = _steps(length_and_direction(queries)[1], self.degree)
         sums, rows, columns = coefficients.shape
         mixed = matmul(coefficients.reshape(sums * rows, columns), babies).reshape(sums, rows, -1)
-        found = jnp.sum(mixed * giants, axis=1)
+        found = jnp.sum(mixed * giants[None], axis=1)
         return found[0], found[1:].T
 
 
@@ -77,8 +77,8 @@ class GeneralCircleSeries(AbstractSeries):
 
     degree: int
 
-    def chunk_rows(self, itemsize: int, causal: bool) -> int:
-        return _chunk_rows(itemsize, causal)
+    def chunk_size(self, dtype: Any, causal: bool) -> int:
+        return _chunk_size(dtype, causal)
 
     def empty(self, dtype: Any) -> Float[Array, "two frequencies"]:
         return _empty(self.degree, dtype)
@@ -119,8 +119,8 @@ class GeneralCircleSeries(AbstractSeries):
         return mean * sums[0], jnp.stack([mean * sums[1], mean * sums[2]], axis=1)
 
 
-def _chunk_rows(itemsize: int, causal: bool) -> int:
-    return 128 if causal else 32768 // itemsize
+def _chunk_size(dtype: Any, causal: bool) -> int:
+    return 128 if causal else 32768 // jnp.dtype(dtype).itemsize
 
 
 def _split(degree: int) -> tuple[int, int]:

@@ -16,6 +16,9 @@ class AbstractSeries(eqx.Module):
     series has: $\nabla_q e^{\langle q, y\rangle} = y\, e^{\langle q, y\rangle}$. Moments are a tree of arrays of the
     tokens' dtype, and they add: over chunks of tokens, and over devices.
 
+    Derivatives are those of the sums with the scale $e^{-|q_i|}$ held fixed, as that of `ExponentialSums` is: the
+    `length` given to `coefficients` carries none of its own. Those with respect to tokens are tangential.
+
     **Arguments:**
 
     - `degree`: The highest degree that is kept of the kernel.
@@ -26,8 +29,8 @@ class AbstractSeries(eqx.Module):
     degree: eqx.AbstractVar[int]
 
     @abstractmethod
-    def chunk_rows(self, itemsize: int, causal: bool) -> int:
-        """How many tokens, of numbers of `itemsize` bytes, are best taken at once."""
+    def chunk_size(self, dtype: Any, causal: bool) -> int:
+        """How many tokens to sum at once, so that what is made of them stays in the cache of a core."""
 
     @abstractmethod
     def empty(self, dtype: Any) -> Any:

@@ -28,7 +28,7 @@ def test_scaled_bessel_functions_are_those_of_scipy(d):
         return jax.jvp(lambda k: scaled_bessel(k, DEGREE, d), (kappa,), (jnp.ones_like(kappa),))
 
     wanted = expected(d)
-    for dtype, allowed in ((np.float64, 1e-14), (np.float32, 2e-6)):
+    for dtype, allowed in ((np.float64, 4e-14), (np.float32, 2e-6)):
         found, slope = both(jnp.asarray(KAPPA, dtype))
         assert found.dtype == dtype
         assert np.all(np.abs(np.asarray(found) - wanted) <= allowed * wanted + np.finfo(dtype).eps * wanted[0])

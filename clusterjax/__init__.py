@@ -72,6 +72,7 @@ from ._summation import (
     Auto as Auto,
     Blocked as Blocked,
     Dense as Dense,
+    Harmonic as Harmonic,
 )
 from ._trajectory import Trajectory as Trajectory
 

@@ -11,6 +11,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from .._custom_types import Tokens
+from .bessel import length_and_direction
 
 
 def exact(spec: str, *operands: Array) -> Array:
@@ -47,10 +48,13 @@ def _products(second: Float[Array, "pairs n"], vectors: Tokens) -> Float[Array, 
     return jnp.stack([sum(second[place[a, b]] * vectors[:, b] for b in range(d)) for a in range(d)])
 
 
-def with_derivatives(evaluate: Callable[[int, Tokens, Any], Array]) -> Callable[[int, Tokens, Derived], Array]:
+def with_derivatives(
+    evaluate: Callable[[int, Tokens, Any], Array], one_length: bool
+) -> Callable[[int, Tokens, Derived], Array]:
     """`evaluate(degree, queries, coefficients.first)`, (1 + d, n), whose derivatives are such sums too.
 
-    The scale of the sums is held fixed: nothing but the sums themselves is differentiated, and no angle.
+    Nothing but the sums themselves is differentiated, and no angle. The scale of the sums is held fixed; where they
+    are for queries of `one_length`, so is that length.
     """
 
     @partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -61,6 +65,9 @@ def with_derivatives(evaluate: Callable[[int, Tokens, Any], Array]) -> Callable[
     def _(degree, primals, tangents):
         queries, coefficients = primals
         queries_dot, coefficients_dot = tangents
+        if one_length:
+            direction = length_and_direction(queries)[1]
+            queries_dot = queries_dot - direction * jnp.sum(direction * queries_dot, axis=1, keepdims=True)
         out = sums(degree, queries, coefficients)
         second = evaluate(degree, queries, coefficients.second)
         moved = jnp.concatenate([jnp.sum(out[1:] * queries_dot.T, axis=0)[None], _products(second, queries_dot)])

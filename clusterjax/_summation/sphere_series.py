@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from .._custom_types import Masses, Scalar, Tokens
 from .._misc import matmul
-from .bessel import length_and_direction, scaled_bessel
+from .bessel import held_scale, length_and_direction, scaled_bessel
 from .derived import Derived, derived, exact, with_derivatives
 from .series import AbstractSeries, cached_chunk
 from .sphere_moments import by_coordinates, empty_moments, harmonics, sphere_moments, sphere_waves
@@ -31,13 +31,13 @@ def _by_waves(degree: int, queries: Tokens, coefficients: tuple[Array, Array]) -
     return jnp.sum(by_cosine * cosines[None] + by_sine * sines[None], axis=1)
 
 
-_sums_by_waves = with_derivatives(_by_waves)
+_sums_by_waves = with_derivatives(_by_waves, one_length=True)
 
 
 def _by_recurrence(degree: int, queries: Tokens, coefficients: Array) -> Array:
     """The sums for queries of any length, (channels, n), degree by degree."""
     length, direction = length_and_direction(queries)
-    bessel = scaled_bessel(length, degree, 3)
+    bessel = scaled_bessel(length, degree, 3) * held_scale(length)[None]
     first, second, diagonal = (jnp.asarray(table, queries.dtype) for table in recurrence(degree))
     x, y, z = direction.T
     count, n = orders(degree), queries.shape[0]
@@ -63,7 +63,7 @@ def _by_recurrence(degree: int, queries: Tokens, coefficients: Array) -> Array:
     return lax.scan(step, (zero, zero, none), degrees)[0][2]
 
 
-_sums_by_recurrence = with_derivatives(_by_recurrence)
+_sums_by_recurrence = with_derivatives(_by_recurrence, one_length=False)
 
 
 def _split(sums: Float[Array, "4 n"]) -> tuple[Float[Array, " n"], Float[Array, "n 3"]]:
@@ -95,7 +95,7 @@ class IsotropicSphereSeries(AbstractSeries):
         return sphere_moments(self.degree + 2, tokens, masses)
 
     def coefficients(self, moments: Any, length: Scalar) -> Derived:
-        bessel = scaled_bessel(lax.stop_gradient(length), self.degree, 3)
+        bessel = scaled_bessel(length, self.degree, 3)
         table = jnp.asarray(legendre_fourier(self.degree), moments.dtype)
 
         def transfer(part, constants):

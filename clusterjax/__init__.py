@@ -70,6 +70,7 @@ from ._summation import (
     Auto as Auto,
     Blocked as Blocked,
     Dense as Dense,
+    Hull as Hull,
 )
 from ._trajectory import Trajectory as Trajectory
 

@@ -9,3 +9,4 @@ from .base import (
 )
 from .blocked import Blocked as Blocked
 from .dense import Dense as Dense
+from .hull import Hull as Hull

@@ -63,7 +63,7 @@ def program(name, method):
 
 
 def results(name, shape, method, tolerance=0.0):
-    return program(name, method)(*data_of(shape), jnp.asarray(tolerance))
+    return program(name, method)(*data_of(shape), jnp.asarray(tolerance, float))
 
 
 # --- definition
@@ -90,7 +90,7 @@ def test_sums_are_the_double_loop(name):
     found, _ = results(name, "heap", cjx.Hull())
     assert_close(found.normaliser, attained)
     assert_close(found.total, total)
-    assert np.sum(attained > 1) > N / 4
+    assert np.sum(attained > 1) > 10  # more than any token has
 
 
 @masks
@@ -109,55 +109,51 @@ def test_tokens_that_differ_by_rounding_are_one(name):
     x = cloud("two heaps") * (1 + 2 * np.finfo(float).eps * np.random.default_rng(5).integers(-1, 2, (N, 2)))
     queries, _, values, _ = data_of("heap")
     data = (queries, jnp.asarray(x), values, jnp.ones(N))
-    tolerance = jnp.asarray(64 * np.finfo(float).eps)
+    tolerance = jnp.asarray(64 * np.finfo(float).eps, float)
     found, wanted = (program(name, method)(*data, tolerance)[0] for method in (cjx.Hull(), cjx.Dense()))
     assert_same(found.normaliser, wanted.normaliser)
-    assert np.max(wanted.normaliser) == 200
+    assert np.sum(np.asarray(wanted.normaliser) >= 90) > N / 3
 
 
 # --- contract
 
 
-@pytest.mark.parametrize("n", (1, 2, 3))
-def test_few_tokens(n):
-    """Fewer than a chunk, down to one; both masks in one program."""
-    data = data_of("heap", n)
-
-    def sums(method):
-        return [method.hardmax(*data, mask, jnp.asarray(0.0)) for mask, _ in MASKS.values()]
-
-    for found, wanted in zip(sums(cjx.Hull()), sums(cjx.Dense()), strict=True):
-        assert_close(found.total, wanted.total, "identity")
-        assert_close(found.normaliser, wanted.normaliser, "identity")
+def test_one_token_has_itself():
+    queries, tokens, values, masses = data_of("heap", 1)
+    found = cjx.Hull().hardmax(queries, tokens, values, masses, cjx.FullMask(), jnp.asarray(0.0, float))
+    assert_same(found.normaliser, masses)
+    assert_same(found.total, masses[:, None] * values)
 
 
 def test_mapping_over_a_batch_equals_a_loop():
-    fn = program("full", cjx.Hull())
-    batch = [data_of(shape) for shape in ("heap", "square")]
-    together = jax.vmap(lambda *data: fn(*data, jnp.asarray(0.0)))(
+    """Both walks at once; each run of the batch has a tree of its own."""
+    fn = jax.jit(lambda q, y, v, tolerance: cjx.Hull().hardmax(q, y, v, None, cjx.FullMask(), tolerance).total)
+    batch = [data_of(shape)[:3] for shape in ("heap", "square")]
+    together = jax.vmap(lambda *data: fn(*data, jnp.asarray(0.0, float)))(
         *(jnp.stack(pair) for pair in zip(*batch, strict=True))
     )
-    for b, data in enumerate(batch):
-        for one, two in zip(jax.tree.leaves(together), jax.tree.leaves(fn(*data, jnp.asarray(0.0))), strict=True):
-            assert_close(one[b], two, "identity")
+    for b, (queries, tokens, values) in enumerate(batch):
+        alone = cjx.Dense().hardmax(queries, tokens, values, None, cjx.FullMask(), jnp.asarray(0.0, float))
+        assert_close(together[b], alone.total)
 
 
 def test_what_boxes_cannot_do_is_left_to_blocks():
     queries, tokens, values, masses = data_of("heap", 20)
-    for kind, mask in (("exponential", cjx.CausalMask()), ("hardmax", cjx.WindowMask(3))):
-        rest = (jnp.asarray(0.0),) if kind == "hardmax" else ()
-        one, two = (getattr(m, kind)(queries, tokens, values, masses, mask, *rest) for m in (cjx.Hull(), cjx.Blocked()))
-        assert_same(one.total, two.total)
+    one, two = (m.exponential(queries, tokens, values, masses, cjx.CausalMask()) for m in (cjx.Hull(), cjx.Blocked()))
+    assert_same(one.total, two.total)
+    rest = masses, cjx.WindowMask(3), jnp.asarray(0.0, float)
+    one, two = (m.hardmax(queries, tokens, values, *rest) for m in (cjx.Hull(), cjx.Blocked()))
+    assert_same(one.total, two.total)
 
 
 def test_tokens_must_lie_in_the_plane():
     x = jnp.ones((4, 3))
     with pytest.raises(ValueError, match=r"^Hull serves tokens of dimension 2, but theirs is 3; use Blocked\(\)"):
-        cjx.Hull().hardmax(x, x, x, None, cjx.FullMask(), jnp.asarray(0.0))
+        cjx.Hull().hardmax(x, x, x, None, cjx.FullMask(), jnp.asarray(0.0, float))
 
 
 def test_auto_takes_it_in_the_plane_for_many():
-    auto, full, causal = cjx.Auto(), *(mask for mask, _ in MASKS.values())
+    auto, full, causal = cjx.Auto(), cjx.FullMask(), cjx.CausalMask()
     assert isinstance(auto.choose_hardmax(100_000, 2, full), cjx.Hull)
     assert isinstance(auto.choose_hardmax(100_000, 2, causal), cjx.Hull)
     for n, d, mask in ((1000, 2, full), (5000, 2, causal), (100_000, 3, full), (100_000, 2, cjx.WindowMask(9))):

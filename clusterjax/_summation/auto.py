@@ -50,4 +50,5 @@ class Auto(AbstractSummation):
         mask: AbstractMask,
         tie_tolerance: Float[Array, ""],
     ) -> HardmaxSums:
-        return self.choose_hardmax(*tokens.shape, mask).hardmax(queries, tokens, values, masses, mask, tie_tolerance)
+        n, d = tokens.shape
+        return self.choose_hardmax(n, d, mask).hardmax(queries, tokens, values, masses, mask, tie_tolerance)

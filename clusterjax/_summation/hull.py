@@ -20,12 +20,12 @@ from .rows import tie_slack
 
 
 class Hull(AbstractSummation):
-    """Hardmax in the plane in O(n log n), causally O(n log^2 n): no token inside the convex hull is ever attended to.
+    """Hardmax in the plane in about n log n steps: no token inside the convex hull is ever attended to.
 
     The tokens are ordered along a Hilbert curve, and a tree of boxes is built over them. A row looks only into boxes
     that reach its maximum, and takes boxes whole in which every token attains it, so that ties by the thousand cost no
     more than a few. A causal row looks into the trees of the blocks of tokens before it, of sizes that are powers of
-    two. What is summed is what `Dense` sums, tie for tie: boxes are widened by what rounding may do.
+    two, log n of them. What is summed is what `Dense` sums, tie for tie: boxes are widened by what rounding may do.
 
     Only the hardmax sums of tokens in the plane under a full or a causal mask are made in this way; exponential sums
     and other masks are left to `Blocked`. Derivatives are those of reverse mode.
@@ -70,8 +70,8 @@ class Hull(AbstractSummation):
         tops, longest = lax.stop_gradient(_largest(cloud, causal))
         least = tops - tie_slack(cloud.queries, longest, tie_tolerance)
         weighted = jnp.pad(weighted, ((0, cloud.here.shape[0] - n), (0, 0)))
-        sums = _collect(weighted, lax.stop_gradient(cloud), lax.stop_gradient(least), causal)[:n]
-        return HardmaxSums(sums[:, 0], sums[:, 1:])
+        sums: Any = _collect(weighted, lax.stop_gradient(cloud), lax.stop_gradient(least), causal)
+        return HardmaxSums(sums[:n, 0], sums[:n, 1:])
 
 
 def serves(d: int, mask: AbstractMask) -> bool:
@@ -193,14 +193,15 @@ def _collect(
 
     sums = jnp.zeros_like(weighted)
     if causal:
-        own = lambda chunk: matmul(_chosen(*chunk[:4], sums.dtype), chunk[4])
+        own = lambda chunk: matmul(_chosen(chunk), chunk[4])
         sums = lax.map(own, _chunks(cloud, least, weighted)).reshape(sums.shape)
     return _over_trees(cloud, causal, visit, sums)
 
 
-def _chosen(queries, tokens, here, least, dtype) -> Float[Array, "n n"]:
+def _chosen(chunk: tuple[Array, ...]) -> Float[Array, "n n"]:
+    queries, tokens, here, least, weighted = chunk
     scores = _chunk_scores(queries, tokens, here)
-    return ((scores >= least[:, None]) & (scores > -jnp.inf)).astype(dtype)
+    return ((scores >= least[:, None]) & (scores > -jnp.inf)).astype(weighted.dtype)
 
 
 def _collect_forward(weighted, cloud, least, causal):
@@ -223,7 +224,7 @@ def _collect_backward(causal, kept, cotangent):
 
     back = none
     if causal:
-        own = lambda chunk: matmul(_chosen(*chunk[:4], none.dtype).T, chunk[4])
+        own = lambda chunk: matmul(_chosen(chunk).T, chunk[4])
         back = lax.map(own, _chunks(cloud, least, cotangent)).reshape(none.shape)
     back = _over_trees(cloud, causal, visit, back)
     return jnp.where(cloud.here[:, None], back, 0), None, None

@@ -60,23 +60,31 @@ class Task(NamedTuple):
 
 
 class Programs:
-    """The compiled functions of a task; each is dropped when the next batch needs it no more."""
+    """The programs of a task, one for each choice of the static values."""
 
     def __init__(self, task: Task):
         self.task = task
-        self._jitted: dict[Any, Any] = {}
-
-    def at(self, point: int) -> Any:
-        """The program for the static values of `point`."""
-        places = np.unravel_index(point, [len(axis.values) for axis in self.task.axes])
-        which = tuple(int(place) for axis, place in zip(self.task.axes, places, strict=True) if axis.static)
-        if which not in self._jitted:
-            self._jitted[which] = jax.jit(self.task.mapped(point))
-        return self._jitted[which]
+        self._jitted: dict[tuple[int, ...], Any] = {}
+        self._latest: tuple[int, ...] | None = None
 
     def shapes(self, point: int) -> dict[str, jax.ShapeDtypeStruct]:
-        """What the program of `point` returns."""
-        return jax.eval_shape(self.at(point), *self.task.arguments(np.asarray([point]), self.task.width))
+        """What the program for the static values of `point` returns."""
+        return jax.eval_shape(self._at(point), *self.task.arguments(np.asarray([point]), self.task.width))
+
+    def next(self, point: int) -> Any:
+        """That program, to be run. The one before is forgotten: batches of the same static values are in a row."""
+        which = self._which(point)
+        if self._latest not in (None, which):
+            self._jitted.pop(self._latest, None)
+        self._latest = which
+        return self._at(point)
+
+    def _at(self, point: int) -> Any:
+        return self._jitted.setdefault(self._which(point), jax.jit(self.task.mapped(point)))
+
+    def _which(self, point: int) -> tuple[int, ...]:
+        places = np.unravel_index(point, [len(axis.values) for axis in self.task.axes])
+        return tuple(int(place) for axis, place in zip(self.task.axes, places, strict=True) if axis.static)
 
 
 def outcomes(
@@ -93,7 +101,7 @@ def outcomes(
         arguments = jax.device_put(programs.task.arguments(points, programs.task.width), device)
         try:
             with _quiet():
-                flying = programs.at(int(points[0]))(*arguments)
+                flying = programs.next(int(points[0]))(*arguments)
         except Exception as error:
             flying = error
         flight.append((number, flying, device))

@@ -80,7 +80,7 @@ def _parts(value: Any) -> list[Any]:
         return [type(value), *(getattr(value, field.name, None) for field in dataclasses.fields(value))]
     if callable(inner := getattr(value, "__wrapped__", None)):
         return [inner]
-    return [type(value)]
+    return [type(value), getattr(value, "__name__", None), getattr(value, "__dict__", None)]
 
 
 def _parts_of_function(function: types.FunctionType) -> list[Any]:

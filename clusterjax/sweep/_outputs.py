@@ -106,8 +106,13 @@ def label_outputs(
         if name in taken:
             raise ValueError(f"function must not return {name!r}, which is {taken[name]}; rename the output.")
         variable = variables.get(name, Variable())
-        dims = variable.dims
-        dims = tuple(f"{name}_{k}" for k in range(len(shape))) if dims is None else tuple(dims)
+        if not isinstance(variable, Variable) or isinstance(variable.dims, str):
+            raise ValueError(
+                f"variables must be of Variable, its dims a tuple, but {name!r} is {variable!r}; "
+                "pass sweep.Variable(('time',)), say."
+            )
+        given = variable.dims
+        dims = tuple(f"{name}_{k}" for k in range(len(shape))) if given is None else tuple(given)
         if len(dims) != len(shape) or len(set(dims)) < len(dims):
             raise ValueError(
                 f"variables must give {name!r} of shape {shape} as many dims, each its own, but they are {dims}; "

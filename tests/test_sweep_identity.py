@@ -56,8 +56,11 @@ def test_functions_that_differ_anywhere_do_not(monkeypatch):
     ]  # fmt: skip
     prints = [fingerprint(function) for function in functions]
     assert len(set(prints)) == len(prints)
-    monkeypatch.setitem(globals(), "SCALE", 3.0)  # which a helper of this module reads
-    assert fingerprint(uses_helper) != prints[functions.index(uses_helper)]
+    before = fingerprint(uses_helper)
+    for scale in (3.0, cjx.WindowMask(2), cjx.WindowMask(3), [1], [2]):  # which a helper of this module reads
+        monkeypatch.setitem(globals(), "SCALE", scale)
+        assert fingerprint(uses_helper) != before
+        before = fingerprint(uses_helper)
     assert name_of(functools.partial(helper, 2)) == "helper" and name_of(Layer(jnp.ones(1), "a")) == "Layer"
 
 

@@ -92,24 +92,25 @@ def outcomes(
 ) -> Iterator[tuple[int, Outcome]]:
     """The outcome of each batch. One batch is in flight on each device, and a batch never spans two of them, so that
     its numbers do not depend on how many there are."""
-    flight: deque[tuple[int, Any, Any]] = deque()
+    flight: deque[tuple[int, Any, Any, Any]] = deque()
     for turn, number in enumerate(batches):
         if len(flight) == len(devices):
             yield _land(programs.task, frame, *flight.popleft())
         device = devices[turn % len(devices)]
         points = frame.points(number)
         arguments = jax.device_put(programs.task.arguments(points, programs.task.width), device)
+        program = programs.next(int(points[0]))
         try:
             with _quiet():
-                flying = programs.next(int(points[0]))(*arguments)
+                flying = program(*arguments)
         except Exception as error:
             flying = error
-        flight.append((number, flying, device))
+        flight.append((number, flying, program, device))
     while flight:
         yield _land(programs.task, frame, *flight.popleft())
 
 
-def _land(task: Task, frame: Frame, number: int, flying: Any, device: Any) -> tuple[int, Outcome]:
+def _land(task: Task, frame: Frame, number: int, flying: Any, program: Any, device: Any) -> tuple[int, Outcome]:
     points = frame.points(number)
     if not isinstance(flying, Exception):
         try:
@@ -119,7 +120,7 @@ def _land(task: Task, frame: Frame, number: int, flying: Any, device: Any) -> tu
         except Exception as error:
             flying = error
     _refuse_full_memory(flying, task.width)
-    return number, _one_by_one(task, frame.outputs, points, device)
+    return number, _one_by_one(task, frame.outputs, points, program, device)
 
 
 def _sift(task: Task, outputs: list[Output], arrays: dict[str, Any], count: int) -> Outcome:
@@ -136,18 +137,17 @@ def _sift(task: Task, outputs: list[Output], arrays: dict[str, Any], count: int)
     return Outcome(kept, status, reasons)
 
 
-def _one_by_one(task: Task, outputs: list[Output], points: np.ndarray, device: Any) -> Outcome:
+def _one_by_one(task: Task, outputs: list[Output], points: np.ndarray, program: Any, device: Any) -> Outcome:
     """The outcome of a batch which raised: each of its points alone."""
-    program = task.mapped(int(points[0]))
     try:
         jax.eval_shape(program, *task.arguments(points[:1], 1))
     except Exception as error:  # no program, so no point
         return _stack([_raised(outputs, error)] * len(points))
-    single, alone = jax.jit(program), []
+    alone = []
     for k in range(len(points)):
         try:
             with _quiet():
-                arrays = jax.device_get(single(*jax.device_put(task.arguments(points[k : k + 1], 1), device)))
+                arrays = jax.device_get(program(*jax.device_put(task.arguments(points[k : k + 1], 1), device)))
             alone.append(_sift(task, outputs, arrays, 1))
         except Exception as error:
             _refuse_full_memory(error, 1)

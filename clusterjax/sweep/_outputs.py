@@ -1,5 +1,6 @@
 """What a function of a point returns: its names, shapes and dtypes, and how a user may label them."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -31,13 +32,13 @@ class Variable(NamedTuple):
     description: str = ""
 
 
-def as_outputs(returned: Any) -> dict[str, Array]:
-    """What a function returned, as arrays by name; one that is alone is called `result`."""
+def as_outputs(returned: Any) -> OrderedDict[str, Array]:
+    """What a function returned, as arrays by name, in its order; one that is alone is called `result`."""
     if hasattr(returned, "_asdict"):
         returned = returned._asdict()
     if not isinstance(returned, Mapping):
         returned = {"result": returned}
-    outputs = {}
+    outputs = OrderedDict()  # of which jax keeps the order
     for name, value in returned.items():
         try:
             outputs[name] = jnp.asarray(value)

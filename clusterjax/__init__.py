@@ -72,6 +72,8 @@ from ._summation import (
     Auto as Auto,
     Blocked as Blocked,
     Dense as Dense,
+    Harmonic as Harmonic,
+    Hull as Hull,
 )
 from ._trajectory import Trajectory as Trajectory
 

@@ -61,6 +61,11 @@ def scaled_bessel(kappa: Float[Array, "..."], degree: int, d: int) -> Float[Arra
     return jnp.concatenate([mean, mean * jnp.cumprod(bessel_ratios(kappa, degree, d), axis=0)])
 
 
+def held_scale(kappa: Float[Array, " n"]) -> Float[Array, " n"]:
+    r"""One, with the derivative of $e^\kappa$: it takes that of the scale $e^{-\kappa}$ away."""
+    return jnp.exp(kappa - lax.stop_gradient(kappa))
+
+
 def number_of_harmonics(degree: int, d: int) -> int:
     """How many harmonics of exactly this degree there are on the sphere of R^d, d >= 2."""
     if degree == 0:

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from .._custom_types import Masses, Scalar, Tokens
 from .._misc import matmul
-from .bessel import length_and_direction, scaled_bessel
+from .bessel import held_scale, length_and_direction, scaled_bessel
 from .series import AbstractSeries
 
 
@@ -115,7 +115,7 @@ class GeneralCircleSeries(AbstractSeries):
         steps = (firsts, giants[:R], giants[R:], coefficients)
         zero = jnp.zeros_like(kappa)
         (_, *sums), _ = lax.scan(giant_step, (start, zero, zero, zero), steps, reverse=True)
-        mean = i0e(kappa)
+        mean = i0e(kappa) * held_scale(kappa)
         return mean * sums[0], jnp.stack([mean * sums[1], mean * sums[2]], axis=1)
 
 

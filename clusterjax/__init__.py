@@ -73,6 +73,7 @@ from ._summation import (
     Blocked as Blocked,
     Dense as Dense,
     Harmonic as Harmonic,
+    Hull as Hull,
 )
 from ._trajectory import Trajectory as Trajectory
 

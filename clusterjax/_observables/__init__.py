@@ -11,6 +11,7 @@ from .energy import (
     log_interaction_energy as log_interaction_energy,
     perceptron_energy as perceptron_energy,
 )
+from .equiangular import equiangular_beta as equiangular_beta, equiangular_time as equiangular_time
 from .hemisphere import Hemisphere as Hemisphere, hemisphere as hemisphere
 from .metastability import Plateaus as Plateaus, plateaus as plateaus
 from .rank import effective_rank as effective_rank, rank as rank

@@ -1,7 +1,7 @@
 # Everything from a bare clone with Python >= 3.11, pip and make: the environment lives in .venv, made once.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help reproduce test lint format notebooks bench docs clean
+.PHONY: help reproduce test exhaustive lint format notebooks bench docs clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -21,6 +21,7 @@ WORKERS ?= 2
 help:
 	@echo "make reproduce   the figures of the papers, each with its number, into gallery/ (ARGS=--quick: smaller samples)"
 	@echo "make test        ruff, basedpyright and pytest, as CI runs them"
+	@echo "make exhaustive  the tests that make test leaves out, since another like them is run there"
 	@echo "make lint        ruff and basedpyright alone"
 	@echo "make format      let ruff rewrite what it can"
 	@echo "make notebooks   execute notebooks/*.py into their .ipynb"
@@ -39,6 +40,9 @@ reproduce: $(STAMPS)/plot
 # pytest comes last: its summary line is the verdict.
 test: lint
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
+
+exhaustive: $(STAMPS)/dev
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m exhaustive $(ARGS)
 
 lint: $(STAMPS)/dev
 	$(BIN)/ruff check
@@ -68,7 +72,7 @@ $(STAMPS)/venv:
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/plot: pyproject.toml | $(STAMPS)/venv
-	$(INSTALL) --editable '.[plot,probe]'
+	$(INSTALL) --editable '.[plot,probe,sweep]'
 	@touch $@
 
 $(STAMPS)/dev: pyproject.toml | $(STAMPS)/venv

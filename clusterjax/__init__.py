@@ -32,6 +32,7 @@ from ._mask import (
 from ._observables import (
     Hemisphere as Hemisphere,
     Plateaus as Plateaus,
+    angular_power as angular_power,
     close_pairs_fraction as close_pairs_fraction,
     cluster_labels as cluster_labels,
     cluster_sizes as cluster_sizes,
@@ -57,6 +58,7 @@ from ._observables import (
     symmetric_part_spectrum as symmetric_part_spectrum,
     uniform_causal_sink as uniform_causal_sink,
     uniform_energy as uniform_energy,
+    uniform_growth_rates as uniform_growth_rates,
 )
 from ._schedule import (
     AbstractSchedule as AbstractSchedule,
@@ -72,6 +74,8 @@ from ._summation import (
     Auto as Auto,
     Blocked as Blocked,
     Dense as Dense,
+    Harmonic as Harmonic,
+    Hull as Hull,
 )
 from ._trajectory import Trajectory as Trajectory
 

@@ -113,7 +113,7 @@ TARGETS = np.array([0.4, 0.7, 0.95, 1 - 1e-4, 1 - 1e-8])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n", (2, 5, 8))
+@pytest.mark.parametrize("n", (5, *(pytest.param(n, marks=pytest.mark.exhaustive) for n in (2, 8))))
 @pytest.mark.parametrize("name", ATTENTIONS)
 def test_simulation_follows_the_exact_cosine(name, n):
     """1.2: tokens stay equiangular and reach each cosine at its exact time, to 1e-9, for every beta and start; in the

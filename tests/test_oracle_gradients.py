@@ -53,9 +53,9 @@ def test_printed_sensitivities():
     "adjoint, tolerance",
     [
         (dfx.ForwardMode(), 1e-8),
-        (dfx.DirectAdjoint(), 1e-8),
+        pytest.param(dfx.DirectAdjoint(), 1e-8, marks=pytest.mark.exhaustive),
         (dfx.RecursiveCheckpointAdjoint(), 1e-8),
-        (dfx.BacksolveAdjoint(), 1e-5),
+        pytest.param(dfx.BacksolveAdjoint(), 1e-5, marks=pytest.mark.exhaustive),
     ],
     ids=lambda option: type(option).__name__ if isinstance(option, dfx.AbstractAdjoint) else "",
 )
@@ -70,7 +70,7 @@ def test_sensitivity_through_every_adjoint(adjoint, tolerance):
     np.testing.assert_allclose(derivative, oracles.equiangular_sensitivity(t, n, beta), rtol=0, atol=tolerance)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_sensitivity_of_many_tokens():
     """7.2: forward for n = 64, beta = 4, t = 6, and checkpointed for n = 128, beta = 9, t = 15, to 1e-8."""
     forward = cosine_of(64, 6.0, adjoint=dfx.ForwardMode())

@@ -154,6 +154,7 @@ def test_gradients_through_unretracted_stages_agree():
     np.testing.assert_allclose((above - below) / (2 * shift), reverse, rtol=1e-7)
 
 
+@pytest.mark.exhaustive
 def test_backsolve_of_a_tangent_field():
     """The continuous adjoint, whose state is a tuple, agrees with the discrete one."""
     beta, parts = jnp.asarray(4.0), (Retract(dfx.Tsit5()), Sphere())

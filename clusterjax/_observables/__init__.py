@@ -1,5 +1,6 @@
 """Tokens to numbers: what a run is judged by."""
 
+from .angular_power import angular_power as angular_power
 from .clusters import (
     cluster_labels as cluster_labels,
     cluster_sizes as cluster_sizes,
@@ -13,6 +14,7 @@ from .energy import (
 )
 from .equiangular import equiangular_beta as equiangular_beta, equiangular_time as equiangular_time
 from .hemisphere import Hemisphere as Hemisphere, hemisphere as hemisphere
+from .linear_phase import uniform_growth_rates as uniform_growth_rates
 from .metastability import Plateaus as Plateaus, plateaus as plateaus
 from .rank import effective_rank as effective_rank, rank as rank
 from .renyi import (

@@ -9,3 +9,5 @@ from .base import (
 )
 from .blocked import Blocked as Blocked
 from .dense import Dense as Dense
+from .harmonic import Harmonic as Harmonic
+from .hull import Hull as Hull

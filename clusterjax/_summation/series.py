@@ -1,9 +1,11 @@
 """What a kernel expansion offers: moments of the tokens that add up, and sums evaluated from them."""
 
+import math
 from abc import abstractmethod
 from typing import Any
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._custom_types import Masses, Scalar, Tokens
@@ -16,6 +18,10 @@ class AbstractSeries(eqx.Module):
     series has: $\nabla_q e^{\langle q, y\rangle} = y\, e^{\langle q, y\rangle}$. Moments are a tree of arrays of the
     tokens' dtype, and they add: over chunks of tokens, and over devices.
 
+    Derivatives with respect to tokens and queries are tangential for a series of one length: what the length changes
+    stands in the coefficients, the scale with it, and `one_length_sums` puts it together. A series for any lengths
+    holds the scale $e^{-|q_i|}$ fixed, as `ExponentialSums` does.
+
     **Arguments:**
 
     - `degree`: The highest degree that is kept of the kernel.
@@ -24,6 +30,10 @@ class AbstractSeries(eqx.Module):
     """
 
     degree: eqx.AbstractVar[int]
+
+    @abstractmethod
+    def chunk_size(self, dtype: Any, causal: bool) -> int:
+        """How many tokens to sum at once, so that what is made of them stays in the cache of a core."""
 
     @abstractmethod
     def empty(self, dtype: Any) -> Any:
@@ -40,3 +50,9 @@ class AbstractSeries(eqx.Module):
     @abstractmethod
     def evaluate(self, queries: Tokens, coefficients: Any) -> tuple[Float[Array, " n"], Float[Array, "n d"]]:
         r"""The sums $\sum_j m_j e^{\langle q_i, y_j\rangle - |q_i|}$ of masses and of mass times token."""
+
+
+def cached_chunk(degree: int, dtype: Any, size: int = 36_000) -> int:
+    """A power of two for which `degree` numbers for each token of a chunk are about `size` bytes."""
+    fitting = size / (max(degree, 1) * jnp.dtype(dtype).itemsize)
+    return 2 ** min(max(round(math.log2(fitting)), 6), 11)

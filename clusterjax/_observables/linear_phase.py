@@ -1,0 +1,57 @@
+"""The first phase of a run: how fast each harmonic of the uniform measure grows."""
+
+import numpy as np
+import scipy.special
+from numpy.typing import NDArray
+
+
+def uniform_growth_rates(beta: float, d: int, max_degree: int, *, softmax: bool = True) -> NDArray[np.float64]:
+    r"""$\lambda_\ell = \ell(\ell+d-2)\, a_\ell/(\beta a_0)$: the rate at which harmonics of degree $\ell$ grow.
+
+    Of very many uniform tokens no place on the sphere is special, so none of them moves; but a perturbation of degree
+    $\ell$ grows as $e^{\lambda_\ell t}$ while it is small. The degree that grows fastest, about $\sqrt{2\beta}$ on the
+    circle, says how many clusters come first. Here $a_\ell = \Gamma(\tfrac d2) (2/\beta)^{d/2-1}
+    I_{\ell+d/2-1}(\beta)$; the unnormalised flow has $\ell(\ell+d-2)\,a_\ell/\beta$, without $a_0$. A host function, in
+    double precision.
+
+    **Arguments:**
+
+    - `beta`: Inverse temperature, a finite number; at zero the limit.
+    - `d`: The dimension of the tokens, at least 2.
+    - `max_degree`: The largest degree.
+    - `softmax`: Whether the flow is the softmax one or the unnormalised one.
+
+    **Returns:**
+
+    (max_degree + 1,), the rates of degree 0 to `max_degree`, per unit of time, for $V = I$ and $Q^\top K = I$. An
+    amplitude grows with the rate, its square (see `angular_power`) with twice the rate.
+
+    **Raises:**
+
+    - `ValueError` if `beta` is not finite, `d` is not an integer of at least 2, or `max_degree` not one of at least 0.
+
+    ??? cite "Source"
+
+        Bruno, Pasqualotto and Agazzi (2410.23228), linearisation at the uniform measure; rates derived anew.
+    """
+    check_degree(max_degree)
+    if isinstance(d, bool) or not isinstance(d, int) or d < 2:
+        raise ValueError(f"d must be an integer of at least 2, but it is {d!r}; pass the dimension of the tokens.")
+    beta = float(beta)
+    if not np.isfinite(beta):
+        raise ValueError(f"beta must be finite, but it is {beta}; pass another number.")
+    degrees = np.arange(max_degree + 1)
+    if beta == 0:
+        rates = np.where(degrees == 1, (d - 1) / d, 0.0)
+        return rates
+    order, size = d / 2 - 1, abs(beta)
+    ratios = scipy.special.ive(degrees + order, size) / scipy.special.ive(order, size)
+    ratios = np.where((beta < 0) & (degrees % 2 == 1), -ratios, ratios)
+    mean = 1.0 if softmax else float(scipy.special.hyp0f1(d / 2, beta**2 / 4))
+    return degrees * (degrees + d - 2) * ratios / beta * mean
+
+
+def check_degree(max_degree: int) -> None:
+    """Raise a ValueError unless `max_degree` is an integer of at least 0."""
+    if isinstance(max_degree, bool) or not isinstance(max_degree, int) or max_degree < 0:
+        raise ValueError(f"max_degree must be an integer of at least 0, but it is {max_degree!r}; pass, say, 12.")

@@ -1,0 +1,145 @@
+"""The series of the sphere in three dimensions: spherical harmonics, by waves in both angles or by recurrences."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+from .._custom_types import Masses, Scalar, Tokens
+from .._misc import matmul
+from .bessel import held_scale, length_and_direction, scaled_bessel
+from .derived import Derived, derived, exact, with_derivatives
+from .series import AbstractSeries, cached_chunk
+from .sphere_moments import by_coordinates, empty_moments, harmonics, sphere_moments, sphere_waves
+from .sphere_tables import coordinates, legendre_fourier, orders, recurrence
+
+
+def _derived_harmonics(moments: Array, degree: int) -> Derived:
+    """Both sets of harmonics up to `degree`, (functions, orders, 2, degree + 1), of moments of two degrees more."""
+    whole = derived(harmonics(degree + 2, moments), lambda parts: by_coordinates(parts, coordinates(degree + 2)))
+    return Derived(*(part[:, : orders(degree), :, : degree + 1] for part in whole))
+
+
+def _by_waves(degree: int, queries: Tokens, coefficients: tuple[Array, Array]) -> Array:
+    """The sums for queries of one length, (channels, n): a matrix product for even m, and one for odd m."""
+    (even, odd), cosines, sines = sphere_waves(queries, degree)
+    count, n = cosines.shape
+    by_cosine = matmul(coefficients[0], even).reshape(-1, count, n)
+    by_sine = matmul(coefficients[1], odd).reshape(-1, count, n)
+    return jnp.sum(by_cosine * cosines[None] + by_sine * sines[None], axis=1)
+
+
+_sums_by_waves = with_derivatives(_by_waves, one_length=True)
+
+
+def _by_recurrence(degree: int, queries: Tokens, coefficients: Array) -> Array:
+    """The sums for queries of any length, (channels, n), degree by degree."""
+    length, direction = length_and_direction(queries)
+    bessel = scaled_bessel(length, degree, 3) * held_scale(length)[None]
+    first, second, diagonal = (jnp.asarray(table, queries.dtype) for table in recurrence(degree))
+    x, y, z = direction.T
+    count, n = orders(degree), queries.shape[0]
+
+    def power(carry, scale):
+        c, s = carry
+        return (c * x - s * y, s * x + c * y), jnp.stack([c, s]) * scale
+
+    sectoral = lax.scan(power, (jnp.ones_like(x), jnp.zeros_like(x)), diagonal)[1]
+
+    def step(carry, this):
+        before, earlier, sums = carry
+        l, a, b, constants, weight = this
+        parts = a[:, None, None] * z[None, None] * before - b[:, None, None] * earlier
+        start = jnp.arange(count) == l
+        parts = jnp.where(start[:, None, None], sectoral, parts)
+        sums = sums + weight[None] * matmul(constants, parts.reshape(2 * count, n))
+        return (parts, before, sums), None
+
+    zero = jnp.zeros_like(sectoral)
+    none = jnp.zeros((coefficients.shape[1], n), queries.dtype)
+    degrees = (jnp.arange(degree + 1), first.T, second.T, coefficients, bessel)
+    return lax.scan(step, (zero, zero, none), degrees)[0][2]
+
+
+_sums_by_recurrence = with_derivatives(_by_recurrence, one_length=False)
+
+
+def _split(sums: Float[Array, "4 n"]) -> tuple[Float[Array, " n"], Float[Array, "n 3"]]:
+    return sums[0], sums[1:].T
+
+
+class IsotropicSphereSeries(AbstractSeries):
+    r"""Spherical harmonics for tokens in three dimensions and queries of one length.
+
+    A harmonic is a sum of products of a wave in $\phi$ and a wave in $\theta$, so that moments and sums of a chunk are
+    two matrix products each.
+
+    **Arguments:**
+
+    - `degree`: The highest degree that is kept of the kernel.
+
+    Source: this library.
+    """
+
+    degree: int = eqx.field(static=True)
+
+    def chunk_size(self, dtype: Any, causal: bool) -> int:
+        return cached_chunk(self.degree, dtype)
+
+    def empty(self, dtype: Any) -> Array:
+        return empty_moments(self.degree + 2, dtype)
+
+    def moments(self, tokens: Tokens, masses: Masses) -> Array:
+        return sphere_moments(self.degree + 2, tokens, masses)
+
+    def coefficients(self, moments: Any, length: Scalar) -> Derived:
+        bessel = scaled_bessel(length, self.degree, 3)
+        table = jnp.asarray(legendre_fourier(self.degree), moments.dtype)
+
+        def transfer(part, constants):
+            out = exact("hmcl,mlk->hkmc", part * bessel[None, None, None], constants)
+            return out.reshape(out.shape[0] * out.shape[1], -1)
+
+        derived = _derived_harmonics(moments, self.degree)
+        return Derived(
+            *((transfer(part[:, 0::2], table[0::2]), transfer(part[:, 1::2], table[1::2])) for part in derived)
+        )
+
+    def evaluate(self, queries: Tokens, coefficients: Derived) -> tuple[Float[Array, " n"], Float[Array, "n d"]]:
+        return _split(_sums_by_waves(self.degree, queries, coefficients))
+
+
+class GeneralSphereSeries(AbstractSeries):
+    """Spherical harmonics for tokens in three dimensions and queries of any lengths.
+
+    The moments are those of `IsotropicSphereSeries`; the sums go through the harmonics degree by degree, with Bessel
+    functions of each query's own length.
+
+    **Arguments:**
+
+    - `degree`: The highest degree that is kept of the kernel.
+
+    Source: this library.
+    """
+
+    degree: int = eqx.field(static=True)
+
+    def chunk_size(self, dtype: Any, causal: bool) -> int:
+        return cached_chunk(self.degree, dtype)
+
+    def empty(self, dtype: Any) -> Array:
+        return empty_moments(self.degree + 2, dtype)
+
+    def moments(self, tokens: Tokens, masses: Masses) -> Array:
+        return sphere_moments(self.degree + 2, tokens, masses)
+
+    def coefficients(self, moments: Any, length: Scalar) -> Derived:
+        def by_degree(part):
+            return jnp.transpose(part, (3, 0, 1, 2)).reshape(self.degree + 1, part.shape[0], -1)
+
+        return Derived(*(by_degree(part) for part in _derived_harmonics(moments, self.degree)))
+
+    def evaluate(self, queries: Tokens, coefficients: Derived) -> tuple[Float[Array, " n"], Float[Array, "n d"]]:
+        return _split(_sums_by_recurrence(self.degree, queries, coefficients))

@@ -1,0 +1,145 @@
+"""The axes of a sweep: what a user writes, checked and brought into one form."""
+
+import keyword
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ._frame import Coord, plain
+
+
+RESERVED = ("key", "status", "reason")
+
+
+class Axis(NamedTuple):
+    """The values along one axis of a sweep, with what they mean.
+
+    **Arguments:**
+
+    - `values`: Numbers, one a point. Booleans and integers keep their kind; floats have the dtype that jax gives them.
+        An array of more axes, such as a stack of matrices (m, d, d), is cut along its first and labelled by index.
+    - `unit`: For the coordinate's attribute `units`; empty for none.
+    - `description`: One sentence, for its attribute `description`.
+    - `static`: Whether each value reaches the function as it is, a Python value with one compilation of its own: for
+        sizes, names and objects such as a mask. Values that are no numbers are static in any case.
+
+    Source: this library.
+    """
+
+    values: Any
+    unit: str = ""
+    description: str = ""
+    static: bool = False
+
+
+class Parsed(NamedTuple):
+    """An axis once it is checked: an array of its values, or a list of them if it is static."""
+
+    name: str
+    values: Any
+    static: bool
+    attrs: dict[str, str]
+
+    def coords(self) -> list[Coord]:
+        """The coordinates that label it."""
+        if self.static:
+            return [Coord(self.name, (self.name,), _labels(self.values), self.attrs)]
+        values = plain(self.values)
+        if values.ndim == 1:
+            return [Coord(self.name, (self.name,), values, self.attrs)]
+        dims = (self.name, *(f"{self.name}_{k}" for k in range(1, values.ndim)))
+        index = Coord(self.name, (self.name,), np.arange(len(values)), self.attrs)
+        return [index, Coord(f"{self.name}_values", dims, values, self.attrs)]
+
+    def describe(self) -> str:
+        """In a few words, for messages."""
+        labels = self.coords()[0].values
+        ends = f"{labels[0]}" if len(labels) == 1 else f"{labels[0]} to {labels[-1]}"
+        return f"{self.name} ({len(labels)}: {ends})"
+
+
+def parse_axes(axes: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> list[Parsed]:
+    """The axes in their order.
+
+    **Raises:**
+
+    - `ValueError` if there are none, if two have one name, or one has no points or a name that cannot be.
+
+    Source: this library.
+    """
+    pairs: list[Any] = list(axes.items()) if isinstance(axes, Mapping) else list(axes)
+    if not pairs or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
+        raise ValueError(f"axes must map names to values, but it is {axes!r}; pass {{'beta': [1.0, 9.0]}}, say.")
+    names = [name for name, _ in pairs]
+    for name in names:
+        if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
+            raise ValueError(f"axes must have names that an argument can have, but one is {name!r}; rename it.")
+        if name in RESERVED:
+            raise ValueError(f"axes must not be called {name!r}, which a sweep keeps for itself; rename that one.")
+        if names.count(name) > 1:
+            raise ValueError(f"axes must have names of their own, but {name!r} is there twice; rename one.")
+    parsed = [_parse(name, axis if isinstance(axis, Axis) else Axis(axis)) for name, axis in pairs]
+    labels = [coord.name for axis in parsed for coord in axis.coords()]
+    if twice := sorted({name for name in labels if labels.count(name) > 1}):
+        raise ValueError(f"axes must not be called {twice}, which label the arrays of another; rename them.")
+    total = math.prod(len(axis.values) for axis in parsed)
+    if total >= 2**32:
+        raise ValueError(f"axes must have fewer than 2^32 points, but they have {total}; split the sweep.")
+    return parsed
+
+
+def _parse(name: str, axis: Axis) -> Parsed:
+    attrs = {key: text for key, text in (("units", axis.unit), ("description", axis.description)) if text}
+    values = axis.values
+    if isinstance(values, str) or not (hasattr(values, "__iter__") or hasattr(values, "__array__")):
+        raise ValueError(f"{name} must be a sequence of values, but it is {values!r}; pass [{values!r}].")
+    if not hasattr(values, "__array__"):
+        values = list(values)
+    if jnp.issubdtype(getattr(values, "dtype", float), jax.dtypes.prng_key):
+        raise ValueError(f"{name} must not be of keys; pass integers, and make the keys of them in the function.")
+    array = None if axis.static else _numbers(values)
+    if array is None:
+        listed = [value.item() if isinstance(value, np.generic) else value for value in values]
+        if not listed:
+            raise ValueError(f"{name} must have at least one point, but it is {values!r}; pass some, or leave it out.")
+        return Parsed(name, listed, True, attrs)
+    if array.ndim < 1 or array.size < 1:
+        shape = array.shape
+        raise ValueError(f"{name} must have at least one point, but its shape is {shape}; pass some, or leave it out.")
+    canonical = jax.dtypes.canonicalize_dtype(array.dtype)
+    if array.dtype.kind in "iu" and np.any(array != array.astype(canonical)):
+        raise ValueError(
+            f"{name} must fit {canonical}, but it reaches {array.max()}; enable x64, or pass smaller ones."
+        )
+    if np.any(np.isnan(plain(array))):
+        raise ValueError(f"{name} must not hold nan, which labels nothing, but it does; remove that point.")
+    return Parsed(name, array, False, attrs)
+
+
+def _numbers(values: Any) -> np.ndarray | None:
+    """`values` as an array of numbers; None if that is not what they are."""
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError):
+        return None
+    if array.size == 0:
+        return array.astype(float)
+    return array if jnp.issubdtype(array.dtype, np.number) or array.dtype == bool else None
+
+
+def _labels(values: list[Any]) -> np.ndarray:
+    """What stands for static values in a coordinate: themselves if they are numbers, or else words."""
+    for kind in (bool, int, float):
+        if all(type(value) is kind for value in values):
+            return np.asarray(values)
+    return np.asarray([_word(value) for value in values], object)
+
+
+def _word(value: Any) -> str:
+    text = value if isinstance(value, str) else getattr(value, "__name__", None) or repr(value)
+    return re.sub(r"\s+", " ", re.sub(r" at 0x[0-9a-f]+", "", text))

@@ -1,0 +1,177 @@
+"""What tells one sweep from another: axes, function, options and versions, each as words to compare and to show."""
+
+import dataclasses
+import functools
+import hashlib
+import inspect
+import os
+import subprocess
+import types
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from importlib.metadata import version as version_of
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ._axis import Parsed
+
+
+def fingerprint(*values: Any) -> str:
+    """Twelve hexadecimal digits of what `values` are: numbers, text, containers, and functions by their bytecode.
+
+    A function counts with what it closes over, its defaults, and the functions, classes and constants of its own module
+    that it names. What it imports from elsewhere does not count, nor do lines and comments of its source.
+
+    Source: this library.
+    """
+    digest = hashlib.sha256()
+    for piece in _pieces(values, {}):
+        digest.update(len(piece).to_bytes(8, "little") + piece)
+    return digest.hexdigest()[:12]
+
+
+def _pieces(value: Any, seen: dict[int, Any]) -> Iterator[bytes]:
+    if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+        value = jax.random.key_data(value)
+    if value is None or isinstance(value, _ATOMS):
+        yield f"{type(value).__name__} {value!r}".encode()
+    elif isinstance(value, np.ndarray | jax.Array):
+        array = np.asarray(value)
+        yield f"array {array.dtype} {array.shape}".encode()
+        yield array.tobytes()
+    elif isinstance(value, list | tuple):
+        yield f"{type(value).__qualname__} {len(value)}".encode()
+        for part in value:
+            yield from _pieces(part, seen)
+    elif id(value) in seen:
+        yield b"again"
+    else:
+        seen[id(value)] = value  # held, so that its id stays its own
+        yield type(value).__qualname__.encode()
+        for part in _parts(value):
+            yield from _pieces(part, seen)
+
+
+_ATOMS = bool | int | float | complex | str | bytes | np.generic | types.EllipsisType
+
+
+def _parts(value: Any) -> list[Any]:
+    """What an object is made of, as far as it can be seen."""
+    if isinstance(value, Mapping):
+        return [part for pair in value.items() for part in pair]
+    if isinstance(value, set | frozenset):
+        return sorted(map(repr, value))
+    if isinstance(value, functools.partial):
+        return [value.func, value.args, value.keywords]
+    if isinstance(value, types.MethodType):
+        return [value.__func__, value.__self__]
+    if isinstance(value, types.FunctionType):
+        return _parts_of_function(value)
+    if isinstance(value, type):
+        methods = [getattr(method, "method", method) for _, method in sorted(vars(value).items())]
+        return [value.__module__, value.__qualname__, *(m for m in methods if isinstance(m, types.FunctionType))]
+    if isinstance(value, types.ModuleType | types.BuiltinFunctionType):
+        return [value.__name__]
+    if dataclasses.is_dataclass(value):
+        return [type(value), *(getattr(value, field.name, None) for field in dataclasses.fields(value))]
+    if callable(inner := getattr(value, "__wrapped__", None)):
+        return [inner]
+    return [type(value), getattr(value, "__name__", None), getattr(value, "__dict__", None)]
+
+
+def _parts_of_function(function: types.FunctionType) -> list[Any]:
+    code, names = function.__code__, function.__globals__
+    closed = [_contents(cell) for cell in function.__closure__ or ()]
+    used = []
+    for name in _names_of(code):
+        value = names.get(name)
+        ours = callable(value) and getattr(value, "__module__", None) == function.__module__
+        kept = dataclasses.is_dataclass(value) and not isinstance(value, type)
+        if ours or kept or isinstance(value, _ATOMS | tuple | list | dict | np.ndarray | jax.Array):
+            used += [name, value]
+    return [_parts_of_code(code), function.__defaults__, function.__kwdefaults__, closed, used]
+
+
+def _parts_of_code(code: types.CodeType) -> list[Any]:
+    consts = [_parts_of_code(const) if isinstance(const, types.CodeType) else const for const in code.co_consts]
+    return [code.co_code, consts, code.co_names, code.co_varnames, code.co_freevars]
+
+
+def _names_of(code: types.CodeType) -> list[str]:
+    inner = [name for const in code.co_consts if isinstance(const, types.CodeType) for name in _names_of(const)]
+    return sorted({*code.co_names, *inner})
+
+
+def _contents(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # it is not filled yet
+        return None
+
+
+def name_of(function: Any) -> str:
+    """What a function is called."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return getattr(function, "__qualname__", None) or type(function).__qualname__
+
+
+def identity_of(
+    function: Any, axes: list[Parsed], order: np.ndarray, outputs: Any, options: dict[str, Any]
+) -> dict[str, str]:
+    """What a store and a run must agree in, as words."""
+    described = ", ".join(axis.describe() for axis in axes)
+    parts = [(axis.name, axis.values, axis.static) for axis in axes]
+    return {
+        "axes": f"{described} [{fingerprint(parts)}]",
+        "function": f"{name_of(function)} [{fingerprint(function)}]",
+        "outputs": f"{', '.join(out.name for out in outputs[0])} [{fingerprint(*outputs)}]",
+        "order of the points": fingerprint(order),
+        **{name: str(value) for name, value in options.items()},
+        "floats": jnp.result_type(float).name,
+        "platform": jax.default_backend(),
+        "clusterjax": version_of("clusterjax"),
+        "jax": f"{jax.__version__} with jaxlib {version_of('jaxlib')}",
+    }
+
+
+def attributes(function: Any, identity: dict[str, str], options: dict[str, Any]) -> dict[str, Any]:
+    """The attributes of the result."""
+    return {
+        "function": identity["function"],
+        **{name: "none" if value is None else int(value) if value is True or value is False else value
+           for name, value in options.items()},
+        "floats": identity["floats"],
+        "platform": identity["platform"],
+        "date": _date(),
+        "git_revision": _revision(function),
+        **{f"{name}_version": version_of(name) for name in ("clusterjax", "jax", "jaxlib", "numpy")},
+    }  # fmt: skip
+
+
+def _date() -> str:
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    now = datetime.fromtimestamp(int(epoch), UTC) if epoch.isdigit() else datetime.now(UTC)
+    return now.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _revision(function: Any) -> str:
+    """The git revision of the folder in which the function is written, and whether anything was changed since."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    try:
+        folder = Path(inspect.getfile(inspect.unwrap(function))).resolve().parent
+    except (TypeError, OSError):
+        folder = Path.cwd()
+    if not folder.is_dir():
+        folder = Path.cwd()
+    try:
+        asked = ["git", "describe", "--always", "--abbrev=40", "--match=", "--dirty"]
+        done = subprocess.run(asked, cwd=folder, capture_output=True, text=True, check=False)
+    except OSError:
+        return "none"
+    return done.stdout.strip() or "none"

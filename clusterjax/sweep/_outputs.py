@@ -1,0 +1,146 @@
+"""What a function of a point returns: its names, shapes and dtypes, and how a user may label them."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ._axis import RESERVED, Parsed
+from ._frame import Coord, Output, plain
+
+
+class Variable(NamedTuple):
+    """How one output of the function is labelled.
+
+    **Arguments:**
+
+    - `dims`: A name for each axis of the output at one point; without it they are called after the output.
+    - `coords`: Values along such axes, by their names: save times, say.
+    - `unit`: For the attribute `units`; empty for none.
+    - `description`: One sentence, for the attribute `description`.
+
+    Source: this library.
+    """
+
+    dims: tuple[str, ...] | None = None
+    coords: Mapping[str, Any] = {}
+    unit: str = ""
+    description: str = ""
+
+
+def as_outputs(returned: Any) -> OrderedDict[str, Array]:
+    """What a function returned, as arrays by name, in its order; one that is alone is called `result`."""
+    if hasattr(returned, "_asdict"):
+        returned = returned._asdict()
+    if not isinstance(returned, Mapping):
+        returned = {"result": returned}
+    outputs = OrderedDict()  # of which jax keeps the order
+    for name, value in returned.items():
+        try:
+            outputs[name] = jnp.asarray(value)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"function must return an array, or a dictionary of arrays, but {name!r} is a {type(value).__name__}; "
+                "return its arrays one by one under names of their own."
+            ) from None
+        if not isinstance(name, str) or jnp.issubdtype(outputs[name].dtype, jax.dtypes.prng_key):
+            raise ValueError(
+                f"function must return numbers under names, but {name!r} is of {outputs[name].dtype}; "
+                "return jax.random.key_data of a key, and name outputs by strings."
+            )
+    return outputs
+
+
+def one_shape(templates: Iterable[tuple[str, Callable[[], dict[str, jax.ShapeDtypeStruct]]]]) -> dict[str, Any]:
+    """What every point returns, from a function for each choice of the static values; one that raises has no say.
+
+    **Raises:**
+
+    - `ValueError` if two of them differ. What the first raised, if all of them do.
+
+    Source: this library.
+    """
+    found, where, first = None, "", None
+    for label, template in templates:
+        try:
+            shapes = {name: (leaf.shape[1:], str(leaf.dtype)) for name, leaf in template().items()}
+        except Exception as error:
+            first = first or error
+            continue
+        if found is None:
+            found, where = shapes, label
+        elif shapes != found:
+            raise ValueError(
+                "function must return the same names, shapes and dtypes at all points, but they are "
+                f"{found} at {where} and {shapes} at {label}; pad them, or run one sweep for each."
+            )
+    if found is None:
+        assert first is not None
+        raise first
+    return found
+
+
+def label_outputs(
+    shapes: dict[str, Any], axes: list[Parsed], variables: Mapping[str, Variable] | None
+) -> tuple[list[Output], list[Coord]]:
+    """The outputs with their labels, and the coordinates that come with them.
+
+    **Raises:**
+
+    - `ValueError` if a name is taken, or a label does not fit.
+
+    Source: this library.
+    """
+    variables = dict(variables or {})
+    if unknown := sorted(set(variables) - set(shapes)):
+        raise ValueError(f"variables must name outputs ({sorted(shapes)}), but there is {unknown}; rename it.")
+    taken = {coord.name: "an axis" for axis in axes for coord in axis.coords()}
+    taken |= {dim: "an axis" for axis in axes for coord in axis.coords() for dim in coord.dims}
+    taken |= dict.fromkeys(RESERVED, "kept by a sweep")
+    sizes: dict[str, int] = {}
+    outputs, coords = [], {}
+    for name, (shape, dtype) in shapes.items():
+        if name in taken:
+            raise ValueError(f"function must not return {name!r}, which is {taken[name]}; rename the output.")
+        variable = variables.get(name, Variable())
+        if not isinstance(variable, Variable) or isinstance(variable.dims, str):
+            raise ValueError(
+                f"variables must be of Variable, its dims a tuple, but {name!r} is {variable!r}; "
+                "pass sweep.Variable(('time',)), say."
+            )
+        given = variable.dims
+        dims = tuple(f"{name}_{k}" for k in range(len(shape))) if given is None else tuple(given)
+        if len(dims) != len(shape) or len(set(dims)) < len(dims):
+            raise ValueError(
+                f"variables must give {name!r} of shape {shape} as many dims, each its own, but they are {dims}; "
+                "name each of its axes once."
+            )
+        for dim, size in zip(dims, shape, strict=True):
+            if dim in taken or dim in shapes or sizes.setdefault(dim, size) != size:
+                raise ValueError(
+                    f"variables must give {name!r} dims of their own, but {dim!r} of size {size} is an axis, an output "
+                    "or a dim of another size; rename it."
+                )
+        for dim, values in variable.coords.items():
+            coords[dim] = _coord(name, dim, dict(zip(dims, shape, strict=True)), values)
+        attrs = {key: text for key, text in (("units", variable.unit), ("description", variable.description)) if text}
+        outputs.append(Output(name, dims, tuple(shape), _stored(dtype), attrs))
+    return outputs, list(coords.values())
+
+
+def _coord(name: str, dim: str, sizes: dict[str, int], values: Any) -> Coord:
+    array = np.asarray(values)
+    if dim not in sizes or array.shape != (sizes[dim],):
+        raise ValueError(
+            f"variables must give {name!r} coords along its dims {sizes}, but those of {dim!r} have shape "
+            f"{array.shape}; pass one value for each."
+        )
+    return Coord(dim, (dim,), array.astype(object) if array.dtype.kind in "OUST" else plain(array), {})
+
+
+def _stored(dtype: str) -> str:
+    return str(plain(np.empty(0, jnp.dtype(dtype))).dtype)

@@ -1,0 +1,103 @@
+"""In which order the points of a sweep are run, and how they fall into batches."""
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ._axis import Parsed
+
+
+def point_values(axes: list[Parsed], points: np.ndarray) -> dict[str, np.ndarray]:
+    """The values of the axes that are not static at flat indices."""
+    places = np.unravel_index(points, [len(axis.values) for axis in axes])
+    return {axis.name: axis.values[place] for axis, place in zip(axes, places, strict=True) if not axis.static}
+
+
+def static_values(axes: list[Parsed], point: int) -> dict[str, Any]:
+    """The values of the static axes at one flat index."""
+    places = np.unravel_index(point, [len(axis.values) for axis in axes])
+    return {axis.name: axis.values[int(place)] for axis, place in zip(axes, places, strict=True) if axis.static}
+
+
+def plan(
+    axes: list[Parsed], batch_size: int, cost: Callable[..., Any] | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """The order of the points, (points,), where its batches begin, (batches + 1,), and what each point costs.
+
+    Points of the same static values stand together, since one program serves them. Among these the dearest come first,
+    so that those which wait for each other in a batch cost about the same, and the last batches are short.
+
+    Source: this library.
+    """
+    sizes = [len(axis.values) for axis in axes]
+    indices = np.arange(math.prod(sizes)).reshape(sizes)
+    static = [k for k, axis in enumerate(axes) if axis.static]
+    groups = np.moveaxis(indices, static, range(len(static))).reshape(math.prod(sizes[k] for k in static), -1)
+    costs = None if cost is None else _costs(axes, indices.ravel(), cost)
+    if costs is not None:
+        groups = np.stack([group[np.argsort(-costs[group], kind="stable")] for group in groups])
+    starts = np.arange(0, groups.shape[1], batch_size)
+    bounds = (starts + groups.shape[1] * np.arange(len(groups))[:, None]).ravel()
+    return groups.ravel(), np.append(bounds, groups.size), costs
+
+
+def _costs(axes: list[Parsed], points: np.ndarray, cost: Callable[..., Any]) -> np.ndarray:
+    values, wanted = point_values(axes, points), names_taken(cost, [axis.name for axis in axes])
+    costs = np.empty(len(points))
+    for point in points.tolist():
+        at = static_values(axes, point) | {name: array[point] for name, array in values.items()}
+        costs[point] = float(cost(**{name: at[name] for name in wanted}))
+    if not np.all(np.isfinite(costs)):
+        bad = int(np.flatnonzero(~np.isfinite(costs))[0])
+        raise ValueError(f"cost must be finite, but it is {costs[bad]} at point {bad}; mend it there.")
+    return costs
+
+
+def names_taken(function: Callable[..., Any], names: list[str]) -> list[str]:
+    """Those of `names` that `function` takes as arguments; all of them if it does not say."""
+    parameters = parameters_of(function)
+    if parameters is None or any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return names
+    return [
+        name
+        for name in names
+        if name in parameters
+        and parameters[name].kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    ]
+
+
+def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
+    """The parameters of `function`, or None if it does not say."""
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return None
+
+
+def check_function(function: Any, axes: list[Parsed]) -> bool:
+    """Whether `function` takes a `key`.
+
+    **Raises:**
+
+    - `ValueError` if it lacks an argument that is an axis, or needs one that is not.
+
+    Source: this library.
+    """
+    if not callable(function):
+        raise ValueError(f"function must be callable, but it is {function!r}; pass a function of one point.")
+    names = [axis.name for axis in axes]
+    if lacking := sorted(set(names) - set(names_taken(function, names))):
+        raise ValueError(f"function must take each axis by name, but it lacks {lacking}; add them to its arguments.")
+    parameters = parameters_of(function) or {}
+    needed = [
+        parameter.name
+        for parameter in parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+    ]
+    if unfilled := [name for name in needed if name not in names and name != "key"]:
+        raise ValueError(f"axes must have all that function needs, but {unfilled} are missing; add them, or a default.")
+    return "key" in parameters

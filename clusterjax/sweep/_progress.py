@@ -1,0 +1,55 @@
+"""How far a sweep has come, in one line on stderr, with the time that is left."""
+
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+
+class Progress:
+    """A line that is written over on a terminal; elsewhere one more now and then."""
+
+    def __init__(
+        self,
+        costs: np.ndarray,
+        todo: np.ndarray,
+        done: int,
+        shown: bool,
+        *,
+        now: Callable[[], float] = time.monotonic,
+    ):
+        self.costs, self.shown, self.now = costs, shown, now
+        self.done, self.failed = done, 0
+        self.total = done + len(todo)
+        self.left = self.work = float(costs[todo].sum())
+        self.begun = self.last = now()
+        self.terminal = sys.stderr.isatty()
+        if shown and done:
+            print(f"sweep: {done} of {self.total} points are finished already", file=sys.stderr, flush=True)
+
+    def add(self, points: np.ndarray, failed: int) -> None:
+        """Count the points of one more batch."""
+        self.done += len(points)
+        self.failed += failed
+        self.left -= float(self.costs[points].sum())
+        over = self.done == self.total
+        if self.shown and (over or self.now() - self.last > (0.2 if self.terminal else 30.0)):
+            self.last = self.now()
+            end = "\n" if over or not self.terminal else ""
+            print(("\r\x1b[K" if self.terminal else "") + self.line(), end=end, file=sys.stderr, flush=True)
+
+    def line(self) -> str:
+        """What there is to say."""
+        gone = self.now() - self.begun
+        worked = self.work - self.left
+        words = [f"sweep: {self.done} of {self.total} points", f"{_clock(gone)} gone"]
+        if self.done < self.total and worked > 0:
+            words.append(f"{_clock(gone * self.left / worked)} left")
+        return ", ".join(words + ([f"{self.failed} failed"] if self.failed else []))
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

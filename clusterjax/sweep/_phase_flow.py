@@ -4,7 +4,7 @@ from abc import abstractmethod
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Shaped
 
 from .._misc import matmul
 
@@ -53,7 +53,7 @@ class AbstractFlow(eqx.Module):
         """The inner product of each token with its partner, of a shape that broadcasts over coordinates."""
 
     @abstractmethod
-    def each(self, numbers: Float[Array, " systems"]) -> Systems:
+    def each(self, numbers: Shaped[Array, " systems"]) -> Shaped[Array, "..."]:
         """One number for each system, of a shape that broadcasts over its tokens."""
 
     @abstractmethod
@@ -83,7 +83,7 @@ class WrittenOut(AbstractFlow):
     def inner(self, u: Systems, v: Systems) -> Systems:
         return _dot(u, v)[None]
 
-    def each(self, numbers: Float[Array, " systems"]) -> Systems:
+    def each(self, numbers: Shaped[Array, " systems"]) -> Shaped[Array, "..."]:
         return numbers[None, None, :]
 
     def largest(self, y: Systems) -> Float[Array, " systems"]:
@@ -117,9 +117,9 @@ class Multiplied(AbstractFlow):
     """
 
     beta: Float[Array, ""]
-    query_key: Float[Array, "..."] | None
     value: Float[Array, "..."] | None
     unnormalised: bool
+    query_key: Float[Array, "..."] | None
 
     def enter(self, x: Float[Array, "d n systems"]) -> Systems:
         return jnp.transpose(x, (2, 1, 0))
@@ -130,7 +130,7 @@ class Multiplied(AbstractFlow):
     def inner(self, u: Systems, v: Systems) -> Systems:
         return jnp.sum(u * v, axis=2, keepdims=True)
 
-    def each(self, numbers: Float[Array, " systems"]) -> Systems:
+    def each(self, numbers: Shaped[Array, " systems"]) -> Shaped[Array, "..."]:
         return numbers[:, None, None]
 
     def largest(self, y: Systems) -> Float[Array, " systems"]:
@@ -162,7 +162,7 @@ def flow_of(
     """
     if query_key is None and d <= WRITTEN_OUT:
         return WrittenOut(beta, value, unnormalised)
-    return Multiplied(beta, query_key, value, unnormalised)
+    return Multiplied(beta, value, unnormalised, query_key)
 
 
 def _dot(u: Float[Array, "d n systems"], v: Float[Array, "d n systems"]) -> Float[Array, "n systems"]:

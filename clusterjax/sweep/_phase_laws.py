@@ -73,9 +73,7 @@ class AbstractLaw(eqx.Module):
     """
 
     @abstractmethod
-    def draw(
-        self, key: PRNGKeyArray, beta: Float[Array, ""], systems: int, d: int, query_key: Matrices
-    ) -> Matrices:
+    def draw(self, key: PRNGKeyArray, beta: Float[Array, ""], systems: int, d: int, query_key: Matrices) -> Matrices:
         """The matrices, or None for the identity; `query_key` is what was drawn before them."""
 
 
@@ -85,9 +83,7 @@ class Identity(AbstractLaw):
     Source: this library.
     """
 
-    def draw(
-        self, key: PRNGKeyArray, beta: Float[Array, ""], systems: int, d: int, query_key: Matrices
-    ) -> Matrices:
+    def draw(self, key: PRNGKeyArray, beta: Float[Array, ""], systems: int, d: int, query_key: Matrices) -> Matrices:
         return None
 
 
@@ -105,9 +101,7 @@ class Square(AbstractLaw):
 
     drawn: AbstractOccasion = PerSystem()
 
-    def draw(
-        self, key: PRNGKeyArray, beta: Float[Array, ""], systems: int, d: int, query_key: Matrices
-    ) -> Matrices:
+    def draw(self, key: PRNGKeyArray, beta: Float[Array, ""], systems: int, d: int, query_key: Matrices) -> Matrices:
         def one(key):
             g = draw_normal(key, (d, d), beta.dtype)
             return matmul(g, g.T) / math.sqrt(d)
@@ -129,9 +123,7 @@ class Product(AbstractLaw):
 
     drawn: AbstractOccasion = PerSystem()
 
-    def draw(
-        self, key: PRNGKeyArray, beta: Float[Array, ""], systems: int, d: int, query_key: Matrices
-    ) -> Matrices:
+    def draw(self, key: PRNGKeyArray, beta: Float[Array, ""], systems: int, d: int, query_key: Matrices) -> Matrices:
         def one(key):
             g = draw_normal(key, (2, d, d), beta.dtype)
             return matmul(g[0], g[1]) / math.sqrt(d)
@@ -154,9 +146,7 @@ class Wigner(AbstractLaw):
 
     drawn: AbstractOccasion = PerSystem()
 
-    def draw(
-        self, key: PRNGKeyArray, beta: Float[Array, ""], systems: int, d: int, query_key: Matrices
-    ) -> Matrices:
+    def draw(self, key: PRNGKeyArray, beta: Float[Array, ""], systems: int, d: int, query_key: Matrices) -> Matrices:
         def one(key):
             g = draw_normal(key, (d, d), beta.dtype)
             return (g + g.T) / math.sqrt(2)
@@ -178,9 +168,7 @@ class LikeQueryKey(AbstractLaw):
 
     scale: Float[Array, ""] = eqx.field(converter=as_float)
 
-    def draw(
-        self, key: PRNGKeyArray, beta: Float[Array, ""], systems: int, d: int, query_key: Matrices
-    ) -> Matrices:
+    def draw(self, key: PRNGKeyArray, beta: Float[Array, ""], systems: int, d: int, query_key: Matrices) -> Matrices:
         matrices = jnp.eye(d, dtype=beta.dtype) if query_key is None else query_key
         return self.scale.astype(beta.dtype) * matrices
 
@@ -197,9 +185,7 @@ class Fixed(AbstractLaw):
 
     matrix: Float[Array, "d d"] = eqx.field(converter=as_float)
 
-    def draw(
-        self, key: PRNGKeyArray, beta: Float[Array, ""], systems: int, d: int, query_key: Matrices
-    ) -> Matrices:
+    def draw(self, key: PRNGKeyArray, beta: Float[Array, ""], systems: int, d: int, query_key: Matrices) -> Matrices:
         if self.matrix.shape != (d, d):
             raise ValueError(
                 f"matrix must have the shape ({d}, {d}) of the tokens, but it has {self.matrix.shape}; pass another."

@@ -151,8 +151,8 @@ def _pair(flow: AbstractFlow, y: Systems, size: Systems) -> tuple[Systems, Syste
     tableau = dfx.Dopri5.tableau
     stages = len(tableau.b_sol)
     lower = np.zeros((stages, stages))
-    for stage, row in enumerate(tableau.a_lower, 1):
-        lower[stage, : len(row)] = row
+    for number, row in enumerate(tableau.a_lower, 1):
+        lower[number, : len(row)] = row
     sums = lambda weights, slopes: jnp.tensordot(jnp.asarray(weights, y.dtype), slopes, 1)
 
     # A loop, for the pull is long to compile.

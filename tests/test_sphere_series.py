@@ -7,7 +7,6 @@ import pytest
 from scipy.special import eval_legendre
 
 from clusterjax._summation import sphere_moments as moments_of
-from clusterjax._summation.lengths import one_length_sums
 from clusterjax._summation.sphere_series import GeneralSphereSeries, IsotropicSphereSeries
 from clusterjax._summation.sphere_tables import legendre_fourier, orders
 
@@ -27,13 +26,8 @@ def cloud(seed=0):
 
 
 def sums(series, queries, tokens, masses):
-    """As the front has them: derivatives are those with the scale held fixed."""
     length = jnp.asarray(BETA, tokens.dtype)
-    moments = series.moments(tokens, masses)
-    coefficients = series.coefficients(moments, length)
-    if isinstance(series, IsotropicSphereSeries):
-        return one_length_sums(series, queries, moments, coefficients, length)
-    return series.evaluate(queries, coefficients)
+    return series.evaluate(queries, series.coefficients(series.moments(tokens, masses), length))
 
 
 def double_loop(queries, tokens, masses):

@@ -13,7 +13,7 @@ from .._custom_types import Scalar, Tokens
 from .bessel import held_scale, length_and_direction
 
 
-Sums = tuple[Float[Array, " n"], Float[Array, "n d"]]
+Sums = tuple[Float[Array, " n"], Float[Array, "n k"]]
 
 
 class OneLength(NamedTuple):

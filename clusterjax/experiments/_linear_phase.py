@@ -24,7 +24,7 @@ from ._linear_phase_panels import draw
 
 
 # Of each dimension: how many tokens, and from how many starts at most.
-FULL = {2: {512: 64, 10_000: 16, 100_000: 8}, 3: {512: 64, 10_000: 8, 100_000: 1}}
+FULL = {2: {512: 64, 10_000: 16, 100_000: 8}, 3: {512: 32, 10_000: 8, 100_000: 1}}
 QUICK = {2: {4096: 8}, 3: {4096: 2}}
 COMPARED = 6  # degrees whose rate is compared
 

@@ -12,6 +12,7 @@ from .._field import AttentionField
 from .._observables import angular_power, num_clusters
 from .._simulate import simulate
 from .._space import Sphere
+from .._summation import Harmonic
 
 
 BETA, DEGREES, END = 9.0, 12, 15.0
@@ -57,7 +58,7 @@ def run(seed: int, n: int, d: int, beta: float = BETA) -> Run:
 @eqx.filter_jit
 def _simulate(x0: Any, ts: Any, beta: Any) -> Any:
     keep = lambda t, x, args: (angular_power(x, DEGREES), x[:SAMPLE])
-    return simulate(AttentionField(SoftmaxAttention(beta)), x0, ts, save=keep)
+    return simulate(AttentionField(SoftmaxAttention(beta, summation=Harmonic())), x0, ts, save=keep)
 
 
 def measured_rates(powers: np.ndarray, until: float) -> np.ndarray:

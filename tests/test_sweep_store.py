@@ -82,6 +82,30 @@ def test_killed_at_any_moment_it_is_completed_to_the_same_bytes(whole, tmp_path,
     assert finished == sorted(finished) and set(finished) >= {0, 3, 6}
 
 
+def test_a_large_array_is_cut_along_its_first_axis(whole, tmp_path, monkeypatch):
+    monkeypatch.setattr("clusterjax.sweep._store._CHUNK_BYTES", 100)
+    assert run(tmp_path / "store").identical(whole[2])
+    assert {name.split("/")[2] for name in content(tmp_path / "store") if name.startswith("y/c/")} == {"0", "1", "2"}
+
+
+def test_a_store_that_is_finished_while_it_is_read(whole, tmp_path, monkeypatch):
+    """The batches vanish between the look at what is there and the reading of it."""
+    path, frame = tmp_path / "store", Store.frame
+    monkeypatch.setattr(Store, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        run(path)
+    monkeypatch.undo()
+    monkeypatch.setenv(*next(iter(DATE.items())))
+
+    def late(store):
+        monkeypatch.setattr(Store, "frame", frame)
+        run(path)
+        return frame(store)
+
+    monkeypatch.setattr(Store, "frame", late)
+    assert sweep.open(path).identical(whole[2])
+
+
 def test_only_what_is_missing_is_computed(whole, tmp_path, monkeypatch):
     from clusterjax.sweep import _run
 

@@ -106,15 +106,22 @@ class Store:
 
     def finished(self, frame: Frame) -> list[int]:
         """The numbers of the batches that are finished."""
-        return [number for number in range(frame.batches) if self._batch_file(number).exists()]
+        folder = self._batch_file(0).parent
+        there = set(os.listdir(folder)) if folder.is_dir() else set()
+        return [number for number in range(frame.batches) if self._batch_file(number).name in there]
 
     def dataset(self) -> xr.Dataset:
         """What is there so far."""
         if self.is_finished:
             with xr.open_zarr(self.path, chunks=None) as found:
                 return _words(found.load())
-        frame = self.frame()
-        return frame.assemble((number, self.read(frame, number)) for number in self.finished(frame))
+        try:
+            frame = self.frame()
+            return frame.assemble((number, self.read(frame, number)) for number in self.finished(frame))
+        except ValueError:
+            if not self.is_finished:
+                raise
+        return self.dataset()  # it was finished while it was being read
 
     def finish(self, frame: Frame, identity: dict[str, str]) -> None:
         """Join the batches into the zarr store, put it into place in one last step, and clear away the work."""

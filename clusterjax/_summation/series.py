@@ -18,9 +18,8 @@ class AbstractSeries(eqx.Module):
     series has: $\nabla_q e^{\langle q, y\rangle} = y\, e^{\langle q, y\rangle}$. Moments are a tree of arrays of the
     tokens' dtype, and they add: over chunks of tokens, and over devices.
 
-    Derivatives with respect to tokens and queries are tangential for a series of one length: what the length changes
-    stands in the coefficients, the scale with it, and `one_length_sums` puts it together. A series for any lengths
-    holds the scale $e^{-|q_i|}$ fixed, as `ExponentialSums` does.
+    Derivatives are those of the sums with the scale $e^{-|q_i|}$ held fixed, as that of `ExponentialSums` is: the
+    `length` given to `coefficients` carries none of its own. Those with respect to tokens are tangential.
 
     **Arguments:**
 

@@ -60,9 +60,8 @@ def test_sums_and_derivatives_are_those_of_a_double_loop(family):
 def test_sums_in_float32(family):
     tokens, masses = cloud()
     queries = BETA * tokens @ FORMS[family]
-    got = jax.jit(sums)(
-        IsotropicThreeSphereSeries(10), *(jnp.asarray(a, jnp.float32) for a in (queries, tokens, masses))
-    )
+    arrays = (jnp.asarray(a, jnp.float32) for a in (queries, tokens, masses))
+    got = jax.jit(sums)(family(10), *arrays)
     for part, expected in zip(got, kernel_sums(queries, tokens, masses), strict=True):
         assert part.dtype == jnp.float32
         np.testing.assert_allclose(part, expected, atol=2e-6, rtol=0)

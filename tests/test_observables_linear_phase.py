@@ -74,7 +74,7 @@ def test_energy_is_the_power_times_the_coefficients(d):
 @pytest.mark.parametrize("d, beta", [(2, 9.0), (3, 9.0), (3, 81.0), (8, 4.0)])
 def test_rates_are_those_of_the_oracle(d, beta, softmax):
     expected = [oracles.harmonic_rate(degree, beta, d, softmax=softmax) for degree in range(13)]
-    np.testing.assert_allclose(cjx.uniform_growth_rates(beta, d, 12, softmax=softmax), expected, rtol=1e-12)
+    np.testing.assert_allclose(cjx.uniform_growth_rates(beta, d, 12, unnormalised=not softmax), expected, rtol=1e-12)
 
 
 def test_printed_rates():

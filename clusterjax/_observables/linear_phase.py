@@ -5,7 +5,7 @@ import scipy.special
 from numpy.typing import NDArray
 
 
-def uniform_growth_rates(beta: float, d: int, max_degree: int, *, softmax: bool = True) -> NDArray[np.float64]:
+def uniform_growth_rates(beta: float, d: int, max_degree: int, *, unnormalised: bool = False) -> NDArray[np.float64]:
     r"""$\lambda_\ell = \ell(\ell+d-2)\, a_\ell/(\beta a_0)$: the rate at which harmonics of degree $\ell$ grow.
 
     Of very many uniform tokens no place on the sphere is special, so none of them moves; but a perturbation of degree
@@ -19,7 +19,7 @@ def uniform_growth_rates(beta: float, d: int, max_degree: int, *, softmax: bool 
     - `beta`: Inverse temperature, a finite number; at zero the limit.
     - `d`: The dimension of the tokens, at least 2.
     - `max_degree`: The largest degree.
-    - `softmax`: Whether the flow is the softmax one or the unnormalised one.
+    - `unnormalised`: Whether attention is the unnormalised one.
 
     **Returns:**
 
@@ -47,7 +47,7 @@ def uniform_growth_rates(beta: float, d: int, max_degree: int, *, softmax: bool 
     order, size = d / 2 - 1, abs(beta)
     ratios = scipy.special.ive(degrees + order, size) / scipy.special.ive(order, size)
     ratios = np.where((beta < 0) & (degrees % 2 == 1), -ratios, ratios)
-    mean = 1.0 if softmax else float(scipy.special.hyp0f1(d / 2, beta**2 / 4))
+    mean = float(scipy.special.hyp0f1(d / 2, beta**2 / 4)) if unnormalised else 1.0
     return degrees * (degrees + d - 2) * ratios / beta * mean
 
 

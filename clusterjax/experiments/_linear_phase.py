@@ -80,7 +80,7 @@ def _energy(shown: Run) -> Claim:
     """Funk and Hecke, on tokens that have gathered: the energy is made of the powers."""
     x, degrees, d = shown.sample[-1], np.arange(60), 3
     weights = np.append(
-        1.0, BETA * uniform_growth_rates(BETA, d, 59, softmax=False)[1:] / (degrees * (degrees + 1))[1:]
+        1.0, BETA * uniform_growth_rates(BETA, d, 59, unnormalised=True)[1:] / (degrees * (degrees + 1))[1:]
     )
     weights[0] = scipy.special.hyp0f1(d / 2, BETA**2 / 4)
     energy = np.sum(weights * (2 * degrees + 1) * np.asarray(angular_power(x, 59))) / (2 * BETA)

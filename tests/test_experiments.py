@@ -45,11 +45,12 @@ def gallery(tmp_path_factory):
     return out, {record["name"]: record for record in records}, lines
 
 
-def test_registry_holds_figures_1_to_8_the_networks_the_layers_the_polytope_and_the_sentiment_model():
+def test_registry_holds_every_experiment_in_order():
     sentiment = [f"sentiment-{what}" for what in ("words", "leaders", "training")]
     networks = ["albert-spectra", "albert-bridge", "albert-training", "language-training"]
     layers = ["norm-schemes", "rank-collapse", "long-context", "perceptron-delay", "interacting-heads"]
-    assert NAMES == [*(f"figure{k}" for k in range(1, 9)), *networks, *layers, "hardmax-polytope", *sentiment]
+    many = ["phase-diagram", "linear-phase"]
+    assert NAMES == [*(f"figure{k}" for k in range(1, 9)), *networks, *layers, *many, "hardmax-polytope", *sentiment]
     assert len({experiment.alias for experiment in EXPERIMENTS}) == len(NAMES)
 
 
@@ -100,6 +101,7 @@ def test_claims_of_the_paper_come_out_as_they_should(gallery):
     assert verdicts["albert-spectra"] == [False, False]
     assert verdicts["hardmax-polytope"] == [True, True, True]
     assert verdicts["norm-schemes"] == [True, True, True] and verdicts["long-context"] == [True, True]
+    assert verdicts["linear-phase"] == [True, True, True]
     assert verdicts["rank-collapse"] == [True, True, False], "feed-forward layers without skips do not stop it"
     assert verdicts["sentiment-words"] == [True, True] and verdicts["sentiment-training"] == [True]
     assert verdicts["sentiment-leaders"] == [True, True]

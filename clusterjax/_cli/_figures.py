@@ -15,7 +15,7 @@ def add_reproduce(commands: argparse._SubParsersAction) -> None:
         description="Simulate, measure and draw figures 1 to 8 of 'Clustering in Transformers' (simulations in "
         "float64), the heads, spectra and training of the network that comes with the package, the training of the "
         "language model that comes with it, what layer norms, feed-forwards, several heads and long contexts do to "
-        "clustering, the polytope of the hardmax dynamics, and the sentiment model that uses it. A second run skips "
+        "clustering, phase diagrams, the first phase of very many tokens, the polytope of the hardmax dynamics, and the sentiment model that uses it. A second run skips "
         "what is done.",
         epilog="example: clusterjax reproduce figure3 figure5 --quick --out gallery",
     )
@@ -24,8 +24,8 @@ def add_reproduce(commands: argparse._SubParsersAction) -> None:
         nargs="*",
         metavar="NAME",
         help="any of figure1 to figure8, albert-spectra, albert-bridge and albert-training, language-training, "
-        "norm-schemes, rank-collapse, long-context, perceptron-delay and interacting-heads, hardmax-polytope, "
-        "sentiment-words, sentiment-leaders and sentiment-training; none means all",
+        "norm-schemes, rank-collapse, long-context, perceptron-delay and interacting-heads, phase-diagram "
+        "and linear-phase, hardmax-polytope, sentiment-words, sentiment-leaders and sentiment-training; none means all",
     )
     command.add_argument("--out", default="gallery", metavar="DIR", help="where to write (default: gallery)")
     command.add_argument(

@@ -55,7 +55,7 @@ def test_equal_pair_is_equiangular():
 def test_simulation_of_a_pair_with_masses():
     """1.3: the simulated pair is at each cosine at its exact time, to 1e-9.
 
-    From c0 = -1/2 at beta = 9 an error of the start grows by c'(0.9) / c'(c0) = 5e4, so that rounding costs a digit or two.
+    From c0 = -1/2 at beta = 9 an error of the start grows by c'(0.9) / c'(c0) = 5e4, so that rounding costs two digits.
     """
     cases = [(1.0, -0.5, 0.5), (4.0, 0.5, 0.5), (9.0, -0.5, 0.5), (4.0, 0.0, 0.8), (9.0, 0.3, 0.3), (0.0, -0.9, 0.6)]
     cosines = np.array([0.6, 0.9, 0.99])

@@ -15,8 +15,8 @@ def add_reproduce(commands: argparse._SubParsersAction) -> None:
         description="Simulate, measure and draw figures 1 to 8 of 'Clustering in Transformers' (simulations in "
         "float64), the heads, spectra and training of the network that comes with the package, the training of the "
         "language model that comes with it, what layer norms, feed-forwards, several heads and long contexts do to "
-        "clustering, phase diagrams, the first phase of very many tokens, the polytope of the hardmax dynamics, and the sentiment model that uses it. A second run skips "
-        "what is done.",
+        "clustering, phase diagrams, the first phase of very many tokens, the polytope of the hardmax dynamics, and "
+        "the sentiment model that uses it. A second run skips what is done.",
         epilog="example: clusterjax reproduce figure3 figure5 --quick --out gallery",
     )
     command.add_argument(

@@ -26,6 +26,7 @@ from .three_sphere_moments import (
     three_sphere_waves,
 )
 from .three_sphere_tables import coordinates, jacobi_fourier, pairs_of_orders
+from .waves import add_up
 
 
 def _derived_harmonics(moments: Array, degree: int) -> Derived:
@@ -58,7 +59,7 @@ def _by_waves(degree: int, directions: Tokens, made: tuple[Array, Array]) -> Arr
         matmul(table, product).reshape(-1, count, n) * wave[None]
         for wave, product, table in zip(by_phi, products, made, strict=True)
     ]
-    return jnp.sum(parts[0] + parts[1], axis=1)
+    return add_up(parts[0] + parts[1])
 
 
 _sums_by_waves = with_one_length(_made_for_waves, _by_waves)
@@ -137,7 +138,7 @@ class IsotropicThreeSphereSeries(AbstractSeries):
     degree: int = eqx.field(static=True)
 
     def chunk_size(self, dtype: Any, causal: bool) -> int:
-        return cached_chunk(self.degree, dtype)
+        return min(cached_chunk(self.degree, dtype), 256)
 
     def empty(self, dtype: Any) -> Array:
         return empty_moments(self.degree + 2, dtype)
@@ -168,7 +169,7 @@ class GeneralThreeSphereSeries(AbstractSeries):
     degree: int = eqx.field(static=True)
 
     def chunk_size(self, dtype: Any, causal: bool) -> int:
-        return cached_chunk(self.degree, dtype)
+        return min(cached_chunk(self.degree, dtype), 256)
 
     def empty(self, dtype: Any) -> Array:
         return empty_moments(self.degree + 2, dtype)

@@ -10,3 +10,4 @@ from .base import (
 from .blocked import Blocked as Blocked
 from .dense import Dense as Dense
 from .harmonic import Harmonic as Harmonic
+from .hull import Hull as Hull

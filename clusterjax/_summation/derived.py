@@ -11,6 +11,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from .._custom_types import Tokens
+from .lengths import OneLength, one_length_sums
 
 
 def exact(spec: str, *operands: Array) -> Array:
@@ -47,23 +48,50 @@ def _products(second: Float[Array, "pairs n"], vectors: Tokens) -> Float[Array, 
     return jnp.stack([sum(second[place[a, b]] * vectors[:, b] for b in range(d)) for a in range(d)])
 
 
-def with_derivatives(evaluate: Callable[[int, Tokens, Any], Array]) -> Callable[[int, Tokens, Derived], Array]:
-    """`evaluate(degree, queries, coefficients.first)`, (1 + d, n), whose derivatives are such sums too.
+Evaluate = Callable[[int, Tokens, Any], Array]
 
-    The scale of the sums is held fixed: nothing but the sums themselves is differentiated, and no angle.
+
+def with_derivatives(first: Evaluate, second: Evaluate) -> Evaluate:
+    """`first(degree, queries, coefficients)`, (1 + d, n), whose derivatives are sums too, with the scale held fixed.
+
+    They are made of `second`, those of the products of coordinates: no angle is differentiated. Derivatives of higher
+    order are those of `second` as it stands.
     """
 
     @partial(jax.custom_jvp, nondiff_argnums=(0,))
     def sums(degree, queries, coefficients):
-        return evaluate(degree, queries, coefficients.first)
+        return first(degree, queries, coefficients)
 
     @sums.defjvp
     def _(degree, primals, tangents):
         queries, coefficients = primals
         queries_dot, coefficients_dot = tangents
         out = sums(degree, queries, coefficients)
-        second = evaluate(degree, queries, coefficients.second)
-        moved = jnp.concatenate([jnp.sum(out[1:] * queries_dot.T, axis=0)[None], _products(second, queries_dot)])
-        return out, moved + evaluate(degree, queries, coefficients_dot.first)
+        products = _products(second(degree, queries, coefficients), queries_dot)
+        moved = jnp.concatenate([jnp.sum(out[1:] * queries_dot.T, axis=0)[None], products])
+        return out, moved + sums(degree, queries, coefficients_dot)
 
     return sums
+
+
+def with_one_length(make: Callable[[int, Array, Array], Derived], evaluate: Evaluate) -> Evaluate:
+    """`with_derivatives` for the sums of a series that takes the directions of queries, and `OneLength` of `make`."""
+
+    def first(degree, queries, known):
+        return evaluate(degree, queries, known.made.first)
+
+    def second(degree, queries, known):
+        head, rest = one_length_sums(
+            lambda moments, length: make(degree, moments, length).second,
+            lambda directions, made: split(evaluate(degree, directions, made)),
+            queries,
+            OneLength(known.moments, known.length, known.made.second),
+        )
+        return jnp.concatenate([head[None], rest.T])
+
+    return with_derivatives(first, second)
+
+
+def split(sums: Float[Array, "k n"]) -> tuple[Float[Array, " n"], Float[Array, "n rest"]]:
+    """The first sum, and the others token by token."""
+    return sums[0], sums[1:].T

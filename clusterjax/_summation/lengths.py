@@ -14,7 +14,7 @@ from .bessel import held_scale, length_and_direction
 
 
 Make = Callable[[Any, Scalar], Any]
-Sums = tuple[Float[Array, " n"], Float[Array, "n d"]]
+Sums = tuple[Float[Array, " n"], Float[Array, "n k"]]
 
 
 class OneLength(NamedTuple):

@@ -1,5 +1,6 @@
 """The series of the sphere in three dimensions: spherical harmonics, by waves in both angles or by recurrences."""
 
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -9,8 +10,9 @@ from jaxtyping import Array, Float
 
 from .._custom_types import Masses, Scalar, Tokens
 from .._misc import matmul
-from .bessel import length_and_direction, scaled_bessel
-from .derived import Derived, derived, exact, with_derivatives
+from .bessel import held_scale, length_and_direction, scaled_bessel
+from .derived import Derived, derived, exact, split, with_derivatives, with_one_length
+from .lengths import OneLength, make_one_length
 from .series import AbstractSeries, cached_chunk
 from .sphere_moments import by_coordinates, empty_moments, harmonics, sphere_moments, sphere_waves
 from .sphere_tables import coordinates, legendre_fourier, orders, recurrence
@@ -31,13 +33,26 @@ def _by_waves(degree: int, queries: Tokens, coefficients: tuple[Array, Array]) -
     return jnp.sum(by_cosine * cosines[None] + by_sine * sines[None], axis=1)
 
 
-_sums_by_waves = with_derivatives(_by_waves)
+def _made_for_waves(degree: int, moments: Array, length: Scalar) -> Derived:
+    """By functions times k, and by the waves of even m, or of odd m."""
+    bessel = scaled_bessel(length, degree, 3)
+    table = jnp.asarray(legendre_fourier(degree), moments.dtype)
+
+    def transfer(part, parity):
+        weighted = part[:, parity::2] * bessel[None, None, None]
+        out = exact("hmcl,mlk->hkmc", weighted, table[parity::2])
+        return out.reshape(out.shape[0] * out.shape[1], -1)
+
+    return Derived(*((transfer(part, 0), transfer(part, 1)) for part in _derived_harmonics(moments, degree)))
+
+
+_sums_by_waves = with_one_length(_made_for_waves, _by_waves)
 
 
 def _by_recurrence(degree: int, queries: Tokens, coefficients: Array) -> Array:
     """The sums for queries of any length, (channels, n), degree by degree."""
     length, direction = length_and_direction(queries)
-    bessel = scaled_bessel(length, degree, 3)
+    bessel = scaled_bessel(length, degree, 3) * held_scale(length)[None]
     first, second, diagonal = (jnp.asarray(table, queries.dtype) for table in recurrence(degree))
     x, y, z = direction.T
     count, n = orders(degree), queries.shape[0]
@@ -63,11 +78,10 @@ def _by_recurrence(degree: int, queries: Tokens, coefficients: Array) -> Array:
     return lax.scan(step, (zero, zero, none), degrees)[0][2]
 
 
-_sums_by_recurrence = with_derivatives(_by_recurrence)
-
-
-def _split(sums: Float[Array, "4 n"]) -> tuple[Float[Array, " n"], Float[Array, "n 3"]]:
-    return sums[0], sums[1:].T
+_sums_by_recurrence = with_derivatives(
+    lambda degree, queries, known: _by_recurrence(degree, queries, known.first),
+    lambda degree, queries, known: _by_recurrence(degree, queries, known.second),
+)
 
 
 class IsotropicSphereSeries(AbstractSeries):
@@ -94,21 +108,11 @@ class IsotropicSphereSeries(AbstractSeries):
     def moments(self, tokens: Tokens, masses: Masses) -> Array:
         return sphere_moments(self.degree + 2, tokens, masses)
 
-    def coefficients(self, moments: Any, length: Scalar) -> Derived:
-        bessel = scaled_bessel(lax.stop_gradient(length), self.degree, 3)
-        table = jnp.asarray(legendre_fourier(self.degree), moments.dtype)
+    def coefficients(self, moments: Any, length: Scalar) -> OneLength:
+        return make_one_length(partial(_made_for_waves, self.degree), moments, length)
 
-        def transfer(part, constants):
-            out = exact("hmcl,mlk->hkmc", part * bessel[None, None, None], constants)
-            return out.reshape(out.shape[0] * out.shape[1], -1)
-
-        derived = _derived_harmonics(moments, self.degree)
-        return Derived(
-            *((transfer(part[:, 0::2], table[0::2]), transfer(part[:, 1::2], table[1::2])) for part in derived)
-        )
-
-    def evaluate(self, queries: Tokens, coefficients: Derived) -> tuple[Float[Array, " n"], Float[Array, "n d"]]:
-        return _split(_sums_by_waves(self.degree, queries, coefficients))
+    def evaluate(self, queries: Tokens, coefficients: OneLength) -> tuple[Float[Array, " n"], Float[Array, "n d"]]:
+        return split(_sums_by_waves(self.degree, queries, coefficients))
 
 
 class GeneralSphereSeries(AbstractSeries):
@@ -142,4 +146,4 @@ class GeneralSphereSeries(AbstractSeries):
         return Derived(*(by_degree(part) for part in _derived_harmonics(moments, self.degree)))
 
     def evaluate(self, queries: Tokens, coefficients: Derived) -> tuple[Float[Array, " n"], Float[Array, "n d"]]:
-        return _split(_sums_by_recurrence(self.degree, queries, coefficients))
+        return split(_sums_by_recurrence(self.degree, queries, coefficients))

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,8 @@ class Store:
     """A folder in which a sweep is kept."""
 
     def __init__(self, path: str | os.PathLike[str]):
-        if "://" in os.fspath(path):
-            raise ValueError(f"store must be a folder, but it is the address {os.fspath(path)!r}; choose a folder.")
+        if not isinstance(path, str | os.PathLike) or "://" in os.fspath(path):
+            raise ValueError(f"store must be a folder of this machine, but it is {path!r}; pass the path of one.")
         self.path = Path(path)
         self.work = self.path / ".sweep"
         self.lock_file = self.work / "lock"
@@ -106,15 +107,22 @@ class Store:
 
     def finished(self, frame: Frame) -> list[int]:
         """The numbers of the batches that are finished."""
-        return [number for number in range(frame.batches) if self._batch_file(number).exists()]
+        folder = self._batch_file(0).parent
+        there = set(os.listdir(folder)) if folder.is_dir() else set()
+        return [number for number in range(frame.batches) if self._batch_file(number).name in there]
 
     def dataset(self) -> xr.Dataset:
         """What is there so far."""
         if self.is_finished:
-            with xr.open_zarr(self.path, chunks=None) as found:
+            with _quiet(), xr.open_zarr(self.path, chunks=None) as found:
                 return _words(found.load())
-        frame = self.frame()
-        return frame.assemble((number, self.read(frame, number)) for number in self.finished(frame))
+        try:
+            frame = self.frame()
+            return frame.assemble((number, self.read(frame, number)) for number in self.finished(frame))
+        except ValueError:
+            if not self.is_finished:
+                raise
+        return self.dataset()  # it was finished while it was being read
 
     def finish(self, frame: Frame, identity: dict[str, str]) -> None:
         """Join the batches into the zarr store, put it into place in one last step, and clear away the work."""
@@ -123,9 +131,9 @@ class Store:
         draft = self.work / "zarr"
         try:
             _remove(draft)
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message="Consolidated metadata")
+            with _quiet():
                 dataset.to_zarr(draft, zarr_format=3, consolidated=True, encoding=_encoding(dataset))
+            _put_in_order(draft / "zarr.json", [str(name) for name in dataset.variables])
             _sync(draft)
             for entry in sorted(draft.iterdir(), key=lambda entry: (entry.name == "zarr.json", entry.name)):
                 _remove(self.path / entry.name)
@@ -158,7 +166,7 @@ class Store:
         """What to say when nothing can be written."""
         return ValueError(
             f"store must be a folder that can be written, but {str(self.path)!r} cannot ({error.strerror or error}); "
-            "make room and run again: the batches that are finished stay."
+            "make room, or choose another, and run again: the batches that are finished stay."
         )
 
     @property
@@ -174,7 +182,16 @@ class Store:
             kept = json.loads(json.loads((self.path / "zarr.json").read_text("utf-8"))["attributes"]["sweep"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        return kept if isinstance(kept, dict) and kept.get("format") == _FRAME.format else None
+        ours = isinstance(kept, dict) and kept.get("format") == _FRAME.format and kept.get("version") == _FRAME.version
+        return kept if ours else None
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what zarr says of parts that its third format does not have yet, but which every reader knows."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Consolidated metadata|The codec `vlen-utf8`|The dtype `StringDType")
+        yield
 
 
 def _pack(arrays: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
@@ -203,6 +220,14 @@ def _encoding(dataset: xr.Dataset) -> dict[Any, dict[str, Any]]:
     return encoding
 
 
+def _put_in_order(root: Path, names: list[str]) -> None:
+    """The variables listed in the order of the data set; zarr lists them in that of the disk, which is any."""
+    kept = json.loads(root.read_text("utf-8"))
+    listed = kept["consolidated_metadata"]["metadata"]
+    kept["consolidated_metadata"]["metadata"] = {name: listed[name] for name in names}
+    root.write_text(json.dumps(kept, indent=2), "utf-8")
+
+
 def _remove(path: Path) -> None:
     shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
@@ -216,6 +241,8 @@ def _sync(folder: Path) -> None:
 
 
 def _sync_folder(path: Path) -> None:
+    if os.name != "posix":  # elsewhere a folder cannot be opened
+        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,0 +1,107 @@
+"""From how many tokens does a tree of boxes pay in the plane, and how does its time grow, where every pair takes n^2?
+
+Hardmax sums of `Hull` beside `Blocked`, full and causal, for tokens on the circle, in a disc, and in two heaps of
+tokens that are equal but for rounding; ties within the default tolerance. Every answer is checked before it is timed:
+against every pair up to 16,384 tokens, and above it in a hundred rows. Rows may differ where a score is within two
+rounding units of the least that still ties. The exponent is that of the time from 16,384 tokens to the most.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+from _harness import Program, WrongAnswer, compiled, interleave, options, report, say
+
+import clusterjax as cjx
+
+
+COLUMNS = ["mask", "dtype", "cloud", "n", "method", "median ms", "IQR/median", "repeats", "us per row", "compile s",
+           "temporary MB", "rows that differ"]  # fmt: skip
+MOST_PAIRS = 2**35
+
+
+def cloud(name: str, n: int, dtype) -> np.ndarray:
+    rng = np.random.default_rng(n)
+    angle = rng.uniform(0, 2 * np.pi, n)
+    circle = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    if name == "circle":
+        return circle.astype(dtype)
+    if name == "disc":
+        return (circle * np.sqrt(rng.uniform(size=(n, 1)))).astype(dtype)
+    heaps = np.where(rng.random((n, 1)) < 0.5, [[0.6, 0.8]], [[-1.0, 0.3]])
+    return (heaps * (1 + 4 * np.finfo(dtype).eps * rng.integers(-1, 2, (n, 2)))).astype(dtype)
+
+
+def sums(x, summation, causal):
+    mask = cjx.CausalMask() if causal else cjx.FullMask()
+    tolerance = jnp.asarray(64 * jnp.finfo(x.dtype).eps, x.dtype)
+    return summation.hardmax(x, x, x, None, mask, tolerance).normaliser
+
+
+def differing(got: np.ndarray, x: np.ndarray, causal: bool) -> int:
+    """How many rows count other ties than the definition does; raises where rounding does not explain it."""
+    rows = np.arange(len(x)) if len(x) <= 16_384 else np.linspace(0, len(x) - 1, 100).astype(int)
+    x64, eps, wrong = x.astype(np.float64), float(np.finfo(x.dtype).eps), 0
+    length = np.sqrt((x64 * x64).sum(axis=1))
+    for i in rows:
+        end = i + 1 if causal else len(x)
+        scores, size = x64[:end] @ x64[i], length[i] * length[:end].max()
+        least = scores.max() - 64 * eps * size
+        low, high = ((scores >= least + side * 4 * eps * size).sum() for side in (1, -1))
+        if not low <= got[i] <= high:
+            raise WrongAnswer(f"row {i} has {got[i]} ties, and there are {low} to {high}.")
+        wrong += int(got[i] != (scores >= least).sum())
+    return wrong
+
+
+def programs_for(x: np.ndarray, causal: bool) -> list[tuple[Program, int]]:
+    out = []
+    for summation in (cjx.Hull(), cjx.Blocked()):
+        if isinstance(summation, cjx.Blocked) and len(x) ** 2 > MOST_PAIRS:
+            continue
+        name = type(summation).__name__
+        program = compiled(name, sums, jnp.asarray(x), summation, causal)
+        got = np.asarray(sums(jnp.asarray(x), summation, causal))
+        out.append((program, differing(got, x, causal)))
+    return out
+
+
+def main() -> None:
+    chosen = options(__doc__, "hardmax_hull.json")
+    sizes = (1024, 4096) if chosen.quick else (1024, 2048, 4096, 8192, 16_384, 131_072, 1_048_576)
+    rows, findings = [], []
+    for causal in (False, True):
+        for dtype in (np.float32,) if chosen.quick else (np.float32, np.float64):
+            for name in ("circle", "disc", "heaps"):
+                times: dict[tuple[str, int], float] = {}
+                for n in sizes:
+                    mask = "causal" if causal else "full"
+                    say(f"{mask}, {dtype.__name__}, {name}, n = {n}")
+                    made = programs_for(cloud(name, n, dtype), causal)
+                    interleave([program for program, _ in made], repeats=3 if n > 20_000 else 7, budget_s=10)
+                    for program, wrong in made:
+                        times[program.name, n] = program.median
+                        rows.append({"mask": mask, "dtype": dtype.__name__, "cloud": name, "n": n,
+                                     "method": program.name, "median ms": program.median * 1e3,
+                                     "us per row": program.median / n * 1e6,
+                                     "temporary MB": (program.temp_bytes or 0) / 1e6,
+                                     "rows that differ": wrong} | program.columns())  # fmt: skip
+                findings.append(f"{mask}, {dtype.__name__}, {name}: {finding(times, sizes)}")
+    report(rows, chosen.out, title="Hardmax in the plane", columns=COLUMNS, best="median ms",
+           group=("mask", "dtype", "cloud", "n"), findings=tuple(findings), quick=chosen.quick)  # fmt: skip
+
+
+def finding(times: dict[tuple[str, int], float], sizes: tuple[int, ...]) -> str:
+    both = [n for n in sizes if ("Blocked", n) in times]
+    pays = [n for n in both if times["Hull", n] < times["Blocked", n]]
+    first, last = (max(n for n in both if n <= 16_384), sizes[-1])
+    words = f"Hull is faster from n = {pays[0]} on" if pays else "Hull is not faster at these sizes"
+    if last > first:
+        words += (
+            f", its time grows as n^{np.log(times['Hull', last] / times['Hull', first]) / np.log(last / first):.2f}"
+        )
+        every = times["Blocked", both[-1]] * (last / both[-1]) ** 2
+        words += f", and at n = {last} it is {every / times['Hull', last]:.0f} times faster than Blocked extrapolated"
+    return words + "."
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,233 @@
+"""Hardmax in the plane: only what lies at the rim of the cloud is looked at."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from .._custom_types import Masses, Tokens
+from .._mask import AbstractMask, CausalMask, FullMask
+from .._misc import matmul
+from .base import AbstractSummation, ExponentialSums, HardmaxSums
+from .blocked import Blocked
+from .boxes import collect, largest, make_bounds, make_sums, nearness, push_down, spread
+from .rows import tie_slack
+
+
+class Hull(AbstractSummation):
+    """Hardmax in the plane in about n log n steps: no token inside the convex hull is ever attended to.
+
+    The tokens are ordered along a Hilbert curve, and a tree of boxes is built over them. A row looks only into boxes
+    that reach its maximum, and takes boxes whole in which every token attains it, so that ties by the thousand cost no
+    more than a few. A causal row looks into the trees of the blocks of tokens before it, of sizes that are powers of
+    two, log n of them. What is summed is what `Dense` sums, tie for tie: boxes are widened by what rounding may do.
+
+    Only the hardmax sums of tokens in the plane under a full or a causal mask are made in this way; exponential sums
+    and other masks are left to `Blocked`. Derivatives are those of reverse mode.
+
+    **Raises:**
+
+    - `ValueError` on use, if the tokens are not of dimension two.
+
+    Source: this library.
+    """
+
+    def exponential(
+        self,
+        queries: Tokens,
+        tokens: Tokens,
+        values: Float[Array, "n k"] | None,
+        masses: Masses | None,
+        mask: AbstractMask,
+    ) -> ExponentialSums:
+        return Blocked().exponential(queries, tokens, values, masses, mask)
+
+    @eqx.filter_jit
+    def hardmax(
+        self,
+        queries: Tokens,
+        tokens: Tokens,
+        values: Float[Array, "n k"],
+        masses: Masses | None,
+        mask: AbstractMask,
+        tie_tolerance: Float[Array, ""],
+    ) -> HardmaxSums:
+        n, d = tokens.shape
+        if d != 2:
+            raise ValueError(f"Hull serves tokens of dimension 2, but theirs is {d}; use Blocked() or Auto().")
+        if not serves(d, mask):
+            return Blocked().hardmax(queries, tokens, values, masses, mask, tie_tolerance)
+        causal = isinstance(mask, CausalMask)
+        weighted = jnp.concatenate([jnp.ones((n, 1), values.dtype), values], axis=1)
+        weighted = weighted if masses is None else weighted * masses[:, None]
+        here = jnp.ones(n, bool) if masses is None else masses > 0
+        cloud = _enter(queries, tokens, here)
+        tops, longest = lax.stop_gradient(_largest(cloud, causal))
+        least = tops - tie_slack(cloud.queries, longest, tie_tolerance)
+        weighted = jnp.pad(weighted, ((0, cloud.here.shape[0] - n), (0, 0)))
+        sums: Any = _collect(weighted, lax.stop_gradient(cloud), lax.stop_gradient(least), causal)
+        return HardmaxSums(sums[:n, 0], sums[:n, 1:])
+
+
+def serves(d: int, mask: AbstractMask) -> bool:
+    """Whether the hardmax sums of tokens of dimension `d` under `mask` can be made from boxes."""
+    return d == 2 and isinstance(mask, FullMask | CausalMask)
+
+
+class _Cloud(eqx.Module):
+    """Queries and tokens, filled up to a power of two, and the order of nearness."""
+
+    queries: Float[Array, "m 2"]
+    tokens: Float[Array, "m 2"]
+    here: Bool[Array, " m"]
+    order: Int[Array, " m"]
+
+
+# A causal row is compared with its own chunk token by token. How many rows walk at once: enough to be worth a call.
+_CHUNK, _LANES = 128, 512
+
+
+def _enter(queries: Tokens, tokens: Tokens, here: Bool[Array, " n"]) -> _Cloud:
+    n = tokens.shape[0]
+    m = max(_CHUNK, 1 << (n - 1).bit_length())
+    queries, tokens = (lax.stop_gradient(jnp.pad(a, ((0, m - n), (0, 0)))) for a in (queries, tokens))
+    here = jnp.pad(here, (0, m - n))
+    return _Cloud(queries, tokens, here, nearness(tokens, here))
+
+
+def _bounds(cloud: _Cloud, order: Int[Array, " m"]) -> Float[Array, "nodes 8"]:
+    here = cloud.here[order]
+    # Who is not here takes the place of the last one before who is, so that no box grows by him.
+    last = lax.cummax(jnp.where(here, jnp.arange(order.shape[0]), 0))
+    return make_bounds(cloud.tokens[order[last]], here)
+
+
+def _walks(rows: Int[Array, " rows"], roots: Int[Array, " rows"], active: Bool[Array, " rows"]) -> tuple:
+    """The walks, some at a time."""
+    lanes = min(_LANES, rows.shape[0])
+    return tuple(a.reshape(-1, lanes) for a in (rows, roots, active))
+
+
+def _over_trees(cloud: _Cloud, causal: bool, visit: Callable[..., Any], state: Any) -> Any:
+    """`state` after `visit(state, order, walks)` with each order of the tokens in which trees stand side by side.
+
+    Full: one tree, and every row walks through it. Causal: for each power of two the tokens are cut into blocks of
+    that size, each with a tree, and the rows of every second block walk through the block before.
+    """
+    m = cloud.here.shape[0]
+    if not causal:
+        return visit(state, cloud.order, _walks(cloud.order, jnp.ones(m, int), jnp.ones(m, bool)))
+
+    def finer(carry, level):
+        order, state = carry
+        order = _halve(order, level)
+        k = jnp.arange(m // 2)
+        place = ((k >> level) << (level + 1)) + (1 << level) + (k & ((1 << level) - 1))
+        rows, roots = order[place], (m >> level) + (place >> level) - 1
+        return (order, visit(state, order, _walks(rows, roots, jnp.ones(m // 2, bool)))), None
+
+    levels = jnp.arange(m.bit_length() - 2, _CHUNK.bit_length() - 2, -1)
+    return lax.scan(finer, (cloud.order, state), levels)[0][1] if levels.size else state
+
+
+def _halve(order: Int[Array, " m"], level: Int[Array, ""]) -> Int[Array, " m"]:
+    """The order in which each block of 2^(level + 1) token numbers is cut in two, near tokens still neighbours."""
+    block, late = order >> (level + 1), (order >> level) & 1
+    rank = jnp.where(late == 1, jnp.cumsum(late), jnp.cumsum(1 - late)) - 1
+    place = (((block << 1) + late) << level) + rank - (block << level)
+    return jnp.zeros_like(order).at[place].set(order, unique_indices=True)
+
+
+def _chunks(cloud: _Cloud, *others: Array) -> tuple:
+    parts = (cloud.queries, cloud.tokens, cloud.here, *others)
+    return tuple(a.reshape(-1, _CHUNK, *a.shape[1:]) for a in parts)
+
+
+def _chunk_scores(queries: Tokens, tokens: Tokens, here: Bool[Array, " n"]) -> Float[Array, "n n"]:
+    index = jnp.arange(queries.shape[0])
+    allowed = (index[None, :] <= index[:, None]) & here[None, :]
+    scores = queries[:, 0, None] * tokens[None, :, 0] + queries[:, 1, None] * tokens[None, :, 1]
+    return jnp.where(allowed, scores, -jnp.inf)
+
+
+def _largest(cloud: _Cloud, causal: bool) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
+    """The largest score of each row, and the length of the longest token that it attends to."""
+    m = cloud.here.shape[0]
+
+    def visit(tops, order, walks):
+        bounds = _bounds(cloud, order)
+
+        def some(tops, walk):
+            rows, roots, active = walk
+            return tops.at[rows].set(largest(bounds, cloud.queries[rows], roots, active, tops[rows])), None
+
+        return lax.scan(some, tops, walks)[0]
+
+    lengths = jnp.where(cloud.here, jnp.sqrt(jnp.sum(cloud.tokens * cloud.tokens, axis=1)), 0)
+    tops = jnp.full(m, -jnp.inf, cloud.tokens.dtype)
+    if causal:
+        tops = lax.map(lambda chunk: _chunk_scores(*chunk).max(axis=1), _chunks(cloud)).reshape(m)
+        return _over_trees(cloud, True, visit, tops), lax.cummax(lengths)
+    return _over_trees(cloud, False, visit, tops), jnp.broadcast_to(jnp.max(lengths), (m,))
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _collect(
+    weighted: Float[Array, "m k"], cloud: _Cloud, least: Float[Array, " m"], causal: bool
+) -> Float[Array, "m k"]:
+    """For each row the sum of the weights of the tokens that score `least` or more."""
+
+    def visit(sums, order, walks):
+        bounds, sums_of = _bounds(cloud, order), make_sums(weighted[order])
+
+        def some(sums, walk):
+            rows, roots, active = walk
+            return sums.at[rows].add(collect(bounds, sums_of, cloud.queries[rows], roots, active, least[rows])), None
+
+        return lax.scan(some, sums, walks)[0]
+
+    sums = jnp.zeros_like(weighted)
+    if causal:
+        own = lambda chunk: matmul(_chosen(chunk), chunk[4])
+        sums = lax.map(own, _chunks(cloud, least, weighted)).reshape(sums.shape)
+    return _over_trees(cloud, causal, visit, sums)
+
+
+def _chosen(chunk: tuple[Array, ...]) -> Float[Array, "n n"]:
+    queries, tokens, here, least, weighted = chunk
+    scores = _chunk_scores(queries, tokens, here)
+    return ((scores >= least[:, None]) & (scores > -jnp.inf)).astype(weighted.dtype)
+
+
+def _collect_forward(weighted, cloud, least, causal):
+    return _collect(weighted, cloud, least, causal), (cloud, least)
+
+
+def _collect_backward(causal, kept, cotangent):
+    cloud, least = kept
+    none = jnp.zeros_like(cotangent)
+
+    def visit(back, order, walks):
+        bounds = _bounds(cloud, order)
+
+        def some(nodes, walk):
+            rows, roots, active = walk
+            return spread(bounds, cloud.queries[rows], roots, active, least[rows], cotangent[rows], nodes), None
+
+        nodes = lax.scan(some, jnp.zeros((2 * none.shape[0], none.shape[1]), none.dtype), walks)[0]
+        return back.at[order].add(push_down(nodes))
+
+    back = none
+    if causal:
+        own = lambda chunk: matmul(_chosen(chunk).T, chunk[4])
+        back = lax.map(own, _chunks(cloud, least, cotangent)).reshape(none.shape)
+    back = _over_trees(cloud, causal, visit, back)
+    return jnp.where(cloud.here[:, None], back, 0), None, None
+
+
+_collect.defvjp(_collect_forward, _collect_backward)

@@ -8,7 +8,7 @@ from scipy.special import eval_chebyu
 
 from clusterjax._summation import three_sphere_moments as moments_of
 from clusterjax._summation.sphere_tables import orders
-from clusterjax._summation.three_sphere_series import IsotropicThreeSphereSeries
+from clusterjax._summation.three_sphere_series import GeneralThreeSphereSeries, IsotropicThreeSphereSeries
 from clusterjax._summation.three_sphere_tables import coordinates, jacobi_fourier
 
 from .reference.kernel_sums import kernel_sums, kernel_sums_gradient
@@ -16,6 +16,7 @@ from .reference.kernel_sums import kernel_sums, kernel_sums_gradient
 
 N = 40
 BETA = 2.0
+FORMS = {IsotropicThreeSphereSeries: np.eye(4), GeneralThreeSphereSeries: np.diag([1.0, 0.3, -0.8, 0.6])}
 
 
 def cloud(seed=0):
@@ -31,15 +32,18 @@ def sums(series, queries, tokens, masses):
     return series.evaluate(queries, series.coefficients(series.moments(tokens, masses), length))
 
 
-def test_sums_and_derivatives_are_those_of_a_double_loop():
+@pytest.mark.parametrize(
+    "family", (IsotropicThreeSphereSeries, pytest.param(GeneralThreeSphereSeries, marks=pytest.mark.exhaustive))
+)
+def test_sums_and_derivatives_are_those_of_a_double_loop(family):
     """In float64, with the scale held fixed; with respect to tokens along the sphere."""
     tokens, masses = cloud()
-    queries = BETA * tokens
+    queries = BETA * tokens @ FORMS[family]
     rng = np.random.default_rng(1)
     paid = rng.normal(size=N), rng.normal(size=(N, 4))
 
     def loss(queries, tokens, masses):
-        found = sums(IsotropicThreeSphereSeries(17), queries, tokens, masses)
+        found = sums(family(17), queries, tokens, masses)
         return paid[0] @ found[0] + jnp.sum(paid[1] * found[1]), found
 
     (_, found), got = jax.jit(jax.value_and_grad(loss, (0, 1, 2), has_aux=True))(queries, tokens, masses)
@@ -52,12 +56,12 @@ def test_sums_and_derivatives_are_those_of_a_double_loop():
     np.testing.assert_allclose(got[2], expected[2], atol=1e-11, rtol=0)
 
 
-def test_sums_in_float32():
+@pytest.mark.parametrize("family", tuple(FORMS))
+def test_sums_in_float32(family):
     tokens, masses = cloud()
-    queries = BETA * tokens
-    got = jax.jit(sums)(
-        IsotropicThreeSphereSeries(10), *(jnp.asarray(a, jnp.float32) for a in (queries, tokens, masses))
-    )
+    queries = BETA * tokens @ FORMS[family]
+    arrays = (jnp.asarray(a, jnp.float32) for a in (queries, tokens, masses))
+    got = jax.jit(sums)(family(10), *arrays)
     for part, expected in zip(got, kernel_sums(queries, tokens, masses), strict=True):
         assert part.dtype == jnp.float32
         np.testing.assert_allclose(part, expected, atol=2e-6, rtol=0)

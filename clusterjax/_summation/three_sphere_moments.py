@@ -18,7 +18,7 @@ from .derived import exact
 from .shifts import Turn, turned
 from .sphere_tables import orders
 from .three_sphere_tables import fourier_of_harmonics, gradient, jacobi_fourier
-from .waves import azimuth, inclination, waves
+from .waves import Angle, azimuth, inclination, waves
 
 
 def empty_moments(degree: int, dtype: Any) -> Array:
@@ -32,15 +32,30 @@ def three_sphere_waves(vectors: Float[Array, "n 4"], degree: int) -> tuple[tuple
 
     The products are (2 orders^2 / 2, n): for p even and then odd, by p, cosine or sine, and k // 2.
     """
-    phi, near = azimuth(vectors[:, 0], vectors[:, 1])
-    psi, far = azimuth(vectors[:, 2], vectors[:, 3])
-    (by_phi, by_psi), cosines, sines = waves([phi, psi], inclination(near, far), orders(degree))
+    (phi, psi), eta = _angles(vectors)
+    (by_phi, by_psi), cosines, sines = waves([phi, psi], eta, orders(degree))
 
     def products(parity):
         both = [by_psi[0][:, None] * cosines[parity::2][None], by_psi[1][:, None] * sines[1 - parity :: 2][None]]
         return jnp.concatenate(both).reshape(-1, vectors.shape[0])
 
     return by_phi, (products(0), products(1))
+
+
+def _angles(vectors: Float[Array, "n 4"]) -> tuple[tuple[Angle, Angle], Angle]:
+    """phi and psi, and eta."""
+    phi, near = azimuth(vectors[:, 0], vectors[:, 1])
+    psi, far = azimuth(vectors[:, 2], vectors[:, 3])
+    return (phi, psi), inclination(near, far)
+
+
+def round_waves(vectors: Float[Array, "n 4"], degree: int) -> tuple[Array, Array, Angle]:
+    r"""Cosine and sine of $m\phi$ and of $p\psi$, each (orders, 2, n), and $\eta$."""
+    (phi, psi), eta = _angles(vectors)
+    tables = waves([phi, psi], eta, orders(degree))[0]
+    half, n = orders(degree) // 2, vectors.shape[0]
+    by_phi, by_psi = (jnp.stack([part.reshape(half, 2, n) for part in pair], axis=1) for pair in tables)
+    return by_phi.reshape(2 * half, 2, n), by_psi.reshape(2 * half, 2, n), eta
 
 
 def by_parity(parts: Array) -> Array:

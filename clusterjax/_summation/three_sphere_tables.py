@@ -10,6 +10,7 @@ Tables have as many orders m and p, an even number, as `orders(degree)`; those b
 """
 
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import gammaln
@@ -18,36 +19,88 @@ from .shifts import Shift, Turn, as_gradient, as_turn
 from .sphere_tables import orders
 
 
-def _polynomials(degree: int, cosines: np.ndarray, sines: np.ndarray) -> np.ndarray:
-    r"""$h_{lmp}$ at some $\eta$, (orders, orders, orders / 2, nodes), by m, p and (l - m - p) / 2.
+class Jacobi(NamedTuple):
+    r"""$h_{lmp} = (a \cos 2\eta - b)\, h_{l-2,mp} - c\, h_{l-4,mp}$, from $h_{m+p,mp} = s \cos^m\eta\,\sin^p\eta$.
 
-    They are $\cos^m\eta\,\sin^p\eta$ times orthonormal Jacobi polynomials in $\cos 2\eta$, by their recurrence.
+    **Arguments:**
+
+    - `start`: s, by whatever m and p are.
+    - `first`, `centre`, `second`: a, b and c, by (l - m - p) / 2 and then m and p; zero for l above the degree.
     """
-    count = orders(degree)
-    m, p = (index.astype(float)[..., None] for index in np.indices((count, count)))
-    at = cosines * cosines - sines * sines
-    scale = np.exp((gammaln(m + p + 2) - gammaln(m + 1) - gammaln(p + 1)) / 2)
-    scale = scale * np.where(m > 0, np.sqrt(2), 1) * np.where(p > 0, np.sqrt(2), 1)
-    values = np.zeros((count, count, count // 2, at.size))
-    values[:, :, 0] = np.where(m + p <= degree, scale * cosines**m * sines**p, 0)
 
-    def leading(j):
+    start: np.ndarray
+    first: np.ndarray
+    centre: np.ndarray
+    second: np.ndarray
+
+
+def jacobi(degree: int, m: np.ndarray, p: np.ndarray) -> Jacobi:
+    """The constants for some orders m and p: those of orthonormal Jacobi polynomials."""
+    m, p = m.astype(float), p.astype(float)
+    inside = m + p <= degree
+    start = np.exp((gammaln(m + p + 2) - gammaln(m + 1) - gammaln(p + 1)) / 2)
+    start = inside * start * np.where(m > 0, np.sqrt(2), 1) * np.where(p > 0, np.sqrt(2), 1)
+    tables = np.zeros((3, orders(degree) // 2, *m.shape))
+    before = np.ones_like(m)
+    for j in range(1, orders(degree) // 2):
         total = 2 * j + m + p
+        centre = (m * m - p * p) / np.maximum((total - 2) * total, 1)
         square = 4 * j * (j + m) * (j + p) * (j + m + p) / np.maximum(total * total * (total * total - 1), 1)
-        return np.sqrt(square)
-
-    for j in range(1, count // 2):
-        total = 2 * (j - 1) + m + p
-        centre = (m * m - p * p) / np.maximum(total * (total + 2), 1)
         if j == 1:
-            centre = (m - p) / (m + p + 2)
-        step = (at - centre) * values[:, :, j - 1]
+            # Here a factor of m + p, which may be zero, cancels.
+            centre = (m - p) / total
+            square = 4 * (1 + m) * (1 + p) / (total * total * (total + 1))
+        here = np.sqrt(square)
+        tables[:, j] = (total <= degree) / here * np.stack([np.ones_like(m), centre, before * (j > 1)])
+        before = here
+    return Jacobi(start, *tables)
+
+
+def _polynomials(degree: int, cosines: np.ndarray, sines: np.ndarray) -> np.ndarray:
+    r"""$h_{lmp}$ at some $\eta$, (orders, orders, orders / 2, nodes), by m, p and (l - m - p) / 2."""
+    count = orders(degree)
+    m, p = (index[..., None] for index in np.indices((count, count)))
+    at = cosines * cosines - sines * sines
+    table = jacobi(degree, m, p)
+    values = np.zeros((count, count, count // 2, at.size))
+    values[:, :, 0] = table.start * cosines**m * sines**p
+    for j in range(1, count // 2):
+        values[:, :, j] = (table.first[j] * at - table.centre[j]) * values[:, :, j - 1]
         if j > 1:
-            step = step - leading(j - 1) * values[:, :, j - 2]
-        # Of j = 1 the quotient 0 / 0 at m + p = 0 is cancelled.
-        first = np.sqrt(4 * (1 + m) * (1 + p) / ((2 + m + p) ** 2 * (3 + m + p)))
-        values[:, :, j] = np.where(m + p + 2 * j <= degree, step / (first if j == 1 else leading(j)), 0)
+            values[:, :, j] -= table.second[j] * values[:, :, j - 2]
     return values
+
+
+class Pairs(NamedTuple):
+    """The orders m and p of one parity of m + p, at most the degree, and the recurrence of their harmonics by l // 2.
+
+    **Arguments:**
+
+    - `m`, `p`: (pairs,).
+    - `begins`: (halves, pairs), whether l is m + p.
+    - `table`: `Jacobi`, (pairs,) and (halves, pairs).
+    """
+
+    m: np.ndarray
+    p: np.ndarray
+    begins: np.ndarray
+    table: Jacobi
+
+
+@lru_cache
+def pairs_of_orders(degree: int, parity: int) -> Pairs:
+    """Those for l even, or odd."""
+    m, p = np.indices((degree + 1, degree + 1)).reshape(2, -1)
+    chosen = (m + p <= degree) & ((m + p) % 2 == parity)
+    m, p = m[chosen], p[chosen]
+    halves = np.arange(orders(degree) // 2)[:, None]
+    table = jacobi(degree, m, p)
+    index = halves - (m + p) // 2
+
+    def by_half(part: np.ndarray) -> np.ndarray:
+        return np.where(index > 0, np.take_along_axis(part, np.maximum(index, 0), axis=0), 0)
+
+    return Pairs(m, p, index == 0, Jacobi(table.start, *map(by_half, table[1:])))
 
 
 def _by_pairs(values: np.ndarray) -> np.ndarray:

@@ -24,8 +24,8 @@ def add_reproduce(commands: argparse._SubParsersAction) -> None:
         nargs="*",
         metavar="NAME",
         help="any of figure1 to figure8, albert-spectra, albert-bridge and albert-training, language-training, "
-        "norm-schemes, rank-collapse, long-context, perceptron-delay and interacting-heads, hardmax-polytope, "
-        "sentiment-words, sentiment-leaders and sentiment-training; none means all",
+        "norm-schemes, rank-collapse, long-context, perceptron-delay and interacting-heads, phase-diagram, "
+        "hardmax-polytope, sentiment-words, sentiment-leaders and sentiment-training; none means all",
     )
     command.add_argument("--out", default="gallery", metavar="DIR", help="where to write (default: gallery)")
     command.add_argument(

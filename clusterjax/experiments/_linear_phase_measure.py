@@ -12,7 +12,6 @@ from .._field import AttentionField
 from .._observables import angular_power, num_clusters
 from .._simulate import simulate
 from .._space import Sphere
-from .._summation import Harmonic
 
 
 BETA, DEGREES, END = 9.0, 12, 15.0
@@ -52,13 +51,13 @@ def run(seed: int, n: int, d: int, beta: float = BETA) -> Run:
     power, sample = (np.asarray(part, np.float64) for part in traj.xs)
     sample /= np.linalg.norm(sample, axis=-1, keepdims=True)
     clusters = int(num_clusters(jnp.asarray(sample[-1]), radius=0.5 / np.sqrt(beta)))
-    return Run(power, sample, clusters, int(traj.stats["num_steps"]), str(traj.stats.get("summation", "Dense")))
+    return Run(power, sample, clusters, int(traj.stats["num_steps"]), str(traj.stats["summation"]))
 
 
 @eqx.filter_jit
 def _simulate(x0: Any, ts: Any, beta: Any) -> Any:
     keep = lambda t, x, args: (angular_power(x, DEGREES), x[:SAMPLE])
-    return simulate(AttentionField(SoftmaxAttention(beta, summation=Harmonic())), x0, ts, save=keep)
+    return simulate(AttentionField(SoftmaxAttention(beta)), x0, ts, save=keep)
 
 
 def measured_rates(powers: np.ndarray, until: float) -> np.ndarray:

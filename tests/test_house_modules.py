@@ -103,6 +103,7 @@ def catalogue() -> dict[str, eqx.Module]:
         cjx.Dense(),
         cjx.Blocked(2),
         cjx.Auto(),
+        cjx.Harmonic(1e-4),
         attention,
         cjx.UnnormalisedAttention(cjx.Interpolated(times, steps), query_key=eye, mask=cjx.CausalMask()),
         cjx.HardmaxAttention(query_key=eye),

@@ -103,6 +103,7 @@ def test_claims_of_the_paper_come_out_as_they_should(gallery):
     assert verdicts["norm-schemes"] == [True, True, True] and verdicts["long-context"] == [True, True]
     assert verdicts["linear-phase"] == [True, True, True]
     assert verdicts["rank-collapse"] == [True, True, False], "feed-forward layers without skips do not stop it"
+    assert verdicts["phase-diagram"] == [True, True, True]
     assert verdicts["sentiment-words"] == [True, True] and verdicts["sentiment-training"] == [True]
     assert verdicts["sentiment-leaders"] == [True, True]
     assert verdicts["figure5"] == [False], "V = -I spreads the tokens; they do not sit at opposite sides"

@@ -147,8 +147,8 @@ feed-forwards, several heads and long contexts do to clustering (the figures on 
 their claims are of this library, partly made after looking at other settings), the phase diagrams of Geshkovski et al.,
 <cite>A mathematical perspective on transformers</cite>, the first phase of very many tokens, and figures of Alcalde,
 Fantuzzi and Zuazua, <cite>Clustering in pure-attention hardmax transformers</cite>. A picture of particles shows one
-start; a number is taken over many starts or texts, with its standard error. A claim of a paper that the numbers do not bear
-out is marked so, and the caption says what holds.</p>
+start; a number is taken over many starts or texts, with its standard error. A claim of a paper that the numbers do not
+bear out is marked so, and the caption says what holds.</p>
 <nav aria-label="Figures">{{links}}</nav>
 </header>
 <main>

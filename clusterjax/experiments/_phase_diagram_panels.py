@@ -38,7 +38,7 @@ def draw(maps: Mapping[str, Map], difference: tuple[str, Map, np.ndarray]) -> Fi
     for ax in axes.flat[len(maps) + 1 :]:
         ax.set_visible(False)
     for number, ax in enumerate(axes.flat[: len(maps) + 1]):
-        ax.text(-0.1, 1.04, f"({'abcdefghijkl'[number]})", ha="right", va="bottom", transform=ax.transAxes,
+        ax.text(-0.22, 1.04, f"({'abcdefghijkl'[number]})", ha="right", va="bottom", transform=ax.transAxes,
                 weight="bold", fontsize=7)  # fmt: skip
         if number % COLUMNS:
             ax.set_ylabel("")

@@ -40,6 +40,8 @@ from ._observables import (
     effective_beta as effective_beta,
     effective_rank as effective_rank,
     energy_dissipation as energy_dissipation,
+    equiangular_beta as equiangular_beta,
+    equiangular_time as equiangular_time,
     expected_strong_centres as expected_strong_centres,
     hemisphere as hemisphere,
     interaction_energy as interaction_energy,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import eval_legendre
 
-from clusterjax._summation.sphere_moments import harmonic_moments
+from clusterjax._summation import sphere_moments as moments_of
 from clusterjax._summation.sphere_series import GeneralSphereSeries, IsotropicSphereSeries
 from clusterjax._summation.sphere_tables import legendre_fourier, orders
 
@@ -88,7 +88,7 @@ def test_moments_add(family):
     assert jax.eval_shape(lambda: series.empty(jnp.float64)) == jax.eval_shape(lambda: whole)
 
 
-def harmonics(degree, theta, phi):
+def all_harmonics(degree, theta, phi):
     """All real harmonics of some points from the table, (points, orders, 2, degree + 1)."""
     m = np.arange(orders(degree))
     angles = m * theta[:, None]
@@ -104,7 +104,7 @@ def test_harmonics_satisfy_the_addition_theorem(degree):
     rng = np.random.default_rng(2)
     theta, phi = np.arccos(rng.uniform(-1, 1, 6)), rng.uniform(0, 2 * np.pi, 6)
     points = np.stack([np.sin(theta) * np.cos(phi), np.sin(theta) * np.sin(phi), np.cos(theta)], axis=1)
-    found = harmonics(degree, theta, phi)
+    found = all_harmonics(degree, theta, phi)
     products = np.einsum("pmcl,qmcl->pql", found, found)
     l = np.arange(degree + 1)
     expected = (2 * l + 1) * eval_legendre(l, (points @ points.T)[:, :, None])
@@ -114,8 +114,8 @@ def test_harmonics_satisfy_the_addition_theorem(degree):
 def test_the_moments_of_one_token_are_its_harmonics():
     theta, phi = np.array([0.3]), np.array([-2.0])
     token = np.stack([np.sin(theta) * np.cos(phi), np.sin(theta) * np.sin(phi), np.cos(theta)], axis=1)
-    got = jax.jit(harmonic_moments, static_argnums=0)(8, token, np.ones(1))
-    np.testing.assert_allclose(got, harmonics(8, theta, phi)[0], atol=1e-14)
+    moments = moments_of.sphere_moments(8, jnp.asarray(token), jnp.ones(1))
+    np.testing.assert_allclose(moments_of.harmonics(8, moments), all_harmonics(8, theta, phi)[0], atol=1e-14)
 
 
 def test_a_query_of_zero_takes_the_plain_sum():

@@ -62,6 +62,7 @@ def test_every_point_is_that_of_a_plain_loop(swept):
 
 
 def test_the_result_is_labelled(swept):
+    assert list(swept) == ["x", "energy", "rounds_twice", "status", "reason"]
     assert swept.energy.dims == ("beta", "model", "rounds", "V") and swept.x.dims[-1] == "coordinate"
     assert swept.beta.attrs == {"units": "1", "description": "Inverse temperature."}
     assert swept.x.attrs == {"units": "m", "description": "The place."}
@@ -97,6 +98,14 @@ def test_points_that_fail_are_nan_with_their_reason():
     assert found.index[0, 1] == np.iinfo(np.int64).min and found.index[1, 0] == 2 and not found.fine[2, 0]
     assert found.reason[:, 0].values.tolist() == ["not finite: y", "", "EquinoxRuntimeError: two is too hot", ""]
     assert set(found.reason.values[:, 1]) == {"ValueError: three is"}
+
+
+def test_batches_that_fail_share_one_program_for_their_points():
+    """One compilation for batches and one for single points, however many batches raise."""
+    counted = CountTraces(lambda beta: eqx.error_if(beta, beta % 2 == 1, "odd"))
+    found = sweep.run(counted, {"beta": np.arange(6.0)}, batch_size=2, progress=False)
+    assert found.reason.values.tolist() == ["", "EquinoxRuntimeError: odd"] * 3
+    assert counted.traces == 2
 
 
 def test_what_is_not_finite_may_be_wanted():

@@ -12,6 +12,7 @@ from .energy import (
     log_interaction_energy as log_interaction_energy,
     perceptron_energy as perceptron_energy,
 )
+from .equiangular import equiangular_beta as equiangular_beta, equiangular_time as equiangular_time
 from .hemisphere import Hemisphere as Hemisphere, hemisphere as hemisphere
 from .linear_phase import uniform_growth_rates as uniform_growth_rates
 from .metastability import Plateaus as Plateaus, plateaus as plateaus

@@ -12,7 +12,6 @@ from .._custom_types import Scalar, Tokens
 from .._misc import matmul
 from .bessel import length_and_direction
 from .exchange import AbstractExchange
-from .lengths import one_length_sums
 from .series import AbstractSeries
 
 
@@ -22,12 +21,12 @@ class Expansion(eqx.Module):
     **Arguments:**
 
     - `series`: Of what degree, on which sphere.
-    - `length`: That of all queries; None if they differ.
+    - `length`: That of the queries, where the series is for queries of one length.
     - `several`: Whether there are several masses a token, and no gradients wanted.
     """
 
     series: AbstractSeries
-    length: Scalar | None
+    length: Scalar
     several: bool
 
     def empty(self, masses: Float[Array, "chunk k"]) -> Any:
@@ -41,21 +40,15 @@ class Expansion(eqx.Module):
         return self.series.moments(tokens, masses[:, 0])
 
     def coefficients(self, moments: Any) -> Any:
-        length = jnp.zeros((), jax.tree.leaves(moments)[0].dtype) if self.length is None else self.length
-        make = lambda moments: self.series.coefficients(moments, length)
+        make = lambda moments: self.series.coefficients(moments, self.length)
         return jax.vmap(make)(moments) if self.several else make(moments)
 
-    def sums(self, queries: Tokens, moments: Any, coefficients: Any) -> Float[Array, "chunk k"]:
+    def sums(self, queries: Tokens, coefficients: Any) -> Float[Array, "chunk k"]:
         """The sum of masses and, unless there are several, those of mass times token."""
 
-        def one(moments, coefficients):
-            if self.length is None:
-                return self.series.evaluate(queries, coefficients)
-            return one_length_sums(self.series, queries, moments, coefficients, self.length)
-
         if self.several:
-            return jax.vmap(one)(moments, coefficients)[0].T
-        first, second = one(moments, coefficients)
+            return jax.vmap(self.series.evaluate, in_axes=(None, 0))(queries, coefficients)[0].T
+        first, second = self.series.evaluate(queries, coefficients)
         return jnp.concatenate([first[:, None], second], axis=1)
 
 
@@ -67,7 +60,7 @@ def full_sums(
     size = min(expansion.series.chunk_size(tokens.dtype, False), n)
     moments = exchange.total(_all_moments(expansion, tokens, masses, size))
     coefficients = expansion.coefficients(moments)
-    sums = jax.checkpoint(lambda chunk: expansion.sums(chunk, moments, coefficients))
+    sums = jax.checkpoint(lambda chunk: expansion.sums(chunk, coefficients))
     return _join(lax.map(sums, _cut(queries, size)), n)
 
 
@@ -82,7 +75,7 @@ def causal_sums(
     @jax.checkpoint
     def step(moments, chunk):
         queries, tokens, masses = chunk
-        before = expansion.sums(queries, moments, expansion.coefficients(moments))
+        before = expansion.sums(queries, expansion.coefficients(moments))
         within = _pairs(queries, tokens, masses, below, expansion.several)
         return jax.tree.map(jnp.add, moments, expansion.moments(tokens, masses)), before + within
 

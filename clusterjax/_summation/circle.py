@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 from .._custom_types import Masses, Scalar, Tokens
 from .._misc import matmul
 from .bessel import held_scale, length_and_direction, scaled_bessel
+from .lengths import OneLength, make_one_length, one_length_sums
 from .series import AbstractSeries
 
 
@@ -42,9 +43,14 @@ class CircleSeries(AbstractSeries):
     def moments(self, tokens: Tokens, masses: Masses) -> Float[Array, "two frequencies"]:
         return _moments(self.degree, tokens, masses)
 
-    def coefficients(
-        self, moments: Float[Array, "two frequencies"], length: Scalar
-    ) -> Float[Array, "sums giants babies"]:
+    def coefficients(self, moments: Float[Array, "two frequencies"], length: Scalar) -> OneLength:
+        return make_one_length(self._mixture, moments, length)
+
+    def evaluate(self, queries: Tokens, coefficients: OneLength) -> tuple[Float[Array, " n"], Float[Array, "n two"]]:
+        return one_length_sums(self._mixture, self._mix, queries, coefficients)
+
+    def _mixture(self, moments: Float[Array, "two frequencies"], length: Scalar) -> Float[Array, "sums giants babies"]:
+        """How much of each product of a giant and a baby step is in each sum."""
         P, R = _split(self.degree)
         weighted = _fourier(moments) * scaled_bessel(length, self.degree, 2)[None, None]
         cosine, sine = jnp.pad(weighted, ((0, 0), (0, 0), (0, P * R - self.degree - 1))).reshape(2, 3, R, P)
@@ -53,12 +59,12 @@ class CircleSeries(AbstractSeries):
         of_sine = jnp.concatenate([sine, -cosine], axis=2)
         return jnp.concatenate([of_cosine, of_sine], axis=1)
 
-    def evaluate(
-        self, queries: Tokens, coefficients: Float[Array, "sums giants babies"]
+    def _mix(
+        self, directions: Tokens, mixture: Float[Array, "sums giants babies"]
     ) -> tuple[Float[Array, " n"], Float[Array, "n two"]]:
-        babies, giants = _steps(length_and_direction(queries)[1], self.degree)
-        sums, rows, columns = coefficients.shape
-        mixed = matmul(coefficients.reshape(sums * rows, columns), babies).reshape(sums, rows, -1)
+        babies, giants = _steps(directions, self.degree)
+        sums, rows, columns = mixture.shape
+        mixed = matmul(mixture.reshape(sums * rows, columns), babies).reshape(sums, rows, -1)
         found = jnp.sum(mixed * giants[None], axis=1)
         return found[0], found[1:].T
 

@@ -14,21 +14,25 @@ from .circle import CircleSeries, GeneralCircleSeries
 from .degrees import largest_length
 from .exchange import AbstractExchange
 from .series import AbstractSeries
+from .sphere_series import GeneralSphereSeries, IsotropicSphereSeries
 from .together import together
 
 
-# By dimension: the series for queries of one length, the one for any lengths.
-SERIES: dict[int, tuple[type[AbstractSeries], type[AbstractSeries]]] = {2: (CircleSeries, GeneralCircleSeries)}
+# By dimension: the series for queries of one length, and the one for queries of any.
+SERIES: dict[int, tuple[type[AbstractSeries], type[AbstractSeries]]] = {
+    2: (CircleSeries, GeneralCircleSeries),
+    3: (IsotropicSphereSeries, GeneralSphereSeries),
+}
 
-# By dimension and bytes of a number: the degrees among which the run chooses. Each is one more program to compile, and
-# each next one serves queries about three times as long.
+# By dimension and bytes of a number: the degrees among which a run chooses, for queries of one length and for any. Each
+# is one more program to compile. What comes next is dear in the dimension 3, and in 4 soon dearer than all pairs.
 DEGREES = {
-    (2, 4): (20, 36, 60),
-    (2, 8): (28, 50, 84),
-    (3, 4): (12, 20, 34, 58),
-    (3, 8): (16, 30, 50, 84),
-    (4, 4): (12, 20),
-    (4, 8): (16, 29),
+    (2, 4): ((23, 62), (62,)),
+    (2, 8): ((28, 79), (79,)),
+    (3, 4): ((20, 36, 58), (20, 58)),
+    (3, 8): ((30, 50, 84), (30, 84)),
+    (4, 4): ((12, 20), (20,)),
+    (4, 8): ((16, 29), (29,)),
 }
 
 
@@ -50,53 +54,42 @@ def expand(
     """
     d, dtype = tokens.shape[1], tokens.dtype
     share = truncation_share(dtype, tolerance)
-    degrees = DEGREES[d, dtype.itemsize]
-    one, general = SERIES[d]
-    # Queries of any lengths get the series of the second degree or a higher one: fewer programs to compile.
-    plans = [one(degree) for degree in degrees] + (
-        [] if general is one else [general(degree) for degree in degrees[1:]]
-    )
-    length, bucket, differ = _choose(queries, [largest_length(degree, d, share) for degree in degrees], exchange)
-    off = together(_off_the_sphere(tokens, length, tolerance, exchange).astype(int))
-    branch = jnp.where(differ == 1, len(degrees) + jnp.maximum(bucket - 1, 0), bucket)
-    branch = jnp.where((off == 1) | (bucket == len(degrees)), len(plans), jnp.minimum(branch, len(plans)))
+    kinds = list(zip(SERIES[d], DEGREES[d, dtype.itemsize], strict=True))
+    reaches = [[largest_length(degree, d, share) for degree in degrees] for _, degrees in kinds]
+    branch, length = _choose(queries, tokens, reaches, tolerance, exchange)
     sum_up = causal_sums if causal else full_sums
 
-    def run(number: int, series: AbstractSeries):
-        def branch(queries, tokens, masses):
-            expansion = Expansion(series, length if number < len(degrees) else None, several)
-            return sum_up(expansion, queries, tokens, masses, exchange)
-
-        return jax.checkpoint(branch)
+    def run(series: AbstractSeries):
+        return jax.checkpoint(lambda *cloud: sum_up(Expansion(series, length, several), *cloud, exchange))
 
     columns = masses.shape[1] if several else 1 + d
     nothing = lambda queries, *_: jnp.full((queries.shape[0], columns), jnp.nan, dtype)
-    branches = [*(run(*plan) for plan in enumerate(plans)), nothing]
+    branches = [*(run(kind(degree)) for kind, degrees in kinds for degree in degrees), nothing]
     sums = lax.switch(branch, branches, queries, normalise(tokens), masses)
     attended = _attended(lax.stop_gradient(masses[:, 0]), causal, exchange)
     return sums, certified(sums, attended, share, tolerance)
 
 
 def _choose(
-    queries: Tokens, reaches: list[float], exchange: AbstractExchange
-) -> tuple[Scalar, Int[Array, ""], Int[Array, ""]]:
-    """The length of the queries, how many of the degrees are too low for them, and 1 if their lengths differ."""
-    lengths = length_and_direction(lax.stop_gradient(queries))[0]
+    queries: Tokens, tokens: Tokens, reaches: list[list[float]], tolerance: float, exchange: AbstractExchange
+) -> tuple[Int[Array, ""], Scalar]:
+    """The number of the series that serves, counted over both kinds, or the next one if none does; and the length."""
+    queries, tokens = lax.stop_gradient((queries, tokens))
+    lengths = length_and_direction(queries)[0]
     longest = jnp.max(lengths)
     length, devices = exchange.total((longest, jnp.ones_like(longest)))
     length = length / devices
-    slack = 8 * float(jnp.finfo(lengths.dtype).eps) * length
-    differ = exchange.any(~jnp.all(jnp.abs(lengths - length) <= slack))
-    # Written so that a length which is not a number is too long for every degree.
-    beyond = [exchange.any(~(longest <= reach)).astype(int) for reach in reaches]
-    return length, together(sum(beyond)), together(differ.astype(int))
-
-
-def _off_the_sphere(tokens: Tokens, length: Scalar, tolerance: float, exchange: AbstractExchange) -> Bool[Array, ""]:
-    """Whether tokens are so far from unit length that to normalise them would show."""
-    tokens = lax.stop_gradient(tokens)
     off = jnp.max(jnp.abs(jnp.sum(tokens * tokens, axis=1) - 1))
-    return exchange.any(~(off * jnp.maximum(length, 1) <= tolerance / 4))
+
+    def choose(truth: Bool[Array, ""]) -> Int[Array, ""]:
+        return together(exchange.any(truth).astype(int))
+
+    # Each is written so that what is not a number is refused.
+    differ = choose(~jnp.all(jnp.abs(lengths - length) <= 8 * float(jnp.finfo(lengths.dtype).eps) * length))
+    refused = choose(~(off * jnp.maximum(longest, 1) <= tolerance / 4))
+    one, general = ([choose(~(longest <= reach)) for reach in kind] for kind in reaches)
+    branch = jnp.where(differ + refused > 0, len(one) + sum(general), sum(one))
+    return jnp.where(refused > 0, len(one) + len(general), branch), length
 
 
 def _attended(masses: Float[Array, " n"], causal: bool, exchange: AbstractExchange) -> Float[Array, " n"]:

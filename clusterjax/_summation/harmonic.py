@@ -116,7 +116,9 @@ class Harmonic(AbstractSummation):
 
 
 def _expand(queries, tokens, values, masses, mask, tolerance):
-    masses = jnp.ones(tokens.shape[0], tokens.dtype) if masses is None else masses
+    if masses is None:
+        # Behind a barrier: XLA would sum up a million ones while it compiles.
+        masses = lax.optimization_barrier(jnp.ones(tokens.shape[0], tokens.dtype))
     weighted = masses[:, None]
     if values is not None:
         weighted = jnp.concatenate([weighted, weighted * values], axis=1)

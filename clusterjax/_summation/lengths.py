@@ -1,8 +1,8 @@
-"""Queries of one length: the cheaper series serves them, and derivatives still see the length of each."""
+"""Queries of one length: a series that knows only this length, and derivatives that see the length of each."""
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,37 +11,57 @@ from jaxtyping import Array, Float
 
 from .._custom_types import Scalar, Tokens
 from .bessel import held_scale, length_and_direction
-from .series import AbstractSeries
 
 
-Sums = tuple[Float[Array, " n"], Float[Array, "n d"]]
+Sums = tuple[Float[Array, " n"], Float[Array, "n k"]]
 
 
-def one_length_sums(series: AbstractSeries, queries: Tokens, moments: Any, coefficients: Any, length: Scalar) -> Sums:
-    """The sums of a series whose `coefficients` were made of `moments` for queries of this one length.
+class OneLength(NamedTuple):
+    """The coefficients of a series for queries of one length, with what they were made of.
 
-    Their derivatives, of any order, are those for queries of any length, with the scale e^{-|q|} held fixed: what is
-    left out of the sums themselves, how they change with the length of each query, is put back where they are derived.
+    **Arguments:**
+
+    - `moments`: Of the tokens.
+    - `length`: Of the queries, without derivative.
+    - `made`: What the sums are evaluated from.
+    """
+
+    moments: Any
+    length: Scalar
+    made: Any
+
+
+def make_one_length(make: Callable[[Any, Scalar], Any], moments: Any, length: Scalar) -> OneLength:
+    """The coefficients `make(moments, length)`."""
+    length = lax.stop_gradient(length)
+    return OneLength(moments, length, make(moments, length))
+
+
+def one_length_sums(
+    make: Callable[[Any, Scalar], Any], apply: Callable[[Tokens, Any], Sums], queries: Tokens, known: OneLength
+) -> Sums:
+    """`apply(directions, make(moments, length))`, differentiable in queries of any length.
+
+    The derivatives, of any order, are those of sums made for the length of each query, with the scale e^{-|q|} held
+    fixed: how the sums change with a length is put back where they are differentiated.
     """
     kappa, direction = length_and_direction(queries)
-    first, second = _start(series, kappa, lax.stop_gradient(length), direction, moments, coefficients)
+    first, second = _start((make, apply), kappa, known.length, direction, known.moments, known.made)
     held = held_scale(kappa)
     return first * held, second * held[:, None]
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _start(series: AbstractSeries, kappa, length, direction, moments, coefficients) -> Sums:
-    return series.evaluate(length * direction, coefficients)
+def _start(fns, kappa, length, direction, moments, made) -> Sums:
+    return fns[1](direction, made)
 
 
 @_start.defjvp
-def _(series, primals, tangents):
-    *primals, coefficients = primals
-
-    def sums(length, direction, moments):
-        return series.evaluate(length * direction, series.coefficients(moments, length))
-
-    return _start(series, *primals, coefficients), _derivative(sums, primals, tangents[:-1])
+def _(fns, primals, tangents):
+    make, apply = fns
+    *primals, made = primals
+    sums = lambda length, direction, moments: apply(direction, make(moments, length))
+    return _start(fns, *primals, made), _derivative(sums, primals, tangents[:-1])
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))

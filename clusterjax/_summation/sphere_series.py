@@ -1,88 +1,59 @@
 """The series of the sphere in three dimensions: spherical harmonics, by waves in both angles or by recurrences."""
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
 from .._custom_types import Masses, Scalar, Tokens
 from .._misc import matmul
-from .bessel import length_and_direction, scaled_bessel
+from .bessel import held_scale, length_and_direction, scaled_bessel
+from .derived import Derived, derived, exact, split, with_derivatives, with_one_length
+from .lengths import OneLength, make_one_length
 from .series import AbstractSeries, cached_chunk
-from .sphere_moments import constant, exact, harmonic_moments, times_coordinates, waves
-from .sphere_tables import legendre_fourier, orders, recurrence
+from .sphere_moments import by_coordinates, empty_moments, harmonics, sphere_moments, sphere_waves
+from .sphere_tables import coordinates, legendre_fourier, orders, recurrence
 
 
-class Derived(NamedTuple):
-    """Two sets of one thing: for the mass and mass times token, and for mass times the products of two coordinates.
-
-    **Arguments:**
-
-    - `first`: For 1, x, y, z.
-    - `second`: For xx, xy, xz, yy, yz, zz, which only derivatives need.
-    """
-
-    first: Any
-    second: Any
-
-
-def _derived_moments(moments: Array, degree: int) -> Derived:
-    """Both sets of moments up to `degree`, of the scalar ones up to two degrees more."""
-    rows = orders(degree)
-    by = times_coordinates(moments)
-    by_x, by_y, by_z = (times_coordinates(part) for part in by)
-    first = jnp.concatenate([moments[None, ..., : degree + 1], by[..., : degree + 1]])
-    second = jnp.concatenate([by_x, by_y[1:], by_z[2:]])
-    return Derived(first[:, :rows], second[:, :rows, :, : degree + 1])
-
-
-def _products(second: Float[Array, "6 n"], vectors: Tokens) -> Float[Array, "3 n"]:
-    """The symmetric matrix of each token, given by its upper half, times the vector of that token."""
-    xx, xy, xz, yy, yz, zz = second
-    x, y, z = vectors.T
-    return jnp.stack([xx * x + xy * y + xz * z, xy * x + yy * y + yz * z, xz * x + yz * y + zz * z])
-
-
-def _differentiable(evaluate: Any) -> Any:
-    """`evaluate(degree, queries, coefficients)`, with derivatives that are such sums too, the scale held fixed."""
-
-    @partial(jax.custom_jvp, nondiff_argnums=(0,))
-    def sums(degree, queries, coefficients):
-        return evaluate(degree, queries, coefficients.first)
-
-    @sums.defjvp
-    def _(degree, primals, tangents):
-        queries, coefficients = primals
-        queries_dot, coefficients_dot = tangents
-        out = sums(degree, queries, coefficients)
-        second = evaluate(degree, queries, coefficients.second)
-        moved = jnp.concatenate([jnp.sum(out[1:] * queries_dot.T, axis=0)[None], _products(second, queries_dot)])
-        return out, moved + evaluate(degree, queries, coefficients_dot.first)
-
-    return sums
+def _derived_harmonics(moments: Array, degree: int) -> Derived:
+    """Both sets of harmonics up to `degree`, (functions, orders, 2, degree + 1), of moments of two degrees more."""
+    whole = derived(harmonics(degree + 2, moments), lambda parts: by_coordinates(parts, coordinates(degree + 2)))
+    return Derived(*(part[:, : orders(degree), :, : degree + 1] for part in whole))
 
 
 def _by_waves(degree: int, queries: Tokens, coefficients: tuple[Array, Array]) -> Array:
     """The sums for queries of one length, (channels, n): a matrix product for even m, and one for odd m."""
-    even, odd, cosines, sines = waves(queries, degree)
+    (even, odd), cosines, sines = sphere_waves(queries, degree)
     count, n = cosines.shape
     by_cosine = matmul(coefficients[0], even).reshape(-1, count, n)
     by_sine = matmul(coefficients[1], odd).reshape(-1, count, n)
     return jnp.sum(by_cosine * cosines[None] + by_sine * sines[None], axis=1)
 
 
-_sums_by_waves = _differentiable(_by_waves)
+def _made_for_waves(degree: int, moments: Array, length: Scalar) -> Derived:
+    """By functions times k, and by the waves of even m, or of odd m."""
+    bessel = scaled_bessel(length, degree, 3)
+    table = jnp.asarray(legendre_fourier(degree), moments.dtype)
+
+    def transfer(part, parity):
+        weighted = part[:, parity::2] * bessel[None, None, None]
+        out = exact("hmcl,mlk->hkmc", weighted, table[parity::2])
+        return out.reshape(out.shape[0] * out.shape[1], -1)
+
+    return Derived(*((transfer(part, 0), transfer(part, 1)) for part in _derived_harmonics(moments, degree)))
+
+
+_sums_by_waves = with_one_length(_made_for_waves, _by_waves)
 
 
 def _by_recurrence(degree: int, queries: Tokens, coefficients: Array) -> Array:
     """The sums for queries of any length, (channels, n), degree by degree."""
     length, direction = length_and_direction(queries)
-    bessel = scaled_bessel(length, degree, 3)
-    first, second, diagonal = (constant(table, queries.dtype) for table in recurrence(degree))
+    bessel = scaled_bessel(length, degree, 3) * held_scale(length)[None]
+    first, second, diagonal = (jnp.asarray(table, queries.dtype) for table in recurrence(degree))
     x, y, z = direction.T
     count, n = orders(degree), queries.shape[0]
 
@@ -95,11 +66,11 @@ def _by_recurrence(degree: int, queries: Tokens, coefficients: Array) -> Array:
     def step(carry, this):
         before, earlier, sums = carry
         l, a, b, constants, weight = this
-        harmonics = a[:, None, None] * z[None, None] * before - b[:, None, None] * earlier
+        parts = a[:, None, None] * z[None, None] * before - b[:, None, None] * earlier
         start = jnp.arange(count) == l
-        harmonics = jnp.where(start[:, None, None], sectoral, harmonics)
-        sums = sums + weight[None] * matmul(constants, harmonics.reshape(2 * count, n))
-        return (harmonics, before, sums), None
+        parts = jnp.where(start[:, None, None], sectoral, parts)
+        sums = sums + weight[None] * matmul(constants, parts.reshape(2 * count, n))
+        return (parts, before, sums), None
 
     zero = jnp.zeros_like(sectoral)
     none = jnp.zeros((coefficients.shape[1], n), queries.dtype)
@@ -107,11 +78,10 @@ def _by_recurrence(degree: int, queries: Tokens, coefficients: Array) -> Array:
     return lax.scan(step, (zero, zero, none), degrees)[0][2]
 
 
-_sums_by_recurrence = _differentiable(_by_recurrence)
-
-
-def _split(sums: Float[Array, "4 n"]) -> tuple[Float[Array, " n"], Float[Array, "n 3"]]:
-    return sums[0], sums[1:].T
+_sums_by_recurrence = with_derivatives(
+    lambda degree, queries, known: _by_recurrence(degree, queries, known.first),
+    lambda degree, queries, known: _by_recurrence(degree, queries, known.second),
+)
 
 
 class IsotropicSphereSeries(AbstractSeries):
@@ -133,26 +103,16 @@ class IsotropicSphereSeries(AbstractSeries):
         return cached_chunk(self.degree, dtype)
 
     def empty(self, dtype: Any) -> Array:
-        return jnp.zeros((orders(self.degree + 2), 2, self.degree + 3), dtype)
+        return empty_moments(self.degree + 2, dtype)
 
     def moments(self, tokens: Tokens, masses: Masses) -> Array:
-        return harmonic_moments(self.degree + 2, tokens, masses)
+        return sphere_moments(self.degree + 2, tokens, masses)
 
-    def coefficients(self, moments: Any, length: Scalar) -> Derived:
-        bessel = scaled_bessel(lax.stop_gradient(length), self.degree, 3)
-        table = constant(legendre_fourier(self.degree), moments.dtype)
+    def coefficients(self, moments: Any, length: Scalar) -> OneLength:
+        return make_one_length(partial(_made_for_waves, self.degree), moments, length)
 
-        def transfer(part, constants):
-            out = exact("hmcl,mlk->hkmc", part * bessel[None, None, None], constants)
-            return out.reshape(out.shape[0] * out.shape[1], -1)
-
-        derived = _derived_moments(moments, self.degree)
-        return Derived(
-            *((transfer(part[:, 0::2], table[0::2]), transfer(part[:, 1::2], table[1::2])) for part in derived)
-        )
-
-    def evaluate(self, queries: Tokens, coefficients: Derived) -> tuple[Float[Array, " n"], Float[Array, "n d"]]:
-        return _split(_sums_by_waves(self.degree, queries, coefficients))
+    def evaluate(self, queries: Tokens, coefficients: OneLength) -> tuple[Float[Array, " n"], Float[Array, "n d"]]:
+        return split(_sums_by_waves(self.degree, queries, coefficients))
 
 
 class GeneralSphereSeries(AbstractSeries):
@@ -174,16 +134,16 @@ class GeneralSphereSeries(AbstractSeries):
         return cached_chunk(self.degree, dtype)
 
     def empty(self, dtype: Any) -> Array:
-        return jnp.zeros((orders(self.degree + 2), 2, self.degree + 3), dtype)
+        return empty_moments(self.degree + 2, dtype)
 
     def moments(self, tokens: Tokens, masses: Masses) -> Array:
-        return harmonic_moments(self.degree + 2, tokens, masses)
+        return sphere_moments(self.degree + 2, tokens, masses)
 
     def coefficients(self, moments: Any, length: Scalar) -> Derived:
         def by_degree(part):
             return jnp.transpose(part, (3, 0, 1, 2)).reshape(self.degree + 1, part.shape[0], -1)
 
-        return Derived(*(by_degree(part) for part in _derived_moments(moments, self.degree)))
+        return Derived(*(by_degree(part) for part in _derived_harmonics(moments, self.degree)))
 
     def evaluate(self, queries: Tokens, coefficients: Derived) -> tuple[Float[Array, " n"], Float[Array, "n d"]]:
-        return _split(_sums_by_recurrence(self.degree, queries, coefficients))
+        return split(_sums_by_recurrence(self.degree, queries, coefficients))

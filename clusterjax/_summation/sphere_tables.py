@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .shifts import Shift, Turn, as_gradient, as_turn
+
 
 def orders(degree: int) -> int:
     """How many orders m the tables hold: an even number, more than the degree."""
@@ -78,71 +80,33 @@ def _root(numerator: np.ndarray, denominator: np.ndarray | float = 1.0) -> np.nd
     return np.sqrt(np.maximum(numerator, 0) / np.where(numerator > 0, denominator, 1))
 
 
-def _by_function(up: np.ndarray, down: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Constants of the neighbours m + 1 and m - 1 for cosine and sine, (orders, 2, degrees), normalised for real ones.
-
-    A cosine with m = 0 has twice the neighbour m + 1 and no other; its sine is zero.
-    """
-    up, down = (np.repeat(part[:, None] / 2, 2, axis=1) for part in (up, down))
-    up[0] *= [[np.sqrt(2)], [0]]
-    down[0] = 0
-    down[1] *= np.sqrt(2)
-    return up, down
-
-
-class Ladder(NamedTuple):
-    r"""What multiplies the neighbours (l ± 1, m ± 1) in $x Y_{lm}$ and $y Y_{lm}$, and (l ± 1, m) in $z Y_{lm}$.
-
-    **Arguments:**
-
-    - `higher_up`, `lower_up`: (orders, 2, degree + 1), for (l + 1, m + 1) and (l - 1, m + 1).
-    - `higher_down`, `lower_down`: The same for m - 1.
-    - `higher`, `lower`: (orders, 1, degree + 1), for (l + 1, m) and (l - 1, m).
-    """
-
-    higher_up: np.ndarray
-    lower_up: np.ndarray
-    higher_down: np.ndarray
-    lower_down: np.ndarray
-    higher: np.ndarray
-    lower: np.ndarray
-
-
 @lru_cache
-def ladder(degree: int) -> Ladder:
-    """The constants of multiplication with a coordinate, for harmonics up to `degree`."""
+def coordinates(degree: int) -> tuple[Turn, Shift]:
+    """Multiplication with x and y, and with z, of harmonics up to `degree`."""
     m, l = _grid(degree)
     inside = m <= l
     above, beneath = (2 * l + 1) * (2 * l + 3), (2 * l + 1) * (2 * l - 1)
-    higher_up, higher_down = _by_function(
-        _root(inside * (l + m + 1) * (l + m + 2), above), -_root(inside * (l - m + 1) * (l - m + 2), above)
+    up = Shift(
+        _root(inside * (l + m + 1) * (l + m + 2), above),
+        -_root(inside * (l - m) * (l - m - 1), beneath),
     )
-    lower_up, lower_down = _by_function(
-        -_root(inside * (l - m) * (l - m - 1), beneath), _root(inside * (l + m) * (l + m - 1), beneath)
+    down = Shift(
+        -_root(inside * (l - m + 1) * (l - m + 2), above),
+        _root(inside * (l + m) * (l + m - 1), beneath),
     )
-    higher = _root(inside * ((l + 1) ** 2 - m * m), above)[:, None]
-    lower = _root(inside * (l * l - m * m), beneath)[:, None]
-    return Ladder(higher_up, lower_up, higher_down, lower_down, higher, lower)
-
-
-class Rotation(NamedTuple):
-    """What multiplies the neighbours m + 1, m - 1 and m itself in the derivative of a harmonic along a rotation.
-
-    **Arguments:**
-
-    - `up`, `down`: (orders, 2, degree + 1), for rotations about the first two axes.
-    - `turn`: (orders, 1, 1), m, for those about the third.
-    """
-
-    up: np.ndarray
-    down: np.ndarray
-    turn: np.ndarray
+    same = Shift(_root(inside * ((l + 1) ** 2 - m * m), above), _root(inside * (l * l - m * m), beneath))
+    return as_turn(up, down), Shift(*(table[:, None] for table in same))
 
 
 @lru_cache
-def rotation(degree: int) -> Rotation:
-    """The constants of the three infinitesimal rotations, for harmonics up to `degree`."""
-    m, l = _grid(degree)
-    inside = m <= l
-    up, down = _by_function(_root(inside * (l - m) * (l + m + 1)), _root(inside * (l + m) * (l - m + 1)))
-    return Rotation(up, down, m[:, :, None])
+def gradient(degree: int) -> tuple[Turn, Shift]:
+    """The derivatives along the sphere in the directions x and y, and z, of harmonics up to `degree`."""
+    turn, shift = coordinates(degree)
+    return Turn(*(as_gradient(part, 3) for part in turn)), as_gradient(shift, 3)
+
+
+@lru_cache
+def fourier_of_harmonics(degree: int) -> np.ndarray:
+    """(orders, orders, degree + 1): waves whose projections on harmonics, by `legendre_fourier`, are those wanted."""
+    table = legendre_fourier(degree)
+    return np.stack([np.linalg.pinv(part) for part in table])

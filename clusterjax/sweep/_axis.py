@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ._frame import Coord, plain
@@ -83,6 +84,9 @@ def parse_axes(axes: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> list[Pars
         if names.count(name) > 1:
             raise ValueError(f"axes must have names of their own, but {name!r} is there twice; rename one.")
     parsed = [_parse(name, axis if isinstance(axis, Axis) else Axis(axis)) for name, axis in pairs]
+    labels = [coord.name for axis in parsed for coord in axis.coords()]
+    if twice := sorted({name for name in labels if labels.count(name) > 1}):
+        raise ValueError(f"axes must not be called {twice}, which label the arrays of another; rename them.")
     total = math.prod(len(axis.values) for axis in parsed)
     if total >= 2**32:
         raise ValueError(f"axes must have fewer than 2^32 points, but they have {total}; split the sweep.")
@@ -94,6 +98,10 @@ def _parse(name: str, axis: Axis) -> Parsed:
     values = axis.values
     if isinstance(values, str) or not (hasattr(values, "__iter__") or hasattr(values, "__array__")):
         raise ValueError(f"{name} must be a sequence of values, but it is {values!r}; pass [{values!r}].")
+    if not hasattr(values, "__array__"):
+        values = list(values)
+    if jnp.issubdtype(getattr(values, "dtype", float), jax.dtypes.prng_key):
+        raise ValueError(f"{name} must not be of keys; pass integers, and make the keys of them in the function.")
     array = None if axis.static else _numbers(values)
     if array is None:
         listed = [value.item() if isinstance(value, np.generic) else value for value in values]
@@ -103,6 +111,11 @@ def _parse(name: str, axis: Axis) -> Parsed:
     if array.ndim < 1 or array.size < 1:
         shape = array.shape
         raise ValueError(f"{name} must have at least one point, but its shape is {shape}; pass some, or leave it out.")
+    canonical = jax.dtypes.canonicalize_dtype(array.dtype)
+    if array.dtype.kind in "iu" and np.any(array != array.astype(canonical)):
+        raise ValueError(
+            f"{name} must fit {canonical}, but it reaches {array.max()}; enable x64, or pass smaller ones."
+        )
     if np.any(np.isnan(plain(array))):
         raise ValueError(f"{name} must not hold nan, which labels nothing, but it does; remove that point.")
     return Parsed(name, array, False, attrs)
@@ -110,15 +123,13 @@ def _parse(name: str, axis: Axis) -> Parsed:
 
 def _numbers(values: Any) -> np.ndarray | None:
     """`values` as an array of numbers; None if that is not what they are."""
-    if not hasattr(values, "__array__"):
-        values = list(values)
     try:
         array = np.asarray(values)
     except (TypeError, ValueError):
         return None
     if array.size == 0:
         return array.astype(float)
-    return array if jax.numpy.issubdtype(array.dtype, np.number) or array.dtype == bool else None
+    return array if jnp.issubdtype(array.dtype, np.number) or array.dtype == bool else None
 
 
 def _labels(values: list[Any]) -> np.ndarray:

@@ -60,23 +60,31 @@ class Task(NamedTuple):
 
 
 class Programs:
-    """The compiled functions of a task; each is dropped when the next batch needs it no more."""
+    """The programs of a task, one for each choice of the static values."""
 
     def __init__(self, task: Task):
         self.task = task
-        self._jitted: dict[Any, Any] = {}
-
-    def at(self, point: int) -> Any:
-        """The program for the static values of `point`."""
-        places = np.unravel_index(point, [len(axis.values) for axis in self.task.axes])
-        which = tuple(int(place) for axis, place in zip(self.task.axes, places, strict=True) if axis.static)
-        if which not in self._jitted:
-            self._jitted[which] = jax.jit(self.task.mapped(point))
-        return self._jitted[which]
+        self._jitted: dict[tuple[int, ...], Any] = {}
+        self._latest: tuple[int, ...] | None = None
 
     def shapes(self, point: int) -> dict[str, jax.ShapeDtypeStruct]:
-        """What the program of `point` returns."""
-        return jax.eval_shape(self.at(point), *self.task.arguments(np.asarray([point]), self.task.width))
+        """What the program for the static values of `point` returns."""
+        return jax.eval_shape(self._at(point), *self.task.arguments(np.asarray([point]), self.task.width))
+
+    def next(self, point: int) -> Any:
+        """That program, to be run. The one before is forgotten: batches of the same static values are in a row."""
+        which = self._which(point)
+        if self._latest not in (None, which):
+            self._jitted.pop(self._latest, None)
+        self._latest = which
+        return self._at(point)
+
+    def _at(self, point: int) -> Any:
+        return self._jitted.setdefault(self._which(point), jax.jit(self.task.mapped(point)))
+
+    def _which(self, point: int) -> tuple[int, ...]:
+        places = np.unravel_index(point, [len(axis.values) for axis in self.task.axes])
+        return tuple(int(place) for axis, place in zip(self.task.axes, places, strict=True) if axis.static)
 
 
 def outcomes(
@@ -84,24 +92,25 @@ def outcomes(
 ) -> Iterator[tuple[int, Outcome]]:
     """The outcome of each batch. One batch is in flight on each device, and a batch never spans two of them, so that
     its numbers do not depend on how many there are."""
-    flight: deque[tuple[int, Any, Any]] = deque()
+    flight: deque[tuple[int, Any, Any, Any]] = deque()
     for turn, number in enumerate(batches):
         if len(flight) == len(devices):
             yield _land(programs.task, frame, *flight.popleft())
         device = devices[turn % len(devices)]
         points = frame.points(number)
         arguments = jax.device_put(programs.task.arguments(points, programs.task.width), device)
+        program = programs.next(int(points[0]))
         try:
             with _quiet():
-                flying = programs.at(int(points[0]))(*arguments)
+                flying = program(*arguments)
         except Exception as error:
             flying = error
-        flight.append((number, flying, device))
+        flight.append((number, flying, program, device))
     while flight:
         yield _land(programs.task, frame, *flight.popleft())
 
 
-def _land(task: Task, frame: Frame, number: int, flying: Any, device: Any) -> tuple[int, Outcome]:
+def _land(task: Task, frame: Frame, number: int, flying: Any, program: Any, device: Any) -> tuple[int, Outcome]:
     points = frame.points(number)
     if not isinstance(flying, Exception):
         try:
@@ -111,7 +120,7 @@ def _land(task: Task, frame: Frame, number: int, flying: Any, device: Any) -> tu
         except Exception as error:
             flying = error
     _refuse_full_memory(flying, task.width)
-    return number, _one_by_one(task, frame.outputs, points, device)
+    return number, _one_by_one(task, frame.outputs, points, program, device)
 
 
 def _sift(task: Task, outputs: list[Output], arrays: dict[str, Any], count: int) -> Outcome:
@@ -128,18 +137,17 @@ def _sift(task: Task, outputs: list[Output], arrays: dict[str, Any], count: int)
     return Outcome(kept, status, reasons)
 
 
-def _one_by_one(task: Task, outputs: list[Output], points: np.ndarray, device: Any) -> Outcome:
+def _one_by_one(task: Task, outputs: list[Output], points: np.ndarray, program: Any, device: Any) -> Outcome:
     """The outcome of a batch which raised: each of its points alone."""
-    program = task.mapped(int(points[0]))
     try:
         jax.eval_shape(program, *task.arguments(points[:1], 1))
     except Exception as error:  # no program, so no point
         return _stack([_raised(outputs, error)] * len(points))
-    single, alone = jax.jit(program), []
+    alone = []
     for k in range(len(points)):
         try:
             with _quiet():
-                arrays = jax.device_get(single(*jax.device_put(task.arguments(points[k : k + 1], 1), device)))
+                arrays = jax.device_get(program(*jax.device_put(task.arguments(points[k : k + 1], 1), device)))
             alone.append(_sift(task, outputs, arrays, 1))
         except Exception as error:
             _refuse_full_memory(error, 1)

@@ -23,8 +23,8 @@ from ._axis import Parsed
 def fingerprint(*values: Any) -> str:
     """Twelve hexadecimal digits of what `values` are: numbers, text, containers, and functions by their bytecode.
 
-    A function counts with what it closes over, its defaults, and the functions and constants of its own module that it
-    names; what it imports from elsewhere does not count. The lines and comments of its source do not either.
+    A function counts with what it closes over, its defaults, and the functions, classes and constants of its own module
+    that it names. What it imports from elsewhere does not count, nor do lines and comments of its source.
 
     Source: this library.
     """
@@ -80,7 +80,7 @@ def _parts(value: Any) -> list[Any]:
         return [type(value), *(getattr(value, field.name, None) for field in dataclasses.fields(value))]
     if callable(inner := getattr(value, "__wrapped__", None)):
         return [inner]
-    return [type(value)]
+    return [type(value), getattr(value, "__name__", None), getattr(value, "__dict__", None)]
 
 
 def _parts_of_function(function: types.FunctionType) -> list[Any]:
@@ -90,7 +90,8 @@ def _parts_of_function(function: types.FunctionType) -> list[Any]:
     for name in _names_of(code):
         value = names.get(name)
         ours = callable(value) and getattr(value, "__module__", None) == function.__module__
-        if ours or isinstance(value, bool | int | float | complex | str | tuple | np.ndarray | jax.Array):
+        kept = dataclasses.is_dataclass(value) and not isinstance(value, type)
+        if ours or kept or isinstance(value, _ATOMS | tuple | list | dict | np.ndarray | jax.Array):
             used += [name, value]
     return [_parts_of_code(code), function.__defaults__, function.__kwdefaults__, closed, used]
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import platform
 from collections.abc import Iterator
 from typing import IO
 
@@ -35,7 +36,10 @@ def locked(store: Store) -> Iterator[None]:
 def _take(store: Store) -> IO[str]:
     while True:
         store.work.mkdir(parents=True, exist_ok=True)
-        file = open(store.lock_file, "a+", encoding="utf-8")
+        try:
+            file = open(store.lock_file, "a+", encoding="utf-8")
+        except FileNotFoundError:  # a run that has just ended removed the folder
+            continue
         if fcntl is None:
             return file
         try:
@@ -54,7 +58,7 @@ def _take(store: Store) -> IO[str]:
         # A run that has just ended may have removed the file that was opened here.
         if store.lock_file.exists() and os.path.samestat(os.fstat(file.fileno()), store.lock_file.stat()):
             file.truncate(0)
-            file.write(f"process {os.getpid()} on {os.uname().nodename}")
+            file.write(f"process {os.getpid()} on {platform.node()}")
             file.flush()
             return file
         file.close()

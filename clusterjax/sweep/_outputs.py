@@ -1,5 +1,6 @@
 """What a function of a point returns: its names, shapes and dtypes, and how a user may label them."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -31,13 +32,13 @@ class Variable(NamedTuple):
     description: str = ""
 
 
-def as_outputs(returned: Any) -> dict[str, Array]:
-    """What a function returned, as arrays by name; one that is alone is called `result`."""
+def as_outputs(returned: Any) -> OrderedDict[str, Array]:
+    """What a function returned, as arrays by name, in its order; one that is alone is called `result`."""
     if hasattr(returned, "_asdict"):
         returned = returned._asdict()
     if not isinstance(returned, Mapping):
         returned = {"result": returned}
-    outputs = {}
+    outputs = OrderedDict()  # of which jax keeps the order
     for name, value in returned.items():
         try:
             outputs[name] = jnp.asarray(value)
@@ -106,8 +107,13 @@ def label_outputs(
         if name in taken:
             raise ValueError(f"function must not return {name!r}, which is {taken[name]}; rename the output.")
         variable = variables.get(name, Variable())
-        dims = variable.dims
-        dims = tuple(f"{name}_{k}" for k in range(len(shape))) if dims is None else tuple(dims)
+        if not isinstance(variable, Variable) or isinstance(variable.dims, str):
+            raise ValueError(
+                f"variables must be of Variable, its dims a tuple, but {name!r} is {variable!r}; "
+                "pass sweep.Variable(('time',)), say."
+            )
+        given = variable.dims
+        dims = tuple(f"{name}_{k}" for k in range(len(shape))) if given is None else tuple(given)
         if len(dims) != len(shape) or len(set(dims)) < len(dims):
             raise ValueError(
                 f"variables must give {name!r} of shape {shape} as many dims, each its own, but they are {dims}; "

@@ -31,8 +31,8 @@ class Store:
     """A folder in which a sweep is kept."""
 
     def __init__(self, path: str | os.PathLike[str]):
-        if "://" in os.fspath(path):
-            raise ValueError(f"store must be a folder, but it is the address {os.fspath(path)!r}; choose a folder.")
+        if not isinstance(path, str | os.PathLike) or "://" in os.fspath(path):
+            raise ValueError(f"store must be a folder of this machine, but it is {path!r}; pass the path of one.")
         self.path = Path(path)
         self.work = self.path / ".sweep"
         self.lock_file = self.work / "lock"
@@ -158,7 +158,7 @@ class Store:
         """What to say when nothing can be written."""
         return ValueError(
             f"store must be a folder that can be written, but {str(self.path)!r} cannot ({error.strerror or error}); "
-            "make room and run again: the batches that are finished stay."
+            "make room, or choose another, and run again: the batches that are finished stay."
         )
 
     @property
@@ -174,7 +174,8 @@ class Store:
             kept = json.loads(json.loads((self.path / "zarr.json").read_text("utf-8"))["attributes"]["sweep"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        return kept if isinstance(kept, dict) and kept.get("format") == _FRAME.format else None
+        ours = isinstance(kept, dict) and kept.get("format") == _FRAME.format and kept.get("version") == _FRAME.version
+        return kept if ours else None
 
 
 def _pack(arrays: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
@@ -216,6 +217,8 @@ def _sync(folder: Path) -> None:
 
 
 def _sync_folder(path: Path) -> None:
+    if os.name != "posix":  # elsewhere a folder cannot be opened
+        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,0 +1,176 @@
+"""When tokens of one mutual cosine reach another: the exact curve of the phase diagrams, finite for every beta."""
+
+import math
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, Real
+
+from .._misc import as_float, is_concrete
+
+
+# Gauss-Legendre on this many equal pieces; each integrand is smooth on a piece.
+_PIECES = 16
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
+_POINTS = ((np.arange(_PIECES)[:, None] + (_NODES + 1) / 2) / _PIECES).ravel()
+_MASSES = np.tile(_WEIGHTS / (2 * _PIECES), _PIECES)
+_FAR = 60.0  # e^-60 of the largest value is dropped
+_HALVINGS = 80
+
+
+def equiangular_time(
+    gamma: Real[ArrayLike, "..."],
+    beta: Real[ArrayLike, "..."],
+    n: int,
+    gamma0: Real[ArrayLike, "..."] = 0.0,
+    *,
+    unnormalised: bool = False,
+    log: bool = False,
+) -> Float[Array, "..."]:
+    r"""When n tokens whose cosines are all $\gamma_0$ have all cosines $\gamma$, with V = Q = K = I: exact.
+
+    Tokens stay equiangular, so that the flow is $\gamma' = 2(1-\gamma)((n-1)\gamma+1) / (e^{\beta(1-\gamma)}+n-1)$ for
+    softmax attention and $\frac2n e^{\beta\gamma}(1-\gamma)((n-1)\gamma+1)$ for the unnormalised one. Tokens of
+    $d \to \infty$ start orthogonal, and $\gamma$ = 0.999 is the curve of their phase diagram: at $\beta$ = 0 it is at
+    $\frac12\log(((n-1)\gamma+1)/(1-\gamma))$, and for large $\beta$ at $e^\beta/(2\beta)$ with softmax attention.
+    The exponential is factored out, so that the logarithm is finite for every $\beta$. Differentiable.
+
+    **Arguments:**
+
+    - `gamma`: The cosine reached, from `gamma0` up to below 1; shapes of `gamma`, `beta` and `gamma0` broadcast.
+    - `beta`: Inverse temperature, not negative.
+    - `n`: How many tokens, at least 2.
+    - `gamma0`: The cosine at first, above -1 / (n - 1).
+    - `unnormalised`: Whether attention is the unnormalised one.
+    - `log`: Whether to return the logarithm of the time: softmax attention takes longer than a float can hold beyond
+        $\beta$ = 710 in double precision, and beyond 88 in single.
+
+    **Returns:**
+
+    The time, of the shape of all arguments together; zero (or minus infinity) at `gamma0`.
+
+    **Raises:**
+
+    - `ValueError` for fewer than two tokens, and for a cosine or a beta out of range where its value is known.
+
+    ??? cite "Source"
+
+        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Theorem 6.9 and eq. (6.9);
+        integrated here.
+    """
+    _check_tokens(n)
+    gamma, beta, gamma0 = _together(gamma, beta, gamma0)
+    _check_range(gamma, "gamma", (gamma >= gamma0) & (gamma < 1), "from gamma0 up to below 1")
+    _check_range(gamma0, "gamma0", (gamma0 > -1 / (n - 1)) & (gamma0 < 1), f"above -1 / (n - 1) = {-1 / (n - 1):.3g}")
+    _check_range(beta, "beta", (beta >= 0) & (beta < jnp.inf), "not negative, and finite")
+    found = _log_time(1 - gamma, 1 - gamma0, beta, n, unnormalised)
+    return found if log else jnp.exp(found)
+
+
+def equiangular_beta(
+    t: Real[ArrayLike, "..."], n: int, delta: float = 1e-3, *, unnormalised: bool = False
+) -> Float[Array, "..."]:
+    r"""The inverse temperature at which n orthogonal tokens have all cosines $1 - \delta$ at time t.
+
+    **Arguments:**
+
+    - `t`: Times, positive.
+    - `n`: How many tokens, at least 2.
+    - `delta`: How far from 1 the cosines are, in (0, 1).
+    - `unnormalised`: Whether attention is the unnormalised one, which larger $\beta$ makes faster.
+
+    **Returns:**
+
+    An array of the shape of `t`, differentiable; NaN where no $\beta \ge 0$ does it: at times before that of
+    $\beta$ = 0 with softmax attention, after it with unnormalised.
+
+    **Raises:**
+
+    - `ValueError` for fewer than two tokens, times that are not positive, or `delta` outside (0, 1).
+
+    ??? cite "Source"
+
+        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 6.2: the curve
+        $\Gamma_{\infty,\delta}$.
+    """
+    _check_tokens(n)
+    t = as_float(t)
+    _check_range(t, "t", (t > 0) & (t < jnp.inf), "positive, and finite")
+    if not 0 < delta < 1:
+        raise ValueError(f"delta must lie between 0 and 1, but it is {delta}; pass 1e-3, say.")
+    return _beta(t, jnp.asarray(delta, t.dtype), n, unnormalised)
+
+
+@partial(jax.jit, static_argnames=("n", "unnormalised"))
+def _beta(t: Float[Array, "..."], delta: Float[Array, ""], n: int, unnormalised: bool) -> Float[Array, "..."]:
+    one, wanted = jnp.ones_like(t), jnp.log(t)
+    sign = -1 if unnormalised else 1
+    gap = lambda beta: sign * (_log_time(jnp.broadcast_to(delta, t.shape), one, beta, n, unnormalised) - wanted)
+    # Beyond these no curve passes: t >= e^beta / (2 n beta), or t <= n / beta.
+    high = 50 + 2 * n / t if unnormalised else 1 + 2 * jnp.maximum(wanted + math.log(2 * n), 0)
+
+    def halve(_, ends):
+        low, high = ends
+        middle = (low + high) / 2
+        late = gap(middle) > 0
+        return jnp.where(late, low, middle), jnp.where(late, middle, high)
+
+    low, high = jax.lax.fori_loop(0, _HALVINGS, halve, jax.lax.stop_gradient((0 * one, high)))
+    beta = (low + high) / 2
+    # One step of Newton's method, whose derivative is that of the inverse function.
+    late, slope = jax.jvp(gap, (beta,), (one,))
+    beta = beta - late / jax.lax.stop_gradient(slope)
+    return jnp.where(gap(0 * one) <= 0, beta, jnp.nan)
+
+
+@partial(jax.jit, static_argnames=("n", "unnormalised"))
+def _log_time(
+    u: Float[Array, "..."], u0: Float[Array, "..."], beta: Float[Array, "..."], n: int, unnormalised: bool
+) -> Float[Array, "..."]:
+    r"""The logarithm of the time from $1 - \gamma = u_0$ to u.
+
+    With $v = \gamma + 1/(n-1)$ the time is $\frac1{2n}\int_u^{u_0} (e^{\beta s} + n - 1)(1/s + 1/(1 + 1/(n-1) - s))\,
+    ds$ for softmax attention: every part of it is positive, so that nothing cancels.
+    """
+    a = 1 / (n - 1)
+    v, v0 = 1 + a - u, 1 + a - u0
+    nodes = lambda values: jnp.asarray(values, u.dtype).reshape((-1, *(1,) * u.ndim))
+    points, masses = nodes(_POINTS), nodes(_MASSES)
+    expand = lambda value: value[None]
+    near = _FAR / jnp.maximum(beta, 1e-30)
+    # e^{-beta u0} times the integral of (e^{beta s} - 1) / s: in s, from u0 downwards.
+    length = jnp.minimum(u0 - u, near)
+    s = expand(u0) - expand(length) * points
+    rate = expand(beta)
+    first = length * jnp.sum(jnp.exp(-rate * (expand(u0) - s)) * -jnp.expm1(-rate * s) / s * masses, axis=0)
+    # That of e^{beta s} / (1 + a - s): in the logarithm of v, from v0 upwards.
+    length = jnp.log1p(jnp.minimum(u0 - u, near) / v0)
+    rise = jnp.expm1(expand(length) * points)
+    second = length * jnp.sum(jnp.exp(-expand(beta * v0) * rise) * masses, axis=0)
+    logs, both = jnp.log(u0 / u), beta * u0 + jnp.log(first + second)
+    if unnormalised:
+        return jnp.logaddexp(jnp.log(logs) - beta, both - beta) - math.log(2)
+    plain = (n - 1) * jnp.log(v * u0 / (v0 * u)) + logs
+    return jnp.logaddexp(jnp.log(plain), both) - math.log(2 * n)
+
+
+def _together(*values: Any) -> tuple[Array, ...]:
+    """Arrays of one shape and one floating dtype: that of those which are arrays already."""
+    dtypes = [value.dtype for value in values if hasattr(value, "dtype")]
+    dtype = jnp.result_type(*dtypes) if dtypes else None
+    dtype = dtype if dtype is not None and jnp.issubdtype(dtype, jnp.floating) else jnp.result_type(float)
+    return tuple(jnp.broadcast_arrays(*(as_float(value, dtype) for value in values)))
+
+
+def _check_tokens(n: int) -> None:
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 2:
+        raise ValueError(f"n must be a number of tokens, at least 2, but it is {n!r}; pass 32, say.")
+
+
+def _check_range(value: Array, name: str, allowed: Array, words: str) -> None:
+    if is_concrete(allowed) and not bool(np.all(np.asarray(allowed))):
+        wrong = np.asarray(value)[~np.asarray(allowed)].ravel()[0]
+        raise ValueError(f"{name} must be {words}, but it is {wrong:.6g}; pass one in that range.")

@@ -1,0 +1,52 @@
+"""Cosines and sines of the multiples of angles, of which harmonics are made."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+
+Angle = tuple[Float[Array, " n"], Float[Array, " n"]]
+"""The cosine and the sine of an angle."""
+
+
+def azimuth(x: Float[Array, " n"], y: Float[Array, " n"]) -> tuple[Angle, Float[Array, " n"]]:
+    """The angle of (x, y), zero where there is none, and its distance from the axis."""
+    least = float(jnp.finfo(x.dtype).tiny) ** 0.5
+    square = x * x + y * y
+    away = square > least
+    distance = jnp.sqrt(jnp.where(away, square, 1))
+    return (jnp.where(away, x / distance, 1), jnp.where(away, y / distance, 0)), jnp.where(away, distance, 0)
+
+
+def inclination(x: Float[Array, " n"], y: Float[Array, " n"]) -> Angle:
+    """The angle of (x, y) with y >= 0; zero for the zero vector."""
+    return azimuth(x, y)[0]
+
+
+def waves(round_: Sequence[Angle], polar: Angle, count: int) -> tuple[list[tuple[Array, Array]], Array, Array]:
+    r"""Multiples below `count`, an even number, of some angles, each table (count, n).
+
+    Of each angle in `round_` cosine and sine in turns, first of the even multiples, then of the odd ones; of `polar`
+    the cosines, and the sines. They are built upwards, two multiples a step: none loses more than a few roundings.
+    """
+
+    def turn(wave: Angle, by: Angle) -> Angle:
+        return wave[0] * by[0] - wave[1] * by[1], wave[1] * by[0] + wave[0] * by[1]
+
+    angles = (*round_, polar)
+    twice = [turn(angle, angle) for angle in angles]
+
+    def step(carry: Any, _: None) -> tuple[Any, Any]:
+        even, odd = carry, [turn(*pair) for pair in zip(carry, angles, strict=True)]
+        out = [*zip(even[:-1], odd[:-1], strict=True), *zip(even[-1], odd[-1], strict=True)]
+        # The former are pairs of (cosine, sine), the latter of (even, odd).
+        tables = [jnp.stack(wave) for pair in out[:-2] for wave in pair] + [jnp.stack(pair) for pair in out[-2:]]
+        return [turn(*pair) for pair in zip(carry, twice, strict=True)], tables
+
+    start = [(jnp.ones_like(c), jnp.zeros_like(c)) for c, _ in angles]
+    tables = lax.scan(step, start, None, length=count // 2)[1]
+    tables = [table.reshape(count, -1) for table in tables]
+    return list(zip(tables[:-2:2], tables[1:-2:2], strict=True)), tables[-2], tables[-1]

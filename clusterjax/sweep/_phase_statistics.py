@@ -1,0 +1,133 @@
+"""What a phase diagram is a map of: one number for each system."""
+
+from abc import abstractmethod
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._misc import matmul
+from ._phase_flow import WRITTEN_OUT
+
+
+class AbstractStatistic(eqx.Module):
+    """A number of each of many systems.
+
+    Source: this library.
+    """
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What it is called in the results."""
+
+    @property
+    @abstractmethod
+    def description(self) -> str:
+        """What it is, in one sentence."""
+
+    @abstractmethod
+    def __call__(self, x: Float[Array, "d n systems"]) -> Float[Array, " systems"]:
+        """The number of each system of unit tokens."""
+
+
+class ClosePairs(AbstractStatistic):
+    r"""The share of ordered pairs $i \ne j$ with $\langle x_i, x_j\rangle >$ `cosine`: the published statistic.
+
+    **Arguments:**
+
+    - `cosine`: The threshold, in [-1, 1).
+
+    ??? cite "Source"
+
+        The code of Geshkovski et al., *A mathematical perspective on transformers* (2312.10794).
+    """
+
+    cosine: float = 0.999
+
+    @property
+    def name(self) -> str:
+        return "close_pairs"
+
+    @property
+    def description(self) -> str:
+        return f"share of ordered pairs with inner product above {self.cosine:g}"
+
+    def __call__(self, x: Float[Array, "d n systems"]) -> Float[Array, " systems"]:
+        d, n, _ = x.shape
+        if d > WRITTEN_OUT:
+            close = (gram(x) > self.cosine).astype(x.dtype)
+            return (jnp.einsum("sij->s", close) - jnp.einsum("sii->s", close)) / (n * (n - 1))
+        # Token i meets token i + k, each pair once, but for the pairs that are opposite each other in the circle.
+        around = jnp.concatenate([x, x], axis=1)
+        count = jnp.zeros_like(x[0])
+        for k in range(1, n // 2 + 1):
+            cosine = x[0] * around[0, k : k + n]
+            for a in range(1, d):
+                cosine = cosine + x[a] * around[a, k : k + n]
+            count = count + jnp.where(cosine > self.cosine, 2.0 if 2 * k < n else 1.0, 0.0).astype(x.dtype)
+        return jnp.sum(count, axis=0) / (n * (n - 1))
+
+
+class GramRank(AbstractStatistic):
+    """How many eigenvalues of the matrix of inner products exceed `threshold`.
+
+    **Arguments:**
+
+    - `threshold`: Positive.
+
+    ??? cite "Source"
+
+        The code of Geshkovski et al., *A mathematical perspective on transformers* (2312.10794).
+    """
+
+    threshold: float = 1e-3
+
+    @property
+    def name(self) -> str:
+        return "gram_rank"
+
+    @property
+    def description(self) -> str:
+        return f"number of eigenvalues of the matrix of inner products above {self.threshold:g}"
+
+    def __call__(self, x: Float[Array, "d n systems"]) -> Float[Array, " systems"]:
+        # The smaller of X X^T and X^T X: they differ by eigenvalues zero.
+        few = gram(x) if x.shape[1] <= x.shape[0] else gram(jnp.swapaxes(x, 0, 1))
+        return jnp.sum(jnp.linalg.eigvalsh(few) > self.threshold, axis=1).astype(x.dtype)
+
+
+class ClusterRank(AbstractStatistic):
+    r"""The rank of the matrix of ones where $\langle x_i, x_j\rangle >$ `cosine`, zeros elsewhere: a count of clusters.
+
+    **Arguments:**
+
+    - `cosine`: The threshold, in [-1, 1).
+
+    ??? cite "Source"
+
+        The code of Geshkovski et al., *A mathematical perspective on transformers* (2312.10794).
+    """
+
+    cosine: float = 0.9999
+
+    @property
+    def name(self) -> str:
+        return "cluster_rank"
+
+    @property
+    def description(self) -> str:
+        return f"rank of the matrix of ones where inner products exceed {self.cosine:g}"
+
+    def __call__(self, x: Float[Array, "d n systems"]) -> Float[Array, " systems"]:
+        near = (gram(x) > self.cosine).astype(x.dtype)
+        near = jnp.maximum(near, jnp.eye(x.shape[1], dtype=x.dtype)[None])
+        sizes = jnp.abs(jnp.linalg.eigvalsh(near))
+        largest = jnp.max(sizes, axis=1, keepdims=True)
+        return jnp.sum(sizes > largest * (x.shape[1] * jnp.finfo(x.dtype).eps), axis=1).astype(x.dtype)
+
+
+def gram(x: Float[Array, "d n systems"]) -> Float[Array, "systems n n"]:
+    """The inner products of the tokens of each system."""
+    y = jnp.transpose(x, (2, 1, 0))
+    return matmul(y, jnp.swapaxes(y, 1, 2))

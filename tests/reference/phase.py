@@ -1,0 +1,43 @@
+"""The published cell of a phase diagram, by double loops: one system at a time, in plain NumPy."""
+
+import numpy as np
+
+
+def pull(x, beta, query_key, value, unnormalised):
+    """sum_j w_ij V x_j for each token of one system (n, d)."""
+    n, d = x.shape
+    out = np.zeros((n, d))
+    for i in range(n):
+        logits = [beta * sum(x[i, a] * query_key[a, b] * x[j, b] for a in range(d) for b in range(d)) for j in range(n)]
+        total = n if unnormalised else sum(np.exp(logit) for logit in logits)
+        for j in range(n):
+            out[i] += np.exp(logits[j]) / total * (value @ x[j])
+    return out
+
+
+def normalised_euler(x, beta, steps, dt, query_key=None, value=None, unnormalised=False):
+    """The state after so many steps; the step of unnormalised attention is cut down as published."""
+    eye = np.eye(x.shape[1])
+    query_key, value = (eye if matrix is None else matrix for matrix in (query_key, value))
+    if unnormalised:
+        dt = dt / max(np.sqrt(beta) * np.exp(beta - 0.5), 1)
+    for _ in range(steps):
+        x = x + dt * pull(x, beta, query_key, value, unnormalised)
+        x = x / np.sqrt((x * x).sum(axis=1, keepdims=True))
+    return x
+
+
+def close_pairs(x, cosine=0.999):
+    """The share of ordered pairs of two tokens whose inner product exceeds `cosine`."""
+    n = len(x)
+    return sum(x[i] @ x[j] > cosine for i in range(n) for j in range(n) if i != j) / (n * (n - 1))
+
+
+def gram_rank(x, threshold=1e-3):
+    """How many eigenvalues of the matrix of inner products exceed `threshold`."""
+    return int(np.sum(np.linalg.eigvals(x @ x.T).real > threshold))
+
+
+def cluster_rank(x, cosine=0.9999):
+    """The rank of the matrix of close pairs."""
+    return int(np.linalg.matrix_rank((x @ x.T > cosine).astype(float)))

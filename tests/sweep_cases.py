@@ -1,0 +1,37 @@
+"""A small sweep that the tests of stores share, also those in processes of their own; and a folder as bytes."""
+
+import os
+from pathlib import Path
+
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+
+from clusterjax import sweep
+
+
+AXES = {
+    "beta": sweep.Axis([1.0, 2.0, 3.0], "1"),
+    "model": ["tanh", "sin"],
+    "V": np.stack([np.eye(3), np.ones((3, 3))]),
+}
+DATE = {"SOURCE_DATE_EPOCH": "86400"}
+
+
+def point(beta, model, V, key):
+    """Two points of it fail: log(beta - 2) at beta = 1 and 2 of the second model."""
+    start = jnp.concatenate([jr.key_data(key) % 7, jnp.ones(1, jnp.uint32)])
+    y = getattr(jnp, model)(beta * V @ start.astype(V.dtype))
+    return {"y": y, "edge": jnp.log(beta - 2) if model == "sin" else beta}
+
+
+def run(store, function=point, axes=AXES, **options):
+    """Six batches, three for each model."""
+    options = {"batch_size": 2, "progress": False, "seed": 3} | options
+    return sweep.run(function, axes, store=store, **options)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Every file in `folder`."""
+    files = (Path(root) / name for root, _, names in os.walk(folder) for name in names)
+    return {str(file.relative_to(folder)): file.read_bytes() for file in files}

@@ -1,0 +1,147 @@
+"""What a sweep is asked is met at the door: each refusal names the argument, its value, and what to do."""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+import clusterjax as cjx
+from clusterjax import sweep
+from clusterjax.sweep._axis import parse_axes
+from clusterjax.sweep._outputs import label_outputs
+
+from .helpers import as_a_user
+
+
+def double(beta):
+    return 2 * beta
+
+
+@pytest.mark.parametrize(
+    ("axes", "words"),
+    (
+        ({}, "axes must map names to values, but it is {}"),
+        ({"beta": []}, r"beta must have at least one point, but its shape is \(0,\)"),
+        ({"beta": sweep.Axis((), static=True)}, "beta must have at least one point, but it is"),
+        ({"beta": np.zeros((0, 3))}, r"beta must have at least one point, but its shape is \(0, 3\)"),
+        ({"beta": 3.0}, r"beta must be a sequence of values, but it is 3.0; pass \[3.0\]"),
+        ({"beta": np.float64(3)}, "beta must have at least one point, but its shape is ()"),
+        ({"beta": "hot"}, r"beta must be a sequence of values, but it is 'hot'; pass \['hot'\]"),
+        ({"beta": [1.0, math.nan]}, "beta must not hold nan"),
+        ({"beta": jr.split(jr.key(0), 3)}, "beta must not be of keys; pass integers"),
+        ([("beta", [1.0]), ("beta", [2.0])], "names of their own, but 'beta' is there twice; rename one"),
+        ([("beta", [np.eye(2)]), ("beta_values", [2.0])], r"must not be called \['beta_values'\]"),
+        ([1.0, 2.0], "axes must map names to values"),
+        ({"key": [1.0]}, "must not be called 'key', which a sweep keeps for itself"),
+        ({"status": [1.0]}, "must not be called 'status'"),
+        ({"two words": [1.0]}, "names that an argument can have, but one is 'two words'"),
+        ({"lambda": [1.0]}, "names that an argument can have, but one is 'lambda'"),
+        ({3: [1.0]}, "names that an argument can have, but one is 3"),
+        ({f"a{k}": np.arange(2**8) for k in range(4)}, "fewer than 2.32 points, but they have 4294967296; split"),
+    ),
+    ids=lambda value: "",
+)
+def test_axes_that_cannot_be(axes, words):
+    with as_a_user(), pytest.raises(ValueError, match=words):
+        sweep.run(double, axes, batch_size=1)
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "words"),
+    (
+        (3, {}, "function must be callable, but it is 3"),
+        (lambda: 0.0, {}, r"function must take each axis by name, but it lacks \['beta'\]"),
+        (lambda beta, /: beta, {}, r"but it lacks \['beta'\]"),
+        (lambda beta, n, d=2: beta, {}, r"all that function needs, but \['n'\] are missing"),
+        (lambda beta: {"beta": beta}, {}, "must not return 'beta', which is an axis; rename the output"),
+        (lambda beta: {"reason": beta}, {}, "must not return 'reason', which is kept by a sweep"),
+        (lambda beta: {"y": "word"}, {}, "or a dictionary of arrays, but 'y' is a str"),
+        (lambda beta: {"y": {"z": beta}}, {}, "or a dictionary of arrays, but 'y' is a dict"),
+        (lambda beta: None, {}, "or a dictionary of arrays, but 'result' is a NoneType"),
+        (lambda beta: {1: beta}, {}, "must return numbers under names, but 1 is of"),
+        (lambda beta, key: key, {}, "return jax.random.key_data of a key"),
+        (double, {"batch_size": 0}, "batch_size must be a positive integer, but it is 0"),
+        (double, {"batch_size": True}, "batch_size must be a positive integer, but it is True"),
+        (double, {"batch_size": 2.5}, "batch_size must be a positive integer, but it is 2.5"),
+        (double, {"seed": -1}, "seed must be an integer from 0 to 2.32 - 1, but it is -1"),
+        (double, {"seed": 2**32}, "seed must be an integer from 0 to 2.32 - 1, but it is 4294967296"),
+        (double, {"version": 2.5}, "version must be a word or a number, but it is 2.5"),
+        (double, {"devices": []}, r"devices must be some of those of this process, each once, but they are \[\]"),
+        (double, {"devices": "cpu"}, "devices must be some of those .* but they are 'cpu'"),
+        (double, {"devices": [7]}, r"devices must be some of those .* but they are \[7\]"),
+        (double, {"devices": jax.local_devices()[:1] * 2}, "devices must be some of those .* each once"),
+        (double, {"cost": lambda beta: math.inf * beta}, "cost must be finite, but it is inf at point 0"),
+        (double, {"variables": {"x": sweep.Variable()}}, r"variables must name outputs \(\['result'\]\).* \['x'\]"),
+        (double, {"variables": {"result": ("t",)}}, r"of Variable, its dims a tuple, but 'result' is \('t',\)"),
+        (double, {"variables": {"result": sweep.Variable(("t",))}}, r"'result' of shape \(\) as many dims"),
+        (lambda beta: jnp.ones(2), {"variables": {"result": sweep.Variable(("beta",))}}, "dims of their own, .*'beta'"),
+        (
+            lambda beta: jnp.ones(2),
+            {"variables": {"result": sweep.Variable(("t",), {"t": [1.0]})}},
+            r"coords along its dims {'t': 2}, but those of 't' have shape \(1,\)",
+        ),
+    ),
+    ids=lambda value: "",
+)
+def test_what_else_cannot_be(function, options, words, tmp_path):
+    store = tmp_path / "store"
+    with as_a_user(), pytest.raises(ValueError, match=words):
+        sweep.run(function, {"beta": [1.0, 2.0]}, **{"batch_size": 1, "store": store} | options)
+    assert not store.exists()
+
+
+def test_all_points_must_return_the_same(tmp_path):
+    """A shape that depends on a static value has no place in one array; what always raises is raised."""
+    axes = {"n": sweep.Axis([2, 3], static=True)}
+    words = r"same names, shapes and dtypes .*\(\(2,\).* at {'n': 2} and .*\(3,\).* at {'n': 3}; pad them"
+    with pytest.raises(ValueError, match=words):
+        sweep.run(lambda n: jnp.ones(n), axes, batch_size=1, store=tmp_path / "store")
+
+    def broken(n):
+        raise ZeroDivisionError(f"no {n}")
+
+    with pytest.raises(ZeroDivisionError, match="no 2"):
+        sweep.run(broken, axes, batch_size=1, store=tmp_path / "store")
+    assert not (tmp_path / "store").exists()
+
+
+def test_two_outputs_may_share_a_dim_of_one_size():
+    variables = {name: sweep.Variable(("t",)) for name in ("x", "y")}
+    outputs, _ = label_outputs({"x": ((3,), "float32"), "y": ((3,), "bfloat16")}, [], variables)
+    assert [(out.dims, out.dtype) for out in outputs] == [(("t",), "float32"), (("t",), "float32")]
+    with pytest.raises(ValueError, match="'y' dims of their own, but 't' of size 2 is .* a dim of another size"):
+        label_outputs({"x": ((3,), "float32"), "y": ((2,), "float32")}, [], variables)
+
+
+def test_what_axes_become():
+    def mask_size(x):
+        return x
+
+    values = {
+        "integers": range(3),
+        "truths": [True, False],
+        "single": np.asarray([1.5], np.float32),
+        "bare": jnp.asarray([1.5], jnp.bfloat16),
+        "sizes": sweep.Axis(np.asarray([16, 32]), static=True),
+        "objects": [cjx.FullMask(), cjx.WindowMask(2), mask_size, "a\nword", None],
+    }
+    parsed = {axis.name: axis for axis in parse_axes(values)}
+    assert [axis.values.dtype.name for axis in list(parsed.values())[:4]] == ["int64", "bool", "float32", "bfloat16"]
+    assert [axis.static for axis in parsed.values()] == [False] * 4 + [True] * 2
+    assert parsed["sizes"].values == [16, 32] and type(parsed["sizes"].values[0]) is int
+    labels = {name: axis.coords()[0].values for name, axis in parsed.items()}
+    assert labels["bare"].dtype == np.float32 and labels["sizes"].tolist() == [16, 32]
+    assert labels["objects"].tolist() == ["FullMask()", "WindowMask(width=2)", "mask_size", "a word", "None"]
+
+
+def test_a_named_tuple_is_a_dictionary():
+    class Pair(NamedTuple):
+        mean: jax.Array
+        many: float
+
+    found = sweep.run(lambda beta: Pair(beta, 3.0), {"beta": [1.0]}, batch_size=9, progress=False)
+    assert found["mean"].item() == 1 and found["many"].item() == 3

@@ -1,0 +1,247 @@
+"""A row of a phase diagram: the published scheme and statistics by double loops, and the published numbers."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+
+from clusterjax.sweep import (
+    Adaptive,
+    ClosePairs,
+    ClusterRank,
+    Fixed,
+    Given,
+    GramRank,
+    LikeQueryKey,
+    NormalisedEuler,
+    Once,
+    PerBeta,
+    PerSystem,
+    PhaseDiagram,
+    Product,
+    Square,
+    Uniform,
+    Wigner,
+    phase_diagram,
+    read_starts,
+)
+from clusterjax.sweep._phase_flow import Multiplied, WrittenOut, flow_of
+
+from .helpers import as_a_user, assert_close, assert_same
+from .reference import phase as reference
+
+
+STATISTICS = (ClosePairs(0.9), GramRank(), ClusterRank(0.95))
+TIMES = np.array([0.0, 0.05, 0.3, 1.0])
+STEPS = (0, 1, 3, 10)
+
+
+def systems(seed, samples, n, d):
+    x = np.random.default_rng(seed).normal(size=(samples, n, d))
+    return x / np.linalg.norm(x, axis=2, keepdims=True)
+
+
+def matrices(seed, d):
+    return np.random.default_rng(seed).normal(size=(2, d, d))
+
+
+def expected(x0, beta, steps, *matrices, unnormalised=False):
+    """The three statistics of each system after each number of steps."""
+    states = [
+        [reference.normalised_euler(x, beta, k, 0.1, *matrices, unnormalised=unnormalised) for x in x0] for k in steps
+    ]
+    return [
+        [[statistic(x) for x in row] for row in states]
+        for statistic in (
+            lambda x: reference.close_pairs(x, 0.9),
+            reference.gram_rank,
+            lambda x: reference.cluster_rank(x, 0.95),
+        )
+    ]
+
+
+@pytest.mark.parametrize("unnormalised", (False, True))
+@pytest.mark.parametrize(("n", "d", "with_matrices"), ((5, 2, False), (6, 6, False), (5, 3, True)))
+def test_row_is_the_published_scheme(n, d, with_matrices, unnormalised):
+    """Chunks of two systems, of three; save times between steps take the step after them, time zero the start."""
+    x0, beta = systems(1, 3, n, d), 1.3
+    given = matrices(2, d) if with_matrices else ()
+    laws = {"query_key": Fixed(given[0]), "value": Fixed(given[1])} if with_matrices else {}
+    slow = np.sqrt(beta) * np.exp(beta - 0.5) if unnormalised else 1.0
+    row = PhaseDiagram(
+        Given(jnp.asarray(x0)), jnp.asarray(TIMES / slow), **laws, unnormalised=unnormalised, statistics=STATISTICS,
+        chunk=2,
+    )  # fmt: skip
+    found = jax.jit(lambda beta: row.systems(beta))(jnp.asarray(beta))
+    for ours, theirs in zip(found, expected(x0, beta, STEPS, *given, unnormalised=unnormalised), strict=True):
+        assert_close(ours, np.array(theirs, float))
+
+
+@pytest.mark.parametrize(("n", "dtype"), ((4, jnp.float32), (5, jnp.float64)))
+def test_pull_is_the_double_sum(n, dtype):
+    """In both layouts, of both attentions, for even and odd n, one V a system."""
+    x, value = systems(3, 2, n, 2), matrices(4, 2)
+    cases = [(kind, unnormalised) for kind in (WrittenOut, Multiplied) for unnormalised in (False, True)]
+
+    @jax.jit
+    def pull(x, value):
+        flows = [
+            kind(jnp.asarray(2.0, dtype), value, unnormalised, *((None,) if kind is Multiplied else ()))
+            for kind, unnormalised in cases
+        ]
+        return [flow.leave(flow.pull(flow.enter(x), jnp.zeros((), dtype))) for flow in flows]
+
+    found = pull(jnp.asarray(x.transpose(2, 1, 0), dtype), jnp.asarray(np.moveaxis(value, 0, 2), dtype))
+    for (_, unnormalised), pulled in zip(cases, found, strict=True):
+        wanted = [reference.pull(one, 2.0, np.eye(2), v, unnormalised) for one, v in zip(x, value, strict=True)]
+        assert pulled.dtype == dtype
+        assert_close(pulled, np.array(wanted).transpose(2, 1, 0))
+
+
+def test_pull_does_not_overflow():
+    """Logits of a thousand, of either sign, in single precision."""
+    x = jnp.asarray(systems(5, 2, 4, 2).transpose(2, 1, 0), jnp.float32)
+    for sign in (1.0, -1.0):
+        b = sign * jnp.eye(2, dtype=jnp.float32)
+        flow = flow_of(jnp.asarray(1e4, jnp.float32), b, None, 2, False)
+        assert np.isfinite(flow.pull(flow.enter(x), jnp.zeros((), jnp.float32))).all()
+    flow = flow_of(jnp.asarray(1e4, jnp.float32), None, None, 2, False)
+    assert np.isfinite(flow.pull(x, jnp.zeros((), jnp.float32))).all()
+
+
+@pytest.mark.parametrize("unnormalised", (False, True))
+def test_adaptive_is_the_flow(unnormalised):
+    """The tokens at each save time are those of SciPy's solver of the double sum on the sphere."""
+    x0, ts, beta = systems(6, 2, 4, 2), np.array([0.0, 0.4, 1.0]), 2.0
+    flow, scheme = flow_of(jnp.asarray(beta), None, None, 2, unnormalised), Adaptive(1e-9)
+
+    @jax.jit
+    def run(x):
+        save = lambda carry, t: (scheme.advance(flow, carry, t),) * 2
+        return jax.lax.scan(save, scheme.begin(flow, x), jnp.asarray(ts))[1][0]
+
+    def velocity(t, flat):
+        x = flat.reshape(4, 2)
+        pulled = reference.pull(x, beta, np.eye(2), np.eye(2), unnormalised)
+        return (pulled - (pulled * x).sum(axis=1, keepdims=True) * x).ravel()
+
+    exact = [solve_ivp(velocity, (0, 1), x.ravel(), t_eval=ts, rtol=1e-8, atol=1e-10).y.reshape(4, 2, 3) for x in x0]
+    found = run(jnp.asarray(x0.transpose(2, 1, 0)))
+    np.testing.assert_allclose(found, np.transpose(exact, (3, 2, 1, 0)), atol=1e-6)
+
+
+def test_published_numbers():
+    """Oracle 1.6: shares of 32 tokens on the circle by the published code, within 4 sigma of both."""
+    printed = {1.0: {6: (0.2290, 0.0070), 15: (0.9699, 0.0051)}, 9.0: {15: (0.3181, 0.0029), 30: (0.3444, 0.0031)}}
+    diagram = PhaseDiagram(Uniform(256, 32, 2), jnp.asarray([6.0, 15.0, 30.0], jnp.float32))
+    row = jax.jit(lambda beta: diagram(beta))
+    for beta, numbers in printed.items():
+        found = row(jnp.asarray(beta, jnp.float32))
+        for t, (share, error) in numbers.items():
+            k = (6, 15, 30).index(t)
+            sigma = np.hypot(error, found["close_pairs_error"][k])
+            assert abs(found["close_pairs"][k] - share) < 4 * sigma
+
+
+def test_laws():
+    """What is drawn has the law's moments, and is drawn anew when it is said to be."""
+    d, count = 3, 4000
+
+    @jax.jit
+    def draw(beta):
+        key = jax.random.key(0)
+        once = [law.draw(key, beta, count, d, None) for law in (Product(Once()), Product(PerBeta()))]
+        return [law.draw(key, beta, count, d, None) for law in (Wigner(PerSystem()), Square(), Product())], once
+
+    (wigner, square, product), (once, anew) = (jax.tree.map(np.asarray, part) for part in draw(1.0))
+    np.testing.assert_allclose(wigner, wigner.swapaxes(1, 2), atol=1e-12)
+    np.testing.assert_allclose(wigner.var(axis=0), 1 + np.eye(d), atol=4 * 2 * np.sqrt(2 / count))
+    assert np.linalg.eigvalsh(square).min() > -1e-12
+    np.testing.assert_allclose(square.mean(axis=0), np.sqrt(d) * np.eye(d), atol=4 * 2 / np.sqrt(count))
+    np.testing.assert_allclose(product.var(axis=0), np.ones((d, d)), atol=4 * 4 / np.sqrt(count))
+    _, (once_too, other) = draw(2.0)
+    assert once.shape == (d, d) and np.array_equal(once, once_too) and not np.array_equal(anew, other)
+    scaled = LikeQueryKey(-0.5).draw(jax.random.key(0), jnp.asarray(1.0), count, d, jnp.asarray(product))
+    assert_same(scaled, -0.5 * product)
+
+
+def test_rows_do_not_depend_on_chunks():
+    """Nor on how many systems are worked on together, to rounding; the dtype is that of the save times."""
+    ts = jnp.asarray([0.0, 2.0], jnp.float32)
+    options = {"query_key": Product(), "value": Square(), "statistics": (ClosePairs(0.5),)}
+    rows = [PhaseDiagram(Uniform(10, 6, 2), ts, **options, chunk=chunk) for chunk in (4, 10)]
+    one, two = jax.jit(lambda beta: [row(beta) for row in rows])(jnp.asarray(3.0))
+    for name in one:
+        np.testing.assert_allclose(one[name], two[name], rtol=1e-5)
+    assert one["close_pairs"].dtype == jnp.float32
+
+
+def test_whole_diagram(tmp_path):
+    """A dataset with labels, the same from a store; starts from a file are the starts."""
+    betas, times, x0 = np.array([1.0, 4.0]), np.array([0.0, 1.0]), systems(7, 4, 5, 2)
+    np.save(tmp_path / "x0.npy", x0)
+    starts = read_starts(tmp_path / "x0.npy")
+    found = phase_diagram(betas, times, starts=starts, store=tmp_path / "run.zarr", progress=False)
+    assert dict(found.sizes) == {"beta": 2, "t": 2} and found.attrs["n"] == 5 and found.attrs["attention"] == "softmax"
+    np.testing.assert_array_equal(found.t, times)
+    assert found.close_pairs.attrs["description"].endswith("above 0.999")
+    shares = [[np.mean([reference.close_pairs(reference.normalised_euler(x, b, k, 0.1)) for x in x0]) for k in (0, 10)]
+              for b in betas]  # fmt: skip
+    np.testing.assert_allclose(found.close_pairs, shares)
+    again = phase_diagram(betas, times, starts=starts, store=tmp_path / "run.zarr", progress=False)
+    assert_same(again.close_pairs, found.close_pairs)
+
+
+def test_starts_of_other_files(tmp_path):
+    from safetensors.numpy import save_file
+
+    x0 = systems(8, 3, 4, 2)
+    np.savez(tmp_path / "a.npz", x0=x0, other=np.zeros(2))
+    save_file({"tokens": x0}, tmp_path / "a.safetensors")
+    assert_same(read_starts(tmp_path / "a.npz"), x0)
+    assert_same(read_starts(tmp_path / "a.safetensors"), x0)
+
+
+def test_refused_files(tmp_path):
+    np.save(tmp_path / "flat.npy", np.zeros(3))
+    np.save(tmp_path / "zero.npy", np.zeros((2, 3, 2)))
+    np.save(tmp_path / "object.npy", np.array([{}], object), allow_pickle=True)
+    np.savez(tmp_path / "two.npz", a=np.zeros(2), b=np.zeros(2))
+    for name, words in (
+        ("absent.npy", "is not; mend the path"),
+        ("x0.pkl", "must be a .npy, .npz or .safetensors file"),
+        ("flat.npy", "must be floats of shape"),
+        ("zero.npy", "token 0 of system 0"),
+        ("object.npy", "must be readable"),
+        ("two.npz", "one called 'x0'"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            read_starts(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    (
+        ({"betas": []}, "betas must be numbers in a row"),
+        ({"betas": [-1.0]}, "betas must be finite and not negative"),
+        ({"times": [1.0, 0.5]}, "times must increase"),
+        ({"n": 1}, "n must be an integer, at least 2"),
+        ({"samples": 1}, "samples must be an integer, at least 2"),
+        ({"starts": np.ones((1, 4, 2))}, "starts must be of at least 2 systems"),
+        ({"statistics": (ClosePairs(), ClosePairs(0.5))}, "statistics must be at least one, each once"),
+        ({"dtype": jnp.int32}, "dtype must be float32 or float64"),
+        ({"betas": [30.0], "unnormalised": True}, "betas must leave fewer than 1e\\+09 steps"),
+    ),
+    ids=str,
+)
+def test_refused_options(options, words):
+    given = {"betas": [1.0], "times": [0.0, 1.0], "n": 4, "samples": 2} | options
+    with as_a_user(), pytest.raises(ValueError, match=words):
+        phase_diagram(given.pop("betas"), given.pop("times"), **given, progress=False)
+
+
+def test_state_at_time_zero_is_the_start():
+    scheme, x = NormalisedEuler(), jnp.asarray(systems(9, 2, 4, 2).transpose(2, 1, 0))
+    flow = flow_of(jnp.asarray(1.0), None, None, 2, False)
+    assert_same(scheme.tokens(scheme.advance(flow, scheme.begin(flow, x), jnp.asarray(0.0))), x)

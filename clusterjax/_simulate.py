@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
+from jax.core import Tracer
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, PRNGKeyArray
 
@@ -44,9 +45,10 @@ def simulate(
     r"""Integrate $\dot x = \text{field}(t, x, \text{args})$ from `x0` at `ts[0]`, and save the tokens at `ts`.
 
     One trajectory of n tokens; map over many with `jax.vmap` or `equinox.filter_vmap` (the steps are then each run's
-    own, and the longest run decides the time). Tokens that are cut over devices by rows stay so, see `Sharded`. Compiled once for each shape and structure: no value of beta, V or
-    x0 compiles again. Differentiable in the field, `x0` and `args`. Times and tokens have the dtype of `x0`. On the
-    sphere `x0` is retracted first, and what is saved is retracted.
+    own, and the longest run decides the time). Tokens that are cut over devices by rows stay so, see `Sharded`.
+    Compiled once for each shape and structure: no value of beta, V or x0 compiles again. Differentiable in the field,
+    `x0` and `args`. Times and tokens have the dtype of `x0`. On the sphere `x0` is retracted first, and what is saved
+    is retracted.
 
     **Main arguments:**
 
@@ -115,7 +117,8 @@ def _run(field, x0, ts, args, machinery, event, save, dense, noise, key, throw, 
     start = _shard(field.space.retract(x0), sharding)
     terms = make_terms(field, x0, ts, noise, key, machinery.dt0)
     saveat = _save_at(field.space, ts, save, dense, machinery.adjoint)
-    solution = integrate(terms, field, start, ts[0], ts[-1], args, machinery, saveat, event, throw, progress)
+    throw_inside = throw and sharding is None
+    solution = integrate(terms, field, start, ts[0], ts[-1], args, machinery, saveat, event, throw_inside, progress)
     if isinstance(machinery.adjoint, dfx.BacksolveAdjoint):
         saved, saved_ts = solution.ys, solution.ts
         t1, x1 = ts[-1], field.space.retract(saved[-1])
@@ -131,12 +134,15 @@ def _run(field, x0, ts, args, machinery, event, save, dense, noise, key, throw, 
         interpolant = Resumed.make(field, args, machinery, ts, saved)
     else:
         interpolant = NotKept()
+    if throw and sharding is not None:
+        # All that a check looks at is sent to one device: here that is a number, there it would be all tokens.
+        t1 = solution.result.error_if(t1, ~dfx.is_okay(solution.result))
     return Trajectory(ts, saved, solution.stats, solution.result, t1, _shard(x1, sharding), interpolant)
 
 
 def _sharding(x0: Any) -> NamedSharding | None:
     """How `x0` is cut over devices; None if it is on one, a copy on each, or traced."""
-    sharding = None if isinstance(x0, jax.core.Tracer) else x0.sharding
+    sharding = None if isinstance(x0, Tracer) else x0.sharding
     return sharding if isinstance(sharding, NamedSharding) and not sharding.is_fully_replicated else None
 
 

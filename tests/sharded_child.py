@@ -161,12 +161,7 @@ def exhaustive():
     masks = {"full": FULL, "causal": CAUSAL, "window": cjx.WindowMask(5), "graph": cjx.MatrixMask(graph)}
     out = {}
     for size in (2, 4):
-        for name, mask in {
-            "full": FULL,
-            "causal": CAUSAL,
-            "window": cjx.WindowMask(5),
-            "graph": cjx.MatrixMask(graph),
-        }.items():
+        for name, mask in masks.items():
             out[f"ring of {size}, {name}"] = ring(size, BLOCKED, mask, cloud(seed=size), True)
         for mask in (FULL, CAUSAL):
             name = f"moments of {size}, {type(mask).__name__}"

@@ -5,13 +5,14 @@
 
 Softmax attention on the circle and the sphere, beta = 9, full and causal, float32: `Sharded` over `Harmonic` and over
 `Blocked`, beside the same sum on one device. Every answer is checked first, in some rows against the definition in
-float64 and as a whole against one device. Bytes are counted in the compiled program: what each device sends in one
-velocity that is certified, and in one that the ring must sum. On one machine the devices share its cores, so that the
+float64 and as a whole against one device. Bytes are counted in the compiled program: what a device hands to all-reduces
+and shifts in one velocity that is certified, and in one that the ring must sum. On one machine the devices share its cores, so that the
 time says what sharding costs and not what it gains. `--rank` is used by the script itself; on a cluster, where each
 process is started by the scheduler, pass `--coordinator HOST:PORT --processes N --rank K`.
 """
 
 import argparse
+import math
 import os
 import re
 import socket
@@ -126,7 +127,7 @@ def one(mesh, x, causal, by_moments, repeats):
     check("one device", found, np.asarray(alone(local)), tolerance)
     error = check("the definition", *rows_of(found, x, causal), tolerance)
     times, single = timed(program, placed), timed(alone, local)
-    moments, ring = sent(program.as_text(), mesh.size)
+    moments, ring = sent(program.as_text())
     return {
         "attention": "causal" if causal else "full",
         "method": type(summation).__name__,
@@ -159,14 +160,13 @@ def rows_of(found, x, causal):
 SIZES = {"f64": 8, "f32": 4, "s64": 8, "s32": 4, "pred": 1}
 
 
-def sent(program: str, devices: int) -> tuple[int, int]:
-    """The bytes that a device sends in the all-reduces and shifts of a compiled program, and in one turn of its ring.
+def sent(program: str) -> tuple[int, int]:
+    """The bytes that a compiled program gives to all-reduces and shifts in one velocity, and in one step of its ring.
 
-    An all-reduce is counted as two of its operand, what a ring of devices sends; of the branches for several degrees,
-    of which one is taken, the dearest. The ring is told by its pairs, which lead from the last device to the first.
+    A program holds a branch for each degree of the series and takes one of them: the lowest, at this beta. The ring is
+    told by its pairs, of which one leads from the last device to the first.
     """
-    branches, ring = {}, 0
-    computation = ""
+    always, branches, ring, computation = 0, {}, 0, ""
     for line in program.splitlines():
         if re.match(r"^(ENTRY )?%?[\w.\-]+ .*\{$", line):
             computation = line.split(" ")[0]
@@ -175,15 +175,14 @@ def sent(program: str, devices: int) -> tuple[int, int]:
             continue
         size = 0
         for kind, shape in re.findall(r"(\w+)\[([\d,]*)\]", found[1]):
-            count = 1
-            for side in filter(None, shape.split(",")):
-                count *= int(side)
-            size += SIZES.get(kind, 4) * count
-        if f"{{{devices - 1},0}}" in line:
+            size += SIZES.get(kind, 4) * math.prod(int(side) for side in shape.split(",") if side)
+        if re.search(r"source_target_pairs=\{.*\{\d+,0\}", line):
             ring += size
+        elif computation == "ENTRY":
+            always += size
         else:
-            branches[computation] = branches.get(computation, 0) + size * (2 if found[2] == "all-reduce" else 1)
-    return max(branches.values(), default=0), ring
+            branches[computation] = branches.get(computation, 0) + size
+    return always + min(branches.values(), default=0), ring
 
 
 def main() -> int:

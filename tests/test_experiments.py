@@ -49,7 +49,14 @@ def test_registry_holds_figures_1_to_8_the_networks_the_layers_the_polytope_and_
     sentiment = [f"sentiment-{what}" for what in ("words", "leaders", "training")]
     networks = ["albert-spectra", "albert-bridge", "albert-training", "language-training"]
     layers = ["norm-schemes", "rank-collapse", "long-context", "perceptron-delay", "interacting-heads"]
-    assert NAMES == [*(f"figure{k}" for k in range(1, 9)), *networks, *layers, "hardmax-polytope", *sentiment]
+    assert NAMES == [
+        *(f"figure{k}" for k in range(1, 9)),
+        *networks,
+        *layers,
+        "phase-diagram",
+        "hardmax-polytope",
+        *sentiment,
+    ]
     assert len({experiment.alias for experiment in EXPERIMENTS}) == len(NAMES)
 
 

@@ -10,6 +10,8 @@ from clusterjax._summation import sphere_moments as moments_of
 from clusterjax._summation.sphere_series import GeneralSphereSeries, IsotropicSphereSeries
 from clusterjax._summation.sphere_tables import legendre_fourier, orders
 
+from .reference.kernel_sums import kernel_sums, kernel_sums_gradient
+
 
 N = 48
 BETA = 5.0
@@ -30,24 +32,13 @@ def sums(series, queries, tokens, masses):
     return series.evaluate(queries, series.coefficients(series.moments(tokens, masses), length))
 
 
-def double_loop(queries, tokens, masses):
-    """Both sums, pair by pair."""
-    normaliser, total = np.zeros(len(queries)), np.zeros((len(queries), 3))
-    for i, query in enumerate(queries):
-        for token, mass in zip(tokens, masses, strict=True):
-            weight = mass * np.exp(query @ token - np.linalg.norm(query))
-            normaliser[i] += weight
-            total[i] += weight * token
-    return normaliser, total
-
-
 @BOTH
 @pytest.mark.parametrize(("degree", "dtype", "bound"), ((24, jnp.float64, 2e-13), (14, jnp.float32, 2e-6)))
 def test_sums_are_those_of_a_double_loop(family, degree, dtype, bound):
     tokens, masses = cloud()
     queries = BETA * tokens @ FORMS[family]
     got = jax.jit(sums)(family(degree), *(jnp.asarray(a, dtype) for a in (queries, tokens, masses)))
-    for part, expected in zip(got, double_loop(queries, tokens, masses), strict=True):
+    for part, expected in zip(got, kernel_sums(queries, tokens, masses), strict=True):
         assert part.dtype == dtype
         np.testing.assert_allclose(part, expected, atol=bound, rtol=0)
 
@@ -57,23 +48,19 @@ def test_derivatives_are_those_of_the_sums_of_pairs_at_the_poles_too(family):
     """With the scale held fixed; with respect to tokens along the sphere."""
     tokens, masses = cloud()
     queries = BETA * tokens @ FORMS[family]
-    scale = np.linalg.norm(queries, axis=1)
     rng = np.random.default_rng(1)
-    by_normaliser, by_total = rng.normal(size=N), rng.normal(size=(N, 3))
+    paid = rng.normal(size=N), rng.normal(size=(N, 3))
 
     def loss(queries, tokens, masses):
         normaliser, total = sums(family(22), queries, tokens, masses)
-        return by_normaliser @ normaliser + jnp.sum(by_total * total)
+        return paid[0] @ normaliser + jnp.sum(paid[1] * total)
 
     got = jax.jit(jax.grad(loss, (0, 1, 2)))(queries, tokens, masses)
-    pairs = np.exp(queries @ tokens.T - scale[:, None])
-    paid = by_normaliser[:, None] + by_total @ tokens.T
-    to_queries = (pairs * paid * masses) @ tokens
-    to_tokens = masses[:, None] * ((pairs * paid).T @ queries + pairs.T @ by_total)
-    along = lambda a: a - np.sum(a * tokens, axis=1)[:, None] * tokens
-    np.testing.assert_allclose(got[0], to_queries, atol=1e-11, rtol=0)
-    np.testing.assert_allclose(along(np.asarray(got[1])), along(to_tokens), atol=1e-11, rtol=0)
-    np.testing.assert_allclose(got[2], np.sum(pairs * paid, axis=0), atol=1e-11, rtol=0)
+    expected = kernel_sums_gradient(queries, tokens, masses, *paid)
+    along = lambda a: np.asarray(a) - np.sum(a * tokens, axis=1)[:, None] * tokens
+    np.testing.assert_allclose(got[0], expected[0], atol=1e-11, rtol=0)
+    np.testing.assert_allclose(along(got[1]), along(expected[1]), atol=1e-11, rtol=0)
+    np.testing.assert_allclose(got[2], expected[2], atol=1e-11, rtol=0)
 
 
 @BOTH

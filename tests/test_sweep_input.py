@@ -1,6 +1,8 @@
 """What a sweep is asked is met at the door: each refusal names the argument, its value, and what to do."""
 
+import importlib.util
 import math
+import sys
 from typing import NamedTuple
 
 import jax
@@ -145,3 +147,12 @@ def test_a_named_tuple_is_a_dictionary():
 
     found = sweep.run(lambda beta: Pair(beta, 3.0), {"beta": [1.0]}, batch_size=9, progress=False)
     assert found["mean"].item() == 1 and found["many"].item() == 3
+
+
+@pytest.mark.parametrize("missing", ("xarray", "zarr"))
+def test_without_its_libraries_it_says_how_to_install_them(monkeypatch, missing):
+    monkeypatch.setitem(sys.modules, missing, None)
+    spec = importlib.util.spec_from_file_location("sweep_again", sweep.__file__)
+    assert spec is not None and spec.loader is not None
+    with pytest.raises(ImportError, match=r"needs xarray and zarr; .*: pip install 'clusterjax\[sweep\]'"):
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))

@@ -1,11 +1,10 @@
 """The commands that draw: `reproduce` and `probe`."""
 
 import argparse
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ._precision import double_precision
 from ._say import say
 
 
@@ -25,8 +24,8 @@ def add_reproduce(commands: argparse._SubParsersAction) -> None:
         nargs="*",
         metavar="NAME",
         help="any of figure1 to figure8, albert-spectra, albert-bridge and albert-training, language-training, "
-        "norm-schemes, rank-collapse, long-context, perceptron-delay and interacting-heads, hardmax-polytope, "
-        "sentiment-words, sentiment-leaders and sentiment-training; none means all",
+        "norm-schemes, rank-collapse, long-context, perceptron-delay and interacting-heads, phase-diagram, "
+        "hardmax-polytope, sentiment-words, sentiment-leaders and sentiment-training; none means all",
     )
     command.add_argument("--out", default="gallery", metavar="DIR", help="where to write (default: gallery)")
     command.add_argument(
@@ -112,21 +111,8 @@ def _draw(arguments: argparse.Namespace, names: list[str], settings: Any) -> int
     if not formats or set(formats) - {"png", "svg", "pdf"}:
         raise ValueError(f"--formats must be a list of png, svg and pdf, but it is {arguments.formats!r}; say png,svg.")
     files = Files(tuple(dict.fromkeys(("png", *formats))), not arguments.no_gif)
-    with _double_precision():
+    with double_precision():
         records = reproduce(names, arguments.out, settings, files, force=arguments.force, say=say)
     violated = [claim for record in records for claim in record["claims"] if claim["verdict"] == "VIOLATED"]
     say(f"{len(records)} figures in {Path(arguments.out) / 'index.html'}")
     return 1 if violated else 0
-
-
-@contextmanager
-def _double_precision() -> Iterator[None]:
-    """float64 within, and after it whatever there was before."""
-    import jax
-
-    before = bool(jax.config.jax_enable_x64)  # pyright: ignore[reportAttributeAccessIssue]
-    jax.config.update("jax_enable_x64", True)
-    try:
-        yield
-    finally:
-        jax.config.update("jax_enable_x64", before)

@@ -9,6 +9,7 @@ from typing import Never, final
 from ._check import check
 from ._figures import add_probe, add_reproduce
 from ._predict import add_predict
+from ._sweep import add_sweep
 from ._train import add_train
 
 
@@ -56,4 +57,5 @@ def _parser() -> argparse.ArgumentParser:
     add_train(commands)
     add_predict(commands)
     add_probe(commands)
+    add_sweep(commands)
     return parser

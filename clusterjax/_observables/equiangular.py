@@ -97,7 +97,7 @@ def equiangular_beta(
         $\Gamma_{\infty,\delta}$.
     """
     _check_tokens(n)
-    t = as_float(t)
+    (t,) = _together(t)
     _check_range(t, "t", (t > 0) & (t < jnp.inf), "positive, and finite")
     if not 0 < delta < 1:
         raise ValueError(f"delta must lie between 0 and 1, but it is {delta}; pass 1e-3, say.")
@@ -162,6 +162,7 @@ def _together(*values: Any) -> tuple[Array, ...]:
     dtypes = [value.dtype for value in values if hasattr(value, "dtype")]
     dtype = jnp.result_type(*dtypes) if dtypes else None
     dtype = dtype if dtype is not None and jnp.issubdtype(dtype, jnp.floating) else jnp.result_type(float)
+    dtype = jax.dtypes.canonicalize_dtype(dtype)
     return tuple(jnp.broadcast_arrays(*(as_float(value, dtype) for value in values)))
 
 

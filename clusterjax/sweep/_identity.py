@@ -133,6 +133,7 @@ def identity_of(
         "order of the points": fingerprint(order),
         **{name: str(value) for name, value in options.items()},
         "floats": jnp.result_type(float).name,
+        "keys": str(jax.eval_shape(jax.random.key, 0).dtype),
         "platform": jax.default_backend(),
         "clusterjax": version_of("clusterjax"),
         "jax": f"{jax.__version__} with jaxlib {version_of('jaxlib')}",

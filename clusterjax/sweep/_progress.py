@@ -25,8 +25,8 @@ class Progress:
         self.left = self.work = float(costs[todo].sum())
         self.begun = self.last = now()
         self.terminal = sys.stderr.isatty()
-        if shown and done:
-            print(f"sweep: {done} of {self.total} points are finished already", file=sys.stderr, flush=True)
+        if shown:
+            print(f"sweep: {done} of {self.total} points are finished", file=sys.stderr, flush=True)
 
     def add(self, points: np.ndarray, failed: int) -> None:
         """Count the points of one more batch."""

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -106,15 +107,22 @@ class Store:
 
     def finished(self, frame: Frame) -> list[int]:
         """The numbers of the batches that are finished."""
-        return [number for number in range(frame.batches) if self._batch_file(number).exists()]
+        folder = self._batch_file(0).parent
+        there = set(os.listdir(folder)) if folder.is_dir() else set()
+        return [number for number in range(frame.batches) if self._batch_file(number).name in there]
 
     def dataset(self) -> xr.Dataset:
         """What is there so far."""
         if self.is_finished:
-            with xr.open_zarr(self.path, chunks=None) as found:
+            with _quiet(), xr.open_zarr(self.path, chunks=None) as found:
                 return _words(found.load())
-        frame = self.frame()
-        return frame.assemble((number, self.read(frame, number)) for number in self.finished(frame))
+        try:
+            frame = self.frame()
+            return frame.assemble((number, self.read(frame, number)) for number in self.finished(frame))
+        except ValueError:
+            if not self.is_finished:
+                raise
+        return self.dataset()  # it was finished while it was being read
 
     def finish(self, frame: Frame, identity: dict[str, str]) -> None:
         """Join the batches into the zarr store, put it into place in one last step, and clear away the work."""
@@ -123,9 +131,9 @@ class Store:
         draft = self.work / "zarr"
         try:
             _remove(draft)
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message="Consolidated metadata")
+            with _quiet():
                 dataset.to_zarr(draft, zarr_format=3, consolidated=True, encoding=_encoding(dataset))
+            _put_in_order(draft / "zarr.json", [str(name) for name in dataset.variables])
             _sync(draft)
             for entry in sorted(draft.iterdir(), key=lambda entry: (entry.name == "zarr.json", entry.name)):
                 _remove(self.path / entry.name)
@@ -178,6 +186,14 @@ class Store:
         return kept if ours else None
 
 
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what zarr says of parts that its third format does not have yet, but which every reader knows."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Consolidated metadata|The codec `vlen-utf8`|The dtype `StringDType")
+        yield
+
+
 def _pack(arrays: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """The arrays as bytes, which any format of files has, and their dtypes."""
     packed = {name: np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8) for name, array in arrays.items()}
@@ -202,6 +218,14 @@ def _encoding(dataset: xr.Dataset) -> dict[Any, dict[str, Any]]:
         rows = max(1, min(first, int(_CHUNK_BYTES * first / max(1, array.nbytes))))
         encoding[name] = {"chunks": (rows, *array.shape[1:])} if array.size else {}
     return encoding
+
+
+def _put_in_order(root: Path, names: list[str]) -> None:
+    """The variables listed in the order of the data set; zarr lists them in that of the disk, which is any."""
+    kept = json.loads(root.read_text("utf-8"))
+    listed = kept["consolidated_metadata"]["metadata"]
+    kept["consolidated_metadata"]["metadata"] = {name: listed[name] for name in names}
+    root.write_text(json.dumps(kept, indent=2), "utf-8")
 
 
 def _remove(path: Path) -> None:

@@ -1,0 +1,174 @@
+"""The command `sweep`."""
+
+import argparse
+import os
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from ._precision import double_precision
+from ._say import say
+
+
+LAWS = ("identity", "square", "product", "wigner")
+STATISTICS = {"close-pairs": "ClosePairs", "gram-rank": "GramRank", "cluster-rank": "ClusterRank"}
+DRAWN = {"system": "PerSystem", "beta": "PerBeta", "once": "Once"}
+PICTURES = (".png", ".svg", ".pdf")
+
+
+def add_sweep(commands: argparse._SubParsersAction) -> None:
+    command = commands.add_parser(
+        "sweep", help="many runs over a grid, kept on the disk while they grow", description="Many runs over a grid.",
+        epilog="example: clusterjax sweep phase-diagram --d 2 --store run.zarr --out diagram.png",
+    )  # fmt: skip
+    kinds = command.add_subparsers(dest="kind", required=True, metavar="KIND")
+    command = kinds.add_parser(
+        "phase-diagram",
+        help="how clustered tokens are, over time and beta",
+        description="The phase diagrams of 'A mathematical perspective on transformers' (2312.10794): for each beta "
+        "and time the share of pairs of tokens with inner product above 0.999, over many random starts. A run with "
+        "--store that was killed goes on where it was; the same call on a finished store only draws.",
+        epilog="example: clusterjax sweep phase-diagram --betas 0.1:9:90 --times 200 --n 32 --d 2 --samples 2048 "
+        "--store run.zarr --out diagram.png",
+    )
+    command.add_argument(
+        "--betas", default="0.1:9:90", metavar="A:B:N", help="N values from A to B (default: 0.1:9:90)"
+    )
+    command.add_argument("--times", type=int, default=200, metavar="N", help="save times, from 0 (default: 200)")
+    command.add_argument("--until", type=float, metavar="T", help="the last of them (default: 30, unnormalised 1)")
+    for name, (size, words) in {"n": (32, "tokens"), "d": (2, "coordinates of a token"),
+                                "samples": (2048, "random starts")}.items():  # fmt: skip
+        command.add_argument(f"--{name}", type=int, metavar=name.upper()[0], help=f"{words} (default: {size})")
+    command.add_argument("--starts", metavar="FILE", help="initial points (samples, n, d): .npy, .npz or .safetensors")
+    command.add_argument("--variant", choices=("softmax", "unnormalised"), default="softmax", help="default: softmax")
+    command.add_argument(
+        "--query-key",
+        choices=LAWS,
+        default="identity",
+        metavar="LAW",
+        help="of Q^T K: identity, square (GG^T/sqrt d), product (G1 G2/sqrt d), or wigner",
+    )
+    command.add_argument(
+        "--value",
+        choices=(*LAWS, "ascent", "descent"),
+        default="identity",
+        metavar="LAW",
+        help="of V: the same laws, or ascent and descent (Q^T K times 1 and -1, scaled)",
+    )
+    command.add_argument("--drawn", choices=DRAWN, default="system", help="a random matrix for each (default: system)")
+    command.add_argument(
+        "--statistics",
+        default="close-pairs",
+        metavar="LIST",
+        help="of close-pairs, gram-rank, cluster-rank; the first is drawn (default: close-pairs)",
+    )
+    command.add_argument("--dt", type=float, default=0.1, metavar="X", help="the published step (default: 0.1)")
+    command.add_argument("--adaptive", action="store_true", help="integrate accurately, in place of that step")
+    command.add_argument("--double", action="store_true", help="float64 in place of float32")
+    command.add_argument("--seed", type=int, default=0, metavar="N", help="of all random draws (default: 0)")
+    command.add_argument("--store", metavar="DIR", help="where the numbers are kept, as zarr")
+    command.add_argument("--fresh", action="store_true", help="compute anew what the store holds")
+    command.add_argument("--out", dest="picture", type=Path, metavar="FILE", help="a picture: .png, .svg or .pdf")
+    command.set_defaults(run=_phase_diagram)
+
+
+def _phase_diagram(arguments: argparse.Namespace) -> int:
+    betas, options = _grid(arguments.betas), _checked(arguments)
+    _use_all_cores()
+    import numpy as np
+
+    from ..sweep import phase_diagram
+
+    until = arguments.until if arguments.until is not None else 1.0 if options["unnormalised"] else 30.0
+    with double_precision() if arguments.double else nullcontext():
+        found = phase_diagram(
+            np.linspace(*betas), np.linspace(0, until, arguments.times), **options, store=arguments.store,
+            resume=not arguments.fresh, dtype="float64" if arguments.double else "float32", seed=arguments.seed,
+        )  # fmt: skip
+    failed = int((found.status != 0).sum())
+    if arguments.store is not None:
+        say(f"{found.sizes['beta']} betas in {arguments.store}" + (f", {failed} of them failed" if failed else ""))
+    if arguments.picture is not None:
+        from ..plot import clustering_diagram, save
+
+        first = arguments.statistics.split(",")[0].strip().replace("-", "_")
+        title = f"{arguments.variant} attention, n = {found.attrs['n']}, d = {found.attrs['d']}"
+        ax = clustering_diagram(found, statistic=first, title=title)
+        for path in save(ax, arguments.picture.with_suffix(""), (arguments.picture.suffix[1:],)):
+            say(f"drawn in {path}")
+    return 0
+
+
+def _grid(text: str) -> tuple[float, float, int]:
+    """The ends and the number of values of A:B:N."""
+    try:
+        low, high, count = text.split(":")
+        grid = float(low), float(high), int(count)
+    except ValueError:
+        grid = (0.0, 0.0, 0)
+    if not (grid[2] >= 1 and 0 <= grid[0] <= grid[1] < float("inf") and (grid[2] == 1) == (grid[0] == grid[1])):
+        raise ValueError(f"--betas must be A:B:N, N values from A >= 0 up to B, but it is {text!r}; say 0.1:9:90.")
+    return grid
+
+
+def _checked(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What of the call is passed on, once it is known that it can be: before jax is asked for anything."""
+    if arguments.store is None and arguments.picture is None:
+        raise ValueError("--store or --out must be given, for the result would be lost; say --store run.zarr.")
+    if arguments.times < 2:
+        raise ValueError(f"--times must be at least 2, but it is {arguments.times}; choose more.")
+    for name in ("until", "dt"):
+        number = getattr(arguments, name)
+        if number is not None and not 0 < number < float("inf"):
+            raise ValueError(f"--{name} must be positive, but it is {number}; choose another.")
+    picture = arguments.picture
+    if picture is not None and (picture.suffix not in PICTURES or not picture.parent.is_dir() or picture.is_dir()):
+        raise ValueError(f"--out must be a .png, .svg or .pdf in a folder that is there, but it is {str(picture)!r}.")
+    sizes = {name: getattr(arguments, name) for name in ("n", "d", "samples")}
+    given = {name: size for name, size in sizes.items() if size is not None}
+    if arguments.starts is not None and given:
+        raise ValueError(f"--{next(iter(given))} is what --starts says as well; leave it out.")
+    from .. import sweep
+
+    names = [name.strip() for name in arguments.statistics.split(",")]
+    if unknown := [name for name in names if name not in STATISTICS]:
+        raise ValueError(f"--statistics must be of {', '.join(STATISTICS)}, but there is {unknown[0]!r}; mend it.")
+    if arguments.starts is not None:
+        starts = sweep.read_starts(arguments.starts)
+        given, dimension = {"starts": starts}, starts.shape[2]
+    else:
+        dimension = arguments.d if arguments.d is not None else 2
+    drawn = getattr(sweep, DRAWN[arguments.drawn])()
+    return given | {
+        "unnormalised": arguments.variant == "unnormalised",
+        "query_key": _law(arguments.query_key, drawn),
+        "value": _value(arguments, drawn, dimension),
+        "statistics": tuple(getattr(sweep, STATISTICS[name])() for name in names),
+        "integrator": sweep.Adaptive() if arguments.adaptive else sweep.NormalisedEuler(arguments.dt),
+    }
+
+
+def _law(name: str, drawn: Any) -> Any:
+    from .. import sweep
+
+    return sweep.Identity() if name == "identity" else getattr(sweep, name.capitalize())(drawn)
+
+
+def _value(arguments: argparse.Namespace, drawn: Any, d: int) -> Any:
+    from ..sweep import LikeQueryKey
+
+    if arguments.value not in ("ascent", "descent"):
+        return _law(arguments.value, drawn)
+    scale = {"identity": 1.0, "wigner": (d + 1) ** -0.5}.get(arguments.query_key, max(d, 1) ** -0.5)
+    return LikeQueryKey(scale if arguments.value == "ascent" else -scale)
+
+
+def _use_all_cores() -> None:
+    """A device for each core, where the processor is what there is: rows run side by side on them."""
+    import jax
+
+    if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
+        try:
+            jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
+        except RuntimeError:  # jax is in use already
+            pass

@@ -1,0 +1,99 @@
+"""The phase diagrams of the papers: a statistic over time and beta, with the exact curve of equiangular tokens."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from .._observables import equiangular_time
+from ._data import Numbers
+from ._maps import phase_diagram
+
+
+def clustering_diagram(
+    dataset: Any,
+    ax: Axes | None = None,
+    *,
+    statistic: str = "close_pairs",
+    n: int | None = None,
+    unnormalised: bool | None = None,
+    delta: float | None = 1e-3,
+    asymptote: bool = True,
+    contour: Numbers | None = None,
+    log_x: bool = False,
+    limits: Numbers | None = None,
+    title: str | None = None,
+) -> Axes:
+    r"""What `clusterjax.sweep.phase_diagram` returns as colours, time to the right and beta upwards.
+
+    Drawn over it is when n orthogonal tokens, which tokens of $d \to \infty$ are, have all cosines $1 - \delta$; for
+    softmax attention also its limit $e^\beta/(2\beta)$ for large $\beta$.
+
+    **Arguments:**
+
+    - `dataset`: An `xarray.Dataset` over `beta` and `t`.
+    - `ax`: Where to draw; None makes a figure one column wide.
+    - `statistic`: Which of its variables.
+    - `n`, `unnormalised`: The number of tokens and the kind of attention, for the curves; None takes those of the
+        attributes of `dataset`.
+    - `delta`: Of the curve; None draws none.
+    - `asymptote`: Whether its limit is drawn too.
+    - `contour`, `limits`, `title`: As for `phase_diagram`; the limits of a share are 0 and 1.
+    - `log_x`: Whether time is logarithmic; time zero is left out then.
+
+    **Returns:**
+
+    The Axes.
+
+    **Raises:**
+
+    - `ValueError` if `dataset` is no phase diagram, has no such statistic, or does not say its number of tokens.
+
+    ??? cite "Source"
+
+        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), the figures of Section 6.
+    """
+    if not {"beta", "t"} <= set(getattr(dataset, "coords", ())):
+        raise ValueError(
+            "dataset must have the coordinates beta and t; pass what clusterjax.sweep.phase_diagram returns."
+        )
+    if statistic not in dataset or set(dataset[statistic].dims) != {"beta", "t"}:
+        known = sorted(name for name in dataset if set(dataset[name].dims) == {"beta", "t"})
+        raise ValueError(f"statistic must be one of {known}, but it is {statistic!r}; choose one of them.")
+    kept = dataset[statistic].transpose("beta", "t").sortby("beta")
+    kept = kept.isel(t=np.asarray(kept.t) > 0) if log_x else kept
+    tokens = dataset.attrs.get("n") if n is None else n
+    if delta is not None and tokens is None:
+        raise ValueError("n must be the number of tokens, for dataset does not say it; pass it, or delta=None.")
+    other = dataset.attrs.get("attention") == "unnormalised" if unnormalised is None else unnormalised
+    betas = np.asarray(kept.beta, float)
+    if limits is None and statistic == "close_pairs":
+        limits = (0.0, 1.0)
+    curves = {} if delta is None else _curves(betas, int(tokens), other, delta, asymptote)
+    return phase_diagram(
+        np.asarray(kept.t), betas, np.asarray(kept), ax, contour=contour, curves=curves, xlabel="time $t$",
+        ylabel=r"inverse temperature $\beta$", label=_words(statistic, kept.attrs.get("description", "")), log_x=log_x,
+        limits=limits, title=title,
+    )  # fmt: skip
+
+
+def _curves(
+    betas: np.ndarray, n: int, unnormalised: bool, delta: float, asymptote: bool
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """The curves by what they are called, a little beyond the diagram."""
+    margin = 0.05 * (np.ptp(betas) + 1)
+    beta = np.linspace(max(betas[0] - margin, 0), betas[-1] + margin, 400)
+    # Times beyond any diagram are not drawn, and would overflow.
+    late = np.minimum(np.asarray(equiangular_time(1 - delta, beta, n, unnormalised=unnormalised, log=True)), 80.0)
+    curves = {r"theory, $d \to \infty$": (np.exp(late), beta)}
+    if asymptote and not unnormalised:
+        beyond = beta[beta >= 1]
+        if beyond.size:
+            curves[r"$e^\beta / 2\beta$"] = np.exp(np.minimum(beyond, 80.0)) / (2 * beyond), beyond
+    return curves
+
+
+def _words(statistic: str, description: str) -> str:
+    return {"close_pairs": "share of close pairs", "gram_rank": "rank of the tokens", "cluster_rank": "clusters"}.get(
+        statistic, description or statistic
+    )

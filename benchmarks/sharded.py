@@ -6,9 +6,9 @@
 Softmax attention on the circle and the sphere, beta = 9, full and causal, float32: `Sharded` over `Harmonic` and over
 `Blocked`, beside the same sum on one device. Every answer is checked first, in some rows against the definition in
 float64 and as a whole against one device. Bytes are counted in the compiled program: what a device hands to all-reduces
-and shifts in one velocity that is certified, and in one that the ring must sum. On one machine the devices share its cores, so that the
-time says what sharding costs and not what it gains. `--rank` is used by the script itself; on a cluster, where each
-process is started by the scheduler, pass `--coordinator HOST:PORT --processes N --rank K`.
+and shifts in one velocity that is certified, and in one that the ring must sum. On one machine the devices share its
+cores, so that the time says what sharding costs and not what it gains. `--rank` is used by the script itself; on a
+cluster, where each process is started by the scheduler, pass `--coordinator HOST:PORT --processes N --rank K`.
 """
 
 import argparse

@@ -11,7 +11,7 @@ from .hull import Hull, serves
 
 
 # From how many tokens on `Hull` is faster than `Blocked`: benchmarks/hardmax_hull.py.
-_HULL_FULL, _HULL_CAUSAL = 4096, 16_384
+_HULL_FULL, _HULL_CAUSAL = 8192, 32_768
 
 
 class Auto(AbstractSummation):

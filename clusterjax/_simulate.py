@@ -13,13 +13,15 @@ from jax.core import Tracer
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ._attention import AbstractAttention, HardmaxAttention
 from ._custom_types import RealScalarLike, Tokens
-from ._field import AbstractField
+from ._field import AbstractField, MultiHeadField
 from ._integrate import Machinery, NotKept, Polynomials, Resumed, integrate
 from ._misc import as_float, check_tokens, is_concrete
 from ._noise import check_noise, make_terms
 from ._solver import Retract
 from ._space import AbstractSpace, check_directions
+from ._summation import summation_name
 from ._trajectory import Trajectory
 
 
@@ -137,7 +139,8 @@ def _run(field, x0, ts, args, machinery, event, save, dense, noise, key, throw, 
     if throw and sharding is not None:
         # All that a check looks at is sent to one device: here that is a number, there it would be all tokens.
         t1 = solution.result.error_if(t1, ~dfx.is_okay(solution.result))
-    return Trajectory(ts, saved, solution.stats, solution.result, t1, _shard(x1, sharding), interpolant)
+    stats = solution.stats | _summations(field, start)
+    return Trajectory(ts, saved, stats, solution.result, t1, _shard(x1, sharding), interpolant)
 
 
 def _sharding(x0: Any) -> NamedSharding | None:
@@ -152,6 +155,19 @@ def _shard(x: Array, sharding: NamedSharding | None) -> Array:
         return x
     spec = PartitionSpec(*(None,) * (x.ndim - 2), *sharding.spec)
     return jax.lax.with_sharding_constraint(x, NamedSharding(sharding.mesh, spec))
+
+
+@jtu.register_static
+class _Word(str):
+    """A string among numbers: what jax maps over and compiles does not see it."""
+
+
+def _summations(field: AbstractField, x: Tokens) -> dict[str, Any]:
+    """How the attentions of the field sum; nothing if it has none."""
+    attends = lambda part: isinstance(part, AbstractAttention | MultiHeadField)
+    found = [part for part in jtu.tree_leaves(field, is_leaf=attends) if attends(part)]
+    names = [summation_name(part.summation, x, part.mask, isinstance(part, HardmaxAttention)) for part in found]
+    return {"summation": _Word(" and ".join(dict.fromkeys(names)))} if names else {}
 
 
 class _Saved(eqx.Module):

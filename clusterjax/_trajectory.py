@@ -20,7 +20,8 @@ class Trajectory(eqx.Module):
     - `ts`: (T,), the times (or layers) at which the tokens were saved.
     - `xs`: (T, n, d), the tokens at these times; or what `save` made of them, with a leading axis of length T. NaN at
         times that the run did not reach, because an event or an error stopped it.
-    - `stats`: Counts of the run: `num_steps`, `num_accepted_steps`, `num_rejected_steps`, `max_steps`.
+    - `stats`: Counts of the run: `num_steps`, `num_accepted_steps`, `num_rejected_steps`, `max_steps`; and after
+        `simulate` of attention `summation`, the name of what sums it.
     - `result`: diffrax's verdict; `diffrax.is_successful(result)`, `diffrax.is_event(result)`.
     - `t1`: The time reached: `ts[-1]`, or that of the event.
     - `x1`: (n, d), the tokens at that time.

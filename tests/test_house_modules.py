@@ -105,6 +105,7 @@ def catalogue() -> dict[str, eqx.Module]:
         cjx.Auto(),
         cjx.Hull(),
         cjx.Sharded(cjx.Blocked(2), "tokens"),
+        cjx.Harmonic(1e-4),
         attention,
         cjx.UnnormalisedAttention(cjx.Interpolated(times, steps), query_key=eye, mask=cjx.CausalMask()),
         cjx.HardmaxAttention(query_key=eye),

@@ -1,6 +1,6 @@
 """How sum_j w_ij v_j is computed, behind one interface."""
 
-from .auto import Auto as Auto
+from .auto import Auto as Auto, summation_name as summation_name
 from .base import (
     AbstractSummation as AbstractSummation,
     ExponentialSums as ExponentialSums,

@@ -43,7 +43,7 @@ class Expansion(eqx.Module):
         make = lambda moments: self.series.coefficients(moments, self.length)
         return jax.vmap(make)(moments) if self.several else make(moments)
 
-    def sums(self, queries: Tokens, coefficients: Any) -> Float[Array, "chunk k"]:
+    def sums(self, queries: Tokens, coefficients: Any) -> Float[Array, "chunk sums"]:
         """The sum of masses and, unless there are several, those of mass times token."""
 
         if self.several:
@@ -54,7 +54,7 @@ class Expansion(eqx.Module):
 
 def full_sums(
     expansion: Expansion, queries: Tokens, tokens: Tokens, masses: Float[Array, "n k"], exchange: AbstractExchange
-) -> Float[Array, "n k"]:
+) -> Float[Array, "n sums"]:
     """Every token attends to all: moments of all chunks, and then the sums of each."""
     n = tokens.shape[0]
     size = min(expansion.series.chunk_size(tokens.dtype, False), n)
@@ -66,7 +66,7 @@ def full_sums(
 
 def causal_sums(
     expansion: Expansion, queries: Tokens, tokens: Tokens, masses: Float[Array, "n k"], exchange: AbstractExchange
-) -> Float[Array, "n k"]:
+) -> Float[Array, "n sums"]:
     """A token attends to itself and what came before: all pairs within its chunk, moments of the earlier chunks."""
     n = tokens.shape[0]
     size = min(expansion.series.chunk_size(tokens.dtype, True), n)
@@ -79,7 +79,7 @@ def causal_sums(
         within = _pairs(queries, tokens, masses, below, expansion.several)
         return jax.tree.map(jnp.add, moments, expansion.moments(tokens, masses)), before + within
 
-    chunks = (_cut(queries, size), _cut(tokens, size), _cut(masses, size, 0))
+    chunks = (_cut(queries, size), _cut(tokens, size), _cut(masses, size, 0.0))
     start = exchange.before(_all_moments(expansion, tokens, masses, size))
     return _join(lax.scan(step, start, chunks)[1], n)
 
@@ -89,10 +89,10 @@ def _all_moments(expansion: Expansion, tokens: Tokens, masses: Float[Array, "n k
     def add(moments, chunk):
         return jax.tree.map(jnp.add, moments, expansion.moments(*chunk)), None
 
-    return lax.scan(add, expansion.empty(masses), (_cut(tokens, size), _cut(masses, size, 0)))[0]
+    return lax.scan(add, expansion.empty(masses), (_cut(tokens, size), _cut(masses, size, 0.0)))[0]
 
 
-def _pairs(queries, tokens, masses, below, several: bool) -> Float[Array, "chunk k"]:
+def _pairs(queries, tokens, masses, below, several: bool) -> Float[Array, "chunk sums"]:
     """The sums over the pairs of one chunk, scaled as those of the series are."""
     weighted = masses if several else masses * jnp.concatenate([jnp.ones_like(masses), tokens], axis=1)
     scale = lax.stop_gradient(length_and_direction(queries)[0])

@@ -141,9 +141,11 @@ def _steps(x: Tokens, degree: int) -> tuple[Float[Array, "babies n"], Float[Arra
     one, zero = jnp.ones_like(x[:, 0]), jnp.zeros_like(x[:, 0])
     babies = _powers((one, zero), (x[:, 0], x[:, 1]), P + 1)
     giants = _powers((one, zero), babies[P], R)
-    return tuple(
-        jnp.stack([cosine for cosine, _ in steps] + [sine for _, sine in steps]) for steps in (babies[:P], giants)
-    )
+    return _stacked(babies[:P]), _stacked(giants)
+
+
+def _stacked(powers: list) -> Float[Array, "steps n"]:
+    return jnp.stack([cosine for cosine, _ in powers] + [sine for _, sine in powers])
 
 
 def _powers(one, base, count: int) -> list:
@@ -168,7 +170,7 @@ def _moments(degree: int, tokens: Tokens, masses: Masses) -> Float[Array, "two f
     return jnp.stack([cosine.ravel(), sine.ravel()])[:, : degree + 2]
 
 
-def _fourier(moments: Float[Array, "two frequencies"]) -> Float[Array, "two three frequencies"]:
+def _fourier(moments: Float[Array, "two frequencies"]) -> Float[Array, "two three fewer"]:
     """The coefficients of cos k phi and sin k phi, before the Bessel functions, of the sums of m, m x and m y.
 
     A product with x or y shifts the frequency by one either way.

@@ -1,5 +1,7 @@
 """Which series sums a cloud, and of what degree: decided by the queries, at run time, once for all devices."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -15,24 +17,27 @@ from .degrees import largest_length
 from .exchange import AbstractExchange
 from .series import AbstractSeries
 from .sphere_series import GeneralSphereSeries, IsotropicSphereSeries
+from .three_sphere_series import IsotropicThreeSphereSeries
 from .together import together
 
 
 # By dimension: the series for queries of one length, and the one for queries of any.
-SERIES: dict[int, tuple[type[AbstractSeries], type[AbstractSeries]]] = {
+SERIES: dict[int, tuple[Callable[[int], AbstractSeries], Callable[[int], AbstractSeries]]] = {
     2: (CircleSeries, GeneralCircleSeries),
     3: (IsotropicSphereSeries, GeneralSphereSeries),
+    4: (IsotropicThreeSphereSeries, IsotropicThreeSphereSeries),
 }
 
 # By dimension and bytes of a number: the degrees among which a run chooses, for queries of one length and for any. Each
-# is one more program to compile. What comes next is dear in the dimension 3, and in 4 soon dearer than all pairs.
+# is one more program to compile. In four dimensions those that come next would be dearer than all pairs, and so is
+# what serves queries of any length.
 DEGREES = {
     (2, 4): ((23, 62), (62,)),
     (2, 8): ((28, 79), (79,)),
     (3, 4): ((20, 36, 58), (20, 58)),
     (3, 8): ((30, 50, 84), (30, 84)),
-    (4, 4): ((12, 20), (20,)),
-    (4, 8): ((16, 29), (29,)),
+    (4, 4): ((12, 20), ()),
+    (4, 8): ((16, 29), ()),
 }
 
 
@@ -44,7 +49,7 @@ def expand(
     causal: bool,
     tolerance: float,
     exchange: AbstractExchange,
-) -> tuple[Float[Array, "n k"], Bool[Array, " n"]]:
+) -> tuple[Float[Array, "n sums"], Bool[Array, " n"]]:
     """The sums, scaled by e^{-|q|}, and of each row whether it is certified; if not, it holds anything.
 
     **Arguments:**
@@ -60,11 +65,11 @@ def expand(
     sum_up = causal_sums if causal else full_sums
 
     def run(series: AbstractSeries):
-        return jax.checkpoint(lambda *cloud: sum_up(Expansion(series, length, several), *cloud, exchange))
+        return jax.checkpoint(lambda q, y, m: sum_up(Expansion(series, length, several), q, y, m, exchange))
 
     columns = masses.shape[1] if several else 1 + d
     nothing = lambda queries, *_: jnp.full((queries.shape[0], columns), jnp.nan, dtype)
-    branches = [*(run(kind(degree)) for kind, degrees in kinds for degree in degrees), nothing]
+    branches = [*(run(make(degree)) for make, degrees in kinds for degree in degrees), nothing]
     sums = lax.switch(branch, branches, queries, normalise(tokens), masses)
     attended = _attended(lax.stop_gradient(masses[:, 0]), causal, exchange)
     return sums, certified(sums, attended, share, tolerance)
@@ -88,7 +93,8 @@ def _choose(
     differ = choose(~jnp.all(jnp.abs(lengths - length) <= 8 * float(jnp.finfo(lengths.dtype).eps) * length))
     refused = choose(~(off * jnp.maximum(longest, 1) <= tolerance / 4))
     one, general = ([choose(~(longest <= reach)) for reach in kind] for kind in reaches)
-    branch = jnp.where(differ + refused > 0, len(one) + sum(general), sum(one))
+    of_any_length = len(one) + sum(general)
+    branch = jnp.where((differ == 0) & (sum(one) < len(one)), sum(one), of_any_length)
     return jnp.where(refused > 0, len(one) + len(general), branch), length
 
 

@@ -1,5 +1,7 @@
 """Harmonic: sums over tokens on the circle and on spheres of three and four dimensions in time O(n)."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,8 +13,10 @@ from .._mask import AbstractMask, CausalMask, FullMask
 from .base import AbstractSummation, ExponentialSums, HardmaxSums
 from .bessel import length_and_direction
 from .blocked import Blocked
+from .certificate import truncation_share
+from .degrees import largest_length
 from .exchange import Alone
-from .expand import SERIES, expand
+from .expand import DEGREES, SERIES, expand
 from .rows import exponential_rows, make_columns
 from .together import together
 
@@ -105,7 +109,7 @@ class Harmonic(AbstractSummation):
                 "take summation=Blocked() or Auto()."
             )
         if self.tolerance is None:
-            return 5e-4 if dtype.itemsize == 4 else 1e-10
+            return _default(dtype)
         low = 256 * float(jnp.finfo(dtype).eps)
         if not low <= self.tolerance <= 0.1:
             raise ValueError(
@@ -113,6 +117,16 @@ class Harmonic(AbstractSummation):
                 "rounding allows no less: take float64, or leave it None."
             )
         return float(self.tolerance)
+
+
+def _default(dtype: Any) -> float:
+    return 5e-4 if jnp.dtype(dtype).itemsize == 4 else 1e-10
+
+
+def longest_query(d: int, dtype: Any) -> float:
+    """Beyond this |q| nothing is summed by a series, at the default tolerance."""
+    degree = max(DEGREES[d, jnp.dtype(dtype).itemsize][0])
+    return largest_length(degree, d, truncation_share(dtype, _default(dtype)))
 
 
 def _expand(queries, tokens, values, masses, mask, tolerance):
@@ -139,11 +153,13 @@ def _mend(shift, sums, good, queries, tokens, values, masses, mask):
         columns = make_columns(tokens, tokens if values is None else values, masses, _COLUMNS)
         rows = jnp.nonzero(~good, size=blocks * size, fill_value=n)[0]
 
+        # Backwards a block is taken up again from its rows: what its branch keeps would be kept for every block.
+        @jax.checkpoint
         def block(rows):
             within = jnp.minimum(rows, n - 1)
             found = lambda: exponential_rows(queries[within], within, columns, mask)
             none = lambda: (jnp.zeros(size, sums.dtype), jnp.zeros((size, sums.shape[1]), sums.dtype))
-            return lax.cond(together((rows[0] < n).astype(int)) == 1, jax.checkpoint(found), none)
+            return lax.cond(together((rows[0] < n).astype(int)) == 1, found, none)
 
         new_shift, new_sums = lax.map(block, rows.reshape(blocks, size))
         shift = shift.at[rows].set(new_shift.ravel(), mode="drop")

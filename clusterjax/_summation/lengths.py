@@ -13,6 +13,7 @@ from .._custom_types import Scalar, Tokens
 from .bessel import held_scale, length_and_direction
 
 
+Make = Callable[[Any, Scalar], Any]
 Sums = tuple[Float[Array, " n"], Float[Array, "n k"]]
 
 
@@ -31,62 +32,70 @@ class OneLength(NamedTuple):
     made: Any
 
 
-def make_one_length(make: Callable[[Any, Scalar], Any], moments: Any, length: Scalar) -> OneLength:
+def make_one_length(make: Make, moments: Any, length: Scalar) -> OneLength:
     """The coefficients `make(moments, length)`."""
     length = lax.stop_gradient(length)
     return OneLength(moments, length, make(moments, length))
 
 
-def one_length_sums(
-    make: Callable[[Any, Scalar], Any], apply: Callable[[Tokens, Any], Sums], queries: Tokens, known: OneLength
-) -> Sums:
-    """`apply(directions, make(moments, length))`, differentiable in queries of any length.
+def one_length_sums(make: Make, apply: Callable[[Tokens, Any], Sums], queries: Tokens, known: OneLength) -> Sums:
+    """`apply(directions, make(moments, length))`, differentiable in queries of any length; `apply` is linear in `made`.
 
-    The derivatives, of any order, are those of sums made for the length of each query, with the scale e^{-|q|} held
-    fixed: how the sums change with a length is put back where they are differentiated.
+    The first and second derivatives are those of sums made for the length of each query, with the scale e^{-|q|} held
+    fixed: how the sums change with a length is put back where they are differentiated. A third raises a ValueError.
     """
     kappa, direction = length_and_direction(queries)
-    first, second = _start((make, apply), kappa, known.length, direction, known.moments, known.made)
+    first, second = _sums((make, apply), kappa, direction, known.moments, known.length, known.made)
     held = held_scale(kappa)
     return first * held, second * held[:, None]
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _start(fns, kappa, length, direction, moments, made) -> Sums:
+def _sums(fns, kappa, direction, moments, length, made) -> Sums:
     return fns[1](direction, made)
 
 
-@_start.defjvp
+@_sums.defjvp
 def _(fns, primals, tangents):
     make, apply = fns
-    *primals, made = primals
-    sums = lambda length, direction, moments: apply(direction, make(moments, length))
-    return _start(fns, *primals, made), _derivative(sums, primals, tangents[:-1])
+    kappa, direction, moments, length, made = primals
+    slope = functools.partial(_slope, make)
+    by_length = _sums((slope, apply), kappa, direction, moments, length, slope(moments, length))
+    no = _nothing(kappa)
+
+    def at_own_length(direction, moments):
+        first, second = apply(direction, make(moments, length))
+        further, furthers = apply(direction, slope(moments, length))
+        return first + no * further, second + no[:, None] * furthers
+
+    # Of what is linear in the tangents, only values survive in reverse mode: its own slope has to be in sight.
+    along = jax.jvp(at_own_length, (direction, moments), (tangents[1], tangents[2]))[1]
+    tangent = along[0] + tangents[0] * by_length[0], along[1] + tangents[0][:, None] * by_length[1]
+    return _sums(fns, *primals), tangent
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _at_length(fn: Callable[..., Sums], kappa: Float[Array, " n"], length: Scalar, *args: Any) -> Sums:
-    """`fn(length, *args)`, which row by row stands for `fn(kappa_i, *args)`: the two differ in derivatives only."""
-    return fn(length, *args)
+def _slope(make: Make, moments: Any, length: Scalar) -> Any:
+    return jax.jvp(lambda length: make(moments, length), (length,), (jnp.ones_like(length),))[1]
 
 
-@_at_length.defjvp
-def _(fn, primals, tangents):
-    return _at_length(fn, *primals), _derivative(fn, primals, tangents)
+@jax.custom_jvp
+def _nothing(kappa: Float[Array, " n"]) -> Float[Array, " n"]:
+    """Zero, with the derivative of `kappa`, once."""
+    return jnp.zeros_like(kappa)
 
 
-def _derivative(fn: Callable[..., Sums], primals, tangents) -> Sums:
-    """Along the arguments of `fn`, and along the length of each row."""
-    kappa, length, *args = primals
-    d_kappa, _, *d_args = tangents
-    number = len(args)
+@_nothing.defjvp
+def _(primals, tangents):
+    return _nothing(*primals), tangents[0] * _once(*primals)
 
-    def along(length, *both):
-        return jax.jvp(lambda *args: fn(length, *args), both[:number], both[number:])[1]
 
-    def by_length(length, *args):
-        return jax.jvp(lambda length: fn(length, *args), (length,), (jnp.ones_like(length),))[1]
+@jax.custom_jvp
+def _once(kappa: Float[Array, " n"]) -> Float[Array, " n"]:
+    return jnp.ones_like(kappa)
 
-    first, second = _at_length(along, kappa, length, *args, *d_args)
-    slope, slopes = _at_length(by_length, kappa, length, *args)
-    return first + d_kappa * slope, second + d_kappa[:, None] * slopes
+
+@_once.defjvp
+def _(primals, tangents):
+    raise ValueError(
+        "Harmonic has no third derivatives with respect to queries of one length; take summation=Blocked() for them."
+    )

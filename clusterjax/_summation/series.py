@@ -52,6 +52,9 @@ class AbstractSeries(eqx.Module):
 
 
 def cached_chunk(degree: int, dtype: Any, size: int = 36_000) -> int:
-    """A power of two for which `degree` numbers for each token of a chunk are about `size` bytes."""
+    """256 or 512 tokens: a power of two for which `degree` numbers for each token are about `size` bytes.
+
+    Fewer would not pay for the coefficients that causal sums make for each chunk, more would do so with more pairs.
+    """
     fitting = size / (max(degree, 1) * jnp.dtype(dtype).itemsize)
-    return 2 ** min(max(round(math.log2(fitting)), 6), 11)
+    return 2 ** min(max(round(math.log2(fitting)), 8), 9)

@@ -72,7 +72,8 @@ class Sharded(AbstractSummation):
         masses: Masses | None,
         mask: AbstractMask,
     ) -> ExponentialSums:
-        inner = self._chosen(*tokens.shape)
+        n, d = tokens.shape
+        inner = self.inner.choose(n, d, tokens.dtype, mask) if isinstance(self.inner, Auto) else self.inner
         if isinstance(inner, Harmonic) and not isinstance(mask, FullMask | CausalMask):
             inner = Blocked()
 
@@ -95,7 +96,8 @@ class Sharded(AbstractSummation):
         mask: AbstractMask,
         tie_tolerance: Float[Array, ""],
     ) -> HardmaxSums:
-        inner = self._chosen(*tokens.shape)
+        n, d = tokens.shape
+        inner = self.inner.choose_hardmax(n, d, mask) if isinstance(self.inner, Auto) else self.inner
 
         def local(across, extra, queries, tokens, values, masses):
             mask, tie_tolerance = extra
@@ -105,9 +107,6 @@ class Sharded(AbstractSummation):
 
         sums = self._map(local, (mask, tie_tolerance), queries, tokens, values, masses)
         return HardmaxSums(sums[:, 0], sums[:, 1:])
-
-    def _chosen(self, n: int, d: int) -> AbstractSummation:
-        return self.inner.choose(n, d) if isinstance(self.inner, Auto) else self.inner
 
     def _map(self, local: Any, extra: Any, *arrays: Any) -> Any:
         """`local(across, extra, *arrays)` on each device with its rows of `arrays`, and all of `extra`."""

@@ -127,7 +127,7 @@ def one(mesh, x, causal, by_moments, repeats):
     check("one device", found, np.asarray(alone(local)), tolerance)
     error = check("the definition", *rows_of(found, x, causal), tolerance)
     times, single = timed(program, placed), timed(alone, local)
-    moments, ring = sent(program.as_text())
+    moments, ring = sent(program.as_text() or "")
     return {
         "attention": "causal" if causal else "full",
         "method": type(summation).__name__,

@@ -76,6 +76,7 @@ from ._summation import (
     Dense as Dense,
     Harmonic as Harmonic,
     Hull as Hull,
+    Sharded as Sharded,
 )
 from ._trajectory import Trajectory as Trajectory
 

@@ -14,8 +14,10 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 
 def is_concrete(value: Any) -> bool:
-    """Whether no leaf of `value` is a tracer, so that its numbers may be looked at."""
-    return not any(isinstance(leaf, Tracer) for leaf in jtu.tree_leaves(value))
+    """Whether no leaf of `value` is a tracer, or lies on devices of other processes: its numbers may be looked at."""
+    return not any(
+        isinstance(leaf, Tracer) or not getattr(leaf, "is_fully_addressable", True) for leaf in jtu.tree_leaves(value)
+    )
 
 
 def as_float(value: Any, dtype: Any = None) -> Array:

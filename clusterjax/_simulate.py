@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
+from jax.core import Tracer
+from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ._attention import AbstractAttention, HardmaxAttention
@@ -45,9 +47,10 @@ def simulate(
     r"""Integrate $\dot x = \text{field}(t, x, \text{args})$ from `x0` at `ts[0]`, and save the tokens at `ts`.
 
     One trajectory of n tokens; map over many with `jax.vmap` or `equinox.filter_vmap` (the steps are then each run's
-    own, and the longest run decides the time). Compiled once for each shape and structure: no value of beta, V or
-    x0 compiles again. Differentiable in the field, `x0` and `args`. Times and tokens have the dtype of `x0`. On the
-    sphere `x0` is retracted first, and what is saved is retracted.
+    own, and the longest run decides the time). Tokens that are cut over devices by rows stay so, see `Sharded`.
+    Compiled once for each shape and structure: no value of beta, V or x0 compiles again. Differentiable in the field,
+    `x0` and `args`. Times and tokens have the dtype of `x0`. On the sphere `x0` is retracted first, and what is saved
+    is retracted.
 
     **Main arguments:**
 
@@ -108,15 +111,16 @@ def simulate(
         adjoint or dfx.RecursiveCheckpointAdjoint(),
         max_steps,
     )
-    return _run(field, x0, ts, args, machinery, event, save, dense, noise, key, throw, progress)
+    return _run(field, x0, ts, args, machinery, event, save, dense, noise, key, throw, progress, _sharding(x0))
 
 
 @eqx.filter_jit
-def _run(field, x0, ts, args, machinery, event, save, dense, noise, key, throw, progress) -> Trajectory:
-    start = field.space.retract(x0)
+def _run(field, x0, ts, args, machinery, event, save, dense, noise, key, throw, progress, sharding) -> Trajectory:
+    start = _shard(field.space.retract(x0), sharding)
     terms = make_terms(field, x0, ts, noise, key, machinery.dt0)
     saveat = _save_at(field.space, ts, save, dense, machinery.adjoint)
-    solution = integrate(terms, field, start, ts[0], ts[-1], args, machinery, saveat, event, throw, progress)
+    throw_inside = throw and sharding is None
+    solution = integrate(terms, field, start, ts[0], ts[-1], args, machinery, saveat, event, throw_inside, progress)
     if isinstance(machinery.adjoint, dfx.BacksolveAdjoint):
         saved, saved_ts = solution.ys, solution.ts
         t1, x1 = ts[-1], field.space.retract(saved[-1])
@@ -124,7 +128,7 @@ def _run(field, x0, ts, args, machinery, event, save, dense, noise, key, throw, 
         saved, saved_ts = solution.ys["at_ts"], solution.ts["at_ts"]
         t1, x1 = solution.ts["end"][-1], field.space.retract(solution.ys["end"][-1])
     if save is None:
-        saved = jax.vmap(field.space.retract)(saved)
+        saved = _shard(jax.vmap(field.space.retract)(saved), sharding)
     saved = jtu.tree_map(lambda leaf: _blank(leaf, jnp.isfinite(jnp.asarray(saved_ts))), saved)
     if solution.interpolation is not None:
         interpolant = Polynomials(solution.interpolation, field.space)
@@ -132,8 +136,25 @@ def _run(field, x0, ts, args, machinery, event, save, dense, noise, key, throw, 
         interpolant = Resumed.make(field, args, machinery, ts, saved)
     else:
         interpolant = NotKept()
+    if throw and sharding is not None:
+        # All that a check looks at is sent to one device: here that is a number, there it would be all tokens.
+        t1 = solution.result.error_if(t1, ~dfx.is_okay(solution.result))
     stats = solution.stats | _summations(field, start)
-    return Trajectory(ts, saved, stats, solution.result, t1, x1, interpolant)
+    return Trajectory(ts, saved, stats, solution.result, t1, _shard(x1, sharding), interpolant)
+
+
+def _sharding(x0: Any) -> NamedSharding | None:
+    """How `x0` is cut over devices; None if it is on one, a copy on each, or traced."""
+    sharding = None if isinstance(x0, Tracer) else x0.sharding
+    return sharding if isinstance(sharding, NamedSharding) and not sharding.is_fully_replicated else None
+
+
+def _shard(x: Array, sharding: NamedSharding | None) -> Array:
+    """`x` cut over devices as the start was: the compiler would give each of them a copy of what is saved."""
+    if sharding is None:
+        return x
+    spec = PartitionSpec(*(None,) * (x.ndim - 2), *sharding.spec)
+    return jax.lax.with_sharding_constraint(x, NamedSharding(sharding.mesh, spec))
 
 
 @jtu.register_static

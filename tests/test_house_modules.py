@@ -103,6 +103,8 @@ def catalogue() -> dict[str, eqx.Module]:
         cjx.Dense(),
         cjx.Blocked(2),
         cjx.Auto(),
+        cjx.Hull(),
+        cjx.Sharded(cjx.Blocked(2), "tokens"),
         cjx.Harmonic(1e-4),
         attention,
         cjx.UnnormalisedAttention(cjx.Interpolated(times, steps), query_key=eye, mask=cjx.CausalMask()),

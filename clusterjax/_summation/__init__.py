@@ -11,3 +11,4 @@ from .blocked import Blocked as Blocked
 from .dense import Dense as Dense
 from .harmonic import Harmonic as Harmonic
 from .hull import Hull as Hull
+from .sharded import Sharded as Sharded

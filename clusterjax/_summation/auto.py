@@ -17,7 +17,7 @@ from .hull import Hull, serves
 
 
 # From how many tokens on `Hull` is faster than `Blocked`: benchmarks/hardmax_hull.py.
-_HULL_FULL, _HULL_CAUSAL = 4096, 16_384
+_HULL_FULL, _HULL_CAUSAL = 8192, 32_768
 
 # From how many tokens on `Harmonic` is chosen, by dimension and bytes of a number, full and causal. It is faster from a
 # quarter of that on (benchmarks/harmonic.py), but takes seconds to compile where the others take tenths.

@@ -49,7 +49,7 @@ class Blocked(AbstractSummation):
         mask: AbstractMask,
     ) -> ExponentialSums:
         columns = make_columns(tokens, tokens if values is None else values, masses, self.block_columns)
-        shift, sums = _over_rows(
+        shift, sums = over_rows(
             lambda rows, block: exponential_rows(block, rows, columns, mask), self.block_rows, queries
         )
         return ExponentialSums(shift, sums[:, 0], sums[:, 1:])
@@ -65,13 +65,13 @@ class Blocked(AbstractSummation):
         tie_tolerance: Float[Array, ""],
     ) -> HardmaxSums:
         columns = make_columns(tokens, values, masses, self.block_columns)
-        sums = _over_rows(
+        sums = over_rows(
             lambda rows, block: hardmax_rows(block, rows, columns, mask, tie_tolerance), self.block_rows, queries
         )
         return HardmaxSums(sums[:, 0], sums[:, 1:])
 
 
-def _over_rows(fn, block_rows: int, *arrays: Array):
+def over_rows(fn, block_rows: int, *arrays: Array):
     """`fn(row_numbers, *blocks)` of each block of rows, joined; the last is filled with copies of the last row."""
     n = arrays[0].shape[0]
     size = min(block_rows, n)

@@ -121,6 +121,14 @@ def hardmax_rows(
     tie_tolerance: Float[Array, ""],
 ) -> Float[Array, "rows k"]:
     """The sums of mass times [1, value] over the tokens that attain each row's maximum, but for rounding."""
+    top, longest = hardmax_top(queries, rows, columns, mask)
+    return hardmax_add(queries, rows, columns, mask, top - tie_slack(queries, longest, tie_tolerance))
+
+
+def hardmax_top(
+    queries: Float[Array, "rows d"], rows: Int[Array, " rows"], columns: Columns, mask: AbstractMask
+) -> tuple[Float[Array, " rows"], Float[Array, " rows"]]:
+    """The largest score of each row, and the length of the longest token that it attends to."""
 
     def largest(carry, block):
         top, longest = carry
@@ -133,8 +141,17 @@ def hardmax_rows(
         return _where_reached(rows, block, mask, attend, carry)
 
     lowest = jnp.full(queries.shape[:1], -jnp.inf, queries.dtype)
-    top, longest = _fold(largest, (lowest, jnp.zeros_like(lowest)), columns)
-    least = top - tie_slack(queries, longest, tie_tolerance)
+    return _fold(largest, (lowest, jnp.zeros_like(lowest)), columns)
+
+
+def hardmax_add(
+    queries: Float[Array, "rows d"],
+    rows: Int[Array, " rows"],
+    columns: Columns,
+    mask: AbstractMask,
+    least: Float[Array, " rows"],
+) -> Float[Array, "rows k"]:
+    """The sums of mass times [1, value] over the tokens that score `least` or more."""
 
     def add(sums, block):
         def attend(masked):

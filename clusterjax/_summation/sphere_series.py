@@ -16,6 +16,7 @@ from .lengths import OneLength, make_one_length
 from .series import AbstractSeries, cached_chunk
 from .sphere_moments import by_coordinates, empty_moments, harmonics, sphere_moments, sphere_waves
 from .sphere_tables import coordinates, legendre_fourier, orders, recurrence
+from .waves import add_up
 
 
 def _derived_harmonics(moments: Array, degree: int) -> Derived:
@@ -30,7 +31,7 @@ def _by_waves(degree: int, queries: Tokens, coefficients: tuple[Array, Array]) -
     count, n = cosines.shape
     by_cosine = matmul(coefficients[0], even).reshape(-1, count, n)
     by_sine = matmul(coefficients[1], odd).reshape(-1, count, n)
-    return jnp.sum(by_cosine * cosines[None] + by_sine * sines[None], axis=1)
+    return add_up(by_cosine * cosines[None] + by_sine * sines[None])
 
 
 def _made_for_waves(degree: int, moments: Array, length: Scalar) -> Derived:
@@ -100,7 +101,7 @@ class IsotropicSphereSeries(AbstractSeries):
     degree: int = eqx.field(static=True)
 
     def chunk_size(self, dtype: Any, causal: bool) -> int:
-        return cached_chunk(self.degree, dtype)
+        return cached_chunk(self.degree, dtype, causal)
 
     def empty(self, dtype: Any) -> Array:
         return empty_moments(self.degree + 2, dtype)
@@ -131,7 +132,7 @@ class GeneralSphereSeries(AbstractSeries):
     degree: int = eqx.field(static=True)
 
     def chunk_size(self, dtype: Any, causal: bool) -> int:
-        return cached_chunk(self.degree, dtype)
+        return cached_chunk(self.degree, dtype, causal)
 
     def empty(self, dtype: Any) -> Array:
         return empty_moments(self.degree + 2, dtype)

@@ -13,7 +13,7 @@ from .._misc import matmul
 from .bessel import held_scale, length_and_direction, scaled_bessel
 from .derived import Derived, derived, exact, split, with_derivatives, with_one_length
 from .lengths import OneLength, make_one_length
-from .series import AbstractSeries, cached_chunk
+from .series import AbstractSeries
 from .sphere_tables import orders
 from .three_sphere_moments import (
     by_coordinates,
@@ -26,6 +26,14 @@ from .three_sphere_moments import (
     three_sphere_waves,
 )
 from .three_sphere_tables import coordinates, jacobi_fourier, pairs_of_orders
+from .waves import add_up
+
+
+def _chunk_size(degree: int, causal: bool) -> int:
+    """Full sums: what fits the cache. Causal: more, since the coefficients of a chunk cost as much as its sums."""
+    if causal:
+        return 512 if degree < 25 else 1024
+    return 1024 if degree < 12 else 512 if degree < 16 else 256
 
 
 def _derived_harmonics(moments: Array, degree: int) -> Derived:
@@ -58,7 +66,7 @@ def _by_waves(degree: int, directions: Tokens, made: tuple[Array, Array]) -> Arr
         matmul(table, product).reshape(-1, count, n) * wave[None]
         for wave, product, table in zip(by_phi, products, made, strict=True)
     ]
-    return jnp.sum(parts[0] + parts[1], axis=1)
+    return add_up(parts[0] + parts[1])
 
 
 _sums_by_waves = with_one_length(_made_for_waves, _by_waves)
@@ -137,7 +145,7 @@ class IsotropicThreeSphereSeries(AbstractSeries):
     degree: int = eqx.field(static=True)
 
     def chunk_size(self, dtype: Any, causal: bool) -> int:
-        return cached_chunk(self.degree, dtype)
+        return _chunk_size(self.degree, causal)
 
     def empty(self, dtype: Any) -> Array:
         return empty_moments(self.degree + 2, dtype)
@@ -168,7 +176,7 @@ class GeneralThreeSphereSeries(AbstractSeries):
     degree: int = eqx.field(static=True)
 
     def chunk_size(self, dtype: Any, causal: bool) -> int:
-        return cached_chunk(self.degree, dtype)
+        return _chunk_size(self.degree, causal)
 
     def empty(self, dtype: Any) -> Array:
         return empty_moments(self.degree + 2, dtype)

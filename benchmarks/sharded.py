@@ -1,0 +1,197 @@
+"""What does one velocity cost on several devices or processes, and how many bytes do they tell each other?
+
+    python benchmarks/sharded.py --processes 2     two processes on this machine, started by this one command
+    python benchmarks/sharded.py --devices 4       one process that takes its processor for four devices
+
+Softmax attention on the circle and the sphere, beta = 9, full and causal, float32: `Sharded` over `Harmonic` and over
+`Blocked`, beside the same sum on one device. Every answer is checked first, in some rows against the definition in
+float64 and as a whole against one device. Bytes are counted in the compiled program: what a device hands to all-reduces
+and shifts in one velocity that is certified, and in one that the ring must sum. On one machine the devices share its
+cores, so that the time says what sharding costs and not what it gains. `--rank` is used by the script itself; on a
+cluster, where each process is started by the scheduler, pass `--coordinator HOST:PORT --processes N --rank K`.
+"""
+
+import argparse
+import math
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+
+HERE = Path(__file__).parent
+BETA = 9.0
+COLUMNS = ["processes", "devices", "attention", "d", "n", "method", "median ms", "best ms", "repeats", "compile s",
+           "one device ms", "times one device", "kB sent, moments", "kB sent, ring", "error"]  # fmt: skip
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--processes", type=int, default=1, help="how many processes share the tokens")
+    parser.add_argument("--devices", type=int, default=1, help="forced CPU devices of each process")
+    parser.add_argument("--rank", type=int, default=None, help="which of the processes this is")
+    parser.add_argument("--coordinator", default=None, help="HOST:PORT of the first process")
+    parser.add_argument("--quick", action="store_true", help="small sizes and few repeats, to see that it runs")
+    parser.add_argument("--out", type=Path, default=None)
+    chosen = parser.parse_args()
+    if chosen.processes == chosen.devices == 1:
+        chosen.devices = 2
+    if chosen.out is None:
+        kind = f"processes{chosen.processes}" if chosen.processes > 1 else f"devices{chosen.devices}"
+        chosen.out = HERE / ("out" if chosen.quick else "results") / f"sharded_{kind}.json"
+    return chosen
+
+
+def launch(processes: int) -> int:
+    """This script once for each process, on the loopback; the first to fail ends the others."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    command = [sys.executable, __file__, *sys.argv[1:], "--coordinator", address]
+    children = [subprocess.Popen([*command, "--rank", str(rank)]) for rank in range(processes)]
+    try:
+        for child in children:
+            if child.wait():
+                return child.returncode
+        return 0
+    finally:
+        for child in children:
+            child.kill()
+
+
+def measure(chosen: argparse.Namespace) -> None:
+    if chosen.devices > 1:
+        force = f"--xla_force_host_platform_device_count={chosen.devices}"
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {force}"
+    import jax
+
+    if chosen.processes > 1:
+        jax.distributed.initialize(chosen.coordinator, num_processes=chosen.processes, process_id=chosen.rank)
+    import numpy as np
+    from _harness import report, say, sphere
+    from jax.sharding import Mesh
+
+    mesh = Mesh(np.array(jax.devices()), ("tokens",))
+    rows = []
+    for d in (2, 3):
+        for causal in (False, True):
+            for inner, n in ((True, 2**12 if chosen.quick else 2**17), (False, 2**10 if chosen.quick else 2**13)):
+                if chosen.rank in (None, 0):
+                    say(f"d = {d}, {'causal' if causal else 'full'}, {'Harmonic' if inner else 'Blocked'}, n = {n}")
+                row = one(mesh, sphere(n, d, np.float32), causal, inner, 3 if chosen.quick else 11)
+                rows.append({"processes": chosen.processes, "devices": mesh.size, "d": d, "n": n} | row)
+    if chosen.rank in (None, 0):
+        report(rows, chosen.out, title="Tokens on several devices", columns=COLUMNS, quick=chosen.quick,
+               findings=(f"{mesh.size} devices in {chosen.processes} processes give the answer of one.",))  # fmt: skip
+
+
+def one(mesh, x, causal, by_moments, repeats):
+    import time
+
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    from _harness import check
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    import clusterjax as cjx
+
+    summation = cjx.Harmonic() if by_moments else cjx.Blocked()
+
+    def velocity(summation):
+        mask = cjx.CausalMask() if causal else cjx.FullMask()
+        attention = cjx.SoftmaxAttention(jnp.asarray(BETA, x.dtype), mask=mask, summation=summation)
+        return jax.jit(lambda x: cjx.AttentionField(attention)(jnp.zeros((), x.dtype), x))
+
+    def timed(program, x):
+        jax.block_until_ready(program(x))
+        times = []
+        for _ in range(repeats):
+            begin = time.perf_counter()
+            jax.block_until_ready(program(x))
+            times.append(time.perf_counter() - begin)
+        return times
+
+    cut = NamedSharding(mesh, PartitionSpec("tokens"))
+    placed = jax.make_array_from_callback(x.shape, cut, lambda index: x[index])
+    begin = time.perf_counter()
+    program = velocity(cjx.Sharded(summation, "tokens", mesh)).lower(placed).compile()
+    compile_s = time.perf_counter() - begin
+    whole = jax.jit(lambda a: a, out_shardings=NamedSharding(mesh, PartitionSpec()))
+    found = np.asarray(whole(program(placed)).addressable_data(0))
+    local = jax.device_put(x, jax.local_devices()[0])
+    alone = velocity(summation)
+    tolerance = 5e-4 if by_moments else 2e-5
+    check("one device", found, np.asarray(alone(local)), tolerance)
+    error = check("the definition", *rows_of(found, x, causal), tolerance)
+    times, single = timed(program, placed), timed(alone, local)
+    moments, ring = sent(program.as_text() or "")
+    return {
+        "attention": "causal" if causal else "full",
+        "method": type(summation).__name__,
+        "median ms": float(np.median(times)) * 1e3,
+        "best ms": min(times) * 1e3,
+        "repeats": repeats,
+        "compile s": compile_s,
+        "one device ms": float(np.median(single)) * 1e3,
+        "times one device": float(np.median(times) / np.median(single)),
+        "kB sent, moments": moments / 1e3 if by_moments else None,
+        "kB sent, ring": ring * mesh.size / 1e3,
+        "error": error,
+    }
+
+
+def rows_of(found, x, causal):
+    """Some rows of a velocity, and the same by the definition in float64."""
+    import numpy as np
+
+    numbers = np.linspace(0, len(x) - 1, 40).astype(int)
+    x64, expected = x.astype(np.float64), []
+    for i in numbers:
+        others = x64[: i + 1] if causal else x64
+        weights = np.exp(BETA * (others @ x64[i] - 1))
+        average = weights @ others / weights.sum()
+        expected.append(average - (average @ x64[i]) / (x64[i] @ x64[i]) * x64[i])
+    return found[numbers], np.array(expected)
+
+
+SIZES = {"f64": 8, "f32": 4, "s64": 8, "s32": 4, "pred": 1}
+
+
+def sent(program: str) -> tuple[int, int]:
+    """The bytes that a compiled program gives to all-reduces and shifts in one velocity, and in one step of its ring.
+
+    A program holds a branch for each degree of the series and takes one of them: the lowest, at this beta. The ring is
+    told by its pairs, of which one leads from the last device to the first.
+    """
+    always, branches, ring, computation = 0, {}, 0, ""
+    for line in program.splitlines():
+        if re.match(r"^(ENTRY )?%?[\w.\-]+ .*\{$", line):
+            computation = line.split(" ")[0]
+        found = re.search(r"= (.*?) (all-reduce|collective-permute)(-start)?\(", line)
+        if not found:
+            continue
+        size = 0
+        for kind, shape in re.findall(r"(\w+)\[([\d,]*)\]", found[1]):
+            size += SIZES.get(kind, 4) * math.prod(int(side) for side in shape.split(",") if side)
+        if re.search(r"source_target_pairs=\{.*\{\d+,0\}", line):
+            ring += size
+        elif computation == "ENTRY":
+            always += size
+        else:
+            branches[computation] = branches.get(computation, 0) + size
+    return always + min(branches.values(), default=0), ring
+
+
+def main() -> int:
+    chosen = parse()
+    if chosen.processes > 1 and chosen.rank is None:
+        return launch(chosen.processes)
+    measure(chosen)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -108,6 +108,7 @@ def test_claims_of_the_paper_come_out_as_they_should(gallery):
     assert verdicts["hardmax-polytope"] == [True, True, True]
     assert verdicts["norm-schemes"] == [True, True, True] and verdicts["long-context"] == [True, True]
     assert verdicts["rank-collapse"] == [True, True, False], "feed-forward layers without skips do not stop it"
+    assert verdicts["phase-diagram"] == [True, True, True]
     assert verdicts["sentiment-words"] == [True, True] and verdicts["sentiment-training"] == [True]
     assert verdicts["sentiment-leaders"] == [True, True]
     assert verdicts["figure5"] == [False], "V = -I spreads the tokens; they do not sit at opposite sides"

@@ -124,6 +124,7 @@ def test_a_chunk_fits_the_cache():
     for degree in (1, 8, 19, 51, 84):
         for dtype in (jnp.float32, jnp.float64):
             size = IsotropicSphereSeries(degree).chunk_size(dtype, True)
-            assert size == GeneralSphereSeries(degree).chunk_size(dtype, True)
             assert size in (256, 512)
-    assert IsotropicSphereSeries(19).chunk_size(jnp.float32, True) == 512
+            assert size <= IsotropicSphereSeries(degree).chunk_size(dtype, False) <= 2048
+    assert GeneralSphereSeries(19).chunk_size(jnp.float32, True) == 512
+    assert GeneralSphereSeries(8).chunk_size(jnp.float32, False) == 1024

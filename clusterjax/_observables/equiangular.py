@@ -159,10 +159,9 @@ def _log_time(
 
 def _together(*values: Any) -> tuple[Array, ...]:
     """Arrays of one shape and one floating dtype: that of those which are arrays already."""
-    dtypes = [value.dtype for value in values if hasattr(value, "dtype")]
+    dtypes = [jax.dtypes.canonicalize_dtype(value.dtype) for value in values if hasattr(value, "dtype")]
     dtype = jnp.result_type(*dtypes) if dtypes else None
     dtype = dtype if dtype is not None and jnp.issubdtype(dtype, jnp.floating) else jnp.result_type(float)
-    dtype = jax.dtypes.canonicalize_dtype(dtype)
     return tuple(jnp.broadcast_arrays(*(as_float(value, dtype) for value in values)))
 
 

@@ -51,10 +51,11 @@ class AbstractSeries(eqx.Module):
         r"""The sums $\sum_j m_j e^{\langle q_i, y_j\rangle - |q_i|}$ of masses and of mass times token."""
 
 
-def cached_chunk(degree: int, dtype: Any, size: int = 36_000) -> int:
-    """256 or 512 tokens: a power of two for which `degree` numbers for each token are about `size` bytes.
+def cached_chunk(degree: int, dtype: Any, causal: bool, size: int = 36_000) -> int:
+    """A power of two, at least 256, for which `degree` numbers for each token are about `size` bytes.
 
-    Fewer would not pay for the coefficients that causal sums make for each chunk, more would do so with more pairs.
+    Fewer would not pay for what is made once for each chunk. Causal sums take at most 512, since they sum the pairs of
+    a chunk.
     """
     fitting = size / (max(degree, 1) * jnp.dtype(dtype).itemsize)
-    return 2 ** min(max(round(math.log2(fitting)), 8), 9)
+    return 2 ** min(max(round(math.log2(fitting)), 8), 9 if causal else 11)

@@ -101,7 +101,7 @@ class IsotropicSphereSeries(AbstractSeries):
     degree: int = eqx.field(static=True)
 
     def chunk_size(self, dtype: Any, causal: bool) -> int:
-        return cached_chunk(self.degree, dtype)
+        return cached_chunk(self.degree, dtype, causal)
 
     def empty(self, dtype: Any) -> Array:
         return empty_moments(self.degree + 2, dtype)
@@ -132,7 +132,7 @@ class GeneralSphereSeries(AbstractSeries):
     degree: int = eqx.field(static=True)
 
     def chunk_size(self, dtype: Any, causal: bool) -> int:
-        return cached_chunk(self.degree, dtype)
+        return cached_chunk(self.degree, dtype, causal)
 
     def empty(self, dtype: Any) -> Array:
         return empty_moments(self.degree + 2, dtype)

@@ -144,7 +144,8 @@ _PAGE = """<!DOCTYPE html>
 <p>Figures 1 to 8 of T. Peat, <cite>Clustering in Transformers</cite> (two of trained networks, six of causal
 attention on the sphere with 64 tokens), more of those networks and of a causal language model, what layer norms,
 feed-forwards, several heads and long contexts do to clustering (the figures on perceptrons and on heads explore:
-their claims are of this library, partly made after looking at other settings), and figures of Alcalde, Fantuzzi and
+their claims are of this library, partly made after looking at other settings), the phase diagrams of Geshkovski et al.,
+<cite>A mathematical perspective on transformers</cite>, and figures of Alcalde, Fantuzzi and
 Zuazua, <cite>Clustering in pure-attention hardmax transformers</cite>. A picture of particles shows one start; a
 number is taken over many starts or texts, with its standard error. A claim of a paper that the numbers do not bear
 out is marked so, and the caption says what holds.</p>

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
 from jax.core import Tracer
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ._attention import AbstractAttention, HardmaxAttention
@@ -146,7 +146,14 @@ def _run(field, x0, ts, args, machinery, event, save, dense, noise, key, throw, 
 def _sharding(x0: Any) -> NamedSharding | None:
     """How `x0` is cut over devices; None if it is on one, a copy on each, or traced."""
     sharding = None if isinstance(x0, Tracer) else x0.sharding
-    return sharding if isinstance(sharding, NamedSharding) and not sharding.is_fully_replicated else None
+    if not isinstance(sharding, NamedSharding) or sharding.is_fully_replicated:
+        return None
+    if any(kind != AxisType.Auto for kind in sharding.mesh.axis_types):
+        raise ValueError(
+            f"x0 must be cut over a mesh whose axes are Auto, but they are {sharding.mesh.axis_types}: a solver does "
+            "not say how each of its sums is cut; make the mesh with jax.sharding.Mesh(devices, names)."
+        )
+    return sharding
 
 
 def _shard(x: Array, sharding: NamedSharding | None) -> Array:

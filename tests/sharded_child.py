@@ -11,7 +11,7 @@ import diffrax as dfx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 import clusterjax as cjx
 
@@ -130,6 +130,12 @@ def message(fn):
     return None
 
 
+def explicit(tokens):
+    mesh = Mesh(np.array(jax.devices()[:4]), ("tokens",), axis_types=(AxisType.Explicit,))
+    attention = cjx.SoftmaxAttention(2.0, summation=cjx.Sharded(DENSE, "tokens", mesh))
+    cjx.simulate(cjx.AttentionField(attention), place(mesh, tokens + 0.1)[0], jnp.asarray([0.0, 1.0]))
+
+
 def complaints():
     data = cloud()
 
@@ -140,6 +146,7 @@ def complaints():
         "not divisible": message(lambda: use(N - 2, mesh=mesh_of(4))),
         "unknown axis": message(lambda: cjx.Sharded(DENSE, "rows", mesh_of(4))),
         "no mesh": message(use),
+        "explicit mesh": message(lambda: explicit(data[1])),
     }
 
 

@@ -68,6 +68,7 @@ def test_a_run_keeps_its_sharding(ordinary):
             "the 4 devices along the axis 'tokens' must divide the number of tokens, but it is 22",
         ),
         ("unknown axis", "axis must be one of the mesh, ('tokens',), but it is 'rows'; name one of them."),
+        ("explicit mesh", "x0 must be cut over a mesh whose axes are Auto, but they are"),
         ("no mesh", "Sharded over 'tokens' needs a mesh, but none is set; pass mesh="),
     ),
 )

@@ -144,7 +144,13 @@ def _check_axis(axis: str, mesh: Any) -> None:
 
 def _shard_map(fn: Any, mesh: Any, in_specs: Any, out_specs: Any) -> Any:
     # Unchecked: loops inside start from constants, which a check of what varies over devices would not let pass.
-    return jax.shard_map(fn, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+    try:
+        from jax import shard_map
+    except ImportError:  # jax 0.6.0
+        from jax.experimental.shard_map import shard_map as early
+
+        return early(fn, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_rep=False)
+    return shard_map(fn, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
 
 def _ring(inner: AbstractSummation, across: Across, mask: AbstractMask, tokens: Tokens) -> Ring:

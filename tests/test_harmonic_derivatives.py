@@ -19,7 +19,7 @@ def one_degree(monkeypatch):
     """One degree in place of several, to compile less."""
     for d in (2, 3):
         monkeypatch.setitem(expand.DEGREES, (d, 8), ((23,), (23,)))
-    monkeypatch.setitem(expand.DEGREES, (4, 8), ((12,), ()))
+    monkeypatch.setitem(expand.DEGREES, (4, 8), ((16,), ()))
 
 
 def loss_of(summation, mask, with_values):
@@ -91,7 +91,10 @@ def test_derivatives_are_those_of_dense(d, forms, mask, with_values):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("d", "forms"), ((2, ("rotation", "general")), (3, ("rotation", "general"))))
 def test_second_derivatives_are_those_of_dense(d, forms):
-    """Reverse over reverse, in all arguments: with respect to the lengths of the queries too."""
+    """Reverse over reverse, in all arguments: with respect to the lengths of the queries too.
+
+    No token sits at a pole of the sphere, where the series for queries of one length has no second derivatives.
+    """
 
     def curvature(point, directions):
         out = []
@@ -105,6 +108,7 @@ def test_second_derivatives_are_those_of_dense(d, forms):
     curvature = jax.jit(curvature)
     for form in forms:
         point = point_of(d, form)
+        point = (*point[:2], sphere_tokens(0, N, d), *point[3:])
         directions = tuple(normal(5 + k, *a.shape) for k, a in enumerate(point))
         assert_same_derivatives(*curvature(point, directions))
 

@@ -48,7 +48,7 @@ class Blocked(AbstractSummation):
         masses: Masses | None,
         mask: AbstractMask,
     ) -> ExponentialSums:
-        columns = make_columns(tokens, tokens if values is None else values, masses, self.block_columns)
+        columns = make_columns(tokens, values, masses, self.block_columns)
         shift, sums = over_rows(
             lambda rows, block: exponential_rows(block, rows, columns, mask), self.block_rows, queries
         )

@@ -9,7 +9,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from .._custom_types import Scalar, Tokens
-from .._misc import matmul
+from .._misc import matmul, normalise
 from .bessel import length_and_direction
 from .exchange import AbstractExchange
 from .series import AbstractSeries
@@ -75,6 +75,7 @@ def causal_sums(
     @jax.checkpoint
     def step(moments, chunk):
         queries, tokens, masses = chunk
+        tokens = normalise(tokens)
         before = expansion.sums(queries, expansion.coefficients(moments))
         within = _pairs(queries, tokens, masses, below, expansion.several)
         return jax.tree.map(jnp.add, moments, expansion.moments(tokens, masses)), before + within
@@ -87,7 +88,8 @@ def causal_sums(
 def _all_moments(expansion: Expansion, tokens: Tokens, masses: Float[Array, "n k"], size: int) -> Any:
     @jax.checkpoint
     def add(moments, chunk):
-        return jax.tree.map(jnp.add, moments, expansion.moments(*chunk)), None
+        tokens, masses = chunk
+        return jax.tree.map(jnp.add, moments, expansion.moments(normalise(tokens), masses)), None
 
     return lax.scan(add, expansion.empty(masses), (_cut(tokens, size), _cut(masses, size, 0.0)))[0]
 

@@ -31,8 +31,8 @@ class Dense(AbstractSummation):
         mask: AbstractMask,
     ) -> ExponentialSums:
         n, d = tokens.shape
-        values = tokens if values is None else values
-        if d + values.shape[1] <= _STRIP_MAX_NUMBERS and jax.default_backend() == "cpu":
+        width = d if values is None else values.shape[1]
+        if d + width <= _STRIP_MAX_NUMBERS and jax.default_backend() == "cpu":
             columns = make_columns(tokens, values, masses, _strip_width(n))
             shift, normaliser, total = _strips(queries, columns, mask)
             return ExponentialSums(shift, normaliser, total)
@@ -87,11 +87,12 @@ def _strips(
         below = scores - top[None, :]
         below = below - lax.stop_gradient(jnp.maximum(below, 0))
         weights, back = jnp.exp(below), jnp.exp(shift - top)
-        added = [jnp.sum(weights * block.weighted[:, k, None], axis=0) for k in range(block.weighted.shape[1])]
+        weighted = block.weighted()
+        added = [jnp.sum(weights * weighted[:, k, None], axis=0) for k in range(block.width)]
         return (top, [s * back + a for s, a in zip(sums, added, strict=True)]), None
 
     zero = jnp.zeros(n, queries.dtype)
-    start = (jnp.full(n, jnp.finfo(queries.dtype).min / 4, queries.dtype), [zero] * columns.weighted.shape[2])
+    start = (jnp.full(n, jnp.finfo(queries.dtype).min / 4, queries.dtype), [zero] * columns.width)
     if columns.tokens.shape[0] == 1:
         (shift, sums), _ = step(start, jax.tree.map(lambda leaf: leaf[0], columns))
     else:

@@ -8,7 +8,6 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from .._custom_types import Scalar, Tokens
-from .._misc import normalise
 from .bessel import length_and_direction
 from .certificate import certified, truncation_share
 from .chunks import Expansion, causal_sums, full_sums
@@ -70,7 +69,7 @@ def expand(
     columns = masses.shape[1] if several else 1 + d
     nothing = lambda queries, *_: jnp.full((queries.shape[0], columns), jnp.nan, dtype)
     branches = [*(run(make(degree)) for make, degrees in kinds for degree in degrees), nothing]
-    sums = lax.switch(branch, branches, queries, normalise(tokens), masses)
+    sums = lax.switch(branch, branches, queries, tokens, masses)
     attended = _attended(lax.stop_gradient(masses[:, 0]), causal, exchange)
     return sums, certified(sums, attended, share, tolerance)
 

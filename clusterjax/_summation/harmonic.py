@@ -154,7 +154,7 @@ def _mend(shift, sums, good, queries, tokens, values, masses, mask):
     blocks = -(-n // size)
 
     def mend(queries, tokens, values, masses, shift, sums):
-        columns = make_columns(tokens, tokens if values is None else values, masses, _COLUMNS)
+        columns = make_columns(tokens, values, masses, _COLUMNS)
         rows = jnp.nonzero(~good, size=blocks * size, fill_value=n)[0]
 
         # Backwards a block is taken up again from its rows: what its branch keeps would be kept for every block.

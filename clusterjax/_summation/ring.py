@@ -48,8 +48,7 @@ class Ring(eqx.Module):
 
     def columns(self, block: Block, source: Int[Array, ""]) -> Columns:
         """The columns of the device numbered `source`, under the numbers that they have among all tokens."""
-        values = block.tokens if block.values is None else block.values
-        columns = make_columns(block.tokens, values, block.masses, self.block_columns)
+        columns = make_columns(block.tokens, block.values, block.masses, self.block_columns)
         return eqx.tree_at(lambda c: c.index, columns, columns.index + source * block.tokens.shape[0])
 
     def over_rows(self, fn: Callable[..., Any], rows: Rows, m: int, skip: Callable[[int], Any], *others: Array) -> Any:
@@ -127,7 +126,7 @@ def _nothing(rows: int, k: int, dtype: Any) -> tuple[Array, Array]:
 def _exponential(ring: Ring, rows: Rows, block: Block, source: Int[Array, ""]) -> tuple[Array, Array]:
     columns = ring.columns(block, source)
     fn = lambda queries, numbers: exponential_rows(queries, numbers, columns, ring.mask)
-    skip = lambda size: _nothing(size, columns.weighted.shape[2], columns.weighted.dtype)
+    skip = lambda size: _nothing(size, columns.width, columns.tokens.dtype)
     return ring.over_rows(fn, rows, block.tokens.shape[0], skip)
 
 
@@ -182,7 +181,7 @@ def _add_ring(arrays: tuple[Rows, Block], ring: Ring, least: Float[Array, " rows
 def _added(ring: Ring, rows: Rows, block: Block, source: Int[Array, ""], least: Array) -> Array:
     columns = ring.columns(block, source)
     fn = lambda queries, numbers, least: hardmax_add(queries, numbers, columns, ring.mask, least)
-    skip = lambda size: jnp.zeros((size, columns.weighted.shape[2]), columns.weighted.dtype)
+    skip = lambda size: jnp.zeros((size, columns.width), columns.tokens.dtype)
     return ring.over_rows(fn, rows, block.tokens.shape[0], skip, least)
 
 

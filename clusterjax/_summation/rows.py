@@ -20,7 +20,8 @@ class Columns(eqx.Module):
     **Arguments:**
 
     - `tokens`: (blocks, columns, d).
-    - `weighted`: (blocks, columns, 1 + k): mass times [1, value].
+    - `values`: (blocks, columns, k); None are the tokens themselves.
+    - `masses`: (blocks, columns); None are one each.
     - `index`: (blocks, columns), the number of each token; n or more for the filling.
     - `present`: (blocks, columns), False for the filling and where the mass is zero; None if all are present.
 
@@ -28,12 +29,26 @@ class Columns(eqx.Module):
     """
 
     tokens: Float[Array, "blocks columns d"]
-    weighted: Float[Array, "blocks columns k"]
+    values: Float[Array, "blocks columns k"] | None
+    masses: Float[Array, "blocks columns"] | None
     index: Int[Array, "blocks columns"]
     present: Bool[Array, "blocks columns"] | None
 
+    @property
+    def width(self) -> int:
+        """How many numbers are summed for each row: 1 + k."""
+        return 1 + (self.tokens if self.values is None else self.values).shape[-1]
 
-def make_columns(tokens: Tokens, values: Float[Array, "n k"], masses: Masses | None, block_columns: int) -> Columns:
+    def weighted(self) -> Float[Array, "columns width"]:
+        """Mass times [1, value], of one block: made where it is needed, so that all of them are never held."""
+        values = self.tokens if self.values is None else self.values
+        weighted = jnp.concatenate([jnp.ones_like(values[..., :1]), values], axis=-1)
+        return weighted if self.masses is None else weighted * self.masses[..., None]
+
+
+def make_columns(
+    tokens: Tokens, values: Float[Array, "n k"] | None, masses: Masses | None, block_columns: int
+) -> Columns:
     """Cut the tokens, their values and masses into blocks of `block_columns`."""
     n = tokens.shape[0]
     size = min(block_columns, n)
@@ -43,15 +58,14 @@ def make_columns(tokens: Tokens, values: Float[Array, "n k"], masses: Masses | N
         a = jnp.pad(a, ((0, blocks * size - n),) + ((0, 0),) * (a.ndim - 1), mode="edge")
         return a.reshape(blocks, size, *a.shape[1:])
 
-    weighted = jnp.concatenate([jnp.ones((n, 1), values.dtype), values], axis=1)
     index = jnp.arange(blocks * size).reshape(blocks, size)
     present = None
     if masses is not None:
-        weighted = weighted * masses[:, None]
         present = cut(masses > 0) & (index < n)
     elif blocks * size > n:
         present = index < n
-    return Columns(cut(tokens), cut(weighted), index, present)
+    values, masses = (None if part is None else cut(part) for part in (values, masses))
+    return Columns(cut(tokens), values, masses, index, present)
 
 
 def _fold(step: Callable[[Any, Columns], Any], carry: Any, columns: Columns) -> Any:
@@ -104,13 +118,13 @@ def exponential_rows(
             scores = _scores(queries, rows, block, mask, masked)
             top = jnp.maximum(shift, lax.stop_gradient(scores).max(axis=1))
             weights = jnp.exp(scores - top[:, None])
-            return top, sums * jnp.exp(shift - top)[:, None] + matmul(weights, block.weighted)
+            return top, sums * jnp.exp(shift - top)[:, None] + matmul(weights, block.weighted())
 
         return _where_reached(rows, block, mask, attend, carry)
 
     # Below any exponent, and finite: minus infinity would make the first rescaling NaN.
     lowest = jnp.full(queries.shape[:1], jnp.finfo(queries.dtype).min / 4, queries.dtype)
-    return _fold(step, (lowest, jnp.zeros((queries.shape[0], columns.weighted.shape[2]), queries.dtype)), columns)
+    return _fold(step, (lowest, jnp.zeros((queries.shape[0], columns.width), queries.dtype)), columns)
 
 
 def hardmax_rows(
@@ -157,11 +171,11 @@ def hardmax_add(
         def attend(masked):
             scores = lax.stop_gradient(_scores(queries, rows, block, mask, masked))
             chosen = (scores >= least[:, None]) & (scores > -jnp.inf)
-            return sums + matmul(chosen.astype(sums.dtype), block.weighted)
+            return sums + matmul(chosen.astype(sums.dtype), block.weighted())
 
         return _where_reached(rows, block, mask, attend, sums)
 
-    return _fold(add, jnp.zeros((queries.shape[0], columns.weighted.shape[2]), queries.dtype), columns)
+    return _fold(add, jnp.zeros((queries.shape[0], columns.width), queries.dtype), columns)
 
 
 def _lengths(tokens: Tokens) -> Float[Array, " n"]:

@@ -27,7 +27,9 @@ class Hull(AbstractSummation):
     along a Hilbert curve, and a tree of boxes is built over them. A row looks only into boxes that reach its maximum,
     and takes boxes whole in which every token attains it, so that ties by the thousand cost no more than a few. A
     causal row looks into the trees of the blocks of tokens before it, of sizes that are powers of two, log n of them.
-    What is summed is what `Dense` sums, tie for tie: boxes are widened by what rounding may do.
+    What is summed is what `Dense` sums, tie for tie: boxes are widened by what rounding may do. On the circle in float32
+    the scores of near neighbours differ by less than that, and from some ten thousand tokens on more of them are looked
+    at, in proportion to n.
 
     Only the hardmax sums of tokens in the plane under a full or a causal mask are made in this way; exponential sums
     and other masks are left to `Blocked`. Derivatives are those of reverse mode.
@@ -179,11 +181,11 @@ def _largest(cloud: _Cloud, causal: bool) -> tuple[Float[Array, " m"], Float[Arr
     def visit(tops, order, walks):
         bounds = _bounds(cloud, order)
 
-        def some(tops, walk):
+        def some(walk):
             rows, roots, active = walk
-            return tops.at[rows].set(largest(bounds, cloud.queries[rows], roots, active, tops[rows])), None
+            return largest(bounds, cloud.queries[rows], roots, active, tops[rows])
 
-        return lax.scan(some, tops, walks)[0]
+        return tops.at[walks[0].ravel()].set(lax.map(some, walks).ravel(), unique_indices=True)
 
     lengths = jnp.where(cloud.here, jnp.sqrt(jnp.sum(cloud.tokens * cloud.tokens, axis=1)), 0)
     tops = jnp.full(m, -jnp.inf, cloud.tokens.dtype)
@@ -202,11 +204,12 @@ def _collect(
     def visit(sums, order, walks):
         bounds, sums_of = _bounds(cloud, order), make_sums(weighted[order])
 
-        def some(sums, walk):
+        def some(walk):
             rows, roots, active = walk
-            return sums.at[rows].add(collect(bounds, sums_of, cloud.queries[rows], roots, active, least[rows])), None
+            return collect(bounds, sums_of, cloud.queries[rows], roots, active, least[rows])
 
-        return lax.scan(some, sums, walks)[0]
+        found = lax.map(some, walks).reshape(-1, sums.shape[1])
+        return sums.at[walks[0].ravel()].add(found, unique_indices=True)
 
     sums = jnp.zeros_like(weighted)
     if causal:

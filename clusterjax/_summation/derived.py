@@ -11,7 +11,8 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from .._custom_types import Tokens
-from .lengths import OneLength, one_length_sums
+from .bessel import held_scale, length_and_direction
+from .lengths import OneLength, no_length, one_length_sums
 
 
 def exact(spec: str, *operands: Array) -> Array:
@@ -51,11 +52,13 @@ def _products(second: Float[Array, "pairs n"], vectors: Tokens) -> Float[Array, 
 Evaluate = Callable[[int, Tokens, Any], Array]
 
 
-def with_derivatives(first: Evaluate, second: Evaluate) -> Evaluate:
+def with_derivatives(first: Evaluate, second: Evaluate, moved_coefficients: Any = None) -> Evaluate:
     """`first(degree, queries, coefficients)`, (1 + d, n), whose derivatives are sums too, with the scale held fixed.
 
     They are made of `second`, those of the products of coordinates: no angle is differentiated. Derivatives of higher
-    order are those of `second` as it stands.
+    order are those of `second` as it stands, and of `moved_coefficients(degree, queries, coefficients, their tangent)`,
+    which is `first` of the tangent unless it is given. There angles are differentiated: queries exactly at a pole have
+    first derivatives, and second ones only along the axis.
     """
 
     @partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -69,7 +72,9 @@ def with_derivatives(first: Evaluate, second: Evaluate) -> Evaluate:
         out = sums(degree, queries, coefficients)
         products = _products(second(degree, queries, coefficients), queries_dot)
         moved = jnp.concatenate([jnp.sum(out[1:] * queries_dot.T, axis=0)[None], products])
-        return out, moved + sums(degree, queries, coefficients_dot)
+        if moved_coefficients is None:
+            return out, moved + first(degree, queries, coefficients_dot)
+        return out, moved + moved_coefficients(degree, queries, coefficients, coefficients_dot)
 
     return sums
 
@@ -89,7 +94,14 @@ def with_one_length(make: Callable[[int, Array, Array], Derived], evaluate: Eval
         )
         return jnp.concatenate([head[None], rest.T])
 
-    return with_derivatives(first, second)
+    def moved_coefficients(degree, queries, known, tangent):
+        kappa, direction = length_and_direction(queries)
+        made = lambda length: make(degree, tangent.moments, length).first
+        slope = jax.jvp(made, (known.length,), (jnp.ones_like(known.length),))[1]
+        moved = evaluate(degree, direction, tangent.made.first)
+        return held_scale(kappa)[None] * (moved + no_length(kappa)[None] * evaluate(degree, direction, slope))
+
+    return with_derivatives(first, second, moved_coefficients)
 
 
 def split(sums: Float[Array, "k n"]) -> tuple[Float[Array, " n"], Float[Array, "n rest"]]:

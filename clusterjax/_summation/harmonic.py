@@ -33,6 +33,10 @@ class Harmonic(AbstractSummation):
     summed pair by pair. So is everything, as by `Blocked`, where the series does not serve: tokens that are not of unit
     length, queries longer than about 100 (in four dimensions 9), and masks other than full and causal.
 
+    **Derivatives** are tangential in the tokens, which are normalised first. Those of second order are right too, but
+    for tokens exactly at the poles of the spheres where the queries are of one length; a third derivative in the length
+    of such queries raises an error. `Dense` and `Blocked` have all of them.
+
     Under `jax.vmap` a batch goes one way together: the highest degree that one of it needs, and pairs for the rows of
     all as long as one of the batch has rows left.
 

@@ -61,7 +61,7 @@ def _(fns, primals, tangents):
     kappa, direction, moments, length, made = primals
     slope = functools.partial(_slope, make)
     by_length = _sums((slope, apply), kappa, direction, moments, length, slope(moments, length))
-    no = _nothing(kappa)
+    no = no_length(kappa)
 
     def at_own_length(direction, moments):
         first, second = apply(direction, make(moments, length))
@@ -79,14 +79,14 @@ def _slope(make: Make, moments: Any, length: Scalar) -> Any:
 
 
 @jax.custom_jvp
-def _nothing(kappa: Float[Array, " n"]) -> Float[Array, " n"]:
+def no_length(kappa: Float[Array, " n"]) -> Float[Array, " n"]:
     """Zero, with the derivative of `kappa`, once."""
     return jnp.zeros_like(kappa)
 
 
-@_nothing.defjvp
+@no_length.defjvp
 def _(primals, tangents):
-    return _nothing(*primals), tangents[0] * _once(*primals)
+    return no_length(*primals), tangents[0] * _once(*primals)
 
 
 @jax.custom_jvp

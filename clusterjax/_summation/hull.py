@@ -27,8 +27,8 @@ class Hull(AbstractSummation):
     along a Hilbert curve, and a tree of boxes is built over them. A row looks only into boxes that reach its maximum,
     and takes boxes whole in which every token attains it, so that ties by the thousand cost no more than a few. A
     causal row looks into the trees of the blocks of tokens before it, of sizes that are powers of two, log n of them.
-    What is summed is what `Dense` sums, tie for tie: boxes are widened by what rounding may do. On the circle in float32
-    the scores of near neighbours differ by less than that, and from some ten thousand tokens on more of them are looked
+    What is summed is what `Dense` sums, tie for tie: boxes are widened by what rounding may do. In float32
+    the scores of neighbours on the circle differ by less than that, and from ten thousand tokens on more are looked
     at, in proportion to n.
 
     Only the hardmax sums of tokens in the plane under a full or a causal mask are made in this way; exponential sums

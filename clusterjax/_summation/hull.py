@@ -16,16 +16,20 @@ from .._misc import matmul
 from .base import AbstractSummation, ExponentialSums, HardmaxSums
 from .blocked import Blocked
 from .boxes import collect, largest, make_bounds, make_sums, nearness, push_down, spread
+from .rim import deep
 from .rows import tie_slack
 
 
 class Hull(AbstractSummation):
     """Hardmax in the plane in about n log n steps: no token inside the convex hull is ever attended to.
 
-    The tokens are ordered along a Hilbert curve, and a tree of boxes is built over them. A row looks only into boxes
-    that reach its maximum, and takes boxes whole in which every token attains it, so that ties by the thousand cost no
-    more than a few. A causal row looks into the trees of the blocks of tokens before it, of sizes that are powers of
-    two, log n of them. What is summed is what `Dense` sums, tie for tie: boxes are widened by what rounding may do.
+    Tokens deeper inside the cloud than a tie reaches are left out where every row sees all. The others are ordered
+    along a Hilbert curve, and a tree of boxes is built over them. A row looks only into boxes that reach its maximum,
+    and takes boxes whole in which every token attains it, so that ties by the thousand cost no more than a few. A
+    causal row looks into the trees of the blocks of tokens before it, of sizes that are powers of two, log n of them.
+    What is summed is what `Dense` sums, tie for tie: boxes are widened by what rounding may do. In float32
+    the scores of neighbours on the circle differ by less than that, and from ten thousand tokens on more are looked
+    at, in proportion to n.
 
     Only the hardmax sums of tokens in the plane under a full or a causal mask are made in this way; exponential sums
     and other masks are left to `Blocked`. Derivatives are those of reverse mode.
@@ -66,6 +70,9 @@ class Hull(AbstractSummation):
         weighted = jnp.concatenate([jnp.ones((n, 1), values.dtype), values], axis=1)
         weighted = weighted if masses is None else weighted * masses[:, None]
         here = jnp.ones(n, bool) if masses is None else masses > 0
+        # A causal row does not see the tokens that would make others too deep for it.
+        if not causal:
+            here = here & ~_too_deep(queries, tokens, here, tie_tolerance)
         cloud = _enter(queries, tokens, here)
         tops, longest = lax.stop_gradient(_largest(cloud, causal))
         least = tops - tie_slack(cloud.queries, longest, tie_tolerance)
@@ -90,6 +97,18 @@ class _Cloud(eqx.Module):
 
 # A causal row is compared with its own chunk token by token. How many rows walk at once: enough to be worth a call.
 _CHUNK, _LANES = 128, 512
+
+
+def _too_deep(
+    queries: Tokens, tokens: Tokens, here: Bool[Array, " n"], tie_tolerance: Float[Array, ""]
+) -> Bool[Array, " n"]:
+    queries, tokens, tie_tolerance = lax.stop_gradient((queries, tokens, tie_tolerance))
+    limits = jnp.finfo(tokens.dtype)
+    longest = jnp.max(jnp.where(here, jnp.sqrt(tokens[:, 0] ** 2 + tokens[:, 1] ** 2), 0))
+    shortest = jnp.min(jnp.max(jnp.abs(queries), axis=1))
+    # To a query of length zero all tokens are equal, and to one whose scores underflow many are.
+    tells = shortest * longest * float(limits.eps) > float(limits.tiny)
+    return tells & deep(tokens, here, (tie_tolerance + 32 * float(limits.eps)) * longest)
 
 
 def _enter(queries: Tokens, tokens: Tokens, here: Bool[Array, " n"]) -> _Cloud:
@@ -162,11 +181,11 @@ def _largest(cloud: _Cloud, causal: bool) -> tuple[Float[Array, " m"], Float[Arr
     def visit(tops, order, walks):
         bounds = _bounds(cloud, order)
 
-        def some(tops, walk):
+        def some(walk):
             rows, roots, active = walk
-            return tops.at[rows].set(largest(bounds, cloud.queries[rows], roots, active, tops[rows])), None
+            return largest(bounds, cloud.queries[rows], roots, active, tops[rows])
 
-        return lax.scan(some, tops, walks)[0]
+        return tops.at[walks[0].ravel()].set(lax.map(some, walks).ravel(), unique_indices=True)
 
     lengths = jnp.where(cloud.here, jnp.sqrt(jnp.sum(cloud.tokens * cloud.tokens, axis=1)), 0)
     tops = jnp.full(m, -jnp.inf, cloud.tokens.dtype)
@@ -185,11 +204,12 @@ def _collect(
     def visit(sums, order, walks):
         bounds, sums_of = _bounds(cloud, order), make_sums(weighted[order])
 
-        def some(sums, walk):
+        def some(walk):
             rows, roots, active = walk
-            return sums.at[rows].add(collect(bounds, sums_of, cloud.queries[rows], roots, active, least[rows])), None
+            return collect(bounds, sums_of, cloud.queries[rows], roots, active, least[rows])
 
-        return lax.scan(some, sums, walks)[0]
+        found = lax.map(some, walks).reshape(-1, sums.shape[1])
+        return sums.at[walks[0].ravel()].add(found, unique_indices=True)
 
     sums = jnp.zeros_like(weighted)
     if causal:

@@ -7,7 +7,7 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax._summation import expand, ratio
-from clusterjax._summation.degrees import largest_length, tail, truncation
+from clusterjax._summation._series.degrees import largest_length, tail, truncation
 
 from .helpers import CountTraces, as_a_user, sphere_tokens, temporary_bytes
 from .oracles import unit_tokens
@@ -103,6 +103,24 @@ def test_sums_are_the_double_loop(mask, kind, dtype, cases):
     assert compute.__wrapped__.traces == 1
 
 
+@pytest.mark.parametrize(("d", "mask"), ((3, "causal"), (4, "full")))
+def test_spheres_of_three_and_four_dimensions(d, mask):
+    """The double loop, for queries of one length and of any, in one program; every row by the series."""
+    x, form = unit_tokens(3, N, d), np.eye(d) + 0.3 * unit_tokens(4, d, d)
+    harmonic, rule = cjx.Harmonic(), MASKS[mask][0]
+
+    @jax.jit
+    def compute(queries, tokens):
+        sums = harmonic.exponential(queries, tokens, None, None, rule)
+        return ratio(sums.total, sums.normaliser), harmonic.certified(queries, tokens, None, rule)
+
+    for queries in (6 * x, 6 * x @ form):
+        mean, good = compute(jnp.asarray(queries, jnp.float32), jnp.asarray(x, jnp.float32))
+        wanted = reference.exponential_sums(queries, x, x, np.ones(N), MASKS[mask][1])[1]
+        assert np.all(good)
+        assert np.abs(np.asarray(mean) - wanted).max() <= 2e-6
+
+
 def test_rows_that_cancel_go_to_pairs_and_the_others_do_not():
     """In float32 at beta = 81 the isolated tokens of a clustered cloud have sums that are lost in the rounding."""
     good = np.asarray(program("full", "tokens")(*data_of("clustered", "identity", 81.0, np.float32))[2])
@@ -116,7 +134,7 @@ def test_rows_that_cancel_go_to_pairs_and_the_others_do_not():
 
 def raw_series(queries, tokens, values, masses):
     """What the series says, without a certificate."""
-    from clusterjax._summation.circle import CircleSeries
+    from clusterjax._summation._series.circle import CircleSeries
 
     series = CircleSeries(62)
     known = series.coefficients(series.moments(tokens, masses), jnp.asarray(81.0, tokens.dtype))

@@ -6,7 +6,7 @@ import pytest
 import clusterjax as cjx
 from clusterjax._misc import normalise
 from clusterjax._summation import expand, ratio
-from clusterjax._summation.circle import CircleSeries
+from clusterjax._summation._series.circle import CircleSeries
 
 from .helpers import normal, rotation, sphere_tokens
 

@@ -7,8 +7,8 @@ import pytest
 from scipy.special import eval_legendre
 
 from clusterjax._summation import sphere_moments as moments_of
-from clusterjax._summation.sphere_series import GeneralSphereSeries, IsotropicSphereSeries
-from clusterjax._summation.sphere_tables import legendre_fourier, orders
+from clusterjax._summation._series.sphere_series import GeneralSphereSeries, IsotropicSphereSeries
+from clusterjax._summation._series.sphere_tables import legendre_fourier, orders
 
 from .reference.kernel_sums import kernel_sums, kernel_sums_gradient
 

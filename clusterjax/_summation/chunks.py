@@ -10,9 +10,9 @@ from jaxtyping import Array, Float
 
 from .._custom_types import Scalar, Tokens
 from .._misc import matmul, normalise
-from .bessel import length_and_direction
+from ._series.bessel import length_and_direction
+from ._series.series import AbstractSeries
 from .exchange import AbstractExchange
-from .series import AbstractSeries
 
 
 class Expansion(eqx.Module):

@@ -8,15 +8,15 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from .._custom_types import Scalar, Tokens
-from .bessel import length_and_direction
+from ._series.bessel import length_and_direction
+from ._series.circle import CircleSeries, GeneralCircleSeries
+from ._series.degrees import largest_length
+from ._series.series import AbstractSeries
+from ._series.sphere_series import GeneralSphereSeries, IsotropicSphereSeries
+from ._series.three_sphere_series import GeneralThreeSphereSeries, IsotropicThreeSphereSeries
 from .certificate import certified, truncation_share
 from .chunks import Expansion, causal_sums, full_sums
-from .circle import CircleSeries, GeneralCircleSeries
-from .degrees import largest_length
 from .exchange import AbstractExchange
-from .series import AbstractSeries
-from .sphere_series import GeneralSphereSeries, IsotropicSphereSeries
-from .three_sphere_series import IsotropicThreeSphereSeries
 from .together import together
 
 
@@ -24,19 +24,18 @@ from .together import together
 SERIES: dict[int, tuple[Callable[[int], AbstractSeries], Callable[[int], AbstractSeries]]] = {
     2: (CircleSeries, GeneralCircleSeries),
     3: (IsotropicSphereSeries, GeneralSphereSeries),
-    4: (IsotropicThreeSphereSeries, IsotropicThreeSphereSeries),
+    4: (IsotropicThreeSphereSeries, GeneralThreeSphereSeries),
 }
 
 # By dimension and bytes of a number: the degrees among which a run chooses, for queries of one length and for any. Each
-# is one more program to compile. In four dimensions those that come next would be dearer than all pairs, and so is
-# what serves queries of any length.
+# is one more program to compile. In four dimensions those that come next would be dearer than all pairs.
 DEGREES = {
     (2, 4): ((23, 62), (62,)),
     (2, 8): ((28, 79), (79,)),
     (3, 4): ((20, 36, 58), (20, 58)),
     (3, 8): ((30, 50, 84), (30, 84)),
-    (4, 4): ((12, 20), ()),
-    (4, 8): ((16, 29), ()),
+    (4, 4): ((12, 20), (20,)),
+    (4, 8): ((16, 29), (29,)),
 }
 
 

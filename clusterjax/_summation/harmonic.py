@@ -10,11 +10,11 @@ from jaxtyping import Array, Bool, Float
 
 from .._custom_types import Masses, Tokens
 from .._mask import AbstractMask, CausalMask, FullMask
+from ._series.bessel import length_and_direction
+from ._series.degrees import largest_length
 from .base import AbstractSummation, ExponentialSums, HardmaxSums
-from .bessel import length_and_direction
 from .blocked import Blocked
 from .certificate import truncation_share
-from .degrees import largest_length
 from .exchange import Alone
 from .expand import DEGREES, SERIES, expand
 from .rows import exponential_rows, make_columns

@@ -11,10 +11,10 @@ from jaxtyping import Array, Float
 
 from .._custom_types import Masses, Tokens
 from .._mask import AbstractMask, CausalMask, FullMask
+from ._series.bessel import length_and_direction
 from .across import Across
 from .auto import Auto
 from .base import AbstractSummation, ExponentialSums, HardmaxSums
-from .bessel import length_and_direction
 from .blocked import Blocked
 from .dense import Dense
 from .expand import expand

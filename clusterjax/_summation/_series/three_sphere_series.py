@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from .._custom_types import Masses, Scalar, Tokens
-from .._misc import matmul
+from ..._custom_types import Masses, Scalar, Tokens
+from ..._misc import matmul
 from .bessel import held_scale, length_and_direction, scaled_bessel
 from .derived import Derived, derived, exact, split, with_derivatives, with_one_length
 from .lengths import OneLength, make_one_length

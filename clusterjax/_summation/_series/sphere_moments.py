@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._misc import matmul
+from ..._misc import matmul
 from .derived import exact
 from .shifts import Shift, Turn, shifted, turned
 from .sphere_tables import fourier_of_harmonics, gradient, legendre_fourier, orders

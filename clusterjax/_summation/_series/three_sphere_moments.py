@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._misc import matmul
+from ..._misc import matmul
 from .derived import exact
 from .shifts import Turn, turned
 from .sphere_tables import orders

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._custom_types import Masses, Scalar, Tokens
+from ..._custom_types import Masses, Scalar, Tokens
 
 
 class AbstractSeries(eqx.Module):

@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from .._custom_types import Tokens
+from ..._custom_types import Tokens
 from .bessel import held_scale, length_and_direction
 from .lengths import OneLength, no_length, one_length_sums
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from .._custom_types import Scalar, Tokens
+from ..._custom_types import Scalar, Tokens
 from .bessel import held_scale, length_and_direction
 
 

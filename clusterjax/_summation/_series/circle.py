@@ -13,8 +13,8 @@ from jax import lax
 from jax.scipy.special import i0e
 from jaxtyping import Array, Float
 
-from .._custom_types import Masses, Scalar, Tokens
-from .._misc import matmul
+from ..._custom_types import Masses, Scalar, Tokens
+from ..._misc import matmul
 from .bessel import held_scale, length_and_direction, scaled_bessel
 from .lengths import OneLength, make_one_length, one_length_sums
 from .series import AbstractSeries

@@ -12,7 +12,7 @@ from jax import lax
 from jax.scipy.special import i0e, i1e
 from jaxtyping import Array, Float
 
-from .._custom_types import Tokens
+from ..._custom_types import Tokens
 
 
 def length_and_direction(queries: Tokens) -> tuple[Float[Array, " n"], Tokens]:

@@ -8,7 +8,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from .._misc import matmul
+from ..._misc import matmul
 
 
 Angle = tuple[Float[Array, " n"], Float[Array, " n"]]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import jax.numpy as jnp
 import numpy as np
 import scipy.special
 
@@ -78,7 +79,7 @@ def _escape(runs: list[Run], degree: int) -> tuple[float, float]:
 
 def _energy(shown: Run) -> Claim:
     """Funk and Hecke, on tokens that have gathered: the energy is made of the powers."""
-    x, degrees, d = shown.sample[-1], np.arange(60), 3
+    x, degrees, d = jnp.asarray(shown.sample[-1]), np.arange(60), 3
     weights = np.append(
         1.0, BETA * uniform_growth_rates(BETA, d, 59, unnormalised=True)[1:] / (degrees * (degrees + 1))[1:]
     )

@@ -121,7 +121,7 @@ def _clusters(circle: dict[int, list[Run]], rates: np.ndarray) -> Claim:
         "; ".join(f"{plus_minus(*means[n])} clusters of {n} tokens" for n in means)
         + f" at t = {END:g}, counted on {SAMPLE} of them; the fastest degree is {wanted}",
         "within one of it, for the most tokens",
-        within(float(last[0]), wanted, 1.0),
+        within(float(last[0]), float(wanted), 1.0),
         "paper",
         float(last[0]),
         float(last[1]),

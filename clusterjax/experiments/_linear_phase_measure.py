@@ -82,9 +82,9 @@ def first_above(power: np.ndarray, level: float) -> float:
     return float(TS[at - 1] + (np.log(level) - low) / (high - low) * (TS[at] - TS[at - 1]))
 
 
-def expected_escape(n: float, rate: float) -> float:
+def expected_escape(n: float | int, rate: float) -> float:
     """The mean time at which an exponential variable of mean 1/n, growing at twice the rate, exceeds the level.
 
     Source: this library; the squared length of one harmonic's mean is nearly such a variable on the circle.
     """
-    return (np.log(LEVEL * n) + np.euler_gamma) / (2 * rate)
+    return float((np.log(LEVEL * n) + np.euler_gamma) / (2 * rate))

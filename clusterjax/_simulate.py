@@ -13,15 +13,16 @@ from jax.core import Tracer
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ._attention import AbstractAttention, HardmaxAttention
+from ._attention import AbstractAttention, HardmaxAttention, SoftmaxAttention, UnnormalisedAttention
 from ._custom_types import RealScalarLike, Tokens
 from ._field import AbstractField, MultiHeadField
 from ._integrate import Machinery, NotKept, Polynomials, Resumed, integrate
 from ._misc import as_float, check_tokens, is_concrete
 from ._noise import check_noise, make_terms
+from ._schedule import AbstractSchedule
 from ._solver import Retract
 from ._space import AbstractSpace, check_directions
-from ._summation import summation_name
+from ._summation import Auto, Harmonic, summation_name
 from ._trajectory import Trajectory
 
 
@@ -111,6 +112,7 @@ def simulate(
         adjoint or dfx.RecursiveCheckpointAdjoint(),
         max_steps,
     )
+    field = _settled(field, x0)
     return _run(field, x0, ts, args, machinery, event, save, dense, noise, key, throw, progress, _sharding(x0))
 
 
@@ -169,10 +171,29 @@ class _Word(str):
     """A string among numbers: what jax maps over and compiles does not see it."""
 
 
+def _attends(part: Any) -> bool:
+    return isinstance(part, AbstractAttention | MultiHeadField)
+
+
+def _settled(field: AbstractField, x: Tokens) -> AbstractField:
+    """The field, with what `Auto` takes for queries that are too long for a series, where that can be seen beforehand."""
+
+    def settled(part: Any) -> Any:
+        parameters = (part.beta, part.query_key) if isinstance(part, SoftmaxAttention | UnnormalisedAttention) else ()
+        if not parameters or not isinstance(part.summation, Auto) or not is_concrete((parameters, x)):
+            return part
+        choose = lambda queries: part.summation.choose(*x.shape, x.dtype, part.mask, queries)
+        if any(isinstance(p, AbstractSchedule) for p in parameters) or not isinstance(choose(None), Harmonic):
+            return part
+        chosen = choose(jnp.asarray(part.beta, x.dtype) * part.queries(field.space.retract(x), 0.0))
+        return part if isinstance(chosen, Harmonic) else eqx.tree_at(lambda part: part.summation, part, chosen)
+
+    return jtu.tree_map(settled, field, is_leaf=_attends)
+
+
 def _summations(field: AbstractField, x: Tokens) -> dict[str, Any]:
     """How the attentions of the field sum; nothing if it has none."""
-    attends = lambda part: isinstance(part, AbstractAttention | MultiHeadField)
-    found = [part for part in jtu.tree_leaves(field, is_leaf=attends) if attends(part)]
+    found = [part for part in jtu.tree_leaves(field, is_leaf=_attends) if _attends(part)]
     names = [summation_name(part.summation, x, part.mask, isinstance(part, HardmaxAttention)) for part in found]
     return {"summation": _Word(" and ".join(dict.fromkeys(names)))} if names else {}
 

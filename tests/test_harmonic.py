@@ -219,6 +219,13 @@ def test_a_run_says_what_summed_it():
     assert jax.eval_shape(lambda x: cjx.simulate(layers, x, jnp.asarray([0.0, 1.0])), x).stats["summation"] == "Blocked"
 
 
+def test_a_run_whose_queries_are_too_long_for_a_series_is_blocked():
+    x, ts = jnp.asarray(sphere_tokens(5, 2048, 2), jnp.float32), jnp.asarray([0.0, 1e-4])
+    traj = cjx.simulate(cjx.AttentionField(cjx.SoftmaxAttention(1000.0)), x, ts)
+    assert traj.stats["summation"] == "Blocked"
+    assert isinstance(cjx.Auto().choose(2048, 2, x.dtype), cjx.Harmonic)
+
+
 def test_auto_takes_harmonic_for_many_tokens():
     auto, many = cjx.Auto(), 10**6
     for d in (2, 3, 4):

@@ -176,7 +176,7 @@ def _attends(part: Any) -> bool:
 
 
 def _settled(field: AbstractField, x: Tokens) -> AbstractField:
-    """The field, with what `Auto` takes for queries that are too long for a series, where that can be seen beforehand."""
+    """The field, with what `Auto` takes for queries too long for a series, where that can be seen beforehand."""
 
     def settled(part: Any) -> Any:
         parameters = (part.beta, part.query_key) if isinstance(part, SoftmaxAttention | UnnormalisedAttention) else ()

@@ -29,6 +29,7 @@ def test_small_diagram(capsys, tmp_path):
     assert {"close_pairs", "close_pairs_error"} < set(found)
     picture.unlink()
     assert main(call) == 0 and picture.exists()
+    assert main(call[:-2]) == 0 and (tmp_path / "run.png").exists(), "without a name it is drawn beside the store"
     assert main([*CALL, *SMALL, "--store", str(store), "--n", "5"]) == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("clusterjax sweep: store must be of this sweep")
@@ -42,6 +43,7 @@ def test_options_are_passed_on(monkeypatch, tmp_path):
         return xr.Dataset({"status": ("beta", np.zeros(len(betas), int))}, {"beta": betas}, {"n": 4, "d": 2})
 
     monkeypatch.setattr(sweep, "phase_diagram", run)
+    monkeypatch.setattr("clusterjax._cli._sweep.find_spec", lambda name: None)  # nothing is drawn
     store = ["--store", str(tmp_path / "run.zarr")]
     random = ["--query-key", "wigner", "--value", "descent", "--drawn", "beta", "--d", "3", "--seed", "7"]
     how = ["--variant", "unnormalised", "--adaptive", "--double", "--fresh", "--times", "5", "--betas", "0:2:3"]

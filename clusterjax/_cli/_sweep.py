@@ -3,6 +3,7 @@
 import argparse
 import os
 from contextlib import nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,13 @@ def add_sweep(commands: argparse._SubParsersAction) -> None:
     command.add_argument("--seed", type=int, default=0, metavar="N", help="of all random draws (default: 0)")
     command.add_argument("--store", metavar="DIR", help="where the numbers are kept, as zarr")
     command.add_argument("--fresh", action="store_true", help="compute anew what the store holds")
-    command.add_argument("--out", dest="picture", type=Path, metavar="FILE", help="a picture: .png, .svg or .pdf")
+    command.add_argument(
+        "--out",
+        dest="picture",
+        type=Path,
+        metavar="FILE",
+        help="the picture: .png, .svg or .pdf (default: beside the store)",
+    )
     command.set_defaults(run=_phase_diagram)
 
 
@@ -88,13 +95,16 @@ def _phase_diagram(arguments: argparse.Namespace) -> int:
     failed = int((found.status != 0).sum())
     if arguments.store is not None:
         say(f"{found.sizes['beta']} betas in {arguments.store}" + (f", {failed} of them failed" if failed else ""))
-    if arguments.picture is not None:
+    picture = arguments.picture
+    if picture is None and find_spec("matplotlib") is not None:
+        picture = Path(arguments.store).with_suffix(".png")
+    if picture is not None:
         from ..plot import clustering_diagram, save
 
         first = arguments.statistics.split(",")[0].strip().replace("-", "_")
         title = f"{arguments.variant} attention, n = {found.attrs['n']}, d = {found.attrs['d']}"
         ax = clustering_diagram(found, statistic=first, title=title)
-        for path in save(ax, arguments.picture.with_suffix(""), (arguments.picture.suffix[1:],)):
+        for path in save(ax, picture.with_suffix(""), (picture.suffix[1:],)):
             say(f"drawn in {path}")
     return 0
 

@@ -180,9 +180,10 @@ def _settled(field: AbstractField, x: Tokens) -> AbstractField:
 
     def settled(part: Any) -> Any:
         parameters = (part.beta, part.query_key) if isinstance(part, SoftmaxAttention | UnnormalisedAttention) else ()
-        if not parameters or not isinstance(part.summation, Auto) or not is_concrete((parameters, x)):
+        summation = part.summation if parameters else None
+        if not isinstance(summation, Auto) or not is_concrete((parameters, x)):
             return part
-        choose = lambda queries: part.summation.choose(*x.shape, x.dtype, part.mask, queries)
+        choose = lambda queries: summation.choose(x.shape[0], x.shape[1], x.dtype, part.mask, queries)
         if any(isinstance(p, AbstractSchedule) for p in parameters) or not isinstance(choose(None), Harmonic):
             return part
         chosen = choose(jnp.asarray(part.beta, x.dtype) * part.queries(field.space.retract(x), 0.0))

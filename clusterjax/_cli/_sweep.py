@@ -96,7 +96,7 @@ def _phase_diagram(arguments: argparse.Namespace) -> int:
     if arguments.store is not None:
         say(f"{found.sizes['beta']} betas in {arguments.store}" + (f", {failed} of them failed" if failed else ""))
     picture = arguments.picture
-    if picture is None and find_spec("matplotlib") is not None:
+    if picture is None and arguments.store is not None and find_spec("matplotlib") is not None:
         picture = Path(arguments.store).with_suffix(".png")
     if picture is not None:
         from ..plot import clustering_diagram, save

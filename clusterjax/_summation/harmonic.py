@@ -155,12 +155,15 @@ def _mend(shift, sums, good, queries, tokens, values, masses, mask):
 
     def mend(queries, tokens, values, masses, shift, sums):
         columns = make_columns(tokens, values, masses, _COLUMNS)
-        rows = jnp.nonzero(~good, size=blocks * size, fill_value=n)[0]
+        # As `jnp.nonzero`, but in 32 bits.
+        numbers = jnp.arange(n, dtype=jnp.int32)
+        place = jnp.where(good, blocks * size, jnp.cumsum(~good, dtype=jnp.int32) - 1)
+        rows = jnp.full(blocks * size, n, jnp.int32).at[place].set(numbers, mode="drop")
 
         # Backwards a block is taken up again from its rows: what its branch keeps would be kept for every block.
         @jax.checkpoint
         def block(rows):
-            within = jnp.minimum(rows, n - 1)
+            within = jnp.minimum(rows, n - 1).astype(int)
             found = lambda: exponential_rows(queries[within], within, columns, mask)
             none = lambda: (jnp.zeros(size, sums.dtype), jnp.zeros((size, sums.shape[1]), sums.dtype))
             return lax.cond(together((rows[0] < n).astype(int)) == 1, found, none)

@@ -49,7 +49,7 @@ class Ring(eqx.Module):
     def columns(self, block: Block, source: Int[Array, ""]) -> Columns:
         """The columns of the device numbered `source`, under the numbers that they have among all tokens."""
         columns = make_columns(block.tokens, block.values, block.masses, self.block_columns)
-        return eqx.tree_at(lambda c: c.index, columns, columns.index + source * block.tokens.shape[0])
+        return eqx.tree_at(lambda c: c.first, columns, columns.first + source * block.tokens.shape[0])
 
     def over_rows(self, fn: Callable[..., Any], rows: Rows, m: int, skip: Callable[[int], Any], *others: Array) -> Any:
         """`fn(queries, numbers, *others)` of each block of rows, `skip(rows)` of one that stands for nothing."""

@@ -22,7 +22,7 @@ class Columns(eqx.Module):
     - `tokens`: (blocks, columns, d).
     - `values`: (blocks, columns, k); None are the tokens themselves.
     - `masses`: (blocks, columns); None are one each.
-    - `index`: (blocks, columns), the number of each token; n or more for the filling.
+    - `first`: (blocks,), the number of the first token of each; the others follow, n or more for the filling.
     - `present`: (blocks, columns), False for the filling and where the mass is zero; None if all are present.
 
     Source: this library.
@@ -31,13 +31,18 @@ class Columns(eqx.Module):
     tokens: Float[Array, "blocks columns d"]
     values: Float[Array, "blocks columns k"] | None
     masses: Float[Array, "blocks columns"] | None
-    index: Int[Array, "blocks columns"]
+    first: Int[Array, " blocks"]
     present: Bool[Array, "blocks columns"] | None
 
     @property
     def width(self) -> int:
         """How many numbers are summed for each row: 1 + k."""
         return 1 + (self.tokens if self.values is None else self.values).shape[-1]
+
+    @property
+    def index(self) -> Int[Array, " columns"]:
+        """The number of each token of one block."""
+        return self.first + jnp.arange(self.tokens.shape[-2])
 
     def weighted(self) -> Float[Array, "columns width"]:
         """Mass times [1, value], of one block: made where it is needed, so that all of them are never held."""
@@ -58,14 +63,14 @@ def make_columns(
         a = jnp.pad(a, ((0, blocks * size - n),) + ((0, 0),) * (a.ndim - 1), mode="edge")
         return a.reshape(blocks, size, *a.shape[1:])
 
-    index = jnp.arange(blocks * size).reshape(blocks, size)
+    there = jnp.arange(blocks * size).reshape(blocks, size) < n
     present = None
     if masses is not None:
-        present = cut(masses > 0) & (index < n)
+        present = cut(masses > 0) & there
     elif blocks * size > n:
-        present = index < n
+        present = there
     values, masses = (None if part is None else cut(part) for part in (values, masses))
-    return Columns(cut(tokens), values, masses, index, present)
+    return Columns(cut(tokens), values, masses, size * jnp.arange(blocks), present)
 
 
 def _fold(step: Callable[[Any, Columns], Any], carry: Any, columns: Columns) -> Any:

@@ -21,7 +21,7 @@ WORKERS ?= 2
 help:
 	@echo "make reproduce   the figures of the papers, each with its number, into gallery/ (ARGS=--quick: smaller samples)"
 	@echo "make test        ruff, basedpyright and pytest, as CI runs them"
-	@echo "make exhaustive  the tests that make test leaves out, since another like them is run there"
+	@echo "make exhaustive  the tests that make test leaves out: dearer cases of what it checks, kills and processes"
 	@echo "make lint        ruff and basedpyright alone"
 	@echo "make format      let ruff rewrite what it can"
 	@echo "make notebooks   execute notebooks/*.py into their .ipynb"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import eval_legendre
 
-from clusterjax._summation import sphere_moments as moments_of
+from clusterjax._summation._series import sphere_moments as moments_of
 from clusterjax._summation._series.sphere_series import GeneralSphereSeries, IsotropicSphereSeries
 from clusterjax._summation._series.sphere_tables import legendre_fourier, orders
 

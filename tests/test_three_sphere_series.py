@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import eval_chebyu
 
-from clusterjax._summation import three_sphere_moments as moments_of
+from clusterjax._summation._series import three_sphere_moments as moments_of
 from clusterjax._summation._series.sphere_tables import orders
 from clusterjax._summation._series.three_sphere_series import GeneralThreeSphereSeries, IsotropicThreeSphereSeries
 from clusterjax._summation._series.three_sphere_tables import coordinates, jacobi_fourier

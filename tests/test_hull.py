@@ -115,6 +115,18 @@ def test_tokens_that_differ_by_rounding_are_one(name):
     assert np.sum(np.asarray(wanted.normaliser) >= 90) > N / 3
 
 
+@masks
+@pytest.mark.parametrize("shape", ("heap", "circle"))
+def test_deep_trees_are_those_of_every_pair(name, shape):
+    """More packets than walk at once would be dear here; that a packet spans several boxes is not."""
+    data = (*data_of(shape, 2500), jnp.asarray(64 * np.finfo(float).eps))
+    (found, gradients), (wanted, pairs) = (program(name, method)(*data) for method in (cjx.Hull(), cjx.Blocked()))
+    assert_close(found.normaliser, wanted.normaliser, "identity")
+    assert_close(found.total, wanted.total, "identity")
+    for one, two in zip(gradients[2:], pairs[2:], strict=True):
+        assert_close(one, two, "identity")
+
+
 # --- contract
 
 

@@ -15,7 +15,7 @@ from .._mask import AbstractMask, CausalMask, FullMask
 from .._misc import matmul
 from .base import AbstractSummation, ExponentialSums, HardmaxSums
 from .blocked import Blocked
-from .boxes import collect, largest, make_bounds, make_sums, nearness, push_down, spread
+from .boxes import Tree, collect, largest, make_sums, make_tree, nearness, push_down, spread
 from .rim import deep
 from .rows import tie_slack
 
@@ -24,12 +24,12 @@ class Hull(AbstractSummation):
     """Hardmax in the plane in about n log n steps: no token inside the convex hull is ever attended to.
 
     Tokens deeper inside the cloud than a tie reaches are left out where every row sees all. The others are ordered
-    along a Hilbert curve, and a tree of boxes is built over them. A row looks only into boxes that reach its maximum,
-    and takes boxes whole in which every token attains it, so that ties by the thousand cost no more than a few. A
-    causal row looks into the trees of the blocks of tokens before it, of sizes that are powers of two, log n of them.
-    What is summed is what `Dense` sums, tie for tie: boxes are widened by what rounding may do. In float32
-    the scores of neighbours on the circle differ by less than that, and from ten thousand tokens on more are looked
-    at, in proportion to n.
+    along a Hilbert curve, and a tree of boxes is built over them. Rows walk through it in packets, those of like
+    direction together. A row looks only into boxes that reach its maximum, and takes boxes whole in which every token
+    attains it, so that ties by the thousand cost no more than a few. A causal row looks into the trees of the blocks
+    of tokens before it, of sizes that are powers of two, log n of them. What is summed is what `Dense` sums, tie for
+    tie: boxes are widened by what rounding may do. In float32 the scores of neighbours on the circle differ by less
+    than that, and from a hundred thousand tokens on more and more of them are looked at.
 
     Only the hardmax sums of tokens in the plane under a full or a causal mask are made in this way; exponential sums
     and other masks are left to `Blocked`. Derivatives are those of reverse mode.
@@ -87,16 +87,18 @@ def serves(d: int, mask: AbstractMask) -> bool:
 
 
 class _Cloud(eqx.Module):
-    """Queries and tokens, filled up to a power of two, and the order of nearness."""
+    """Queries and tokens, filled up to a power of two; tokens by nearness, and rows by the direction of the query."""
 
     queries: Float[Array, "m 2"]
     tokens: Float[Array, "m 2"]
     here: Bool[Array, " m"]
     order: Int[Array, " m"]
+    rows: Int[Array, " m"]
 
 
-# A causal row is compared with its own chunk token by token. How many rows walk at once: enough to be worth a call.
-_CHUNK, _LANES = 128, 512
+# A causal row is compared with its own chunk token by token. So many rows of near directions walk together, which are
+# a packet, and so many packets at once: enough to be worth a call.
+_CHUNK, _TOGETHER, _PACKETS = 128, 64, 256
 
 
 def _too_deep(
@@ -116,20 +118,21 @@ def _enter(queries: Tokens, tokens: Tokens, here: Bool[Array, " n"]) -> _Cloud:
     m = max(_CHUNK, 1 << (n - 1).bit_length())
     queries, tokens = (lax.stop_gradient(jnp.pad(a, ((0, m - n), (0, 0)))) for a in (queries, tokens))
     here = jnp.pad(here, (0, m - n))
-    return _Cloud(queries, tokens, here, nearness(tokens, here))
+    angle = jnp.where(jnp.arange(m) < n, jnp.arctan2(queries[:, 1], queries[:, 0]), jnp.inf)
+    return _Cloud(queries, tokens, here, nearness(tokens, here), jnp.argsort(angle))
 
 
-def _bounds(cloud: _Cloud, order: Int[Array, " m"]) -> Float[Array, "nodes 8"]:
+def _tree(cloud: _Cloud, order: Int[Array, " m"]) -> Tree:
     here = cloud.here[order]
     # Who is not here takes the place of the last one before who is, so that no box grows by him.
     last = lax.cummax(jnp.where(here, jnp.arange(order.shape[0]), 0))
-    return make_bounds(cloud.tokens[order[last]], here)
+    return make_tree(cloud.tokens[order[last]], here)
 
 
-def _walks(rows: Int[Array, " rows"], roots: Int[Array, " rows"], active: Bool[Array, " rows"]) -> tuple:
-    """The walks, some at a time."""
-    lanes = min(_LANES, rows.shape[0])
-    return tuple(a.reshape(-1, lanes) for a in (rows, roots, active))
+def _walks(rows: Int[Array, " rows"], roots: Int[Array, " packets"]) -> tuple[Array, Array]:
+    """The rows and roots of packets, some packets at a time."""
+    packets = min(_PACKETS, roots.shape[0])
+    return rows.reshape(-1, packets, _TOGETHER), roots.reshape(-1, packets)
 
 
 def _over_trees(cloud: _Cloud, causal: bool, visit: Callable[..., Any], state: Any) -> Any:
@@ -140,18 +143,22 @@ def _over_trees(cloud: _Cloud, causal: bool, visit: Callable[..., Any], state: A
     """
     m = cloud.here.shape[0]
     if not causal:
-        return visit(state, cloud.order, _walks(cloud.order, jnp.ones(m, int), jnp.ones(m, bool)))
+        return visit(state, cloud.order, _walks(cloud.rows, jnp.ones(m // _TOGETHER, int)))
 
     def finer(carry, level):
-        order, state = carry
-        order = _halve(order, level)
+        order, rows, state = carry
+        order, rows = _halve(order, level), _halve(rows, level)
         k = jnp.arange(m // 2)
         place = ((k >> level) << (level + 1)) + (1 << level) + (k & ((1 << level) - 1))
-        rows, roots = order[place], (m >> level) + (place >> level) - 1
-        return (order, visit(state, order, _walks(rows, roots, jnp.ones(m // 2, bool)))), None
+        roots = (m >> level) + (place[::_TOGETHER] >> level) - 1
+        return (order, rows, visit(state, order, _walks(rows[place], roots))), None
 
     levels = jnp.arange(m.bit_length() - 2, _CHUNK.bit_length() - 2, -1)
-    return lax.scan(finer, (cloud.order, state), levels)[0][1] if levels.size else state
+    return lax.scan(finer, (cloud.order, cloud.rows, state), levels)[0][2] if levels.size else state
+
+
+def _queries(cloud: _Cloud, rows: Int[Array, "packets rows"]) -> tuple[Array, Array]:
+    return cloud.queries[rows, 0], cloud.queries[rows, 1]
 
 
 def _halve(order: Int[Array, " m"], level: Int[Array, ""]) -> Int[Array, " m"]:
@@ -179,11 +186,11 @@ def _largest(cloud: _Cloud, causal: bool) -> tuple[Float[Array, " m"], Float[Arr
     m = cloud.here.shape[0]
 
     def visit(tops, order, walks):
-        bounds = _bounds(cloud, order)
+        tree = _tree(cloud, order)
 
         def some(walk):
-            rows, roots, active = walk
-            return largest(bounds, cloud.queries[rows], roots, active, tops[rows])
+            rows, roots = walk
+            return largest(tree, _queries(cloud, rows), roots, tops[rows])
 
         return tops.at[walks[0].ravel()].set(lax.map(some, walks).ravel(), unique_indices=True)
 
@@ -202,11 +209,11 @@ def _collect(
     """For each row the sum of the weights of the tokens that score `least` or more."""
 
     def visit(sums, order, walks):
-        bounds, sums_of = _bounds(cloud, order), make_sums(weighted[order])
+        tree, sums_of = _tree(cloud, order), make_sums(weighted[order])
 
         def some(walk):
-            rows, roots, active = walk
-            return collect(bounds, sums_of, cloud.queries[rows], roots, active, least[rows])
+            rows, roots = walk
+            return jnp.moveaxis(collect(tree, sums_of, _queries(cloud, rows), roots, least[rows]), 0, -1)
 
         found = lax.map(some, walks).reshape(-1, sums.shape[1])
         return sums.at[walks[0].ravel()].add(found, unique_indices=True)
@@ -233,14 +240,15 @@ def _collect_backward(causal, kept, cotangent):
     none = jnp.zeros_like(cotangent)
 
     def visit(back, order, walks):
-        bounds = _bounds(cloud, order)
+        tree = _tree(cloud, order)
 
-        def some(nodes, walk):
-            rows, roots, active = walk
-            return spread(bounds, cloud.queries[rows], roots, active, least[rows], cotangent[rows], nodes), None
+        def some(owed, walk):
+            rows, roots = walk
+            received = jnp.moveaxis(cotangent[rows], -1, 0)
+            return spread(tree, _queries(cloud, rows), roots, least[rows], received, owed), None
 
-        nodes = lax.scan(some, jnp.zeros((2 * none.shape[0], none.shape[1]), none.dtype), walks)[0]
-        return back.at[order].add(push_down(nodes))
+        nothing = jax.tree.map(jnp.zeros_like, make_sums(back))
+        return back.at[order].add(push_down(lax.scan(some, nothing, walks)[0]))
 
     back = none
     if causal:

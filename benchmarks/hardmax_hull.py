@@ -6,6 +6,7 @@ against every pair up to 16,384 tokens, and above it in a hundred rows. Rows may
 rounding units of the least that still ties. The exponent is that of the time from 16,384 tokens to the most.
 """
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from _harness import Program, WrongAnswer, compiled, interleave, options, report, say
@@ -66,6 +67,7 @@ def programs_for(x: np.ndarray, causal: bool) -> list[tuple[Program, int]]:
 
 def main() -> None:
     chosen = options(__doc__, "hardmax_hull.json")
+    jax.config.update("jax_enable_x64", True)
     sizes = (1024, 4096) if chosen.quick else (1024, 4096, 8192, 16_384, 131_072, 1_048_576)
     rows, findings = [], []
     for causal in (False, True):

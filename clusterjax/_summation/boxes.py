@@ -294,4 +294,4 @@ def nearness(tokens: Float[Array, "m 2"], present: Bool[Array, " m"]) -> Int[Arr
 
     curve = lax.fori_loop(0, bits, finer, (x, y, jnp.zeros_like(x)))[2]
     curve = jnp.where(present, curve, jnp.asarray(jnp.iinfo(kind).max, kind))
-    return lax.sort((curve, tokens[:, 0], tokens[:, 1], jnp.arange(tokens.shape[0])), num_keys=3)[3]
+    return lax.sort((curve, tokens[:, 0], tokens[:, 1], jnp.arange(tokens.shape[0], dtype=jnp.int32)), num_keys=3)[3]

@@ -119,13 +119,13 @@ def _enter(queries: Tokens, tokens: Tokens, here: Bool[Array, " n"]) -> _Cloud:
     queries, tokens = (lax.stop_gradient(jnp.pad(a, ((0, m - n), (0, 0)))) for a in (queries, tokens))
     here = jnp.pad(here, (0, m - n))
     angle = jnp.where(jnp.arange(m) < n, jnp.arctan2(queries[:, 1], queries[:, 0]), jnp.inf)
-    return _Cloud(queries, tokens, here, nearness(tokens, here), jnp.argsort(angle))
+    return _Cloud(queries, tokens, here, nearness(tokens, here), jnp.argsort(angle).astype(jnp.int32))
 
 
 def _tree(cloud: _Cloud, order: Int[Array, " m"]) -> Tree:
     here = cloud.here[order]
     # Who is not here takes the place of the last one before who is, so that no box grows by him.
-    last = lax.cummax(jnp.where(here, jnp.arange(order.shape[0]), 0))
+    last = lax.cummax(jnp.where(here, jnp.arange(order.shape[0], dtype=jnp.int32), 0))
     return make_tree(cloud.tokens[order[last]], here)
 
 
@@ -143,17 +143,17 @@ def _over_trees(cloud: _Cloud, causal: bool, visit: Callable[..., Any], state: A
     """
     m = cloud.here.shape[0]
     if not causal:
-        return visit(state, cloud.order, _walks(cloud.rows, jnp.ones(m // _TOGETHER, int)))
+        return visit(state, cloud.order, _walks(cloud.rows, jnp.ones(m // _TOGETHER, jnp.int32)))
 
     def finer(carry, level):
         order, rows, state = carry
         order, rows = _halve(order, level), _halve(rows, level)
-        k = jnp.arange(m // 2)
+        k = jnp.arange(m // 2, dtype=jnp.int32)
         place = ((k >> level) << (level + 1)) + (1 << level) + (k & ((1 << level) - 1))
         roots = (m >> level) + (place[::_TOGETHER] >> level) - 1
         return (order, rows, visit(state, order, _walks(rows[place], roots))), None
 
-    levels = jnp.arange(m.bit_length() - 2, _CHUNK.bit_length() - 2, -1)
+    levels = jnp.arange(m.bit_length() - 2, _CHUNK.bit_length() - 2, -1, dtype=jnp.int32)
     return lax.scan(finer, (cloud.order, cloud.rows, state), levels)[0][2] if levels.size else state
 
 
@@ -164,7 +164,7 @@ def _queries(cloud: _Cloud, rows: Int[Array, "packets rows"]) -> tuple[Array, Ar
 def _halve(order: Int[Array, " m"], level: Int[Array, ""]) -> Int[Array, " m"]:
     """The order in which each block of 2^(level + 1) token numbers is cut in two, near tokens still neighbours."""
     block, late = order >> (level + 1), (order >> level) & 1
-    rank = jnp.where(late == 1, jnp.cumsum(late), jnp.cumsum(1 - late)) - 1
+    rank = jnp.where(late == 1, jnp.cumsum(late, dtype=jnp.int32), jnp.cumsum(1 - late, dtype=jnp.int32)) - 1
     place = (((block << 1) + late) << level) + rank - (block << level)
     return jnp.zeros_like(order).at[place].set(order, unique_indices=True)
 

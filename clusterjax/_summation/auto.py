@@ -16,7 +16,7 @@ from .harmonic import Harmonic, longest_query
 from .hull import Hull, serves
 
 
-# From how many tokens on `Hull` is faster than `Blocked`: benchmarks/hardmax_hull.py.
+# From how many tokens on `Hull` is chosen: in float32 it is faster from half of that on (benchmarks/hardmax_hull.py).
 _HULL_FULL, _HULL_CAUSAL = 8192, 32_768
 
 # From how many tokens on `Harmonic` is chosen, by dimension and bytes of a number, full and causal. It is faster from a

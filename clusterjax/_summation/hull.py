@@ -29,7 +29,7 @@ class Hull(AbstractSummation):
     attains it, so that ties by the thousand cost no more than a few. A causal row looks into the trees of the blocks
     of tokens before it, of sizes that are powers of two, log n of them. What is summed is what `Dense` sums, tie for
     tie: boxes are widened by what rounding may do. In float32 the scores of neighbours on the circle differ by less
-    than that, and from a hundred thousand tokens on more and more of them are looked at.
+    than that, so that of a million tokens some hundreds are looked at in each row.
 
     Only the hardmax sums of tokens in the plane under a full or a causal mask are made in this way; exponential sums
     and other masks are left to `Blocked`. Derivatives are those of reverse mode.

@@ -90,16 +90,15 @@ def with_one_length(make: Callable[[int, Array, Array], Derived], evaluate: Eval
             lambda moments, length: make(degree, moments, length).second,
             lambda directions, made: split(evaluate(degree, directions, made)),
             queries,
-            OneLength(known.moments, known.length, known.made.second),
+            OneLength(known.moments, known.length, known.made.second, known.slope.second),
         )
         return jnp.concatenate([head[None], rest.T])
 
     def moved_coefficients(degree, queries, known, tangent):
         kappa, direction = length_and_direction(queries)
-        made = lambda length: make(degree, tangent.moments, length).first
-        slope = jax.jvp(made, (known.length,), (jnp.ones_like(known.length),))[1]
         moved = evaluate(degree, direction, tangent.made.first)
-        return held_scale(kappa)[None] * (moved + no_length(kappa)[None] * evaluate(degree, direction, slope))
+        further = evaluate(degree, direction, tangent.slope.first)
+        return held_scale(kappa)[None] * (moved + no_length(kappa)[None] * further)
 
     return with_derivatives(first, second, moved_coefficients)
 

@@ -25,17 +25,19 @@ class OneLength(NamedTuple):
     - `moments`: Of the tokens.
     - `length`: Of the queries, without derivative.
     - `made`: What the sums are evaluated from.
+    - `slope`: The derivative of `made` with respect to the length.
     """
 
     moments: Any
     length: Scalar
     made: Any
+    slope: Any
 
 
 def make_one_length(make: Make, moments: Any, length: Scalar) -> OneLength:
     """The coefficients `make(moments, length)`."""
     length = lax.stop_gradient(length)
-    return OneLength(moments, length, make(moments, length))
+    return OneLength(moments, length, make(moments, length), slope_of(make, moments, length))
 
 
 def one_length_sums(make: Make, apply: Callable[[Tokens, Any], Sums], queries: Tokens, known: OneLength) -> Sums:
@@ -59,7 +61,7 @@ def _sums(fns, kappa, direction, moments, length, made) -> Sums:
 def _(fns, primals, tangents):
     make, apply = fns
     kappa, direction, moments, length, made = primals
-    slope = functools.partial(_slope, make)
+    slope = functools.partial(slope_of, make)
     by_length = _sums((slope, apply), kappa, direction, moments, length, slope(moments, length))
     no = no_length(kappa)
 
@@ -74,7 +76,8 @@ def _(fns, primals, tangents):
     return _sums(fns, *primals), tangent
 
 
-def _slope(make: Make, moments: Any, length: Scalar) -> Any:
+def slope_of(make: Make, moments: Any, length: Scalar) -> Any:
+    """The derivative of what is made with respect to the length."""
     return jax.jvp(lambda length: make(moments, length), (length,), (jnp.ones_like(length),))[1]
 
 

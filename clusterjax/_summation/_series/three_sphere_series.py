@@ -32,7 +32,7 @@ from .waves import add_up
 def _chunk_size(degree: int, causal: bool) -> int:
     """Full sums: what fits the cache. Causal: more, since the coefficients of a chunk cost as much as its sums."""
     if causal:
-        return 512 if degree < 25 else 1024
+        return 1024
     return 1024 if degree < 12 else 512 if degree < 16 else 256
 
 

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 from ..._custom_types import Masses, Scalar, Tokens
 from ..._misc import matmul
 from .bessel import held_scale, length_and_direction, scaled_bessel
+from .derived import Derived, derived, split, with_derivatives
 from .lengths import OneLength, make_one_length, one_length_sums
 from .series import AbstractSeries
 
@@ -52,7 +53,8 @@ class CircleSeries(AbstractSeries):
     def _mixture(self, moments: Float[Array, "two frequencies"], length: Scalar) -> Float[Array, "sums giants babies"]:
         """How much of each product of a giant and a baby step is in each sum."""
         P, R = _split(self.degree)
-        weighted = _fourier(moments) * scaled_bessel(length, self.degree, 2)[None, None]
+        first = _fourier(derived(moments, _times_coordinates).first, self.degree)
+        weighted = first * scaled_bessel(length, self.degree, 2)[None, None]
         cosine, sine = jnp.pad(weighted, ((0, 0), (0, 0), (0, P * R - self.degree - 1))).reshape(2, 3, R, P)
         # cos(a + Pb) = cos a cos Pb - sin a sin Pb, sin(a + Pb) = sin a cos Pb + cos a sin Pb.
         of_cosine = jnp.concatenate([cosine, sine], axis=2)
@@ -87,42 +89,56 @@ class GeneralCircleSeries(AbstractSeries):
         return _chunk_size(dtype, causal)
 
     def empty(self, dtype: Any) -> Float[Array, "two frequencies"]:
-        return _empty(self.degree, dtype)
+        return _empty(self.degree + 1, dtype)
 
     def moments(self, tokens: Tokens, masses: Masses) -> Float[Array, "two frequencies"]:
-        return _moments(self.degree, tokens, masses)
+        return _moments(self.degree + 1, tokens, masses)
 
-    def coefficients(self, moments: Float[Array, "two frequencies"], length: Scalar) -> Float[Array, "R P two three"]:
+    def coefficients(self, moments: Float[Array, "two frequencies"], length: Scalar) -> Derived:
         P, R = _split(self.degree)
-        padded = jnp.pad(_fourier(moments), ((0, 0), (0, 0), (0, P * R - self.degree - 1)))
-        return padded.transpose(2, 0, 1).reshape(R, P, 2, 3)
 
-    def evaluate(
-        self, queries: Tokens, coefficients: Float[Array, "R P two three"]
-    ) -> tuple[Float[Array, " n"], Float[Array, "n two"]]:
-        P, R = _split(self.degree)
-        kappa, direction = length_and_direction(queries)
-        babies, giants = _steps(direction, self.degree)
-        top = P * R - 1
-        start = kappa / (top + 0.5 + jnp.sqrt((top + 1.5) ** 2 + kappa * kappa))
+        def by_steps(parts):
+            padded = jnp.pad(_fourier(parts, self.degree), ((0, 0), (0, 0), (0, P * R - self.degree - 1)))
+            return padded.transpose(2, 0, 1).reshape(R, P, 2, -1)
 
-        def giant_step(carry, step):
-            ratio, *sums = carry
-            first, cosine, sine, terms = step
-            for a in reversed(range(P)):
-                c, s = babies[a] * cosine - babies[P + a] * sine, babies[P + a] * cosine + babies[a] * sine
-                ratio = kappa / (2 * (first + a) + kappa * ratio)
-                # Of frequency zero the terms stand by themselves: I_0 is the factor of everything, at the end.
-                factor = ratio if a > 0 else jnp.where(first == 0, jnp.ones_like(ratio), ratio)
-                sums = [factor * (terms[a, 0, i] * c + terms[a, 1, i] * s + sums[i]) for i in range(3)]
-            return (ratio, *sums), None
+        return Derived(*map(by_steps, derived(moments, _times_coordinates)))
 
-        firsts = P * jnp.arange(R).astype(queries.dtype)
-        steps = (firsts, giants[:R], giants[R:], coefficients)
-        zero = jnp.zeros_like(kappa)
-        (_, *sums), _ = lax.scan(giant_step, (start, zero, zero, zero), steps, reverse=True)
-        mean = i0e(kappa) * held_scale(kappa)
-        return mean * sums[0], jnp.stack([mean * sums[1], mean * sums[2]], axis=1)
+    def evaluate(self, queries: Tokens, coefficients: Derived) -> tuple[Float[Array, " n"], Float[Array, "n two"]]:
+        return split(_sums_by_ratios(self.degree, queries, coefficients))
+
+
+def _by_ratios(
+    degree: int, queries: Tokens, coefficients: Float[Array, "R P two functions"]
+) -> Float[Array, "functions n"]:
+    """The sums for queries of any length."""
+    P, R = _split(degree)
+    kappa, direction = length_and_direction(queries)
+    babies, giants = _steps(direction, degree)
+    top = P * R - 1
+    start = kappa / (top + 0.5 + jnp.sqrt((top + 1.5) ** 2 + kappa * kappa))
+
+    def giant_step(carry, step):
+        ratio, *sums = carry
+        first, cosine, sine, terms = step
+        for a in reversed(range(P)):
+            c, s = babies[a] * cosine - babies[P + a] * sine, babies[P + a] * cosine + babies[a] * sine
+            ratio = kappa / (2 * (first + a) + kappa * ratio)
+            # Of frequency zero the terms stand by themselves: I_0 is the factor of everything, at the end.
+            factor = ratio if a > 0 else jnp.where(first == 0, jnp.ones_like(ratio), ratio)
+            sums = [factor * (terms[a, 0, i] * c + terms[a, 1, i] * s + one) for i, one in enumerate(sums)]
+        return (ratio, *sums), None
+
+    firsts = P * jnp.arange(R).astype(queries.dtype)
+    steps = (firsts, giants[:R], giants[R:], coefficients)
+    zeros = [jnp.zeros_like(kappa)] * coefficients.shape[-1]
+    (_, *sums), _ = lax.scan(giant_step, (start, *zeros), steps, reverse=True)
+    return (i0e(kappa) * held_scale(kappa))[None] * jnp.stack(sums)
+
+
+_sums_by_ratios = with_derivatives(
+    lambda degree, queries, known: _by_ratios(degree, queries, known.first),
+    lambda degree, queries, known: _by_ratios(degree, queries, known.second),
+)
 
 
 def _chunk_size(dtype: Any, causal: bool) -> int:
@@ -170,18 +186,17 @@ def _moments(degree: int, tokens: Tokens, masses: Masses) -> Float[Array, "two f
     return jnp.stack([cosine.ravel(), sine.ravel()])[:, : degree + 2]
 
 
-def _fourier(moments: Float[Array, "two frequencies"]) -> Float[Array, "two three fewer"]:
-    """The coefficients of cos k phi and sin k phi, before the Bessel functions, of the sums of m, m x and m y.
+def _times_coordinates(parts: Float[Array, "two frequencies"]) -> Float[Array, "coordinates two frequencies"]:
+    """The moments of m x and of m y: a product shifts the frequency by one either way, and the highest is not whole."""
+    cosine, sine = parts
+    cosine_after, sine_after = jnp.pad(parts[:, 1:], ((0, 0), (0, 1)))
+    cosine_before = jnp.concatenate([cosine[1:2], cosine[:-1]])
+    sine_before = jnp.concatenate([-sine[1:2], sine[:-1]])
+    x = jnp.stack([cosine_after + cosine_before, sine_after + sine_before])
+    y = jnp.stack([sine_after - sine_before, cosine_before - cosine_after])
+    return jnp.stack([x, y]) / 2
 
-    A product with x or y shifts the frequency by one either way.
-    """
-    cosine, sine = moments
-    here, after = slice(0, -1), slice(1, None)
-    before_cosine = jnp.concatenate([cosine[1:2], cosine[:-2]])
-    before_sine = jnp.concatenate([-sine[1:2], sine[:-2]])
-    plus_cosine, minus_cosine = (cosine[after] + before_cosine) / 2, (before_cosine - cosine[after]) / 2
-    plus_sine, minus_sine = (sine[after] + before_sine) / 2, (sine[after] - before_sine) / 2
-    out = jnp.stack(
-        [jnp.stack([cosine[here], plus_cosine, minus_sine]), jnp.stack([sine[here], plus_sine, minus_cosine])]
-    )
-    return out.at[:, :, 1:].multiply(2)
+
+def _fourier(sets: Float[Array, "functions two frequencies"], degree: int) -> Float[Array, "two functions fewer"]:
+    """The coefficients of cos k phi and sin k phi, k <= `degree`, before the Bessel functions, of sets of moments."""
+    return sets.swapaxes(0, 1)[:, :, : degree + 1].at[:, :, 1:].multiply(2)

@@ -15,7 +15,8 @@ from .._mask import AbstractMask, CausalMask, FullMask
 from .._misc import matmul
 from .base import AbstractSummation, ExponentialSums, HardmaxSums
 from .blocked import Blocked
-from .boxes import Tree, collect, largest, make_sums, make_tree, nearness, push_down, spread
+from .boxes import Tree, make_sums, make_tree, nearness, push_down
+from .packets import collect, largest, spread
 from .rim import deep
 from .rows import tie_slack
 

@@ -117,8 +117,9 @@ def test_tokens_that_differ_by_rounding_are_one(name):
 
 @masks
 @pytest.mark.parametrize("shape", ("heap", "circle"))
-def test_deep_trees_are_those_of_every_pair(name, shape):
-    """More packets than walk at once would be dear here; that a packet spans several boxes is not."""
+def test_deep_trees_and_many_packets_are_those_of_every_pair(name, shape, monkeypatch):
+    """A packet spans several boxes, and there are more packets than walk at once."""
+    monkeypatch.setattr("clusterjax._summation.hull._PACKETS", 8)
     data = (*data_of(shape, 2500), jnp.asarray(64 * np.finfo(float).eps))
     (found, gradients), (wanted, pairs) = (program(name, method)(*data) for method in (cjx.Hull(), cjx.Blocked()))
     assert_close(found.normaliser, wanted.normaliser, "identity")

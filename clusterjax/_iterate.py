@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
+from ._check import check_tokens
 from ._custom_types import Tokens
 from ._layer import AbstractLayer
-from ._misc import check_tokens
 from ._space import check_directions
 from ._trajectory import Trajectory
 

@@ -1,4 +1,4 @@
-"""Small things that every floor uses: dtypes, checks at the door, normalising, maps over row blocks."""
+"""Small things that every floor uses: dtypes, normalising, maps over row blocks."""
 
 import math
 from collections.abc import Callable
@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import jax.tree_util as jtu
-import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
 
@@ -27,44 +26,6 @@ def as_float(value: Any, dtype: Any = None) -> Array:
         dtype = jnp.result_type(float)
     # A weakly typed array, made of a Python number, would compile anew.
     return jnp.asarray(array, dtype=array.dtype if dtype is None else dtype)
-
-
-def check_rank(x: Any, name: str = "x") -> None:
-    """Raise a ValueError unless `x` is a not empty (n, d) array of floats."""
-    if jnp.ndim(x) != 2:
-        raise ValueError(
-            f"{name} must have two dimensions, (n, d), one token a row, but its shape is {jnp.shape(x)}; "
-            "map over further axes with jax.vmap."
-        )
-    if jnp.shape(x)[0] < 1 or jnp.shape(x)[1] < 1:
-        raise ValueError(
-            f"{name} must hold at least 1 token of at least one dimension, but its shape is {jnp.shape(x)}; "
-            "pass an array of shape (n, d)."
-        )
-    if not jnp.issubdtype(jnp.result_type(x), jnp.inexact):
-        raise ValueError(f"{name} must be of floats, but its dtype is {jnp.result_type(x)}; pass {name}.astype(float).")
-
-
-def check_tokens(x: Any, name: str = "x", *, min_tokens: int = 1) -> Array:
-    """`x` as an array, if it is a cloud of tokens: two-dimensional, not empty, floating, finite.
-
-    **Raises:**
-
-    - `ValueError` naming the argument, what it was and what it should be. Values are only looked at when concrete.
-    """
-    x = np.asarray(x) if isinstance(x, list | tuple) else x
-    x = as_float(x) if np.ndim(x) == 2 else x
-    check_rank(x, name)
-    if x.shape[0] < min_tokens:
-        raise ValueError(
-            f"{name} must hold at least {min_tokens} tokens, but its shape is {x.shape}; pass more of them."
-        )
-    if jnp.issubdtype(x.dtype, jnp.complexfloating):
-        raise ValueError(f"{name} must be real, but its dtype is {x.dtype}; pass its real part.")
-    if is_concrete(x) and not np.all(np.isfinite(np.asarray(x))):
-        row = int(np.flatnonzero(~np.isfinite(np.asarray(x)).all(axis=1))[0])
-        raise ValueError(f"{name} must be finite, but row {row} is {np.asarray(x)[row]}; remove or mend that token.")
-    return x
 
 
 def normalise(x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:

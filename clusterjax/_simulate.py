@@ -14,10 +14,11 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ._attention import AbstractAttention, HardmaxAttention, SoftmaxAttention, UnnormalisedAttention
+from ._check import check_tokens
 from ._custom_types import RealScalarLike, Tokens
 from ._field import AbstractField, MultiHeadField
 from ._integrate import Machinery, NotKept, Polynomials, Resumed, integrate
-from ._misc import as_float, check_tokens, is_concrete
+from ._misc import as_float, is_concrete
 from ._noise import check_noise, make_terms
 from ._schedule import AbstractSchedule
 from ._solver import Retract

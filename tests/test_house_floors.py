@@ -18,7 +18,7 @@ PACKAGE = ROOT / "clusterjax"
 FRONT_DOOR = "clusterjax"
 LONGEST_FILE = 400
 
-BASE = {"_custom_types", "_misc"}
+BASE = {"_custom_types", "_misc", "_check"}
 WHERE = BASE | {"_space", "_mask", "_schedule"}
 FIELDS = WHERE | {"_summation", "_attention", "_field", "_layer"}
 DYNAMICS = FIELDS | {"_solver", "_trajectory", "_simulate", "_iterate", "_integrate", "_noise"}
@@ -29,6 +29,7 @@ PARTS = {"hardmax", "transformer", "sentiment", "probe", "sweep", "plot"}
 FLOORS: dict[str, set[str]] = {
     "_custom_types": set(),
     "_misc": {"_custom_types"},
+    "_check": {"_misc"},
     "_space": BASE,
     "_mask": BASE,
     "_schedule": BASE,

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._check import check_rank
 from .._custom_types import Masses, RealScalarLike, Tokens
 from .._mask import AbstractMask
-from .._misc import check_rank, is_concrete, matmul
+from .._misc import is_concrete, matmul
 from .._schedule import AbstractSchedule, Combined, as_parameter, at_time, check_real, example
 from .._summation import AbstractSummation
 

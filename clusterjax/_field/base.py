@@ -6,8 +6,8 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 
+from .._check import check_rank
 from .._custom_types import RealScalarLike, Tokens
-from .._misc import check_rank
 from .._schedule import as_parameter, at_time, check_real, example
 from .._space import AbstractSpace
 

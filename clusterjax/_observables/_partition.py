@@ -6,8 +6,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._check import check_tokens
 from .._custom_types import Masses, Tokens
-from .._misc import check_tokens, matmul
+from .._misc import matmul
 from ._pairs import check_masses, check_scalar, check_square, map_pair_rows
 
 

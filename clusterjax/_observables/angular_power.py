@@ -9,8 +9,9 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
+from .._check import check_tokens
 from .._custom_types import Masses, Tokens
-from .._misc import check_tokens, matmul, normalise
+from .._misc import matmul, normalise
 from ._pairs import check_masses, check_nonzero_rows, map_pair_rows
 from .linear_phase import check_degree
 

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from .._check import check_tokens
 from .._custom_types import RealScalarLike, Tokens
-from .._misc import check_tokens
 from ._pairs import check_scalar, fits_one_block, map_pair_rows, scaled_square_distances
 
 

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._check import check_tokens
 from .._custom_types import Masses, RealScalarLike, Scalar, Tokens
-from .._misc import as_float, check_tokens, is_concrete, matmul
+from .._misc import as_float, is_concrete, matmul
 from .._space import Sphere
 from ._pairs import check_masses
 from ._partition import check_energy_arguments, log_weighted_sum, row_log_means

@@ -6,8 +6,9 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import Float
 
+from .._check import check_tokens
 from .._custom_types import Tokens
-from .._misc import check_tokens, is_concrete
+from .._misc import is_concrete
 from ._pairs import check_nonzero_rows
 
 

@@ -3,8 +3,8 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from .._check import check_tokens
 from .._custom_types import RealScalarLike, Scalar, Tokens
-from .._misc import check_tokens
 from ._pairs import check_scalar
 
 

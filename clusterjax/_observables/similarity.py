@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, Real
 
+from .._check import check_tokens
 from .._custom_types import RealScalarLike, Scalar, Tokens
-from .._misc import as_float, check_tokens, is_concrete, matmul, normalise
+from .._misc import as_float, is_concrete, matmul, normalise
 from ._pairs import check_nonzero_rows, check_scalar, map_pair_rows
 
 

@@ -10,8 +10,9 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from .._check import check_tokens
 from .._custom_types import Tokens
-from .._misc import check_tokens, is_concrete, matmul
+from .._misc import is_concrete, matmul
 from ._hull import nearest_in_hull
 from ._layer import HardmaxLayer
 from ._leaders import Leaders

@@ -8,9 +8,10 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from .._check import check_tokens
 from .._custom_types import RealScalarLike, Tokens
 from .._mask import FullMask
-from .._misc import check_tokens, is_concrete, matmul
+from .._misc import is_concrete, matmul
 from .._observables._pairs import map_pair_rows
 from .._schedule import at_time
 from .._summation.rows import tie_slack

@@ -11,7 +11,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Real
 
-from .._misc import check_tokens, matmul, normalise
+from .._check import check_tokens
+from .._misc import matmul, normalise
 from .._observables import effective_rank
 from .._observables.clusters import components
 from .._observables.similarity import among, among_equal, check_edges

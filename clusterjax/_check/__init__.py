@@ -1,0 +1,26 @@
+"""The checks at every public door: each returns the argument as the package uses it, or raises a ValueError.
+
+All messages have one form, `NAME must ..., but ...; REMEDY.`: the name of the argument, what it was, what to do. A
+value is shown in a few characters, however large it is. The values of traced arrays are not looked at; their shapes and
+dtypes are.
+"""
+
+from ._arrays import (
+    check_array as check_array,
+    check_rank as check_rank,
+    check_scalar as check_scalar,
+    check_tokens as check_tokens,
+)
+from ._numbers import check_integer as check_integer, check_number as check_number
+from ._objects import (
+    check_callable as check_callable,
+    check_choice as check_choice,
+    check_flag as check_flag,
+    check_float_dtype as check_float_dtype,
+    check_instance as check_instance,
+    check_key as check_key,
+    check_path as check_path,
+    check_sequence as check_sequence,
+    check_text as check_text,
+)
+from ._words import shown as shown

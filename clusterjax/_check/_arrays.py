@@ -1,0 +1,192 @@
+"""Arrays of numbers, scalars that may be traced, and clouds of tokens."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import numpy as np
+from jaxtyping import Array
+
+from .._misc import as_float, is_concrete
+from ._numbers import check_number
+from ._words import range_words, refusal, shown
+
+
+def check_array(
+    value: Any,
+    name: str,
+    *,
+    shape: Sequence[int | str | None] | None = None,
+    integers: bool = False,
+    finite: bool = True,
+    least: float | int | None = None,
+    most: float | int | None = None,
+    remedy: str | None = None,
+) -> Array:
+    """`value` as an array, if it is one of real numbers of this shape, finite and in the range where concrete.
+
+    Lists, tuples, numbers and what NumPy can read become arrays; integers and booleans become floats unless `integers`.
+
+    **Arguments:**
+
+    - `shape`: One entry an axis: its length, a name for a length of at least one, or None for any length; None is any
+        number of axes.
+    - `integers`: Whether the numbers must be integers.
+    - `finite`: Whether NaN and infinities are refused.
+
+    **Raises:**
+
+    - `ValueError` naming the argument, what it was and what to do.
+    """
+    rule, remedy = _array_rule(shape, integers), remedy or "pass such an array"
+    array = as_numbers(value)
+    if array is None:
+        raise refusal(name, rule, f"it is {shown(value)}", remedy)
+    if jnp.issubdtype(array.dtype, jnp.complexfloating):
+        raise refusal(name, "be real", f"its dtype is {array.dtype}", "pass its real part")
+    if shape is not None and not _fits(np.shape(array), shape):
+        raise refusal(name, rule, f"its shape is {np.shape(array)}", remedy)
+    if integers and not jnp.issubdtype(array.dtype, jnp.integer):
+        raise refusal(name, rule, f"its dtype is {array.dtype}", remedy)
+    if is_concrete(array):
+        _check_values(np.asarray(array), name, finite and not integers, least, most, remedy)
+    return jnp.asarray(array) if integers else as_float(array)
+
+
+def _array_rule(shape: Sequence[int | str | None] | None, integers: bool) -> str:
+    kind = "integers" if integers else "real numbers"
+    if shape is None:
+        return f"be an array of {kind}"
+    axes = ", ".join("any" if k is None else str(k) for k in shape)
+    return f"be an array of {kind} of shape ({axes}{',' if len(shape) == 1 else ''})"
+
+
+def as_numbers(value: Any) -> Any:
+    """`value` as an array of booleans, integers, floats or complex numbers; None if it is something else."""
+    if isinstance(value, jax.Array):
+        return value if jnp.issubdtype(value.dtype, jnp.number) or value.dtype == bool else None
+    if isinstance(value, str | bytes | dict | set | frozenset | type) or value is None:
+        return None
+    if isinstance(value, list | tuple) and any(isinstance(leaf, jax.Array) for leaf in jtu.tree_leaves(value)):
+        try:
+            return jnp.asarray(value)
+        except (TypeError, ValueError, OverflowError):
+            return None
+    try:
+        array = np.asarray(value)
+    except Exception:  # whatever an object's own conversion raises, it is not an array of numbers
+        return None
+    return array if jnp.issubdtype(array.dtype, jnp.number) or array.dtype == bool else None
+
+
+def _fits(found: tuple[int, ...], shape: Sequence[int | str | None]) -> bool:
+    return len(found) == len(shape) and all(
+        k == wanted if isinstance(wanted, int) else wanted is None or k >= 1
+        for k, wanted in zip(found, shape, strict=True)
+    )
+
+
+def _check_values(
+    array: np.ndarray, name: str, finite: bool, least: float | int | None, most: float | int | None, remedy: str
+) -> None:
+    bad = ~np.isfinite(array) if finite else np.zeros(array.shape, bool)
+    if bad.any():
+        raise refusal(name, "be finite", _first(array, bad), remedy)
+    for bound, outside in ((least, np.less), (most, np.greater)):
+        if bound is not None:
+            bad = outside(array, bound)
+            if bad.any():
+                raise refusal(name, f"be{range_words(least, most)}".replace("be of", "be"), _first(array, bad), remedy)
+
+
+def _first(array: np.ndarray, bad: np.ndarray) -> str:
+    """The words for the first entry of `array` that is `bad`."""
+    if array.ndim == 0:
+        return f"it is {array}"
+    index = tuple(int(k) for k in np.argwhere(bad)[0])
+    return f"entry {index[0] if array.ndim == 1 else index} is {array[index]}"
+
+
+def check_scalar(
+    value: Any,
+    name: str,
+    dtype: Any = None,
+    *,
+    least: float | int | None = None,
+    above: float | int | None = None,
+    most: float | int | None = None,
+    below: float | int | None = None,
+    remedy: str | None = None,
+) -> Array:
+    """`value` as an array of shape () in `dtype`, if it is a finite real number, traced or in the range.
+
+    **Raises:**
+
+    - `ValueError` naming the argument, its value and what to do.
+    """
+    array = as_numbers(value)
+    if array is not None and np.ndim(array) != 0:
+        raise refusal(
+            name, "be a number", f"its shape is {np.shape(array)}", "map over several values with equinox.filter_vmap"
+        )
+    if array is not None and jnp.issubdtype(array.dtype, jnp.complexfloating):
+        raise refusal(name, "be real", f"its dtype is {array.dtype}", "pass its real part")
+    if array is None or array.dtype == bool or is_concrete(array):
+        check_number(value, name, least=least, above=above, most=most, below=below, remedy=remedy)
+    # Never weakly typed: a Python float and an array of the same dtype are one trace.
+    return as_float(array, dtype)
+
+
+def check_tokens(x: Any, name: str = "x", *, min_tokens: int = 1) -> Array:
+    """`x` as an array, if it is a cloud of tokens: two-dimensional, not empty, of floats, finite where concrete.
+
+    **Raises:**
+
+    - `ValueError` naming the argument, what it was and what it should be.
+    """
+    array = as_numbers(x)
+    if array is None:
+        raise refusal(
+            name,
+            "be an array of real numbers of shape (n, d), one token a row",
+            f"it is {shown(x)}",
+            "pass an array of shape (n, d)",
+        )
+    check_rank(as_float(array) if np.ndim(array) == 2 else array, name)
+    if array.shape[0] < min_tokens:
+        raise ValueError(
+            f"{name} must hold at least {min_tokens} tokens, but its shape is {array.shape}; pass more of them."
+        )
+    if is_concrete(array) and not np.all(np.isfinite(np.asarray(array))):
+        row = int(np.flatnonzero(~np.isfinite(np.asarray(array)).all(axis=1))[0])
+        entries = np.asarray(array)[row]
+        kept = f"{entries}" if entries.size <= 8 else f"{entries[:8]} and so on"
+        raise ValueError(f"{name} must be finite, but row {row} is {kept}; remove or mend that token.")
+    return as_float(array)
+
+
+def check_rank(x: Any, name: str = "x") -> None:
+    """Raise a ValueError unless `x` is a not empty (n, d) array of real floats, traced or not."""
+    if not isinstance(x, jax.Array | np.ndarray):
+        raise refusal(
+            name,
+            "be an array of real numbers of shape (n, d), one token a row",
+            f"it is {shown(x)}",
+            "pass an array of shape (n, d)",
+        )
+    if np.ndim(x) != 2:
+        raise ValueError(
+            f"{name} must have two dimensions, (n, d), one token a row, but its shape is {np.shape(x)}; "
+            "map over further axes with jax.vmap."
+        )
+    if x.shape[0] < 1 or x.shape[1] < 1:
+        raise ValueError(
+            f"{name} must hold at least 1 token of at least one dimension, but its shape is {np.shape(x)}; "
+            "pass an array of shape (n, d)."
+        )
+    if jnp.issubdtype(x.dtype, jnp.complexfloating):
+        raise ValueError(f"{name} must be real, but its dtype is {x.dtype}; pass its real part.")
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        raise ValueError(f"{name} must be of floats, but its dtype is {x.dtype}; pass {name}.astype(float).")

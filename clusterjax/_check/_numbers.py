@@ -1,0 +1,77 @@
+"""Integers and numbers that are never traced."""
+
+import math
+import operator
+from typing import Any
+
+import numpy as np
+
+from .._misc import is_concrete
+from ._words import range_words, refusal, shown
+
+
+# No count and no size in the package is larger: what is would overflow a 64-bit index.
+LARGEST = 2**63 - 1
+
+
+def check_integer(
+    value: Any, name: str, *, least: int | None = 1, most: int | None = None, remedy: str | None = None
+) -> int:
+    """`value` as an int, if it is an integer (of Python or NumPy, not a boolean) from `least` to `most`.
+
+    **Raises:**
+
+    - `ValueError` naming the argument, its value and what to do.
+    """
+    if most is None and least == 1:
+        rule = "be a positive integer"
+    else:
+        rule = f"be an integer{range_words(least, most)}"
+    remedy = remedy or f"pass {'an integer' if least is None else least} or another in that range"
+    try:
+        if isinstance(value, bool | np.bool_) or not is_concrete(value):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        raise refusal(name, rule, f"it is {shown(value)}", remedy) from None
+    if (least is not None and number < least) or number > (LARGEST if most is None else most) or number < -LARGEST:
+        raise refusal(name, rule, f"it is {shown(number)}", remedy)
+    return number
+
+
+def check_number(
+    value: Any,
+    name: str,
+    *,
+    least: float | int | None = None,
+    most: float | int | None = None,
+    above: float | int | None = None,
+    below: float | int | None = None,
+    remedy: str | None = None,
+) -> float:
+    """`value` as a float, if it is a finite real number in the range; for numbers that are never traced.
+
+    **Raises:**
+
+    - `ValueError` naming the argument, its value and what to do.
+    """
+    bounds = range_words(least, most, above, below)
+    rule = f"be a finite number{bounds}"
+    remedy = remedy or "pass such a number"
+    number = None
+    if is_concrete(value) and not isinstance(value, bool | np.bool_ | complex | str | bytes) and np.ndim(value) == 0:
+        try:
+            number = float(np.asarray(value)) if hasattr(value, "dtype") else float(value)
+        except (TypeError, ValueError, OverflowError):
+            number = None
+    if (
+        number is None
+        or np.iscomplexobj(value)
+        or not math.isfinite(number)
+        or (least is not None and number < least)
+        or (most is not None and number > most)
+        or (above is not None and number <= above)
+        or (below is not None and number >= below)
+    ):
+        raise refusal(name, rule, f"it is {shown(value)}", remedy)
+    return number

@@ -1,0 +1,152 @@
+"""Objects that are no numbers: modules, flags, texts, paths, functions, keys, dtypes."""
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ._words import refusal, shown
+
+
+_T = TypeVar("_T")
+
+
+def check_instance(value: Any, name: str, kind: type[_T] | tuple[type, ...], rule: str, remedy: str) -> _T:
+    """`value`, if it is an instance of `kind`; `rule` are the words for that, such as "a mask of clusterjax".
+
+    **Raises:**
+
+    - `ValueError` naming the argument, what it was and what to do.
+    """
+    if not isinstance(value, kind):
+        found = f"it is {shown(value)}"
+        if isinstance(value, type) and issubclass(value, kind):
+            found, remedy = f"it is the class {value.__name__} itself", f"pass an instance, {value.__name__}(...)"
+        raise refusal(name, f"be {rule}", found, remedy)
+    return value  # pyright: ignore[reportReturnType]
+
+
+def check_flag(value: Any, name: str) -> bool:
+    """`value`, if it is True or False.
+
+    **Raises:**
+
+    - `ValueError` naming the argument, its value and what to do.
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise refusal(name, "be True or False", f"it is {shown(value)}", "pass one of the two")
+    return bool(value)
+
+
+def check_text(value: Any, name: str, *, empty: bool = False) -> str:
+    """`value`, if it is a string, not empty unless `empty`.
+
+    **Raises:**
+
+    - `ValueError` naming the argument, its value and what to do.
+    """
+    if not isinstance(value, str) or not (value or empty):
+        raise refusal(
+            name, "be a string" if empty else "be a string that is not empty", f"it is {shown(value)}", "pass text"
+        )
+    return value
+
+
+def check_choice(value: Any, name: str, choices: Iterable[str]) -> str:
+    """`value`, if it is one of `choices`.
+
+    **Raises:**
+
+    - `ValueError` naming the argument, its value and what to do.
+    """
+    choices = tuple(choices)
+    if not isinstance(value, str) or value not in choices:
+        listed = ", ".join(map(repr, choices))
+        raise refusal(name, f"be one of {listed}", f"it is {shown(value)}", "pass one of these")
+    return value
+
+
+def check_callable(value: Any, name: str, what: str = "a function") -> Callable[..., Any]:
+    """`value`, if it can be called; `what` says of what, such as "a function of t, x and args".
+
+    **Raises:**
+
+    - `ValueError` naming the argument, its value and what to do.
+    """
+    if not callable(value):
+        raise refusal(name, f"be {what}", f"it is {shown(value)}", "pass one that can be called")
+    return value
+
+
+def check_path(value: Any, name: str) -> Path:
+    """`value` as a path, if it is a string or a path that can name a file.
+
+    **Raises:**
+
+    - `ValueError` naming the argument, its value and what to do.
+    """
+    if not isinstance(value, str | os.PathLike) or isinstance(os.fspath(value), bytes) or not os.fspath(value):
+        raise refusal(name, "be a path", f"it is {shown(value)}", "pass a string or a pathlib.Path")
+    if "\0" in os.fspath(value):
+        raise refusal(name, "be a path", "it holds the character NUL", "leave that character out")
+    return Path(value)
+
+
+def check_sequence(value: Any, name: str, kind: type[_T] | tuple[type, ...], rule: str, *, least: int = 1) -> list[_T]:
+    """`value` as a list, if it is a sequence (not a string) of at least `least` instances of `kind`.
+
+    **Arguments:**
+
+    - `rule`: What it holds, in the plural, such as "strings".
+
+    **Raises:**
+
+    - `ValueError` naming the argument, what it was and what to do.
+    """
+    what = f"be a sequence of {rule}" + (f", at least {least}" if least else "")
+    if isinstance(value, str | bytes | dict) or not isinstance(value, Iterable) or isinstance(value, jax.core.Tracer):
+        raise refusal(name, what, f"it is {shown(value)}", f"pass a list of {rule}")
+    found = list(value)
+    for index, entry in enumerate(found):
+        if not isinstance(entry, kind) or isinstance(entry, bool) and kind is int:
+            raise refusal(name, what, f"entry {index} is {shown(entry)}", f"pass a list of {rule}")
+    if len(found) < least:
+        raise refusal(name, what, f"it holds {len(found)}", "pass more of them")
+    return found
+
+
+def check_key(key: Any, name: str = "key") -> Array:
+    """`key`, if it is one PRNG key of jax: of `jax.random.key`, or the older kind of `jax.random.PRNGKey`.
+
+    **Raises:**
+
+    - `ValueError` naming the argument, what it was and what to do.
+    """
+    typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.shape == ()
+    raw = isinstance(key, jax.Array | np.ndarray) and key.dtype == np.uint32 and np.ndim(key) == 1
+    if not (typed or raw):
+        raise refusal(name, "be one PRNG key of jax", f"it is {shown(key)}", "pass jax.random.key(0), for example")
+    return key
+
+
+def check_float_dtype(dtype: Any, name: str = "dtype") -> Any:
+    """`dtype` as a NumPy dtype, if it is that of floating numbers (None stays None).
+
+    **Raises:**
+
+    - `ValueError` naming the argument, what it was and what to do.
+    """
+    if dtype is None:
+        return None
+    try:
+        found = jnp.dtype(dtype)
+    except TypeError:
+        found = None
+    if found is None or not jnp.issubdtype(found, jnp.floating):
+        raise refusal(name, "be a floating dtype", f"it is {shown(dtype)}", "pass jax.numpy.float32, for example")
+    return found

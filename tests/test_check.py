@@ -1,0 +1,197 @@
+"""The checks at the doors: what each lets in, what it makes of it, and the words for what it refuses."""
+
+import re
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from clusterjax import _check as check
+from clusterjax._mask import AbstractMask, CausalMask
+
+from .helpers import as_a_user
+
+
+FORM = re.compile(r"^x must .+, but .+; .+\.$")
+
+
+def refusal(call, *args, **kwargs):
+    with as_a_user(), pytest.raises(ValueError) as caught:
+        call(*args, **kwargs)
+    message = str(caught.value)
+    assert FORM.match(message) and len(message) < 300, message
+    return message
+
+
+@pytest.mark.parametrize("value", (1, 7, np.int32(7), np.asarray(3), jnp.asarray(3)))
+def test_integers_enter(value):
+    found = check.check_integer(value, "x")
+    assert type(found) is int and found == int(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    (
+        0,
+        -1,
+        1.0,
+        1.5,
+        True,
+        np.True_,
+        None,
+        "3",
+        [3],
+        pytest.param(1 << 20_000, id="huge"),
+        jnp.arange(2),
+        float("nan"),
+        1j,
+        object(),
+    ),
+)
+def test_what_is_no_positive_integer_is_refused(value):
+    assert "must be a positive integer, but it is" in refusal(check.check_integer, value, "x")
+
+
+def test_the_range_of_an_integer_has_both_its_ends():
+    for value in (0, 5):
+        assert check.check_integer(value, "x", least=0, most=5) == value
+    for value in (-1, 6):
+        message = refusal(check.check_integer, value, "x", least=0, most=5)
+        assert f"must be an integer from 0 to 5, but it is {value};" in message
+
+
+def test_a_traced_integer_is_refused():
+    with pytest.raises(ValueError, match="x must be a positive integer, but it is an array of shape"):
+        jax.jit(lambda n: check.check_integer(n, "x"))(3)
+
+
+@pytest.mark.parametrize("value", (0.5, 1, np.float32(0.5), jnp.asarray(0.5), np.asarray(1)))
+def test_numbers_enter(value):
+    assert check.check_number(value, "x", above=0, most=1) == float(value)
+
+
+@pytest.mark.parametrize("value", (0, 1.5, float("nan"), float("inf"), "0.5", True, None, 0.5j, [0.5], 10**400, {}))
+def test_what_is_no_number_in_the_range_is_refused(value):
+    message = refusal(check.check_number, value, "x", above=0, most=1)
+    assert "must be a finite number above 0 and at most 1, but it is" in message
+
+
+@pytest.mark.parametrize(("bounds", "inside", "outside"), (({"least": 0}, 0, -1), ({"below": 1}, 0.9, 1)))
+def test_the_ends_of_a_range_of_numbers(bounds, inside, outside):
+    assert check.check_number(inside, "x", **bounds) == inside
+    refusal(check.check_number, outside, "x", **bounds)
+
+
+@pytest.mark.parametrize("value", ([[1, 2], [3, 4]], np.eye(2), jnp.eye(2), [[jnp.ones(()), 0.0], [1.0, 2.0]]))
+def test_arrays_enter_as_floats(value):
+    found = check.check_array(value, "x", shape=(2, "d"))
+    assert isinstance(found, jax.Array) and jnp.issubdtype(found.dtype, jnp.floating)
+    np.testing.assert_array_equal(found, np.asarray([[float(k) for k in row] for row in value]))
+
+
+@pytest.mark.parametrize(
+    "value",
+    ("a", None, {}, object(), [[1], [2, 3]], [["a", "b"]], np.asarray([object()]), [[10**30, 1]], int, lambda: 0, b"1"),
+)
+def test_what_is_no_array_of_numbers_is_refused(value):
+    assert "must be an array of real numbers of shape (2, d), but it is" in refusal(
+        check.check_array, value, "x", shape=(2, "d")
+    )
+
+
+@pytest.mark.parametrize("value", (np.ones(2), np.ones((3, 2)), np.ones((2, 0)), 1.0))
+def test_arrays_of_another_shape_are_refused(value):
+    assert f"but its shape is {np.shape(value)}" in refusal(check.check_array, value, "x", shape=(2, "d"))
+
+
+def test_the_first_bad_entry_of_an_array_is_named():
+    assert "must be finite, but entry (1, 0) is nan" in refusal(check.check_array, [[0.0, 1.0], [np.nan, 2.0]], "x")
+    assert "must be at least 0, but entry 1 is -2.0" in refusal(check.check_array, [0.0, -2.0], "x", least=0)
+    assert "must be from 0 to 1, but entry 0 is 2.0" in refusal(check.check_array, [2.0], "x", least=0, most=1)
+    assert "must be real, but its dtype is complex128" in refusal(check.check_array, [1j], "x")
+    assert "its dtype is float64" in refusal(check.check_array, [1.0], "x", integers=True)
+
+
+def test_integers_stay_integers():
+    assert check.check_array([1, 2], "x", integers=True).dtype == jnp.asarray([1]).dtype
+
+
+def test_traced_arrays_enter_by_shape():
+    assert jax.jit(lambda x: check.check_array(x, "x", shape=("n",), least=5))(jnp.ones(2)).shape == (2,)
+    with pytest.raises(ValueError, match=r"its shape is \(2,\)"):
+        jax.jit(lambda x: check.check_array(x, "x", shape=(3,)))(jnp.ones(2))
+
+
+def test_scalars_are_never_weakly_typed_and_may_be_traced():
+    assert not check.check_scalar(1.0, "x").weak_type
+    assert check.check_scalar(1, "x", jnp.float32).dtype == jnp.float32
+    assert jax.jit(lambda x: check.check_scalar(x, "x", above=0))(-1.0) == -1
+    refusal(check.check_scalar, -1.0, "x", above=0)
+    assert "map over several" in refusal(check.check_scalar, jnp.ones(2), "x")
+    for value in ("1", None, 1j, True, float("nan"), {}):
+        refusal(check.check_scalar, value, "x")
+
+
+def test_the_class_in_place_of_an_instance_has_words_of_its_own():
+    rule = ("x", AbstractMask, "a mask of clusterjax", "pass FullMask(), for example")
+    assert check.check_instance(CausalMask(), *rule) == CausalMask()
+    assert "it is the class CausalMask itself; pass an instance, CausalMask(...)" in refusal(
+        check.check_instance, CausalMask, *rule
+    )
+    assert "must be a mask of clusterjax, but it is 'causal'; pass FullMask()" in refusal(
+        check.check_instance, "causal", *rule
+    )
+
+
+@pytest.mark.parametrize("value", (1, 0, None, "yes"))
+def test_a_flag_is_a_boolean(value):
+    refusal(check.check_flag, value, "x")
+    assert check.check_flag(np.True_, "x") is True
+
+
+@pytest.mark.parametrize(
+    ("call", "good", "bad"),
+    (
+        (check.check_text, "a", ("", None, 1, b"a", ["a"])),
+        (lambda v, n: check.check_choice(v, n, ("a", "b")), "a", ("c", None, 1, ["a"])),
+        (check.check_callable, len, (None, 1, "len")),
+        (lambda v, n: check.check_sequence(v, n, str, "strings"), ["a"], ("a", [], [1], None, 3, {"a": 1})),
+        (lambda v, n: check.check_sequence(v, n, int, "integers"), [1], ([True], [1.0])),
+        (check.check_path, "a", ("", None, 1, b"a", "a\0b")),
+        (check.check_key, jax.random.key(0), (None, 0, "0", jnp.ones(2), jax.random.split(jax.random.key(0)))),
+        (check.check_float_dtype, "float32", ("int8", "complex64", "fast", 7, object())),
+    ),
+)
+def test_the_smaller_checks(call, good, bad):
+    call(good, "x")
+    for value in bad:
+        refusal(call, value, "x")
+
+
+def test_older_keys_enter():
+    check.check_key(jax.random.PRNGKey(0), "x")
+
+
+@pytest.mark.parametrize(
+    "value", ("a", None, {}, [[1.0], [2.0, 3.0]], object(), 3.0, [1.0, 2.0], np.ones((2, 2), int) * 1j)
+)
+def test_tokens(value):
+    refusal(check.check_tokens, value, "x")
+    assert check.check_tokens([[1, 2], [3, 4]], "x").dtype == jnp.result_type(float)
+
+
+def test_a_value_is_shown_in_a_few_characters():
+    for value in (
+        "a" * 10**5,
+        10**5000,
+        np.zeros(10**5),
+        list(range(10**5)),
+        b"0" * 10**5,
+        1.5,
+        object(),
+        sys.intern,
+        int,
+    ):
+        assert 0 < len(check.shown(value)) < 90

@@ -27,6 +27,7 @@ PARTS = {"hardmax", "transformer", "sentiment", "probe", "sweep", "plot"}
 
 # Each part, lowest first, and every part that it may import. What is named must stand above in this table.
 FLOORS: dict[str, set[str]] = {
+    "_json": set(),
     "_custom_types": set(),
     "_misc": {"_custom_types"},
     "_check": {"_misc"},

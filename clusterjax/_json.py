@@ -1,0 +1,254 @@
+"""Reads JSON: bounded in size and depth, each name once, of the form that is asked for, or refused in one sentence.
+
+Python's own reader ends in RecursionError for deep lists, takes NaN and 1e999, is blind to the form of what it reads,
+and keeps the last of two values of one name. Whoever reads a file here says of which form it must be; `parse` is where
+all JSON of the package comes in. The form is a plain value:
+
+    object              anything
+    str, bool, dict     that type; `list` likewise
+    int, float          an integer; a number, whole or not; a boolean is neither
+    None, "a", 1        exactly that
+    Within(int, 0, 9)   a number in a range, both ends included
+    [x]                 a list of x
+    {"a": x, "b?": y}   an object with an a, perhaps a b, and whatever else
+    {"a": x, str: y}    the same, where every other value is y
+    (x, y)              one of these; `()` takes nothing, so that {"a": x, str: ()} has no other names
+    a function          of the value, that returns the form which it must have
+
+Source: this library.
+"""
+
+import json
+import math
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+MOST_BYTES = 2**24
+MOST_DEPTH = 64
+
+# A string need not end, so that no text makes this quadratic.
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_WIDEST = 2**64
+
+
+class Within(NamedTuple):
+    """A number in a range, both ends included, for a form.
+
+    Source: this library.
+    """
+
+    kind: type
+    least: float
+    most: float
+
+
+def read_json(path: Path, form: Any, *, argument: str, remedy: str, most: int = MOST_BYTES, finite: bool = True) -> Any:
+    """What a file of JSON holds.
+
+    **Arguments:**
+
+    - `path`: The file.
+    - `form`: What it must hold; see the head of this file.
+
+    **Other arguments:**
+
+    - `argument`: What the argument that names the file is called, for messages.
+    - `remedy`: What to do about a file that is refused, for messages.
+    - `most`: Bytes that it may have. What is read takes at most some thirty times as much memory.
+    - `finite`: Whether NaN and Infinity are refused.
+
+    **Raises:**
+
+    - `ValueError` if it cannot be read, or is not whole JSON of this form.
+
+    Source: this library.
+    """
+    return parse(read_bounded(path, most, argument, remedy), form, repr(str(path)), argument, remedy, finite=finite)
+
+
+def read_bounded(path: Path, most: int, argument: str, remedy: str) -> bytes:
+    """All bytes of a file, if these are at most so many.
+
+    **Raises:**
+
+    - `ValueError` if it cannot be read, or is larger.
+
+    Source: this library.
+    """
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            data = file.read(most + 1) if size <= most else None
+    except OSError as error:
+        raise ValueError(
+            f"{argument} must be a file that can be read, but {str(path)!r} cannot ({error.strerror or error}); "
+            f"{remedy}."
+        ) from error
+    if data is None or len(data) > most:  # a pipe has no size
+        raise ValueError(f"{argument} must have at most {most} bytes, but {str(path)!r} has more; {remedy}.")
+    return data
+
+
+def parse(data: bytes | str, form: Any, name: str, argument: str, remedy: str, *, finite: bool = True) -> Any:
+    """What JSON holds; `name` is what it is called in messages.
+
+    **Raises:**
+
+    - `ValueError` if it is not whole JSON of this form.
+
+    Source: this library.
+    """
+    data = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+    try:
+        _check_depth(data)
+        found = (_FINITE if finite else _ANY).decode(data.decode("utf-8-sig"))
+        if _SURROGATE.search(data):
+            json.dumps(found, ensure_ascii=False).encode()  # half a character could not be printed
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{argument} must be whole JSON, but {name} is not ({_first(error)}); {remedy}.") from error
+    wrong = misfit(found, form)
+    if wrong is not None:
+        raise ValueError(f"{argument} must be of its form, but in {name} {wrong}; {remedy}.")
+    return found
+
+
+def misfit(value: Any, form: Any, place: str = "") -> str | None:
+    """What is wrong with a value, and where; None if it has the form.
+
+    Source: this library.
+    """
+    if isinstance(form, type) and form in _TYPES:
+        fits = value is not None or form is object
+        fits = fits and (form is object or isinstance(value, (int, float) if form is float else form))
+        fits = fits and not (isinstance(value, bool) and form in (int, float))
+        return None if fits else _wrong(place, value, _TYPES[form])
+    if isinstance(form, Within):
+        wrong = misfit(value, form.kind, place)
+        outside = wrong is None and not form.least <= value <= form.most
+        return _wrong(place, value, f"from {form.least} to {form.most}") if outside else wrong
+    if isinstance(form, dict):
+        return misfit(value, dict, place) or _misfit_of_fields(value, form, place)
+    if isinstance(form, list):
+        wrong = misfit(value, list, place)
+        inner = (misfit(entry, form[0], _at(place, k)) for k, entry in enumerate(value if wrong is None else ()))
+        return wrong or next((found for found in inner if found is not None), None)
+    if isinstance(form, tuple):
+        return _misfit_of_all(value, form, place)
+    if callable(form):
+        return misfit(value, form(value), place)
+    return None if type(value) is type(form) and value == form else _wrong(place, value, repr(form))
+
+
+_TYPES: dict[Any, str] = {
+    object: "anything", str: "a text", bool: "true or false", dict: "an object", list: "a list", int: "an integer",
+    float: "a number",
+}  # fmt: skip
+
+
+def _misfit_of_fields(value: dict[str, Any], form: dict[Any, Any], place: str) -> str | None:
+    others, known = form.get(str, object), {key.removesuffix("?") for key in form if key is not str}
+    for key, inner in form.items():
+        if key is str:
+            continue
+        name = key.removesuffix("?")
+        if name in value:
+            wrong = misfit(value[name], inner, _at(place, name))
+            if wrong is not None:
+                return wrong
+        elif not key.endswith("?"):
+            return f"{name!r} is missing{f' at {place}' if place else ''}"
+    for name in value.keys() - known if others is not object else ():
+        if others == ():
+            return f"{name!r} is not expected{f' at {place}' if place else ''}"
+        wrong = misfit(value[name], others, _at(place, name))
+        if wrong is not None:
+            return wrong
+    return None
+
+
+def _misfit_of_all(value: Any, forms: tuple[Any, ...], place: str) -> str | None:
+    wrongs = [misfit(value, form, place) for form in forms]
+    if any(wrong is None for wrong in wrongs):
+        return None
+    deeper = next((wrong for wrong in wrongs if wrong and not wrong.startswith(f"{place or 'the whole'} is ")), None)
+    return deeper or _wrong(place, value, " or ".join(map(_words, forms)) or "left out")
+
+
+def _words(form: Any) -> str:
+    """What a form takes, for a message."""
+    if isinstance(form, type):
+        return _TYPES[form]
+    if isinstance(form, Within):
+        return f"from {form.least} to {form.most}"
+    if isinstance(form, list | dict):
+        return _TYPES[type(form)]
+    return "null" if form is None else repr(form)
+
+
+def _at(place: str, name: Any) -> str:
+    return f"{place}.{name}" if place else str(name)
+
+
+def _wrong(place: str, value: Any, wanted: str) -> str:
+    shown = _TYPES[type(value)] if isinstance(value, dict | list) else json.dumps(value)
+    return f"{place or 'the whole'} is {shown if len(shown) <= 60 else shown[:60] + '...'} in place of {wanted}"
+
+
+def _check_depth(data: bytes) -> None:
+    """Raise a ValueError for what is nested too deeply, before anything follows it there."""
+    bare = np.frombuffer(_STRING.sub(b"", data), np.uint8)
+    steps = ((bare == ord("[")) | (bare == ord("{"))).astype(np.int8) - ((bare == ord("]")) | (bare == ord("}")))
+    deepest = np.cumsum(steps, dtype=np.int64).max(initial=0)
+    if deepest > MOST_DEPTH:
+        raise ValueError(f"it is nested {deepest} deep, at most {MOST_DEPTH} is read")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in found if names.count(name) > 1)
+        raise ValueError(f"{twice!r} is there twice")
+    return found
+
+
+def _whole_number(digits: str) -> int:
+    # What is much longer is not converted at all, which would take time that is quadratic in the digits.
+    number = int(digits[:24])
+    if abs(number) >= _WIDEST:
+        raise ValueError(f"the integer {digits[:24]} is more than 64 bits hold")
+    return number
+
+
+def _number(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(f"the number {digits[:20]} is beyond all floats")
+    return number
+
+
+def _refused(name: str) -> float:
+    raise ValueError(f"{name} is no number")
+
+
+def _reader(constant: Callable[[str], float] | None) -> json.JSONDecoder:
+    return json.JSONDecoder(
+        object_pairs_hook=_once, parse_int=_whole_number, parse_float=_number, parse_constant=constant
+    )
+
+
+_FINITE, _ANY = _reader(_refused), _reader(None)
+
+
+def _first(error: BaseException) -> str:
+    """The first line of an error, without the bytes that UnicodeDecodeError quotes."""
+    if isinstance(error, UnicodeError):
+        return "it is not in UTF-8"
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

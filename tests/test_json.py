@@ -1,0 +1,148 @@
+"""JSON at the door: what is too large, too deep, twice, not finite or of another form meets one sentence."""
+
+import json
+import os
+import sys
+import threading
+
+import pytest
+
+from clusterjax._json import MOST_DEPTH, Within, misfit, parse, read_json
+
+
+def said(data, form=object, **options):
+    """What is said of JSON that is refused."""
+    with pytest.raises(ValueError, match=r"^store must .*'it'.*; fetch it again\.$") as caught:
+        parse(data, form, "'it'", "store", "fetch it again", **options)
+    return str(caught.value)
+
+
+def read(data, form=object, **options):
+    return parse(data, form, "'it'", "store", "fetch it again", **options)
+
+
+VALUES = [None, True, 0, -3, 1.5, 'a\\"[{é', [], {}, {"a": [1, {"b": None}]}, 2**64 - 1, "\U0001f600"]
+
+
+@pytest.mark.parametrize("ascii", (True, False))
+def test_reads_what_json_writes(ascii):
+    assert read(json.dumps(VALUES, ensure_ascii=ascii)) == VALUES
+    assert read(json.dumps(VALUES, ensure_ascii=ascii, indent=1).encode()) == VALUES
+    assert read("\ufeff[]") == []
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    (
+        ("", "Expecting value"),
+        ('{"a": 1', "not"),
+        ("[1] 2", "Extra data"),
+        (b"\xff", "not in UTF-8"),
+        ('{"a": 1, "a": 2}', "'a' is there twice"),
+        ("[NaN]", "NaN is no number"),
+        ("[-Infinity]", "-Infinity is no number"),
+        ("[1e999]", "1e999 is beyond all floats"),
+        (str(2**64), "64 bits"),
+        ("-" + "9" * 5000, "64 bits"),
+        ('"\\ud800"', "UTF-8"),
+    ),
+)
+def test_refuses(data, words):
+    assert words in said(data)
+
+
+def test_nan_is_read_where_it_is_allowed():
+    found = read("[NaN, -Infinity]", finite=False)
+    assert found[0] != found[0] and found[1] == float("-inf")
+    said("[1e999]", finite=False)
+
+
+@pytest.mark.parametrize("opening", ("[", '{"a":', '[{"a":'))
+def test_depth_is_bounded_before_it_is_followed(opening):
+    """Even where the recursion limit of Python was raised so far that its own reader would end the process."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(10**7)
+    try:
+        assert "deep" in said(opening * 200_000)
+    finally:
+        sys.setrecursionlimit(before)
+
+
+def test_depth_is_counted_outside_of_texts():
+    whole = "[" * MOST_DEPTH + json.dumps('"' + "[" * 1000 + "\\") + "]" * MOST_DEPTH
+    assert read(whole)
+    assert "deep" in said("[" + whole + "]")
+
+
+@pytest.mark.parametrize("data", ('"' * 999_999, '\\"' * 500_000, '"' + '\\"' * 500_000, '"\\' * 500_000))
+def test_no_text_takes_long(data):
+    """Quadratic, each of these would take hours."""
+    said(data)
+
+
+@pytest.mark.parametrize(
+    ("value", "form", "words"),
+    (
+        (1, str, "the whole is 1 in place of a text"),
+        (True, int, "the whole is true in place of an integer"),
+        (1.5, int, "the whole is 1.5 in place of an integer"),
+        (None, float, "the whole is null in place of a number"),
+        ([1, "a"], [int], '1 is "a" in place of an integer'),
+        ({"a": {"b": []}}, {"a": {"b": dict}}, "a.b is a list in place of an object"),
+        ({}, {"a": int}, "'a' is missing"),
+        ({"a": {}}, {"a": {"b": object}}, "'b' is missing at a"),
+        ({"a": 1}, {"b?": int, str: ()}, "'a' is not expected"),
+        ({"a": 1, "b": 2}, {"a": int, str: str}, "b is 2 in place of a text"),
+        (7, Within(int, 0, 6), "the whole is 7 from 0 to 6"),
+        ("c", ("a", "b"), "the whole is \"c\" in place of 'a' or 'b'"),
+        (1, (None, str), "the whole is 1 in place of null or a text"),
+        ({"a": 1}, (None, {"a": str}), "a is 1 in place of a text"),
+        (1, True, "the whole is 1 in place of True"),
+        ([["x"]], lambda value: [[int]], '0.0 is "x" in place of an integer'),
+        ("x" * 100, int, "x..."),
+    ),
+)
+def test_what_does_not_fit_is_named(value, form, words):
+    found = misfit(value, form)
+    assert found is not None and words.replace(" from", " in place of from") in found
+
+
+@pytest.mark.parametrize(
+    ("value", "form"),
+    (
+        (1, float), (1.5, float), (None, object), ([], [int]), ({"a": 1}, {"b?": int}), ({"a": 1}, {str: int}),
+        (6, Within(int, 0, 6)), (0.5, Within(float, 0, 1)), (None, (int, None)), ("a", ("a", "b")),
+    ),
+)  # fmt: skip
+def test_what_fits_is_taken(value, form):
+    assert misfit(value, form) is None
+
+
+def test_a_file_is_bounded(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text("[1, 2]")
+    assert read_json(path, [int], argument="store", remedy="mend it", most=6) == [1, 2]
+    with pytest.raises(ValueError, match=r"^store must have at most 5 bytes, but '.*a.json' has more; mend it\.$"):
+        read_json(path, [int], argument="store", remedy="mend it", most=5)
+    with pytest.raises(ValueError, match=r"^store must be a file that can be read, but '.*b.json' cannot .*; mend it"):
+        read_json(tmp_path / "b.json", object, argument="store", remedy="mend it")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names here")
+def test_a_pipe_that_does_not_end_is_bounded_too(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    def fill():
+        try:
+            with open(pipe, "wb") as file:
+                while True:
+                    file.write(b" " * 65536)
+        except BrokenPipeError:
+            pass
+
+    thread = threading.Thread(target=fill)
+    thread.start()
+    with pytest.raises(ValueError, match="must have at most 1000 bytes"):
+        read_json(pipe, object, argument="store", remedy="mend it", most=1000)
+    thread.join()

@@ -1,7 +1,7 @@
 # Everything from a bare clone with Python >= 3.11, pip and make: the environment lives in .venv, made once.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help reproduce test exhaustive lint format notebooks bench docs clean
+.PHONY: help reproduce test exhaustive mutants lint format notebooks bench docs clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -22,6 +22,7 @@ help:
 	@echo "make reproduce   the figures of the papers, each with its number, into gallery/ (ARGS=--quick: smaller samples)"
 	@echo "make test        ruff, basedpyright and pytest, as CI runs them"
 	@echo "make exhaustive  the tests that make test leaves out: dearer cases of what it checks, kills and processes"
+	@echo "make mutants     plant faults of one line, and see that the tests catch each"
 	@echo "make lint        ruff and basedpyright alone"
 	@echo "make format      let ruff rewrite what it can"
 	@echo "make notebooks   execute notebooks/*.py into their .ipynb"
@@ -43,6 +44,9 @@ test: lint
 
 exhaustive: $(STAMPS)/dev
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m exhaustive $(ARGS)
+
+mutants: $(STAMPS)/dev
+	$(BIN)/python -m tests.mutants $(ARGS)
 
 lint: $(STAMPS)/dev
 	$(BIN)/ruff check

@@ -266,4 +266,4 @@ def test_numbers_of_the_bridge_are_those_of_the_network(outcomes, found, traced)
 
 
 def test_tokens_are_drawable():
-    assert drawable("a b\n$\U00012000ə") == r"a␣b␣\$□ə"
+    assert drawable("a b\n$\U00012000ə") == r"a␣b␣\$\U00012000ə"

@@ -1,7 +1,6 @@
 """The panels of figure 2: heads against tokens, layers against heads, heads against heads."""
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -9,10 +8,10 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
-from matplotlib.font_manager import findfont, get_font
 
 from .. import probe
 from ..plot import style, time_series
+from ..plot._letters import one_line, seen_blanks
 from ._controls import COLOURS, LINES, NAMES, Run
 from ._layout import WIDTH
 
@@ -174,15 +173,9 @@ def _frame(ax: Axes) -> None:
     ax.spines[["top", "right"]].set_visible(True)
 
 
-@lru_cache(maxsize=1)
-def _glyphs() -> Any:
-    return get_font(findfont("DejaVu Sans"))
-
-
 def drawable(token: str) -> str:
-    """The token as it can be drawn: spaces are seen, what the font lacks is a box, a dollar begins no formula.
+    """The token as it can be drawn: spaces are seen, what the font lacks is an escape, a dollar begins no formula.
 
     Source: this library.
     """
-    shown = "".join("␣" if c.isspace() else c if _glyphs().get_char_index(ord(c)) else "□" for c in token)
-    return shown.replace("$", r"\$")
+    return one_line(seen_blanks(token)).replace("$", r"\$")

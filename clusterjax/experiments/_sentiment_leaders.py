@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from ..plot import OKABE_ITO, style
+from ..plot._letters import one_line
 from ..sentiment import accuracy
 from ._experiment import Claim, Experiment, Outcome, Settings, plus_minus
 from ._layout import WIDTH
@@ -214,7 +215,7 @@ def _bars(ax: Axes, found: Trained, counted: Counted) -> None:
     colours = [POSITIVE if r >= CLEAR else NEGATIVE if r <= -CLEAR else NEITHER for r in ratio]
     rows = np.arange(len(ratio))
     ax.barh(rows, counted.times, color=colours, height=0.75)
-    ax.set_yticks(rows, [shown(name) for name in found.names[counted.ids]])
+    ax.set_yticks(rows, [one_line(shown(name)) for name in found.names[counted.ids]], parse_math=False)
     ax.tick_params(axis="y", length=0)
     ax.set(ylim=(len(ratio) - 0.4, -0.6), xlabel="confident correct reviews that it leads")
     names = {POSITIVE: "positive", NEGATIVE: "negative", NEITHER: "neither"}

@@ -1,7 +1,6 @@
 """Words as labels: the names of ids, on one line, shortened to the room that there is."""
 
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -9,8 +8,8 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import SubFigure
-from matplotlib.font_manager import findfont, get_font
 
+from ._letters import one_line
 from ._style import figure_of
 from ._words import _width
 
@@ -21,19 +20,6 @@ Vocabulary: TypeAlias = Sequence[str] | Callable[[int], Any]
 LABEL = 7.0  # points
 LONGEST = 14  # letters of a word beside an axis
 MORE = "…"
-_SIGNS = str.maketrans({"\n": "↵", "\r": "↵", "\t": "⇥"})
-
-
-def one_line(word: Any) -> str:
-    """A word on one line, of what the font has: a sign for what breaks a line or is not seen, a box for the rest."""
-    word = str(word).translate(_SIGNS)
-    return "␣" * len(word) if word.isspace() else "".join(letter if _has(letter) else "□" for letter in word)
-
-
-@cache
-def _has(letter: str) -> bool:
-    """Whether the font of this library has the letter; matplotlib would draw a box as well, and warn."""
-    return get_font(findfont("DejaVu Sans")).get_char_index(ord(letter)) > 0
 
 
 def cut(word: str, letters: int = LONGEST) -> str:

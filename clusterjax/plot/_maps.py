@@ -10,6 +10,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.ticker import MaxNLocator
 
 from ._data import Numbers, real_array
+from ._letters import one_line
 from ._style import COLUMN, INK, MISSING, RED, figure_of, legend_above, new_axes, style
 
 
@@ -92,7 +93,7 @@ def heatmap(
             continue
         if len(names) != count:
             raise ValueError(f"{name} holds {len(names)} names for {count}; pass one for each, or None.")
-        axis.set_ticks(np.arange(count), labels=list(names))
+        axis.set_ticks(np.arange(count), labels=[one_line(one) for one in names])
     if xnames is not None and max(map(len, xnames)) > 2:
         ax.tick_params(axis="x", labelrotation=90)
     ax.spines[["top", "right"]].set_visible(True)

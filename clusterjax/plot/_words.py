@@ -14,6 +14,7 @@ from matplotlib.textpath import TextPath
 
 from ._colours import shade, token_colours
 from ._data import Numbers, real_array
+from ._letters import one_line
 from ._polytope import _chosen, _points
 from ._style import BLUE, GREY, INK, VERMILION, figure_of, new_axes, style
 
@@ -77,6 +78,7 @@ def words(
     places = _points(x, "x")
     if isinstance(names, str) or len(names) != len(places):
         raise ValueError(f"names must be one string for each of the {len(places)} words, but it has {len(names)}.")
+    names = [one_line(name) for name in names]
     led = _chosen(leaders, len(places), "leaders")
     normal, offset = _line(line)
     ax = new_axes() if ax is None else ax
@@ -101,11 +103,11 @@ def words(
     paper.take(_boxes(dots[led], STAR * size))
     for i in led.tolist():
         following = int(np.sum(joined == i))
-        name = f"{names[i]} +{following}" if names[i] and following else str(names[i])
+        name = f"{names[i]} +{following}" if names[i] and following else names[i]
         paper.name(name, dots[i], STAR * size, weight="bold", beside=clear)
     paper.take(_boxes(dots[rest], DOT * size))
     for i in sorted(rest[joined[rest] < 0].tolist(), key=lambda i: (-abs(heights[i]), i)):
-        paper.name(str(names[i]), dots[i], DOT * size, beside=divide)
+        paper.name(names[i], dots[i], DOT * size, beside=divide)
     return ax
 
 
@@ -175,7 +177,7 @@ class _Paper:
         place = self.ax.transData.inverted().transform((spot + self.corner) / self.scale)
         text = self.ax.annotate(
             name, tuple(place), tuple(middle), textcoords="offset points", ha="center", va="center_baseline",
-            fontsize=self.fontsize, weight=weight, zorder=6,
+            fontsize=self.fontsize, weight=weight, zorder=6, parse_math=False,
         )  # fmt: skip
         text.set_in_layout(False)
         text.set_path_effects([withStroke(linewidth=1.2, foreground="white")])
@@ -183,9 +185,9 @@ class _Paper:
 
 @lru_cache(maxsize=4096)
 def _width(name: str, fontsize: float | int, weight: str) -> float:
-    """How wide a name is, in points."""
+    """How wide a name is, in points; a dollar in it begins no formula."""
     font = FontProperties(family=["DejaVu Sans"], size=fontsize, weight=weight)
-    return float(TextPath((0, 0), name, prop=font).get_extents().width)
+    return float(TextPath((0, 0), name.replace("$", r"\$"), prop=font).get_extents().width)
 
 
 def _around(spot: np.ndarray, radius: float, width: float, fontsize: float | int) -> np.ndarray:

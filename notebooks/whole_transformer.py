@@ -21,6 +21,7 @@
 
 # %%
 import os
+from fractions import Fraction
 
 import equinox as eqx
 import jax
@@ -118,24 +119,34 @@ print("distance that each head favours:", favourite)
 # %% [markdown]
 # ## The Eiffel Tower, in exact arithmetic
 #
-# The slides follow the stream of "Tower": its embedding, what two heads add, and then two neurons of the feed-forward
-# layer. A neuron has a key, which is compared with the stream, and a value, which is added as far as the key fits.
+# The slides follow the stream of "Tower": its embedding, what two heads add, then two neurons of the feed-forward
+# layer, and the stream behind it. A neuron has a key, which is compared with the stream, and a value, which is added as
+# far as the key fits. Of each vector the slides print four entries, and dots for the rest; with fractions the four are
+# exact.
 
 # %%
-embedding = np.array([0.4, 0.2, 0.2, 0.1])
-head_1, head_2 = np.array([0.1, 0.2, 0.0, 0.1]), np.array([0.2, 0.0, 0.3, 0.0])
-tower = jnp.asarray(embedding + head_1 + head_2)
-keys = np.array([[0.8, 0.1, 0.9, -0.1], [0.1, 0.8, -0.2, 0.3]])  # neuron 2847, "Eiffel Tower"; neuron 5432, any tower
-values = np.array([[0.9, 0.8, 0.6], [0.1, 0.7, 0.05]])  # Paris, landmark, French culture
-fired = jax.nn.relu(keys @ tower)
-print("stream of Tower:", tower)
-print("the neurons fire with", np.round(fired, 4), "and write", np.round(fired @ values, 4))
-print("what is printed:     [1.2 0.4]          and", np.array([1.2, 0.4]) @ values)
+exact = np.vectorize(Fraction)
+embedding = exact(["0.4", "0.2", "0.2", "0.1"])
+head_1, head_2 = exact(["0.1", "0.2", "0", "0.1"]), exact(["0.2", "0", "0.3", "0"])
+tower = embedding + head_1 + head_2
+keys = exact([["0.8", "0.1", "0.9", "-0.1"], ["0.1", "0.8", "-0.2", "0.3"]])  # neurons 2847 and 5432
+values = exact([["0.9", "0.8", "0.6"], ["0.1", "0.7", "0.05"]])  # Paris, landmark, French culture
+fired = exact(["1.2", "0.4"])
+features = fired @ values
+after = tower + np.array([*exact(["0.1", "0.05"]), features[0], Fraction("0.3")])
+decimal = lambda numbers: [float(number) for number in numbers]
+print("stream of Tower before the feed-forward:", decimal(tower))
+print("the neurons fire with", decimal(fired), "of which the four entries give", decimal(keys @ tower))
+print("and so the rest      ", decimal(fired - keys @ tower))
+print("Paris, landmark, French culture:", decimal(features))
+print("stream of Tower behind it:              ", decimal(after))
 
 # %% [markdown]
-# The stream is right: (0.7, 0.4, 0.5, 0.2). The slides' own dot products are not: they print 1.2 and 0.4 where their
-# numbers give 1.03 and 0.35, and then 1.12, 1.24 and 0.74 where they give 0.962, 1.069 and 0.6355. The story stands:
-# "Eiffel Tower" fires about three times as strongly as "some tower", and Paris and landmark are written.
+# Everything that is printed fits together. The stream is (0.7, 0.4, 0.5, 0.2). The neurons fire with 1.2 and 0.4; the
+# entries that can be seen give 1.03 and 0.35 of it, those behind the dots 0.17 and 0.05. What they write is 1.12 for
+# Paris, 1.24 for landmark and 0.74 for French culture, exactly. The slides add the first of these in the third entry,
+# and 0.1, 0.05 and 0.3 in the others, of which they do not say who writes them: the stream behind the feed-forward
+# is (0.8, 0.45, 1.62, 0.5).
 #
 # (In an encoder, that is. A causal model reads "Eiffel" before "Tower", so that only the second can know of the first.)
 #
@@ -262,7 +273,8 @@ plt.show()
 # ## The claims, asserted
 
 # %%
-assert np.allclose(fired, [1.03, 0.35]) and np.allclose(fired @ values, [0.962, 1.069, 0.6355])
+assert decimal(tower) == [0.7, 0.4, 0.5, 0.2] and decimal(keys @ tower) == [1.03, 0.35]
+assert decimal(features) == [1.12, 1.24, 0.74] and decimal(after) == [0.8, 0.45, 1.62, 0.5]
 assert losses[-32:].mean() < best + 0.05 and -1 in favourite, "the word before the last one read is looked up"
 assert off < 1e-5, "the stream is the sum of its parts"
 assert np.all(np.abs(orders - 2) < 0.2), "a block is a step along its field, up to the square of the step"

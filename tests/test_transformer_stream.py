@@ -118,16 +118,23 @@ def test_it_takes_a_language_model_padding_and_shared_weights():
 
 
 def test_the_eiffel_tower_of_the_slides():
-    """Slides 19 to 21 in exact arithmetic: the dot products, 1.2 and 0.4 in print, are 1.03 and 0.35."""
+    """Slides 19 to 21. They print four entries of each vector and dots for the rest: the four give 1.03 and 0.35 of
+    the 1.2 and 0.4 that the neurons fire with, so that the rest gives 0.17 and 0.05, here in a fifth entry. The third
+    is where the slides add the 1.12 of Paris."""
     stream = jnp.array([0.4, 0.2, 0.2, 0.1]) + jnp.array([0.1, 0.2, 0.0, 0.1]) + jnp.array([0.2, 0.0, 0.3, 0.0])
     np.testing.assert_allclose(stream, [0.7, 0.4, 0.5, 0.2])
     keys = jnp.array([[0.8, 0.1, 0.9, -0.1], [0.1, 0.8, -0.2, 0.3]])
-    values = jnp.array([[0.9, 0.8, 0.6, 0.0], [0.1, 0.7, 0.05, 0.0]])
-    forward = transformer.FeedForward(keys.T, values)
-    np.testing.assert_allclose(forward.activations(stream[None]), [[1.03, 0.35]])
-    np.testing.assert_allclose(forward(stream[None])[0, :3], [1.03 * 0.9 + 0.35 * 0.1, 1.03 * 0.8 + 0.35 * 0.7, 0.6355])
-    printed = jnp.array([1.2, 0.4]) @ values
-    np.testing.assert_allclose(printed[:3], [1.12, 1.24, 0.74])
+    np.testing.assert_allclose(keys @ stream, [1.03, 0.35])
+    rest = jnp.array([[0.17], [0.05]])
+    values = jnp.array([[0.9, 0.8, 0.6, 0.0, 0.0], [0.1, 0.7, 0.05, 0.0, 0.0]])
+    forward = transformer.FeedForward(jnp.concatenate([keys, rest], axis=1).T, values)
+    whole = jnp.append(stream, 1.0)[None]
+    np.testing.assert_allclose(forward.activations(whole), [[1.2, 0.4]])
+    np.testing.assert_allclose(forward(whole)[0, :3], [1.12, 1.24, 0.74])
+    writes = jnp.array([[0.0, 0.0, 0.9, 0.0, 0.0], [0.25, 0.125, 0.1, 0.75, 0.0]])  # 0.1, 0.05 and 0.3 are given
+    forward = transformer.FeedForward(jnp.concatenate([keys, rest], axis=1).T, writes)
+    np.testing.assert_allclose(forward(whole)[0, :4], [0.1, 0.05, 1.12, 0.3])
+    np.testing.assert_allclose(stream + forward(whole)[0, :4], [0.8, 0.45, 1.62, 0.5])
 
 
 def corpus(model):

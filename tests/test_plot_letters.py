@@ -35,7 +35,7 @@ def vocabularies():
 
 @pytest.mark.parametrize("name", ("albert", "language model"))
 def test_every_piece_of_the_package_is_drawn(name):
-    """Raw, the pieces make matplotlib warn, which is an error here; as labels they do not, and none looks as another."""
+    """Raw, one piece makes matplotlib warn, which is an error here; as labels none does, nor looks as another."""
     pieces = vocabularies()[name]
     assert len(pieces) > 2000 and LACKED in pieces and "🙂" in pieces
     with pytest.warns(UserWarning, match="Glyph .* missing from font"):

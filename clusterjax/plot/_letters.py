@@ -41,7 +41,7 @@ def _drawn(letter: str) -> bool:
 
 def _stray(before: str, letter: str) -> bool:
     """Whether a combining mark stands where there is no letter to carry it: it would be drawn on whatever is there."""
-    return unicodedata.category(letter).startswith("M") and not unicodedata.category(before)[0] in "LM"
+    return unicodedata.category(letter).startswith("M") and unicodedata.category(before)[0] not in "LM"
 
 
 def _escape(letter: str) -> str:

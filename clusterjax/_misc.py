@@ -1,6 +1,7 @@
 """Small things that every floor uses: dtypes, normalising, maps over row blocks."""
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,20 @@ def as_float(value: Any, dtype: Any = None) -> Array:
         dtype = jnp.result_type(float)
     # A weakly typed array, made of a Python number, would compile anew.
     return jnp.asarray(array, dtype=array.dtype if dtype is None else dtype)
+
+
+_WARNED: set[str] = set()
+
+
+def warn_of_rounding(x: Any, name: str) -> None:
+    """Warn, once a process, that `x` is float64 and jax rounds it to float32."""
+    if str(getattr(x, "dtype", None)) == "float64" and not jax.config.read("jax_enable_x64") and not _WARNED:
+        _WARNED.add(name)
+        warnings.warn(
+            f"{name} is float64, but jax rounds it to float32, and the run with it; call "
+            'jax.config.update("jax_enable_x64", True) first, or pass float32.',
+            stacklevel=3,
+        )
 
 
 def normalise(x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:

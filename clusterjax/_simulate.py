@@ -13,17 +13,18 @@ from jax.core import Tracer
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ._attention import AbstractAttention, HardmaxAttention, SoftmaxAttention, UnnormalisedAttention
+from ._attention import AbstractAttention, SoftmaxAttention, UnnormalisedAttention
 from ._check import check_tokens
 from ._custom_types import RealScalarLike, Tokens
 from ._field import AbstractField, MultiHeadField
 from ._integrate import Machinery, NotKept, Polynomials, Resumed, integrate
-from ._misc import as_float, is_concrete
+from ._misc import as_float, is_concrete, warn_of_rounding
 from ._noise import check_noise, make_terms
+from ._saved import Saved, blanked
 from ._schedule import AbstractSchedule
 from ._solver import Retract
 from ._space import AbstractSpace, check_directions
-from ._summation import Auto, Harmonic, summation_name
+from ._summation import Auto, Harmonic, summation_names
 from ._trajectory import Trajectory
 
 
@@ -52,7 +53,7 @@ def simulate(
     own, and the longest run decides the time). Tokens that are cut over devices by rows stay so, see `Sharded`.
     Compiled once for each shape and structure: no value of beta, V or x0 compiles again. Differentiable in the field,
     `x0` and `args`. Times and tokens have the dtype of `x0`. On the sphere `x0` is retracted first, and what is saved
-    is retracted.
+    is retracted. jax rounds a float64 `x0` to float32 unless `jax_enable_x64` is set: a warning says so, once.
 
     **Main arguments:**
 
@@ -70,7 +71,9 @@ def simulate(
     - `event`: Stops the run early, for example `clustered_event(radius)`.
     - `adjoint`: How derivatives are taken, as in diffrax; None is `RecursiveCheckpointAdjoint()`. Use
         `diffrax.ForwardMode()` for forward mode.
-    - `save`: `save(t, x, args)` is saved in place of the tokens, so that long runs keep only what is looked at.
+    - `save`: `save(t, x, args)` is saved in place of the tokens, so that long runs keep only what is looked at: arrays
+        or trees of them, of any dtype, such as `lambda t, x, args: num_clusters(x, 0.1)`. At times that the run did not
+        reach floats are NaN, integers -1 (the largest number if unsigned) and booleans False.
     - `dense`: Whether to keep the solver's interpolants for `Trajectory.at`: the memory of nine states for each of
         `max_steps` steps.
     - `noise`: The temperature T >= 0 of $dX = \text{field}\,dt + \sqrt{2T}\,dB$, Brownian motion on `field.space`
@@ -132,7 +135,7 @@ def _run(field, x0, ts, args, machinery, event, save, dense, noise, key, throw, 
         t1, x1 = solution.ts["end"][-1], field.space.retract(solution.ys["end"][-1])
     if save is None:
         saved = _shard(jax.vmap(field.space.retract)(saved), sharding)
-    saved = jtu.tree_map(lambda leaf: _blank(leaf, jnp.isfinite(jnp.asarray(saved_ts))), saved)
+    saved = blanked(saved, jnp.isfinite(jnp.asarray(saved_ts)))
     if solution.interpolation is not None:
         interpolant = Polynomials(solution.interpolation, field.space)
     elif save is None and noise is None:
@@ -142,7 +145,7 @@ def _run(field, x0, ts, args, machinery, event, save, dense, noise, key, throw, 
     if throw and sharding is not None:
         # All that a check looks at is sent to one device: here that is a number, there it would be all tokens.
         t1 = solution.result.error_if(t1, ~dfx.is_okay(solution.result))
-    stats = solution.stats | _summations(field, start)
+    stats = solution.stats | _summations(field, start, ts[0], args)
     return Trajectory(ts, saved, stats, solution.result, t1, _shard(x1, sharding), interpolant)
 
 
@@ -193,21 +196,10 @@ def _settled(field: AbstractField, x: Tokens) -> AbstractField:
     return jtu.tree_map(settled, field, is_leaf=_attends)
 
 
-def _summations(field: AbstractField, x: Tokens) -> dict[str, Any]:
+def _summations(field: AbstractField, x: Tokens, t: Array, args: Any) -> dict[str, Any]:
     """How the attentions of the field sum; nothing if it has none."""
-    found = [part for part in jtu.tree_leaves(field, is_leaf=_attends) if _attends(part)]
-    names = [summation_name(part.summation, x, part.mask, isinstance(part, HardmaxAttention)) for part in found]
-    return {"summation": _Word(" and ".join(dict.fromkeys(names)))} if names else {}
-
-
-class _Saved(eqx.Module):
-    """Applies the caller's `save` to retracted tokens."""
-
-    space: AbstractSpace
-    save: Callable[..., Any]
-
-    def __call__(self, t, y, args):
-        return self.save(t, self.space.retract(y), args)
+    names = summation_names(field, lambda field: field(t, x, args))
+    return {"summation": _Word(" and ".join(names))} if names else {}
 
 
 def _save_at(space: AbstractSpace, ts: Array, save: Any, dense: bool, adjoint: dfx.AbstractAdjoint) -> dfx.SaveAt:
@@ -217,16 +209,8 @@ def _save_at(space: AbstractSpace, ts: Array, save: Any, dense: bool, adjoint: d
                 "save must be None with BacksolveAdjoint, which saves the tokens themselves; leave it out."
             )
         return dfx.SaveAt(ts=ts)
-    at_ts = dfx.SubSaveAt(ts=ts) if save is None else dfx.SubSaveAt(ts=ts, fn=_Saved(space, save))
+    at_ts = dfx.SubSaveAt(ts=ts) if save is None else dfx.SubSaveAt(ts=ts, fn=Saved(space, save))
     return dfx.SaveAt(subs={"at_ts": at_ts, "end": dfx.SubSaveAt(t1=True)}, dense=dense)
-
-
-def _blank(saved: Array, reached: Array) -> Array:
-    """`saved`, with NaN (in integers: -1) at the times that were not reached."""
-    mark = jnp.asarray(jnp.nan, saved.dtype) if jnp.issubdtype(saved.dtype, jnp.inexact) else -1
-    if saved.dtype == bool:
-        mark = False
-    return jnp.where(reached.reshape(-1, *(1,) * (saved.ndim - 1)), saved, jnp.asarray(mark, saved.dtype))
 
 
 def check_start(field: AbstractField, x0: Any) -> Tokens:
@@ -236,6 +220,7 @@ def check_start(field: AbstractField, x0: Any) -> Tokens:
             f"field must be a field of clusterjax, but it is a {type(field).__name__}; "
             "build one with AttentionField, or subclass AbstractField."
         )
+    warn_of_rounding(x0, "x0")
     x0 = check_tokens(x0, "x0")
     check_directions(field.space, x0)
     field.check(*x0.shape)

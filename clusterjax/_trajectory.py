@@ -19,9 +19,12 @@ class Trajectory(eqx.Module):
 
     - `ts`: (T,), the times (or layers) at which the tokens were saved.
     - `xs`: (T, n, d), the tokens at these times; or what `save` made of them, with a leading axis of length T. NaN at
-        times that the run did not reach, because an event or an error stopped it.
+        times that the run did not reach (later than `t1`), because an event or an error stopped it; integers are -1
+        there, the largest number if unsigned, and booleans False.
     - `stats`: Counts of the run: `num_steps`, `num_accepted_steps`, `num_rejected_steps`, `max_steps`; and after
-        `simulate` of attention `summation`, the name of what sums it.
+        `simulate` of attention `summation`, the name of what summed: of what `Auto` chose, of `Blocked` where `Hull` or
+        `Harmonic` leave the sums to it, `Sharded(Harmonic)` of devices that exchange moments; several are joined by
+        "and".
     - `result`: diffrax's verdict; `diffrax.is_successful(result)`, `diffrax.is_event(result)`.
     - `t1`: The time reached: `ts[-1]`, or that of the event.
     - `x1`: (n, d), the tokens at that time.
@@ -65,4 +68,9 @@ class Trajectory(eqx.Module):
             first, last = float(self.ts[0]), float(self.t1)
             if not np.all((np.asarray(t) >= first) & (np.asarray(t) <= last)):
                 raise ValueError(f"t must lie within the run, [{first}, {last}], but it is {np.asarray(t)}.")
-        return self.interpolant(t) if t.ndim == 0 else jax.lax.map(self.interpolant, t)
+        return self.interpolant(t) if t.ndim == 0 else _at_each(self.interpolant, t)
+
+
+@eqx.filter_jit
+def _at_each(interpolant: Callable[[Array], Array], ts: Float[Array, " times"]) -> Float[Array, "times n d"]:
+    return jax.lax.map(interpolant, ts)

@@ -21,7 +21,7 @@ LONGEST_FILE = 400
 BASE = {"_custom_types", "_misc", "_check"}
 WHERE = BASE | {"_space", "_mask", "_schedule"}
 FIELDS = WHERE | {"_summation", "_attention", "_field", "_layer"}
-DYNAMICS = FIELDS | {"_solver", "_trajectory", "_simulate", "_iterate", "_integrate", "_noise"}
+DYNAMICS = FIELDS | {"_solver", "_trajectory", "_simulate", "_iterate", "_integrate", "_noise", "_saved"}
 MEASURES = {"_observables", "_events"}
 PARTS = {"hardmax", "transformer", "sentiment", "probe", "sweep", "plot"}
 
@@ -42,7 +42,8 @@ FLOORS: dict[str, set[str]] = {
     "_trajectory": BASE | {"_space"},
     "_integrate": FIELDS,
     "_noise": FIELDS,
-    "_simulate": FIELDS | {"_solver", "_trajectory", "_integrate", "_noise"},
+    "_saved": BASE | {"_space"},
+    "_simulate": FIELDS | {"_solver", "_trajectory", "_integrate", "_noise", "_saved"},
     "_iterate": FIELDS | {"_trajectory"},
     "_observables": BASE | {"_space", "_summation"},
     "_events": BASE | {"_space", "_observables"},

@@ -1,6 +1,6 @@
 """How sum_j w_ij v_j is computed, behind one interface."""
 
-from .auto import Auto as Auto, summation_name as summation_name
+from .auto import Auto as Auto
 from .base import (
     AbstractSummation as AbstractSummation,
     ExponentialSums as ExponentialSums,
@@ -12,3 +12,4 @@ from .dense import Dense as Dense
 from .harmonic import Harmonic as Harmonic
 from .hull import Hull as Hull
 from .sharded import Sharded as Sharded
+from .witness import summation_names as summation_names

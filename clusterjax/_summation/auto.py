@@ -89,11 +89,18 @@ def _too_long(queries: Any, d: int, dtype: Any) -> bool:
     return not bool(np.linalg.norm(np.asarray(queries), axis=1).max() <= longest_query(d, dtype))
 
 
-def summation_name(summation: AbstractSummation, x: Tokens, mask: AbstractMask, hardmax: bool) -> str:
-    """The name of what sums such tokens: of what `Auto` chooses, else of the summation itself."""
-    chosen, (n, d) = summation, x.shape
+def acting(
+    summation: AbstractSummation, queries: Tokens, tokens: Tokens, mask: AbstractMask, hardmax: bool
+) -> AbstractSummation:
+    """What sums such tokens: what `Auto` chooses, and `Blocked` where `Harmonic` or `Hull` leave the sums to it."""
+    n, d = tokens.shape
     if isinstance(summation, Auto):
-        chosen = summation.choose_hardmax(n, d, mask) if hardmax else summation.choose(n, d, x.dtype, mask)
-    if isinstance(chosen, Harmonic) and (hardmax or not isinstance(mask, FullMask | CausalMask)):
-        chosen = Blocked()
-    return type(chosen).__name__
+        chosen = (
+            summation.choose_hardmax(n, d, mask) if hardmax else summation.choose(n, d, tokens.dtype, mask, queries)
+        )
+        return acting(chosen, queries, tokens, mask, hardmax)
+    if isinstance(summation, Harmonic) and (hardmax or not isinstance(mask, FullMask | CausalMask)):
+        return Blocked()
+    if isinstance(summation, Hull) and not (hardmax and serves(d, mask)):
+        return Blocked()
+    return summation

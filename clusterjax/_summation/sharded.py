@@ -72,10 +72,7 @@ class Sharded(AbstractSummation):
         masses: Masses | None,
         mask: AbstractMask,
     ) -> ExponentialSums:
-        n, d = tokens.shape
-        inner = self.inner.choose(n, d, tokens.dtype, mask) if isinstance(self.inner, Auto) else self.inner
-        if isinstance(inner, Harmonic) and not isinstance(mask, FullMask | CausalMask):
-            inner = Blocked()
+        inner = self.acting(tokens, mask, False)
 
         def local(across, mask, queries, tokens, values, masses):
             if isinstance(inner, Harmonic):
@@ -96,8 +93,7 @@ class Sharded(AbstractSummation):
         mask: AbstractMask,
         tie_tolerance: Float[Array, ""],
     ) -> HardmaxSums:
-        n, d = tokens.shape
-        inner = self.inner.choose_hardmax(n, d, mask) if isinstance(self.inner, Auto) else self.inner
+        inner = self.acting(tokens, mask, True)
 
         def local(across, extra, queries, tokens, values, masses):
             mask, tie_tolerance = extra
@@ -107,6 +103,15 @@ class Sharded(AbstractSummation):
 
         sums = self._map(local, (mask, tie_tolerance), queries, tokens, values, masses)
         return HardmaxSums(sums[:, 0], sums[:, 1:])
+
+    def acting(self, tokens: Tokens, mask: AbstractMask, hardmax: bool) -> AbstractSummation:
+        """How each device sums its part of all `tokens`: by moments, or in the ring, which has no boxes of `Hull`."""
+        n, d = tokens.shape
+        inner = self.inner
+        if isinstance(inner, Auto):
+            inner = inner.choose_hardmax(n, d, mask) if hardmax else inner.choose(n, d, tokens.dtype, mask)
+        series = isinstance(inner, Harmonic) and not hardmax and isinstance(mask, FullMask | CausalMask)
+        return inner if series or isinstance(inner, Dense | Blocked) else Blocked()
 
     def _map(self, local: Any, extra: Any, *arrays: Any) -> Any:
         """`local(across, extra, *arrays)` on each device with its rows of `arrays`, and all of `extra`."""
@@ -157,8 +162,8 @@ def _ring(inner: AbstractSummation, across: Across, mask: AbstractMask, tokens: 
     m = tokens.shape[0]
     if isinstance(inner, Dense):
         return Ring(across, mask, m, m)
-    blocks = inner if isinstance(inner, Blocked) else Blocked()
-    return Ring(across, mask, blocks.block_rows, blocks.block_columns)
+    assert isinstance(inner, Blocked)
+    return Ring(across, mask, inner.block_rows, inner.block_columns)
 
 
 def _harmonic(

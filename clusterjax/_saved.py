@@ -1,0 +1,76 @@
+"""What a run keeps at its save times, of any dtype: diffrax fills what is not reached with infinities."""
+
+from collections.abc import Callable
+from typing import Any, final
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import numpy as np
+from jaxtyping import Array, Bool, Float, Shaped
+
+from ._space import AbstractSpace
+
+
+class Saved(eqx.Module):
+    """Applies the caller's `save` to retracted tokens, and makes floats of what it returns."""
+
+    space: AbstractSpace
+    save: Callable[..., Any]
+
+    def __call__(self, t, y, args):
+        return jtu.tree_map(_as_floats, self.save(t, self.space.retract(y), args))
+
+
+@final
+class _Pieces(eqx.Module):
+    """Integers or booleans as floats of 16 bits each along a new last axis, the lowest first: float32 holds them
+    exactly."""
+
+    pieces: Float[Array, "*shape pieces"]
+    dtype: np.dtype = eqx.field(static=True)
+
+
+def _as_floats(leaf: Any) -> Any:
+    leaf = jnp.asarray(leaf)
+    if jnp.issubdtype(leaf.dtype, jnp.inexact):
+        return leaf
+    bits = leaf.astype(jnp.uint8) if leaf.dtype == bool else leaf
+    unsigned = bits.astype(f"uint{8 * bits.dtype.itemsize}")  # negative ones wrap around, and back below
+    shifts = range(0, 8 * bits.dtype.itemsize, 16)
+    pieces = [(unsigned >> jnp.asarray(k, unsigned.dtype)) & jnp.asarray(0xFFFF, unsigned.dtype)
+              if bits.dtype.itemsize > 1 else unsigned for k in shifts]  # fmt: skip
+    return _Pieces(jnp.stack([piece.astype(jnp.float32) for piece in pieces], axis=-1), leaf.dtype)
+
+
+def blanked(saved: Any, reached: Bool[Array, " times"]) -> Any:
+    """What `Saved` returned at all times, in the dtypes of the caller, and marked where the time was not `reached`:
+    floats are NaN, integers -1 (the largest number if unsigned), booleans False."""
+    is_pieces = lambda leaf: isinstance(leaf, _Pieces)
+    return jtu.tree_map(lambda leaf: _blank(_restored(leaf, reached), reached), saved, is_leaf=is_pieces)
+
+
+def _restored(leaf: Any, reached: Bool[Array, " times"]) -> Shaped[Array, "times ..."]:
+    if not isinstance(leaf, _Pieces):
+        return leaf
+    # An infinity is no integer: what it would be cast to depends on the machine.
+    pieces = jnp.where(_beside(reached, leaf.pieces), leaf.pieces, 0)
+    if leaf.dtype == bool:
+        return pieces[..., 0] > 0
+    unsigned = jnp.dtype(f"uint{8 * leaf.dtype.itemsize}")
+    numbers = [pieces[..., k].astype(unsigned) << jnp.asarray(16 * k, unsigned) for k in range(pieces.shape[-1])]
+    return sum(numbers[1:], numbers[0]).astype(leaf.dtype)
+
+
+def _blank(leaf: Shaped[Array, "times ..."], reached: Bool[Array, " times"]) -> Shaped[Array, "times ..."]:
+    if jnp.issubdtype(leaf.dtype, jnp.inexact):
+        mark = jnp.asarray(jnp.nan, leaf.dtype)
+    elif jnp.issubdtype(leaf.dtype, jnp.unsignedinteger):
+        mark = jnp.asarray(jnp.iinfo(leaf.dtype).max, leaf.dtype)
+    else:
+        mark = jnp.asarray(False if leaf.dtype == bool else -1, leaf.dtype)
+    return jnp.where(_beside(reached, leaf), leaf, mark)
+
+
+def _beside(reached: Bool[Array, " times"], leaf: Any) -> Bool[Array, "times ..."]:
+    return reached.reshape(-1, *(1,) * (leaf.ndim - 1))

@@ -1,0 +1,95 @@
+"""What a run keeps is of the dtypes that `save` has, also where an event stops it."""
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import clusterjax as cjx
+
+from .helpers import sphere_tokens
+
+
+TS = jnp.asarray([0.0, 0.4, 0.8, 8.0, 9.0])
+RADIUS = 0.05
+
+# Of each dtype, numbers at its ends and in its middle, which a float of its size would round.
+KEPT = {
+    "int8": (-128, 127, -1),
+    "int16": (-(2**15), 2**15 - 1, -2),
+    "int32": (-(2**31), 2**31 - 1, -(2**24) - 1),
+    "int64": (-(2**63), 2**63 - 1, 2**53 + 1),
+    "uint8": (0, 255, 128),
+    "uint32": (0, 2**32 - 1, 2**31 + 1),
+    "uint64": (0, 2**64 - 1, 2**63 + 3),
+    "bool": (True, False, True),
+}
+
+
+def save(t, x, args):
+    numbers = {name: jnp.asarray(values, name) for name, values in KEPT.items()}
+    return {"x": x, "count": cjx.num_clusters(x, RADIUS), "far": (t > 0.5, None, 3), "kept": numbers}
+
+
+def run(x0, beta, event):
+    field = cjx.AttentionField(cjx.SoftmaxAttention(beta))
+    return cjx.simulate(field, x0, TS, save=save, event=event)
+
+
+def test_counts_and_every_other_dtype_with_an_event():
+    """Jitted, and mapped over runs of which one starts clustered, one ends on the way, and one is cut off before."""
+    x0 = sphere_tokens(3, 4, 2)
+    together = jnp.asarray([[1.0, 0.0], [0.96, 0.28], [0.6, 0.8], [0.8, 0.6]])
+    starts = jnp.stack([jnp.ones((4, 2)), together, x0])
+    traj = eqx.filter_jit(eqx.filter_vmap(run, in_axes=(0, None, None)))(starts, 1.0, cjx.clustered_event(RADIUS))
+    reached = np.asarray(TS)[None, :] <= np.asarray(traj.t1)[:, None]
+    assert [row.sum() for row in reached] == [1, 3, 3]
+    saved = traj.xs
+    assert saved["far"][1] is None
+    for b in range(3):
+        for k, t in enumerate(TS):
+            if reached[b, k]:
+                assert saved["count"][b, k] == components(np.asarray(saved["x"][b, k]))
+                assert (saved["far"][0][b, k], saved["far"][2][b, k]) == (t > 0.5, 3)
+                for name, values in KEPT.items():
+                    np.testing.assert_array_equal(saved["kept"][name][b, k], np.asarray(values, name))
+    assert saved["count"].dtype == jnp.asarray(0).dtype and saved["x"].dtype == x0.dtype
+    assert np.isnan(saved["x"][~reached]).all() and not np.isnan(saved["x"][reached]).any()
+    assert (saved["count"][~reached] == -1).all() and not saved["far"][0][~reached].any()
+    for name in KEPT:
+        kept = np.asarray(saved["kept"][name])
+        mark = False if name == "bool" else np.iinfo(name).max if name.startswith("u") else -1
+        assert kept.dtype == name and (kept[~reached] == mark).all()
+
+
+def components(x: np.ndarray) -> int:
+    """How many clusters, by merging labels until nothing changes."""
+    labels = np.arange(len(x))
+    near = np.linalg.norm(x[:, None] - x[None], axis=2) <= RADIUS
+    for _ in x:
+        labels = np.where(near, labels[None, :], len(x)).min(axis=1)
+    return len(set(labels.tolist()))
+
+
+def test_a_run_that_fails_marks_integers_and_is_differentiable():
+    """Six steps are not enough; and beside integers the gradient is that of the steps written out."""
+    x0 = sphere_tokens(3, 4, 2)
+    field = lambda beta: cjx.AttentionField(cjx.SoftmaxAttention(beta))
+
+    def end(beta):
+        step = {"stepsize_controller": dfx.ConstantStepSize(), "dt0": 0.2, "solver": dfx.Euler()}
+        keep = lambda t, x, args: (x, cjx.num_clusters(x, RADIUS), x[0, 0] > 0)
+        traj = cjx.simulate(field(beta), x0, TS, save=keep, max_steps=6, throw=False, **step)
+        return jnp.sum(traj.xs[0][2] * x0), traj.xs
+
+    def written_out(beta):
+        x = x0
+        for _ in range(4):
+            x = x + 0.2 * field(beta)(0.0, x)
+        return jnp.sum(cjx.Sphere().retract(x) * x0)
+
+    found, (x, count, right) = jax.jit(jax.grad(end, has_aux=True))(1.0)
+    np.testing.assert_allclose(found, jax.grad(written_out)(1.0), rtol=1e-10)
+    assert found != 0 and np.isfinite(x[:3]).all() and np.isnan(x[3:]).all()
+    assert (count[:3] > 0).all() and (count[3:] == -1).all() and not right[3:].any()

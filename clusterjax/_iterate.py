@@ -11,6 +11,7 @@ from jaxtyping import Array
 from ._check import check_tokens
 from ._custom_types import Tokens
 from ._layer import AbstractLayer
+from ._misc import warn_of_rounding
 from ._space import check_directions
 from ._trajectory import Trajectory
 
@@ -44,6 +45,7 @@ def iterate(layer: AbstractLayer, x0: Tokens, depth: int, args: Any = None, *, s
         raise ValueError(
             f"layer must be a layer of clusterjax, but it is a {type(layer).__name__}; wrap a field in ResidualLayer."
         )
+    warn_of_rounding(x0, "x0")
     x0 = check_tokens(x0, "x0")
     check_directions(layer.space, x0)
     layer.check(*x0.shape)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from .._check import check_rank
 from .._custom_types import RealScalarLike, Tokens
+from .._misc import warn_of_rounding
 from .._schedule import as_parameter, at_time, check_real, example
 from .._space import AbstractSpace
 
@@ -36,6 +37,7 @@ class AbstractField(eqx.Module):
 
     def enter(self, x: Tokens) -> Tokens:
         """The tokens at which the field is evaluated: `x`, checked and retracted."""
+        warn_of_rounding(x, "x")
         check_rank(x)
         self.check(*x.shape)
         return self.space.retract(x)

@@ -100,6 +100,7 @@ def _log_largest(x: Array) -> float:
 _SQUARINGS = 48
 
 
+@jax.jit
 def _exponential(
     value: Float[Array, "d d"] | None, t: Array, x: Tokens
 ) -> tuple[Float[Array, ""], Float[Array, "d d"]]:

@@ -52,7 +52,12 @@ def angular_power(x: Tokens, max_degree: int, masses: Masses | None = None) -> F
     check_degree(max_degree)
     if x.shape[1] < 2:
         raise ValueError(f"x must have at least two dimensions, but its shape is {x.shape}; a line has no angles.")
-    masses, x = check_masses(masses, x), normalise(x)
+    return _power(x, check_masses(masses, x), max_degree)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _power(x: Tokens, masses: Masses, max_degree: int) -> Float[Array, " degrees"]:
+    x = normalise(x)
     if x.shape[1] == 2:
         return _in_chunks(functools.partial(_circle, max_degree), x, masses, np.ones(max_degree + 1))
     if x.shape[1] == 3:

@@ -1,0 +1,147 @@
+"""Nothing that was compiled is compiled anew by an eager call of equal shapes; and what jax rounds is told."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import clusterjax as cjx
+from clusterjax import _misc, hardmax
+
+from .helpers import as_a_user
+
+
+COMPILED = [0]
+
+
+def _count(event: str, duration: float, **_: Any) -> None:
+    COMPILED[0] += event == "/jax/core/compile/backend_compile_duration"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def counted():
+    jax.monitoring.register_event_duration_secs_listener(_count)
+    yield
+    jax.monitoring.unregister_event_duration_listener(_count)
+
+
+RNG = np.random.default_rng(0)
+
+
+def numbers(*shape: int) -> jax.Array:
+    return jnp.asarray(RNG.uniform(0.5, 1.5, shape))
+
+
+def tokens(n: int = 5, d: int = 2) -> jax.Array:
+    x = RNG.normal(size=(n, d))
+    return jnp.asarray(x / np.linalg.norm(x, axis=1, keepdims=True))
+
+
+def field() -> cjx.AbstractField:
+    return cjx.AttentionField(cjx.SoftmaxAttention(numbers(), query_key=numbers(2, 2)), numbers(2, 2))
+
+
+def rescaled() -> cjx.RescaledField:
+    return cjx.RescaledField(cjx.SoftmaxAttention(numbers()), numbers(2, 2))
+
+
+def layers() -> cjx.Trajectory:
+    return cjx.iterate(cjx.ResidualLayer(field(), numbers()), tokens(), 4)
+
+
+# Each is called with fresh numbers at every turn, of the same shapes.
+CALLS: dict[str, Callable[[], Any]] = {
+    "angular_power on the circle": lambda: cjx.angular_power(tokens(), 3),
+    "angular_power on the sphere": lambda: cjx.angular_power(tokens(5, 3), 3, numbers(5)),
+    "angular_power by pairs": lambda: cjx.angular_power(tokens(5, 4), 3),
+    "close_pairs_fraction": lambda: cjx.close_pairs_fraction(tokens(), float(numbers()) / 2),
+    "cluster_labels": lambda: cjx.cluster_labels(tokens(), float(numbers())),
+    "num_clusters": lambda: cjx.num_clusters(tokens(), float(numbers())),
+    "cosine_histogram": lambda: cjx.cosine_histogram(tokens(), 4),
+    "effective_rank": lambda: cjx.effective_rank(tokens()),
+    "energy_dissipation": lambda: cjx.energy_dissipation(tokens(), numbers(5, 2)),
+    "interaction_energy": lambda: cjx.interaction_energy(tokens(), float(numbers()), numbers(2, 2)),
+    "log_interaction_energy": lambda: cjx.log_interaction_energy(tokens(), numbers()),
+    "pairwise_cosine": lambda: cjx.pairwise_cosine(tokens()),
+    "rank": lambda: cjx.rank(tokens(), float(numbers()) / 9),
+    "renyi_centres": lambda: cjx.renyi_centres(tokens(), float(numbers())),
+    "sink_mass": lambda: cjx.sink_mass(numbers(3, 3)),
+    "spectrum": lambda: cjx.spectrum(numbers(3, 3)),
+    "symmetric_part_spectrum": lambda: cjx.symmetric_part_spectrum(numbers(3, 3)),
+    "uniform_energy": lambda: cjx.uniform_energy(float(numbers()), 3),
+    "hardmax": lambda: cjx.HardmaxAttention().average(tokens(), None),
+    "log_partition": lambda: cjx.SoftmaxAttention(float(numbers())).log_partition(tokens()),
+    "weights": lambda: cjx.SoftmaxAttention(float(numbers()), mask=cjx.CausalMask()).weights(tokens()),
+    "heads": lambda: cjx.MultiHeadField(numbers(2), numbers(2, 2, 2), numbers(2, 2, 2))(0.0, tokens()),
+    "RescaledField": lambda: rescaled()(float(numbers()), tokens()),
+    "unscale": lambda: rescaled().unscale(float(numbers()), tokens()),
+    "rescale": lambda: rescaled().rescale(float(numbers()), tokens()),
+    "Interpolated": lambda: cjx.Interpolated(jnp.arange(3.0), numbers(3))(float(numbers())),
+    "PiecewiseConstant": lambda: cjx.PiecewiseConstant(jnp.arange(3.0), numbers(3))(float(numbers())),
+    "at of layers": lambda: layers().at(2.0 * float(numbers())),
+    "at of layers, many": lambda: layers().at(2.0 * numbers(3)),
+    "HardmaxLayer": lambda: hardmax.HardmaxLayer(numbers())(0, tokens(), None),
+    "leaders": lambda: hardmax.leaders(tokens(), hardmax.HardmaxLayer(numbers()), 3).count,
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_second_call_compiles_nothing(name):
+    CALLS[name](), CALLS[name]()  # the second may meet other constants of NumPy than the first
+    before = COMPILED[0]
+    CALLS[name]()
+    assert COMPILED[0] == before
+
+
+def test_at_of_a_run_compiles_once():
+    """At a time and at several: the run is taken up again, and interpolated, by what was compiled before."""
+    run = lambda dense: cjx.simulate(field(), tokens(), jnp.asarray([0.0, 0.5, 1.0]), dense=dense)
+    for dense in (False, True):
+        first, second = run(dense), run(dense)
+        for times, others in ((0.3, 0.4), (np.asarray([0.1, 0.7]), np.asarray([0.2, 0.3]))):
+            first.at(times)
+            before = COMPILED[0]
+            found = first.at(others), second.at(times)
+            assert COMPILED[0] == before and np.all(np.isfinite(found[0])) and np.all(np.isfinite(found[1]))
+
+
+PROGRAM = """
+import warnings, numpy as np, jax.numpy as jnp, clusterjax as cjx
+x = np.eye(3)
+field = cjx.AttentionField(cjx.SoftmaxAttention(1.0))
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    field(0.0, x.astype(np.float32)), field(0.0, jnp.asarray(x))
+    assert not caught, caught[0]
+    assert field(0.0, x).dtype == field(0.0, x).dtype == np.float32
+print(len(caught), caught[0].category.__name__, caught[0].message)
+"""
+
+
+def test_double_precision_that_jax_rounds_is_told_once():
+    run = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith("1 UserWarning x is float64, but jax rounds it to float32")
+    assert 'call jax.config.update("jax_enable_x64", True) first' in run.stdout
+
+
+def test_each_door_tells_it(monkeypatch):
+    """Tokens of double precision in a NumPy array; here, where jax keeps them, nothing is told."""
+    attention = cjx.AttentionField(cjx.SoftmaxAttention(1.0))
+    doors = (
+        lambda x: attention(0.0, x),
+        lambda x: cjx.iterate(cjx.ResidualLayer(attention, 1.0), x, 1),
+        lambda x: cjx.simulate(attention, x, jnp.asarray([0.0, 1.0])),
+    )
+    x = np.eye(3)
+    with as_a_user():
+        jax.eval_shape(lambda: doors[0](x))
+        for door in doors:
+            monkeypatch.setattr(_misc, "_WARNED", set())
+            with jax.enable_x64(False), pytest.warns(UserWarning, match="jax rounds it to float32"):
+                jax.eval_shape(lambda door=door: door(x))

@@ -14,6 +14,7 @@ from clusterjax.experiments import Experiment, Files, Outcome, Settings, find_ex
 from clusterjax.experiments._experiment import Claim
 from clusterjax.experiments._networks import further, model_of, network_of
 from clusterjax.experiments._reproduce import fingerprint
+from clusterjax.experiments._sources import particles
 
 from .helpers import as_a_user
 from .network_cases import checkpoint
@@ -211,8 +212,9 @@ def test_phonemes_are_divided_at_line_feeds_alone(tmp_path):
 def test_numbers_that_are_not_finite_are_null(tmp_path, monkeypatch):
     claim = Claim("It is so.", "nan", "more", False, "finding", float("nan"), np.float64("inf"))
     run = lambda settings, say: Outcome(
-        "Seen.", (claim,), {"a": [math.nan, (1.5, -math.inf)]}, {"x": [1.0, math.nan]}, Figure, None
-    )
+        "Seen.", (claim,), {"a": [math.nan, (1.5, -math.inf)]}, {"x": [1.0, math.nan]}, Figure, None,
+        on=particles(tokens=2),
+    )  # fmt: skip
     experiment = Experiment("one", "the_one", "Title", "Claim", run)
     monkeypatch.setattr(machinery, "find_experiments", lambda names: [experiment])
     (record,) = reproduce([], tmp_path, Settings(), Files(("png",)), say=lambda line: None)

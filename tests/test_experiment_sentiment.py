@@ -116,7 +116,7 @@ def test_review_that_is_shown_is_the_most_confident_that_fits(found):
 
 def test_claims_of_the_leaders_fail_where_leaders_mean_nothing(found):
     counted = _count(found)
-    planted = reviews(Source.of(SETTINGS))[1]
+    planted = reviews(Source.of(SETTINGS)).planted
     assert all(claim.holds for claim in leader_claims(found, counted, planted))
     neutral = np.argsort(np.abs(found.ratio[2:]))[:15] + 2
     wrong = replace(
@@ -138,7 +138,7 @@ def test_claims_of_the_training_fail_where_nothing_settles():
 
 
 def written(path, texts=200, split=True):
-    made = reviews(Source(None, 0, True))[0]
+    made = reviews(Source(None, 0, True)).split
     rows = [(text, label, "train") for text, label in zip(made.train.texts, made.train.labels, strict=True)][:texts]
     rows += [(text, label, "test") for text, label in zip(made.test.texts, made.test.labels, strict=True)][:texts]
     with path.open("w", newline="", encoding="utf-8") as stream:
@@ -151,8 +151,10 @@ def written(path, texts=200, split=True):
 @pytest.mark.parametrize("split", (True, False))
 def test_reviews_of_a_file_are_split_and_hold_no_planted_words(tmp_path, split):
     path = written(tmp_path / "reviews.csv", split=split)
-    found, planted = reviews(Source(str(path), 0, True))
-    assert planted == frozenset() and len(found.train) > 0 and len(found.validation) > 0 and len(found.test) > 0
+    parts = reviews(Source(str(path), 0, True))
+    found = parts.split
+    assert parts.data.words == "the reviews of reviews.csv, not IMDb's" and parts.planted == frozenset()
+    assert len(found.train) > 0 and len(found.validation) > 0 and len(found.test) > 0
     assert found.overlap()["test_texts"] == 0
 
 

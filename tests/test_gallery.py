@@ -10,13 +10,24 @@ from clusterjax.experiments._gallery import write_gallery
 
 
 RECORD = {
-    "schema": 1,
+    "schema": 2,
     "name": "figure3",
     "title": "Figure 3: a <single> cluster",
     "claim": "All gather & stay.",
+    "heading": "",
     "caption": "Tokens of one start. More.",
     "claims": [
-        {"says": "a < b", "measured": "1", "criterion": "1", "holds": True, "kind": "identity", "verdict": "holds"},
+        {
+            "says": "a < b",
+            "measured": "1",
+            "criterion": "1",
+            "holds": True,
+            "kind": "identity",
+            "verdict": "holds",
+            "apart": [],
+            "on": "particles; uniform <tokens>; n = 64",
+            "source": None,
+        },
         {
             "says": "c",
             "measured": "2",
@@ -24,6 +35,9 @@ RECORD = {
             "holds": False,
             "kind": "paper",
             "verdict": "does not reproduce",
+            "apart": [],
+            "on": "particles; uniform <tokens>; n = 64",
+            "source": {"words": "A paper, Figure 1"},
         },
     ],
     "parameters": {"n": 64, "beta": 1.0, "times": [3.0, 6.0]},

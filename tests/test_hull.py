@@ -7,8 +7,9 @@ import pytest
 
 import clusterjax as cjx
 
+from .clouds import CLOUDS as DEGENERATE, MASSES, cloud as degenerate, masses as masses_of
 from .helpers import assert_close, assert_same
-from .reference import attention as reference
+from .reference import attention as reference, sums as by_rows
 
 
 MASKS = {"full": (cjx.FullMask(), reference.full), "causal": (cjx.CausalMask(), reference.causal)}
@@ -126,6 +127,45 @@ def test_deep_trees_and_many_packets_are_those_of_every_pair(name, shape, monkey
     assert_close(found.total, wanted.total, "identity")
     for one, two in zip(gradients[2:], pairs[2:], strict=True):
         assert_close(one, two, "identity")
+
+
+def seen_by(name, n):
+    return (lambda i: np.arange(n) <= i) if name == "causal" else (lambda i: np.ones(n, bool))
+
+
+def check_degenerate(name, shape, seed, dtype, n=N):
+    """Every sure tie is taken and no other token, with the derivative of every pair; how many rows are unsure."""
+    eps = float(np.finfo(dtype).eps)
+    tokens = degenerate(shape, n, seed=seed).astype(dtype)
+    queries = tokens if seed % 3 else degenerate("generic", n, seed=seed).astype(dtype)
+    masses = masses_of(MASSES[seed % len(MASSES)], n, seed=seed).astype(dtype)
+    values = np.random.default_rng(seed).normal(size=(n, 3)).astype(dtype)
+    data = (*map(jnp.asarray, (queries, tokens, values, masses)), jnp.asarray(64 * eps, dtype))
+    (found, gradients), (_, pairs) = (program(name, method)(*data) for method in (cjx.Hull(), cjx.Dense()))
+    wide = tuple(a.astype(np.float64) for a in (queries, tokens, values, masses))
+    mean, unsure, _ = by_rows.hardmax(*wide, seen_by(name, n), np.zeros_like(wide[2]), 64 * eps, 8 * eps)
+    total = np.where(unsure[:, None], 0, found.total / np.where(found.normaliser > 0, found.normaliser, 1)[:, None])
+    assert_close(total.astype(dtype), np.where(unsure[:, None], 0, mean), "identity")
+    if not unsure.any():
+        for one, two in zip(gradients, pairs, strict=True):
+            assert_close(one, two, "identity")
+    return int(unsure.sum())
+
+
+@masks
+@pytest.mark.parametrize("shape", DEGENERATE)
+def test_degenerate_clouds_are_those_of_the_loop(name, shape):
+    """Among them heaps at the rim with tokens inside that are left out as too deep: no box may count those."""
+    assert sum(check_degenerate(name, shape, seed, np.float64) for seed in range(5)) < 0.1 * 5 * N
+
+
+@pytest.mark.exhaustive
+@masks
+@pytest.mark.parametrize("dtype", (np.float32, np.float64))
+def test_no_degenerate_cloud_breaks_a_tie(name, dtype):
+    """An attack: 1,300 clouds for each mask and dtype."""
+    unsure = [check_degenerate(name, shape, seed, dtype) for shape in DEGENERATE for seed in range(100)]
+    assert sum(unsure) < 0.1 * N * len(unsure)
 
 
 # --- contract

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jax.core import Tracer
 
 from ._words import refusal, shown
 
@@ -109,7 +109,7 @@ def check_sequence(value: Any, name: str, kind: type[_T] | tuple[type, ...], rul
     - `ValueError` naming the argument, what it was and what to do.
     """
     what = f"be a sequence of {rule}" + (f", at least {least}" if least else "")
-    if isinstance(value, str | bytes | dict) or not isinstance(value, Iterable) or isinstance(value, jax.core.Tracer):
+    if isinstance(value, str | bytes | dict) or not isinstance(value, Iterable) or isinstance(value, Tracer):
         raise refusal(name, what, f"it is {shown(value)}", f"pass a list of {rule}")
     found = list(value)
     for index, entry in enumerate(found):
@@ -120,7 +120,7 @@ def check_sequence(value: Any, name: str, kind: type[_T] | tuple[type, ...], rul
     return found
 
 
-def check_key(key: Any, name: str = "key") -> Array:
+def check_key(key: Any, name: str = "key") -> Any:
     """`key`, if it is one PRNG key of jax: of `jax.random.key`, or the older kind of `jax.random.PRNGKey`.
 
     **Raises:**

@@ -6,7 +6,9 @@ import numpy as np
 
 from .. import probe
 from ._experiment import Settings
-from ._networks import model_of
+from ._networks import model_of, subject_of
+from ._sources import UNIFORM
+from ._verdict import Measured, Number, Subject
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,7 @@ class TrainedValues:
     - `provenance`: What to say of the source.
     - `scale`: What they are multiplied by, the same for all heads, so that that real part is 1: a time of 1 stands for
         so many layers.
+    - `network`: The trained model.
 
     Source: this library.
     """
@@ -30,6 +33,12 @@ class TrainedValues:
     head: int
     provenance: str
     scale: float
+    network: Subject
+
+    def measured(self, **size: Number | tuple[Number, ...]) -> Measured:
+        """What an experiment with this V states: whose eigenvalues, uniform tokens, and the numbers that were run."""
+        words = f"particles with eigenvalues of {self.network.words}"
+        return Measured(Subject(self.network.key, words), UNIFORM, size)
 
     @property
     def value(self) -> np.ndarray:
@@ -72,7 +81,8 @@ def trained_values(settings: Settings) -> TrainedValues:
     largest = abs(float(np.real(spectra[head]).max()))
     scale = 1 / largest if largest > 0 else 1.0
     spectra = [scale * e for e in spectra]
-    return TrainedValues(np.stack([leading_block(e) for e in spectra]), spectra, head, words, scale)
+    matrices = np.stack([leading_block(e) for e in spectra])
+    return TrainedValues(matrices, spectra, head, words, scale, subject_of(model, words))
 
 
 def leading_block(eigenvalues: np.ndarray, size: int = 3) -> np.ndarray:

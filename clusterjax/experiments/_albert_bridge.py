@@ -85,6 +85,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         },
         lambda: draw(bridge),
         None,
+        on=found.measured(texts=len(texts.mask), tokens=texts.mask.shape[1]),
     )  # fmt: skip
 
 

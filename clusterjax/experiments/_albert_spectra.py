@@ -9,8 +9,11 @@ from ._albert_spectra_measure import DRAWS, TOP, Spectra, spectra_of
 from ._albert_spectra_panels import draw
 from ._experiment import Claim, Experiment, Outcome, Settings
 from ._networks import Network, network_of
+from ._sources import ALBERT_XL
+from ._verdict import ANY, Source
 
 
+PAPER = Source("Geshkovski et al., 2305.05465, the spectra of ALBERT", ALBERT_XL, ANY)  # weights read no texts
 OUTSIDE = 1.25  # times the radius of the disc
 CHANCE = 0.05
 
@@ -31,6 +34,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
          "disc_by_head": measured.radius},
         lambda: draw(measured),
         None,
+        on=found.measured(),
     )  # fmt: skip
 
 
@@ -92,6 +96,7 @@ def _claim_of_leading(measured: Spectra) -> Claim:
         bool(measured.dominant.any()),
         "paper",
         float(measured.dominant.sum()),
+        source=PAPER,
     )
 
 
@@ -116,6 +121,7 @@ def _claim_of_forms(measured: Spectra) -> Claim:
         bool(definite.all()),
         "paper",
         float(share.max()),
+        source=PAPER,
     )
 
 

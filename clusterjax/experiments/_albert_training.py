@@ -13,6 +13,8 @@ from ..plot import OKABE_ITO, style, time_series
 from ..probe._survey import encoded
 from ._experiment import Claim, Experiment, Outcome, Settings, plus_minus
 from ._layout import WIDTH
+from ._networks import model_of, subject_of
+from ._verdict import Measured, Subject
 
 
 SAME = 1e-4  # of a mean cosine, by which float32 may differ from machine to machine
@@ -47,10 +49,17 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         | {f"last layer, {name}": values for name, values in last.items()},
         lambda: _draw(training, steps, last),
         None,
+        on=_measured(report, len(probe.bundled_texts())),
     )  # fmt: skip
 
 
 _OF_STEP = ("step", "held-out loss")
+
+
+def _measured(report: dict[str, Any], texts: int) -> Measured:
+    recipe, passages = report["recipe"], Subject("texts", "passages of Wikipedia that it has not seen")
+    size = {"texts": texts, "tokens": recipe["length"], "layers": recipe["stages"][-1][0], "seeds": 1}
+    return Measured(subject_of(*model_of(Settings())), passages, size)
 
 
 def _measured_again(training: dict[str, Any]) -> float:

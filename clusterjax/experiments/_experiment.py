@@ -3,13 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-
-VIOLATED = "VIOLATED"  # the verdict on what is proved and yet was not found
+from ._verdict import DIFFERENT, Kind, Measured, Source, differences, judge
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim beside the number that decides it.
+    """A claim beside the number that decides it; its verdict needs what it was measured on, see `Outcome.verdict`.
 
     **Attributes:**
 
@@ -61,6 +60,8 @@ class Claim:
     - `kind`: "identity" for what is proved and must hold, "paper" for what the paper says, "finding" for what this
         project adds.
     - `value`, `error`: The number itself and its standard error, where there is one.
+    - `source`: What the paper made it of; a claim of kind "paper" must have one, and no other may.
+    - `on`: What it was measured on, where that is not what the rest of the experiment was.
 
     Source: this library.
     """
@@ -69,16 +70,18 @@ class Claim:
     measured: str
     criterion: str
     holds: bool
-    kind: Literal["identity", "paper", "finding"]
+    kind: Kind
     value: float | None = None
     error: float | None = None
+    source: Source | None = field(default=None, kw_only=True)
+    on: Measured | None = field(default=None, kw_only=True)
 
-    @property
-    def verdict(self) -> str:
-        """The outcome in two words."""
-        if self.kind == "paper":
-            return "reproduces" if self.holds else "does not reproduce"
-        return "holds" if self.holds else VIOLATED if self.kind == "identity" else "does not hold"
+    def __post_init__(self):
+        if (self.kind == "paper") != (self.source is not None):
+            raise ValueError(
+                f"source must be given for what a paper says and for nothing else, but the claim {self.says!r} is of "
+                f"kind {self.kind!r} and its source is {self.source!r}; say what the paper measured it on."
+            )
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,7 @@ class Outcome:
     - `series`: Numbers against time, for `results.json`: name to a list or array.
     - `draw`: Makes the still picture.
     - `film`: What the moving picture shows, or a function that writes it to a path as a GIF; None makes none.
+    - `on`: What was measured: network, data and size.
 
     Source: this library.
     """
@@ -123,6 +127,26 @@ class Outcome:
     series: dict[str, Any]
     draw: Callable[[], Figure]
     film: Film | Callable[[Path], Any] | None
+    on: Measured = field(kw_only=True)
+
+    def verdict(self, claim: Claim) -> str:
+        """That on one of its claims, by what it was measured on."""
+        return judge(claim.kind, claim.holds, claim.value, claim.source, claim.on or self.on)
+
+    def apart(self, claim: Claim) -> tuple[str, ...]:
+        """Which of network, data and size are not those that the paper made the claim of."""
+        return () if claim.source is None else differences(claim.source, claim.on or self.on)
+
+    @property
+    def heading(self) -> str:
+        """What stands above the picture: network and data, where they are not those of the paper; else nothing."""
+        told = [
+            f"{DIFFERENT[part]}: {getattr(claim.on or self.on, part).words}"
+            for part in ("network", "data")
+            for claim in self.claims
+            if part in self.apart(claim)
+        ]
+        return "; ".join(dict.fromkeys(told))
 
 
 @dataclass(frozen=True)

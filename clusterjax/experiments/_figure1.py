@@ -15,6 +15,7 @@ from ._controls import COLOURS, DRAWS, LINES, NAMES, Run, against, measured, ran
 from ._experiment import Claim, Experiment, Outcome, Settings, plus_minus
 from ._layout import WIDTH
 from ._networks import further, network_of
+from ._sources import PEAT_FIGURE_1
 
 
 BINS = 80
@@ -57,6 +58,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         },
         lambda: _draw(seen, usual, trained),
         None,
+        on=found.measured(layers=deep.num_layers),
     )  # fmt: skip
 
 
@@ -97,6 +99,7 @@ def _claims(seen: probe.Controls, trained: int) -> tuple[Claim, ...]:
             "paper",
             float(rise.mean()),
             float(error),
+            source=PEAT_FIGURE_1,
         ),
         Claim(
             "As the layers are applied further, all tokens come to one cluster.",
@@ -107,6 +110,7 @@ def _claims(seen: probe.Controls, trained: int) -> tuple[Claim, ...]:
             "paper",
             float(late),
             float(late_error),
+            source=PEAT_FIGURE_1,
         ),
         Claim(
             "The trained network clusters beyond its controls.",

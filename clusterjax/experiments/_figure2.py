@@ -11,6 +11,7 @@ from ._experiment import Claim, Experiment, Outcome, Settings, plus_minus
 from ._figure2_measure import APART, CLUSTERS, REPLICATES, STABLE, Heads, largest_of, measure_heads
 from ._figure2_panels import Panels, draw
 from ._networks import Network, network_of
+from ._sources import PEAT_FIGURE_2
 
 
 FIRST, LAST = 20, 3  # tokens of the text that are shown
@@ -41,6 +42,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
            for name, words in heads.targets.items()},
         lambda: draw(_panels(found, heads)),
         None,
+        on=found.measured(),
     )  # fmt: skip
 
 
@@ -118,6 +120,7 @@ def _claim_of_rise(heads: Heads) -> Claim:
         "paper",
         rise,
         error,
+        source=PEAT_FIGURE_2,
     )
 
 
@@ -137,6 +140,7 @@ def _claim_of_groups(heads: Heads) -> Claim:
         last.real,
         "paper",
         last.stability,
+        source=PEAT_FIGURE_2,
     )
 
 
@@ -152,6 +156,7 @@ def _claim_of_first(heads: Heads) -> Claim:
         bool((by_layer >= 2).all()),
         "paper",
         float(by_layer.min()),
+        source=PEAT_FIGURE_2,
     )
 
 

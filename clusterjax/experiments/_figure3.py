@@ -19,8 +19,10 @@ from ._ensemble import (
 from ._exact import pair_error
 from ._experiment import Claim, Experiment, Film, Outcome, Settings, plus_minus, within
 from ._layout import figure_of_run
+from ._sources import particles, peat
 
 
+SIZE = {"tokens": 64, "d": 3, "beta": 1, "t": 12}  # of the paper
 N, D, BETA, RADIUS = 64, 3, 1.0, 0.1
 TIMES = (3.0, 6.0, 12.0)
 TS = np.linspace(0.0, 15.0, 61)
@@ -57,6 +59,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
             "paper",
             float(single),
             float(single_error),
+            source=peat("Figure 3", size=SIZE),
         ),
         Claim(
             "The cluster forms at the first token, which does not move (2411.04990, Theorem 4.1).",
@@ -120,6 +123,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
          "clusters_identity_error": plain_error},
         lambda: figure_of_run(TS, {"": xs[0]}, TIMES, (clusters_panel, distance_panel)),
         Film(TS, xs[0]),
+        on=particles(tokens=N, d=D, beta=BETA, t=TIMES, starts=settings.starts),
     )  # fmt: skip
 
 
@@ -142,6 +146,7 @@ def _plain_claims(xs: np.ndarray, clusters: np.ndarray, last: int) -> tuple[Clai
             "paper",
             float(single),
             float(single_error),
+            source=peat("Section 4.2.1", size=SIZE),
         ),
         Claim(
             "With Q = K = I the mean of <x_k, x_1> is what the paper's own scheme gives: "

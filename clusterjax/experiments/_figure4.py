@@ -18,8 +18,10 @@ from ._ensemble import (
 from ._exact import pair_error
 from ._experiment import Claim, Experiment, Film, Outcome, Settings, plus_minus
 from ._layout import figure_of_run
+from ._sources import particles, peat
 
 
+SIZE = {"tokens": 64, "d": 3}  # of the paper
 N, D, BETA, RADIUS = 64, 3, 9.0, 0.1
 TIMES = (3.0, 6.0, 12.0, 15.0)
 OTHER_BETAS = (1.0, 4.0, 16.0)
@@ -57,6 +59,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
             "paper",
             float(count[at[15.0]]),
             float(count_error[at[15.0]]),
+            source=peat("Figure 4", size=SIZE | {"beta": 9}, least={"t": 15}),
         ),
         Claim(
             "The state is metastable, not final: clusters go on merging, ever more slowly.",
@@ -76,6 +79,8 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
             "paper",
             levels[-1],
             float(list(at_15.values())[-1][1]),
+            source=peat("Section 4.2.2", size=SIZE),
+            on=particles(tokens=N, d=D, beta=tuple(at_15), t=15.0, starts=settings.starts),
         ),
         Claim(
             "The second token is where the closed formula for two tokens has it.",
@@ -146,6 +151,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         },
         lambda: figure_of_run(ts, {"": xs[0]}, TIMES, (clusters_panel, distance_panel, betas_panel)),
         Film(ts[:31], xs[0, :31]),
+        on=particles(tokens=N, d=D, beta=BETA, t=(15.0, end), starts=settings.starts),
     )
 
 

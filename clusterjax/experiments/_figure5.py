@@ -12,6 +12,7 @@ from ._ensemble import Ensemble, count_clusters, draw_starts, exact_first_token,
 from ._exact import dyadic_distance, pair_error
 from ._experiment import Claim, Experiment, Film, Outcome, Settings, plus_minus
 from ._layout import figure_of_run
+from ._sources import particles, peat
 
 
 N, D, BETA, RADIUS = 64, 2, 1.0, 0.1
@@ -66,6 +67,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
             "paper",
             float(plain[0][i5]),
             float(plain[1][i5]),
+            source=peat("Figure 5", size={"tokens": 64, "d": 2, "beta": 1, "t": 5}),
         ),
         Claim(
             "Repulsion by V = -I forms no clusters at all.",
@@ -157,6 +159,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
             ts, {f"V = {_name(v)}": xs[v][0] for v in (-1.0, -10.0)}, TIMES, (opposition_panel, halving_panel)
         ),
         Film(ts[:51], xs[-1.0][0, :51]),
+        on=particles(tokens=N, d=D, beta=BETA, t=(5.0, END), starts=settings.starts),
     )
 
 

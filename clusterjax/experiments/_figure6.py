@@ -11,8 +11,10 @@ from ._ensemble import count_clusters, draw_starts, exact_first_token, mean_and_
 from ._exact import pair_error
 from ._experiment import Claim, Experiment, Film, Outcome, Settings, plus_minus
 from ._layout import figure_of_run
+from ._sources import particles, peat
 
 
+PAPER = peat("Figure 6", size={"tokens": 64, "d": 3, "beta": 9})
 N, D, BETA, RADIUS = 64, 3, 9.0, 0.1
 TIMES = (0.0, 1.5, 5.0, 15.0)
 TS = np.linspace(0.0, 15.0, 61)
@@ -53,6 +55,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
             "paper",
             float(count[-1]),
             float(count_error[-1]),
+            source=PAPER,
         ),
         Claim(
             "With V = -I tokens spread: the distance to the nearest neighbour grows.",
@@ -82,6 +85,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
             "paper",
             float(swirl),
             float(swirl_error),
+            source=PAPER,
         ),
         Claim(
             "They do swirl around a geodesic where the top eigenvalues of V are a complex pair: -1 ± i, and -4.",
@@ -159,6 +163,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
             TS, {name: xs[name][0] for name in ("V = -I", TURNING)}, TIMES, (nearest_panel, clusters_panel)
         ),
         Film(TS, xs["V = -I"][0]),
+        on=particles(tokens=N, d=D, beta=BETA, t=TS[-1].item(), starts=settings.starts),
     )
 
 

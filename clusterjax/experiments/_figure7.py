@@ -19,6 +19,7 @@ from ._ensemble import (
 )
 from ._experiment import Claim, Experiment, Film, Outcome, Settings, plus_minus
 from ._layout import figure_of_run
+from ._sources import PEAT_FIGURE_7
 
 
 N, D, BETA, RADIUS = 64, 3, 1.0, 0.1
@@ -52,6 +53,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
             "paper",
             float(count[i15]),
             float(count_error[i15]),
+            source=PEAT_FIGURE_7,
         ),
         Claim(
             "The initial token is segregated from the subsequent ones at t = 15.",
@@ -62,6 +64,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
             "paper",
             float(distance[i15]),
             float(distance_error[i15]),
+            source=PEAT_FIGURE_7,
         ),
         *_limits(xs[:, -1], source),
         Claim(
@@ -146,6 +149,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         },
         lambda: figure_of_run(TS, {"": xs[0]}, TIMES, (clusters_panel, spectrum_panel, heads_panel)),
         Film(TS, xs[0]),
+        on=source.measured(tokens=N, d=D, beta=BETA, t=TS[-1].item(), starts=settings.starts),
     )
 
 

@@ -16,6 +16,7 @@ from ._albert import trained_values
 from ._ensemble import distance_to_first, draw_starts, exact_first_token, mean_and_error, run_ensemble
 from ._experiment import Claim, Experiment, Film, Outcome, Settings, plus_minus, within
 from ._layout import figure_of_run
+from ._sources import PEAT_FIGURE_8
 
 
 N, D, BETA = 64, 3, 1.0
@@ -61,6 +62,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
             "paper",
             float(alignment[-1]),
             float(alignment_error[-1]),
+            source=PEAT_FIGURE_8,
         ),
         Claim(
             "It does so at the rate of exp(Vt), which tends to the spectral gap.",
@@ -79,6 +81,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
             "paper",
             float(distance[-1]),
             float(distance_error[-1]),
+            source=PEAT_FIGURE_8,
         ),
         _influence(xs[:, -1], np.asarray(turned.xs)[:, -1], top),
         _sink(np.asarray(_first_weight(runs.xs))),
@@ -141,6 +144,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         },
         lambda: figure_of_run(TS, {"": xs[shown]}, TIMES, (alignment_panel, distance_panel), trail=True, arrows=arrows),
         Film(TS, xs[shown], trail=True),
+        on=source.measured(tokens=N, d=D, beta=BETA, t=TS[-1].item(), starts=settings.starts),
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..plot._save import whole_file
+from ._record import SCHEMA, told
 from ._registry import EXPERIMENTS
 
 
@@ -38,7 +39,7 @@ def _finished(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
             record = json.loads(path.read_text("utf-8"))
         except ValueError:
             continue  # not of our making
-        if isinstance(record, dict) and record.get("schema") == 1 and record.get("name") == path.parent.name:
+        if isinstance(record, dict) and record.get("schema") == SCHEMA and record.get("name") == path.parent.name:
             records.append((path.parent, record))
     return sorted(records, key=lambda pair: _order(pair[1]["name"]))
 
@@ -68,9 +69,10 @@ def _section(place: Path, record: dict[str, Any]) -> str:
     parameters = "; ".join(f"{key} = {_short(value)}" for key, value in record["parameters"].items())
     versions = ", ".join(f"{key} {value}" for key, value in record["versions"].items())
     machine = ", ".join(f"{key} {value}" for key, value in record.get("machine", {}).items())
+    heading = f'<p class="apart">{html.escape(record["heading"])}</p>' if record["heading"] else ""
     whose = "The question" if name in _KNOWN and _KNOWN[name].asks else "The paper"
     return f"""<section id="{name}">
-<h2>{title}</h2>
+<h2>{title}</h2>{heading}
 <p class="claim">{whose}: {html.escape(record["claim"])}</p>
 <div class="pictures">{"".join(pictures)}</div>
 <p>{html.escape(record["caption"])}</p>
@@ -90,10 +92,12 @@ All numbers against time are in <code>{name}/results.json</code>.</p></details>
 
 def _claim_row(claim: dict[str, Any]) -> str:
     words = {"identity": "proved, and must hold", "paper": "the paper says so", "finding": "found here"}
-    verdict = "yes" if claim["holds"] else "no"
+    verdict = "apart" if claim["apart"] else "yes" if claim["holds"] else "no"
+    source = f"<br><small>The paper: {html.escape(claim['source']['words'])}</small>" if claim["apart"] else ""
     return (
         f"<tr><td>{html.escape(claim['says'])} <small>({words[claim['kind']]})</small></td>"
-        f"<td>{html.escape(claim['measured'])}</td><td>{html.escape(claim['criterion'])}</td>"
+        f"<td>{html.escape(told(claim))}<br><small>On: {html.escape(claim['on'])}</small>{source}</td>"
+        f"<td>{html.escape(claim['criterion'])}</td>"
         f'<td class="{verdict}">{html.escape(claim["verdict"])}</td></tr>'
     )
 
@@ -111,9 +115,11 @@ def _short(value: Any) -> str:
 
 
 _STYLE = """
-:root { color-scheme: light dark; --ink: #1a1a1a; --paper: #fdfdfb; --line: #d5d5d0; --yes: #00694d; --no: #a33a00; }
+:root { color-scheme: light dark; --ink: #1a1a1a; --paper: #fdfdfb; --line: #d5d5d0; --yes: #00694d; --no: #a33a00;
+  --apart: #5b4b8a; }
 @media (prefers-color-scheme: dark) {
-  :root { --ink: #e8e8e4; --paper: #191a1c; --line: #44464a; --yes: #4ec9a0; --no: #ff9a5c; }
+  :root { --ink: #e8e8e4; --paper: #191a1c; --line: #44464a; --yes: #4ec9a0; --no: #ff9a5c;
+    --apart: #b9a7ee; }
   img { background: #ffffff; border-radius: 6px; }
 }
 body { font: 16px/1.55 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 0 auto;
@@ -127,6 +133,7 @@ nav a { margin-right: 1rem; } .claim { font-style: italic; }
 .table { overflow-x: auto; } table { border-collapse: collapse; font-size: 0.9rem; }
 th, td { text-align: left; vertical-align: top; padding: 0.45rem 0.7rem; border-bottom: 1px solid var(--line); }
 .yes { color: var(--yes); font-weight: 600; } .no { color: var(--no); font-weight: 600; }
+.apart { color: var(--apart); font-weight: 600; }
 small { opacity: 0.75; } details { margin-top: 1rem; font-size: 0.9rem; }
 """
 

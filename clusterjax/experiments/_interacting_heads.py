@@ -19,6 +19,7 @@ from ._interacting_heads_measure import (
     measure_heads,
 )
 from ._interacting_heads_panels import draw
+from ._sources import particles
 
 
 STARTS = 48
@@ -44,6 +45,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
            "aligned_by_number": np.array([found.mean() for found in heads.aligned.values()])},
         lambda: draw(heads, *relative(heads)),
         None,
+        on=particles(tokens=N, d=D, beta=BETA, heads=heads.counts, t=TS[-1].item(), starts=starts),
     )  # fmt: skip
 
 

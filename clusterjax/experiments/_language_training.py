@@ -14,6 +14,7 @@ from .. import probe, transformer
 from ..plot import OKABE_ITO, style, time_series
 from ._experiment import Claim, Experiment, Outcome, Settings, plus_minus
 from ._layout import WIDTH
+from ._verdict import Measured, Subject
 
 
 SAME = 1e-4  # of a mean cosine, by which float32 may differ from machine to machine
@@ -52,7 +53,18 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         | {f"last layer, {name}": values for name, values in last.items()},
         lambda: _draw(training, steps, last),
         None,
+        on=_measured(report, len(probe.bundled_texts())),
     )  # fmt: skip
+
+
+def _measured(report: dict[str, Any], texts: int) -> Measured:
+    words = (
+        "the causal language model of this package, whose training texts begin anywhere, "
+        f"{report['parameters'] / 1e6:.2g} million parameters"
+    )
+    size = {"texts": texts, "tokens": report["recipe"]["length"], "layers": report["recipe"]["layers"], "seeds": 1}
+    passages = Subject("texts", "passages of Wikipedia that it has not seen")
+    return Measured(Subject("clusterjax-language-model", words), passages, size)
 
 
 def _verdict(last: dict[str, np.ndarray], sink: np.ndarray) -> str:

@@ -1,5 +1,6 @@
 """The shape that all figures share: snapshots of one run above, numbers over all starts below."""
 
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,19 @@ from ..plot import snapshots, style
 
 
 WIDTH = 7.0  # inches: two columns of a paper
+HEADING = 100  # letters in a line above a picture of that width
+
+
+def headed(figure: Figure, heading: str) -> Figure:
+    """The figure with a heading above all that it holds; `plot.save` makes room for it. None is written if it is empty.
+
+    Source: this library.
+    """
+    if heading:
+        wide = max(20, int(HEADING * figure.get_size_inches()[0] / WIDTH))
+        text = "\n".join(textwrap.wrap(heading, wide))
+        figure.text(0.5, 1.01, text, ha="center", va="bottom", weight="bold", fontsize=8)
+    return figure
 
 
 @style()

@@ -22,8 +22,11 @@ from ._linear_phase_measure import (
     run,
 )
 from ._linear_phase_panels import draw
+from ._sources import PARTICLES, UNIFORM, particles
+from ._verdict import Source
 
 
+PAPER = Source("2410.23228, of infinitely many tokens", PARTICLES, UNIFORM)
 # Of each dimension: how many tokens, and from how many starts at most.
 FULL = {2: {512: 64, 10_000: 16, 100_000: 8}, 3: {512: 32, 10_000: 8, 100_000: 1}}
 QUICK = {2: {4096: 8}, 3: {4096: 2}}
@@ -63,6 +66,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         | {f"rate_by_degree, d = {d}": found[d] for d in runs},
         lambda: draw(shown, {d: (found[d], rates[d]) for d in runs}, escapes, largest),
         None,
+        on=particles(tokens=tuple(largest.values()), d=tuple(runs), beta=BETA, t=END, starts=settings.starts),
     )  # fmt: skip
 
 
@@ -109,6 +113,7 @@ def _growth(d: int, n: int, found: np.ndarray, rates: np.ndarray, until: float, 
         bool(off < 0.05),
         "paper",
         float(off),
+        source=PAPER,
     )
 
 
@@ -125,6 +130,7 @@ def _clusters(circle: dict[int, list[Run]], rates: np.ndarray) -> Claim:
         "paper",
         float(last[0]),
         float(last[1]),
+        source=PAPER,
     )
 
 

@@ -18,8 +18,13 @@ from ._long_context_measure import (
     threshold,
 )
 from ._long_context_panels import draw
+from ._sources import PARTICLES, UNIFORM, particles
+from ._verdict import Measured, Source, Subject
 
 
+EQUIANGULAR = Subject("equiangular", "equiangular tokens")
+PHASES = Source("2510.05554 and 2512.01868, of infinitely many tokens", PARTICLES, EQUIANGULAR)
+KEYS = Source("2605.08505, of infinitely many keys", PARTICLES, UNIFORM)
 RHOS = (0.25, 0.5)
 SCALED = (0.5, 1.0, 2.0)  # gamma (1 - rho), with beta = gamma log n
 LONG = (1e2, 1e4, 1e6)  # tokens, by the closed form
@@ -72,6 +77,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         | {"grid_by_beta": GRID},
         lambda: draw(GRID, curves, sizes, thresholds, fits),
         None,
+        on=particles(tokens=sizes, d=DIMENSIONS, layers=1, starts=settings.starts),
     )  # fmt: skip
 
 
@@ -156,6 +162,8 @@ def _phases() -> tuple[Claim, Claim]:
             farthest < 1e-3,
             "paper",
             farthest,
+            source=PHASES,
+            on=Measured(PARTICLES, EQUIANGULAR, {"tokens": n, "layers": 1}),
         ),
         Claim(
             "The transition is wide at any length in use: in gamma it narrows like 1 / log n.",
@@ -200,6 +208,7 @@ def _uniform_claims(
             agrees("nearest", selective),
             "paper",
             *fits["nearest", SHOWN][:2],
+            source=KEYS,
         ),
         Claim(
             "So it is for a token that is a key itself: it keeps half of the weight at beta ~ n^(2 / (d - 1)).",

@@ -7,18 +7,26 @@ from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 
+import jax
 import numpy as np
 
 from .. import probe
 from ..probe._bundled import BUNDLED, TRAINING
+from ..probe._sizes import AlbertSizes
 from ..probe._survey import encoded, fingerprint
 from ._experiment import Settings
+from ._sources import ALBERT, C4
+from ._verdict import Measured, Subject
 
 
 QUICK_TEXTS, TEXTS = 16, 48
 QUICK_LENGTH, LENGTH = 64, 128
 QUICK_FURTHER, FURTHER = 2, 4  # times the depth of training
 _PHONEMES = ("phoneme_vocab.json", "phonemized_samples.jsonl")
+# The published ALBERTs by the key of their subject: hidden_size, num_heads, num_layers, intermediate_size.
+_SIZES = ((768, 12, 12, 3072), (1024, 16, 24, 4096), (2048, 16, 24, 8192), (4096, 64, 12, 16384))
+_PUBLISHED = {one.key: sizes for one, sizes in zip(ALBERT, _SIZES, strict=True)}
+_PUBLISHED_WORDS = (30000, 128)  # vocab_size, embedding_size of all of them
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +44,7 @@ class Network:
     - `special`: Ids of the tokens that may be sinks, by name; None leaves them to the tokenizer.
     - `names`: The symbol of each id where there is no tokenizer.
     - `bundled`: Whether it is the one of the package.
+    - `named_c4`: Whether the file of the texts bears the name of C4, at which it is taken.
 
     Source: this library.
     """
@@ -49,6 +58,37 @@ class Network:
     special: Mapping[str, int] | None = None
     names: Mapping[int, str] | None = None
     bundled: bool = False
+    named_c4: bool = False
+
+    def measured(self, **size: int | float | tuple[int, ...]) -> Measured:
+        """What an experiment on this network states: it, its texts, and its size besides the numbers given."""
+        texts, length = self.texts.mask.shape
+        data = Subject(C4.key if self.named_c4 else "texts", self.of_texts)
+        sizes = {"texts": texts, "tokens": length, "layers": self.model.num_layers, "heads": self.model.num_heads}
+        return Measured(subject_of(self.model, self.words), data, sizes | size)
+
+
+def subject_of(model: probe.Model, words: str) -> Subject:
+    """A network as the subject of a verdict. It is a published ALBERT only if its sizes are those of one, its heads are
+    as trained, and its folder or id bears the name.
+
+    Source: this library; the sizes: Lan et al., *ALBERT* (1909.11942), Table 1.
+    """
+    from flax import nnx
+
+    sizes, many = model.network.sizes, sum(leaf.size for leaf in jax.tree.leaves(nnx.state(model.network, nnx.Param)))
+    key = "another network"
+    if isinstance(sizes, AlbertSizes) and model.num_heads == sizes.num_heads:
+        numbers = (sizes.hidden_size, sizes.num_heads, sizes.num_layers, sizes.intermediate_size)
+        same = [name for name, of in _PUBLISHED.items() if of == numbers]
+        if same and (sizes.vocab_size, sizes.embedding_size) == _PUBLISHED_WORDS and same[0] in _name(model):
+            key = same[0]
+    return Subject(key, f"{words}, {many / 1e6:.2g} million parameters")
+
+
+def _name(model: probe.Model) -> str:
+    """What it was loaded as, and where its files are: the cache of the hub has the id in the names of its folders."""
+    return f"{model.name} {model.folder or ''}".lower()
 
 
 def model_of(settings: Settings) -> tuple[probe.Model, str]:
@@ -134,7 +174,10 @@ def _network(path: str | None, heads: int | None, texts: str | None, many: int, 
     source = "of Wikipedia" if texts is None else f"of {Path(texts).name}"
     unseen = ", none of them seen in training" if path is None and texts is None else ""
     of_texts = f"{shown} {source}{_cut_words(cut)}{unseen}"
-    return Network(model, data, words, of_texts, _reading(len(rows), len(every), cut, length), bundled=path is None)
+    return Network(
+        model, data, words, of_texts, _reading(len(rows), len(every), cut, length), bundled=path is None,
+        named_c4=texts is not None and Path(texts).name.lower().startswith("c4"),
+    )  # fmt: skip
 
 
 def _several(rows: list[str], source: str | Path | None) -> list[str]:

@@ -29,8 +29,11 @@ from ._norm_schemes_measure import (
     run_all,
 )  # fmt: skip
 from ._norm_schemes_panels import draw
+from ._sources import PARTICLES, UNIFORM, particles
+from ._verdict import Source
 
 
+PAPER = Source("2510.22026, of any number of tokens", PARTICLES, UNIFORM)
 SPEEDS = (16, 64, 256)  # how many tokens, for the first speeds
 SAME_LENGTH = 3.0  # at which the curves of Pre and Peri are compared
 TAILS = (  # from when to when, by which clock, and the rate in the end
@@ -73,6 +76,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
            for part, what in enumerate(("", ", error"))},
         lambda: draw(alone, theory, random, first),
         None,
+        on=particles(tokens=N, d=(SMALL, N), beta=BETA, t=TS[-1].item(), starts=starts),
     )  # fmt: skip
 
 
@@ -117,6 +121,7 @@ def _early(first: First) -> tuple[Claim, Claim]:
             "paper",
             float(gain),
             float(error),
+            source=PAPER,
         ),
         Claim(
             "What attention writes is at most C (sqrt(log n / n) + log n / d) long, for all tokens at once "
@@ -126,6 +131,7 @@ def _early(first: First) -> tuple[Claim, Claim]:
             max(bounds.values()) < 1 and bounds[max(bounds)] <= bounds[min(bounds)],
             "paper",
             bounds[max(bounds)],
+            source=PAPER,
         ),
     )
 
@@ -150,6 +156,7 @@ def _late(random: dict[int, Runs]) -> Claim:
         all(within(value, wanted[name], 0.15) for (name, _), (value, _) in tails.items()),
         "paper",
         *tails["Pre", N],
+        source=PAPER,
     )
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from ._ensemble import mean_and_error
 from ._experiment import Claim, Experiment, Outcome, Settings, plus_minus
+from ._networks import model_of, subject_of
 from ._perceptron_delay_albert import GATHERED, RADIUS, RTOL, TS, Flows, effort, measure_flows
 from ._perceptron_delay_panels import draw
 from ._perceptron_delay_trained import (
@@ -22,6 +23,7 @@ from ._perceptron_delay_trained import (
     Trained,
     train_and_test,
 )
+from ._verdict import Measured, Subject
 
 
 STARTS, STEPS, QUICK_STEPS = 48, 40, 20
@@ -46,7 +48,14 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         _series(flows, learnt),
         lambda: draw(flows, learnt),
         None,
+        on=_measured(len(flows.cosine["both"]), how.length),
     )  # fmt: skip
+
+
+def _measured(texts: int, length: int) -> Measured:
+    """What the claims of ALBERT's tokens are of; those of groups are of particles alone."""
+    network = subject_of(*model_of(Settings()))
+    return Measured(network, Subject("texts", "passages of Wikipedia"), {"texts": texts, "tokens": length})
 
 
 def _series(flows: Flows, learnt: Trained) -> dict[str, np.ndarray]:

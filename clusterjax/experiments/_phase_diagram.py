@@ -8,8 +8,12 @@ from .._observables import equiangular_time
 from ._experiment import Claim, Experiment, Outcome, Settings, plus_minus
 from ._phase_diagram_measure import DELTA, DIMENSIONS, FEWER, Map, N, diagram, off_theory, orthogonal_jump
 from ._phase_diagram_panels import draw
+from ._sources import PARTICLES, UNIFORM, particles
+from ._verdict import Source
 
 
+CODE = Source("the code of 2312.10794", PARTICLES, UNIFORM, {"tokens": 32, "d": 2})
+HIGH = Source("2312.10794, Section 6", PARTICLES, UNIFORM, {"tokens": 32, "d": 128})
 # What the published code gives on the circle, by its own step, over 512 starts: beta, time, share, error.
 PUBLISHED = (
     (1.0, 6.0, 0.2290, 0.0070), (1.0, 15.0, 0.9699, 0.0051), (4.0, 15.0, 0.4812, 0.0043), (4.0, 30.0, 0.5224, 0.0044),
@@ -71,6 +75,9 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         | {"difference_by_beta_and_time": off},
         lambda: draw(maps, (f"step 0.1, d = {stepped}", accurate, off)),
         None,
+        on=particles(
+            tokens=N, d=shown, beta=tuple(betas[[0, -1]].tolist()), t=times[-1].item(), starts=settings.starts
+        ),
     )  # fmt: skip
 
 
@@ -133,6 +140,7 @@ def _published(found: Map) -> Claim:
         bool(max(apart) <= 4),
         "paper",
         float(max(apart)),
+        source=CODE,
     )
 
 
@@ -148,6 +156,7 @@ def _high(maps: dict[int, Map], *, unnormalised: bool) -> Claim:
         off[last] <= 0.1,
         "paper",
         off[last],
+        source=HIGH,
     )
 
 

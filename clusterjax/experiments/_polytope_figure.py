@@ -17,8 +17,12 @@ from ..hardmax._settle import settle
 from ..plot import OKABE_ITO, attraction, polytope, style
 from ._experiment import Claim, Experiment, Outcome, Settings, plus_minus
 from ._layout import WIDTH
+from ._verdict import ANY, Measured, Source, Subject
 
 
+LAYERS_ALONE = Subject("hardmax-layers", "hardmax attention alone, not trained")
+THEOREM = Source("Alcalde, Fantuzzi and Zuazua, 2407.01602, of any tokens", LAYERS_ALONE, ANY)
+CLOUDS = Subject("clouds", "four chosen clouds, and normal ones")
 N, ALPHA, LAYERS = 15, 0.5, (0, 1, 2, 5, 30)
 SIDE = 1.4
 SQUARE = SIDE * np.array([[1.0, 1.0], [-1.0, 1.0], [-1.0, -1.0], [1.0, -1.0]])
@@ -70,6 +74,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         {"layer": np.arange(LAYERS[-1] + 1)} | {f"left, {name}": values for name, values in left.items()},
         lambda: _draw(xs, found, left),
         None,
+        on=Measured(LAYERS_ALONE, CLOUDS, {"tokens": N, "d": 2, "layers": LAYERS[-1], "starts": settings.starts}),
     )  # fmt: skip
 
 
@@ -129,6 +134,7 @@ def _claims(xs: dict[str, np.ndarray], found: dict[str, Certificate], left: dict
             farthest < 1e-3,
             "paper",
             farthest,
+            source=THEOREM,
         ),
         Claim(
             "A leader may emerge that is no leader at first.",
@@ -137,6 +143,7 @@ def _claims(xs: dict[str, np.ndarray], found: dict[str, Certificate], left: dict
             bool(late.first[LATE] > 0),
             "paper",
             float(late.first[LATE]),
+            source=THEOREM,
         ),
         Claim(
             "There are clusters off the vertices, where the origin projects onto a face.",
@@ -145,6 +152,7 @@ def _claims(xs: dict[str, np.ndarray], found: dict[str, Certificate], left: dict
             len(middles) > 0 and off < 1e-9,
             "paper",
             off,
+            source=THEOREM,
         ),
     )
 

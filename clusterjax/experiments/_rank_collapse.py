@@ -19,8 +19,13 @@ from ._rank_collapse_measure import (
     through_one_layer,
 )
 from ._rank_collapse_panels import draw
+from ._sources import UNIFORM
+from ._verdict import ANY, UNSAID, Measured, Source, Subject
 
 
+THEOREM = Source("2103.03404, Theorem 2.2, of any weights", ANY, ANY)
+TRAINED = Source("2103.03404, Section 4", Subject("bert-albert-xlnet", "pretrained BERT, ALBERT and XLNet"), UNSAID)
+RANDOM = Subject("random-layers", "layers with random weights")
 FEW, BETAS = 6, (1.5, 4.0, 6.0)  # orthogonal tokens, for the exact recursion
 LAYERS, QUICK_LAYERS, PURE_LAYERS = 24, 12, 12
 SPREADS = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3)
@@ -75,6 +80,9 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         | {f"distance_by_layer, orthogonal, beta = {beta:g}": pure[k] for k, beta in enumerate(BETAS)},
         lambda: draw(pure, exact, BETAS, before, after, depths),
         None,
+        on=Measured(
+            RANDOM, UNIFORM, {"tokens": N, "d": D, "heads": HEADS, "layers": layers, "starts": settings.starts}
+        ),
     )  # fmt: skip
 
 
@@ -158,6 +166,7 @@ def _one_layer(
             within(powers[ALONE][0], 3.0, 0.1) and bool(last[ALONE].max() < GONE),
             "paper",
             *powers[ALONE],
+            source=THEOREM,
         ),
         Claim(
             "Skip connections stop it (2103.03404).",
@@ -166,6 +175,7 @@ def _one_layer(
             within(powers[SKIPPED][0], 1.0, 0.1) and bool(last[SKIPPED].min() > 1e-6),
             "paper",
             *powers[SKIPPED],
+            source=TRAINED,
         ),
         Claim(
             "Feed-forward layers stop it (2103.03404), here without skips and with random weights.",
@@ -174,6 +184,7 @@ def _one_layer(
             powers[NEURONS][0] < 2 and bool(last[NEURONS].min() > 1e-6),
             "paper",
             *powers[NEURONS],
+            source=TRAINED,
         ),
         Claim(
             "A layer norm without skips does not stop it: it postpones it by a few layers.",

@@ -1,29 +1,26 @@
 """reproduce: run experiments, write each figure's files whole or not at all, skip what is done."""
 
 import json
-import math
 import os
-import platform
 import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import jax
-import numpy as np
-
 from ..plot import animate, save
-from ._experiment import VIOLATED, Experiment, Film, Outcome, Settings
+from ._experiment import Experiment, Film, Settings
 from ._gallery import write_gallery
+from ._layout import headed
 from ._networks import network_digest, network_of, package_digest
+from ._record import SCHEMA, lines_of, record_of
 from ._registry import find_experiments
 from ._sentiment_model import digest
+from ._verdict import VIOLATED
 
 
 @dataclass(frozen=True)
@@ -112,6 +109,7 @@ def fingerprint(experiment: Experiment, settings: Settings, files: Files) -> dic
         "formats": list(files.formats),
         "film": files.film,
         "clusterjax": version("clusterjax"),
+        "schema": SCHEMA,
     }
     if experiment.reads_reviews:
         asked["reviews"] = digest(settings.imdb)
@@ -143,20 +141,21 @@ def _run_one(
     simulated = time.perf_counter() - began
     with _whole_folder(place) as draft:
         say(f"{head}: drawing")
-        written = [path.name for path in save(outcome.draw(), draft / experiment.name, files.formats)]
+        written = [
+            path.name for path in save(headed(outcome.draw(), outcome.heading), draft / experiment.name, files.formats)
+        ]
         film = outcome.film
         if files.film and film is not None:
             gif = draft / f"{experiment.name}.gif"
             _animate(film, gif, settings.quick) if isinstance(film, Film) else film(gif)
             written.append(gif.name)
         seconds = {"simulation": round(simulated, 2), "total": round(time.perf_counter() - began, 2)}
-        record = _record(experiment, outcome, wanted, written, seconds)
+        record = record_of(experiment, outcome, wanted, written, seconds)
         text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
         (draft / "results.json").write_text(text + "\n", "utf-8")
     say(f"{head}: {seconds['total']:.1f} s")
-    for claim in record["claims"]:
-        say(f"    {claim['verdict']:>18}  {claim['says']}")
-        say(f"    {'':>18}  {claim['measured']}")
+    for line in lines_of(record):
+        say(line)
     return record
 
 
@@ -165,38 +164,6 @@ def _animate(film: Film, gif: Path, quick: bool) -> None:
         film.xs, gif, ts=film.ts, frames=min(24 if quick else 61, len(film.ts)), fps=8 if quick else 15,
         highlight=film.highlight, trail=film.trail,
     )  # fmt: skip
-
-
-def _record(
-    experiment: Experiment, outcome: Outcome, wanted: dict[str, Any], written: list[str], seconds: dict[str, float]
-) -> dict[str, Any]:
-    packages = ("clusterjax", "jax", "jaxlib", "diffrax", "equinox", "numpy", "scipy", "matplotlib")
-    record = {
-        "schema": 1,
-        "name": experiment.name,
-        "title": experiment.title,
-        "claim": experiment.claim,
-        "caption": outcome.caption,
-        "claims": [asdict(claim) | {"verdict": claim.verdict} for claim in outcome.claims],
-        "parameters": {"seed": wanted["seed"], "solver": "Tsit5, rtol 1e-8, atol 1e-10, float64"} | outcome.parameters,
-        "series": {name: np.round(np.asarray(values), 10).tolist() for name, values in outcome.series.items()},
-        "files": written,
-        "fingerprint": wanted,
-        "machine": {"system": platform.platform(), "cores": os.cpu_count(), "device": jax.devices()[0].device_kind},
-        "versions": {"python": platform.python_version()} | {name: version(name) for name in packages},
-        "seconds": seconds,
-        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-    return _finite(record)
-
-
-def _finite(value: Any) -> Any:
-    """The same with null in place of numbers that JSON does not have."""
-    if isinstance(value, dict):
-        return {name: _finite(entry) for name, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _finished(place: Path, wanted: dict[str, Any]) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ from ..plot._letters import one_line
 from ..sentiment import accuracy
 from ._experiment import Claim, Experiment, Outcome, Settings, plus_minus
 from ._layout import WIDTH
-from ._sentiment_model import CLEAR, Source, Trained, reviews, shown, trained
+from ._sentiment_model import CLEAR, POSTER, Source, Trained, measured, reviews, shown, trained
 
 
 MOST = 15
@@ -59,7 +59,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
     say("looking for the leaders of the test reviews")
     counted = _count(found)
     source = Source.of(settings)
-    planted = reviews(source)[1]
+    planted = reviews(source).planted
     neutral = [shown(str(found.names[i])) for i in counted.ids if abs(found.ratio[i]) < CLEAR]
     caption = (
         f"Leaders in the test part of {source.words}, for a d = 2 model with 8 hardmax layers. (a) The {MOST} most "
@@ -84,6 +84,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         },
         lambda: _draw(found, counted),
         None,
+        on=measured(settings, (2,)),
     )  # fmt: skip
 
 
@@ -107,6 +108,7 @@ def _claims(found: Trained, counted: Counted, planted: frozenset[str]) -> tuple[
             int(clear.sum()) >= 11,
             "paper",
             float(clear.sum()),
+            source=POSTER,
         ),
         Claim(
             "The farthest leader of a confident correct review conveys its sentiment.",
@@ -116,6 +118,7 @@ def _claims(found: Trained, counted: Counted, planted: frozenset[str]) -> tuple[
             own >= 0.9,
             "paper",
             own,
+            source=POSTER,
         ),
         Claim(
             "Leaders lie farther from the hyperplane than other words.",

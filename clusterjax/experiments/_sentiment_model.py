@@ -26,10 +26,18 @@ from ..sentiment import (
 )
 from ..sentiment._fit import log_ratio
 from ._experiment import Settings
+from ._imdb_sketch import is_imdb
 from ._sentiment_measure import Led, leaders_of
+from ._sources import HARDMAX_CLASSIFIER, IMDB, MADE_UP
+from ._verdict import Measured, Source as Made, Subject
 
 
 SYNTHETIC, QUICK_SYNTHETIC, QUICK_REAL = 6000, 2000, 5000
+LENGTH = 128  # words of a review, those of the paper
+# The poster of 2407.01602: what its claims on sentiment are of.
+POSTER = Made(
+    "the poster of 2407.01602", HARDMAX_CLASSIFIER, IMDB, {"d": 2, "layers": 8, "words": LENGTH}, {"reviews": 49_500}
+)
 CLEAR = 0.5  # a word carries sentiment if its log ratio is at least this: it is e^0.5 = 1.6 times likelier on one side
 
 
@@ -58,7 +66,8 @@ class Source:
     @property
     def words(self) -> str:
         """What the captions call it."""
-        return "made-up reviews with planted words" if self.imdb is None else "the IMDb reviews, official split"
+        found = reviews(self)
+        return found.data.words + (f", {found.parts} split" if self.imdb is not None else "")
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +81,7 @@ class Trained:
     - `logits`: Of the test part.
     - `names`: The word of each id.
     - `ratio`: The naive-Bayes log ratio of each id, from the training part; positive for words of positive reviews.
+    - `made_up`: Whether the reviews are.
 
     Source: this library.
     """
@@ -81,6 +91,7 @@ class Trained:
     logits: np.ndarray
     names: np.ndarray
     ratio: np.ndarray
+    made_up: bool = False
 
     @property
     def right(self) -> np.ndarray:
@@ -112,21 +123,60 @@ class Trained:
         return (np.asarray(points, np.float64) @ w + v) / np.linalg.norm(w)
 
 
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """Reviews in three parts.
+
+    **Attributes:**
+
+    - `split`: The parts.
+    - `planted`: The words that were planted, none in reviews that are not made up.
+    - `data`: Which reviews they are, by what they say.
+    - `parts`: Whether the parts are the "official" ones or "random".
+
+    Source: this library.
+    """
+
+    split: Split
+    planted: frozenset[str]
+    data: Subject
+    parts: str
+
+    @property
+    def many(self) -> int:
+        """Reviews in all three."""
+        return len(self.split.train) + len(self.split.validation) + len(self.split.test)
+
+
 @lru_cache(maxsize=2)
-def reviews(source: Source) -> tuple[Split, frozenset[str]]:
-    """The three parts, and the words that were planted, none in real reviews."""
+def reviews(source: Source) -> Parts:
+    """The three parts, and what they are."""
     key = jr.key(source.seed)
     if source.imdb is None:
         number = QUICK_SYNTHETIC if source.quick else SYNTHETIC
         made = synthetic_reviews(key, number, shortest=20, longest=30)
-        return official_split(made.reviews, key=key), frozenset((*made.positive, *made.negative))
+        planted = frozenset((*made.positive, *made.negative))
+        return Parts(official_split(made.reviews, key=key), planted, MADE_UP, "official")
     found = load_imdb(source.imdb)
+    data = IMDB if is_imdb(found) else Subject("other reviews", f"the reviews of {Path(source.imdb).name}, not IMDb's")
     split = random_split(found, key=key) if found.split is None else official_split(found, key=key)
     if source.quick:
         split = Split(*(_some(part, most) for part, most in zip(
             (split.train, split.validation, split.test), (QUICK_REAL, QUICK_REAL // 5, QUICK_REAL), strict=True
         )))  # fmt: skip
-    return split, frozenset()
+    return Parts(split, frozenset(), data, "random" if found.split is None else "official")
+
+
+def measured(settings: Settings, dims: tuple[int, ...]) -> Measured:
+    """What a figure of models of these dimensions states."""
+    source = Source.of(settings)
+    found = reviews(source)
+    recipes = [recipe(source, dim) for dim in dims]
+    size = {
+        "d": dims, "layers": tuple({one.depth for one in recipes}), "words": tuple({one.length for one in recipes}),
+        "reviews": found.many, "seeds": 1,
+    }  # fmt: skip
+    return Measured(HARDMAX_CLASSIFIER, found.data, size)
 
 
 def _some(part: Reviews, most: int) -> Reviews:
@@ -139,11 +189,11 @@ BAG = 0  # instead of a dimension: a bag of words, the model without layers
 def recipe(source: Source, dim: int) -> Recipe:
     """How the model of `dim` dimensions, or the bag of words, is trained on these reviews."""
     if dim == BAG:
-        return Recipe.bag_of_words(epochs=12 if source.imdb is None else 6)
+        return Recipe.bag_of_words(epochs=12 if source.imdb is None else 6, length=LENGTH)
     if source.imdb is None:
         few = {"noise": 0.02, "smoothing": 2.0, "epochs": 12} if dim <= 4 else {"epochs": 30}
-        return Recipe.of_dim(dim, **few)
-    return Recipe.of_dim(dim, epochs=3) if source.quick else Recipe.of_dim(dim)
+        return Recipe.of_dim(dim, length=LENGTH, **few)
+    return Recipe.of_dim(dim, length=LENGTH, **({"epochs": 3} if source.quick else {}))
 
 
 def trained(settings: Settings, dim: int, say: Callable[[str], None]) -> Trained:
@@ -154,14 +204,15 @@ def trained(settings: Settings, dim: int, say: Callable[[str], None]) -> Trained
 
 @lru_cache(maxsize=8)
 def _trained(source: Source, dim: int) -> Trained:
-    split, _ = reviews(source)
+    split = reviews(source).split
     fitted = fit(split.train, split.validation, recipe(source, dim), key=jr.key(source.seed))
     length = fitted.recipe.length
     test = encode_reviews(split.test, fitted.vocabulary, length=length)
     seen = encode_reviews(split.train, fitted.vocabulary, length=length)
     names = np.array(["<pad>", "<unk>", *fitted.vocabulary.words])
     ratio = log_ratio(seen, len(names), fitted.recipe.smoothing)
-    return Trained(fitted, test, predict_logits(fitted.model, test.ids, test.counts), names, ratio)
+    logits = predict_logits(fitted.model, test.ids, test.counts)
+    return Trained(fitted, test, logits, names, ratio, made_up=source.imdb is None)
 
 
 def shown(name: str) -> str:

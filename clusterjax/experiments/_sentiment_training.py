@@ -14,7 +14,7 @@ from ..sentiment import accuracy
 from ._experiment import Claim, Experiment, Outcome, Settings, plus_minus
 from ._layout import WIDTH
 from ._sentiment_measure import further_moves, leaders_of, sample
-from ._sentiment_model import BAG, Source, trained
+from ._sentiment_model import BAG, POSTER, Source, measured, trained
 
 
 DIMS, QUICK_DIMS = (2, 4, 8, 16), (2, 16)
@@ -103,6 +103,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         | {"epoch": np.arange(1, 1 + len(first.history["loss"]))},
         lambda: _draw(curves, bag),
         None,
+        on=measured(settings, dims),
     )  # fmt: skip
 
 
@@ -134,6 +135,7 @@ def _claims(curves: dict[int, Curves]) -> tuple[Claim, ...]:
             "paper",
             settled,
             spread,
+            source=POSTER,
         ),
         Claim(
             f"Few words lead at d = {low}.",

@@ -11,7 +11,7 @@ from ..plot import WordRun, animate_words, style, words
 from ._experiment import Claim, Experiment, Outcome, Settings
 from ._layout import WIDTH
 from ._sentiment_measure import further_moves, leaders_of
-from ._sentiment_model import CLEAR, Source, Trained, shown, trained
+from ._sentiment_model import CLEAR, POSTER, Source, Trained, measured, shown, trained
 
 
 LAYERS = (0, 1, 2, 4, 8)
@@ -69,7 +69,7 @@ def _choose(found: Trained, label: int) -> Chosen:
     first = leaders_of(model, one).first[0, :n]
     away = np.linalg.norm(path[-1][:, None] - path[-1][None, first >= 0], axis=-1).min(axis=1)
     mean = np.average(xs[-1][:, 0], weights=counts)
-    side = "positive" if label else "negative"
+    side = "made-up " * found.made_up + ("positive" if label else "negative")
     logit = f"{found.logits[row]:.1f}".replace("-", "\N{MINUS SIGN}")
     run = WordRun(xs, [shown(name) for name in found.names[ids]], first, f"{side} review, logit {logit}")
     gathered = float(np.mean(away <= ON_LEADER * np.linalg.norm(path[0], axis=-1).max()))
@@ -107,6 +107,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
             [one.run for one in pair], path, line=LINE, limits=limits, hold=2 if settings.quick else 8,
             move=2 if settings.quick else 6,
         ),
+        on=measured(settings, (2,)),
     )  # fmt: skip
 
 
@@ -136,6 +137,7 @@ def _claims(pair: tuple[Chosen, Chosen]) -> tuple[Claim, ...]:
             f"log ratio at least {CLEAR:g} in the positive review, at most -{CLEAR:g} in the negative one",
             farthest[0][1] >= CLEAR and farthest[1][1] <= -CLEAR,
             "paper",
+            source=POSTER,
         ),
         Claim(
             "After 8 layers the words are gathered at their leaders.",
@@ -153,6 +155,7 @@ def _claims(pair: tuple[Chosen, Chosen]) -> tuple[Claim, ...]:
             moves < 0.05,
             "paper",
             moves,
+            source=POSTER,
         ),
     )
 

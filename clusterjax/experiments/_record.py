@@ -1,0 +1,104 @@
+"""What is written of a figure: its `results.json`, its caption, and the lines that the command prints."""
+
+import math
+import os
+import platform
+from collections import Counter
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+import jax
+import numpy as np
+
+from ._experiment import Claim, Experiment, Outcome
+from ._verdict import DIFFERENT
+
+
+SCHEMA = 2  # of results.json; 1 had verdicts that knew nothing of network, data and size
+_PACKAGES = ("clusterjax", "jax", "jaxlib", "diffrax", "equinox", "numpy", "scipy", "matplotlib")
+
+
+def record_of(
+    experiment: Experiment, outcome: Outcome, wanted: dict[str, Any], written: list[str], seconds: dict[str, float]
+) -> dict[str, Any]:
+    """All of `results.json`.
+
+    Source: this library.
+    """
+    claims = [_claim(outcome, claim) for claim in outcome.claims]
+    record = {
+        "schema": SCHEMA,
+        "name": experiment.name,
+        "title": experiment.title,
+        "heading": outcome.heading,
+        "claim": experiment.claim,
+        "caption": f"{outcome.caption} {_summary(outcome, claims)}",
+        "measured_on": outcome.on.record(),
+        "claims": claims,
+        "parameters": {"seed": wanted["seed"], "solver": "Tsit5, rtol 1e-8, atol 1e-10, float64"} | outcome.parameters,
+        "series": {name: np.round(np.asarray(values), 10).tolist() for name, values in outcome.series.items()},
+        "files": written,
+        "fingerprint": wanted,
+        "machine": {"system": platform.platform(), "cores": os.cpu_count(), "device": jax.devices()[0].device_kind},
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in _PACKAGES},
+        "seconds": seconds,
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    return _finite(record)
+
+
+def _claim(outcome: Outcome, claim: Claim) -> dict[str, Any]:
+    """A claim with its verdict, with what it was measured on, and with what the paper made it of."""
+    numbers = {name: value for name, value in asdict(claim).items() if name not in ("source", "on")}
+    return numbers | {
+        "verdict": outcome.verdict(claim),
+        "apart": list(outcome.apart(claim)),
+        "on": (claim.on or outcome.on).words,
+        "source": None if claim.source is None else claim.source.record() | {"words": claim.source.words},
+    }
+
+
+def _summary(outcome: Outcome, claims: list[dict[str, Any]]) -> str:
+    """The end of a caption: what was measured, and how many claims of the paper have which verdict."""
+    said = [claim for claim in claims if claim["kind"] == "paper"]
+    counted = Counter(claim["verdict"] for claim in said)
+    agree = sum(claim["holds"] for claim in said if claim["apart"])
+    verdicts = "; ".join(f"{verdict}: {times}" for verdict, times in counted.items())
+    return (
+        f"Measured on: {outcome.on.words}."
+        + (f" Claims of the paper by verdict: {verdicts}" if said else "")
+        + (f" (of those not measured as the paper did, {agree} would agree)" if any(c["apart"] for c in said) else "")
+        + ("." if said else "")
+    )
+
+
+def lines_of(record: dict[str, Any]) -> list[str]:
+    """What the command prints of each claim: the verdict, the number, what it was measured on, and if that is not what
+    the paper measured, what that is.
+
+    Source: this library.
+    """
+    wide, lines = max(map(len, DIFFERENT.values())), []
+    for claim in record["claims"]:
+        lines += [f"    {claim['verdict']:>{wide}}  {claim['says']}", f"    {'':>{wide}}  {told(claim)}"]
+        lines.append(f"    {'':>{wide}}  on: {claim['on']}")
+        if claim["apart"]:
+            lines.append(f"    {'':>{wide}}  paper: {claim['source']['words']}")
+    return lines
+
+
+def told(claim: dict[str, Any]) -> str:
+    """The number of a claim in words; where the paper measured something else, whether it would agree."""
+    agrees = "would agree" if claim["holds"] else "would not agree"
+    return f"{claim['measured']} ({agrees}: {claim['criterion']})" if claim["apart"] else claim["measured"]
+
+
+def _finite(value: Any) -> Any:
+    """The same with null in place of numbers that JSON does not have."""
+    if isinstance(value, dict):
+        return {name: _finite(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

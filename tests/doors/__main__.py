@@ -1,0 +1,56 @@
+"""Counts and lists of what the doors do: see the package's docstring."""
+
+import collections
+import os
+import sys
+import tempfile
+import warnings
+
+import jax
+
+
+jax.config.update("jax_enable_x64", True)
+
+from . import KNOWN, cases_of, known
+from .inside import is_door
+from .walk import MODULES, public, walk
+
+
+def main(arguments: list[str]) -> None:
+    write = "--known" in arguments
+    dear = "--dear" in arguments
+    modules = [name for name in arguments if not name.startswith("--")] or [name or "clusterjax" for name in MODULES]
+    warnings.simplefilter("error")
+    total = collections.Counter()
+    for module in modules:
+        module = "" if module == "clusterjax" else module
+        counted, faults, missing = collections.Counter(), [], []
+        for name, called in public(module).items():
+            case = cases_of(module).get(name)
+            if case is None:
+                if is_door(name):
+                    missing.append(name)
+                continue
+            print(f"   {name}", file=sys.stderr, flush=True)
+            for verdict in walk(name, called, case, dear=dear):
+                counted["fault" if verdict.is_fault else verdict.outcome] += 1
+                if verdict.is_fault:
+                    faults.append(verdict)
+                    counted[verdict.outcome.partition(":")[0]] += 1
+        total += counted
+        print(f"== {module or 'clusterjax'}: {dict(counted)}; without a case: {len(missing)} {missing}", flush=True)
+        if write:
+            (KNOWN / f"{module or 'clusterjax'}.txt").write_text("".join(f"{v.where}\n" for v in faults))
+        for verdict in faults:
+            if not write:
+                print(f"   {verdict.where}: {verdict.outcome}")
+        stale = known(module) - {verdict.where for verdict in faults}
+        if stale and not write:
+            print(f"   no longer: {len(stale)}")
+    print(dict(total))
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        main(sys.argv[1:])

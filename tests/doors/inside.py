@@ -1,0 +1,48 @@
+"""The public names that are no doors: records that the package fills in, and steps that it takes by itself."""
+
+# Records: a function of the package returns them, and what they hold was computed. Nobody builds them to pass them in.
+RECORDS = {
+    "": ("Hemisphere", "Plateaus", "Trajectory"),
+    "hardmax": ("Certificate", "Clause", "LeaderChoice", "Leaders", "LimitSet"),
+    "sentiment": ("Evaluation", "Explanation", "Leader", "LeadersReport", "Leading", "Split", "SyntheticReviews"),
+    "transformer": ("DepthProfile", "Detector", "Heads", "KeyValueMemory", "ResidualStream"),
+    "probe": (
+        "Activation", "AttentionSinks", "Average", "Bridge", "Comparison", "Controls", "Directions", "HeadClusters",
+        "HeadCorrelations", "HeadMatrices", "Model", "NearestWords", "Similarity", "Streamed", "Survey", "Trace",
+        "ValueSpectra",
+    ),
+    "experiments": ("Claim", "Experiment", "Film", "Outcome"),
+}  # fmt: skip
+
+# Steps by class and method: the package calls them, in the midst of a computation or of its own checks, with tokens,
+# times and matrices that a door above has let in. Those who write a mask, a law or a norm of their own implement them.
+STEPS = {
+    "": (
+        "check", "enter", "queries", "exponential", "hardmax", "allowed", "covers", "reaches", "attended_mass", "jumps",
+        "Retract.error_order", "Retract.func", "Retract.init", "Retract.order", "Retract.step", "Retract.strong_order",
+    ),
+    "hardmax": ("check", "HardmaxLayer.step"),
+    "transformer": (
+        "check", "enter", "brake", "growth", "carry", "read", "write", "retract", "tangent", "distance",
+        "MultiHeadAttention.passed", "LanguageModel.check_range", "Transformer.scan", "longest",
+    ),
+    "probe": ("check", "enter", "blocks", "order", "position_bias", "embed", "finish", "pool"),
+    "sweep": ("advance", "begin", "steps", "Adaptive.tokens", "NormalisedEuler.tokens", "draw"),
+}  # fmt: skip
+
+
+def split(name: str) -> tuple[str, str]:
+    """The module, empty for that of `clusterjax` itself, and the name in it."""
+    module, dot, rest = name.partition(".")
+    return (module, rest) if dot and module[0].islower() else ("", name)
+
+
+def is_door(name: str) -> bool:
+    """Whether the public name is called with what users bring; abstract classes are called through others."""
+    if any(part.startswith("Abstract") for part in name.split(".")):
+        return False
+    module, rest = split(name)
+    cls, _, method = rest.partition(".")
+    if method:
+        return not ({method, rest} & set(STEPS.get(module, ())))
+    return cls not in RECORDS.get(module, ())

@@ -1,0 +1,170 @@
+"""Cases of `clusterjax`: attention, fields, runs, schedules, masks, spaces, summations."""
+
+import functools
+
+import diffrax as dfx
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+
+import clusterjax as cjx
+
+from .cases import Case, case
+from .rules import ANYTHING, ARRAY, AXIS, BATCH, CALLABLE, CLASS_OF_FLOATS, COUNT, NONE, NUMBER, POSITIVE, SIZE, TRACED
+
+
+N, D = 5, 3
+
+
+def _sphere(seed: int, n: int = N, d: int = D):
+    x = np.random.default_rng(seed).normal(size=(n, d))
+    return jnp.asarray(x / np.linalg.norm(x, axis=1, keepdims=True))
+
+
+X, EYE, MASSES = _sphere(0), jnp.eye(D), jnp.full(N, 0.2)
+T = jnp.asarray(0.5)
+SQUARE = ARRAY | SIZE
+TOKENS = ARRAY | SIZE
+OPTIONAL = NONE | ARRAY
+PARAMETER = NONE | ARRAY | SIZE
+ARGS = ANYTHING
+SCALAR = NUMBER | TRACED
+TIME = SCALAR
+
+softmax = functools.cache(lambda: cjx.SoftmaxAttention(1.0))
+unnormalised = functools.cache(lambda: cjx.UnnormalisedAttention(1.0))
+hardmax = functools.cache(lambda: cjx.HardmaxAttention())
+field = functools.cache(lambda: cjx.AttentionField(cjx.SoftmaxAttention(1.0, query_key=jnp.eye(D))))
+layer = functools.cache(lambda: cjx.ResidualLayer(field()))
+trajectory = functools.cache(lambda: cjx.simulate(field(), X, jnp.asarray([0.0, 1.0]), dense=True, max_steps=64))
+perceptron = functools.cache(lambda: cjx.PerceptronField(jnp.ones((4, D)), jnp.ones((D, 4))))
+rescaled = functools.cache(lambda: cjx.RescaledField(softmax()))
+heads = functools.cache(lambda: cjx.MultiHeadField(1.0, EYE[None], EYE[None]))
+
+
+def _attentions() -> dict[str, Case]:
+    options = {"query_key": PARAMETER, "beta": SCALAR, "offset": SCALAR, "tie_tolerance": NONE | SCALAR}
+    found = {}
+    for made, first in ((softmax, {"beta": T}), (unnormalised, {"beta": T, "offset": T}), (hardmax, {})):
+        name = type(made()).__name__
+        mine = {key: value for key, value in options.items() if key in (*first, "query_key")}
+        if made is hardmax:
+            mine["tie_tolerance"] = options["tie_tolerance"]
+        found[name] = case(first | {"query_key": EYE}, **mine)
+        use = {"x": X, "t": T, "masses": MASSES}
+        rules = {"x": TOKENS, "t": TIME, "masses": OPTIONAL}
+        found[f"{name}.weights"] = case(use, made, dear=True, **rules)
+        found[f"{name}.average"] = case(use | {"values": X}, made, dear=True, **rules, values=OPTIONAL | SIZE)
+    found["SoftmaxAttention.log_partition"] = case(use, softmax, dear=True, **rules)
+    return found
+
+
+def _fields() -> dict[str, Case]:
+    call = lambda made: case({"t": T, "x": X}, made, dear=True, t=TIME, x=TOKENS, args=ARGS)
+    return {
+        "AttentionField": case(
+            lambda: {"attention": softmax(), "value": EYE, "masses": MASSES}, value=PARAMETER, masses=OPTIONAL | SIZE
+        ),
+        "MultiHeadField": case(
+            {"beta": T, "query_key": EYE[None], "value": EYE[None], "masses": MASSES},
+            beta=SCALAR | ARRAY, query_key=ARRAY | SIZE, value=ARRAY | SIZE, masses=OPTIONAL | SIZE,
+        ),
+        "PerceptronField": case(
+            {"w_in": jnp.ones((4, D)), "w_out": jnp.ones((D, 4)), "bias_in": jnp.ones(4), "bias_out": jnp.ones(D)},
+            bias_in=OPTIONAL, bias_out=OPTIONAL, activation=CALLABLE,
+        ),
+        "RescaledField": case(
+            lambda: {"attention": softmax(), "value": EYE, "masses": MASSES}, value=PARAMETER, masses=OPTIONAL | SIZE
+        ),
+        "ScaledField": case(lambda: {"field": field(), "factor": T}, factor=SCALAR),
+        "SumField": case(lambda: {"fields": (field(), perceptron())}),
+        "AttentionField.__call__": call(field),
+        "MultiHeadField.__call__": call(heads),
+        "PerceptronField.__call__": call(perceptron),
+        "RescaledField.__call__": call(rescaled),
+        "ScaledField.__call__": call(lambda: 2.0 * field()),
+        "SumField.__call__": call(lambda: field() + perceptron()),
+        "RescaledField.rescale": case({"t": T, "x": X}, rescaled, dear=True, t=TIME, x=TOKENS),
+        "RescaledField.unscale": case({"t": T, "z": X}, rescaled, dear=True, t=TIME, z=TOKENS),
+    }  # fmt: skip
+
+
+def _runs() -> dict[str, Case]:
+    return {
+        "simulate": case(
+            lambda: {
+                "field": field(), "x0": X, "ts": jnp.asarray([0.0, 1.0]), "solver": dfx.Tsit5(), "dt0": T,
+                "stepsize_controller": dfx.PIDController(rtol=1e-3, atol=1e-3), "max_steps": 64,
+                "adjoint": dfx.RecursiveCheckpointAdjoint(), "throw": False,
+            },
+            dear=True, x0=TOKENS, ts=ARRAY | SIZE, args=ARGS, dt0=NONE | POSITIVE | TRACED, noise=NONE | COUNT | TRACED,
+            solver=NONE, stepsize_controller=NONE, adjoint=NONE, save=NONE | CALLABLE, max_steps=NONE,
+        ),
+        "iterate": case(
+            lambda: {"layer": layer(), "x0": X, "depth": 2}, dear=True, x0=TOKENS, depth=COUNT, args=ARGS
+        ),
+        "ResidualLayer": case(
+            lambda: {"field": field(), "step": T, "normalise_to": cjx.Sphere()}, step=SCALAR, normalise_to=NONE
+        ),
+        "ResidualLayer.__call__": case({"k": T, "x": X}, layer, dear=True, k=SCALAR, x=TOKENS, args=ARGS),
+        "Trajectory.at": case({"t": T}, trajectory, dear=True, t=COUNT | ARRAY | TRACED),
+        "Retract": case(lambda: {"solver": dfx.Euler()}),
+        "clustered_event": case({"radius": T}, radius=POSITIVE | TRACED, root_finder=NONE),
+        "stationary_event": case({"speed": T}, speed=POSITIVE | TRACED, root_finder=NONE),
+        "query_key_form": case({"query": EYE, "key": EYE}, query=ARRAY, key=ARRAY),
+    }  # fmt: skip
+
+
+def _schedules() -> dict[str, Case]:
+    ts, values = jnp.asarray([0.0, 1.0]), jnp.asarray([1.0, 2.0])
+    found = {"Combined": case({"fn": jnp.add, "parts": (T, T)}, fn=CALLABLE)}
+    for cls in (cjx.Interpolated, cjx.PiecewiseConstant):
+        found[cls.__name__] = case({"ts": ts, "values": values}, ts=ARRAY, values=ARRAY)
+        found[f"{cls.__name__}.__call__"] = case({"t": T}, lambda cls=cls: cls(ts, values), dear=True, t=TIME)
+    found["Combined.__call__"] = case({"t": T}, lambda: cjx.Combined(jnp.add, (T, T)), dear=True, t=TIME)
+    return found
+
+
+def _masks_and_spaces() -> dict[str, Case]:
+    permitted = np.ones((N, N), bool)
+    found = {
+        "CausalMask": case(),
+        "FullMask": case(),
+        "MatrixMask": case({"permitted": permitted}, permitted=ARRAY),
+        "WindowMask": case({"width": 2}),
+        "Euclidean": case(),
+        "Sphere": case(),
+    }
+    masks = (cjx.CausalMask, cjx.FullMask, lambda: cjx.MatrixMask(permitted), lambda: cjx.WindowMask(2))
+    for mask in masks:
+        found[f"{type(mask()).__name__}.matrix"] = case({"n": N}, mask)
+    for space in (cjx.Euclidean, cjx.Sphere):
+        name, many = space.__name__, ARRAY | BATCH | SIZE
+        pair = ARRAY
+        found[f"{name}.retract"] = case({"x": X}, space, dear=True, x=many)
+        found[f"{name}.tangent"] = case({"x": X, "v": X}, space, dear=True, x=pair, v=pair)
+        found[f"{name}.distance"] = case({"x": X, "y": X}, space, dear=True, x=pair, y=pair)
+        found[f"{name}.sample"] = case(
+            {"key": jr.key(0), "n": N, "d": D}, space, key=TRACED, dtype=NONE | CLASS_OF_FLOATS
+        )
+    return found
+
+
+def _summations() -> dict[str, Case]:
+    return {
+        "Auto": case(),
+        "Auto.choose": case({"n": N, "d": D}, cjx.Auto, dtype=CLASS_OF_FLOATS, queries=OPTIONAL),
+        "Auto.choose_hardmax": case({"n": N, "d": D, "mask": cjx.FullMask()}, cjx.Auto),
+        "Blocked": case({"block_rows": 2, "block_columns": 2}),
+        "Dense": case(),
+        "Harmonic": case({"tolerance": 1e-3}, tolerance=NONE),
+        "Harmonic.certified": case(
+            lambda: {"queries": _sphere(1, N, 2), "tokens": _sphere(2, N, 2), "masses": MASSES},
+            lambda: cjx.Harmonic(1e-3), dear=True, queries=ARRAY, tokens=ARRAY, masses=OPTIONAL,
+        ),
+        "Hull": case(),
+        "Sharded": case(lambda: {"inner": cjx.Dense(), "axis": "tokens"}, axis=AXIS, mesh=NONE),
+    }  # fmt: skip
+
+
+CASES = {**_attentions(), **_fields(), **_runs(), **_schedules(), **_masks_and_spaces(), **_summations()}

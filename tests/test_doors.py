@@ -1,0 +1,67 @@
+"""Every public callable, argument and kind of bad value: one clear sentence, or an acceptance with its reason."""
+
+import warnings
+
+import pytest
+
+from . import doors
+from .doors.inside import is_door
+from .doors.walk import call, is_finite, public, walk
+from .helpers import as_a_user
+
+
+PUBLIC = {name: (module, called) for module in doors.FINISHED for name, called in public(module).items()}
+CASES = {name: case for module in doors.FINISHED for name, case in doors.cases_of(module).items()}
+DOORS = sorted(name for name in CASES if name in PUBLIC)
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path, monkeypatch):
+    """A door that takes "x" for the name of a file writes it there."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("module", doors.FINISHED, ids=lambda name: name or "clusterjax")
+def test_every_public_name_has_a_case(module):
+    """A new public name comes with the arguments of a valid call, or is listed as one that users do not call."""
+    wanted = {name for name in public(module) if is_door(name)}
+    cases = set(doors.cases_of(module))
+    assert wanted - cases == set(), "these public names have no case in tests/doors"
+    assert cases - wanted == set(), "these cases are of no public name"
+
+
+@pytest.mark.parametrize("name", DOORS)
+def test_bad_values_are_refused(name):
+    _walk(name, dear=False)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", DOORS)
+def test_values_are_refused_or_documented(name):
+    _walk(name, dear=True)
+
+
+def _walk(name, dear):
+    module, called = PUBLIC[name]
+    with as_a_user():
+        verdicts = list(walk(name, called, CASES[name], dear=dear))
+    known = doors.known(module)
+    faults = {verdict.where: verdict.outcome for verdict in verdicts if verdict.is_fault}
+    assert {where: outcome for where, outcome in faults.items() if where not in known} == {}
+    walked = {verdict.where for verdict in verdicts}
+    assert sorted((known & walked) - set(faults)) == [], (
+        "these are refused by now: take them off the list of known ones"
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in DOORS if not CASES[name].dear])
+def test_the_valid_call_is_valid(name):
+    with as_a_user():
+        assert is_finite(call(name, PUBLIC[name][1], CASES[name]))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", [name for name in DOORS if CASES[name].dear])
+def test_the_dear_valid_call_is_valid(name):
+    with as_a_user(), warnings.catch_warnings():
+        assert is_finite(call(name, PUBLIC[name][1], CASES[name])) or not CASES[name].finite

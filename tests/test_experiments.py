@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -22,8 +23,11 @@ from clusterjax.experiments._ensemble import (
     run_ensemble,
 )
 from clusterjax.experiments._exact import dyadic_distance, pair_error, pair_time
-from clusterjax.experiments._experiment import VIOLATED
+from clusterjax.experiments._experiment import Claim, Outcome
+from clusterjax.experiments._record import read_record, record_of
 from clusterjax.experiments._reproduce import _finished, _whole_folder
+from clusterjax.experiments._sources import particles
+from clusterjax.experiments._verdict import VIOLATED
 
 
 STARTS = 16
@@ -161,7 +165,7 @@ def test_second_run_skips_what_is_done_and_force_does_not(gallery, tmp_path):
 
 def test_interrupted_figure_leaves_what_was_there(gallery, tmp_path, monkeypatch):
     out, records = copied(gallery, tmp_path)
-    monkeypatch.setattr("clusterjax.experiments._reproduce._record", _interrupt)
+    monkeypatch.setattr("clusterjax.experiments._reproduce.record_of", _interrupt)
     settings = Settings(starts=STARTS, quick=True)
     with pytest.raises(KeyboardInterrupt):
         reproduce(["figure3"], out, settings, Files(("png",), film=False), force=True, say=lambda line: None)
@@ -193,13 +197,18 @@ def test_figure_survives_an_interruption_between_the_two_renamings(tmp_path, mon
 
 
 def test_figure_with_a_violated_identity_is_run_again(tmp_path):
-    claim = {"verdict": "holds"}
-    record = {"fingerprint": {"seed": 0}, "files": ["results.json"], "claims": [claim]}
-    (tmp_path / "results.json").write_text(json.dumps(record))
-    assert _finished(tmp_path, {"seed": 0}) == record and _finished(tmp_path, {"seed": 1}) is None
-    record["claims"] = [claim, {"verdict": VIOLATED}]
-    (tmp_path / "results.json").write_text(json.dumps(record))
-    assert _finished(tmp_path, {"seed": 0}) is None
+    claim = Claim("It is so.", "1", "1", True, "identity")
+    written = lambda holds: record_of(
+        EXPERIMENTS[0], Outcome("", (replace(claim, holds=holds),), {}, {}, lambda: None, None, on=particles()),
+        {"seed": 0}, [], {"total": 1.0, "simulation": 1.0},
+    )  # fmt: skip
+    place, quiet = tmp_path / EXPERIMENTS[0].name, lambda line: None
+    place.mkdir()
+    (place / "results.json").write_text(json.dumps(written(True)))
+    assert _finished(place, {"seed": 0}, quiet) == written(True) | {"finished": read_record(place)["finished"]}
+    assert _finished(place, {"seed": 1}, quiet) is None
+    (place / "results.json").write_text(json.dumps(written(False)))
+    assert _finished(place, {"seed": 0}, quiet) is None and read_record(place)["claims"][0]["verdict"] == VIOLATED
 
 
 def test_film_is_written_where_it_is_asked_for(tmp_path):

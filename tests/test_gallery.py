@@ -7,6 +7,8 @@ import pytest
 
 from clusterjax.experiments import EXPERIMENTS
 from clusterjax.experiments._gallery import write_gallery
+from clusterjax.experiments._record import read_record
+from clusterjax.experiments._reproduce import _finished
 
 
 RECORD = {
@@ -23,6 +25,8 @@ RECORD = {
             "criterion": "1",
             "holds": True,
             "kind": "identity",
+            "value": 1.0,
+            "error": None,
             "verdict": "holds",
             "apart": [],
             "on": "particles; uniform <tokens>; n = 64",
@@ -34,12 +38,16 @@ RECORD = {
             "criterion": "3",
             "holds": False,
             "kind": "paper",
+            "value": None,
+            "error": None,
             "verdict": "does not reproduce",
             "apart": [],
             "on": "particles; uniform <tokens>; n = 64",
             "source": {"words": "A paper, Figure 1"},
         },
     ],
+    "series": {"t": [0.0]},
+    "fingerprint": {"seed": 0},
     "parameters": {"n": 64, "beta": 1.0, "times": [3.0, 6.0]},
     "versions": {"jax": "0"},
     "machine": {"cores": 2},
@@ -57,10 +65,12 @@ class Page(HTMLParser):
     def __init__(self, text):
         HTMLParser.__init__(self)
         self.open, self.references, self.images, self.text = [], [], [], ""
+        self.attributes = set()
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
         attributes = dict(attrs)
+        self.attributes |= attributes.keys()
         self.references += [value for name, value in attrs if name in ("src", "href")]
         if tag == "img":
             self.images.append(attributes)
@@ -74,11 +84,18 @@ class Page(HTMLParser):
         self.text += data
 
 
+def written(folder, record=RECORD, name=None):
+    """The folder of a figure with this record, which may be text or bytes of another shape."""
+    place = folder / (record["name"] if name is None else name)
+    place.mkdir(parents=True, exist_ok=True)
+    text = record if isinstance(record, str | bytes) else json.dumps(record)
+    (place / "results.json").write_bytes(text if isinstance(text, bytes) else text.encode("utf-8"))
+    return place
+
+
 @pytest.fixture
 def page(tmp_path):
-    place = tmp_path / "figure3"
-    place.mkdir()
-    (place / "results.json").write_text(json.dumps(RECORD), "utf-8")
+    place = written(tmp_path)
     (place / "figure3.png").write_bytes(b"png")
     (place / "figure3.gif").write_bytes(b"gif")
     return Page(write_gallery(tmp_path).read_text("utf-8"))
@@ -127,7 +144,7 @@ def test_gallery_of_another_network_is_linked(tmp_path):
     assert Page(write_gallery(tmp_path).read_text("utf-8")).references == []
     write_gallery(tmp_path / "plbert")
     page = Page(write_gallery(tmp_path).read_text("utf-8"))
-    assert page.open == [] and page.references == ["plbert/index.html"] and "Another network: plbert" in page.text
+    assert page.open == [] and page.references == ["./plbert/index.html"] and "Another network: plbert" in page.text
 
 
 def test_figures_stand_in_the_order_of_their_numbers_and_strangers_are_left_out(tmp_path):
@@ -139,3 +156,87 @@ def test_figures_stand_in_the_order_of_their_numbers_and_strangers_are_left_out(
         (tmp_path / name / "results.json").write_text(text, "utf-8")
     page = Page(write_gallery(tmp_path).read_text("utf-8"))
     assert page.references == ["#figure9", "#figure10", "#hardmax_figure2"]
+
+
+DEEP = "[" * 200_000 + "]" * 200_000
+OTHERS = {
+    "a list": "[]",
+    "nothing": "",
+    "half of it": json.dumps(RECORD)[:100],
+    "not UTF-8": b"\xff\xfe{}",
+    "no more than a name": '{"schema": 2, "name": "figure3"}',
+    "an older schema": json.dumps(RECORD | {"schema": 1}),
+    "a schema of text": json.dumps(RECORD | {"schema": "2"}),
+    "another figure's": json.dumps(RECORD | {"name": "figure4"}),
+    "claims of text": json.dumps(RECORD | {"claims": "none"}),
+    "a claim that is none": json.dumps(RECORD | {"claims": [3]}),
+    "seconds of text": json.dumps(RECORD | {"seconds": {"total": "<script>", "simulation": 1.0}}),
+    "finished by a number": json.dumps(RECORD | {"finished": 3}),
+    "files elsewhere": json.dumps(RECORD | {"files": ["../../secret"]}),
+    "a number that is none": json.dumps(RECORD | {"series": {"t": [float("nan")]}}),
+    "deep": DEEP,
+    "deep parameters": json.dumps(RECORD)[:-1] + f', "more": {DEEP}}}',
+    "a verdict of no kind": json.dumps(RECORD).replace("does not reproduce", "proved"),
+    "a verdict that does not follow": json.dumps(RECORD).replace("does not reproduce", "reproduces"),
+    "reproduces on other data": json.dumps(RECORD | {"claims": [RECORD["claims"][1] | {"holds": True, "apart": ["data"],
+                                                                                     "verdict": "reproduces"}]}),
+    "reproduces without a source": json.dumps(RECORD | {"claims": [RECORD["claims"][1] | {"source": None}]}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_results_of_another_shape_are_left_out_with_a_sentence(tmp_path, case):
+    """Neither the gallery nor `reproduce` stumbles over them, and the figure is run again."""
+    place = written(tmp_path, OTHERS[case], "figure3")
+    written(tmp_path, RECORD | {"name": "figure4"})
+    page, said = Page(write_gallery(tmp_path).read_text("utf-8")), []
+    assert page.references == ["#figure4"] and page.open == [] and "Left out: results.json must " in page.text
+    assert _finished(place, {"seed": 0}, said.append) is None
+    (line,) = said
+    assert line.startswith("figure3: results.json must ") and line.endswith("; run the figure again.")
+    assert len(line) < 500 + len(str(tmp_path))
+
+
+def test_an_older_schema_is_named(tmp_path):
+    with pytest.raises(
+        ValueError, match="must have schema 2, but .* has 1, whose verdicts do not say what they are of"
+    ):
+        read_record(written(tmp_path, RECORD | {"schema": 1}))
+
+
+def test_a_record_of_this_version_is_read(tmp_path):
+    assert read_record(written(tmp_path)) == RECORD
+
+
+@pytest.mark.parametrize("what", ("results.json", "figure3.png"))
+def test_links_to_other_places_are_not_followed(tmp_path, what):
+    secret = tmp_path / "secret"
+    secret.write_text(json.dumps(RECORD) if what == "results.json" else "secret", "utf-8")
+    place = written(tmp_path / "gallery")
+    (place / what).unlink(missing_ok=True)
+    (place / what).symlink_to(secret)
+    page = Page(write_gallery(tmp_path / "gallery").read_text("utf-8"))
+    assert page.images == [] and page.references == ([] if what == "results.json" else ["#figure3"])
+
+
+HOSTILE = '"><script>alert(1)</script>{{style}}'
+
+
+def test_no_text_of_a_record_becomes_markup(tmp_path):
+    """Each text of a record in turn, and all of them, and names of folders."""
+    hostile = {"title": HOSTILE, "heading": HOSTILE, "claim": HOSTILE, "caption": HOSTILE, "finished": HOSTILE,
+               "parameters": {HOSTILE: [HOSTILE]}, "versions": {HOSTILE: HOSTILE}, "machine": {HOSTILE: HOSTILE},
+               "claims": [claim | {"says": HOSTILE, "measured": HOSTILE, "criterion": HOSTILE, "on": HOSTILE}
+                          for claim in RECORD["claims"]]}  # fmt: skip
+    apart = hostile["claims"][1] | {"apart": ["data"], "verdict": "not the paper's data", "source": {"words": HOSTILE}}
+    record = RECORD | hostile | {"claims": [*hostile["claims"], apart], "name": HOSTILE.replace("/", "\\")}
+    (written(tmp_path, record) / f"{record['name']}.png").write_bytes(b"png")
+    for name in ("javascript:alert(1)", 'a" onclick="alert(1)', "&amp;"):
+        written(tmp_path / name)
+        write_gallery(tmp_path / name)
+    text = write_gallery(tmp_path).read_text("utf-8")
+    page = Page(text)
+    assert page.open == [] and "<script" not in text and "onclick" not in page.attributes
+    assert text.count(".still {") == 1, "what is written is not read for places to write at"
+    assert all(reference.startswith(("#%22", "./", "data:image/png")) for reference in page.references)
+    assert "./javascript%3Aalert%281%29/index.html" in page.references and HOSTILE in page.text

@@ -57,7 +57,7 @@ FLOORS: dict[str, set[str]] = {
     "transformer": DYNAMICS | MEASURES | {"_training", "_run_file", "_corpus"},
     "sentiment": DYNAMICS | MEASURES | {"_training", "_run_file", "_tables", "hardmax"},
     "probe": DYNAMICS | MEASURES | {"_training", "_run_file", "_tables", "_corpus"},
-    "experiments": {FRONT_DOOR, "_training", "_tables"} | DYNAMICS | MEASURES | PARTS,
+    "experiments": {FRONT_DOOR, "_training", "_tables", "_json"} | DYNAMICS | MEASURES | PARTS,
     "_cli": {FRONT_DOOR, "experiments", "_training", "_tables"} | DYNAMICS | MEASURES | PARTS,
     "__main__": {"_cli"},
 }

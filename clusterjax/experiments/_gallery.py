@@ -2,14 +2,18 @@
 
 import base64
 import html
-import json
+import os
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from ..plot._save import whole_file
-from ._record import SCHEMA, told
+from ._record import RESULTS, read_record, told
 from ._registry import EXPERIMENTS
+
+
+MOST_BYTES = 2**26  # of a picture
 
 
 def write_gallery(folder: Path) -> Path:
@@ -18,30 +22,32 @@ def write_gallery(folder: Path) -> Path:
 
     Source: this library.
     """
-    records = _finished(folder)
+    records, refused = _finished(folder)
     body = "\n".join(_section(place, record) for place, record in records)
-    links = " ".join(f'<a href="#{r["name"]}">{html.escape(r["title"].split(":")[0])}</a>' for _, r in records)
+    links = " ".join(f'<a href="#{quote(r["name"])}">{html.escape(r["title"].split(":")[0])}</a>' for _, r in records)
     for page in sorted(folder.glob("[!.]*/index.html")):
-        if _finished(page.parent):
-            name = html.escape(page.parent.name)
-            links += f' <a href="{name}/index.html">Another network: {name}</a>'
-    page = _PAGE.replace("{{links}}", links).replace("{{body}}", body).replace("{{style}}", _STYLE)
+        if _finished(page.parent)[0]:
+            name = os.fsencode(page.parent.name)
+            shown = html.escape(name.decode("utf-8", "replace"))
+            links += f' <a href="./{quote(name)}/index.html">Another network: {shown}</a>'
+    body += "".join(f"\n<p>Left out: {html.escape(reason)}</p>" for reason in refused)
+    parts = {"links": links, "body": body, "style": _STYLE}
+    page = re.sub("{{(links|body|style)}}", lambda found: parts[found[1]], _PAGE)
     with whole_file(folder / "index.html") as draft:
         draft.write_text(page, "utf-8")
     return folder / "index.html"
 
 
-def _finished(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
-    """The figures that are whole, in the order of the papers; behind them others, in that of their numbers."""
-    records = []
-    for path in folder.glob("[!.]*/results.json"):
+def _finished(folder: Path) -> tuple[list[tuple[Path, dict[str, Any]]], list[str]]:
+    """The figures that are whole, in the order of the papers, behind them others in that of their numbers; and why what
+    calls itself one is none."""
+    records, refused = [], []
+    for path in sorted(folder.glob(f"[!.]*/{RESULTS}")):
         try:
-            record = json.loads(path.read_text("utf-8"))
-        except ValueError:
-            continue  # not of our making
-        if isinstance(record, dict) and record.get("schema") == SCHEMA and record.get("name") == path.parent.name:
-            records.append((path.parent, record))
-    return sorted(records, key=lambda pair: _order(pair[1]["name"]))
+            records.append((path.parent, read_record(path.parent)))
+        except ValueError as error:
+            refused.append(str(error))
+    return sorted(records, key=lambda pair: _order(pair[1]["name"])), refused
 
 
 _KNOWN = {experiment.name: experiment for experiment in EXPERIMENTS}
@@ -49,7 +55,7 @@ _KNOWN = {experiment.name: experiment for experiment in EXPERIMENTS}
 
 def _order(name: str) -> tuple[int, list[tuple[int, str]]]:
     """Sorts figure10 behind figure9."""
-    words = [(int(word), "") if word.isdigit() else (0, word) for word in re.split(r"(\d+)", name)]
+    words = [(int(word[:18]), word) if word.isdecimal() else (0, word) for word in re.split(r"([0-9]+)", name)]
     return (list(_KNOWN).index(name) if name in _KNOWN else len(_KNOWN)), words
 
 
@@ -57,20 +63,20 @@ def _section(place: Path, record: dict[str, Any]) -> str:
     name, title = record["name"], html.escape(record["title"])
     alt = html.escape(record["caption"].split(". ")[0])
     pictures = []
-    if (place / f"{name}.png").is_file():
-        pictures.append(f'<img class="still" alt="{alt}" src="{_embedded(place / f"{name}.png", "image/png")}">')
-    if (place / f"{name}.gif").is_file():
-        film = (
-            f'<img alt="The same run as a moving picture: {alt}" src="{_embedded(place / f"{name}.gif", "image/gif")}">'
-        )
+    still, film = (_embedded(place / f"{name}.{kind}", f"image/{kind}") for kind in ("png", "gif"))
+    if still:
+        pictures.append(f'<img class="still" alt="{alt}" src="{still}">')
+    if film:
+        film = f'<img alt="The same run as a moving picture: {alt}" src="{film}">'
         pictures.append(f'<details class="film" open><summary>Moving picture</summary>{film}</details>')
     rows = "\n".join(_claim_row(claim) for claim in record["claims"])
     heads = "".join(f'<th scope="col">{word}</th>' for word in ("Claim", "Measured", "Criterion", "Verdict"))
     parameters = "; ".join(f"{key} = {_short(value)}" for key, value in record["parameters"].items())
     versions = ", ".join(f"{key} {value}" for key, value in record["versions"].items())
-    machine = ", ".join(f"{key} {value}" for key, value in record.get("machine", {}).items())
+    machine = ", ".join(f"{key} {value}" for key, value in record["machine"].items())
+    name, seconds = html.escape(name), record["seconds"]
     heading = f'<p class="apart">{html.escape(record["heading"])}</p>' if record["heading"] else ""
-    whose = "The question" if name in _KNOWN and _KNOWN[name].asks else "The paper"
+    whose = "The question" if record["name"] in _KNOWN and _KNOWN[record["name"]].asks else "The paper"
     return f"""<section id="{name}">
 <h2>{title}</h2>{heading}
 <p class="claim">{whose}: {html.escape(record["claim"])}</p>
@@ -84,8 +90,8 @@ def _section(place: Path, record: dict[str, Any]) -> str:
 <details><summary>Parameters, versions, time</summary>
 <p>{html.escape(parameters)}</p>
 <p>{html.escape(versions)}; {html.escape(machine)}</p>
-<p>{record["seconds"]["total"]} s, of which {record["seconds"]["simulation"]} s simulation and measurement;
-finished {record["finished"]}.
+<p>{seconds["total"]:g} s, of which {seconds["simulation"]:g} s simulation and measurement;
+finished {html.escape(record["finished"])}.
 All numbers against time are in <code>{name}/results.json</code>.</p></details>
 </section>"""
 
@@ -103,6 +109,9 @@ def _claim_row(claim: dict[str, Any]) -> str:
 
 
 def _embedded(path: Path, kind: str) -> str:
+    """A picture as part of the page; nothing if there is none, or it is of unlikely size or elsewhere."""
+    if path.is_symlink() or not path.is_file() or path.stat().st_size > MOST_BYTES:
+        return ""
     return f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode('ascii')}"
 
 
@@ -141,6 +150,7 @@ _PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Clustering in Transformers, reproduced</title>
 <style>{{style}}</style>

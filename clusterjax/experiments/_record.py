@@ -1,4 +1,4 @@
-"""What is written of a figure: its `results.json`, its caption, and the lines that the command prints."""
+"""What is written of a figure, and read again: its `results.json`, its caption, the lines that the command prints."""
 
 import math
 import os
@@ -7,16 +7,29 @@ from collections import Counter
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
+from .._json import misfit, read_json
 from ._experiment import Claim, Experiment, Outcome
-from ._verdict import DIFFERENT
+from ._verdict import DIFFERENT, NOT_MEASURED, VERDICTS, verdict_on
 
 
 SCHEMA = 2  # of results.json; 1 had verdicts that knew nothing of network, data and size
+RESULTS = "results.json"
+_CLAIM = {
+    "says": str, "measured": str, "criterion": str, "holds": bool, "kind": ("identity", "paper", "finding"),
+    "value": (None, float), "error": (None, float), "verdict": VERDICTS, "apart": [tuple(DIFFERENT)], "on": str,
+    "source": (None, {"words": str}),
+}  # fmt: skip
+_FORM = {
+    "schema": SCHEMA, "name": str, "title": str, "heading": str, "claim": str, "caption": str, "claims": [_CLAIM],
+    "parameters": dict, "series": dict, "files": [str], "fingerprint": dict, "machine": dict, "versions": dict,
+    "seconds": {"simulation": float, "total": float}, "finished": str,
+}  # fmt: skip
 _PACKAGES = ("clusterjax", "jax", "jaxlib", "diffrax", "equinox", "numpy", "scipy", "matplotlib")
 
 
@@ -72,6 +85,46 @@ def _summary(outcome: Outcome, claims: list[dict[str, Any]]) -> str:
         + (f" (of those not measured as the paper did, {agree} would agree)" if any(c["apart"] for c in said) else "")
         + ("." if said else "")
     )
+
+
+def read_record(place: Path) -> dict[str, Any]:
+    """The `results.json` of a figure's folder, if it is one of this version, whole, and of that figure.
+
+    **Raises:**
+
+    - `ValueError` if it is not: one sentence that says why.
+
+    Source: this library.
+    """
+    path, remedy = place / RESULTS, "run the figure again"
+    if path.is_symlink() or not path.is_file():
+        raise ValueError(f"{RESULTS} must be a file, but {str(path)!r} is none; {remedy}.")
+    found = read_json(path, {"schema": int}, argument=RESULTS, remedy=remedy)
+    if found["schema"] != SCHEMA:
+        raise ValueError(
+            f"{RESULTS} must have schema {SCHEMA}, but {str(path)!r} has {found['schema']}, whose verdicts do not say "
+            f"what they are of; {remedy}."
+        )
+    wrong = misfit(found, _FORM) or _untrue(found, place)
+    if wrong is not None:
+        raise ValueError(f"{RESULTS} must be what `reproduce` wrote, but in {str(path)!r} {wrong}; {remedy}.")
+    return found
+
+
+def _untrue(record: dict[str, Any], place: Path) -> str | None:
+    """What is wrong with a record of the right form: of another figure, files elsewhere, a verdict that does not
+    follow."""
+    if record["name"] != place.name:
+        return f"name is {record['name']!r}"
+    elsewhere = next((name for name in record["files"] if Path(name).name != name), None)
+    if elsewhere is not None:
+        return f"files has {elsewhere!r}, which is no name"
+    for number, claim in enumerate(record["claims"]):
+        none = claim["verdict"] == NOT_MEASURED and claim["value"] is None
+        cited = (claim["kind"] == "paper") == (claim["source"] is not None) and (claim["source"] or not claim["apart"])
+        if not cited or not (none or claim["verdict"] == verdict_on(claim["kind"], claim["holds"], claim["apart"])):
+            return f"claims.{number}.verdict is {claim['verdict']!r}, which does not follow"
+    return None
 
 
 def lines_of(record: dict[str, Any]) -> list[str]:

@@ -17,7 +17,7 @@ from ._experiment import Experiment, Film, Settings
 from ._gallery import write_gallery
 from ._layout import headed
 from ._networks import network_digest, network_of, package_digest
-from ._record import SCHEMA, lines_of, record_of
+from ._record import RESULTS, SCHEMA, lines_of, read_record, record_of
 from ._registry import find_experiments
 from ._sentiment_model import digest
 from ._verdict import VIOLATED
@@ -81,7 +81,7 @@ def reproduce(
     for number, (experiment, wanted) in enumerate(zip(experiments, asked, strict=True), 1):
         head = f"[{number}/{len(experiments)}] {experiment.name}"
         place = folder / experiment.name
-        done = None if force else _finished(place, wanted)
+        done = None if force else _finished(place, wanted, say)
         if done is not None:
             say(f"{head}: done already; --force runs it again")
             results.append(done)
@@ -152,7 +152,7 @@ def _run_one(
         seconds = {"simulation": round(simulated, 2), "total": round(time.perf_counter() - began, 2)}
         record = record_of(experiment, outcome, wanted, written, seconds)
         text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
-        (draft / "results.json").write_text(text + "\n", "utf-8")
+        (draft / RESULTS).write_text(text + "\n", "utf-8")
     say(f"{head}: {seconds['total']:.1f} s")
     for line in lines_of(record):
         say(line)
@@ -166,21 +166,27 @@ def _animate(film: Film, gif: Path, quick: bool) -> None:
     )  # fmt: skip
 
 
-def _finished(place: Path, wanted: dict[str, Any]) -> dict[str, Any] | None:
+def _finished(place: Path, wanted: dict[str, Any], say: Callable[[str], None]) -> dict[str, Any] | None:
     """What is recorded in `place`, if it is the wanted figure, all its files are there, and no identity failed."""
-    try:
-        record = json.loads((place / "results.json").read_text("utf-8"))
-    except (OSError, ValueError):
+    if not place.is_dir():
         return None
-    whole = all((place / name).is_file() for name in record.get("files", ["missing"]))
-    whole = whole and all(claim["verdict"] != VIOLATED for claim in record.get("claims", ()))
-    return record if whole and record.get("fingerprint") == wanted else None
+    try:
+        record = read_record(place)
+    except ValueError as error:
+        say(f"{place.name}: {error}")
+        return None
+    whole = all((place / name).is_file() for name in record["files"])
+    whole = whole and all(claim["verdict"] != VIOLATED for claim in record["claims"])
+    return record if whole and record["fingerprint"] == wanted else None
 
 
 @contextmanager
 def _unfinished(folder: Path, wanted: dict[str, Any]):
     """A folder for what is measured of this figure, kept if it is interrupted and removed when it is done."""
     kept = folder / ".unfinished" / wanted["name"]
+    for place in (kept.parent, kept):
+        if place.is_symlink():  # it would lead to files that are not ours
+            place.unlink()
     store = kept / sha256(json.dumps(wanted).encode()).hexdigest()[:16]
     for other in kept.glob("*"):
         if other != store:

@@ -6,7 +6,7 @@ source; where one is not, the verdict says which, and the number is shown with w
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -149,11 +149,18 @@ def judge(kind: Kind, holds: bool, value: float | None, source: Source | None, m
     """
     if value is not None and math.isnan(value):
         return NOT_MEASURED
+    return verdict_on(kind, holds, () if source is None else differences(source, measured))
+
+
+def verdict_on(kind: Kind, holds: bool, apart: Sequence[str]) -> str:
+    """The same by what differs.
+
+    Source: this library.
+    """
     if kind == "identity":
         return "holds" if holds else VIOLATED
-    if source is None:
+    if kind == "finding":
         return "holds" if holds else "does not hold"
-    apart = differences(source, measured)
     return DIFFERENT[apart[0]] if apart else "reproduces" if holds else "does not reproduce"
 
 

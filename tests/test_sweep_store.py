@@ -9,7 +9,6 @@ import pytest
 import xarray as xr
 
 from clusterjax import sweep
-from clusterjax.sweep._lock import locked
 from clusterjax.sweep._store import Store
 
 from .helpers import as_a_user
@@ -199,7 +198,7 @@ def test_what_is_no_store_is_refused_and_kept(tmp_path):
 
 def test_a_second_run_is_refused_while_the_first_one_writes(whole, tmp_path):
     path = tmp_path / "store"
-    with locked(Store(path)):
+    with Store(path).locked():
         with pytest.raises(ValueError, match=f"one run at a time, but process {os.getpid()} on .* is writing"):
             run(path)
     run(path)

@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from .._drafts import clear_drafts_of, draft_beside
 from ._style import figure_of, style
 
 
@@ -28,19 +29,18 @@ def whole_file(path: Path) -> Iterator[Path]:
 
     - `ValueError` if the folder cannot be made or written to.
     """
-    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft.touch()
-    except OSError as error:
-        raise ValueError(
-            f"path is {str(path)!r}, which cannot be written ({error.strerror}); choose a folder that you may write to."
-        ) from error
-    try:
+    with draft_beside(path) as draft:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            clear_drafts_of(path)
+            draft.touch()
+        except OSError as error:
+            raise ValueError(
+                f"path is {str(path)!r}, which cannot be written ({error.strerror}); choose a folder that you may "
+                "write to."
+            ) from error
         yield draft
         os.replace(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _top_figure(drawn: Figure | Axes | np.ndarray) -> Figure:

@@ -14,7 +14,6 @@ from ._axis import parse_axes
 from ._evaluate import Programs, Task, outcomes
 from ._frame import FINISHED, Frame, Outcome
 from ._identity import attributes, identity_of
-from ._lock import locked
 from ._outputs import Variable, label_outputs, one_shape
 from ._plan import check_function, plan, static_values
 from ._progress import Progress
@@ -129,7 +128,7 @@ def _run_in_store(
                 kept.check()
                 kept.refuse_another(identity)
                 if not (resume and kept.is_finished and not kept.work.exists()):
-                    stack.enter_context(locked(kept))
+                    stack.enter_context(kept.locked())
                     _prepare(kept, frame, identity, resume)
         with together():
             _refuse_unshared(kept, identity)

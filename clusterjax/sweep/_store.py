@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
+from .._lock import locked
 from .._run_file import RunFile
 from ._frame import Coord, Frame, Outcome, Output
 
@@ -37,6 +38,10 @@ class Store:
         self.path = Path(path)
         self.work = self.path / ".sweep"
         self.lock_file = self.work / "lock"
+
+    def locked(self) -> contextlib.AbstractContextManager[None]:
+        """The lock of this folder: one run at a time writes to it."""
+        return locked(self.work, "store", name=self.lock_file.name, shown=self.path)
 
     def check(self) -> None:
         """Refuse a file, and a folder that holds anything but a sweep."""

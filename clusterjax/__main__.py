@@ -2,8 +2,8 @@
 
 import sys
 
-from ._cli import main
+from clusterjax_command import run
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run())

@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from .._say import say
 from ._precision import double_precision
-from ._say import say
 
 
 def add_reproduce(commands: argparse._SubParsersAction) -> None:

@@ -1,11 +1,13 @@
 """The command: its parser, and what becomes of errors."""
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Never, final
 
+from .._say import printable
 from ._check import check
 from ._figures import add_probe, add_reproduce
 from ._predict import add_predict
@@ -18,7 +20,8 @@ class _Parser(argparse.ArgumentParser):
     """Says what is wrong with a call in one line, as every other error is said."""
 
     def error(self, message: str) -> Never:
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help.\n")
+        _complain(f"{self.prog}: {message}; see {self.prog} --help.")
+        self.exit(2)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,20 +33,44 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     **Returns:**
 
-    The exit status: 0 if all went well, 1 if an identity was violated, 2 if the call was wrong, 130 if interrupted.
+    The exit status: 0 if all went well, 1 if an identity was violated, 2 if the call was wrong or the machine too
+    small for it, 130 if interrupted, 141 if nobody reads on what it answers.
 
     Source: this library.
     """
     arguments = _parser().parse_args(argv)
+    name = f"clusterjax {arguments.command}"
     try:
         check(arguments)
         return arguments.run(arguments)
-    except (ValueError, ImportError, OSError, FloatingPointError) as error:
-        print(f"clusterjax {arguments.command}: {error}", file=sys.stderr)
-        return 2
+    except BrokenPipeError:
+        return 141
+    except MemoryError as error:
+        _complain(
+            f"{name}: the sizes must fit into memory, but {_one_line(error) or 'there is not enough'}; lower them."
+        )
+    except RecursionError as error:
+        _complain(f"{name}: what is read must not be nested so deep ({_one_line(error)}); mend it.")
+    except (ValueError, ImportError, OSError, ArithmeticError) as error:
+        _complain(f"{name}: {_one_line(error)}")
+    except RuntimeError as error:
+        if type(error).__name__ != "JaxRuntimeError":  # any other is a fault of ours, and shows where
+            raise
+        _complain(f"{name}: the computation must fit the machine, but {_one_line(error)}; lower its sizes.")
     except KeyboardInterrupt:
-        print(f"clusterjax {arguments.command}: interrupted; what was finished is kept.", file=sys.stderr)
+        _complain(f"{name}: interrupted; what was finished is kept.")
         return 130
+    return 2
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())
+
+
+def _complain(line: str) -> None:
+    """One line to standard error, whatever letters it has; if it is closed, none."""
+    with contextlib.suppress(OSError, ValueError):
+        print(printable(line, sys.stderr), file=sys.stderr, flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from ._say import say
+from .._say import printable
 
 
 def add_predict(commands: argparse._SubParsersAction) -> None:
@@ -31,12 +31,18 @@ def _predict(arguments: argparse.Namespace) -> int:
     fitted = load(arguments.folder)
     if not arguments.stdin:
         found = explain(fitted, arguments.text)
-        say(json.dumps(found.record(), ensure_ascii=False) if arguments.json else str(found))
+        _answer(json.dumps(found.record(), ensure_ascii=False) if arguments.json else str(found))
         return 0
     for texts in _lines_of_stdin(256):
         for found in predict_many(fitted, texts):
-            say(json.dumps(found, ensure_ascii=False) if arguments.json else _short(found))
+            _answer(json.dumps(found, ensure_ascii=False) if arguments.json else _short(found))
     return 0
+
+
+def _answer(line: str) -> None:
+    """Print a line of what was asked for; nothing is kept of it elsewhere, so that without a reader there is no more to
+    do."""
+    print(printable(line, sys.stdout), flush=True)
 
 
 def _lines_of_stdin(size: int) -> Iterator[tuple[str, ...]]:

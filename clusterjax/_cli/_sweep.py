@@ -7,8 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from .._say import say
 from ._precision import double_precision
-from ._say import say
 
 
 LAWS = ("identity", "square", "product", "wigner")

@@ -2,7 +2,7 @@
 
 import argparse
 
-from ._say import say
+from .._say import say
 
 
 def add_train(commands: argparse._SubParsersAction) -> None:

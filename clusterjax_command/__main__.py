@@ -1,0 +1,9 @@
+"""`python -m clusterjax_command`: the command."""
+
+import sys
+
+from ._run import run
+
+
+if __name__ == "__main__":
+    sys.exit(run())

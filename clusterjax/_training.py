@@ -1,5 +1,6 @@
 """One optax loop for every model that is trained here: an epoch is one compiled scan, and a killed run goes on."""
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ import optax
 from jax import lax
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
+from ._lock import locked
 from ._run_file import RunFile
 
 
@@ -99,6 +101,7 @@ def train(
     evaluate: Callable[[Any], dict[str, float]] | None = None,
     monitor: str | None = None,
     patience: int | None = None,
+    steps: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     settings: dict[str, Any] | None = None,
     keep: Callable[[int, Any], None] = lambda epoch, model: None,
@@ -124,6 +127,7 @@ def train(
     - `evaluate`: After each epoch; its numbers join the history.
     - `monitor`: The name of the number whose largest value marks the best epoch.
     - `patience`: Stop after so many epochs without a better one.
+    - `steps`: How many in all; the epoch in which they are made is cut short. None makes those of all epochs.
     - `checkpoint`: A file, written after each epoch (safetensors with JSON in its header).
     - `settings`: What the run was asked to do; a checkpoint of other settings is refused.
     - `keep`: Is given the number of each finished epoch and its model, before the checkpoint is written.
@@ -136,7 +140,7 @@ def train(
     **Raises:**
 
     - `ValueError` if the checkpoint is of other settings or no checkpoint at all, if it cannot be written (the one of
-        the epoch before stays), or `monitor` is not a number that is measured.
+        the epoch before stays), if another process is writing it, or `monitor` is not a number that is measured.
     - `FloatingPointError` if the loss is no longer finite.
 
     Source: this library.
@@ -146,33 +150,38 @@ def train(
     state = _State(params, optimiser.init(params), params)
     progress = {"epoch": 0, "history": [], "best_epoch": -1, "best": None}
     path = None if checkpoint is None else Path(checkpoint)
-    if path is not None:
-        _make_folder(path.parent)
-    if path is not None and path.exists():
-        state, progress = _load(path, state, settings)
-        say(f"resuming after epoch {progress['epoch']} of {epochs}")
-    stopped = _is_over(progress, patience)
-    while progress["epoch"] < epochs and not stopped:
-        began = time.perf_counter()
-        state, numbers = _epoch(
-            state, fixed, batches, jr.fold_in(key, progress["epoch"]), loss=loss, optimiser=optimiser
-        )
-        numbers = {name: float(value) for name, value in numbers.items()}
-        if not np.isfinite(numbers["loss"]):
-            raise FloatingPointError(
-                f"loss must stay finite, but it is {numbers['loss']} in epoch {progress['epoch'] + 1}; "
-                "lower the learning rate."
-            )
-        numbers["seconds"] = time.perf_counter() - began
-        if evaluate is not None:
-            numbers |= {name: float(value) for name, value in evaluate(eqx.combine(state.params, fixed)).items()}
-        state, progress = _note(state, progress, numbers, monitor)
-        keep(progress["epoch"], eqx.combine(state.params, fixed))
+    with contextlib.ExitStack() as stack:
         if path is not None:
-            _save(path, state, progress, settings)
-        shown = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
-        say(f"epoch {progress['epoch']} of {epochs}: {shown}")
+            _make_folder(path.parent)
+            name = f".{path.name}.lock"
+            stack.enter_context(locked(path.parent, "checkpoint", name=name, shown=path, clears=False))
+        if path is not None and path.exists():
+            state, progress = _load(path, state, settings)
+            say(f"resuming after epoch {progress['epoch']} of {epochs}")
         stopped = _is_over(progress, patience)
+        while progress["epoch"] < epochs and not stopped:
+            began = time.perf_counter()
+            most = batches.steps if steps is None else min(batches.steps, steps - progress["epoch"] * batches.steps)
+            state, numbers = _epoch(
+                state, fixed, batches, jr.fold_in(key, progress["epoch"]), jnp.asarray(most), loss=loss,
+                optimiser=optimiser,
+            )  # fmt: skip
+            numbers = {name: float(value) for name, value in numbers.items()}
+            if not np.isfinite(numbers["loss"]):
+                raise FloatingPointError(
+                    f"loss must stay finite, but it is {numbers['loss']} in epoch {progress['epoch'] + 1}; "
+                    "lower the learning rate."
+                )
+            numbers["seconds"] = time.perf_counter() - began
+            if evaluate is not None:
+                numbers |= {name: float(value) for name, value in evaluate(eqx.combine(state.params, fixed)).items()}
+            state, progress = _note(state, progress, numbers, monitor)
+            keep(progress["epoch"], eqx.combine(state.params, fixed))
+            if path is not None:
+                _save(path, state, progress, settings)
+            shown = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
+            say(f"epoch {progress['epoch']} of {epochs}: {shown}")
+            stopped = _is_over(progress, patience)
     best = eqx.combine(state.best, fixed)
     return Training(best, eqx.combine(state.params, fixed), progress["history"], progress["best_epoch"], stopped)
 
@@ -184,14 +193,16 @@ class _State(eqx.Module):
 
 
 @eqx.filter_jit
-def _epoch(state: _State, fixed: Any, batches: Batches, key: PRNGKeyArray, *, loss, optimiser):
+def _epoch(state: _State, fixed: Any, batches: Batches, key: PRNGKeyArray, most: Array, *, loss, optimiser):
+    """The state after `most` steps, and the means over them; their number is traced, so that a shorter epoch, as the
+    last may be, compiles nothing anew."""
     size = batches.batch_size
     counts = [batches._rows(part) // size for part in batches.parts]
     which = np.repeat(np.arange(len(counts)), counts)
     place = np.concatenate([np.arange(count) for count in counts])
     shuffle, draws = jr.split(key)
     orders = [jr.permutation(jr.fold_in(shuffle, k), batches._rows(part)) for k, part in enumerate(batches.parts)]
-    steps = jr.permutation(jr.fold_in(shuffle, len(counts)), len(which))[: batches.steps]
+    chosen = jr.permutation(jr.fold_in(shuffle, len(counts)), len(which))[: batches.steps]
 
     def gradient(part: int, params: Any, place: Array, key: PRNGKeyArray):
         rows = lax.dynamic_slice(orders[part], (place * size,), (size,))
@@ -205,18 +216,25 @@ def _epoch(state: _State, fixed: Any, batches: Batches, key: PRNGKeyArray, *, lo
     branches = [lambda *args, part=part: gradient(part, *args) for part, count in enumerate(counts) if count]
     numbers = np.cumsum(np.asarray(counts) > 0) - 1
 
-    def step(carry, drawn):
-        params, optimiser_state = carry
-        branch, place, number = drawn
-        arguments = (params, place, jr.fold_in(draws, number))
-        (cost, extra), slope = lax.switch(branch, branches, *arguments) if branches[1:] else branches[0](*arguments)
+    branch_of, place_of = jnp.asarray(numbers[which])[chosen], jnp.asarray(place)[chosen]
+
+    def step(number: Array, carry: Any) -> Any:
+        (params, optimiser_state), history = carry
+        (cost, extra), slope = value_and_slope(number, params)
         with jax.numpy_dtype_promotion("standard"):  # optax mixes its counters with floats
             updates, optimiser_state = optimiser.update(slope, optimiser_state, params)
-        return (eqx.apply_updates(params, updates), optimiser_state), {"loss": cost, **extra}
+        history = jtu.tree_map(lambda of, one: of.at[number].set(one), history, {"loss": cost, **extra})
+        return (eqx.apply_updates(params, updates), optimiser_state), history
 
-    drawn = (jnp.asarray(numbers[which])[steps], jnp.asarray(place)[steps], jnp.arange(batches.steps))
-    (params, optimiser_state), history = lax.scan(step, (state.params, state.optimiser), drawn)
-    return _State(params, optimiser_state, state.best), jtu.tree_map(jnp.mean, history)
+    def value_and_slope(number: Array, params: Any) -> Any:
+        arguments = (params, place_of[number], jr.fold_in(draws, number))
+        return lax.switch(branch_of[number], branches, *arguments) if branches[1:] else branches[0](*arguments)
+
+    (cost, extra), _ = jax.eval_shape(value_and_slope, jnp.asarray(0), state.params)
+    rows = jtu.tree_map(lambda one: jnp.zeros((batches.steps, *one.shape), one.dtype), {"loss": cost, **extra})
+    (params, optimiser_state), history = lax.fori_loop(0, most, step, ((state.params, state.optimiser), rows))
+    means = jtu.tree_map(lambda of: jnp.sum(of, axis=0) / most.astype(of.dtype), history)
+    return _State(params, optimiser_state, state.best), means
 
 
 def _note(state: _State, progress: dict, numbers: dict[str, float], monitor: str | None) -> tuple[_State, dict]:

@@ -19,7 +19,7 @@ from .helpers import as_a_user
 
 RECIPE = AlbertRecipe(
     vocab_size=60, embedding_size=8, hidden_size=16, num_heads=2, intermediate_size=32, num_layers=2,
-    length=16, batch_size=8, steps=160, epoch_steps=20, learning_rate=1e-2, warm_up=20,
+    length=16, batch_size=8, steps=155, epoch_steps=20, learning_rate=1e-2, warm_up=20,
     spread=0.2, held_out=0.1,
     stages=((1, 8, 0.5),),
 )  # fmt: skip
@@ -52,7 +52,7 @@ def test_it_learns_more_than_frequencies(trained):
     history = json.loads((folder / "history.json").read_text())
     assert report["held-out loss"] == history[-1]["held-out loss"] < report["unigram loss"] - 0.1
     assert history[0]["held-out loss"] > report["held-out loss"] + 0.2
-    assert len(history) == 8 and report["steps"] == 160 and report["word pieces seen"] == 160 * 8 * 16
+    assert len(history) == 8 and report["steps"] == 155 and report["word pieces seen"] == 155 * 8 * 16
     assert json.loads((folder / "report.json").read_text()) == report
     assert report["recipe"]["stages"] == [[1, 8, 0.5], [2, 16, 1.0]]
     assert "1 layers, 8 tokens at a time, until checkpoint 4" in said
@@ -62,7 +62,7 @@ def test_it_learns_more_than_frequencies(trained):
 def test_snapshots_stand_at_steps_that_double_in_each_stage(trained):
     folder, _, _ = trained
     found = sorted(path.name for path in (folder / "snapshots").iterdir())
-    assert found == [f"step-{step:06d}.safetensors" for step in (0, 40, 80, 120, 160)]
+    assert found == [f"step-{step:06d}.safetensors" for step in (0, 40, 80, 120, 155)]
     last = safetensors.numpy.load_file(folder / "model.safetensors")
     same = safetensors.numpy.load_file(folder / "snapshots" / found[-1])
     first = safetensors.numpy.load_file(folder / "snapshots" / found[0])
@@ -92,7 +92,7 @@ def test_a_killed_run_goes_on_bit_for_bit(texts, trained, tmp_path, monkeypatch)
     said = []
     train_albert(tmp_path, [texts], RECIPE, snapshots=4, say=said.append)
     assert "resuming after epoch 3 of 4" in said
-    for name in ("model.safetensors", *(f"snapshots/step-{step:06d}.safetensors" for step in (0, 40, 80, 120, 160))):
+    for name in ("model.safetensors", *(f"snapshots/step-{step:06d}.safetensors" for step in (0, 40, 80, 120, 155))):
         assert (tmp_path / name).read_bytes() == (trained[0] / name).read_bytes()
 
 
@@ -132,7 +132,7 @@ def test_another_run_in_the_folder_is_refused(texts, trained):
     before = contents(trained[0])
     assert len(before) == 12
     for changes, seed, words in (
-        ({}, 1, "checkpoint must be of this run with seed = 1"),
+        ({}, 1, "checkpoint must be of this run with data = [0-9a-f]{64}, seed = 1, "),
         ({"num_layers": 4}, 0, "checkpoint must be of this run with recipe = "),
         ({"num_heads": 4}, 0, "checkpoint must be of this run with recipe = "),
         ({"vocab_size": 61}, 0, "vocab_size must be 60, that of .*tokenizer.json', but it is 61"),
@@ -162,7 +162,7 @@ def test_a_network_without_its_checkpoint_is_not_overwritten(texts, trained, tmp
 
 
 def test_rows_that_are_fewer_than_the_steps_between_checkpoints(trained, texts, tmp_path):
-    """The steps, the names of snapshots and the fall of the rate are those that are made."""
+    """The steps, the names of snapshots and the fall of the rate are those that were asked for."""
     shutil.copy(trained[0] / "tokenizer.json", tmp_path)
     said = []
     report = train_albert(tmp_path, [texts], replace(RECIPE, epoch_steps=1000, steps=300), snapshots=2, say=said.append)
@@ -170,11 +170,19 @@ def test_rows_that_are_fewer_than_the_steps_between_checkpoints(trained, texts, 
     pace = report["word pieces"] // (8 * 16)
     assert f"{pace} steps between two checkpoints: the rows make no more batches" in said
     assert 100 < pace < 150 and report["recipe"]["epoch_steps"] == pace
-    assert len(history) == 3 and report["steps"] == 3 * pace and report["word pieces seen"] == 3 * pace * 8 * 16
-    assert (tmp_path / "snapshots" / f"step-{3 * pace:06d}.safetensors").is_file()
+    assert len(history) == 3 and report["steps"] == 300 and report["word pieces seen"] == 300 * 8 * 16
+    assert (tmp_path / "snapshots" / "step-000300.safetensors").is_file()
     with safetensors.safe_open(tmp_path / "checkpoint.safetensors", "numpy") as file:
         counts = {int(file.get_tensor(name)) for name in file.keys() if file.get_slice(name).get_shape() == []}  # noqa: SIM118
-    assert counts == {3 * pace}
+    assert counts == {300}
+
+
+def test_fewer_steps_than_between_checkpoints_are_made_and_no_more(texts, monkeypatch, tmp_path):
+    asked = {}
+    monkeypatch.setattr(module, "train", lambda *_, **options: asked.update(options) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        train_albert(tmp_path, [texts], replace(RECIPE, steps=1), say=QUIET)
+    assert asked["steps"] == asked["batches"].steps == 1
 
 
 @pytest.mark.parametrize("seed", (-1, 2**63, True, 1.0, "1"))

@@ -11,6 +11,7 @@ import optax
 import pytest
 import safetensors.numpy
 
+from clusterjax._lock import locked
 from clusterjax._run_file import replace
 from clusterjax._training import Batches, train
 
@@ -240,3 +241,44 @@ def test_loss_that_is_not_finite_ends_the_run(tmp_path):
 def test_batches_that_cannot_be(parts, size, words):
     with as_a_user(), pytest.raises(ValueError, match=f"batch_size must be .*{words}"):
         Batches(parts, size)
+
+
+def test_no_more_steps_are_made_than_asked_for():
+    """Seven batches an epoch and ten steps: the last epoch is one of three, whose means are over three, with the
+    program of the others; and a run whose steps fill its epochs is what it was."""
+    traced = []
+
+    def loss(model, batch, key):
+        traced.append(1)
+        return squares(model, batch, key)
+
+    whole, cut = run(epochs=2, loss=loss), run(epochs=2, loss=loss, steps=10)
+    once = len(traced)
+    filled = run(epochs=2, loss=loss, steps=2 * BATCHES.steps)
+    assert BATCHES.steps == 7 and len(traced) == once
+    assert same(filled.last, whole.last) and history_of(filled) == history_of(whole)
+    assert history_of(cut)[0] == history_of(whole)[0] and not same(cut.last, whole.last)
+    assert 0 < history_of(cut)[1]["missed"] < history_of(cut)[0]["missed"]
+
+
+def test_the_last_epoch_is_the_beginning_of_a_whole_one():
+    """Step by step in NumPy: gradient descent on the batches of the second epoch, as far as it goes."""
+    seen = []
+    loss = lambda model, batch, key: (jnp.sum(model.slope * jnp.mean(batch[0], axis=0)), {"x": jnp.mean(batch[0])})
+    for steps in range(8, 15):
+        done = run(epochs=2, loss=loss, steps=steps, optimiser=optax.sgd(1.0))
+        seen.append((np.asarray(done.last.slope), done.history[1]["x"] * (steps - 7)))
+    moves = -np.diff([slope for slope, _ in seen], axis=0)
+    means = np.diff([total for _, total in seen])
+    np.testing.assert_allclose(moves.mean(axis=1), means, atol=1e-12)
+    assert np.abs(moves).min() > 0
+
+
+def test_a_checkpoint_that_another_process_writes_is_left_alone(tmp_path):
+    path = tmp_path / "state"
+    with locked(tmp_path, "checkpoint", name=".state.lock", shown=path, clears=False):
+        (tmp_path / "other.safetensors.partial").touch()
+        with pytest.raises(ValueError, match=r"^checkpoint must be used by one run at a time, but process \d+ on "):
+            run(checkpoint=path)
+    run(epochs=1, checkpoint=path)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["other.safetensors.partial", "state"]

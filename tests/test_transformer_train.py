@@ -13,6 +13,7 @@ import pytest
 
 from clusterjax import transformer
 from clusterjax._misc import draw_normal
+from clusterjax.transformer import _train
 from clusterjax.transformer._bigrams import bigram_loss, unigram_loss
 from clusterjax.transformer._train import _optimiser, doublings, windows
 
@@ -33,7 +34,7 @@ def texts(count=400):
 
 
 SMALL = transformer.LanguageRecipe(
-    words=21, d=16, heads=2, hidden=32, layers=2, length=16, batch_size=8, steps=240, epoch_steps=40, warm_up=20,
+    words=21, d=16, heads=2, hidden=32, layers=2, length=16, batch_size=8, steps=230, epoch_steps=40, warm_up=20,
     learning_rate=1e-2, held_out=0.1,
 )  # fmt: skip
 
@@ -60,11 +61,11 @@ def test_it_beats_guessing_by_the_word_before(run):
     history = json.loads((folder / "history.json").read_text())
     assert len(history) == 6 and history[-1]["held-out loss"] == report["held-out loss"]
     assert sorted(path.name for path in (folder / "snapshots").iterdir()) == [
-        "step-000000", "step-000080", "step-000120", "step-000240"
+        "step-000000", "step-000080", "step-000120", "step-000230"
     ]  # fmt: skip
     model = transformer.load(folder)
     assert transformer.load_further(folder)["report"] == report
-    assert_same(model.embedding, transformer.load(folder / "snapshots" / "step-000240").embedding)
+    assert_same(model.embedding, transformer.load(folder / "snapshots" / "step-000230").embedding)
     beta = model.stack.blocks.attention.beta
     assert_same(beta, transformer.load(folder / "snapshots" / "step-000000").stack.blocks.attention.beta)
 
@@ -96,6 +97,24 @@ def test_another_run_is_refused_and_nothing_is_touched(run, corpus):
         with as_a_user(), pytest.raises(ValueError, match=message):
             transformer.train_language_model(folder, [corpus], recipe, seed=seed, say=lambda line: None)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_fewer_steps_than_between_checkpoints_are_made_and_no_more(corpus, monkeypatch, tmp_path):
+    asked = {}
+    monkeypatch.setattr(_train, "train", lambda *given, **options: asked.update(options, given=given) or 1 / 0)
+    recipe = transformer.LanguageRecipe(**{**SMALL.__dict__, "steps": 1})
+    with pytest.raises(ZeroDivisionError):
+        transformer.train_language_model(tmp_path, [corpus], recipe, say=lambda line: None)
+    assert asked["steps"] == asked["given"][2].steps == 1
+
+
+def test_texts_of_other_content_are_another_run(run, corpus, tmp_path):
+    """Of the same name, with the same word pieces in another order: their number and their sum are the same."""
+    words = corpus.read_text().split("\n")
+    other = tmp_path / corpus.name
+    other.write_text("\n".join([words[1], words[0], *words[2:]]))
+    with pytest.raises(ValueError, match="checkpoint must be of this run with data = .* but .* is of one with data = "):
+        transformer.train_language_model(run[0], [other], SMALL, say=lambda line: None)
 
 
 def test_baselines_are_those_of_a_loop():

@@ -15,8 +15,22 @@ import optax
 import safetensors.numpy
 from flax import nnx
 
-from .._corpus import CLS, PAD, SEP, cut, pack, read_texts, set_aside, some_batches, tokenizer_of, write_tokenizer
+from .._corpus import (
+    CLS,
+    PAD,
+    SEP,
+    cut,
+    digest_of,
+    pack,
+    read_texts,
+    set_aside,
+    some_batches,
+    tokenizer_of,
+    write_tokenizer,
+)
+from .._lock import locked
 from .._run_file import replace
+from .._say import say as print_line
 from .._training import Batches, train
 from ._albert import Albert
 from ._masked import Evaluate, Held, MaskedLoss, unigram_loss
@@ -119,6 +133,13 @@ class AlbertRecipe:
         """Checkpoints in all."""
         return -(-self.steps // self.epoch_steps)
 
+    def steps_until(self, epoch: int) -> int:
+        """Steps before the checkpoint of this number; before the last there may be fewer than between two others.
+
+        Source: this library.
+        """
+        return min(epoch * self.epoch_steps, self.steps)
+
     @property
     def sizes(self) -> AlbertSizes:
         """Of the network."""
@@ -135,7 +156,7 @@ def train_albert(
     *,
     seed: int = 0,
     snapshots: int = 8,
-    say: Callable[[str], None] = print,
+    say: Callable[[str], None] = print_line,
 ) -> dict[str, Any]:
     """Train an ALBERT by masked language modelling, and write a folder that `load` and `transformers` read.
 
@@ -173,11 +194,23 @@ def train_albert(
     recipe, folder = AlbertRecipe() if recipe is None else recipe, Path(out)
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
         raise ValueError(f"seed must be an integer from 0 to 2**63 - 1, but it is {seed!r}; pass 0, say.")
+    with locked(folder):
+        return _train_in(folder, paths, recipe, seed, snapshots, say)
+
+
+def _train_in(
+    folder: Path,
+    paths: Sequence[str | Path],
+    recipe: AlbertRecipe,
+    seed: int,
+    snapshots: int,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """`train_albert` in a folder that no other run writes to."""
     texts = read_texts(paths)
     aside = set_aside(len(texts), recipe.held_out, seed)
     seen, unseen = ([text for text, a in zip(texts, aside, strict=True) if a == flag] for flag in (False, True))
     say(f"{len(seen)} texts to train on, {len(unseen)} held out")
-    folder.mkdir(parents=True, exist_ok=True)
     tokenizer = tokenizer_of(folder, seen, recipe.vocab_size)
     rows, held = (pack(cut(tokenizer, part), recipe.length) for part in (seen, unseen))
     if len(rows) < recipe.batch_size or len(held) < 1:
@@ -185,6 +218,7 @@ def train_albert(
             f"paths must hold a batch of {recipe.batch_size} rows of {recipe.length} word pieces and one held out, but "
             f"they hold {len(rows)} and {len(held)}; name more texts, or a smaller batch."
         )
+    recipe = changed(recipe, epoch_steps=min(recipe.epoch_steps, recipe.steps))
     if len(rows) // recipe.batch_size < recipe.epoch_steps:
         recipe = changed(recipe, epoch_steps=len(rows) // recipe.batch_size)
         say(f"{recipe.epoch_steps} steps between two checkpoints: the rows make no more batches")
@@ -195,11 +229,11 @@ def train_albert(
     made = Held.of(_network(recipe, seed))
     stages = [list(stage) for stage in recipe.schedule]
     settings = {"recipe": asdict(recipe) | {"stages": stages}, "seed": seed, "texts": [Path(p).name for p in paths]}
-    settings |= {"word pieces": int(rows.size), "sum": int(rows.sum(dtype=np.int64))}
+    settings |= {"word pieces": int(rows.size), "sum": int(rows.sum(dtype=np.int64)), "data": digest_of(rows, held)}
     batches = Batches((jnp.asarray(rows),), recipe.batch_size, recipe.epoch_steps)
     going = functools.partial(
         train, made, batches=batches, optimiser=_optimiser(recipe), key=jr.fold_in(key, 1),
-        checkpoint=folder / CHECKPOINT, settings=settings,
+        checkpoint=folder / CHECKPOINT, settings=settings, steps=recipe.steps,
     )  # fmt: skip
     if (folder / CHECKPOINT).is_file():
         going(loss=MaskedLoss(recipe.vocab_size), epochs=0)  # compares the settings before anything is written
@@ -210,7 +244,7 @@ def train_albert(
 
     def keep(epoch: int, model: Held) -> None:
         if epoch in wanted:
-            _write_weights(folder / "snapshots" / f"step-{epoch * recipe.epoch_steps:06d}.safetensors", model)
+            _write_weights(folder / "snapshots" / f"step-{recipe.steps_until(epoch):06d}.safetensors", model)
 
     if not (folder / CHECKPOINT).is_file():
         _write_weights(folder / "snapshots" / "step-000000.safetensors", made)
@@ -222,8 +256,8 @@ def train_albert(
     _write_config(folder, recipe)
     _write_weights(folder / _WEIGHTS, done.last)
     report = settings | {
-        "steps": recipe.epochs * recipe.epoch_steps,
-        "word pieces seen": recipe.epochs * recipe.epoch_steps * recipe.batch_size * recipe.length,
+        "steps": recipe.steps,
+        "word pieces seen": recipe.steps * recipe.batch_size * recipe.length,
         "parameters": int(sum(np.size(leaf) for leaf in jax.tree_util.tree_leaves(done.last.state))),
         "held-out loss": done.history[-1]["held-out loss"],
         "held-out accuracy": done.history[-1]["held-out accuracy"],
@@ -274,8 +308,8 @@ def _sinusoids(recipe: AlbertRecipe) -> np.ndarray:
 
 @functools.lru_cache(maxsize=8)  # the same object, so that a second run compiles nothing anew
 def _optimiser(recipe: AlbertRecipe) -> optax.GradientTransformation:
-    steps = recipe.epochs * recipe.epoch_steps
-    rate = optax.warmup_cosine_decay_schedule(0.0, recipe.learning_rate, min(recipe.warm_up, steps // 2), steps)
+    warm_up = min(recipe.warm_up, recipe.steps // 2)
+    rate = optax.warmup_cosine_decay_schedule(0.0, recipe.learning_rate, warm_up, recipe.steps)
     matrices = lambda tree: jax.tree_util.tree_map(lambda leaf: np.ndim(leaf) > 1, tree)
     return optax.chain(
         optax.clip_by_global_norm(1.0),

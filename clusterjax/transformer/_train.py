@@ -3,7 +3,7 @@
 import functools
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace as changed
 from pathlib import Path
 from typing import Any, final
 
@@ -16,8 +16,10 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from .._corpus import cut, read_texts, set_aside, some_batches, tokenizer_of, write_tokenizer
+from .._corpus import cut, digest_of, read_texts, set_aside, some_batches, tokenizer_of, write_tokenizer
+from .._lock import locked
 from .._run_file import replace
+from .._say import say as print_line
 from .._training import Batches, train
 from ._bigrams import bigram_loss, unigram_loss
 from ._head import cross_entropy
@@ -110,6 +112,13 @@ class LanguageRecipe:
         """Checkpoints in all."""
         return -(-self.steps // self.epoch_steps)
 
+    def steps_until(self, epoch: int) -> int:
+        """Steps before the checkpoint of this number; before the last there may be fewer than between two others.
+
+        Source: this library.
+        """
+        return min(epoch * self.epoch_steps, self.steps)
+
     def model(self, seed: int) -> LanguageModel:
         """The model before training."""
         made = LanguageModel.random(
@@ -148,7 +157,7 @@ def train_language_model(
     *,
     seed: int = 0,
     snapshots: int = 8,
-    say: Callable[[str], None] = print,
+    say: Callable[[str], None] = print_line,
 ) -> dict[str, Any]:
     """Train a causal language model, and write a folder that `load` reads.
 
@@ -185,11 +194,24 @@ def train_language_model(
     recipe, folder = LanguageRecipe() if recipe is None else recipe, Path(out)
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
         raise ValueError(f"seed must be an integer from 0 to 2**63 - 1, but it is {seed!r}; pass 0, say.")
+    with locked(folder):
+        return _train_in(folder, paths, recipe, seed, snapshots, say)
+
+
+def _train_in(
+    folder: Path,
+    paths: Sequence[str | Path],
+    recipe: LanguageRecipe,
+    seed: int,
+    snapshots: int,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """`train_language_model` in a folder that no other run writes to."""
+    recipe = changed(recipe, epoch_steps=min(recipe.epoch_steps, recipe.steps))
     texts = read_texts(paths)
     aside = set_aside(len(texts), recipe.held_out, seed)
     seen, unseen = ([text for text, a in zip(texts, aside, strict=True) if a == flag] for flag in (False, True))
     say(f"{len(seen)} texts to train on, {len(unseen)} held out")
-    folder.mkdir(parents=True, exist_ok=True)
     tokenizer = tokenizer_of(folder, seen, recipe.words, "words")
     rows, held = (windows(cut(tokenizer, part), recipe.length) for part in (seen, unseen))
     if len(rows) < recipe.batch_size * recipe.epoch_steps or len(held) < 1:
@@ -209,12 +231,12 @@ def train_language_model(
         f"{bases['unigram loss']:.3f} nats, by the word before {bases['bigram loss']:.3f}"
     )
     settings = {"recipe": asdict(recipe), "seed": seed, "texts": [Path(p).name for p in paths]}
-    settings |= {"word pieces": int(rows.size), "sum": int(rows.sum(dtype=np.int64))}
+    settings |= {"word pieces": int(rows.size), "sum": int(rows.sum(dtype=np.int64)), "data": digest_of(rows, held)}
     made = recipe.model(seed)
     going = functools.partial(
         train, made, language_loss, Batches((jnp.asarray(rows),), recipe.batch_size, recipe.epoch_steps),
         optimiser=_optimiser(recipe), key=jr.fold_in(jr.key(seed), 1), trainable=_trainable(made),
-        checkpoint=folder / CHECKPOINT, settings=settings,
+        checkpoint=folder / CHECKPOINT, settings=settings, steps=recipe.steps,
     )  # fmt: skip
     if (folder / CHECKPOINT).is_file():
         going(epochs=0)  # compares the settings before anything is written
@@ -225,14 +247,14 @@ def train_language_model(
 
     def keep(epoch: int, model: LanguageModel) -> None:
         if epoch in wanted:
-            save(model, folder / "snapshots" / f"step-{epoch * recipe.epoch_steps:06d}")
+            save(model, folder / "snapshots" / f"step-{recipe.steps_until(epoch):06d}")
 
     done = going(
         epochs=recipe.epochs, evaluate=functools.partial(evaluate, batches=jnp.asarray(held)), keep=keep, say=say
     )
     report = settings | bases | {
-        "steps": recipe.epochs * recipe.epoch_steps,
-        "word pieces seen": recipe.epochs * recipe.epoch_steps * recipe.batch_size * recipe.length,
+        "steps": recipe.steps,
+        "word pieces seen": recipe.steps * recipe.batch_size * recipe.length,
         "parameters": int(sum(np.size(leaf) for leaf in jtu.tree_leaves(eqx.filter(done.last, eqx.is_inexact_array)))),
         "held-out loss": done.history[-1]["held-out loss"],
         "held-out accuracy": done.history[-1]["held-out accuracy"],
@@ -285,7 +307,7 @@ def doublings(epochs: int, count: int) -> set[int]:
 
 @functools.lru_cache(maxsize=8)  # the same object, so that a second run compiles nothing anew
 def _optimiser(recipe: LanguageRecipe) -> optax.GradientTransformation:
-    total = recipe.epochs * recipe.epoch_steps
+    total = recipe.steps
     rate, other = (
         optax.warmup_cosine_decay_schedule(0.0, top, min(recipe.warm_up, total // 2), total)
         for top in (recipe.learning_rate, recipe.embedding_rate)

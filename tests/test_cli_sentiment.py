@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from clusterjax._cli import main
-from clusterjax.sentiment import fit as real_fit, load, synthetic_reviews
+from clusterjax.sentiment import fit as real_fit, load, synthetic_reviews, train_sentiment
 
 
 SMALL = ("--epochs", "2", "--batch-size", "32", "--depth", "3", "--length", "48", "--dim", "2")
@@ -78,6 +78,32 @@ def test_a_finished_run_is_not_repeated(trained, capsys, monkeypatch):
     assert "done already" in line and "--fresh" in line
     text = refused(capsys, "train", "sentiment", "--imdb", data, "--out", folder, *SMALL, "--seed", 1)
     assert "of other settings" in text and "--fresh" in text
+
+
+def test_a_finished_run_on_a_file_of_other_content_is_not_done_already(trained, tmp_path, capsys, monkeypatch):
+    """Of the same name and size, with one label changed."""
+    folder, data, _ = trained
+    monkeypatch.setattr("clusterjax.sentiment._train.fit", None)
+    other = tmp_path / data.name
+    other.write_text(data.read_text("utf-8").replace("\n1,", "\n0,", 1), "utf-8")
+    text = refused(capsys, "train", "sentiment", "--imdb", other, "--out", folder, *SMALL)
+    assert "imdb must be the reviews that the model in" in text and "--fresh" in text
+
+
+@pytest.mark.parametrize("fault", (OSError(32, "Broken pipe"), UnicodeEncodeError("ascii", "é", 0, 1, "no")), ids=str)
+def test_a_model_is_saved_before_what_is_said_of_it(trained, tmp_path, fault):
+    """Whoever listens to a run may fail: all but the words is there."""
+    folder, data, _ = trained
+    recipe = load(folder).recipe
+
+    def deaf(line):
+        if not line.startswith(("epoch", "180 reviews")):
+            raise fault
+
+    with pytest.raises(type(fault)):
+        train_sentiment(tmp_path, data, recipe, say=deaf)
+    for name in ("model.safetensors", "vocabulary.json", "report.json", "config.json"):
+        assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
 
 
 def test_a_killed_run_goes_on_bit_for_bit(trained, tmp_path, capsys, monkeypatch):

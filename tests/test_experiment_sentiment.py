@@ -11,10 +11,11 @@ from clusterjax.experiments import EXPERIMENTS, Files, Settings
 from clusterjax.experiments._reproduce import fingerprint
 from clusterjax.experiments._sentiment_leaders import _claims as leader_claims, _count
 from clusterjax.experiments._sentiment_measure import further_moves, leaders_of, sample
-from clusterjax.experiments._sentiment_model import Source, digest, recipe, reviews, trained
+from clusterjax.experiments._sentiment_model import Source, recipe, reviews, trained
 from clusterjax.experiments._sentiment_training import Curves, _claims as training_claims
 from clusterjax.experiments._sentiment_words import LONGEST, SHORTEST, _choose
 from clusterjax.sentiment import Encoded, HardmaxClassifier
+from clusterjax.sentiment._imdb import digest
 
 
 SETTINGS = Settings(starts=16, quick=True)
@@ -160,11 +161,11 @@ def test_reviews_of_a_file_are_split_and_hold_no_planted_words(tmp_path, split):
 
 def test_figures_of_reviews_are_made_again_for_other_reviews_and_others_are_not(tmp_path):
     path, folder = written(tmp_path / "reviews.csv"), tmp_path / "aclImdb"
-    folder.mkdir()
-    (folder / "0_1.txt").write_text("awful")
+    (folder / "train" / "neg").mkdir(parents=True)
+    (folder / "train" / "neg" / "0_1.txt").write_text("awful")
     digests = [digest(None), digest(path), digest(folder)]
     path.write_text(path.read_text("utf-8") + "\n", "utf-8")
-    (folder / "1_9.txt").write_text("great")
+    (folder / "train" / "neg" / "0_1.txt").write_text("bored")
     assert len({*digests, digest(path), digest(folder)}) == 5
     prints = {
         one.name: [fingerprint(one, replace(SETTINGS, imdb=imdb), Files()) for imdb in (None, path)]

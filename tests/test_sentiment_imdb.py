@@ -3,6 +3,8 @@
 import csv
 import gzip
 import io
+import os
+import re
 import sys
 import types
 
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 
 from clusterjax.sentiment import Reviews, load_imdb, synthetic_reviews
+from clusterjax.sentiment._imdb import HUB, digest
 
 from .helpers import as_a_user
 from .sentiment_data import IMDB, needs_imdb, real_reviews
@@ -111,7 +114,8 @@ def acl_folder(root, skip=None, urls=True):
             folder = root / part / name
             folder.mkdir(parents=True, exist_ok=True)
             (folder / f"{10 * row}_{number + 1}.txt").write_text(f"{part} {name} {row} é", "utf-8")
-            (folder / "notes.txt").write_text("no review")
+            (folder / ".DS_Store").write_text("no review")
+            (folder / "Thumbs.db").write_text("no review")
     if urls:
         addresses = "".join(f"http://www.imdb.com/title/tt{number:04d}/usercomments\n" for number in range(15))
         (root / "train" / "urls_neg.txt").write_text(addresses)
@@ -138,6 +142,38 @@ def test_folder_that_lacks_a_part(tmp_path):
     acl_folder(tmp_path, skip="pos")
     with pytest.raises(ValueError, match=r"^source must hold train/neg.*none in '.*pos'; name the folder aclImdb"):
         load_imdb(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", ("notes.txt", "0_3.TXT", "0-3.txt", "0_4.txt", "0_3.txt.gz", "12_345.txt", "\u0663_4.txt")
+)
+def test_folder_with_files_of_other_names(tmp_path, name):
+    """Nothing that may be a review is left out unsaid: not under another name, not under a number that is taken."""
+    folder = acl_folder(tmp_path) / "train" / "neg"
+    (folder / name).write_text("a review")
+    words = rf"but 1 of '.*neg' are not, the first '{re.escape(name)}'; rename"
+    with pytest.raises(ValueError, match=words):
+        load_imdb(tmp_path)
+
+
+def test_the_digest_is_that_of_the_content(tmp_path):
+    """What no size, name or time tells apart: one label of a table, one letter of a review, the film of a review."""
+    table, folder = tmp_path / "a.csv", acl_folder(tmp_path / "aclImdb")
+    table.write_text("text,label\ngood,1\nbad,0\n")
+    changes = (
+        (table, table, b"good,1", b"good,0"),
+        (folder, folder / "test" / "pos" / "10_4.txt", b"1", b"2"),
+        (folder, folder / "train" / "urls_neg.txt", b"tt0000", b"tt0001"),
+    )
+    for source, file, old, new in changes:
+        before, times, content = digest(source), file.stat(), file.read_bytes()
+        assert old in content
+        file.write_bytes(content.replace(old, new, 1))
+        os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+        assert digest(source) != before
+        file.write_bytes(content)
+        assert digest(source) == before
+    assert digest(folder) == digest(tmp_path) and len({digest(None), digest(HUB), digest(table), digest(folder)}) == 4
 
 
 def test_folder_in_another_encoding(tmp_path):

@@ -12,14 +12,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from .._lock import locked
+from .._say import say as print_line
 from ..plot import animate, save
+from ..sentiment._imdb import digest
 from ._experiment import Experiment, Film, Settings
 from ._gallery import write_gallery
 from ._layout import headed
 from ._networks import network_digest, network_of, package_digest
 from ._record import RESULTS, SCHEMA, lines_of, read_record, record_of
 from ._registry import find_experiments
-from ._sentiment_model import digest
 from ._verdict import VIOLATED
 
 
@@ -46,7 +48,7 @@ def reproduce(
     files: Files = Files(),
     *,
     force: bool = False,
-    say: Callable[[str], None] = print,
+    say: Callable[[str], None] = print_line,
 ) -> list[dict[str, Any]]:
     """Run the experiments of these names (none: all) and write pictures, films, numbers and a gallery into `out`.
 
@@ -70,13 +72,27 @@ def reproduce(
 
     **Raises:**
 
-    - `ValueError` for an unknown figure, a folder that cannot be written, or a checkpoint that cannot be read.
+    - `ValueError` for an unknown figure, a folder that cannot be written or that another process is writing to, or a
+        checkpoint that cannot be read.
 
     Source: this library.
     """
     experiments = find_experiments(list(names))
     asked = [fingerprint(experiment, settings, files) for experiment in experiments]
-    folder = _writable(Path(out))
+    with locked(out):
+        return _reproduce_in(Path(out), experiments, asked, settings, files, force, say)
+
+
+def _reproduce_in(
+    folder: Path,
+    experiments: Sequence[Experiment],
+    asked: Sequence[dict[str, Any]],
+    settings: Settings,
+    files: Files,
+    force: bool,
+    say: Callable[[str], None],
+) -> list[dict[str, Any]]:
+    """`reproduce` in a folder that no other run writes to."""
     results, told = [], False
     for number, (experiment, wanted) in enumerate(zip(experiments, asked, strict=True), 1):
         head = f"[{number}/{len(experiments)}] {experiment.name}"
@@ -213,16 +229,3 @@ def _whole_folder(place: Path):
             old.rename(place)
         shutil.rmtree(draft, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
-
-
-def _writable(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".probe.{os.getpid()}"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise ValueError(
-            f"out must be a folder that can be written, but {str(folder)!r} is not ({error.strerror}); choose another."
-        ) from error
-    return folder

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -218,25 +217,3 @@ def _trained(source: Source, dim: int) -> Trained:
 def shown(name: str) -> str:
     """A word as a reader writes it: `not_good` is "not good"."""
     return name.replace("_", " ")
-
-
-def digest(imdb: Path | str | None) -> str:
-    """What tells two sources of reviews apart: their bytes, or the names and sizes of a folder's files.
-
-    **Raises:**
-
-    - `ValueError` if there is no such source.
-    """
-    if imdb is None:
-        return "synthetic"
-    path, found = Path(imdb), sha256()
-    if path.is_file():
-        with path.open("rb") as stream:
-            while block := stream.read(1 << 20):
-                found.update(block)
-    elif path.is_dir():
-        for file in sorted(path.rglob("*.txt")):
-            found.update(f"{file.relative_to(path)} {file.stat().st_size}\n".encode())
-    else:
-        return str(imdb)
-    return found.hexdigest()

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ _TEXT = ("text", "review", "processed")
 _LABEL = ("label", "sentiment")
 _FILM = ("imdb_title", "film")
 _TITLE = re.compile(r"tt\d+")
+_REVIEW = re.compile(r"([0-9]+)_([0-9]{1,2})\.txt")
+# What file managers leave behind, beside names that start with a dot.
+_CLUTTER = {"thumbs.db", "desktop.ini"}
 _LABELS = {"0": 0, "1": 1, "neg": 0, "pos": 1, "negative": 0, "positive": 1}
 
 
@@ -60,6 +64,49 @@ def load_imdb(source: str | Path | None = None) -> Reviews:
             f"source must be a file, a folder or {HUB!r}, but {str(source)!r} is not there; check its name."
         )
     return _from_folder(path) if path.is_dir() else _from_table(path)
+
+
+def digest(source: str | Path | None) -> str:
+    """What tells two sources of reviews apart: the SHA-256 of the bytes of a table or of the files of a folder, with
+    their names; of the hub its name, and "synthetic" for None.
+
+    All bytes are read, since a label that was changed in place changes neither size nor most samples; they are read
+    again to be trained on, which takes far longer.
+
+    **Raises:**
+
+    - `ValueError` if there is no such source, or it cannot be read.
+
+    Source: this library.
+    """
+    if source is None:
+        return "synthetic"
+    path, found = Path(source), sha256()
+    if not path.exists():
+        return str(source)  # a name of the hub, or what `load_imdb` refuses
+    try:
+        if path.is_file():
+            with path.open("rb") as stream:
+                while block := stream.read(1 << 20):
+                    found.update(block)
+            return found.hexdigest()
+        root = _root(path)
+        parts = [(root / part, name) for part in ("train", "test") for name in ("neg", "pos")]
+        listed = [[*(part / name).glob("*.txt"), *part.glob(f"urls_{name}.txt")] for part, name in parts]
+        for file in sorted(file for some in listed for file in some):
+            content = file.read_bytes()
+            found.update(f"{file.relative_to(root).as_posix()} {len(content)}\n".encode("utf-8", "surrogateescape"))
+            found.update(content)
+    except OSError as error:
+        raise ValueError(
+            f"source must be a file or a folder that can be read, but {str(path)!r} cannot ({error.strerror}); check "
+            "its permissions."
+        ) from error
+    return found.hexdigest()
+
+
+def _root(folder: Path) -> Path:
+    return folder / "aclImdb" if (folder / "aclImdb").is_dir() else folder
 
 
 def _from_table(path: Path) -> Reviews:
@@ -138,7 +185,7 @@ def _from_hub() -> Reviews:
 
 
 def _from_folder(folder: Path) -> Reviews:
-    root = folder / "aclImdb" if (folder / "aclImdb").is_dir() else folder
+    root = _root(folder)
     texts, labels, films, split, ratings = [], [], [], [], []
     for part in ("train", "test"):
         for label, name in enumerate(("neg", "pos")):
@@ -160,11 +207,19 @@ def _from_folder(folder: Path) -> Reviews:
 
 def _files(folder: Path) -> Iterable[tuple[int, int, str]]:
     """The number, the stars and the text of each review in a folder, in the order of their numbers."""
-    found = {}
-    for file in folder.glob("*.txt"):
-        number, _, stars = file.stem.partition("_")
-        if number.isdecimal() and stars.isdecimal():
-            found[int(number)] = (int(stars), file)
+    found: dict[int, tuple[int, Path]] = {}
+    others = []
+    for file in sorted(folder.glob("*")):
+        named = _REVIEW.fullmatch(file.name)
+        if named and int(named[1]) not in found:
+            found[int(named[1])] = (int(named[2]), file)
+        elif named or not (file.name.startswith(".") or file.name.lower() in _CLUTTER):
+            others.append(file)
+    if found and others:
+        raise ValueError(
+            f"source must hold one file such as 0_3.txt for each review, of its number and its stars, but "
+            f"{len(others)} of {str(folder)!r} are not, the first {others[0].name!r}; rename them, or move them."
+        )
     if not found:
         raise ValueError(
             f"source must hold train/neg, train/pos, test/neg and test/pos with files such as 0_3.txt, but there are "

@@ -7,8 +7,10 @@ from typing import Any, Literal
 import jax.random as jr
 import numpy as np
 
+from .._lock import locked
+from .._say import say as print_line
 from ._fit import Recipe, fit
-from ._imdb import load_imdb
+from ._imdb import digest, load_imdb
 from ._report import evaluate, leaders_report
 from ._reviews import Reviews
 from ._split import Split, official_split, random_split
@@ -27,7 +29,7 @@ def train_sentiment(
     split: Literal["official", "random"] = "official",
     patience: int | None = None,
     resume: bool | None = None,
-    say: Callable[[str], None] = print,
+    say: Callable[[str], None] = print_line,
 ) -> dict[str, Any]:
     """Train on film reviews, choose the epoch on validation, look at the test part once, and write it all to `out`.
 
@@ -52,7 +54,8 @@ def train_sentiment(
 
     **Raises:**
 
-    - `ValueError` if the reviews cannot be read, the folder cannot be written or holds another run.
+    - `ValueError` if the reviews cannot be read, the folder cannot be written, holds another run, or another process
+        is writing to it.
 
     Source: this library.
     """
@@ -61,9 +64,24 @@ def train_sentiment(
         raise ValueError(f"seed must lie between 0 and 2**32 - 1, but it is {seed!r}; choose another.")
     if patience is not None and patience < 1:
         raise ValueError(f"patience must be a positive number of epochs, but it is {patience}; leave it out for none.")
+    with locked(folder):
+        return _train_in(folder, imdb, recipe, seed, split, patience, resume, say)
+
+
+def _train_in(
+    folder: Path,
+    imdb: str | Path | None,
+    recipe: Recipe,
+    seed: int,
+    split: Literal["official", "random"],
+    patience: int | None,
+    resume: bool | None,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """`train_sentiment` in a folder that no other run writes to."""
     checkpoint = folder / CHECKPOINT
     settings = {"imdb": None if imdb is None else Path(imdb).name, "split": split, "seed": seed, "patience": patience}
-    settings |= {"recipe": recipe.record()}
+    settings |= {"recipe": recipe.record(), "data": digest(imdb)}
     finished = _finished(folder, settings, resume)
     if finished is not None:
         say(f"done already, in {folder}; --fresh trains again")
@@ -71,40 +89,26 @@ def train_sentiment(
     if resume and not checkpoint.is_file():
         raise ValueError(f"resume must find {CHECKPOINT}, but {str(folder)!r} has none; leave --resume out.")
     parts = _parts(imdb, split, seed, say)
-    _make(folder)
     if resume is False:
         checkpoint.unlink(missing_ok=True)
     fitted = fit(
         parts.train, parts.validation, recipe, key=jr.fold_in(jr.key(seed), 1), checkpoint=checkpoint,
         patience=patience, say=say,
     )  # fmt: skip
-    say(f"best epoch: {fitted.best_epoch}")
     report: dict[str, Any] = {"settings": settings, "best_epoch": fitted.best_epoch}
     report["reviews"] = {name: len(getattr(parts, name)) for name in ("train", "validation", "test")}
-    for name in ("validation", "test"):
-        found = evaluate(fitted, getattr(parts, name))
-        report[name] = found.record()
-        say(f"{name}: {found}")
-    found = leaders_report(fitted, parts.test)
-    report["leaders"] = found.record()
-    say(str(found))
+    found = {name: evaluate(fitted, getattr(parts, name)) for name in ("validation", "test")}
+    leaders = leaders_report(fitted, parts.test)
+    report |= {name: one.record() for name, one in found.items()} | {"leaders": leaders.record()}
+    # All is on the disk before any of it is said.
     save(fitted, folder, report)
     checkpoint.unlink(missing_ok=True)
+    say(f"best epoch: {fitted.best_epoch}")
+    for name, one in found.items():
+        say(f"{name}: {one}")
+    say(str(leaders))
     say(f"model and report are in {folder}")
     return report
-
-
-def _make(folder: Path) -> None:
-    """The folder, if it can be written to: a long run should not end with an error of its last step."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".writable"
-        probe.write_bytes(b"")
-        probe.unlink()
-    except OSError as error:
-        raise ValueError(
-            f"out must be a folder that can be written, but {str(folder)!r} cannot ({error.strerror}); choose another."
-        ) from error
 
 
 def _finished(folder: Path, settings: dict[str, Any], resume: bool | None) -> dict[str, Any] | None:
@@ -113,12 +117,25 @@ def _finished(folder: Path, settings: dict[str, Any], resume: bool | None) -> di
         return None
     load(folder)
     report = load_report(folder)
-    if report is None or report.get("settings") != settings:
+    differ = _differing(report, settings)
+    if differ == ["data"]:
+        raise ValueError(
+            f"imdb must be the reviews that the model in {str(folder)!r} was trained on, but their content is another; "
+            "choose another folder, or replace the model with --fresh."
+        )
+    if report is None or differ:
         raise ValueError(
             f"out must be a folder without another model, but {str(folder)!r} has one of other settings; choose "
             "another, or replace it with --fresh."
         )
     return report
+
+
+def _differing(report: dict[str, Any] | None, settings: dict[str, Any]) -> list[str]:
+    """The settings in which a finished run differs from those asked for."""
+    there = report.get("settings") if isinstance(report, dict) else None
+    there = there if isinstance(there, dict) else {}
+    return [name for name in sorted({*there, *settings}) if there.get(name) != settings.get(name)]
 
 
 def _parts(imdb: str | Path | None, split: str, seed: int, say: Callable[[str], None]) -> Split:

@@ -56,7 +56,7 @@ FLOORS: dict[str, set[str]] = {
     "_tables": set(),
     "_corpus": {"_tables", "_run_file"},
     "plot": BASE | {"_space", "_trajectory", "_observables", "_drafts"},
-    "sweep": DYNAMICS | RUNS | {"_run_file"},
+    "sweep": DYNAMICS | RUNS | {"_run_file", "_json"},
     "hardmax": DYNAMICS | MEASURES | {"_training"},
     "transformer": DYNAMICS | MEASURES | RUNS | {"_training", "_run_file", "_corpus"},
     "sentiment": DYNAMICS | MEASURES | RUNS | {"_training", "_run_file", "_tables", "hardmax"},

@@ -11,7 +11,9 @@ def open(store: str | os.PathLike[str]) -> xr.Dataset:
     """The result of a sweep from its folder, also while it runs and after it was killed.
 
     A finished store is plain zarr, which `xarray.open_zarr` reads as well, piece by piece if it is large. Here all of
-    it is read into memory. Points that are not finished are nan, with the `status` 3.
+    it is read into memory, whole as it was at one moment, also while a run with `resume=False` replaces it, and every
+    file is held against its checksum (a store of clusterjax 0.1.0 has none). Points that are not finished are nan, with
+    the `status` 3; those of a batch whose file is damaged as well, with a `reason`.
 
     **Arguments:**
 
@@ -23,7 +25,7 @@ def open(store: str | os.PathLike[str]) -> xr.Dataset:
 
     **Raises:**
 
-    - `ValueError` if there is no sweep in that folder.
+    - `ValueError` if there is no sweep in that folder, or a file of the finished store is damaged.
 
     Source: this library.
     """

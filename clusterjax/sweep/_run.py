@@ -3,6 +3,7 @@
 import contextlib
 import math
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -60,8 +61,8 @@ def run(
 
     - `batch_size`: How many points are run at once, as many as fit the memory of a device.
     - `store`: A folder, made if need be; None keeps the result in memory alone.
-    - `resume`: Whether a run goes on from what is in the store. False computes everything anew; a store of another
-        sweep is refused all the same.
+    - `resume`: Whether a run goes on from what is in the store: batches whose file is damaged are run again. False
+        computes everything anew; a store of another sweep is refused all the same.
     - `devices`: Those of this process that batches are spread over, one batch on each at a time; None takes all. Their
         number changes no bit of the result.
     - `progress`: Whether to show on stderr how far it is, and how long it still takes.
@@ -80,9 +81,9 @@ def run(
 
     **Raises:**
 
-    - `ValueError` if an argument cannot be; if the store is of another sweep, which is left as it was, is being written
-        by another process, or cannot be written, in which case finished batches stay; if a batch does not fit the
-        memory of a device. What the function raises, if it raises for all static values.
+    - `ValueError` if an argument cannot be; if the store is of another sweep, which is left as it was, is finished and
+        damaged, is being written by another process, or cannot be written, in which case finished batches stay; if a
+        batch does not fit the memory of a device. What the function raises, if it raises for all static values.
 
     Under `jax.distributed` every process makes the same call, runs its share of the batches, and returns the whole;
     the store must be a folder that all of them see.
@@ -134,7 +135,9 @@ def _run_in_store(
             _refuse_unshared(kept, identity)
             is_finished = kept.is_finished
             frame = frame if is_finished else kept.frame()  # with the date at which it was begun
-            done = set() if is_finished else set(kept.finished(frame))
+            done = set() if is_finished else kept.whole(frame)
+            if leads and progress and not is_finished and (lost := len(kept.finished(frame)) - len(done)):
+                print(f"sweep: {lost} batches are damaged and are run again", file=sys.stderr, flush=True)
         if not is_finished:
             with together():
                 mine = range(jax.process_index(), frame.batches, jax.process_count())
@@ -153,12 +156,11 @@ def _prepare(kept: Store, frame: Frame, identity: dict[str, str], resume: bool) 
     """Have `kept`, whose lock is held, hold the frame of this sweep, or its finished store and nothing else."""
     kept.refuse_another(identity)
     if resume and kept.is_finished:
+        kept.check_whole()
         kept.clear()  # the run before was killed while it did so
         return
     try:
-        if not resume:
-            kept.empty()
-        if kept.identity() is None:
+        if not resume or kept.identity() is None:
             kept.begin(frame, identity)
     except OSError as error:
         raise kept.full(error) from error

@@ -3,12 +3,17 @@
 While a sweep runs, `.sweep` in its folder has the frame, a lock and a file for each finished batch. At the end the
 zarr store is written beside them and moved into place, its `zarr.json` last, and `.sweep` is removed. So at any moment
 the folder holds either a finished store, or all finished batches; and nothing else in the end.
+
+Every file has a checksum, which is verified whenever it is read: a batch and the frame within, those of the zarr store
+in its `zarr.json`. A batch also has its number, and the checksum of the frame to which it belongs.
 """
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,13 +25,15 @@ import xarray as xr
 
 from .._lock import locked
 from .._run_file import RunFile
-from ._frame import Coord, Frame, Outcome, Output
+from ._checksums import FORMAT, ROOT, damaged, read_root, seal
+from ._frame import FINISHED, UNFINISHED, Coord, Frame, Outcome, Output, missing
 
 
 _REMEDY = "choose another folder, or remove that one"
-_FRAME = RunFile("store", "clusterjax sweep", 1, _REMEDY)
+_FRAME = RunFile("store", FORMAT, 1, _REMEDY)
 _BATCH = RunFile("store", "clusterjax sweep batch", 1, "remove that file and run again")
 _CHUNK_BYTES = 2**26
+_TRIES = 100
 
 
 class Store:
@@ -38,6 +45,7 @@ class Store:
         self.path = Path(path)
         self.work = self.path / ".sweep"
         self.lock_file = self.work / "lock"
+        self._marked: tuple[Any, str] = (None, "")
 
     def locked(self) -> contextlib.AbstractContextManager[None]:
         """The lock of this folder: one run at a time writes to it."""
@@ -73,8 +81,8 @@ class Store:
             raise ValueError(f"store must be of this sweep, with {asked}, but {self.path} has {found}; {_REMEDY}.")
 
     def begin(self, frame: Frame, identity: dict[str, str]) -> None:
-        """Keep the frame of a new sweep, with nothing left of another that was being forgotten."""
-        self.empty()
+        """Keep the frame of a new sweep, and forget what was kept before. At any moment there is one of the two."""
+        _remove(self._batch_file(0).parent)
         arrays, header = {"order": frame.order, "bounds": frame.bounds}, frame._asdict()
         del header["order"], header["bounds"]
         for k, coord in enumerate(frame.coords):
@@ -85,9 +93,17 @@ class Store:
                 arrays[f"coord {k}"] = coord.values
         packed, dtypes = _pack(arrays)
         _FRAME.write(self._frame_file, packed, None, identity=identity, dtypes=dtypes, frame=header)
+        (self.path / ROOT).unlink(missing_ok=True)
+        for entry in self.path.iterdir():
+            if (entry / ROOT).is_file():
+                _remove(entry)
 
     def frame(self) -> Frame:
         """What `begin` kept."""
+        with _whole(self._frame_file, _REMEDY):
+            return self._read_frame()
+
+    def _read_frame(self) -> Frame:
         header, packed = _FRAME.read(self._frame_file, None)
         arrays, kept = _unpack(packed, header["dtypes"]), header["frame"]
         coords = []
@@ -101,46 +117,127 @@ class Store:
     def write(self, number: int, outcome: Outcome) -> None:
         """Keep a finished batch."""
         packed, dtypes = _pack({**{f"out {k}": v for k, v in outcome.arrays.items()}, "status": outcome.status})
-        _BATCH.write(self._batch_file(number), packed, None, dtypes=dtypes, reasons=outcome.reasons)
+        place = {"number": number, "frame": self._mark()}
+        _BATCH.write(self._batch_file(number), packed, None, dtypes=dtypes, reasons=outcome.reasons, **place)
 
     def read(self, frame: Frame, number: int) -> Outcome:
-        """A finished batch."""
-        header, packed = _BATCH.read(self._batch_file(number), None)
-        arrays, count = _unpack(packed, header["dtypes"]), len(header["reasons"])
-        kept = {out.name: arrays[f"out {out.name}"].reshape(count, *out.shape) for out in frame.outputs}
-        return Outcome(kept, arrays["status"], header["reasons"])
+        """A finished batch.
+
+        **Raises:**
+
+        - `ValueError` if it is damaged, or another one lies in its place.
+
+        Source: this library.
+        """
+        path, place = self._batch_file(number), {"number": number, "frame": self._mark()}
+        with _whole(path, _BATCH.remedy):
+            header, packed = _BATCH.read(path, None)
+            arrays, count = _unpack(packed, header["dtypes"]), len(frame.points(number))
+            kept = {out.name: arrays[f"out {out.name}"].reshape(count, *out.shape) for out in frame.outputs}
+            outcome = Outcome(kept, arrays["status"].reshape(count), list(header["reasons"]))
+            fits = all(kept[out.name].dtype == out.dtype for out in frame.outputs) and len(outcome.reasons) == count
+            # Clusterjax 0.1.0 kept neither of the two.
+            if not fits or any(header.get(name, there) != there for name, there in place.items()):
+                raise ValueError(f"store must be as it was written, but {path} is of another batch; {_BATCH.remedy}.")
+        return outcome
 
     def finished(self, frame: Frame) -> list[int]:
-        """The numbers of the batches that are finished."""
+        """The numbers of the batches that are finished, whole or damaged."""
         folder = self._batch_file(0).parent
         there = set(os.listdir(folder)) if folder.is_dir() else set()
         return [number for number in range(frame.batches) if self._batch_file(number).name in there]
 
-    def dataset(self) -> xr.Dataset:
-        """What is there so far."""
-        if self.is_finished:
-            with _quiet(), xr.open_zarr(self.path, chunks=None) as found:
-                return _words(found.load())
+    def whole(self, frame: Frame) -> set[int]:
+        """The numbers of the batches that are finished, and as they were written."""
+        return {number for number in self.finished(frame) if self._unreadable(frame, number) is None}
+
+    def _unreadable(self, frame: Frame, number: int) -> str | None:
         try:
-            frame = self.frame()
-            return frame.assemble((number, self.read(frame, number)) for number in self.finished(frame))
-        except ValueError:
-            if not self.is_finished:
-                raise
-        return self.dataset()  # it was finished while it was being read
+            self.read(frame, number)
+        except ValueError as error:
+            return str(error)
+        return None
+
+    def dataset(self) -> xr.Dataset:
+        """What is there so far.
+
+        **Raises:**
+
+        - `ValueError` if there is nothing, or a file is damaged.
+
+        Source: this library.
+        """
+        for turn in range(_TRIES):
+            before = self._generation()
+            found = error = None
+            try:
+                found = self._finished() if self.is_finished else self._so_far()
+            except ValueError as raised:
+                error = raised
+            # It may have been finished, or begun anew, while it was being read.
+            if self._generation() == before:
+                if error is not None:
+                    raise error
+                assert found is not None
+                return found
+            time.sleep(min(turn, 10) * 0.001)
+        raise ValueError(f"store must be left alone for a while, but {str(self.path)!r} is written again and again.")
+
+    def check_whole(self) -> None:
+        """Raise a ValueError unless the files of the finished store are as they were written."""
+        word = self._kept()
+        wrong = [] if word is None else list(damaged(self.path, word))
+        if wrong:
+            more = f", and so do {len(wrong) - 1} more" if len(wrong) > 1 else ""
+            raise ValueError(f"store must be as it was written, but {wrong[0]}{more}; {_ANEW}.")
+
+    def _finished(self) -> xr.Dataset:
+        self.check_whole()
+        try:
+            with _quiet(), xr.open_zarr(self.path, chunks=None) as found:
+                dataset = _words(found.load())
+        except Exception as error:  # a store of 0.1.0 has no checksums, and zarr and its codecs raise what they like
+            words = (str(error) or type(error).__name__).splitlines()[0]
+            place = str(self.path)
+            raise ValueError(f"store must be whole, but {place!r} cannot be read ({words}); {_ANEW}.") from error
+        _check_finished(dataset, self.path)
+        return dataset
+
+    def _so_far(self) -> xr.Dataset:
+        frame = self.frame()
+
+        def outcomes() -> Iterator[tuple[int, Outcome]]:
+            for number in self.finished(frame):
+                try:
+                    yield number, self.read(frame, number)
+                except ValueError as error:
+                    yield number, _lost(frame, number, str(error))
+
+        return frame.assemble(outcomes())
+
+    def _generation(self) -> list[Any]:
+        """What is another one as soon as the frame or the finished store is."""
+        return [_stamp(self.path / ROOT), _stamp(self._frame_file)]
+
+    def _mark(self) -> str:
+        """What tells the frame from that of any other sweep."""
+        stamp = _stamp(self._frame_file)
+        if self._marked[0] != stamp:
+            self._marked = stamp, hashlib.sha256(self._frame_file.read_bytes()).hexdigest() if stamp else ""
+        return self._marked[1]
 
     def finish(self, frame: Frame, identity: dict[str, str]) -> None:
         """Join the batches into the zarr store, put it into place in one last step, and clear away the work."""
         dataset = frame.assemble((number, self.read(frame, number)) for number in range(frame.batches))
-        dataset.attrs["sweep"] = json.dumps({"format": _FRAME.format, "version": _FRAME.version, "identity": identity})
+        dataset.attrs["sweep"] = ""
         draft = self.work / "zarr"
         try:
             _remove(draft)
             with _quiet():
                 dataset.to_zarr(draft, zarr_format=3, consolidated=True, encoding=_encoding(dataset))
-            _put_in_order(draft / "zarr.json", [str(name) for name in dataset.variables])
+            _put_in_order(draft, [str(name) for name in dataset.variables], identity)
             _sync(draft)
-            for entry in sorted(draft.iterdir(), key=lambda entry: (entry.name == "zarr.json", entry.name)):
+            for entry in sorted(draft.iterdir(), key=lambda entry: (entry.name == ROOT, entry.name)):
                 _remove(self.path / entry.name)
                 os.replace(entry, self.path / entry.name)
             _sync_folder(self.path)
@@ -158,15 +255,6 @@ class Store:
             with contextlib.suppress(OSError):  # whoever waits for the lock may just have made another
                 self.work.rmdir()
 
-    def empty(self) -> None:
-        """Forget what is kept, so that a sweep can begin anew; what says that it is finished goes first."""
-        (self.path / "zarr.json").unlink(missing_ok=True)
-        self._frame_file.unlink(missing_ok=True)
-        _remove(self._batch_file(0).parent)
-        for entry in self.path.iterdir():
-            if (entry / "zarr.json").is_file():
-                _remove(entry)
-
     def full(self, error: OSError) -> ValueError:
         """What to say when nothing can be written."""
         return ValueError(
@@ -183,12 +271,49 @@ class Store:
 
     def _kept(self) -> dict[str, Any] | None:
         """What the finished zarr store says of itself; None if there is none, or it is not of a sweep."""
-        try:
-            kept = json.loads(json.loads((self.path / "zarr.json").read_text("utf-8"))["attributes"]["sweep"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-        ours = isinstance(kept, dict) and kept.get("format") == _FRAME.format and kept.get("version") == _FRAME.version
-        return kept if ours else None
+        return read_root(self.path / ROOT)
+
+
+_ANEW = "run the sweep with resume=False, which computes it anew, or choose another folder"
+
+
+@contextlib.contextmanager
+def _whole(path: Path, remedy: str) -> Iterator[None]:
+    """A ValueError in place of whatever the contents of a damaged file of 0.1.0 lead to."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
+        words = f"{type(error).__name__}: {error}"
+        raise ValueError(f"store must be as it was written, but {path} is damaged ({words}); {remedy}.") from error
+
+
+def _check_finished(dataset: xr.Dataset, path: Path) -> None:
+    """Raise a ValueError if a point counts as finished whose number is not finite: its chunk is gone."""
+    if not dataset.attrs.get("finite", 0) or "status" not in dataset:
+        return
+    for name, array in dataset.data_vars.items():
+        if array.dtype.kind in "fc":
+            others = tuple(dim for dim in array.dims if dim not in dataset.status.dims)
+            gone = ~np.isfinite(array).all(others) & (dataset.status == FINISHED)
+            if bool(gone.any()):
+                raise ValueError(
+                    f"store must be whole, but {int(gone.sum())} points of {name!r} in {str(path)!r} are gone; {_ANEW}."
+                )
+
+
+def _lost(frame: Frame, number: int, words: str) -> Outcome:
+    """The outcome of a batch whose file is damaged: it has to be run again."""
+    count = len(frame.points(number))
+    arrays = {out.name: np.full((count, *out.shape), missing(out.dtype), out.dtype) for out in frame.outputs}
+    return Outcome(arrays, np.full(count, UNFINISHED, np.uint8), [f"run again: {words}"[:300]] * count)
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 @contextlib.contextmanager
@@ -225,12 +350,13 @@ def _encoding(dataset: xr.Dataset) -> dict[Any, dict[str, Any]]:
     return encoding
 
 
-def _put_in_order(root: Path, names: list[str]) -> None:
-    """The variables listed in the order of the data set; zarr lists them in that of the disk, which is any."""
-    kept = json.loads(root.read_text("utf-8"))
+def _put_in_order(folder: Path, names: list[str], identity: dict[str, str]) -> None:
+    """The root with the variables in the order of the data set, for zarr lists them in that of the disk, which is any;
+    and with the checksums of all files."""
+    kept = json.loads((folder / ROOT).read_text("utf-8"))
     listed = kept["consolidated_metadata"]["metadata"]
     kept["consolidated_metadata"]["metadata"] = {name: listed[name] for name in names}
-    root.write_text(json.dumps(kept, indent=2), "utf-8")
+    (folder / ROOT).write_text(json.dumps(seal(folder, kept, identity), indent=2), "utf-8")
 
 
 def _remove(path: Path) -> None:

@@ -27,6 +27,7 @@ def measured(
     *,
     model: probe.Model | None = None,
     level: int = -1,
+    statistic: str | None = None,
     store: Path | None = None,
 ) -> probe.Controls:
     """`probe.controls` of a network on its texts. The random weights are those that it had before training, if that is
@@ -38,13 +39,13 @@ def measured(
     - `found`: The network and its texts.
     - `key`: PRNG key.
     - `model`: The same network, deeper or without some part; None is as it is.
-    - `level`, `store`: As there.
+    - `level`, `statistic`, `store`: As there.
 
     Source: this library.
     """
     return probe.controls(
         measure, found.model if model is None else model, found.texts, key=key, draws=DRAWS, fixed=found.fixed,
-        level=level, store=store, initial=probe.bundled_start if found.bundled else None,
+        level=level, statistic=statistic, store=store, initial=probe.bundled_start if found.bundled else None,
     )  # fmt: skip
 
 

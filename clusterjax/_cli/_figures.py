@@ -75,7 +75,7 @@ _OF_NETWORKS = ["figure1", "figure2", "albert-spectra", "albert-bridge"]
 _PROBED = {
     "most_texts": "reads so many of the texts, evenly spread (default: 48, with --quick 16)",
     "length": "cuts them to so many tokens (default: 128, with --quick 64, and never more than the positions)",
-    "depth": "layers that figure 1 goes through (default: 4 times those of training, with --quick 2 times)",
+    "depth": "layers that figure 1 goes through (default: 8 times those of training)",
     "heads": "cuts the matrices of an ALBERT into so many heads, which is another network (default: as trained)",
 }
 

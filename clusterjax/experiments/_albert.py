@@ -46,6 +46,21 @@ class TrainedValues:
         return self.matrices[self.head]
 
     @property
+    def raw(self) -> np.ndarray:
+        """The V of all heads as they come, (heads, 3, 3)."""
+        return self.matrices / self.scale
+
+    @property
+    def top(self) -> np.ndarray:
+        """The largest real part of the eigenvalues of each head, as they come, (heads,)."""
+        return np.array([float(np.real(one).max()) for one in self.spectra]) / self.scale
+
+    @property
+    def repelling(self) -> np.ndarray:
+        """Whether V repels: all its eigenvalues have negative real parts, (heads,)."""
+        return self.top < 0
+
+    @property
     def leading(self) -> int:
         """1 if the eigenvalue of largest real part is real, 2 if it is a pair: V has its blocks in decreasing order."""
         return 1 if self.value[0, 1] == 0 else 2

@@ -26,7 +26,8 @@ class Settings:
     - `texts`: What that network reads, a file as `probe.read_texts` takes it; None is the texts that belong to it.
     - `most_texts`, `length`: How many of the texts it reads, evenly spread, and to how many tokens they are cut; None
         is 48 and 128, with `quick` 16 and 64, and never more than its positions.
-    - `depth`: How many layers figure 1 goes through; None is four times those of training, with `quick` twice.
+    - `depth`: How many layers figure 1 goes through; None is eight times those of training, with `quick`
+        twice if the network is wide.
     - `heads`: Cuts the matrices of an ALBERT into another number of heads, as `probe.load` does.
     - `store`: A folder for what is measured before a figure is done, so that a run that was killed goes on; None keeps
         nothing. It does not change what comes out.

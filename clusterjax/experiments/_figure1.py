@@ -65,7 +65,7 @@ class Found:
         usual = [] if self.usual is None else [(of(self.usual), None)]
         return [(of(self.seen.trained), None), (of(self.seen.shuffled), None), (random.mean(axis=0), error), *usual]
 
-    def beside(self, name: str, level: int, which: str = "every", scale: float = 1, digits: int = 2) -> str:
+    def beside(self, name: str, level: int, which: str = "every", scale: int = 1, digits: int = 2) -> str:
         """The same of both controls, in words."""
         runs = self.distances(which) if name == "distance" else self.runs(name, which)
         of = lambda run: f"{scale * float(run[0][level]):.{digits}f}"

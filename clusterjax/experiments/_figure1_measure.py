@@ -218,7 +218,8 @@ def normality(texts: Sequence[np.ndarray], rng: np.random.Generator) -> Normalit
 
 
 def distances(density: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """D of histograms (levels, bins), from the normal distribution of their mean and spread, at the edges of the bins.
+    """D of histograms (levels, bins), from the normal distribution of their mean and spread, at the edges of the bins;
+    NaN where that spread is less than two bins, which do not tell one distribution from another.
 
     Source: this library; the spread is corrected for the bins, as by Sheppard.
     """
@@ -228,6 +229,7 @@ def distances(density: np.ndarray, edges: np.ndarray) -> np.ndarray:
     middle = edges[:-1] + widths / 2
     mean = mass @ middle
     square = mass @ middle**2 - widths.mean() ** 2 / 12
-    spread = np.sqrt(np.maximum(square - mean**2, widths.mean() ** 2 / 12))
+    spread = np.sqrt(np.maximum(square - mean**2, 0.0))
+    spread = np.where(spread < 2 * widths.mean(), np.nan, spread)
     below = np.concatenate([np.zeros((len(mass), 1)), np.cumsum(mass, axis=1)], axis=1)
     return np.abs(below - ndtr((edges[None] - mean[:, None]) / spread[:, None])).max(axis=1)

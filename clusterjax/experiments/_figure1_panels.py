@@ -79,9 +79,11 @@ def _histograms(axes: Any, found: Any) -> None:
 
 
 def _normal(ax: Axes, density: np.ndarray, edges: np.ndarray) -> None:
-    """The normal density of the same mean and spread."""
+    """The normal density of the same mean and spread, unless that is narrower than a bin."""
     middle, mass = edges[:-1] + np.diff(edges) / 2, density * np.diff(edges)
     mean = float(mass @ middle / mass.sum())
     spread = float(np.sqrt(mass @ (middle - mean) ** 2 / mass.sum()))
+    if spread < edges[1] - edges[0]:
+        return
     x = np.linspace(-1, 1, 401)
     ax.plot(x, np.exp(-(((x - mean) / spread) ** 2) / 2) / (np.sqrt(2 * np.pi) * spread), color="0.1", lw=0.7)

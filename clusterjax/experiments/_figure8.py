@@ -12,7 +12,7 @@ from .._attention import SoftmaxAttention
 from .._mask import CausalMask
 from .._observables import sink_mass, uniform_causal_sink
 from ..plot import OKABE_ITO, time_series
-from ._albert import trained_values
+from ._albert import TrainedValues, trained_values
 from ._ensemble import distance_to_first, draw_starts, exact_first_token, mean_and_error, run_ensemble
 from ._experiment import Claim, Experiment, Film, Outcome, Settings, plus_minus, within
 from ._layout import figure_of_run
@@ -31,22 +31,27 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
     say("simulating")
     x0 = draw_starts(settings.seed, settings.starts, N, D)
     runs = run_ensemble(x0, TS, beta=BETA, value=value)
+    say("simulating with V as it comes")
+    raw = run_ensemble(x0, TS, beta=BETA, value=source.raw[source.head])
     say("simulating with the first token turned round")
     turned = run_ensemble(x0.at[:, 0].multiply(-1.0), TS, beta=BETA, value=value)
     say("measuring")
     xs, exact = np.asarray(runs.xs), exact_first_token(runs)
-    error = float(np.abs(exact - xs[:, :, 0]).max())
+    raw_xs = np.asarray(raw.xs)
+    error = max(float(np.abs(exact - xs[:, :, 0]).max()), float(np.abs(exact_first_token(raw) - raw_xs[:, :, 0]).max()))
     aligned = _when_aligned(np.asarray(x0[:, 0]), value, top)
     alignment, alignment_error = mean_and_error(np.linalg.norm(xs[:, :, 0, :top], axis=-1))
     everyone, everyone_error = mean_and_error(np.linalg.norm(xs[..., :top], axis=-1).mean(-1))
     distance, distance_error = mean_and_error(distance_to_first(runs))
+    slow, slow_error = mean_and_error(np.linalg.norm(raw_xs[:, :, 0, :top], axis=-1))
+    far, far_error = mean_and_error(distance_to_first(raw))
     rate, exact_rate = _rate(xs[:, :, 0], top), _rate(exact, top)
     start = int(np.argmin(np.abs(TS - TIMES[0])))
     shown = int(np.argmin(np.linalg.norm(xs[:16, 0, 0, :top], axis=-1)))
     claims = (
         Claim(
             "The first token moves on its own: x_1(t) = exp(Vt) x_1(0), normalised (2411.04990).",
-            f"largest difference over {settings.starts} starts {error:.1e}",
+            f"largest difference over {settings.starts} starts, as it comes and rescaled, {error:.1e}",
             "less than 1e-6",
             error < 1e-6,
             "identity",
@@ -56,8 +61,8 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
             "The first token aligns with the eigenvectors of V.",
             f"mean |<x_1, v_1>|: {plus_minus(alignment[start], alignment_error[start], 3)} at t = 0.6, "
             f"{plus_minus(alignment[-1], alignment_error[-1], 3)} at t = 9; by exp(Vt) it passes 0.95 at t = "
-            f"{aligned:.3g}",
-            "above 0.95 at t = 9",
+            f"{aligned:.3g}; with V as it comes {plus_minus(slow[-1], slow_error[-1], 3)} at t = 9",
+            "above 0.95 at t = 9, with time rescaled",
             bool(alignment[-1] > 0.95),
             "paper",
             float(alignment[-1]),
@@ -75,8 +80,9 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         Claim(
             "The first token attracts the subsequent ones.",
             f"mean distance to it: {plus_minus(distance[start], distance_error[start])} at t = 0.6, "
-            f"{plus_minus(distance[-1], distance_error[-1])} at t = 9",
-            "falls below half",
+            f"{plus_minus(distance[-1], distance_error[-1])} at t = 9; with V as it comes "
+            f"{plus_minus(far[-1], far_error[-1])}",
+            "falls below half, with time rescaled",
             bool(distance[-1] < distance[start] / 2),
             "paper",
             float(distance[-1]),
@@ -94,7 +100,9 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         f"{settings.starts} starts with standard errors: (a) |<x, v1>| of the first token, on the exact curve of "
         "exp(Vt) x_1(0), and of all tokens; (b) the mean distance to the first token. The paper says that the "
         "token aligns with the eigenvectors and attracts the others. Here, by t = 9, it has "
-        f"{words[claims[1].holds]}aligned, and the others have {words[claims[3].holds]}come to it. V alone aligns it: "
+        f"{words[claims[1].holds]}aligned, and the others have {words[claims[3].holds]}come to it. Dashed: V as it "
+        f"comes, {source.scale:.3g} times slower; by t = 9 the token is at {slow[-1]:.2f} and the others at a distance "
+        f"of {far[-1]:.2f}. {_repelling(source)} V alone aligns it: "
         "the others have no part in that. That it draws them is seen by turning it round at the start: "
         f"{100 * (claims[4].value or 0.0):.0f} % of the others then end on the other side. "
         + (
@@ -111,12 +119,15 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         mean_exact = np.linalg.norm(exact[..., :top], axis=-1).mean(0)
         time_series(TS, alignment, alignment_error, ax, label="first token", colour=OKABE_ITO[1])
         time_series(TS, everyone, everyone_error, ax, label="all tokens", colour=OKABE_ITO[0])
+        time_series(TS, slow, slow_error, ax, label="first, as it comes", colour=OKABE_ITO[1], linestyle="--")
         ax.plot(TS, mean_exact, ls=":", color="0.1", lw=1.4, zorder=5, label=r"exact $e^{Vt}x_1(0)$")
         ax.set(ylabel=r"mean $|\langle x, v_1\rangle|$", ylim=(0.0, 1.02))
         ax.legend(loc="lower right")
 
     def distance_panel(ax: Axes) -> None:
-        time_series(TS, distance, distance_error, ax, ylabel="mean distance to the first token", colour=OKABE_ITO[2])
+        label = "mean distance to the first token"
+        time_series(TS, distance, distance_error, ax, label="time rescaled", ylabel=label, colour=OKABE_ITO[2])
+        time_series(TS, far, far_error, ax, label="as it comes", ylabel=label, colour=OKABE_ITO[2], linestyle="--")
         ax.set_ylim(0.0, None)
 
     return Outcome(
@@ -141,11 +152,19 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
             "alignment_error": alignment_error,
             "distance_to_first": distance,
             "distance_to_first_error": distance_error,
+            "alignment, as it comes": slow,
+            "distance_to_first, as it comes": far,
         },
         lambda: figure_of_run(TS, {"": xs[shown]}, TIMES, (alignment_panel, distance_panel), trail=True, arrows=arrows),
         Film(TS, xs[shown], trail=True),
         on=source.measured(tokens=N, d=D, beta=BETA, t=TS[-1].item(), starts=settings.starts),
     )
+
+
+def _repelling(source: TrainedValues) -> str:
+    """Which heads would draw nothing, for a caption."""
+    repel = [int(head) + 1 for head in np.flatnonzero(source.repelling)]
+    return f"Head {source.head + 1} attracts; heads {repel} of {len(source.top)} repel, see figure 7." if repel else ""
 
 
 def _influence(end: np.ndarray, turned: np.ndarray, top: int) -> Claim:

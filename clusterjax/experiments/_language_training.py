@@ -14,6 +14,7 @@ from .. import probe, transformer
 from ..plot import OKABE_ITO, style, time_series
 from ._experiment import Claim, Experiment, Outcome, Settings, plus_minus
 from ._layout import WIDTH
+from ._starts import STARTS, Starts, keys_of, seed_of, starts_of
 from ._verdict import Measured, Subject
 
 
@@ -24,8 +25,12 @@ SINK = 0.1  # of the weight, beyond uniform, from which a head counts as a sink
 def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
     training = transformer.bundled_training()
     snapshots, report = training["snapshots"], training["report"]
-    say(f"measuring the last of {len(snapshots)} snapshots again")
-    again = transformer.depth_profile(transformer.load(), *_passages(report["recipe"]["length"]))
+    say(f"measuring the last of {len(snapshots)} snapshots again, and {STARTS} random starts")
+    passages, recipe = _passages(report["recipe"]["length"]), transformer.LanguageRecipe(**report["recipe"])
+    models = (transformer.load(), *(recipe.model(seed_of(key)) for key in keys_of(settings.seed)))
+    again, *others = (transformer.depth_profile(model, *passages) for model in models)
+    starts = starts_of(again.cosine, [one.cosine for one in others])
+    before = np.array([one.sink.mean(axis=0).max() for one in others])
     steps = np.array([one["step"] for one in snapshots])
     names = ("cosine", "cosine error", "shuffled cosine", "shuffled cosine error", "loss", "loss error")
     last = {name: np.array([one[name][-1] for one in snapshots]) for name in names}
@@ -37,21 +42,23 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         f"of Wikipedia, {report['seconds'] / 60:.0f} minutes on two cores. (a) Loss on held-out texts; by the word "
         "before: bigrams, smoothed as by Kneser and Ney. (b) Mean cosine of the tokens after the last layer, "
         f"over {len(probe.bundled_texts())} passages that it has not seen, beside the same words in random order; at "
-        "step 0 the weights are random. (c) The weight that each head gives the first token beyond uniform attention; "
+        f"step 0 the weights are random; crosses: {STARTS} networks as it might have started. (c) The "
+        "weight that each head gives the first token beyond uniform attention; "
         f"the strongest at the end is head {head[1] + 1} of layer {head[0] + 1}. (d) What the head of the model would "
         "lose at each level (logit lens), one line for each snapshot; at level 0 a tied head repeats the word that was "
         f"read. Standard errors over passages. {_verdict(last, sink)}"
     )
     return Outcome(
         caption,
-        _claims(report, snapshots[-1], last, sink, of_sink, np.asarray(again.cosine.mean(axis=0))),
+        _claims(report, snapshots[-1], last, sink, of_sink, np.asarray(again.cosine.mean(axis=0)), starts, before),
         {"recipe": report["recipe"], "texts": report["texts"], "starts": len(probe.bundled_texts()),
-         "solver": "none: layers in float32"},
+         "random starts": STARTS, "solver": "none: layers in float32"},
         {"step": steps, "strongest_sink": sink, "strongest_sink_error": of_sink,
          "step_by_epoch": [row["step"] for row in training["history"]],
          "held_out_loss_by_epoch": [row["held-out loss"] for row in training["history"]]}
-        | {f"last layer, {name}": values for name, values in last.items()},
-        lambda: _draw(training, steps, last),
+        | {f"last layer, {name}": values for name, values in last.items()}
+        | {"cosine_by_start": starts.each, "strongest_sink_by_start": before},
+        lambda: _draw(training, steps, last, starts),
         None,
         on=_measured(report, len(probe.bundled_texts())),
     )  # fmt: skip
@@ -62,7 +69,7 @@ def _measured(report: dict[str, Any], texts: int) -> Measured:
         "the causal language model of this package, whose training texts begin anywhere, "
         f"{report['parameters'] / 1e6:.2g} million parameters"
     )
-    size = {"texts": texts, "tokens": report["recipe"]["length"], "layers": report["recipe"]["layers"], "seeds": 1}
+    size = {"texts": texts, "tokens": report["recipe"]["length"], "layers": report["recipe"]["layers"], "seeds": STARTS}
     passages = Subject("texts", "passages of Wikipedia that it has not seen")
     return Measured(Subject("clusterjax-language-model", words), passages, size)
 
@@ -71,7 +78,7 @@ def _verdict(last: dict[str, np.ndarray], sink: np.ndarray) -> str:
     cosine, other = last["cosine"][-1], last["shuffled cosine"][-1]
     error = np.hypot(last["cosine error"][-1], last["shuffled cosine error"][-1])
     more = "more" if cosine - other > 2 * error else "less" if other - cosine > 2 * error else "no more"
-    sinks = "is a sink" if sink[-1] > SINK else "is hardly a sink"
+    sinks = "is a sink" if sink[-1] > SINK else "is hardly a sink, where texts in training begin anywhere"
     return (
         f"Training gathers the tokens, but those of a text {more} than the same words in random order; and even the "
         f"strongest head {sinks}."
@@ -95,12 +102,15 @@ def _claims(
     sink: np.ndarray,
     of_sink: np.ndarray,
     again: np.ndarray,
+    starts: Starts,
+    before: np.ndarray,
 ) -> tuple[Claim, ...]:
     gain = report["bigram loss"] - report["held-out loss"]
     cosine, error, other, of_other = (
         last[name] for name in ("cosine", "cosine error", "shuffled cosine", "shuffled cosine error")
     )
-    rise, of_rise = float(cosine[-1] - cosine[0]), float(np.hypot(error[-1], error[0]))
+    rise, of_rise = float(starts.beyond.difference[-1]), float(starts.beyond.error[-1])
+    of_before = before.std(ddof=1) / np.sqrt(len(before))
     beyond, of_beyond = float(cosine[-1] - other[-1]), float(np.hypot(error[-1], of_other[-1]))
     lens = np.array(final["loss"])
     off = float(np.max(np.abs(again - np.array(final["cosine"]))))
@@ -115,11 +125,12 @@ def _claims(
             gain,
         ),
         Claim(
-            "Trained, the model gathers its tokens more than as it started.",
-            f"mean cosine after the last layer {plus_minus(cosine[0], error[0], 3)} before training, "
-            f"{plus_minus(cosine[-1], error[-1], 3)} after it",
-            "the rise exceeds two standard errors",
-            rise > 2 * of_rise,
+            "Trained, the model gathers its tokens more than as it might have started.",
+            f"mean cosine after the last layer {plus_minus(cosine[-1], error[-1], 3)} after training, "
+            f"{starts.words()} before it, {plus_minus(cosine[0], error[0], 3)} as it started itself",
+            f"the difference from {len(starts.each)} random starts exceeds two standard errors, or as many as are as "
+            "improbable with so few",
+            starts.exceeds(),
             "finding",
             rise,
             of_rise,
@@ -135,10 +146,11 @@ def _claims(
             of_beyond,
         ),
         Claim(
-            "A head becomes an attention sink: it gives the first token more than its share.",
-            f"weight beyond uniform attention {plus_minus(sink[0], of_sink[0], 3)} before training, "
-            f"{plus_minus(sink[-1], of_sink[-1], 3)} after it",
-            f"more than {SINK:g} at the end",
+            "In this causal model, whose training texts begin anywhere, a head becomes a sink of the first token.",
+            f"weight beyond uniform attention of the strongest head {plus_minus(sink[-1], of_sink[-1], 3)} after "
+            f"training; of the strongest before it {plus_minus(before.mean(), of_before, 3)} over {len(before)} random "
+            "starts. No token began its training texts, so that this says nothing of models whose texts begin with one",
+            f"more than {SINK:g} after training",
             bool(sink[-1] > SINK),
             "finding",
             float(sink[-1]),
@@ -164,7 +176,7 @@ def _claims(
 
 
 @style()
-def _draw(training: dict[str, Any], steps: np.ndarray, last: dict[str, np.ndarray]) -> Figure:
+def _draw(training: dict[str, Any], steps: np.ndarray, last: dict[str, np.ndarray], starts: Starts) -> Figure:
     figure = Figure(figsize=(WIDTH, 4.6), layout="constrained")
     (loss, cosine), (sinks, lens) = figure.subplots(2, 2)
     _draw_loss(loss, training)
@@ -174,6 +186,8 @@ def _draw(training: dict[str, Any], steps: np.ndarray, last: dict[str, np.ndarra
     ):
         time_series(steps, last[name], last[f"{name} error"], cosine, colour=colour, linestyle=line, label=label,
                     xlabel="training step", ylabel="mean cosine, last layer")  # fmt: skip
+    cosine.plot(np.zeros(len(starts.each)), starts.each[:, -1], "x", color="0.25", ms=4, label="random starts")
+    cosine.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, fontsize=6, handlelength=1.6)
     layers, heads = np.shape(training["snapshots"][0]["sink"])
     for layer in range(layers):
         for head in range(heads):

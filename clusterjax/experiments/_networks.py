@@ -21,7 +21,8 @@ from ._verdict import Measured, Subject
 
 QUICK_TEXTS, TEXTS = 16, 48
 QUICK_LENGTH, LENGTH = 64, 128
-QUICK_FURTHER, FURTHER = 2, 4  # times the depth of training
+QUICK_FURTHER, FURTHER = 2, 8  # times the depth of training; the first for a wide network that is to be quick
+WIDE = 256  # a hidden size beyond which so many layers take minutes
 _PHONEMES = ("phoneme_vocab.json", "phonemized_samples.jsonl")
 # The published ALBERTs by the key of their subject: hidden_size, num_heads, num_layers, intermediate_size.
 _SIZES = ((768, 12, 12, 3072), (1024, 16, 24, 4096), (2048, 16, 24, 8192), (4096, 64, 12, 16384))
@@ -141,7 +142,8 @@ def _at_least(name: str, value: int | None, least: int, otherwise: int) -> int:
 
 def further(model: probe.Model, settings: Settings) -> probe.Model:
     """The network with its layers applied further, as far as `settings` say."""
-    deep = probe.deeper(model, QUICK_FURTHER if settings.quick else FURTHER)
+    wide = model.network.sizes.hidden_size > WIDE
+    deep = probe.deeper(model, QUICK_FURTHER if settings.quick and wide else FURTHER)
     if settings.depth is not None:
         deep.network.depth = settings.depth // _check_depth(model, settings.depth)
     return deep

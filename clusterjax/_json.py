@@ -105,6 +105,25 @@ def parse(data: bytes | str, form: Any, name: str, argument: str, remedy: str, *
 
     Source: this library.
     """
+    try:
+        found = decode(data, finite=finite)
+    except ValueError as error:
+        raise ValueError(f"{argument} must be whole JSON, but {name} is not ({error}); {remedy}.") from error
+    wrong = misfit(found, form)
+    if wrong is not None:
+        raise ValueError(f"{argument} must be of its form, but in {name} {wrong}; {remedy}.")
+    return found
+
+
+def decode(data: bytes | str, *, finite: bool = True) -> Any:
+    """What JSON holds, of whatever form.
+
+    **Raises:**
+
+    - `ValueError` if it is not whole JSON, saying why in a few words, for a message.
+
+    Source: this library.
+    """
     data = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     try:
         _check_depth(data)
@@ -112,10 +131,7 @@ def parse(data: bytes | str, form: Any, name: str, argument: str, remedy: str, *
         if _SURROGATE.search(data):
             json.dumps(found, ensure_ascii=False).encode()  # half a character could not be printed
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{argument} must be whole JSON, but {name} is not ({_first(error)}); {remedy}.") from error
-    wrong = misfit(found, form)
-    if wrong is not None:
-        raise ValueError(f"{argument} must be of its form, but in {name} {wrong}; {remedy}.")
+        raise ValueError(_first(error)) from error
     return found
 
 

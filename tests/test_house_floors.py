@@ -24,11 +24,14 @@ WHERE = BASE | {"_space", "_mask", "_schedule"}
 FIELDS = WHERE | {"_summation", "_attention", "_field", "_layer"}
 DYNAMICS = FIELDS | {"_solver", "_trajectory", "_simulate", "_iterate", "_integrate", "_noise", "_saved"}
 MEASURES = {"_observables", "_events"}
+DISK = {"_json", "_arrays", "_disk", "_run_file"}
 PARTS = {"hardmax", "transformer", "sentiment", "probe", "sweep", "plot"}
 
 # Each part, lowest first, and every part that it may import. What is named must stand above in this table.
 FLOORS: dict[str, set[str]] = {
     "_json": set(),
+    "_arrays": {"_json"},
+    "_disk": {"_json"},
     "_custom_types": set(),
     "_misc": {"_custom_types"},
     "_check": {"_misc"},
@@ -48,20 +51,20 @@ FLOORS: dict[str, set[str]] = {
     "_iterate": FIELDS | {"_trajectory"},
     "_observables": BASE | {"_space", "_summation"},
     "_events": BASE | {"_space", "_observables"},
-    "_drafts": set(),
+    "_drafts": {"_disk"},
     "_lock": {"_drafts"},
     "_say": set(),
-    "_run_file": set(),
-    "_training": BASE | {"_run_file", "_lock"},
+    "_run_file": {"_json", "_arrays", "_disk"},
+    "_training": BASE | DISK | {"_lock"},
     "_tables": set(),
-    "_corpus": {"_tables", "_run_file"},
+    "_corpus": {"_tables"} | DISK,
     "plot": BASE | {"_space", "_trajectory", "_observables", "_drafts"},
-    "sweep": DYNAMICS | RUNS | {"_run_file", "_json"},
+    "sweep": DYNAMICS | RUNS | DISK,
     "hardmax": DYNAMICS | MEASURES | {"_training"},
-    "transformer": DYNAMICS | MEASURES | RUNS | {"_training", "_run_file", "_corpus"},
-    "sentiment": DYNAMICS | MEASURES | RUNS | {"_training", "_run_file", "_tables", "hardmax"},
-    "probe": DYNAMICS | MEASURES | RUNS | {"_training", "_run_file", "_tables", "_corpus"},
-    "experiments": {FRONT_DOOR, "_training", "_tables", "_json"} | RUNS | DYNAMICS | MEASURES | PARTS,
+    "transformer": DYNAMICS | MEASURES | RUNS | DISK | {"_training", "_corpus"},
+    "sentiment": DYNAMICS | MEASURES | RUNS | DISK | {"_training", "_tables", "hardmax"},
+    "probe": DYNAMICS | MEASURES | RUNS | DISK | {"_training", "_tables", "_corpus"},
+    "experiments": {FRONT_DOOR, "_training", "_tables"} | RUNS | DISK | DYNAMICS | MEASURES | PARTS,
     "_cli": {FRONT_DOOR, "experiments", "_training", "_tables"} | RUNS | DYNAMICS | MEASURES | PARTS,
     "__main__": {"_cli"},
 }

@@ -56,7 +56,7 @@ def test_a_model_is_replaced_with_its_report(tmp_path):
     same(load(tmp_path), fitted_of(words=(*WORDS, "great")))
     assert load_report(tmp_path) is None
     assert {path.name for path in tmp_path.iterdir()} == {
-        "model.safetensors", "vocabulary.json", "history.json", "config.json",
+        "model.safetensors", "vocabulary.json", "history.json", "config.json", "checksums.json",
     }  # fmt: skip
 
 
@@ -145,7 +145,7 @@ def test_disk_full_leaves_the_former_model(tmp_path, monkeypatch, written):
         save(fitted_of(words=(*WORDS, "great")), tmp_path, {"new": 1})
     monkeypatch.undo()
     same(load(tmp_path), former)
-    assert load_report(tmp_path) == {"old": 1} and len(list(tmp_path.iterdir())) == 5
+    assert load_report(tmp_path) == {"old": 1} and len(list(tmp_path.iterdir())) == 6
 
 
 def test_folder_that_cannot_be_written(tmp_path):

@@ -118,8 +118,8 @@ def damaged(folder, how):
         ("another format", "must be one that transformer.save wrote, in version 1, but"),
         ("another version", "use the clusterjax that wrote it"),
         ("an unknown module", "does not fit its arrays .*Robot"),
-        ("a field less", "does not fit its arrays .*fields of Block"),
-        ("an array less", "holds 'attention.query' too"),
+        ("a field less", "does not fit its arrays .*'norms' is missing at module.fields"),
+        ("an array less", "module.fields.attention.fields.query is null in place of an object"),
         ("arrays cut", "must hold a whole model.safetensors"),
     ],
 )

@@ -1,8 +1,6 @@
 """A trained classifier as a folder: arrays, words, recipe, history, report."""
 
-import contextlib
 import json
-import os
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -10,10 +8,11 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-import safetensors
 import safetensors.numpy
 
-from .._run_file import replace
+from .._arrays import read_arrays
+from .._disk import begin_reading, check, write_folder
+from .._json import MOST_BYTES, Within, decode, misfit, read_bounded
 from ._fit import Fitted, Recipe
 from ._model import HardmaxClassifier
 from ._vocabulary import Vocabulary
@@ -24,13 +23,16 @@ _MODEL, _VOCABULARY, _HISTORY, _REPORT, _CONFIG = (
     "model.safetensors", "vocabulary.json", "history.json", "report.json", "config.json",
 )  # fmt: skip
 _ARRAYS = ("embedding", "w", "v", "raw_alpha")
+_REMEDY = "train it again"
+_FORM = {"depth": Within(int, 0, 10**6), "best_epoch": Within(int, -1, 2**31), "recipe": dict}
 
 
 def save(fitted: Fitted, folder: str | Path, report: dict[str, Any] | None = None) -> None:
     """Write a classifier into a folder, from which `load` reads it bit for bit.
 
-    The files are `model.safetensors`, `vocabulary.json`, `history.json`, `report.json` and, last of all, `config.json`
-    with the recipe and the versions. Each is there whole or not at all, and a folder without `config.json` is none.
+    The files are `model.safetensors`, `vocabulary.json`, `history.json`, `report.json`, `config.json` with the recipe
+    and the versions, and `checksums.json` with the checksum of each. They are there whole or not at all: a process that
+    is stopped at any moment leaves the former model or this one.
 
     **Arguments:**
 
@@ -62,34 +64,19 @@ def save(fitted: Fitted, folder: str | Path, report: dict[str, Any] | None = Non
         "words": fitted.vocabulary.size,
         "versions": {name: version(name) for name in ("clusterjax", "jax", "numpy")},
     }
-    contents = {_MODEL: safetensors.numpy.save(arrays, {"format": _FORMAT}), _HISTORY: _json(fitted.history)}
-    contents |= {} if report is None else {_REPORT: _json(report)}
+    contents = {
+        _MODEL: safetensors.numpy.save(arrays, {"format": _FORMAT}),
+        _VOCABULARY: fitted.vocabulary._content(),
+        _HISTORY: _json(fitted.history),
+    }
+    contents |= {_CONFIG: _json(config)} | ({} if report is None else {_REPORT: _json(report)})
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        _write_all(folder, {**contents, _CONFIG: _json(config)}, fitted.vocabulary)
+        write_folder(folder, contents, gone=[_REPORT] if report is None else [])
     except OSError as error:
         raise ValueError(
             f"folder must be one that can be written, but {str(folder)!r} cannot ({error.strerror or error}); make "
             "room, or choose another."
         ) from error
-
-
-def _write_all(folder: Path, contents: dict[str, bytes], vocabulary: Vocabulary) -> None:
-    """All files under other names first, so that what does not fit leaves the former model as it was."""
-    drafts = {name: folder / f"{name}.draft" for name in (*contents, _VOCABULARY)}
-    try:
-        for name, content in contents.items():
-            replace(drafts[name], content)
-        vocabulary.save(drafts[_VOCABULARY])
-        # A folder that is written over is no model until all of it is new.
-        for name in (_CONFIG, _REPORT):
-            (folder / name).unlink(missing_ok=True)
-        for name in (_VOCABULARY, *contents):
-            os.replace(drafts[name], folder / name)
-    finally:
-        for draft in drafts.values():
-            with contextlib.suppress(OSError):
-                draft.unlink(missing_ok=True)
 
 
 def load(folder: str | Path) -> Fitted:
@@ -113,8 +100,9 @@ def load(folder: str | Path) -> Fitted:
     folder = Path(folder)
     if not folder.is_dir():
         raise ValueError(f"folder must be one of a model, but there is none at {str(folder)!r}; train one, or name it.")
+    begin_reading(folder, "folder", _REMEDY)
     config = _read(folder, _CONFIG)
-    if not isinstance(config, dict) or config.get("format") != _FORMAT:
+    if misfit(config, {"format": _FORMAT}) is not None:
         raise ValueError(f"folder must be one of a model, but {str(folder / _CONFIG)!r} is of another format; name it.")
     if config.get("version") != _VERSION:
         raise ValueError(
@@ -125,13 +113,15 @@ def load(folder: str | Path) -> Fitted:
         _present(folder, name)
     vocabulary = Vocabulary.load(folder / _VOCABULARY)
     try:
+        wrong = misfit(config, _FORM)
+        if wrong is not None:
+            raise TypeError(wrong)
         recipe = Recipe(**config["recipe"])
-        model = _model(folder / _MODEL, config["depth"])
-        best_epoch = int(config["best_epoch"])
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"folder must be whole, but {str(folder / _CONFIG)!r} does not fit this version ({error}); train it again."
         ) from error
+    model = _model(folder / _MODEL, config["depth"])
     words, heads, dim = model.embedding.shape
     if words != vocabulary.size:
         raise ValueError(
@@ -143,7 +133,13 @@ def load(folder: str | Path) -> Fitted:
             f"folder must hold one model, but its {_MODEL} is of {heads} heads of dimension {dim} and its {_CONFIG} of "
             f"{recipe.heads} of dimension {recipe.dim}; train it again."
         )
-    return Fitted(model, vocabulary, recipe, _read(folder, _HISTORY), best_epoch)
+    history = _read(folder, _HISTORY)
+    wrong = misfit(history, [{str: float}])
+    if wrong is not None:
+        raise ValueError(f"folder must be whole, but in {str(folder / _HISTORY)!r} {wrong}; train it again.")
+    for name in (_CONFIG, _MODEL, _VOCABULARY, _HISTORY):
+        check(folder / name, "folder", _REMEDY)
+    return Fitted(model, vocabulary, recipe, history, config["best_epoch"])
 
 
 def load_report(folder: str | Path) -> dict[str, Any] | None:
@@ -159,13 +155,22 @@ def load_report(folder: str | Path) -> dict[str, Any] | None:
 
     Source: this library.
     """
-    return _read(Path(folder), _REPORT) if (Path(folder) / _REPORT).is_file() else None
+    folder = Path(folder)
+    begin_reading(folder, "folder", _REMEDY)
+    if not (folder / _REPORT).is_file():
+        return None
+    report = _read(folder, _REPORT)
+    wrong = misfit(report, dict)
+    if wrong is not None:
+        raise ValueError(f"folder must be whole, but in {str(folder / _REPORT)!r} {wrong}; train it again.")
+    check(folder / _REPORT, "folder", _REMEDY)
+    return report
 
 
 def _model(path: Path, depth: Any) -> HardmaxClassifier:
     try:
-        arrays = safetensors.numpy.load(path.read_bytes())
-    except (OSError, safetensors.SafetensorError, ValueError) as error:
+        arrays = read_arrays(path.read_bytes()).arrays
+    except (OSError, ValueError) as error:
         raise ValueError(
             f"folder must hold a whole {path.name}, but {str(path)!r} cannot be read ({error}); train it again."
         ) from error
@@ -173,6 +178,16 @@ def _model(path: Path, depth: Any) -> HardmaxClassifier:
     if lacking:
         raise ValueError(f"folder must hold a whole model, but {str(path)!r} lacks {lacking[0]!r}; train it again.")
     dtype = arrays["embedding"].dtype
+    for name in (*_ARRAYS, *(["A"] if "A" in arrays else [])):
+        if arrays[name].dtype != dtype or dtype.name not in ("float16", "float32", "float64"):
+            raise ValueError(
+                f"folder must hold one model, but in {str(path)!r} {name!r} is of {arrays[name].dtype} and 'embedding' "
+                f"of {dtype}; train it again."
+            )
+        if not np.all(np.isfinite(arrays[name])):
+            raise ValueError(
+                f"folder must hold a model of finite numbers, but in {str(path)!r} {name!r} has others; train it again."
+            )
     embedding, w, v, raw = (jnp.asarray(arrays[name], dtype) for name in _ARRAYS)
     try:
         model = HardmaxClassifier(embedding, w, v, jnp.ones(raw.shape, dtype), arrays.get("A"), depth=depth)
@@ -194,8 +209,8 @@ def _present(folder: Path, name: str) -> Path:
 def _read(folder: Path, name: str) -> Any:
     path = _present(folder, name)
     try:
-        return json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+        return decode(read_bounded(path, MOST_BYTES, "folder", _REMEDY), finite=False)
+    except ValueError as error:
         raise ValueError(
             f"folder must hold a whole model, but {str(path)!r} is not whole JSON ({error}); train it again."
         ) from error

@@ -21,7 +21,8 @@ NEGATORS = frozenset("no nor not never cannot".split())
 NEGATED = "not_"
 
 _LINK = re.compile(r"https?://\S+|www\.\S+")
-_TAG = re.compile(r"<[^>]+>")
+# Without an end a tag reaches to the end of the text, so that this is linear; such a tag stays, see `_letters`.
+_TAG = re.compile(r"<[^>]+>?")
 _CONTRACTED_NOT = re.compile(r"[nN]['`’][tT]\b")
 _FOREIGN_PUNCTUATION = re.compile(r"[^\w\s\x00-\x7f]")
 _END = "."
@@ -197,7 +198,7 @@ class TextOptions:
         if self.drop_links:
             text = _LINK.sub("", text)
         if "<" in text:
-            text = _TAG.sub(lambda _: self.tag, text)
+            text = _TAG.sub(lambda found: self.tag if found[0][-1] == ">" else found[0], text)
         if self.expand_not:
             text = _CONTRACTED_NOT.sub(" not ", text)
         if self.glue:

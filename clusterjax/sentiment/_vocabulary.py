@@ -1,8 +1,6 @@
 """Words and their ids, counted on the training part, and kept in a file beside the model."""
 
-import contextlib
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -13,12 +11,18 @@ from typing import Any, Literal, final
 import numpy as np
 from jaxtyping import Int
 
+from .._disk import BLANK, is_sealed, replace, seal
+from .._json import Within, decode, misfit
 from ._text import TextOptions
 
 
 PADDING, UNKNOWN = 0, 1
 _RESERVED = ("<pad>", "<unk>")
 _FORMAT, _VERSION = "clusterjax vocabulary", 1
+_FORM = {
+    "sha256?": str, "format": str, "version": int, "words": [str], "counts": [Within(int, 0, 2**63)], "options": dict,
+    "keep_unknown": bool, str: (),
+}  # fmt: skip
 
 
 @final
@@ -214,7 +218,20 @@ class Vocabulary:
 
         Source: this library.
         """
+        path = Path(path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace(path, self._content())
+        except OSError as error:
+            raise ValueError(
+                f"path must be a file that can be written, but {str(path)!r} cannot ({error.strerror}); choose another "
+                "folder or make room."
+            ) from error
+
+    def _content(self) -> bytes:
+        """What `save` writes."""
         record = {
+            "sha256": BLANK,
             "format": _FORMAT,
             "version": _VERSION,
             "keep_unknown": self.keep_unknown,
@@ -222,7 +239,7 @@ class Vocabulary:
             "words": self.words,
             "counts": self.counts,
         }
-        _write(Path(path), json.dumps(record, ensure_ascii=False) + "\n")
+        return seal((json.dumps(record, ensure_ascii=False) + "\n").encode())
 
     @classmethod
     def load(cls, path: str | Path, *, lemmatise: Callable[[str], str] | None = None) -> "Vocabulary":
@@ -245,28 +262,47 @@ class Vocabulary:
         """
         path = Path(path)
         try:
-            record = json.loads(path.read_text("utf-8"))
+            data = path.read_bytes()
         except OSError as error:
             raise ValueError(
                 f"path must be a vocabulary, but {str(path)!r} cannot be read ({error.strerror}); name the file."
             ) from error
+        try:
+            record = decode(data)
         except ValueError as error:
             raise ValueError(
-                f"path must be a vocabulary, but {str(path)!r} is not whole JSON in UTF-8; write it again with save."
+                f"path must be a vocabulary, but {str(path)!r} is not whole JSON in UTF-8; write it again with "
+                f"save ({error})."
             ) from error
-        if not isinstance(record, dict) or record.get("format") != _FORMAT:
+        if misfit(record, {"format": _FORMAT}) is not None:
             raise ValueError(f"path must be a vocabulary, but {str(path)!r} is another file; name one made by save.")
-        if record.get("version") != _VERSION:
+        if misfit(record, {"version": _VERSION}) is not None:
             raise ValueError(
                 f"path must be a vocabulary of version {_VERSION}, but {str(path)!r} is of version "
                 f"{record.get('version')!r}; use the clusterjax that wrote it."
             )
-        if not _is_whole(record):
+        wrong = misfit(record, _FORM)
+        if wrong is not None:
             raise ValueError(
-                f"path must be a whole vocabulary, but {str(path)!r} lacks words, counts or options; write it again."
+                f"path must be a whole vocabulary, but {str(path)!r} lacks words, counts or options; write it again "
+                f"({wrong})."
             )
-        options = TextOptions.from_record(record["options"], lemmatise=lemmatise)
-        return cls(tuple(record["words"]), tuple(record["counts"]), options, record["keep_unknown"])
+        try:
+            options = TextOptions.from_record(record["options"], lemmatise=lemmatise)
+            found = cls(tuple(record["words"]), tuple(record["counts"]), options, record["keep_unknown"])
+        except (TypeError, ValueError) as error:
+            if str(error).startswith("lemmatise"):  # which is not of the file
+                raise
+            raise ValueError(
+                f"path must be a whole vocabulary, but {str(path)!r} does not fit ({error}); write it again."
+            ) from error
+        # The files of version 0.1.0 have no checksum.
+        if "sha256" in record and not is_sealed(data, record["sha256"]):
+            raise ValueError(
+                f"path must be a vocabulary as it was written, but {str(path)!r} is damaged or was changed: its "
+                "checksum is another; write it again with save."
+            )
+        return found
 
 
 def check_window(length: Any, keep: Any) -> None:
@@ -275,33 +311,3 @@ def check_window(length: Any, keep: Any) -> None:
         raise ValueError(f"length must be a positive integer, but it is {length!r}; pass 256, or another.")
     if keep not in ("last", "first"):
         raise ValueError(f"keep must be 'last' or 'first', but it is {keep!r}; pass one of the two.")
-
-
-def _is_whole(record: dict[str, Any]) -> bool:
-    """Whether all that a vocabulary is made of is there, and of its type."""
-    kinds = (("words", str), ("counts", int))
-    lists = all(
-        isinstance(record.get(name), list) and all(isinstance(value, kind) for value in record[name])
-        for name, kind in kinds
-    )
-    return lists and isinstance(record.get("options"), dict) and isinstance(record.get("keep_unknown"), bool)
-
-
-def _write(path: Path, text: str) -> None:
-    """Writes a file under another name, and renames it when it is whole and on the disk."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with draft.open("w", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(draft, path)
-    except OSError as error:
-        raise ValueError(
-            f"path must be a file that can be written, but {str(path)!r} cannot ({error.strerror}); choose another "
-            "folder or make room."
-        ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            draft.unlink(missing_ok=True)

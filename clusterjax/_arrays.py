@@ -1,0 +1,94 @@
+"""Reads the format safetensors from memory: every size is held against the file before any array is made.
+
+Eight bytes give the length of a header of JSON, which gives each tensor its dtype, its shape and the bytes that it is
+in; these follow one another without a gap, to the end of the file. So nothing that is made of a file is larger than
+the file, whatever its header claims.
+
+Source: the documentation of safetensors, section "Format".
+"""
+
+import math
+from collections.abc import Callable
+from mmap import mmap
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from ._json import MOST_BYTES, Within, decode, misfit
+
+
+_DTYPES = {
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": jnp.bfloat16, "I64": "<i8", "I32": "<i4", "I16": "<i2",
+    "I8": "i1", "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "?", "C64": "<c8",
+}  # fmt: skip
+_SIZE = Within(int, 0, 2**62)
+_TENSOR = {"dtype": str, "shape": [_SIZE], "data_offsets": [_SIZE], str: ()}
+_HEADER = {"__metadata__?": {str: str}, str: _TENSOR}
+
+
+class Arrays(NamedTuple):
+    """What a file holds.
+
+    `arrays` are those that were wanted, `left_out` the names of the others, and `metadata` the texts in its header.
+    """
+
+    arrays: dict[str, np.ndarray]
+    left_out: tuple[str, ...]
+    metadata: dict[str, str]
+
+
+def read_arrays(data: bytes | mmap, wanted: Callable[[str], bool] = lambda name: True) -> Arrays:
+    """The tensors of a file that is in memory, as copies.
+
+    **Arguments:**
+
+    - `data`: The whole file.
+    - `wanted`: Which of its tensors are read.
+
+    **Raises:**
+
+    - `ValueError` if it is not a whole file of this format, or what is wanted is of a dtype that NumPy does not have;
+        it says why in a few words, for a message.
+
+    Source: this library.
+    """
+    header, start = _header(data)
+    metadata = header.pop("__metadata__", {})
+    place, arrays, left_out = 0, {}, []
+    for key, tensor in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        dtype = np.dtype(_DTYPES[tensor["dtype"]]) if tensor["dtype"] in _DTYPES else None
+        begin, end = tensor["data_offsets"] if len(tensor["data_offsets"]) == 2 else (-1, -1)
+        size = end - begin if dtype is None else math.prod(tensor["shape"]) * dtype.itemsize
+        if begin != place or end - begin != size or start + end > len(data) or len(tensor["shape"]) > 32:
+            raise ValueError(f"tensor {key!r} is not where its header says")
+        place = end
+        if not wanted(key):
+            left_out.append(key)
+            continue
+        if dtype is None:
+            raise ValueError(f"tensor {key!r} is of {tensor['dtype']!r}, which is not read")
+        flat = np.frombuffer(data, np.uint8, size, start + begin).copy().view(dtype)
+        if dtype == np.bool_ and np.any(flat.view(np.uint8) > 1):
+            raise ValueError(f"tensor {key!r} holds bytes that are neither true nor false")
+        try:
+            arrays[key] = flat.reshape(tensor["shape"])
+        except ValueError as error:  # none of its numbers, and more along the other axes than an integer holds
+            raise ValueError(f"tensor {key!r} has no such shape") from error
+    if start + place != len(data):
+        raise ValueError("it has another length than its header says")
+    return Arrays(arrays, tuple(sorted(left_out)), metadata)
+
+
+def _header(data: bytes | mmap) -> tuple[dict[str, Any], int]:
+    """What the header says, and where the tensors begin."""
+    length = int.from_bytes(data[:8], "little")
+    if len(data) < 8 or length > len(data) - 8:
+        raise ValueError("it ends before its header does")
+    if length > MOST_BYTES:
+        raise ValueError(f"its header has {length} bytes, at most {MOST_BYTES} are read")
+    header = decode(data[8 : 8 + length])
+    wrong = misfit(header, _HEADER)
+    if wrong is not None:
+        raise ValueError(f"in its header {wrong}")
+    return header, 8 + length

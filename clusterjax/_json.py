@@ -9,7 +9,7 @@ all JSON of the package comes in. The form is a plain value:
     int, float          an integer; a number, whole or not; a boolean is neither
     None, "a", 1        exactly that
     Within(int, 0, 9)   a number in a range, both ends included
-    [x]                 a list of x
+    [x]                 a list of x; with more than one form in it, a list of just these, in this order
     {"a": x, "b?": y}   an object with an a, perhaps a b, and whatever else
     {"a": x, str: y}    the same, where every other value is y
     (x, y)              one of these; `()` takes nothing, so that {"a": x, str: ()} has no other names
@@ -153,7 +153,10 @@ def misfit(value: Any, form: Any, place: str = "") -> str | None:
         return misfit(value, dict, place) or _misfit_of_fields(value, form, place)
     if isinstance(form, list):
         wrong = misfit(value, list, place)
-        inner = (misfit(entry, form[0], _at(place, k)) for k, entry in enumerate(value if wrong is None else ()))
+        if wrong is None and len(form) > 1 and len(value) != len(form):
+            return f"{place or 'the whole'} is a list of {len(value)} in place of {len(form)}"
+        forms = form if len(form) > 1 else form * len(value if wrong is None else ())
+        inner = (misfit(entry, forms[k], _at(place, k)) for k, entry in enumerate(value if wrong is None else ()))
         return wrong or next((found for found in inner if found is not None), None)
     if isinstance(form, tuple):
         return _misfit_of_all(value, form, place)

@@ -17,11 +17,16 @@ import optax
 from jax import lax
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
+from ._json import Within
 from ._lock import locked
 from ._run_file import RunFile
 
 
 _FILE = RunFile("checkpoint", "clusterjax training", 1, "remove it, or choose another folder")
+_PROGRESS = {
+    "epoch": Within(int, 0, 2**62), "best_epoch": Within(int, -1, 2**62), "best": (None, float),
+    "history": [{str: float}], str: (),
+}  # fmt: skip
 
 
 class Batches(eqx.Module):
@@ -273,10 +278,18 @@ def _save(path: Path, state: _State, progress: dict, settings: dict[str, Any] | 
 
 
 def _load(path: Path, state: _State, settings: dict[str, Any] | None) -> tuple[_State, dict]:
-    header, arrays = _FILE.read(path, settings)
+    header, arrays = _FILE.read(path, settings, {"progress": _PROGRESS})
     leaves, structure = jtu.tree_flatten(eqx.filter(state, eqx.is_array))
-    if len(arrays) != len(leaves) or any(arrays[str(k)].shape != leaf.shape for k, leaf in enumerate(leaves)):
+    there = [arrays.get(str(k)) for k in range(len(leaves))]
+    fits = len(arrays) == len(leaves) and len(header["progress"]["history"]) == header["progress"]["epoch"]
+    for array, leaf in zip(there, leaves, strict=True):
+        fits = fits and array is not None and array.shape == leaf.shape and array.dtype == leaf.dtype
+    if not fits:
         raise ValueError(f"checkpoint must hold the arrays of this model, but {path} holds others; {_FILE.remedy}.")
-    loaded = [jnp.asarray(arrays[str(k)], leaf.dtype) for k, leaf in enumerate(leaves)]
+    loaded = [jnp.asarray(array) for array in there]
     static = eqx.filter(state, eqx.is_array, inverse=True)
-    return eqx.combine(jtu.tree_unflatten(structure, loaded), static), header["progress"]
+    found = eqx.combine(jtu.tree_unflatten(structure, loaded), static)
+    for leaf in jtu.tree_leaves(eqx.filter((found.params, found.best), eqx.is_inexact_array)):
+        if not np.all(np.isfinite(leaf)):
+            raise ValueError(f"checkpoint must hold finite weights, but {path} does not; {_FILE.remedy}.")
+    return found, header["progress"]

@@ -98,6 +98,8 @@ def test_no_text_takes_long(data):
         (1, (None, str), "the whole is 1 in place of null or a text"),
         ({"a": 1}, (None, {"a": str}), "a is 1 in place of a text"),
         (1, True, "the whole is 1 in place of True"),
+        ([1], [int, str], "the whole is a list of 1 in place of 2"),
+        ([1, 2], [int, str], "1 is 2 in place of a text"),
         ([["x"]], lambda value: [[int]], '0.0 is "x" in place of an integer'),
         ("x" * 100, int, "x..."),
     ),
@@ -111,7 +113,8 @@ def test_what_does_not_fit_is_named(value, form, words):
     ("value", "form"),
     (
         (1, float), (1.5, float), (None, object), ([], [int]), ({"a": 1}, {"b?": int}), ({"a": 1}, {str: int}),
-        (6, Within(int, 0, 6)), (0.5, Within(float, 0, 1)), (None, (int, None)), ("a", ("a", "b")),
+        (6, Within(int, 0, 6)), (0.5, Within(float, 0, 1)), (None, (int, None)), ([1, "a"], [int, str]),
+        ("a", ("a", "b")),
     ),
 )  # fmt: skip
 def test_what_fits_is_taken(value, form):

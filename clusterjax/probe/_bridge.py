@@ -232,7 +232,9 @@ def _fit(
     # with them the fit goes again, without the particles, where a run that was killed went.
     done = Tally()
     if store is not None and store.exists():
-        done.restore(store, asked or {})
+        # Curves that overflow are kept too: the fit goes back from there.
+        done.restore(store, asked or {}, most=2**31, finite=False)
+        _check_steps(done, store)
         say(f"resuming the fit after step {done.texts - 1}")
     known = done.texts
     start = best = done.arrays.get("start", np.empty(0))
@@ -275,6 +277,19 @@ def _fit(
             break
         now = log_scales + np.linalg.solve(curvature + damping * np.eye(2), -slope)
     return _Fit(log_scales, best, start, np.array(losses if steps else []), converged and steps > 0)
+
+
+def _check_steps(done: Tally, store: Path) -> None:
+    """Raise a ValueError unless there is a row for each step, and all curves that the steps ask for."""
+    rows = {"values": (), "slopes": (2,), "curvatures": (2, 2)}
+    fits = all(name in done.arrays and done.arrays[name].shape == (done.texts, *rows[name]) for name in rows)
+    best = np.inf
+    for step, value in enumerate(done.arrays["values"] if fits else ()):
+        better = np.all(np.isfinite([value, *done.arrays["slopes"][step], *done.arrays["curvatures"][step].ravel()]))
+        if (better and value < best) or step == 0:
+            fits, best = fits and f"curves {step}" in done.arrays, value
+    if not fits or "start" not in done.arrays:
+        raise ValueError(f"store must be whole, but {store} lacks steps of the fit; remove it, or choose another file.")
 
 
 def _curves_of(

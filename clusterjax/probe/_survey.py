@@ -112,7 +112,7 @@ def survey(
         if replicates is not None:
             asked |= {"resample": sorted(resample), "replicates": digest([replicates])}
     if path is not None and path.exists():
-        tally.restore(path, asked)
+        tally.restore(path, asked, asked["statistics"], most=len(data.mask), finite=finite)
         say(f"resuming after {tally.texts} of {len(data.mask)} texts")
     for rows, ids, mask in _batches(data, size, tally.texts):
         made = _made(measure, ids, mask)

@@ -1,10 +1,12 @@
 """Means over texts that take one batch at a time, in double precision, and the file they are kept in."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._json import Within
 from .._run_file import RunFile
 
 
@@ -99,12 +101,40 @@ class Tally:
         """
         _FILE.write(path, self.arrays, settings, texts=self.texts)
 
-    def restore(self, path: Path, settings: dict[str, Any]) -> None:
-        """Go on from `path`.
+    def restore(
+        self,
+        path: Path,
+        settings: dict[str, Any],
+        names: Sequence[str] | None = None,
+        *,
+        most: int,
+        finite: bool = True,
+    ) -> None:
+        """Go on from `path`, of at most so many texts, with the statistics `names`; None is anything.
 
         **Raises:**
 
-        - `ValueError` if it is no such file, or of other settings, which are named.
+        - `ValueError` if it is no such file, of other settings, which are named, or its numbers are not finite.
         """
-        header, arrays = _FILE.read(path, settings)
+        header, arrays = _FILE.read(path, settings, {"texts": Within(int, 0, most)})
+        wrong = _wrong(arrays, names, header["texts"], finite)
+        if wrong is not None:
+            raise ValueError(f"store must be whole, but in {path} {wrong}; {_FILE.remedy}.")
         self.texts, self.arrays = header["texts"], arrays
+
+
+def _wrong(arrays: dict[str, np.ndarray], names: Sequence[str] | None, texts: int, finite: bool) -> str | None:
+    """What is wrong with the arrays of a file; None if nothing is."""
+    for key, array in arrays.items():
+        if array.dtype.kind != "f":
+            return f"{key!r} is of {array.dtype} in place of floats"
+        if finite and not np.all(np.isfinite(array)):
+            return f"{key!r} holds NaN or infinity"
+    for name in () if names is None or not texts else names:
+        shapes = [arrays[key].shape if (key := f"{name}/{part}") in arrays else None for part in ("mean", "squares")]
+        values = arrays.get(f"{name}/values")
+        if None in shapes or shapes[0] != shapes[1]:
+            return f"{name!r} has no mean and sum of squares of one shape"
+        if values is not None and values.shape != (texts, *(shapes[0] or ())):
+            return f"the values of {name!r} are of shape {values.shape}"
+    return None

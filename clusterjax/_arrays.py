@@ -1,13 +1,16 @@
-"""Reads the format safetensors from memory: every size is held against the file before any array is made.
+"""Reads arrays from memory, safetensors and NumPy's: every size is held against the file before any array is made.
 
-Eight bytes give the length of a header of JSON, which gives each tensor its dtype, its shape and the bytes that it is
-in; these follow one another without a gap, to the end of the file. So nothing that is made of a file is larger than
-the file, whatever its header claims.
+In safetensors, eight bytes give the length of a header of JSON, which gives each tensor its dtype, its shape and the
+bytes that it is in; these follow one another without a gap, to the end of the file. So nothing that is made of a file
+is larger than the file, whatever its header claims. What NumPy packs into an `.npz` is held against a ceiling before it
+is unpacked.
 
-Source: the documentation of safetensors, section "Format".
+Source: the documentation of safetensors, section "Format", and of `numpy.lib.format`.
 """
 
+import io
 import math
+import zipfile
 from collections.abc import Callable
 from mmap import mmap
 from typing import Any, NamedTuple
@@ -25,6 +28,9 @@ _DTYPES = {
 _SIZE = Within(int, 0, 2**62)
 _TENSOR = {"dtype": str, "shape": [_SIZE], "data_offsets": [_SIZE], str: ()}
 _HEADER = {"__metadata__?": {str: str}, str: _TENSOR}
+
+
+MOST_UNPACKED = 2**29
 
 
 class Arrays(NamedTuple):
@@ -92,3 +98,51 @@ def _header(data: bytes | mmap) -> tuple[dict[str, Any], int]:
     if wrong is not None:
         raise ValueError(f"in its header {wrong}")
     return header, 8 + length
+
+
+def read_npz(data: bytes, most: int = MOST_UNPACKED) -> dict[str, np.ndarray]:
+    """The arrays of an `.npz` file, if they have at most so many bytes once they are unpacked.
+
+    **Raises:**
+
+    - `ValueError` if it is not a whole file of this format, or holds more; it says why in a few words, for a message.
+
+    Source: this library.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as held:
+            infos = held.infolist()
+            if sum(info.file_size for info in infos) > most:
+                raise ValueError(f"its arrays have more than {most} bytes")
+            if len({info.filename for info in infos}) < len(infos):
+                raise ValueError("an array is there twice")
+            return {info.filename.removesuffix(".npy"): read_npy(held.read(info)) for info in infos}
+    except Exception as error:  # of which kind depends on where the file is broken, and on how it was packed
+        raise ValueError(str(error).strip().splitlines()[0] if str(error).strip() else repr(error)) from error
+
+
+def read_npy(data: bytes) -> np.ndarray:
+    """The array of an `.npy` file.
+
+    **Raises:**
+
+    - `ValueError` if it is not a whole file of this format, or holds objects; it says why in a few words.
+
+    Source: this library.
+    """
+    stream = io.BytesIO(data)
+    try:
+        version = np.lib.format.read_magic(stream)
+        readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        if version not in readers:
+            raise ValueError(f"its version is {version}")
+        shape, by_columns, dtype = readers[version](stream)
+    except Exception as error:  # the header is a line of Python, which can be wrong in many ways
+        raise ValueError(f"its header is broken: {str(error).strip().splitlines()[:1]}") from error
+    start = stream.tell()
+    if dtype.hasobject or dtype.itemsize == 0:
+        raise ValueError("it holds objects in place of numbers")
+    if any(size < 0 for size in shape) or math.prod(shape) * dtype.itemsize != len(data) - start:
+        raise ValueError(f"its header says shape {shape} of {dtype}, which is not what is there")
+    flat = np.frombuffer(data, np.uint8, offset=start).copy().view(dtype)
+    return flat.reshape(shape, order="F" if by_columns else "C")

@@ -9,16 +9,18 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from ._run_file import replace
-from ._tables import decode, read_bytes, read_table
+from ._disk import begin_reading, check, write_folder
+from ._json import decode, read_bounded
+from ._tables import MOST_BYTES, bytes_of, lines_of, read_table, too_large
 
 
 PAD, UNKNOWN, CLS, SEP, MASK = range(5)
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+MOST_TOKENIZER = 2**27
 _COLUMNS = ("text", "prefix", "review")
 
 
-def read_texts(paths: Sequence[str | Path]) -> list[str]:
+def read_texts(paths: Sequence[str | Path], *, most_bytes: int = MOST_BYTES) -> list[str]:
     """The texts of some files, one after the other.
 
     **Arguments:**
@@ -26,19 +28,24 @@ def read_texts(paths: Sequence[str | Path]) -> list[str]:
     - `paths`: Tables (`.csv`, `.parquet`) with a column `text`, lines of JSON (`.jsonl`) with a field `text` or
         `prefix`, or plain text (`.txt`), of which each line that is not blank is a text. Each perhaps with `.gz`.
 
+    **Other arguments:**
+
+    - `most_bytes`: What the texts of one file may take in memory: their letters, and 64 bytes for each.
+
     **Returns:**
 
     The texts, without those that are blank; tags like `<br />` are blanks.
 
     **Raises:**
 
-    - `ValueError` if a file is not there, is of another kind or encoding, is broken, or holds no text.
+    - `ValueError` if a file is not there, is of another kind or encoding, is broken, holds no text, or takes more than
+        `most_bytes` once it is unpacked.
 
     Source: this library.
     """
     texts: list[str] = []
     for path in map(Path, paths):
-        found = [text.replace("<br />", " ").strip() for text in _read(path)]
+        found = [text.replace("<br />", " ").strip() for text in _read(path, most_bytes)]
         found = [text for text in found if text]
         if not found:
             raise ValueError(f"paths must hold texts, but there is none in {str(path)!r}; leave it out.")
@@ -48,34 +55,37 @@ def read_texts(paths: Sequence[str | Path]) -> list[str]:
     return texts
 
 
-def _read(path: Path) -> list[str]:
+def _read(path: Path, most: int) -> list[str]:
     if not path.is_file():
         raise ValueError(f"paths must be files, but there is none at {str(path)!r}; check its name.")
     kind = path.name.lower().removesuffix(".gz").rpartition(".")[2]
     if kind in ("csv", "parquet"):
-        columns = read_table(path)
+        columns = read_table(path, most)
         name = next((name for name in _COLUMNS if name in columns), None)
         if name is None:
             raise ValueError(f"paths must have a column 'text', but {str(path)!r} has {sorted(columns)}; rename one.")
         return [str(text) for text in columns[name] if text is not None]
-    if kind == "jsonl":
-        return [_field(line, number, path) for number, line in enumerate(_lines(path), 1) if line.strip()]
-    if kind == "txt":
-        return _lines(path)
-    raise ValueError(f"paths must be .txt, .jsonl, .csv or .parquet files, but one is {str(path)!r}; convert it.")
-
-
-def _lines(path: Path) -> list[str]:
-    # Not splitlines, which divides at characters that JSON may hold, such as U+2028; a "\r" at the end is a blank.
-    return decode(read_bytes(path), str(path)).split("\n")
+    if kind not in ("jsonl", "txt"):
+        raise ValueError(f"paths must be .txt, .jsonl, .csv or .parquet files, but one is {str(path)!r}; convert it.")
+    texts, size = [], 0
+    # Lines end at "\n" alone: others divide at characters that JSON may hold, such as U+2028; a "\r" is a blank.
+    with lines_of(path, most) as lines:
+        for number, line in enumerate(lines, 1):
+            line = line.strip()
+            if line:
+                texts.append(_field(line, number, path) if kind == "jsonl" else line)
+                size += bytes_of(texts[-1:])
+            if size > most:
+                raise too_large(path, most)
+    return texts
 
 
 def _field(line: str, number: int, path: Path) -> str:
     try:
-        fields: Any = json.loads(line)
+        fields: Any = decode(line, finite=False)
     except ValueError as error:
         raise ValueError(
-            f"paths must hold lines of whole JSON, but line {number} of {str(path)!r} is none; fetch it again."
+            f"paths must hold lines of whole JSON, but line {number} of {str(path)!r} is none; fetch it again ({error})."
         ) from error
     found = next((fields[name] for name in _COLUMNS if isinstance(fields, dict) and name in fields), None)
     if not isinstance(found, str):
@@ -173,8 +183,13 @@ def tokenizer_of(folder: Path, texts: Sequence[str], vocab_size: int, name: str 
     Source: this library.
     """
     path = folder / "tokenizer.json"
+    begin_reading(folder, "out", "choose another folder")
     there = path.is_file()
-    tokenizer = _read_tokenizer(path) if there else train_tokenizer(texts, vocab_size)
+    tokenizer = (
+        read_tokenizer(path, "out must hold a whole tokenizer.json or none", "remove it")
+        if there
+        else train_tokenizer(texts, vocab_size)
+    )
     size = tokenizer.get_vocab_size()
     if there and size != vocab_size:
         raise ValueError(
@@ -187,15 +202,23 @@ def tokenizer_of(folder: Path, texts: Sequence[str], vocab_size: int, name: str 
     return tokenizer
 
 
-def _read_tokenizer(path: Path) -> Any:
+def read_tokenizer(path: Path, must: str, remedy: str) -> Any:
+    """The tokenizer of a file.
+
+    **Raises:**
+
+    - `ValueError`, which begins with `must`, if it is broken or damaged.
+
+    Source: this library.
+    """
     import tokenizers
 
     try:
-        return tokenizers.Tokenizer.from_file(str(path))
+        found = tokenizers.Tokenizer.from_str(read_bounded(path, MOST_TOKENIZER, "folder", remedy).decode())
     except Exception as error:  # the library raises nothing narrower
-        raise ValueError(
-            f"out must hold a whole tokenizer.json or none, but {str(path)!r} is broken ({error}); remove it."
-        ) from error
+        raise ValueError(f"{must}, but {str(path)!r} is broken ({error}); {remedy}.") from error
+    check(path, must.split()[0], remedy)
+    return found
 
 
 def write_tokenizer(folder: Path, tokenizer: Any, length: int) -> None:
@@ -206,5 +229,5 @@ def write_tokenizer(folder: Path, tokenizer: Any, length: int) -> None:
     names = {"pad_token": PAD, "unk_token": UNKNOWN, "cls_token": CLS, "sep_token": SEP, "mask_token": MASK}
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": length}
     config |= {name: SPECIAL[number] for name, number in names.items()}
-    replace(folder / "tokenizer.json", tokenizer.to_str().encode())
-    replace(folder / "tokenizer_config.json", json.dumps(config, indent=1).encode())
+    contents = {"tokenizer.json": tokenizer.to_str(), "tokenizer_config.json": json.dumps(config, indent=1)}
+    write_folder(folder, {name: content.encode() for name, content in contents.items()})

@@ -1,20 +1,27 @@
 """Tables on disk: CSV and Parquet, plain or gzipped, read whole or refused."""
 
+import contextlib
 import csv
 import gzip
 import importlib
 import io
 import zlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 
-def read_table(path: Path) -> dict[str, list[Any]]:
-    """The columns of a CSV or Parquet file, by name in lower case.
+# What the texts of a file may take, 64 bytes for each besides its letters: eight times the film reviews.
+MOST_BYTES = 2**29
+_OF_EACH = 64
+
+
+def read_table(path: Path, most: int = MOST_BYTES) -> dict[str, list[Any]]:
+    """The columns of a CSV or Parquet file, by name in lower case, if it has at most so many bytes once unpacked.
 
     **Raises:**
 
-    - `ValueError` if the file is of another kind, or broken, or has no rows.
+    - `ValueError` if the file is of another kind, too large, broken, or has no rows.
     - `ImportError` if it is a Parquet file and pyarrow is not installed.
     """
     kind = "".join(path.suffixes[-2:]).lower().removesuffix(".gz").rsplit(".", 1)[-1]
@@ -23,17 +30,40 @@ def read_table(path: Path) -> dict[str, list[Any]]:
             f"source must be a .csv or .parquet file, perhaps with .gz behind, but it is {str(path)!r}; write it "
             "as one of these."
         )
-    data = read_bytes(path)
-    columns = _read_csv(data, path) if kind == "csv" else _read_parquet(data, path)
+    columns = _read_csv(path, most) if kind == "csv" else _read_parquet(path, most)
     if not columns or not next(iter(columns.values())):
         raise ValueError(f"source must hold rows, but {str(path)!r} has none; name a file that has.")
     return columns
 
 
-def read_bytes(path: Path) -> bytes:
-    """All bytes of a file, unzipped if its name ends in .gz."""
+def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
+    """All bytes of a file, unzipped if its name ends in .gz, if these are at most `most`."""
+    with _opened(path, most) as file:
+        return file.read()
+
+
+@contextlib.contextmanager
+def lines_of(path: Path, most: int = MOST_BYTES, newline: str = "\n") -> Iterator[io.TextIOWrapper]:
+    """The lines of a file in UTF-8, unzipped as they are asked for if its name ends in .gz.
+
+    **Raises:**
+
+    - `ValueError` where its lines are read, if it cannot be, is no whole gzip file, is of another encoding or holds
+        more than `most` bytes.
+    """
+    with _opened(path, most) as file:
+        try:
+            yield io.TextIOWrapper(file, "utf-8-sig", newline=newline)
+        except UnicodeDecodeError:  # which counts from the start of its block
+            decode(read_bytes(path, most), str(path))
+            raise
+
+
+@contextlib.contextmanager
+def _opened(path: Path, most: int) -> Iterator[io.BufferedReader]:
     try:
-        return gzip.decompress(path.read_bytes()) if path.suffix.lower() == ".gz" else path.read_bytes()
+        with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else open(path, "rb") as file:
+            yield io.BufferedReader(_Counted(file, path, most), 2**16)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(
             f"source must be a whole gzip file, but {str(path)!r} is cut off or is none ({error}); fetch it again."
@@ -43,6 +73,36 @@ def read_bytes(path: Path) -> bytes:
             f"source must be a file that can be read, but {str(path)!r} cannot ({error.strerror}); check its "
             "permissions."
         ) from error
+
+
+class _Counted(io.RawIOBase):
+    """What is read of a file, up to so many bytes and no further."""
+
+    def __init__(self, file: Any, path: Path, most: int):
+        self.file, self.path, self.most, self.read_so_far = file, path, most, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = self.file.readinto(buffer)
+        self.read_so_far += count
+        if self.read_so_far > self.most:
+            raise too_large(self.path, self.most)
+        return count
+
+
+def too_large(path: Path, most: int) -> ValueError:
+    """What to say of a file whose texts take more memory than they may."""
+    return ValueError(
+        f"source must take at most {most} bytes, {_OF_EACH} for each text besides its letters, but {str(path)!r} takes "
+        "more once it is unpacked; cut it into smaller files, or pass a larger most_bytes."
+    )
+
+
+def bytes_of(texts: Iterable[Any]) -> int:
+    """What texts, or other values, take in memory, roughly."""
+    return sum(_OF_EACH + (len(text) if isinstance(text, str) else 0) for text in texts)
 
 
 def decode(data: bytes, name: str) -> str:
@@ -55,38 +115,74 @@ def decode(data: bytes, name: str) -> str:
         ) from error
 
 
-def _read_csv(data: bytes, path: Path) -> dict[str, list[Any]]:
-    reader = csv.reader(io.StringIO(decode(data, str(path)), newline=""), strict=True)
-    try:
-        names = [name.strip().lower() for name in next(reader, [])]
-        rows = []
-        for row in reader:
-            if row and len(row) != len(names):
-                raise ValueError(
-                    f"source must have {len(names)} columns in each row, but the row of {str(path)!r} that ends in "
-                    f"line {reader.line_num} has {len(row)}; quote texts that hold commas."
-                )
-            rows += [row] if row else []
-    except csv.Error as error:
-        raise ValueError(
-            f"source must be a whole CSV file, but {str(path)!r} is not after line {reader.line_num} ({error}); fetch "
-            "it again, or quote its texts."
-        ) from error
+def _read_csv(path: Path, most: int) -> dict[str, list[Any]]:
+    with lines_of(path, most, newline="") as lines:
+        reader = csv.reader(lines, strict=True)
+        rows, size = [], 0
+        try:
+            names = [name.strip().lower() for name in next(reader, [])]
+            for row in reader:
+                if row and len(row) != len(names):
+                    raise ValueError(
+                        f"source must have {len(names)} columns in each row, but the row of {str(path)!r} that ends in "
+                        f"line {reader.line_num} has {len(row)}; quote texts that hold commas."
+                    )
+                rows += [row] if row else []
+                size += bytes_of(row)
+                if size > most:
+                    raise too_large(path, most)
+        except csv.Error as error:
+            raise ValueError(
+                f"source must be a whole CSV file, but {str(path)!r} is not after line {reader.line_num} ({error}); "
+                "fetch it again, or quote its texts."
+            ) from error
     if len(set(names)) != len(names):
         raise ValueError(f"source must name each column once, but {str(path)!r} has the columns {names}; rename them.")
     return {name: [row[i] for row in rows] for i, name in enumerate(names)}
 
 
-def _read_parquet(data: bytes, path: Path) -> dict[str, list[Any]]:
+def _read_parquet(path: Path, most: int) -> dict[str, list[Any]]:
     parquet = wanted("pyarrow.parquet", f"reading {str(path)!r}")
     try:
-        table = parquet.read_table(io.BytesIO(data))
-    except (OSError, ValueError) as error:  # pyarrow's own errors are of these two kinds
+        # Texts that are repeated stay one text and its places, until it is known what they take.
+        data = io.BytesIO(read_bytes(path, most))
+        file = parquet.ParquetFile(data, read_dictionary=_texts_of(parquet.read_schema(data)))
+        names, meta = [str(name).strip().lower() for name in file.schema_arrow.names], file.metadata
+        size = sum(meta.row_group(k).total_byte_size for k in range(meta.num_row_groups))
+        if max(size, meta.num_rows * len(names) * _OF_EACH) > most:
+            raise too_large(path, most)
+        columns: list[list[Any]] = [[] for _ in names]
+        taken = 0
+        for batch in file.iter_batches(batch_size=1024):
+            taken += sum(map(_bytes_of_column, batch.columns))
+            if taken > most:
+                raise too_large(path, most)
+            for column, part in zip(columns, batch.columns, strict=True):
+                column += part.to_pylist()
+    except Exception as error:  # those of pyarrow are of many kinds
+        if str(error).startswith("source must") or isinstance(error, ImportError):
+            raise
         raise ValueError(
-            f"source must be a whole Parquet file, but {str(path)!r} is not ({str(error).splitlines()[0]}); fetch it "
-            "again."
+            f"source must be a whole Parquet file, but {str(path)!r} is not ({str(error).strip().splitlines()[:1]}); "
+            "fetch it again."
         ) from error
-    return {str(name).strip().lower(): table.column(i).to_pylist() for i, name in enumerate(table.column_names)}
+    if len(set(names)) != len(names):
+        raise ValueError(f"source must name each column once, but {str(path)!r} has the columns {names}; rename them.")
+    return dict(zip(names, columns, strict=True))
+
+
+def _texts_of(schema: Any) -> list[str]:
+    """The columns of a Parquet file that are texts."""
+    return [field.name for field in schema if str(field.type) in ("string", "large_string", "binary")]
+
+
+def _bytes_of_column(column: Any) -> int:
+    """What the values of a column take, each text as often as it is there."""
+    compute = wanted("pyarrow.compute", "reading a Parquet file")
+    if not hasattr(column, "dictionary"):
+        return column.nbytes + _OF_EACH * len(column)
+    lengths = compute.binary_length(column.dictionary).take(column.indices)
+    return (compute.sum(lengths).as_py() or 0) + _OF_EACH * len(column)
 
 
 def wanted(library: str, what: str) -> Any:

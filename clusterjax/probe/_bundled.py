@@ -1,6 +1,5 @@
 """What comes with the package: a small trained ALBERT, and texts that it has not seen."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +7,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import PRNGKeyArray
 
+from .._disk import read_checked, read_checked_json
 from ._albert import Albert
 
 
@@ -25,7 +25,8 @@ def bundled_texts() -> list[str]:
 
         Merity et al., *Pointer sentinel mixture models* (1609.07843), Section 4.3.
     """
-    return [line for line in (BUNDLED / TEXTS).read_text("utf-8").splitlines() if line]
+    texts = read_checked(BUNDLED / TEXTS, "folder", "install clusterjax again").decode()
+    return [line for line in texts.splitlines() if line]
 
 
 def bundled_training() -> dict[str, Any]:
@@ -34,7 +35,7 @@ def bundled_training() -> dict[str, Any]:
 
     Source: this library.
     """
-    return json.loads((BUNDLED / TRAINING).read_text("utf-8"))
+    return read_checked_json(BUNDLED / TRAINING, dict, "folder", "install clusterjax again", finite=False)
 
 
 def bundled_start(key: PRNGKeyArray) -> Albert:

@@ -1,17 +1,21 @@
 """Reads the tensors of a checkpoint from its folder: safetensors or Flax's msgpack, whole or in shards."""
 
-import json
 from collections.abc import Callable
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import safetensors
-from flax import serialization
+
+from .._arrays import read_arrays
+from .._disk import check
+from .._json import decode, misfit, read_bounded
+from ._flax import NoTree, read_flax
 
 
 WHOLE, FLAX = "model.safetensors", "flax_model.msgpack"
 INDEX, FLAX_INDEX = f"{WHOLE}.index.json", f"{FLAX}.index.json"
+MOST_INDEX = 2**26
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
@@ -57,24 +61,30 @@ def _tensors(found: dict[str, np.ndarray | None], file: Path) -> Tensors:
 
 def _read_safetensors(file: Path, wanted: Callable[[str], bool]) -> dict[str, np.ndarray | None]:
     try:
-        with safetensors.safe_open(file, framework="numpy") as stream:
-            return {name: stream.get_tensor(name) if wanted(name) else None for name in stream.keys()}
-    except Exception as error:  # of which kind differs by what is broken, and by version
+        with open(file, "rb") as stream, mmap(stream.fileno(), 0, access=ACCESS_READ) as data:
+            found = read_arrays(data, wanted)
+    except (ValueError, OSError) as error:
         raise ValueError(
             f"weights must be a whole safetensors file, but {str(file)!r} is not ({error}); fetch it again."
         ) from error
+    check(file, "weights", "fetch it again")
+    return found.arrays | dict.fromkeys(found.left_out)
 
 
 def _read_shards(index: Path, read: Callable[..., Any], wanted: Callable[[str], bool]) -> dict[str, np.ndarray | None]:
     try:
         # Flax has slashes where the names here have dots.
-        shard_of = {k.replace("/", "."): v for k, v in json.loads(index.read_text("utf-8"))["weight_map"].items()}
-        shards = sorted(set(shard_of.values()))
-        plain = all(isinstance(name, str) and Path(name).name == name for name in shards)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        listed = decode(read_bounded(index, MOST_INDEX, "weights", "fetch it again"))
+        wrong = misfit(listed, {"weight_map": {str: str}})
+        if wrong is not None:
+            raise ValueError(wrong)
+    except ValueError as error:
         raise ValueError(
-            f"weights must have an index with a weight_map, but {str(index)!r} is none ({error!r}); fetch it again."
+            f"weights must have an index with a weight_map, but {str(index)!r} is none ({error}); fetch it again."
         ) from error
+    shard_of = {name.replace("/", "."): shard for name, shard in listed["weight_map"].items()}
+    shards = sorted(set(shard_of.values()))
+    plain = all(Path(name).name == name and "\0" not in name for name in shards)
     if not plain:
         raise ValueError(f"weights must be in shards beside their index, but {str(index)!r} names {shards}; mend it.")
     found: dict[str, np.ndarray | None] = {}
@@ -93,22 +103,14 @@ def _read_shards(index: Path, read: Callable[..., Any], wanted: Callable[[str], 
 
 def _read_msgpack(file: Path, wanted: Callable[[str], bool]) -> dict[str, np.ndarray | None]:
     try:
-        tree = serialization.msgpack_restore(file.read_bytes())
-    except Exception as error:  # msgpack raises a dozen kinds, by the byte at which it loses its way
+        found = read_flax(file.read_bytes(), wanted)
+    except NoTree as error:
+        raise ValueError(
+            f"weights must be a tree of arrays, but in {str(file)!r} {error}; name a flax_model.msgpack."
+        ) from error
+    except (ValueError, OSError) as error:
         raise ValueError(
             f"weights must be a whole msgpack file of Flax, but {str(file)!r} is not ({error}); fetch it again."
         ) from error
-    found: dict[str, np.ndarray] = {}
-    pending: list[tuple[tuple[str, ...], Any]] = [((), tree)]
-    while pending:
-        path, value = pending.pop()
-        if isinstance(value, dict) and (value or path):
-            pending.extend(((*path, str(name)), child) for name, child in value.items())
-        elif path and isinstance(value, np.ndarray):
-            found[".".join(path)] = value
-        else:
-            where = f"{'.'.join(path)!r} is {type(value).__name__}" if path else f"it is {type(value).__name__}"
-            raise ValueError(
-                f"weights must be a tree of arrays, but in {str(file)!r} {where}; name a flax_model.msgpack."
-            )
-    return {name: array if wanted(name) else None for name, array in sorted(found.items())}
+    check(file, "weights", "fetch it again")
+    return dict(sorted(found.items()))

@@ -12,6 +12,7 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float
 
+from .._disk import begin_reading, check
 from ._albert import Albert
 from ._hub import locate
 from ._names import read_weights
@@ -57,6 +58,9 @@ class Model:
             return None
         from transformers import AutoTokenizer
 
+        for name in _TOKENIZER:
+            if (self.folder / name).is_file():
+                check(self.folder / name, "model", "fetch it again")
         try:
             return AutoTokenizer.from_pretrained(str(self.folder), local_files_only=True, trust_remote_code=False)
         except Exception as error:  # of which kind differs by tokenizer and by version
@@ -139,6 +143,7 @@ def load(
     dtype = _check_dtype(dtype)
     depth = None if depth is None else check_depth(depth)
     folder, name = locate(path)
+    begin_reading(folder, "path", "fetch it again")
     config = read_config(folder)
     sizes = sizes_of(config)
     make = functools.partial(_make, sizes, depth=depth, heads=heads, dtype=dtype)

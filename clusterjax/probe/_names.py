@@ -35,6 +35,7 @@ def read_weights(folder: Path, sizes: Any, make: Any, dtype: Any) -> tuple[Any, 
     left_out = re.compile(_LEFT_OUT[kind])
     tensors = read_tensors(folder, lambda name: not left_out.match(bare(name)))
     arrays = _without_twins(_bare(tensors, bare), sizes, tensors)
+    _check_layers(sizes, arrays, tensors)
     parts = {part: any(name.startswith(f"{key}.") for name in arrays) for part, key in _PARTS[kind].items()}
     form, state = nnx.split(nnx.eval_shape(lambda: make(**parts)))
     flat = list(nnx.to_flat_state(state))
@@ -45,6 +46,16 @@ def read_weights(folder: Path, sizes: Any, make: Any, dtype: Any) -> tuple[Any, 
         for name, (path, variable) in zip(names, flat, strict=True)
     ]
     return nnx.merge(form, nnx.from_flat_state(filled)), tensors.left_out
+
+
+def _check_layers(sizes: Any, arrays: dict[str, np.ndarray], tensors: Tensors) -> None:
+    """Raise a ValueError if there are fewer tensors than layers, before a network of so many layers is built."""
+    layers = sizes.num_groups * sizes.inner_layers if isinstance(sizes, AlbertSizes) else sizes.num_layers
+    if layers > len(arrays):
+        raise ValueError(
+            f"weights must be those of config.json, which has {layers} layers of weights, but {str(tensors.file)!r} has "
+            f"{len(arrays)} tensors; mend config.json, or name the folder of one model."
+        )
 
 
 def tensors(network: Any) -> dict[str, np.ndarray]:

@@ -1,11 +1,15 @@
 """The numbers that make a network: read from a `config.json` by transformers, kept without it."""
 
-import json
 import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .._disk import check
+from .._json import Within, misfit, read_json
 
+
+_LABELS = Within(int, 0, 10**5)
+_MOST = 2**31 - 1
 ACTIVATIONS = ("gelu", "gelu_new", "relu")
 
 
@@ -84,20 +88,21 @@ def read_config(folder: Path) -> Any:
     path = folder / "config.json"
     if not path.is_file():
         raise ValueError(f"path must be a folder with a config.json, but {str(folder)!r} has none; put it there.")
-    try:
-        fields = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise ValueError(f"config must be whole JSON, but {str(path)!r} is not ({error}); fetch it again.") from error
+    fields = read_json(path, object, argument="config", remedy="fetch it again")
     kind = fields.get("model_type") if isinstance(fields, dict) else None
     # transformers alone takes seconds to import, and PyTorch with it where that is installed.
     import transformers
 
     classes = {"albert": "AlbertConfig", "t5": "T5Config", "mt5": "MT5Config"}
-    if kind not in classes:
+    if not isinstance(kind, str) or kind not in classes:
         raise ValueError(
             f"config must be of an architecture among {', '.join(classes)}, but {str(path)!r} is of {kind!r}; name "
             "another checkpoint."
         )
+    wrong = misfit(fields, {"num_labels?": (None, _LABELS), "_num_labels?": (None, _LABELS)})
+    if wrong is not None:  # transformers makes a name for each of them
+        raise ValueError(f"config must be one of {kind}, but in {str(path)!r} {wrong}; mend it.")
+    check(path, "config", "fetch it again")
     try:
         return getattr(transformers, classes[kind]).from_dict(fields)
     except Exception as error:  # which errors its validation raises differs between versions of transformers
@@ -114,6 +119,8 @@ def sizes_of(config: Any) -> AlbertSizes | T5Sizes:
         kind = int if whole else int | float
         if isinstance(value, bool) or not isinstance(value, kind) or not 0 < value < math.inf:
             raise ValueError(f"config must have a positive {name}, but it is {value!r}; mend config.json.")
+        if whole and value > _MOST:
+            raise ValueError(f"config must have a {name} of at most {_MOST}, but it is {value!r}; mend config.json.")
     if sizes.activation not in ACTIVATIONS:
         raise ValueError(
             f"config must have an activation among {', '.join(ACTIVATIONS)}, but it is {sizes.activation!r}; name "

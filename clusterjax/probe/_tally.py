@@ -107,7 +107,7 @@ class Tally:
         settings: dict[str, Any],
         names: Sequence[str] | None = None,
         *,
-        most: int,
+        most: int = 2**62,
         finite: bool = True,
     ) -> None:
         """Go on from `path`, of at most so many texts, with the statistics `names`; None is anything.

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .._tables import decode, read_bytes, read_table, wanted
+from .._tables import MOST_BYTES, bytes_of, decode, read_bytes, read_table, too_large, wanted
 from ._reviews import Reviews
 
 
@@ -25,7 +25,7 @@ _CLUTTER = {"thumbs.db", "desktop.ini"}
 _LABELS = {"0": 0, "1": 1, "neg": 0, "pos": 1, "negative": 0, "positive": 1}
 
 
-def load_imdb(source: str | Path | None = None) -> Reviews:
+def load_imdb(source: str | Path | None = None, *, most_bytes: int = MOST_BYTES) -> Reviews:
     """The labelled film reviews at `source`, all of them or none.
 
     A table is a `.csv` file in UTF-8 or a `.parquet` file, either perhaps with `.gz` behind. It has the columns `text`
@@ -38,6 +38,11 @@ def load_imdb(source: str | Path | None = None) -> Reviews:
     - `source`: A table, the published folder `aclImdb` (or the one around it), `"stanfordnlp/imdb"` for the data set
         of that name on the hub, or None for `synthetic_reviews`, which need no data.
 
+    **Other arguments:**
+
+    - `most_bytes`: What the texts of a file, or of the folder, may take in memory: their letters, and 64 bytes for
+        each field.
+
     **Returns:**
 
     The reviews, those of the training part first if `source` is the hub or the folder.
@@ -45,7 +50,8 @@ def load_imdb(source: str | Path | None = None) -> Reviews:
     **Raises:**
 
     - `ValueError` if `source` is not there, is none of these, is broken or cut off, is of another encoding, lacks a
-        column or a folder, has no rows, or has another label than the two.
+        column or a folder, has no rows, has another label than the two, or takes more than `most_bytes` once it is
+        unpacked.
     - `ImportError` if it takes a library that is not installed; it says which.
 
     ??? cite "Source"
@@ -63,7 +69,7 @@ def load_imdb(source: str | Path | None = None) -> Reviews:
         raise ValueError(
             f"source must be a file, a folder or {HUB!r}, but {str(source)!r} is not there; check its name."
         )
-    return _from_folder(path) if path.is_dir() else _from_table(path)
+    return _from_folder(path, most_bytes) if path.is_dir() else _from_table(path, most_bytes)
 
 
 def digest(source: str | Path | None) -> str:
@@ -109,8 +115,8 @@ def _root(folder: Path) -> Path:
     return folder / "aclImdb" if (folder / "aclImdb").is_dir() else folder
 
 
-def _from_table(path: Path) -> Reviews:
-    columns = read_table(path)
+def _from_table(path: Path, most: int) -> Reviews:
+    columns = read_table(path, most)
     text, label = _find(columns, _TEXT, path), _find(columns, _LABEL, path)
     film = next((columns[name] for name in _FILM if name in columns), None)
     split, rating = columns.get("split"), columns.get("rating")
@@ -184,13 +190,16 @@ def _from_hub() -> Reviews:
     return Reviews(tuple(texts), _labels(labels, repr(HUB)), split=_splits(split, repr(HUB)))
 
 
-def _from_folder(folder: Path) -> Reviews:
+def _from_folder(folder: Path, most: int) -> Reviews:
     root = _root(folder)
-    texts, labels, films, split, ratings = [], [], [], [], []
+    texts, labels, films, split, ratings, size = [], [], [], [], [], 0
     for part in ("train", "test"):
         for label, name in enumerate(("neg", "pos")):
             urls = _urls(root / part / f"urls_{name}.txt")
             for number, stars, text in _files(root / part / name):
+                size += bytes_of([text])
+                if size > most:
+                    raise too_large(root, most)
                 texts.append(text)
                 labels.append(label)
                 films.append(urls[number] if number < len(urls) else "")

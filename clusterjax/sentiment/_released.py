@@ -1,13 +1,12 @@
 """The model that was published with the paper, in the class of this library."""
 
-import io
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
+from .._arrays import read_npz
 from ._model import HardmaxClassifier
 
 
@@ -40,20 +39,30 @@ def load_released(path: str | Path, *, dtype: Any = None) -> HardmaxClassifier:
         weights released with it.
     """
     try:
-        with np.load(io.BytesIO(Path(path).read_bytes()), allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+        arrays = read_npz(Path(path).read_bytes())
     except FileNotFoundError as error:
         raise ValueError(f"path must be the released model, but there is no file {str(path)!r}; name it.") from error
-    except (OSError, ValueError, AttributeError, TypeError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError) as error:
         raise ValueError(
             f"path must be a whole .npz file, but {str(path)!r} cannot be read ({error}); fetch it again."
         ) from error
     lacking = [name for name in _ARRAYS if name not in arrays]
     if lacking:
         raise ValueError(f"path must hold the arrays {_ARRAYS}, but {str(path)!r} lacks {lacking[0]!r}; name another.")
+    shapes = {"E": 2, "w": None, "v": 0, "alpha": 0, "depth": 0}
+    for name, rank in shapes.items():
+        array = arrays[name]
+        fits = array.dtype.kind in ("iu" if name == "depth" else "f") and np.all(np.isfinite(array))
+        fits = fits and (array.size == 1 if rank == 0 else array.ndim == (rank or array.ndim))
+        if not fits:
+            raise ValueError(
+                f"path must hold the arrays of the released model, but in {str(path)!r} {name!r} is of {array.dtype} "
+                f"and shape {array.shape}, or not finite; fetch it again."
+            )
     dtype = jnp.result_type(float) if dtype is None else dtype
     scalars = (jnp.asarray(np.reshape(arrays[name], ()), dtype) for name in ("v", "alpha"))
-    embedding = jnp.asarray(arrays["E"], dtype)
-    return HardmaxClassifier(
-        embedding, jnp.asarray(arrays["w"].reshape(-1), dtype), *scalars, depth=int(arrays["depth"])
-    )
+    embedding, w = (jnp.asarray(array, dtype) for array in (arrays["E"], arrays["w"].reshape(-1)))
+    try:
+        return HardmaxClassifier(embedding, w, *scalars, depth=int(np.reshape(arrays["depth"], ())))
+    except ValueError as error:
+        raise ValueError(f"path must hold the released model, but in {str(path)!r} {error}") from error

@@ -10,6 +10,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._arrays import read_arrays, read_npy, read_npz
 from .._misc import draw_normal
 
 
@@ -106,7 +107,7 @@ def read_starts(path: str | Path) -> Float[np.ndarray, "samples n d"]:
         raise ValueError(
             f"starts must hold one array, or one called 'x0', but {str(path)!r} holds {sorted(arrays)}; rename one."
         )
-    return check_starts(arrays.get("x0", next(iter(arrays.values()))), str(path))
+    return check_starts(arrays["x0"] if "x0" in arrays else next(iter(arrays.values())), str(path))
 
 
 def check_starts(x0: Any, name: str = "starts") -> Float[np.ndarray, "samples n d"]:
@@ -135,15 +136,12 @@ def check_starts(x0: Any, name: str = "starts") -> Float[np.ndarray, "samples n 
 
 
 def _read_npy(path: Path) -> dict[str, np.ndarray]:
-    return {"x0": np.load(path, allow_pickle=False)}
+    return {"x0": read_npy(path.read_bytes())}
 
 
 def _read_npz(path: Path) -> dict[str, np.ndarray]:
-    with np.load(path, allow_pickle=False) as held:
-        return {name: held[name] for name in held.files}
+    return read_npz(path.read_bytes())
 
 
 def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
-    from safetensors.numpy import load_file
-
-    return load_file(path)
+    return read_arrays(path.read_bytes()).arrays

@@ -1,8 +1,10 @@
 """What comes with the package: a small trained language model."""
 
-import json
 from pathlib import Path
 from typing import Any
+
+from .._corpus import read_tokenizer
+from .._disk import begin_reading, read_checked_json
 
 
 BUNDLED = Path(__file__).parent / "data"
@@ -15,7 +17,7 @@ def bundled_training() -> dict[str, Any]:
 
     Source: this library.
     """
-    return json.loads((BUNDLED / TRAINING).read_text("utf-8"))
+    return read_checked_json(BUNDLED / TRAINING, dict, "folder", "install clusterjax again", finite=False)
 
 
 def load_tokenizer(folder: str | Path | None = None) -> Any:
@@ -35,13 +37,7 @@ def load_tokenizer(folder: str | Path | None = None) -> Any:
 
     Source: this library.
     """
-    import tokenizers
-
-    path = (BUNDLED if folder is None else Path(folder)) / "tokenizer.json"
-    try:
-        return tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises nothing narrower
-        raise ValueError(
-            f"folder must hold a tokenizer.json, but {str(path)!r} cannot be read ({error}); name the folder of a "
-            "language model."
-        ) from None
+    folder = BUNDLED if folder is None else Path(folder)
+    begin_reading(folder, "folder", "save it again")
+    must = "folder must hold a tokenizer.json"
+    return read_tokenizer(folder / "tokenizer.json", must, "name the folder of a language model")

@@ -85,7 +85,8 @@ def _field(line: str, number: int, path: Path) -> str:
         fields: Any = decode(line, finite=False)
     except ValueError as error:
         raise ValueError(
-            f"paths must hold lines of whole JSON, but line {number} of {str(path)!r} is none; fetch it again ({error})."
+            f"paths must hold lines of whole JSON, but line {number} of {str(path)!r} is none; fetch it again "
+            f"({error})."
         ) from error
     found = next((fields[name] for name in _COLUMNS if isinstance(fields, dict) and name in fields), None)
     if not isinstance(found, str):
@@ -185,11 +186,8 @@ def tokenizer_of(folder: Path, texts: Sequence[str], vocab_size: int, name: str 
     path = folder / "tokenizer.json"
     begin_reading(folder, "out", "choose another folder")
     there = path.is_file()
-    tokenizer = (
-        read_tokenizer(path, "out must hold a whole tokenizer.json or none", "remove it")
-        if there
-        else train_tokenizer(texts, vocab_size)
-    )
+    must = "out must hold a whole tokenizer.json or none"
+    tokenizer = read_tokenizer(path, must, "remove it") if there else train_tokenizer(texts, vocab_size)
     size = tokenizer.get_vocab_size()
     if there and size != vocab_size:
         raise ValueError(

@@ -1,6 +1,5 @@
 """Which trained network the figures of networks show, on which texts, and what to say of both."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,6 +10,8 @@ import jax
 import numpy as np
 
 from .. import probe
+from .._json import MOST_BYTES, Within, decode, misfit, read_bounded
+from .._tables import lines_of
 from ..probe._bundled import BUNDLED, TRAINING
 from ..probe._sizes import AlbertSizes
 from ..probe._survey import encoded, fingerprint
@@ -237,10 +238,10 @@ def _of_phonemes(model: probe.Model, words: str, folder: Path, texts: str | None
 def _symbols(file: Path) -> dict[str, int]:
     """The id of each phoneme."""
     try:
-        symbols = json.loads(file.read_text("utf-8"))
+        symbols = decode(read_bounded(file, MOST_BYTES, "path", "fetch it again"))
     except ValueError as error:
         raise ValueError(f"{file} must be JSON, but it is not ({error}); fetch it again.") from error
-    if not isinstance(symbols, dict) or not all(type(number) is int for number in symbols.values()):
+    if misfit(symbols, {str: Within(int, 0, 2**31 - 1)}) is not None:
         raise ValueError(f"{file} must give each phoneme an integer, but it does not; fetch it again.")
     return symbols
 
@@ -251,12 +252,15 @@ def _phonemes(file: Path) -> list[str]:
         raise ValueError(f"texts must be lines of JSON with 'phonemes', but there is no file {str(file)!r}; name one.")
     rows = []
     try:
-        for number, line in enumerate(file.read_text("utf-8").split("\n"), 1):
-            if line.strip():
-                rows.append(json.loads(line)["phonemes"])
-                if not isinstance(rows[-1], str):
-                    raise TypeError(f"line {number} has no string there")
-    except (ValueError, KeyError, TypeError) as error:
+        with lines_of(file) as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    found = decode(line)
+                    wrong = misfit(found, {"phonemes": str})
+                    if wrong is not None:
+                        raise ValueError(f"in line {number} {wrong}")
+                    rows.append(found["phonemes"])
+    except ValueError as error:
         raise ValueError(
             f"texts must be lines of JSON with 'phonemes' for a network of phonemes, but {str(file)!r} is not "
             f"({error}); name another."

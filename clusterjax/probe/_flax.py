@@ -93,7 +93,8 @@ def _joined(name: str, value: dict[str, Any]) -> np.ndarray:
     shape, chunks = value.get("shape"), value.get("chunks")
     if not isinstance(shape, dict) or not isinstance(chunks, dict) or not chunks:
         raise ValueError(f"the chunks of {name!r} are broken")
-    sizes, parts = ([part[str(k)] if str(k) in part else None for k in range(len(part))] for part in (shape, chunks))
+    sizes: Any = [shape.get(str(k)) for k in range(len(shape))]
+    parts: Any = [chunks.get(str(k)) for k in range(len(chunks))]
     whole = all(isinstance(part, np.ndarray) and part.ndim == 1 for part in parts)
     if not whole or not all(type(size) is int and size >= 0 for size in sizes) or len({p.dtype for p in parts}) > 1:
         raise ValueError(f"the chunks of {name!r} are broken")

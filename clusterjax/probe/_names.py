@@ -53,8 +53,8 @@ def _check_layers(sizes: Any, arrays: dict[str, np.ndarray], tensors: Tensors) -
     layers = sizes.num_groups * sizes.inner_layers if isinstance(sizes, AlbertSizes) else sizes.num_layers
     if layers > len(arrays):
         raise ValueError(
-            f"weights must be those of config.json, which has {layers} layers of weights, but {str(tensors.file)!r} has "
-            f"{len(arrays)} tensors; mend config.json, or name the folder of one model."
+            f"weights must be those of config.json, which has {layers} layers of weights, but {str(tensors.file)!r} "
+            f"has {len(arrays)} tensors; mend config.json, or name the folder of one model."
         )
 
 

@@ -28,8 +28,9 @@ from .._corpus import (
     tokenizer_of,
     write_tokenizer,
 )
+from .._disk import write_folder
+from .._json import read_json
 from .._lock import locked
-from .._run_file import replace
 from .._say import say as print_line
 from .._training import Batches, train
 from ._albert import Albert
@@ -263,8 +264,8 @@ def _train_in(
         "held-out accuracy": done.history[-1]["held-out accuracy"],
         "unigram loss": base,
     }
-    replace(folder / _HISTORY, json.dumps(done.history, indent=1).encode())
-    replace(folder / _REPORT, json.dumps(report, indent=1).encode())
+    contents = {_HISTORY: done.history, _REPORT: report}
+    write_folder(folder, {name: json.dumps(content, indent=1).encode() for name, content in contents.items()})
     say(f"held-out loss {report['held-out loss']:.3f} nats, by frequency alone {base:.3f}; in {folder}")
     return report
 
@@ -273,9 +274,9 @@ def _refuse_another(folder: Path, settings: dict[str, Any]) -> None:
     """Raise a ValueError if there is a network in the folder, but not that of a finished run with these settings."""
     found = [name for name in (_CONFIG, _WEIGHTS) if (folder / name).exists()]
     try:
-        report = json.loads((folder / _REPORT).read_text("utf-8")) if found else settings
-        same = {name: report[name] for name in settings} == settings
-    except (OSError, ValueError, KeyError, TypeError):
+        report = read_json(folder / _REPORT, dict, argument="out", remedy="choose another") if found else settings
+        same = {name: report.get(name) for name in settings} == settings
+    except ValueError:
         same = False
     if not same:
         raise ValueError(
@@ -330,8 +331,7 @@ def _doublings(recipe: AlbertRecipe, most: int) -> set[int]:
 
 
 def _write_weights(path: Path, model: Held) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replace(path, safetensors.numpy.save(tensors(model.network), {"format": "pt"}))
+    write_folder(path.parent, {path.name: safetensors.numpy.save(tensors(model.network), {"format": "pt"})})
 
 
 def _write_config(folder: Path, recipe: AlbertRecipe) -> None:
@@ -345,4 +345,4 @@ def _write_config(folder: Path, recipe: AlbertRecipe) -> None:
         "type_vocab_size": sizes.type_vocab_size, "initializer_range": sizes.spread, "tie_word_embeddings": True,
         "pad_token_id": PAD, "bos_token_id": CLS, "eos_token_id": SEP,
     }  # fmt: skip
-    replace(folder / _CONFIG, json.dumps(config, indent=1).encode())
+    write_folder(folder, {_CONFIG: json.dumps(config, indent=1).encode()})

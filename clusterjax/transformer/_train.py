@@ -17,8 +17,8 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from .._corpus import cut, digest_of, read_texts, set_aside, some_batches, tokenizer_of, write_tokenizer
+from .._disk import write_folder
 from .._lock import locked
-from .._run_file import replace
 from .._say import say as print_line
 from .._training import Batches, train
 from ._bigrams import bigram_loss, unigram_loss
@@ -261,8 +261,8 @@ def _train_in(
         "seconds": round(sum(row["seconds"] for row in done.history), 1),
     }  # fmt: skip
     save(done.last, folder, report=report)
-    replace(folder / _HISTORY, json.dumps(done.history, indent=1).encode())
-    replace(folder / _REPORT, json.dumps(report, indent=1).encode())
+    contents = {_HISTORY: done.history, _REPORT: report}
+    write_folder(folder, {name: json.dumps(content, indent=1).encode() for name, content in contents.items()})
     say(
         f"held-out loss {report['held-out loss']:.3f} nats, by the word before {bases['bigram loss']:.3f}, by "
         f"frequency alone {bases['unigram loss']:.3f}; in {folder}"

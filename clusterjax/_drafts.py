@@ -19,6 +19,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from ._disk import settle
+
 
 _OF_RUNS = re.compile(r".+\.(json|safetensors|html)(\.draft)?\.(partial|draft)|\.probe\.\d+|\.writable")
 _FOLDER = re.compile(r"\.(?P<name>.+)\.\d+\.(?P<kind>draft|old)")
@@ -48,10 +50,12 @@ def draft_beside(path: Path) -> Iterator[Path]:
 
 def clear_drafts(folder: Path) -> None:
     """Remove what killed runs left in `folder`, whose lock is held; a finished folder that one of them was about to
-    replace gets its name back.
+    replace gets its name back, and files of which all is there are put in place.
 
     Source: this library.
     """
+    with contextlib.suppress(OSError, ValueError):  # what is broken is said when it is read
+        settle(folder)
     for entry in _entries(folder):
         if _is_folder(entry):
             found = _FOLDER.fullmatch(entry.name)

@@ -1,0 +1,253 @@
+"""Every loader of the package: a folder that it reads, and what it makes of it in plain values."""
+
+import contextlib
+import gzip
+import importlib.util
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import jax.tree_util as jtu
+import numpy as np
+import optax
+import safetensors.numpy
+
+from clusterjax import probe, sentiment, sweep, transformer
+from clusterjax._corpus import read_texts, train_tokenizer, write_tokenizer
+from clusterjax._training import Batches, train
+from clusterjax.experiments._networks import _phonemes, _symbols
+from clusterjax.probe._masked import Held
+from clusterjax.probe._train import AlbertRecipe, _network, _write_config, _write_weights
+from clusterjax.sentiment import load_imdb, load_released
+from clusterjax.sweep._phase_starts import read_starts
+
+from .. import probe_cases, sweep_cases
+from ..test_sentiment_store import fitted_of
+
+
+class Loader(NamedTuple):
+    """A kind of files.
+
+    `make` writes them into a folder and `read` makes plain values of them. Files that are `ours` have checksums, so
+    that none may be read as something else; `few` says how much more a trial costs than that of most.
+    """
+
+    name: str
+    make: Callable[[Path], Any]
+    read: Callable[[Path], Any]
+    ours: bool
+    few: int = 1
+
+
+def leaves(tree: Any) -> list[Any]:
+    return [*map(np.asarray, jtu.tree_leaves(eqx.filter(tree, eqx.is_array))), str(jtu.tree_structure(tree))]
+
+
+WORDS = "the plot is a bore but the actors are not bad at all and it ends well".split()
+TEXTS = [" ".join(WORDS[k : k + 7]) for k in range(9)]
+
+
+def make_vocabulary(folder):
+    sentiment.Vocabulary.build(TEXTS, min_count=1).save(folder / "vocabulary.json")
+
+
+def read_vocabulary(folder):
+    found = sentiment.Vocabulary.load(folder / "vocabulary.json")
+    return [found.words, found.counts, found.options.record(), found.keep_unknown]
+
+
+def read_sentiment(folder):
+    found = sentiment.load(folder)
+    return [
+        *leaves(found.model), found.vocabulary.words, found.vocabulary.counts, found.vocabulary.options.record(),
+        found.recipe.record(), found.history, found.best_epoch, sentiment.load_report(folder),
+    ]  # fmt: skip
+
+
+def make_released(folder):
+    rng = np.random.default_rng(0)
+    np.savez(
+        folder / "model.npz", E=rng.normal(size=(9, 2)).astype("f4"), w=rng.normal(size=(1, 2)).astype("f4"),
+        v=np.float32([0.5]), alpha=np.float32([2.0]), depth=np.int64(8),
+    )  # fmt: skip
+
+
+def language_model():
+    return transformer.LanguageModel.random(jr.key(0), 11, 8, 2, 16, 2, positions=6)
+
+
+def make_language_model(folder):
+    transformer.save(language_model(), folder, report={"steps": 3, "loss": 0.5})
+    write_tokenizer(folder, train_tokenizer(TEXTS, 40), 6)
+
+
+def read_language_model(folder):
+    return [
+        *leaves(transformer.load(folder)), transformer.load_further(folder),
+        transformer.load_tokenizer(folder).to_str(),
+    ]  # fmt: skip
+
+
+RECIPE = AlbertRecipe(
+    vocab_size=40, embedding_size=4, hidden_size=8, num_heads=2, intermediate_size=8, num_layers=2, length=8
+)
+
+
+def make_albert(folder):
+    _write_config(folder, RECIPE)
+    _write_weights(folder / "model.safetensors", Held.of(_network(RECIPE, 0)))
+    write_tokenizer(folder, train_tokenizer(TEXTS, 40), 8)
+
+
+def make_hub_albert(folder):
+    probe_cases.write(folder, probe_cases.SHARED, probe_cases.tensors_of(probe_cases.SHARED))
+
+
+def make_hub_flax(folder):
+    tensors = probe_cases.tensors_of(probe_cases.SHARED)
+    probe_cases.write_msgpack(folder, probe_cases.SHARED, probe_cases.albert_tree(probe_cases.SHARED, tensors))
+
+
+def make_hub_t5(folder):
+    probe_cases.write(folder, probe_cases.T5, probe_cases.tensors_of(probe_cases.T5))
+
+
+def read_network(folder):
+    model = probe.load(folder)
+    return [sorted(probe.tensors(model.network).items()), tuple(model.network.sizes)]
+
+
+def read_our_network(folder):
+    # The tokenizer of transformers is slow to read; that it is checked is what its own test holds.
+    return read_network(folder)
+
+
+class Line(eqx.Module):
+    slope: jax.Array
+
+
+DATA = np.random.default_rng(0).normal(size=(16, 4))
+BATCHES, ADAM = Batches((jnp.asarray(DATA),), 8), optax.adam(0.1)
+
+
+def squares(model, rows, key):
+    return jnp.mean((rows[:, :3] @ model.slope - rows[:, 3]) ** 2), {}
+
+
+def trained(folder):
+    done = train(
+        Line(jnp.zeros(3)), squares, BATCHES, optimiser=ADAM, epochs=2, key=jr.key(0), settings={"rate": 0.1},
+        checkpoint=folder / "checkpoint.safetensors",
+    )  # fmt: skip
+    return [np.asarray(done.model.slope), done.history, done.best_epoch]
+
+
+MEASURE = probe.Measure(lambda hidden, mask: {"mean": jnp.mean(hidden, axis=(1, 2))})
+_MODEL: list[Any] = []
+
+
+def surveyed(folder):
+    if not _MODEL:
+        _MODEL.append(probe.Model(_network(RECIPE, 0), None, "small"))
+    texts = probe.Encoded(np.arange(24).reshape(3, 8).astype(np.int32), np.ones((3, 8), bool))
+    found = probe.survey(_MODEL[0], texts, MEASURE, batch_size=2, keep=("mean",), store=folder / "run.safetensors")
+    return [found.levels["mean"].mean, found.levels["mean"].spread, found.levels["mean"].values, found.texts]
+
+
+def make_sweep(folder):
+    """A sweep that was stopped just before it was put together."""
+    from clusterjax.sweep._store import Store
+
+    whole = Store.finish
+
+    def stop(*arguments):
+        raise KeyboardInterrupt
+
+    Store.finish = stop
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            sweep_cases.run(folder)
+    finally:
+        Store.finish = whole
+
+
+def read_sweep(folder):
+    found = sweep.open(folder)
+    values = [(str(name), np.asarray(array.values).tolist()) for name, array in sorted(found.variables.items())]
+    return [json.dumps(values, default=str), str(found.attrs)]
+
+
+STARTS = np.random.default_rng(0).normal(size=(2, 3, 3)).astype("f4")
+ROWS = [[text, k % 2, "train" if k % 3 else "test"] for k, text in enumerate(TEXTS)]
+CSV = "text,label,split\n" + "".join(f'"{text}",{label},{split}\n' for text, label, split in ROWS)
+
+
+def write(name: str, content: bytes) -> Callable[[Path], Any]:
+    return lambda folder: (folder / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+
+
+def make_parquet(folder):
+    import pyarrow
+    import pyarrow.parquet
+
+    columns = dict(zip(("text", "label", "split"), map(list, zip(*ROWS, strict=True)), strict=True))
+    pyarrow.parquet.write_table(pyarrow.table(columns), folder / "rows.parquet")
+
+
+def read_reviews(name):
+    def read(folder):
+        found = load_imdb(folder / name)
+        return [found.texts, found.labels.tolist(), None if found.split is None else found.split.tolist()]
+
+    return read
+
+
+def npz() -> bytes:
+    stream = io.BytesIO()
+    np.savez_compressed(stream, x0=STARTS)
+    return stream.getvalue()
+
+
+def npy() -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, STARTS)
+    return stream.getvalue()
+
+
+PLAIN = "\n".join(TEXTS).encode()
+LINES = "\n".join(json.dumps({"text": text, "n": k}) for k, text in enumerate(TEXTS)).encode()
+PHONEMES = json.dumps({letter: k for k, letter in enumerate("abcdefgh")}).encode()
+SPOKEN = "\n".join(json.dumps({"phonemes": text}) for text in TEXTS).encode()
+
+LOADERS = (
+    Loader("vocabulary", make_vocabulary, read_vocabulary, True),
+    Loader("sentiment model", lambda folder: sentiment.save(fitted_of(), folder, {"a": 1}), read_sentiment, True, 2),
+    Loader("language model", make_language_model, read_language_model, True, 8),
+    Loader("trained ALBERT", make_albert, read_our_network, True, 8),
+    Loader("checkpoint", trained, trained, True, 2),
+    Loader("survey", surveyed, surveyed, True, 8),
+    Loader("unfinished sweep", make_sweep, read_sweep, True, 4),
+    Loader("published sentiment model", make_released, lambda f: leaves(load_released(f / "model.npz")), False),
+    Loader("ALBERT of the hub", make_hub_albert, read_network, False, 8),
+    Loader("ALBERT in msgpack", make_hub_flax, read_network, False, 8),
+    Loader("T5 of the hub", make_hub_t5, read_network, False, 8),
+    Loader("starts .npy", write("x.npy", npy()), lambda f: [read_starts(f / "x.npy")], False),
+    Loader("starts .npz", write("x.npz", npz()), lambda f: [read_starts(f / "x.npz")], False),
+    Loader(
+        "starts .safetensors", write("x.safetensors", safetensors.numpy.save({"x0": STARTS})),
+        lambda f: [read_starts(f / "x.safetensors")], False,
+    ),
+    Loader("texts .txt.gz", write("a.txt.gz", PLAIN), lambda f: read_texts([f / "a.txt.gz"]), False),
+    Loader("texts .jsonl", write("a.jsonl", LINES), lambda f: read_texts([f / "a.jsonl"]), False),
+    Loader("reviews .csv.gz", write("rows.csv.gz", CSV.encode()), read_reviews("rows.csv.gz"), False),
+    Loader("phonemes", write("symbols.json", PHONEMES), lambda f: sorted(_symbols(f / "symbols.json").items()), False),
+    Loader("spoken texts", write("spoken.jsonl", SPOKEN), lambda f: _phonemes(f / "spoken.jsonl"), False),
+)  # fmt: skip
+if importlib.util.find_spec("pyarrow"):
+    LOADERS += (Loader("reviews .parquet", make_parquet, read_reviews("rows.parquet"), False),)

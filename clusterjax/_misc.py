@@ -29,6 +29,11 @@ def as_float(value: Any, dtype: Any = None) -> Array:
     return jnp.asarray(array, dtype=array.dtype if dtype is None else dtype)
 
 
+def unless_finite(x: Float[Array, "*shape"], integers: Array) -> Array:
+    """`integers`, or the smallest of their dtype, which stands for NaN, unless every number of `x` is finite."""
+    return jnp.where(jnp.all(jnp.isfinite(x)), integers, jnp.iinfo(integers.dtype).min)
+
+
 _WARNED: set[str] = set()
 
 

@@ -2,7 +2,11 @@
 
 import functools
 import io
+import os
+import shutil
+import subprocess
 import sys
+import types
 
 import equinox as eqx
 import jax
@@ -10,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import clusterjax as cjx
-from clusterjax.sweep._identity import _revision, fingerprint, name_of
+from clusterjax.sweep._identity import _described, _revision, fingerprint, name_of
 from clusterjax.sweep._progress import Progress
 
 
@@ -82,6 +86,78 @@ def test_the_revision_is_that_of_the_folder_of_the_function(tmp_path):
     assert _revision(mine.f) == "none"
     here = _revision(functools.partial(helper, 1))
     assert here == "none" or len(here.removesuffix("-dirty")) == 40
+
+
+def git(folder, *words):
+    identity = (
+        "-c",
+        "user.name=a",
+        "-c",
+        "user.email=a@b",
+        "-c",
+        "init.defaultBranch=main",
+        "-c",
+        "commit.gpgsign=false",
+    )
+    subprocess.run(["git", *identity, *words], cwd=folder, check=True, capture_output=True)
+
+
+def test_no_revision_is_that_of_the_folder_in_which_one_stands(tmp_path, monkeypatch):
+    """Objects count as their class; what has no file has no revision."""
+    git(tmp_path, "init")
+    git(tmp_path, "commit", "--allow-empty", "-m", "first")
+    monkeypatch.chdir(tmp_path)
+    typed = types.FunctionType(compile("def f(): pass", "<stdin>", "exec").co_consts[0], {})
+    assert _revision(len) == _revision(typed) == _revision(eval("lambda x: x")) == "none"
+    layer, here = Layer(jnp.ones(2), "a"), _revision(helper)
+    assert _revision(layer) == _revision(functools.partial(layer, 1)) == here != _described(tmp_path)
+
+
+def test_git_runs_nothing_that_a_repository_says(tmp_path, monkeypatch):
+    """A monitor, hooks, filters and a submodule with a monitor of its own, all of which would write a file."""
+    repository, inner, told = tmp_path / "repository", tmp_path / "inner", tmp_path / "told"
+    for folder in (inner, repository):
+        folder.mkdir()
+        git(folder, "init")
+        (folder / "mine.py").write_text("def f(x):\n    return x\n")
+        if folder == repository:
+            git(folder, "-c", "protocol.file.allow=always", "submodule", "add", "../inner", "inner")
+            (folder / ".gitattributes").write_text("*.py filter=odd diff=odd\n")
+        git(folder, "add", ".")
+        git(folder, "commit", "-m", "first")
+    program = tmp_path / "program.sh"
+    program.write_text(f'#!/bin/sh\necho "$@" >> {told}\ncat\n')
+    program.chmod(0o755)
+    hooks = tmp_path / "hooks"
+    hooks.mkdir()
+    shutil.copy(program, hooks / "post-index-change")
+    assert _described(repository) == subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=repository, capture_output=True, text=True).stdout.strip()  # fmt: skip
+    for where in (repository, repository / "inner"):
+        for name in ("core.fsmonitor", "filter.odd.clean", "filter.odd.process", "diff.external", "diff.odd.textconv"):
+            git(where, "config", name, str(program))
+        git(where, "config", "core.hooksPath", str(hooks))
+        git(where, "config", "submodule.inner.ignore", "none")
+    (repository / "mine.py").touch()
+    told.unlink(missing_ok=True)
+    assert len(_described(repository)) == 40
+    (repository / "mine.py").write_text("changed")
+    assert _described(repository).endswith("-dirty")
+    assert not told.exists()
+    git(repository, "config", "filter.a=b.clean", str(program))
+    assert _described(repository) == "none"
+    assert not told.exists()
+
+
+def test_git_is_not_waited_for(tmp_path, monkeypatch):
+    slow = tmp_path / "git"
+    slow.write_text("#!/bin/sh\nexec sleep 60\n")
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr("clusterjax.sweep._identity._SECONDS", 0.2)
+    assert _revision(helper) == "none"
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    assert _revision(helper) == "none"
 
 
 def test_progress_says_what_is_left_in_proportion_to_cost(monkeypatch):

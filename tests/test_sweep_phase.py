@@ -13,6 +13,7 @@ from clusterjax.sweep import (
     Fixed,
     Given,
     GramRank,
+    Identity,
     LikeQueryKey,
     NormalisedEuler,
     Once,
@@ -23,6 +24,7 @@ from clusterjax.sweep import (
     Square,
     Uniform,
     Wigner,
+    _phase_flow,
     phase_diagram,
     read_starts,
 )
@@ -97,6 +99,34 @@ def test_pull_is_the_double_sum(n, dtype):
         wanted = [reference.pull(one, 2.0, np.eye(2), v, unnormalised) for one, v in zip(x, value, strict=True)]
         assert pulled.dtype == dtype
         assert_close(pulled, np.array(wanted).transpose(2, 1, 0))
+
+
+@pytest.mark.parametrize("n", (9, 12, 13, 16, 20))
+def test_many_tokens_meet_in_a_loop_with_the_same_numbers(monkeypatch, n):
+    """Three meetings at a time, with none to five left over: the pull and the pairs are those that are written out."""
+    x = jnp.asarray(systems(3, 2, n, 2).transpose(2, 1, 0), jnp.float32)
+
+    def numbers():
+        flow = WrittenOut(jnp.asarray(2.0, jnp.float32), None, False)
+        return jax.jit(lambda x: (flow.pull(x, jnp.zeros((), jnp.float32)), ClosePairs(0.3)(x)))(x)
+
+    pull, pairs = numbers()
+    cosines = np.einsum("ain,ajn->nij", x, x)
+    close = ((cosines > 0.3) & ~np.eye(n, dtype=bool)).sum(axis=(1, 2)) / (n * (n - 1))
+    monkeypatch.setattr(_phase_flow, "TOGETHER", 3)
+    monkeypatch.setattr(_phase_flow, "WRITTEN_OUT_TOKENS", 8)
+    assert_close(numbers()[0], pull, "identity")
+    assert_close(numbers()[1], close, "exact")
+    assert_close(pairs, close, "exact")
+
+
+def test_the_program_does_not_grow_with_the_tokens():
+    def lines(n):
+        flow = WrittenOut(jnp.asarray(2.0), None, False)
+        x = jax.ShapeDtypeStruct((2, n, 2), jnp.float64)
+        return len(str(jax.make_jaxpr(lambda x: (flow.pull(x, jnp.zeros(())), ClosePairs()(x)))(x)).splitlines())
+
+    assert lines(2048) == lines(4096) < lines(128)
 
 
 def test_pull_does_not_overflow():
@@ -224,13 +254,16 @@ def test_refused_files(tmp_path):
     ("options", "words"),
     (
         ({"betas": []}, "betas must be numbers in a row"),
-        ({"betas": [-1.0]}, "betas must be finite and not negative"),
+        ({"betas": [-1.0]}, "betas must be finite in .* and not negative"),
         ({"times": [1.0, 0.5]}, "times must increase"),
         ({"n": 1}, "n must be an integer, at least 2"),
         ({"samples": 1}, "samples must be an integer, at least 2"),
         ({"starts": np.ones((1, 4, 2))}, "starts must be of at least 2 systems"),
         ({"statistics": (ClosePairs(), ClosePairs(0.5))}, "statistics must be at least one, each once"),
         ({"dtype": jnp.int32}, "dtype must be float32 or float64"),
+        ({"betas": [1.0, 1e39], "dtype": "float32"}, "betas must be finite in float32"),
+        ({"times": [0.0, 1e-300], "dtype": "float32"}, "times must increase in float32"),
+        ({"times": [0.0, 1e39], "dtype": "float32"}, "times must be finite in float32"),
         ({"betas": [30.0], "unnormalised": True}, "betas must leave fewer than 1e\\+09 steps"),
     ),
     ids=str,
@@ -239,6 +272,28 @@ def test_refused_options(options, words):
     given = {"betas": [1.0], "times": [0.0, 1.0], "n": 4, "samples": 2} | options
     with as_a_user(), pytest.raises(ValueError, match=words):
         phase_diagram(given.pop("betas"), given.pop("times"), **given, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("make", "value"),
+    [(NormalisedEuler, value) for value in (0.0, -1.0, np.nan, np.inf, 1e300, "0.1", None)]
+    + [(Adaptive, value) for value in (0.0, -1.0, np.nan, np.inf, "1e-6")]
+    + [(kind, value) for kind in (ClosePairs, ClusterRank) for value in (np.nan, 1.0, -1.1, "0.9")]
+    + [(GramRank, value) for value in (np.nan, 0.0, -1.0)],
+    ids=str,
+)
+def test_refused_numbers(make, value):
+    name = {NormalisedEuler: "dt", Adaptive: "tolerance", GramRank: "threshold"}.get(make, "cosine")
+    with as_a_user(), pytest.raises(ValueError, match=f"^{name} must be a finite number"):
+        make(value)
+
+
+def test_a_row_whose_tokens_are_no_longer_unit_vectors_has_failed():
+    """A value matrix of 1e30 takes tokens past the largest number, in the first step; without one nothing is marked."""
+    options = {"n": 4, "samples": 3, "statistics": STATISTICS, "dtype": "float32", "progress": False}
+    for value, status in ((Fixed(1e30 * np.eye(2)), 1), (Identity(), 0)):
+        found = phase_diagram(np.asarray([1.0, 2.0]), np.asarray([0.0, 0.5]), value=value, **options)
+        assert (found.status == status).all() and (np.isnan(found.close_pairs) == bool(status)).all()
 
 
 def test_state_at_time_zero_is_the_start():

@@ -94,7 +94,10 @@ def _phase_diagram(arguments: argparse.Namespace) -> int:
         )  # fmt: skip
     failed = int((found.status != 0).sum())
     if arguments.store is not None:
-        say(f"{found.sizes['beta']} betas in {arguments.store}" + (f", {failed} of them failed" if failed else ""))
+        say(f"{found.sizes['beta']} betas in {arguments.store}")
+    if failed:
+        reasons = sorted({str(reason) for reason in found.reason.values.ravel() if reason})
+        say(f"{failed} of {found.sizes['beta']} betas failed: {'; '.join(reasons)}")
     picture = arguments.picture
     if picture is None and arguments.store is not None and find_spec("matplotlib") is not None:
         picture = Path(arguments.store).with_suffix(".png")

@@ -8,6 +8,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._check import check_tokens
 from .._custom_types import RealScalarLike, Tokens
+from .._misc import unless_finite
 from ._pairs import check_scalar, fits_one_block, map_pair_rows, scaled_square_distances
 
 
@@ -27,7 +28,7 @@ def cluster_labels(x: Tokens, radius: RealScalarLike) -> Int[Array, " n"]:
 
     **Returns:**
 
-    One integer for each token.
+    One integer for each token; the smallest integer for a traced token that is not finite, which is in no cluster.
 
     **Raises:**
 
@@ -53,7 +54,7 @@ def num_clusters(x: Tokens, radius: RealScalarLike) -> Int[Array, ""]:
 
     **Returns:**
 
-    An integer scalar.
+    An integer scalar; the smallest integer if a traced token is not finite.
 
     **Raises:**
 
@@ -64,13 +65,14 @@ def num_clusters(x: Tokens, radius: RealScalarLike) -> Int[Array, ""]:
         This library.
     """
     labels = cluster_labels(x, radius)
-    return jnp.sum(labels == jnp.arange(labels.shape[0]))
+    return unless_finite(x, jnp.sum(labels == jnp.arange(labels.shape[0])))
 
 
 def cluster_sizes(labels: Int[Array, " n"]) -> Int[Array, " n"]:
     """How many tokens bear each label: at a cluster's first member its size, elsewhere zero.
 
-    The array has as many entries as there are tokens, so that its shape does not depend on the data; they add up to n.
+    The array has as many entries as there are tokens, so that its shape does not depend on the data; they add up to n,
+    but for tokens in no cluster, whose label is negative.
 
     **Arguments:**
 
@@ -93,7 +95,8 @@ def cluster_sizes(labels: Int[Array, " n"]) -> Int[Array, " n"]:
             f"labels must be a one-dimensional array of integers, but it has the shape {jnp.shape(labels)} and the "
             f"dtype {jnp.asarray(labels).dtype}; pass what cluster_labels returns."
         )
-    return jnp.zeros_like(labels).at[labels].add(1)
+    # Negative labels, of tokens in no cluster, would count from the end.
+    return jnp.zeros_like(labels).at[jnp.where(labels < 0, labels.shape[0], labels)].add(1, mode="drop")
 
 
 @jax.jit
@@ -112,7 +115,7 @@ def _labels(x: Tokens, radius: Float[Array, ""]) -> Int[Array, " n"]:
         of_rows = lambda rows, index: _smallest_neighbour(near_rows(rows, index), parents)
         return map_pair_rows(of_rows, x, numbers_per_pair=d)
 
-    return first_members(smallest, n)
+    return jnp.where(jnp.all(jnp.isfinite(x), axis=1), first_members(smallest, n), jnp.iinfo(jnp.int_).min)
 
 
 def components(near: Bool[Array, "n n"]) -> Int[Array, " n"]:

@@ -5,6 +5,7 @@ from jaxtyping import Array, Float, Int
 
 from .._check import check_tokens
 from .._custom_types import RealScalarLike, Scalar, Tokens
+from .._misc import unless_finite
 from ._pairs import check_scalar
 
 
@@ -22,7 +23,7 @@ def rank(x: Tokens, tolerance: RealScalarLike) -> Int[Array, ""]:
 
     **Returns:**
 
-    An integer scalar; zero if all tokens are zero.
+    An integer scalar; zero if all tokens are zero, and the smallest integer if a traced one is not finite.
 
     **Raises:**
 
@@ -35,7 +36,7 @@ def rank(x: Tokens, tolerance: RealScalarLike) -> Int[Array, ""]:
     x = check_tokens(x)
     tolerance = check_scalar(tolerance, "tolerance", x.dtype, positive=True)
     singular = _singular_values(x)
-    return jnp.sum(singular > tolerance * singular[0])
+    return unless_finite(singular, jnp.sum(singular > tolerance * singular[0]))
 
 
 def effective_rank(x: Tokens) -> Scalar:
@@ -63,8 +64,8 @@ def effective_rank(x: Tokens) -> Scalar:
     singular = _singular_values(check_tokens(x))
     total = jnp.sum(singular)
     shares = singular / jnp.where(total > 0, total, jnp.ones_like(total))
-    logs = jnp.log(jnp.where(shares > 0, shares, jnp.ones_like(shares)))
-    return jnp.where(total > 0, jnp.exp(-jnp.sum(shares * logs)), jnp.zeros_like(total))
+    logs = jnp.log(jnp.where(shares == 0, jnp.ones_like(shares), shares))
+    return jnp.where(total == 0, jnp.zeros_like(total), jnp.exp(-jnp.sum(shares * logs)))
 
 
 def _singular_values(x: Tokens) -> Float[Array, " values"]:

@@ -31,7 +31,7 @@ def renyi_centres(x: Tokens, separation: RealScalarLike, *, strong: bool = False
 
     **Returns:**
 
-    One boolean for each token.
+    One boolean for each token; False for a traced one that is not finite.
 
     **Raises:**
 
@@ -43,7 +43,9 @@ def renyi_centres(x: Tokens, separation: RealScalarLike, *, strong: bool = False
     """
     x = check_nonzero_rows(check_tokens(x))
     separation = _check_separation(separation, x.dtype)
-    return (_strong if strong else _greedy)(normalise(x), 0.5 / jnp.sin(separation / 2))
+    # A token that is not finite is near none, which alone would make it a centre.
+    finite = jnp.all(jnp.isfinite(x), axis=1)
+    return (_strong if strong else _greedy)(normalise(x), 0.5 / jnp.sin(separation / 2)) & finite
 
 
 def expected_strong_centres(separation: RealScalarLike, n: int | float, d: int) -> Scalar:

@@ -139,7 +139,7 @@ def _histogram(
     # A row's counts are exact; their sum is taken as floats, since n^2 / 2 pairs may exceed an int32.
     counts = jnp.sum(map_pair_rows(block, unit), axis=0)
     total = jnp.maximum(jnp.sum(counts), 1)
-    return counts / total / jnp.diff(edges), edges
+    return jnp.where(jnp.all(jnp.isfinite(unit)), counts / total / jnp.diff(edges), jnp.nan), edges
 
 
 def among(edges: Float[Array, " edges"], cosines: Float[Array, "rows n"]) -> Int[Array, "rows n"]:
@@ -160,7 +160,10 @@ def _close_fraction(unit: Tokens, cosine: Float[Array, ""]) -> Scalar:
     n = unit.shape[0]
 
     def block(rows, index):
-        close = matmul(rows, unit.T) > cosine
-        return jnp.sum(close & (index[:, None] != jnp.arange(n)[None, :]), axis=1).astype(unit.dtype)
+        cosines = matmul(rows, unit.T)
+        close = (cosines > cosine) & (index[:, None] != jnp.arange(n)[None, :])
+        # No comparison with NaN is true, so that it would count as far.
+        unknown = jnp.isnan(jnp.sum(cosines, axis=1))
+        return jnp.where(unknown, jnp.nan, jnp.sum(close, axis=1).astype(unit.dtype))
 
     return jnp.sum(map_pair_rows(block, unit)) / (n * (n - 1))

@@ -23,10 +23,11 @@ class Leaders(eqx.Module):
 
     **Attributes:**
 
-    - `first`: (n,), the number of the first layer at which the token attended to itself alone; -1 if it never did.
+    - `first`: (n,), the number of the first layer at which the token attended to itself alone; -1 if it never did, and
+        the smallest integer if it is not finite.
     - `points`: (n, d), where a leader stood then, and stays; the last place of every other token.
     - `mask`: (n,), whether the token is a leader.
-    - `count`: How many leaders there are.
+    - `count`: How many leaders there are; the smallest integer if a token is not finite.
     - `indices`: The leaders, in the order of the tokens, as NumPy integers; not under a transformation.
 
     Source: this library.
@@ -41,7 +42,10 @@ class Leaders(eqx.Module):
 
     @property
     def count(self) -> Int[Array, "*batch"]:
-        return jnp.sum(self.mask, axis=-1)
+        first = jnp.asarray(self.first)
+        unknown = jnp.iinfo(first.dtype).min
+        count = jnp.sum(self.mask, axis=-1)
+        return jnp.where(jnp.any(first == unknown, axis=-1), jnp.iinfo(count.dtype).min, count)
 
     @property
     def indices(self) -> Int[np.ndarray, " leaders"]:
@@ -104,7 +108,9 @@ def _leaders(z0: Tokens, layer: HardmaxLayer, depth: int) -> Leaders:
         return advanced(*carry, layer, k), None
 
     end, _ = lax.scan(one, (z0, nobody(z0)), jnp.arange(depth))
-    return advanced(*end, layer, jnp.asarray(depth))[1]
+    x, found = advanced(*end, layer, jnp.asarray(depth))
+    finite = jnp.all(jnp.isfinite(x) & jnp.isfinite(z0), axis=1)
+    return Leaders(jnp.where(finite, found.first, jnp.iinfo(found.first.dtype).min), found.points)
 
 
 def nobody(z0: Tokens) -> Leaders:

@@ -128,13 +128,18 @@ def _sift(task: Task, outputs: list[Output], arrays: dict[str, Any], count: int)
     kept = {out.name: np.asarray(arrays[out.name])[:count].astype(out.dtype) for out in outputs}
     status, reasons = np.full(count, FINISHED, np.uint8), [""] * count
     if task.finite:
-        bad = {name: ~np.all(np.isfinite(array).reshape(count, -1), axis=1) for name, array in kept.items()}
+        bad = {name: ~np.all(_is_number(array).reshape(count, -1), axis=1) for name, array in kept.items()}
         for k in np.flatnonzero(np.any(list(bad.values()), axis=0)):
             status[k] = NOT_FINITE
             reasons[k] = "not finite: " + ", ".join(name for name in kept if bad[name][k])
     for out in outputs:
         kept[out.name][status != FINISHED] = missing(out.dtype)
     return Outcome(kept, status, reasons)
+
+
+def _is_number(array: np.ndarray) -> np.ndarray:
+    """Where there is a number: not NaN, nor infinite, nor the smallest integer, which stands for NaN in a count."""
+    return array != missing(array.dtype) if array.dtype.kind == "i" else np.isfinite(array)
 
 
 def _one_by_one(task: Task, outputs: list[Output], points: np.ndarray, program: Any, device: Any) -> Outcome:

@@ -7,7 +7,7 @@ import inspect
 import os
 import subprocess
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version as version_of
 from pathlib import Path
@@ -161,18 +161,51 @@ def _date() -> str:
 
 
 def _revision(function: Any) -> str:
-    """The git revision of the folder in which the function is written, and whether anything was changed since."""
+    """The git revision of the folder in which the function (or its class) is written, and whether anything was changed
+    since; "none" if it is in no repository, or in no file, as what is typed at a prompt."""
     while isinstance(function, functools.partial):
         function = function.func
+    function = inspect.unwrap(function)
+    if not (inspect.isroutine(function) or isinstance(function, type)):
+        function = type(function)
     try:
-        folder = Path(inspect.getfile(inspect.unwrap(function))).resolve().parent
+        file = Path(inspect.getfile(function)).resolve()
     except (TypeError, OSError):
-        folder = Path.cwd()
-    if not folder.is_dir():
-        folder = Path.cwd()
-    try:
-        asked = ["git", "describe", "--always", "--abbrev=40", "--match=", "--dirty"]
-        done = subprocess.run(asked, cwd=folder, capture_output=True, text=True, check=False)
-    except OSError:
         return "none"
-    return done.stdout.strip() or "none"
+    return _described(file.parent) if file.is_file() else "none"
+
+
+# What the configuration of a repository may have git run while it looks for changes: a monitor, hooks, and programs
+# that convert files. These have names of the repository's own, and are looked up. Nothing is fetched, and submodules,
+# which have a configuration of their own, are not looked into.
+_SAFE = ("core.fsmonitor=", f"core.hooksPath={os.devnull}", "core.untrackedCache=false", "core.pager=")
+_PROGRAMS = ("clean", "smudge", "process")
+_SECONDS = 10.0
+
+
+def _described(folder: Path) -> str:
+    """The revision of `folder`, with "-dirty" if it was changed; git runs nothing else, and not for long."""
+    try:
+        revision = _git(folder, "rev-parse", "--verify", "HEAD").stdout.strip()
+        given = _git(folder, "config", "--null", "--name-only", "--get-regexp", r"^filter\.").stdout.split("\0")
+        filters = sorted({name.rpartition(".")[0] for name in given if name})
+        if not revision or any("=" in name for name in filters):
+            return "none"
+        off = [f"{name}.{kind}=" for name in filters for kind in _PROGRAMS]
+        off += [f"{name}.required=false" for name in filters]
+        asked = ("diff", "--quiet", "--no-ext-diff", "--no-textconv", "--ignore-submodules=all", "HEAD", "--")
+        changed = _git(folder, *asked, settings=off).returncode
+    except (OSError, subprocess.SubprocessError):
+        return "none"
+    return {0: revision, 1: f"{revision}-dirty"}.get(changed, "none")
+
+
+def _git(folder: Path, *words: str, settings: Sequence[str] = ()) -> Any:
+    options = [word for setting in (*_SAFE, *settings) for word in ("-c", setting)]
+    # Variables that point git elsewhere, or name programs, are meant for another repository than this one.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    environment |= {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0"}
+    return subprocess.run(
+        ["git", *options, *words], cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True,
+        encoding="utf-8", errors="replace", check=False, timeout=_SECONDS,
+    )  # fmt: skip

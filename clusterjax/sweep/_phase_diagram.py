@@ -21,7 +21,8 @@ class PhaseDiagram(eqx.Module):
 
     A call returns for each statistic its mean over the systems and the standard error of that, `close_pairs` and
     `close_pairs_error` say, of shape (times,). Systems are taken a chunk at a time, so that what is worked on stays in
-    the cache; what is drawn does not depend on the chunks, nor on the other points of a sweep.
+    the cache; what is drawn does not depend on the chunks, nor on the other points of a sweep. The statistics of a
+    system whose tokens are no longer unit vectors, because a number overflowed, are NaN: such a point fails.
 
     **Arguments:**
 
@@ -93,7 +94,9 @@ class PhaseDiagram(eqx.Module):
         def save(carry, t):
             carry = self.integrator.advance(flow, carry, t)
             tokens = flow.leave(self.integrator.tokens(carry))
-            return carry, tuple(statistic(tokens) for statistic in self.statistics)
+            # Of what is no cloud of unit tokens a statistic may well be a number: of NaN no pair is close.
+            unit = jnp.all(jnp.abs(jnp.sum(tokens * tokens, axis=0) - 1) < 0.5, axis=0)
+            return carry, tuple(jnp.where(unit, statistic(tokens), jnp.nan) for statistic in self.statistics)
 
         return jax.lax.scan(save, self.integrator.begin(flow, flow.enter(x)), self.ts)[1]
 

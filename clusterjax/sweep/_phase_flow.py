@@ -1,8 +1,11 @@
 """Attention of many small systems at once, the systems in the last axis: what a phase diagram spends its time on."""
 
 from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
@@ -92,15 +95,28 @@ class WrittenOut(AbstractFlow):
     def pull(self, y: Systems, log_factor: Float[Array, ""]) -> Systems:
         d, n, _ = y.shape
         around = jnp.concatenate([y, y], axis=1)
-        total, sums = jnp.ones_like(y[0]), [y[a] for a in range(d)]  # over e^beta
-        for k in range(1, n // 2 + 1):
-            ahead = around[:, k : k + n]
+
+        def add(state, weight, other):
+            total, sums = state
+            return total + weight, [sums[a] + weight * other[a] for a in range(d)]
+
+        def meet(k, state):
+            ahead, behind = around[:, k : k + n], around[:, n - k : 2 * n - k]
             weight = jnp.exp(self.beta * (_dot(y, ahead) - 1))
-            total, sums = total + weight, [sums[a] + weight * ahead[a] for a in range(d)]
-            if 2 * k < n:
-                back = jnp.concatenate([weight[n - k :], weight[: n - k]])
-                behind = around[:, n - k : 2 * n - k]
-                total, sums = total + back, [sums[a] + back * behind[a] for a in range(d)]
+            state = add(state, weight, ahead)
+            back = jnp.concatenate([weight[n - k :], weight[: n - k]])
+            return add(state, back, behind) if 2 * k < n else state
+
+        def meet_several(first, state):
+            ahead, behind = ahead_and_behind(around, first, n)
+            weights = [jnp.exp(self.beta * (_dot(y, other) - 1)) for other in ahead]
+            _, back = ahead_and_behind(jnp.tile(jnp.stack(weights), (1, 2, 1)), first, n)
+            for j in range(TOGETHER):
+                state = add(state, weights[j], ahead[j])
+                state = add(state, back[j][j], behind[j])
+            return state
+
+        total, sums = over_pairs(meet, meet_several, n, (jnp.ones_like(y[0]), [y[a] for a in range(d)]))  # over e^beta
         factor = jnp.exp(self.beta + log_factor) / n if self.unnormalised else jnp.exp(log_factor) / total
         sums = [factor * row for row in sums]
         return jnp.stack(sums if self.value is None else _times(self.value, sums))
@@ -163,6 +179,40 @@ def flow_of(
     if query_key is None and d <= WRITTEN_OUT:
         return WrittenOut(beta, value, unnormalised)
     return Multiplied(beta, value, unnormalised, query_key)
+
+
+# Up to so many tokens all meetings are written out. Of more tokens a loop goes through them, so many at a time: one at
+# a time would take twice as long again, and all of them would be compiled for minutes.
+WRITTEN_OUT_TOKENS, TOGETHER = 128, 16
+
+
+def over_pairs(meet: Callable[..., Any], meet_several: Callable[..., Any], n: int, state: Any) -> Any:
+    """`state` after each pair of n tokens in a circle has met: token i and token i + k, for k from 1 to n // 2.
+
+    If n is even, those that are opposite each other meet twice, at k = n / 2.
+
+    **Arguments:**
+
+    - `meet`: `meet(k, state)` is the state after the meetings of one k, a Python integer.
+    - `meet_several`: `meet_several(first, state)` after those of k = first, ..., first + TOGETHER - 1, all below n / 2,
+        where `first` is traced.
+
+    Source: this library.
+    """
+    blocks = 0 if n <= WRITTEN_OUT_TOKENS else (n - 1) // 2 // TOGETHER
+    if blocks:
+        state = jax.lax.fori_loop(0, blocks, lambda b, state: meet_several(1 + TOGETHER * b, state), state)
+    for k in range(1 + TOGETHER * blocks, n // 2 + 1):
+        state = meet(k, state)
+    return state
+
+
+def ahead_and_behind(around: Float[Array, "d twice systems"], first: Any, n: int) -> tuple[list[Array], list[Array]]:
+    """The tokens i + k, and i - k, of n tokens that stand twice in a row, for k = first, ..., first + TOGETHER - 1."""
+    last = TOGETHER - 1
+    ahead = jax.lax.dynamic_slice_in_dim(around, first, n + last, 1)
+    behind = jax.lax.dynamic_slice_in_dim(around, n - first - last, n + last, 1)
+    return [ahead[:, j : j + n] for j in range(TOGETHER)], [behind[:, last - j : last - j + n] for j in range(TOGETHER)]
 
 
 def _dot(u: Float[Array, "d n systems"], v: Float[Array, "d n systems"]) -> Float[Array, "n systems"]:

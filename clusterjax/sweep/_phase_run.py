@@ -82,9 +82,10 @@ def phase_diagram(
         and their code; the state at time zero is the start here, where that code has the first step.
     """
     dtype = jnp.result_type(float) if dtype is None else jnp.dtype(dtype)
-    betas, times = _numbers(betas, "betas"), _numbers(times, "times")
-    if np.any(np.diff(times) <= 0):
-        raise ValueError(f"times must increase, but they are {times}; sort them, each once.")
+    _check_dtype(dtype)
+    betas, times = _numbers(betas, "betas", dtype), _numbers(times, "times", dtype)
+    if np.any(np.diff(times.astype(dtype)) <= 0):
+        raise ValueError(f"times must increase in {dtype.name}, but they are {times}; sort them, each once.")
     if starts is None:
         _check_sizes(samples=(samples, 2), n=(n, 2), d=(d, 1))
         start = Uniform(int(samples), int(n), int(d))
@@ -95,7 +96,6 @@ def phase_diagram(
         start = Given(jnp.asarray(given, dtype))
     if not statistics or len({statistic.name for statistic in statistics}) < len(statistics):
         raise ValueError(f"statistics must be at least one, each once, but they are {statistics!r}; mend the list.")
-    _check_dtype(dtype)
     diagram = PhaseDiagram(
         start, jnp.asarray(times, dtype), query_key, value, bool(unnormalised), tuple(statistics), integrator, int(seed)
     )
@@ -122,15 +122,19 @@ def phase_diagram(
     )
 
 
-def _numbers(values: Any, name: str) -> np.ndarray:
+def _numbers(values: Any, name: str, dtype: Any) -> np.ndarray:
     array = np.asarray(values)
     if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "fiu":
         raise ValueError(
             f"{name} must be numbers in a row, but they are {values!r}; pass numpy.linspace(0, 9, 90), say."
         )
     array = array.astype(float)
-    if not np.isfinite(array).all() or array.min() < 0:
-        raise ValueError(f"{name} must be finite and not negative, but they are {array}; drop those that are not.")
+    with np.errstate(over="ignore"):
+        finite = np.isfinite(array.astype(dtype)).all()
+    if not finite or array.min() < 0:
+        raise ValueError(
+            f"{name} must be finite in {dtype.name} and not negative, but they are {array}; drop those that are not."
+        )
     return array
 
 

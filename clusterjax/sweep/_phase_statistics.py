@@ -6,8 +6,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._check import check_number
 from .._misc import matmul
-from ._phase_flow import WRITTEN_OUT
+from ._phase_flow import WRITTEN_OUT, ahead_and_behind, over_pairs
 
 
 class AbstractStatistic(eqx.Module):
@@ -45,6 +46,9 @@ class ClosePairs(AbstractStatistic):
 
     cosine: float = 0.999
 
+    def __check_init__(self):
+        check_number(self.cosine, "cosine", least=-1, below=1, remedy="pass the cosine of an angle")
+
     @property
     def name(self) -> str:
         return "close_pairs"
@@ -58,14 +62,23 @@ class ClosePairs(AbstractStatistic):
         if d > WRITTEN_OUT:
             close = (gram(x) > self.cosine).astype(x.dtype)
             return (jnp.einsum("sij->s", close) - jnp.einsum("sii->s", close)) / (n * (n - 1))
-        # Token i meets token i + k, each pair once, but for the pairs that are opposite each other in the circle.
         around = jnp.concatenate([x, x], axis=1)
-        count = jnp.zeros_like(x[0])
-        for k in range(1, n // 2 + 1):
-            cosine = x[0] * around[0, k : k + n]
+
+        def add(count, ahead, pairs):
+            cosine = x[0] * ahead[0]
             for a in range(1, d):
-                cosine = cosine + x[a] * around[a, k : k + n]
-            count = count + jnp.where(cosine > self.cosine, 2.0 if 2 * k < n else 1.0, 0.0).astype(x.dtype)
+                cosine = cosine + x[a] * ahead[a]
+            return count + jnp.where(cosine > self.cosine, pairs, 0.0).astype(x.dtype)
+
+        # Each pair meets once, and counts twice; but for the pairs that are opposite each other in the circle.
+        meet = lambda k, count: add(count, around[:, k : k + n], 2.0 if 2 * k < n else 1.0)
+
+        def meet_several(first, count):
+            for ahead in ahead_and_behind(around, first, n)[0]:
+                count = add(count, ahead, 2.0)
+            return count
+
+        count = over_pairs(meet, meet_several, n, jnp.zeros_like(x[0]))
         return jnp.sum(count, axis=0) / (n * (n - 1))
 
 
@@ -82,6 +95,9 @@ class GramRank(AbstractStatistic):
     """
 
     threshold: float = 1e-3
+
+    def __check_init__(self):
+        check_number(self.threshold, "threshold", above=0, remedy="pass 1e-3, say")
 
     @property
     def name(self) -> str:
@@ -110,6 +126,9 @@ class ClusterRank(AbstractStatistic):
     """
 
     cosine: float = 0.9999
+
+    def __check_init__(self):
+        check_number(self.cosine, "cosine", least=-1, below=1, remedy="pass the cosine of an angle")
 
     @property
     def name(self) -> str:

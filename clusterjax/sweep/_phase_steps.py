@@ -10,7 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._check import check_number
 from ._phase_flow import AbstractFlow, Systems
+
+
+# In single precision the square of a longer one, times a pull, is no number.
+LONGEST_STEP = 1e6
 
 
 class AbstractIntegrator(eqx.Module):
@@ -45,7 +50,7 @@ class NormalisedEuler(AbstractIntegrator):
 
     **Arguments:**
 
-    - `dt`: The step, positive.
+    - `dt`: The step, positive and at most 1e6.
 
     ??? cite "Source"
 
@@ -53,6 +58,9 @@ class NormalisedEuler(AbstractIntegrator):
     """
 
     dt: float = 0.1
+
+    def __check_init__(self):
+        check_number(self.dt, "dt", above=0, most=LONGEST_STEP, remedy="pass 0.1, say")
 
     def begin(self, flow: AbstractFlow, y: Systems) -> Any:
         return y, jnp.zeros((), jnp.int32)
@@ -88,6 +96,10 @@ class Adaptive(AbstractIntegrator):
     """
 
     tolerance: float | None = None
+
+    def __check_init__(self):
+        if self.tolerance is not None:
+            check_number(self.tolerance, "tolerance", above=0, remedy="pass 1e-6, say, or None")
 
     def begin(self, flow: AbstractFlow, y: Systems) -> Any:
         systems = flow.largest(y)

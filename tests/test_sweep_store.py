@@ -237,7 +237,7 @@ def damage(path, kind, other):
     elif kind == "cut":
         path.write_bytes(data[: len(data) // 2])
     elif kind == "flipped":
-        data[len(data) // 2] ^= 4
+        data[-1 if path.parent.name == "batches" else len(data) // 2] ^= 4
         path.write_bytes(data)
     else:
         path.write_bytes(other.read_bytes())

@@ -45,9 +45,9 @@ def run(
 
     A point fails if the function raises there (an error of `equinox.error_if`, say, or any error while a static value
     is traced), or if `finite` and one of its numbers is not: NaN, infinite, or the smallest integer of its dtype, which
-    is what `num_clusters` and its like say of tokens that are NaN. Its `status` is not 0 then, its `reason` says why, and
-    all of its numbers are nan (integers: the smallest of their dtype, or the largest if unsigned; booleans: False). All
-    other points stand.
+    is what `num_clusters` and its like say of tokens that are NaN. Its `status` is not 0 then, its `reason` says why,
+    and all of its numbers are nan (integers: the smallest of their dtype, or the largest if unsigned; booleans: False).
+    All other points stand.
 
     **Arguments:**
 

@@ -117,7 +117,7 @@ class Store:
     def write(self, number: int, outcome: Outcome) -> None:
         """Keep a finished batch."""
         packed, dtypes = _pack({**{f"out {k}": v for k, v in outcome.arrays.items()}, "status": outcome.status})
-        place = {"number": number, "frame": self._mark()}
+        place = {"number": number, "frame": self._mark(), "sum": _sum(packed, outcome.reasons)}
         _BATCH.write(self._batch_file(number), packed, None, dtypes=dtypes, reasons=outcome.reasons, **place)
 
     def read(self, frame: Frame, number: int) -> Outcome:
@@ -129,16 +129,19 @@ class Store:
 
         Source: this library.
         """
-        path, place = self._batch_file(number), {"number": number, "frame": self._mark()}
+        path = self._batch_file(number)
         with _whole(path, _BATCH.remedy):
             header, packed = _BATCH.read(path, None)
             arrays, count = _unpack(packed, header["dtypes"]), len(frame.points(number))
             kept = {out.name: arrays[f"out {out.name}"].reshape(count, *out.shape) for out in frame.outputs}
             outcome = Outcome(kept, arrays["status"].reshape(count), list(header["reasons"]))
             fits = all(kept[out.name].dtype == out.dtype for out in frame.outputs) and len(outcome.reasons) == count
-            # Clusterjax 0.1.0 kept neither of the two.
+            place = {"number": number, "frame": self._mark(), "sum": _sum(packed, outcome.reasons)}
+            # Clusterjax 0.1.0 kept none of the three.
             if not fits or any(header.get(name, there) != there for name, there in place.items()):
-                raise ValueError(f"store must be as it was written, but {path} is of another batch; {_BATCH.remedy}.")
+                raise ValueError(
+                    f"store must be as it was written, but {path} is damaged, or of another batch; {_BATCH.remedy}."
+                )
         return outcome
 
     def finished(self, frame: Frame) -> list[int]:
@@ -328,6 +331,14 @@ def _pack(arrays: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[st
     """The arrays as bytes, which any format of files has, and their dtypes."""
     packed = {name: np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8) for name, array in arrays.items()}
     return packed, {name: array.dtype.name for name, array in arrays.items()}
+
+
+def _sum(packed: dict[str, np.ndarray], reasons: list[str]) -> str:
+    """The checksum of a batch."""
+    digest = hashlib.sha256(json.dumps(reasons).encode())
+    for name, array in sorted(packed.items()):
+        digest.update(f"{name} {array.nbytes} ".encode() + array.tobytes())
+    return digest.hexdigest()
 
 
 def _unpack(packed: dict[str, np.ndarray], dtypes: dict[str, str]) -> dict[str, np.ndarray]:

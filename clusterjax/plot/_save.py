@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from .._drafts import clear_drafts_of, draft_beside
+from ._layout_grid import on_grid
 from ._style import figure_of, style
 
 
@@ -87,7 +88,7 @@ def save(
     figure, paths = _top_figure(fig), []
     for name in formats:
         target = Path(f"{path}.{name}")
-        with style(), whole_file(target) as draft:
+        with style(), on_grid(figure), whole_file(target) as draft:
             figure.savefig(draft, format=name, dpi=dpi, bbox_inches="tight", pad_inches=0.03, metadata=_UNDATED[name])
         paths.append(target)
     return paths

@@ -1,0 +1,84 @@
+"""The same picture gives the same bytes, whatever order a solver or a set has in one process or another."""
+
+import os
+import subprocess
+import sys
+from hashlib import sha256
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.transforms import Bbox
+
+from clusterjax.plot import save
+
+
+class Shaken(ConstrainedLayoutEngine):
+    """A layout that differs in the last bits, as that of two processes does."""
+
+    size = 1e-13
+
+    def execute(self, fig):
+        ConstrainedLayoutEngine.execute(self, fig)
+        rng = np.random.default_rng(0)
+        for sub in (fig, *fig.subfigs):
+            for ax in sub.axes:
+                place = ax.get_position(original=True)
+                ax._set_position(Bbox(place.get_points() + self.size * rng.normal(size=(2, 2))), which="original")
+        for sub in fig.subfigs:
+            points = sub.bbox_relative.get_points()
+            sub.bbox_relative.set_points(points + self.size * rng.normal(size=(2, 2)))
+
+
+def picture(engine="constrained"):
+    """Figures within a figure, with lines, an image, its bar, marks and a legend outside."""
+    figure = Figure(figsize=(4, 3), layout=engine)
+    top, bottom = figure.subfigures(2, 1)
+    ax = top.subplots()
+    top.colorbar(ax.imshow(np.outer(np.arange(5.0), np.arange(7.0)), aspect="auto"), ax=ax, label="bar")
+    for ax in bottom.subplots(1, 3):
+        ax.plot([0.0, 1.0, 2.0], [0.3, 0.1, 0.7], marker="o", label="line")
+        ax.set(xlabel="x", ylabel="why")
+    figure.legend(*bottom.axes[0].get_legend_handles_labels(), loc="outside lower right")
+    return figure
+
+
+@pytest.mark.parametrize("kind", ("svg", "png", "pdf"))
+def test_the_last_bits_of_a_layout_do_not_reach_the_file(tmp_path, kind):
+    (one,) = save(picture(), tmp_path / "one", (kind,))
+    (other,) = save(picture(Shaken()), tmp_path / "other", (kind,))
+    assert one.read_bytes() == other.read_bytes()
+
+
+def test_a_layout_that_differs_is_seen(tmp_path, monkeypatch):
+    monkeypatch.setattr(Shaken, "size", 1e-3)
+    pair = [save(picture(engine), tmp_path / "it", ("svg",))[0].read_bytes() for engine in ("constrained", Shaken())]
+    assert pair[0] != pair[1]
+
+
+def test_the_layout_of_a_figure_is_as_it_was_when_it_is_saved(tmp_path):
+    figure = picture()
+    engine = figure.get_layout_engine()
+    save(figure, tmp_path / "one", ("svg",))
+    assert figure.get_layout_engine() is engine
+
+
+SCRIPT = """
+import sys
+from tests.test_plot_bytes import picture
+from clusterjax.plot import save
+save(picture(), sys.argv[1], ("svg", "png", "pdf"))
+"""
+
+
+def test_two_processes_write_the_same_bytes(tmp_path):
+    found = []
+    for seed in ("1", "2"):
+        environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+        subprocess.run(
+            [sys.executable, "-c", SCRIPT, str(tmp_path / seed)], env=environment, check=True, timeout=300,
+            capture_output=True,
+        )  # fmt: skip
+        found.append([sha256((tmp_path / f"{seed}.{kind}").read_bytes()).digest() for kind in ("svg", "png", "pdf")])
+    assert found[0] == found[1]

@@ -357,3 +357,15 @@ def test_a_store_that_is_computed_anew_is_whole_to_its_readers(whole, tmp_path, 
 
     monkeypatch.setattr(_store, "damaged", late)
     assert sweep.open(path).identical(whole[2])
+
+
+def test_a_root_that_was_changed_and_is_still_json_is_refused(whole, tmp_path):
+    path = tmp_path / "store"
+    shutil.copytree(whole[0], path)
+    text = (path / "zarr.json").read_text()
+    (path / "zarr.json").write_text(text.replace('"seed": 3', '"seed": 7'))
+    for use in (run, sweep.open):
+        with pytest.raises(ValueError, match="zarr.json' is damaged; remove its folder and run again"):
+            use(path)
+    (path / "zarr.json").write_text(text)
+    assert sweep.open(path).identical(whole[2])

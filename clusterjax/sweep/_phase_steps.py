@@ -60,7 +60,7 @@ class NormalisedEuler(AbstractIntegrator):
     dt: float = 0.1
 
     def __check_init__(self):
-        check_number(self.dt, "dt", least=-1, most=LONGEST_STEP, remedy="pass 0.1, say")
+        check_number(self.dt, "dt", above=0, most=LONGEST_STEP, remedy="pass 0.1, say")
 
     def begin(self, flow: AbstractFlow, y: Systems) -> Any:
         return y, jnp.zeros((), jnp.int32)

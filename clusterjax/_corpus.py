@@ -103,7 +103,7 @@ def train_tokenizer(texts: Sequence[str], vocab_size: int) -> Any:
 
     Source: Schuster, Nakajima, *Japanese and Korean voice search* (ICASSP 2012), Section 3; by the library tokenizers.
     """
-    import tokenizers
+    tokenizers = tokenizers_library()
     from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
     tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token=SPECIAL[UNKNOWN]))  # pyright: ignore[reportCallIssue]
@@ -116,6 +116,20 @@ def train_tokenizer(texts: Sequence[str], vocab_size: int) -> Any:
         single="[CLS] $A [SEP]", special_tokens=[(SPECIAL[i], i) for i in (CLS, SEP)]
     )
     return tokenizer
+
+
+def tokenizers_library() -> Any:
+    """The library tokenizers, or an ImportError that says how to get it.
+
+    Source: this library.
+    """
+    try:
+        import tokenizers
+    except ImportError as error:
+        raise ImportError(
+            "word pieces need tokenizers; install it with: pip install 'clusterjax[probe]'", name="tokenizers"
+        ) from error
+    return tokenizers
 
 
 def cut(tokenizer: Any, texts: Sequence[str]) -> Int[np.ndarray, " pieces"]:
@@ -209,8 +223,7 @@ def read_tokenizer(path: Path, must: str, remedy: str) -> Any:
 
     Source: this library.
     """
-    import tokenizers
-
+    tokenizers = tokenizers_library()
     try:
         found = tokenizers.Tokenizer.from_str(read_bounded(path, MOST_TOKENIZER, "folder", remedy).decode())
     except Exception as error:  # the library raises nothing narrower

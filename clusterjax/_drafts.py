@@ -56,7 +56,11 @@ def clear_drafts(folder: Path) -> None:
     """
     with contextlib.suppress(OSError, ValueError):  # what is broken is said when it is read
         settle(folder)
+    # With this list beside them drafts are whole and count already: `_disk.settle` gives them their names.
+    counts = (folder / "checksums.json.draft").is_file()
     for entry in _entries(folder):
+        if counts and entry.name.endswith(".draft") and not entry.name.startswith("."):
+            continue
         if _is_folder(entry):
             found = _FOLDER.fullmatch(entry.name)
             whole = folder / (found["name"] if found else entry.name)

@@ -72,6 +72,7 @@ FLOORS: dict[str, set[str]] = {
 # Libraries of an extra, and the parts that may import them at their head; all others do so inside a function, or not.
 EXTRAS = {
     "matplotlib": {"plot", "experiments"},
+    "cycler": {"plot"},
     "PIL": {"plot", "experiments"},
     "flax": {"probe"},
     "transformers": {"probe"},

@@ -14,6 +14,7 @@ import filelock
 import pytest
 
 from clusterjax import _drafts, _lock
+from clusterjax._disk import settle, write_folder
 from clusterjax._drafts import clear_drafts, clear_drafts_of, draft_beside
 from clusterjax._lock import LOCK, abandon, holder_file, locked
 
@@ -190,6 +191,27 @@ def test_whoever_holds_the_lock_clears_away_what_killed_runs_left(tmp_path):
         assert set(names(tmp_path)) - {".link.5.draft"} == kept
     assert (tmp_path / "figure4" / "results.json").read_text() == ".figure4.5.old"
     assert (tmp_path / "figure5" / "results.json").read_text() == "figure5"
+
+
+def test_drafts_that_count_already_stay(tmp_path):
+    """A run that was killed in the midst of the renaming: its new files, and not a mixture, are what is read."""
+    write_folder(tmp_path, {"model.safetensors": b"old", "config.json": b"old"})
+    real, renamed = os.replace, []
+
+    def killed(source, target):
+        if Path(target).name in ("model.safetensors", "config.json"):
+            renamed.append(target)
+            raise KeyboardInterrupt
+        real(source, target)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(os, "replace", killed)
+        write_folder(tmp_path, {"model.safetensors": b"new", "config.json": b"new"})
+    assert renamed and (tmp_path / "checksums.json.draft").is_file()
+    with locked(tmp_path):
+        settle(tmp_path)
+    assert (tmp_path / "model.safetensors").read_bytes() == (tmp_path / "config.json").read_bytes() == b"new"
+    assert names(tmp_path) == ["checksums.json", "config.json", "model.safetensors"]
 
 
 def test_a_live_draft_stays(tmp_path):

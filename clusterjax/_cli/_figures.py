@@ -6,6 +6,7 @@ from typing import Any
 
 from .._say import say
 from ._precision import double_precision
+from ._types import named, path, whole
 
 
 def add_reproduce(commands: argparse._SubParsersAction) -> None:
@@ -27,15 +28,19 @@ def add_reproduce(commands: argparse._SubParsersAction) -> None:
         "norm-schemes, rank-collapse, long-context, perceptron-delay and interacting-heads, phase-diagram "
         "and linear-phase, hardmax-polytope, sentiment-words, sentiment-leaders and sentiment-training; none means all",
     )
-    command.add_argument("--out", default="gallery", metavar="DIR", help="where to write (default: gallery)")
+    command.add_argument(
+        "--out", type=named, default="gallery", metavar="DIR", help="where to write (default: gallery)"
+    )
     command.add_argument(
         "--quick", action="store_true", help="64 starts and shorter runs, and all figures but sentiment-training"
     )
-    command.add_argument("--starts", type=int, metavar="N", help="random starts for each number (default: 256)")
-    command.add_argument("--albert", metavar="PATH", help="another network: an ALBERT's folder, or its id on the hub")
-    command.add_argument("--texts", type=Path, metavar="FILE", help="what that network reads (.txt, .csv, .jsonl)")
+    command.add_argument("--starts", type=whole, metavar="N", help="random starts for each number (default: 256)")
     command.add_argument(
-        "--imdb", type=Path, metavar="PATH", help="film reviews for the sentiment figures (CSV or folder)"
+        "--albert", type=named, metavar="PATH", help="another network: an ALBERT's folder, or its id on the hub"
+    )
+    command.add_argument("--texts", type=path, metavar="FILE", help="what that network reads (.txt, .csv, .jsonl)")
+    command.add_argument(
+        "--imdb", type=path, metavar="PATH", help="film reviews for the sentiment figures (CSV or folder)"
     )
     _add_drawing(command)
     command.set_defaults(run=_reproduce)
@@ -60,13 +65,17 @@ def add_probe(commands: argparse._SubParsersAction) -> None:
         epilog="example: clusterjax probe albert/albert-base-v2 --texts wikitext.txt --out albert-base",
     )
     command.add_argument(
-        "model", nargs="?", metavar="MODEL", help="a folder, or an id on the hub; none means the ALBERT of the package"
+        "model",
+        nargs="?",
+        type=named,
+        metavar="MODEL",
+        help="a folder, or an id on the hub; none means the ALBERT of the package",
     )
-    command.add_argument("--texts", type=Path, metavar="FILE", help="what it reads: .txt, .csv, .jsonl, .parquet (.gz)")
-    command.add_argument("--out", default="probe", metavar="DIR", help="where to write (default: probe)")
+    command.add_argument("--texts", type=path, metavar="FILE", help="what it reads: .txt, .csv, .jsonl, .parquet (.gz)")
+    command.add_argument("--out", type=named, default="probe", metavar="DIR", help="where to write (default: probe)")
     command.add_argument("--quick", action="store_true", help="fewer and shorter texts")
-    for name, words in _PROBED.items():
-        command.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N", help=words)
+    for option, words in _PROBED.items():
+        command.add_argument(f"--{option.replace('_', '-')}", type=whole, metavar="N", help=words)
     _add_drawing(command)
     command.set_defaults(run=_probe)
 
@@ -98,7 +107,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
 def _probe(arguments: argparse.Namespace) -> int:
     from ..experiments import Settings
 
-    given = {name: getattr(arguments, name) for name in _PROBED}
+    given = {key: getattr(arguments, key) for key in _PROBED}
     settings = Settings(arguments.seed, quick=arguments.quick, albert=arguments.model, texts=arguments.texts, **given)
     return _draw(arguments, _OF_NETWORKS, settings)
 

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -38,6 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Source: this library.
     """
+    # What transformers says of libraries that it does not find is no error of this call.
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     arguments = _parser().parse_args(argv)
     name = f"clusterjax {arguments.command}"
     try:
@@ -64,6 +67,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _one_line(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.filename is not None:  # what no door foresaw
+        name = str(error.filename)
+        return f"{name if len(name) < 200 else name[:197] + '...'!r} cannot be used ({error.strerror}); name another."
     return " ".join(str(error).split())
 
 

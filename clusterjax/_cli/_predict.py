@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .._say import printable
+from ._types import named
 
 
 def add_predict(commands: argparse._SubParsersAction) -> None:
@@ -16,7 +17,7 @@ def add_predict(commands: argparse._SubParsersAction) -> None:
         description="The sentiment of a text, its leaders with the words that follow them, and the way of its words.",
         epilog='example: clusterjax predict model "A wonderful film, not boring at all."',
     )
-    command.add_argument("folder", metavar="DIR", help="where train wrote the model")
+    command.add_argument("folder", type=named, metavar="DIR", help="where train wrote the model")
     command.add_argument("text", nargs="?", metavar="TEXT", help="a review")
     command.add_argument("--stdin", action="store_true", help="one review a line, one line of answer each")
     command.add_argument("--json", action="store_true", help="the answer as JSON, one object a line")

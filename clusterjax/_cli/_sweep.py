@@ -1,6 +1,7 @@
 """The command `sweep`."""
 
 import argparse
+import math
 import os
 from contextlib import nullcontext
 from importlib.util import find_spec
@@ -9,11 +10,14 @@ from typing import Any
 
 from .._say import say
 from ._precision import double_precision
+from ._types import LARGEST, named, number, path, whole
 
 
 LAWS = ("identity", "square", "product", "wigner")
 STATISTICS = {"close-pairs": "ClosePairs", "gram-rank": "GramRank", "cluster-rank": "ClusterRank"}
 DRAWN = {"system": "PerSystem", "beta": "PerBeta", "once": "Once"}
+# Values of beta, tokens, coordinates or samples; and numbers in the state of one beta.
+_MOST, _NUMBERS = 1_000_000, 1_000_000_000
 PICTURES = (".png", ".svg", ".pdf")
 
 
@@ -35,11 +39,11 @@ def add_sweep(commands: argparse._SubParsersAction) -> None:
     command.add_argument(
         "--betas", default="0.1:9:90", metavar="A:B:N", help="N values from A to B (default: 0.1:9:90)"
     )
-    command.add_argument("--times", type=int, default=200, metavar="N", help="save times, from 0 (default: 200)")
-    command.add_argument("--until", type=float, metavar="T", help="the last of them (default: 30, unnormalised 1)")
+    command.add_argument("--times", type=whole, default=200, metavar="N", help="save times, from 0 (default: 200)")
+    command.add_argument("--until", type=number, metavar="T", help="the last of them (default: 30, unnormalised 1)")
     for name, (size, words) in {"n": (32, "tokens"), "d": (2, "coordinates of a token"),
                                 "samples": (2048, "random starts")}.items():  # fmt: skip
-        command.add_argument(f"--{name}", type=int, metavar=name.upper()[0], help=f"{words} (default: {size})")
+        command.add_argument(f"--{name}", type=whole, metavar=name.upper()[0], help=f"{words} (default: {size})")
     command.add_argument("--starts", metavar="FILE", help="initial points (samples, n, d): .npy, .npz or .safetensors")
     command.add_argument("--variant", choices=("softmax", "unnormalised"), default="softmax", help="default: softmax")
     command.add_argument(
@@ -63,16 +67,16 @@ def add_sweep(commands: argparse._SubParsersAction) -> None:
         metavar="LIST",
         help="of close-pairs, gram-rank, cluster-rank; the first is drawn (default: close-pairs)",
     )
-    command.add_argument("--dt", type=float, default=0.1, metavar="X", help="the published step (default: 0.1)")
+    command.add_argument("--dt", type=number, default=0.1, metavar="X", help="the published step (default: 0.1)")
     command.add_argument("--adaptive", action="store_true", help="integrate accurately, in place of that step")
     command.add_argument("--double", action="store_true", help="float64 in place of float32")
     command.add_argument("--seed", type=int, default=0, metavar="N", help="of all random draws (default: 0)")
-    command.add_argument("--store", metavar="DIR", help="where the numbers are kept, as zarr")
+    command.add_argument("--store", type=named, metavar="DIR", help="where the numbers are kept, as zarr")
     command.add_argument("--fresh", action="store_true", help="compute anew what the store holds")
     command.add_argument(
         "--out",
         dest="picture",
-        type=Path,
+        type=path,
         metavar="FILE",
         help="the picture: .png, .svg or .pdf (default: beside the store)",
     )
@@ -119,8 +123,11 @@ def _grid(text: str) -> tuple[float, float, int]:
         grid = float(low), float(high), int(count)
     except ValueError:
         grid = (0.0, 0.0, 0)
-    if not (grid[2] >= 1 and 0 <= grid[0] <= grid[1] < float("inf") and (grid[2] == 1) == (grid[0] == grid[1])):
-        raise ValueError(f"--betas must be A:B:N, N values from A >= 0 up to B, but it is {text!r}; say 0.1:9:90.")
+    if not (0 <= grid[0] <= grid[1] <= LARGEST and 1 <= grid[2] <= _MOST and (grid[2] == 1) == (grid[0] == grid[1])):
+        raise ValueError(
+            f"--betas must be A:B:N, N values, at most {_MOST}, from A >= 0 up to B, which single precision holds, but "
+            f"it is {text!r}; say 0.1:9:90."
+        )
     return grid
 
 
@@ -131,14 +138,21 @@ def _checked(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.times < 2:
         raise ValueError(f"--times must be at least 2, but it is {arguments.times}; choose more.")
     for name in ("until", "dt"):
-        number = getattr(arguments, name)
-        if number is not None and not 0 < number < float("inf"):
-            raise ValueError(f"--{name} must be positive, but it is {number}; choose another.")
+        given = getattr(arguments, name)
+        if given is not None and not given > 0:
+            raise ValueError(f"--{name} must be positive, but it is {given}; choose another.")
     picture = arguments.picture
     if picture is not None and (picture.suffix not in PICTURES or not picture.parent.is_dir() or picture.is_dir()):
         raise ValueError(f"--out must be a .png, .svg or .pdf in a folder that is there, but it is {str(picture)!r}.")
+    if picture is not None:
+        from .. import plot  # noqa: F401  # says what to install, before anything is computed
     sizes = {name: getattr(arguments, name) for name in ("n", "d", "samples")}
     given = {name: size for name, size in sizes.items() if size is not None}
+    if any(size > _MOST for size in given.values()) or math.prod(given.values()) > _NUMBERS:
+        raise ValueError(
+            f"--n, --d and --samples must be at most {_MOST}, and their product at most {_NUMBERS}, but they are "
+            f"{given}; choose less, and sweep several seeds."
+        )
     if arguments.starts is not None and given:
         raise ValueError(f"--{next(iter(given))} is what --starts says as well; leave it out.")
     from .. import sweep

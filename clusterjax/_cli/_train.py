@@ -3,6 +3,7 @@
 import argparse
 
 from .._say import say
+from ._types import named, number, whole
 
 
 def add_train(commands: argparse._SubParsersAction) -> None:
@@ -18,15 +19,19 @@ def add_train(commands: argparse._SubParsersAction) -> None:
         "a report on the test part, at which it looks once. A run that was killed goes on where it was.",
         epilog="example: clusterjax train sentiment --imdb imdb50k.csv.gz --dim 2 --out model",
     )
-    command.add_argument("--out", required=True, metavar="DIR", help="where to write")
-    command.add_argument("--imdb", metavar="PATH", help="reviews: CSV, Parquet (.gz too), aclImdb or stanfordnlp/imdb; "
-                         "without it made-up ones")  # fmt: skip
+    command.add_argument("--out", required=True, type=named, metavar="DIR", help="where to write")
+    command.add_argument(
+        "--imdb", type=named, metavar="PATH",
+        help="reviews: CSV, Parquet (.gz too), aclImdb or stanfordnlp/imdb; without it made-up ones",
+    )  # fmt: skip
     command.add_argument("--split", choices=("official", "random"), default="official", help="default: official")
     command.add_argument("--seed", type=int, default=0, metavar="N", help="of all random draws (default: 0)")
-    command.add_argument("--dim", type=int, default=2, metavar="D", help="dimension of a head (default: 2)")
-    for name, (kind, words) in _RECIPE.items():
-        command.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="N" if kind is int else "X", help=words)
-    command.add_argument("--patience", type=int, metavar="N", help="stop after N epochs without a better one")
+    command.add_argument("--dim", type=whole, default=2, metavar="D", help="dimension of a head (default: 2)")
+    for option, (kind, words) in _RECIPE.items():
+        command.add_argument(
+            f"--{option.replace('_', '-')}", type=kind, metavar="N" if kind is whole else "X", help=words
+        )
+    command.add_argument("--patience", type=whole, metavar="N", help="stop after N epochs without a better one")
     again = command.add_mutually_exclusive_group()
     again.add_argument("--resume", action="store_const", const=True, help="insist on a checkpoint to go on from")
     again.add_argument("--fresh", dest="resume", action="store_const", const=False, help="start anew")
@@ -44,35 +49,42 @@ def _add_train_albert(models: argparse._SubParsersAction) -> None:
         "where it was.",
         epilog="example: clusterjax train albert --texts reviews.csv.gz wikitext.txt --out albert",
     )
-    command.add_argument("--out", required=True, metavar="DIR", help="where to write")
+    command.add_argument("--out", required=True, type=named, metavar="DIR", help="where to write")
     command.add_argument(
-        "--texts", required=True, nargs="+", metavar="FILE", help="what to train on: .txt, .csv, .jsonl, .parquet (.gz)"
+        "--texts",
+        required=True,
+        nargs="+",
+        type=named,
+        metavar="FILE",
+        help="what to train on: .txt, .csv, .jsonl, .parquet (.gz)",
     )
     command.add_argument("--seed", type=int, default=0, metavar="N", help="of all random draws (default: 0)")
-    command.add_argument("--snapshots", type=int, default=8, metavar="N", help="weights that are kept (default: 8)")
-    for name, (kind, words) in _ALBERT.items():
-        command.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="N" if kind is int else "X", help=words)
+    command.add_argument("--snapshots", type=whole, default=8, metavar="N", help="weights that are kept (default: 8)")
+    for option, (kind, words) in _ALBERT.items():
+        command.add_argument(
+            f"--{option.replace('_', '-')}", type=kind, metavar="N" if kind is whole else "X", help=words
+        )
     command.set_defaults(run=_train_albert)
 
 
 _ALBERT = {
-    "vocab_size": (int, "word pieces (default: 4096)"),
-    "embedding_size": (int, "dimension of the embedding (default: 96)"),
-    "hidden_size": (int, "dimension of the tokens (default: 128)"),
-    "num_heads": (int, "heads (default: 8)"),
-    "intermediate_size": (int, "width of the feed-forward (default: 512)"),
-    "num_layers": (int, "how often the layer is applied (default: 12)"),
-    "length": (int, "word pieces in a text (default: 64)"),
-    "batch_size": (int, "texts in a step (default: 16)"),
-    "steps": (int, "steps (default: 16000)"),
-    "learning_rate": (float, "largest rate of AdamW (default: 0.002)"),
+    "vocab_size": (whole, "word pieces (default: 4096)"),
+    "embedding_size": (whole, "dimension of the embedding (default: 96)"),
+    "hidden_size": (whole, "dimension of the tokens (default: 128)"),
+    "num_heads": (whole, "heads (default: 8)"),
+    "intermediate_size": (whole, "width of the feed-forward (default: 512)"),
+    "num_layers": (whole, "how often the layer is applied (default: 12)"),
+    "length": (whole, "word pieces in a text (default: 64)"),
+    "batch_size": (whole, "texts in a step (default: 16)"),
+    "steps": (whole, "steps (default: 16000)"),
+    "learning_rate": (number, "largest rate of AdamW (default: 0.002)"),
 }
 
 
 def _train_albert(arguments: argparse.Namespace) -> int:
     from ..probe import AlbertRecipe, train_albert
 
-    given = {name: getattr(arguments, name) for name in _ALBERT if getattr(arguments, name) is not None}
+    given = {key: getattr(arguments, key) for key in _ALBERT if getattr(arguments, key) is not None}
     train_albert(
         arguments.out, arguments.texts, AlbertRecipe(**given), seed=arguments.seed, snapshots=arguments.snapshots,
         say=say,
@@ -89,30 +101,37 @@ def _add_train_language_model(models: argparse._SubParsersAction) -> None:
         "was.",
         epilog="example: clusterjax train language-model --texts reviews.csv.gz wikitext.txt --out model",
     )
-    command.add_argument("--out", required=True, metavar="DIR", help="where to write")
+    command.add_argument("--out", required=True, type=named, metavar="DIR", help="where to write")
     command.add_argument(
-        "--texts", required=True, nargs="+", metavar="FILE", help="what to train on: .txt, .csv, .jsonl, .parquet (.gz)"
+        "--texts",
+        required=True,
+        nargs="+",
+        type=named,
+        metavar="FILE",
+        help="what to train on: .txt, .csv, .jsonl, .parquet (.gz)",
     )
     command.add_argument("--seed", type=int, default=0, metavar="N", help="of all random draws (default: 0)")
-    command.add_argument("--snapshots", type=int, default=8, metavar="N", help="models that are kept (default: 8)")
-    for name, (kind, words) in _LANGUAGE.items():
-        command.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="N" if kind is int else "X", help=words)
+    command.add_argument("--snapshots", type=whole, default=8, metavar="N", help="models that are kept (default: 8)")
+    for option, (kind, words) in _LANGUAGE.items():
+        command.add_argument(
+            f"--{option.replace('_', '-')}", type=kind, metavar="N" if kind is whole else "X", help=words
+        )
     command.add_argument("--norm", choices=("pre", "post", "none"), help="where layer norms stand (default: pre)")
     command.add_argument("--stream", choices=("float32", "bfloat16"), help="precision of the stream (default: float32)")
     command.set_defaults(run=_train_language_model)
 
 
 _LANGUAGE = {
-    "words": (int, "word pieces (default: 2048)"),
-    "d": (int, "dimension of the tokens (default: 128)"),
-    "heads": (int, "heads (default: 4)"),
-    "hidden": (int, "width of the feed-forward (default: 512)"),
-    "layers": (int, "layers (default: 4)"),
-    "length": (int, "word pieces in a row (default: 64)"),
-    "batch_size": (int, "rows in a step (default: 16)"),
-    "steps": (int, "steps (default: 4000)"),
-    "learning_rate": (float, "largest rate of Muon, for the matrices of the layers (default: 0.01)"),
-    "embedding_rate": (float, "largest rate of AdamW, for embeddings and vectors (default: 0.005)"),
+    "words": (whole, "word pieces (default: 2048)"),
+    "d": (whole, "dimension of the tokens (default: 128)"),
+    "heads": (whole, "heads (default: 4)"),
+    "hidden": (whole, "width of the feed-forward (default: 512)"),
+    "layers": (whole, "layers (default: 4)"),
+    "length": (whole, "word pieces in a row (default: 64)"),
+    "batch_size": (whole, "rows in a step (default: 16)"),
+    "steps": (whole, "steps (default: 4000)"),
+    "learning_rate": (number, "largest rate of Muon, for the matrices of the layers (default: 0.01)"),
+    "embedding_rate": (number, "largest rate of AdamW, for embeddings and vectors (default: 0.005)"),
 }
 
 
@@ -120,7 +139,7 @@ def _train_language_model(arguments: argparse.Namespace) -> int:
     from ..transformer import LanguageRecipe, train_language_model
 
     names = (*_LANGUAGE, "norm", "stream")
-    given = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
+    given = {key: getattr(arguments, key) for key in names if getattr(arguments, key) is not None}
     train_language_model(
         arguments.out, arguments.texts, LanguageRecipe(**given), seed=arguments.seed, snapshots=arguments.snapshots,
         say=say,
@@ -130,21 +149,21 @@ def _train_language_model(arguments: argparse.Namespace) -> int:
 
 # What of the recipe can be said on the command line.
 _RECIPE = {
-    "heads": (int, "number of heads (default: 1)"),
-    "depth": (int, "number of layers (default: 8)"),
-    "epochs": (int, "how often all reviews are seen (default: 6)"),
-    "length": (int, "the last so many words of a review are read (default: 256)"),
-    "ngrams": (int, "2 reads pairs of neighbours as words too (default: 1)"),
-    "batch_size": (int, "reviews in a step (default: 64)"),
-    "learning_rate": (float, "largest rate of AdamW (default: 0.003)"),
-    "alpha": (float, "where the step of the layers starts (default: 1)"),
+    "heads": (whole, "number of heads (default: 1)"),
+    "depth": (whole, "number of layers (default: 8)"),
+    "epochs": (whole, "how often all reviews are seen (default: 6)"),
+    "length": (whole, "the last so many words of a review are read (default: 256)"),
+    "ngrams": (whole, "2 reads pairs of neighbours as words too (default: 1)"),
+    "batch_size": (whole, "reviews in a step (default: 64)"),
+    "learning_rate": (number, "largest rate of AdamW (default: 0.003)"),
+    "alpha": (number, "where the step of the layers starts (default: 1)"),
 }
 
 
 def _train(arguments: argparse.Namespace) -> int:
     from ..sentiment import Recipe, train_sentiment
 
-    given = {name: getattr(arguments, name) for name in _RECIPE if getattr(arguments, name) is not None}
+    given = {key: getattr(arguments, key) for key in _RECIPE if getattr(arguments, key) is not None}
     train_sentiment(
         arguments.out, arguments.imdb, Recipe.of_dim(arguments.dim, **given), seed=arguments.seed,
         split=arguments.split, patience=arguments.patience, resume=arguments.resume, say=say,

@@ -1,29 +1,47 @@
 """All experiments, in the order of the figures; a new one is one file and one line here."""
 
-from ._albert_bridge import ALBERT_BRIDGE
-from ._albert_spectra import ALBERT_SPECTRA
-from ._albert_training import ALBERT_TRAINING
+from importlib.util import find_spec
+
 from ._experiment import Experiment
-from ._figure1 import FIGURE1
-from ._figure2 import FIGURE2
 from ._figure3 import FIGURE3
 from ._figure4 import FIGURE4
 from ._figure5 import FIGURE5
 from ._figure6 import FIGURE6
-from ._figure7 import FIGURE7
-from ._figure8 import FIGURE8
-from ._interacting_heads import INTERACTING_HEADS
-from ._language_training import LANGUAGE_TRAINING
+from ._lacking import refuse_lacking, without_probe
 from ._linear_phase import LINEAR_PHASE
 from ._long_context import LONG_CONTEXT
 from ._norm_schemes import NORM_SCHEMES
-from ._perceptron_delay import PERCEPTRON_DELAY
 from ._phase_diagram import PHASE_DIAGRAM
 from ._polytope_figure import HARDMAX_POLYTOPE
 from ._rank_collapse import RANK_COLLAPSE
 from ._sentiment_leaders import SENTIMENT_LEADERS
 from ._sentiment_training import SENTIMENT_TRAINING
 from ._sentiment_words import SENTIMENT_WORDS
+
+
+# The figures of trained networks need the extra probe; without it they are there by name alone.
+if find_spec("flax") is not None and find_spec("transformers") is not None:
+    from ._albert_bridge import ALBERT_BRIDGE
+    from ._albert_spectra import ALBERT_SPECTRA
+    from ._albert_training import ALBERT_TRAINING
+    from ._figure1 import FIGURE1
+    from ._figure2 import FIGURE2
+    from ._figure7 import FIGURE7
+    from ._figure8 import FIGURE8
+    from ._interacting_heads import INTERACTING_HEADS
+    from ._language_training import LANGUAGE_TRAINING
+    from ._perceptron_delay import PERCEPTRON_DELAY
+else:
+    FIGURE1 = without_probe("figure1", "similarity_histograms")
+    FIGURE2 = without_probe("figure2", "attention_heads")
+    FIGURE7 = without_probe("figure7", "albert_eigenvalues")
+    FIGURE8 = without_probe("figure8", "first_token")
+    ALBERT_BRIDGE = without_probe("albert-bridge", "albert_bridge")
+    ALBERT_SPECTRA = without_probe("albert-spectra", "albert_spectra")
+    ALBERT_TRAINING = without_probe("albert-training", "albert_training")
+    INTERACTING_HEADS = without_probe("interacting-heads", "interacting_heads")
+    LANGUAGE_TRAINING = without_probe("language-training", "language_model")
+    PERCEPTRON_DELAY = without_probe("perceptron-delay", "perceptron_delay")
 
 
 EXPERIMENTS: tuple[Experiment, ...] = (
@@ -47,6 +65,7 @@ def find_experiments(names: list[str]) -> list[Experiment]:
     **Raises:**
 
     - `ValueError` for a name that no experiment has.
+    - `ImportError` if some of them need an extra that is not installed.
 
     Source: this library.
     """
@@ -58,4 +77,6 @@ def find_experiments(names: list[str]) -> list[Experiment]:
                 f"names must be figures that can be reproduced, but there is no {name!r}; choose of {choices}."
             )
     wanted = {known[name].name for name in names}
-    return [experiment for experiment in EXPERIMENTS if not names or experiment.name in wanted]
+    found = [experiment for experiment in EXPERIMENTS if not names or experiment.name in wanted]
+    refuse_lacking(found, EXPERIMENTS)
+    return found

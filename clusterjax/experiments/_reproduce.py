@@ -19,7 +19,6 @@ from ..sentiment._imdb import digest
 from ._experiment import Experiment, Film, Settings
 from ._gallery import write_gallery
 from ._layout import headed
-from ._networks import network_digest, network_of, package_digest
 from ._record import RESULTS, SCHEMA, lines_of, read_record, record_of
 from ._registry import find_experiments
 from ._verdict import VIOLATED
@@ -103,6 +102,8 @@ def _reproduce_in(
             results.append(done)
             continue
         if experiment.reads_texts and not told:
+            from ._networks import network_of
+
             say(network_of(settings).reading)
             told = True
         with _unfinished(folder, wanted) as store:
@@ -129,6 +130,10 @@ def fingerprint(experiment: Experiment, settings: Settings, files: Files) -> dic
     }
     if experiment.reads_reviews:
         asked["reviews"] = digest(settings.imdb)
+    if not (experiment.reads_network or experiment.reads_texts or experiment.reads_package):
+        return asked
+    from ._networks import network_digest, network_of, package_digest  # which needs the extra probe
+
     if experiment.reads_network or experiment.reads_texts:
         asked["network"] = network_digest(settings, texts=experiment.reads_texts)
     if experiment.reads_package:

@@ -16,7 +16,16 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from .._corpus import cut, digest_of, read_texts, set_aside, some_batches, tokenizer_of, write_tokenizer
+from .._corpus import (
+    cut,
+    digest_of,
+    read_texts,
+    set_aside,
+    some_batches,
+    tokenizer_of,
+    tokenizers_library,
+    write_tokenizer,
+)
 from .._disk import write_folder
 from .._lock import locked
 from .._say import say as print_line
@@ -207,6 +216,7 @@ def _train_in(
     say: Callable[[str], None],
 ) -> dict[str, Any]:
     """`train_language_model` in a folder that no other run writes to."""
+    tokenizers_library()  # before anything is read
     recipe = changed(recipe, epoch_steps=min(recipe.epoch_steps, recipe.steps))
     texts = read_texts(paths)
     aside = set_aside(len(texts), recipe.held_out, seed)

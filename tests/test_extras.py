@@ -1,0 +1,85 @@
+"""Where an extra is not installed: what needs it says so in one sentence, and everything else works."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+CODE = """
+import sys
+lacking = {lacking!r}
+class Nothing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in lacking:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Nothing())
+import importlib.util
+real = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name.split(".")[0] in lacking else real(name, *rest)
+from clusterjax._cli import main
+{body}
+"""
+PLOT, SWEEP = ("matplotlib", "PIL"), ("xarray", "zarr")
+PROBE = ("flax", "transformers", "tokenizers", "huggingface_hub", "datasets", "pyarrow")
+
+
+def child(lacking, body, folder):
+    code = CODE.format(lacking=set(lacking), body=body)
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    call = [sys.executable, "-c", code, str(folder)]
+    return subprocess.run(call, capture_output=True, text=True, cwd=folder, env=env)
+
+
+def test_the_base_package_says_what_else_to_install(tmp_path):
+    (tmp_path / "texts.txt").write_text("a b\n" * 9)
+    calls = {
+        "reproduce figure3": "plot", "probe": "plot", "train language-model --texts texts.txt --out a": "probe",
+        "train albert --texts texts.txt --out a": "probe", "sweep phase-diagram --store a": "sweep",
+    }  # fmt: skip
+    body = f"for call in {list(calls)!r}:\n    print(main(call.split()))"
+    found = child((*PLOT, *PROBE, *SWEEP), body, tmp_path)
+    assert found.stdout.split() == ["2"] * len(calls), found.stderr[-2000:]
+    for call, extra, line in zip(calls, calls.values(), found.stderr.splitlines(), strict=True):
+        assert line.startswith(f"clusterjax {call.split()[0]}: ") and f"pip install 'clusterjax[{extra}]'" in line
+    assert [path.name for path in tmp_path.iterdir()] == ["texts.txt"]
+
+
+def test_pictures_alone_reproduce_the_figures_of_no_network(tmp_path):
+    body = """
+from clusterjax.experiments import EXPERIMENTS, find_experiments
+there = [one.name for one in find_experiments(["figure3", "figure6", "norm-schemes", "sentiment-words"])]
+print(len(EXPERIMENTS), *there)
+for call in ("figure1 figure3", "", "--quick", "phase-diagram"):
+    print(main(["reproduce", *call.split(), "--out", "out"]))
+"""
+    found = child((*PROBE, *SWEEP), body, tmp_path)
+    number, *there = found.stdout.splitlines()[0].split()
+    assert int(number) >= 23 and there == ["figure3", "figure6", "norm-schemes", "sentiment-words"], found.stderr[
+        -2000:
+    ]
+    assert found.stdout.split()[5:] == ["2"] * 4
+    one, every, quick, sweeps = found.stderr.splitlines()
+    assert "figure1 need flax, transformers; install them with: pip install 'clusterjax[probe]', or name " in one
+    assert "there are figure3, figure4, " in one and "phase-diagram need xarray, zarr;" in sweeps
+    for line in (every, quick):
+        assert "figure1, figure2, figure7, figure8, " in line and "'clusterjax[probe,sweep]'" in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_names_are_those_of_the_experiments_themselves(tmp_path):
+    from clusterjax.experiments import EXPERIMENTS
+
+    body = (
+        "from clusterjax.experiments import EXPERIMENTS\nfor one in EXPERIMENTS: print(one.name, one.alias, one.asks)"
+    )
+    found = child(PROBE, body, tmp_path).stdout.splitlines()
+    assert found == [f"{one.name} {one.alias} {one.asks}" for one in EXPERIMENTS]
+
+
+@pytest.mark.parametrize("lacking", (PLOT,))
+def test_a_picture_is_refused_before_it_is_computed(tmp_path, lacking):
+    found = child(lacking, "print(main(['sweep', 'phase-diagram', '--out', 'run.png']))", tmp_path)
+    assert found.stdout == "2\n" and "pip install 'clusterjax[plot]'" in found.stderr

@@ -177,8 +177,16 @@ def make_sweep(folder):
         Store.finish = whole
 
 
+_WHOLE: list[Any] = []
+
+
 def read_sweep(folder):
+    """All that is there; of damaged batches the points must be unfinished, and all others what they were."""
     found = sweep.open(folder)
+    there = found.status != 3
+    _WHOLE[:] = _WHOLE or [found]
+    if not there.all() and found.where(there).equals(_WHOLE[0].where(there)) and found.coords.equals(_WHOLE[0].coords):
+        raise ValueError(f"store must be whole, but in {folder} points are unfinished; run it again.")
     values = [(str(name), np.asarray(array.values).tolist()) for name, array in sorted(found.variables.items())]
     return [json.dumps(values, default=str), str(found.attrs)]
 

@@ -164,7 +164,7 @@ assert np.all(np.abs(negative - 0.5) < 1e-12)
 # - Another network: `probe.load("albert/albert-base-v2")`, a T5 encoder, or a folder. `clusterjax probe MODEL` draws
 #   all of this, and more, for any of them.
 # - `probe.load(depth=48)` applies the trained layer further: the tokens go on coming together, but not all into one
-#   cluster, as the paper has it; two remain, a small one apart.
+#   cluster, as the paper has it: the special tokens at both ends stay apart (`clusterjax reproduce figure1`).
 # - What training does add are heads that attend alike. But they do so for words in any order.
 # - Training does not simply add clustering. `clusterjax reproduce albert-training` shows the snapshots: trained with
 #   three layers and applied twelve times, the network gathers its tokens almost fully; trained with all twelve, it

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from .. import probe
+from ._albert_bridge_controls import CURVES, BridgeControls, controls_of
 from ._albert_bridge_panels import PARTS, WORDS, draw
+from ._controls import NAMES_OF_CONTROLS, random_words
 from ._experiment import Claim, Experiment, Outcome, Settings, plus_minus
-from ._networks import Network, network_of
+from ._networks import WIDE, Network, network_of
+from ._starts import STARTS
 
 
-WIDE = 256  # a wider network is too slow for more
 UNIFORM = 0.01  # times the network's beta
 
 
@@ -66,15 +68,16 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         store=settings.store,
         say=say,
     )
+    beside = controls_of(found, bridge, texts, others, how, settings.seed, settings.store, say)
     curves = {"network": bridge.network} | bridge.curves
     return Outcome(
-        caption_of(found, bridge, texts),
-        claims_of(bridge),
+        caption_of(found, bridge, texts, beside),
+        claims_of(bridge, beside),
         {"network": found.words, "texts": found.of_texts, "starts": len(texts.mask), "tokens": texts.mask.shape[1],
          "layers": found.model.num_layers, "radius": np.asarray(bridge.radius).tolist(),
          "time_per_layer": bridge.time_per_layer, "beta": bridge.beta,
          "fit": f"at most {how.steps} steps of Levenberg and Marquardt, to {len(others.mask)} other texts",
-         "converged": bridge.converged,
+         "converged": bridge.converged, "random weights": STARTS, "texts of the controls": len(beside.rows),
          "solver": f"Bogacki-Shampine, {how.per_layer} steps a layer, float32"},
         {"layer": np.arange(found.model.num_layers + 1), "loss_by_step": bridge.losses}
         | {
@@ -82,14 +85,22 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
             for name, curve in curves.items()
             for what, numbers in (("cosine", curve.mean), ("error", curve.error))
             if np.isfinite(numbers).all()
+        }
+        | {
+            f"share_missed_by_{whose}, {curve}": numbers
+            for curve in CURVES
+            for whose, numbers in (
+                ("text", beside.trained[curve]), ("shuffled_text", beside.shuffled[curve]),
+                ("random_network", beside.random[curve]),
+            )
         },
-        lambda: draw(bridge),
+        lambda: draw(bridge, beside),
         None,
         on=found.measured(texts=len(texts.mask), tokens=texts.mask.shape[1]),
     )  # fmt: skip
 
 
-def caption_of(found: Network, bridge: probe.Bridge, texts: probe.Encoded) -> str:
+def caption_of(found: Network, bridge: probe.Bridge, texts: probe.Encoded, beside: BridgeControls) -> str:
     """What is seen, and how well the particles do.
 
     Source: this library.
@@ -117,11 +128,21 @@ def caption_of(found: Network, bridge: probe.Bridge, texts: probe.Encoded) -> st
         "the same embedded tokens: a layer in time 1, and beta 1; and with both fitted to other texts: time "
         f"{bridge.time_per_layer:.3g} per layer, beta {bridge.beta:.2g} times the network's"
         f"{uniform if bridge.beta < UNIFORM else ''}. (c) The difference from "
-        "the network at each layer. (d) The mean squared difference during the fit"
-        + ("" if bridge.converged else ", which has not come to its end")
-        + f". Circle: the best step, which is shown. The rmse of the particles over {last} layers is {quality}; that "
-        f"of the best constant is {spread(bridge):.3f}. {verdict}."
+        "the network at each layer. (d) What the particles miss the curve of a text by, as a share of what the best "
+        "constant does (line), beside both controls: shuffled words, and "
+        f"{random_words(found)}, all with time and beta of their own, {len(beside.rows)} texts each; standard errors "
+        "over texts, of random weights over networks"
+        + ("" if bridge.converged else "; the fit has not come to its end")
+        + f". The rmse of the particles over {last} layers is {quality}; that "
+        f"of the best constant is {spread(bridge):.3f}. {verdict}{_controls_words(beside)}."
     )
+
+
+def _controls_words(beside: BridgeControls) -> str:
+    """Whether the controls are predicted as well."""
+    worse = [bool(beside.beyond_shuffled.exceeds()[0]), beside.beyond_random.exceeds()]
+    as_well = [name for name, less in zip(NAMES_OF_CONTROLS, worse, strict=True) if not less]
+    return f"; {' and '.join(as_well)} are predicted no worse" if as_well else ", and worse for both controls"
 
 
 def spread(bridge: probe.Bridge) -> float:
@@ -132,7 +153,7 @@ def spread(bridge: probe.Bridge) -> float:
     return float(bridge.network.mean.std())
 
 
-def claims_of(bridge: probe.Bridge) -> tuple[Claim, ...]:
+def claims_of(bridge: probe.Bridge, beside: BridgeControls) -> tuple[Claim, ...]:
     """What particles predict, what the parts do, and what must hold.
 
     Source: this library.
@@ -140,6 +161,7 @@ def claims_of(bridge: probe.Bridge) -> tuple[Claim, ...]:
     return (
         *(_claim_of_curve(bridge, name) for name in ("particles", "fitted")),
         _claim_of_fit(bridge),
+        _claim_of_controls(beside),
         _claim_of_feed_forward(bridge),
         *_identities(bridge),
     )
@@ -176,6 +198,25 @@ def _claim_of_fit(bridge: probe.Bridge) -> Claim:
         "finding",
         float(gain.mean()),
         error,
+    )
+
+
+def _claim_of_controls(beside: BridgeControls) -> Claim:
+    runs, shuffled, random = beside.runs("fitted"), beside.beyond_shuffled, beside.beyond_random.beyond
+    nearer = min((shuffled, random), key=lambda one: float(one.z[0]))
+    return Claim(
+        "Fitted particles predict the trained network and its texts better than both controls.",
+        "share of the error of the best constant that is left: "
+        + "; ".join(
+            f"{name} {plus_minus(*run)}" for name, run in zip(("trained", *NAMES_OF_CONTROLS), runs, strict=True)
+        )
+        + f"; of the same texts shuffled words are missed by {plus_minus(shuffled.difference[0], shuffled.error[0])} "
+        f"more, random weights by {plus_minus(random.difference[0], random.error[0])} more",
+        "both differences exceed two standard errors, or with few texts and networks as many as are as improbable",
+        bool(shuffled.exceeds()[0]) and beside.beyond_random.exceeds(),
+        "finding",
+        float(nearer.difference[0]),
+        float(nearer.error[0]),
     )
 
 

@@ -1,12 +1,12 @@
-"""The panels of the bridge: curves of the network and of what lacks a part, of particles, and the fit."""
+"""The panels of the bridge: curves of the network and of what lacks a part, of particles, and of the controls."""
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from .. import probe
 from ..plot import OKABE_ITO, style, time_series
+from ._albert_bridge_controls import BridgeControls
 from ._layout import WIDTH
 
 
@@ -28,7 +28,7 @@ LOOKS = {
 
 
 @style()
-def draw(bridge: probe.Bridge) -> Figure:
+def draw(bridge: probe.Bridge, beside: BridgeControls) -> Figure:
     """The picture.
 
     Source: this library.
@@ -45,7 +45,7 @@ def draw(bridge: probe.Bridge) -> Figure:
     for name in ("on the sphere", "particles", "fitted"):
         _curve(axes[1, 0], levels, bridge.difference(name), WORDS[name], *LOOKS[name], "difference of mean cosine")
     axes[1, 0].axhline(0, color="0.6", lw=0.6, zorder=0)
-    _fit(axes[1, 1], bridge.losses)
+    _beside(axes[1, 1], beside)
     shown = {}
     for letter, ax in zip("abcd", axes.flat, strict=True):
         shown |= dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
@@ -56,11 +56,17 @@ def draw(bridge: probe.Bridge) -> Figure:
     return figure
 
 
-def _fit(ax: Axes, losses: np.ndarray) -> None:
-    ax.plot(np.arange(len(losses)), losses, color=LOOKS["fitted"][0], marker="o", ms=2.5, lw=1.0)
-    ax.plot(losses.argmin(), losses.min(), marker="o", ms=7, mfc="none", color="0.1", ls="")
-    ax.set(xlabel="step of the fit", ylabel="mean squared difference", yscale="log" if losses.min() > 0 else "linear")
-    ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+def _beside(ax: Axes, beside: BridgeControls) -> None:
+    """What is missed of the trained network and of its controls, with each network of random weights as a cross."""
+    places = np.arange(3)
+    for curve, shift in (("particles", -0.2), ("fitted", 0.2)):
+        mean, error = np.array(beside.runs(curve)).T
+        ax.bar(places + shift, mean, 0.38, yerr=error, color=LOOKS[curve][0], error_kw={"elinewidth": 0.8}, lw=0)
+        each = beside.random[curve].mean(axis=1)
+        ax.plot(np.full(len(each), places[2] + shift), each, "x", color="0.1", ms=3.5, mew=0.8)
+    ax.axhline(1.0, color="0.1", lw=0.8, ls="--")
+    ax.set_xticks(places, ["trained", "shuffled words", "random weights"])
+    ax.set(ylabel="error / that of the best constant", ylim=(0, None))
 
 
 def _curve(ax: Axes, levels: np.ndarray, curve: probe.Average, label: str, colour: str, line: str, ylabel: str) -> None:

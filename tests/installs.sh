@@ -71,7 +71,7 @@ for kind in ${*:-base plot probe sweep all}; do
     case $kind in probe | all)
         promised "import clusterjax.probe" "$each" -c "import clusterjax.probe as p; p.bundled_texts(); p.load()"
         promised "train language-model" "$run" train language-model --texts "$out/texts.txt" --out "$out/words" \
-            --words 17 --d 8 --heads 1 --hidden 8 --layers 1 --length 4 --batch-size 2 --steps 2
+            --words 24 --d 8 --heads 1 --hidden 8 --layers 1 --length 4 --batch-size 2 --steps 2
         ;;
     *)
         refused "train language-model" probe "$run" train language-model --texts "$out/texts.txt" --out "$out/words"

@@ -16,7 +16,7 @@ from ._types import LARGEST, named, number, path, whole
 LAWS = ("identity", "square", "product", "wigner")
 STATISTICS = {"close-pairs": "ClosePairs", "gram-rank": "GramRank", "cluster-rank": "ClusterRank"}
 DRAWN = {"system": "PerSystem", "beta": "PerBeta", "once": "Once"}
-# Values of beta, tokens, coordinates or samples; and numbers in the state of one beta.
+# Values of beta, times, tokens, coordinates or samples; and numbers in the state of one beta.
 _MOST, _NUMBERS = 1_000_000, 1_000_000_000
 PICTURES = (".png", ".svg", ".pdf")
 
@@ -141,6 +141,8 @@ def _checked(arguments: argparse.Namespace) -> dict[str, Any]:
         given = getattr(arguments, name)
         if given is not None and not given > 0:
             raise ValueError(f"--{name} must be positive, but it is {given}; choose another.")
+    if arguments.times > _MOST:
+        raise ValueError(f"--times must be at most {_MOST}, but it is {arguments.times}; choose fewer.")
     picture = arguments.picture
     if picture is not None and (picture.suffix not in PICTURES or not picture.parent.is_dir() or picture.is_dir()):
         raise ValueError(f"--out must be a .png, .svg or .pdf in a folder that is there, but it is {str(picture)!r}.")

@@ -35,6 +35,13 @@ class Across(AbstractExchange):
             distance *= 2
         return sums
 
+    def largest(self, a: Array) -> Array:
+        return lax.pmax(a, self.axis)
+
+    @property
+    def devices(self) -> int:
+        return self.size
+
     def any(self, truth: Bool[Array, ""]) -> Bool[Array, ""]:
         return lax.psum(truth.astype(int), self.axis) > 0
 

@@ -24,6 +24,15 @@ class AbstractExchange(eqx.Module):
         """The sum of `tree` over the devices whose tokens come first; zeros on the first."""
 
     @abstractmethod
+    def largest(self, a: Array) -> Array:
+        """The largest of `a` over all devices, number by number."""
+
+    @property
+    @abstractmethod
+    def devices(self) -> int:
+        """How many there are."""
+
+    @abstractmethod
     def any(self, truth: Bool[Array, ""]) -> Bool[Array, ""]:
         """Whether `truth` holds on any device, so that all of them go the same way."""
 
@@ -39,6 +48,13 @@ class Alone(AbstractExchange):
 
     def before(self, tree: Any) -> Any:
         return jax.tree.map(jnp.zeros_like, tree)
+
+    def largest(self, a: Array) -> Array:
+        return a
+
+    @property
+    def devices(self) -> int:
+        return 1
 
     def any(self, truth: Bool[Array, ""]) -> Bool[Array, ""]:
         return truth

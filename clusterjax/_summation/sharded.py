@@ -171,12 +171,9 @@ def _harmonic(
 ) -> tuple[Float[Array, " m"], Float[Array, "m k"]]:
     """Moments of all devices, and the ring for the rows of all that are not certified."""
     tolerance, m = inner.check(block.tokens), queries.shape[0]
-    masses = jnp.ones(m, block.tokens.dtype) if block.masses is None else block.masses
-    weighted = masses[:, None]
-    if block.values is not None:
-        weighted = jnp.concatenate([weighted, weighted * block.values], axis=1)
-    several, causal = block.values is not None, isinstance(mask, CausalMask)
-    sums, good = expand(queries, block.tokens, weighted, several, causal, tolerance, across)
+    causal = isinstance(mask, CausalMask)
+    sums, error = expand(queries, block.tokens, block.values, block.masses, causal, tolerance, across)
+    good = error <= tolerance
     shift = length_and_direction(lax.stop_gradient(queries))[0]
     ring = Ring(across, mask, min(256, m), 1024)
 

@@ -6,9 +6,10 @@ rounding errors logarithmic in k.
 """
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.scipy.special import i0e
 from jaxtyping import Array, Float
@@ -18,6 +19,7 @@ from ..._misc import matmul
 from .bessel import held_scale, length_and_direction, scaled_bessel
 from .derived import Derived, derived, split, with_derivatives
 from .lengths import OneLength, make_one_length, one_length_sums
+from .rounding import POWER, TokenRounding, at_one_length, bessel_units, length_of
 from .series import AbstractSeries
 
 
@@ -34,6 +36,7 @@ class CircleSeries(AbstractSeries):
     """
 
     degree: int
+    block: ClassVar[int] = 64
 
     def chunk_size(self, dtype: Any, causal: bool) -> int:
         return _chunk_size(dtype, causal)
@@ -49,6 +52,20 @@ class CircleSeries(AbstractSeries):
 
     def evaluate(self, queries: Tokens, coefficients: OneLength) -> tuple[Float[Array, " n"], Float[Array, "n two"]]:
         return one_length_sums(self._mixture, self._mix, queries, coefficients)
+
+    def token_rounding(self) -> TokenRounding:
+        return _TOKEN_ROUNDING
+
+    def noise(self, moments: Float[Array, "two frequencies"], length: Scalar, gradients: bool) -> Scalar:
+        P, R = _split(self.degree)
+        sizes = length_of(_fourier(_functions(moments, gradients), self.degree), 0)
+        # Features and their products, the sums over baby and giant steps, twice for cosine and sine.
+        units = 4 + math.sqrt(2) * (2 * P + 2 * R + 6) + POWER * np.arange(self.degree + 1)
+        units = jnp.asarray(units + bessel_units(self.degree), moments.dtype)
+        return at_one_length(sizes * units[None], length, 2)
+
+    def rounding(self, noise: Scalar, lengths: Float[Array, " n"]) -> Float[Array, " n"]:
+        return jnp.broadcast_to(noise, lengths.shape)
 
     def _mixture(self, moments: Float[Array, "two frequencies"], length: Scalar) -> Float[Array, "sums giants babies"]:
         """How much of each product of a giant and a baby step is in each sum."""
@@ -84,6 +101,7 @@ class GeneralCircleSeries(AbstractSeries):
     """
 
     degree: int
+    block: ClassVar[int] = 64
 
     def chunk_size(self, dtype: Any, causal: bool) -> int:
         return _chunk_size(dtype, causal)
@@ -105,6 +123,24 @@ class GeneralCircleSeries(AbstractSeries):
 
     def evaluate(self, queries: Tokens, coefficients: Derived) -> tuple[Float[Array, " n"], Float[Array, "n two"]]:
         return split(_sums_by_ratios(self.degree, queries, coefficients))
+
+    def token_rounding(self) -> TokenRounding:
+        return _TOKEN_ROUNDING
+
+    def noise(self, moments: Float[Array, "two frequencies"], length: Scalar, gradients: bool) -> Scalar:
+        return jnp.max(length_of(_functions(moments, gradients)[:, :, : self.degree + 1], 1))
+
+    def rounding(self, noise: Scalar, lengths: Float[Array, " n"]) -> Float[Array, " n"]:
+        # A term of frequency k goes through k steps of three roundings, after ratios that err by three each; the mean
+        # frequency is at most the root of the length.
+        return noise * (20 + (POWER + 3 + 3 + 2.7) * jnp.sqrt(lengths))
+
+
+_TOKEN_ROUNDING = TokenRounding(4.0, POWER)
+
+
+def _functions(moments: Float[Array, "two frequencies"], gradients: bool) -> Float[Array, "functions two frequencies"]:
+    return derived(moments, _times_coordinates).first if gradients else moments[None]
 
 
 def _by_ratios(

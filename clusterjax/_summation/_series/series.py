@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._custom_types import Masses, Scalar, Tokens
+from .rounding import TokenRounding
 
 
 class AbstractSeries(eqx.Module):
@@ -24,11 +25,13 @@ class AbstractSeries(eqx.Module):
     **Arguments:**
 
     - `degree`: The highest degree that is kept of the kernel.
+    - `block`: How many tokens are summed without regard to their order; it divides the size of a chunk.
 
     Source: this library.
     """
 
     degree: eqx.AbstractVar[int]
+    block: eqx.AbstractClassVar[int]
 
     @abstractmethod
     def chunk_size(self, dtype: Any, causal: bool) -> int:
@@ -49,6 +52,19 @@ class AbstractSeries(eqx.Module):
     @abstractmethod
     def evaluate(self, queries: Tokens, coefficients: Any) -> tuple[Float[Array, " n"], Float[Array, "n d"]]:
         r"""The sums $\sum_j m_j e^{\langle q_i, y_j\rangle - |q_i|}$ of masses and of mass times token."""
+
+    @abstractmethod
+    def token_rounding(self) -> TokenRounding:
+        """How much the features of a token err."""
+
+    @abstractmethod
+    def noise(self, moments: Any, length: Scalar, gradients: bool) -> Any:
+        """What `rounding` needs, made once of the moments; without `gradients` for the sum of masses alone."""
+
+    @abstractmethod
+    def rounding(self, noise: Any, lengths: Float[Array, " n"]) -> Float[Array, " n"]:
+        """By how much `coefficients` and `evaluate` err at most, in rounding units, in the largest of the sums of each
+        query, whose length is given; the moments are taken as exact."""
 
 
 def cached_chunk(degree: int, dtype: Any, causal: bool, size: int = 36_000) -> int:

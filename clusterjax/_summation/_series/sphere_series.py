@@ -1,10 +1,11 @@
 """The series of the sphere in three dimensions: spherical harmonics, by waves in both angles or by recurrences."""
 
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
@@ -13,9 +14,10 @@ from ..._misc import matmul
 from .bessel import held_scale, length_and_direction, scaled_bessel
 from .derived import Derived, derived, exact, split, with_derivatives, with_one_length
 from .lengths import OneLength, make_one_length
+from .rounding import POWER, TokenRounding, at_lengths, at_one_length, bessel_units, length_of, roots, with_neighbours
 from .series import AbstractSeries, cached_chunk
 from .sphere_moments import by_coordinates, empty_moments, harmonics, sphere_moments, sphere_waves
-from .sphere_tables import coordinates, legendre_fourier, orders, recurrence
+from .sphere_tables import coordinates, legendre_fourier, legendre_fourier_sizes, orders, recurrence
 from .waves import add_up
 
 
@@ -23,6 +25,32 @@ def _derived_harmonics(moments: Array, degree: int) -> Derived:
     """Both sets of harmonics up to `degree`, (functions, orders, 2, degree + 1), of moments of two degrees more."""
     whole = derived(harmonics(degree + 2, moments), lambda parts: by_coordinates(parts, coordinates(degree + 2)))
     return Derived(*(part[:, : orders(degree), :, : degree + 1] for part in whole))
+
+
+# Two waves and a mass; their multiples in e^{kappa (t - 1)} are together 2.05 sqrt(kappa) on average.
+_TOKEN_ROUNDING = TokenRounding(2.0, 1.45 * POWER)
+
+
+def _noise(degree: int, moments: Array, gradients: bool, by_waves: bool) -> Array:
+    """What each degree adds to the rounding errors of the sums, in units, (functions, degree + 1)."""
+    table = np.abs(legendre_fourier(degree + 2))
+    through = length_of(exact("mck,mlk->mcl", jnp.abs(moments), jnp.asarray(table, moments.dtype)), (0, 1))
+    parts = _derived_harmonics(moments, degree).first if gradients else harmonics(degree + 2, moments)[None]
+    parts = length_of(parts[:, : orders(degree), :, : degree + 1], 2)
+    l = np.arange(degree + 1)
+    units = bessel_units(degree) + 8
+    if not by_waves:
+        # A product with all harmonics of a degree, the sum over degrees, and the recurrence of the harmonics.
+        units = units + 2 * orders(degree) + degree + 8 + 5 * l + 2 * l * l
+    noise = with_neighbours(through, degree, gradients)[None] * (orders(degree + 2) / 2 + 4)
+    noise = noise + length_of(parts, 1) * jnp.asarray(units, moments.dtype)[None]
+    noise = noise * jnp.asarray(roots(degree, 3), moments.dtype)[None]
+    if by_waves:
+        # Three sums over degrees and waves, and waves of at most 2 l multiples.
+        units = degree / 2 + 2 * orders(degree) + 8 + 2 * POWER * l
+        sizes = jnp.asarray(legendre_fourier_sizes(degree), moments.dtype)
+        noise = noise + jnp.asarray(units, moments.dtype)[None] * jnp.sum(parts * sizes[None], axis=1)
+    return noise
 
 
 def _by_waves(degree: int, queries: Tokens, coefficients: tuple[Array, Array]) -> Array:
@@ -99,6 +127,7 @@ class IsotropicSphereSeries(AbstractSeries):
     """
 
     degree: int = eqx.field(static=True)
+    block: ClassVar[int] = 64
 
     def chunk_size(self, dtype: Any, causal: bool) -> int:
         return cached_chunk(self.degree, dtype, causal)
@@ -115,6 +144,15 @@ class IsotropicSphereSeries(AbstractSeries):
     def evaluate(self, queries: Tokens, coefficients: OneLength) -> tuple[Float[Array, " n"], Float[Array, "n d"]]:
         return split(_sums_by_waves(self.degree, queries, coefficients))
 
+    def token_rounding(self) -> TokenRounding:
+        return _TOKEN_ROUNDING
+
+    def noise(self, moments: Array, length: Scalar, gradients: bool) -> Scalar:
+        return at_one_length(_noise(self.degree, moments, gradients, True), length, 3)
+
+    def rounding(self, noise: Scalar, lengths: Float[Array, " n"]) -> Float[Array, " n"]:
+        return jnp.broadcast_to(noise, lengths.shape)
+
 
 class GeneralSphereSeries(AbstractSeries):
     """Spherical harmonics for tokens in three dimensions and queries of any lengths.
@@ -130,6 +168,7 @@ class GeneralSphereSeries(AbstractSeries):
     """
 
     degree: int = eqx.field(static=True)
+    block: ClassVar[int] = 64
 
     def chunk_size(self, dtype: Any, causal: bool) -> int:
         return cached_chunk(self.degree, dtype, causal)
@@ -148,3 +187,12 @@ class GeneralSphereSeries(AbstractSeries):
 
     def evaluate(self, queries: Tokens, coefficients: Derived) -> tuple[Float[Array, " n"], Float[Array, "n d"]]:
         return split(_sums_by_recurrence(self.degree, queries, coefficients))
+
+    def token_rounding(self) -> TokenRounding:
+        return _TOKEN_ROUNDING
+
+    def noise(self, moments: Array, length: Scalar, gradients: bool) -> Array:
+        return _noise(self.degree, moments, gradients, False)
+
+    def rounding(self, noise: Array, lengths: Float[Array, " n"]) -> Float[Array, " n"]:
+        return at_lengths(noise, lengths, 3)

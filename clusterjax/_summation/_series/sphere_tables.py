@@ -75,6 +75,12 @@ def legendre_fourier(degree: int) -> np.ndarray:
     return np.where((k <= l) & ((l - k) % 2 == 0), table, 0)
 
 
+@lru_cache
+def legendre_fourier_sizes(degree: int) -> np.ndarray:
+    r"""(orders, degree + 1): the sum over k of the sizes of the coefficients in `legendre_fourier`."""
+    return np.sum(np.abs(legendre_fourier(degree)), axis=2)
+
+
 def _root(numerator: np.ndarray, denominator: np.ndarray | float = 1.0) -> np.ndarray:
     """The square root of a quotient; zero where the numerator is not positive."""
     return np.sqrt(np.maximum(numerator, 0) / np.where(numerator > 0, denominator, 1))

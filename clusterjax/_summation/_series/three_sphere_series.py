@@ -1,10 +1,11 @@
 """The series of the sphere in four dimensions: waves in its three angles, or harmonics by recurrences."""
 
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
@@ -13,10 +14,12 @@ from ..._misc import matmul
 from .bessel import held_scale, length_and_direction, scaled_bessel
 from .derived import Derived, derived, exact, split, with_derivatives, with_one_length
 from .lengths import OneLength, make_one_length
+from .rounding import POWER, TokenRounding, at_lengths, at_one_length, bessel_units, length_of, roots, with_neighbours
 from .series import AbstractSeries
 from .sphere_tables import orders
 from .three_sphere_moments import (
     by_coordinates,
+    by_degree,
     by_half_degree,
     by_parity,
     empty_moments,
@@ -25,7 +28,7 @@ from .three_sphere_moments import (
     three_sphere_moments,
     three_sphere_waves,
 )
-from .three_sphere_tables import coordinates, jacobi_fourier, pairs_of_orders
+from .three_sphere_tables import coordinates, jacobi_fourier, jacobi_fourier_sizes, pairs_of_orders
 from .waves import add_up
 
 
@@ -56,6 +59,31 @@ def _made_for_waves(degree: int, moments: Array, length: Scalar) -> Derived:
         return tuple(jnp.moveaxis(one, 0, 3).reshape(rows, columns) for one in out)
 
     return Derived(*(transfer(part) for part in _derived_harmonics(moments, degree)))
+
+
+# Three waves and a mass; their multiples in e^{kappa (t - 1)} are together 2.65 sqrt(kappa) on average.
+_TOKEN_ROUNDING = TokenRounding(3.0, 1.55 * POWER)
+
+
+def _noise(degree: int, moments: Array, gradients: bool, by_waves: bool) -> Array:
+    """What each degree adds to the rounding errors of the sums, in units, (functions, degree + 1)."""
+    table, count = jnp.asarray(np.abs(jacobi_fourier(degree + 2)), moments.dtype), orders(degree)
+    through = length_of(by_degree(exact("mcpdk,mplk->mcpdl", jnp.abs(moments), table)), (0, 1, 2, 3))
+    parts = _derived_harmonics(moments, degree).first if gradients else harmonics(degree + 2, moments)[None]
+    parts = length_of(parts[:, :count, :, :count, :, : degree + 1], (2, 4))
+    l = np.arange(degree + 1)
+    units = bessel_units(degree) + 8
+    if not by_waves:
+        # A product with all harmonics of a degree, the sum over degrees, and the recurrence of the harmonics.
+        units = units + (degree + 2) ** 2 + degree + 10 + 10 * l + 2 * l * l
+    noise = with_neighbours(through, degree, gradients)[None] * (orders(degree + 2) / 2 + 4)
+    noise = noise + length_of(parts, (1, 2)) * jnp.asarray(units, moments.dtype)[None]
+    noise = noise * jnp.asarray(roots(degree, 4), moments.dtype)[None]
+    if by_waves:
+        sizes = jnp.asarray(jacobi_fourier_sizes(degree)[:, :, : degree + 1], moments.dtype)
+        units = jnp.asarray(degree / 2 + count * count + count + 10 + 2 * POWER * l, moments.dtype)[None]
+        noise = noise + units * jnp.sum(parts * sizes[None], axis=(1, 2))
+    return noise
 
 
 def _by_waves(degree: int, directions: Tokens, made: tuple[Array, Array]) -> Array:
@@ -143,6 +171,7 @@ class IsotropicThreeSphereSeries(AbstractSeries):
     """
 
     degree: int = eqx.field(static=True)
+    block: ClassVar[int] = 64
 
     def chunk_size(self, dtype: Any, causal: bool) -> int:
         return _chunk_size(self.degree, causal)
@@ -159,6 +188,15 @@ class IsotropicThreeSphereSeries(AbstractSeries):
     def evaluate(self, queries: Tokens, coefficients: OneLength) -> tuple[Float[Array, " n"], Float[Array, "n d"]]:
         return split(_sums_by_waves(self.degree, queries, coefficients))
 
+    def token_rounding(self) -> TokenRounding:
+        return _TOKEN_ROUNDING
+
+    def noise(self, moments: Array, length: Scalar, gradients: bool) -> Scalar:
+        return at_one_length(_noise(self.degree, moments, gradients, True), length, 4)
+
+    def rounding(self, noise: Scalar, lengths: Float[Array, " n"]) -> Float[Array, " n"]:
+        return jnp.broadcast_to(noise, lengths.shape)
+
 
 class GeneralThreeSphereSeries(AbstractSeries):
     """Harmonics for tokens in four dimensions and queries of any lengths.
@@ -174,6 +212,7 @@ class GeneralThreeSphereSeries(AbstractSeries):
     """
 
     degree: int = eqx.field(static=True)
+    block: ClassVar[int] = 64
 
     def chunk_size(self, dtype: Any, causal: bool) -> int:
         return _chunk_size(self.degree, causal)
@@ -189,3 +228,12 @@ class GeneralThreeSphereSeries(AbstractSeries):
 
     def evaluate(self, queries: Tokens, coefficients: Derived) -> tuple[Float[Array, " n"], Float[Array, "n d"]]:
         return split(_sums_by_recurrence(self.degree, queries, coefficients))
+
+    def token_rounding(self) -> TokenRounding:
+        return _TOKEN_ROUNDING
+
+    def noise(self, moments: Array, length: Scalar, gradients: bool) -> Array:
+        return _noise(self.degree, moments, gradients, False)
+
+    def rounding(self, noise: Array, lengths: Float[Array, " n"]) -> Float[Array, " n"]:
+        return at_lengths(noise, lengths, 4)

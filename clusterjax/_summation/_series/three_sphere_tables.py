@@ -133,6 +133,12 @@ def jacobi_fourier(degree: int) -> np.ndarray:
     return np.where(even, table[..., 0::2], table[..., 1::2])
 
 
+@lru_cache
+def jacobi_fourier_sizes(degree: int) -> np.ndarray:
+    r"""(orders, orders, orders), by m, p and l: the sum over k of the sizes of the coefficients in `jacobi_fourier`."""
+    return _by_degree(np.sum(np.abs(jacobi_fourier(degree)), axis=3, keepdims=True))[..., 0]
+
+
 def _by_degree(values: np.ndarray) -> np.ndarray:
     """(orders, orders, degrees, nodes): zero where l has not the parity of m + p."""
     count = values.shape[0]

@@ -236,8 +236,8 @@ def test_sums_too_small_for_the_dtype_are_not_certified(one_degree):
     """Against their queries the scores of a heap are so low that all pairs of a chunk are lost, or next to it."""
     x = np.repeat(np.eye(2)[:1], 300, axis=0).astype(F32)
     for length, served in ((1.0, True), (10.0, False)):
-        q = np.where(np.arange(300)[:, None] < 150, -1, 1) * F32(length) * x
-        error = np.asarray(found(q, 1.0 * x, None, np.full(300, 1e-32, F32), True)[1])
+        q = (np.where(np.arange(300) < 150, -length, length)[:, None] * x).astype(F32)
+        error = np.asarray(found(q, x, None, np.full(300, 1e-28, F32), True)[1])
         assert np.all(np.isfinite(error[:128]) & (error[:128] < 0.1)) == served
 
 
@@ -282,11 +282,11 @@ def test_what_rounds_after_the_moments_follows_them(series, d):
 
 
 def test_a_degree_is_more_than_the_bound_of_the_bessel_functions_takes_it_for():
-    assert bessel_units(10)[0] == pytest.approx(14) and bessel_units(10)[10] == pytest.approx(54)
+    assert bessel_units(10)[0] == pytest.approx(14.5) and bessel_units(10)[10] == pytest.approx(54.5)
     for d, size in expand.DEGREES:
         for degree in {degree for kind in expand.DEGREES[d, size] for degree in kind}:
             share = truncation_share(F32 if size == 4 else F64, 0.1)
-            assert largest_length(degree, d, share) < degree**2 / 20
+            assert largest_length(degree, d, share) < degree**2 / 18
 
 
 # --- how moments are summed
@@ -302,4 +302,4 @@ def test_chunks_are_summed_with_what_they_round_away():
 
 @pytest.mark.parametrize("count", (1, 2, 3, 7, 8))
 def test_sums_in_pairs(count):
-    np.testing.assert_array_equal(_sum_in_pairs(2.0 ** jnp.arange(count)), 2.0**count - 1)
+    np.testing.assert_array_equal(_sum_in_pairs(jnp.asarray(2.0 ** np.arange(count))), 2.0**count - 1)

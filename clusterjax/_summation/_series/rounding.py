@@ -9,7 +9,7 @@ table each by one unit. The counts below are those of what the series do, rounde
   with the opposite sign and diminished, so that it changes the product $r_1 \cdots r_l$ by no more than itself, for
   j > l diminished by $r_{l+1} \cdots r_j$ squared, whose sum over j is below $\sqrt{\pi\kappa} / 2$. With the
   products, and 8 units for $a_0$, $a_l$ errs by $8 + 4 l + 2.7 \sqrt\kappa$ units, and a degree that serves lengths up
-  to kappa is more than $\sqrt{20 \kappa}$: `bessel_units`.
+  to kappa is more than $\sqrt{18 \kappa}$: `bessel_units`.
 """
 
 import math
@@ -41,7 +41,7 @@ class TokenRounding(NamedTuple):
 
 def bessel_units(degree: int) -> np.ndarray:
     """The relative error of the coefficients of all degrees up to `degree`, in units."""
-    return 8 + 4.0 * np.arange(degree + 1) + 0.6 * degree
+    return 8 + 4.0 * np.arange(degree + 1) + 0.65 * degree
 
 
 def roots(degree: int, d: int) -> np.ndarray:

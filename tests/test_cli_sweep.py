@@ -73,7 +73,7 @@ def test_options_are_passed_on(monkeypatch, tmp_path):
         ("--store a --betas=-1:2:4", "--betas must be A:B:N"),
         ("--store a --times 1", "--times must be at least 2"),
         ("--store a --until 0", "--until must be positive"),
-        ("--store a --dt nan", "--dt must be positive"),
+        ("--store a --dt 0", "--dt must be positive"),
         ("--store a --statistics pairs", "--statistics must be of close-pairs"),
         ("--store a --starts b.npy", "starts must be a file that is there"),
         ("--store a --starts b.npy --d 2", "--d is what --starts says as well"),

@@ -45,15 +45,16 @@ def make_tree(tokens: Float[Array, "m 2"], present: Bool[Array, " m"]) -> Tree:
     return Tree(boxes, blocks.reshape(-1, 2 * BLOCK))
 
 
-def make_sums(weighted: Float[Array, "m k"]) -> Sums:
-    """The sum of the weights in each box."""
+def make_sums(weighted: Float[Array, "m k"], present: Bool[Array, " m"]) -> Sums:
+    """The sum of the weights in each box, of the tokens that are present: a box that is taken whole holds no others."""
+    weighted = jnp.where(present[:, None], weighted, 0)
     blocks = weighted.reshape(-1, BLOCK, weighted.shape[1]).swapaxes(1, 2)
     boxes = _heap(jnp.sum(blocks, axis=2).T, lambda left, right: left + right).T
     return Sums(boxes, blocks.reshape(blocks.shape[0], -1))
 
 
 def push_down(sums: Sums) -> Float[Array, "m k"]:
-    """For each token what it holds and what the boxes around it do: the transpose of `make_sums`."""
+    """For each token what it holds and what the boxes around it do: the transpose of `make_sums` if all are present."""
     (nodes, k), out, size = sums.boxes.shape, sums.boxes[1:2], 2
     while size < nodes:
         out = jnp.repeat(out, 2, axis=0) + sums.boxes[size : 2 * size]

@@ -210,7 +210,7 @@ def _collect(
     """For each row the sum of the weights of the tokens that score `least` or more."""
 
     def visit(sums, order, walks):
-        tree, sums_of = _tree(cloud, order), make_sums(weighted[order])
+        tree, sums_of = _tree(cloud, order), make_sums(weighted[order], cloud.here[order])
 
         def some(walk):
             rows, roots = walk
@@ -248,7 +248,7 @@ def _collect_backward(causal, kept, cotangent):
             received = jnp.moveaxis(cotangent[rows], -1, 0)
             return spread(tree, _queries(cloud, rows), roots, least[rows], received, owed), None
 
-        nothing = jax.tree.map(jnp.zeros_like, make_sums(back))
+        nothing = jax.tree.map(jnp.zeros_like, make_sums(back, cloud.here))
         return back.at[order].add(push_down(lax.scan(some, nothing, walks)[0]))
 
     back = none

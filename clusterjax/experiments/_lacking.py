@@ -11,9 +11,9 @@ _BRINGS = {"probe": ("flax", "transformers"), "sweep": ("xarray", "zarr")}
 _NEED_SWEEP = {"phase-diagram"}
 
 
-def without_probe(name: str, alias: str) -> Experiment:
+def without_probe(name: str, alias: str, *, asks: bool = False) -> Experiment:
     """Stands for an experiment of a trained network where the extra probe is not installed."""
-    return Experiment(name, alias, name, "", _never)
+    return Experiment(name, alias, name, "", _never, asks=asks)
 
 
 def refuse_lacking(wanted: Sequence[Experiment], known: Sequence[Experiment]) -> None:

@@ -36,12 +36,12 @@ else:
     FIGURE2 = without_probe("figure2", "attention_heads")
     FIGURE7 = without_probe("figure7", "albert_eigenvalues")
     FIGURE8 = without_probe("figure8", "first_token")
-    ALBERT_BRIDGE = without_probe("albert-bridge", "albert_bridge")
+    ALBERT_BRIDGE = without_probe("albert-bridge", "albert_bridge", asks=True)
     ALBERT_SPECTRA = without_probe("albert-spectra", "albert_spectra")
-    ALBERT_TRAINING = without_probe("albert-training", "albert_training")
-    INTERACTING_HEADS = without_probe("interacting-heads", "interacting_heads")
-    LANGUAGE_TRAINING = without_probe("language-training", "language_model")
-    PERCEPTRON_DELAY = without_probe("perceptron-delay", "perceptron_delay")
+    ALBERT_TRAINING = without_probe("albert-training", "albert_training", asks=True)
+    INTERACTING_HEADS = without_probe("interacting-heads", "interacting_heads", asks=True)
+    LANGUAGE_TRAINING = without_probe("language-training", "language_model", asks=True)
+    PERCEPTRON_DELAY = without_probe("perceptron-delay", "perceptron_delay", asks=True)
 
 
 EXPERIMENTS: tuple[Experiment, ...] = (

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import optimistix as optx
 from jaxtyping import Array, Bool, Float, PyTree
 
+from ._check import check_instance, check_scalar
 from ._custom_types import RealScalarLike, Tokens
-from ._observables._pairs import check_scalar
-from ._space import AbstractSpace, Sphere
+from ._space import AbstractSpace, Sphere, check_space
 
 
 class _BracketState(eqx.Module):
@@ -87,8 +87,9 @@ def clustered_event(
 
         This library.
     """
-    condition = _Downward(_Spread(check_scalar(radius, "radius", None, positive=True), space))
-    return dfx.Event(condition, root_finder, direction=False)
+    radius = check_scalar(radius, "radius", above=0, remedy="pass a number above zero")
+    condition = _Downward(_Spread(radius, check_space(space)))
+    return dfx.Event(condition, _check_finder(root_finder), direction=False)
 
 
 def stationary_event(
@@ -121,8 +122,17 @@ def stationary_event(
 
         This library.
     """
-    condition = _Downward(_Speed(check_scalar(speed, "speed", None, positive=True), space))
-    return dfx.Event(condition, root_finder, direction=False)
+    speed = check_scalar(speed, "speed", above=0, remedy="pass a number above zero")
+    condition = _Downward(_Speed(speed, check_space(space)))
+    return dfx.Event(condition, _check_finder(root_finder), direction=False)
+
+
+def _check_finder(root_finder: Any) -> optx.AbstractRootFinder | None:
+    if root_finder is None:
+        return None
+    return check_instance(
+        root_finder, "root_finder", optx.AbstractRootFinder, "a root finder of optimistix or None", "leave it out"
+    )
 
 
 class _Spread(eqx.Module):

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from ._check import check_tokens
+from ._check import check_instance, check_integer, check_tokens
 from ._custom_types import Tokens
 from ._layer import AbstractLayer
 from ._misc import warn_of_rounding
@@ -41,17 +41,13 @@ def iterate(layer: AbstractLayer, x0: Tokens, depth: int, args: Any = None, *, s
 
     Source: this library.
     """
-    if not isinstance(layer, AbstractLayer):
-        raise ValueError(
-            f"layer must be a layer of clusterjax, but it is a {type(layer).__name__}; wrap a field in ResidualLayer."
-        )
+    check_instance(layer, "layer", AbstractLayer, "a layer of clusterjax", "wrap a field in ResidualLayer")
     warn_of_rounding(x0, "x0")
     x0 = check_tokens(x0, "x0")
     check_directions(layer.space, x0)
     layer.check(*x0.shape)
-    for name, count in (("depth", depth), ("save_every", save_every)):
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise ValueError(f"{name} must be a positive integer, but it is {count!r}; pass at least 1.")
+    depth = check_integer(depth, "depth", remedy="pass at least 1")
+    save_every = check_integer(save_every, "save_every", remedy="pass at least 1")
     if depth % save_every:
         raise ValueError(
             f"save_every must divide depth, but depth is {depth} and save_every is {save_every}; "

@@ -6,10 +6,12 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 
+from ._check import check_tokens
 from ._custom_types import RealScalarLike, Tokens
 from ._field import AbstractField
-from ._schedule import as_parameter, at_time, check_real, example
-from ._space import AbstractSpace
+from ._field.base import check_field
+from ._schedule import as_parameter, at_time, check_real, check_time, example
+from ._space import AbstractSpace, check_space
 
 
 class AbstractLayer(eqx.Module):
@@ -57,14 +59,18 @@ class ResidualLayer(AbstractLayer):
     space: AbstractSpace
 
     def __init__(self, field: AbstractField, step: Any = 1.0, *, normalise_to: AbstractSpace | None = None):
-        self.field = field
-        self.step = as_parameter(step)
-        self.space = field.space if normalise_to is None else normalise_to
+        self.field = check_field(field)
+        self.step = as_parameter(step, "step")
+        self.space = field.space if normalise_to is None else check_space(normalise_to, "normalise_to")
+        if step is None:
+            raise ValueError("step must be a number or a schedule, but it is None; pass a finite real number.")
         check_real(self.step, "step", "pass a finite real number")
         if jnp.ndim(example(self.step)) != 0:
             raise ValueError(f"step must be a number, but its shape is {jnp.shape(example(self.step))}; pass a scalar.")
 
     def __call__(self, k: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
+        check_time(k, "k")
+        x = check_tokens(x)
         step = at_time(self.step, k)
         # A few roundings late: a schedule with an edge at k times step, however both were rounded, is beyond it.
         t = jnp.asarray(k).astype(step.dtype) * step

@@ -1,6 +1,7 @@
 """Who may attend to whom. The diagonal always may, so that no softmax runs over nothing."""
 
 from abc import abstractmethod
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -8,6 +9,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from ._check import as_numbers, check_flag, check_instance, check_integer, shown
 from ._misc import is_concrete, matmul
 
 
@@ -42,6 +44,7 @@ class AbstractMask(eqx.Module):
 
     def matrix(self, n: int) -> Bool[Array, "n n"]:
         """The mask of `n` tokens as a matrix: row i, column j."""
+        n = check_integer(n, "n", remedy="pass the number of tokens")
         self.check(n)
         index = jnp.arange(n)
         return jnp.broadcast_to(self.allowed(index[:, None], index[None, :]), (n, n))
@@ -96,6 +99,10 @@ class CausalMask(AbstractMask):
         pass
 
 
+def _width(value: Any) -> int:
+    return check_integer(value, "width", remedy="the token itself counts")
+
+
 class WindowMask(AbstractMask):
     r"""Token i attends to the tokens with $|i - j| < $ `width`; with `causal=True` only to those with $j \le i$.
 
@@ -115,12 +122,11 @@ class WindowMask(AbstractMask):
         Beltagy, Peters, Cohan, *Longformer* (2004.05150), Section 3.1: sliding window attention.
     """
 
-    width: int
+    width: int = eqx.field(converter=_width)
     causal: bool = False
 
     def __check_init__(self):
-        if isinstance(self.width, bool) or not isinstance(self.width, int) or self.width < 1:
-            raise ValueError(f"width must be a positive integer, but it is {self.width!r}; the token itself counts.")
+        check_flag(self.causal, "causal")
 
     def allowed(self, i: Int[Array, "..."], j: Int[Array, "..."]) -> Bool[Array, "..."]:
         near = (j > i - self.width) & (j < i + self.width)
@@ -145,6 +151,16 @@ class WindowMask(AbstractMask):
         pass
 
 
+def _permitted(value: Any) -> Array:
+    array = as_numbers(value)
+    if array is None:
+        raise ValueError(
+            f"permitted must be a square boolean matrix, but it is {shown(value)}; "
+            "pass one row and one column for each token."
+        )
+    return jnp.asarray(array)
+
+
 class MatrixMask(AbstractMask):
     """Token i attends to token j where `permitted[i, j]`, and always to itself: any graph of attention.
 
@@ -159,11 +175,11 @@ class MatrixMask(AbstractMask):
     Source: this library.
     """
 
-    permitted: Bool[Array, "n n"] = eqx.field(converter=jnp.asarray)
+    permitted: Bool[Array, "n n"] = eqx.field(converter=_permitted)
 
     def __check_init__(self):
         shape, dtype = self.permitted.shape, self.permitted.dtype
-        if len(shape) != 2 or shape[0] != shape[1] or not jnp.issubdtype(dtype, jnp.bool_):
+        if len(shape) != 2 or shape[0] != shape[1] or shape[0] < 1 or not jnp.issubdtype(dtype, jnp.bool_):
             raise ValueError(
                 f"permitted must be a square boolean matrix, but its shape is {shape} and its dtype is {dtype}; "
                 "pass one row and one column for each token."
@@ -194,3 +210,8 @@ class MatrixMask(AbstractMask):
                 f"mask must be of as many tokens as x, but it is of {self.permitted.shape[0]} and x has {n}; "
                 "pass a MatrixMask of shape (n, n)."
             )
+
+
+def check_mask(mask: Any, name: str = "mask") -> AbstractMask:
+    """`mask`, if it is one; a ValueError else."""
+    return check_instance(mask, name, AbstractMask, "a mask of clusterjax", "pass CausalMask(), for example")

@@ -7,12 +7,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
-import numpy as np
 from jaxtyping import Array, Float
 
+from ._check import check_key, check_scalar
 from ._custom_types import Tokens
 from ._field import AbstractField
-from ._misc import as_float, is_concrete
 from ._space import AbstractSpace
 
 
@@ -40,13 +39,13 @@ class _Diffusion(eqx.Module):
 
 def check_noise(noise: Any, key: Any, dt0: Any, dtype: Any) -> Array | None:
     """`noise` as an array, or a ValueError if it, its key or its step is not what a noisy run needs."""
+    if key is not None:
+        check_key(key)
     if noise is None:
         return None
+    noise = check_scalar(noise, "noise", dtype, least=0, remedy="None is no noise")
     if key is None:
         raise ValueError("key must be given with noise, but it is None; pass jax.random.key(0), or another.")
     if dt0 is None:
         raise ValueError("dt0 must be given with noise, but it is None; pass the length of a step, such as 0.01.")
-    noise = as_float(noise).astype(dtype)
-    if is_concrete(noise) and not (noise.ndim == 0 and np.isfinite(noise) and noise >= 0):
-        raise ValueError(f"noise must be a finite temperature >= 0, but it is {noise}; None is no noise.")
     return noise

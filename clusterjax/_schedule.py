@@ -1,5 +1,6 @@
 """Parameters that depend on time: accepted wherever a parameter is."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -8,8 +9,10 @@ import equinox as eqx
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, Inexact
 
+from ._check import as_numbers, check_array, check_callable, check_scalar, shown
 from ._custom_types import RealScalarLike
 from ._misc import as_float, is_concrete
 
@@ -29,11 +32,18 @@ class AbstractSchedule(eqx.Module):
         """The times at which the parameter is discontinuous: a solver steps onto them, not over them."""
 
 
+def _knots(name: str) -> Callable[[Any], Array]:
+    return lambda value: check_array(value, name, finite=False, remedy="pass one time a value")
+
+
 def _check_knots(ts: Array, values: Array, lengths: tuple[int, ...], rule: str) -> None:
     if ts.ndim != 1 or ts.shape[0] < 1:
         raise ValueError(f"ts must be a non-empty vector of times, but its shape is {ts.shape}; pass one time a value.")
     if values.ndim < 1 or values.shape[0] < 1 or values.shape[0] not in lengths:
-        raise ValueError(f"values must have {rule}, but it has shape {values.shape} and ts has length {ts.shape[0]}.")
+        raise ValueError(
+            f"values must have {rule}, but it has shape {values.shape} and ts has length {ts.shape[0]}; "
+            "pass as many of both."
+        )
     if is_concrete(ts) and not (np.all(np.isfinite(np.asarray(ts))) and np.all(np.diff(np.asarray(ts)) > 0)):
         raise ValueError(f"ts must be finite and strictly increasing, but it is {np.asarray(ts)}; sort it.")
     if is_concrete(values) and not np.all(np.isfinite(np.asarray(values))):
@@ -60,14 +70,15 @@ class PiecewiseConstant(AbstractSchedule):
         and parameters that differ by layer are piecewise constant in time.
     """
 
-    ts: Float[Array, " knots"] = eqx.field(converter=as_float)
-    values: Inexact[Array, "layers ..."] = eqx.field(converter=as_float)
+    ts: Float[Array, " knots"] = eqx.field(converter=_knots("ts"))
+    values: Inexact[Array, "layers ..."] = eqx.field(converter=_knots("values"))
 
     def __check_init__(self):
         knots = self.ts.shape[0] if self.ts.ndim == 1 else 0
         _check_knots(self.ts, self.values, (knots, knots - 1), "one entry for each time or each interval of ts")
 
     def __call__(self, t: RealScalarLike) -> Inexact[Array, "..."]:
+        check_time(t)
         layer = jnp.searchsorted(self.ts, jnp.asarray(t, self.ts.dtype), side="right") - 1
         return self.values[jnp.clip(layer, 0, self.values.shape[0] - 1)]
 
@@ -90,14 +101,15 @@ class Interpolated(AbstractSchedule):
     Source: this library.
     """
 
-    ts: Float[Array, " knots"] = eqx.field(converter=as_float)
-    values: Inexact[Array, "knots ..."] = eqx.field(converter=as_float)
+    ts: Float[Array, " knots"] = eqx.field(converter=_knots("ts"))
+    values: Inexact[Array, "knots ..."] = eqx.field(converter=_knots("values"))
 
     def __check_init__(self):
         knots = self.ts.shape[0] if self.ts.ndim == 1 else 0
         _check_knots(self.ts, self.values, (knots,), "one entry for each time of ts")
 
     def __call__(self, t: RealScalarLike) -> Inexact[Array, "..."]:
+        check_time(t)
         if self.ts.shape[0] == 1:
             return self.values[0]
         t = jnp.asarray(t, self.ts.dtype)
@@ -118,13 +130,30 @@ class Combined(AbstractSchedule):
     - `fn`: The function of the parameters' values.
     - `parts`: The parameters: arrays or schedules.
 
+    **Raises:**
+
+    - `ValueError` if `fn` is no function or `parts` no tuple of parameters.
+
     Source: this library.
     """
 
     fn: Callable[..., Array]
     parts: tuple[Any, ...]
 
+    def __check_init__(self):
+        check_callable(self.fn, "fn", "a function of the values of the parts")
+        rule = "must be a tuple of parameters, numbers, arrays or schedules"
+        if not isinstance(self.parts, tuple | list) or not self.parts:
+            raise ValueError(f"parts {rule}, but it is {shown(self.parts)}; pass a tuple of at least one.")
+        for index, part in enumerate(self.parts):
+            if part is None or isinstance(part, AbstractSchedule) or type(part) is float and math.isfinite(part):
+                continue
+            array = as_numbers(part)
+            if array is None or is_concrete(array) and not np.all(np.isreal(array) & np.isfinite(array)):
+                raise ValueError(f"parts {rule}, but entry {index} is {shown(part)}; pass finite real numbers.")
+
     def __call__(self, t: RealScalarLike) -> Inexact[Array, "..."]:
+        check_time(t)
         return self.fn(*(at_time(part, t) for part in self.parts))
 
     def jumps(self) -> Float[Array, " jumps"] | None:
@@ -144,11 +173,33 @@ def at_time(parameter: Any, t: RealScalarLike, dtype: Any = None) -> Any:
     return value if dtype is None else value.astype(dtype)
 
 
-def as_parameter(parameter: Any) -> Any:
-    """What a field stores of a parameter: None and schedules as they are, all else as a floating array."""
+def as_parameter(parameter: Any, name: str = "parameter") -> Any:
+    """What a field stores of a parameter: None and schedules as they are, all else as a floating array.
+
+    **Raises:**
+
+    - `ValueError` naming the argument if it is no array of numbers.
+    """
     if parameter is None or isinstance(parameter, AbstractSchedule):
         return parameter
-    return as_float(parameter)
+    array = as_numbers(parameter)
+    if array is None or array.dtype == bool and np.ndim(array) == 0:
+        raise ValueError(
+            f"{name} must be a number, an array of real numbers or a schedule, but it is {shown(parameter)}; "
+            "pass one of these."
+        )
+    return as_float(array)
+
+
+def parameter(name: str) -> Callable[[Any], Any]:
+    """The converter of a field that holds the parameter of this name."""
+    return lambda value: as_parameter(value, name)
+
+
+def check_time(t: Any, name: str = "t") -> None:
+    """Raise a ValueError unless `t` is a finite number, or traced and of shape ()."""
+    if not (isinstance(t, Tracer) and t.ndim == 0 and jnp.issubdtype(t.dtype, jnp.floating)):
+        check_scalar(t, name)
 
 
 def example(parameter: Any) -> Any:
@@ -157,7 +208,7 @@ def example(parameter: Any) -> Any:
 
 
 def check_real(parameter: Any, name: str, remedy: str) -> None:
-    """Raise a ValueError if the parameter `name` is complex or holds a NaN or an infinity."""
+    """Raise a ValueError if the parameter `name` is complex or holds a NaN or an infinity, or is empty."""
     for leaf in jtu.tree_leaves(eqx.filter(parameter, eqx.is_array)):
         if jnp.issubdtype(leaf.dtype, jnp.complexfloating):
             raise ValueError(f"{name} must be real, but its dtype is {leaf.dtype}; {remedy}.")

@@ -14,9 +14,19 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ._attention import AbstractAttention, SoftmaxAttention, UnnormalisedAttention
-from ._check import check_tokens
+from ._check import (
+    as_numbers,
+    check_array,
+    check_callable,
+    check_flag,
+    check_instance,
+    check_integer,
+    check_scalar,
+    check_tokens,
+)
 from ._custom_types import RealScalarLike, Tokens
 from ._field import AbstractField, MultiHeadField
+from ._field.base import check_field
 from ._integrate import Machinery, NotKept, Polynomials, Resumed, integrate
 from ._misc import as_float, is_concrete, warn_of_rounding
 from ._noise import check_noise, make_terms
@@ -97,22 +107,29 @@ def simulate(
     """
     x0 = check_start(field, x0)
     ts = _check_times(ts, x0.dtype)
+    _check_options(solver, stepsize_controller, event, adjoint, progress)
+    max_steps = check_integer(max_steps, "max_steps", remedy="pass the largest number of steps, such as 16_384")
+    dense, throw = check_flag(dense, "dense"), check_flag(throw, "throw")
+    if save is not None:
+        check_callable(save, "save", "a function of t, x and args")
+    if dt0 is not None:
+        dt0 = check_scalar(dt0, "dt0", x0.dtype, above=0, remedy="pass the length of a step, such as 0.01")
     noise = check_noise(noise, key, dt0, x0.dtype)
     controller = stepsize_controller
     if controller is None:
         controller = dfx.PIDController(rtol=1e-6, atol=1e-8) if noise is None else dfx.ConstantStepSize()
     if isinstance(controller, dfx.ConstantStepSize) and dt0 is None:
         raise ValueError("dt0 must be given with ConstantStepSize, but it is None; pass the length of a step.")
-    if dt0 is not None and is_concrete(dt0) and not 0 < float(np.asarray(dt0)) < np.inf:
-        raise ValueError(f"dt0 must be a positive number, but it is {dt0}; pass the length of a step, such as 0.01.")
     if dense and isinstance(adjoint, dfx.BacksolveAdjoint):
-        raise ValueError("dense must be False with BacksolveAdjoint, which saves at ts only; leave it out.")
+        raise ValueError(
+            "dense must be False with BacksolveAdjoint, which saves at ts only, but it is True; leave it out."
+        )
     if solver is None:
         solver = dfx.Tsit5() if noise is None else Retract(dfx.Heun(), field.space)
     machinery = Machinery(
         solver,
         controller,
-        None if dt0 is None else jnp.asarray(dt0, x0.dtype),
+        dt0,
         adjoint or dfx.RecursiveCheckpointAdjoint(),
         max_steps,
     )
@@ -215,11 +232,7 @@ def _save_at(space: AbstractSpace, ts: Array, save: Any, dense: bool, adjoint: d
 
 def check_start(field: AbstractField, x0: Any) -> Tokens:
     """`x0` as an array that `field` can start from, or a ValueError."""
-    if not isinstance(field, AbstractField):
-        raise ValueError(
-            f"field must be a field of clusterjax, but it is a {type(field).__name__}; "
-            "build one with AttentionField, or subclass AbstractField."
-        )
+    check_field(field)
     warn_of_rounding(x0, "x0")
     x0 = check_tokens(x0, "x0")
     check_directions(field.space, x0)
@@ -227,7 +240,23 @@ def check_start(field: AbstractField, x0: Any) -> Tokens:
     return x0
 
 
+def _check_options(solver: Any, controller: Any, event: Any, adjoint: Any, progress: Any) -> None:
+    """Raise a ValueError unless each of the options of diffrax is one, or None where that is its default."""
+    for name, value, kind, what in (
+        ("solver", solver, dfx.AbstractSolver, "diffrax.Tsit5()"),
+        ("stepsize_controller", controller, dfx.AbstractStepSizeController, "diffrax.ConstantStepSize()"),
+        ("event", event, dfx.Event, "clustered_event(radius)"),
+        ("adjoint", adjoint, dfx.AbstractAdjoint, "diffrax.ForwardMode()"),
+    ):
+        if value is not None:
+            check_instance(value, name, kind, f"a diffrax {kind.__name__.removeprefix('Abstract')}", f"pass {what}")
+    meter = dfx.AbstractProgressMeter
+    check_instance(progress, "progress", meter, "a diffrax progress meter", "pass diffrax.TextProgressMeter()")
+
+
 def _check_times(ts: Any, dtype: Any) -> Array:
+    if as_numbers(ts) is None or np.iscomplexobj(as_numbers(ts)):
+        check_array(ts, "ts", shape=(None,), remedy="pass the start and the end")
     ts = as_float(ts)
     if ts.ndim != 1 or ts.shape[0] < 2:
         raise ValueError(

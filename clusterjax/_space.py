@@ -9,6 +9,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ._check import check_array, check_float_dtype, check_instance, check_integer, check_key
 from ._custom_types import Tokens
 from ._misc import draw_normal, is_concrete, normalise
 
@@ -36,10 +37,34 @@ class AbstractSpace(eqx.Module):
         """The geodesic distance of `x` and `y`."""
 
 
-def _check_sizes(n: int, d: int) -> None:
-    for name, size in (("n", n), ("d", d)):
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ValueError(f"{name} must be a positive integer, but it is {size!r}; ask for at least one.")
+def _check_sample(key: Any, n: Any, d: Any, dtype: Any) -> tuple[int, int, Any]:
+    """`n`, `d` and `dtype` as the samples use them, or a ValueError that names the argument."""
+    check_key(key)
+    n, d = (check_integer(size, name, remedy="ask for at least one") for name, size in (("n", n), ("d", d)))
+    if n * d > 2**63 - 1:
+        raise ValueError(f"n must be small enough for n d numbers, but it is {n} and d is {d}; ask for fewer tokens.")
+    return n, d, check_float_dtype(dtype) or jnp.result_type(float)
+
+
+def _check_points(**points: Any) -> tuple[Array, ...]:
+    """The arrays of points by name, (..., d), or a ValueError that names the first that is none."""
+    found = tuple(check_array(value, name, remedy="pass points of shape (..., d)") for name, value in points.items())
+    for name, array in zip(points, found, strict=True):
+        if array.ndim < 1 or array.shape[-1] < 1:
+            raise ValueError(f"{name} must be points of shape (..., d), but its shape is {array.shape}; pass such.")
+        if array.shape != found[0].shape:
+            raise ValueError(
+                f"{name} must have the shape of {next(iter(points))}, {found[0].shape}, but its shape is "
+                f"{array.shape}; pass as many points of as many dimensions."
+            )
+    return found
+
+
+def check_space(space: Any, name: str = "space") -> AbstractSpace:
+    """`space`, if it is one; a ValueError else."""
+    return check_instance(
+        space, name, AbstractSpace, "a space of clusterjax", "pass an instance such as Sphere() or Euclidean()"
+    )
 
 
 def check_directions(space: AbstractSpace, x: Tokens, name: str = "x0") -> None:
@@ -64,16 +89,17 @@ class Euclidean(AbstractSpace):
     """
 
     def retract(self, x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
-        return x
+        return _check_points(x=x)[0]
 
     def tangent(self, x: Float[Array, "*batch d"], v: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
-        return v
+        return _check_points(x=x, v=v)[1]
 
     def sample(self, key: PRNGKeyArray, n: int, d: int, dtype: Any = None) -> Tokens:
-        _check_sizes(n, d)
-        return draw_normal(key, (n, d), dtype or jnp.result_type(float))
+        n, d, dtype = _check_sample(key, n, d, dtype)
+        return draw_normal(key, (n, d), dtype)
 
     def distance(self, x: Float[Array, "*batch d"], y: Float[Array, "*batch d"]) -> Float[Array, "*batch"]:
+        x, y = _check_points(x=x, y=y)
         return jnp.linalg.norm(x - y, axis=-1)
 
 
@@ -91,19 +117,22 @@ class Sphere(AbstractSpace):
     """
 
     def retract(self, x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
+        (x,) = _check_points(x=x)
+        if is_concrete(x) and not np.any(np.asarray(x), axis=-1).all():
+            raise ValueError("x must have no zero row on the sphere, but one is zero; give it a direction.")
         return normalise(x)
 
     def tangent(self, x: Float[Array, "*batch d"], v: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
+        x, v = _check_points(x=x, v=v)
         along = jnp.sum(x * v, axis=-1, keepdims=True) / jnp.sum(x * x, axis=-1, keepdims=True)
         return v - along * x
 
     def sample(self, key: PRNGKeyArray, n: int, d: int, dtype: Any = None) -> Tokens:
-        _check_sizes(n, d)
-        dtype = dtype or jnp.result_type(float)
+        n, d, dtype = _check_sample(key, n, d, dtype)
         if d == 1:
             return jr.rademacher(key, (n, 1)).astype(dtype)
         return normalise(draw_normal(key, (n, d), dtype))
 
     def distance(self, x: Float[Array, "*batch d"], y: Float[Array, "*batch d"]) -> Float[Array, "*batch"]:
-        x, y = normalise(x), normalise(y)
+        x, y = map(normalise, _check_points(x=x, y=y))
         return 2 * jnp.arctan2(jnp.linalg.norm(x - y, axis=-1), jnp.linalg.norm(x + y, axis=-1))

@@ -5,10 +5,10 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree, Shaped
 
+from ._check import check_array, check_number
 from ._misc import is_concrete
 
 
@@ -61,13 +61,18 @@ class Trajectory(eqx.Module):
 
         Source: this library.
         """
-        t = jnp.asarray(t, self.ts.dtype)
+        if isinstance(t, bool | np.bool_):
+            check_number(t, "t", remedy="pass a time within the run")
+        t = check_array(t, "t", remedy="pass a time within the run").astype(self.ts.dtype)
         if t.ndim > 1:
             raise ValueError(f"t must be a time or a vector of times, but its shape is {t.shape}; flatten it.")
         if is_concrete((t, self.ts, self.t1)) and self.ts.ndim == 1:
             first, last = float(self.ts[0]), float(self.t1)
+            held = str(np.asarray(t)) if t.size <= 8 else f"an array of {t.size} times"
             if not np.all((np.asarray(t) >= first) & (np.asarray(t) <= last)):
-                raise ValueError(f"t must lie within the run, [{first}, {last}], but it is {np.asarray(t)}.")
+                raise ValueError(
+                    f"t must lie within the run, [{first}, {last}], but it is {held}; pass a time from there."
+                )
         return self.interpolant(t) if t.ndim == 0 else _at_each(self.interpolant, t)
 
 

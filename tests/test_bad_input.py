@@ -310,7 +310,7 @@ def test_heads_that_do_not_fit(arguments, name, remedy):
     ),
 )
 def test_perceptrons_that_do_not_fit(arguments, options, name, remedy):
-    with as_a_user(), pytest.raises(ValueError, match=rf"^{name} must be .*but .*; {remedy}"):
+    with as_a_user(), pytest.raises(ValueError, match=rf"^{name}\b.* must be .*but .*; {remedy}"):
         cjx.PerceptronField(*arguments, **options)
 
 

@@ -57,7 +57,7 @@ def _walk(name, dear):
 @pytest.mark.parametrize("name", [name for name in DOORS if not CASES[name].dear])
 def test_the_valid_call_is_valid(name):
     with as_a_user():
-        assert is_finite(call(name, PUBLIC[name][1], CASES[name]))
+        assert is_finite(call(name, PUBLIC[name][1], CASES[name])) or not CASES[name].finite
 
 
 @pytest.mark.exhaustive

@@ -9,10 +9,10 @@ from jaxtyping import Array, Float
 from .._custom_types import Masses, RealScalarLike, Tokens
 from .._mask import AbstractMask, FullMask
 from .._misc import is_concrete, matmul
-from .._schedule import as_parameter
+from .._schedule import AbstractSchedule, parameter
 from .._summation import AbstractSummation, Auto, ratio
 from .._summation.rows import longest_attended, tie_slack
-from .base import AbstractAttention, check_beta, check_dimension, check_square
+from .base import AbstractAttention, check_beta, check_dimension, check_parts, check_square
 
 
 class HardmaxAttention(AbstractAttention):
@@ -39,22 +39,24 @@ class HardmaxAttention(AbstractAttention):
         Alcalde, Fantuzzi, Zuazua, *Clustering in pure-attention hardmax transformers* (2407.01602), eq. (1b).
     """
 
-    query_key: Any = eqx.field(default=None, converter=as_parameter, kw_only=True)
+    query_key: Any = eqx.field(default=None, converter=parameter("query_key"), kw_only=True)
     mask: AbstractMask = eqx.field(default=FullMask(), kw_only=True)
     summation: AbstractSummation = eqx.field(default=Auto(), kw_only=True)
-    tie_tolerance: Any = eqx.field(default=None, converter=as_parameter, kw_only=True)
+    tie_tolerance: Any = eqx.field(default=None, converter=parameter("tie_tolerance"), kw_only=True)
 
     def __check_init__(self):
         check_square(self.query_key, "query_key")
+        check_parts(self.mask, self.summation)
         if self.tie_tolerance is not None:
             check_beta(self.tie_tolerance, "tie_tolerance", "number")
-            if is_concrete(self.tie_tolerance) and self.tie_tolerance < 0:
+            concrete = is_concrete(self.tie_tolerance) and not isinstance(self.tie_tolerance, AbstractSchedule)
+            if concrete and self.tie_tolerance < 0:
                 raise ValueError(
                     f"tie_tolerance must not be negative, but it is {self.tie_tolerance}; pass a small number, or None."
                 )
 
     def weights(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, "n n"]:
-        self.enter(x)
+        x, _, masses = self.enter(x, None, t, masses)
         queries = self.queries(x, t)
         allowed = self.mask.matrix(x.shape[0])
         masses = jnp.ones(x.shape[0], x.dtype) if masses is None else masses
@@ -67,7 +69,7 @@ class HardmaxAttention(AbstractAttention):
     def average(
         self, x: Tokens, values: Float[Array, "n k"] | None, t: RealScalarLike = 0.0, masses: Masses | None = None
     ) -> Float[Array, "n k"]:
-        self.enter(x)
+        x, values, masses = self.enter(x, values, t, masses)
         values = x if values is None else values
         sums = self.summation.hardmax(self.queries(x, t), x, values, masses, self.mask, self._tolerance(x))
         return ratio(sums.total, sums.normaliser)

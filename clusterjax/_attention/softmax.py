@@ -9,9 +9,9 @@ from jaxtyping import Array, Float
 from .._custom_types import Masses, RealScalarLike, Tokens
 from .._mask import AbstractMask, FullMask
 from .._misc import matmul
-from .._schedule import as_parameter, at_time
+from .._schedule import at_time, parameter
 from .._summation import AbstractSummation, Auto, ratio
-from .base import AbstractAttention, check_beta, check_dimension, check_square
+from .base import AbstractAttention, check_beta, check_dimension, check_parts, check_square
 
 
 class SoftmaxAttention(AbstractAttention):
@@ -38,17 +38,18 @@ class SoftmaxAttention(AbstractAttention):
         Karagodin et al. (2411.04990), eq. (CSA), and Peat, *Clustering in Transformers*, eq. (3).
     """
 
-    beta: Any = eqx.field(converter=as_parameter)
-    query_key: Any = eqx.field(default=None, converter=as_parameter, kw_only=True)
+    beta: Any = eqx.field(converter=parameter("beta"))
+    query_key: Any = eqx.field(default=None, converter=parameter("query_key"), kw_only=True)
     mask: AbstractMask = eqx.field(default=FullMask(), kw_only=True)
     summation: AbstractSummation = eqx.field(default=Auto(), kw_only=True)
 
     def __check_init__(self):
         check_beta(self.beta)
         check_square(self.query_key, "query_key")
+        check_parts(self.mask, self.summation)
 
     def weights(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, "n n"]:
-        self.enter(x)
+        x, _, masses = self.enter(x, None, t, masses)
         scores = matmul(self._queries(x, t), x.T)
         allowed = self.mask.matrix(x.shape[0])
         if masses is not None:
@@ -62,13 +63,13 @@ class SoftmaxAttention(AbstractAttention):
     def average(
         self, x: Tokens, values: Float[Array, "n k"] | None, t: RealScalarLike = 0.0, masses: Masses | None = None
     ) -> Float[Array, "n k"]:
-        self.enter(x)
+        x, values, masses = self.enter(x, values, t, masses)
         sums = self.summation.exponential(self._queries(x, t), x, values, masses, self.mask)
         return ratio(sums.total, sums.normaliser)
 
     def log_partition(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, " n"]:
         r"""$\log Z_i = \log\sum_j m_j e^{\beta\langle x_i, B x_j\rangle}$, (n,); finite at any beta."""
-        self.enter(x)
+        x, _, masses = self.enter(x, None, t, masses)
         sums = self.summation.exponential(self._queries(x, t), x, x[:, :1], masses, self.mask)
         return sums.shift + jnp.log(sums.normaliser)
 

@@ -9,9 +9,9 @@ from jaxtyping import Array, Float
 from .._custom_types import Masses, RealScalarLike, Tokens
 from .._mask import AbstractMask, FullMask
 from .._misc import matmul
-from .._schedule import as_parameter, at_time
+from .._schedule import at_time, parameter
 from .._summation import AbstractSummation, Auto
-from .base import AbstractAttention, check_beta, check_dimension, check_square
+from .base import AbstractAttention, check_beta, check_dimension, check_parts, check_square
 
 
 class UnnormalisedAttention(AbstractAttention):
@@ -42,19 +42,20 @@ class UnnormalisedAttention(AbstractAttention):
         2605.09213; the offset as in 2410.06833.
     """
 
-    beta: Any = eqx.field(converter=as_parameter)
-    query_key: Any = eqx.field(default=None, converter=as_parameter, kw_only=True)
+    beta: Any = eqx.field(converter=parameter("beta"))
+    query_key: Any = eqx.field(default=None, converter=parameter("query_key"), kw_only=True)
     mask: AbstractMask = eqx.field(default=FullMask(), kw_only=True)
     summation: AbstractSummation = eqx.field(default=Auto(), kw_only=True)
-    offset: Any = eqx.field(default=0.0, converter=as_parameter, kw_only=True)
+    offset: Any = eqx.field(default=0.0, converter=parameter("offset"), kw_only=True)
 
     def __check_init__(self):
         check_beta(self.beta)
         check_square(self.query_key, "query_key")
+        check_parts(self.mask, self.summation)
         check_beta(self.offset, "offset", "number")
 
     def weights(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, "n n"]:
-        self.enter(x)
+        x, _, masses = self.enter(x, None, t, masses)
         masses = jnp.ones(x.shape[0], x.dtype) if masses is None else masses
         scores = matmul(self._queries(x, t), x.T) - at_time(self.offset, t, x.dtype)
         allowed = self.mask.matrix(x.shape[0]) & (masses > 0)[None, :]
@@ -64,7 +65,7 @@ class UnnormalisedAttention(AbstractAttention):
     def average(
         self, x: Tokens, values: Float[Array, "n k"] | None, t: RealScalarLike = 0.0, masses: Masses | None = None
     ) -> Float[Array, "n k"]:
-        self.enter(x)
+        x, values, masses = self.enter(x, values, t, masses)
         sums = self.summation.exponential(self._queries(x, t), x, values, masses, self.mask)
         masses = jnp.ones(x.shape[0], x.dtype) if masses is None else masses
         size = jnp.exp(sums.shift - at_time(self.offset, t, x.dtype)) / self._attended(masses)

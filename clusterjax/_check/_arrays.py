@@ -134,7 +134,8 @@ def check_scalar(
     if array is not None and jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise refusal(name, "be real", f"its dtype is {array.dtype}", "pass its real part")
     if array is None or array.dtype == bool or is_concrete(array):
-        check_number(value, name, least=least, above=above, most=most, below=below, remedy=remedy)
+        number = check_number(value, name, least=least, above=above, most=most, below=below, remedy=remedy)
+        array = np.asarray(number) if array is None else array  # an integer beyond 64 bits is a number all the same
     # Never weakly typed: a Python float and an array of the same dtype are one trace.
     return as_float(array, dtype)
 

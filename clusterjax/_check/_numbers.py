@@ -59,7 +59,8 @@ def check_number(
     rule = f"be a finite number{bounds}"
     remedy = remedy or "pass such a number"
     number = None
-    if is_concrete(value) and not isinstance(value, bool | np.bool_ | complex | str | bytes) and np.ndim(value) == 0:
+    kinds = bool | np.bool_ | complex | str | bytes | list | tuple | dict
+    if is_concrete(value) and not isinstance(value, kinds) and getattr(value, "ndim", 0) == 0:
         try:
             number = float(np.asarray(value)) if hasattr(value, "dtype") else float(value)
         except (TypeError, ValueError, OverflowError):

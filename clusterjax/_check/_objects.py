@@ -144,8 +144,8 @@ def check_float_dtype(dtype: Any, name: str = "dtype") -> Any:
     if dtype is None:
         return None
     try:
-        found = jnp.dtype(dtype)
-    except TypeError:
+        found = None if isinstance(dtype, jax.Array) else jnp.dtype(dtype)
+    except (TypeError, ValueError, AttributeError):
         found = None
     if found is None or not jnp.issubdtype(found, jnp.floating):
         raise refusal(name, "be a floating dtype", f"it is {shown(dtype)}", "pass jax.numpy.float32, for example")

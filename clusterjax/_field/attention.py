@@ -3,15 +3,19 @@
 from typing import Any
 
 import equinox as eqx
-import jax
-from jaxtyping import Array, Float
 
 from .._attention import AbstractAttention
-from .._attention.base import check_dimension, check_masses, check_square
+from .._attention.base import (
+    check_attention,
+    check_dimension,
+    check_masses,
+    check_number_of_masses,
+    check_square,
+)
 from .._custom_types import RealScalarLike, Tokens
 from .._misc import matmul
-from .._schedule import as_parameter, at_time
-from .._space import AbstractSpace, Sphere
+from .._schedule import at_time, check_time, parameter
+from .._space import AbstractSpace, Sphere, check_space
 from .base import AbstractField
 
 
@@ -41,30 +45,24 @@ class AttentionField(AbstractField):
     """
 
     attention: AbstractAttention
-    value: Any = eqx.field(default=None, converter=as_parameter)
+    value: Any = eqx.field(default=None, converter=parameter("value"))
     space: AbstractSpace = Sphere()
-    masses: Any = eqx.field(default=None, converter=as_parameter, kw_only=True)
+    masses: Any = eqx.field(default=None, converter=parameter("masses"), kw_only=True)
 
     def __check_init__(self):
+        check_attention(self.attention)
+        check_space(self.space)
         check_square(self.value, "value")
         check_masses(self.masses)
 
     def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
+        check_time(t)
         y = self.enter(x)
-        value = at_time(self.value, t, x.dtype)
-        average = self.attention.average(y, None, t, at_time(self.masses, t, x.dtype))
+        value = at_time(self.value, t, y.dtype)
+        average = self.attention.average(y, None, t, at_time(self.masses, t, y.dtype))
         return self.space.tangent(y, average if value is None else matmul(average, value.T))
 
     def check(self, n: int, d: int) -> None:
         self.attention.check(n, d)
         check_dimension(self.value, "value", d)
         check_number_of_masses(self.masses, n)
-
-
-def check_number_of_masses(masses: Float[Array, " n"] | None, n: int) -> None:
-    """Raise a ValueError unless there are as many `masses` as tokens."""
-    if masses is not None and jax.numpy.shape(masses)[0] != n:
-        raise ValueError(
-            f"masses must hold one mass for each of the {n} tokens, but it holds {jax.numpy.shape(masses)[0]}; "
-            "pass a vector of length n."
-        )

@@ -6,11 +6,11 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 
-from .._check import check_rank
+from .._check import check_instance, check_tokens, shown
 from .._custom_types import RealScalarLike, Tokens
 from .._misc import warn_of_rounding
 from .._schedule import as_parameter, at_time, check_real, example
-from .._space import AbstractSpace
+from .._space import AbstractSpace, check_directions
 
 
 class AbstractField(eqx.Module):
@@ -38,8 +38,9 @@ class AbstractField(eqx.Module):
     def enter(self, x: Tokens) -> Tokens:
         """The tokens at which the field is evaluated: `x`, checked and retracted."""
         warn_of_rounding(x, "x")
-        check_rank(x)
+        x = check_tokens(x)
         self.check(*x.shape)
+        check_directions(self.space, x, "x")
         return self.space.retract(x)
 
     def __add__(self, other: Any) -> "SumField":
@@ -78,9 +79,14 @@ class SumField(AbstractField):
 
     def __init__(self, fields: tuple[AbstractField, ...]):
         flat: list[AbstractField] = []
+        if not isinstance(fields, tuple | list):
+            raise ValueError(f"fields must be a tuple of fields, but it is {shown(fields)}; pass at least one field.")
         for field in fields:
+            check_field(field, "fields")
             flat.extend(field.fields if isinstance(field, SumField) else (field,))
         kinds = sorted({type(field.space).__name__ for field in flat})
+        if not kinds:
+            raise ValueError("fields must hold at least one field, but it is empty; pass some, (field, other).")
         if len(kinds) != 1:
             raise ValueError(f"fields must live on one space, but theirs are {kinds}; build them with the same space.")
         self.fields = tuple(flat)
@@ -118,8 +124,10 @@ class ScaledField(AbstractField):
     factor: Any
 
     def __init__(self, field: AbstractField, factor: Any):
-        self.field = field
-        self.factor = as_parameter(factor)
+        self.field = check_field(field)
+        self.factor = as_parameter(factor, "factor")
+        if factor is None:
+            raise ValueError("factor must be a number or a schedule, but it is None; pass a finite real number.")
         check_real(self.factor, "factor", "pass a finite real number")
         if jnp.ndim(example(self.factor)) != 0:
             raise ValueError(
@@ -132,7 +140,16 @@ class ScaledField(AbstractField):
         return self.field.space
 
     def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
-        return at_time(self.factor, t, x.dtype) * self.field(t, x, args)
+        velocity = self.field(t, x, args)
+        return at_time(self.factor, t, velocity.dtype) * velocity
 
     def check(self, n: int, d: int) -> None:
         self.field.check(n, d)
+
+
+def check_field(field: Any, name: str = "field") -> AbstractField:
+    """`field`, if it is one; a ValueError else."""
+    return check_instance(
+        field, name, AbstractField, "a field of clusterjax",
+        "build one with AttentionField, or subclass AbstractField",
+    )  # fmt: skip

@@ -9,15 +9,19 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._attention import AbstractAttention, SoftmaxAttention
-from .._attention.base import check_dimension, check_masses
+from .._attention.base import check_dimension, check_masses, check_number_of_masses, check_parts
+from .._check import check_callable
 from .._custom_types import RealScalarLike, Tokens
 from .._mask import AbstractMask, FullMask
 from .._misc import matmul
-from .._schedule import as_parameter, at_time, check_real, example
-from .._space import AbstractSpace, Sphere
+from .._schedule import at_time, check_real, check_time, example, parameter
+from .._space import AbstractSpace, Sphere, check_space
 from .._summation import AbstractSummation, Auto
-from .attention import check_number_of_masses
 from .base import AbstractField
+
+
+def _builder(attention: Any) -> Callable[..., AbstractAttention]:
+    return check_callable(attention, "attention", "a class of attentions, or a function that builds one")
 
 
 class MultiHeadField(AbstractField):
@@ -45,16 +49,22 @@ class MultiHeadField(AbstractField):
         Peat, *Clustering in Transformers*, Appendix A.1.
     """
 
-    beta: Any = eqx.field(converter=as_parameter)
-    query_key: Any = eqx.field(converter=as_parameter)
-    value: Any = eqx.field(converter=as_parameter)
-    attention: Callable[..., AbstractAttention] = eqx.field(default=SoftmaxAttention, static=True, kw_only=True)
+    beta: Any = eqx.field(converter=parameter("beta"))
+    query_key: Any = eqx.field(converter=parameter("query_key"))
+    value: Any = eqx.field(converter=parameter("value"))
+    attention: Callable[..., AbstractAttention] = eqx.field(
+        default=SoftmaxAttention, converter=_builder, static=True, kw_only=True
+    )
     mask: AbstractMask = eqx.field(default=FullMask(), kw_only=True)
     summation: AbstractSummation = eqx.field(default=Auto(), kw_only=True)
     space: AbstractSpace = eqx.field(default=Sphere(), kw_only=True)
-    masses: Any = eqx.field(default=None, converter=as_parameter, kw_only=True)
+    masses: Any = eqx.field(default=None, converter=parameter("masses"), kw_only=True)
 
     def __check_init__(self):
+        check_parts(self.mask, self.summation)
+        check_space(self.space)
+        if self.beta is None:
+            raise ValueError("beta must be a number or one a head, but it is None; pass () or (h,) real numbers.")
         check_real(self.beta, "beta", "pass finite real inverse temperatures, () or (h,)")
         check_masses(self.masses)
         for name in ("query_key", "value"):
@@ -75,9 +85,10 @@ class MultiHeadField(AbstractField):
         return next(shape[0] for shape in self._stacks().values() if shape)
 
     def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
+        check_time(t)
         y = self.enter(x)
         beta, query_key, value, masses = (
-            at_time(p, t, x.dtype) for p in (self.beta, self.query_key, self.value, self.masses)
+            at_time(p, t, y.dtype) for p in (self.beta, self.query_key, self.value, self.masses)
         )
 
         def head(beta: Array, query_key: Array | None, value: Array | None) -> Float[Array, "n d"]:

@@ -8,10 +8,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._check import check_callable
 from .._custom_types import RealScalarLike, Tokens
 from .._misc import matmul
-from .._schedule import as_parameter, at_time, check_real, example
-from .._space import AbstractSpace, Sphere
+from .._schedule import at_time, check_real, check_time, example, parameter
+from .._space import AbstractSpace, Sphere, check_space
 from .base import AbstractField
 
 
@@ -39,31 +40,37 @@ class PerceptronField(AbstractField):
         2601.21366, Section 2.
     """
 
-    w_in: Any = eqx.field(converter=as_parameter)
-    w_out: Any = eqx.field(converter=as_parameter)
+    w_in: Any = eqx.field(converter=parameter("w_in"))
+    w_out: Any = eqx.field(converter=parameter("w_out"))
     activation: Callable[[Array], Array] = jax.nn.relu
-    bias_in: Any = eqx.field(default=None, converter=as_parameter, kw_only=True)
-    bias_out: Any = eqx.field(default=None, converter=as_parameter, kw_only=True)
+    bias_in: Any = eqx.field(default=None, converter=parameter("bias_in"), kw_only=True)
+    bias_out: Any = eqx.field(default=None, converter=parameter("bias_out"), kw_only=True)
     space: AbstractSpace = eqx.field(default=Sphere(), kw_only=True)
 
     def __check_init__(self):
         names = ("w_in", "w_out", "bias_in", "bias_out")
+        for name in names[:2]:
+            if getattr(self, name) is None:
+                raise ValueError(f"{name} must be a matrix or a schedule, but it is None; pass real weights.")
+        check_callable(self.activation, "activation", "a function of an array")
+        check_space(self.space)
         for name in names:
             check_real(getattr(self, name), name, "pass real weights")
         shapes = {name: jnp.shape(example(getattr(self, name))) for name in names if getattr(self, name) is not None}
         w_in, w_out = shapes["w_in"], shapes["w_out"]
-        fits = len(w_in) == 2 and w_out == w_in[::-1]
+        fits = len(w_in) == 2 and w_out == w_in[::-1] and 0 not in w_in
         fits = fits and shapes.get("bias_in", w_in[:1]) == w_in[:1] and shapes.get("bias_out", w_in[1:]) == w_in[1:]
         if not fits:
             raise ValueError(
-                "w_in must be (m, d), w_out (d, m), bias_in (m,) and bias_out (d,), "
+                "w_in, w_out, bias_in and bias_out must be of the shapes (m, d), (d, m), (m,) and (d,), "
                 f"but their shapes are {shapes}; transpose what is the other way round."
             )
 
     def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
+        check_time(t)
         y = self.enter(x)
         w_in, w_out, bias_in, bias_out = (
-            at_time(p, t, x.dtype) for p in (self.w_in, self.w_out, self.bias_in, self.bias_out)
+            at_time(p, t, y.dtype) for p in (self.w_in, self.w_out, self.bias_in, self.bias_out)
         )
         hidden: Float[Array, "n m"] = matmul(y, w_in.T)
         hidden = self.activation(hidden if bias_in is None else hidden + bias_in[None, :])

@@ -8,12 +8,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._attention import AbstractAttention
-from .._attention.base import check_dimension, check_masses, check_square
+from .._attention.base import check_attention, check_dimension, check_masses, check_number_of_masses, check_square
+from .._check import check_tokens
 from .._custom_types import RealScalarLike, Tokens
 from .._misc import matmul
-from .._schedule import AbstractSchedule, as_parameter, at_time
+from .._schedule import AbstractSchedule, as_parameter, at_time, check_time
 from .._space import AbstractSpace, Euclidean
-from .attention import check_number_of_masses
 from .base import AbstractField
 
 
@@ -50,9 +50,9 @@ class RescaledField(AbstractField):
                 f"value must be constant in time, but it is a {type(value).__name__}: exp(-tV) is the flow of a "
                 "constant V only; use AttentionField with space=Euclidean()."
             )
-        self.attention = attention
-        self.value = as_parameter(value)
-        self.masses = as_parameter(masses)
+        self.attention = check_attention(attention)
+        self.value = as_parameter(value, "value")
+        self.masses = as_parameter(masses, "masses")
         check_square(self.value, "value")
         check_masses(self.masses)
 
@@ -62,6 +62,7 @@ class RescaledField(AbstractField):
         return Euclidean()
 
     def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
+        check_time(t)
         x = self.enter(x)
         factor, matrix = _exponential(self.value, jnp.asarray(t, x.dtype), x)
         # Scores are quadratic in the tokens: at this size a difference of one rounding unit decides every softmax.
@@ -72,6 +73,9 @@ class RescaledField(AbstractField):
 
     def unscale(self, t: RealScalarLike, z: Tokens) -> Tokens:
         r"""The tokens $x = e^{tV}z$ of the original dynamics; they grow without bound, and end in infinities."""
+        check_time(t)
+        z = check_tokens(z, "z")
+        check_dimension(self.value, "value", z.shape[1])
         t = jnp.asarray(t, z.dtype)
         factor, matrix = _exponential(self.value, t, z)
         direction = matmul(z, matrix.T)
@@ -85,7 +89,8 @@ class RescaledField(AbstractField):
 
     def rescale(self, t: RealScalarLike, x: Tokens) -> Tokens:
         r"""The rescaled tokens $z = e^{-tV}x$."""
-        return self.unscale(-jnp.asarray(t), x)
+        check_time(t)
+        return self.unscale(-jnp.asarray(t), check_tokens(x))
 
     def check(self, n: int, d: int) -> None:
         self.attention.check(n, d)

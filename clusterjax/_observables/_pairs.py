@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from .._check import check_array
 from .._custom_types import Tokens
-from .._misc import as_float, is_concrete, map_rows
+from .._misc import is_concrete, map_rows
 
 
 # Numbers in one block of rows: 8 MB in double precision.
@@ -51,31 +52,6 @@ def scaled_square_distances(
     return jnp.sum(jnp.square((rows[:, None, :] - x[None, :, :]) * scale), axis=-1)
 
 
-def check_scalar(value: Any, name: str, dtype: Any, *, positive: bool = False) -> Float[Array, ""]:
-    """`value` as a scalar of `dtype`, if it is a real, finite number (and positive, where asked); values when concrete.
-
-    **Raises:**
-
-    - `ValueError` naming the argument, its value and what to do.
-    """
-    if jnp.shape(value) != ():
-        raise ValueError(
-            f"{name} must be a scalar, but its shape is {jnp.shape(value)}; map over several values with jax.vmap."
-        )
-    array = jnp.asarray(value)
-    if jnp.issubdtype(array.dtype, jnp.complexfloating):
-        raise ValueError(f"{name} must be real, but it is {value}; pass its real part.")
-    if is_concrete(array):
-        number = float(np.asarray(array))
-        if not np.isfinite(number):
-            raise ValueError(f"{name} must be finite, but it is {number}; pass a finite number.")
-        if positive and number <= 0:
-            raise ValueError(f"{name} must be positive, but it is {number}; pass a number above zero.")
-    array = as_float(array)
-    # Never weakly typed: a Python float and an array of the same dtype are one trace.
-    return array.astype(dtype or array.dtype)
-
-
 def check_masses(masses: Any, x: Tokens) -> Float[Array, " n"]:
     """`masses` divided by their sum, in the dtype of `x`; uniform if `masses` is None.
 
@@ -86,19 +62,10 @@ def check_masses(masses: Any, x: Tokens) -> Float[Array, " n"]:
     n = x.shape[0]
     if masses is None:
         return jnp.full((n,), 1 / n, dtype=x.dtype)
-    if jnp.shape(masses) != (n,):
-        raise ValueError(
-            f"masses must have the shape ({n},), one mass a token, but its shape is {jnp.shape(masses)}; "
-            "pass one number for each row of x."
-        )
-    masses = as_float(masses, x.dtype)
-    if is_concrete(masses):
-        numbers = np.asarray(masses)
-        if not (np.all(np.isfinite(numbers)) and np.all(numbers >= 0) and numbers.sum() > 0):
-            raise ValueError(
-                f"masses must be finite, not negative and not all zero, but they are {numbers}; "
-                "pass a positive mass for at least one token."
-            )
+    remedy = "pass one mass a token, that is for each row of x"
+    masses = check_array(masses, "masses", shape=(n,), least=0, remedy=remedy).astype(x.dtype)
+    if is_concrete(masses) and not np.asarray(masses).any():
+        raise ValueError("masses must not be all zero, but they are; pass a positive mass for at least one token.")
     return masses / jnp.sum(masses)
 
 
@@ -109,15 +76,11 @@ def check_square(matrix: Any, name: str) -> Float[Array, "d d"]:
 
     - `ValueError` naming the argument, its value and what to do.
     """
-    shape = jnp.shape(matrix)
-    if len(shape) != 2 or shape[0] != shape[1] or shape[0] == 0:
-        raise ValueError(f"{name} must be a square matrix, but its shape is {shape}; pass an array of shape (d, d).")
-    array = jnp.asarray(matrix)
-    if jnp.issubdtype(array.dtype, jnp.complexfloating):
-        raise ValueError(f"{name} must be real, but its dtype is {array.dtype}; pass its real part.")
-    array = as_float(array)
-    if is_concrete(array) and not np.all(np.isfinite(np.asarray(array))):
-        raise ValueError(f"{name} must be finite, but it holds a NaN or an infinity; mend that entry.")
+    array = check_array(matrix, name, remedy="pass an array of shape (d, d)")
+    if array.ndim != 2 or array.shape[0] != array.shape[1] or array.shape[0] == 0:
+        raise ValueError(
+            f"{name} must be a square matrix, but its shape is {array.shape}; pass an array of shape (d, d)."
+        )
     return array
 
 

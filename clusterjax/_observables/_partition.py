@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import check_tokens
+from .._check import check_scalar, check_tokens
 from .._custom_types import Masses, Tokens
 from .._misc import matmul
-from ._pairs import check_masses, check_scalar, check_square, map_pair_rows
+from ._pairs import check_masses, check_square, map_pair_rows
 
 
 # A token without mass may score above all the others: its term is 0 times a number that must not overflow.

@@ -49,7 +49,7 @@ def angular_power(x: Tokens, max_degree: int, masses: Masses | None = None) -> F
         Addition theorem of the spherical harmonics; the perturbations of Bruno, Pasqualotto and Agazzi (2410.23228).
     """
     x = check_nonzero_rows(check_tokens(x))
-    check_degree(max_degree)
+    max_degree = check_degree(max_degree)
     if x.shape[1] < 2:
         raise ValueError(f"x must have at least two dimensions, but its shape is {x.shape}; a line has no angles.")
     return _power(x, check_masses(masses, x), max_degree)

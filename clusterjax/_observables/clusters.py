@@ -4,12 +4,13 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._check import check_tokens
+from .._check import check_array, check_scalar, check_tokens
 from .._custom_types import RealScalarLike, Tokens
-from .._misc import unless_finite
-from ._pairs import check_scalar, fits_one_block, map_pair_rows, scaled_square_distances
+from .._misc import is_concrete, unless_finite
+from ._pairs import fits_one_block, map_pair_rows, scaled_square_distances
 
 
 def cluster_labels(x: Tokens, radius: RealScalarLike) -> Int[Array, " n"]:
@@ -40,7 +41,7 @@ def cluster_labels(x: Tokens, radius: RealScalarLike) -> Int[Array, " n"]:
         algorithm with fast convergence* (1910.05971). The labels: this library.
     """
     x = check_tokens(x)
-    return _labels(x, check_scalar(radius, "radius", x.dtype, positive=True))
+    return _labels(x, check_scalar(radius, "radius", x.dtype, above=0, remedy="pass a number above zero"))
 
 
 def num_clusters(x: Tokens, radius: RealScalarLike) -> Int[Array, ""]:
@@ -90,10 +91,12 @@ def cluster_sizes(labels: Int[Array, " n"]) -> Int[Array, " n"]:
 
         This library.
     """
-    if len(jnp.shape(labels)) != 1 or not jnp.issubdtype(jnp.asarray(labels).dtype, jnp.integer):
+    remedy = "pass what cluster_labels returns"
+    labels = check_array(labels, "labels", shape=("n",), integers=True, least=0, remedy=remedy)
+    if is_concrete(labels) and np.asarray(labels).max() >= labels.shape[0]:
         raise ValueError(
-            f"labels must be a one-dimensional array of integers, but it has the shape {jnp.shape(labels)} and the "
-            f"dtype {jnp.asarray(labels).dtype}; pass what cluster_labels returns."
+            f"labels must be numbers of tokens, below {labels.shape[0]}, but the largest is "
+            f"{np.asarray(labels).max()}; {remedy}."
         )
     # Negative labels, of tokens in no cluster, would count from the end.
     return jnp.zeros_like(labels).at[jnp.where(labels < 0, labels.shape[0], labels)].add(1, mode="drop")

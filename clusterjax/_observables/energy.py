@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import check_tokens
+from .._check import check_array, check_callable, check_tokens
 from .._custom_types import Masses, RealScalarLike, Scalar, Tokens
 from .._misc import as_float, is_concrete, matmul
 from .._space import Sphere
@@ -134,16 +134,14 @@ def energy_dissipation(
         raise ValueError(
             f"velocity must have the shape of x, {x.shape}, but its shape is {velocity.shape}; pass field(t, x, args)."
         )
+    shares = check_masses(masses, x)
     total = jnp.asarray(x.shape[0], x.dtype) if masses is None else jnp.sum(as_float(masses, x.dtype))
-    masses = check_masses(masses, x)
+    masses = shares
     speeds = jnp.sum(jnp.square(Sphere().tangent(x, velocity)), axis=-1)
     if log_partition is None:
         return jnp.sum(masses * speeds)
-    if jnp.shape(log_partition) != (x.shape[0],):
-        raise ValueError(
-            f"log_partition must have the shape ({x.shape[0]},), one number a token, but its shape is "
-            f"{jnp.shape(log_partition)}; pass SoftmaxAttention(...).log_partition(x)."
-        )
+    remedy = "pass SoftmaxAttention(...).log_partition(x), one number a token"
+    log_partition = check_array(log_partition, "log_partition", shape=(x.shape[0],), remedy=remedy)
     # In the exponent, since Z alone may overflow where the product does not; a token at rest gives 0, not inf * 0.
     moving = speeds > 0
     logs = as_float(log_partition, x.dtype) - jnp.log(total)
@@ -187,18 +185,13 @@ def perceptron_energy(
     """
     x = check_tokens(x)
     features, amplitudes = _check_features(x, features, amplitudes)
+    check_callable(primitive, "primitive", "a function of an array")
     return jnp.sum(check_masses(masses, x) * matmul(primitive(matmul(x, features.T)), amplitudes))
 
 
 def _check_features(x: Tokens, features: Any, amplitudes: Any) -> tuple[Float[Array, "m d"], Float[Array, " m"]]:
-    if len(jnp.shape(features)) != 2 or jnp.shape(features)[1] != x.shape[1]:
-        raise ValueError(
-            f"features must have the shape (m, {x.shape[1]}), one feature a row, but its shape is "
-            f"{jnp.shape(features)}; pass vectors of the tokens' dimension."
-        )
-    if jnp.shape(amplitudes) != jnp.shape(features)[:1]:
-        raise ValueError(
-            f"amplitudes must have the shape ({jnp.shape(features)[0]},), one number a feature, but its shape is "
-            f"{jnp.shape(amplitudes)}; pass one for each row of features."
-        )
-    return as_float(features, x.dtype), as_float(amplitudes, x.dtype)
+    remedy = "pass vectors of the tokens' dimension, one feature a row"
+    features = check_array(features, "features", shape=("m", x.shape[1]), remedy=remedy)
+    remedy = "pass one number for each row of features"
+    amplitudes = check_array(amplitudes, "amplitudes", shape=features.shape[:1], remedy=remedy)
+    return features.astype(x.dtype), amplitudes.astype(x.dtype)

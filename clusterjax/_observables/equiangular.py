@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Real
 
+from .._check import check_array, check_flag, check_integer, check_number, check_scalar
 from .._misc import as_float, is_concrete
 
 
@@ -61,10 +62,12 @@ def equiangular_time(
         Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Theorem 6.9 and eq. (6.9);
         integrated here.
     """
-    _check_tokens(n)
-    gamma, beta, gamma0 = _together(gamma, beta, gamma0)
+    n = _check_tokens(n)
+    unnormalised, log = check_flag(unnormalised, "unnormalised"), check_flag(log, "log")
+    gamma, beta, gamma0 = _together(gamma=gamma, beta=beta, gamma0=gamma0)
+    lowest = f"above -1 / (n - 1) = {-1 / (n - 1):.3g} and below 1"
+    _check_range(gamma0, "gamma0", (gamma0 > -1 / (n - 1)) & (gamma0 < 1), lowest)
     _check_range(gamma, "gamma", (gamma >= gamma0) & (gamma < 1), "from gamma0 up to below 1")
-    _check_range(gamma0, "gamma0", (gamma0 > -1 / (n - 1)) & (gamma0 < 1), f"above -1 / (n - 1) = {-1 / (n - 1):.3g}")
     _check_range(beta, "beta", (beta >= 0) & (beta < jnp.inf), "not negative, and finite")
     found = _log_time(1 - gamma, 1 - gamma0, beta, n, unnormalised)
     return found if log else jnp.exp(found)
@@ -96,11 +99,10 @@ def equiangular_beta(
         Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 6.2: the curve
         $\Gamma_{\infty,\delta}$.
     """
-    _check_tokens(n)
-    (t,) = _together(t)
+    n, unnormalised = _check_tokens(n), check_flag(unnormalised, "unnormalised")
+    delta = check_number(delta, "delta", above=0, below=1, remedy="pass 1e-3, say")
+    (t,) = _together(t=t)
     _check_range(t, "t", (t > 0) & (t < jnp.inf), "positive, and finite")
-    if not 0 < delta < 1:
-        raise ValueError(f"delta must lie between 0 and 1, but it is {delta}; pass 1e-3, say.")
     return _beta(t, jnp.asarray(delta, t.dtype), n, unnormalised)
 
 
@@ -157,17 +159,26 @@ def _log_time(
     return jnp.logaddexp(jnp.log(plain), both) - math.log(2 * n)
 
 
-def _together(*values: Any) -> tuple[Array, ...]:
+def _together(**named: Any) -> tuple[Array, ...]:
     """Arrays of one shape and one floating dtype: that of those which are arrays already."""
-    dtypes = [jax.dtypes.canonicalize_dtype(value.dtype) for value in values if hasattr(value, "dtype")]
-    dtype = jnp.result_type(*dtypes) if dtypes else None
-    dtype = dtype if dtype is not None and jnp.issubdtype(dtype, jnp.floating) else jnp.result_type(float)
-    return tuple(jnp.broadcast_arrays(*(as_float(value, dtype) for value in values)))
+    values = [check_array(value, name, finite=False) for name, value in named.items()]
+    for name, value in named.items():
+        if isinstance(value, bool | np.bool_):
+            check_scalar(value, name)
+    dtypes = [value.dtype for value, given in zip(values, named.values(), strict=True) if hasattr(given, "dtype")]
+    dtype = jnp.result_type(*dtypes) if dtypes else jnp.result_type(float)
+    values = [as_float(value, dtype) for value in values]
+    try:
+        return tuple(jnp.broadcast_arrays(*values))
+    except ValueError:
+        shapes = " and ".join(str(value.shape) for value in values)
+        raise ValueError(
+            f"{', '.join(named)} must have shapes that broadcast, but they are {shapes}; pass numbers, or equal shapes."
+        ) from None
 
 
-def _check_tokens(n: int) -> None:
-    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 2:
-        raise ValueError(f"n must be a number of tokens, at least 2, but it is {n!r}; pass 32, say.")
+def _check_tokens(n: int) -> int:
+    return check_integer(n, "n", least=2, remedy="pass the number of tokens, such as 32")
 
 
 def _check_range(value: Array, name: str, allowed: Array, words: str) -> None:

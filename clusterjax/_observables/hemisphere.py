@@ -65,7 +65,7 @@ def hemisphere(x: Tokens) -> Hemisphere:
         probability.
     """
     if not is_concrete(x):
-        raise ValueError(f"x must not be traced, but it is {x}; call this host function outside jax.jit.")
+        raise ValueError("x must not be traced, but it is; call this host function outside jax.jit.")
     tokens = np.asarray(check_nonzero_rows(check_tokens(x)), dtype=np.float64)
     tokens = tokens / np.abs(tokens).max(axis=1, keepdims=True)
     tokens = tokens / np.linalg.norm(tokens, axis=1, keepdims=True)

@@ -4,6 +4,12 @@ import numpy as np
 import scipy.special
 from numpy.typing import NDArray
 
+from .._check import check_flag, check_integer, check_number
+
+
+# Far beyond it the square overflows, and long before it the unnormalised rates do.
+_LARGEST = 1e100
+
 
 def uniform_growth_rates(beta: float, d: int, max_degree: int, *, unnormalised: bool = False) -> NDArray[np.float64]:
     r"""$\lambda_\ell = \ell(\ell+d-2)\, a_\ell/(\beta a_0)$: the rate at which harmonics of degree $\ell$ grow.
@@ -34,12 +40,9 @@ def uniform_growth_rates(beta: float, d: int, max_degree: int, *, unnormalised: 
 
         Bruno, Pasqualotto and Agazzi (2410.23228), linearisation at the uniform measure; rates derived anew.
     """
-    check_degree(max_degree)
-    if isinstance(d, bool) or not isinstance(d, int) or d < 2:
-        raise ValueError(f"d must be an integer of at least 2, but it is {d!r}; pass the dimension of the tokens.")
-    beta = float(beta)
-    if not np.isfinite(beta):
-        raise ValueError(f"beta must be finite, but it is {beta}; pass another number.")
+    max_degree = check_degree(max_degree)
+    d = check_integer(d, "d", least=2, remedy="pass the dimension of the tokens")
+    beta, unnormalised = check_number(beta, "beta"), check_flag(unnormalised, "unnormalised")
     degrees = np.arange(max_degree + 1)
     if beta == 0:
         rates = np.where(degrees == 1, (d - 1) / d, 0.0)
@@ -47,11 +50,15 @@ def uniform_growth_rates(beta: float, d: int, max_degree: int, *, unnormalised: 
     order, size = d / 2 - 1, abs(beta)
     ratios = scipy.special.ive(degrees + order, size) / scipy.special.ive(order, size)
     ratios = np.where((beta < 0) & (degrees % 2 == 1), -ratios, ratios)
-    mean = float(scipy.special.hyp0f1(d / 2, beta**2 / 4)) if unnormalised else 1.0
-    return degrees * (degrees + d - 2) * ratios / beta * mean
+    mean = float(scipy.special.hyp0f1(d / 2, beta**2 / 4)) if unnormalised and size < _LARGEST else 1.0
+    rates = degrees * (degrees + d - 2) * ratios / beta * mean
+    if not np.all(np.isfinite(rates)) or unnormalised and size >= _LARGEST:
+        raise ValueError(
+            f"beta must be small enough for rates that double precision holds, but it is {beta}; pass 500 or less."
+        )
+    return rates
 
 
-def check_degree(max_degree: int) -> None:
+def check_degree(max_degree: int) -> int:
     """Raise a ValueError unless `max_degree` is an integer of at least 0."""
-    if isinstance(max_degree, bool) or not isinstance(max_degree, int) or max_degree < 0:
-        raise ValueError(f"max_degree must be an integer of at least 0, but it is {max_degree!r}; pass, say, 12.")
+    return check_integer(max_degree, "max_degree", least=0, remedy="pass, say, 12")

@@ -7,6 +7,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import ArrayLike, Float, Real
 
+from .._check import as_numbers, check_number, shown
 from .._misc import is_concrete
 
 
@@ -77,12 +78,9 @@ def plateaus(
         Geshkovski et al., *Dynamic metastability in the self-attention model* (2410.06833), describes the staircase
         that these windows are cut from. The definition: this library.
     """
+    tolerance = check_number(tolerance, "tolerance", least=0, remedy="pass half a spread")
+    min_dwell = check_number(min_dwell, "min_dwell", above=0, remedy="pass a duration")
     ts, values = _check_series(ts, values)
-    tolerance, min_dwell = float(tolerance), float(min_dwell)
-    if not (np.isfinite(tolerance) and tolerance >= 0):
-        raise ValueError(f"tolerance must be finite and not negative, but it is {tolerance}; pass half a spread.")
-    if not (np.isfinite(min_dwell) and min_dwell > 0):
-        raise ValueError(f"min_dwell must be finite and positive, but it is {min_dwell}; pass a duration.")
     windows = sorted(_longest_windows(ts, _reach(values, 2 * tolerance), min_dwell))
     first = np.array([lo for lo, _ in windows], dtype=int)
     last = np.array([hi for _, hi in windows], dtype=int)
@@ -94,18 +92,29 @@ def plateaus(
 def _check_series(ts: Any, values: Any) -> tuple[np.ndarray, np.ndarray]:
     if not is_concrete((ts, values)):
         raise ValueError("ts and values must not be traced, but one is; call this host function outside jax.jit.")
-    ts, values = np.asarray(ts, dtype=np.float64), np.asarray(values, dtype=np.float64)
+    ts, values = (_numbers(series, name) for name, series in (("ts", ts), ("values", values)))
     if ts.ndim != 1 or ts.shape[0] < 2 or values.shape != ts.shape:
         raise ValueError(
             f"ts and values must be two series of one length, at least 2, but their shapes are {ts.shape} and "
             f"{values.shape}; pass one number for each saved time."
         )
     if not (np.all(np.isfinite(ts)) and np.all(np.diff(ts) > 0)):
-        raise ValueError(f"ts must be finite and increase, but it is {ts}; sort it and drop what is doubled.")
+        raise ValueError(f"ts must be finite and increase, but it is {_cut(ts)}; sort it and drop what is doubled.")
     if not np.all(np.isfinite(values)):
         bad = int(np.flatnonzero(~np.isfinite(values))[0])
         raise ValueError(f"values must be finite, but entry {bad} is {values[bad]}; cut the series there.")
     return ts, values
+
+
+def _numbers(series: Any, name: str) -> np.ndarray:
+    array = as_numbers(series)
+    if array is None or np.iscomplexobj(array):
+        raise ValueError(f"{name} must be a series of real numbers, but it is {shown(series)}; pass one a saved time.")
+    return np.asarray(array, dtype=np.float64)
+
+
+def _cut(numbers: np.ndarray) -> str:
+    return str(numbers) if numbers.size <= 8 else f"{numbers[:8]} and so on"
 
 
 def _reach(values: np.ndarray, spread: float) -> np.ndarray:

@@ -3,10 +3,9 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from .._check import check_tokens
+from .._check import check_scalar, check_tokens
 from .._custom_types import RealScalarLike, Scalar, Tokens
 from .._misc import unless_finite
-from ._pairs import check_scalar
 
 
 def rank(x: Tokens, tolerance: RealScalarLike) -> Int[Array, ""]:
@@ -34,7 +33,7 @@ def rank(x: Tokens, tolerance: RealScalarLike) -> Int[Array, ""]:
         Dong, Cordonnier and Loukas, *Attention is not all you need* (2103.03404), study its collapse.
     """
     x = check_tokens(x)
-    tolerance = check_scalar(tolerance, "tolerance", x.dtype, positive=True)
+    tolerance = check_scalar(tolerance, "tolerance", x.dtype, above=0, remedy="pass a number above zero")
     singular = _singular_values(x)
     return unless_finite(singular, jnp.sum(singular > tolerance * singular[0]))
 

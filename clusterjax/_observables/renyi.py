@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._check import check_tokens
+from .._check import check_flag, check_integer, check_scalar, check_tokens
 from .._custom_types import RealScalarLike, Scalar, Tokens
 from .._misc import is_concrete, normalise
-from ._pairs import check_nonzero_rows, check_scalar, map_pair_rows, scaled_square_distances
+from ._pairs import check_nonzero_rows, map_pair_rows, scaled_square_distances
 
 
 def renyi_centres(x: Tokens, separation: RealScalarLike, *, strong: bool = False) -> Bool[Array, " n"]:
@@ -45,7 +45,7 @@ def renyi_centres(x: Tokens, separation: RealScalarLike, *, strong: bool = False
     separation = _check_separation(separation, x.dtype)
     # A token that is not finite is near none, which alone would make it a centre.
     finite = jnp.all(jnp.isfinite(x), axis=1)
-    return (_strong if strong else _greedy)(normalise(x), 0.5 / jnp.sin(separation / 2)) & finite
+    return (_strong if check_flag(strong, "strong") else _greedy)(normalise(x), 0.5 / jnp.sin(separation / 2)) & finite
 
 
 def expected_strong_centres(separation: RealScalarLike, n: int | float, d: int) -> Scalar:
@@ -74,10 +74,9 @@ def expected_strong_centres(separation: RealScalarLike, n: int | float, d: int) 
         Karagodin, Polyanskiy and Rigollet, *Clustering in causal attention masking* (2411.04990), Lemma C.1. The
         value for finite n, and the correction for d = 3: this library.
     """
-    if isinstance(d, bool) or not isinstance(d, int) or d < 1:
-        raise ValueError(f"d must be a positive integer, but it is {d!r}; pass the dimension of the tokens.")
-    if isinstance(n, bool) or not (n == math.inf or (isinstance(n, int) and n >= 1)):
-        raise ValueError(f"n must be a positive integer or math.inf, but it is {n!r}; pass the number of tokens.")
+    d = check_integer(d, "d", remedy="pass the dimension of the tokens")
+    if not (isinstance(n, float) and n == math.inf):
+        n = check_integer(n, "n", remedy="pass the number of tokens, or math.inf")
     separation = _check_separation(separation, None)
     if d == 1:
         # The sphere is two points; only the whole circle of angles reaches the other one.
@@ -92,7 +91,7 @@ def expected_strong_centres(separation: RealScalarLike, n: int | float, d: int) 
 
 
 def _check_separation(separation: Any, dtype: Any) -> Float[Array, ""]:
-    array = check_scalar(separation, "separation", dtype, positive=True)
+    array = check_scalar(separation, "separation", dtype, above=0, remedy="pass a number above zero")
     # In single precision pi itself rounds up.
     if is_concrete(array) and float(np.asarray(array)) > np.pi * (1 + 1e-6):
         raise ValueError(f"separation must be an angle of at most pi, but it is {array}; give it in radians.")

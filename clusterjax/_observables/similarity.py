@@ -8,10 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, Real
 
-from .._check import check_tokens
+from .._check import as_numbers, check_array, check_integer, check_scalar, check_tokens, shown
 from .._custom_types import RealScalarLike, Scalar, Tokens
-from .._misc import as_float, is_concrete, matmul, normalise
-from ._pairs import check_nonzero_rows, check_scalar, map_pair_rows
+from .._misc import is_concrete, matmul, normalise
+from ._pairs import check_nonzero_rows, map_pair_rows
+
+
+# More bins than this hold no pair of any cloud whose pairs can be counted.
+_MOST_BINS = 2**31 - 2
 
 
 def pairwise_cosine(x: Tokens) -> Float[Array, "n n"]:
@@ -69,7 +73,7 @@ def cosine_histogram(
         Transformers*, Figure 1. Without the diagonal here.
     """
     x = check_nonzero_rows(check_tokens(x, min_tokens=2))
-    return _histogram(normalise(x), check_edges(bins, x.dtype), equal=isinstance(bins, int))
+    return _histogram(normalise(x), check_edges(bins, x.dtype), equal=np.ndim(bins) == 0)
 
 
 def close_pairs_fraction(x: Tokens, cosine: RealScalarLike) -> Scalar:
@@ -104,18 +108,17 @@ def close_pairs_fraction(x: Tokens, cosine: RealScalarLike) -> Scalar:
 
 
 def check_edges(bins: Any, dtype: Any) -> Float[Array, " edges"]:
-    if isinstance(bins, bool) or np.ndim(bins) == 0:
-        if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
-            raise ValueError(
-                f"bins must be a positive integer or an array of edges, but it is {bins!r}; pass 100, say."
-            )
+    rule = "must be a positive integer or an array of edges"
+    numbers = as_numbers(bins)
+    if numbers is None or np.ndim(numbers) == 0:
+        try:
+            bins = check_integer(bins, "bins", most=_MOST_BINS)
+        except ValueError:
+            raise ValueError(f"bins {rule}, but it is {shown(bins)}; pass 100, say.") from None
         return jnp.linspace(-1, 1, bins + 1, dtype=dtype)
-    edges = as_float(bins, dtype)
-    increasing = edges.ndim == 1 and edges.shape[0] >= 2
-    if increasing and is_concrete(edges):
-        increasing = bool(np.all(np.isfinite(np.asarray(edges))) and np.all(np.diff(np.asarray(edges)) > 0))
-    if not increasing:
-        raise ValueError(f"bins must be at least two finite, increasing edges, but it is {bins}; sort them.")
+    edges = check_array(numbers, "bins", shape=("edges",), remedy="pass 100, say, or increasing edges").astype(dtype)
+    if edges.shape[0] < 2 or is_concrete(edges) and np.any(np.diff(np.asarray(edges)) <= 0):
+        raise ValueError(f"bins must be at least two finite, increasing edges, but it is {shown(edges)}; sort them.")
     return edges
 
 

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._check import check_flag, check_float_dtype, check_integer
 from .._misc import is_concrete
 from ._pairs import check_square
 
@@ -34,7 +35,7 @@ def sink_mass(weights: Float[Array, "n n"], *, include_self: bool = False) -> Fl
         Xiao et al., *Efficient streaming language models with attention sinks* (2309.17453), name the effect. This
         measure of it: this library.
     """
-    weights = check_square(weights, "weights")
+    weights, include_self = check_square(weights, "weights"), check_flag(include_self, "include_self")
     if is_concrete(weights) and np.asarray(weights).min() < 0:
         raise ValueError(
             f"weights must not be negative, but the smallest is {np.asarray(weights).min()}; pass the matrix after the "
@@ -71,8 +72,8 @@ def uniform_causal_sink(n: int, *, include_self: bool = False, dtype: Any = None
 
         This library.
     """
-    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-        raise ValueError(f"n must be a positive integer, but it is {n!r}; pass the number of tokens.")
+    n = check_integer(n, "n", remedy="pass the number of tokens")
+    include_self, dtype = check_flag(include_self, "include_self"), check_float_dtype(dtype)
     # Summed from the small end, in double precision, on the host: tails[j] = 1/(j+1) + ... + 1/n.
     tails = np.cumsum(1 / np.arange(n, 0, -1))[::-1]
     mass = tails / n if include_self else np.append(tails[1:], 0.0) / max(n - 1, 1)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array, Complex, Float
 
+from .._check import as_numbers, shown
 from .._misc import is_concrete
 
 
@@ -128,8 +129,11 @@ def effective_beta(query_key: Float[Array | np.ndarray, "d d"]) -> float:
 
 def _check_matrix(matrix: Any, name: str, *, square: bool = False) -> np.ndarray:
     if not is_concrete(matrix):
-        raise ValueError(f"{name} must not be traced, but it is {matrix}; call this host function outside jax.jit.")
-    array = np.asarray(matrix)
+        raise ValueError(f"{name} must not be traced, but it is; call this host function outside jax.jit.")
+    array = as_numbers(matrix)
+    if array is None:
+        raise ValueError(f"{name} must be a matrix of real numbers, but it is {shown(matrix)}; pass an array.")
+    array = np.asarray(array)
     wanted = "a square matrix" if square else "a matrix"
     if array.ndim != 2 or array.size == 0 or (square and array.shape[0] != array.shape[1]):
         raise ValueError(f"{name} must be {wanted}, but its shape is {array.shape}; pass one head at a time.")

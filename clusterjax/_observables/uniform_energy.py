@@ -3,6 +3,12 @@
 import numpy as np
 import scipy.special
 
+from .._check import check_integer, check_number
+
+
+# Far beyond it the square overflows, and long before it the energy does.
+_LARGEST = 1e100
+
 
 def uniform_energy(beta: float, d: int) -> float:
     r"""$\frac{1}{2\beta}\,{}_0F_1(\tfrac d2; \tfrac{\beta^2}{4})$, the energy of the uniform measure on the sphere.
@@ -29,8 +35,13 @@ def uniform_energy(beta: float, d: int) -> float:
         Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Proposition 3.4 (the uniform
         measure is the minimiser). Closed form: Funk-Hecke, derived here.
     """
-    if isinstance(d, bool) or not isinstance(d, int) or d < 1:
-        raise ValueError(f"d must be a positive integer, but it is {d!r}; pass the dimension of the tokens.")
-    if not np.isfinite(beta) or beta == 0:
+    d = check_integer(d, "d", remedy="pass the dimension of the tokens")
+    beta = check_number(beta, "beta")
+    if beta == 0:
         raise ValueError(f"beta must be finite and not zero, but it is {beta}; pass another number.")
-    return float(scipy.special.hyp0f1(d / 2, beta**2 / 4)) / (2 * float(beta))
+    mean = float(scipy.special.hyp0f1(d / 2, beta**2 / 4)) if abs(beta) < _LARGEST else np.inf
+    if not np.isfinite(mean):
+        raise ValueError(
+            f"beta must be small enough for an energy that double precision holds, but it is {beta}; pass 500 or less."
+        )
+    return mean / (2 * beta)

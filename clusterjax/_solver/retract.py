@@ -9,21 +9,14 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 from jaxtyping import Array, PyTree
 
-from .._space import AbstractSpace, Sphere
+from .._check import check_instance
+from .._space import AbstractSpace, Sphere, check_space
 
 
 def _check_solver(solver: Any) -> Any:
-    if not isinstance(solver, dfx.AbstractSolver):
-        raise ValueError(f"solver must be a diffrax solver, but it is {solver!r}; pass an instance such as Euler().")
-    return solver
-
-
-def _check_space(space: Any) -> Any:
-    if not isinstance(space, AbstractSpace):
-        raise ValueError(
-            f"space must be a space of clusterjax, but it is {space!r}; pass an instance such as Sphere()."
-        )
-    return space
+    return check_instance(
+        solver, "solver", dfx.AbstractSolver, "a diffrax solver", "pass an instance such as diffrax.Euler()"
+    )
 
 
 class Retract(dfx.AbstractWrappedSolver):
@@ -54,7 +47,7 @@ class Retract(dfx.AbstractWrappedSolver):
     """
 
     solver: dfx.AbstractSolver = eqx.field(converter=_check_solver)
-    space: AbstractSpace = eqx.field(default=Sphere(), converter=_check_space)
+    space: AbstractSpace = eqx.field(default=Sphere(), converter=check_space)
 
     @property
     def term_structure(self):  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -5,6 +5,7 @@ from .base import (
     AbstractSummation as AbstractSummation,
     ExponentialSums as ExponentialSums,
     HardmaxSums as HardmaxSums,
+    check_summation as check_summation,
     ratio as ratio,
 )
 from .blocked import Blocked as Blocked

@@ -6,8 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._check import check_array, check_float_dtype, check_integer
 from .._custom_types import Masses, Tokens
-from .._mask import AbstractMask, CausalMask, FullMask
+from .._mask import AbstractMask, CausalMask, FullMask, check_mask
 from .._misc import is_concrete
 from .base import AbstractSummation, ExponentialSums, HardmaxSums
 from .blocked import Blocked
@@ -45,6 +46,12 @@ class Auto(AbstractSummation):
         self, n: int, d: int, dtype: Any = jnp.float32, mask: AbstractMask = FullMask(), queries: Any = None
     ) -> AbstractSummation:
         """The summation for `n` tokens of dimension `d`; `queries`, where they are numbers, may rule out `Harmonic`."""
+        check_integer(n, "n", remedy="pass the number of tokens")
+        check_integer(d, "d", remedy="pass their dimension")
+        check_mask(mask)
+        dtype = check_float_dtype(dtype) or jnp.float32
+        if queries is not None:
+            check_array(queries, "queries", shape=(None, d), finite=False)
         full, causal = _HARMONIC.get((d, jnp.dtype(dtype).itemsize), (None, None))
         least = full if isinstance(mask, FullMask) else causal if isinstance(mask, CausalMask) else None
         if least is not None and n >= least and not _too_long(queries, d, dtype):
@@ -53,6 +60,9 @@ class Auto(AbstractSummation):
 
     def choose_hardmax(self, n: int, d: int, mask: AbstractMask) -> AbstractSummation:
         """The summation for the hardmax sums of `n` tokens of dimension `d`: `Hull` in the plane, where it pays."""
+        check_integer(n, "n", remedy="pass the number of tokens")
+        check_integer(d, "d", remedy="pass their dimension")
+        check_mask(mask)
         pays = n >= (_HULL_FULL if isinstance(mask, FullMask) else _HULL_CAUSAL)
         if pays and serves(d, mask):
             return Hull()

@@ -1,11 +1,13 @@
 """The interface of the summations: how sum_j w_ij v_j is computed, whoever w is."""
 
 from abc import abstractmethod
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._check import check_instance
 from .._custom_types import Masses, Tokens
 from .._mask import AbstractMask
 
@@ -83,3 +85,10 @@ def ratio(total: Float[Array, "n k"], normaliser: Float[Array, " n"]) -> Float[A
     """`total` over `normaliser` by row; zero where there is nothing to average."""
     empty = normaliser == 0
     return jnp.where(empty[:, None], 0, total / jnp.where(empty, 1, normaliser)[:, None])
+
+
+def check_summation(summation: Any, name: str = "summation") -> AbstractSummation:
+    """`summation`, if it is one; a ValueError else."""
+    return check_instance(
+        summation, name, AbstractSummation, "a summation of clusterjax", "pass Auto() or Dense(), for example"
+    )

@@ -1,15 +1,23 @@
 """Block by block: never n x n, forwards or backwards."""
 
+from collections.abc import Callable
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from .._check import check_integer
 from .._custom_types import Masses, Tokens
 from .._mask import AbstractMask
 from .base import AbstractSummation, ExponentialSums, HardmaxSums
 from .rows import exponential_rows, hardmax_rows, make_columns
+
+
+def _size(name: str) -> Callable[[Any], int]:
+    return lambda value: check_integer(value, name, remedy="512 is a good start")
 
 
 class Blocked(AbstractSummation):
@@ -30,14 +38,8 @@ class Blocked(AbstractSummation):
     Source: this library.
     """
 
-    block_rows: int = 512
-    block_columns: int = 512
-
-    def __check_init__(self):
-        for name in ("block_rows", "block_columns"):
-            size = getattr(self, name)
-            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-                raise ValueError(f"{name} must be a positive integer, but it is {size!r}; 512 is a good start.")
+    block_rows: int = eqx.field(default=512, converter=_size("block_rows"))
+    block_columns: int = eqx.field(default=512, converter=_size("block_columns"))
 
     @eqx.filter_jit
     def exponential(

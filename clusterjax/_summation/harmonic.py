@@ -8,8 +8,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from .._check import check_array, check_number, check_tokens
 from .._custom_types import Masses, Tokens
-from .._mask import AbstractMask, CausalMask, FullMask
+from .._mask import AbstractMask, CausalMask, FullMask, check_mask
 from ._series.bessel import length_and_direction
 from ._series.degrees import largest_length
 from .base import AbstractSummation, ExponentialSums, HardmaxSums
@@ -19,6 +20,12 @@ from .exchange import Alone
 from .expand import DEGREES, SERIES, expand
 from .rows import exponential_rows, make_columns
 from .together import together
+
+
+def _tolerance(value: Any) -> float | None:
+    if value is None:
+        return None
+    return check_number(value, "tolerance", above=0, below=1, remedy="pass 1e-6, for example, or None")
 
 
 class Harmonic(AbstractSummation):
@@ -60,14 +67,7 @@ class Harmonic(AbstractSummation):
         This library; the expansions are those of Jacobi-Anger and Gegenbauer, DLMF 10.35.2 and 10.60.9.
     """
 
-    tolerance: float | None = eqx.field(default=None, static=True)
-
-    def __check_init__(self):
-        value = self.tolerance
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1):
-            raise ValueError(
-                f"tolerance must be a number between 0 and 1, or None, but it is {value!r}; pass 1e-6, for example."
-            )
+    tolerance: float | None = eqx.field(default=None, converter=_tolerance, static=True)
 
     @eqx.filter_jit
     def exponential(
@@ -87,16 +87,19 @@ class Harmonic(AbstractSummation):
         shift, sums = _mend(shift, sums, good, queries, tokens, values, masses, mask)
         return ExponentialSums(shift, sums[:, 0], sums[:, 1:])
 
-    @eqx.filter_jit
     def certified(
         self, queries: Tokens, tokens: Tokens, masses: Masses | None = None, mask: AbstractMask = FullMask()
     ) -> Bool[Array, " n"]:
         """Of each row, whether the series serves it for the tokens themselves as values; the others are summed pair by
         pair."""
+        queries, tokens = check_tokens(queries, "queries"), check_tokens(tokens, "tokens")
         tolerance = self.check(tokens)
-        if not isinstance(mask, FullMask | CausalMask):
+        queries = check_array(queries, "queries", shape=tokens.shape)
+        if masses is not None:
+            masses = check_array(masses, "masses", shape=tokens.shape[:1], least=0)
+        if not isinstance(check_mask(mask), FullMask | CausalMask):
             return jnp.zeros(tokens.shape[0], bool)
-        return _expand(queries, tokens, None, masses, mask, tolerance)[1] <= tolerance
+        return _certified(queries, tokens, masses, mask, tolerance)
 
     def hardmax(
         self,
@@ -141,6 +144,11 @@ def longest_query(d: int, dtype: Any) -> float:
     """Beyond this |q| nothing is summed by a series, at the default tolerance."""
     degree = max(DEGREES[d, jnp.dtype(dtype).itemsize][0])
     return largest_length(degree, d, truncation_share(dtype, _default(d, dtype)))
+
+
+@eqx.filter_jit
+def _certified(queries: Tokens, tokens: Tokens, masses: Masses | None, mask: AbstractMask, tolerance: float) -> Array:
+    return _expand(queries, tokens, None, masses, mask, tolerance)[1] <= tolerance
 
 
 def _expand(queries, tokens, values, masses, mask, tolerance):

@@ -6,9 +6,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.sharding import PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 from jaxtyping import Array, Float
 
+from .._check import check_instance, check_text, shown
 from .._custom_types import Masses, Tokens
 from .._mask import AbstractMask, CausalMask, FullMask
 from ._series.bessel import length_and_direction
@@ -20,6 +21,12 @@ from .dense import Dense
 from .expand import expand
 from .harmonic import Harmonic
 from .ring import Block, Ring, Rows, exponential_ring, hardmax_ring
+
+
+def _mesh(mesh: Any) -> Any:
+    if mesh is None:
+        return None
+    return check_instance(mesh, "mesh", (Mesh, AbstractMesh), "a mesh of devices", "make it with jax.make_mesh")
 
 
 class Sharded(AbstractSummation):
@@ -50,16 +57,15 @@ class Sharded(AbstractSummation):
 
     inner: AbstractSummation
     axis: str
-    mesh: Any = eqx.field(default=None, static=True)
+    mesh: Any = eqx.field(default=None, converter=_mesh, static=True)
 
     def __check_init__(self):
         if not isinstance(self.inner, Auto | Blocked | Dense | Harmonic):
             raise ValueError(
-                f"inner must be Harmonic, Dense, Blocked or Auto, but it is {self.inner!r}; "
+                f"inner must be Harmonic, Dense, Blocked or Auto, but it is {shown(self.inner)}; "
                 "these sum the part of one device."
             )
-        if not isinstance(self.axis, str):
-            raise ValueError(f"axis must be the name of an axis of the mesh, but it is {self.axis!r}; pass a string.")
+        check_text(self.axis, "axis")
         if self.mesh is not None:
             _check_axis(self.axis, self.mesh)
 

@@ -6,6 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
+from .._check import check_integer
 from .._custom_types import Tokens
 from .._mask import FullMask
 from .._misc import is_concrete
@@ -100,14 +101,13 @@ def certificate(z0: Tokens, layer: HardmaxLayer, depth: int = 100_000) -> Certif
     """
     z0 = enter(z0, layer)
     if not is_concrete((z0, layer)):
-        raise ValueError(f"z0 must not be traced, but it is {z0}; call this host function outside jax.jit.")
+        raise ValueError("z0 must not be traced, but it is; call this host function outside jax.jit.")
     form = definite_form(layer, z0.shape[1])
     if not isinstance(layer.mask, FullMask):
         raise ValueError(
             f"mask must be full, but it is a {type(layer.mask).__name__}; the theorem is about FullMask()."
         )
-    if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
-        raise ValueError(f"depth must be a positive integer, but it is {depth!r}; pass the most layers to apply.")
+    depth = check_integer(depth, "depth", remedy="pass the most layers to apply")
     present = present_tokens(layer, len(z0))
     _check_assumptions(np.asarray(z0), np.flatnonzero(present))
     end = settle(z0, layer, jnp.asarray(depth), settled_tolerance(z0.dtype))

@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from .._check import check_tokens
+from .._check import as_numbers, check_flag, check_integer, check_number, check_tokens, shown
 from .._custom_types import Tokens
 from .._misc import is_concrete, matmul
 from ._hull import nearest_in_hull
@@ -21,6 +21,7 @@ from ._settle import settle
 
 
 _STEPS = 300
+_MOST_STARTS = 10_000
 _SHARPEST, _SOFTEST = 1e-3, 0.1
 _DEPTH = 2000
 
@@ -120,9 +121,11 @@ def choose_leaders(
     """
     z0 = check_tokens(z0, "z0", min_tokens=2)
     if not is_concrete(z0):
-        raise ValueError(f"z0 must not be traced, but it is {z0}; call this host function outside jax.jit.")
+        raise ValueError("z0 must not be traced, but it is; call this host function outside jax.jit.")
     mask = _mask_of(wanted, len(z0))
-    _check_ranges(condition, alphas, starts)
+    exactly = check_flag(exactly, "exactly")
+    condition, alphas, starts = _check_ranges(condition, alphas, starts)
+    seed = check_integer(seed, "seed", least=0)
     forms = _starting_forms(z0.shape[1], float(condition), starts, seed)
     scaled = z0 / jnp.max(jnp.abs(z0))  # so that squares neither overflow nor vanish
     forms, margins, bounds = _search(
@@ -149,21 +152,22 @@ def startable(z0: Float[np.ndarray, "n d"]) -> Bool[np.ndarray, " n"]:
 
 
 def _mask_of(wanted: Sequence[int], n: int) -> Bool[np.ndarray, " n"]:
-    numbers = np.asarray(wanted)
+    numbers = as_numbers(wanted)
+    numbers = np.zeros(0) if numbers is None or not is_concrete(wanted) else np.asarray(numbers)
     if numbers.ndim != 1 or numbers.size == 0 or numbers.dtype.kind not in "iu":
-        raise ValueError(f"wanted must be a list of token numbers, but it is {wanted!r}; name at least one token.")
+        raise ValueError(f"wanted must be a list of token numbers, but it is {shown(wanted)}; name at least one token.")
     if numbers.min() < 0 or numbers.max() >= n or len(np.unique(numbers)) < len(numbers):
-        raise ValueError(f"wanted must name tokens 0 to {n - 1}, each once, but it is {wanted!r}; mend it.")
+        raise ValueError(f"wanted must name tokens 0 to {n - 1}, each once, but it is {shown(wanted)}; mend it.")
     return np.isin(np.arange(n), numbers)
 
 
-def _check_ranges(condition: float | int, alphas: Sequence[float | int], starts: int) -> None:
-    if not (np.isfinite(condition) and condition >= 1):
-        raise ValueError(f"condition must be a number >= 1, but it is {condition!r}; pass the largest ratio allowed.")
-    if len(alphas) == 0 or not all(np.isfinite(alpha) and alpha > 0 for alpha in alphas):
-        raise ValueError(f"alphas must be positive numbers, but they are {alphas!r}; pass at least one.")
-    if isinstance(starts, bool) or not isinstance(starts, int) or starts < 1:
-        raise ValueError(f"starts must be a positive integer, but it is {starts!r}; pass at least 1.")
+def _check_ranges(condition: Any, alphas: Any, starts: Any) -> tuple[float, tuple[float, ...], int]:
+    condition = check_number(condition, "condition", least=1, remedy="pass the largest ratio allowed")
+    array = as_numbers(alphas)
+    if array is None or not is_concrete(alphas) or np.ndim(array) != 1 or not np.size(array) or np.iscomplexobj(array):
+        raise ValueError(f"alphas must be positive numbers, but it is {shown(alphas)}; pass at least one.")
+    steps = tuple(check_number(alpha, "alphas", above=0, remedy="pass at least one") for alpha in np.asarray(array))
+    return condition, steps, check_integer(starts, "starts", most=_MOST_STARTS)
 
 
 def _starting_forms(d: int, condition: float, starts: int, seed: int) -> Float[np.ndarray, "starts d d"]:

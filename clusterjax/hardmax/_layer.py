@@ -9,13 +9,22 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from .._attention import AbstractAttention, HardmaxAttention, SoftmaxAttention
-from .._attention.base import check_beta, check_masses, check_square
+from .._attention.base import check_beta, check_masses, check_number_of_masses, check_square
+from .._check import check_instance, check_tokens
 from .._custom_types import RealScalarLike, Tokens
-from .._field.attention import check_number_of_masses
 from .._layer import AbstractLayer
 from .._mask import AbstractMask, FullMask
 from .._misc import is_concrete
-from .._schedule import AbstractSchedule, Combined, Interpolated, PiecewiseConstant, as_parameter, at_time, example
+from .._schedule import (
+    AbstractSchedule,
+    Combined,
+    Interpolated,
+    PiecewiseConstant,
+    at_time,
+    check_time,
+    example,
+    parameter,
+)
 from .._space import AbstractSpace, Euclidean
 from .._summation import AbstractSummation, Auto
 
@@ -62,11 +71,11 @@ class HardmaxLayer(AbstractLayer):
         Masses, masks and the tolerance: this library.
     """
 
-    alpha: Any = eqx.field(converter=as_parameter)
-    A: Any = eqx.field(default=None, converter=as_parameter)
-    masses: Any = eqx.field(default=None, converter=as_parameter, kw_only=True)
+    alpha: Any = eqx.field(converter=parameter("alpha"))
+    A: Any = eqx.field(default=None, converter=parameter("A"))
+    masses: Any = eqx.field(default=None, converter=parameter("masses"), kw_only=True)
     mask: AbstractMask = eqx.field(default=FullMask(), kw_only=True)
-    tie_tolerance: Any = eqx.field(default=None, converter=as_parameter, kw_only=True)
+    tie_tolerance: Any = eqx.field(default=None, converter=parameter("tie_tolerance"), kw_only=True)
     summation: AbstractSummation = eqx.field(default=Auto(), kw_only=True)
     space: AbstractSpace = eqx.field(default=Euclidean(), init=False)
 
@@ -89,6 +98,9 @@ class HardmaxLayer(AbstractLayer):
         return (alpha / (1 + alpha)).astype(dtype)
 
     def __call__(self, k: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
+        check_time(k, "k")
+        x = check_tokens(x)
+        self.check(*x.shape)
         return hardmax_step(self, k, x)
 
     def check(self, n: int, d: int) -> None:
@@ -125,21 +137,28 @@ class SoftmaxTwin(AbstractLayer):
     """
 
     layer: HardmaxLayer
-    beta: Any = eqx.field(converter=as_parameter)
+    beta: Any = eqx.field(converter=parameter("beta"))
     space: AbstractSpace = eqx.field(default=Euclidean(), init=False)
 
     def __check_init__(self):
-        if not isinstance(self.layer, HardmaxLayer):
-            raise ValueError(f"layer must be a HardmaxLayer, but it is a {type(self.layer).__name__}; pass one.")
+        check_hardmax_layer(self.layer)
         check_beta(self.beta)
 
     def __call__(self, k: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
+        check_time(k, "k")
+        x = check_tokens(x)
+        self.check(*x.shape)
         form, layer = _transposed(self.layer.A), self.layer
         soft = SoftmaxAttention(self.beta, query_key=form, mask=layer.mask, summation=layer.summation)
         return _moved(layer, _averages(layer, soft, k, x), k, x)
 
     def check(self, n: int, d: int) -> None:
         self.layer.check(n, d)
+
+
+def check_hardmax_layer(layer: Any) -> HardmaxLayer:
+    """`layer`, if it is a `HardmaxLayer`; a ValueError else."""
+    return check_instance(layer, "layer", HardmaxLayer, "a HardmaxLayer", "pass one, HardmaxLayer(alpha)")
 
 
 def hardmax_step(layer: HardmaxLayer, k: RealScalarLike, x: Tokens, hidden: Bool[Array, " n"] | None = None) -> Tokens:

@@ -8,14 +8,14 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from .._check import check_tokens
+from .._check import check_integer, check_tokens
 from .._custom_types import RealScalarLike, Tokens
 from .._mask import FullMask
 from .._misc import is_concrete, matmul
 from .._observables._pairs import map_pair_rows
 from .._schedule import at_time
 from .._summation.rows import tie_slack
-from ._layer import HardmaxLayer, hardmax_step
+from ._layer import HardmaxLayer, check_hardmax_layer, hardmax_step
 
 
 class Leaders(eqx.Module):
@@ -88,15 +88,13 @@ def leaders(z0: Tokens, layer: HardmaxLayer, depth: int) -> Leaders:
         a leader. That merged tokens are left out: this library.
     """
     z0 = enter(z0, layer)
-    if isinstance(depth, bool) or not isinstance(depth, int) or depth < 0:
-        raise ValueError(f"depth must be an integer >= 0, but it is {depth!r}; pass the number of layers.")
+    depth = check_integer(depth, "depth", least=0, remedy="pass the number of layers")
     return _leaders(z0, layer, depth)
 
 
 def enter(z0: Any, layer: Any) -> Tokens:
     """`z0` as tokens that fit `layer`, which is a `HardmaxLayer`; or a ValueError."""
-    if not isinstance(layer, HardmaxLayer):
-        raise ValueError(f"layer must be a HardmaxLayer, but it is a {type(layer).__name__}; pass one.")
+    check_hardmax_layer(layer)
     z0 = check_tokens(z0, "z0")
     layer.check(*z0.shape)
     return z0

@@ -10,6 +10,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import KDTree
 
+from .._check import check_integer
 from .._custom_types import Tokens
 from .._misc import is_concrete
 from .._schedule import at_time
@@ -108,9 +109,8 @@ def limit_set(z0: Tokens, layer: HardmaxLayer, depth: int = 100_000) -> LimitSet
     """
     z0 = enter(z0, layer)
     if not is_concrete((z0, layer)):
-        raise ValueError(f"z0 must not be traced, but it is {z0}; call this host function outside jax.jit.")
-    if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
-        raise ValueError(f"depth must be a positive integer, but it is {depth!r}; pass the most layers to apply.")
+        raise ValueError("z0 must not be traced, but it is; call this host function outside jax.jit.")
+    depth = check_integer(depth, "depth", remedy="pass the most layers to apply")
     end = settle(z0, layer, jnp.asarray(depth), settled_tolerance(z0.dtype))
     return limit_of(end, np.asarray(z0), present_tokens(layer, len(z0)))
 

@@ -4,6 +4,7 @@ import collections
 import os
 import sys
 import tempfile
+import time
 import warnings
 
 import jax
@@ -19,6 +20,7 @@ from .walk import MODULES, public, walk
 def main(arguments: list[str]) -> None:
     write = "--known" in arguments
     dear = "--dear" in arguments
+    only = [name.removeprefix("--only=") for name in arguments if name.startswith("--only=")]
     modules = [name for name in arguments if not name.startswith("--")] or [name or "clusterjax" for name in MODULES]
     warnings.simplefilter("error")
     total = collections.Counter()
@@ -26,24 +28,26 @@ def main(arguments: list[str]) -> None:
         module = "" if module == "clusterjax" else module
         counted, faults, missing = collections.Counter(), [], []
         for name, called in public(module).items():
+            if only and not any(word in name for word in only):
+                continue
             case = cases_of(module).get(name)
             if case is None:
                 if is_door(name):
                     missing.append(name)
                 continue
-            print(f"   {name}", file=sys.stderr, flush=True)
+            begin = time.perf_counter()
             for verdict in walk(name, called, case, dear=dear):
+                if verdict.is_fault and not write:
+                    print(f"   {verdict.where}: {verdict.outcome}", flush=True)
                 counted["fault" if verdict.is_fault else verdict.outcome] += 1
                 if verdict.is_fault:
                     faults.append(verdict)
                     counted[verdict.outcome.partition(":")[0]] += 1
+            print(f"   {name} {time.perf_counter() - begin:.1f} s", file=sys.stderr, flush=True)
         total += counted
         print(f"== {module or 'clusterjax'}: {dict(counted)}; without a case: {len(missing)} {missing}", flush=True)
         if write:
             (KNOWN / f"{module or 'clusterjax'}.txt").write_text("".join(f"{v.where}\n" for v in faults))
-        for verdict in faults:
-            if not write:
-                print(f"   {verdict.where}: {verdict.outcome}")
         stale = known(module) - {verdict.where for verdict in faults}
         if stale and not write:
             print(f"   no longer: {len(stale)}")

@@ -10,7 +10,24 @@ import numpy as np
 import clusterjax as cjx
 
 from .cases import Case, case
-from .rules import ANYTHING, ARRAY, AXIS, BATCH, CALLABLE, CLASS_OF_FLOATS, COUNT, NONE, NUMBER, POSITIVE, SIZE, TRACED
+from .rules import (
+    ANYTHING,
+    ARRAY,
+    AXIS,
+    BATCH,
+    CALLABLE,
+    CLASS_OF_FLOATS,
+    COUNT,
+    EMPTY,
+    LONG,
+    NONE,
+    NUMBER,
+    OVERFLOWN,
+    PARAMETERS,
+    POSITIVE,
+    SIZE,
+    TRACED,
+)
 
 
 N, D = 5, 3
@@ -67,7 +84,7 @@ def _fields() -> dict[str, Case]:
         ),
         "MultiHeadField": case(
             {"beta": T, "query_key": EYE[None], "value": EYE[None], "masses": MASSES},
-            beta=SCALAR | ARRAY, query_key=ARRAY | SIZE, value=ARRAY | SIZE, masses=OPTIONAL | SIZE,
+            beta=SCALAR | ARRAY, query_key=PARAMETER, value=PARAMETER, masses=OPTIONAL | SIZE, attention=CALLABLE,
         ),
         "PerceptronField": case(
             {"w_in": jnp.ones((4, D)), "w_out": jnp.ones((D, 4)), "bias_in": jnp.ones(4), "bias_out": jnp.ones(D)},
@@ -95,9 +112,11 @@ def _runs() -> dict[str, Case]:
             lambda: {
                 "field": field(), "x0": X, "ts": jnp.asarray([0.0, 1.0]), "solver": dfx.Tsit5(), "dt0": T,
                 "stepsize_controller": dfx.PIDController(rtol=1e-3, atol=1e-3), "max_steps": 64,
-                "adjoint": dfx.RecursiveCheckpointAdjoint(), "throw": False,
+                "adjoint": dfx.RecursiveCheckpointAdjoint(), "throw": False, "noise": None, "key": jr.key(0),
             },
-            dear=True, x0=TOKENS, ts=ARRAY | SIZE, args=ARGS, dt0=NONE | POSITIVE | TRACED, noise=NONE | COUNT | TRACED,
+            dear=True, x0=TOKENS, ts=ARRAY | SIZE, args=ARGS, dt0=NONE | POSITIVE | TRACED,
+            noise=NONE | COUNT | POSITIVE | TRACED,
+            key=NONE | TRACED,
             solver=NONE, stepsize_controller=NONE, adjoint=NONE, save=NONE | CALLABLE, max_steps=NONE,
         ),
         "iterate": case(
@@ -107,7 +126,7 @@ def _runs() -> dict[str, Case]:
             lambda: {"field": field(), "step": T, "normalise_to": cjx.Sphere()}, step=SCALAR, normalise_to=NONE
         ),
         "ResidualLayer.__call__": case({"k": T, "x": X}, layer, dear=True, k=SCALAR, x=TOKENS, args=ARGS),
-        "Trajectory.at": case({"t": T}, trajectory, dear=True, t=COUNT | ARRAY | TRACED),
+        "Trajectory.at": case({"t": T}, trajectory, dear=True, t=COUNT | ARRAY | TRACED | EMPTY | SIZE | LONG),
         "Retract": case(lambda: {"solver": dfx.Euler()}),
         "clustered_event": case({"radius": T}, radius=POSITIVE | TRACED, root_finder=NONE),
         "stationary_event": case({"speed": T}, speed=POSITIVE | TRACED, root_finder=NONE),
@@ -117,9 +136,9 @@ def _runs() -> dict[str, Case]:
 
 def _schedules() -> dict[str, Case]:
     ts, values = jnp.asarray([0.0, 1.0]), jnp.asarray([1.0, 2.0])
-    found = {"Combined": case({"fn": jnp.add, "parts": (T, T)}, fn=CALLABLE)}
+    found = {"Combined": case({"fn": jnp.add, "parts": (T, T)}, fn=CALLABLE, parts=PARAMETERS)}
     for cls in (cjx.Interpolated, cjx.PiecewiseConstant):
-        found[cls.__name__] = case({"ts": ts, "values": values}, ts=ARRAY, values=ARRAY)
+        found[cls.__name__] = case({"ts": ts, "values": values}, ts=ARRAY, values=ARRAY | BATCH)
         found[f"{cls.__name__}.__call__"] = case({"t": T}, lambda cls=cls: cls(ts, values), dear=True, t=TIME)
     found["Combined.__call__"] = case({"t": T}, lambda: cjx.Combined(jnp.add, (T, T)), dear=True, t=TIME)
     return found
@@ -139,7 +158,7 @@ def _masks_and_spaces() -> dict[str, Case]:
     for mask in masks:
         found[f"{type(mask()).__name__}.matrix"] = case({"n": N}, mask)
     for space in (cjx.Euclidean, cjx.Sphere):
-        name, many = space.__name__, ARRAY | BATCH | SIZE
+        name, many = space.__name__, ARRAY | BATCH | SIZE | LONG
         pair = ARRAY
         found[f"{name}.retract"] = case({"x": X}, space, dear=True, x=many)
         found[f"{name}.tangent"] = case({"x": X, "v": X}, space, dear=True, x=pair, v=pair)
@@ -153,7 +172,9 @@ def _masks_and_spaces() -> dict[str, Case]:
 def _summations() -> dict[str, Case]:
     return {
         "Auto": case(),
-        "Auto.choose": case({"n": N, "d": D}, cjx.Auto, dtype=CLASS_OF_FLOATS, queries=OPTIONAL),
+        "Auto.choose": case(
+            {"n": N, "d": D}, cjx.Auto, dtype=NONE | CLASS_OF_FLOATS, queries=OPTIONAL | SIZE | OVERFLOWN
+        ),
         "Auto.choose_hardmax": case({"n": N, "d": D, "mask": cjx.FullMask()}, cjx.Auto),
         "Blocked": case({"block_rows": 2, "block_columns": 2}),
         "Dense": case(),

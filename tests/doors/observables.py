@@ -9,11 +9,26 @@ import clusterjax as cjx
 
 from .cases import Case, case
 from .lower import ARGS, EYE, MASSES, OPTIONAL, PARAMETER, SCALAR, TOKENS, D, N, T, X
-from .rules import ARRAY, BATCH, CALLABLE, CLASS_OF_FLOATS, COUNT, NONE, NUMBER, POSITIVE, SIZE, TRACED
+from .rules import (
+    ARRAY,
+    BATCH,
+    CALLABLE,
+    CLASS_OF_FLOATS,
+    COUNT,
+    EMPTY,
+    INFINITE,
+    LIST,
+    LONG,
+    NONE,
+    NUMBER,
+    POSITIVE,
+    SIZE,
+    TRACED,
+)
 
 
 VECTOR = ARRAY | SIZE
-ANY_SHAPE = ARRAY | BATCH | SIZE
+ANY_SHAPE = ARRAY | BATCH | SIZE | EMPTY | LONG | COUNT
 
 
 def _of_tokens() -> dict[str, Case]:
@@ -60,7 +75,9 @@ def _of_numbers() -> dict[str, Case]:
     gamma = jnp.asarray(0.5)
     return {
         "effective_beta": case({"query_key": np.eye(D)}, query_key=ARRAY | SIZE),
-        "equiangular_beta": case({"t": T, "n": N, "delta": 1e-3}, dear=True, t=ANY_SHAPE | POSITIVE | COUNT | TRACED),
+        "equiangular_beta": case(
+            {"t": T, "n": N, "delta": 1e-3}, dear=True, finite=False, t=ANY_SHAPE | POSITIVE | COUNT | TRACED
+        ),
         "equiangular_time": case(
             {"gamma": gamma, "beta": T, "n": N, "gamma0": jnp.asarray(0.0)},
             dear=True,
@@ -68,9 +85,12 @@ def _of_numbers() -> dict[str, Case]:
             beta=ANY_SHAPE | SCALAR,
             gamma0=ANY_SHAPE | COUNT | TRACED,
         ),
-        "expected_strong_centres": case({"separation": T, "n": N, "d": D}, dear=True, separation=POSITIVE | TRACED),
+        "expected_strong_centres": case(
+            {"separation": T, "n": N, "d": D}, dear=True, separation=POSITIVE | TRACED, n=INFINITE
+        ),
         "plateaus": case(
             {"ts": np.arange(4.0), "values": np.ones(4), "tolerance": 0.1, "min_dwell": 1.0},
+            finite=False,
             ts=ARRAY,
             values=ARRAY,
             tolerance=COUNT | POSITIVE,
@@ -107,7 +127,12 @@ def _hardmax() -> dict[str, Case]:
         ),
         "hardmax.certificate": case(use, dear=True, z0=ARRAY | SIZE),
         "hardmax.choose_leaders": case(
-            lambda: {"z0": X, "wanted": [0], "starts": 1}, dear=True, z0=ARRAY | SIZE, condition=POSITIVE
+            lambda: {"z0": X, "wanted": [0], "starts": 1},
+            dear=True,
+            z0=ARRAY | SIZE,
+            condition=POSITIVE,
+            alphas=SIZE | LIST,
+            seed=COUNT,
         ),
         "hardmax.leaders": case(use, dear=True, z0=ARRAY | SIZE, depth=COUNT),
         "hardmax.limit_set": case(use, dear=True, z0=ARRAY | SIZE),

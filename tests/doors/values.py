@@ -70,7 +70,7 @@ VALUES: dict[str, Callable[[Any], Any]] = {
     "long list": lambda good: [0.0] * 100_000,
     "list of text": lambda good: ["x", "y"],
     "list of none": lambda good: [None, None],
-    "list": lambda good: _array(good).tolist(),
+    "list": lambda good: np.atleast_1d(_array(good)).tolist(),
 }
 
 # Stands for a traced array in the place of the argument: the whole call is then made while compiling.

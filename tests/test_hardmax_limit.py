@@ -226,7 +226,7 @@ REFUSED = {
     "NaN": (lambda: limit_set(Z.at[2, 0].set(np.nan), LAYER), "^z0 must be finite, but row 2"),
     "traced": (lambda: jax.jit(lambda z: limit_set(z, LAYER).points)(Z), "^z0 must not be traced"),
     "traced, certified": (lambda: jax.jit(lambda z: certificate(z, LAYER).held)(Z), "^z0 must not be traced"),
-    "no layer": (lambda: limit_set(Z, None), "^layer must be a HardmaxLayer, but it is a NoneType; pass one"),
+    "no layer": (lambda: limit_set(Z, None), "^layer must be a HardmaxLayer, but it is None; pass one"),
 }  # fmt: skip
 
 

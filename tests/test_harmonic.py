@@ -268,7 +268,7 @@ def test_the_largest_length_is_the_table_read_backwards(d):
 @pytest.mark.parametrize("tolerance", (0.0, -1e-3, 1.5, True, float("nan")))
 def test_a_tolerance_is_a_number_between_zero_and_one(tolerance):
     with (
-        pytest.raises(ValueError, match=r"^tolerance must be a number between 0 and 1, or None, but it is"),
+        pytest.raises(ValueError, match=r"^tolerance must be a finite number above 0 and below 1, but it is"),
         as_a_user(),
     ):
         cjx.Harmonic(tolerance)

@@ -108,10 +108,10 @@ def test_single_precision_noise():
     [
         ({"noise": 0.1, "dt0": 0.1}, "key must be given with noise, but it is None"),
         ({"noise": 0.1, "key": jr.key(0)}, "dt0 must be given with noise, but it is None"),
-        ({"noise": -0.1, "key": jr.key(0), "dt0": 0.1}, "noise must be a finite temperature >= 0, but it is -0.1"),
-        ({"noise": np.nan, "key": jr.key(0), "dt0": 0.1}, "noise must be a finite temperature >= 0, but it is nan"),
-        ({"noise": np.inf, "key": jr.key(0), "dt0": 0.1}, "noise must be a finite temperature >= 0, but it is inf"),
-        ({"noise": np.ones(2), "key": jr.key(0), "dt0": 0.1}, "noise must be a finite temperature >= 0"),
+        ({"noise": -0.1, "key": jr.key(0), "dt0": 0.1}, "noise must be a finite number of at least 0, but it is -0.1"),
+        ({"noise": np.nan, "key": jr.key(0), "dt0": 0.1}, "noise must be a finite number of at least 0, but it is nan"),
+        ({"noise": np.inf, "key": jr.key(0), "dt0": 0.1}, "noise must be a finite number of at least 0, but it is inf"),
+        ({"noise": np.ones(2), "key": jr.key(0), "dt0": 0.1}, "noise must be a number"),
     ],
 )
 def test_bad_noise(options, message):

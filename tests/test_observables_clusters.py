@@ -91,14 +91,14 @@ def test_one_trace_for_all_radii_and_vmap():
 @pytest.mark.parametrize("radius", (0.0, -1.0, np.nan, np.inf))
 @pytest.mark.parametrize("function", (cluster_labels, num_clusters))
 def test_bad_radius(function, radius):
-    with pytest.raises(ValueError, match="radius must be (positive|finite), but it is"):
+    with pytest.raises(ValueError, match="radius must be a finite number above 0, but it is"):
         function(jnp.ones((3, 2)), radius)
 
 
 def test_bad_tokens_and_labels():
     with pytest.raises(ValueError, match="x must be finite, but row 1"):
         cluster_labels(jnp.asarray([[1.0], [jnp.nan]]), 1.0)
-    with pytest.raises(ValueError, match="radius must be a scalar"):
+    with pytest.raises(ValueError, match="radius must be a number"):
         inspect.unwrap(cluster_labels)(jnp.ones((3, 2)), jnp.ones(2))
-    with pytest.raises(ValueError, match="labels must be a one-dimensional array of integers"):
+    with pytest.raises(ValueError, match="labels must be an array of integers"):
         inspect.unwrap(cluster_sizes)(jnp.ones(3))

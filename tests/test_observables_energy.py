@@ -278,10 +278,10 @@ def test_blocks_of_rows_change_nothing(monkeypatch):
     "change, words",
     [
         ({"beta": 0.0}, "beta must not be zero"),
-        ({"beta": np.nan}, "beta must be finite"),
-        ({"beta": np.inf}, "beta must be finite"),
+        ({"beta": np.nan}, "beta must be a finite number"),
+        ({"beta": np.inf}, "beta must be a finite number"),
         ({"beta": 1j}, "beta must be real"),
-        ({"beta": jnp.ones(2)}, "beta must be a scalar"),
+        ({"beta": jnp.ones(2)}, "beta must be a number"),
         ({"x": jnp.ones(3)}, "x must have two dimensions"),
         ({"x": jnp.ones((0, 3))}, "x must hold at least 1"),
         ({"x": jnp.full((2, 3), jnp.nan)}, "x must be finite"),
@@ -289,8 +289,8 @@ def test_blocks_of_rows_change_nothing(monkeypatch):
         ({"query_key": jnp.eye(2)}, r"query_key must have the shape \(3, 3\)"),
         ({"query_key": jnp.full((3, 3), jnp.inf)}, "query_key must be finite"),
         ({"query_key": jnp.eye(3, dtype=complex)}, "query_key must be real"),
-        ({"masses": jnp.ones(6)}, r"masses must have the shape \(7,\)"),
-        ({"masses": -jnp.ones(7)}, "masses must be finite, not negative"),
+        ({"masses": jnp.ones(6)}, r"masses must be an array of real numbers of shape \(7,\)"),
+        ({"masses": -jnp.ones(7)}, "masses must be at least 0, but entry 0 is"),
         ({"masses": jnp.zeros(7)}, "not all zero"),
     ],
 )
@@ -305,11 +305,11 @@ def test_bad_input_elsewhere():
     dissipation, of_perceptron = inspect.unwrap(energy_dissipation), inspect.unwrap(perceptron_energy)
     with pytest.raises(ValueError, match="velocity must have the shape of x"):
         dissipation(x, x[:3])
-    with pytest.raises(ValueError, match="log_partition must have the shape"):
+    with pytest.raises(ValueError, match="log_partition must be an array of real numbers of shape"):
         dissipation(x, x, log_partition=jnp.ones(3))
-    with pytest.raises(ValueError, match="features must have the shape"):
+    with pytest.raises(ValueError, match="features must be an array of real numbers of shape"):
         of_perceptron(x, jnp.ones((5, 2)), jnp.ones(5), jnp.tanh)
-    with pytest.raises(ValueError, match="amplitudes must have the shape"):
+    with pytest.raises(ValueError, match="amplitudes must be an array of real numbers of shape"):
         of_perceptron(x, jnp.ones((5, 3)), jnp.ones(4), jnp.tanh)
     with pytest.raises(ValueError, match="d must be a positive integer"):
         uniform_energy(1.0, 0)

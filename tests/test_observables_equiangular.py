@@ -73,13 +73,13 @@ def test_derivatives():
 @pytest.mark.parametrize(
     ("call", "words"),
     (
-        (lambda: equiangular_time(0.5, 1.0, 1), "n must be a number of tokens, at least 2"),
+        (lambda: equiangular_time(0.5, 1.0, 1), "n must be an integer of at least 2"),
         (lambda: equiangular_time(1.0, 1.0, 4), "gamma must be from gamma0 up to below 1, but it is 1"),
         (lambda: equiangular_time(0.1, 1.0, 4, 0.2), "gamma must be from gamma0 up to below 1, but it is 0.1"),
         (lambda: equiangular_time(0.5, 1.0, 4, -0.5), "gamma0 must be above -1 / \\(n - 1\\) = -0.333"),
         (lambda: equiangular_time(0.5, -1.0, 4), "beta must be not negative"),
         (lambda: equiangular_beta(0.0, 4), "t must be positive"),
-        (lambda: equiangular_beta(1.0, 4, 1.5), "delta must lie between 0 and 1"),
+        (lambda: equiangular_beta(1.0, 4, 1.5), "delta must be a finite number above 0 and below 1"),
     ),
 )
 def test_what_it_refuses(call, words):

@@ -115,10 +115,10 @@ def test_dwell_and_escape_of_a_metastable_pair():
         ({"ts": [0.0, 2.0, 1.0]}, "ts must be finite and increase"),
         ({"ts": [0.0, 1.0, 1.0]}, "ts must be finite and increase"),
         ({"values": [0.0, np.nan, 1.0]}, "values must be finite, but entry 1 is nan"),
-        ({"tolerance": -0.1}, "tolerance must be finite and not negative"),
-        ({"tolerance": np.nan}, "tolerance must be finite and not negative"),
-        ({"min_dwell": 0.0}, "min_dwell must be finite and positive"),
-        ({"min_dwell": np.inf}, "min_dwell must be finite and positive"),
+        ({"tolerance": -0.1}, "tolerance must be a finite number of at least 0"),
+        ({"tolerance": np.nan}, "tolerance must be a finite number of at least 0"),
+        ({"min_dwell": 0.0}, "min_dwell must be a finite number above 0"),
+        ({"min_dwell": np.inf}, "min_dwell must be a finite number above 0"),
     ],
 )
 def test_bad_input(change, words):

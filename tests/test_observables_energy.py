@@ -291,7 +291,7 @@ def test_blocks_of_rows_change_nothing(monkeypatch):
         ({"query_key": jnp.eye(3, dtype=complex)}, "query_key must be real"),
         ({"masses": jnp.ones(6)}, r"masses must be an array of real numbers of shape \(7,\)"),
         ({"masses": -jnp.ones(7)}, "masses must be at least 0, but entry 0 is"),
-        ({"masses": jnp.zeros(7)}, "not all zero"),
+        ({"masses": jnp.zeros(7)}, "masses must not be all zero"),
     ],
 )
 def test_bad_input(change, words):

@@ -18,7 +18,8 @@ RECORDS = {
 # times and matrices that a door above has let in. Those who write a mask, a law or a norm of their own implement them.
 STEPS = {
     "": (
-        "check", "enter", "queries", "exponential", "hardmax", "allowed", "covers", "reaches", "attended_mass", "jumps",
+        "check", "enter", "queries", "exponential", "hardmax", "acting", "allowed", "covers", "reaches",
+        "attended_mass", "jumps",
         "Retract.error_order", "Retract.func", "Retract.init", "Retract.order", "Retract.step", "Retract.strong_order",
     ),
     "hardmax": ("check", "HardmaxLayer.step"),

@@ -1,4 +1,17 @@
-"""Trees of boxes around tokens in the plane, and what the boxes hold."""
+"""Trees of boxes around tokens in the plane, and what the boxes hold.
+
+**Algorithm.** A box is a rectangle along the chord from its first to its last token on the Hilbert curve, given by that
+token, the direction and four extents; that of a parent is around those of its two children. All levels lie in one array
+as a heap does: root 1, children 2k and 2k + 1, down to boxes of `BLOCK` tokens, whose tokens are looked at one by one.
+
+**Reference.** Oriented boxes as in Gottschalk, Lin, Manocha, *OBBTree* (1996), from chords of a space-filling curve and
+not from covariances.
+
+**Invariants.** `make_tree` and `make_sums` are given the same tokens in the same order, with the same `present`, true
+first and then false. Each box holds all tokens below it, widened by what rounding may do to it and to a score; a box of
+which all tokens are one point is not widened, so that its least and its largest score are that point's. Boxes without
+anybody present are not a number, and no comparison with them holds. The sums of boxes count whoever is present only.
+"""
 
 from collections.abc import Callable
 

@@ -1,4 +1,27 @@
-"""Hardmax in the plane: only what lies at the rim of the cloud is looked at."""
+"""Hardmax in the plane: only what lies at the rim of the cloud is looked at.
+
+**Algorithm.** (1) Queries, each by itself, and tokens, all together, are scaled by powers of two to a size near one,
+which changes no choice. (2) Full mask: tokens of mass zero, and those so deep inside the cloud that no tie reaches
+them (`rim.py`), are not *present*. (3) The tokens are ordered along a Hilbert curve, who is not present last, and a
+binary tree of boxes is built over them (`boxes.py`). (4) Rows, sorted by the direction of their query, walk through
+the tree in packets (`packets.py`) twice: for the largest score of each row, and for the sums of the weights of the
+tokens that score `least` or more, the largest score less the slack of a tie. (5) Causal: for each power of two the
+tokens are cut into blocks of that size, each with a tree of its own, and the rows of each second block walk through
+the block before; rows and tokens of one chunk of 128 are compared pair by pair.
+
+**Reference.** A bounding-volume hierarchy whose rays are queries: Wald, Slusallek, Benthin, Wagner, *Interactive
+rendering with coherent ray tracing* (2001), for packets; Akl and Toussaint, *A fast convex hull algorithm* (1978), for
+what is left out at the start. Put together: this library.
+
+**Invariants.**
+
+- A token that is not present is never counted: its place in a tree is taken by a copy of one that is present, so that
+  no box grows by it; in a block its score is not a number, which is never `>= least`; and in the sums of boxes, which
+  may be taken whole, its weight is zero (`make_sums`). The derivative of its weight is zero likewise.
+- The score of every present token lies between `low` and `high` of every box around it, as rounded; a box is taken
+  whole only if `low >= least`, and left only if `high < least`. So what is summed is what a loop over all pairs sums.
+- Every present token that a row attends to is below exactly one root that the row walks from, or in its chunk.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -68,6 +91,8 @@ class Hull(AbstractSummation):
         if not serves(d, mask):
             return Blocked().hardmax(queries, tokens, values, masses, mask, tie_tolerance)
         causal = isinstance(mask, CausalMask)
+        # So no square overflows or underflows that a score does not; the tokens all by one power, so that ties remain.
+        queries, tokens = _near_one(queries, 1), _near_one(tokens, None)
         weighted = jnp.concatenate([jnp.ones((n, 1), values.dtype), values], axis=1)
         weighted = weighted if masses is None else weighted * masses[:, None]
         here = jnp.ones(n, bool) if masses is None else masses > 0
@@ -106,12 +131,20 @@ def _too_deep(
     queries: Tokens, tokens: Tokens, here: Bool[Array, " n"], tie_tolerance: Float[Array, ""]
 ) -> Bool[Array, " n"]:
     queries, tokens, tie_tolerance = lax.stop_gradient((queries, tokens, tie_tolerance))
-    limits = jnp.finfo(tokens.dtype)
     longest = jnp.max(jnp.where(here, jnp.sqrt(tokens[:, 0] ** 2 + tokens[:, 1] ** 2), 0))
     shortest = jnp.min(jnp.max(jnp.abs(queries), axis=1))
-    # To a query of length zero all tokens are equal, and to one whose scores underflow many are.
-    tells = shortest * longest * float(limits.eps) > float(limits.tiny)
-    return tells & deep(tokens, here, (tie_tolerance + 32 * float(limits.eps)) * longest)
+    # To a query of length zero all tokens are equal; any other is of a size near one.
+    depth = (tie_tolerance + 32 * float(jnp.finfo(tokens.dtype).eps)) * longest
+    return (shortest > 0) & deep(tokens, here, depth)
+
+
+def _near_one(a: Tokens, axis: int | None) -> Tokens:
+    """Along `axis`, or as a whole, scaled by the power of two that brings the largest entry near one; zero stays."""
+    a = lax.stop_gradient(a)
+    exponent = jnp.frexp(jnp.max(jnp.abs(a), axis=axis, keepdims=True))[1]
+    # The power itself must be a normal number.
+    most = jnp.finfo(a.dtype).maxexp - 3
+    return a * jnp.ldexp(jnp.ones_like(a[:1, :1]), -jnp.clip(exponent, -most, most))
 
 
 def _enter(queries: Tokens, tokens: Tokens, here: Bool[Array, " n"]) -> _Cloud:

@@ -1,4 +1,16 @@
-"""Rows that walk together through a tree of boxes: the largest score, and sums over what scores a bound or more."""
+"""Rows that walk together through a tree of boxes: the largest score, and sums over what scores a bound or more.
+
+**Algorithm.** A packet of rows goes through the heap in depth-first order without a stack: from a node to its first
+child if some row wants to look inside, else to the node after all below it. A row that does not want to look inside is
+past the box until the packet has left it. Packets wait at blocks of tokens until half of them have come to one, so that
+blocks are compared for many packets at once.
+
+**Reference.** Wald, Slusallek, Benthin, Wagner, *Interactive rendering with coherent ray tracing* (2001): packets.
+
+**Invariants.** A row visits each node at most once, and no node below one that it took whole or left, so that no token
+is counted twice; what it neither took nor left it follows down to the block. `spread` takes the branches of `collect`,
+which depend on the tree, the queries and `least` alone: it is its transpose, term for term.
+"""
 
 from collections.abc import Callable
 from typing import Any

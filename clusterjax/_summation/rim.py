@@ -1,4 +1,10 @@
-"""Which tokens in the plane lie too deep inside the cloud ever to be attended to by hardmax."""
+"""Which tokens in the plane lie too deep inside the cloud ever to be attended to by hardmax.
+
+**Algorithm.** The farthest tokens in 64 directions are the corners of a polygon; a token that is `depth` or more to the
+left of each of its edges is deep. **Reference.** Akl and Toussaint, *A fast convex hull algorithm* (1978), with eight
+directions. **Invariant.** For a deep token and any direction there is a present token that is `depth` farther out in
+it; where all corners are one point nobody is deep.
+"""
 
 import jax.numpy as jnp
 from jax import lax

@@ -62,6 +62,23 @@ def draw_normal(key: PRNGKeyArray, shape: tuple[int, ...], dtype: Any) -> Array:
     return jr.normal(key, (math.prod(shape),), dtype).reshape(shape)
 
 
+@jax.custom_jvp
+def below(scores: Array, top: Array) -> Array:
+    """`scores - top`, exactly zero where a score is `top` or more, with the derivative of the difference.
+
+    For exponents of a softmax, `top` being the largest. A compiler may make the scores twice, for their maximum and for
+    the difference, and round them differently: of beta s - top it makes one operation with one rounding, which at
+    beta s = 1e10 is off by hundreds in float32, so that the largest weight would be e^{-hundreds}, or overflow. In a
+    comparison no product is joined with anything. Where `top` is infinite the difference is not a number.
+    """
+    return jnp.where(scores >= top, top - top, scores - top)
+
+
+@below.defjvp
+def _(primals, tangents):
+    return below(*primals), tangents[0] - tangents[1]
+
+
 def matmul(a: Array, b: Array) -> Array:
     """The matrix product in full precision: accelerators would otherwise round float32 factors to ten bits."""
     return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from .._custom_types import Masses, RealScalarLike, Tokens
 from .._mask import AbstractMask, FullMask
-from .._misc import matmul
+from .._misc import below, matmul
 from .._schedule import at_time, parameter
 from .._summation import AbstractSummation, Auto, ratio
 from .base import AbstractAttention, check_beta, check_dimension, check_parts, check_square
@@ -19,6 +19,10 @@ class SoftmaxAttention(AbstractAttention):
 
     Each row of weights is positive and sums to one. At `beta = 0` the average is the mean; as `beta` grows it tends to
     `HardmaxAttention`. With masses, $w_{ij} \propto m_j e^{\beta\langle x_i, B x_j\rangle}$.
+
+    Any scores $\beta\langle x_i, B x_j\rangle$ that the dtype can hold give their row, to the rounding of the scores.
+    Beyond that (3e38 in float32, 1e308 in float64) a row with a score of infinity is not a number, and scores of minus
+    infinity have no weight.
 
     **Arguments:**
 
@@ -56,7 +60,7 @@ class SoftmaxAttention(AbstractAttention):
             allowed = allowed & (masses > 0)[None, :]
         scores = jnp.where(allowed, scores, -jnp.inf)
         top = jnp.max(scores, axis=1, keepdims=True)
-        kernel = jnp.exp(scores - jnp.where(jnp.isfinite(top), top, 0))
+        kernel = jnp.exp(below(scores, jnp.where(jnp.isneginf(top), 0, top)))
         kernel = kernel if masses is None else kernel * masses[None, :]
         return ratio(kernel, jnp.sum(kernel, axis=1))
 
@@ -65,6 +69,9 @@ class SoftmaxAttention(AbstractAttention):
     ) -> Float[Array, "n k"]:
         x, values, masses = self.enter(x, values, t, masses)
         sums = self.summation.exponential(self._queries(x, t), x, values, masses, self.mask)
+        if masses is None:
+            # Every row attends to itself: nothing is summed only where all scores overflow, and that is not a number.
+            return sums.total / sums.normaliser[:, None]
         return ratio(sums.total, sums.normaliser)
 
     def log_partition(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, " n"]:

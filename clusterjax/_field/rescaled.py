@@ -66,7 +66,9 @@ class RescaledField(AbstractField):
         x = self.enter(x)
         factor, matrix = _exponential(self.value, jnp.asarray(t, x.dtype), x)
         # Scores are quadratic in the tokens: at this size a difference of one rounding unit decides every softmax.
-        grown = jnp.exp(jnp.minimum(factor, 0.4 * _log_largest(x))) * matmul(x, matrix.T)
+        turned = matmul(x, matrix.T)
+        size = jax.lax.stop_gradient(jnp.maximum(jnp.max(jnp.abs(turned)), 1))
+        grown = jnp.exp(jnp.minimum(factor, 0.4 * _log_largest(x) - jnp.log(size))) * turned
         average = self.attention.average(grown, x, t, at_time(self.masses, t, x.dtype))
         drift = average - x
         return drift if self.value is None else matmul(drift, self.value.astype(x.dtype).T)

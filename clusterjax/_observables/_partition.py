@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from .._check import check_scalar, check_tokens
 from .._custom_types import Masses, Tokens
-from .._misc import matmul
+from .._misc import below, matmul
 from ._pairs import check_masses, check_square, map_pair_rows
 
 
@@ -37,7 +37,9 @@ def log_weighted_sum(exponents: Float[Array, "*rows n"], masses: Masses) -> Floa
     present = jnp.broadcast_to(masses > 0, exponents.shape)
     shift = jnp.max(jnp.where(present, exponents, -jnp.inf), axis=-1, keepdims=True)
     shift = jax.lax.stop_gradient(shift)
-    terms = jnp.exp(jnp.minimum(exponents - shift, _MAX_EXCESS))
+    # Of those that have mass none is above the shift, and the largest is there: see `below`.
+    excess = jnp.where(present, below(exponents, shift), jnp.minimum(exponents - shift, _MAX_EXCESS))
+    terms = jnp.exp(excess)
     return jnp.log(matmul(terms, masses)) + shift[..., 0]
 
 

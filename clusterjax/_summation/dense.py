@@ -8,8 +8,9 @@ from jaxtyping import Array, Float
 
 from .._custom_types import Masses, Tokens
 from .._mask import AbstractMask, FullMask
+from .._misc import below
 from .base import AbstractSummation, ExponentialSums, HardmaxSums
-from .rows import Columns, exponential_rows, hardmax_rows, make_columns
+from .rows import Columns, exponential_rows, hardmax_rows, lowest, make_columns
 
 
 class Dense(AbstractSummation):
@@ -83,16 +84,13 @@ def _strips(
             allowed = allowed if block.present is None else allowed & block.present[:, None]
             scores = jnp.where(allowed, scores, -jnp.inf)
         top = jnp.maximum(shift, jnp.max(lax.stop_gradient(scores), axis=0))
-        # A compiler may make the scores twice, rounded differently: far out, none may exceed what was their largest.
-        below = scores - top[None, :]
-        below = below - lax.stop_gradient(jnp.maximum(below, 0))
-        weights, back = jnp.exp(below), jnp.exp(shift - top)
+        weights, back = jnp.exp(below(scores, top[None, :])), jnp.exp(shift - top)
         weighted = block.weighted()
         added = [jnp.sum(weights * weighted[:, k, None], axis=0) for k in range(block.width)]
         return (top, [s * back + a for s, a in zip(sums, added, strict=True)]), None
 
     zero = jnp.zeros(n, queries.dtype)
-    start = (jnp.full(n, jnp.finfo(queries.dtype).min / 4, queries.dtype), [zero] * columns.width)
+    start = (lowest(n, queries.dtype), [zero] * columns.width)
     if columns.tokens.shape[0] == 1:
         (shift, sums), _ = step(start, jax.tree.map(lambda leaf: leaf[0], columns))
     else:

@@ -13,7 +13,7 @@ from .._custom_types import Masses, Tokens
 from .._mask import AbstractMask, FullMask
 from .across import Across
 from .blocked import over_rows
-from .rows import Columns, exponential_rows, hardmax_add, hardmax_top, make_columns, tie_slack
+from .rows import Columns, exponential_rows, hardmax_add, hardmax_top, lowest, make_columns, tie_slack
 
 
 class Block(eqx.Module):
@@ -120,7 +120,7 @@ def exponential_ring(arrays: tuple[Rows, Block], ring: Ring) -> tuple[Float[Arra
 
 
 def _nothing(rows: int, k: int, dtype: Any) -> tuple[Array, Array]:
-    return jnp.full(rows, jnp.finfo(dtype).min / 4, dtype), jnp.zeros((rows, k), dtype)
+    return lowest(rows, dtype), jnp.zeros((rows, k), dtype)
 
 
 def _exponential(ring: Ring, rows: Rows, block: Block, source: Int[Array, ""]) -> tuple[Array, Array]:
@@ -154,17 +154,17 @@ def _(shift, cotangent, perturbed, arrays, ring):
 def hardmax_ring(rows: Rows, block: Block, ring: Ring, tie_tolerance: Float[Array, ""]) -> Float[Array, "rows k"]:
     """The sums of mass times [1, value] over the tokens, of all devices, that attain each row's maximum."""
     m, fixed = block.tokens.shape[0], lax.stop_gradient(rows)
-    lowest = jnp.full(rows.numbers.shape, -jnp.inf, rows.queries.dtype)
-    none = jnp.zeros_like(lowest)
+    bottom = jnp.full(rows.numbers.shape, -jnp.inf, rows.queries.dtype)
+    none = jnp.zeros_like(bottom)
 
     def visit(carry, block, source):
         columns = ring.columns(block, source)
         fn = lambda queries, numbers: hardmax_top(queries, numbers, columns, ring.mask)
-        found = ring.over_rows(fn, fixed, m, lambda size: (lowest[:size], none[:size]))
+        found = ring.over_rows(fn, fixed, m, lambda size: (bottom[:size], none[:size]))
         return jax.tree.map(jnp.maximum, carry, found), block
 
     narrow = lax.stop_gradient(Block(block.tokens, block.tokens[:, :1], block.masses))
-    top, longest = ring.travel(visit, (lowest, none), narrow, m)[0]
+    top, longest = ring.travel(visit, (bottom, none), narrow, m)[0]
     least = top - tie_slack(fixed.queries, longest, tie_tolerance)
     return _add_ring((rows, block), ring, lax.stop_gradient(least))
 

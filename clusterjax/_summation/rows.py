@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._custom_types import Masses, Tokens
 from .._mask import AbstractMask, FullMask
-from .._misc import matmul
+from .._misc import below, matmul
 
 
 class Columns(eqx.Module):
@@ -122,14 +122,24 @@ def exponential_rows(
         def attend(masked):
             scores = _scores(queries, rows, block, mask, masked)
             top = jnp.maximum(shift, lax.stop_gradient(scores).max(axis=1))
-            weights = jnp.exp(scores - top[:, None])
+            weights = jnp.exp(below(scores, top[:, None]))
             return top, sums * jnp.exp(shift - top)[:, None] + matmul(weights, block.weighted())
 
         return _where_reached(rows, block, mask, attend, carry)
 
-    # Below any exponent, and finite: minus infinity would make the first rescaling NaN.
-    lowest = jnp.full(queries.shape[:1], jnp.finfo(queries.dtype).min / 4, queries.dtype)
-    return _fold(step, (lowest, jnp.zeros((queries.shape[0], columns.width), queries.dtype)), columns)
+    return _fold(
+        step,
+        (lowest(queries.shape[0], queries.dtype), jnp.zeros((queries.shape[0], columns.width), queries.dtype)),
+        columns,
+    )
+
+
+def lowest(rows: int, dtype: Any) -> Float[Array, " rows"]:
+    """The running maximum before any score: no score is lower, and it is finite.
+
+    Minus infinity would make the first rescaling NaN; from here it is e^{lowest - score}, which is zero.
+    """
+    return jnp.full(rows, jnp.finfo(dtype).min, dtype)
 
 
 def hardmax_rows(
@@ -184,7 +194,11 @@ def hardmax_add(
 
 
 def _lengths(tokens: Tokens) -> Float[Array, " n"]:
-    return lax.stop_gradient(jnp.sqrt(jnp.sum(tokens * tokens, axis=-1)))
+    """The lengths, which neither overflow nor underflow where the squares would."""
+    tokens = lax.stop_gradient(tokens)
+    largest = jnp.max(jnp.abs(tokens), axis=-1)
+    scale = jnp.where(largest > 0, largest, 1)
+    return scale * jnp.sqrt(jnp.sum((tokens / scale[..., None]) ** 2, axis=-1))
 
 
 def tie_slack(queries: Tokens, longest: Float[Array, " n"], tie_tolerance: Float[Array, ""]) -> Float[Array, " n"]:

@@ -1,7 +1,7 @@
 """From a trained network to the particle model with its own heads: how far the particles predict its similarity."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -54,7 +54,7 @@ def parts_of(texts: probe.Encoded, how: Effort) -> tuple[probe.Encoded, probe.En
 
 
 def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
-    found = _bare(network_of(settings))
+    found = network_of(settings)
     how = effort(settings.quick, found.model.network.sizes.hidden_size)
     texts, others = parts_of(found.texts, how)
     say(f"running {len(texts.mask)} texts as a network and as particles, fitted to {len(others.mask)} others")
@@ -100,15 +100,6 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
     )  # fmt: skip
 
 
-def _bare(found: Network) -> Network:
-    """The network without what only its task needs, as those of random weights are, so that one compilation serves
-    all."""
-    model = probe.deeper(found.model, 1)
-    if isinstance(model.network, probe.Albert):
-        model.network.pooler = model.network.predictions = None
-    return replace(found, model=model)
-
-
 def caption_of(found: Network, bridge: probe.Bridge, texts: probe.Encoded, beside: BridgeControls) -> str:
     """What is seen, and how well the particles do.
 
@@ -138,8 +129,8 @@ def caption_of(found: Network, bridge: probe.Bridge, texts: probe.Encoded, besid
         f"{bridge.time_per_layer:.3g} per layer, beta {bridge.beta:.2g} times the network's"
         f"{uniform if bridge.beta < UNIFORM else ''}. (c) The difference from "
         "the network at each layer. (d) What the particles miss the curve of a text by, as a share of what the best "
-        "constant does (line), beside both controls: shuffled words, with the same time "
-        f"and beta, and {random_words(found)}, each fitted by itself, {len(beside.rows)} texts each; standard errors "
+        "constant does (line), beside both controls: shuffled words, and "
+        f"{random_words(found)}, all with time and beta of their own, {len(beside.rows)} texts each; standard errors "
         "over texts, of random weights over networks"
         + ("" if bridge.converged else "; the fit has not come to its end")
         + f". The rmse of the particles over {last} layers is {quality}; that "

@@ -9,9 +9,7 @@ import jax.random as jr
 import numpy as np
 
 from .. import probe
-from ..probe._bridge import _Particles
 from ..probe._controls import _comparison
-from ..probe._tally import average_of
 from ._networks import Network
 from ._starts import STARTS, Starts, keys_of, starts_of
 
@@ -77,11 +75,7 @@ def controls_of(
     store: Path | None,
     say: Callable[[str], None],
 ) -> BridgeControls:
-    """The controls of a bridge, of fewer of its texts.
-
-    Shuffled words have the time and beta of the bridge, which were fitted to texts in order: a fit of their own may
-    end in another minimum, far worse than these, and would say more of the fit than of the words. Networks of random
-    weights are fitted each, in fewer steps than the trained one.
+    """The controls of a bridge: fewer texts and steps, in the same way.
 
     **Arguments:**
 
@@ -98,32 +92,23 @@ def controls_of(
     shown, fitted = few(texts), few(others)
     special = found.fixed if found.fixed is not None else getattr(found.model.tokenizer, "all_special_ids", ())
 
-    per_layer, size = min(PER_LAYER, how.per_layer), len(rows)
-    place = lambda name: None if store is None else store / name.replace(" ", "-")
-
-    say("running shuffled words as a network and as particles")
-    mixed = probe.shuffle_tokens(shown, jr.key(seed), tuple(special))
-    made = probe.bridge(
-        found.model, mixed, fit_steps=0, steps_per_layer=per_layer, batch_size=size, store=place("shuffled words")
-    )
-    particles = _Particles.make(found.model, mixed, made.radius, size, per_layer)
-    known = average_of(particles.curves(np.log([bridge.time_per_layer, bridge.beta]))[0])
-    shuffled = _missed(made._replace(curves=made.curves | {"fitted": known}))
-    initial, drawn = probe.bundled_start if found.bundled else None, []
-    for number, key in enumerate(keys_of(seed), 1):
-        say(f"running random weights {number} of {STARTS} as a network and as particles")
-        model = probe.randomise(found.model, key, initial=initial)
-        drawn.append(
-            _missed(
-                probe.bridge(
-                    model, shown, fit_on=fitted, fit_steps=min(STEPS, how.steps), steps_per_layer=per_layer,
-                    batch_size=size, store=place(f"random weights {number}"),
-                )
-            )
+    def run(name: str, model: probe.Model, shown: probe.Encoded, fitted: probe.Encoded) -> dict[str, np.ndarray]:
+        say(f"running {name} as a network and as particles")
+        made = probe.bridge(
+            model, shown, fit_on=fitted, fit_steps=min(STEPS, how.steps), steps_per_layer=min(PER_LAYER, how.per_layer),
+            batch_size=len(rows), store=None if store is None else store / name.replace(" ", "-"),
         )  # fmt: skip
+        return {curve: share_missed(made, curve) for curve in CURVES}
+
+    mixed = [
+        probe.shuffle_tokens(data, key, tuple(special))
+        for data, key in zip((shown, fitted), jr.split(jr.key(seed)), strict=True)
+    ]
+    shuffled = run("shuffled words", found.model, mixed[0], mixed[1])
+    initial = probe.bundled_start if found.bundled else None
+    drawn = [
+        run(f"random weights {number} of {STARTS}", probe.randomise(found.model, key, initial=initial), shown, fitted)
+        for number, key in enumerate(keys_of(seed), 1)
+    ]
     random = {curve: np.stack([one[curve] for one in drawn]) for curve in CURVES}
-    return BridgeControls(_missed(bridge), rows, shuffled, random)
-
-
-def _missed(bridge: probe.Bridge) -> dict[str, np.ndarray]:
-    return {curve: share_missed(bridge, curve) for curve in CURVES}
+    return BridgeControls({curve: share_missed(bridge, curve) for curve in CURVES}, rows, shuffled, random)

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from .._custom_types import RealScalarLike, Tokens
 from .._field import AbstractField
-from .._misc import normalise
+from .._misc import below, normalise
 from .._schedule import PiecewiseConstant, as_parameter, at_time, check_real, example
 from .._space import AbstractSpace, Sphere
 from ._albert import Albert
@@ -78,7 +78,7 @@ class FactoredHeadsField(AbstractField):
         scores = beta * (scores if self.bias is None else scores + at_time(self.bias, t, x.dtype))
         if masses is not None:
             scores = jnp.where((masses > 0)[None, None, :], scores, -jnp.inf)
-        powers = jnp.exp(scores - lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True)))
+        powers = jnp.exp(below(scores, lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True))))
         powers = powers if masses is None else powers * masses[None, None, :]
         weights = powers / jnp.sum(powers, axis=-1, keepdims=True)
         mean = jnp.einsum("hij,hjk->hik", weights, into(value), precision=lax.Precision.HIGHEST)

@@ -1,6 +1,7 @@
 """From the first line to the status, with nothing but the standard library until signals are seen to."""
 
 import contextlib
+import io
 import os
 import signal
 import sys
@@ -26,7 +27,7 @@ def run() -> int:
     """
     end_quietly_on_signals()
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # what a terminal has no letters for is escaped
+        if isinstance(stream, io.TextIOWrapper):  # what a terminal has no letters for is escaped
             stream.reconfigure(errors="backslashreplace")
     status = 0
     try:

@@ -86,7 +86,7 @@ def _columns(
     """The masses, and unless there are no values, mass times each of them; and the largest size of each column."""
     if masses is None:
         # Behind a barrier: XLA would sum up a million ones while it compiles.
-        masses = lax.optimization_barrier(jnp.ones(tokens.shape[0], tokens.dtype))
+        masses = jnp.asarray(lax.optimization_barrier(jnp.ones(tokens.shape[0], tokens.dtype)))
     one = jnp.ones(1, tokens.dtype)
     if values is None:
         return masses[:, None], one

@@ -69,7 +69,8 @@ def _measured_again(training: dict[str, Any], seed: int) -> tuple[float, Starts]
     """The largest difference of the recorded mean cosines of the last snapshot from those of the network that is
     here, and that network beside others as it might have started."""
     model = probe.load()
-    model.network.pooler = model.network.predictions = None  # as in those, so that one compilation serves all
+    for part in ("pooler", "predictions"):
+        setattr(model.network, part, None)  # as in those, so that one compilation serves all
     texts = encoded(model, probe.bundled_texts(), model.max_positions)
     others = [probe.randomise(model, key, initial=probe.bundled_start) for key in keys_of(seed)]
     found = [probe.similarity_histograms(one, texts, rank=False).cosine for one in (model, *others)]

@@ -291,11 +291,11 @@ def _draw(source: TrainedValues, raw: Runs, run: Runs, heads: tuple[Heads, Heads
 
     def heads_panel(ax: Axes) -> None:
         numbers = np.arange(1, len(source.matrices) + 1)
-        for one, shift, look in ((heads[1], -0.2, {}), (heads[0], 0.2, {"alpha": 0.45})):
+        for one, shift, alpha in ((heads[1], -0.2, 1.0), (heads[0], 0.2, 0.45)):
             colours = [OKABE_ITO[5] if repels else OKABE_ITO[0] for repels in source.repelling]
             ax.bar(
                 numbers + shift, one.mean[:, 1], 0.4, yerr=one.error[:, 1], color=colours, lw=0,
-                error_kw={"elinewidth": 0.6, "ecolor": "0.2"}, **look,
+                alpha=alpha, error_kw={"elinewidth": 0.6, "ecolor": "0.2"},
             )  # fmt: skip
         ax.set(xlabel="head", ylabel="clusters at t = 15", xticks=numbers[::2] if len(numbers) > 8 else numbers)
         handles = [Patch(color=OKABE_ITO[5], label="repels"), Patch(color="0.4", alpha=0.45, label="as it comes")]

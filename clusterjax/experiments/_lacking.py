@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from importlib.util import find_spec
+from typing import NoReturn
 
 from ._experiment import Experiment
 
@@ -40,5 +41,5 @@ def _lacks(experiment: Experiment) -> str | None:
     return None if there or experiment.name not in _NEED_SWEEP else "sweep"
 
 
-def _never(*_: object) -> None:
+def _never(*_: object) -> NoReturn:
     raise ImportError("an experiment of a trained network needs flax and transformers: 'clusterjax[probe]'")

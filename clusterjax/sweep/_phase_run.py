@@ -84,7 +84,8 @@ def phase_diagram(
     dtype = jnp.result_type(float) if dtype is None else jnp.dtype(dtype)
     _check_dtype(dtype)
     betas, times = _numbers(betas, "betas", dtype), _numbers(times, "times", dtype)
-    if np.any(np.diff(times.astype(dtype)) <= 0):
+    rounded = times.astype(dtype)
+    if np.any(rounded[1:] <= rounded[:-1]):
         raise ValueError(f"times must increase in {dtype.name}, but they are {times}; sort them, each once.")
     if starts is None:
         _check_sizes(samples=(samples, 2), n=(n, 2), d=(d, 1))

@@ -25,6 +25,7 @@ from clusterjax._summation.certificate import (
     unit_of,
 )
 from clusterjax._summation.chunks import _add, _start, _sum_in_pairs, _total
+from clusterjax._summation.exchange import Alone
 from clusterjax._summation.harmonic import _default, _expand
 
 from .oracles import unit_tokens
@@ -215,6 +216,18 @@ def test_columns_bear_their_own_errors_and_that_of_the_masses(one_degree):
     assert np.all(one > 1.5 * two)
     np.testing.assert_allclose(one, other, rtol=1e-12)
     np.testing.assert_allclose(bound(1e9 * wave, 1e-9 * wave), one, rtol=1e-9)
+
+
+def test_a_column_is_measured_by_its_largest_value_that_has_mass():
+    x, values = unit_tokens(0, 3, 2), np.asarray([[1.0, -5.0], [1e9, 0.0], [-2.0, 4.0]])
+    masses = np.asarray([1.0, 0.0, 3.0])
+    columns = lambda *args: tuple(map(np.asarray, expand._columns(*args, Alone())))
+    weighted, largest = columns(*map(jnp.asarray, (x, values, masses)))
+    np.testing.assert_array_equal(largest, [1, 2, 5])
+    np.testing.assert_array_equal(weighted, masses[:, None] * np.column_stack([np.ones(3), values]))
+    weighted, largest = columns(jnp.asarray(x), None, jnp.asarray(masses))
+    np.testing.assert_array_equal(largest, [1])
+    np.testing.assert_array_equal(weighted, masses[:, None])
 
 
 def test_causal_rows_bear_only_what_came_before(one_degree):

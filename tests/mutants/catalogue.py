@@ -35,6 +35,7 @@ _RETRACT = ("tests/test_solver.py",)
 _SIMULATE = ("tests/test_simulate.py",)
 _HULL = ("tests/test_hull.py",)
 _HARMONIC = ("tests/test_harmonic.py",)
+_CERTIFICATE = ("tests/test_harmonic_certificate.py",)
 _TRAIN = ("tests/test_training.py",)
 _SWEEP = ("tests/test_sweep_run.py", "tests/test_sweep_store.py")
 _HARDMAX = ("tests/test_hardmax_layer.py", "tests/test_hardmax_theorem.py", "tests/test_hardmax_limit.py")
@@ -180,9 +181,9 @@ MUTANTS = (
     Mutant(
         "causal-chunk-counts-itself-twice",
         "clusterjax/_summation/chunks.py",
-        "        before = expansion.sums(queries, expansion.coefficients(moments))",
-        "        moments = jax.tree.map(jnp.add, moments, expansion.moments(tokens, masses))\n"
-        "        before = expansion.sums(queries, expansion.coefficients(moments))",
+        "        before, error = expansion.sums(queries, expansion.coefficients(_total(moments)))",
+        "        moments = _add(moments, expansion.moments(tokens, masses))\n"
+        "        before, error = expansion.sums(queries, expansion.coefficients(_total(moments)))",
         _HARMONIC,
     ),
     Mutant(
@@ -198,6 +199,119 @@ MUTANTS = (
         "columns.first + source * block.tokens.shape[0]",
         "columns.first + lax.axis_index(self.across.axis) * block.tokens.shape[0]",
         ("tests/test_sharded.py",),
+    ),
+    # What Harmonic certifies
+    Mutant(
+        "series-without-rounding",
+        "clusterjax/_summation/certificate.py",
+        "return float(jnp.finfo(dtype).eps) / 2",
+        "return 0.0",
+        _CERTIFICATE,
+    ),
+    Mutant(
+        "series-rounds-as-float64",
+        "clusterjax/_summation/certificate.py",
+        "return float(jnp.finfo(dtype).eps) / 2",
+        "return float(jnp.finfo(jnp.float64).eps) / 2",
+        _CERTIFICATE,
+    ),
+    Mutant(
+        "series-without-its-tail",
+        "clusterjax/_summation/certificate.py",
+        " + self.tail * mass)",
+        ")",
+        _CERTIFICATE,
+    ),
+    Mutant(
+        "series-without-growth-by-degree",
+        "clusterjax/_summation/certificate.py",
+        "self.units + self.growth * jnp.sqrt((self.d - 1) * lengths)",
+        "self.units",
+        _CERTIFICATE,
+    ),
+    Mutant(
+        "series-without-the-order-of-a-block",
+        "clusterjax/_summation/certificate.py",
+        "else series.block + 1",
+        "else 1",
+        _CERTIFICATE,
+    ),
+    Mutant(
+        "series-of-one-device",
+        "clusterjax/_summation/certificate.py",
+        " + (devices - 1)",
+        "",
+        _CERTIFICATE,
+    ),
+    Mutant(
+        "series-errors-of-one-sum-alone",
+        "clusterjax/_summation/certificate.py",
+        "+ 2 * relative",
+        "+ relative",
+        _CERTIFICATE,
+    ),
+    Mutant(
+        "series-certifies-what-is-not-a-number",
+        "clusterjax/_summation/certificate.py",
+        "jnp.all(jnp.isfinite(sums), axis=1) & (whole > 0) & (found < jnp.inf)",
+        "(whole > 0) & ~(found >= jnp.inf)",
+        _CERTIFICATE,
+    ),
+    Mutant(
+        "series-forgets-tokens-off-the-sphere",
+        "clusterjax/_summation/certificate.py",
+        "(off / 2 + (ANGLES",
+        "(0 * off + (ANGLES",
+        _CERTIFICATE,
+    ),
+    Mutant(
+        "series-forgets-pairs-of-a-chunk",
+        "clusterjax/_summation/certificate.py",
+        "if pairs else 0.0",
+        "if pairs < 0 else 0.0",
+        _CERTIFICATE,
+    ),
+    Mutant(
+        "series-forgets-what-underflows",
+        "clusterjax/_summation/chunks.py",
+        "error + expansion.lost(masses)",
+        "error",
+        _CERTIFICATE,
+    ),
+    Mutant(
+        "series-forgets-the-error-of-masses",
+        "clusterjax/_summation/chunks.py",
+        "relative[0] + jnp.max(relative[1:]",
+        "0 * relative[0] + jnp.max(relative[1:]",
+        _CERTIFICATE,
+    ),
+    Mutant(
+        "series-carries-nothing-over-chunks",
+        "clusterjax/_summation/chunks.py",
+        "lax.stop_gradient(jax.tree.map(lost",
+        "jax.tree.map(jnp.zeros_like, jax.tree.map(lost",
+        _CERTIFICATE,
+    ),
+    Mutant(
+        "series-measures-values-of-no-mass",
+        "clusterjax/_summation/expand.py",
+        "jnp.where((masses > 0)[:, None], jnp.abs(values), 0)",
+        "jnp.abs(values)",
+        _CERTIFICATE,
+    ),
+    Mutant(
+        "series-reaches-one-degree-further",
+        "clusterjax/_summation/expand.py",
+        "largest_length(degree, d, share)",
+        "largest_length(degree + 1, d, share)",
+        _CERTIFICATE,
+    ),
+    Mutant(
+        "series-with-exact-coefficients",
+        "clusterjax/_summation/_series/rounding.py",
+        "return 8 + 4.0 * np.arange(degree + 1) + 0.65 * degree",
+        "return 0.0 * np.arange(degree + 1)",
+        _CERTIFICATE,
     ),
     # Hardmax and its certificate
     Mutant(

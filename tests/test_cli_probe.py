@@ -147,7 +147,7 @@ def test_options_do_what_they_say(settings):
     assert found.reading == f"reading 7 of 20 texts, evenly spread; {long} of them cut to 9 tokens"
     assert whole.texts.mask.shape == (7, 32), "no longer than the positions"
     assert further(found.model, Settings(depth=5)).num_layers == 5
-    assert (further(found.model, Settings()).num_layers, found.model.num_layers) == (12, 3)
+    assert (further(found.model, Settings()).num_layers, found.model.num_layers) == (24, 3)
     with pytest.warns(UserWarning, match="is cut into 2"):
         model, words = model_of(Settings(**given, heads=2))
     assert model.num_heads == 2 and "cut into 2 heads, which makes another network" in words
@@ -184,7 +184,7 @@ PHONEMES = '{"phonemes": "ab"}\n{"phonemes": "ba"}\n'
 @pytest.mark.parametrize(
     ("vocabulary", "lines", "words"),
     (
-        ('{"a": 3}', '{"phonemes": 5}\n', "line 1 has no string there"),
+        ('{"a": 3}', '{"phonemes": 5}\n', "in line 1 phonemes is 5 in place of a text"),
         ('{"a": 3}', '{"phonemes": "a"}\n["a"]\n', "lines of JSON with 'phonemes'"),
         ('{"a": 3}', "\n", "two or more different ones"),
         ('["a", "b"]', PHONEMES, "must give each phoneme an integer"),

@@ -13,6 +13,9 @@ from clusterjax._say import printable, say
 
 
 ROOT = Path(__file__).resolve().parents[1]
+
+# A function that is run in the child needs a fork; the child then executes another program at once.
+pytestmark = pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called:RuntimeWarning")
 ENTRY = "import sys; sys.argv[0] = 'clusterjax'; from clusterjax_command import run; sys.exit(run())"
 # What takes the place of the package, so that a child is there at once; {} is what its main does.
 STUB = """

@@ -92,7 +92,7 @@ def cluster_sizes(labels: Int[Array, " n"]) -> Int[Array, " n"]:
         This library.
     """
     remedy = "pass what cluster_labels returns"
-    labels = check_array(labels, "labels", shape=("n",), integers=True, least=0, remedy=remedy)
+    labels = check_array(labels, "labels", shape=("n",), integers=True, remedy=remedy)
     if is_concrete(labels) and np.asarray(labels).max() >= labels.shape[0]:
         raise ValueError(
             f"labels must be numbers of tokens, below {labels.shape[0]}, but the largest is "
@@ -118,7 +118,7 @@ def _labels(x: Tokens, radius: Float[Array, ""]) -> Int[Array, " n"]:
         of_rows = lambda rows, index: _smallest_neighbour(near_rows(rows, index), parents)
         return map_pair_rows(of_rows, x, numbers_per_pair=d)
 
-    return jnp.where(jnp.all(jnp.isfinite(x), axis=1), first_members(smallest, n), jnp.iinfo(jnp.int_).min)
+    return jnp.where(jnp.all(jnp.isfinite(x), axis=1), first_members(smallest, n), jnp.iinfo(jnp.result_type(int)).min)
 
 
 def components(near: Bool[Array, "n n"]) -> Int[Array, " n"]:

@@ -124,7 +124,7 @@ MUTANTS = (
     Mutant(
         "field-drops-the-masses",
         "clusterjax/_field/attention.py",
-        "self.attention.average(y, None, t, at_time(self.masses, t, x.dtype))",
+        "self.attention.average(y, None, t, at_time(self.masses, t, y.dtype))",
         "self.attention.average(y, None, t, None)",
         _FIELD,
     ),
@@ -137,9 +137,9 @@ MUTANTS = (
     ),
     Mutant(
         "saved-tokens-are-not-retracted",
-        "clusterjax/_simulate.py",
-        "        return self.save(t, self.space.retract(y), args)",
-        "        return self.save(t, y, args)",
+        "clusterjax/_saved.py",
+        "self.save(t, self.space.retract(y), args)",
+        "self.save(t, y, args)",
         _SIMULATE,
     ),
     # Sums: chunk edges, ties, adjoints
@@ -368,9 +368,8 @@ MUTANTS = (
     Mutant(
         "a-resumed-run-forgets-its-optimiser",
         "clusterjax/_training.py",
-        '    return eqx.combine(jtu.tree_unflatten(structure, loaded), static), header["progress"]',
-        "    combined = eqx.combine(jtu.tree_unflatten(structure, loaded), static)\n"
-        '    return _State(combined.params, state.optimiser, combined.best), header["progress"]',
+        '    return found, header["progress"]',
+        '    return _State(found.params, state.optimiser, found.best), header["progress"]',
         _TRAIN,
     ),
     Mutant(

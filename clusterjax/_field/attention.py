@@ -14,7 +14,7 @@ from .._attention.base import (
 )
 from .._custom_types import RealScalarLike, Tokens
 from .._misc import matmul
-from .._schedule import at_time, check_time, parameter
+from .._schedule import at_time, parameter
 from .._space import AbstractSpace, Sphere, check_space
 from .base import AbstractField
 
@@ -56,7 +56,6 @@ class AttentionField(AbstractField):
         check_masses(self.masses)
 
     def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
-        check_time(t)
         y = self.enter(x)
         value = at_time(self.value, t, y.dtype)
         average = self.attention.average(y, None, t, at_time(self.masses, t, y.dtype))

@@ -50,7 +50,7 @@ class HardmaxAttention(AbstractAttention):
         if self.tie_tolerance is not None:
             check_beta(self.tie_tolerance, "tie_tolerance", "number")
             concrete = is_concrete(self.tie_tolerance) and not isinstance(self.tie_tolerance, AbstractSchedule)
-            if concrete and self.tie_tolerance < 0:
+            if concrete and self.tie_tolerance < 0:  # pyright: ignore[reportOperatorIssue]
                 raise ValueError(
                     f"tie_tolerance must not be negative, but it is {self.tie_tolerance}; pass a small number, or None."
                 )

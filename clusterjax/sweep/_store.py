@@ -297,7 +297,7 @@ def _check_finished(dataset: xr.Dataset, path: Path) -> None:
     for name, array in dataset.data_vars.items():
         if array.dtype.kind in "fc":
             others = tuple(dim for dim in array.dims if dim not in dataset.status.dims)
-            gone = ~np.isfinite(array).all(dim=others) & (dataset.status == FINISHED)
+            gone = ~xr.apply_ufunc(np.isfinite, array).all(dim=others) & (dataset.status == FINISHED)
             if bool(gone.any()):
                 raise ValueError(
                     f"store must be whole, but {int(gone.sum())} points of {name!r} in {str(path)!r} are gone; {_ANEW}."

@@ -229,7 +229,7 @@ def test_what_does_not_add():
     message = r"^fields must live on one space, but theirs are \['Euclidean', 'Sphere'\]; build them"
     with pytest.raises(ValueError, match=message):
         ATTENTION + other
-    with pytest.raises(ValueError, match="^fields must live on one space"):
+    with pytest.raises(ValueError, match="^fields must hold at least one field"):
         cjx.SumField(())
     with pytest.raises(TypeError):
         ATTENTION + 1.0

@@ -130,7 +130,7 @@ def contents(folder):
 def test_another_run_in_the_folder_is_refused(texts, trained):
     """Before anything is written."""
     before = contents(trained[0])
-    assert len(before) == 12
+    assert len(before) == 14
     for changes, seed, words in (
         ({}, 1, "checkpoint must be of this run with data = [0-9a-f]{64}, seed = 1, "),
         ({"num_layers": 4}, 0, "checkpoint must be of this run with recipe = "),

@@ -60,7 +60,7 @@ def test_it_knows_what_follows(model, tokenizer):
 
 
 def test_a_folder_without_tokenizer_is_refused(tmp_path):
-    with as_a_user(), pytest.raises(ValueError, match="folder must hold a tokenizer.json, but .* cannot be read"):
+    with as_a_user(), pytest.raises(ValueError, match="folder must hold a tokenizer.json, but .* cannot"):
         transformer.load_tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{")
     with as_a_user(), pytest.raises(ValueError, match="name the folder of a language model"):

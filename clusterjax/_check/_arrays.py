@@ -91,12 +91,12 @@ def _fits(found: tuple[int, ...], shape: Sequence[int | str | None]) -> bool:
 def _check_values(
     array: np.ndarray, name: str, finite: bool, least: float | int | None, most: float | int | None, remedy: str
 ) -> None:
-    bad = ~np.isfinite(array) if finite else np.zeros(array.shape, bool)
+    bad = np.asarray(~np.isfinite(array)) if finite else np.zeros(array.shape, bool)
     if bad.any():
         raise refusal(name, "be finite", _first(array, bad), remedy)
     for bound, outside in ((least, np.less), (most, np.greater)):
         if bound is not None:
-            bad = outside(array, bound)
+            bad = np.asarray(outside(array, bound))
             if bad.any():
                 raise refusal(name, f"be{range_words(least, most)}".replace("be of", "be"), _first(array, bad), remedy)
 

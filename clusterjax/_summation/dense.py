@@ -8,7 +8,6 @@ from jaxtyping import Array, Float
 
 from .._custom_types import Masses, Tokens
 from .._mask import AbstractMask, FullMask
-from .._misc import below
 from .base import AbstractSummation, ExponentialSums, HardmaxSums
 from .rows import Columns, exponential_rows, hardmax_rows, lowest, make_columns
 
@@ -71,10 +70,15 @@ def _strips(
 
     The rows run along the last axis, so that every operation is elementwise over rows: no matrix product with an inner
     dimension of two or three, and nothing of size n x n.
+
+    A compiler makes the scores twice, for their maximum and for the weights, and may round the two differently, by a
+    share `rounding` of them. A shift that is lower by as much leaves the largest weight at one or more. Scores that are
+    above it by `_MOST` or more count as equal: they are so large that rounding has made them what they are.
     """
     n, d = queries.shape
     rows = jnp.arange(n)
     query = [queries[:, k] for k in range(d)]
+    rounding = d * jnp.finfo(queries.dtype).eps
 
     def step(carry, block: Columns):
         shift, sums = carry
@@ -83,8 +87,9 @@ def _strips(
             allowed = mask.allowed(rows[None, :], block.index[:, None])
             allowed = allowed if block.present is None else allowed & block.present[:, None]
             scores = jnp.where(allowed, scores, -jnp.inf)
-        top = jnp.maximum(shift, jnp.max(lax.stop_gradient(scores), axis=0))
-        weights, back = jnp.exp(below(scores, top[None, :])), jnp.exp(shift - top)
+        top = jnp.max(lax.stop_gradient(scores), axis=0)
+        top = jnp.maximum(shift, top - rounding * jnp.abs(top))
+        weights, back = jnp.exp(_capped(scores - top[None, :])), jnp.exp(shift - top)
         weighted = block.weighted()
         added = [jnp.sum(weights * weighted[:, k, None], axis=0) for k in range(block.width)]
         return (top, [s * back + a for s, a in zip(sums, added, strict=True)]), None
@@ -96,3 +101,17 @@ def _strips(
     else:
         (shift, sums), _ = lax.scan(step, start, columns)
     return shift, sums[0], jnp.stack(sums[1:], axis=1)
+
+
+_MOST = 16  # e^16 is far from the end of float32, and what is e^-16 of it is beyond its precision
+
+
+@jax.custom_jvp
+def _capped(exponents: Array) -> Array:
+    """`min(exponents, _MOST)` with the derivative of the exponents, which rounding alone has put above it."""
+    return jnp.minimum(exponents, _MOST)
+
+
+@_capped.defjvp
+def _(primals, tangents):
+    return _capped(*primals), tangents[0]

@@ -46,6 +46,10 @@ class Ring(eqx.Module):
     block_rows: int
     block_columns: int
 
+    def here(self) -> Int[Array, ""]:
+        """The number of this device, in integers such as tokens are numbered by."""
+        return lax.axis_index(self.across.axis).astype(int)
+
     def columns(self, block: Block, source: Int[Array, ""]) -> Columns:
         """The columns of the device numbered `source`, under the numbers that they have among all tokens."""
         columns = make_columns(block.tokens, block.values, block.masses, self.block_columns)
@@ -53,7 +57,7 @@ class Ring(eqx.Module):
 
     def over_rows(self, fn: Callable[..., Any], rows: Rows, m: int, skip: Callable[[int], Any], *others: Array) -> Any:
         """`fn(queries, numbers, *others)` of each block of rows, `skip(rows)` of one that stands for nothing."""
-        first = lax.axis_index(self.across.axis) * m
+        first = self.here() * m
 
         def block(_, queries, numbers, *others):
             found = lambda: fn(queries, first + jnp.minimum(numbers, m - 1), *others)
@@ -66,7 +70,7 @@ class Ring(eqx.Module):
 
         A block of `size` tokens that no row here may attend to is passed on unseen.
         """
-        here = lax.axis_index(self.across.axis)
+        here = self.here()
 
         def step(carry, number):
             state, block = carry
@@ -97,7 +101,8 @@ def _pull(ring: Ring, rows: Rows, block: Block, contribution: Callable[..., Any]
 
     start = jax.tree.map(jnp.zeros_like, (rows.queries, block))
     back, (_, owed) = ring.travel(visit, start[0], (block, start[1]), block.tokens.shape[0])
-    return Rows(back, None), owed  # pyright: ignore[reportArgumentType]
+    # Integers have no derivative.
+    return eqx.tree_at(lambda r: (r.queries, r.numbers), rows, (back, None)), owed
 
 
 # --- exponential sums

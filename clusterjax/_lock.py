@@ -18,6 +18,7 @@ from typing import Any
 
 import filelock
 
+from ._disk import replace
 from ._drafts import clear_drafts, clear_live_drafts
 
 
@@ -57,8 +58,7 @@ def locked(
     made = [place for place in (path.parent, *path.parent.parents) if not place.exists()]
     try:
         lock = _take(path)
-        holder = holder_file(path)
-        holder.write_text(json.dumps(_oneself()), "utf-8")
+        replace(holder_file(path), json.dumps(_oneself()).encode())
     except filelock.Timeout:
         raise ValueError(
             f"{argument} must be used by one run at a time, but {_who(holder_file(path))} is writing to "

@@ -147,6 +147,16 @@ def test_a_lock_whose_file_was_removed_guards_nothing(tmp_path, monkeypatch):
         assert "one run at a time" in refusal(tmp_path)
 
 
+def test_a_link_in_place_of_the_holder_is_not_followed(tmp_path):
+    other, folder = tmp_path / "other.txt", tmp_path / "run"
+    other.write_text("kept")
+    folder.mkdir()
+    holder_file(folder / LOCK).symlink_to(other)
+    with locked(folder):
+        assert json.loads(holder_file(folder / LOCK).read_text("utf-8"))["pid"] == os.getpid()
+    assert other.read_text("utf-8") == "kept" and names(folder) == []
+
+
 def test_a_holder_that_cannot_be_read_is_another_process(tmp_path):
     with locked(tmp_path):
         for content in ("", "[]", '{"pid": 1}', "\udce4".encode("utf-8", "surrogateescape")):

@@ -195,3 +195,19 @@ def test_a_value_is_shown_in_a_few_characters():
         int,
     ):
         assert 0 < len(check.shown(value)) < 90
+
+
+@pytest.mark.parametrize("value", (None, "f", 1, float, lambda: None, lambda a, b: None))
+def test_what_does_not_take_a_line_is_refused(value):
+    assert "must be a function of one line of text, but" in refusal(check.check_say, value, "x")
+
+
+@pytest.mark.parametrize("value", (print, [].append, lambda line: None, lambda *lines, **more: None))
+def test_functions_of_a_line_enter(value):
+    assert check.check_say(value, "x") is value
+
+
+def test_a_traced_value_is_refused_where_its_numbers_are_needed():
+    check.check_concrete(jnp.ones(2), "x")
+    check.check_concrete("text", "x")
+    assert "it is traced" in refusal(jax.jit(lambda value: check.check_concrete(value, "x")), jnp.ones(2))

@@ -16,12 +16,14 @@ from ._numbers import check_integer as check_integer, check_number as check_numb
 from ._objects import (
     check_callable as check_callable,
     check_choice as check_choice,
+    check_concrete as check_concrete,
     check_flag as check_flag,
     check_float_dtype as check_float_dtype,
     check_instance as check_instance,
     check_key as check_key,
     check_path as check_path,
+    check_say as check_say,
     check_sequence as check_sequence,
     check_text as check_text,
 )
-from ._words import shown as shown
+from ._words import refusal as refusal, shown as shown

@@ -1,5 +1,6 @@
 """Objects that are no numbers: modules, flags, texts, paths, functions, keys, dtypes."""
 
+import inspect
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from .._misc import is_concrete
 from ._words import refusal, shown
 
 
@@ -71,16 +73,43 @@ def check_choice(value: Any, name: str, choices: Iterable[str]) -> str:
     return value
 
 
-def check_callable(value: Any, name: str, what: str = "a function") -> Callable[..., Any]:
+def check_callable(value: Any, name: str, what: str = "a function", *, takes: int | None = None) -> Callable[..., Any]:
     """`value`, if it can be called; `what` says of what, such as "a function of t, x and args".
+
+    **Arguments:**
+
+    - `takes`: With so many positional arguments, and it is no class; None does not look.
 
     **Raises:**
 
     - `ValueError` naming the argument, its value and what to do.
     """
-    if not callable(value):
+    if not callable(value) or takes is not None and isinstance(value, type):
         raise refusal(name, f"be {what}", f"it is {shown(value)}", "pass one that can be called")
+    if takes is not None:
+        try:
+            inspect.signature(value).bind(*[None] * takes)
+        except TypeError:
+            raise refusal(name, f"be {what}", f"{shown(value)} takes others", f"give it {takes} arguments") from None
+        except ValueError:  # it does not say what it takes
+            pass
     return value
+
+
+def check_say(value: Any, name: str = "say") -> Callable[[str], Any]:
+    """`value`, if it is a function that is given lines of progress.
+
+    **Raises:**
+
+    - `ValueError` naming the argument, its value and what to do.
+    """
+    return check_callable(value, name, "a function of one line of text", takes=1)
+
+
+def check_concrete(value: Any, name: str) -> None:
+    """Raise a ValueError if `value` is traced, in a place that needs its numbers."""
+    if not is_concrete(value):
+        raise refusal(name, "have a value", "it is traced", "call this outside of jit, grad and vmap")
 
 
 def check_path(value: Any, name: str) -> Path:

@@ -240,12 +240,12 @@ def test_data_that_cannot_be_trained_on(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("option", "value", "words"),
     (
-        ("--dim", "0", "dim must be a positive integer"),
-        ("--epochs", "-1", "epochs must be a positive integer"),
-        ("--alpha", "0", "alpha must be positive"),
+        ("--dim", "0", "dim must be an integer from 1"),
+        ("--epochs", "-1", "epochs must be an integer from 1"),
+        ("--alpha", "0", "alpha must be a finite number above 0"),
         ("--depth", "-1", "depth must be an integer"),
-        ("--patience", "0", "patience must be a positive number"),
-        ("--seed", "-1", "seed must lie between"),
+        ("--patience", "0", "patience must be a positive integer"),
+        ("--seed", "-1", "seed must be an integer from 0"),
         ("--batch-size", "100000", "batch_size must be at most"),
     ),
 )

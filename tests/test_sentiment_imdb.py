@@ -299,7 +299,9 @@ def test_changed_bytes_of_a_gzip_are_noticed(tmp_path):
 @pytest.mark.parametrize("source", ("nothing/here.csv", "stanfordnlp/imdb50k", ""))
 def test_missing_sources_are_named(source, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match=r"^source must (be|hold) .*, but .*; (check its name|name the folder).*\.$"):
+    with pytest.raises(
+        ValueError, match=r"^source must (be|hold) .*, but .*; (check its name|name the folder|pass a string).*\.$"
+    ):
         load_imdb(source)
 
 
@@ -307,9 +309,9 @@ def test_missing_sources_are_named(source, tmp_path, monkeypatch):
 
 
 BAD = (
-    (lambda: Reviews("good", np.array([1])), "texts", r"pass \[text\]"),
+    (lambda: Reviews("good", np.array([1])), "texts", "pass a list of texts"),
     (lambda: Reviews(("good",), np.array([1, 0])), "labels", "pass as many"),
-    (lambda: Reviews(("good",), None), "labels", "pass as many"),
+    (lambda: Reviews(("good",), None), "labels", "pass such an array"),
     (lambda: Reviews(("good",), np.array([256])), "labels", "map them"),
     (lambda: Reviews(("good",), np.array([1]), films=np.array(["a", "b"])), "films", "pass as many"),
     (lambda: Reviews(("good",), np.array([1]), split=np.array(["dev"])), "split", "map it"),

@@ -173,7 +173,7 @@ def test_one_label_alone_has_no_accuracy_of_the_other():
 @pytest.mark.parametrize(
     ("change", "words"),
     (
-        ({"confident": 1.0}, "confident must be a quantile"),
+        ({"confident": 1.0}, "confident must be a finite number"),
         ({"sample": 0}, "sample must be a positive integer"),
         ({"top": 2.5}, "top must be a positive integer"),
     ),

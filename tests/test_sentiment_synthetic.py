@@ -87,17 +87,17 @@ def test_no_planted_word_is_neutral():
 
 
 BAD = (
-    (dict(count=19), "count", "at least 20"),
-    (dict(count=30.0), "count", "at least 20"),
-    (dict(num_neutral=0), "num_neutral", "at most 171500"),
-    (dict(num_neutral=200_000), "num_neutral", "at most 171500"),
+    (dict(count=19), "count", "an integer from 20"),
+    (dict(count=30.0), "count", "an integer from 20"),
+    (dict(num_neutral=0), "num_neutral", " to 171500"),
+    (dict(num_neutral=200_000), "num_neutral", " to 171500"),
     (dict(planted=4), "planted", "pass 3"),
-    (dict(planted=0), "planted", "at least 1"),
-    (dict(planted=21), "planted", "at most 20"),
-    (dict(longest=10), "longest", "at least 20"),
-    (dict(shortest=0), "shortest", "at least 1"),
-    (dict(per_film=0), "per_film", "at least 1"),
-    (dict(positive=()), "positive", "pass others"),
+    (dict(planted=0), "planted", "an integer from 1"),
+    (dict(planted=21), "planted", " to 20"),
+    (dict(longest=10), "longest", "an integer from 20"),
+    (dict(shortest=0), "shortest", "an integer from 1"),
+    (dict(per_film=0), "per_film", "an integer from 1"),
+    (dict(positive=()), "positive", "pass more"),
     (dict(positive=("the",)), "positive", "pass others"),
     (dict(negative=("Bad",)), "negative", "pass others"),
     (dict(negative=("so bad",)), "negative", "pass others"),
@@ -117,6 +117,6 @@ def test_bad_input_is_refused(options, name, remedy):
 def test_what_is_no_key_is_refused(key):
     with (
         as_a_user(),
-        pytest.raises(ValueError, match=r"(?s)^key must be one PRNG key, but it is .*; pass jax\.random\.key"),
+        pytest.raises(ValueError, match=r"(?s)^key must be one PRNG key of jax, but it is .*; pass jax\.random\.key"),
     ):
         synthetic_reviews(key)

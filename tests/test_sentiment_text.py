@@ -177,10 +177,10 @@ def test_a_lemmatiser_is_passed_again():
 @pytest.mark.parametrize(
     ("change", "match"),
     (
-        ({"lower": "yes"}, "lower must be a boolean"),
+        ({"lower": "yes"}, "lower must be True or False"),
         ({"negation_scope": 2.0}, "negation_scope must be an integer"),
-        ({"stop_words": 3}, "stop_words must be a set of words"),
-        ({"stop_words": [3]}, "stop_words must be a set of words"),
+        ({"stop_words": 3}, "stop_words must be a sequence of words"),
+        ({"stop_words": [3]}, "stop_words must be a sequence of words"),
         ({"new": 3}, "record must hold the options"),
     ),
 )

@@ -11,6 +11,7 @@ from jaxtyping import Array
 
 from .._misc import as_float, is_concrete
 from ._numbers import check_number
+from ._objects import check_concrete
 from ._words import range_words, refusal, shown
 
 
@@ -40,6 +41,43 @@ def check_array(
 
     - `ValueError` naming the argument, what it was and what to do.
     """
+    array = _checked(value, name, shape, integers, finite, least, most, remedy)
+    return jnp.asarray(array) if integers else as_float(array)
+
+
+def check_host_array(
+    value: Any,
+    name: str,
+    *,
+    shape: Sequence[int | str | None] | None = None,
+    integers: bool = False,
+    finite: bool = True,
+    least: float | int | None = None,
+    most: float | int | None = None,
+    remedy: str | None = None,
+) -> np.ndarray:
+    """What `check_array` returns, as an array of NumPy in its own precision: for functions that are never traced.
+
+    **Raises:**
+
+    - `ValueError` naming the argument, what it was and what to do.
+    """
+    check_concrete(value, name)
+    array = np.asarray(_checked(value, name, shape, integers, finite, least, most, remedy))
+    return array if integers or np.issubdtype(array.dtype, np.floating) else array.astype(float)
+
+
+def _checked(
+    value: Any,
+    name: str,
+    shape: Sequence[int | str | None] | None,
+    integers: bool,
+    finite: bool,
+    least: float | int | None,
+    most: float | int | None,
+    remedy: str | None,
+) -> Any:
+    """The array that `check_array` lets in, as it was given."""
     rule, remedy = _array_rule(shape, integers), remedy or "pass such an array"
     array = as_numbers(value)
     if array is None:
@@ -48,11 +86,13 @@ def check_array(
         raise refusal(name, "be real", f"its dtype is {array.dtype}", "pass its real part")
     if shape is not None and not _fits(np.shape(array), shape):
         raise refusal(name, rule, f"its shape is {np.shape(array)}", remedy)
+    if integers and not array.size and not hasattr(value, "dtype"):
+        array = array.astype(int)  # an empty list is one of integers too
     if integers and not jnp.issubdtype(array.dtype, jnp.integer):
         raise refusal(name, rule, f"its dtype is {array.dtype}", remedy)
     if is_concrete(array):
         _check_values(np.asarray(array), name, finite and not integers, least, most, remedy)
-    return jnp.asarray(array) if integers else as_float(array)
+    return array
 
 
 def _array_rule(shape: Sequence[int | str | None] | None, integers: bool) -> str:

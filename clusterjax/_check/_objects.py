@@ -138,9 +138,12 @@ def check_sequence(value: Any, name: str, kind: type[_T] | tuple[type, ...], rul
     - `ValueError` naming the argument, what it was and what to do.
     """
     what = f"be a sequence of {rule}" + (f", at least {least}" if least else "")
-    if isinstance(value, str | bytes | dict) or not isinstance(value, Iterable) or isinstance(value, Tracer):
+    try:
+        found = None if isinstance(value, str | bytes | dict | Tracer) else list(value)
+    except TypeError:  # it cannot be iterated over
+        found = None
+    if found is None:
         raise refusal(name, what, f"it is {shown(value)}", f"pass a list of {rule}")
-    found = list(value)
     for index, entry in enumerate(found):
         if not isinstance(entry, kind) or isinstance(entry, bool) and kind is int:
             raise refusal(name, what, f"entry {index} is {shown(entry)}", f"pass a list of {rule}")

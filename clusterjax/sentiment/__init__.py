@@ -9,7 +9,6 @@ from ._explain import (
 )
 from ._fit import (
     Fitted as Fitted,
-    Recipe as Recipe,
     accuracy as accuracy,
     fit as fit,
     start as start,
@@ -17,6 +16,7 @@ from ._fit import (
 )
 from ._imdb import load_imdb as load_imdb
 from ._model import HardmaxClassifier as HardmaxClassifier, predict_logits as predict_logits
+from ._recipe import Recipe as Recipe
 from ._released import load_released as load_released
 from ._report import (
     Evaluation as Evaluation,

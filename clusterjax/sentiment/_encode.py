@@ -3,12 +3,13 @@
 import itertools
 from collections import Counter
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import Any, Literal, final
 
 import numpy as np
 from jaxtyping import Int
 
-from ._reviews import Reviews
+from .._check import check_flag, check_host_array, check_instance, check_integer
+from ._reviews import Reviews, check_labels, check_rows
 from ._vocabulary import PADDING, Vocabulary, check_window
 
 
@@ -37,6 +38,19 @@ class Encoded:
     labels: Int[np.ndarray, " reviews"]
     lengths: Int[np.ndarray, " reviews"]
     rows: Int[np.ndarray, " reviews"]
+
+    def __post_init__(self):
+        ids = check_host_array(self.ids, "ids", shape=(None, None), integers=True, least=0)
+        count, width = ids.shape
+        whole = lambda name, shape, most: check_host_array(
+            getattr(self, name), name, shape=shape, integers=True, least=0, most=most
+        )
+        object.__setattr__(self, "ids", ids)
+        object.__setattr__(self, "counts", whole("counts", ids.shape, None))
+        labels = check_host_array(self.labels, "labels", shape=(count,), integers=True)
+        object.__setattr__(self, "labels", check_labels(labels, "labels"))
+        object.__setattr__(self, "lengths", whole("lengths", (count,), width))
+        object.__setattr__(self, "rows", whole("rows", (count,), None))
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -67,6 +81,8 @@ class Encoded:
 
         Source: this library.
         """
+        rows = check_rows(rows, len(self))
+        width = None if width is None else check_integer(width, "width")
         longest = int(self.lengths[rows].max(initial=0))
         if width is not None and width < longest:
             raise ValueError(f"width must hold the longest review of {longest} words, but it is {width}; widen it.")
@@ -98,8 +114,7 @@ class Encoded:
 
         Source: this library.
         """
-        if isinstance(most, bool) or not isinstance(most, int) or most < 1:
-            raise ValueError(f"most must be a positive integer, but it is {most!r}; pass 3, or 1 for no buckets.")
+        most = check_integer(most, "most", remedy="pass 3, or 1 for no buckets")
         if not len(self):
             return ()
         needed = np.maximum(-(-self.lengths // STEP), 1) * STEP
@@ -140,7 +155,9 @@ def encode_reviews(
 
     Source: this library.
     """
-    check_window(length, keep)
+    check_reviews(reviews, "reviews")
+    check_instance(vocabulary, "vocabulary", Vocabulary, "a Vocabulary", "pass one of Vocabulary.build")
+    length, unique = check_window(length, keep), check_flag(unique, "unique")
     found = []
     for text in reviews.texts:
         ids = vocabulary.encode(text)
@@ -153,6 +170,18 @@ def encode_reviews(
     ids[filled] = list(itertools.chain.from_iterable(found))
     counts[filled] = list(itertools.chain.from_iterable(row.values() for row in found)) if unique else 1
     return Encoded(ids, counts, reviews.labels, lengths, np.arange(len(reviews), dtype=np.int32))
+
+
+def check_reviews(reviews: Any, name: str) -> None:
+    """Raise a ValueError unless `reviews` are `Reviews`."""
+    check_instance(
+        reviews, name, Reviews, "Reviews of clusterjax.sentiment", "pass those of load_imdb, or Reviews(...)"
+    )
+
+
+def check_encoded(reviews: Any, name: str) -> None:
+    """Raise a ValueError unless `reviews` are `Encoded`."""
+    check_instance(reviews, name, Encoded, "an Encoded", "pass what encode_reviews returned")
 
 
 def _cheapest(widths: tuple[int, ...], rows: tuple[int, ...], most: int) -> tuple[int, ...]:

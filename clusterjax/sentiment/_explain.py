@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
+from .._check import check_integer, check_sequence, check_text
 from ..hardmax import leaders
 from ._encode import encode_reviews
-from ._fit import Fitted
+from ._fit import Fitted, check_fitted
 from ._leading import lead
 from ._model import HardmaxClassifier, predict_logits
 from ._reviews import Reviews
@@ -109,6 +110,7 @@ class Explanation:
 
         Source: this library.
         """
+        most = check_integer(most, "most")
         depth = len(self.scores) - 1
         layers = sorted({round(k * depth / min(depth, 8)) for k in range(min(depth, 8) + 1)} if depth else {0})
         starred = {one.word for one in self.leaders}
@@ -161,7 +163,8 @@ def explain(fitted: Fitted, text: str) -> Explanation:
 
     Source: this library; leaders as in 2407.01602.
     """
-    model = fitted.model
+    check_fitted(fitted)
+    text, model = check_text(text, "text", empty=True), fitted.model
     encoded = encode_reviews(Reviews((text,), np.zeros(1, np.int8)), fitted.vocabulary, length=fitted.recipe.length)
     n = int(encoded.lengths[0])
     ids, counts = encoded.ids[0, :n], encoded.counts[0, :n]
@@ -230,6 +233,8 @@ def predict_many(fitted: Fitted, texts: tuple[str, ...]) -> list[dict[str, Any]]
 
     Source: this library.
     """
+    check_fitted(fitted)
+    texts = tuple(check_sequence(texts, "texts", str, "texts", least=0))
     encoded = encode_reviews(
         Reviews(texts, np.zeros(len(texts), np.int8)), fitted.vocabulary, length=fitted.recipe.length
     )

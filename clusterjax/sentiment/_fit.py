@@ -3,7 +3,7 @@
 import functools
 import zlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import Any, final
 
 import equinox as eqx
@@ -15,121 +15,23 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from .._check import (
+    check_callable,
+    check_host_array,
+    check_instance,
+    check_integer,
+    check_key,
+    check_path,
+    check_sequence,
+)
 from .._misc import draw_normal
 from .._training import Batches, Training, train
-from ._encode import Encoded, encode_reviews
+from ._encode import Encoded, check_encoded, check_reviews, encode_reviews
 from ._model import HardmaxClassifier, predict_logits
-from ._reviews import Reviews
+from ._recipe import Recipe, check_recipe
+from ._reviews import Reviews, check_labels
 from ._text import TextOptions
 from ._vocabulary import Vocabulary
-
-
-@final
-@dataclass(frozen=True)
-class Recipe:
-    r"""How a classifier is built and trained. The defaults are the best that was found for d = 2 and one head.
-
-    **Arguments:**
-
-    - `dim`, `heads`, `depth`: d, the number of heads, and K.
-    - `length`: The last so many words of a review are read; the paper has 128, which costs half a point.
-    - `min_count`: Words of the training part that are rarer are left out.
-    - `ngrams`: 2 makes each two neighbouring words a word too, as in `TextOptions`; `length` and `min_count` are
-        then of both.
-    - `epochs`, `batch_size`, `learning_rate`, `warm_up`, `clip`: Of AdamW ($b_2 = 0.99$, no decay), whose learning
-        rate rises for `warm_up` steps and falls as a cosine to a fiftieth.
-    - `smoothing`: Of the naive-Bayes start $E_i = r_i w/|w| + \text{noise}$, $r_i$ the log ratio of the shares of
-        positive and negative reviews with word i, `smoothing` added to each count: rare words start near zero.
-    - `naive_bayes`: Whether there is this start; otherwise E is noise.
-    - `noise`: Standard deviation of the start.
-    - `drop`: Each word of a review is left out of a training step with probability `drop` to the power of its count:
-        as query, as key and from the mean.
-    - `label_smoothing`: The share of each label that goes to both.
-    - `alpha`: Where the steps of the layers start, or stay.
-    - `learn_alpha`: Whether they are trained.
-
-    Source: this library.
-    """
-
-    dim: int = 2
-    heads: int = 1
-    depth: int = 8
-    length: int = 256
-    min_count: int = 3
-    ngrams: int = 1
-    epochs: int = 6
-    batch_size: int = 64
-    learning_rate: float = 3e-3
-    warm_up: int = 200
-    clip: float = 5.0
-    smoothing: float = 10.0
-    naive_bayes: bool = True
-    noise: float = 0.1
-    drop: float = 0.5
-    label_smoothing: float = 0.1
-    alpha: float = 1.0
-    learn_alpha: bool = True
-
-    def __post_init__(self):
-        for name in ("dim", "heads", "length", "min_count", "ngrams", "epochs", "batch_size"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a positive integer, but it is {value!r}; pass at least 1.")
-        if isinstance(self.depth, bool) or not isinstance(self.depth, int) or self.depth < 0:
-            raise ValueError(f"depth must be an integer, 0 or more, but it is {self.depth!r}; the paper has 8 layers.")
-        for name in ("learning_rate", "smoothing", "alpha", "clip"):
-            if not 0 < getattr(self, name) < np.inf:
-                raise ValueError(f"{name} must be positive, but it is {getattr(self, name)}; pass a number above zero.")
-        for name in ("noise", "warm_up"):
-            if not 0 <= getattr(self, name) < np.inf:
-                raise ValueError(f"{name} must not be negative, but it is {getattr(self, name)}; pass 0 for none.")
-        for name in ("drop", "label_smoothing"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must lie in [0, 1), but it is {getattr(self, name)}; pass 0 for none.")
-
-    @classmethod
-    def of_dim(cls, dim: int, **changes: Any) -> "Recipe":
-        """The recipe that was found for this d, and for the heads and n-grams among `changes`; with `changes`.
-
-        Several heads keep alpha = 1.3. With n-grams there are more words, and each is seen 5 times.
-
-        Source: this library.
-        """
-        if dim <= 4:
-            found: dict[str, Any] = {"noise": 0.1 if dim <= 2 else 0.2}
-        else:
-            found = {"noise": 0.3, "drop": 0.6} if dim <= 8 else {"noise": 0.4, "learning_rate": 6e-3}
-        if changes.get("heads", 1) > 1:
-            found |= {"alpha": 1.3, "learn_alpha": False}
-        if changes.get("ngrams", 1) > 1:
-            found |= {"min_count": 5}
-        found = {"dim": dim} | found | changes
-        return cls(**found)
-
-    @classmethod
-    def bag_of_words(cls, **changes: Any) -> "Recipe":
-        """The same model with no layer, which is linear in the counts of words: what clustering is held against.
-
-        Source: this library.
-        """
-        found: dict[str, Any] = {"dim": 1, "depth": 0, "noise": 0.01, "learning_rate": 1e-2}
-        if changes.get("ngrams", 1) > 1:
-            found |= {"min_count": 5}
-        return cls(**found | changes)
-
-    def record(self) -> dict[str, Any]:
-        """The recipe as a dictionary that JSON can hold.
-
-        Source: this library.
-        """
-        return asdict(self)
-
-    def with_(self, **changes: Any) -> "Recipe":
-        """The recipe with some of its numbers changed.
-
-        Source: this library.
-        """
-        return replace(self, **changes)
 
 
 @final
@@ -154,12 +56,19 @@ class Fitted:
     history: list[dict[str, float]]
     best_epoch: int
 
+    def __post_init__(self):
+        check_model(self.model, "model")
+        check_instance(self.vocabulary, "vocabulary", Vocabulary, "a Vocabulary", "pass the one of its embedding")
+        check_instance(self.recipe, "recipe", Recipe, "a Recipe", "pass Recipe()")
+        check_sequence(self.history, "history", dict, "dictionaries, one an epoch", least=0)
+        check_integer(self.best_epoch, "best_epoch", least=-1)
+
     def logits(self, texts: Any) -> np.ndarray:
         """The logit of each text; positive means a positive review.
 
         Source: this library.
         """
-        texts = tuple(texts)
+        texts = tuple(check_sequence(texts, "texts", str, "texts", least=0))
         found = encode_reviews(
             Reviews(texts, np.zeros(len(texts), np.int8)), self.vocabulary, length=self.recipe.length
         )
@@ -209,7 +118,15 @@ def fit(
     Source: this library; the model is that of 2407.01602, Section 5.
     """
     recipe = Recipe() if recipe is None else recipe
+    check_recipe(recipe)
+    check_key(key)
+    _check_progress(checkpoint, patience, say)
+    if vocabulary is not None:
+        check_instance(vocabulary, "vocabulary", Vocabulary, "a Vocabulary", "pass one of Vocabulary.build, or None")
+    if options is not None:
+        check_instance(options, "options", TextOptions, "a TextOptions", "pass TextOptions(), or None")
     for name, reviews in (("training", training), ("validation", validation)):
+        check_reviews(reviews, name)
         if not len(reviews):
             raise ValueError(f"{name} must hold reviews, but it is empty; pass some.")
     if len(np.unique(training.labels)) < 2:
@@ -237,7 +154,11 @@ def start(seen: Encoded, words: int, recipe: Recipe, *, key: PRNGKeyArray) -> Ha
 
     Source: this library.
     """
-    for_w, for_noise = jr.split(key)
+    check_encoded(seen, "seen")
+    check_recipe(recipe)
+    least = max(1, int(seen.ids.max(initial=0))) + 1
+    words = check_integer(words, "words", least=least, most=10**9, remedy="pass the size of the vocabulary")
+    for_w, for_noise = jr.split(check_key(key))
     w = draw_normal(for_w, (recipe.heads, recipe.dim), jnp.float32)
     w = w / jnp.linalg.norm(w, axis=1, keepdims=True)
     embedding = recipe.noise * draw_normal(for_noise, (words, recipe.heads, recipe.dim), jnp.float32)
@@ -289,6 +210,14 @@ def train_encoded(
 
     Source: this library.
     """
+    check_model(model, "model")
+    for name, part in (("seen", seen), ("unseen", unseen)):
+        check_encoded(part, name)
+        if not len(part):
+            raise ValueError(f"{name} must hold reviews, but it is empty; pass some.")
+    check_recipe(recipe)
+    check_key(key)
+    _check_progress(checkpoint, patience, say)
     parts = tuple(
         (
             jnp.asarray(part.ids),
@@ -343,7 +272,28 @@ def accuracy(logits: np.ndarray, labels: np.ndarray) -> float:
 
     Source: this library.
     """
+    logits = check_host_array(logits, "logits", shape=("reviews",))
+    labels = check_labels(check_host_array(labels, "labels", shape=logits.shape), "labels")
     return float(np.mean((logits > 0) == (labels == 1)))
+
+
+def check_model(model: Any, name: str) -> None:
+    """Raise a ValueError unless `model` is a classifier."""
+    check_instance(model, name, HardmaxClassifier, "a HardmaxClassifier", "pass one of start, or of a Fitted")
+
+
+def check_fitted(fitted: Any) -> None:
+    """Raise a ValueError unless `fitted` is a trained classifier."""
+    check_instance(fitted, "fitted", Fitted, "a Fitted", "pass what fit or load returned")
+
+
+def _check_progress(checkpoint: Any, patience: Any, say: Any) -> None:
+    """Raise a ValueError unless these are a file or None, a number of epochs or None, and a function."""
+    if checkpoint is not None:
+        check_path(checkpoint, "checkpoint")
+    if patience is not None:
+        check_integer(patience, "patience", remedy="pass a number of epochs, or None")
+    check_callable(say, "say", "a function of a line")
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .._check import check_integer, check_path
 from .._tables import MOST_BYTES, bytes_of, decode, read_bytes, read_table, too_large, wanted
 from ._reviews import Reviews
 
@@ -58,18 +59,30 @@ def load_imdb(source: str | Path | None = None, *, most_bytes: int = MOST_BYTES)
 
         Maas et al., *Learning word vectors for sentiment analysis* (ACL 2011): the data, and the layout of the folder.
     """
+    most_bytes = check_integer(most_bytes, "most_bytes")
     if source is None:
         from ._synthetic import default_reviews
 
         return default_reviews()
-    path = Path(source)
-    if not path.exists():
-        if str(source) == HUB:
-            return _from_hub()
-        raise ValueError(
-            f"source must be a file, a folder or {HUB!r}, but {str(source)!r} is not there; check its name."
-        )
+    path = check_source(source, "source")
+    if path is None:
+        return _from_hub()
     return _from_folder(path, most_bytes) if path.is_dir() else _from_table(path, most_bytes)
+
+
+def check_source(source: Any, name: str) -> Path | None:
+    """The path of a file or folder that is there; None for the name of the hub."""
+    path = check_path(source, name)
+    try:
+        if path.exists():
+            return path
+    except OSError as error:  # a name that is too long, for example
+        raise ValueError(
+            f"{name} must be a file, a folder or {HUB!r}, but it is none ({error.strerror}); check its name."
+        ) from error
+    if str(source) == HUB:
+        return None
+    raise ValueError(f"{name} must be a file, a folder or {HUB!r}, but {str(source)!r} is not there; check its name.")
 
 
 def digest(source: str | Path | None) -> str:

@@ -8,10 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, Num
 
+from .._check import as_numbers, check_array, check_host_array, check_instance, check_integer, check_scalar
 from .._iterate import iterate
-from .._misc import as_float, is_concrete
+from .._misc import is_concrete
 from ..hardmax import HardmaxLayer, SoftmaxTwin
 from ._forward import Decoder, hardmax_logits, layout_of, move, pull
+
+
+MOST_LAYERS = 10**6
 
 
 class HardmaxClassifier(eqx.Module):
@@ -51,7 +55,7 @@ class HardmaxClassifier(eqx.Module):
     depth: int = eqx.field(static=True)
 
     def __init__(self, embedding: Any, w: Any, v: Any, alpha: Any, A: Any = None, *, depth: int = 8):
-        embedding = as_float(embedding)
+        embedding = check_array(embedding, "embedding", remedy="pass a row of numbers for each word")
         embedding = embedding[:, None, :] if embedding.ndim == 2 else embedding
         if embedding.ndim != 3 or 0 in embedding.shape:
             raise ValueError(
@@ -59,11 +63,14 @@ class HardmaxClassifier(eqx.Module):
                 "for each word."
             )
         heads, d = embedding.shape[1:]
-        if isinstance(depth, bool) or not isinstance(depth, int) or depth < 0:
-            raise ValueError(f"depth must be an integer, 0 or more, but it is {depth!r}; the paper has 8 layers.")
-        alpha = as_float(alpha, embedding.dtype)
-        if alpha.ndim > 1 or (is_concrete(alpha) and not np.all((np.asarray(alpha) > 0) & np.isfinite(alpha))):
-            raise ValueError(f"alpha must be positive, one number or one a head, but it is {alpha}; pass 1, say.")
+        depth = check_integer(depth, "depth", least=0, most=MOST_LAYERS, remedy="pass 8, as the paper has")
+        remedy = "pass 1, for example"
+        if _is_number(alpha):
+            alpha = check_scalar(alpha, "alpha", embedding.dtype, above=0, remedy=remedy)
+        alpha = check_array(alpha, "alpha", least=0, remedy=remedy).astype(embedding.dtype)
+        if alpha.shape not in ((), (1,), (heads,)) or is_concrete(alpha) and not np.all(_positive(alpha)):
+            found = f"it is {alpha}" if alpha.size <= 8 else f"its shape is {alpha.shape}"
+            raise ValueError(f"alpha must be positive, one number or one a head, but {found}; {remedy}.")
         self.embedding = embedding
         self.w = _shaped(w, "w", (heads, d), embedding.dtype)
         self.v = _shaped(v, "v", (), embedding.dtype)
@@ -90,7 +97,7 @@ class HardmaxClassifier(eqx.Module):
 
         Source: this library; derivative of rank one.
         """
-        ids, counts = jnp.asarray(ids), jnp.asarray(counts, self.embedding.dtype)
+        ids, counts = self._checked(ids, counts)
         return hardmax_logits(self.depth, self.embedding, Decoder(self.w, self.v), self.alpha, self.A, ids, counts)
 
     def softmax_logits(
@@ -102,8 +109,8 @@ class HardmaxClassifier(eqx.Module):
 
         Source: 2407.01602, Section 5.
         """
-        ids, counts = jnp.asarray(ids), jnp.asarray(counts, self.embedding.dtype)
-        beta = as_float(beta, self.embedding.dtype)
+        ids, counts = self._checked(ids, counts)
+        beta = check_scalar(beta, "beta", self.embedding.dtype)
 
         def one(ids, counts):
             share = counts / jnp.maximum(jnp.sum(counts), 1)
@@ -127,7 +134,7 @@ class HardmaxClassifier(eqx.Module):
 
         Source: this library.
         """
-        ids, counts = jnp.asarray(ids), jnp.asarray(counts, self.embedding.dtype)
+        ids, counts = self._checked(ids, counts)
         layout, heads = layout_of(self.embedding), self.embedding.shape[1]
         moved = move(self.depth, layout, self.embedding, self.w, self.alpha, self.A, ids, counts)
         start = layout.lanes(counts / jnp.maximum(jnp.sum(counts, axis=1, keepdims=True), 1), heads)
@@ -138,6 +145,13 @@ class HardmaxClassifier(eqx.Module):
 
         Source: 2407.01602, eq. (1).
         """
+        head = check_integer(head, "head", least=0, most=self.embedding.shape[1] - 1)
+        if counts is not None:
+            counts = check_array(counts, "counts", shape=("n",), least=0)
+            if is_concrete(counts) and not np.any(np.asarray(counts)):
+                raise ValueError(
+                    "counts must hold a word, but all of them are zero; pass those of a review with words."
+                )
         A = None if self.A is None else self.A[head]
         return HardmaxLayer(self.alpha[head], A, masses=counts)  # pyright: ignore[reportArgumentType]
 
@@ -146,10 +160,21 @@ class HardmaxClassifier(eqx.Module):
 
         Source: this library.
         """
-        start = self.embedding[jnp.asarray(ids), head]
+        head = check_integer(head, "head", least=0, most=self.embedding.shape[1] - 1)
+        ids, counts = self._checked(ids, counts, ("n",))
+        start = self.embedding[ids, head]
         if not self.depth:
             return start[None]
         return iterate(self.layer(head, counts), start, self.depth).xs
+
+    def _checked(self, ids: Any, counts: Any, shape: tuple[str, ...] = ("reviews", "n")) -> tuple[Array, Any]:
+        """The ids of words of this model, and as many counts; None stays None."""
+        most, remedy = self.embedding.shape[0] - 1, "pass what encode_reviews returned"
+        ids = check_array(ids, "ids", shape=shape, integers=True, least=0, most=most, remedy=remedy)
+        if counts is not None or len(shape) == 2:
+            counts = check_array(counts, "counts", shape=ids.shape, least=0, remedy=remedy)
+            counts = counts.astype(self.embedding.dtype)
+        return ids, counts
 
 
 def predict_logits(model: HardmaxClassifier, ids: Any, counts: Any, *, batch_size: int = 64) -> np.ndarray:
@@ -167,8 +192,11 @@ def predict_logits(model: HardmaxClassifier, ids: Any, counts: Any, *, batch_siz
 
     Source: this library.
     """
-    ids, counts = np.asarray(ids), np.asarray(counts)
-    size = max(1, min(batch_size, len(ids)))
+    check_instance(model, "model", HardmaxClassifier, "a HardmaxClassifier", "pass the model of a Fitted")
+    most, remedy = model.embedding.shape[0] - 1, "pass what encode_reviews returned"
+    ids = check_host_array(ids, "ids", shape=(None, "n"), integers=True, least=0, most=most, remedy=remedy)
+    counts = check_host_array(counts, "counts", shape=ids.shape, least=0, remedy=remedy)
+    size = max(1, min(check_integer(batch_size, "batch_size"), len(ids)))
     parts = []
     for start in range(0, len(ids), size):
         rows = np.minimum(np.arange(start, start + size), len(ids) - 1)
@@ -183,14 +211,25 @@ def _logits(model: HardmaxClassifier, ids: Array, counts: Array) -> Array:
 
 def _shaped(value: Any, name: str, shape: tuple[int, ...], dtype: Any) -> Array:
     """`value` in this shape, of which it may lack the axis of heads if there is one head."""
-    value = as_float(value, dtype)
+    if not shape and _is_number(value):
+        return check_scalar(value, name, dtype)
+    value = check_array(value, name, remedy="mend it").astype(dtype)
+    if is_concrete(value) and not np.all(np.isfinite(np.asarray(value))):
+        raise ValueError(f"{name} must be finite in {value.dtype}, but some of its entries are not; mend them.")
     if shape and value.ndim == len(shape) - 1 and shape[0] == 1:
         value = value[None]
     if value.shape != shape:
         raise ValueError(f"{name} must be of shape {shape} for this embedding, but it is {value.shape}; mend it.")
-    if is_concrete(value) and not np.all(np.isfinite(np.asarray(value))):
-        raise ValueError(f"{name} must be finite, but some of its entries are not; mend them.")
     return value
+
+
+def _is_number(value: Any) -> bool:
+    array = as_numbers(value)
+    return array is not None and array.ndim == 0
+
+
+def _positive(alpha: Array) -> np.ndarray:
+    return np.asarray((np.asarray(alpha) > 0) & np.isfinite(np.asarray(alpha)))
 
 
 def _inverse_softplus(alpha: Float[Array, "..."]) -> Float[Array, "..."]:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._arrays import read_npz
+from .._check import check_float_dtype, check_path
 from ._model import HardmaxClassifier
 
 
@@ -38,8 +39,9 @@ def load_released(path: str | Path, *, dtype: Any = None) -> HardmaxClassifier:
         Alcalde, Fantuzzi, Zuazua, *Clustering in pure-attention hardmax transformers* (2407.01602), Section 5, and the
         weights released with it.
     """
+    path, dtype = check_path(path, "path"), check_float_dtype(dtype)
     try:
-        arrays = read_npz(Path(path).read_bytes())
+        arrays = read_npz(path.read_bytes())
     except FileNotFoundError as error:
         raise ValueError(f"path must be the released model, but there is no file {str(path)!r}; name it.") from error
     except (OSError, ValueError) as error:

@@ -8,10 +8,11 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Float, Int, PRNGKeyArray
 
-from ._encode import Encoded, encode_reviews
-from ._fit import Fitted, accuracy
+from .._check import check_integer, check_number
+from ._encode import Encoded, check_reviews, encode_reviews
+from ._fit import Fitted, accuracy, check_fitted
 from ._leading import Led, lead
-from ._model import predict_logits
+from ._model import MOST_LAYERS, predict_logits
 from ._random import generator
 from ._reviews import Reviews
 
@@ -210,16 +211,15 @@ def leaders_report(
         Alcalde, Fantuzzi, Zuazua, *Clustering in pure-attention hardmax transformers* (2407.01602), Section 5: the
         most frequent leaders; the other numbers: this library.
     """
-    if not 0 <= confident < 1:
-        raise ValueError(f"confident must be a quantile in [0, 1), but it is {confident!r}; 0 takes every review.")
-    for name, value in (("sample", sample), ("top", top), ("horizon", horizon)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name} must be a positive integer, but it is {value!r}; pass at least 1.")
+    check_fitted(fitted)
+    check_reviews(reviews, "reviews")
+    confident = check_number(confident, "confident", least=0, below=1, remedy="pass 0 to take every review")
+    sample, top = check_integer(sample, "sample"), check_integer(top, "top")
+    horizon, rng = check_integer(horizon, "horizon", most=MOST_LAYERS), generator(jr.key(0) if key is None else key)
     encoded, logits = _read(fitted, reviews)
     known = np.flatnonzero(encoded.lengths > 0)
     if not len(known):
         raise ValueError("reviews must hold known words, but none of them does; pass others.")
-    rng = generator(jr.key(0) if key is None else key)
     sizes = np.abs(logits)
     least = float(np.quantile(sizes[known], confident)) if confident else 0.0
     sure = known[(sizes[known] >= least) & ((logits > 0) == (encoded.labels == 1))[known]]
@@ -239,6 +239,8 @@ def leaders_report(
 
 def _read(fitted: Fitted, reviews: Reviews) -> tuple[Encoded, Float[np.ndarray, " reviews"]]:
     """The reviews as arrays, and their logits."""
+    check_fitted(fitted)
+    check_reviews(reviews, "reviews")
     if not len(reviews):
         raise ValueError("reviews must hold some, but there are none; pass at least one.")
     encoded = encode_reviews(reviews, fitted.vocabulary, length=fitted.recipe.length)

@@ -1,11 +1,13 @@
 """Reviews with their labels and, where these are known, their films and the part of the data that they belong to."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 from jaxtyping import Int, Shaped
+
+from .._check import check_host_array, check_sequence
 
 
 @final
@@ -35,22 +37,25 @@ class Reviews:
     ratings: Int[np.ndarray, " reviews"] | None = None
 
     def __post_init__(self):
-        if isinstance(self.texts, str):
-            raise ValueError(f"texts must be a list of texts, but it is the text {self.texts[:40]!r}; pass [text].")
-        object.__setattr__(self, "texts", tuple(self.texts))
-        given = [name for name in ("films", "split", "ratings") if getattr(self, name) is not None]
-        for name in ("labels", *given):
-            value = getattr(self, name)
-            if np.shape(value) != (len(self.texts),):
-                raise ValueError(
-                    f"{name} must have one value for each of the {len(self.texts)} texts, but its shape is "
-                    f"{np.shape(value)}; pass as many."
-                )
-        if not np.isin(self.labels, (0, 1)).all():
-            raise ValueError(f"labels must be 0 or 1, but they hold {np.unique(self.labels)}; map them.")
-        object.__setattr__(self, "labels", np.asarray(self.labels, np.int8))
+        object.__setattr__(self, "texts", tuple(check_sequence(self.texts, "texts", str, "texts", least=0)))
+        object.__setattr__(self, "labels", check_labels(self._checked("labels", check_host_array), "labels"))
+        names = lambda value, name: np.array(check_sequence(value, name, str, "strings", least=0), str)
+        integers = lambda value, name: check_host_array(value, name, integers=True)
+        for name, check in (("films", names), ("split", names), ("ratings", integers)):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, self._checked(name, check))
         if self.split is not None and not np.isin(self.split, ("train", "test")).all():
             raise ValueError(f"split must be 'train' or 'test', but it holds {np.unique(self.split)}; map it.")
+
+    def _checked(self, name: str, check: Callable[[Any, str], np.ndarray]) -> np.ndarray:
+        """One of the arrays, with one value for each text."""
+        value = check(getattr(self, name), name)
+        if value.shape != (len(self.texts),):
+            raise ValueError(
+                f"{name} must have one value for each of the {len(self.texts)} texts, but its shape is {value.shape}; "
+                "pass as many."
+            )
+        return value
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -68,9 +73,25 @@ class Reviews:
 
         Source: this library.
         """
-        index = np.asarray(rows, int)
+        index = check_rows(rows, len(self))
         others: dict[str, Any] = {}
         for name in ("films", "split", "ratings"):
             value = getattr(self, name)
             others[name] = None if value is None else value[index]
         return Reviews(tuple(self.texts[row] for row in index.tolist()), self.labels[index], **others)
+
+
+def check_labels(labels: Any, name: str) -> Int[np.ndarray, " reviews"]:
+    """`labels` as an int8 vector, if each of them is 0 or 1."""
+    array = check_host_array(labels, name, shape=(None,))
+    if not np.isin(array, (0, 1)).all():
+        found = np.unique(array)
+        shown = found if len(found) <= 8 else f"{len(found)} values from {found[0]} to {found[-1]}"
+        raise ValueError(f"{name} must be 0 or 1, but they hold {shown}; map them.")
+    return np.asarray(array, np.int8)
+
+
+def check_rows(rows: Any, count: int) -> Int[np.ndarray, " rows"]:
+    """`rows` as a vector of integers, if each is the index of one of `count` reviews."""
+    remedy = f"pass indices of the {count} reviews"
+    return check_host_array(rows, "rows", shape=(None,), integers=True, least=0, most=count - 1, remedy=remedy)

@@ -7,6 +7,8 @@ from typing import Any, final
 import numpy as np
 from jaxtyping import Array, Int
 
+from .._check import check_flag, check_number
+from ._encode import check_reviews
 from ._random import generator
 from ._reviews import Reviews
 
@@ -75,6 +77,7 @@ def official_split(
         Maas et al., *Learning word vectors for sentiment analysis* (ACL 2011): the split; the validation part: this
         library.
     """
+    check_reviews(reviews, "reviews")
     if reviews.split is None:
         raise ValueError("reviews must have a split, but theirs is None; use random_split.")
     train, test = (np.flatnonzero(reviews.split == name) for name in ("train", "test"))
@@ -121,6 +124,7 @@ def random_split(
         Alcalde, Fantuzzi, Zuazua, *Clustering in pure-attention hardmax transformers and its role in sentiment
         analysis* (2407.01602), Section 4: 35,000 and 15,000 reviews; the validation part: this library.
     """
+    check_reviews(reviews, "reviews")
     numbers = [_number(value, name, len(reviews)) for value, name in ((train, "train"), (test, "test"))]
     if sum(numbers) > len(reviews):
         raise ValueError(
@@ -153,9 +157,8 @@ def _parts(
     drop_repeated: bool,
     rng: np.random.Generator,
 ) -> Split:
-    if not isinstance(validation, int | float) or not 0 <= validation < 1:
-        raise ValueError(f"validation must be a fraction in [0, 1), but it is {validation!r}; pass 0.1, or another.")
-    if drop_repeated:
+    validation = check_number(validation, "validation", least=0, below=1, remedy="pass 0.1, or another fraction")
+    if check_flag(drop_repeated, "drop_repeated"):
         known = {reviews.texts[row] for row in train.tolist()}
         test = np.array([row for row in test.tolist() if reviews.texts[row] not in known], int)
         if not len(test):

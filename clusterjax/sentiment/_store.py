@@ -11,10 +11,12 @@ import numpy as np
 import safetensors.numpy
 
 from .._arrays import read_arrays
+from .._check import check_instance, check_path
 from .._disk import begin_reading, check, write_folder
 from .._json import MOST_BYTES, Within, decode, misfit, read_bounded
-from ._fit import Fitted, Recipe
+from ._fit import Fitted, check_fitted
 from ._model import HardmaxClassifier
+from ._recipe import Recipe
 from ._vocabulary import Vocabulary
 
 
@@ -46,7 +48,10 @@ def save(fitted: Fitted, folder: str | Path, report: dict[str, Any] | None = Non
 
     Source: this library.
     """
-    folder, model = Path(folder), fitted.model
+    check_fitted(fitted)
+    folder, model = check_path(folder, "folder"), fitted.model
+    if report is not None:
+        check_instance(report, "report", dict, "a dictionary", "pass numbers by name, or None")
     if model.embedding.shape[0] != fitted.vocabulary.size:
         raise ValueError(
             f"fitted must have a row of its embedding for each of the {fitted.vocabulary.size} ids of its vocabulary, "
@@ -69,7 +74,7 @@ def save(fitted: Fitted, folder: str | Path, report: dict[str, Any] | None = Non
         _VOCABULARY: fitted.vocabulary._content(),
         _HISTORY: _json(fitted.history),
     }
-    contents |= {_CONFIG: _json(config)} | ({} if report is None else {_REPORT: _json(report)})
+    contents |= {_CONFIG: _json(config)} | ({} if report is None else {_REPORT: _report(report)})
     try:
         write_folder(folder, contents, gone=[_REPORT] if report is None else [])
     except OSError as error:
@@ -97,7 +102,7 @@ def load(folder: str | Path) -> Fitted:
 
     Source: this library.
     """
-    folder = Path(folder)
+    folder = check_path(folder, "folder")
     if not folder.is_dir():
         raise ValueError(f"folder must be one of a model, but there is none at {str(folder)!r}; train one, or name it.")
     begin_reading(folder, "folder", _REMEDY)
@@ -155,7 +160,7 @@ def load_report(folder: str | Path) -> dict[str, Any] | None:
 
     Source: this library.
     """
-    folder = Path(folder)
+    folder = check_path(folder, "folder")
     begin_reading(folder, "folder", _REMEDY)
     if not (folder / _REPORT).is_file():
         return None
@@ -213,6 +218,17 @@ def _read(folder: Path, name: str) -> Any:
     except ValueError as error:
         raise ValueError(
             f"folder must hold a whole model, but {str(path)!r} is not whole JSON ({error}); train it again."
+        ) from error
+
+
+def _report(report: dict[str, Any]) -> bytes:
+    try:
+        return _json(report)
+    except (TypeError, ValueError, RecursionError) as error:
+        words = str(error) or type(error).__name__
+        raise ValueError(
+            f"report must hold what JSON can hold, but it does not ({words}); pass numbers, texts, lists and "
+            "dictionaries."
         ) from error
 
 

@@ -8,9 +8,10 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array
 
+from .._check import check_integer, check_sequence
 from ._random import generator
 from ._reviews import Reviews
-from ._text import NEGATORS, STOP_WORDS
+from ._text import MOST, NEGATORS, STOP_WORDS
 
 
 POSITIVE = tuple("wonderful excellent superb brilliant delightful touching masterpiece charming perfect great".split())
@@ -78,8 +79,8 @@ def synthetic_reviews(
 
     Source: this library; frequencies as in Zipf's law.
     """
-    _check(count, positive, negative, num_neutral, shortest, longest, planted, per_film)
     rng = generator(key)
+    _check(count, positive, negative, num_neutral, shortest, longest, planted, per_film)
     neutral = _pseudo_words(rng, num_neutral, {*positive, *negative})
     labels = rng.permutation(np.arange(count) % 2)
     lengths = rng.integers(shortest, longest + 1, count)
@@ -137,26 +138,26 @@ def _check(
 ) -> None:
     most = (len(_STARTS) * len(_VOWELS)) ** 3 // 2
     ranges = (
-        ("count", count, 2 * per_film, None),
-        ("num_neutral", num_neutral, 1, most),
-        ("planted", planted, 1, shortest),
-        ("longest", longest, shortest, None),
-        ("shortest", shortest, 1, None),
-        ("per_film", per_film, 1, None),
+        ("count", count, lambda: 2 * per_film, lambda: MOST),
+        ("num_neutral", num_neutral, 1, lambda: most),
+        ("planted", planted, 1, lambda: shortest),
+        ("longest", longest, lambda: shortest, lambda: MOST),
+        ("shortest", shortest, 1, lambda: MOST),
+        ("per_film", per_film, 1, lambda: MOST // 2),
     )
+    # From the last on, for each bound is a number that was let in.
     for name, value, least, greatest in reversed(ranges):
-        top = "" if greatest is None else f" and at most {greatest}"
-        if isinstance(value, bool) or not isinstance(value, int) or value < least or value > (greatest or value):
-            raise ValueError(f"{name} must be an integer, at least {least}{top}, but it is {value!r}; pass such a one.")
+        check_integer(value, name, least=least() if callable(least) else least, most=greatest())
     if planted % 2 == 0:
         raise ValueError(f"planted must be odd, for a majority, but it is {planted}; pass {planted - 1}.")
     for name, words in (("positive", positive), ("negative", negative)):
+        words = check_sequence(words, name, str, "words")
         lost = [word for word in words if word in STOP_WORDS | NEGATORS or not (word.isascii() and word.islower())]
         lost += [word for word in words if not word.isalpha() or len(word) < 2]
-        if lost or not words:
+        if lost:
             raise ValueError(
-                f"{name} must be words of lower-case letters that are no stop words, but it holds {lost or list(words)}"
-                "; pass others."
+                f"{name} must be words of lower-case letters that are no stop words, but it holds {lost[:3]}; pass "
+                "others."
             )
     both = set(positive) & set(negative)
     if both:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, final
 
+from .._check import check_callable, check_flag, check_integer, check_sequence, check_text
+
 
 # NLTK's English list, its contractions cut at their apostrophes.
 STOP_WORDS = frozenset(
@@ -19,6 +21,7 @@ STOP_WORDS = frozenset(
 )
 NEGATORS = frozenset("no nor not never cannot".split())
 NEGATED = "not_"
+MOST = 10**6  # of words, of letters in a row, of anything that is counted here
 
 _LINK = re.compile(r"https?://\S+|www\.\S+")
 # Without an end a tag reaches to the end of the text, so that this is linear; such a tag stays, see `_letters`.
@@ -80,21 +83,17 @@ class TextOptions:
 
     def __post_init__(self):
         for name in ("lower", "expand_not", "single_letters", "drop_links", "glue"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} must be a boolean, but it is {getattr(self, name)!r}; pass True or False.")
+            object.__setattr__(self, name, check_flag(getattr(self, name), name))
         for name in ("negation_scope", "longest_run"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise ValueError(f"{name} must be an integer >= 0, but it is {value!r}; pass 0 to switch it off.")
-        if isinstance(self.ngrams, bool) or not isinstance(self.ngrams, int) or self.ngrams < 1:
-            raise ValueError(f"ngrams must be a positive integer, but it is {self.ngrams!r}; pass 1 for words alone.")
-        if not isinstance(self.tag, str):
-            raise ValueError(f"tag must be a string, but it is {self.tag!r}; pass ' ' to have tags end words.")
+            number = check_integer(getattr(self, name), name, least=0, most=MOST, remedy="pass 0 to switch it off")
+            object.__setattr__(self, name, number)
+        ngrams = check_integer(self.ngrams, "ngrams", most=MOST, remedy="pass 1 for words alone")
+        object.__setattr__(self, "ngrams", ngrams)
+        check_text(self.tag, "tag", empty=True)
         for name in ("negators", "stop_words"):
-            value = getattr(self, name)
-            if not isinstance(value, Iterable) or isinstance(value, str) or not all(isinstance(w, str) for w in value):
-                raise ValueError(f"{name} must be a set of words, but it is {value!r}; pass a frozenset of strings.")
-            object.__setattr__(self, name, frozenset(value))
+            object.__setattr__(self, name, frozenset(check_sequence(getattr(self, name), name, str, "words", least=0)))
+        if self.lemmatise is not None:
+            check_callable(self.lemmatise, "lemmatise", "a function from a word to its lemma, or None")
 
     @classmethod
     def published(cls, lemmatise: Callable[[str], str] | None = None) -> "TextOptions":
@@ -144,7 +143,7 @@ class TextOptions:
 
         Source: this library.
         """
-        words = self._kept(self._letters(text).split())
+        words = self._kept(self._letters(check_text(text, "text", empty=True)).split())
         words = self._negated(words) if self.negation_scope else words
         return self._phrases(words) if self.ngrams > 1 else words
 

@@ -7,10 +7,12 @@ from typing import Any, Literal
 import jax.random as jr
 import numpy as np
 
+from .._check import check_callable, check_choice, check_flag, check_integer, check_path
 from .._lock import locked
 from .._say import say as print_line
-from ._fit import Recipe, fit
-from ._imdb import digest, load_imdb
+from ._fit import fit
+from ._imdb import check_source, digest, load_imdb
+from ._recipe import Recipe, check_recipe
 from ._report import evaluate, leaders_report
 from ._reviews import Reviews
 from ._split import Split, official_split, random_split
@@ -59,11 +61,16 @@ def train_sentiment(
 
     Source: this library.
     """
-    recipe, folder = Recipe() if recipe is None else recipe, Path(out)
-    if isinstance(seed, bool) or not 0 <= seed < 2**32:
-        raise ValueError(f"seed must lie between 0 and 2**32 - 1, but it is {seed!r}; choose another.")
-    if patience is not None and patience < 1:
-        raise ValueError(f"patience must be a positive number of epochs, but it is {patience}; leave it out for none.")
+    recipe, folder = Recipe() if recipe is None else recipe, check_path(out, "out")
+    check_recipe(recipe)
+    if imdb is not None:
+        check_source(imdb, "imdb")
+    seed = check_integer(seed, "seed", least=0, most=2**32 - 1)
+    check_choice(split, "split", ("official", "random"))
+    if patience is not None:
+        patience = check_integer(patience, "patience", remedy="pass a number of epochs, or None")
+    resume = None if resume is None else check_flag(resume, "resume")
+    check_callable(say, "say", "a function of a line")
     with locked(folder):
         return _train_in(folder, imdb, recipe, seed, split, patience, resume, say)
 
@@ -139,9 +146,12 @@ def _differing(report: dict[str, Any] | None, settings: dict[str, Any]) -> list[
 
 
 def _parts(imdb: str | Path | None, split: str, seed: int, say: Callable[[str], None]) -> Split:
-    if split not in ("official", "random"):
-        raise ValueError(f"split must be 'official' or 'random', but it is {split!r}; choose one of them.")
-    reviews = load_imdb(imdb)
+    try:
+        reviews = load_imdb(imdb)
+    except ValueError as error:
+        if not str(error).startswith("source "):
+            raise
+        raise ValueError(f"imdb {str(error).removeprefix('source ')}") from error
     if imdb is None:
         say("no --imdb: these are made-up reviews, with sentiment words planted in them")
     if split == "official" and reviews.split is None:

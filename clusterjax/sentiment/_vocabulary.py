@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,9 +11,19 @@ from typing import Any, Literal, final
 import numpy as np
 from jaxtyping import Int
 
+from .._check import (
+    check_choice,
+    check_flag,
+    check_host_array,
+    check_instance,
+    check_integer,
+    check_path,
+    check_sequence,
+    check_text,
+)
 from .._disk import BLANK, is_sealed, replace, seal
 from .._json import Within, decode, misfit
-from ._text import TextOptions
+from ._text import MOST, TextOptions
 
 
 PADDING, UNKNOWN = 0, 1
@@ -53,10 +63,11 @@ class Vocabulary:
     keep_unknown: bool = False
 
     def __post_init__(self):
-        object.__setattr__(self, "words", tuple(self.words))
-        object.__setattr__(self, "counts", tuple(int(count) for count in self.counts))
-        if not self.words:
-            raise ValueError("words must hold at least one word, but it is empty; pass the words of a training part.")
+        object.__setattr__(self, "words", tuple(check_sequence(self.words, "words", str, "words")))
+        counts = check_host_array(self.counts, "counts", shape=(None,), integers=True, least=0)
+        object.__setattr__(self, "counts", tuple(counts.tolist()))
+        check_instance(self.options, "options", TextOptions, "a TextOptions", "pass TextOptions()")
+        object.__setattr__(self, "keep_unknown", check_flag(self.keep_unknown, "keep_unknown"))
         if len(self.counts) != len(self.words):
             raise ValueError(
                 f"counts must be as many as words, but there are {len(self.counts)} for {len(self.words)} words; "
@@ -99,10 +110,11 @@ class Vocabulary:
 
         Source: this library.
         """
-        if isinstance(min_count, bool) or not isinstance(min_count, int) or min_count < 1:
-            raise ValueError(f"min_count must be a positive integer, but it is {min_count!r}; 1 keeps every word.")
-        if isinstance(texts, str):
-            raise ValueError(f"texts must be a list of texts, but it is the text {texts[:40]!r}; pass [text].")
+        check_integer(min_count, "min_count", remedy="pass 1 to keep every word")
+        check_instance(options, "options", TextOptions, "a TextOptions", "pass TextOptions()")
+        keep_unknown = check_flag(keep_unknown, "keep_unknown")
+        if not isinstance(texts, Iterator):  # of which each is looked at as it comes
+            texts = check_sequence(texts, "texts", str, "texts", least=0)
         seen: Counter[str] = Counter()
         for text in texts:
             seen.update(options.words(text))
@@ -143,7 +155,7 @@ class Vocabulary:
 
         Source: this library.
         """
-        ids, words = self.ids, self.options.words(text)
+        ids, words = self.ids, self.options.words(check_text(text, "text", empty=True))
         if self.keep_unknown:
             return [ids.get(word, UNKNOWN) for word in words]
         return list(filter(None, map(ids.get, words)))
@@ -172,7 +184,8 @@ class Vocabulary:
 
         Source: this library.
         """
-        check_window(length, keep)
+        length = check_window(length, keep)
+        texts = check_sequence(texts, "texts", str, "texts", least=0)
         ids, lengths = np.zeros((len(texts), length), np.int32), np.zeros(len(texts), np.int32)
         for row, text in enumerate(texts):
             found = self.encode(text)
@@ -198,9 +211,10 @@ class Vocabulary:
         Source: this library.
         """
         names, words = (*_RESERVED, *self.words), []
-        for number in map(int, ids):
-            if not 0 <= number < len(names):
-                raise ValueError(f"ids must be from 0 to {self.size - 1}, but one is {number}; pass ids of this model.")
+        ids = list(ids) if isinstance(ids, Iterator) else ids
+        for number in check_host_array(
+            ids, "ids", shape=(None,), integers=True, least=0, most=self.size - 1, remedy="pass ids of this model"
+        ).tolist():
             if number != PADDING:
                 words.append(names[number])
         return words
@@ -218,7 +232,7 @@ class Vocabulary:
 
         Source: this library.
         """
-        path = Path(path)
+        path = check_path(path, "path")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             replace(path, self._content())
@@ -260,7 +274,7 @@ class Vocabulary:
 
         Source: this library.
         """
-        path = Path(path)
+        path = check_path(path, "path")
         try:
             data = path.read_bytes()
         except OSError as error:
@@ -305,9 +319,7 @@ class Vocabulary:
         return found
 
 
-def check_window(length: Any, keep: Any) -> None:
-    """Raise a ValueError unless the two say which words of a long text are kept."""
-    if isinstance(length, bool) or not isinstance(length, int | np.integer) or length < 1:
-        raise ValueError(f"length must be a positive integer, but it is {length!r}; pass 256, or another.")
-    if keep not in ("last", "first"):
-        raise ValueError(f"keep must be 'last' or 'first', but it is {keep!r}; pass one of the two.")
+def check_window(length: Any, keep: Any) -> int:
+    """`length`, if the two say which words of a long text are kept."""
+    check_choice(keep, "keep", ("last", "first"))
+    return check_integer(length, "length", most=MOST, remedy="pass 256, or another")

@@ -41,7 +41,7 @@ def assert_mean(samples, expected):
     assert abs(samples.mean() - expected) < 4 * error
 
 
-@pytest.mark.parametrize("d", (2, 3))
+@pytest.mark.parametrize("d", (2, pytest.param(3, marks=pytest.mark.exhaustive)))
 def test_brownian_motion_on_the_sphere(d):
     """E <x_t, x_0> = e^{-(d - 1) T t}, and the second harmonic decays like e^{-2 d T t}; unit norms throughout."""
     x0, xs = brownian_motion(d, Sphere())

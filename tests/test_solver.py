@@ -168,6 +168,7 @@ def test_vmap_is_a_loop():
     np.testing.assert_allclose(eqx.filter_vmap(one)(betas), [one(beta) for beta in betas], rtol=0, atol=1e-12)
 
 
+@pytest.mark.exhaustive
 def test_noise_stays_on_the_sphere():
     """Brownian motion of temperature T: E<x_t, x_0> = exp(-(d - 1) T t), by the Laplacian of the sphere."""
     temperature, d = 0.5, 3

@@ -52,7 +52,7 @@ def draw(found: Any) -> Figure:
     for ax in axes.flat:
         if ax.get_legend() is not None:
             ax.get_legend().remove()
-    figure.legend(handles, names, loc="outside upper center", ncols=3, handlelength=2.8)
+    figure.legend(handles, names, loc="outside lower center", ncols=3, handlelength=2.8)
     return figure
 
 

@@ -154,23 +154,27 @@ def test_it_maps_and_has_derivatives():
             r"beta must be one number, or one for each of 3 heads, but its shape is \(2,\)",
         ),
         (lambda: transformer.LayerNorm(jnp.ones(3), jnp.ones(4)), r"but their shapes are \(3,\) and \(4,\)"),
-        (lambda: transformer.LayerNorm(jnp.ones(3))(X), r"x must be of dimension 3, as gain is, .* \(6, 8\)"),
-        (lambda: transformer.LayerNorm(jnp.ones(3), None, -1.0), "epsilon must be at least 0, but it is -1.0"),
+        (lambda: transformer.LayerNorm(jnp.ones(3))(X), r"x must be tokens of dimension 3, .* \(6, 8\)"),
+        (lambda: transformer.LayerNorm(jnp.ones(3), None, -1.0), "epsilon must be .* of at least 0, but it is -1.0"),
         (lambda: transformer.FeedForward(normal(0, D, 3), normal(1, D, 3)), r"w_in must be \(d, m\), w_out \(m, d\)"),
         (lambda: block_of().feed_forward(normal(0, N, 3)), r"x must be tokens of dimension 8, .* \(6, 3\)"),
         (
             lambda: transformer.Block(attention_of(), None, (None, None)),
-            "norms must be 1 with PostNorm and 1 layers, but 0 are there",
+            "norms of attention and feed_forward must be 1 with PostNorm and 1 layers, but 0 are there",
         ),
         (
             lambda: transformer.Block(attention_of(), transformer.FeedForward(normal(0, 5, 3), normal(1, 3, 5))),
             "must be of one dimension, but they are {'attention': 8, 'feed_forward': 5}",
         ),
-        (lambda: transformer.Transformer.of([]), "blocks must hold a block, but it is empty"),
+        (lambda: transformer.Transformer.of([]), "blocks must be a sequence of blocks, at least 1, but it holds 0"),
         (lambda: transformer.Transformer.of([block_of(), block_of("pre")]), "block 1 is not like block 0"),
         (lambda: transformer.Transformer(block_of()), "have a leading axis, or with depth a single one"),
+        (
+            lambda: transformer.Transformer(block_of(), 2, transformer.LayerNorm.identity(3)),
+            r"norm must be of the dimension of the blocks, 8, but its gain is \(3,\)",
+        ),
         (lambda: transformer.Transformer(block_of(), 0), "depth must be a positive integer, but it is 0"),
-        (lambda: transformer.Transformer(block_of(), 2).block(2), "layer must be from -2 to 1, but it is 2"),
+        (lambda: transformer.Transformer(block_of(), 2).block(2), "layer must be an integer from -2 to 1, but it is 2"),
     ],
 )
 def test_bad_input_is_met_at_the_door(make, message):

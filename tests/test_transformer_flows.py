@@ -123,6 +123,11 @@ def test_what_is_no_scheme_is_refused():
         transformer.NormalisationField(cjx.SoftmaxAttention(1.0), space=cjx.Sphere())
     with as_a_user(), pytest.raises(ValueError, match=r"alpha must be a number, but its shape is \(2,\)"):
         transformer.NormalisedGPT(jnp.ones(2))
+    flow = transformer.NormalisationField(cjx.SoftmaxAttention(1.0))
+    with as_a_user(), pytest.raises(ValueError, match="x must have no zero row, .* but row 1 is zero"):
+        flow(0.0, normal(0, 3, 2).at[1].set(0.0))
+    with as_a_user(), pytest.raises(ValueError, match="value must act on tokens of dimension 2"):
+        transformer.NormalisationField(cjx.SoftmaxAttention(1.0), value=jnp.eye(3))(0.0, normal(0, 3, 2))
 
 
 # --- rank collapse and long context, by the block itself

@@ -142,18 +142,25 @@ def test_mixed_precision_rounds_the_stream_and_not_the_weights():
         (lambda: transformer.LanguageModelHead()(normal(0, 2, D)), "embedding must be given to a head that is tied"),
         (
             lambda: transformer.LanguageModelHead(normal(0, WORDS, 5))(normal(0, 2, D)),
-            r"x must be of dimension 5, .* \(2, 8\)",
+            r"x must be tokens of dimension 5, .* \(2, 8\)",
         ),
-        (lambda: transformer.LanguageModelHead(normal(0, WORDS)), r"its shape is \(17,\); pass \(words, d\)"),
+        (lambda: transformer.LanguageModelHead(normal(0, WORDS)), r"unembedding must have 2 axes, .* \(17,\)"),
         (
             lambda: transformer.LanguageModel(normal(0, WORDS, 5), model_of().stack),
             r"embedding must be of the dimension of the stack, 8, but its shape is \(17, 5\)",
         ),
-        (lambda: transformer.LearnedPositions(normal(0, 3)), r"table must be a matrix .* \(3,\)"),
+        (lambda: transformer.LearnedPositions(normal(0, 3)), r"table must have 2 axes, .* \(3,\)"),
+        (
+            lambda: transformer.LanguageModel(
+                normal(0, WORDS, D), model_of().stack, transformer.LearnedPositions(normal(0, LONGEST, 5))
+            ),
+            r"positions must be of the dimension of the embedding, 8, but their table is \(12, 5\)",
+        ),
+        (lambda: transformer.LanguageModel.random(jr.key(0), 2**31, 2**31, 1, 1, 1), "words must be small enough for"),
         (lambda: transformer.RelativePositions(normal(0, 4, 3)), r"its shape is \(4, 3\); pass \(2 m \+ 1, k\)"),
         (lambda: transformer.RelativePositions(normal(0, 3, 3), normal(0, 5, 3)), "must be of one shape"),
-        (lambda: transformer.sinusoidal_positions(0, 4), "n must be an integer of at least 1, but it is 0"),
-        (lambda: transformer.sinusoidal_positions(4, 4, base=0.0), "base must be positive, but it is 0.0"),
+        (lambda: transformer.sinusoidal_positions(0, 4), "n must be a positive integer, but it is 0"),
+        (lambda: transformer.sinusoidal_positions(4, 4, base=0.0), "base must be .* above 0, but it is 0.0"),
     ],
 )
 def test_bad_input_is_met_at_the_door(make, message):

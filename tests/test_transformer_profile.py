@@ -87,8 +87,8 @@ def test_uniform_attention_has_no_sink():
         (IDS[:, :1], None, "texts must begin with two tokens"),
         (IDS, ~PRESENT, "texts must begin with two tokens"),
         (IDS[0], None, r"texts must be ids, \(texts, n\)"),
-        (IDS, PRESENT[:2], "present must be of the shape of texts"),
-        (IDS + 20, None, "ids must be from 0 to 19"),
+        (IDS, PRESENT[:2], "present must say of each token whether it is there"),
+        (IDS + 20, None, "texts must be from 0 to 19"),
     ),
 )
 def test_bad_texts_are_refused(texts, present, message):

@@ -85,6 +85,21 @@ def test_a_second_model_takes_the_place_of_the_first_and_nothing_does_not(tmp_pa
     assert isinstance(transformer.load(tmp_path), transformer.Block)
 
 
+@pytest.mark.parametrize(
+    ("further", "message"),
+    [
+        ({"format": "other"}, "format must be what save itself writes"),
+        ({"version": 2}, "version must be what save itself writes"),
+        ({"note": 1j}, "note must be a value of JSON, but it is 1j"),
+        ({"note": float}, "note must be a value of JSON, but it is the class float"),
+    ],
+)
+def test_what_json_cannot_keep_is_refused_before_anything_is_written(further, message, tmp_path):
+    with as_a_user(), pytest.raises(ValueError, match=message):
+        transformer.save(block_of("none"), tmp_path / "model", **further)
+    assert not (tmp_path / "model").exists()
+
+
 def damaged(folder, how):
     transformer.save(block_of("none"), folder)
     config, arrays = folder / "config.json", folder / "model.safetensors"

@@ -110,7 +110,7 @@ def test_it_takes_a_language_model_padding_and_shared_weights():
     alone = transformer.residual_stream(without, X)
     assert_close(alone.total, without(X), "composed")
     assert not alone.feed_forward.any()
-    with as_a_user(), pytest.raises(ValueError, match=r"x must be tokens of dimension 8, but its shape is \(6, 7\)"):
+    with as_a_user(), pytest.raises(ValueError, match=r"tokens must be tokens of dimension 8, .* \(6, 7\)"):
         transformer.residual_stream(shared, X[:, :7])
 
 
@@ -211,16 +211,16 @@ def _without():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: _of(layer=1), "layer must be from -1 to 0, but it is 1"),
-        (lambda: _of(words=12), "words must be from 1 to 11, but it is 12"),
+        (lambda: _of(layer=1), "layer must be an integer from -1 to 0, but it is 1"),
+        (lambda: _of(words=12), "words must be an integer from 1 to 11, but it is 12"),
         (lambda: _of(top=0), "top must be a positive integer, but it is 0"),
-        (lambda: _of(texts=[1, 2]), r"texts must be ids, \(texts, n\), at least one, but their shape is \(2,\)"),
-        (lambda: _of(texts=[[1, 11]]), "ids must be from 0 to 10, but one is 11"),
-        (lambda: _of(present=[[True]]), r"present must be of the shape of texts, \(1, 2\), but it is \(1, 1\)"),
+        (lambda: _of(texts=[1, 2]), r"texts must be ids, \(texts, n\), at least one, but its shape is \(2,\)"),
+        (lambda: _of(texts=[[1, 11]]), "texts must be from 0 to 10, but one is 11"),
+        (lambda: _of(present=[[True]]), r"present must say of each .* shape is \(1, 1\) .* \(1, 2\)"),
         (lambda: _of(present=[[False, False]]), "text 0 holds none"),
         (_without, "block 0 has none"),
         (lambda: transformer.best_detector(np.ones((2, 3)), [True, True]), "2 of 2 are true"),
-        (lambda: transformer.best_detector(np.ones((2, 3)), [True]), r"the shapes are \(1,\) and \(2, 3\)"),
+        (lambda: transformer.best_detector(np.ones((2, 3)), [True]), r"labels must say .* its shape is \(1,\)"),
     ],
 )
 def test_bad_input_is_met_at_the_door(make, message):

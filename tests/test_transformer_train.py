@@ -205,13 +205,13 @@ def test_muon_turns_the_gradient_of_each_matrix_into_an_orthogonal_one():
     ("options", "message"),
     [
         ({"heads": 3}, "heads must divide d, 128, but it is 3"),
-        ({"layers": 0}, "layers must be an integer of at least 1, but it is 0"),
-        ({"norm": "sandwich"}, "norm must be one of pre, post, none, but it is 'sandwich'"),
-        ({"stream": "float8"}, "stream must be one of float32, bfloat16"),
-        ({"learning_rate": 0.0}, "learning_rate must be between 0 and inf"),
-        ({"embedding_rate": math.inf}, "embedding_rate must be between 0 and inf"),
-        ({"held_out": 1.0}, "held_out must be between 0 and 1"),
-        ({"weight_decay": -1.0}, "weight_decay must be at least 0"),
+        ({"layers": 0}, "layers must be an integer from 1 to 2147483647, but it is 0"),
+        ({"norm": "sandwich"}, "norm must be one of 'pre', 'post', 'none', but it is 'sandwich'"),
+        ({"stream": "float8"}, "stream must be one of 'float32', 'bfloat16'"),
+        ({"learning_rate": 0.0}, "learning_rate must be a finite number above 0"),
+        ({"embedding_rate": math.inf}, "embedding_rate must be a finite number above 0"),
+        ({"held_out": 1.0}, "held_out must be a finite number above 0 and below 1"),
+        ({"weight_decay": -1.0}, "weight_decay must be a finite number of at least 0"),
     ],
 )
 def test_recipes_out_of_range(options, message):

@@ -10,8 +10,10 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from .._mask import AbstractMask, FullMask
-from .._misc import as_float, draw_normal
+from .._check import check_array, check_instance, check_key, check_scalar
+from .._mask import AbstractMask, FullMask, check_mask
+from .._misc import draw_normal
+from ._checks import check_draw, check_optional, check_sizes, check_stream, weights
 from ._norm import at_least_single
 from ._positions import RelativePositions
 
@@ -19,6 +21,39 @@ from ._positions import RelativePositions
 def contract(equation: str, *operands: Array) -> Array:
     """`einsum` in full precision: accelerators would otherwise round float32 factors to ten bits."""
     return jnp.einsum(equation, *operands, precision=jax.lax.Precision.HIGHEST)
+
+
+def check_relative(relative: Any) -> RelativePositions | None:
+    """`relative`, if it is None or relative positions.
+
+    Source: this library.
+    """
+    return check_optional(
+        relative, "relative", RelativePositions, "RelativePositions", "make them with RelativePositions.random"
+    )
+
+
+def check_heads(attention: Any, name: str = "attention") -> "MultiHeadAttention":
+    """`attention`, if it is that of a Transformer; a ValueError else.
+
+    Source: this library.
+    """
+    return check_instance(
+        attention, name, MultiHeadAttention, "a MultiHeadAttention", "make one with MultiHeadAttention.random"
+    )
+
+
+def _beta(value: Any, heads: int) -> Array:
+    """The inverse temperature as an array, () or (heads,)."""
+    array = check_array(value, "beta", remedy=f"pass () or ({heads},)")
+    if array.ndim == 0:
+        return check_scalar(value, "beta")
+    if array.shape != (heads,):
+        raise ValueError(
+            f"beta must be one number, or one for each of {heads} heads, but its shape is {array.shape}; "
+            f"pass () or ({heads},)."
+        )
+    return array
 
 
 class Heads(eqx.Module):
@@ -98,10 +133,10 @@ class MultiHeadAttention(eqx.Module):
         Section 3.2.
     """
 
-    query: Float[Array, "h d k"] = eqx.field(converter=as_float)
-    key: Float[Array, "h d k"] = eqx.field(converter=as_float)
-    value: Float[Array, "h d k"] = eqx.field(converter=as_float)
-    output: Float[Array, "h k d"] = eqx.field(converter=as_float)
+    query: Float[Array, "h d k"]
+    key: Float[Array, "h d k"]
+    value: Float[Array, "h d k"]
+    output: Float[Array, "h k d"]
     beta: Float[Array, "..."]
     mask: AbstractMask
     relative: RelativePositions | None
@@ -117,7 +152,11 @@ class MultiHeadAttention(eqx.Module):
         mask: AbstractMask = FullMask(),  # noqa: B008
         relative: RelativePositions | None = None,
     ):
-        self.query, self.key, self.value, self.output = query, key, value, output
+        self.query, self.key, self.value = (
+            weights(name, "(h, d, k)")(matrices)
+            for name, matrices in (("query", query), ("key", key), ("value", value))
+        )
+        self.output = weights("output", "(h, k, d)")(output)
         shapes = {name: jnp.shape(getattr(self, name)) for name in ("query", "key", "value", "output")}
         first = shapes["query"]
         wanted = (first, first, first, (*first[:1], *first[:0:-1]))
@@ -127,19 +166,13 @@ class MultiHeadAttention(eqx.Module):
                 f"{', '.join(map(str, shapes.values()))}; stack the heads along the first axis."
             )
         heads, _, k = first
-        dtype = jnp.result_type(self.query)
-        self.beta = as_float(1 / math.sqrt(k) if beta is None else beta, dtype)
-        if jnp.shape(self.beta) not in ((), (heads,)):
-            raise ValueError(
-                f"beta must be one number, or one for each of {heads} heads, but its shape is {jnp.shape(self.beta)}; "
-                f"pass () or ({heads},)."
-            )
+        self.beta = _beta(1 / math.sqrt(k) if beta is None else beta, heads).astype(self.query.dtype)
+        self.mask, self.relative = check_mask(mask), check_relative(relative)
         if relative is not None and relative.keys.shape[1] != k:
             raise ValueError(
                 f"relative must be of the dimension of the keys, {k}, but its shape is {relative.keys.shape}; pass "
                 f"(2 m + 1, {k})."
             )
-        self.mask, self.relative = mask, relative
 
     @classmethod
     def random(
@@ -161,12 +194,17 @@ class MultiHeadAttention(eqx.Module):
 
         Source: 1706.03762, Section 3.2.2: k = d / h.
         """
-        if heads < 1 or d % heads:
+        check_key(key)
+        d, _ = check_sizes(d=d, width=d)
+        (heads,) = check_sizes(heads=heads)
+        if d % heads:
             raise ValueError(f"heads must divide d, but heads is {heads} and d is {d}; choose a divisor of {d}.")
-        k, dtype = d // heads, dtype or jnp.result_type(float)
-        scale = 1 / math.sqrt(d) if scale is None else scale
-        query, of_key, value = scale * draw_normal(jr.fold_in(key, 0), (3, heads, d, k), dtype)
-        output = scale * draw_normal(jr.fold_in(key, 1), (heads, k, d), dtype)
+        check_mask(mask)
+        check_relative(relative)
+        k = d // heads
+        deviation, dtype = check_draw(scale, dtype, 1 / math.sqrt(d))
+        query, of_key, value = deviation * draw_normal(jr.fold_in(key, 0), (3, heads, d, k), dtype)
+        output = deviation * draw_normal(jr.fold_in(key, 1), (heads, k, d), dtype)
         return cls(query, of_key, value, output, mask=mask, relative=relative)
 
     @property
@@ -189,7 +227,9 @@ class MultiHeadAttention(eqx.Module):
 
         Source: Peat, *Clustering in Transformers*, Appendix A.1.
         """
-        self.check(x, present)
+        return self._weights(*self.enter(x, present))
+
+    def _weights(self, x: Array, present: Array | None) -> Array:
         n = x.shape[0]
         cast = self._as(x.dtype)
         scores = cast(self.beta).reshape(-1, 1, 1) * self._scores(x, cast)
@@ -223,12 +263,16 @@ class MultiHeadAttention(eqx.Module):
 
         Source: Peat, *Clustering in Transformers*, Appendix A.1.
         """
-        weights = self.weights(x, present)
+        x, present = self.enter(x, present)
+        weights = self._weights(x, present)
         return Heads(weights, contract("hnk,hkd->hnd", self._mixed(x, weights), self._as(x.dtype)(self.output)))
 
     def __call__(self, x: Float[Array, "n d"], present: Bool[Array, " n"] | None = None) -> Float[Array, "n d"]:
         """What the layer adds to each token, (n, d)."""
-        mixed = self._mixed(x, self.weights(x, present))
+        return self._added(*self.enter(x, present))
+
+    def _added(self, x: Array, present: Array | None) -> Array:
+        mixed = self._mixed(x, self._weights(x, present))
         return contract("hnk,hkd->nd", mixed, self._as(x.dtype)(self.output))
 
     def _mixed(self, x: Array, weights: Array) -> Float[Array, "h n k"]:
@@ -262,18 +306,16 @@ class MultiHeadAttention(eqx.Module):
 
         Source: this library.
         """
-        shape = jnp.shape(x)
-        if len(shape) != 2 or shape[1] != self.d:
-            raise ValueError(
-                f"x must be tokens of dimension {self.d}, but its shape is {shape}; pass (n, {self.d}), and map over "
-                "further axes with jax.vmap."
-            )
-        if present is not None and (jnp.shape(present) != shape[:1] or jnp.result_type(present) != jnp.bool_):
-            raise ValueError(
-                f"present must say of each of {shape[0]} tokens whether it is there, but its shape is "
-                f"{jnp.shape(present)} and its dtype {jnp.result_type(present)}; pass booleans, ({shape[0]},)."
-            )
-        self.mask.check(shape[0])
+        self.enter(x, present)
+
+    def enter(self, x: Any, present: Any = None) -> tuple[Float[Array, "n d"], Bool[Array, " n"] | None]:
+        """The tokens and which of them are there, as arrays; a ValueError unless the layer fits them.
+
+        Source: this library.
+        """
+        x, present = check_stream(x, present, self.d)
+        self.mask.check(x.shape[0])
+        return x, present
 
     def _as(self, dtype: Any) -> Callable[[Array], Array]:
         return lambda array: array.astype(dtype)

@@ -8,10 +8,12 @@ import jax
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from .._check import check_flag, check_instance, check_key, refusal, shown
 from .._mask import AbstractMask, FullMask
-from ._attention import MultiHeadAttention
-from ._feed_forward import FeedForward
-from ._norm import AbstractResidual, LayerNorm, PostNorm
+from ._attention import MultiHeadAttention, check_heads
+from ._checks import check_optional, check_sizes
+from ._feed_forward import FeedForward, check_activation
+from ._norm import AbstractResidual, LayerNorm, PostNorm, check_epsilon, check_norm, check_residual
 from ._positions import RelativePositions
 
 
@@ -42,20 +44,32 @@ class Block(eqx.Module):
     residual: AbstractResidual = PostNorm()
 
     def __check_init__(self):
+        check_heads(self.attention)
+        check_optional(
+            self.feed_forward, "feed_forward", FeedForward, "a FeedForward", "make one with FeedForward.random"
+        )
+        check_residual(self.residual)
+        if not isinstance(self.norms, tuple | list) or len(self.norms) != 2:
+            raise refusal("norms", "be two norms, or None in their places", f"it is {shown(self.norms)}", "pass a pair")
+        for k, norm in enumerate(self.norms):
+            if norm is not None:
+                check_norm(norm, f"norms[{k}]")
         widths = {"attention": self.attention.d}
         if self.feed_forward is not None:
             widths["feed_forward"] = self.feed_forward.w_in.shape[0]
         widths |= {f"norms[{k}]": norm.gain.shape[0] for k, norm in enumerate(self.norms) if norm is not None}
         if len(set(widths.values())) != 1:
-            raise ValueError(f"The parts of a block must be of one dimension, but they are {widths}; make them agree.")
+            raise ValueError(
+                f"attention, feed_forward and norms must be of one dimension, but they are {widths}; make them agree."
+            )
         layers = (self.attention, self.feed_forward)
         wanted = [self.residual.needs_norm and layer is not None for layer in layers]
         there = [norm is not None for norm in self.norms]
         if wanted != there:
             raise ValueError(
-                f"norms must be {wanted.count(True)} with {type(self.residual).__name__} and "
-                f"{sum(layer is not None for layer in layers)} layers, but {there.count(True)} are there; pass one for "
-                "each layer that is normalised, and None elsewhere."
+                f"norms of attention and feed_forward must be {wanted.count(True)} with "
+                f"{type(self.residual).__name__} and {sum(layer is not None for layer in layers)} layers, but "
+                f"{there.count(True)} are there; pass one for each layer that is normalised, and None elsewhere."
             )
 
     @classmethod
@@ -83,7 +97,12 @@ class Block(eqx.Module):
 
         Source: this library.
         """
-        of_heads, of_neurons = jr.split(key)
+        of_heads, of_neurons = jr.split(check_key(key))
+        check_sizes(d=d, hidden=hidden)
+        check_residual(residual)
+        check_activation(activation)
+        check_flag(bias, "bias")
+        check_epsilon(epsilon)
         attention = MultiHeadAttention.random(
             of_heads, d, heads, scale=scale, mask=mask, relative=relative, dtype=dtype
         )
@@ -101,8 +120,17 @@ class Block(eqx.Module):
         - `x`: The tokens before it, (n, d).
         - `present`: Which of them are there, (n,); padding is not attended to. None is all of them.
         """
+        x, present = self.attention.enter(x, present)
         first, second = self.norms
-        x = self.residual.write(first, x + self.attention(self.residual.read(first, x), present))
+        x = self.residual.write(first, x + self.attention._added(self.residual.read(first, x), present))
         if self.feed_forward is None:
             return x
-        return self.residual.write(second, x + self.feed_forward(self.residual.read(second, x)))
+        return self.residual.write(second, x + self.feed_forward._added(self.residual.read(second, x)))
+
+
+def check_block(block: Any, name: str = "block") -> Block:
+    """`block`, if it is one; a ValueError else.
+
+    Source: this library.
+    """
+    return check_instance(block, name, Block, "a Block", "make one with Block.random")

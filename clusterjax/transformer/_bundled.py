@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from .._check import check_path
 from .._corpus import read_tokenizer
 from .._disk import begin_reading, read_checked_json
 
@@ -37,7 +38,7 @@ def load_tokenizer(folder: str | Path | None = None) -> Any:
 
     Source: this library.
     """
-    folder = BUNDLED if folder is None else Path(folder)
+    folder = BUNDLED if folder is None else check_path(folder, "folder")
     begin_reading(folder, "folder", "save it again")
     must = "folder must hold a tokenizer.json"
     return read_tokenizer(folder / "tokenizer.json", must, "name the folder of a language model")

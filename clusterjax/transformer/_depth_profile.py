@@ -12,7 +12,7 @@ from .._misc import normalise
 from ._block import Block
 from ._head import cross_entropy
 from ._language_model import LanguageModel
-from ._memory import batches
+from ._memory import batches, check_texts
 from ._norm import at_least_single
 
 
@@ -74,16 +74,15 @@ def depth_profile(model: LanguageModel, texts: Any, present: Any = None, *, batc
         Clustering: Geshkovski et al. (2312.10794), Section 1; sinks: Xiao et al. (2309.17453); nostalgebraist,
         *Interpreting GPT: the logit lens* (2020).
     """
-    ids = np.asarray(texts)
-    there = np.ones(ids.shape, bool) if present is None else np.asarray(present, bool)
-    if ids.ndim == 2 and there.shape == ids.shape and (ids.shape[1] < 2 or not there[:, :2].all()):
+    ids, there = check_texts(model, texts, present)
+    if ids.shape[1] < 2 or not there[:, :2].all():
         raise ValueError(
             "texts must begin with two tokens, but one has less, or begins with padding; leave it out, or pad it at "
             "its end."
         )
     found = [
         jax.tree_util.tree_map(lambda leaf, size=size: np.asarray(leaf)[:size], _profiles(model, ids, there))
-        for _, ids, there, size in batches(model, texts, present, batch_size)
+        for _, ids, there, size in batches(model, ids, there, batch_size)
     ]
     return DepthProfile(*(np.concatenate(part) for part in zip(*found, strict=True)))
 

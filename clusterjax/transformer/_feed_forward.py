@@ -10,9 +10,19 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._misc import as_float, draw_normal
+from .._check import check_callable, check_flag, check_key
+from .._misc import draw_normal
 from ._attention import contract
+from ._checks import check_draw, check_features, check_sizes, weights, weights_or_none
 from ._norm import lifted
+
+
+def check_activation(value: Any) -> Callable[..., Any]:
+    """`value`, if it is a function of an array; a ValueError else.
+
+    Source: this library.
+    """
+    return check_callable(value, "activation", "a function of one array", takes=1)
 
 
 class FeedForward(eqx.Module):
@@ -38,13 +48,11 @@ class FeedForward(eqx.Module):
         memories* (2012.14913), eq. (2).
     """
 
-    w_in: Float[Array, "d m"] = eqx.field(converter=as_float)
-    w_out: Float[Array, "m d"] = eqx.field(converter=as_float)
-    bias_in: Float[Array, " m"] | None = eqx.field(default=None, converter=lambda b: None if b is None else as_float(b))
-    bias_out: Float[Array, " d"] | None = eqx.field(
-        default=None, converter=lambda b: None if b is None else as_float(b)
-    )
-    activation: Callable[..., Any] = eqx.field(default=jax.nn.relu, static=True)
+    w_in: Float[Array, "d m"] = eqx.field(converter=weights("w_in", "(d, m)"))
+    w_out: Float[Array, "m d"] = eqx.field(converter=weights("w_out", "(m, d)"))
+    bias_in: Float[Array, " m"] | None = eqx.field(default=None, converter=weights_or_none("bias_in", "(m,)"))
+    bias_out: Float[Array, " d"] | None = eqx.field(default=None, converter=weights_or_none("bias_out", "(d,)"))
+    activation: Callable[..., Any] = eqx.field(default=jax.nn.relu, static=True, converter=check_activation)
 
     def __check_init__(self):
         shapes = {
@@ -53,7 +61,7 @@ class FeedForward(eqx.Module):
             if getattr(self, name) is not None
         }
         first = shapes["w_in"]
-        fits = len(first) == 2 and shapes["w_out"] == first[::-1]
+        fits = len(first) == 2 and 0 not in first and shapes["w_out"] == first[::-1]
         fits = fits and shapes.get("bias_in", first[1:]) == first[1:] and shapes.get("bias_out", first[:1]) == first[:1]
         if not fits:
             raise ValueError(
@@ -77,12 +85,14 @@ class FeedForward(eqx.Module):
 
         Source: this library.
         """
-        dtype = dtype or jnp.result_type(float)
-        w_in = draw_normal(jr.fold_in(key, 0), (d, hidden), dtype) * (1 / math.sqrt(d) if scale is None else scale)
-        w_out = draw_normal(jr.fold_in(key, 1), (hidden, d), dtype) * (
-            1 / math.sqrt(hidden) if scale is None else scale
-        )
-        zeros = (jnp.zeros(hidden, dtype), jnp.zeros(d, dtype)) if bias else (None, None)
+        check_key(key)
+        d, hidden = check_sizes(d=d, hidden=hidden)
+        check_activation(activation)
+        of_in, dtype = check_draw(scale, dtype, 1 / math.sqrt(d))
+        of_out, dtype = check_draw(scale, dtype, 1 / math.sqrt(hidden))
+        zeros = (jnp.zeros(hidden, dtype), jnp.zeros(d, dtype)) if check_flag(bias, "bias") else (None, None)
+        w_in = draw_normal(jr.fold_in(key, 0), (d, hidden), dtype) * of_in
+        w_out = draw_normal(jr.fold_in(key, 1), (hidden, d), dtype) * of_out
         return cls(w_in, w_out, *zeros, activation)
 
     @property
@@ -95,13 +105,7 @@ class FeedForward(eqx.Module):
 
         Source: 2012.14913, Section 2.
         """
-        if jnp.shape(x)[-1:] != self.w_in.shape[:1]:
-            raise ValueError(
-                f"x must be tokens of dimension {self.w_in.shape[0]}, but its shape is {jnp.shape(x)}; pass "
-                f"(n, {self.w_in.shape[0]})."
-            )
-        scores = contract("...d,dm->...m", x, self.w_in.astype(x.dtype))
-        return scores if self.bias_in is None else scores + lifted(self.bias_in.astype(x.dtype), scores)
+        return self._scores(check_features(x, self.w_in.shape[0]))
 
     def activations(self, x: Float[Array, "*batch d"]) -> Float[Array, "*batch m"]:
         """How strongly each neuron fires: the coefficients of the values.
@@ -110,7 +114,14 @@ class FeedForward(eqx.Module):
         """
         return self.activation(self.scores(x))
 
+    def _scores(self, x: Array) -> Array:
+        scores = contract("...d,dm->...m", x, self.w_in.astype(x.dtype))
+        return scores if self.bias_in is None else scores + lifted(self.bias_in.astype(x.dtype), scores)
+
     def __call__(self, x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
         """What the layer adds to each token."""
-        out = contract("...m,md->...d", self.activations(x), self.w_out.astype(x.dtype))
+        return self._added(check_features(x, self.w_in.shape[0]))
+
+    def _added(self, x: Array) -> Array:
+        out = contract("...m,md->...d", self.activation(self._scores(x)), self.w_out.astype(x.dtype))
         return out if self.bias_out is None else out + lifted(self.bias_out.astype(x.dtype), out)

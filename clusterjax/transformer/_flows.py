@@ -5,14 +5,17 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._attention import AbstractAttention
+from .._attention.base import check_attention, check_dimension, check_square
+from .._check import check_instance
 from .._custom_types import RealScalarLike, Tokens
 from .._field import AbstractField
-from .._misc import matmul
-from .._schedule import as_parameter, at_time, check_real, example
-from .._space import AbstractSpace, Euclidean
+from .._misc import is_concrete, matmul
+from .._schedule import at_time, check_real, check_time, example, parameter
+from .._space import AbstractSpace, Euclidean, check_space
 
 
 class AbstractNormalisation(eqx.Module):
@@ -92,9 +95,11 @@ class NormalisedGPT(AbstractNormalisation):
         2510.22026, Table 2; Loshchilov et al., *nGPT* (2410.01131).
     """
 
-    alpha: Any = eqx.field(default=1.0, converter=as_parameter)
+    alpha: Any = eqx.field(default=1.0, converter=parameter("alpha"))
 
     def __check_init__(self):
+        if self.alpha is None:
+            raise ValueError("alpha must be a number or a schedule, but it is None; pass a finite real number.")
         check_real(self.alpha, "alpha", "pass a finite real number")
         if jnp.ndim(example(self.alpha)) != 0:
             raise ValueError(f"alpha must be a number, but its shape is {jnp.shape(example(self.alpha))}; pass ().")
@@ -144,21 +149,28 @@ class NormalisationField(AbstractField):
 
     attention: AbstractAttention
     scheme: AbstractNormalisation = PostLN()
-    value: Any = eqx.field(default=None, converter=as_parameter)
+    value: Any = eqx.field(default=None, converter=parameter("value"))
     space: AbstractSpace = Euclidean()
 
     def __check_init__(self):
-        if not isinstance(self.space, Euclidean):
+        check_attention(self.attention)
+        check_instance(
+            self.scheme, "scheme", AbstractNormalisation, "a scheme of normalisation", "pass PreLN(), for example"
+        )
+        check_square(self.value, "value")
+        if not isinstance(check_space(self.space), Euclidean):
             raise ValueError(
                 f"space must be Euclidean(), but it is {type(self.space).__name__}(); the length of a token is part of "
                 "the flow, and its direction stays on the sphere by itself."
             )
 
     def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
+        check_time(t)
         y = self.enter(x)
+        _check_directions(y)
         r = jnp.linalg.norm(y, axis=1)
         directions = y / r[:, None]
-        value = at_time(self.value, t, x.dtype)
+        value = at_time(self.value, t, y.dtype)
         written = self.attention.average(directions, directions, t)
         written = written if value is None else matmul(written, value.T)
         along, size = jnp.sum(directions * written, axis=1), jnp.linalg.norm(written, axis=1)
@@ -167,3 +179,13 @@ class NormalisationField(AbstractField):
 
     def check(self, n: int, d: int) -> None:
         self.attention.check(n, d)
+        check_dimension(self.value, "value", d)
+
+
+def _check_directions(x: Tokens) -> None:
+    """Raise a ValueError if a token is zero; one that is traced is not looked at."""
+    zero = np.flatnonzero(~np.any(np.asarray(x), axis=1)) if is_concrete(x) else np.zeros(0, int)
+    if zero.size:
+        raise ValueError(
+            f"x must have no zero row, for that has no direction, but row {zero[0]} is zero; leave it out."
+        )

@@ -5,10 +5,13 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._misc import as_float
+from .._check import check_array, check_scalar
+from .._misc import is_concrete
 from ._attention import contract
+from ._checks import check_booleans, check_features, check_stream, weights_or_none
 from ._norm import at_least_single
 
 
@@ -30,11 +33,11 @@ class LanguageModelHead(eqx.Module):
     """
 
     unembedding: Float[Array, "words d"] | None = eqx.field(
-        default=None, converter=lambda u: None if u is None else as_float(u)
+        default=None, converter=weights_or_none("unembedding", "(words, d)")
     )
 
     def __check_init__(self):
-        if self.unembedding is not None and jnp.ndim(self.unembedding) != 2:
+        if self.unembedding is not None and (jnp.ndim(self.unembedding) != 2 or 0 in self.unembedding.shape):
             raise ValueError(
                 f"unembedding must be a matrix with a row for each word, but its shape is {self.unembedding.shape}; "
                 "pass (words, d)."
@@ -50,14 +53,19 @@ class LanguageModelHead(eqx.Module):
         - `x`: Tokens of the last level.
         - `embedding`: That of the input, if the head is tied to it.
         """
+        matrix = self._matrix(embedding)
+        return self._logits(check_features(x, matrix.shape[1]), matrix)
+
+    def _matrix(self, embedding: Any) -> Array:
+        if embedding is not None:
+            embedding = check_array(embedding, "embedding", shape=("words", "d"), remedy="pass that of the input")
         matrix = embedding if self.unembedding is None else self.unembedding
         if matrix is None:
             raise ValueError("embedding must be given to a head that is tied to it, but it is None; pass (words, d).")
-        if matrix.shape[1] != jnp.shape(x)[-1]:
-            raise ValueError(
-                f"x must be of dimension {matrix.shape[1]}, as the unembedding is, but its shape is {jnp.shape(x)}; "
-                "use the head of the same model."
-            )
+        return matrix
+
+    def _logits(self, x: Array, embedding: Array) -> Array:
+        matrix = embedding if self.unembedding is None else self.unembedding
         logits = contract("...d,vd->...v", x, matrix.astype(x.dtype))
         return logits.astype(at_least_single(x.dtype))
 
@@ -76,8 +84,13 @@ class LanguageModelHead(eqx.Module):
 
         Source: *Transformers, part 2*, slide 28.
         """
-        logits = self(x[-1], embedding)
-        return jax.nn.softmax(logits / jnp.asarray(temperature, logits.dtype))
+        matrix = self._matrix(embedding)
+        x, _ = check_stream(x, None, matrix.shape[1])
+        return self._next_token(x, matrix, check_scalar(temperature, "temperature", above=0))
+
+    def _next_token(self, x: Array, embedding: Array, temperature: Array) -> Array:
+        logits = self._logits(x[-1], embedding)
+        return jax.nn.softmax(logits / temperature.astype(logits.dtype))
 
 
 def cross_entropy(
@@ -99,14 +112,23 @@ def cross_entropy(
 
     Source: *Transformers, part 2*, slide 28.
     """
-    if jnp.shape(logits)[:-1] != jnp.shape(targets):
+    logits = check_array(logits, "logits", finite=False, remedy="pass one for each word at each place")
+    numbers = np.asarray(logits) if is_concrete(logits) else np.zeros(0)
+    if np.any(np.isnan(numbers) | (numbers == np.inf)):
+        raise ValueError("logits must be finite or -inf, but some are NaN or inf; mend the model.")
+    if logits.ndim < 1 or logits.shape[-1] < 1:
+        raise ValueError(f"logits must hold one for each word, but its shape is {logits.shape}; pass (..., words).")
+    words = logits.shape[-1]
+    targets = check_array(targets, "targets", integers=True, least=0, most=words - 1, remedy="pass the ids of words")
+    if logits.shape[:-1] != targets.shape:
         raise ValueError(
-            f"targets must hold a word for each place of logits, but the shapes are {jnp.shape(targets)} and "
-            f"{jnp.shape(logits)}; leave out the first word, and the last logits."
+            f"targets must hold a word for each place of logits, but the shapes are {targets.shape} and "
+            f"{logits.shape}; leave out the first word, and the last logits."
         )
     found = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
     losses = jax.nn.logsumexp(logits, axis=-1) - found
     if present is None:
         return jnp.mean(losses)
-    counted = present.astype(losses.dtype)
+    counted = check_booleans(present, "present", targets.shape, "say of each place whether it counts")
+    counted = jnp.asarray(counted).astype(losses.dtype)
     return jnp.sum(losses * counted) / jnp.maximum(jnp.sum(counted), 1)

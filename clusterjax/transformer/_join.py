@@ -6,15 +6,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from .._check import check_float_dtype, check_key
 from .._custom_types import RealScalarLike, Tokens
 from .._field import AbstractField, MultiHeadField, PerceptronField
+from .._field.base import check_field
 from .._layer import ResidualLayer
 from .._misc import draw_normal, is_concrete
-from .._space import AbstractSpace, Euclidean
-from .._summation import AbstractSummation, Auto
-from ._attention import MultiHeadAttention, contract
-from ._block import Block
-from ._norm import LayerNorm, NoNorm, PostNorm, PreNorm
+from .._space import AbstractSpace, Euclidean, check_space
+from .._summation import AbstractSummation, Auto, check_summation
+from ._attention import MultiHeadAttention, check_heads, contract
+from ._block import Block, check_block
+from ._checks import check_sizes
+from ._norm import LayerNorm, NoNorm, PostNorm, PreNorm, check_norm, normalised
 
 
 class Standardised(AbstractSpace):
@@ -41,9 +44,10 @@ class Standardised(AbstractSpace):
         return v - along * centred
 
     def sample(self, key: PRNGKeyArray, n: int, d: int, dtype: Any = None) -> Tokens:
+        n, d = check_sizes(n=n, d=d)
         if d < 2:
             raise ValueError(f"d must be at least 2, for one entry has no variance, but it is {d!r}; ask for more.")
-        return self.retract(draw_normal(key, (n, d), dtype or jnp.result_type(float)))
+        return self.retract(draw_normal(check_key(key), (n, d), check_float_dtype(dtype) or jnp.result_type(float)))
 
     def distance(self, x: Float[Array, "*batch d"], y: Float[Array, "*batch d"]) -> Float[Array, "*batch"]:
         x, y = self.retract(x), self.retract(y)
@@ -73,6 +77,13 @@ class NormedField(AbstractField):
     space: AbstractSpace = Euclidean()
 
     def __check_init__(self):
+        check_field(self.field)
+        check_norm(self.norm)
+        if not isinstance(check_space(self.space), Euclidean):
+            raise ValueError(
+                f"space must be Euclidean(), but it is {type(self.space).__name__}(); with PreNorm the stream itself "
+                "is free."
+            )
         if not isinstance(self.field.space, Euclidean):
             raise ValueError(
                 f"field must be on Euclidean(), but it is on {type(self.field.space).__name__}; with PreNorm the "
@@ -80,7 +91,7 @@ class NormedField(AbstractField):
             )
 
     def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
-        return self.field(t, self.norm(self.enter(x)), args)
+        return self.field(t, normalised(self.norm, self.enter(x)), args)
 
     def check(self, n: int, d: int) -> None:
         self.field.check(n, d)
@@ -124,6 +135,10 @@ def as_field(
         Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 2: from the layers of a
         Transformer to the flow.
     """
+    _check_single(check_block(block).attention, "block")
+    check_summation(summation)
+    if space is not None:
+        check_space(space)
     if block.attention.relative is not None:
         raise ValueError(
             "block must be without relative positions, but its attention has some: its scores depend on the places of "
@@ -168,6 +183,7 @@ def query_key_forms(attention: MultiHeadAttention) -> Float[Array, "h d d"]:
 
     Source: Peat, *Clustering in Transformers*, Appendix A.1.
     """
+    _check_single(check_heads(attention), "attention")
     return contract("hdk,hek->hde", attention.query, attention.key)
 
 
@@ -180,7 +196,16 @@ def value_matrices(attention: MultiHeadAttention) -> Float[Array, "h d d"]:
 
     Source: Peat, *Clustering in Transformers*, Appendix A.1.
     """
+    _check_single(check_heads(attention), "attention")
     return contract("hdk,hke->hed", attention.value, attention.output)
+
+
+def _check_single(attention: MultiHeadAttention, name: str) -> None:
+    if attention.query.ndim != 3:
+        raise ValueError(
+            f"{name} must be of a single layer, but its queries have {attention.query.ndim} axes; take one with "
+            "Transformer.block, or map with jax.vmap."
+        )
 
 
 def _parts(block: Block, space: AbstractSpace, summation: AbstractSummation) -> list[AbstractField]:

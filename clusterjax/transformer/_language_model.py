@@ -7,15 +7,28 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from .._misc import as_float, draw_normal, is_concrete
+from .._check import (
+    check_flag,
+    check_float_dtype,
+    check_instance,
+    check_integer,
+    check_key,
+    check_scalar,
+)
+from .._misc import draw_normal
+from ._checks import check_draw, check_ids, check_optional, check_present, check_range, check_sizes, weights
 from ._head import LanguageModelHead
 from ._norm import AbstractResidual, PreNorm
 from ._positions import AbstractPositions, LearnedPositions
-from ._transformer import Transformer
+from ._transformer import Transformer, check_stack
+
+
+def _stream_dtype(value: Any) -> Any:
+    check_float_dtype(value, "stream_dtype")
+    return value
 
 
 class LanguageModel(eqx.Module):
@@ -41,23 +54,33 @@ class LanguageModel(eqx.Module):
         *Transformers, part 2*, slides 15 and 28 to 30.
     """
 
-    embedding: Float[Array, "words d"] = eqx.field(converter=as_float)
+    embedding: Float[Array, "words d"] = eqx.field(converter=weights("embedding", "(words, d)"))
     stack: Transformer
     positions: AbstractPositions | None = None
     head: LanguageModelHead = LanguageModelHead()
-    stream_dtype: Any = eqx.field(default=None, static=True)
+    stream_dtype: Any = eqx.field(default=None, static=True, converter=_stream_dtype)
 
     def __check_init__(self):
-        if jnp.ndim(self.embedding) != 2:
+        if jnp.ndim(self.embedding) != 2 or 0 in self.embedding.shape:
             raise ValueError(
                 f"embedding must be a matrix with a row for each word, but its shape is {self.embedding.shape}; pass "
                 "(words, d)."
             )
+        check_stack(self.stack)
+        check_optional(
+            self.positions, "positions", AbstractPositions, "LearnedPositions, SinusoidalPositions", "pass such ones"
+        )
+        check_instance(self.head, "head", LanguageModelHead, "a LanguageModelHead", "pass LanguageModelHead()")
         d, width = self.embedding.shape[1], self.stack.blocks.attention.query.shape[-2]
         if d != width:
             raise ValueError(
                 f"embedding must be of the dimension of the stack, {width}, but its shape is {self.embedding.shape}; "
                 f"pass (words, {width})."
+            )
+        if isinstance(self.positions, LearnedPositions) and self.positions.table.shape[1] != d:
+            raise ValueError(
+                f"positions must be of the dimension of the embedding, {d}, but their table is "
+                f"{self.positions.table.shape}; pass (positions, {d})."
             )
 
     @classmethod
@@ -97,9 +120,14 @@ class LanguageModel(eqx.Module):
 
         Source: Radford et al., *Language models are unsupervised multitask learners* (2019), Section 2.3.
         """
-        dtype = dtype or jnp.result_type(float)
-        of_words, of_places, of_blocks, of_head = jr.split(key, 4)
-        draw = lambda key: scale * draw_normal(key, (words, d), dtype)
+        of_words, of_places, of_blocks, of_head = jr.split(check_key(key), 4)
+        words, d = check_sizes(words=words, d=d)
+        deviation, dtype = check_draw(scale, dtype)
+        check_float_dtype(stream_dtype, "stream_dtype")
+        check_flag(tied, "tied")
+        if not isinstance(positions, AbstractPositions | None):
+            (positions,) = check_sizes(positions=positions)
+        draw = lambda key: deviation * draw_normal(key, (words, d), dtype)
         stack = Transformer.random(
             of_blocks, d, heads, hidden, layers, residual=residual, causal=causal, activation=activation, bias=bias,
             scale=scale, dtype=dtype, **options,
@@ -123,13 +151,10 @@ class LanguageModel(eqx.Module):
 
         Source: *Transformers, part 2*, slide 23.
         """
+        return self._embed(check_ids(ids, self.num_words))
+
+    def _embed(self, ids: Any) -> Array:
         ids = jnp.asarray(ids)
-        if ids.ndim != 1 or not jnp.issubdtype(ids.dtype, jnp.integer) or ids.shape[0] < 1:
-            raise ValueError(
-                f"ids must be a vector of integers, but its shape is {ids.shape} and its dtype {ids.dtype}; pass (n,), "
-                "and map over texts with jax.vmap."
-            )
-        self.check_range(ids)
         dtype = self.embedding.dtype if self.stream_dtype is None else self.stream_dtype
         x = self.embedding[ids].astype(dtype)
         return x if self.positions is None else x + self.positions(ids.shape[0], dtype)
@@ -139,14 +164,7 @@ class LanguageModel(eqx.Module):
 
         Source: this library.
         """
-        if is_concrete(ids):
-            array = np.asarray(ids)
-            wrong = array[(array < 0) | (array >= self.num_words)]
-            if wrong.size:
-                raise ValueError(
-                    f"ids must be from 0 to {self.num_words - 1}, but one is {wrong[0]}; use the tokenizer of this "
-                    "model."
-                )
+        check_range(ids, self.num_words)
 
     def __call__(self, ids: Int[Array, " n"], present: Bool[Array, " n"] | None = None) -> Float[Array, "n words"]:
         """The logits of the word after each token, (n, words).
@@ -156,7 +174,11 @@ class LanguageModel(eqx.Module):
         - `ids`: (n,).
         - `present`: Which tokens are there, (n,); None is all of them.
         """
-        return self.head(self.stack(self.embed(ids), present), self.embedding)
+        return self.head._logits(self.stack._through(*self._enter(ids, present)), self.embedding)
+
+    def _enter(self, ids: Any, present: Any) -> tuple[Array, Array | None]:
+        x = self.embed(ids)
+        return x, check_present(present, x.shape[0])
 
     def logit_lens(
         self, ids: Int[Array, " n"], present: Bool[Array, " n"] | None = None
@@ -171,8 +193,8 @@ class LanguageModel(eqx.Module):
 
         Source: nostalgebraist, *Interpreting GPT: the logit lens* (2020).
         """
-        levels = self.stack.levels(self.embed(ids), present)
-        return self.head(levels if self.stack.norm is None else self.stack.norm(levels), self.embedding)
+        levels = self.stack._levels(*self._enter(ids, present))
+        return self.head._logits(self.stack._last(levels), self.embedding)
 
     def next_token(self, ids: Int[Array, " n"], temperature: Any = 1.0) -> Float[Array, " words"]:
         """The distribution of the word after these, (words,).
@@ -184,7 +206,8 @@ class LanguageModel(eqx.Module):
 
         Source: *Transformers, part 2*, slide 28.
         """
-        return self.head.next_token(self.stack(self.embed(ids)), self.embedding, temperature)
+        temperature = check_scalar(temperature, "temperature", above=0)
+        return self.head._next_token(self.stack._through(*self._enter(ids, None)), self.embedding, temperature)
 
     def extend(
         self, ids: Int[Array, " n"], steps: int, *, key: PRNGKeyArray | None = None, temperature: Any = 1.0
@@ -210,11 +233,18 @@ class LanguageModel(eqx.Module):
 
         Source: *Transformers, part 2*, slide 28.
         """
-        ids = jnp.asarray(ids)
-        if isinstance(steps, bool) or not isinstance(steps, int) or steps < 0:
-            raise ValueError(f"steps must be an integer of at least 0, but it is {steps!r}; ask for some.")
-        self.embed(ids[:1])  # the checks at the door
-        return _extend(self, ids, steps, key, jnp.asarray(temperature, jnp.float32))
+        ids = jnp.asarray(check_ids(ids, self.num_words))
+        steps = check_integer(steps, "steps", least=0, remedy="ask for some")
+        key = None if key is None else check_key(key)
+        return _extend(self, ids, steps, key, check_scalar(temperature, "temperature", jnp.float32, above=0))
+
+
+def check_model(model: Any) -> LanguageModel:
+    """`model`, if it is a language model.
+
+    Source: this library.
+    """
+    return check_instance(model, "model", LanguageModel, "a LanguageModel", "pass clusterjax.transformer.load()")
 
 
 @eqx.filter_jit

@@ -9,8 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._check import as_numbers, check_array, check_concrete, check_integer
+from ._checks import check_booleans, check_ids
 from ._feed_forward import FeedForward
-from ._language_model import LanguageModel
+from ._language_model import LanguageModel, check_model
 
 
 class KeyValueMemory(NamedTuple):
@@ -74,12 +76,8 @@ def key_value_memory(
         *Transformers, part 2*, slides 9 and 16 to 21.
     """
     forward = _feed_forward(model, layer)
-    if not 1 <= words <= model.num_words:
-        raise ValueError(
-            f"words must be from 1 to {model.num_words}, but it is {words!r}; ask for as many as there are."
-        )
-    if isinstance(top, bool) or not isinstance(top, int) or top < 1:
-        raise ValueError(f"top must be a positive integer, but it is {top!r}; pass at least 1.")
+    words = check_integer(words, "words", most=model.num_words, remedy="ask for as many as there are")
+    top = check_integer(top, "top", remedy="pass 10, say")
     best = _Best.empty(forward.num_neurons, top)
     total, positive, places = np.zeros(forward.num_neurons), np.zeros(forward.num_neurons), 0
     for begin, fired, there in _fired(model, texts, present, layer, batch_size):
@@ -121,7 +119,8 @@ class Detector(NamedTuple):
 
         Source: this library.
         """
-        return self.sign * (np.asarray(activations)[:, self.neuron] - self.threshold) > 0
+        values = _activations_of(activations, len(self.area))
+        return self.sign * (values[:, self.neuron] - self.threshold) > 0
 
 
 def mean_activations(
@@ -173,12 +172,10 @@ def best_detector(activations: Any, labels: Any) -> Detector:
     """
     from scipy.stats import rankdata
 
-    values, labels = np.asarray(activations, float), np.asarray(labels, bool)
-    if values.ndim != 2 or labels.shape != values.shape[:1]:
-        raise ValueError(
-            f"labels must be one for each row of activations, but the shapes are {labels.shape} and {values.shape}; "
-            "pass (texts,) and (texts, neurons)."
-        )
+    values = _activations_of(activations, "neurons")
+    check_concrete(labels, "labels")
+    rule = "say of each row of activations whether it is of the second kind"
+    labels = np.asarray(check_booleans(labels, "labels", values.shape[:1], rule))
     ones, zeros = int(labels.sum()), int((~labels).sum())
     if not ones or not zeros:
         raise ValueError(f"labels must be of both kinds, but {ones} of {len(labels)} are true; add the other kind.")
@@ -194,6 +191,13 @@ def best_detector(activations: Any, labels: Any) -> Detector:
     splits = np.concatenate([[True], sorted_values[:-1] < sorted_values[1:], [True]])
     k = int(np.argmax(np.where(splits, right, -1)))
     return Detector(area, neuron, float(sign * between[k]), sign, float(right[k] / len(labels)))
+
+
+def _activations_of(value: Any, neurons: int | str) -> np.ndarray:
+    """Activations, (texts, neurons), as they are: jax would round float64 to float32."""
+    check_concrete(value, "activations")
+    check_array(value, "activations", shape=("texts", neurons), remedy="pass (texts, neurons)")
+    return np.asarray(as_numbers(value), float)
 
 
 class _Best(NamedTuple):
@@ -225,7 +229,7 @@ class _Best(NamedTuple):
 
 
 def _feed_forward(model: LanguageModel, layer: int) -> FeedForward:
-    forward = model.stack.block(layer).feed_forward
+    forward = check_model(model).stack.block(layer).feed_forward
     if forward is None:
         raise ValueError(f"layer must have a feed-forward layer, but block {layer} has none; choose another model.")
     return forward
@@ -241,6 +245,20 @@ def _fired(
         yield begin, np.asarray(fired)[:size], np.asarray(there)[:size]
 
 
+def check_texts(model: LanguageModel, texts: Any, present: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The ids of texts and which tokens are there, (texts, n) both, if they are such.
+
+    Source: this library.
+    """
+    check_model(model)
+    check_concrete(texts, "texts")
+    check_concrete(present, "present")
+    ids = np.asarray(check_ids(texts, model.num_words, "texts", texts=True))
+    if present is None:
+        return ids, np.ones(ids.shape, bool)
+    return ids, np.asarray(check_booleans(present, "present", ids.shape, "say of each token whether it is there"))
+
+
 def batches(model: LanguageModel, texts: Any, present: Any, batch_size: int) -> Iterator[tuple[int, Array, Array, int]]:
     """The number of the first text, ids and which tokens are there, (batch_size, n), and how many of the rows are
     texts: batch after batch of one shape.
@@ -251,17 +269,8 @@ def batches(model: LanguageModel, texts: Any, present: Any, batch_size: int) -> 
 
     Source: this library.
     """
-    ids = np.asarray(texts)
-    if ids.ndim != 2 or 0 in ids.shape:
-        raise ValueError(f"texts must be ids, (texts, n), at least one, but their shape is {ids.shape}; pad them.")
-    there = np.ones(ids.shape, bool) if present is None else np.asarray(present, bool)
-    if there.shape != ids.shape:
-        raise ValueError(
-            f"present must be of the shape of texts, {ids.shape}, but it is {there.shape}; pad both alike."
-        )
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        raise ValueError(f"batch_size must be a positive integer, but it is {batch_size!r}; pass 32, say.")
-    model.check_range(ids)
+    ids, there = check_texts(model, texts, present)
+    batch_size = min(check_integer(batch_size, "batch_size", remedy="pass 32, say"), len(ids))
     model.embed(jnp.asarray(ids[0]))  # as long as there are positions
     if not there.any(axis=1).all():
         empty = int(np.flatnonzero(~there.any(axis=1))[0])

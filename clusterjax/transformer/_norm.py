@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._misc import as_float
+from .._check import check_flag, check_float_dtype, check_instance, check_number
+from ._checks import check_features, check_sizes, weights, weights_or_none
 
 
 def at_least_single(dtype: Any) -> Any:
@@ -25,6 +26,14 @@ def lifted(array: Array, like: Array) -> Array:
     Source: this library.
     """
     return jnp.expand_dims(array, tuple(range(like.ndim - array.ndim)))
+
+
+def check_epsilon(value: Any) -> float:
+    """`value`, if it may be added to a variance; a ValueError else.
+
+    Source: this library.
+    """
+    return check_number(value, "epsilon", least=0, remedy="1e-5 is usual")
 
 
 class LayerNorm(eqx.Module):
@@ -47,19 +56,17 @@ class LayerNorm(eqx.Module):
         Peat, *Clustering in Transformers*, Appendix A.1; Ba, Kiros, Hinton, *Layer normalization* (1607.06450).
     """
 
-    gain: Float[Array, " d"] = eqx.field(converter=as_float)
-    bias: Float[Array, " d"] | None = eqx.field(default=None, converter=lambda b: None if b is None else as_float(b))
-    epsilon: float = eqx.field(default=1e-5, static=True)
+    gain: Float[Array, " d"] = eqx.field(converter=weights("gain", "(d,)"))
+    bias: Float[Array, " d"] | None = eqx.field(default=None, converter=weights_or_none("bias", "(d,)"))
+    epsilon: float = eqx.field(default=1e-5, static=True, converter=check_epsilon)
 
     def __check_init__(self):
         shapes = jnp.shape(self.gain), jnp.shape(self.gain if self.bias is None else self.bias)
-        if len(shapes[0]) != 1 or shapes[0] != shapes[1]:
+        if len(shapes[0]) != 1 or shapes[0] != shapes[1] or shapes[0] == (0,):
             raise ValueError(
                 f"gain and bias must be vectors of one length, but their shapes are {shapes[0]} and {shapes[1]}; pass "
                 "(d,) for both."
             )
-        if not self.epsilon >= 0:
-            raise ValueError(f"epsilon must be at least 0, but it is {self.epsilon!r}; 1e-5 is usual.")
 
     @classmethod
     def identity(cls, d: int, *, bias: bool = True, epsilon: float = 1e-5, dtype: Any = None) -> "LayerNorm":
@@ -67,13 +74,13 @@ class LayerNorm(eqx.Module):
 
         Source: 1607.06450, Section 3.
         """
-        ones = jnp.ones(d, dtype or jnp.result_type(float))
-        return cls(ones, jnp.zeros_like(ones) if bias else None, epsilon)
+        dtype = check_float_dtype(dtype) or jnp.result_type(float)
+        ones = jnp.ones(check_sizes(d=d), dtype)
+        return cls(ones, jnp.zeros_like(ones) if check_flag(bias, "bias") else None, epsilon)
 
     def __call__(self, x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
         """The normalised tokens."""
-        out = self.carry(x, x)
-        return out if self.bias is None else out + lifted(self.bias.astype(x.dtype), out)
+        return normalised(self, check_features(x, self.gain.shape[-1]))
 
     def carry(self, x: Float[Array, "*batch d"], part: Float[Array, "*parts d"]) -> Float[Array, "*parts d"]:
         """What becomes of a `part` of the tokens `x` where they are normalised, without the bias.
@@ -97,6 +104,15 @@ class LayerNorm(eqx.Module):
         centred = part - jnp.mean(part, axis=-1, keepdims=True)
         scale = lifted(jax.lax.rsqrt(variance + self.epsilon), part)
         return (lifted(self.gain.astype(wide), part) * centred * scale).astype(x.dtype)
+
+
+def normalised(norm: LayerNorm, x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
+    """`norm(x)` in the midst of a layer, whose door has looked at the tokens.
+
+    Source: this library.
+    """
+    out = norm.carry(x, x)
+    return out if norm.bias is None else out + lifted(norm.bias.astype(x.dtype), out)
 
 
 class AbstractResidual(eqx.Module):
@@ -125,6 +141,24 @@ class AbstractResidual(eqx.Module):
         """Whether there is a norm."""
 
 
+def check_norm(norm: Any, name: str = "norm") -> LayerNorm:
+    """`norm`, if it is one; a ValueError else.
+
+    Source: this library.
+    """
+    return check_instance(norm, name, LayerNorm, "a LayerNorm", "pass LayerNorm.identity(d), for example")
+
+
+def check_residual(residual: Any) -> AbstractResidual:
+    """`residual`, if it is one; a ValueError else.
+
+    Source: this library.
+    """
+    return check_instance(
+        residual, "residual", AbstractResidual, "a place of the norms", "pass PostNorm(), PreNorm() or NoNorm()"
+    )
+
+
 class PostNorm(AbstractResidual):
     r"""$x \leftarrow \mathrm{LN}(x + f(x))$: the stream itself is normalised after each sub-layer.
 
@@ -138,7 +172,7 @@ class PostNorm(AbstractResidual):
 
     def write(self, norm: LayerNorm | None, total: Float[Array, "n d"]) -> Float[Array, "n d"]:
         assert norm is not None
-        return norm(total)
+        return normalised(norm, total)
 
     def carry(
         self, norm: LayerNorm | None, total: Float[Array, "n d"], part: Float[Array, "*parts n d"]
@@ -161,7 +195,7 @@ class PreNorm(AbstractResidual):
 
     def read(self, norm: LayerNorm | None, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
         assert norm is not None
-        return norm(x)
+        return normalised(norm, x)
 
     def write(self, norm: LayerNorm | None, total: Float[Array, "n d"]) -> Float[Array, "n d"]:
         return total

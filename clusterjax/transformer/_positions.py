@@ -8,12 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._misc import as_float, draw_normal
+from .._check import check_flag, check_float_dtype, check_integer, check_key, check_number
+from .._misc import draw_normal
+from ._checks import check_draw, check_sizes, weights, weights_or_none
 
 
-def _check_size(name: str, size: Any, least: int = 1) -> None:
-    if isinstance(size, bool) or not isinstance(size, int) or size < least:
-        raise ValueError(f"{name} must be an integer of at least {least}, but it is {size!r}; pass such a one.")
+def _base(value: Any) -> float:
+    return check_number(value, "base", above=0, remedy="10000 is usual")
 
 
 def sinusoidal_positions(n: int, d: int, *, base: float = 10_000.0, dtype: Any = None) -> Float[Array, "n d"]:
@@ -40,12 +41,10 @@ def sinusoidal_positions(n: int, d: int, *, base: float = 10_000.0, dtype: Any =
 
         Vaswani et al., *Attention is all you need* (1706.03762), Section 3.5; *Transformers, part 2*, slides 24 and 25.
     """
-    _check_size("n", n)
-    _check_size("d", d)
-    if not base > 0:
-        raise ValueError(f"base must be positive, but it is {base!r}; 10000 is usual.")
+    n, d = check_sizes(n=n, d=d)
+    base, dtype = _base(base), check_float_dtype(dtype) or jnp.result_type(float)
     angles = np.arange(n)[:, None] / base ** (2 * (np.arange(d) // 2) / d)
-    return jnp.asarray(np.where(np.arange(d) % 2, np.cos(angles), np.sin(angles)), dtype or jnp.result_type(float))
+    return jnp.asarray(np.where(np.arange(d) % 2, np.cos(angles), np.sin(angles)), dtype)
 
 
 class AbstractPositions(eqx.Module):
@@ -75,11 +74,8 @@ class SinusoidalPositions(AbstractPositions):
         Vaswani et al., *Attention is all you need* (1706.03762), Section 3.5.
     """
 
-    d: int = eqx.field(static=True)
-    base: float = eqx.field(default=10_000.0, static=True)
-
-    def __check_init__(self):
-        _check_size("d", self.d)
+    d: int = eqx.field(static=True, converter=lambda d: check_integer(d, "d"))
+    base: float = eqx.field(default=10_000.0, static=True, converter=_base)
 
     def __call__(self, n: int, dtype: Any) -> Float[Array, "n d"]:
         return sinusoidal_positions(n, self.d, base=self.base, dtype=dtype)
@@ -104,7 +100,7 @@ class LearnedPositions(AbstractPositions):
         *Transformers, part 2*, slide 26; Devlin et al., *BERT* (1810.04805).
     """
 
-    table: Float[Array, "positions d"] = eqx.field(converter=as_float)
+    table: Float[Array, "positions d"] = eqx.field(converter=weights("table", "(positions, d)"))
 
     def __check_init__(self):
         if jnp.ndim(self.table) != 2 or 0 in jnp.shape(self.table):
@@ -119,11 +115,14 @@ class LearnedPositions(AbstractPositions):
 
         Source: *Transformers, part 2*, slide 26: they are typically initialised randomly.
         """
-        _check_size("positions", positions)
-        _check_size("d", d)
-        return cls(scale * draw_normal(key, (positions, d), dtype or jnp.result_type(float)))
+        check_key(key)
+        shape = check_sizes(positions=positions, d=d)
+        deviation, dtype = check_draw(scale, dtype)
+        return cls(deviation * draw_normal(key, shape, dtype))
 
     def __call__(self, n: int, dtype: Any) -> Float[Array, "n d"]:
+        n = check_integer(n, "n")
+        dtype = check_float_dtype(dtype) or self.table.dtype
         if n > self.table.shape[0]:
             raise ValueError(
                 f"a text must have at most {self.table.shape[0]} tokens, as many as there are positions, but it has "
@@ -157,9 +156,9 @@ class RelativePositions(eqx.Module):
         (5); *Transformers, part 2*, slide 27.
     """
 
-    keys: Float[Array, "distances k"] = eqx.field(converter=as_float)
+    keys: Float[Array, "distances k"] = eqx.field(converter=weights("keys", "(2 m + 1, k)"))
     values: Float[Array, "distances k"] | None = eqx.field(
-        default=None, converter=lambda v: None if v is None else as_float(v)
+        default=None, converter=weights_or_none("values", "(2 m + 1, k)")
     )
 
     def __check_init__(self):
@@ -182,11 +181,12 @@ class RelativePositions(eqx.Module):
 
         Source: *Transformers, part 2*, slide 27.
         """
-        _check_size("farthest", farthest, 0)
-        _check_size("k", k)
-        shape = (2, 2 * farthest + 1, k)
-        drawn = scale * draw_normal(key, shape, dtype or jnp.result_type(float))
-        return cls(drawn[0], drawn[1] if values else None)
+        check_key(key)
+        farthest = check_integer(farthest, "farthest", least=0)
+        rows, k = check_sizes(farthest=2 * farthest + 1, k=k)
+        deviation, dtype = check_draw(scale, dtype)
+        drawn = deviation * draw_normal(key, (2, rows, k), dtype)
+        return cls(drawn[0], drawn[1] if check_flag(values, "values") else None)
 
     @property
     def farthest(self) -> int:
@@ -198,5 +198,6 @@ class RelativePositions(eqx.Module):
 
         Source: 1803.02155, eq. (5).
         """
+        n = check_integer(n, "n")
         index = np.arange(n)
         return np.clip(index[None, :] - index[:, None], -self.farthest, self.farthest) + self.farthest

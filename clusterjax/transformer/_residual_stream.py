@@ -8,7 +8,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from .._check import check_instance
 from ._block import Block
+from ._checks import check_ids, check_present, check_stream
 from ._language_model import LanguageModel
 from ._norm import lifted
 from ._transformer import Transformer
@@ -90,9 +92,15 @@ def residual_stream(
 
     Source: *Transformers, part 2*, slides 5, 6 and 15.
     """
-    stack = model.stack if isinstance(model, LanguageModel) else model
-    x = model.embed(tokens) if isinstance(model, LanguageModel) else jnp.asarray(tokens)
-    stack.block(0).attention.check(x, present)
+    kinds = (Transformer, LanguageModel)
+    check_instance(model, "model", kinds, "a LanguageModel or a Transformer", "pass clusterjax.transformer.load()")
+    if isinstance(model, LanguageModel):
+        stack, x = model.stack, model._embed(check_ids(tokens, model.num_words, "tokens"))
+        present = check_present(present, x.shape[0])
+    else:
+        stack = model
+        x, present = check_stream(tokens, present, stack.blocks.attention.query.shape[-2], "tokens")
+    stack.block(0).attention.mask.check(x.shape[0])
     return _taken_apart(stack, x, present)
 
 

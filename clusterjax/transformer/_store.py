@@ -9,6 +9,7 @@ import numpy as np
 import safetensors.numpy
 
 from .._arrays import read_arrays
+from .._check import check_concrete, check_instance, check_path, refusal, shown
 from .._disk import begin_reading, check, write_folder
 from .._json import MOST_BYTES, decode, misfit, read_bounded
 from ._bundled import BUNDLED
@@ -37,7 +38,10 @@ def save(module: eqx.Module, folder: str | Path, **further: Any) -> None:
 
     Source: this library.
     """
-    folder, arrays = Path(folder), {}
+    _check_module(module, "module")
+    check_concrete(module, "module")
+    folder, arrays = check_path(folder, "folder"), {}
+    _check_further(further)
     config = {"format": _FORMAT, "version": _VERSION, "module": described(module, "", arrays)} | further
     try:
         packed = safetensors.numpy.save({name: np.array(a, order="C") for name, a in arrays.items()})
@@ -68,7 +72,9 @@ def load(folder: str | Path | None = None, like: eqx.Module | None = None) -> An
 
     Source: this library.
     """
-    folder = BUNDLED if folder is None else Path(folder)
+    folder = BUNDLED if folder is None else check_path(folder, "folder")
+    if like is not None:
+        check_concrete(_check_module(like, "like"), "like")
     begin_reading(folder, "folder", _REMEDY)
     config = _read(folder)
     try:
@@ -108,11 +114,27 @@ def load_further(folder: str | Path) -> dict[str, Any]:
 
     Source: this library.
     """
-    folder = Path(folder)
+    folder = check_path(folder, "folder")
     begin_reading(folder, "folder", _REMEDY)
     config = _read(folder)
     check(folder / _CONFIG, "folder", _REMEDY)
     return {name: value for name, value in config.items() if name not in ("format", "version", "module")}
+
+
+def _check_module(module: Any, name: str) -> eqx.Module:
+    return check_instance(module, name, eqx.Module, "a module of clusterjax.transformer", "pass a LanguageModel, say")
+
+
+def _check_further(further: dict[str, Any]) -> None:
+    """Raise a ValueError that names the entry which JSON cannot keep, or that stands for something else there."""
+    for name, value in further.items():
+        if name in ("format", "version"):
+            raise ValueError(f"{name} must be what save itself writes, but it is given; choose another name.")
+        try:
+            decode(json.dumps(value), finite=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            reason = str(error).split("\n")[0]
+            raise refusal(name, "be a value of JSON", f"it is {shown(value)} ({reason})", "convert it") from None
 
 
 def _read(folder: Path) -> dict[str, Any]:

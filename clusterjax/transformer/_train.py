@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace as changed
 from pathlib import Path
@@ -16,6 +17,17 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from .._check import (
+    check_choice,
+    check_flag,
+    check_instance,
+    check_integer,
+    check_key,
+    check_number,
+    check_path,
+    check_say,
+    check_sequence,
+)
 from .._corpus import (
     cut,
     digest_of,
@@ -31,14 +43,16 @@ from .._lock import locked
 from .._say import say as print_line
 from .._training import Batches, train
 from ._bigrams import bigram_loss, unigram_loss
+from ._checks import check_ids, check_sizes
 from ._head import cross_entropy
-from ._language_model import LanguageModel
+from ._language_model import LanguageModel, check_model
 from ._norm import NoNorm, PostNorm, PreNorm
 from ._store import save
 
 
 CHECKPOINT = "checkpoint.safetensors"
 _HISTORY, _REPORT = "history.json", "report.json"
+_MOST = 2**31 - 1
 _RESIDUALS = {"pre": PreNorm(), "post": PostNorm(), "none": NoNorm()}
 _STREAMS = {"float32": None, "bfloat16": jnp.bfloat16}
 
@@ -94,27 +108,22 @@ class LanguageRecipe:
     def __post_init__(self):
         for name, least in (("words", 16), ("d", 1), ("heads", 1), ("hidden", 1), ("layers", 1), ("length", 4),
                             ("batch_size", 1), ("steps", 1), ("epoch_steps", 1), ("warm_up", 0)):  # fmt: skip
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(f"{name} must be an integer of at least {least}, but it is {value!r}; change it.")
-        for name, low, high in (
-            ("learning_rate", 0, np.inf),
-            ("embedding_rate", 0, np.inf),
-            ("held_out", 0, 1),
-        ):
-            if not low < getattr(self, name) < high:
-                raise ValueError(
-                    f"{name} must be between {low} and {high}, but it is {getattr(self, name)!r}; change it."
-                )
-        if not 0 <= self.weight_decay < np.inf:
-            raise ValueError(f"weight_decay must be at least 0, but it is {self.weight_decay!r}; pass 0.01, say.")
+            self._set(name, check_integer(getattr(self, name), name, least=least, most=_MOST))
+        for name in ("learning_rate", "embedding_rate"):
+            self._set(name, check_number(getattr(self, name), name, above=0))
+        self._set("weight_decay", check_number(self.weight_decay, "weight_decay", least=0))
+        self._set("held_out", check_number(self.held_out, "held_out", above=0, below=1))
+        self._set("shared", check_flag(self.shared, "shared"))
+        check_sizes(words=self.words, d=self.d)
+        check_sizes(d=self.d, hidden=self.hidden, layers=self.layers)
         if self.d % self.heads:
             raise ValueError(f"heads must divide d, {self.d}, but it is {self.heads}; pass a divisor.")
         for name, choices in (("norm", _RESIDUALS), ("stream", _STREAMS)):
-            if getattr(self, name) not in choices:
-                raise ValueError(
-                    f"{name} must be one of {', '.join(choices)}, but it is {getattr(self, name)!r}; choose one."
-                )
+            check_choice(getattr(self, name), name, choices)
+
+    def _set(self, name: str, value: Any) -> None:
+        """Keep a number of NumPy as one of Python, which JSON can hold."""
+        object.__setattr__(self, name, value)
 
     @property
     def epochs(self) -> int:
@@ -126,12 +135,12 @@ class LanguageRecipe:
 
         Source: this library.
         """
-        return min(epoch * self.epoch_steps, self.steps)
+        return min(check_integer(epoch, "epoch", least=0) * self.epoch_steps, self.steps)
 
     def model(self, seed: int) -> LanguageModel:
         """The model before training."""
         made = LanguageModel.random(
-            jr.key(seed), self.words, self.d, self.heads, self.hidden, self.layers, positions=self.length,
+            jr.key(_check_seed(seed)), self.words, self.d, self.heads, self.hidden, self.layers, positions=self.length,
             residual=_RESIDUALS[self.norm], shared=self.shared, dtype=jnp.float32, stream_dtype=_STREAMS[self.stream],
         )  # fmt: skip
         # What writes to the stream writes the less the more layers there are.
@@ -153,6 +162,11 @@ def language_loss(
 
     Source: *Transformers, part 2*, slide 28.
     """
+    rows = check_ids(rows, check_model(model).num_words, "rows", texts=True)
+    if rows.shape[1] < 2:
+        raise ValueError(f"rows must have a next word, but their shape is {rows.shape}; pass two words at least.")
+    if key is not None:
+        check_key(key)
     logits = jax.vmap(model)(rows[:, :-1])
     targets = rows[:, 1:]
     right = jnp.argmax(logits, axis=-1).astype(targets.dtype) == targets
@@ -200,11 +214,19 @@ def train_language_model(
         *Transformers, part 2*, slides 28 to 30; Radford et al., *Language models are unsupervised multitask learners*
         (2019).
     """
-    recipe, folder = LanguageRecipe() if recipe is None else recipe, Path(out)
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
-        raise ValueError(f"seed must be an integer from 0 to 2**63 - 1, but it is {seed!r}; pass 0, say.")
+    recipe, folder = LanguageRecipe() if recipe is None else recipe, check_path(out, "out")
+    check_instance(recipe, "recipe", LanguageRecipe, "a LanguageRecipe or None", "pass LanguageRecipe()")
+    paths = check_sequence(paths, "paths", (str, os.PathLike), "paths")
+    for path in paths:
+        check_path(path, "paths")
+    seed, snapshots = _check_seed(seed), check_integer(snapshots, "snapshots", least=0)
+    check_say(say)
     with locked(folder):
         return _train_in(folder, paths, recipe, seed, snapshots, say)
+
+
+def _check_seed(seed: Any) -> int:
+    return check_integer(seed, "seed", least=0, most=2**63 - 1, remedy="pass 0, say")
 
 
 def _train_in(

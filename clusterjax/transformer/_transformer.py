@@ -10,9 +10,19 @@ import jax.tree_util as jtu
 from jax import lax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from .._check import check_flag, check_instance, check_integer, check_key, check_sequence
 from .._mask import AbstractMask, CausalMask, FullMask
-from ._block import Block
-from ._norm import AbstractResidual, LayerNorm, PostNorm, PreNorm
+from ._block import Block, check_block
+from ._checks import check_optional, check_sizes, check_stream
+from ._norm import AbstractResidual, LayerNorm, PostNorm, PreNorm, check_residual, normalised
+
+
+def _depth(value: Any) -> int | None:
+    return None if value is None else check_integer(value, "depth")
+
+
+def _check_last(norm: Any) -> None:
+    check_optional(norm, "norm", LayerNorm, "a LayerNorm", "pass LayerNorm.identity(d), for example")
 
 
 class Transformer(eqx.Module):
@@ -37,19 +47,23 @@ class Transformer(eqx.Module):
     """
 
     blocks: Block
-    depth: int | None = eqx.field(default=None, static=True)
+    depth: int | None = eqx.field(default=None, static=True, converter=_depth)
     norm: LayerNorm | None = None
 
     def __check_init__(self):
-        if self.depth is not None and (
-            isinstance(self.depth, bool) or not isinstance(self.depth, int) or self.depth < 1
-        ):
-            raise ValueError(f"depth must be a positive integer, but it is {self.depth!r}; pass at least 1.")
+        check_block(self.blocks, "blocks")
+        _check_last(self.norm)
         rank = jnp.ndim(self.blocks.attention.query)
         if rank != (4 if self.depth is None else 3):
             raise ValueError(
-                "blocks must be one block whose arrays have a leading axis, or with depth a single one, but the query "
-                f"of its attention has {rank} axes and depth is {self.depth}; make it with Transformer.of."
+                "blocks and depth must be one block whose arrays have a leading axis, or with depth a single one, but "
+                f"the query of its attention has {rank} axes and depth is {self.depth}; make it with Transformer.of."
+            )
+        d = self.blocks.attention.query.shape[-2]
+        if self.norm is not None and self.norm.gain.shape != (d,):
+            raise ValueError(
+                f"norm must be of the dimension of the blocks, {d}, but its gain is {self.norm.gain.shape}; make it "
+                f"with LayerNorm.identity({d})."
             )
 
     @classmethod
@@ -62,13 +76,16 @@ class Transformer(eqx.Module):
 
         Source: this library.
         """
-        if not blocks:
-            raise ValueError("blocks must hold a block, but it is empty; pass at least one.")
+        blocks = check_sequence(blocks, "blocks", Block, "blocks")
+        _check_last(norm)
         forms = [jtu.tree_structure(block) for block in blocks]
         shapes = [[jnp.shape(leaf) for leaf in jtu.tree_leaves(block)] for block in blocks]
         for k in range(1, len(blocks)):
             if forms[k] != forms[0] or shapes[k] != shapes[0]:
-                raise ValueError(f"blocks must be alike but for their numbers, but block {k} is not like block 0.")
+                raise ValueError(
+                    f"blocks must be alike but for their numbers, but block {k} is not like block 0; give all the "
+                    "same sizes and options."
+                )
         return cls(jtu.tree_map(lambda *leaves: jnp.stack(leaves), *blocks), norm=norm)
 
     @classmethod
@@ -95,10 +112,13 @@ class Transformer(eqx.Module):
 
         Source: *Transformers, part 2*, slide 30.
         """
-        mask: AbstractMask = CausalMask() if causal else FullMask()
+        check_key(key)
+        d, hidden, layers = check_sizes(d=d, hidden=hidden, layers=layers)
+        check_residual(residual)
+        mask: AbstractMask = CausalMask() if check_flag(causal, "causal") else FullMask()
         make = lambda key: Block.random(key, d, heads, hidden, residual=residual, mask=mask, dtype=dtype, **options)
         norm = LayerNorm.identity(d, dtype=dtype) if isinstance(residual, PreNorm) else None
-        if shared:
+        if check_flag(shared, "shared"):
             return cls(make(key), layers, norm)
         return cls.of([make(jr.fold_in(key, layer)) for layer in range(layers)], norm=norm)
 
@@ -116,11 +136,7 @@ class Transformer(eqx.Module):
 
         Source: this library.
         """
-        if not -self.num_layers <= layer < self.num_layers:
-            raise ValueError(
-                f"layer must be from {-self.num_layers} to {self.num_layers - 1}, but it is {layer}; there are "
-                f"{self.num_layers}."
-            )
+        layer = check_layer(layer, self.num_layers)
         return self.blocks if self.depth is not None else jtu.tree_map(lambda leaf: leaf[layer], self.blocks)
 
     def scan(
@@ -155,8 +171,11 @@ class Transformer(eqx.Module):
         - `x`: (n, d).
         - `present`: Which tokens are there, (n,); None is all of them.
         """
+        return self._through(*self.enter(x, present))
+
+    def _through(self, x: Array, present: Array | None) -> Array:
         x = self.scan(lambda block, x, _: (block(x, present), None), x)[0]
-        return x if self.norm is None else self.norm(x)
+        return self._last(x)
 
     def levels(self, x: Float[Array, "n d"], present: Bool[Array, " n"] | None = None) -> Float[Array, "levels n d"]:
         """The tokens at every level, what enters first; (layers + 1, n, d). The last norm is not applied.
@@ -168,8 +187,37 @@ class Transformer(eqx.Module):
         Source: this library.
         """
 
+        return self._levels(*self.enter(x, present))
+
+    def _levels(self, x: Array, present: Array | None) -> Array:
         def step(block: Block, x: Array, _: None) -> tuple[Array, Array]:
             x = block(x, present)
             return x, x
 
         return jnp.concatenate([x[None], self.scan(step, x)[1]])
+
+    def _last(self, x: Array) -> Array:
+        return x if self.norm is None else normalised(self.norm, x)
+
+    def enter(self, x: Any, present: Any = None) -> tuple[Float[Array, "n d"], Bool[Array, " n"] | None]:
+        """The tokens and which of them are there, as arrays; a ValueError unless they are of the dimension.
+
+        Source: this library.
+        """
+        return check_stream(x, present, self.blocks.attention.query.shape[-2])
+
+
+def check_layer(layer: Any, layers: int) -> int:
+    """The number of a layer, if there is one of this number.
+
+    Source: this library.
+    """
+    return check_integer(layer, "layer", least=-layers, most=layers - 1, remedy=f"there are {layers}")
+
+
+def check_stack(stack: Any, name: str = "stack") -> Transformer:
+    """`stack`, if it is a Transformer; a ValueError else.
+
+    Source: this library.
+    """
+    return check_instance(stack, name, Transformer, "a Transformer", "make one with Transformer.random")

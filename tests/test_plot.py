@@ -94,12 +94,22 @@ def test_colours_by_number_and_by_name():
 
 
 @pytest.mark.parametrize("draw, d", ((plot.circle, 2), (plot.sphere, 3)), ids=("circle", "sphere"))
-def test_tokens_that_are_not_finite_are_not_drawn(draw, d):
+@pytest.mark.parametrize("entry", (np.inf, np.nan))
+def test_tokens_that_are_not_finite_are_refused(draw, d, entry):
     x = unit(np.random.default_rng(0).normal(size=(8, d)))
-    x[2], x[5, 0] = np.inf, np.nan
-    ax = draw(x, highlight=2)
-    assert len(positions(ax)) == 6
-    assert as_set(positions(ax)) == as_set(positions(draw(np.delete(x, (2, 5), axis=0))))
+    x[5, 0] = entry
+    with pytest.raises(ValueError, match=rf"^x must be finite, but entry \(5, 0\) is {entry}; .*\.$"):
+        draw(x)
+
+
+@pytest.mark.parametrize("d", (2, 3))
+def test_tokens_of_a_run_that_are_not_finite_are_not_drawn(d):
+    x = unit(np.random.default_rng(0).normal(size=(8, d)))
+    gone = x.copy()
+    gone[2], gone[5, 0] = np.inf, np.nan
+    (ax,) = plot.snapshots(gone[None], highlight=2)
+    (left,) = plot.snapshots(np.delete(x, (2, 5), axis=0)[None])
+    assert len(positions(ax)) == 6 and as_set(positions(ax)) == as_set(positions(left))
 
 
 def test_project_is_a_rotation_that_turns_the_eye_upwards():

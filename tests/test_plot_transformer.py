@@ -113,10 +113,10 @@ def test_heads_beyond_seven_have_dashes():
         ({"moved": np.full((1, 1, 2, 2), np.nan)}, "moved must be finite"),
         ({"written": np.ones((2, 1))}, r"written must be of shape \(1, 2\), as moved is, but it is \(2, 1\)"),
         ({"written": -np.ones((1, 2))}, "written must be finite and not negative"),
-        ({"most": 0}, "most must be a positive integer, but it is 0"),
-        ({"most": True}, "most must be a positive integer, but it is True"),
+        ({"most": 0}, "most must be an integer from 1 to 1000000, but it is 0"),
+        ({"most": True}, "most must be an integer from 1 to 1000000, but it is True"),
         ({"tokens": ["a"]}, "tokens must be 2 names, one for each token, but there are 1"),
-        ({"tokens": "ab"}, "tokens must be 2 names"),
+        ({"tokens": "ab"}, "tokens must be a sequence of strings"),
     ),
 )
 def test_bad_flows_are_refused(change, words):
@@ -271,7 +271,7 @@ def test_words_are_readable_in_every_cell_and_stay_in_it():
         ({"logits": np.ones((3, 9))}, r"logits must be finite and of shape \(levels, n, words\).*\(3, 9\)"),
         ({"logits": np.full((1, 2, 9), np.nan)}, "logits must be finite"),
         ({"words": VOCABULARY[:8]}, "words must be 9 strings, one for each id, but there are 8"),
-        ({"words": "abcdefghi"}, "words must be 9 strings"),
+        ({"words": "abcdefghi"}, "words must be a sequence of strings"),
         ({"tokens": ["a"]}, "tokens must be 4 names"),
     ),
 )
@@ -343,7 +343,7 @@ def test_places_are_cut_to_their_room(width):
         ({"texts": TEXTS[:1]}, r"texts must be the ids \(texts, n\) that the memory was made from"),
         ({"texts": TEXTS.astype(float)}, "texts must be the ids"),
         ({"present": TEXTS[:, :2]}, "present must be of the shape of texts"),
-        ({"most": 0}, "most must be a positive integer, but it is 0"),
+        ({"most": 0}, "most must be an integer from 1 to 1000000, but it is 0"),
     ),
 )
 def test_bad_memories_are_refused(change, words):

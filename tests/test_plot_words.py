@@ -96,7 +96,7 @@ def test_names_of_leaders_stay_when_words_move():
     ("change", "words"),
     (
         ({"names": ["a"]}, "names must be one string for each of the 2 words, but it has 1"),
-        ({"names": "ab"}, "names must be one string for each"),
+        ({"names": "ab"}, "names must be a sequence of strings"),
         ({"x": np.ones((2, 3))}, "x must be finite points of the plane"),
         ({"leaders": [2]}, "leaders must name tokens from 0 to 1"),
         ({"line": ([0.0, 0.0], 1.0)}, "line must be a normal"),

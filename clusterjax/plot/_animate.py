@@ -14,14 +14,14 @@ from matplotlib.text import Text
 
 from ._colours import token_legend
 from ._data import Numbers, TrajectoryLike, check_token_index, digits_between, frames_of, time_labels
+from ._door import door
 from ._gif import GifWriter, palette, picture
 from ._save import whole_file
 from ._scene import Scene
-from ._style import style
 from ._views import SphereView, checked_frame, view_of
 
 
-@style()
+@door()
 def animate(
     trajectory: TrajectoryLike | Numbers,
     path: str | Path | None = None,

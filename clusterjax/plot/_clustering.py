@@ -7,9 +7,11 @@ from matplotlib.axes import Axes
 
 from .._observables import equiangular_time
 from ._data import Numbers
+from ._door import door, share, text, whole
 from ._maps import phase_diagram
 
 
+@door(n=whole(1, 10**9), delta=share, statistic=text)
 def clustering_diagram(
     dataset: Any,
     ax: Axes | None = None,
@@ -55,7 +57,8 @@ def clustering_diagram(
     """
     if not {"beta", "t"} <= set(getattr(dataset, "coords", ())):
         raise ValueError(
-            "dataset must have the coordinates beta and t; pass what clusterjax.sweep.phase_diagram returns."
+            "dataset must have the coordinates beta and t, but it lacks one; pass what clusterjax.sweep.phase_diagram "
+            "returns."
         )
     if statistic not in dataset or set(dataset[statistic].dims) != {"beta", "t"}:
         known = sorted(name for name in dataset if set(dataset[name].dims) == {"beta", "t"})

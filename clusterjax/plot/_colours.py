@@ -20,7 +20,7 @@ def token_colours(n: int, labels: Numbers | None = None, colours: Any = None) ->
     Up to six labels take a colour each from Okabe and Ito, more are spread over viridis; negative labels are grey.
     """
     if labels is not None and colours is not None:
-        raise ValueError("labels and colours were both given, and both say how tokens are coloured; pass one of them.")
+        raise ValueError("colours must be None where labels are given, but both say how tokens are coloured; pass one.")
     if labels is not None:
         return _label_colours(n, np.asarray(labels))
     if colours is None or isinstance(colours, str):
@@ -31,7 +31,7 @@ def token_colours(n: int, labels: Numbers | None = None, colours: Any = None) ->
         rgba = to_rgba_array(colours)
     if rgba.shape != (n, 4):
         raise ValueError(
-            f"colours holds {len(rgba)} colours for {n} tokens; pass one colour, or a colour or a number for each."
+            f"colours must be one for each of the {n} tokens, but there are {len(rgba)}; pass one colour, or {n}."
         )
     return rgba
 
@@ -39,7 +39,7 @@ def token_colours(n: int, labels: Numbers | None = None, colours: Any = None) ->
 def _label_colours(n: int, labels: np.ndarray) -> np.ndarray:
     if labels.shape != (n,) or labels.dtype.kind not in "iub":
         raise ValueError(
-            f"labels must be {n} integers, one a token, but is of shape {labels.shape} and dtype {labels.dtype}; "
+            f"labels must be {n} integers, one a token, but are of shape {labels.shape} and dtype {labels.dtype}; "
             "pass what clusterjax.cluster_labels gives."
         )
     names, ranks = np.unique(np.where(labels < 0, -1, labels), return_inverse=True)

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from jaxtyping import ArrayLike
 
+from .._check import check_host_array, check_integer
+
 
 Numbers: TypeAlias = ArrayLike | Sequence[Any]
 """An array of NumPy or JAX, a number, or a sequence of either."""
@@ -29,10 +31,7 @@ class Frames(NamedTuple):
 
 def real_array(value: Numbers, name: str) -> np.ndarray:
     """`value` as a float64 array; complex numbers and words are met with a sentence."""
-    array = np.asarray(value)
-    if array.dtype.kind in "cOSU":
-        raise ValueError(f"{name} must hold real numbers, but its dtype is {array.dtype}; pass an array of floats.")
-    return array.astype(np.float64)
+    return check_host_array(value, name, finite=False).astype(np.float64)
 
 
 def check_unit_tokens(x: Numbers, d: int, name: str = "x", *, other: str | None = None) -> np.ndarray:
@@ -73,7 +72,9 @@ def frames_of(trajectory: TrajectoryLike | Numbers, ts: Numbers | None = None) -
         )
     keep = np.isfinite(ts) & np.any(np.isfinite(xs).all(axis=2), axis=1)
     if not keep.any():
-        raise ValueError(f"{name} has no frame with a finite token in it; look at the result of the run first.")
+        raise ValueError(
+            f"{name} must have a frame with a finite token in it, but it has none; look at the result of the run first."
+        )
     if np.any(np.diff(ts[keep]) <= 0):
         raise ValueError("ts must increase, but two neighbouring times do not; sort the frames by time.")
     return Frames(ts[keep], xs[keep], not bool(keep.all()))
@@ -81,8 +82,8 @@ def frames_of(trajectory: TrajectoryLike | Numbers, ts: Numbers | None = None) -
 
 def check_token_index(index: int | None, n: int, name: str = "highlight") -> None:
     """Whether `index` is None or one of the `n` tokens, counted from 0."""
-    if index is not None and not 0 <= index < n:
-        raise ValueError(f"{name} is {index}, but the tokens are 0 to {n - 1}; pass one of those, or None.")
+    if index is not None:
+        check_integer(index, name, least=0, most=n - 1, remedy="pass a token of those, or None")
 
 
 def time_labels(ts: np.ndarray, symbol: str, digits: int | None = None) -> list[str]:

@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ._data import Numbers, real_array
-from ._style import BLUE, COLUMN, GREY, INK, new_axes, style
+from ._door import door, words
+from ._style import BLUE, COLUMN, GREY, INK, new_axes
 
 
 def _densities(
@@ -50,7 +51,7 @@ def _check_labels(labels: Sequence[str] | None, count: int) -> list[str]:
     return [""] * count if labels is None else [str(label) for label in labels]
 
 
-@style()
+@door(labels=words)
 def histograms(
     values: Sequence[Numbers] | np.ndarray,
     axes: Axes | Sequence[Axes] | np.ndarray | None = None,
@@ -137,7 +138,7 @@ def _grid(axes: Axes | Sequence[Axes] | np.ndarray | None, count: int, columns: 
     return panels[:count]
 
 
-@style()
+@door(labels=words)
 def ridgeline(
     values: Sequence[Numbers] | np.ndarray,
     ax: Axes | None = None,

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from ._data import Numbers, real_array
+from ._door import door
 from ._labels import (
     LABEL,
     Vocabulary,
@@ -21,13 +22,13 @@ from ._labels import (
     words_of,
 )
 from ._maps import _colour_bar
-from ._style import COLUMN, new_axes, style
+from ._style import COLUMN, new_axes
 
 
 WORD = 6.0  # points: the largest words in cells
 
 
-@style()
+@door()
 def logit_lens(
     logits: Numbers,
     words: Vocabulary,

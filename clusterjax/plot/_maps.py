@@ -10,8 +10,9 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.ticker import MaxNLocator
 
 from ._data import Numbers, real_array
+from ._door import door, finite, numbers
 from ._letters import one_line
-from ._style import COLUMN, INK, MISSING, RED, figure_of, legend_above, new_axes, style
+from ._style import COLUMN, INK, MISSING, RED, figure_of, legend_above, new_axes
 
 
 def _colour_map(symmetric: bool) -> Any:
@@ -39,7 +40,7 @@ def _colour_bar(ax: Axes, drawn: ScalarMappable, label: str) -> None:
     bar.ax.tick_params(width=0.5, length=2)
 
 
-@style()
+@door()
 def heatmap(
     matrix: Numbers,
     ax: Axes | None = None,
@@ -102,7 +103,7 @@ def heatmap(
     return ax
 
 
-@style()
+@door(x_values=finite, y_values=finite, grid=numbers)
 def phase_diagram(
     x_values: Numbers,
     y_values: Numbers,

@@ -7,8 +7,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from ._data import Numbers, real_array
+from ._door import door
 from ._labels import LABEL, MORE, Vocabulary, check_vocabulary, cut, fitted, size_of, width, words_of
-from ._style import BLUE, COLUMN, GREY, INK, VERMILION, new_axes, style
+from ._style import BLUE, COLUMN, GREY, INK, VERMILION, new_axes
 
 
 TEXT = 6.0  # points
@@ -36,7 +37,7 @@ class _Place(NamedTuple):
     after: list[str]
 
 
-@style()
+@door()
 def neuron_memory(
     memory: MemoryLike,
     neurons: Numbers,

@@ -8,10 +8,11 @@ from matplotlib.patches import FancyArrowPatch, Polygon
 
 from ._colours import shade, token_colours
 from ._data import Numbers, real_array
-from ._style import GREY, INK, RED, new_axes, style
+from ._door import above_zero, door
+from ._style import GREY, INK, RED, new_axes
 
 
-@style()
+@door(reach=above_zero)
 def polytope(
     x: Numbers,
     ax: Axes | None = None,
@@ -67,7 +68,7 @@ def polytope(
     return ax
 
 
-@style()
+@door()
 def attraction(
     x: Numbers, token: int, ax: Axes | None = None, *, form: Numbers | None = None, size: float | int = 1.0
 ) -> Axes:

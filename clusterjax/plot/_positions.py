@@ -7,9 +7,10 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from ._data import Numbers, real_array
+from ._door import door, finite
 from ._maps import heatmap
 from ._stream import head_look
-from ._style import GREY, legend_above, new_axes, style
+from ._style import GREY, legend_above, new_axes
 
 
 def _table(table: Numbers, rows: str = "a row for each position, (n, d)") -> np.ndarray:
@@ -19,7 +20,7 @@ def _table(table: Numbers, rows: str = "a row for each position, (n, d)") -> np.
     return array
 
 
-@style()
+@door()
 def position_table(table: Numbers, ax: Axes | None = None, *, label: str = "entry") -> Axes:
     """The vectors of positions as colours, one row for each position, position 0 at the top; zero is white.
 
@@ -47,7 +48,7 @@ def position_table(table: Numbers, ax: Axes | None = None, *, label: str = "entr
     return heatmap(_table(table), ax, xlabel="dimension", ylabel="position", label=label, symmetric=True)
 
 
-@style()
+@door()
 def position_cosines(table: Numbers, ax: Axes | None = None) -> Axes:
     """The cosine of the angle between the vectors of each two positions, from -1 to 1, position 0 at the top.
 
@@ -80,7 +81,7 @@ def position_cosines(table: Numbers, ax: Axes | None = None) -> Axes:
     )
 
 
-@style()
+@door()
 def position_offsets(
     table: Numbers,
     ax: Axes | None = None,
@@ -133,7 +134,7 @@ def position_offsets(
     return ax
 
 
-@style()
+@door(queries=finite, beta=finite)
 def relative_positions(
     vectors: Numbers,
     ax: Axes | None = None,

@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from .._check import check_choice, check_instance, check_integer, check_path, check_sequence
 from .._drafts import clear_drafts_of, draft_beside
 from ._layout_grid import on_grid
 from ._style import figure_of, style
@@ -48,7 +49,8 @@ def _top_figure(drawn: Figure | Axes | np.ndarray) -> Figure:
     """The figure of what the functions of this package return."""
     if isinstance(drawn, Figure):
         return drawn
-    first = drawn.flat[0] if isinstance(drawn, np.ndarray) else drawn
+    first = drawn.flat[0] if isinstance(drawn, np.ndarray) and drawn.size else drawn
+    check_instance(first, "fig", Axes, "a figure, an Axes or an array of them", "pass what a picture returned")
     figure = figure_of(first)
     return figure if isinstance(figure, Figure) else figure.figure
 
@@ -82,9 +84,8 @@ def save(
 
     Source: this library.
     """
-    unknown = [name for name in formats if name not in _UNDATED]
-    if unknown or isinstance(formats, str):
-        raise ValueError(f"formats is {formats!r}; pass a sequence of {', '.join(map(repr, _UNDATED))}.")
+    formats = [check_choice(name, "formats", _UNDATED) for name in check_sequence(formats, "formats", str, "names")]
+    path, dpi = check_path(path, "path"), check_integer(dpi, "dpi", most=5000)
     figure, paths = _top_figure(fig), []
     for name in formats:
         target = Path(f"{path}.{name}")

@@ -7,10 +7,11 @@ from matplotlib.axes import Axes
 
 from ._colours import token_colours, token_legend
 from ._data import Numbers, TrajectoryLike, check_token_index, frames_of, real_array
-from ._style import RED, legend_above, new_axes, style
+from ._door import door
+from ._style import RED, legend_above, new_axes
 
 
-@style()
+@door()
 def time_series(
     ts: Numbers,
     mean: Numbers,
@@ -80,7 +81,7 @@ def _band(line: np.ndarray, error: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return line - error, line + error
 
 
-@style()
+@door()
 def angles(
     trajectory: TrajectoryLike | Numbers,
     ax: Axes | None = None,

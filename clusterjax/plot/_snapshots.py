@@ -10,15 +10,16 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from ._colours import token_legend
 from ._data import Frames, Numbers, TrajectoryLike, check_token_index, frames_of, real_array, time_labels
+from ._door import door, integers
 from ._scene import Scene
-from ._style import figure_of, style
+from ._style import figure_of
 from ._views import checked_frame, view_of
 
 
 PANEL = 1.16  # inches: three panels and their gaps fill one column
 
 
-@style()
+@door(labels=integers)
 def snapshots(
     trajectory: TrajectoryLike | Numbers,
     ts: Numbers | None = None,

@@ -8,10 +8,11 @@ from matplotlib.patches import Circle
 from matplotlib.ticker import MaxNLocator
 
 from ._data import Numbers
-from ._style import BLUE, GREY, legend_above, new_axes, style
+from ._door import door
+from ._style import BLUE, GREY, legend_above, new_axes
 
 
-@style()
+@door()
 def spectrum(
     eigenvalues: Numbers,
     ax: Axes | None = None,

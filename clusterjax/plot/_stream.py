@@ -11,8 +11,9 @@ from matplotlib.patches import FancyBboxPatch, PathPatch
 from matplotlib.path import Path
 
 from ._data import Numbers, real_array
+from ._door import door
 from ._labels import LABEL, check_names, legend_rows, name_columns
-from ._style import BLACK, BLUE, COLUMN, GREEN, GREY, INK, ORANGE, PURPLE, SKY, VERMILION, new_axes, style
+from ._style import BLACK, BLUE, COLUMN, GREEN, GREY, INK, ORANGE, PURPLE, SKY, VERMILION, new_axes
 
 
 WIDEST = 4.5  # points, of the strongest arc
@@ -24,7 +25,7 @@ _LEAVE, _ARRIVE, _SPREAD = 0.03, 0.55, 0.11  # in layers: where arcs begin and e
 _READ, _WRITE, _BOX = 0.72, 0.96, (0.16, 0.78, 0.2, 0.12)  # of the feed-forward: ends of its loop; left, bottom, sizes
 
 
-@style()
+@door()
 def residual_flow(
     moved: Numbers,
     ax: Axes | None = None,

@@ -8,8 +8,9 @@ from matplotlib.axes import Axes
 
 from ._colours import token_legend
 from ._data import Numbers, real_array
+from ._door import door, finite, numbers
 from ._scene import Scene
-from ._style import new_axes, style
+from ._style import new_axes
 from ._views import AbstractView, CircleView, checked_frame, sphere_view
 
 
@@ -35,7 +36,7 @@ def _check_trail(trail: Numbers, d: int) -> np.ndarray:
     return path
 
 
-@style()
+@door(x=finite, trail=numbers)
 def circle(
     x: Numbers,
     ax: Axes | None = None,
@@ -51,7 +52,7 @@ def circle(
     """Tokens of dimension 2 on the unit circle.
 
     Markers are translucent, and where many tokens meet a number beside them says how many: 64 tokens on one spot are
-    one marker and "×64". Tokens that are not finite, as after an event, are not drawn.
+    one marker and "×64".
 
     **Arguments:**
 
@@ -81,7 +82,7 @@ def circle(
     return _draw(ax, CircleView(), x, trail, options)
 
 
-@style()
+@door(x=finite, trail=numbers)
 def sphere(
     x: Numbers,
     ax: Axes | None = None,

@@ -11,6 +11,7 @@ from matplotlib.patches import Circle
 
 from ._counts import clear_places, spread_angles
 from ._data import Numbers, check_unit_tokens, real_array
+from ._door import door, finite
 from ._style import GREY, INK
 
 
@@ -162,10 +163,11 @@ def sphere_view(view: Numbers) -> SphereView:
     """The view from `(elev, azim)` in degrees, checked."""
     angles = real_array(view, "view")
     if angles.shape != (2,) or not np.isfinite(angles).all():
-        raise ValueError(f"view is {view!r}; pass the elevation and the azimuth in degrees, such as (22, -55).")
+        raise ValueError(f"view must be two angles, but it is {view!r}; pass elevation and azimuth, (22, -55), say.")
     return SphereView(float(angles[0]), float(angles[1]))
 
 
+@door(x=finite)
 def project(x: Numbers, view: Numbers = (22.0, -55.0)) -> tuple[np.ndarray, np.ndarray]:
     r"""Where `sphere` draws points: $(\langle x, r\rangle, \langle x, u\rangle)$, with $r$ right and $u$ up on paper.
 

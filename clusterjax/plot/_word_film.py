@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from .._check import check_host_array, check_integer, check_sequence, check_text
 from ._data import Numbers
+from ._door import door, ranges
 from ._gif import GifWriter, palette, picture
 from ._save import whole_file
-from ._style import BLACK, BLUE, VERMILION, style
+from ._style import BLACK, BLUE, VERMILION
 from ._words import words
 
 
@@ -34,15 +36,31 @@ class WordRun:
     first: np.ndarray
     title: str = ""
 
+    def __post_init__(self):
+        object.__setattr__(self, "xs", check_host_array(self.xs, "xs", shape=("layers", "n", 2)))
+        object.__setattr__(self, "names", check_sequence(self.names, "names", str, "strings"))
+        check_host_array(self.first, "first", shape=self.xs.shape[1:2], integers=True, least=-1)
+        check_text(self.title, "title", empty=True)
+        if len(self.names) != self.xs.shape[1]:
+            raise ValueError(
+                f"names must be {self.xs.shape[1]}, one for each word, but there are {len(self.names)}; name them all."
+            )
+
     def leading(self, k: int) -> np.ndarray:
         """Who leads at layer `k`.
 
         Source: this library.
         """
+        k = check_integer(k, "k", least=0)
         return np.flatnonzero((self.first >= 0) & (self.first <= k))
 
 
-@style()
+def check_runs(runs: Any, name: str) -> list[WordRun]:
+    """The runs as a list."""
+    return check_sequence(runs, name, WordRun, "WordRuns")
+
+
+@door(runs=check_runs, limits=ranges)
 def animate_words(
     runs: Sequence[WordRun],
     path: str | Path,

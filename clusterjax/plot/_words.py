@@ -14,9 +14,10 @@ from matplotlib.textpath import TextPath
 
 from ._colours import shade, token_colours
 from ._data import Numbers, real_array
+from ._door import door, finite, ranges, words as words_of_names
 from ._letters import one_line
 from ._polytope import _chosen, _points
-from ._style import BLUE, GREY, INK, VERMILION, figure_of, new_axes, style
+from ._style import BLUE, GREY, INK, VERMILION, figure_of, new_axes
 
 
 STAR, DOT = 4.2, 1.9  # radii of the markers, in points
@@ -26,7 +27,7 @@ WAYS = np.radians(np.arange(0, 360, 22.5))
 LINED = 5.0  # a name farther away is tied to its marker by a thin line
 
 
-@style()
+@door(names=words_of_names, limits=ranges, avoid=finite)
 def words(
     x: Numbers,
     names: Sequence[str],

@@ -1,0 +1,221 @@
+"""The door of every picture: its arguments are checked by their names, and then it is drawn in the style of the house.
+
+What depends on another argument, such as one name for each of n tokens, is checked by the picture itself.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import is_color_like, to_rgba_array
+
+from .._check import (
+    as_numbers,
+    check_callable,
+    check_choice,
+    check_concrete,
+    check_flag,
+    check_host_array,
+    check_instance,
+    check_integer,
+    check_number,
+    check_path,
+    check_sequence,
+    check_text,
+)
+from ._style import style
+
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+Check = Callable[[Any, str], Any]
+
+_LINES = ("-", "--", "-.", ":", "solid", "dashed", "dashdot", "dotted", "None", " ", "")
+_AN_AXES = "a plain Axes of matplotlib"
+
+
+def door(**checks: Check) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Check the arguments of a picture by their names, `checks` first, and draw it in the style of this library."""
+
+    def wrap(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        signature = inspect.signature(function)
+        known = {name: (CHECKS | checks).get(name) for name in signature.parameters}
+
+        @functools.wraps(function)
+        def drawn(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            bound = signature.bind(*args, **kwargs)
+            for name, value in bound.arguments.items():
+                check = known[name]
+                if check is not None and not (value is None and "None" in str(signature.parameters[name].annotation)):
+                    bound.arguments[name] = check(value, name)
+            with style():
+                return function(*bound.args, **bound.kwargs)
+
+        return drawn
+
+    return wrap
+
+
+def numbers(value: Any, name: str) -> np.ndarray:
+    """Real numbers, of which some may be NaN or infinite."""
+    return check_host_array(value, name, finite=False).astype(np.float64)
+
+
+def finite(value: Any, name: str) -> np.ndarray:
+    """Real numbers, all of them finite."""
+    return check_host_array(value, name).astype(np.float64)
+
+
+def words(value: Any, name: str) -> list[str]:
+    """A sequence of strings, perhaps of none."""
+    return check_sequence(value, name, str, "strings", least=0)
+
+
+def whole(least: int, most: int) -> Check:
+    """An integer in this range."""
+    return lambda value, name: check_integer(value, name, least=least, most=most)
+
+
+def above_zero(value: Any, name: str) -> float:
+    """A factor, or a size on paper."""
+    return check_number(value, name, above=0, most=1000)
+
+
+def share(value: Any, name: str) -> float:
+    """A number between 0 and 1."""
+    return check_number(value, name, above=0, below=1)
+
+
+def text(value: Any, name: str) -> str:
+    """A string, perhaps an empty one."""
+    return check_text(value, name, empty=True)
+
+
+def an_axes(value: Any, name: str) -> Axes:
+    """An Axes."""
+    return check_instance(value, name, Axes, _AN_AXES, "pass one, as Figure().add_subplot() makes")
+
+
+def many_axes(value: Any, name: str) -> np.ndarray:
+    """One Axes, or several in a sequence or an array."""
+    found = value.ravel() if isinstance(value, np.ndarray) else value
+    if isinstance(value, Axes):
+        found = [value]
+    found = check_sequence(found, name, Axes, "plain Axes of matplotlib")
+    array = np.empty(len(found), dtype=object)
+    array[:] = found
+    return array
+
+
+def colour(value: Any, name: str) -> Any:
+    """One colour."""
+    check_concrete(value, name)
+    if not (isinstance(value, str | tuple | list | np.ndarray) and is_color_like(value)):
+        check_instance(None, name, str, "a colour of matplotlib", 'pass "#0072B2", for example')
+    return value
+
+
+def colours(value: Any, name: str) -> Any:
+    """One colour, or one colour or one number for each token."""
+    if isinstance(value, str):
+        return colour(value, name)
+    array = as_numbers(value)
+    if array is not None and array.ndim == 1:
+        return check_host_array(value, name, shape=(None,))
+    check_concrete(value, name)
+    try:
+        found = to_rgba_array(value)
+    except (TypeError, ValueError):
+        found = None
+    if found is None or not np.isfinite(found).all():
+        check_instance(None, name, str, "one colour, or a colour or a number for each token", "pass one of these")
+    return value
+
+
+def integers(value: Any, name: str) -> np.ndarray:
+    """Integers, perhaps none."""
+    return check_host_array(value, name, integers=True)
+
+
+def file(value: Any, name: str) -> Path:
+    """A name of a file."""
+    return check_path(value, name)
+
+
+def arrows(value: Any, name: str) -> Mapping[str, Any]:
+    """Directions by name."""
+    check_instance(value, name, Mapping, "a mapping of names to directions", "pass {'name': vector}")
+    return {text(key, name): finite(entry, f"{name}[{key!r}]") for key, entry in value.items()}
+
+
+def curves(value: Any, name: str) -> Mapping[str, Any]:
+    """Pairs of arrays by name."""
+    check_instance(value, name, Mapping, "a mapping of names to pairs of arrays", "pass {'name': (x, y)}")
+    return {
+        text(key, name): tuple(numbers(one, f"{name}[{key!r}]") for one in check_pair(entry, f"{name}[{key!r}]"))
+        for key, entry in value.items()
+    }
+
+
+def check_pair(value: Any, name: str) -> list[Any]:
+    """Two things."""
+    found = check_sequence(value, name, object, "two parts", least=2)
+    if len(found) != 2:
+        check_instance(None, name, list, "a sequence of two parts", "pass such a pair")
+    return found
+
+
+def line(value: Any, name: str) -> tuple[np.ndarray, float]:
+    """The normal and the offset of a line in the plane."""
+    normal, offset = check_pair(value, name)
+    return check_host_array(normal, f"{name}[0]", shape=(2,)), check_number(offset, f"{name}[1]")
+
+
+def ranges(value: Any, name: str) -> Any:
+    """Two pairs of numbers."""
+    check_host_array(value, name, shape=(2, 2), remedy="pass ((left, right), (bottom, top))")
+    return value
+
+
+def pair(value: Any, name: str) -> np.ndarray:
+    """Two numbers."""
+    return check_host_array(value, name, shape=(2,))
+
+
+def vocabulary(value: Any, name: str) -> Any:
+    """Strings, or a function that gives the word of an id."""
+    return value if callable(value) and not isinstance(value, type) else words(value, name)
+
+
+def function(value: Any, name: str) -> Any:
+    """A function."""
+    return check_callable(value, name)
+
+
+def labels(value: Any, name: str) -> np.ndarray:
+    """An integer for each token."""
+    return check_host_array(value, name, shape=(None,), integers=True, remedy="pass what cluster_labels gives")
+
+
+CHECKS: dict[str, Check] = {
+    "ax": an_axes, "axes": many_axes,
+    "xlabel": text, "ylabel": text, "label": text, "title": text, "symbol": text, "between": text,
+    "linestyle": lambda value, name: check_choice(value, name, _LINES),
+    "colour": colour, "colours": colours,
+    "size": above_zero, "panel": above_zero, "inches": lambda value, name: check_number(value, name, above=0, most=100),
+    "fontsize": above_zero, "turn": check_number,
+    "log": check_flag, "log_x": check_flag, "log_y": check_flag, "symmetric": check_flag, "counted": check_flag,
+    "unit_circle": check_flag, "entropy": check_flag, "equal": check_flag, "asymptote": check_flag,
+    "unnormalised": check_flag, "trail": check_flag,
+    "counts_from": whole(2, 10**9), "highlight": whole(0, 10**9), "frames": whole(1, 10**5), "fps": whole(1, 50),
+    "dpi": whole(1, 5000), "hold": whole(0, 1000), "move": whole(0, 1000), "most": whole(1, 10**6),
+    "columns": whole(1, 1000), "token": whole(0, 10**9), "n": whole(2, 10**9),
+    "labels": labels, "arrows": arrows, "view": pair, "limits": pair, "curves": curves, "line": line,
+    "contour": finite, "progress": function, "ts": numbers, "times": finite,
+    "xnames": words, "ynames": words, "tokens": words, "names": words, "words": vocabulary, "path": file,
+}  # fmt: skip
+"""What an argument of this name must be, wherever a picture has one."""

@@ -1,0 +1,195 @@
+"""Cases of `clusterjax.plot`: pictures of tokens, runs, matrices and words."""
+
+import functools
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from matplotlib.figure import Figure
+
+from clusterjax import plot
+
+from .cases import Case, case
+from .rules import (
+    ANY_TEXT,
+    ARRAY,
+    CALLABLE,
+    COUNT,
+    EMPTY,
+    FLAG,
+    LONG,
+    NONE,
+    NUMBER,
+    PATH,
+    POSITIVE,
+    SIZE,
+    TEXTS,
+    rule,
+)
+
+
+ANGLES = np.linspace(0.0, 2.0, 4)
+FLAT = np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1)
+ROUND = np.concatenate([FLAT, np.zeros((4, 1))], axis=1)
+RUN, TS = np.stack([FLAT, FLAT, FLAT]), np.arange(3.0)
+SQUARE = np.eye(3)
+
+NAME = ANY_TEXT | NONE
+NUMBERS = ARRAY | SIZE
+GAPS = NUMBERS | rule("nan array, inf array", "entries that are not finite are left out, or grey")
+COLOUR = NONE | rule("other shape", "three numbers are a colour")
+COLOURS = NONE | ARRAY
+FEW = POSITIVE | COUNT
+SCALE = POSITIVE
+VOCABULARY = CALLABLE | TEXTS
+
+ax = functools.cache(lambda: Figure().add_subplot())
+memory = functools.cache(
+    lambda: SimpleNamespace(
+        activation=np.ones((2, 2)), text=np.zeros((2, 2), int), position=np.array([[0, 1], [1, 2]]),
+        promoted=np.array([[0, 1], [1, 2]]), promotion=np.ones((2, 2)),
+    )
+)  # fmt: skip
+run = functools.cache(
+    lambda: plot.WordRun(np.zeros((2, 2, 2)) + np.arange(2)[:, None], ("good", "bad"), np.array([0, -1]))
+)
+
+
+@functools.cache
+def diagram() -> xr.Dataset:
+    coords = {"beta": [1.0, 2.0], "t": [0.0, 1.0, 2.0]}
+    return xr.Dataset({"close_pairs": (("beta", "t"), np.full((2, 3), 0.5))}, coords, {"n": 4})
+
+
+def _tokens() -> dict[str, Case]:
+    look: dict[str, Any] = {
+        "labels": NONE | ARRAY, "colours": COLOURS, "highlight": NONE | COUNT, "counts_from": NONE, "size": SCALE,
+        "arrows": NONE | rule("empty dict", "no arrows"), "view": ARRAY, "ax": NONE, "symbol": ANY_TEXT,
+        "ts": NONE | ARRAY, "times": NONE | ARRAY | COUNT | POSITIVE | SIZE, "turn": NUMBER, "trajectory": GAPS,
+        "xlabel": ANY_TEXT,
+    }  # fmt: skip
+    of = lambda *names: {name: look[name] for name in names}
+    still = ("labels", "colours", "highlight", "counts_from", "size", "arrows", "ax")
+    path = NONE | NUMBERS
+    return {
+        "circle": case(lambda: {"x": FLAT, "ax": ax()}, x=NUMBERS, trail=path, **of(*still)),
+        "sphere": case(lambda: {"x": ROUND, "ax": ax()}, x=NUMBERS, trail=path, **of(*still, "view")),
+        "snapshots": case(
+            {"trajectory": RUN, "ts": TS, "times": np.array([0.0, 2.0])}, dear=True, axes=NONE, panel=SCALE,
+            trail=FLAG,
+            **of(*still[:-1], "view", "symbol", "ts", "times", "trajectory"),
+        ),
+        "animate": case(
+            {"trajectory": RUN, "ts": TS, "frames": 2}, dear=True, path=NONE, frames=NONE, fps=FEW, dpi=FEW,
+            inches=SCALE, progress=NONE | CALLABLE, trail=FLAG,
+            **of(*still[:-1], "view", "symbol", "ts", "turn", "trajectory"),
+        ),
+        "angles": case(
+            lambda: {"trajectory": RUN, "ts": TS, "ax": ax()}, dear=True,
+            **of("trajectory", "ts", "labels", "colours", "highlight", "xlabel", "ax"),
+        ),
+        "polytope": case(
+            lambda: {"x": FLAT, "ax": ax(), "corners": FLAT[:3]}, dear=True, x=NUMBERS, ax=NONE, corners=NONE | NUMBERS,
+            leaders=EMPTY | COUNT | ARRAY, labels=NONE | ARRAY, reach=NONE | SCALE, size=SCALE,
+        ),
+        "attraction": case(
+            lambda: {"x": FLAT, "token": 1, "ax": ax()}, dear=True, x=NUMBERS, token=COUNT, ax=NONE,
+            form=NONE | ARRAY, size=SCALE,
+        ),
+        "project": case({"x": ROUND}, x=NUMBERS, view=ARRAY),
+    }  # fmt: skip
+
+
+def _numbers() -> dict[str, Case]:
+    named: dict[str, Any] = {"xlabel": ANY_TEXT, "ylabel": ANY_TEXT, "ax": NONE}
+    samples = np.array([[0.1, 0.2], [0.3, 0.4]])
+    many = GAPS | EMPTY | LONG
+    bins = {"bins": NUMBERS, "labels": NONE | TEXTS, "counted": FLAG}
+    return {
+        "time_series": case(
+            lambda: {"ts": TS, "mean": TS, "error": TS, "ax": ax()}, dear=True, ts=NUMBERS, mean=GAPS,
+            error=NONE | GAPS, label=NAME, colour=COLOUR, linestyle=ANY_TEXT, title=NAME, **named,
+        ),
+        "histograms": case(
+            lambda: {"values": samples, "bins": 4, "axes": [ax(), ax()]}, dear=True, values=many, axes=NONE,
+            columns=NONE, colour=COLOUR, log=FLAG, xlabel=ANY_TEXT, ylabel=ANY_TEXT, **bins,
+        ),
+        "ridgeline": case(
+            lambda: {"values": samples, "bins": 4, "ax": ax()}, dear=True, values=many, **bins, **named
+        ),
+        "heatmap": case(
+            lambda: {"matrix": SQUARE, "ax": ax(), "xnames": ["a", "b", "c"]}, dear=True, matrix=GAPS, label=ANY_TEXT,
+            symmetric=FLAG, limits=NONE | ARRAY, xnames=NONE, ynames=NONE, **named,
+        ),
+        "phase_diagram": case(
+            lambda: {"x_values": TS, "y_values": TS, "grid": SQUARE, "ax": ax(), "contour": 0.5}, dear=True,
+            x_values=ARRAY, y_values=ARRAY, grid=GAPS, contour=NONE | NUMBER | NUMBERS,
+            curves=NONE | rule("empty dict", "no curves"), label=ANY_TEXT, log_x=FLAG, log_y=FLAG, symmetric=FLAG,
+            limits=NONE | ARRAY, title=NAME, **named,
+        ),
+        "clustering_diagram": case(
+            lambda: {"dataset": diagram(), "ax": ax(), "n": 4, "unnormalised": False}, dear=True, n=NONE,
+            unnormalised=NONE | FLAG, delta=NONE, asymptote=FLAG, contour=NONE | NUMBER | NUMBERS, log_x=FLAG,
+            limits=NONE | ARRAY, title=NAME, ax=NONE,
+        ),
+        "spectrum": case(
+            lambda: {"eigenvalues": np.array([1.0, 2.0]), "ax": ax()}, dear=True,
+            eigenvalues=GAPS | rule("complex array", "eigenvalues are complex") | LONG,
+            ax=NONE, unit_circle=FLAG, label=NAME, colour=COLOUR, size=SCALE, title=NAME,
+        ),
+        "position_table": case(
+            lambda: {"table": SQUARE, "ax": ax()}, dear=True, table=NUMBERS, label=ANY_TEXT, ax=NONE
+        ),
+        "position_cosines": case(lambda: {"table": SQUARE, "ax": ax()}, dear=True, table=NUMBERS, ax=NONE),
+        "position_offsets": case(
+            lambda: {"table": SQUARE, "ax": ax()}, dear=True, table=NUMBERS, ax=NONE, label=NAME, colour=COLOUR
+        ),
+        "relative_positions": case(
+            lambda: {"vectors": SQUARE, "ax": ax(), "queries": np.ones((1, 2, 3)), "beta": np.ones(1)}, dear=True,
+            vectors=NUMBERS, ax=NONE, queries=NONE | NUMBERS, beta=NUMBER | ARRAY, label=NAME, colour=COLOUR,
+        ),
+    }  # fmt: skip
+
+
+def _texts() -> dict[str, Case]:
+    names = ["a", "b", "c", "d"]
+    line, limits = (np.array([1.0, 0.0]), 0.5), ((-2.0, 2.0), (-2.0, 2.0))
+    return {
+        "words": case(
+            lambda: {"x": FLAT, "names": names, "ax": ax(), "line": line, "limits": limits, "avoid": FLAT}, dear=True,
+            x=NUMBERS, ax=NONE, leaders=EMPTY | COUNT | ARRAY, line=NONE, colours=COLOURS, limits=NONE, equal=FLAG,
+            avoid=NONE | NUMBERS, fontsize=SCALE, size=SCALE,
+        ),
+        "WordRun": case(
+            {"xs": np.zeros((2, 2, 2)), "names": ["good", "bad"], "first": np.array([0, -1])}, xs=NUMBERS, names=TEXTS,
+            first=ARRAY, title=ANY_TEXT,
+        ),
+        "WordRun.leading": case({"k": 1}, run, k=COUNT),
+        "animate_words": case(
+            lambda: {"runs": [run()], "path": "run.gif", "line": line, "limits": limits, "hold": 1, "move": 1},
+            dear=True, hold=COUNT, move=COUNT, fps=FEW, dpi=FEW, progress=NONE | CALLABLE,
+        ),
+        "logit_lens": case(
+            lambda: {"logits": np.ones((2, 3, 2)), "words": ["a", "b"], "ax": ax(), "tokens": ["a", "b", "c"]},
+            dear=True, logits=ARRAY, words=VOCABULARY, ax=NONE, tokens=NONE, entropy=FLAG,
+        ),
+        "neuron_memory": case(
+            lambda: {
+                "memory": memory(), "neurons": np.array([0, 1]), "words": ["a", "b", "c"],
+                "texts": np.array([[0, 1, 2]]), "ax": ax(), "present": np.ones((1, 3), bool),
+            },
+            dear=True, neurons=COUNT, words=VOCABULARY, texts=ARRAY, ax=NONE, present=NONE | ARRAY, between=ANY_TEXT,
+        ),
+        "residual_flow": case(
+            lambda: {"moved": np.ones((1, 1, 2, 2)), "ax": ax(), "written": np.ones((1, 2)), "tokens": ["a", "b"]},
+            dear=True, moved=ARRAY, ax=NONE, written=NONE | ARRAY, tokens=NONE | TEXTS, label=ANY_TEXT,
+        ),
+        "save": case(
+            lambda: {"fig": ax(), "path": "kept", "formats": ["svg"], "dpi": 20}, dear=True, path=PATH, formats=EMPTY
+        ),
+        "style": case({"font_size": 10}, font_size=rule(",".join(()), "")),
+    }  # fmt: skip
+
+
+CASES = {f"plot.{name}": one for name, one in {**_tokens(), **_numbers(), **_texts()}.items()}

@@ -51,12 +51,13 @@ def test_pair_is_executed_and_in_step(script):
 
 
 DEAR = ("million_tokens", "trained_albert")  # minutes of a slow machine
+RUNS = [
+    pytest.param(script, marks=pytest.mark.exhaustive if script.stem in DEAR else (), id=script.stem)
+    for script in SCRIPTS
+]
 
 
-@pytest.mark.parametrize(
-    "script",
-    [pytest.param(script, marks=[pytest.mark.exhaustive] * (script.stem in DEAR), id=script.stem) for script in SCRIPTS],
-)
+@pytest.mark.parametrize("script", RUNS)
 def test_script_asserts_its_claim_and_runs(script):
     assert "assert " in script.read_text("utf-8"), f"{script.name} claims nothing that it asserts"
     done = run(script)

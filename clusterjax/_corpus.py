@@ -1,6 +1,7 @@
 """Texts to train on: read from files, cut into word pieces, packed into rows of one length."""
 
 import json
+import os
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
+from ._check import check_integer, check_path, check_sequence
 from ._disk import begin_reading, check, write_folder
 from ._json import decode, read_bounded
 from ._tables import MOST_BYTES, bytes_of, lines_of, read_table, too_large
@@ -43,16 +45,24 @@ def read_texts(paths: Sequence[str | Path], *, most_bytes: int = MOST_BYTES) -> 
 
     Source: this library.
     """
+    most_bytes = check_integer(most_bytes, "most_bytes", remedy="pass 2**30, say")
     texts: list[str] = []
-    for path in map(Path, paths):
+    for path in check_paths(paths):
         found = [text.replace("<br />", " ").strip() for text in _read(path, most_bytes)]
         found = [text for text in found if text]
         if not found:
             raise ValueError(f"paths must hold texts, but there is none in {str(path)!r}; leave it out.")
         texts += found
-    if not texts:
-        raise ValueError("paths must name at least one file, but there is none; pass a .txt, .csv or .jsonl file.")
     return texts
+
+
+def check_paths(paths: Any) -> list[Path]:
+    """The paths, if there is at least one, and they are not one text.
+
+    Source: this library.
+    """
+    found = check_sequence(paths, "paths", (str, os.PathLike), "paths of files")
+    return [check_path(path, f"paths[{place}]") for place, path in enumerate(found)]
 
 
 def _read(path: Path, most: int) -> list[str]:

@@ -70,7 +70,7 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path, name, content, words):
 
 
 def test_no_file_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match="at least one file"):
+    with pytest.raises(ValueError, match="paths must be a sequence of paths of files, at least 1, but it holds 0"):
         read_texts([])
     with pytest.raises(ValueError, match="check its name"):
         read_texts([tmp_path / "absent.txt"])

@@ -57,7 +57,7 @@ FLOORS: dict[str, set[str]] = {
     "_run_file": {"_json", "_arrays", "_disk"},
     "_training": BASE | DISK | {"_lock"},
     "_tables": set(),
-    "_corpus": {"_tables"} | DISK,
+    "_corpus": {"_tables", "_check"} | DISK,
     "plot": BASE | {"_space", "_trajectory", "_observables", "_drafts"},
     "sweep": DYNAMICS | RUNS | DISK,
     "hardmax": DYNAMICS | MEASURES | {"_training"},

@@ -64,12 +64,12 @@ def test_long_texts_are_cut_and_counted(model, t5):
 def test_bad_texts(model, t5):
     with as_a_user():
         for texts in ([], "a text", ["a", 3]):
-            with pytest.raises(ValueError, match="texts must be a list of at least one text, but it is"):
+            with pytest.raises(ValueError, match="texts must be a sequence of texts, at least 1, but"):
                 probe.encode(model, texts)
         for length in (0, True, 7, "5", 3.5, 1, 2):
-            with pytest.raises(ValueError, match="length must be an integer of at least 3, .* and at most 6, the pos"):
+            with pytest.raises(ValueError, match="length must be an integer from 3 to 6, but it is .* special tokens"):
                 probe.encode(model, ["a"], length=length)
-        with pytest.raises(ValueError, match="at least 1, the special tokens and one more, but it is 0"):
+        with pytest.raises(ValueError, match="positive integer, but it is 0; .* 1 are the special tokens and one more"):
             probe.encode(t5, ["a"], length=0)
         with pytest.raises(ValueError, match="texts must have at least one token each, but text 1 has none"):
             probe.encode(t5, ["a", ""])

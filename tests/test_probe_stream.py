@@ -116,14 +116,14 @@ def test_the_network_itself_and_its_trace(model):
 def test_bad_measures_and_batches(model):
     level = lambda hidden, mask: hidden[:, 0, 0]
     with as_a_user():
-        with pytest.raises(ValueError, match=r"measure must be a Measure, but it is <function"):
+        with pytest.raises(ValueError, match=r"measure must be a Measure, but it is the function"):
             probe.stream(model, IDS, MASK, level)
         for ids, message in (
-            ([], r"of shape \(batch, n\), a text a row and at least one, but it is \(0,\)"),
-            (np.zeros((0, 4), int), r"but it is \(0, 4\)"),
-            (np.zeros((2, 0), int), r"but it is \(2, 0\)"),
-            (IDS[0], r"but it is \(8,\); pass a list of texts"),
-            (IDS * 1.0, "token_ids must be integers, but their dtype is float64"),
+            ([], r"of shape \(batch, n\), a text a row, but its shape is \(0,\)"),
+            (np.zeros((0, 4), int), r"but its shape is \(0, 4\)"),
+            (np.zeros((2, 0), int), r"but its shape is \(2, 0\)"),
+            (IDS[0], r"but its shape is \(8,\); pass what encode returns"),
+            (IDS * 1.0, "token_ids must be an array of integers .*, but its dtype is float64"),
             ([[1, 2], [3]], "token_ids must be an array of integers"),
             (np.where(IDS == IDS[1, 2], 30, IDS), "from 0 to 29, the words of the vocabulary, but that of text"),
             (IDS - 40, "from 0 to 29, the words of the vocabulary, but that of text 0, token 0 is -"),

@@ -8,8 +8,10 @@ from flax import nnx
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from ._common import LayerNorm, activation, attend, init_normal, signed
-from ._sizes import AlbertSizes, check_heads
+from .._check import check_array, check_flag, refusal
+from ._common import LayerNorm, activation, attend, check_making, init_normal, signed
+from ._ids import check_ids, check_like, check_mask
+from ._sizes import AlbertSizes, check_heads, check_sizes
 from ._walk import check_depth, walk
 
 
@@ -51,7 +53,7 @@ class Albert(nnx.Module):
 
     **Raises:**
 
-    - `ValueError` if `depth` is not positive or `heads` does not divide the hidden size.
+    - `ValueError` if `depth` is not positive, `heads` does not divide the hidden size, or an option is of another kind.
 
     ??? cite "Source"
 
@@ -71,8 +73,11 @@ class Albert(nnx.Module):
         dtype: Any = jnp.float32,
         precision: Any = lax.Precision.HIGHEST,
     ):
-        heads = sizes.num_heads if heads is None else heads
-        check_heads(sizes, heads, "heads")
+        check_sizes(sizes, AlbertSizes)
+        heads = check_heads(sizes.hidden_size, sizes.num_heads if heads is None else heads, "heads")
+        dtype, precision = check_making(rngs, dtype, precision)
+        check_flag(pooler, "pooler")
+        check_flag(head, "head")
         self.sizes, self.num_heads = sizes, heads
         self.unroll = 1  # layers in a step of the scan: with all of them derivatives are faster, compiling is slower
         self.depth = sizes.num_layers if depth is None else check_depth(depth)
@@ -97,8 +102,25 @@ class Albert(nnx.Module):
         token_types: Int[Array, "batch n"] | None = None,
         position_ids: Int[Array, "batch n"] | None = None,
     ) -> Float[Array, "batch n d"]:
-        """The hidden states after the last layer; for those of all layers see `trace`."""
-        return walk(self, self.embed(token_ids, token_types, position_ids), mask)
+        """The hidden states after the last layer; for those of all layers see `trace`.
+
+        **Raises:**
+
+        - `ValueError` if the ids are not those of a batch, or there are more of them than positions.
+        """
+        sizes = self.sizes
+        ids = jnp.asarray(check_ids(token_ids, "token_ids", sizes.vocab_size), jnp.int32)
+        mask = check_mask(mask, ids.shape)
+        if token_types is not None:
+            token_types = check_like(token_types, "token_types", ids.shape, sizes.type_vocab_size, "the token types")
+        if position_ids is not None:
+            position_ids = check_like(position_ids, "position_ids", ids.shape, sizes.max_positions, "the positions")
+        elif ids.shape[1] > sizes.max_positions:
+            raise refusal(
+                "token_ids", f"hold at most {sizes.max_positions} tokens a text, the positions",
+                f"their shape is {ids.shape}", "cut the texts, or pass position_ids",
+            )  # fmt: skip
+        return walk(self, self.embed(ids, token_types, position_ids), mask)
 
     def embed(
         self,
@@ -114,10 +136,11 @@ class Albert(nnx.Module):
 
         **Raises:**
 
-        - `ValueError` if the network has no masked-LM head.
+        - `ValueError` if the network has no masked-LM head, or `hidden` is not of its size.
         """
         if self.predictions is None:
             raise ValueError("head must be True for logits, but this network has no masked-LM head; load one that has.")
+        hidden = check_array(hidden, "hidden", shape=("batch", "n", self.sizes.hidden_size))
         return self.predictions(hidden, self.embeddings.word_embeddings.embedding[...])
 
     def pool(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch d"]:

@@ -8,24 +8,42 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._check import check_concrete, check_integer, check_sequence
 from .._misc import is_concrete
 from ._albert import Albert
-from ._load import Model
+from ._ids import check_ids, check_like, check_mask
+from ._load import Model, check_model
 
 
-class Encoded(NamedTuple):
+class _Batch(NamedTuple):
+    token_ids: np.ndarray
+    mask: np.ndarray
+
+
+class Encoded(_Batch):
     """What `encode` returns.
 
-    **Attributes:**
+    **Arguments:**
 
     - `token_ids`: (batch, n), int32, padded on the right.
     - `mask`: (batch, n), True at words.
 
+    **Raises:**
+
+    - `ValueError` unless they are integers of shape (batch, n), and as many that are 0 or 1.
+
     Source: this library.
     """
 
-    token_ids: np.ndarray
-    mask: np.ndarray
+    __slots__ = ()
+
+    def __new__(cls, token_ids: np.ndarray, mask: np.ndarray):
+        for name, value in (("token_ids", token_ids), ("mask", mask)):
+            check_concrete(value, name)
+        ids = check_ids(token_ids, "token_ids")
+        if mask is None:
+            raise ValueError("mask must be true at words and false at padding, but it is None; pass 1 and 0.")
+        return tuple.__new__(cls, (np.asarray(ids), np.asarray(check_mask(mask, np.shape(ids)))))
 
 
 def encode(model: Model, texts: Sequence[str], *, length: int | None = None) -> Encoded:
@@ -54,24 +72,18 @@ def encode(model: Model, texts: Sequence[str], *, length: int | None = None) -> 
 
     Source: this library.
     """
-    if isinstance(texts, str) or len(texts) == 0 or not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"texts must be a list of at least one text, but it is {texts!r:.80}; pass one, or more.")
+    check_model(model)
+    texts = check_sequence(texts, "texts", str, "texts")
     if model.tokenizer is None:
         raise ValueError(
             f"model must have a tokenizer to encode texts, but the folder of {model.name!r} has none; pass token ids."
         )
     limit, least = model.max_positions, model.tokenizer.num_special_tokens_to_add() + 1
-    if length is not None and (
-        isinstance(length, bool) or not isinstance(length, int) or not least <= length <= (limit or length)
-    ):
-        most = "" if limit is None else f", and at most {limit}, the positions of the model"
-        raise ValueError(
-            f"length must be an integer of at least {least}, the special tokens and one more{most}, but it is "
-            f"{length!r}; pass None, say."
-        )
-    limit = length if length is not None else limit
+    if length is not None:
+        remedy = f"pass None, say: {least} are the special tokens and one more"
+        limit = length = check_integer(length, "length", least=least, most=limit, remedy=remedy)
     tokenize = lambda chosen, **options: model.tokenizer(chosen, return_attention_mask=False, **options)["input_ids"]
-    rows = tokenize(list(texts), verbose=False)
+    rows = tokenize(texts, verbose=False)
     long = [i for i, row in enumerate(rows) if limit is not None and len(row) > limit]
     if long:
         if length is None:
@@ -93,28 +105,14 @@ def encode(model: Model, texts: Sequence[str], *, length: int | None = None) -> 
 
 def check_batch(model: Model, token_ids: Any, mask: Any, token_types: Any) -> tuple[Array, Array, Array | None]:
     """The batch as arrays, no longer than the positions of the model."""
-    token_ids = _integers(token_ids, "token_ids")
-    if token_ids.ndim != 2 or 0 in token_ids.shape:
-        raise ValueError(
-            f"token_ids must be of shape (batch, n), a text a row and at least one, but it is {token_ids.shape}; pass "
-            "a list of texts."
-        )
-    mask = _mask(mask, token_ids.shape)
-    sizes = model.network.sizes
-    _check_range(token_ids, "token_ids", sizes.vocab_size, "the words of the vocabulary")
+    # int32 whatever came in, so that NumPy's int64 does not compile anew.
+    token_ids = jnp.asarray(check_ids(token_ids, "token_ids", model.network.sizes.vocab_size), jnp.int32)
+    mask = check_mask(mask, token_ids.shape)
     if token_types is not None:
         if not isinstance(model.network, Albert):
-            raise ValueError(f"token_types must be None for T5, but they are {np.shape(token_types)}; leave them out.")
-        token_types = _integers(token_types, "token_types")
-        if token_types.shape != token_ids.shape:
-            raise ValueError(
-                f"token_types must be of the shape of token_ids, {token_ids.shape}, but it is {token_types.shape}; "
-                "pass one for each token."
-            )
-        _check_range(token_types, "token_types", model.network.sizes.type_vocab_size, "the token types")
-    # int32 whatever came in, so that NumPy's int64 does not compile anew.
-    token_ids = jnp.asarray(token_ids, jnp.int32)
-    token_types = None if token_types is None else jnp.asarray(token_types, jnp.int32)
+            raise ValueError("token_types must be None for T5, which has none, but they are given; leave them out.")
+        types = model.network.sizes.type_vocab_size
+        token_types = check_like(token_types, "token_types", token_ids.shape, types, "the token types")
     limit = model.max_positions
     if limit is not None and token_ids.shape[1] > limit:
         cut = int(np.sum(np.any(np.asarray(mask[:, limit:]), axis=1))) if is_concrete(mask) else mask.shape[0]
@@ -130,40 +128,3 @@ def check_batch(model: Model, token_ids: Any, mask: Any, token_types: Any) -> tu
 
 def _warn_cut(cut: int, texts: int, limit: int | None) -> None:
     warnings.warn(f"{cut} of {texts} texts are longer than {limit} tokens and were cut to that length.", stacklevel=4)
-
-
-def _integers(value: Any, name: str) -> Any:
-    try:
-        value = np.asarray(value) if isinstance(value, list | tuple) else value
-        kind = jnp.result_type(value)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be an array of integers, but it is none ({error}); pad the texts.") from error
-    if not jnp.issubdtype(kind, jnp.integer) and np.size(value):
-        raise ValueError(f"{name} must be integers, but their dtype is {kind}; pass what encode returns.")
-    return value
-
-
-def _mask(mask: Any, shape: tuple[int, ...]) -> Array:
-    if mask is None:
-        return jnp.ones(shape, bool)
-    mask = np.asarray(mask) if isinstance(mask, list | tuple) else mask
-    if np.shape(mask) != shape:
-        raise ValueError(
-            f"mask must be of the shape of token_ids, {shape}, but it is {np.shape(mask)}; pass true for each token."
-        )
-    if is_concrete(mask) and not np.all((np.asarray(mask) == 0) | (np.asarray(mask) == 1)):
-        raise ValueError("mask must be true at words and false at padding, but it holds other numbers; pass 1 and 0.")
-    return jnp.asarray(mask).astype(bool)
-
-
-def _check_range(ids: Any, name: str, size: int, what: str) -> None:
-    if not is_concrete(ids):
-        return
-    seen = np.asarray(ids)
-    wrong = (seen < 0) | (seen >= size)
-    if np.any(wrong):
-        row, column = np.argwhere(wrong)[0]
-        raise ValueError(
-            f"{name} must be from 0 to {size - 1}, {what}, but that of text {row}, token {column} is "
-            f"{seen[row, column]}; encode the texts with the tokenizer of this model."
-        )

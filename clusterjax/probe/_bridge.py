@@ -14,6 +14,7 @@ from flax import nnx
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from .._check import check_choice, check_integer, check_number
 from .._simulate import simulate
 from ._albert import Albert
 from ._batch import Encoded
@@ -21,11 +22,12 @@ from ._load import Model
 from ._particles import FactoredHeadsField, mean_cosine, particle_field
 from ._parts import on_sphere, without_feed_forward, without_norms
 from ._stream import Measure
-from ._survey import digest, dtype_of, encoded, fingerprint, survey
+from ._survey import check_surveyed, check_texts, digest, dtype_of, encoded, fingerprint, survey
 from ._tally import Average, Tally, average_of
 
 
 _CLOSE = 1e-3  # three digits
+_MOST = 2**31 - 1
 
 
 class Bridge(NamedTuple):
@@ -58,18 +60,36 @@ class Bridge(NamedTuple):
     converged: bool = False
 
     def difference(self, name: str) -> Average:
-        """A curve less that of the network, level by level, paired by text."""
-        return average_of(_kept(self.curves[name]) - _kept(self.network))
+        """A curve less that of the network, level by level, paired by text.
+
+        **Raises:**
+
+        - `ValueError` if there is no curve of this name.
+        """
+        return average_of(_kept(self._curve(name)) - _kept(self.network))
 
     def rmse(self, name: str) -> float:
-        """The root mean square over levels of the difference of the mean curves."""
-        return float(np.sqrt(np.mean((self.curves[name].mean - self.network.mean) ** 2)))
+        """The root mean square over levels of the difference of the mean curves.
+
+        **Raises:**
+
+        - `ValueError` if there is no curve of this name.
+        """
+        return float(np.sqrt(np.mean((self._curve(name).mean - self.network.mean) ** 2)))
 
     def correlation(self, name: str) -> float:
-        """Pearson's correlation over levels of the mean curves; NaN if one of them is constant."""
-        a, b = (curve.mean - curve.mean.mean() for curve in (self.curves[name], self.network))
+        """Pearson's correlation over levels of the mean curves; NaN if one of them is constant.
+
+        **Raises:**
+
+        - `ValueError` if there is no curve of this name.
+        """
+        a, b = (curve.mean - curve.mean.mean() for curve in (self._curve(name), self.network))
         size = np.sqrt(np.sum(a * a) * np.sum(b * b))
         return float(np.sum(a * b) / size) if size > 0 else float("nan")
+
+    def _curve(self, name: str) -> Average:
+        return self.curves[check_choice(name, "name", self.curves)]
 
 
 def bridge(
@@ -128,11 +148,12 @@ def bridge(
         comparison with the network that it models, and the fit: this library. The steps: Marquardt, *An algorithm for
         least-squares estimation of nonlinear parameters* (Journal of SIAM, 1963).
     """
-    for name, number, least in (("fit_steps", fit_steps, 0), ("steps_per_layer", steps_per_layer, 1)):
-        if isinstance(number, bool) or not isinstance(number, int) or number < least:
-            raise ValueError(f"{name} must be an integer of at least {least}, but it is {number!r}; pass 4, say.")
-    if not first_step > 0:
-        raise ValueError(f"first_step must be positive, but it is {first_step!r}; pass 0.5, say.")
+    check_surveyed(model, batch_size, store, say)
+    fit_steps = check_integer(fit_steps, "fit_steps", least=0, most=_MOST, remedy="pass 30, say")
+    steps_per_layer = check_integer(steps_per_layer, "steps_per_layer", most=_MOST, remedy="pass 4, say")
+    first_step = check_number(first_step, "first_step", above=0, remedy="pass 0.5, say")
+    if fit_on is not None:
+        check_texts(fit_on, "fit_on")
     data = encoded(model, texts, length)
     other = data if fit_on is None else encoded(model, fit_on, length)
     file = lambda name: None if store is None else Path(store) / f"{name.replace(' ', '-')}.safetensors"

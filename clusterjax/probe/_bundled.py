@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import PRNGKeyArray
 
+from .._check import check_concrete, check_key
 from .._disk import read_checked, read_checked_json
 from ._albert import Albert
 
@@ -53,11 +54,17 @@ def bundled_start(key: PRNGKeyArray) -> Albert:
 
     An `Albert`.
 
+    **Raises:**
+
+    - `ValueError` if `key` is no PRNG key.
+
     ??? cite "Source"
 
         This library; the shrinking: Radford et al., *Language models are unsupervised multitask learners* (2019),
         Section 2.3; the sinusoids: Vaswani et al., *Attention is all you need* (1706.03762), Section 3.5.
     """
+    check_key(key)
+    check_concrete(key, "key")
     from ._train import AlbertRecipe, _network  # which imports more than a look at the texts needs
 
     recipe = {name: value for name, value in bundled_training()["report"]["recipe"].items() if name != "stages"}

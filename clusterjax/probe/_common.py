@@ -1,5 +1,6 @@
 """What both networks share: attention among the words of a text, the norms, the activations."""
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from flax import nnx
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from .._check import check_float_dtype, check_instance, refusal, shown
+
 
 _Class = TypeVar("_Class", bound=type)
 
@@ -20,6 +23,22 @@ def signed(cls: _Class) -> _Class:
     _, *parameters = inspect.signature(cls.__init__).parameters.values()
     cls.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
     return cls
+
+
+def check_making(rngs: Any, dtype: Any, precision: Any) -> tuple[Any, Any]:
+    """The dtype and the precision, if networks can be made with them and with `rngs`."""
+    check_instance(rngs, "rngs", nnx.Rngs, "a nnx.Rngs", "pass nnx.Rngs(0), say")
+    found = check_float_dtype(dtype)
+    if found is None:
+        raise refusal("dtype", "be a floating dtype", "it is None", "pass jax.numpy.float32, for example")
+    if isinstance(precision, str):
+        with contextlib.suppress(ValueError):
+            return found, lax.Precision(precision)
+    if precision is not None and not isinstance(precision, lax.Precision | lax.DotAlgorithmPreset):
+        raise refusal(
+            "precision", "be a precision of jax", f"it is {shown(precision)}", "pass jax.lax.Precision.HIGHEST, say"
+        )
+    return found, precision
 
 
 def attend(

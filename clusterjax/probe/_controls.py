@@ -13,10 +13,22 @@ import scipy.special
 from flax import nnx
 from jaxtyping import PRNGKeyArray
 
+from .._check import (
+    check_callable,
+    check_concrete,
+    check_instance,
+    check_integer,
+    check_key,
+    check_number,
+    check_path,
+    check_sequence,
+    refusal,
+    shown,
+)
 from ._albert import Albert
 from ._batch import Encoded
 from ._heads import HeadCorrelations
-from ._load import Model
+from ._load import Model, check_model
 from ._sinks import AttentionSinks
 from ._survey import encoded, generator
 from ._t5 import T5Encoder
@@ -53,7 +65,13 @@ class Comparison(NamedTuple):
 
     def exceeds(self, sigmas: float = 2.0) -> np.ndarray:
         """Where the difference is above zero as surely as a normal number is by so many standard deviations: beyond
-        the quantile of Student's t with that probability, which few texts or networks move far out."""
+        the quantile of Student's t with that probability, which few texts or networks move far out.
+
+        **Raises:**
+
+        - `ValueError` if `sigmas` is no finite number.
+        """
+        sigmas = check_number(sigmas, "sigmas")
         return self.z > -scipy.special.stdtrit(self.freedom, scipy.special.ndtr(-sigmas))
 
 
@@ -170,8 +188,19 @@ def controls(
 
         This library.
     """
-    if isinstance(draws, bool) or not isinstance(draws, int) or draws < 1:
-        raise ValueError(f"draws must be a positive integer, but it is {draws!r}; pass 3, say.")
+    check_callable(measure, "measure", "a function of model and texts", takes=2)
+    check_concrete(check_key(key), "key")
+    check_integer(draws, "draws", remedy="pass 3, say")
+    check_integer(level, "level", least=None, remedy="pass -1 for the last")
+    sigmas = check_number(sigmas, "sigmas", least=0)
+    if statistic is not None:
+        _check_statistic(statistic)
+    if initial is not None:
+        _check_initial(initial)
+    if fixed is not None:
+        _check_fixed(fixed)
+    if store is not None:
+        check_path(store, "store")
     data = encoded(model, texts, length)
     weights, orders = jr.split(key)
     run = lambda name, model, texts: measure(
@@ -181,14 +210,15 @@ def controls(
     if statistic is None:
         kinds = ((HeadCorrelations, "between_heads"), (AttentionSinks, "excess.first"), (object, "cosine"))
         statistic = next(name for kind, name in kinds if isinstance(trained, kind))
-    _values(statistic, trained)  # a wrong one is said before the other runs
+    levels = _values(statistic, trained).shape[1]  # a wrong one is said before the other runs
+    check_integer(level, "level", least=-levels, most=levels - 1, remedy="pass -1 for the last")
     shuffled = run("shuffled", model, shuffle_tokens(data, orders, _special(model) if fixed is None else fixed))
     random = tuple(
         run(f"random-{draw}", randomise(model, jr.fold_in(weights, draw), initial=initial), data)
         for draw in range(draws)
     )
     beyond = _compare(statistic, trained, shuffled, random)
-    return Controls(trained, shuffled, random, *beyond, level, float(sigmas))
+    return Controls(trained, shuffled, random, *beyond, level, sigmas)
 
 
 def randomise(model: Model, key: PRNGKeyArray, *, initial: Initial | None = None) -> Model:
@@ -220,12 +250,21 @@ def randomise(model: Model, key: PRNGKeyArray, *, initial: Initial | None = None
 
     Source: this library; the spreads are those of `transformers`.
     """
-    network: Any = nnx.clone(model.network)
+    network: Any = nnx.clone(check_model(model).network)
+    check_concrete(check_key(key), "key")
     if isinstance(network, Albert):
         network.pooler = network.predictions = None
     if initial is None:
         initial = lambda key: type(network)(network.sizes, nnx.Rngs(key))
-    drawn = dict(nnx.to_flat_state(nnx.state(initial(key), nnx.Param)))
+    begun = _check_initial(initial)(key)
+    if not isinstance(begun, Albert | T5Encoder):
+        raise refusal(
+            "initial",
+            "return an Albert or a T5Encoder",
+            f"it returns {shown(begun)}",
+            "build one with model.network.sizes",
+        )
+    drawn = dict(nnx.to_flat_state(nnx.state(begun, nnx.Param)))
     form, parameters, rest = nnx.split(network, nnx.Param, ...)
     filled = [
         (path, old.replace(_redrawn(path, old[...], drawn.get(path)))) for path, old in nnx.to_flat_state(parameters)
@@ -257,10 +296,16 @@ def shuffle_tokens(texts: Encoded, key: PRNGKeyArray, fixed: Sequence[int] = ())
 
     An `Encoded` with the same mask.
 
+    **Raises:**
+
+    - `ValueError` if `texts` is no `Encoded`, `key` no PRNG key, or `fixed` holds something else than integers.
+
     Source: this library.
     """
+    check_instance(texts, "texts", Encoded, "an Encoded", "pass what encode returns")
+    fixed = _check_fixed(fixed)
     rng, ids = generator(key), np.array(texts.token_ids)
-    moves = np.asarray(texts.mask) & ~np.isin(ids, np.asarray(list(fixed), ids.dtype))
+    moves = np.asarray(texts.mask) & ~np.isin(ids, np.asarray(fixed, np.int64))
     for row, free in zip(ids, moves, strict=True):
         row[free] = rng.permutation(row[free])
     return Encoded(ids, np.asarray(texts.mask))
@@ -270,8 +315,23 @@ def _special(model: Model) -> list[int]:
     return [] if model.tokenizer is None else list(model.tokenizer.all_special_ids)
 
 
+def _check_initial(initial: Any) -> Initial:
+    return check_callable(initial, "initial", "a function of a PRNG key", takes=1)
+
+
+def _check_fixed(fixed: Any) -> list[int]:
+    ids = check_sequence(fixed, "fixed", (int, np.integer), "ids", least=0)
+    return [check_integer(token, f"fixed[{place}]", least=0) for place, token in enumerate(ids)]
+
+
+def _check_statistic(statistic: Any) -> None:
+    if not isinstance(statistic, str):
+        check_callable(statistic, "statistic", "the name of an Average, or a function that picks it", takes=1)
+
+
 def _values(statistic: Statistic, found: Any) -> np.ndarray:
     """What each text has of a statistic."""
+    _check_statistic(statistic)
     try:
         if isinstance(statistic, str):
             for name in statistic.split("."):

@@ -1,9 +1,11 @@
 """Which heads belong together, and how sure that is."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
+
+from .._check import check_array, check_concrete, check_integer, refusal
 
 
 class HeadClusters(NamedTuple):
@@ -26,7 +28,14 @@ class HeadClusters(NamedTuple):
     together: np.ndarray
 
     def groups(self, layer: int) -> list[list[int]]:
-        """The clusters of a layer as lists of heads, the largest first."""
+        """The clusters of a layer as lists of heads, the largest first; -1 is the last layer.
+
+        **Raises:**
+
+        - `ValueError` if there is no such layer.
+        """
+        layers = len(self.labels)
+        layer = check_integer(layer, "layer", least=-layers, most=layers - 1)
         labels = self.labels[layer]
         found = [np.flatnonzero(labels == label).tolist() for label in np.unique(labels)]
         return sorted(found, key=lambda heads: (-len(heads), heads))
@@ -62,21 +71,21 @@ def head_clusters(
         Hubert and Arabie, *Comparing partitions* (Journal of Classification, 1985). Resampling, and the matrix of heads
         together: Monti et al., *Consensus clustering* (Machine Learning, 2003).
     """
-    correlation, resampled = np.asarray(correlation, np.float64), np.asarray(resampled, np.float64)
-    if (
-        correlation.ndim != 3
-        or correlation.shape[1] != correlation.shape[2]
-        or resampled.shape[1:] != correlation.shape
+    remedy = "pass those of one run of head_correlations"
+    for name, value, axes in (
+        ("correlation", correlation, ("layers", "heads", "heads")),
+        ("resampled", resampled, ("replicates", "layers", "heads", "heads")),
     ):
-        raise ValueError(
-            f"resampled must be (replicates, layers, heads, heads) like correlation, (layers, heads, heads), but they "
-            f"are {resampled.shape} and {correlation.shape}; pass those of one run."
-        )
+        check_concrete(value, name)
+        check_array(value, name, shape=axes, remedy=remedy)
+    correlation, resampled = np.asarray(correlation, np.float64), np.asarray(resampled, np.float64)
     layers, heads = correlation.shape[:2]
-    if isinstance(clusters, bool) or not isinstance(clusters, int) or not 1 <= clusters <= heads:
-        raise ValueError(
-            f"clusters must be from 1 to {heads}, the number of heads, but it is {clusters!r}; pass 1, say."
-        )
+    if correlation.shape[2] != heads:
+        raise refusal("correlation", "be (layers, heads, heads)", f"its shape is {correlation.shape}", remedy)
+    if resampled.shape[1:] != correlation.shape:
+        rule = "be (replicates, layers, heads, heads) like correlation"
+        raise refusal("resampled", rule, f"they are {resampled.shape} and {correlation.shape}", remedy)
+    clusters = check_integer(clusters, "clusters", most=heads, remedy="pass 1, or up to the number of heads")
     trees, labels = _average_linkage(correlation, clusters)
     _, each = _average_linkage(resampled.reshape(-1, heads, heads), clusters)
     each = each.reshape(-1, layers, heads)
@@ -95,19 +104,34 @@ def adjusted_rand(first: Int[np.ndarray, " n"], second: Int[np.ndarray, " n"]) -
 
     A number of at most 1; its mean over random relabellings is 0.
 
+    **Raises:**
+
+    - `ValueError` unless they are vectors of integers of one length.
+
     ??? cite "Source"
 
         Hubert and Arabie, *Comparing partitions* (Journal of Classification, 1985), eq. (5).
     """
-    first, second = np.asarray(first), np.asarray(second)
-    return float(_agreement(first[:, None] == first[None, :], second[:, None] == second[None, :]))
+    for name, value in (("first", first), ("second", second)):
+        check_concrete(value, name)
+        check_array(value, name, shape=("n",), integers=True, remedy="pass one label an element")
+    (one, n), (other, m) = ((np.unique(labels, return_inverse=True)[1], np.size(labels)) for labels in (first, second))
+    if n != m:
+        raise refusal("second", "have one label for each of first", f"they are {m} and {n}", "pass as many of both")
+    # The parts by size: of n elements there are too many pairs to be looked at one by one.
+    pairs = lambda labels: np.sum((sizes := np.unique(labels, return_counts=True)[1].astype(float)) * (sizes - 1)) / 2
+    return float(_beyond_chance(pairs(one), pairs(other), pairs(one * (int(other.max()) + 1) + other), n))
 
 
 def _agreement(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """The adjusted Rand index of partitions, given which elements share a part, (..., n, n)."""
     n = first.shape[-1]
     pairs = lambda same: (np.sum(same, axis=(-2, -1)) - n) / 2
-    a, b, both = pairs(first), pairs(second), pairs(first & second)
+    return _beyond_chance(pairs(first), pairs(second), pairs(first & second), n)
+
+
+def _beyond_chance(a: Any, b: Any, both: Any, n: int) -> np.ndarray:
+    """The index from the numbers of pairs that share a part in the first, the second and both partitions."""
     expected, best = a * b / max(n * (n - 1) / 2, 1), (a + b) / 2
     alike = best == expected
     return np.where(alike, 1.0, (both - expected) / np.where(alike, 1.0, best - expected))

@@ -11,12 +11,13 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from .._check import check_concrete, check_integer, check_key
 from .._misc import matmul
 from ._batch import Encoded
 from ._head_clusters import HeadClusters, head_clusters
 from ._load import Model
 from ._stream import Measure
-from ._survey import bootstrap_counts, encoded, survey
+from ._survey import bootstrap_counts, check_surveyed, encoded, survey
 from ._tally import Average
 
 
@@ -99,12 +100,13 @@ def head_correlations(
 
         Peat, *Clustering in Transformers*, Figure 2, right; its code correlates pair by pair, with the padding.
     """
-    if isinstance(clusters, bool) or not isinstance(clusters, int) or not 1 <= clusters <= model.num_heads:
-        raise ValueError(
-            f"clusters must be from 1 to {model.num_heads}, the number of heads, but it is {clusters!r}; pass 1, say."
-        )
+    check_surveyed(model, batch_size, store, say)
+    clusters = check_integer(clusters, "clusters", most=model.num_heads, remedy="pass 1, or up to the number of heads")
+    check_integer(replicates, "replicates", remedy="pass 100, say")
+    key = check_key(jr.key(0) if key is None else key)
+    check_concrete(key, "key")
     data = encoded(model, texts, length)
-    counts = bootstrap_counts(jr.key(0) if key is None else key, replicates, len(data.mask))
+    counts = bootstrap_counts(key, replicates, len(data.mask))
     found = survey(
         model,
         data,

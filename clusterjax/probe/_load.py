@@ -12,6 +12,7 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float
 
+from .._check import check_float_dtype, check_instance, check_integer, check_path, refusal
 from .._disk import begin_reading, check
 from ._albert import Albert
 from ._hub import locate
@@ -97,6 +98,11 @@ class Model:
         return self.network.logits(hidden)
 
 
+def check_model(model: Any) -> Model:
+    """`model`, if it is one."""
+    return check_instance(model, "model", Model, "a Model", "pass what load returns")
+
+
 def load(
     path: str | Path | None = None, *, depth: int | None = None, heads: int | None = None, dtype: Any = jnp.float32
 ) -> Model:
@@ -142,6 +148,8 @@ def load(
     """
     dtype = _check_dtype(dtype)
     depth = None if depth is None else check_depth(depth)
+    if path is not None:
+        check_path(path, "path")
     folder, name = locate(path)
     begin_reading(folder, "path", "fetch it again")
     config = read_config(folder)
@@ -167,7 +175,7 @@ def _make(sizes: Any, *, heads: int | None, **options: Any) -> Albert | T5Encode
     """The network of these sizes, with weights that are to be replaced."""
     if isinstance(sizes, AlbertSizes):
         return Albert(sizes, nnx.Rngs(0), heads=heads, **options)
-    if heads is not None and heads != sizes.num_heads:
+    if heads is not None and check_integer(heads, "heads") != sizes.num_heads:
         raise ValueError(
             f"heads must be None for T5, whose bias of positions is learnt for each of its {sizes.num_heads} heads, "
             f"but it is {heads!r}; leave it out."
@@ -176,9 +184,9 @@ def _make(sizes: Any, *, heads: int | None, **options: Any) -> Albert | T5Encode
 
 
 def _check_dtype(dtype: Any) -> np.dtype:
-    dtype = np.dtype(dtype)
+    dtype = check_float_dtype(dtype)
     if dtype not in (np.dtype("float32"), np.dtype("float64")):
-        raise ValueError(f"dtype must be float32 or float64, but it is {dtype}; pass one of them.")
+        raise refusal("dtype", "be float32 or float64", f"it is {dtype}", "pass one of them")
     if jax.dtypes.canonicalize_dtype(dtype) != dtype:
         raise ValueError(
             f"dtype must be float32 unless JAX has float64, but it is {dtype}; set jax.config.update('jax_enable_x64', "

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._albert import Albert
-from ._load import Model
+from ._load import Model, check_model
 
 
 class HeadMatrices(NamedTuple):
@@ -38,9 +38,13 @@ def head_matrices(model: Model) -> HeadMatrices:
 
     A `HeadMatrices`. Head h of block b moves the row x_i by `sum_j w_ij x_j @ value[b, h] @ output[b, h]`.
 
+    **Raises:**
+
+    - `ValueError` if `model` is no `Model`.
+
     Source: this library.
     """
-    network, heads = model.network, model.num_heads
+    network, heads = check_model(model).network, model.num_heads
     if isinstance(network, Albert):
         parts = [(block.attention, ("query", "key", "value", "dense")) for block in network.blocks()]
         scale = (network.sizes.hidden_size // heads) ** -0.5

@@ -9,8 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from .._check import check_instance
+from ._albert import Albert
 from ._files import Tensors, read_tensors
 from ._sizes import AlbertSizes
+from ._t5 import T5Encoder
 
 
 # The last word of a parameter in the tree of Flax, and what transformers calls it in PyTorch.
@@ -72,8 +75,13 @@ def tensors(network: Any) -> dict[str, np.ndarray]:
 
     A dictionary of NumPy arrays.
 
+    **Raises:**
+
+    - `ValueError` if `network` is neither.
+
     Source: this library.
     """
+    check_instance(network, "network", (Albert, T5Encoder), "an Albert or a T5Encoder", "pass model.network, say")
     found = {}
     for path, value in nnx.to_flat_state(nnx.state(network, nnx.Param)):
         array = np.asarray(value[...])

@@ -8,11 +8,13 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
+from .._attention.base import check_masses
+from .._check import check_integer, check_scalar, refusal
 from .._custom_types import RealScalarLike, Tokens
 from .._field import AbstractField
 from .._misc import below, normalise
-from .._schedule import PiecewiseConstant, as_parameter, at_time, check_real, example
-from .._space import AbstractSpace, Sphere
+from .._schedule import PiecewiseConstant, at_time, check_real, check_time, example, parameter
+from .._space import AbstractSpace, Sphere, check_space
 from ._albert import Albert
 from ._load import Model
 from ._matrices import head_matrices
@@ -44,20 +46,28 @@ class FactoredHeadsField(AbstractField):
         Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 2: multi-head attention.
     """  # noqa: E501
 
-    beta: Any = eqx.field(converter=as_parameter)
-    query: Any = eqx.field(converter=as_parameter)
-    key: Any = eqx.field(converter=as_parameter)
-    value: Any = eqx.field(converter=as_parameter)
-    output: Any = eqx.field(converter=as_parameter)
+    beta: Any = eqx.field(converter=parameter("beta"))
+    query: Any = eqx.field(converter=parameter("query"))
+    key: Any = eqx.field(converter=parameter("key"))
+    value: Any = eqx.field(converter=parameter("value"))
+    output: Any = eqx.field(converter=parameter("output"))
     space: AbstractSpace = eqx.field(default=Sphere(), kw_only=True)
-    masses: Any = eqx.field(default=None, converter=as_parameter, kw_only=True)
-    bias: Any = eqx.field(default=None, converter=as_parameter, kw_only=True)
+    masses: Any = eqx.field(default=None, converter=parameter("masses"), kw_only=True)
+    bias: Any = eqx.field(default=None, converter=parameter("bias"), kw_only=True)
 
     def __check_init__(self):
-        check_real(self.beta, "beta", "pass a finite real number")
+        check_space(self.space)
+        check_masses(self.masses)
+        check_real(self.bias, "bias", "pass the real bias of each head")
         names = ("query", "key", "value", "output")
-        for name in names:
-            check_real(getattr(self, name), name, "pass the real factors of each head")
+        for name in ("beta", *names):
+            if getattr(self, name) is None:
+                raise refusal(name, "be given", "it is None", "pass those of a particle_field, say")
+            check_real(getattr(self, name), name, "pass what is real, such as the factors of each head")
+        if jnp.shape(example(self.beta)) != ():
+            raise refusal(
+                "beta", "be a number", f"its shape is {jnp.shape(example(self.beta))}", "pass one for all heads"
+            )
         shapes = {name: jnp.shape(example(getattr(self, name))) for name in names}
         heads, d, k = shapes["query"] if len(shapes["query"]) == 3 else (0, 0, 0)
         value = shapes["value"]
@@ -67,8 +77,12 @@ class FactoredHeadsField(AbstractField):
                 f"query, key, value and output must be (h, d, k), three times, and (h, k, d), but they are {shapes}; "
                 "pass those of head_matrices, one block."
             )
+        bias = None if self.bias is None else jnp.shape(example(self.bias))
+        if bias is not None and (len(bias) != 3 or bias[0] != heads or bias[1] != bias[2] or not bias[1]):
+            raise refusal("bias", f"be of shape ({heads}, n, n)", f"its shape is {bias}", "pass that of as many heads")
 
     def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
+        check_time(t)
         y = self.enter(x)
         beta, query, key, value, output, masses = (
             at_time(p, t, x.dtype) for p in (self.beta, self.query, self.key, self.value, self.output, self.masses)
@@ -142,6 +156,8 @@ def particle_field(
         Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 2.
     """
     matrices, dtype = head_matrices(model), dtype_of(model)
+    beta = check_scalar(beta, "beta", dtype)
+    n = None if n is None else check_integer(n, "n")
     order = np.asarray(model.network.order())
     r = check_radius(model, radius)[:, None, None, None]
     if isinstance(model.network, Albert):
@@ -158,7 +174,7 @@ def particle_field(
 
     bias = None if n is None else model.network.position_bias(n)
     return FactoredHeadsField(
-        jnp.asarray(beta, dtype), over_time(matrices.query * (matrices.scale * before)),
+        beta, over_time(matrices.query * (matrices.scale * before)),
         over_time(matrices.key * before), over_time(matrices.value * step), over_time(matrices.output),
         bias=None if bias is None else jnp.asarray(bias[0], dtype),
     )  # fmt: skip

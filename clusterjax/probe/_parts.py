@@ -8,8 +8,9 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float
 
+from .._check import check_array, check_concrete, check_integer, refusal
 from ._albert import Albert
-from ._load import Model
+from ._load import Model, check_model
 from ._survey import dtype_of
 
 
@@ -31,10 +32,8 @@ def deeper(model: Model, times: int) -> Model:
 
     Source: T. Peat, *Clustering in Transformers*, Section 3.
     """
-    if isinstance(times, bool) or not isinstance(times, int) or times < 1:
-        raise ValueError(f"times must be a positive integer, but it is {times!r}; pass 2, say.")
-    network: Any = nnx.clone(model.network)
-    network.depth = times * network.depth
+    network: Any = nnx.clone(check_model(model).network)
+    network.depth = check_integer(times, "times", remedy="pass 2, say") * network.depth
     return dataclasses.replace(model, network=network, name=f"{model.name} {times} times as deep")
 
 
@@ -51,8 +50,13 @@ def without_feed_forward(model: Model) -> Model:
 
     A `Model`.
 
+    **Raises:**
+
+    - `ValueError` if `model` is no `Model`.
+
     Source: this library.
     """
+    check_model(model)
 
     def silence(block: Any) -> None:
         last = block.ffn_output if isinstance(model.network, Albert) else block.layer[1].DenseReluDense.wo
@@ -77,12 +81,16 @@ def without_norms(model: Model) -> Model:
 
     A `Model`.
 
+    **Raises:**
+
+    - `ValueError` if `model` is no `Model`.
+
     ??? cite "Source"
 
         Geshkovski et al., *The emergence of clusters in self-attention dynamics* (2305.05465), eq. (1.1), has dynamics
         without norms.
     """
-    return _changed(model, lambda block: _set_norms(block, _Nothing()), "without norms")
+    return _changed(check_model(model), lambda block: _set_norms(block, _Nothing()), "without norms")
 
 
 def on_sphere(model: Model, radius: float | Float[np.ndarray, " blocks"]) -> Model:
@@ -124,12 +132,18 @@ def on_sphere(model: Model, radius: float | Float[np.ndarray, " blocks"]) -> Mod
 
 def check_radius(model: Model, radius: Any) -> np.ndarray:
     """The length of the tokens that enter each block, (blocks,); in ALBERT they share one."""
-    blocks, found = len(model.network.blocks()), np.asarray(radius, np.float64)
-    if not np.all(np.isfinite(found)) or np.any(found <= 0):
-        raise ValueError(f"radius must be positive, but it is {radius!r}; pass the length of the tokens.")
+    blocks, remedy = len(check_model(model).network.blocks()), "pass the length of the tokens"
+    check_concrete(radius, "radius")
+    if isinstance(radius, bool):
+        raise refusal("radius", "be positive", f"it is {radius}", remedy)
+    # Scores have its square.
+    check_array(radius, "radius", most=float(np.sqrt(np.finfo(dtype_of(model)).max)), remedy=remedy)
+    found = np.asarray(radius, np.float64)
+    if np.any(found <= 0):
+        raise refusal("radius", "be positive", f"it is {found}", remedy)
     if found.shape != () and (isinstance(model.network, Albert) or found.shape != (blocks,)):
         allowed = "a number" if isinstance(model.network, Albert) else f"a number, or one for each of {blocks} blocks"
-        raise ValueError(f"radius must be {allowed}, but it has shape {found.shape}; pass the length of the tokens.")
+        raise refusal("radius", f"be {allowed}", f"it has shape {found.shape}", remedy)
     return np.broadcast_to(found, (blocks,))
 
 

@@ -11,15 +11,16 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Real
 
-from .._check import check_tokens
+from .._check import check_array, check_concrete, check_flag, check_number, check_tokens
 from .._misc import matmul, normalise
 from .._observables import effective_rank
 from .._observables.clusters import components
 from .._observables.similarity import among, among_equal, check_edges
-from ._batch import Encoded, _mask
+from ._batch import Encoded
+from ._ids import check_mask
 from ._load import Model
 from ._stream import Measure
-from ._survey import dtype_of, survey
+from ._survey import check_surveyed, dtype_of, encoded, survey
 from ._tally import Average, Tally
 
 
@@ -114,13 +115,17 @@ def similarity_histograms(
         (2312.10794), Section 1, whose code counts the pairs i = j too. The rank: Roy and Vetterli, *The effective
         rank* (EUSIPCO 2007). Mean and error over texts: this library.
     """
+    check_surveyed(model, batch_size, store, say)
+    _check_options(bins, near, quantiles, rank)
+    data = encoded(model, texts, length)
     measure = _measure_of(bins, near, quantiles, rank, dtype_of(model))
+    near, quantiles = float(near), np.asarray(quantiles, np.float64).tolist()
     settings = {
         "measure": "similarity", "edges": np.asarray(measure.edges).tolist(), "near": near,
-        "quantiles": list(quantiles), "rank": rank,
+        "quantiles": quantiles, "rank": bool(rank),
     }  # fmt: skip
     found = survey(
-        model, texts, Measure(level=measure), length=length, batch_size=batch_size, keep=_SCALARS, settings=settings,
+        model, data, Measure(level=measure), batch_size=batch_size, keep=_SCALARS, settings=settings,
         store=store, say=say,
     )  # fmt: skip
     return _similarity(measure, near, found.levels)
@@ -159,17 +164,13 @@ def similarity_of_hidden(
 
         As `similarity_histograms`.
     """
-    if np.ndim(hidden) != 4 or 0 in np.shape(hidden):
-        raise ValueError(
-            f"hidden must be of shape (texts, levels, n, d), but it is {np.shape(hidden)}; pass trace(...).hidden, or "
-            "add axes."
-        )
-    shape = (np.shape(hidden)[0], np.shape(hidden)[2])
-    if mask is not None and np.shape(mask) != shape:
-        raise ValueError(
-            f"mask must be of shape {shape}, (texts, n), but it is of {np.shape(mask)}; pass true at each token."
-        )
-    mask = np.asarray(_mask(mask, shape))
+    for name, value in (("hidden", hidden), ("mask", mask)):
+        check_concrete(value, name)
+    axes = ("texts", "levels", "n", "d")
+    hidden = check_array(hidden, "hidden", shape=axes, finite=False, remedy="pass trace(...).hidden, or add axes")
+    _check_options(bins, near, quantiles, rank)
+    measure = _measure_of(bins, near, quantiles, rank, hidden.dtype)
+    mask = np.asarray(check_mask(mask, (hidden.shape[0], hidden.shape[2]), "texts and tokens"))
     short = np.flatnonzero(mask.sum(axis=1) < 2)
     if short.size:
         raise ValueError(
@@ -180,8 +181,6 @@ def similarity_of_hidden(
     check_tokens(words.reshape(-1, words.shape[-1]), "hidden")
     if not words.any(axis=-1).all():
         raise ValueError("hidden must have no zero token, but a word is zero; leave it out by the mask.")
-    hidden = jnp.asarray(hidden)
-    measure = _measure_of(bins, near, quantiles, rank, hidden.dtype)
     tally = Tally()
     for name, array in _by_level(measure, hidden, jnp.asarray(mask)).items():
         tally.add(name, np.moveaxis(np.asarray(array), 1, 0), keep=name in _SCALARS)
@@ -242,15 +241,18 @@ class _OfLevel(eqx.Module):
         return counts / total / width, self.edges[k] + width[k] * jnp.clip(inside, 0, 1)
 
 
+def _check_options(bins: Any, near: Any, quantiles: Any, rank: Any) -> None:
+    check_concrete(bins, "bins")
+    check_number(near, "near", least=-1, below=1, remedy="pass the cosine 0.9, say")
+    check_concrete(quantiles, "quantiles")
+    remedy = "pass probabilities such as (0.5,)"
+    check_array(quantiles, "quantiles", shape=("quantiles",), least=0, most=1, remedy=remedy)
+    check_flag(rank, "rank")
+
+
 def _measure_of(bins: Any, near: Any, quantiles: Sequence[float], rank: bool, dtype: Any) -> _OfLevel:
-    if isinstance(near, bool) or not isinstance(near, int | float) or not -1 <= near < 1:
-        raise ValueError(f"near must be a cosine, at least -1 and below 1, but it is {near!r}; pass 0.9, say.")
-    if len(quantiles) == 0 or not all(0 <= q <= 1 for q in quantiles):
-        raise ValueError(f"quantiles must be probabilities, from 0 to 1, but they are {quantiles}; pass (0.5,), say.")
-    edges = check_edges(bins, dtype)
-    return _OfLevel(
-        edges, jnp.asarray(near, dtype), jnp.asarray(list(quantiles), dtype), np.ndim(bins) == 0, bool(rank)
-    )
+    edges, wanted = check_edges(bins, dtype), jnp.asarray(quantiles).astype(dtype)
+    return _OfLevel(edges, jnp.asarray(float(near), dtype), wanted, np.ndim(bins) == 0, bool(rank))
 
 
 def _similarity(measure: _OfLevel, near: float, found: dict[str, Average]) -> Similarity:

@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from .._check import check_flag, check_instance, check_integer, refusal, shown
 from .._observables import sink_mass, uniform_causal_sink
 from ._batch import Encoded
-from ._load import Model
+from ._load import Model, check_model
 from ._stream import Measure, stream
-from ._survey import dtype_of, encoded, survey
+from ._survey import check_surveyed, dtype_of, encoded, survey
 from ._tally import Average
 
 
@@ -82,8 +83,12 @@ def attention_sinks(
         Xiao et al., *Efficient streaming language models with attention sinks* (2309.17453); Peat, *Clustering in
         Transformers*, Figure 2, left. Both baselines: this library.
     """
+    check_surveyed(model, batch_size, store, say)
+    include_self = check_flag(include_self, "include_self")
+    if special is not None:
+        _check_special(special)
     data = encoded(model, texts, length)
-    special = _special(model, data) if special is None else dict(special)
+    special = _special(model, data) if special is None else {name: int(token) for name, token in special.items()}
     if "first" in special:
         raise ValueError(
             "special must not name a token 'first', which is what the first token of each text is called, but it is "
@@ -156,6 +161,9 @@ def token_activation(model: Model, text: str | Encoded, *, length: int | None = 
 
         Peat, *Clustering in Transformers*, Figure 2, left.
     """
+    check_model(model)
+    if not isinstance(text, str | Encoded):
+        raise refusal("text", "be one text", f"it is {shown(text)}", "pass a string, or the Encoded of one")
     data = encoded(model, [text] if isinstance(text, str) else text, length)
     if len(data.mask) != 1:
         raise ValueError(f"text must be one text, but there are {len(data.mask)}; pass one.")
@@ -201,6 +209,14 @@ def _measure_of(ids: np.ndarray, mask: np.ndarray, special: Mapping[str, int], i
         causal[row] = targets[row][:, mask[row]] @ uniform
     full = targets.sum(axis=2) / words[:, None]
     return _OfLayer(jnp.asarray(targets), jnp.asarray(full, dtype), jnp.asarray(causal, dtype), include_self)
+
+
+def _check_special(special: Any) -> None:
+    check_instance(special, "special", Mapping, "ids of tokens by name", "pass {'[CLS]': 2}, say")
+    for name, token in special.items():
+        if not isinstance(name, str):
+            raise refusal("special", "be ids of tokens by name", f"a name is {shown(name)}", "pass {'[CLS]': 2}, say")
+        check_integer(token, f"special[{name!r}]", least=0)
 
 
 def _special(model: Model, data: Encoded) -> dict[str, int]:

@@ -1,9 +1,11 @@
 """The numbers that make a network: read from a `config.json` by transformers, kept without it."""
 
+import functools
 import math
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+from .._check import check_choice, check_flag, check_instance, check_integer, check_number, refusal, shown
 from .._disk import check
 from .._json import Within, misfit, read_json
 
@@ -11,8 +13,43 @@ from .._json import Within, misfit, read_json
 _LABELS = Within(int, 0, 10**5)
 _MOST = 2**31 - 1
 ACTIVATIONS = ("gelu", "gelu_new", "relu")
+_FLAGS, _REALS = ("tied", "gated"), ("eps", "spread")
+_Sizes = TypeVar("_Sizes", bound=type)
 
 
+def _checked(cls: _Sizes) -> _Sizes:
+    """The named tuple whose numbers are looked at when it is made."""
+    make = cls.__new__
+
+    @functools.wraps(make)
+    def new(kind: Any, *args: Any, **named: Any) -> Any:
+        return check_sizes(make(kind, *args, **named), kind)
+
+    cls.__new__ = new
+    return cls
+
+
+def check_sizes(sizes: Any, kind: Any) -> Any:
+    """`sizes`, if they are of this kind and a network can be made of them."""
+    check_instance(sizes, "sizes", kind, f"a {kind.__name__}", "pass those of a model, model.network.sizes, say")
+    for name, value in sizes._asdict().items():
+        if name == "activation":
+            check_choice(value, name, ACTIVATIONS)
+        elif name in _FLAGS:
+            check_flag(value, name)
+        elif name in _REALS:
+            check_number(value, name, above=0)
+        else:
+            check_integer(value, name, most=_MOST)
+    if isinstance(sizes, AlbertSizes):
+        check_heads(sizes.hidden_size, sizes.num_heads, "num_heads")
+        return sizes
+    check_integer(sizes.num_buckets, "num_buckets", least=4, most=_MOST)
+    check_integer(sizes.max_distance, "max_distance", least=sizes.num_buckets // 4 + 1, most=_MOST)
+    return sizes
+
+
+@_checked
 class AlbertSizes(NamedTuple):
     """The numbers that make an ALBERT.
 
@@ -28,6 +65,10 @@ class AlbertSizes(NamedTuple):
     - `eps`: Of the layer norms.
     - `tied`: Whether the masked-LM head uses the word embedding.
     - `spread`: Standard deviation of random weights.
+
+    **Raises:**
+
+    - `ValueError` if a number is not positive, the heads do not divide the hidden size, or the activation is another.
 
     ??? cite "Source"
 
@@ -51,6 +92,7 @@ class AlbertSizes(NamedTuple):
     spread: float = 0.02
 
 
+@_checked
 class T5Sizes(NamedTuple):
     """The numbers that make a T5 encoder.
 
@@ -63,6 +105,11 @@ class T5Sizes(NamedTuple):
     - `activation`, `gated`: Of the feed-forward.
     - `num_buckets`, `max_distance`: Of the relative positions.
     - `eps`: Of the RMS norms.
+
+    **Raises:**
+
+    - `ValueError` if a number is not positive, there are fewer than 4 buckets, `max_distance` is not beyond a quarter
+        of them, or the activation is another.
 
     ??? cite "Source"
 
@@ -111,40 +158,45 @@ def read_config(folder: Path) -> Any:
 
 def sizes_of(config: Any) -> AlbertSizes | T5Sizes:
     """The numbers that the networks here need, checked."""
-    sizes = _albert(config) if config.model_type == "albert" else _t5(config)
-    for name, value in sizes._asdict().items():
-        if name in ("activation", "tied", "gated"):
+    albert = config.model_type == "albert"
+    sizes = _albert(config) if albert else _t5(config)
+    for name, value in sizes.items():
+        if name == "activation" or name in _FLAGS:
             continue
-        whole = name not in ("eps", "spread")
+        whole = name not in _REALS
         kind = int if whole else int | float
         if isinstance(value, bool) or not isinstance(value, kind) or not 0 < value < math.inf:
             raise ValueError(f"config must have a positive {name}, but it is {value!r}; mend config.json.")
         if whole and value > _MOST:
             raise ValueError(f"config must have a {name} of at most {_MOST}, but it is {value!r}; mend config.json.")
-    if sizes.activation not in ACTIVATIONS:
+    if sizes["activation"] not in ACTIVATIONS:
         raise ValueError(
-            f"config must have an activation among {', '.join(ACTIVATIONS)}, but it is {sizes.activation!r}; name "
+            f"config must have an activation among {', '.join(ACTIVATIONS)}, but it is {sizes['activation']!r}; name "
             "another checkpoint."
         )
-    if isinstance(sizes, AlbertSizes):
-        check_heads(sizes, sizes.num_heads, "num_attention_heads")
-    elif sizes.num_buckets < 4 or sizes.max_distance <= sizes.num_buckets // 4:
+    if albert:
+        check_heads(sizes["hidden_size"], sizes["num_heads"], "num_attention_heads")
+    elif sizes["num_buckets"] < 4 or sizes["max_distance"] <= sizes["num_buckets"] // 4:
         raise ValueError(
             f"config must have at least 4 buckets and a max_distance beyond a quarter of them, but it has "
-            f"{sizes.num_buckets} and {sizes.max_distance}; mend config.json."
+            f"{sizes['num_buckets']} and {sizes['max_distance']}; mend config.json."
         )
-    return sizes
+    return AlbertSizes(**sizes) if albert else T5Sizes(**sizes)
 
 
-def check_heads(sizes: AlbertSizes, heads: int, name: str) -> None:
-    """Raise a ValueError unless so many heads divide the hidden size."""
-    if isinstance(heads, bool) or not isinstance(heads, int) or heads < 1 or sizes.hidden_size % heads:
-        raise ValueError(
-            f"{name} must divide the hidden size, {sizes.hidden_size}, but it is {heads!r}; pass a divisor of it."
-        )
+def check_heads(hidden_size: int, heads: Any, name: str) -> int:
+    """`heads`, if so many divide the hidden size."""
+    try:
+        number = check_integer(heads, name)
+    except ValueError:
+        number = 0
+    if not number or hidden_size % number:
+        rule = f"divide the hidden size, {hidden_size}"
+        raise refusal(name, rule, f"it is {shown(heads)}", "pass a divisor of it") from None
+    return number
 
 
-def _albert(config: Any) -> AlbertSizes:
+def _albert(config: Any) -> dict[str, Any]:
     # Versions 4 of transformers could build ALBERT with relative positions; no published checkpoint has them.
     positions = getattr(config, "position_embedding_type", "absolute")
     if positions != "absolute":
@@ -152,7 +204,7 @@ def _albert(config: Any) -> AlbertSizes:
             f"config must have absolute positions, but position_embedding_type is {positions!r}; name another "
             "checkpoint."
         )
-    return AlbertSizes(
+    return dict(
         vocab_size=config.vocab_size,
         embedding_size=config.embedding_size,
         hidden_size=config.hidden_size,
@@ -170,8 +222,8 @@ def _albert(config: Any) -> AlbertSizes:
     )
 
 
-def _t5(config: Any) -> T5Sizes:
-    return T5Sizes(
+def _t5(config: Any) -> dict[str, Any]:
+    return dict(
         vocab_size=config.vocab_size,
         hidden_size=config.d_model,
         num_heads=config.num_heads,
@@ -179,7 +231,7 @@ def _t5(config: Any) -> T5Sizes:
         intermediate_size=config.d_ff,
         num_layers=config.num_layers,
         activation=config.dense_act_fn,
-        gated=config.is_gated_act,
+        gated=bool(config.is_gated_act),
         num_buckets=config.relative_attention_num_buckets,
         max_distance=config.relative_attention_max_distance,
         eps=config.layer_norm_epsilon,

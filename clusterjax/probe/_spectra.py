@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._check import check_integer
 from .._observables import product_spectrum, symmetric_part_spectrum
 from ._load import Model
 from ._matrices import head_matrices
@@ -117,8 +118,7 @@ def value_directions(model: Model, head: int, *, block: int = 0, top: int = 5) -
     matrices = head_matrices(model)
     blocks, heads, _, k = matrices.value.shape
     for name, number, low, high in (("head", head, 0, heads - 1), ("block", block, 0, blocks - 1), ("top", top, 1, k)):
-        if isinstance(number, bool) or not isinstance(number, int) or not low <= number <= high:
-            raise ValueError(f"{name} must be from {low} to {high}, but it is {number!r}; choose one of them.")
+        check_integer(number, name, least=low, most=high, remedy="choose one of them")
     value, output = matrices.value[block, head], matrices.output[block, head]
     found: Any = np.linalg.eig((output @ value).T)
     eigenvalues, small = found.eigenvalues.astype(np.complex128), found.eigenvectors.astype(np.complex128)

@@ -9,8 +9,9 @@ import jax.tree_util as jtu
 from flax import nnx
 from jaxtyping import Array, ArrayLike, Bool, Float
 
+from .._check import check_callable, check_instance
 from ._batch import check_batch
-from ._load import Model
+from ._load import Model, check_model
 from ._walk import measured_walk
 
 
@@ -31,11 +32,21 @@ class Measure(eqx.Module):
     - `layer`: `layer(hidden, attention, mask)`, with the `hidden` that enters the layer and its `attention`
         (batch, heads, n, n); None for none.
 
+    **Raises:**
+
+    - `ValueError` if one of them is no function of two, or of three arguments.
+
     Source: this library.
     """
 
     level: Callable[..., Any] | None = None
     layer: Callable[..., Any] | None = None
+
+    def __check_init__(self):
+        if self.level is not None:
+            check_callable(self.level, "level", "a function of hidden and mask", takes=2)
+        if self.layer is not None:
+            check_callable(self.layer, "layer", "a function of hidden, attention and mask", takes=3)
 
 
 class Streamed(eqx.Module):
@@ -148,9 +159,8 @@ _EVERYTHING = Measure(lambda hidden, mask: hidden, lambda hidden, attention, mas
 def _run(
     model: Model, token_ids: Any, mask: Any, token_types: Any, measure: Measure, batch_first: bool = False
 ) -> tuple[tuple[Any, Any], Array]:
-    if not isinstance(measure, Measure):
-        raise ValueError(f"measure must be a Measure, but it is {measure!r}; pass Measure(level=...), say.")
-    batch = check_batch(model, token_ids, mask, token_types)
+    check_instance(measure, "measure", Measure, "a Measure", "pass Measure(level=...), say")
+    batch = check_batch(check_model(model), token_ids, mask, token_types)
     form, state = nnx.split(model.network)
     return _measure(form, state, batch, measure, batch_first), batch[1]
 

@@ -1,6 +1,7 @@
 """One measure over many texts: batches of few shapes, sums in double precision, a file to go on from."""
 
 import hashlib
+import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -14,14 +15,29 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from .._check import (
+    check_array,
+    check_callable,
+    check_concrete,
+    check_flag,
+    check_instance,
+    check_integer,
+    check_key,
+    check_path,
+    check_say,
+    check_sequence,
+    refusal,
+    shown,
+)
 from ._batch import Encoded, check_batch, encode
-from ._load import Model
+from ._load import Model, check_model
 from ._stream import Measure, stream
 from ._tally import Average, Tally
 
 
 _NARROWEST = 16
 _FINITE = "hidden states are finite"
+_MOST = 2**31 - 1
 
 
 class Survey(NamedTuple):
@@ -102,13 +118,31 @@ def survey(
 
     Source: this library. The deviations of batches are combined by the formula of Chan, Golub and LeVeque (1983).
     """
+    check_surveyed(model, batch_size, store, say)
+    if not isinstance(measure, Measure):
+        check_callable(measure, "measure", "a Measure, or a function of token_ids and mask", takes=2)
+    keep, resample = (
+        check_sequence(names, name, str, "names", least=0) for name, names in (("keep", keep), ("resample", resample))
+    )
+    check_flag(finite, "finite")
+    _check_settings(settings)
+    check_concrete(replicates, "replicates")
     data = encoded(model, texts, length)
-    size = min(_check_batch_size(batch_size), len(data.mask))
+    if replicates is not None:
+        check_array(replicates, "replicates", shape=("replicates", len(data.mask)), integers=True, least=0)
+        replicates = np.asarray(replicates)
+    size = min(batch_size, len(data.mask))
     tally, path = Tally(), None if store is None else Path(store)
+    statistics = _names(model, measure, next(_batches(data, size, 0))) if path or keep or resample else []
+    for argument, names in (("keep", keep), ("resample", resample)):
+        unknown = sorted(set(names) - {name.split(".", 1)[1] for name in statistics})
+        if unknown:
+            found = f"{unknown[0]!r} is none of {statistics}"
+            raise refusal(argument, "name statistics of the measure", found, "choose of these")
     asked: dict[str, Any] = {}
     if path is not None:  # reading all weights takes longer than a short text
         asked = {"model": fingerprint(model), "texts": digest(data), "batch_size": size, **(settings or {})}
-        asked |= {"keep": sorted(keep), "statistics": _names(model, measure, next(_batches(data, size, 0)))}
+        asked |= {"keep": sorted(keep), "statistics": statistics}
         if replicates is not None:
             asked |= {"resample": sorted(resample), "replicates": digest([replicates])}
     if path is not None and path.exists():
@@ -120,6 +154,7 @@ def survey(
         if finite:
             _check_finite(model, np.asarray(streamed.levels[_FINITE])[:, : len(rows)], rows)
         streamed.levels.pop(_FINITE)
+        _check_rows(streamed.layers or {}, len(mask), axis=1)
         for kind, found in (("levels", streamed.levels), ("layers", streamed.layers)):
             for name, array in (found or {}).items():
                 each = np.moveaxis(np.asarray(array), 1, 0)[: len(rows)]
@@ -132,13 +167,16 @@ def survey(
     return _survey_of(tally, resample if replicates is not None else ())
 
 
+def check_texts(texts: Any, name: str) -> Any:
+    """`texts`, if they are an `Encoded` or a list of texts."""
+    return texts if isinstance(texts, Encoded) else check_sequence(texts, name, str, "texts")
+
+
 def encoded(model: Model, texts: Sequence[str] | Encoded, length: int | None = None) -> Encoded:
     """The texts as one padded batch, no longer than `length` and the positions, each of at least two tokens."""
-    limit = model.max_positions
-    whole = isinstance(length, int | np.integer) and not isinstance(length, bool)
-    if length is not None and (not whole or length < 2 or (limit is not None and length > limit)):
-        most = "" if limit is None else f" and at most {limit}, the positions of the model"
-        raise ValueError(f"length must be an integer of at least 2{most}, but it is {length!r}; pass None, say.")
+    limit = check_model(model).max_positions
+    if length is not None:
+        length = check_integer(length, "length", least=2, most=limit, remedy="pass None for the positions of the model")
     if not isinstance(texts, Encoded):
         texts = encode(model, texts, length=length)
     elif length is not None:
@@ -165,14 +203,14 @@ def bootstrap_counts(key: PRNGKeyArray, replicates: int, texts: int) -> np.ndarr
 
     **Raises:**
 
-    - `ValueError` if `replicates` is not a positive integer.
+    - `ValueError` if `replicates` or `texts` is not a positive integer, or `key` is no PRNG key.
 
     ??? cite "Source"
 
         Efron, *Bootstrap methods: another look at the jackknife* (Annals of Statistics, 1979).
     """
-    if isinstance(replicates, bool) or not isinstance(replicates, int) or replicates < 1:
-        raise ValueError(f"replicates must be a positive integer, but it is {replicates!r}; pass 100, say.")
+    check_integer(replicates, "replicates", most=_MOST, remedy="pass 100, say")
+    check_integer(texts, "texts", most=_MOST, remedy="pass how many there are")
     return generator(key).multinomial(texts, np.full(texts, 1 / texts), size=replicates).astype(np.int32)
 
 
@@ -180,6 +218,7 @@ def generator(key: PRNGKeyArray) -> np.random.Generator:
     """A generator of NumPy that `key` decides."""
     import jax.random as jr
 
+    check_concrete(check_key(key), "key")
     return np.random.default_rng(np.asarray(jr.key_data(key)).astype(np.uint32).ravel().tolist())
 
 
@@ -203,7 +242,7 @@ class _WithFinite(eqx.Module):
     level: Callable[..., Any] | None
 
     def __call__(self, hidden: Float[Array, "batch n d"], mask: Bool[Array, "batch n"]) -> dict[str, Array]:
-        found = {} if self.level is None else self.level(hidden, mask)
+        found = {} if self.level is None else _check_rows(self.level(hidden, mask), len(mask))
         return {**found, _FINITE: jnp.all(jnp.isfinite(hidden), axis=(1, 2))}
 
 
@@ -217,8 +256,20 @@ def _check_finite(model: Model, finite: Bool[np.ndarray, "levels texts"], rows: 
         )
 
 
+def _check_rows(found: Any, texts: int, axis: int = 0) -> dict[str, Any]:
+    """What a measure returned, if it is a dictionary of arrays with one row a text along `axis`."""
+    if not isinstance(found, dict) or not all(np.shape(array)[axis : axis + 1] == (texts,) for array in found.values()):
+        what = "some have other rows" if isinstance(found, dict) else f"one returns {shown(found)}"
+        rule = "have functions that return dictionaries of arrays with one row a text"
+        raise refusal("measure", rule, what, "return {'mean': jnp.mean(hidden, axis=(1, 2))}, say")
+    return found
+
+
 def _made(measure: Any, ids: np.ndarray, mask: np.ndarray) -> Measure:
-    return measure if isinstance(measure, Measure) else measure(ids, mask)
+    if isinstance(measure, Measure):
+        return measure
+    made = measure(ids, mask)
+    return check_instance(made, "measure", Measure, "a Measure, or return one", "return Measure(level=...), say")
 
 
 def _names(model: Model, measure: Any, batch: tuple[np.ndarray, np.ndarray, np.ndarray]) -> list[str]:
@@ -261,7 +312,21 @@ def digest(arrays: Sequence[np.ndarray]) -> str:
     return found.hexdigest()
 
 
-def _check_batch_size(batch_size: Any) -> int:
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        raise ValueError(f"batch_size must be a positive integer, but it is {batch_size!r}; pass 8, say.")
-    return batch_size
+def check_surveyed(model: Any, batch_size: Any, store: Any, say: Any) -> None:
+    """Raise a ValueError unless a survey can be made in this way."""
+    check_model(model)
+    check_integer(batch_size, "batch_size", remedy="pass 8, say")
+    if store is not None:
+        check_path(store, "store")
+    check_say(say)
+
+
+def _check_settings(settings: Any) -> None:
+    if settings is None:
+        return
+    remedy = "pass plain numbers and texts by name"
+    check_instance(settings, "settings", dict, "a dictionary", remedy)
+    try:
+        json.dumps(settings)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise refusal("settings", "be what JSON can hold", f"that says: {error}", remedy) from error

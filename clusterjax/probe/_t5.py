@@ -9,8 +9,9 @@ from flax import nnx
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from ._common import RMSNorm, activation, attend, init_normal, signed
-from ._sizes import T5Sizes
+from ._common import RMSNorm, activation, attend, check_making, init_normal, signed
+from ._ids import check_ids, check_mask
+from ._sizes import T5Sizes, check_sizes
 from ._walk import check_depth, walk
 
 
@@ -49,7 +50,7 @@ class T5Encoder(nnx.Module):
 
     **Raises:**
 
-    - `ValueError` if `depth` is not positive.
+    - `ValueError` if `depth` is not positive, or an option is of another kind.
 
     ??? cite "Source"
 
@@ -67,6 +68,8 @@ class T5Encoder(nnx.Module):
         dtype: Any = jnp.float32,
         precision: Any = lax.Precision.HIGHEST,
     ):
+        check_sizes(sizes, T5Sizes)
+        dtype, precision = check_making(rngs, dtype, precision)
         self.sizes, self.num_heads = sizes, sizes.num_heads
         self.depth = sizes.num_layers if depth is None else check_depth(depth)
         self.unroll = 1
@@ -85,8 +88,14 @@ class T5Encoder(nnx.Module):
     def __call__(
         self, token_ids: Int[Array, "batch n"], mask: Bool[Array, "batch n"] | None = None
     ) -> Float[Array, "batch n d"]:
-        """The hidden states after the last norm; for those of all blocks see `trace`."""
-        return walk(self, self.embed(token_ids), mask)
+        """The hidden states after the last norm; for those of all blocks see `trace`.
+
+        **Raises:**
+
+        - `ValueError` if the ids are not those of a batch.
+        """
+        ids = jnp.asarray(check_ids(token_ids, "token_ids", self.sizes.vocab_size), jnp.int32)
+        return walk(self, self.embed(ids), check_mask(mask, ids.shape))
 
     def embed(self, token_ids: Int[Array, "batch n"], token_types: None = None) -> Float[Array, "batch n d"]:
         """The hidden states before the first block; T5 has no token types."""

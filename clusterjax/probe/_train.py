@@ -15,10 +15,21 @@ import optax
 import safetensors.numpy
 from flax import nnx
 
+from .._check import (
+    check_instance,
+    check_integer,
+    check_number,
+    check_path,
+    check_say,
+    check_sequence,
+    refusal,
+    shown,
+)
 from .._corpus import (
     CLS,
     PAD,
     SEP,
+    check_paths,
     cut,
     digest_of,
     pack,
@@ -90,28 +101,24 @@ class AlbertRecipe:
     held_out: float = 0.02
 
     def __post_init__(self):
+        keep = lambda name, value: object.__setattr__(self, name, value)  # plain numbers, which JSON can hold
         for name, kind in self.__annotations__.items():
-            value = getattr(self, name)
-            if kind is int and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise ValueError(f"{name} must be a positive integer, but it is {value!r}; pass at least 1.")
-        if not 0 < self.spread < np.inf:
-            raise ValueError(f"spread must be positive, but it is {self.spread!r}; pass 0.02, say.")
+            if kind is int:
+                least = 8 if name == "length" else 1
+                keep(name, check_integer(getattr(self, name), name, least=least))
+        for name, remedy in (("spread", "pass 0.02, say"), ("learning_rate", "pass 1e-3, say")):
+            keep(name, check_number(getattr(self, name), name, above=0, remedy=remedy))
+        keep("weight_decay", check_number(self.weight_decay, "weight_decay", least=0, remedy="pass 0.01, say"))
         for name in ("share", "held_out"):
-            if not 0 < getattr(self, name) < 1:
-                raise ValueError(f"{name} must lie between 0 and 1, but it is {getattr(self, name)!r}; pass 0.1, say.")
-        if not 0 < self.learning_rate < np.inf or not 0 <= self.weight_decay < np.inf:
-            raise ValueError(
-                f"learning_rate must be positive and weight_decay not negative, but they are {self.learning_rate!r} "
-                f"and {self.weight_decay!r}; pass 1e-3 and 0.01, say."
-            )
+            keep(name, check_number(getattr(self, name), name, above=0, below=1, remedy="pass 0.1, say"))
+        if self.stages is not None:
+            keep("stages", _stages(self.stages))
         ends = [share for _, _, share in self.schedule]
         if ends != sorted(set(ends)) or not all(map(self._fits, self.schedule[:-1])):
             raise ValueError(
                 f"stages must be triples of at most {self.num_layers} layers, of tokens that divide {self.length}, and "
                 f"of a share of the steps below 1 that rises, but they are {self.stages!r}; pass () for none."
             )
-        if self.length < 8:
-            raise ValueError(f"length must be at least 8, but it is {self.length!r}; pass 64, say.")
         if self.hidden_size % self.num_heads:
             raise ValueError(
                 f"num_heads must divide hidden_size, {self.hidden_size}, but it is {self.num_heads}; pass a divisor."
@@ -137,9 +144,13 @@ class AlbertRecipe:
     def steps_until(self, epoch: int) -> int:
         """Steps before the checkpoint of this number; before the last there may be fewer than between two others.
 
+        **Raises:**
+
+        - `ValueError` if `epoch` is not an integer of at least 0.
+
         Source: this library.
         """
-        return min(epoch * self.epoch_steps, self.steps)
+        return min(check_integer(epoch, "epoch", least=0) * self.epoch_steps, self.steps)
 
     @property
     def sizes(self) -> AlbertSizes:
@@ -148,6 +159,23 @@ class AlbertRecipe:
             self.vocab_size, self.embedding_size, self.hidden_size, self.num_heads, self.intermediate_size,
             self.num_layers, max_positions=self.length, spread=self.spread,
         )  # fmt: skip
+
+
+def _stages(stages: Any) -> tuple[tuple[int, int, float], ...]:
+    """The stages as triples of plain numbers."""
+    rule = "be triples of layers, tokens and a share of the steps"
+    found = check_sequence(stages, "stages", (tuple, list), "triples", least=0)
+    for place, stage in enumerate(found):
+        if len(stage) != 3:
+            raise refusal("stages", rule, f"entry {place} is {shown(stage)}", "pass () for none")
+    return tuple(
+        (
+            check_integer(layers, f"stages[{place}][0]"),
+            check_integer(length, f"stages[{place}][1]"),
+            check_number(share, f"stages[{place}][2]", above=0, below=1),
+        )
+        for place, (layers, length, share) in enumerate(found)
+    )
 
 
 def train_albert(
@@ -192,9 +220,13 @@ def train_albert(
         Lan et al., *ALBERT: a lite BERT* (1909.11942): the network; Devlin et al., *BERT: pre-training of deep
         bidirectional transformers* (1810.04805), Section 3.1: the task. Snapshots and report: this library.
     """
-    recipe, folder = AlbertRecipe() if recipe is None else recipe, Path(out)
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
-        raise ValueError(f"seed must be an integer from 0 to 2**63 - 1, but it is {seed!r}; pass 0, say.")
+    folder = check_path(out, "out")
+    paths = check_paths(paths)
+    recipe = AlbertRecipe() if recipe is None else recipe
+    check_instance(recipe, "recipe", AlbertRecipe, "an AlbertRecipe", "pass AlbertRecipe(), say")
+    seed = check_integer(seed, "seed", least=0, most=2**63 - 1, remedy="pass 0, say")
+    snapshots = check_integer(snapshots, "snapshots", least=0, remedy="pass 8, say")
+    check_say(say)
     with locked(folder):
         return _train_in(folder, paths, recipe, seed, snapshots, say)
 

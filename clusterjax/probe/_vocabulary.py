@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from .._check import check_array, check_concrete, check_integer, refusal
 from ._albert import Albert
-from ._load import Model
+from ._load import Model, check_model
 
 
 class NearestWords(NamedTuple):
@@ -54,18 +55,14 @@ def nearest_words(model: Model, vectors: Float[Any, "m d"], top: int = 10) -> Ne
         Lan et al., *ALBERT: a lite BERT* (1909.11942), Section 3.1 for the factors. Peat, *Clustering in Transformers*,
         Section 5, asks for the semantic interpretation of eigenspaces; this reading: this library.
     """
-    words, map_ = _factors(model)
-    v = np.asarray(vectors)
+    words, map_ = _factors(check_model(model))
     d = words.shape[1] if map_ is None else map_.shape[1]
-    if v.ndim != 2 or v.shape[1] != d or np.iscomplexobj(v) or not np.all(np.isfinite(v)) or not v.any(axis=1).all():
-        raise ValueError(
-            f"vectors must be real, finite, not zero and of shape (m, {d}), but they are of {v.shape} and {v.dtype}; "
-            "pass the real and the imaginary part of a complex one."
-        )
-    if isinstance(top, bool) or not isinstance(top, int) or not 1 <= top <= len(words):
-        raise ValueError(
-            f"top must be from 1 to {len(words)}, the size of the vocabulary, but it is {top!r}; pass 1, say."
-        )
+    check_concrete(vectors, "vectors")
+    check_array(vectors, "vectors", shape=("m", d), remedy="pass the real parts of those of value_directions, say")
+    v = np.asarray(vectors)
+    if not v.any(axis=1).all():
+        raise refusal("vectors", "not be zero", f"that of row {int(np.argmin(v.any(axis=1)))} is", "leave it out")
+    check_integer(top, "top", most=len(words), remedy="pass 1, or up to the size of the vocabulary")
     words = words - words.mean(axis=0)
     short = v.astype(np.float64) if map_ is None else v.astype(np.float64) @ map_.T
     gram = words if map_ is None else words @ (map_ @ map_.T)

@@ -5,19 +5,17 @@ from typing import Any
 
 import jax.numpy as jnp
 import jax.tree_util as jtu
-import numpy as np
 from flax import nnx
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from .._check import check_integer
 from ._common import blank
 
 
 def check_depth(depth: Any) -> int:
     """`depth` if it is a positive integer."""
-    if isinstance(depth, bool) or not isinstance(depth, int | np.integer) or depth < 1:
-        raise ValueError(f"depth must be a positive integer, but it is {depth!r}; pass 1 or more, or None as trained.")
-    return int(depth)
+    return check_integer(depth, "depth", remedy="pass 1 or more, or None as trained")
 
 
 def walk(

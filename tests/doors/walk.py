@@ -114,7 +114,7 @@ def bound(name: str, called: Callable[..., Any], case: Case) -> Callable[..., An
     return called if case.on is None else getattr(case.on(), name.rpartition(".")[2])
 
 
-def call(name: str, called: Callable[..., Any], case: Case, **changed: Any) -> Any:
+def call(name: str, called: Callable[..., Any], case: Case, /, **changed: Any) -> Any:
     """The valid call with some arguments changed, positional where the signature wants it so."""
     target = bound(name, called, case)
     values = {**case.good(), **changed}

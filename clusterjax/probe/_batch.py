@@ -43,7 +43,8 @@ class Encoded(_Batch):
         ids = check_ids(token_ids, "token_ids")
         if mask is None:
             raise ValueError("mask must be true at words and false at padding, but it is None; pass 1 and 0.")
-        return tuple.__new__(cls, (np.asarray(ids), np.asarray(check_mask(mask, np.shape(ids)))))
+        check_mask(mask, np.shape(ids))
+        return tuple.__new__(cls, (np.asarray(ids), np.asarray(mask, bool)))
 
 
 def encode(model: Model, texts: Sequence[str], *, length: int | None = None) -> Encoded:

@@ -50,8 +50,8 @@ def _top_figure(drawn: Figure | Axes | np.ndarray) -> Figure:
     if isinstance(drawn, Figure):
         return drawn
     first = drawn.flat[0] if isinstance(drawn, np.ndarray) and drawn.size else drawn
-    check_instance(first, "fig", Axes, "a figure, an Axes or an array of them", "pass what a picture returned")
-    figure = figure_of(first)
+    ax = check_instance(first, "fig", Axes, "a figure, an Axes or an array of them", "pass what a picture returned")
+    figure = figure_of(ax)
     return figure if isinstance(figure, Figure) else figure.figure
 
 

@@ -103,10 +103,10 @@ def head_correlations(
     check_surveyed(model, batch_size, store, say)
     clusters = check_integer(clusters, "clusters", most=model.num_heads, remedy="pass 1, or up to the number of heads")
     check_integer(replicates, "replicates", remedy="pass 100, say")
-    key = check_key(jr.key(0) if key is None else key)
-    check_concrete(key, "key")
+    drawn_by = check_key(jr.key(0) if key is None else key)
+    check_concrete(drawn_by, "key")
     data = encoded(model, texts, length)
-    counts = bootstrap_counts(key, replicates, len(data.mask))
+    counts = bootstrap_counts(drawn_by, replicates, len(data.mask))
     found = survey(
         model,
         data,

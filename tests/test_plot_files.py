@@ -136,3 +136,16 @@ def test_every_public_function_names_its_source_and_its_shapes():
         assert function.__module__.startswith("clusterjax.plot")
         assert "Source" in function.__doc__
         assert "**Arguments:**" in function.__doc__ or "**Attributes:**" in function.__doc__
+
+
+def test_a_legend_outside_keeps_clear_of_a_text_above_the_figure(tmp_path):
+    figure = Figure(figsize=(4, 3), layout="constrained")
+    ax = figure.subplots()
+    ax.plot([0, 1], color="blue", label="line")
+    figure.legend(loc="outside upper center", labelcolor="blue", frameon=False)
+    figure.text(0.5, 1.01, "HEADING", color="red", ha="center", va="bottom")
+    ax.set_axis_off()
+    (path,) = plot.save(figure, tmp_path / "x", ("png",), dpi=100)
+    red, green, blue = (np.asarray(Image.open(path).convert("RGB"))[..., k].astype(int) for k in range(3))
+    heading, legend = np.nonzero(red - blue > 100)[0], np.nonzero(blue - red > 100)[0]
+    assert heading.max() < legend.min()

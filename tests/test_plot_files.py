@@ -145,7 +145,11 @@ def test_a_legend_outside_keeps_clear_of_a_text_above_the_figure(tmp_path):
     figure.legend(loc="outside upper center", labelcolor="blue", frameon=False)
     figure.text(0.5, 1.01, "HEADING", color="red", ha="center", va="bottom")
     ax.set_axis_off()
+    ax.text(0.5, 1.02, "LETTER", color="lime", transform=ax.transAxes)
     (path,) = plot.save(figure, tmp_path / "x", ("png",), dpi=100)
     red, green, blue = (np.asarray(Image.open(path).convert("RGB"))[..., k].astype(int) for k in range(3))
     heading, legend = np.nonzero(red - blue > 100)[0], np.nonzero(blue - red > 100)[0]
+    letter = np.nonzero((green - red > 100) & (green - blue > 100))[0]
     assert heading.max() < legend.min()
+    assert np.sum(legend < letter.min()) > 50  # the legend; below the letter is the line
+    assert not np.any((legend >= letter.min()) & (legend <= letter.max()))

@@ -4,6 +4,9 @@ The constrained layout of matplotlib asks a solver (kiwisolver) that orders its 
 Its answers differ in the last bits from one process to the next, and between two figures of one process. The SVG
 backend names each clip path by a hash of all digits of its rectangle, so that two files of the same picture had other
 names in them. Here positions are put onto a grid, a millionth of the figure wide, after each layout.
+
+Legends of the whole figure are left where the layout has made room for them. By themselves they keep to the edge of
+what is saved, which a text above the figure widens: they would stand on that text.
 """
 
 from collections.abc import Iterator
@@ -13,6 +16,7 @@ from typing import Any, final
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import LayoutEngine
+from matplotlib.legend import Legend
 from matplotlib.transforms import Bbox
 
 
@@ -21,19 +25,30 @@ _DIGITS = 6  # of a position, as a share of the figure: finer than a pixel, coar
 
 @final
 class _OnGrid(LayoutEngine):
-    """Another engine, with positions that are rounded behind it."""
+    """Another engine, with positions that are rounded and legends that are pinned behind it."""
 
     def __init__(self, engine: LayoutEngine):
         self._engine = engine
         self._adjust_compatible, self._colorbar_gridspec = engine.adjust_compatible, engine.colorbar_gridspec
         self._params = dict(engine.get())
+        self._pinned: list[Legend] = []
 
     def set(self, **settings: Any) -> None:
         self._engine.set(**settings)
 
     def execute(self, fig: Figure) -> None:
+        self.unpin()
         self._engine.execute(fig)
         _round(fig)
+        for legend in fig.legends:
+            if legend.get_bbox_to_anchor() is fig.bbox:
+                legend.set_bbox_to_anchor((0, 0, 1, 1), transform=fig.transFigure)
+                self._pinned.append(legend)
+
+    def unpin(self) -> None:
+        """Let the layout make room for the legends, which it does for those without an anchor of their own."""
+        while self._pinned:
+            self._pinned.pop().set_bbox_to_anchor(None)
 
 
 def _round(figure: Any) -> None:
@@ -56,8 +71,10 @@ def on_grid(figure: Figure) -> Iterator[None]:
     if engine is None:
         yield
         return
-    figure.set_layout_engine(_OnGrid(engine))
+    ours = _OnGrid(engine)
+    figure.set_layout_engine(ours)
     try:
         yield
     finally:
+        ours.unpin()
         figure.set_layout_engine(engine)

@@ -87,21 +87,9 @@ def save(
     formats = [check_choice(name, "formats", _UNDATED) for name in check_sequence(formats, "formats", str, "names")]
     path, dpi = check_path(path, "path"), check_integer(dpi, "dpi", most=5000)
     figure, paths = _top_figure(fig), []
-    _pin_legends(figure)
     for name in formats:
         target = Path(f"{path}.{name}")
         with style(), on_grid(figure), whole_file(target) as draft:
             figure.savefig(draft, format=name, dpi=dpi, bbox_inches="tight", pad_inches=0.03, metadata=_UNDATED[name])
         paths.append(target)
     return paths
-
-
-def _pin_legends(figure: Figure) -> None:
-    """Have the legends of a figure stand where its layout has made room for them, whatever is drawn beyond its edges.
-
-    Left to itself a legend keeps to the edge of what is saved, which a text above the figure widens: it would stand on
-    that text.
-    """
-    for legend in figure.legends:
-        if legend.get_bbox_to_anchor() is figure.bbox:
-            legend.set_bbox_to_anchor((0, 0, 1, 1), transform=figure.transFigure)

@@ -245,7 +245,7 @@ def test_data_that_cannot_be_trained_on(tmp_path, capsys):
         ("--alpha", "0", "alpha must be a finite number above 0"),
         ("--depth", "-1", "depth must be an integer"),
         ("--patience", "0", "patience must be a positive integer"),
-        ("--seed", "-1", "seed must be an integer from 0"),
+        ("--seed", "-1", "--seed must lie between 0 and 2**32 - 1"),
         ("--batch-size", "100000", "batch_size must be at most"),
     ),
 )

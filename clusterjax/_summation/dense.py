@@ -72,8 +72,9 @@ def _strips(
     dimension of two or three, and nothing of size n x n.
 
     A compiler makes the scores twice, for their maximum and for the weights, and may round the two differently, by a
-    share `rounding` of them. A shift that is lower by as much leaves the largest weight at one or more. Scores that are
-    above it by `_MOST` or more count as equal: they are so large that rounding has made them what they are.
+    share `rounding` of them. Where that is more than one, a shift that is lower by as much leaves the largest weight at
+    one or more, and scores that are above it by `_MOST` or more count as equal: they are so large that rounding has made
+    them what they are. Elsewhere the shift is the maximum itself, so that a lone token is its own average exactly.
     """
     n, d = queries.shape
     rows = jnp.arange(n)
@@ -88,7 +89,8 @@ def _strips(
             allowed = allowed if block.present is None else allowed & block.present[:, None]
             scores = jnp.where(allowed, scores, -jnp.inf)
         top = jnp.max(lax.stop_gradient(scores), axis=0)
-        top = jnp.maximum(shift, top - rounding * jnp.abs(top))
+        off = rounding * jnp.abs(top)
+        top = jnp.maximum(shift, top - jnp.where(off > 1, off, 0))
         weights, back = jnp.exp(_capped(scores - top[None, :])), jnp.exp(shift - top)
         weighted = block.weighted()
         added = [jnp.sum(weights * weighted[:, k, None], axis=0) for k in range(block.width)]

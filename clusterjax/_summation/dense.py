@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 
 from .._custom_types import Masses, Tokens
 from .._mask import AbstractMask, FullMask
+from .._misc import below
 from .base import AbstractSummation, ExponentialSums, HardmaxSums
 from .rows import Columns, exponential_rows, hardmax_rows, lowest, make_columns
 
@@ -56,6 +57,7 @@ class Dense(AbstractSummation):
 
 
 _STRIP_MAX_NUMBERS = 16
+_SMALL_EXPONENT = 16  # e^-16 is far from the end of float32
 
 
 def _strip_width(n: int) -> int:
@@ -72,9 +74,8 @@ def _strips(
     dimension of two or three, and nothing of size n x n.
 
     A compiler makes the scores twice, for their maximum and for the weights, and may round the two differently, by a
-    share `rounding` of them. Where that is more than one, a shift that is lower by as much leaves the largest weight at
-    one or more, and scores that are above it by `_MOST` or more count as equal: they are so large that rounding has made
-    them what they are. Elsewhere the shift is the maximum itself, so that a lone token is its own average exactly.
+    share `rounding` of them. Where that is so much that the largest weight might vanish, the shift is lower by it, and
+    the scores above count as equal: they are so large that rounding has made them what they are.
     """
     n, d = queries.shape
     rows = jnp.arange(n)
@@ -90,8 +91,8 @@ def _strips(
             scores = jnp.where(allowed, scores, -jnp.inf)
         top = jnp.max(lax.stop_gradient(scores), axis=0)
         off = rounding * jnp.abs(top)
-        top = jnp.maximum(shift, top - jnp.where(off > 1, off, 0))
-        weights, back = jnp.exp(_capped(scores - top[None, :])), jnp.exp(shift - top)
+        top = jnp.maximum(shift, jnp.where(off > _SMALL_EXPONENT, top - off, top))
+        weights, back = jnp.exp(below(scores, top[None, :])), jnp.exp(shift - top)
         weighted = block.weighted()
         added = [jnp.sum(weights * weighted[:, k, None], axis=0) for k in range(block.width)]
         return (top, [s * back + a for s, a in zip(sums, added, strict=True)]), None
@@ -103,17 +104,3 @@ def _strips(
     else:
         (shift, sums), _ = lax.scan(step, start, columns)
     return shift, sums[0], jnp.stack(sums[1:], axis=1)
-
-
-_MOST = 16  # e^16 is far from the end of float32, and what is e^-16 of it is beyond its precision
-
-
-@jax.custom_jvp
-def _capped(exponents: Array) -> Array:
-    """`min(exponents, _MOST)` with the derivative of the exponents, which rounding alone has put above it."""
-    return jnp.minimum(exponents, _MOST)
-
-
-@_capped.defjvp
-def _(primals, tangents):
-    return _capped(*primals), tangents[0]

@@ -18,7 +18,6 @@ from typing import Any
 
 import filelock
 
-from ._disk import replace
 from ._drafts import clear_drafts, clear_live_drafts
 
 
@@ -58,7 +57,7 @@ def locked(
     made = [place for place in (path.parent, *path.parent.parents) if not place.exists()]
     try:
         lock = _take(path)
-        replace(holder_file(path), json.dumps(_oneself()).encode())
+        _write_holder(holder_file(path))
     except filelock.Timeout:
         raise ValueError(
             f"{argument} must be used by one run at a time, but {_who(holder_file(path))} is writing to "
@@ -101,6 +100,14 @@ def holder_file(path: Path) -> Path:
     Source: this library.
     """
     return path.with_name(path.name + ".holder")
+
+
+def _write_holder(file: Path) -> None:
+    """A new file, never what a link of that name leads to."""
+    file.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+    with open(os.open(file, flags, 0o666), "w", encoding="utf-8") as opened:
+        opened.write(json.dumps(_oneself()))
 
 
 def _take(path: Path) -> filelock.BaseFileLock:

@@ -52,7 +52,7 @@ FLOORS: dict[str, set[str]] = {
     "_observables": BASE | {"_space", "_summation"},
     "_events": BASE | {"_space", "_observables"},
     "_drafts": {"_disk"},
-    "_lock": {"_disk", "_drafts"},
+    "_lock": {"_drafts"},
     "_say": set(),
     "_run_file": {"_json", "_arrays", "_disk"},
     "_training": BASE | DISK | {"_lock"},

@@ -63,7 +63,7 @@ def locked(
             f"{argument} must be used by one run at a time, but {_who(holder_file(path))} is writing to "
             f"{str(shown)!r}; wait for it, or choose another folder."
         ) from None
-    except (OSError, NotImplementedError) as error:
+    except (OSError, RuntimeError) as error:  # the second from filelock, where the file system has no locks
         raise ValueError(
             f"{argument} must be a folder that can be written, but {str(shown)!r} cannot "
             f"({getattr(error, 'strerror', None) or error}); choose another."

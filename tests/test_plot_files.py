@@ -10,6 +10,7 @@ from PIL import Image
 
 from clusterjax import plot
 
+from .helpers import as_a_user
 from .plotting import even_circle, run, sphere_tokens
 
 
@@ -153,3 +154,13 @@ def test_a_legend_outside_keeps_clear_of_a_text_above_the_figure(tmp_path):
     assert heading.max() < legend.min()
     assert np.sum(legend < letter.min()) > 50  # the legend; below the letter is the line
     assert not np.any((legend >= letter.min()) & (legend <= letter.max()))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    (({"colours": [1, "zz"]}, "a list of 2"), ({"colours": "zz"}, "'zz'"), ({"colours": object()}, "an object")),
+)
+def test_a_colour_that_is_none_is_shown_as_it_is(arguments, found):
+    """And not as None."""
+    with as_a_user(), pytest.raises(ValueError, match=f"^colours must be .* but it is {found}; pass "):
+        plot.circle(even_circle(2), **arguments)

@@ -7,7 +7,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, get_args
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -26,6 +26,8 @@ from .._check import (
     check_path,
     check_sequence,
     check_text,
+    refusal,
+    shown,
 )
 from ._style import style
 
@@ -44,13 +46,14 @@ def door(**checks: Check) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     def wrap(function: Callable[_P, _R]) -> Callable[_P, _R]:
         signature = inspect.signature(function)
         known = {name: (CHECKS | checks).get(name) for name in signature.parameters}
+        optional = {name for name, one in signature.parameters.items() if type(None) in get_args(one.annotation)}
 
         @functools.wraps(function)
         def drawn(*args: _P.args, **kwargs: _P.kwargs) -> _R:
             bound = signature.bind(*args, **kwargs)
             for name, value in bound.arguments.items():
                 check = known[name]
-                if check is not None and not (value is None and "None" in str(signature.parameters[name].annotation)):
+                if check is not None and not (value is None and name in optional):
                     bound.arguments[name] = check(value, name)
             with style():
                 return function(*bound.args, **bound.kwargs)
@@ -115,7 +118,7 @@ def colour(value: Any, name: str) -> Any:
     """One colour."""
     check_concrete(value, name)
     if not (isinstance(value, str | tuple | list | np.ndarray) and is_color_like(value)):
-        check_instance(None, name, str, "a colour of matplotlib", 'pass "#0072B2", for example')
+        raise refusal(name, "be a colour of matplotlib", f"it is {shown(value)}", 'pass "#0072B2", for example')
     return value
 
 
@@ -132,7 +135,8 @@ def colours(value: Any, name: str) -> Any:
     except (TypeError, ValueError):
         found = None
     if found is None or not np.isfinite(found).all():
-        check_instance(None, name, str, "one colour, or a colour or a number for each token", "pass one of these")
+        rule = "be one colour, or a colour or a number for each token"
+        raise refusal(name, rule, f"it is {shown(value)}", "pass one of these")
     return value
 
 
@@ -165,7 +169,7 @@ def check_pair(value: Any, name: str) -> list[Any]:
     """Two things."""
     found = check_sequence(value, name, object, "two parts", least=2)
     if len(found) != 2:
-        check_instance(None, name, list, "a sequence of two parts", "pass such a pair")
+        raise refusal(name, "be a sequence of two parts", f"it has {len(found)}", "pass such a pair")
     return found
 
 

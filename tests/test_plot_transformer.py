@@ -183,6 +183,10 @@ def test_relative_positions_add_what_the_attention_adds():
     assert ax.get_ylim()[0] == 0.0 and ax.get_ylim()[1] > 3.0 * lengths.max()
 
 
+def test_vectors_of_distances_without_a_name_need_no_legend():
+    assert plot.relative_positions(np.ones((3, 2))).get_legend() is None
+
+
 @pytest.mark.parametrize(
     ("draw", "words"),
     (
@@ -341,8 +345,8 @@ def test_places_are_cut_to_their_room(width):
         ({"neurons": 0.5}, "neurons must be one integer or several"),
         ({"words": VOCABULARY[:8]}, "words must be at least 9 strings"),
         ({"texts": TEXTS[:1]}, r"texts must be the ids \(texts, n\) that the memory was made from"),
-        ({"texts": TEXTS.astype(float)}, "texts must be the ids"),
-        ({"present": TEXTS[:, :2]}, "present must be of the shape of texts"),
+        ({"texts": TEXTS.astype(float)}, "texts must be an array of integers"),
+        ({"present": TEXTS[:, :2]}, r"present must be .* of shape \(2, 6\)"),
         ({"most": 0}, "most must be an integer from 1 to 1000000, but it is 0"),
     ),
 )

@@ -1,13 +1,16 @@
 """One look for every picture: sizes, fonts and colours, applied while a picture is drawn and never globally."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
+
+from .._check import as_numbers, check_concrete, check_host_array, check_number, refusal, shown
 
 
 OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
@@ -59,8 +62,7 @@ STYLE: dict[str, Any] = {
 }
 
 
-@contextmanager
-def style(**overrides: Any) -> Iterator[None]:
+def style(**overrides: Any) -> AbstractContextManager[None]:
     """The look of this library as a context: inside it the settings of matplotlib are ours, after it as they were.
 
     Every function of `clusterjax.plot` draws inside it already; use it around drawing of your own. It works as a
@@ -73,20 +75,43 @@ def style(**overrides: Any) -> Iterator[None]:
 
     **Raises:**
 
-    - `ValueError` if an override is not a setting of matplotlib.
+    - `ValueError` if an override is not a setting of matplotlib, or not what that setting can be.
 
     Source: this library.
     """
     known = {name.replace(".", "_"): name for name in mpl.rcParams} if overrides else {}
     unknown = [key for key in overrides if key not in known]
     if unknown:
-        raise ValueError(
-            f"overrides has {unknown[0]!r}, which is not a setting of matplotlib; "
-            "write its name with underscores, such as font_size for font.size."
-        )
-    settings: Any = STYLE | {known[key]: value for key, value in overrides.items()}
+        remedy = "write its name with underscores, such as font_size for font.size"
+        raise refusal("overrides", "be settings of matplotlib", f"there is {unknown[0]!r}", remedy)
+    return _styled(STYLE | {known[key]: _setting(value, key, known[key]) for key, value in overrides.items()})
+
+
+@contextmanager
+def _styled(settings: Any) -> Iterator[None]:
     with mpl.rc_context(settings):
         yield
+
+
+def _setting(value: Any, name: str, setting: str) -> Any:
+    """`value`, if matplotlib takes it for a setting, and it is finite and of a size that can be drawn."""
+    check_concrete(value, name)
+    try:
+        taken = mpl.RcParams({setting: value})[setting]
+    except (TypeError, ValueError, OverflowError):
+        raise refusal(name, f"be what matplotlib takes for {setting}", f"it is {shown(value)}", "pass that") from None
+    if isinstance(taken, float):
+        sizes = {
+            "size": {"above": 0, "most": 1000},
+            "width": {"least": 0, "most": 1000},
+            "dpi": {"above": 0, "most": 5000},
+        }
+        bounds = next((found for end, found in sizes.items() if setting.endswith(end)), {})
+        return check_number(value, name, **bounds)
+    array = as_numbers(taken)
+    if array is not None and np.issubdtype(array.dtype, np.inexact):
+        check_host_array(array, name)
+    return value
 
 
 def new_axes(width: float | int = COLUMN, height: float | int = 2.4) -> Axes:
@@ -98,14 +123,14 @@ def figure_of(ax: Axes) -> Figure | SubFigure:
     """The figure that holds `ax`, which is never None for an Axes that can be drawn on."""
     figure = ax.figure
     if figure is None:
-        raise ValueError("ax belongs to no figure, because it was removed from it; pass an Axes that is still in one.")
+        raise refusal("ax", "be in a figure", "it was removed from its own", "pass an Axes that is still in one")
     return figure
 
 
 def legend_above(ax: Axes, title: str | None = None, columns: int = 3) -> None:
     """A legend above the data of `ax`, where it hides nothing, and the title above the legend."""
     handles, names = ax.get_legend_handles_labels()
-    columns = min(columns, max(1, len(names)))
+    columns = max(1, min(columns, len(names)))
     rows = -(-len(names) // columns)
     if names:
         ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns, borderaxespad=0.2, columnspacing=1.2)

@@ -95,7 +95,7 @@ def test_names_of_leaders_stay_when_words_move():
 @pytest.mark.parametrize(
     ("change", "words"),
     (
-        ({"names": ["a"]}, "names must be one string for each of the 2 words, but it has 1"),
+        ({"names": ["a"]}, "names must be 2 strings, one for each word, but there are 1"),
         ({"names": "ab"}, "names must be a sequence of strings"),
         ({"x": np.ones((2, 3))}, "x must be finite points of the plane"),
         ({"leaders": [2]}, "leaders must name tokens from 0 to 1"),
@@ -136,7 +136,7 @@ def test_film_rests_at_each_layer_and_moves_between(tmp_path):
 
 def test_bad_films_are_refused(tmp_path):
     options = dict(line=LINE, limits=((-1.0, 1.0), (-1.0, 1.0)))
-    with pytest.raises(ValueError, match="does not end in .gif"):
+    with pytest.raises(ValueError, match="path must end in .gif"):
         plot.animate_words([made_run()], tmp_path / "film.png", **options)
     with pytest.raises(ValueError, match=r"runs must be of one depth, but theirs are \[1, 2\]"):
         plot.animate_words([made_run(), made_run(2)], tmp_path / "film.gif", **options)

@@ -12,16 +12,17 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
+from .._check import refusal
 from ._colours import token_legend
 from ._data import Numbers, TrajectoryLike, check_token_index, digits_between, frames_of, time_labels
-from ._door import door
+from ._door import door, gif
 from ._gif import GifWriter, palette, picture
 from ._save import whole_file
 from ._scene import Scene
 from ._views import SphereView, checked_frame, view_of
 
 
-@door()
+@door(path=gif)
 def animate(
     trajectory: TrajectoryLike | Numbers,
     path: str | Path | None = None,
@@ -76,7 +77,8 @@ def animate(
     run = frames_of(trajectory, ts)
     eye = view_of(run.xs.shape[2], view, "trajectory")
     check_token_index(highlight, run.xs.shape[1])
-    _check_film(path, frames, fps, trail, highlight)
+    if trail and highlight is None:
+        raise refusal("trail", "be False without a highlight", "it is True", "say whose trail it is, with highlight=0")
     chosen = _evenly(run.ts, frames)
     for k in chosen:
         checked_frame(run.xs[k], eye, f"trajectory.xs[{k}]")
@@ -116,20 +118,6 @@ def _stage(inches: float | int, dpi: int, legend: list[Line2D]) -> tuple[Figure,
     if legend:
         figure.legend(handles=legend, loc="lower center", ncols=2, handletextpad=0.1)
     return figure, ax, title
-
-
-def _check_film(path: str | Path | None, frames: int | None, fps: int, trail: bool, highlight: int | None) -> None:
-    if path is not None and Path(path).suffix.lower() != ".gif":
-        raise ValueError(
-            f"path is {str(path)!r}, which does not end in .gif; choose such a name, or pass None and call .save of "
-            "the animation that is returned."
-        )
-    if frames is not None and frames < 1:
-        raise ValueError(f"frames is {frames}; pass at least 1, or None for every saved frame.")
-    if not 0 < fps <= 50:
-        raise ValueError(f"fps is {fps}; pass more than 0 and at most 50, the most that viewers of GIFs show.")
-    if trail and highlight is None:
-        raise ValueError("trail is True, but highlight is None; say whose trail it is, with highlight=0.")
 
 
 def _evenly(ts: np.ndarray, frames: int | None) -> list[int]:

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
+from .._check import refusal, shown
 from .._observables import equiangular_time
 from ._data import Numbers
 from ._door import door, share, text, whole
@@ -55,11 +56,9 @@ def clustering_diagram(
 
         Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), the figures of Section 6.
     """
-    if not {"beta", "t"} <= set(getattr(dataset, "coords", ())):
-        raise ValueError(
-            "dataset must have the coordinates beta and t, but it lacks one; pass what clusterjax.sweep.phase_diagram "
-            "returns."
-        )
+    remedy = "pass what clusterjax.sweep.phase_diagram returns"
+    if isinstance(dataset, type) or not {"beta", "t"} <= set(getattr(dataset, "coords", ())):
+        raise refusal("dataset", "have the coordinates beta and t", f"{shown(dataset)} has not", remedy)
     if statistic not in dataset or set(dataset[statistic].dims) != {"beta", "t"}:
         known = sorted(name for name in dataset if set(dataset[name].dims) == {"beta", "t"})
         raise ValueError(f"statistic must be one of {known}, but it is {statistic!r}; choose one of them.")

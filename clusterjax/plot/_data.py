@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from jaxtyping import ArrayLike
 
-from .._check import check_host_array, check_integer
+from .._check import as_numbers, check_host_array, check_integer, refusal, shown
 
 
 Numbers: TypeAlias = ArrayLike | Sequence[Any]
@@ -29,7 +29,7 @@ class Frames(NamedTuple):
     stopped: bool
 
 
-def real_array(value: Numbers, name: str) -> np.ndarray:
+def real_array(value: Any, name: str) -> np.ndarray:
     """`value` as a float64 array; complex numbers and words are met with a sentence."""
     return check_host_array(value, name, finite=False).astype(np.float64)
 
@@ -54,29 +54,36 @@ def check_unit_tokens(x: Numbers, d: int, name: str = "x", *, other: str | None 
 
 def frames_of(trajectory: TrajectoryLike | Numbers, ts: Numbers | None = None) -> Frames:
     """The frames of a trajectory, or of tokens (T, n, d) at the times `ts`, that hold at least one finite token."""
-    if isinstance(trajectory, TrajectoryLike):
-        xs, ts, name = trajectory.xs, trajectory.ts if ts is None else ts, "trajectory.xs"
-    else:
-        xs, name = trajectory, "xs"
+    xs, name, when = trajectory, "trajectory", "ts"
+    if isinstance(trajectory, TrajectoryLike) and not isinstance(trajectory, type):
+        xs, name = trajectory.xs, "trajectory.xs"
+        ts, when = (trajectory.ts, "trajectory.ts") if ts is None else (ts, when)
+    elif as_numbers(trajectory) is None:
+        rule = "be a trajectory with ts and xs, or real numbers of shape (times, n, d)"
+        raise refusal(name, rule, f"it is {shown(trajectory)}", "pass one run")
     xs = real_array(xs, name)
     if xs.ndim != 3 or 0 in xs.shape:
         raise ValueError(
             f"{name} must have the shape (times, n, d) with nothing empty, but its shape is {xs.shape}; "
             "pass one run, not a batch of them, saved at one time or more."
         )
-    ts = np.arange(len(xs), dtype=np.float64) if ts is None else real_array(ts, "ts")
+    ts = np.arange(len(xs), dtype=np.float64) if ts is None else real_array(ts, when)
     if ts.shape != xs.shape[:1]:
         raise ValueError(
-            f"ts must hold one time for each of the {len(xs)} frames, but its shape is {ts.shape}; "
+            f"{when} must hold one time for each of the {len(xs)} frames, but its shape is {ts.shape}; "
             "pass the save times, shape (times,)."
         )
-    keep = np.isfinite(ts) & np.any(np.isfinite(xs).all(axis=2), axis=1)
+    there = np.any(np.isfinite(xs).all(axis=2), axis=1)
+    if np.any(there & ~np.isfinite(ts)):
+        k = int(np.flatnonzero(there & ~np.isfinite(ts))[0])
+        raise refusal(when, "be finite at each frame with tokens", f"entry {k} is {ts[k]}", "pass the save times")
+    keep = np.isfinite(ts) & there
     if not keep.any():
         raise ValueError(
             f"{name} must have a frame with a finite token in it, but it has none; look at the result of the run first."
         )
     if np.any(np.diff(ts[keep]) <= 0):
-        raise ValueError("ts must increase, but two neighbouring times do not; sort the frames by time.")
+        raise ValueError(f"{when} must increase, but two neighbouring times do not; sort the frames by time.")
     return Frames(ts[keep], xs[keep], not bool(keep.all()))
 
 

@@ -5,7 +5,7 @@ What depends on another argument, such as one name for each of n tokens, is chec
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, get_args
 
@@ -38,6 +38,7 @@ Check = Callable[[Any, str], Any]
 
 _LINES = ("-", "--", "-.", ":", "solid", "dashed", "dashdot", "dotted", "None", " ", "")
 _AN_AXES = "a plain Axes of matplotlib"
+MOST_SEVERAL = 1000  # panels and lines: more are no picture
 
 
 def door(**checks: Check) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
@@ -71,6 +72,28 @@ def numbers(value: Any, name: str) -> np.ndarray:
 def finite(value: Any, name: str) -> np.ndarray:
     """Real numbers, all of them finite."""
     return check_host_array(value, name).astype(np.float64)
+
+
+def row(value: Any, name: str) -> np.ndarray:
+    """Finite numbers in a row, at least one."""
+    return check_host_array(value, name, shape=("times",)).astype(np.float64)
+
+
+def several(value: Any, name: str) -> np.ndarray:
+    """A number, or some in a row."""
+    array = as_numbers(value)
+    if array is None or np.ndim(array) == 0:
+        return np.asarray(check_number(value, name, remedy="pass one number, or several in a row"))
+    found = check_host_array(value, name, shape=("several",)).astype(np.float64)
+    if len(found) > MOST_SEVERAL:
+        raise refusal(name, f"be at most {MOST_SEVERAL} numbers", f"there are {len(found)}", "pass fewer")
+    return found
+
+
+def one_each(found: Sequence[Any] | np.ndarray, name: str, count: int, rule: str) -> None:
+    """Raise a ValueError unless there are `count` of them; `rule` says of what, such as "names, one for each token"."""
+    if len(found) != count:
+        raise refusal(name, f"be {count} {rule}", f"there are {len(found)}", "pass as many")
 
 
 def words(value: Any, name: str) -> list[str]:
@@ -150,6 +173,14 @@ def file(value: Any, name: str) -> Path:
     return check_path(value, name)
 
 
+def gif(value: Any, name: str) -> Path:
+    """A name of a GIF."""
+    path = check_path(value, name)
+    if path.suffix.lower() != ".gif":
+        raise refusal(name, "end in .gif", f"it is {shown(path)}", "choose such a name")
+    return path
+
+
 def arrows(value: Any, name: str) -> Mapping[str, Any]:
     """Directions by name."""
     check_instance(value, name, Mapping, "a mapping of names to directions", "pass {'name': vector}")
@@ -192,12 +223,14 @@ def pair(value: Any, name: str) -> np.ndarray:
 
 def vocabulary(value: Any, name: str) -> Any:
     """Strings, or a function that gives the word of an id."""
-    return value if callable(value) and not isinstance(value, type) else words(value, name)
+    if callable(value) and not isinstance(value, type):
+        return check_callable(value, name, "strings, or a function of an id", takes=1)
+    return words(value, name)
 
 
-def function(value: Any, name: str) -> Any:
-    """A function."""
-    return check_callable(value, name)
+def counting(value: Any, name: str) -> Any:
+    """A function of how many frames are done, and of how many."""
+    return check_callable(value, name, "a function of two counts", takes=2)
 
 
 def labels(value: Any, name: str) -> np.ndarray:
@@ -219,7 +252,7 @@ CHECKS: dict[str, Check] = {
     "dpi": whole(1, 5000), "hold": whole(0, 1000), "move": whole(0, 1000), "most": whole(1, 10**6),
     "columns": whole(1, 1000), "token": whole(0, 10**9), "n": whole(2, 10**9),
     "labels": labels, "arrows": arrows, "view": pair, "limits": pair, "curves": curves, "line": line,
-    "contour": finite, "progress": function, "ts": numbers, "times": finite,
+    "contour": several, "progress": counting, "ts": numbers, "times": several,
     "xnames": words, "ynames": words, "tokens": words, "names": words, "words": vocabulary, "path": file,
 }  # fmt: skip
 """What an argument of this name must be, wherever a picture has one."""

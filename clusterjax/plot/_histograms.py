@@ -8,30 +8,60 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ._data import Numbers, real_array
-from ._door import door, words
+from .._check import as_numbers, check_host_array, check_integer, check_sequence, refusal
+from ._data import Numbers
+from ._door import door, numbers, one_each, words
 from ._style import BLUE, COLUMN, GREY, INK, new_axes
 
 
-def _densities(
-    values: Sequence[Numbers] | np.ndarray, bins: Numbers, counted: bool
-) -> tuple[np.ndarray, list[np.ndarray]]:
-    """The edges (bins + 1,), and for each entry its density over them, (bins,), of integral 1 unless it is empty."""
-    edges = np.linspace(-1, 1, int(np.asarray(bins)) + 1) if np.ndim(bins) == 0 else real_array(bins, "bins")
-    if edges.ndim != 1 or len(edges) < 2 or not np.all(np.diff(edges) > 0):
-        raise ValueError(f"bins is {bins!r}; pass how many bins of [-1, 1] there are, at least 1, or increasing edges.")
-    if len(values) == 0:
-        raise ValueError("values is empty; pass one array of cosines, or one matrix of them, for each time.")
-    found = []
-    for k, entry in enumerate(values):
-        entry = real_array(entry, f"values[{k}]")
-        counts = entry if counted else np.histogram(_samples(entry, edges), edges)[0]
-        if counts.shape != (len(edges) - 1,) or not np.all(counts >= 0):
-            raise ValueError(
-                f"values[{k}] has the shape {counts.shape}, but counted histograms must have the shape "
-                f"({len(edges) - 1},), one count that is not negative for each bin; pass them with their edges as bins."
+MOST_BINS, MOST_HISTOGRAMS = 10**6, 1000
+
+
+def edges_of(value: Any, name: str) -> np.ndarray:
+    """The edges (bins + 1,) of so many bins of [-1, 1], or those that are given."""
+    array = as_numbers(value)
+    if array is None or np.ndim(array) == 0:
+        remedy = "pass how many bins of [-1, 1] there are, or their edges"
+        return np.linspace(-1, 1, check_integer(value, name, most=MOST_BINS, remedy=remedy) + 1)
+    edges = check_host_array(value, name, shape=("edges",)).astype(np.float64)
+    if len(edges) < 2 or np.any(np.diff(edges) <= 0):
+        found = f"there are {len(edges)}" if len(edges) < 2 else "two neighbours do not"
+        raise refusal(name, "be at least two edges that increase", found, "sort them, each once")
+    return edges
+
+
+def entries_of(value: Any, name: str) -> list[np.ndarray]:
+    """One array of samples, a matrix of cosines or counts, for each histogram."""
+    array = as_numbers(value)
+    rule = "arrays, one for each time"
+    found = check_sequence(value if array is None or np.ndim(array) == 0 else list(array), name, object, rule)
+    if len(found) > MOST_HISTOGRAMS:
+        raise refusal(name, f"be at most {MOST_HISTOGRAMS} {rule}", f"there are {len(found)}", "choose some of them")
+    entries = [numbers(entry, f"{name}[{k}]") for k, entry in enumerate(found)]
+    for k, entry in enumerate(entries):
+        if entry.ndim != 1 and (entry.ndim != 2 or entry.shape[0] != entry.shape[1]):
+            found = f"its shape is {entry.shape}"
+            raise refusal(
+                f"{name}[{k}]", "be numbers in a row, or a square matrix", found, "pass cosines (m,) or (n, n)"
             )
+    return entries
+
+
+def _densities(values: Any, bins: Numbers, counted: bool) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The edges (bins + 1,), and for each entry its density over them, (bins,), of integral 1 unless it is empty."""
+    edges, found = edges_of(bins, "bins"), []
+    for k, entry in enumerate(values):
+        counts = entry if counted else np.histogram(_samples(entry, edges), edges)[0]
+        if counts.shape != (len(edges) - 1,):
+            rule = f"be ({len(edges) - 1},), a count for each bin"
+            raise refusal(f"values[{k}]", rule, f"its shape is {counts.shape}", "pass their edges as bins")
+        if not np.all(np.isfinite(counts) & (counts >= 0)):
+            bad = counts[~(np.isfinite(counts) & (counts >= 0))][0]
+            raise refusal(f"values[{k}]", "be counts, finite and not negative", f"one is {bad}", "pass counts")
         found.append(counts / np.maximum((counts * np.diff(edges)).sum(), np.finfo(np.float64).tiny))
+    if not np.any(found):
+        remedy = "pass numbers that are not NaN, or other bins"
+        raise refusal("values", "hold a number within the bins", "there is none", remedy)
     return edges, found
 
 
@@ -46,12 +76,13 @@ def _samples(entry: np.ndarray, edges: np.ndarray) -> np.ndarray:
 
 
 def _check_labels(labels: Sequence[str] | None, count: int) -> list[str]:
-    if labels is not None and len(labels) != count:
-        raise ValueError(f"labels holds {len(labels)} words for {count} histograms; pass one for each, or None.")
-    return [""] * count if labels is None else [str(label) for label in labels]
+    if labels is None:
+        return [""] * count
+    one_each(labels, "labels", count, "strings, one for each histogram")
+    return list(labels)
 
 
-@door(labels=words)
+@door(values=entries_of, labels=words)
 def histograms(
     values: Sequence[Numbers] | np.ndarray,
     axes: Axes | Sequence[Axes] | np.ndarray | None = None,
@@ -121,11 +152,8 @@ def histograms(
 def _grid(axes: Axes | Sequence[Axes] | np.ndarray | None, count: int, columns: int | None) -> np.ndarray:
     if axes is not None:
         given = np.atleast_1d(np.asarray(axes, dtype=object)).ravel()
-        if len(given) != count:
-            raise ValueError(f"axes holds {len(given)} Axes for {count} histograms; pass one for each, or None.")
+        one_each(given, "axes", count, "Axes, one for each histogram")
         return given
-    if columns is not None and columns < 1:
-        raise ValueError(f"columns is {columns}; pass at least 1, or None.")
     columns = min(count, columns or (3 if count in (3, 5, 6, 9) else 4))
     rows = -(-count // columns)
     width = max(COLUMN, 1.15 * columns)
@@ -138,7 +166,7 @@ def _grid(axes: Axes | Sequence[Axes] | np.ndarray | None, count: int, columns: 
     return panels[:count]
 
 
-@door(labels=words)
+@door(values=entries_of, labels=words)
 def ridgeline(
     values: Sequence[Numbers] | np.ndarray,
     ax: Axes | None = None,

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import SubFigure
 
+from ._door import one_each
 from ._letters import one_line
 from ._style import figure_of
 from ._words import _width
@@ -62,10 +63,7 @@ def check_vocabulary(words: Vocabulary, least: int, *, exactly: bool = False) ->
 
 def check_names(names: Sequence[str], count: int, name: str) -> list[str]:
     """One name for each of `count` tokens, each on one line."""
-    if isinstance(names, str) or len(names) != count:
-        raise ValueError(
-            f"{name} must be {count} names, one for each token, but there are {len(names)}; name them all."
-        )
+    one_each(names, name, count, "names, one for each token")
     return [one_line(one) for one in names]
 
 

@@ -9,8 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.ticker import MaxNLocator
 
+from .._check import refusal, shown
 from ._data import Numbers, real_array
-from ._door import door, finite, numbers
+from ._door import door, finite, numbers, one_each
 from ._letters import one_line
 from ._style import COLUMN, INK, MISSING, RED, figure_of, legend_above, new_axes
 
@@ -24,7 +25,9 @@ def _limits(values: np.ndarray, limits: Numbers | None, symmetric: bool) -> tupl
     if limits is not None:
         ends = real_array(limits, "limits")
         if ends.shape != (2,) or not ends[0] < ends[1]:
-            raise ValueError(f"limits is {limits!r}; pass the lowest and the highest value that colours stand for.")
+            raise refusal(
+                "limits", "be two numbers that increase", f"it is {ends}", "pass the lowest and the highest value"
+            )
         return float(ends[0]), float(ends[1])
     finite = values[np.isfinite(values)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
@@ -92,8 +95,7 @@ def heatmap(
         axis.set_major_locator(MaxNLocator(6, integer=True))
         if names is None:
             continue
-        if len(names) != count:
-            raise ValueError(f"{name} holds {len(names)} names for {count}; pass one for each, or None.")
+        one_each(names, name, count, f"names, one for each {'column' if name == 'xnames' else 'row'}")
         axis.set_ticks(np.arange(count), labels=[one_line(one) for one in names])
     if xnames is not None and max(map(len, xnames)) > 2:
         ax.tick_params(axis="x", labelrotation=90)
@@ -163,7 +165,7 @@ def phase_diagram(
         rasterized=True,
     )  # fmt: skip
     if contour is not None:
-        levels = np.sort(np.atleast_1d(real_array(contour, "contour")))
+        levels = np.unique(real_array(contour, "contour"))
         lines = ax.contour(xs, ys, np.ma.masked_invalid(values), levels=levels, colors=INK if symmetric else "white")
         ax.clabel(lines, fontsize=6, fmt="%.3g")
     _draw_curves(ax, curves or {})
@@ -182,7 +184,8 @@ def _draw_curves(ax: Axes, curves: Mapping[str, tuple[Numbers, Numbers]]) -> Non
     for k, (name, (cx, cy)) in enumerate(curves.items()):
         cx, cy = real_array(cx, f"curves[{name!r}]"), real_array(cy, f"curves[{name!r}]")
         if cx.shape != cy.shape or cx.ndim != 1:
-            raise ValueError(f"curves[{name!r}] has shapes {cx.shape} and {cy.shape}; pass two arrays of one length.")
+            found = f"their shapes are {cx.shape} and {cy.shape}"
+            raise refusal(f"curves[{name!r}]", "be two arrays of one length", found, "pass such a pair")
         ax.plot(cx, cy, color="white", linewidth=2.4, solid_capstyle="butt", zorder=3)
         ax.plot(cx, cy, color=RED, linewidth=1.3, linestyle=dashes[k % 4], label=name, zorder=4)
 
@@ -190,9 +193,11 @@ def _draw_curves(ax: Axes, curves: Mapping[str, tuple[Numbers, Numbers]]) -> Non
 def cell_edges(centres: np.ndarray, name: str, *, log: bool) -> np.ndarray:
     """The edges (k + 1,) of the cells around centres (k,); a lone centre gets a cell of width 1, or of a decade."""
     if centres.ndim != 1 or centres.size == 0 or not np.isfinite(centres).all() or np.any(np.diff(centres) <= 0):
-        raise ValueError(f"{name} must be finite and increase, of shape (k,), but is {centres}; sort it.")
+        found = f"it is {centres}" if centres.size <= 8 else f"it is {shown(centres)}"
+        raise refusal(name, "be finite and increase, of shape (k,)", found, "sort it")
     if log and centres[0] <= 0:
-        raise ValueError(f"{name} holds {centres[0]:g}, which no logarithmic axis shows; drop what is not positive.")
+        found = f"it holds {centres[0]:g}"
+        raise refusal(name, "be positive on a logarithmic axis", found, "drop what is not")
     points = np.log10(centres) if log else centres
     if len(points) == 1:
         edges = np.array([points[0] - 0.5, points[0] + 0.5])

@@ -6,7 +6,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from ._data import Numbers, real_array
+from .._check import as_numbers, check_concrete, check_host_array, refusal, shown
+from ._data import Numbers
 from ._door import door
 from ._labels import LABEL, MORE, Vocabulary, check_vocabulary, cut, fitted, size_of, width, words_of
 from ._style import BLUE, COLUMN, GREY, INK, VERMILION, new_axes
@@ -81,10 +82,11 @@ def neuron_memory(
         *Transformers, part 2*, slides 9 and 16 to 21.
     """
     chosen = _chosen(memory, neurons)
-    if isinstance(most, bool) or not isinstance(most, int) or most < 1:
-        raise ValueError(f"most must be a positive integer, but it is {most!r}; pass 6, say.")
     ids, there = _read(memory, texts, present)
-    promoted, promotion = np.asarray(memory.promoted)[chosen, :most], real_array(memory.promotion, "promotion")
+    promoted, promotion = (
+        np.asarray(memory.promoted)[chosen, :most],
+        check_host_array(memory.promotion, "memory.promotion"),
+    )
     promotion = promotion[chosen, :most]
     check_vocabulary(words, max(int(ids.max()), int(promoted.max())) + 1)
     places = [_places(memory, neuron, most, ids, there, words) for neuron in chosen]
@@ -101,28 +103,28 @@ def neuron_memory(
 
 
 def _chosen(memory: Any, neurons: Numbers) -> list[int]:
-    if not isinstance(memory, MemoryLike):
-        raise ValueError(f"memory must be a key-value memory, but it is {memory!r}; call transformer.key_value_memory.")
-    chosen, count = np.atleast_1d(np.asarray(neurons)), len(np.asarray(memory.promoted))
+    if isinstance(memory, type) or not isinstance(memory, MemoryLike):
+        raise refusal("memory", "be a key-value memory", f"it is {shown(memory)}", "call transformer.key_value_memory")
+    check_concrete(neurons, "neurons")
+    found, count = as_numbers(neurons), len(np.asarray(memory.promoted))
+    chosen = np.empty(0) if found is None else np.atleast_1d(np.asarray(found))
     if chosen.ndim != 1 or chosen.size == 0 or chosen.dtype.kind not in "iu":
-        raise ValueError(f"neurons must be one integer or several, but it is {neurons!r}; pass [0, 1], say.")
+        raise refusal("neurons", "be one integer or several", f"it is {shown(neurons)}", "pass [0, 1], say")
     if chosen.min() < 0 or chosen.max() >= count:
         raise ValueError(f"neurons must be from 0 to {count - 1}, but one is not in {chosen.tolist()}; choose others.")
-    return chosen.tolist()
+    return [int(one) for one in chosen]
 
 
 def _read(memory: MemoryLike, texts: Numbers, present: Numbers | None) -> tuple[np.ndarray, np.ndarray]:
     """The ids of the texts, and which of them are there."""
-    ids, last = np.asarray(texts), (int(np.max(memory.text)), int(np.max(memory.position)))
-    if ids.ndim != 2 or ids.dtype.kind not in "iu" or ids.shape[0] <= last[0] or ids.shape[1] <= last[1]:
-        raise ValueError(
-            f"texts must be the ids (texts, n) that the memory was made from, which has a place at {last}, but are of "
-            f"shape {ids.shape} and dtype {ids.dtype}; pass those."
-        )
-    there = np.ones(ids.shape, bool) if present is None else np.asarray(present, bool)
-    if there.shape != ids.shape:
-        raise ValueError(f"present must be of the shape of texts, {ids.shape}, but it is {there.shape}; pass both.")
-    return ids, there
+    ids = check_host_array(texts, "texts", shape=("texts", "n"), integers=True, least=0)
+    last = int(np.max(memory.text)), int(np.max(memory.position))
+    if ids.shape[0] <= last[0] or ids.shape[1] <= last[1]:
+        rule = f"be the ids (texts, n) that the memory was made from, which has a place at {last}"
+        raise refusal("texts", rule, f"their shape is {ids.shape}", "pass those")
+    if present is None:
+        return ids, np.ones(ids.shape, bool)
+    return ids, check_host_array(present, "present", shape=ids.shape, least=0, most=1) > 0
 
 
 def _places(

@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, Polygon
 
+from .._check import as_numbers, check_concrete, refusal, shown
 from ._colours import shade, token_colours
 from ._data import Numbers, real_array
 from ._door import above_zero, door
@@ -195,11 +196,14 @@ def _points(value: Numbers, name: str) -> np.ndarray:
 
 
 def _chosen(tokens: Numbers | Sequence[int], n: int, name: str) -> np.ndarray:
-    numbers = np.asarray(tokens)
+    check_concrete(tokens, name)
+    found = as_numbers(tokens)
+    numbers = np.empty((), object) if found is None else np.asarray(found)
     if numbers.dtype == bool and numbers.shape == (n,):
         return np.flatnonzero(numbers)
-    if numbers.size == 0:
+    if numbers.ndim and numbers.size == 0:
         return np.empty(0, int)
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or numbers.min() < 0 or numbers.max() >= n:
-        raise ValueError(f"{name} must name tokens from 0 to {n - 1}, but it is {tokens!r}; pass their numbers.")
+        found = f"it is {tokens}" if isinstance(tokens, list) and len(tokens) < 9 else f"it is {shown(tokens)}"
+        raise refusal(name, f"name tokens from 0 to {n - 1}", found, "pass their numbers, or a mask of all tokens")
     return numbers

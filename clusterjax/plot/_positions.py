@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from ._data import Numbers, real_array
-from ._door import door, finite
+from ._door import door, finite, several
 from ._maps import heatmap
 from ._stream import head_look
 from ._style import GREY, legend_above, new_axes
@@ -134,7 +134,7 @@ def position_offsets(
     return ax
 
 
-@door(queries=finite, beta=finite)
+@door(queries=finite, beta=several)
 def relative_positions(
     vectors: Numbers,
     ax: Axes | None = None,

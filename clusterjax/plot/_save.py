@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .._check import check_choice, check_instance, check_integer, check_path, check_sequence
+from .._check import check_choice, check_instance, check_integer, check_path, check_sequence, refusal
 from .._drafts import clear_drafts_of, draft_beside
 from ._layout_grid import on_grid
 from ._style import figure_of, style
@@ -37,10 +37,8 @@ def whole_file(path: Path) -> Iterator[Path]:
             clear_drafts_of(path)
             draft.touch()
         except OSError as error:
-            raise ValueError(
-                f"path is {str(path)!r}, which cannot be written ({error.strerror}); choose a folder that you may "
-                "write to."
-            ) from error
+            found = f"{str(path)!r} cannot be written ({error.strerror})"
+            raise refusal("path", "be in a folder that can be written", found, "choose another") from error
         yield draft
         os.replace(draft, path)
 

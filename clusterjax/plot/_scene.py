@@ -10,6 +10,7 @@ from matplotlib.colors import to_rgba, to_rgba_array
 from matplotlib.patheffects import withStroke
 from matplotlib.text import Text
 
+from .._check import refusal
 from ._colours import pale, shade, token_colours
 from ._counts import Group, groups
 from ._data import Numbers, check_token_index, real_array
@@ -42,15 +43,9 @@ class Scene:
         size: float | int = 1.0,
     ):
         if ax.name != "rectilinear":
-            raise ValueError(
-                f"ax is an Axes of projection {ax.name!r}; pass a plain one, as Figure().add_subplot() makes: "
-                "the sphere is projected before it is drawn."
-            )
+            remedy = "pass a plain one, as Figure().add_subplot() makes"
+            raise refusal("ax", "be rectilinear", f"it is an Axes of projection {ax.name!r}", remedy)
         check_token_index(highlight, n)
-        if counts_from is not None and counts_from < 2:
-            raise ValueError(f"counts_from is {counts_from}; pass at least 2, or None for no counts.")
-        if not size > 0:
-            raise ValueError(f"size is {size}; pass a positive factor, 1 for the usual markers.")
         self.ax, self.view, self.n, self.highlight, self.counts_from = ax, view, n, highlight, counts_from
         self.diameter = DIAMETER * size
         self.faces = token_colours(n, labels, colours)
@@ -147,9 +142,9 @@ class _Arrow:
     def __init__(self, ax: Axes, name: str, vector: Numbers, view: AbstractView):
         direction = real_array(vector, f"arrows[{name!r}]")
         if direction.shape != (view.d,) or not 0 < np.linalg.norm(direction) < np.inf:
-            raise ValueError(
-                f"arrows[{name!r}] is {vector!r}; pass a real vector that is not zero, of shape ({view.d},)."
-            )
+            found = f"it is {direction}" if direction.size <= 8 else f"its shape is {direction.shape}"
+            rule = f"be a vector of shape ({view.d},) that is not zero"
+            raise refusal(f"arrows[{name!r}]", rule, found, "pass a direction")
         self.direction = direction / np.linalg.norm(direction)
         tip = {"arrowstyle": "-|>,head_length=.35,head_width=.16", "shrinkA": 0, "shrinkB": 0}
         self.arrow = ax.annotate("", (1, 0), (0, 0), zorder=5, arrowprops=tip | {"color": INK, "linewidth": 0.9})

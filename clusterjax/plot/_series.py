@@ -5,13 +5,14 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
+from .._check import refusal
 from ._colours import token_colours, token_legend
 from ._data import Numbers, TrajectoryLike, check_token_index, frames_of, real_array
-from ._door import door
+from ._door import door, numbers, row
 from ._style import RED, legend_above, new_axes
 
 
-@door()
+@door(ts=row, mean=numbers, error=numbers)
 def time_series(
     ts: Numbers,
     mean: Numbers,
@@ -51,10 +52,9 @@ def time_series(
     Source: this library.
     """
     times, line = real_array(ts, "ts"), real_array(mean, "mean")
-    if times.ndim != 1 or line.shape != times.shape or times.size == 0:
-        raise ValueError(
-            f"mean has the shape {line.shape} and ts {times.shape}; pass one number for each time, both (times,)."
-        )
+    if line.shape != times.shape:
+        found = f"its shape is {line.shape}"
+        raise refusal("mean", f"be ({len(times)},), one number for each of ts", found, "pass as many")
     ax = new_axes() if ax is None else ax
     (drawn,) = ax.plot(times, line, color=colour, linestyle=linestyle, label=label, zorder=3)
     if error is not None:
@@ -73,11 +73,10 @@ def _band(line: np.ndarray, error: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if error.shape == (2, *line.shape):
         return error[0], error[1]
     if error.shape != line.shape:
-        raise ValueError(
-            f"error has the shape {error.shape} and mean {line.shape}; pass one error for each time, or (2, times)."
-        )
+        rule, found = f"be ({len(line)},) or (2, {len(line)}), as mean is", f"its shape is {error.shape}"
+        raise refusal("error", rule, found, "pass one error for each time, or both ends of the band")
     if np.any(error < 0):
-        raise ValueError(f"error holds {np.nanmin(error):g}; pass standard errors, which are never negative.")
+        raise refusal("error", "not be negative", f"it holds {np.nanmin(error):g}", "pass standard errors")
     return line - error, line + error
 
 

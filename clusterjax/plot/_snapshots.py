@@ -8,15 +8,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+from .._check import refusal
 from ._colours import token_legend
-from ._data import Frames, Numbers, TrajectoryLike, check_token_index, frames_of, real_array, time_labels
-from ._door import door, integers
+from ._data import Frames, Numbers, TrajectoryLike, check_token_index, frames_of, time_labels
+from ._door import door, integers, one_each, several
 from ._scene import Scene
 from ._style import figure_of
 from ._views import checked_frame, view_of
 
 
 PANEL = 1.16  # inches: three panels and their gaps fill one column
+MOST_PANELS = 100
 
 
 @door(labels=integers)
@@ -70,7 +72,7 @@ def snapshots(
     n = frames.xs.shape[1]
     check_token_index(highlight, n)
     if trail and highlight is None:
-        raise ValueError("trail is True, but highlight is None; say whose trail it is, with highlight=0.")
+        raise refusal("trail", "be False without a highlight", "it is True", "say whose trail it is, with highlight=0")
     chosen, titles = choose_frames(frames, times, symbol)
     panels = _panels(axes, len(chosen), panel, highlight is not None)
     colouring = _labels_by_panel(labels, len(chosen))
@@ -94,17 +96,15 @@ def snapshots(
 def choose_frames(frames: Frames, times: Numbers | None, symbol: str) -> tuple[list[int], list[str]]:
     """The frame nearest to each time, and its title."""
     ts = frames.ts
-    asked = np.linspace(ts[0], ts[-1], min(4, len(ts))) if times is None else np.atleast_1d(real_array(times, "times"))
-    if asked.ndim != 1 or asked.size == 0 or not np.isfinite(asked).all():
-        raise ValueError(f"times is {times!r}; pass one finite time or more, such as (0, 3, 6).")
+    asked = np.linspace(ts[0], ts[-1], min(4, len(ts))) if times is None else np.atleast_1d(several(times, "times"))
+    if len(asked) > MOST_PANELS:
+        raise refusal("times", f"be at most {MOST_PANELS} times", f"there are {len(asked)}", "pass fewer")
     slack = 1e-6 * max(1.0, float(np.abs(ts).max()))
     late = asked > ts[-1] + slack
     wrong = asked[(asked < ts[0] - slack) | (late & (not frames.stopped))]
     if wrong.size:
-        raise ValueError(
-            f"times holds {wrong[0]:g}, but the run goes from {ts[0]:g} to {ts[-1]:g}; choose times within, "
-            "or run for longer."
-        )
+        found = f"it holds {wrong[0]:g}, and the run goes from {ts[0]:g} to {ts[-1]:g}"
+        raise refusal("times", "be of the run", found, "choose times within, or run for longer")
     chosen = [int(np.argmin(np.abs(ts - t))) for t in asked]
     titles = time_labels(ts[chosen], symbol)
     return chosen, [title + " (stopped)" * bool(is_late) for title, is_late in zip(titles, late, strict=True)]
@@ -118,14 +118,12 @@ def _panels(
         figure = Figure(figsize=(count * width, width + 0.12 + 0.15 * legend), layout=layout)
         return figure.subplots(1, count, squeeze=False)[0]
     given = np.atleast_1d(np.asarray(axes, dtype=object)).ravel()
-    if len(given) != count:
-        raise ValueError(f"axes holds {len(given)} Axes for {count} times; pass one for each, or None.")
+    one_each(given, "axes", count, "Axes, one for each time")
     return given
 
 
 def _labels_by_panel(labels: Numbers | None, count: int) -> list[Any]:
     if labels is None or np.ndim(labels) != 2:
         return [labels] * count
-    if len(np.asarray(labels)) != count:
-        raise ValueError(f"labels holds {len(np.asarray(labels))} rows for {count} panels; pass one row for each time.")
+    one_each(np.asarray(labels), "labels", count, "rows, one for each time, or one for all")
     return list(np.asarray(labels))

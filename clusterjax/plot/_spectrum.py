@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Circle
 from matplotlib.ticker import MaxNLocator
 
+from .._check import as_numbers, check_concrete, refusal, shown
 from ._data import Numbers
 from ._door import door
 from ._style import BLUE, GREY, legend_above, new_axes
@@ -46,7 +47,12 @@ def spectrum(
 
     Source: this library.
     """
-    values = np.asarray(eigenvalues)
+    check_concrete(eigenvalues, "eigenvalues")
+    values = as_numbers(eigenvalues)
+    if values is None:
+        found = f"they are {shown(eigenvalues)}"
+        raise refusal("eigenvalues", "be real or complex numbers of shape (k,)", found, "pass such an array")
+    values = np.asarray(values)
     if values.ndim != 1 or values.size == 0 or values.dtype.kind not in "iufc":
         raise ValueError(
             f"eigenvalues must be numbers of shape (k,) with k >= 1, but are of shape {values.shape} and dtype "
@@ -55,7 +61,8 @@ def spectrum(
     values = values.astype(np.complex128)
     values = values[np.isfinite(values)]
     if values.size == 0:
-        raise ValueError("eigenvalues holds no finite number; look at the matrix that they come from.")
+        found = "none is"
+        raise refusal("eigenvalues", "hold a finite number", found, "look at the matrix that they come from")
     ax = new_axes(2.75, 2.75) if ax is None else ax
     first = not ax.collections
     if first:

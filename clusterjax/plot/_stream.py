@@ -65,8 +65,6 @@ def residual_flow(
         *Transformers, part 2*, slides 5 and 6, after Jurafsky, Martin, *Speech and language processing*, Chapter 9.
     """
     flow, boxes = _checked(moved, written)
-    if isinstance(most, bool) or not isinstance(most, int) or most < 1:
-        raise ValueError(f"most must be a positive integer, but it is {most!r}; pass 24, say.")
     layers, _, n, _ = flow.shape
     names = check_names([str(k + 1) for k in range(n)] if tokens is None else tokens, n, "tokens")
     ax = new_axes(max(COLUMN, 0.55 * n + 0.6), 1.2 + 0.75 * layers) if ax is None else ax

@@ -93,21 +93,24 @@ def _styled(settings: Any) -> Iterator[None]:
         yield
 
 
+# What a setting may be whose name ends so.
+_SIZES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("size", {"above": 0, "most": 1000}),
+    ("width", {"least": 0, "most": 1000}),
+    ("dpi", {"above": 0, "most": 5000}),
+)
+
+
 def _setting(value: Any, name: str, setting: str) -> Any:
     """`value`, if matplotlib takes it for a setting, and it is finite and of a size that can be drawn."""
     check_concrete(value, name)
+    given: Any = {setting: value}
     try:
-        taken = mpl.RcParams({setting: value})[setting]
+        (taken,) = mpl.RcParams(given).values()
     except (TypeError, ValueError, OverflowError):
         raise refusal(name, f"be what matplotlib takes for {setting}", f"it is {shown(value)}", "pass that") from None
     if isinstance(taken, float):
-        sizes = {
-            "size": {"above": 0, "most": 1000},
-            "width": {"least": 0, "most": 1000},
-            "dpi": {"above": 0, "most": 5000},
-        }
-        bounds = next((found for end, found in sizes.items() if setting.endswith(end)), {})
-        return check_number(value, name, **bounds)
+        return check_number(value, name, **next((found for end, found in _SIZES if setting.endswith(end)), {}))
     array = as_numbers(taken)
     if array is not None and np.issubdtype(array.dtype, np.inexact):
         check_host_array(array, name)

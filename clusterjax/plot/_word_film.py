@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from .._check import check_host_array, check_integer, check_sequence, check_text
 from ._data import Numbers
-from ._door import door, ranges
+from ._door import door, gif, one_each, ranges
 from ._gif import GifWriter, palette, picture
 from ._save import whole_file
 from ._style import BLACK, BLUE, VERMILION
@@ -41,10 +41,7 @@ class WordRun:
         object.__setattr__(self, "names", check_sequence(self.names, "names", str, "strings"))
         check_host_array(self.first, "first", shape=self.xs.shape[1:2], integers=True, least=-1)
         check_text(self.title, "title", empty=True)
-        if len(self.names) != self.xs.shape[1]:
-            raise ValueError(
-                f"names must be {self.xs.shape[1]}, one for each word, but there are {len(self.names)}; name them all."
-            )
+        one_each(self.names, "names", self.xs.shape[1], "strings, one for each word")
 
     def leading(self, k: int) -> np.ndarray:
         """Who leads at layer `k`.
@@ -60,7 +57,7 @@ def check_runs(runs: Any, name: str) -> list[WordRun]:
     return check_sequence(runs, name, WordRun, "WordRuns")
 
 
-@door(runs=check_runs, limits=ranges)
+@door(runs=check_runs, path=gif, limits=ranges)
 def animate_words(
     runs: Sequence[WordRun],
     path: str | Path,
@@ -97,8 +94,6 @@ def animate_words(
     Source: this library.
     """
     depths = sorted({len(run.xs) - 1 for run in runs})
-    if Path(path).suffix.lower() != ".gif":
-        raise ValueError(f"path is {str(path)!r}, which does not end in .gif; choose such a name.")
     if len(depths) != 1:
         raise ValueError(f"runs must be of one depth, but theirs are {depths}; cut them to the same.")
     figure, times = Figure(figsize=(4.4, 0.35 + 1.75 * len(runs)), dpi=dpi), _times(depths[0], hold, move)

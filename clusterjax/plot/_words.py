@@ -14,7 +14,7 @@ from matplotlib.textpath import TextPath
 
 from ._colours import shade, token_colours
 from ._data import Numbers, real_array
-from ._door import door, finite, ranges, words as words_of_names
+from ._door import door, finite, one_each, ranges, words as words_of_names
 from ._letters import one_line
 from ._polytope import _chosen, _points
 from ._style import BLUE, GREY, INK, VERMILION, figure_of, new_axes
@@ -77,10 +77,10 @@ def words(
     Source: this library.
     """
     places = _points(x, "x")
-    if isinstance(names, str) or len(names) != len(places):
-        raise ValueError(f"names must be one string for each of the {len(places)} words, but it has {len(names)}.")
+    one_each(names, "names", len(places), "strings, one for each word")
     names = [one_line(name) for name in names]
     led = _chosen(leaders, len(places), "leaders")
+    kept_clear = None if avoid is None else _points(avoid, "avoid")
     normal, offset = _line(line)
     ax = new_axes() if ax is None else ax
     _frame(ax, places, limits, equal)
@@ -100,7 +100,7 @@ def words(
     dots = paper.points(places)
     joined = _joined(dots, led)
     divide = paper.along(normal, offset)
-    clear = np.concatenate([divide, dots[rest] if avoid is None else paper.points(_points(avoid, "avoid"))])
+    clear = np.concatenate([divide, dots[rest] if kept_clear is None else paper.points(kept_clear)])
     paper.take(_boxes(dots[led], STAR * size))
     for i in led.tolist():
         following = int(np.sum(joined == i))

@@ -18,6 +18,7 @@ from .rules import (
     COUNT,
     EMPTY,
     FLAG,
+    LIST,
     LONG,
     NONE,
     NUMBER,
@@ -74,7 +75,7 @@ def _tokens() -> dict[str, Case]:
     path = NONE | NUMBERS
     return {
         "circle": case(lambda: {"x": FLAT, "ax": ax()}, x=NUMBERS, trail=path, **of(*still)),
-        "sphere": case(lambda: {"x": ROUND, "ax": ax()}, x=NUMBERS, trail=path, **of(*still, "view")),
+        "sphere": case(lambda: {"x": ROUND}, x=NUMBERS, trail=path, **of(*still, "view")),
         "snapshots": case(
             {"trajectory": RUN, "ts": TS, "times": np.array([0.0, 2.0])}, dear=True, axes=NONE, panel=SCALE,
             trail=FLAG,
@@ -86,15 +87,15 @@ def _tokens() -> dict[str, Case]:
             **of(*still[:-1], "view", "symbol", "ts", "turn", "trajectory"),
         ),
         "angles": case(
-            lambda: {"trajectory": RUN, "ts": TS, "ax": ax()}, dear=True,
+            lambda: {"trajectory": RUN, "ts": TS}, dear=True,
             **of("trajectory", "ts", "labels", "colours", "highlight", "xlabel", "ax"),
         ),
         "polytope": case(
-            lambda: {"x": FLAT, "ax": ax(), "corners": FLAT[:3]}, dear=True, x=NUMBERS, ax=NONE, corners=NONE | NUMBERS,
+            lambda: {"x": FLAT, "corners": FLAT[:3]}, dear=True, x=NUMBERS, ax=NONE, corners=NONE | NUMBERS,
             leaders=EMPTY | COUNT | ARRAY, labels=NONE | ARRAY, reach=NONE | SCALE, size=SCALE,
         ),
         "attraction": case(
-            lambda: {"x": FLAT, "token": 1, "ax": ax()}, dear=True, x=NUMBERS, token=COUNT, ax=NONE,
+            lambda: {"x": FLAT, "token": 1}, dear=True, x=NUMBERS, token=COUNT, ax=NONE,
             form=NONE | ARRAY, size=SCALE,
         ),
         "project": case({"x": ROUND}, x=NUMBERS, view=ARRAY),
@@ -103,50 +104,50 @@ def _tokens() -> dict[str, Case]:
 
 def _numbers() -> dict[str, Case]:
     named: dict[str, Any] = {"xlabel": ANY_TEXT, "ylabel": ANY_TEXT, "ax": NONE}
-    samples = np.array([[0.1, 0.2], [0.3, 0.4]])
-    many = GAPS | EMPTY | LONG
+    samples = np.array([[0.1, 0.2, 0.3, 0.1], [0.3, 0.4, 0.2, 0.9]])
+    many = GAPS | rule("ragged", "as many samples of one as there are")
     bins = {"bins": NUMBERS, "labels": NONE | TEXTS, "counted": FLAG}
     return {
         "time_series": case(
-            lambda: {"ts": TS, "mean": TS, "error": TS, "ax": ax()}, dear=True, ts=NUMBERS, mean=GAPS,
+            lambda: {"ts": TS, "mean": TS, "error": TS}, dear=True, ts=NUMBERS, mean=GAPS,
             error=NONE | GAPS, label=NAME, colour=COLOUR, linestyle=ANY_TEXT, title=NAME, **named,
         ),
         "histograms": case(
-            lambda: {"values": samples, "bins": 4, "axes": [ax(), ax()]}, dear=True, values=many, axes=NONE,
+            lambda: {"values": samples, "bins": 4}, dear=True, values=many, axes=NONE,
             columns=NONE, colour=COLOUR, log=FLAG, xlabel=ANY_TEXT, ylabel=ANY_TEXT, **bins,
         ),
         "ridgeline": case(
-            lambda: {"values": samples, "bins": 4, "ax": ax()}, dear=True, values=many, **bins, **named
+            lambda: {"values": samples, "bins": 4}, dear=True, values=many, **bins, **named
         ),
         "heatmap": case(
-            lambda: {"matrix": SQUARE, "ax": ax(), "xnames": ["a", "b", "c"]}, dear=True, matrix=GAPS, label=ANY_TEXT,
+            lambda: {"matrix": SQUARE, "xnames": ["a", "b", "c"]}, dear=True, matrix=GAPS, label=ANY_TEXT,
             symmetric=FLAG, limits=NONE | ARRAY, xnames=NONE, ynames=NONE, **named,
         ),
         "phase_diagram": case(
-            lambda: {"x_values": TS, "y_values": TS, "grid": SQUARE, "ax": ax(), "contour": 0.5}, dear=True,
+            lambda: {"x_values": 1.0 + TS, "y_values": 1.0 + TS, "grid": SQUARE, "contour": 0.5}, dear=True,
             x_values=ARRAY, y_values=ARRAY, grid=GAPS, contour=NONE | NUMBER | NUMBERS,
             curves=NONE | rule("empty dict", "no curves"), label=ANY_TEXT, log_x=FLAG, log_y=FLAG, symmetric=FLAG,
             limits=NONE | ARRAY, title=NAME, **named,
         ),
         "clustering_diagram": case(
-            lambda: {"dataset": diagram(), "ax": ax(), "n": 4, "unnormalised": False}, dear=True, n=NONE,
+            lambda: {"dataset": diagram(), "n": 4, "unnormalised": False}, dear=True, n=NONE,
             unnormalised=NONE | FLAG, delta=NONE, asymptote=FLAG, contour=NONE | NUMBER | NUMBERS, log_x=FLAG,
             limits=NONE | ARRAY, title=NAME, ax=NONE,
         ),
         "spectrum": case(
-            lambda: {"eigenvalues": np.array([1.0, 2.0]), "ax": ax()}, dear=True,
+            lambda: {"eigenvalues": np.array([1.0, 2.0])}, dear=True,
             eigenvalues=GAPS | rule("complex array", "eigenvalues are complex") | LONG,
             ax=NONE, unit_circle=FLAG, label=NAME, colour=COLOUR, size=SCALE, title=NAME,
         ),
         "position_table": case(
-            lambda: {"table": SQUARE, "ax": ax()}, dear=True, table=NUMBERS, label=ANY_TEXT, ax=NONE
+            lambda: {"table": SQUARE}, dear=True, table=NUMBERS, label=ANY_TEXT, ax=NONE
         ),
-        "position_cosines": case(lambda: {"table": SQUARE, "ax": ax()}, dear=True, table=NUMBERS, ax=NONE),
+        "position_cosines": case(lambda: {"table": SQUARE}, dear=True, table=NUMBERS, ax=NONE),
         "position_offsets": case(
-            lambda: {"table": SQUARE, "ax": ax()}, dear=True, table=NUMBERS, ax=NONE, label=NAME, colour=COLOUR
+            lambda: {"table": SQUARE}, dear=True, table=NUMBERS, ax=NONE, label=NAME, colour=COLOUR
         ),
         "relative_positions": case(
-            lambda: {"vectors": SQUARE, "ax": ax(), "queries": np.ones((1, 2, 3)), "beta": np.ones(1)}, dear=True,
+            lambda: {"vectors": SQUARE, "queries": np.ones((1, 2, 3)), "beta": np.ones(1)}, dear=True,
             vectors=NUMBERS, ax=NONE, queries=NONE | NUMBERS, beta=NUMBER | ARRAY, label=NAME, colour=COLOUR,
         ),
     }  # fmt: skip
@@ -157,9 +158,9 @@ def _texts() -> dict[str, Case]:
     line, limits = (np.array([1.0, 0.0]), 0.5), ((-2.0, 2.0), (-2.0, 2.0))
     return {
         "words": case(
-            lambda: {"x": FLAT, "names": names, "ax": ax(), "line": line, "limits": limits, "avoid": FLAT}, dear=True,
-            x=NUMBERS, ax=NONE, leaders=EMPTY | COUNT | ARRAY, line=NONE, colours=COLOURS, limits=NONE, equal=FLAG,
-            avoid=NONE | NUMBERS, fontsize=SCALE, size=SCALE,
+            lambda: {"x": FLAT, "names": names, "line": line, "limits": limits, "avoid": FLAT}, dear=True,
+            x=NUMBERS, ax=NONE, leaders=EMPTY | COUNT | ARRAY, line=NONE, colours=COLOURS, limits=NONE | LIST,
+            equal=FLAG, avoid=NONE | NUMBERS, fontsize=SCALE, size=SCALE,
         ),
         "WordRun": case(
             {"xs": np.zeros((2, 2, 2)), "names": ["good", "bad"], "first": np.array([0, -1])}, xs=NUMBERS, names=TEXTS,
@@ -168,27 +169,27 @@ def _texts() -> dict[str, Case]:
         "WordRun.leading": case({"k": 1}, run, k=COUNT),
         "animate_words": case(
             lambda: {"runs": [run()], "path": "run.gif", "line": line, "limits": limits, "hold": 1, "move": 1},
-            dear=True, hold=COUNT, move=COUNT, fps=FEW, dpi=FEW, progress=NONE | CALLABLE,
+            dear=True, hold=COUNT, move=COUNT, limits=LIST, fps=FEW, dpi=FEW, progress=NONE | CALLABLE,
         ),
         "logit_lens": case(
-            lambda: {"logits": np.ones((2, 3, 2)), "words": ["a", "b"], "ax": ax(), "tokens": ["a", "b", "c"]},
+            lambda: {"logits": np.ones((2, 3, 2)), "words": ["a", "b"], "tokens": ["a", "b", "c"]},
             dear=True, logits=ARRAY, words=VOCABULARY, ax=NONE, tokens=NONE, entropy=FLAG,
         ),
         "neuron_memory": case(
             lambda: {
                 "memory": memory(), "neurons": np.array([0, 1]), "words": ["a", "b", "c"],
-                "texts": np.array([[0, 1, 2]]), "ax": ax(), "present": np.ones((1, 3), bool),
+                "texts": np.array([[0, 1, 2]]), "present": np.ones((1, 3), bool),
             },
             dear=True, neurons=COUNT, words=VOCABULARY, texts=ARRAY, ax=NONE, present=NONE | ARRAY, between=ANY_TEXT,
         ),
         "residual_flow": case(
-            lambda: {"moved": np.ones((1, 1, 2, 2)), "ax": ax(), "written": np.ones((1, 2)), "tokens": ["a", "b"]},
+            lambda: {"moved": np.ones((1, 1, 2, 2)), "written": np.ones((1, 2)), "tokens": ["a", "b"]},
             dear=True, moved=ARRAY, ax=NONE, written=NONE | ARRAY, tokens=NONE | TEXTS, label=ANY_TEXT,
         ),
         "save": case(
             lambda: {"fig": ax(), "path": "kept", "formats": ["svg"], "dpi": 20}, dear=True, path=PATH, formats=EMPTY
         ),
-        "style": case({"font_size": 10}, font_size=rule(",".join(()), "")),
+        "style": case({"font_size": 10.0}),
     }  # fmt: skip
 
 

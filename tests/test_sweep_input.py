@@ -26,18 +26,21 @@ def double(beta):
 @pytest.mark.parametrize(
     ("axes", "words"),
     (
-        ({}, "axes must map names to values, but it is {}"),
+        ({}, "axes must map names to values, but it is an empty dict"),
         ({"beta": []}, r"beta must have at least one point, but its shape is \(0,\)"),
-        ({"beta": sweep.Axis((), static=True)}, "beta must have at least one point, but it is"),
         ({"beta": np.zeros((0, 3))}, r"beta must have at least one point, but its shape is \(0, 3\)"),
         ({"beta": 3.0}, r"beta must be a sequence of values, but it is 3.0; pass \[3.0\]"),
         ({"beta": np.float64(3)}, "beta must have at least one point, but its shape is ()"),
         ({"beta": "hot"}, r"beta must be a sequence of values, but it is 'hot'; pass \['hot'\]"),
         ({"beta": [1.0, math.nan]}, "beta must not hold nan"),
-        ({"beta": jr.split(jr.key(0), 3)}, "beta must not be of keys; pass integers"),
+        ({"beta": jr.split(jr.key(0), 3)}, "beta must not be of keys, but it is .*; pass integers"),
         ([("beta", [1.0]), ("beta", [2.0])], "names of their own, but 'beta' is there twice; rename one"),
         ([("beta", [np.eye(2)]), ("beta_values", [2.0])], r"must not be called \['beta_values'\]"),
         ([1.0, 2.0], "axes must map names to values"),
+        (3, "axes must map names to values, but it is 3"),
+        ({"beta": {1.0, 2.0}}, "beta must be a sequence of values, but it is a set of 2"),
+        ({"beta": b"ab"}, "beta must be a sequence of values, but it is b'ab'"),
+        ({"beta": [1, 10**30]}, "beta must fit 64 bits"),
         ({"key": [1.0]}, "must not be called 'key', which a sweep keeps for itself"),
         ({"status": [1.0]}, "must not be called 'status'"),
         ({"two words": [1.0]}, "names that an argument can have, but one is 'two words'"),
@@ -55,7 +58,7 @@ def test_axes_that_cannot_be(axes, words):
 @pytest.mark.parametrize(
     ("function", "options", "words"),
     (
-        (3, {}, "function must be callable, but it is 3"),
+        (3, {}, "function must be a function of one point, but it is 3"),
         (lambda: 0.0, {}, r"function must take each axis by name, but it lacks \['beta'\]"),
         (lambda beta, /: beta, {}, r"but it lacks \['beta'\]"),
         (lambda beta, n, d=2: beta, {}, r"all that function needs, but \['n'\] are missing"),
@@ -69,16 +72,29 @@ def test_axes_that_cannot_be(axes, words):
         (double, {"batch_size": 0}, "batch_size must be a positive integer, but it is 0"),
         (double, {"batch_size": True}, "batch_size must be a positive integer, but it is True"),
         (double, {"batch_size": 2.5}, "batch_size must be a positive integer, but it is 2.5"),
-        (double, {"seed": -1}, "seed must be an integer from 0 to 2.32 - 1, but it is -1"),
-        (double, {"seed": 2**32}, "seed must be an integer from 0 to 2.32 - 1, but it is 4294967296"),
-        (double, {"version": 2.5}, "version must be a word or a number, but it is 2.5"),
-        (double, {"devices": []}, r"devices must be some of those of this process, each once, but they are \[\]"),
-        (double, {"devices": "cpu"}, "devices must be some of those .* but they are 'cpu'"),
-        (double, {"devices": [7]}, r"devices must be some of those .* but they are \[7\]"),
+        (double, {"seed": -1}, "seed must be an integer from 0 to 4294967295, but it is -1"),
+        (double, {"seed": 2**32}, "seed must be an integer from 0 to 4294967295, but it is 4294967296"),
+        (double, {"version": 2.5}, "version must be a word or an integer, but it is 2.5"),
+        (double, {"batch_size": 10**30}, "batch_size must be a positive integer, but it is an integer of 100 bits"),
+        (double, {"resume": 1}, "resume must be True or False, but it is 1"),
+        (double, {"finite": None}, "finite must be True or False, but it is None"),
+        (double, {"progress": "no"}, "progress must be True or False, but it is 'no'"),
+        (double, {"version": True}, "version must be a word or an integer, but it is True"),
+        (double, {"cost": lambda beta: None}, "cost must be finite, but it is None at point 0"),
+        (double, {"cost": 3.0}, "cost must be a function of axes, by their names, but it is 3.0"),
+        (double, {"variables": [1]}, "variables must be a mapping of outputs to sweep.Variable, but it is a list of 1"),
+        (double, {"store": 3}, "store must be a path, but it is 3"),
+        (double, {"devices": []}, "devices must be a sequence of devices of jax, at least 1, but it holds 0"),
+        (double, {"devices": "cpu"}, "devices must be a sequence of devices of jax, .* but it is 'cpu'"),
+        (double, {"devices": [7]}, "devices must be a sequence of devices of jax, .* but entry 0 is 7"),
         (double, {"devices": jax.local_devices()[:1] * 2}, "devices must be some of those .* each once"),
         (double, {"cost": lambda beta: math.inf * beta}, "cost must be finite, but it is inf at point 0"),
         (double, {"variables": {"x": sweep.Variable()}}, r"variables must name outputs \(\['result'\]\).* \['x'\]"),
-        (double, {"variables": {"result": ("t",)}}, r"of Variable, its dims a tuple, but 'result' is \('t',\)"),
+        (
+            double,
+            {"variables": {"result": ("t",)}},
+            r"variables\['result'\] must be a sweep.Variable, but it is a tuple of 1",
+        ),
         (double, {"variables": {"result": sweep.Variable(("t",))}}, r"'result' of shape \(\) as many dims"),
         (lambda beta: jnp.ones(2), {"variables": {"result": sweep.Variable(("beta",))}}, "dims of their own, .*'beta'"),
         (
@@ -94,6 +110,34 @@ def test_what_else_cannot_be(function, options, words, tmp_path):
     with as_a_user(), pytest.raises(ValueError, match=words):
         sweep.run(function, {"beta": [1.0, 2.0]}, **{"batch_size": 1, "store": store} | options)
     assert not store.exists()
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    (
+        (lambda: sweep.Axis((), static=True), r"values must have at least one point, but its shape is \(0,\)"),
+        (lambda: sweep.Axis(3.0), r"values must be a sequence of values, but it is 3.0"),
+        (lambda: sweep.Axis([1.0, math.nan], static=True), "values must not hold nan, which labels nothing"),
+        (lambda: sweep.Axis([1.0], unit=3), "unit must be a string, but it is 3"),
+        (lambda: sweep.Axis([1.0], static=1), "static must be True or False, but it is 1"),
+        (lambda: sweep.Variable("t"), "dims must be a sequence of strings, but it is 't'"),
+        (lambda: sweep.Variable(("t",), [1.0]), "coords must be a mapping of dims to values, but it is a list of 1"),
+        (lambda: sweep.Variable(("t",), {"t": [None]}), r"coords\['t'\] must be a sequence of numbers or strings"),
+        (lambda: sweep.Variable(("t",), {"t": [[1.0]]}), r"coords\['t'\] must be an array of real numbers"),
+        (lambda: sweep.Variable(description=3), "description must be a string, but it is 3"),
+        (lambda: sweep.read_starts(""), "path must be a path, but it is ''"),
+        (lambda: sweep.open(3), "store must be a path, but it is 3"),
+    ),
+    ids=lambda value: "",
+)
+def test_labels_and_files_that_cannot_be(make, words):
+    with as_a_user(), pytest.raises(ValueError, match=f"^{words}.*; .*\\.$"):
+        make()
+
+
+def test_an_axis_keeps_what_can_be_read_only_once():
+    found = sweep.run(double, {"beta": sweep.Axis(float(k) for k in range(3))}, batch_size=3, progress=False)
+    assert found.result.values.tolist() == [0.0, 2.0, 4.0]
 
 
 def test_all_points_must_return_the_same(tmp_path):

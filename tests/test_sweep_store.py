@@ -190,8 +190,8 @@ def test_what_is_no_store_is_refused_and_kept(tmp_path):
     with pytest.raises(ValueError, match="there is none in .*nowhere.*; run it first"):
         sweep.open(tmp_path / "nowhere")
     with as_a_user():
-        for store in ("s3://bucket/run", 5):
-            with pytest.raises(ValueError, match="store must be a folder of this machine"):
+        for store, words in (("s3://bucket/run", "a folder of this machine"), (5, "a path, but it is 5")):
+            with pytest.raises(ValueError, match=f"store must be {words}"):
                 run(store)
     with pytest.raises(ValueError, match="must be a folder that can be written.*choose another"):
         run(tmp_path / "file" / "store")

@@ -158,12 +158,13 @@ def _checked(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.starts is not None and given:
         raise ValueError(f"--{next(iter(given))} is what --starts says as well; leave it out.")
     from .. import sweep
+    from ..sweep._phase_starts import read_named
 
     names = [name.strip() for name in arguments.statistics.split(",")]
     if unknown := [name for name in names if name not in STATISTICS]:
         raise ValueError(f"--statistics must be of {', '.join(STATISTICS)}, but there is {unknown[0]!r}; mend it.")
     if arguments.starts is not None:
-        starts = sweep.read_starts(arguments.starts)
+        starts = read_named(arguments.starts, "--starts")
         given, dimension = {"starts": starts}, starts.shape[2]
     else:
         dimension = arguments.d if arguments.d is not None else 2

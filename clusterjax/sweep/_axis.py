@@ -4,19 +4,22 @@ import keyword
 import math
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._check import check_concrete, check_flag, check_text, refusal, shown
 from ._frame import Coord, plain
 
 
 RESERVED = ("key", "status", "reason")
 
 
-class Axis(NamedTuple):
+@dataclass(frozen=True)
+class Axis:
     """The values along one axis of a sweep, with what they mean.
 
     **Arguments:**
@@ -35,6 +38,14 @@ class Axis(NamedTuple):
     unit: str = ""
     description: str = ""
     static: bool = False
+
+    def __post_init__(self):
+        check_text(self.unit, "unit", empty=True)
+        check_text(self.description, "description", empty=True)
+        check_flag(self.static, "static")
+        if not hasattr(self.values, "__len__") and hasattr(self.values, "__next__"):
+            object.__setattr__(self, "values", list(self.values))  # what can be read only once
+        _points(self.values, "values", self.static)
 
 
 class Parsed(NamedTuple):
@@ -72,9 +83,13 @@ def parse_axes(axes: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> list[Pars
 
     Source: this library.
     """
-    pairs: list[Any] = list(axes.items()) if isinstance(axes, Mapping) else list(axes)
+    try:
+        check_concrete(axes, "axes")
+        pairs: list[Any] = list(axes.items()) if isinstance(axes, Mapping) else list(axes)
+    except TypeError:  # it cannot be iterated over
+        pairs = []
     if not pairs or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
-        raise ValueError(f"axes must map names to values, but it is {axes!r}; pass {{'beta': [1.0, 9.0]}}, say.")
+        raise refusal("axes", "map names to values", f"it is {shown(axes)}", "pass {'beta': [1.0, 9.0]}, say")
     names = [name for name, _ in pairs]
     for name in names:
         if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
@@ -83,7 +98,7 @@ def parse_axes(axes: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> list[Pars
             raise ValueError(f"axes must not be called {name!r}, which a sweep keeps for itself; rename that one.")
         if names.count(name) > 1:
             raise ValueError(f"axes must have names of their own, but {name!r} is there twice; rename one.")
-    parsed = [_parse(name, axis if isinstance(axis, Axis) else Axis(axis)) for name, axis in pairs]
+    parsed = [_parse(name, axis) for name, axis in pairs]
     labels = [coord.name for axis in parsed for coord in axis.coords()]
     if twice := sorted({name for name in labels if labels.count(name) > 1}):
         raise ValueError(f"axes must not be called {twice}, which label the arrays of another; rename them.")
@@ -93,24 +108,47 @@ def parse_axes(axes: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> list[Pars
     return parsed
 
 
-def _parse(name: str, axis: Axis) -> Parsed:
-    attrs = {key: text for key, text in (("units", axis.unit), ("description", axis.description)) if text}
-    values = axis.values
-    if isinstance(values, str) or not (hasattr(values, "__iter__") or hasattr(values, "__array__")):
-        raise ValueError(f"{name} must be a sequence of values, but it is {values!r}; pass [{values!r}].")
+def _parse(name: str, axis: Any) -> Parsed:
+    values, unit, description, static = axis, "", "", False
+    if isinstance(axis, Axis):
+        values, unit, description, static = axis.values, axis.unit, axis.description, axis.static
+    attrs = {key: text for key, text in (("units", unit), ("description", description)) if text}
+    points = _points(values, name, static)
+    return Parsed(name, points, isinstance(points, list), attrs)
+
+
+def _points(values: Any, name: str, static: bool) -> Any:
+    """An array of the values of an axis, or a list of them if it is static.
+
+    **Raises:**
+
+    - `ValueError` if they are none, or some label nothing.
+
+    Source: this library.
+    """
+    check_concrete(values, name)
+    ordered = hasattr(values, "__iter__") or hasattr(values, "__array__")
+    if not ordered or isinstance(values, str | bytes | Mapping | set | frozenset | type):
+        raise refusal(name, "be a sequence of values", f"it is {shown(values)}", f"pass [{shown(values)}], say")
     if not hasattr(values, "__array__"):
         values = list(values)
     if jnp.issubdtype(getattr(values, "dtype", float), jax.dtypes.prng_key):
-        raise ValueError(f"{name} must not be of keys; pass integers, and make the keys of them in the function.")
-    array = None if axis.static else _numbers(values)
+        remedy = "pass integers, and make the keys of them in the function"
+        raise refusal(name, "not be of keys", f"it is {shown(values)}", remedy)
+    array = None if static else _numbers(values)
+    shape = np.shape(values) if hasattr(values, "__array__") else (len(values),)
+    if not shape or 0 in (shape if array is None else array.shape):
+        remedy = "pass some, or leave it out"
+        raise refusal(
+            name, "have at least one point", f"its shape is {shape if array is None else array.shape}", remedy
+        )
     if array is None:
         listed = [value.item() if isinstance(value, np.generic) else value for value in values]
-        if not listed:
-            raise ValueError(f"{name} must have at least one point, but it is {values!r}; pass some, or leave it out.")
-        return Parsed(name, listed, True, attrs)
-    if array.ndim < 1 or array.size < 1:
-        shape = array.shape
-        raise ValueError(f"{name} must have at least one point, but its shape is {shape}; pass some, or leave it out.")
+        if any(isinstance(value, float) and math.isnan(value) for value in listed):
+            raise refusal(name, "not hold nan, which labels nothing", "it does", "remove that point")
+        if not static and all(isinstance(value, int) for value in listed):
+            raise refusal(name, "fit 64 bits", "one of its integers does not", "pass smaller ones")
+        return listed
     canonical = jax.dtypes.canonicalize_dtype(array.dtype)
     if array.dtype.kind in "iu" and np.any(array != array.astype(canonical)):
         raise ValueError(
@@ -118,7 +156,7 @@ def _parse(name: str, axis: Axis) -> Parsed:
         )
     if np.any(np.isnan(plain(array))):
         raise ValueError(f"{name} must not hold nan, which labels nothing, but it does; remove that point.")
-    return Parsed(name, array, False, attrs)
+    return array
 
 
 def _numbers(values: Any) -> np.ndarray | None:
@@ -135,7 +173,7 @@ def _numbers(values: Any) -> np.ndarray | None:
 def _labels(values: list[Any]) -> np.ndarray:
     """What stands for static values in a coordinate: themselves if they are numbers, or else words."""
     for kind in (bool, int, float):
-        if all(type(value) is kind for value in values):
+        if all(type(value) is kind for value in values) and np.asarray(values).dtype != object:
             return np.asarray(values)
     return np.asarray([_word(value) for value in values], object)
 

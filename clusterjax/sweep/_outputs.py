@@ -2,18 +2,21 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._check import as_numbers, check_host_array, check_instance, check_sequence, check_text
 from ._axis import RESERVED, Parsed
 from ._frame import Coord, Output, plain
 
 
-class Variable(NamedTuple):
+@dataclass(frozen=True)
+class Variable:
     """How one output of the function is labelled.
 
     **Arguments:**
@@ -27,9 +30,18 @@ class Variable(NamedTuple):
     """
 
     dims: tuple[str, ...] | None = None
-    coords: Mapping[str, Any] = {}
+    coords: Mapping[str, Any] = field(default_factory=dict)
     unit: str = ""
     description: str = ""
+
+    def __post_init__(self):
+        if self.dims is not None:
+            object.__setattr__(self, "dims", tuple(check_sequence(self.dims, "dims", str, "strings", least=0)))
+        check_instance(self.coords, "coords", Mapping, "a mapping of dims to values", "pass {'time': ts}")
+        for dim, values in self.coords.items():
+            _along(values, f"coords[{dim!r}]")
+        check_text(self.unit, "unit", empty=True)
+        check_text(self.description, "description", empty=True)
 
 
 def as_outputs(returned: Any) -> OrderedDict[str, Array]:
@@ -95,7 +107,7 @@ def label_outputs(
 
     Source: this library.
     """
-    variables = dict(variables or {})
+    variables = {} if variables is None else dict(variables)
     if unknown := sorted(set(variables) - set(shapes)):
         raise ValueError(f"variables must name outputs ({sorted(shapes)}), but there is {unknown}; rename it.")
     taken = {coord.name: "an axis" for axis in axes for coord in axis.coords()}
@@ -107,11 +119,6 @@ def label_outputs(
         if name in taken:
             raise ValueError(f"function must not return {name!r}, which is {taken[name]}; rename the output.")
         variable = variables.get(name, Variable())
-        if not isinstance(variable, Variable) or isinstance(variable.dims, str):
-            raise ValueError(
-                f"variables must be of Variable, its dims a tuple, but {name!r} is {variable!r}; "
-                "pass sweep.Variable(('time',)), say."
-            )
         given = variable.dims
         dims = tuple(f"{name}_{k}" for k in range(len(shape))) if given is None else tuple(given)
         if len(dims) != len(shape) or len(set(dims)) < len(dims):
@@ -132,14 +139,38 @@ def label_outputs(
     return outputs, list(coords.values())
 
 
+def check_variables(variables: Any) -> None:
+    """Raise a ValueError unless these are labels of outputs by their names, or None.
+
+    Source: this library.
+    """
+    if variables is None:
+        return
+    remedy = "pass {'count': sweep.Variable(('time',))}, say"
+    check_instance(variables, "variables", Mapping, "a mapping of outputs to sweep.Variable", remedy)
+    for name, variable in variables.items():
+        check_text(name, "variables")
+        check_instance(variable, f"variables[{name!r}]", Variable, "a sweep.Variable", remedy)
+
+
+def _along(values: Any, name: str) -> np.ndarray:
+    """The values of a coordinate in a row: numbers, or words."""
+    array = as_numbers(values)
+    if array is None:
+        words = check_sequence(values, name, str, "numbers or strings", least=0)
+        return np.asarray(words, object)
+    found = check_host_array(array, name, shape=(None,), finite=False, integers=array.dtype.kind in "iu")
+    return array if array.dtype == bool else found
+
+
 def _coord(name: str, dim: str, sizes: dict[str, int], values: Any) -> Coord:
-    array = np.asarray(values)
+    array = _along(values, f"coords[{dim!r}]")
     if dim not in sizes or array.shape != (sizes[dim],):
         raise ValueError(
             f"variables must give {name!r} coords along its dims {sizes}, but those of {dim!r} have shape "
             f"{array.shape}; pass one value for each."
         )
-    return Coord(dim, (dim,), array.astype(object) if array.dtype.kind in "OUST" else plain(array), {})
+    return Coord(dim, (dim,), array if array.dtype == object else plain(array), {})
 
 
 def _stored(dtype: str) -> str:

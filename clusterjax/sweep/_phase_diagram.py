@@ -7,13 +7,26 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float
 
+from .._check import (
+    check_array,
+    check_flag,
+    check_instance,
+    check_integer,
+    check_number,
+    check_scalar,
+    check_sequence,
+    refusal,
+)
+from .._misc import is_concrete
 from ._phase_flow import flow_of
 from ._phase_laws import AbstractLaw, Identity, Matrices
 from ._phase_starts import AbstractStarts
 from ._phase_statistics import AbstractStatistic, ClosePairs
-from ._phase_steps import AbstractIntegrator, NormalisedEuler
+from ._phase_steps import AbstractIntegrator, Adaptive, NormalisedEuler
+from ._plan import check_seed
 
 
 class PhaseDiagram(eqx.Module):
@@ -42,7 +55,7 @@ class PhaseDiagram(eqx.Module):
     """
 
     starts: AbstractStarts
-    ts: Float[Array, " times"]
+    ts: Float[Array, " times"] = eqx.field(converter=lambda ts: check_times(ts, "ts"))
     query_key: AbstractLaw = Identity()
     value: AbstractLaw = Identity()
     unnormalised: bool = False
@@ -51,9 +64,24 @@ class PhaseDiagram(eqx.Module):
     seed: int = 0
     chunk: int | None = None
 
+    def __check_init__(self):
+        check_instance(self.starts, "starts", AbstractStarts, "Uniform or Given starts", "pass Uniform(2048, 32, 2)")
+        for name, law in (("query_key", self.query_key), ("value", self.value)):
+            check_law(law, name)
+        check_flag(self.unnormalised, "unnormalised")
+        check_statistics(self.statistics)
+        check_integrator(self.integrator, self.ts.dtype)
+        check_seed(self.seed)
+        if self.chunk is not None:
+            check_integer(self.chunk, "chunk")
+
     def __call__(self, beta: Float[Array, ""]) -> dict[str, Float[Array, " times"]]:
-        numbers = self.systems(beta)
         count = self.starts.sizes[0]
+        if count < 2:
+            raise refusal(
+                "starts", "be of at least 2 systems, for the error", "there is 1", "call systems, or give more"
+            )
+        numbers = self.systems(beta)
         outputs = {}
         for statistic, found in zip(self.statistics, numbers, strict=True):
             mean = jnp.mean(found, axis=1)
@@ -64,7 +92,7 @@ class PhaseDiagram(eqx.Module):
 
     def systems(self, beta: Float[Array, ""]) -> tuple[Float[Array, "times systems"], ...]:
         """The statistics of every system at every save time."""
-        beta = jnp.asarray(beta, self.ts.dtype)
+        beta = check_scalar(beta, "beta", self.ts.dtype, least=0)
         systems, n, d = self.starts.sizes
         key = jr.key(self.seed)
         b = self.query_key.draw(jr.fold_in(key, 1), beta, systems, d, None)
@@ -102,7 +130,48 @@ class PhaseDiagram(eqx.Module):
 
     def cost(self, beta: float) -> float:
         """About how many steps a row takes."""
-        return self.integrator.steps(float(beta), float(self.ts[-1]), self.unnormalised)
+        return self.integrator.steps(check_number(beta, "beta", least=0), float(self.ts[-1]), self.unnormalised)
+
+
+def check_times(ts: Any, name: str) -> Float[Array, " times"]:
+    """`ts` as an array, if these are save times: in a row, not negative, increasing.
+
+    Source: this library.
+    """
+    array = check_array(ts, name, shape=("times",), least=0)
+    if is_concrete(array) and np.any(np.diff(np.asarray(array)) <= 0):
+        raise refusal(name, f"increase in {array.dtype}", "two neighbours do not", "sort them, each once")
+    return array
+
+
+def check_law(law: Any, name: str) -> None:
+    """Raise a ValueError unless it is a law of random matrices.
+
+    Source: this library.
+    """
+    check_instance(law, name, AbstractLaw, "a law of clusterjax.sweep", "pass Identity() or Wigner(), for example")
+
+
+def check_integrator(integrator: Any, dtype: Any) -> None:
+    """Raise a ValueError unless it is a scheme of the phase diagrams, no finer than the numbers of `dtype`.
+
+    Source: this library.
+    """
+    check_instance(integrator, "integrator", AbstractIntegrator, "NormalisedEuler or Adaptive", "pass one of these")
+    if isinstance(integrator, Adaptive) and (integrator.tolerance or 1.0) < jnp.finfo(dtype).eps:
+        rule, found = f"have a tolerance that {dtype} resolves", f"it is {integrator.tolerance:g}"
+        raise refusal("integrator", rule, found, f"pass {jnp.finfo(dtype).eps:.0e} or more, or float64")
+
+
+def check_statistics(statistics: Any) -> None:
+    """Raise a ValueError unless these are statistics, at least one, each once.
+
+    Source: this library.
+    """
+    found = check_sequence(statistics, "statistics", AbstractStatistic, "statistics of clusterjax.sweep")
+    if len({statistic.name for statistic in found}) < len(found):
+        names = ", ".join(statistic.name for statistic in found)
+        raise refusal("statistics", "be at least one, each once", f"they are {names}", "mend the list")
 
 
 def chunk_size(n: int, d: int, dtype: Any) -> int:

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._misc import as_float, draw_normal, matmul
+from .._check import check_array, check_instance, check_scalar
+from .._misc import draw_normal, matmul
 
 
 Matrices = Float[Array, "..."] | None  # None, (d, d), or (systems, d, d)
@@ -66,6 +67,14 @@ class PerSystem(AbstractOccasion):
         return jax.vmap(one)(jr.split(_of_beta(key, beta), systems))
 
 
+def check_occasion(drawn: Any) -> None:
+    """Raise a ValueError unless it says when a matrix is drawn anew.
+
+    Source: this library.
+    """
+    check_instance(drawn, "drawn", AbstractOccasion, "Once(), PerBeta() or PerSystem()", "pass one of these")
+
+
 class AbstractLaw(eqx.Module):
     """Where V or Q^T K of a phase diagram come from.
 
@@ -101,6 +110,9 @@ class Square(AbstractLaw):
 
     drawn: AbstractOccasion = PerSystem()
 
+    def __check_init__(self):
+        check_occasion(self.drawn)
+
     def draw(self, key: PRNGKeyArray, beta: Float[Array, ""], systems: int, d: int, query_key: Matrices) -> Matrices:
         def one(key):
             g = draw_normal(key, (d, d), beta.dtype)
@@ -122,6 +134,9 @@ class Product(AbstractLaw):
     """
 
     drawn: AbstractOccasion = PerSystem()
+
+    def __check_init__(self):
+        check_occasion(self.drawn)
 
     def draw(self, key: PRNGKeyArray, beta: Float[Array, ""], systems: int, d: int, query_key: Matrices) -> Matrices:
         def one(key):
@@ -146,6 +161,9 @@ class Wigner(AbstractLaw):
 
     drawn: AbstractOccasion = PerSystem()
 
+    def __check_init__(self):
+        check_occasion(self.drawn)
+
     def draw(self, key: PRNGKeyArray, beta: Float[Array, ""], systems: int, d: int, query_key: Matrices) -> Matrices:
         def one(key):
             g = draw_normal(key, (d, d), beta.dtype)
@@ -166,7 +184,7 @@ class LikeQueryKey(AbstractLaw):
         The code of Geshkovski et al., *A mathematical perspective on transformers* (2312.10794).
     """
 
-    scale: Float[Array, ""] = eqx.field(converter=as_float)
+    scale: Float[Array, ""] = eqx.field(converter=lambda scale: check_scalar(scale, "scale"))
 
     def draw(self, key: PRNGKeyArray, beta: Float[Array, ""], systems: int, d: int, query_key: Matrices) -> Matrices:
         matrices = jnp.eye(d, dtype=beta.dtype) if query_key is None else query_key
@@ -183,7 +201,7 @@ class Fixed(AbstractLaw):
     Source: this library.
     """
 
-    matrix: Float[Array, "d d"] = eqx.field(converter=as_float)
+    matrix: Float[Array, "d d"] = eqx.field(converter=lambda matrix: _square(matrix))
 
     def draw(self, key: PRNGKeyArray, beta: Float[Array, ""], systems: int, d: int, query_key: Matrices) -> Matrices:
         if self.matrix.shape != (d, d):
@@ -191,6 +209,11 @@ class Fixed(AbstractLaw):
                 f"matrix must have the shape ({d}, {d}) of the tokens, but it has {self.matrix.shape}; pass another."
             )
         return self.matrix.astype(beta.dtype)
+
+
+def _square(matrix: Any) -> Array:
+    found = check_array(matrix, "matrix", shape=("d", "d"))
+    return check_array(found, "matrix", shape=(found.shape[0],) * 2)
 
 
 LAWS: dict[str, Any] = {"identity": Identity, "square": Square, "product": Product, "wigner": Wigner}

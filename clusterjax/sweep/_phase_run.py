@@ -10,17 +10,16 @@ import numpy as np
 import xarray as xr
 from jaxtyping import ArrayLike, Real
 
+from .._check import check_flag, check_float_dtype, check_host_array, refusal
 from ._axis import Axis
 from ._outputs import Variable
-from ._phase_diagram import PhaseDiagram
+from ._phase_diagram import PhaseDiagram, check_integrator, check_law, check_statistics, check_times
 from ._phase_laws import AbstractLaw, Identity
-from ._phase_starts import Given, Uniform, check_starts
+from ._phase_starts import Given, Uniform, check_sizes, check_starts
 from ._phase_statistics import AbstractStatistic, ClosePairs
-from ._phase_steps import AbstractIntegrator, NormalisedEuler
-from ._run import run
-
-
-MOST_STEPS = 1e9
+from ._phase_steps import MOST_STEPS, AbstractIntegrator, NormalisedEuler
+from ._plan import check_seed
+from ._run import check_place, run
 
 
 def phase_diagram(
@@ -81,26 +80,30 @@ def phase_diagram(
         Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), the phase diagrams of Section 6
         and their code; the state at time zero is the start here, where that code has the first step.
     """
-    dtype = jnp.result_type(float) if dtype is None else jnp.dtype(dtype)
-    _check_dtype(dtype)
+    dtype = _dtype(dtype)
     betas, times = _numbers(betas, "betas", dtype), _numbers(times, "times", dtype)
-    rounded = times.astype(dtype)
-    if np.any(rounded[1:] <= rounded[:-1]):
-        raise ValueError(f"times must increase in {dtype.name}, but they are {times}; sort them, each once.")
+    check_times(times.astype(dtype), "times")
+    if len(np.unique(betas)) < len(betas):
+        raise refusal("betas", "be there once each", "two of them are equal", "pass numpy.unique of them")
+    samples, n, d = check_sizes(samples, n, d, least=2)
+    check_flag(unnormalised, "unnormalised")
+    check_law(query_key, "query_key")
+    check_law(value, "value")
+    check_statistics(statistics)
+    check_integrator(integrator, dtype)
+    seed = check_seed(seed)
+    check_place(store, devices, batch_size, resume, progress)
     if starts is None:
-        _check_sizes(samples=(samples, 2), n=(n, 2), d=(d, 1))
-        start = Uniform(int(samples), int(n), int(d))
+        start = Uniform(samples, n, d)
     else:
         given = check_starts(starts)
         if len(given) < 2:
             raise ValueError("starts must be of at least 2 systems, for the error, but there is 1; give more.")
         start = Given(jnp.asarray(given, dtype))
-    if not statistics or len({statistic.name for statistic in statistics}) < len(statistics):
-        raise ValueError(f"statistics must be at least one, each once, but they are {statistics!r}; mend the list.")
     diagram = PhaseDiagram(
-        start, jnp.asarray(times, dtype), query_key, value, bool(unnormalised), tuple(statistics), integrator, int(seed)
+        start, jnp.asarray(times, dtype), query_key, value, unnormalised, tuple(statistics), integrator, seed
     )
-    steps = max(diagram.cost(beta) for beta in betas)
+    steps = diagram.cost(betas.max())
     if not steps <= MOST_STEPS:
         raise ValueError(
             f"betas must leave fewer than {MOST_STEPS:.0e} steps up to the last time, but beta = {betas.max():g} takes "
@@ -124,29 +127,21 @@ def phase_diagram(
 
 
 def _numbers(values: Any, name: str, dtype: Any) -> np.ndarray:
-    array = np.asarray(values)
-    if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "fiu":
-        raise ValueError(
-            f"{name} must be numbers in a row, but they are {values!r}; pass numpy.linspace(0, 9, 90), say."
-        )
+    array = check_host_array(values, name, shape=(name,), least=0, remedy="pass numpy.linspace(0, 9, 90), say")
     array = array.astype(float)
     with np.errstate(over="ignore"):
-        finite = np.isfinite(array.astype(dtype)).all()
-    if not finite or array.min() < 0:
-        raise ValueError(
-            f"{name} must be finite in {dtype.name} and not negative, but they are {array}; drop those that are not."
-        )
+        beyond = array[~np.isfinite(array.astype(dtype))]
+    if beyond.size:
+        raise refusal(name, f"be finite in {dtype.name}", f"one is {beyond[0]:g}", "drop those that are not")
     return array
 
 
-def _check_sizes(**sizes: tuple[Any, int]) -> None:
-    for name, (size, least) in sizes.items():
-        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < least:
-            raise ValueError(f"{name} must be an integer, at least {least}, but it is {size!r}; choose another.")
-
-
-def _check_dtype(dtype: Any) -> None:
-    if dtype not in (jnp.float32, jnp.float64):
-        raise ValueError(f"dtype must be float32 or float64, but it is {dtype}; choose one of them.")
-    if dtype == jnp.float64 and not jax.config.read("jax_enable_x64"):
-        raise ValueError("dtype is float64, which jax has switched off; set jax_enable_x64 before, or pass float32.")
+def _dtype(dtype: Any) -> Any:
+    """Of the simulation."""
+    found = jnp.dtype(jnp.result_type(float)) if dtype is None else check_float_dtype(dtype)
+    if found not in (jnp.float32, jnp.float64):
+        raise refusal("dtype", "be float32 or float64", f"it is {found}", "choose one of them")
+    if found == jnp.float64 and not jax.config.read("jax_enable_x64"):
+        remedy = "set jax_enable_x64 before, or pass float32"
+        raise refusal("dtype", "be switched on", "float64 is not", remedy)
+    return found

@@ -1,12 +1,13 @@
 """What a phase diagram is a map of: one number for each system."""
 
 from abc import abstractmethod
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import check_number
+from .._check import check_array, check_number, refusal
 from .._misc import matmul
 from ._phase_flow import WRITTEN_OUT, ahead_and_behind, over_pairs
 
@@ -58,6 +59,7 @@ class ClosePairs(AbstractStatistic):
         return f"share of ordered pairs with inner product above {self.cosine:g}"
 
     def __call__(self, x: Float[Array, "d n systems"]) -> Float[Array, " systems"]:
+        x = check_systems(x)
         d, n, _ = x.shape
         if d > WRITTEN_OUT:
             close = (gram(x) > self.cosine).astype(x.dtype)
@@ -108,6 +110,7 @@ class GramRank(AbstractStatistic):
         return f"number of eigenvalues of the matrix of inner products above {self.threshold:g}"
 
     def __call__(self, x: Float[Array, "d n systems"]) -> Float[Array, " systems"]:
+        x = check_systems(x)
         # The smaller of X X^T and X^T X: they differ by eigenvalues zero.
         few = gram(x) if x.shape[1] <= x.shape[0] else gram(jnp.swapaxes(x, 0, 1))
         return jnp.sum(jnp.linalg.eigvalsh(few) > self.threshold, axis=1).astype(x.dtype)
@@ -139,11 +142,23 @@ class ClusterRank(AbstractStatistic):
         return f"rank of the matrix of ones where inner products exceed {self.cosine:g}"
 
     def __call__(self, x: Float[Array, "d n systems"]) -> Float[Array, " systems"]:
+        x = check_systems(x)
         near = (gram(x) > self.cosine).astype(x.dtype)
         near = jnp.maximum(near, jnp.eye(x.shape[1], dtype=x.dtype)[None])
         sizes = jnp.abs(jnp.linalg.eigvalsh(near))
         largest = jnp.max(sizes, axis=1, keepdims=True)
         return jnp.sum(sizes > largest * (x.shape[1] * jnp.finfo(x.dtype).eps), axis=1).astype(x.dtype)
+
+
+def check_systems(x: Any) -> Float[Array, "d n systems"]:
+    """`x` as an array, if it is of many systems of two tokens or more; tokens that are no numbers make no number.
+
+    Source: this library.
+    """
+    x = check_array(x, "x", shape=("d", "n", "systems"), finite=False)
+    if x.shape[1] < 2:
+        raise refusal("x", "hold at least 2 tokens a system", f"its shape is {x.shape}", "pass (d, n, systems)")
+    return x
 
 
 def gram(x: Float[Array, "d n systems"]) -> Float[Array, "systems n n"]:

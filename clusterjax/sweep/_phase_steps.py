@@ -14,6 +14,10 @@ from .._check import check_number
 from ._phase_flow import AbstractFlow, Systems
 
 
+# More steps than this up to one time nobody waits for.
+MOST_STEPS = 1e9
+MOST_TRIES = 10**7
+
 # In single precision the square of a longer one, times a pull, is no number.
 LONGEST_STEP = 1e6
 
@@ -69,9 +73,12 @@ class NormalisedEuler(AbstractIntegrator):
         y, done = carry
         log_step = jnp.log(self.dt * jnp.ones_like(t)) - (slowing(flow.beta) if flow.unnormalised else 0)
         # A thousandth of a step is for the rounding of save times.
-        wanted = jnp.ceil(t * jnp.exp(-log_step) - 1e-3).astype(jnp.int32)
+        wanted = jnp.ceil(t * jnp.exp(-log_step) - 1e-3)
+        few = wanted <= MOST_STEPS
+        wanted = jnp.where(few, wanted, 0).astype(jnp.int32)
         step = lambda _, y: _normalised(flow, y + flow.pull(y, log_step))
-        return jax.lax.fori_loop(done, wanted, step, y), jnp.maximum(wanted, done)
+        y = jax.lax.fori_loop(done, wanted, step, y)
+        return jnp.where(few, y, jnp.nan), jnp.maximum(wanted, done)
 
     def tokens(self, carry: Any) -> Systems:
         return carry[0]
@@ -88,7 +95,9 @@ class Adaptive(AbstractIntegrator):
 
     **Arguments:**
 
-    - `tolerance`: The error of one step, positive; None is 1e-6 in double precision and 1e-5 in single.
+    - `tolerance`: The error of one step, from 1e-14 to 1; None is 1e-6 in double precision and 1e-5 in single.
+
+    A system whose steps become too small to reach a time, or too many, is NaN from there on.
 
     ??? cite "Source"
 
@@ -99,7 +108,7 @@ class Adaptive(AbstractIntegrator):
 
     def __check_init__(self):
         if self.tolerance is not None:
-            check_number(self.tolerance, "tolerance", above=0, remedy="pass 1e-6, say, or None")
+            check_number(self.tolerance, "tolerance", least=1e-14, most=1, remedy="pass 1e-6, say, or None")
 
     def begin(self, flow: AbstractFlow, y: Systems) -> Any:
         systems = flow.largest(y)
@@ -113,10 +122,10 @@ class Adaptive(AbstractIntegrator):
         tolerance = self.tolerance or (1e-6 if flow.beta.dtype == jnp.float64 else 1e-5)
 
         def unfinished(carry):
-            return jnp.any(carry[1] < t)
+            return jnp.any(carry[1] < t) & (carry[3] < MOST_TRIES)
 
         def step(carry):
-            y, at, size = carry
+            y, at, size, tries = carry
             last = at + size >= t
             taken = jnp.where(last, t - at, size)
             new, error = _pair(flow, y, flow.each(taken))
@@ -127,9 +136,13 @@ class Adaptive(AbstractIntegrator):
             grown = taken * jnp.clip(0.9 * ratio**-0.2, 0.2, 4.0)
             # The step up to a save time may be short for no fault of the flow.
             grown = jnp.where(last & accepted, jnp.maximum(grown, size), grown)
-            return y, at, jnp.where(taken > 0, grown, size)
+            # No number, or so small that the time is never reached.
+            lost = (at < t) & ~(last | (taken > 1e-3 * jnp.finfo(t.dtype).eps * t))
+            y, at = jnp.where(flow.each(lost), jnp.nan, y), jnp.where(lost, t, at)
+            return y, at, jnp.where(taken > 0, grown, size), tries + 1
 
-        return jax.lax.while_loop(unfinished, step, carry)
+        y, at, size, _ = jax.lax.while_loop(unfinished, step, (*carry, jnp.zeros((), jnp.int32)))
+        return jnp.where(flow.each(at < t), jnp.nan, y), jnp.maximum(at, t), size
 
     def tokens(self, carry: Any) -> Systems:
         return carry[0]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .._check import check_callable, check_integer, refusal, shown
 from ._axis import Parsed
 
 
@@ -49,10 +50,13 @@ def _costs(axes: list[Parsed], points: np.ndarray, cost: Callable[..., Any]) -> 
     costs = np.empty(len(points))
     for point in points.tolist():
         at = static_values(axes, point) | {name: array[point] for name, array in values.items()}
-        costs[point] = float(cost(**{name: at[name] for name in wanted}))
-    if not np.all(np.isfinite(costs)):
-        bad = int(np.flatnonzero(~np.isfinite(costs))[0])
-        raise ValueError(f"cost must be finite, but it is {costs[bad]} at point {bad}; mend it there.")
+        given = cost(**{name: at[name] for name in wanted})
+        try:
+            costs[point] = float(given)
+        except (TypeError, ValueError, OverflowError):
+            costs[point] = np.nan
+        if not np.isfinite(costs[point]):
+            raise refusal("cost", "be finite", f"it is {shown(given)} at point {point}", "mend it there")
     return costs
 
 
@@ -86,8 +90,7 @@ def check_function(function: Any, axes: list[Parsed]) -> bool:
 
     Source: this library.
     """
-    if not callable(function):
-        raise ValueError(f"function must be callable, but it is {function!r}; pass a function of one point.")
+    check_callable(function, "function", "a function of one point")
     names = [axis.name for axis in axes]
     if lacking := sorted(set(names) - set(names_taken(function, names))):
         raise ValueError(f"function must take each axis by name, but it lacks {lacking}; add them to its arguments.")
@@ -101,3 +104,11 @@ def check_function(function: Any, axes: list[Parsed]) -> bool:
     if unfilled := [name for name in needed if name not in names and name != "key"]:
         raise ValueError(f"axes must have all that function needs, but {unfilled} are missing; add them, or a default.")
     return "key" in parameters
+
+
+def check_seed(seed: Any) -> int:
+    """`seed`, if it is one of 32 bits.
+
+    Source: this library.
+    """
+    return check_integer(seed, "seed", least=0, most=2**32 - 1)

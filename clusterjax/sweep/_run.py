@@ -11,12 +11,13 @@ import jax
 import numpy as np
 import xarray as xr
 
+from .._check import check_callable, check_flag, check_integer, check_sequence, refusal, shown
 from ._axis import parse_axes
 from ._evaluate import Programs, Task, outcomes
 from ._frame import FINISHED, Frame, Outcome
 from ._identity import attributes, identity_of
-from ._outputs import Variable, label_outputs, one_shape
-from ._plan import check_function, plan, static_values
+from ._outputs import Variable, check_variables, label_outputs, one_shape
+from ._plan import check_function, check_seed, plan, static_values
 from ._progress import Progress
 from ._store import Store
 from ._team import together
@@ -93,22 +94,24 @@ def run(
     """
     parsed = parse_axes(axes)
     takes_key = check_function(function, parsed)
-    _check_options(batch_size, seed, version, store)
-    chosen = _devices(devices)
-    order, bounds, costs = plan(parsed, int(batch_size), cost)
-    programs = Programs(Task(function, takes_key, parsed, int(np.diff(bounds).max()), int(seed), finite))
+    kept, chosen, batch_size = check_place(store, devices, batch_size, resume, progress)
+    seed = check_seed(seed)
+    _check_options(finite, cost, version)
+    check_variables(variables)
+    order, bounds, costs = plan(parsed, batch_size, cost)
+    programs = Programs(Task(function, takes_key, parsed, int(np.diff(bounds).max()), seed, finite))
     group = math.prod(len(axis.values) for axis in parsed if not axis.static)
     firsts = order[::group].tolist()
     shapes = one_shape((str(static_values(parsed, k)), lambda k=k: programs.shapes(k)) for k in firsts)
     labels = label_outputs(shapes, parsed, variables)
-    options = {"batch_size": int(batch_size), "seed": int(seed), "finite": bool(finite), "version": version}
+    options = {"batch_size": batch_size, "seed": seed, "finite": bool(finite), "version": version}
     identity = identity_of(function, parsed, order, labels, options)
     names, sizes = tuple(axis.name for axis in parsed), tuple(len(axis.values) for axis in parsed)
     coords = [coord for axis in parsed for coord in axis.coords()] + labels[1]
     frame = Frame(names, sizes, coords, labels[0], attributes(function, identity, options), order, bounds)
     costs = np.ones(len(order)) if costs is None else costs
-    if store is not None:
-        return _run_in_store(Store(store), programs, frame, identity, costs, chosen, resume, progress)
+    if kept is not None:
+        return _run_in_store(kept, programs, frame, identity, costs, chosen, resume, progress)
     meter = Progress(costs, order, 0, progress)
     return frame.assemble(_counted(outcomes(programs, frame, range(frame.batches), chosen), frame, meter))
 
@@ -181,24 +184,36 @@ def _counted(found: Iterable[tuple[int, Outcome]], frame: Frame, meter: Progress
         meter.add(frame.points(number), int(np.sum(outcome.status != FINISHED)))
 
 
-def _check_options(batch_size: Any, seed: Any, version: Any, store: Any) -> None:
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or batch_size < 1:
-        raise ValueError(f"batch_size must be a positive integer, but it is {batch_size!r}; pass 64, say.")
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
-        raise ValueError(f"seed must be an integer from 0 to 2^32 - 1, but it is {seed!r}; pass 0, say.")
-    if version is not None and not isinstance(version, str | int):
-        raise ValueError(f"version must be a word or a number, but it is {version!r}; pass 'v2', say.")
+def check_place(
+    store: Any, devices: Any, batch_size: Any, resume: Any, progress: Any
+) -> tuple[Store | None, list[Any], int]:
+    """Where a sweep is kept, on which devices it is run, and how many points at once.
+
+    Source: this library.
+    """
+    check_flag(resume, "resume")
+    check_flag(progress, "progress")
     if store is None and jax.process_count() > 1:
         raise ValueError("store must be a folder that all processes see, but it is None; name one.")
+    return None if store is None else Store(store), _devices(devices), check_integer(batch_size, "batch_size")
+
+
+def _check_options(finite: Any, cost: Any, version: Any) -> None:
+    check_flag(finite, "finite")
+    if cost is not None:
+        check_callable(cost, "cost", "a function of axes, by their names")
+    if version is not None and (isinstance(version, bool) or not isinstance(version, str | int)):
+        raise refusal("version", "be a word or an integer", f"it is {shown(version)}", "pass 'v2', say")
+    if isinstance(version, int):
+        check_integer(version, "version", least=None)
 
 
 def _devices(devices: Any) -> list[Any]:
     local = jax.local_devices()
     if devices is None:
         return local
-    listed = list(devices) if isinstance(devices, Sequence) and not isinstance(devices, str) else []
-    if not listed or any(device not in local for device in listed) or len(set(listed)) < len(listed):
-        raise ValueError(
-            f"devices must be some of those of this process, each once, but they are {devices!r}; choose from {local}."
-        )
+    listed = check_sequence(devices, "devices", jax.Device, "devices of jax")
+    if any(device not in local for device in listed) or len(set(listed)) < len(listed):
+        rule, found = "be some of those of this process, each once", f"they are {listed[:8]}"
+        raise refusal("devices", rule, found, f"choose from {local}")
     return listed

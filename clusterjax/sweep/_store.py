@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
+from .._check import check_path, refusal, shown
 from .._lock import locked
 from .._run_file import RunFile
 from ._checksums import FORMAT, ROOT, damaged, read_root, seal
@@ -40,9 +41,9 @@ class Store:
     """A folder in which a sweep is kept."""
 
     def __init__(self, path: str | os.PathLike[str]):
-        if not isinstance(path, str | os.PathLike) or "://" in os.fspath(path):
-            raise ValueError(f"store must be a folder of this machine, but it is {path!r}; pass the path of one.")
-        self.path = Path(path)
+        self.path = check_path(path, "store")
+        if "://" in os.fspath(path):
+            raise refusal("store", "be a folder of this machine", f"it is {shown(path)}", "pass the path of one")
         self.work = self.path / ".sweep"
         self.lock_file = self.work / "lock"
         self._marked: tuple[Any, str] = (None, "")

@@ -29,6 +29,8 @@ from clusterjax.experiments._reproduce import _finished, _whole_folder
 from clusterjax.experiments._sources import particles
 from clusterjax.experiments._verdict import VIOLATED
 
+from .helpers import as_a_user
+
 
 STARTS = 16
 NAMES = [experiment.name for experiment in EXPERIMENTS]
@@ -66,6 +68,46 @@ def test_names_and_aliases_find_each_experiment_once_in_order():
 def test_unknown_figure_is_refused_with_the_choices():
     with pytest.raises(ValueError, match=r"no 'figure9'; choose of figure1 \(similarity_histograms\)"):
         find_experiments(["figure9"])
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    (
+        (lambda: Settings(seed=-1), "seed must be an integer from 0 to 4294967295, but it is -1"),
+        (lambda: Settings(starts=1), "starts must be an integer from 2 to 100000, but it is 1"),
+        (lambda: Settings(starts=10**9), "starts must be an integer from 2 to 100000, but it is 1000000000"),
+        (lambda: Settings(starts=16.0), "starts must be an integer from 2 to 100000, but it is 16.0"),
+        (lambda: Settings(quick=1), "quick must be True or False, but it is 1"),
+        (lambda: Settings(albert=3), "albert must be a path, but it is 3"),
+        (lambda: Settings(texts=["a text"]), "texts must be a path, but it is a list of 1"),
+        (lambda: Settings(depth=0), "depth must be an integer from 1 to 1000000, but it is 0"),
+        (lambda: Settings(heads=True), "heads must be an integer from 1 to 1000000, but it is True"),
+        (lambda: Files(("png", "gif")), "formats must be one of 'png', 'svg', 'pdf', but it is 'gif'"),
+        (lambda: Files("png"), "formats must be a sequence of names of formats, at least 1, but it is 'png'"),
+        (lambda: Files(()), "formats must be a sequence of names of formats, at least 1, but it holds 0"),
+        (lambda: Files(film=None), "film must be True or False, but it is None"),
+        (lambda: find_experiments("figure3"), "names must be a sequence of names of figures, but it is 'figure3'"),
+        (lambda: find_experiments([3]), "names must be a sequence of names of figures, but entry 0 is 3"),
+        (lambda: reproduce(["figure3"], "", Settings()), "out must be a path, but it is ''"),
+        (lambda: reproduce(["figure3"], "x", None), "settings must be Settings, but it is None"),
+        (
+            lambda: reproduce(["figure3"], "x", Settings),
+            "settings must be Settings, but it is the class Settings itself",
+        ),
+        (lambda: reproduce(["figure3"], "x", Settings(), ("png",)), "files must be Files, but it is a tuple of 1"),
+        (lambda: reproduce(["figure3"], "x", Settings(), force="yes"), "force must be True or False, but it is 'yes'"),
+        (
+            lambda: reproduce(["figure3"], "x", Settings(), say=lambda: None),
+            "say must be a function of one line of text",
+        ),
+    ),
+    ids=lambda value: "",
+)
+def test_what_no_figure_can_be_asked_is_refused(tmp_path, monkeypatch, make, words):
+    monkeypatch.chdir(tmp_path)
+    with as_a_user(), pytest.raises(ValueError, match=f"^{words}.*; .*\\.$"):
+        make()
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -8,7 +8,11 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from .._check import check_flag, check_instance, check_integer, check_path
 from ._verdict import DIFFERENT, Kind, Measured, Source, differences, judge
+
+
+MOST_STARTS, MOST_OF_NETWORK = 10**5, 10**6  # more starts, texts, tokens or layers fit no memory
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,17 @@ class Settings:
     depth: int | None = None
     heads: int | None = None
     store: Path | None = None
+
+    def __post_init__(self):
+        check_integer(self.seed, "seed", least=0, most=2**32 - 1)
+        check_integer(self.starts, "starts", least=2, most=MOST_STARTS)
+        check_flag(self.quick, "quick")
+        for name in ("albert", "imdb", "texts", "store"):
+            if getattr(self, name) is not None:
+                check_path(getattr(self, name), name)
+        for name in ("most_texts", "length", "depth", "heads"):
+            if getattr(self, name) is not None:
+                check_integer(getattr(self, name), name, most=MOST_OF_NETWORK)
 
 
 @dataclass(frozen=True)
@@ -132,10 +147,12 @@ class Outcome:
 
     def verdict(self, claim: Claim) -> str:
         """That on one of its claims, by what it was measured on."""
+        claim = _checked(claim)
         return judge(claim.kind, claim.holds, claim.value, claim.source, claim.on or self.on)
 
     def apart(self, claim: Claim) -> tuple[str, ...]:
         """Which of network, data and size are not those that the paper made the claim of."""
+        claim = _checked(claim)
         return () if claim.source is None else differences(claim.source, claim.on or self.on)
 
     @property
@@ -148,6 +165,10 @@ class Outcome:
             if part in self.apart(claim)
         ]
         return "; ".join(dict.fromkeys(told))
+
+
+def _checked(claim: Any) -> Claim:
+    return check_instance(claim, "claim", Claim, "a Claim", "pass one of claims")
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,9 @@
 """All experiments, in the order of the figures; a new one is one file and one line here."""
 
+from collections.abc import Sequence
 from importlib.util import find_spec
 
+from .._check import check_sequence
 from ._experiment import Experiment
 from ._figure3 import FIGURE3
 from ._figure4 import FIGURE4
@@ -51,7 +53,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
 )  # fmt: skip
 
 
-def find_experiments(names: list[str]) -> list[Experiment]:
+def find_experiments(names: Sequence[str]) -> list[Experiment]:
     """The experiments of these names, each once, in the order of the figures; all if there are no names.
 
     **Arguments:**
@@ -69,6 +71,7 @@ def find_experiments(names: list[str]) -> list[Experiment]:
 
     Source: this library.
     """
+    names = check_sequence(names, "names", str, "names of figures", least=0)
     known = {label: experiment for experiment in EXPERIMENTS for label in (experiment.name, experiment.alias)}
     for name in names:
         if name not in known:

@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from .._check import check_choice, check_flag, check_instance, check_path, check_say, check_sequence
 from .._lock import locked
 from .._say import say as print_line
 from ..plot import animate, save
@@ -38,6 +39,12 @@ class Files:
 
     formats: tuple[str, ...] = ("png", "svg")
     film: bool = True
+
+    def __post_init__(self):
+        formats = check_sequence(self.formats, "formats", str, "names of formats")
+        kept = tuple(check_choice(name, "formats", ("png", "svg", "pdf")) for name in formats)
+        object.__setattr__(self, "formats", kept)
+        check_flag(self.film, "film")
 
 
 def reproduce(
@@ -76,10 +83,14 @@ def reproduce(
 
     Source: this library.
     """
-    experiments = find_experiments(list(names))
+    experiments, out = find_experiments(names), check_path(out, "out")
+    check_instance(settings, "settings", Settings, "Settings", "pass Settings(quick=True), for example")
+    check_instance(files, "files", Files, "Files", "pass Files(('png',)), for example")
+    check_flag(force, "force")
+    check_say(say)
     asked = [fingerprint(experiment, settings, files) for experiment in experiments]
     with locked(out):
-        return _reproduce_in(Path(out), experiments, asked, settings, files, force, say)
+        return _reproduce_in(out, experiments, asked, settings, files, force, say)
 
 
 def _reproduce_in(

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 class Rule:
     """The labels of `values.VALUES` that are accepted, and the reason.
 
-    `anything` also lets the result be what it is: numbers of it are not looked at.
+    `anything` also lets the result be what it is: numbers of it are not looked at. What is `endless` is accepted and
+    takes hours: it is never called.
     """
 
     accepts: frozenset[str]
     reason: str
     anything: bool = False
+    endless: bool = False
 
     def __or__(self, other: "Rule") -> "Rule":
         reasons = "; ".join(filter(None, (self.reason, other.reason)))

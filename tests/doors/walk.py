@@ -131,7 +131,7 @@ def walk(name: str, called: Callable[..., Any], case: Case, *, dear: bool) -> It
     for argument, good in arguments(called, case).items():
         rule = case.rules.get(argument, by_value(good))
         for label in (*VALUES, TRACED):
-            if label in rule.accepts and (case.dear and not dear):
+            if label in rule.accepts and (rule.endless or case.dear and not dear):
                 continue
             outcome = judge(name, called, case, argument, good, label)
             if outcome == "accepted" and label not in rule.accepts:

@@ -1,0 +1,58 @@
+"""Cases of `clusterjax.experiments`: settings, files, names of figures, and one figure of two starts."""
+
+import functools
+import tempfile
+
+from clusterjax.experiments import Claim, Files, Outcome, Settings
+from clusterjax.experiments._sources import particles, peat
+
+from .cases import Case, case
+from .rules import CALLABLE, COUNT, EMPTY, FLAG, NONE, PATH, Rule
+
+
+FILE = NONE | PATH
+ALL = Rule(EMPTY.accepts, "no names are all figures, which take hours", endless=True)
+
+
+@functools.cache
+def gallery() -> str:
+    """A folder of an absolute name: the tests go from one folder to the next, and a figure that is there is kept."""
+    return tempfile.mkdtemp()
+
+
+settings = functools.cache(lambda: Settings(starts=2, quick=True))
+files = functools.cache(lambda: Files(("png",), film=False))
+claim = functools.cache(
+    lambda: Claim("It holds.", "1", "above 0", True, "paper", 1.0, source=peat("Section 1", size={"d": 2}))
+)
+
+
+@functools.cache
+def outcome() -> Outcome:
+    def draw():
+        raise AssertionError("it is not drawn")
+
+    return Outcome("A caption.", (claim(),), {}, {}, draw, None, on=particles(d=2))
+
+
+def _cases() -> dict[str, Case]:
+    return {
+        "Settings": case(
+            {"starts": 2}, seed=COUNT, quick=FLAG, albert=FILE, imdb=FILE, texts=FILE, store=FILE, most_texts=NONE,
+            length=NONE, depth=NONE, heads=NONE,
+        ),
+        "Files": case({"formats": ("png",)}, film=FLAG),
+        "find_experiments": case({"names": ["figure3"]}, names=EMPTY),
+        "reproduce": case(
+            lambda: {
+                "names": ["figure3"], "out": gallery(), "settings": settings(), "files": files(),
+                "say": lambda line: None,
+            },
+            dear=True, names=ALL, out=PATH, force=FLAG, say=CALLABLE,
+        ),
+        "Outcome.verdict": case(lambda: {"claim": claim()}, outcome),
+        "Outcome.apart": case(lambda: {"claim": claim()}, outcome),
+    }  # fmt: skip
+
+
+CASES = {f"experiments.{name}": one for name, one in _cases().items()}

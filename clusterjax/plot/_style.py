@@ -1,7 +1,7 @@
 """One look for every picture: sizes, fonts and colours, applied while a picture is drawn and never globally."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import matplotlib as mpl
@@ -62,7 +62,7 @@ STYLE: dict[str, Any] = {
 }
 
 
-def style(**overrides: Any) -> AbstractContextManager[None]:
+def style(**overrides: Any):
     """The look of this library as a context: inside it the settings of matplotlib are ours, after it as they were.
 
     Every function of `clusterjax.plot` draws inside it already; use it around drawing of your own. It works as a

@@ -55,6 +55,14 @@ def test_save_leaves_nothing_half_written(tmp_path):
 
 
 X2, X3 = even_circle(4), sphere_tokens(4)
+
+
+def removed():
+    ax = Figure().add_subplot()
+    ax.remove()
+    return ax
+
+
 BAD = {
     "circle in three dimensions": (lambda: plot.circle(X3), r"x must have the shape \(n, 2\).*\(4, 3\).*plot.sphere"),
     "sphere in two dimensions": (lambda: plot.sphere(X2), r"x must have the shape \(n, 3\).*\(4, 2\).*plot.circle"),
@@ -100,10 +108,10 @@ BAD = {
         lambda: plot.histograms([]),
         "values must be a sequence of arrays, one for each time, at least 1, but it holds 0",
     ),
-    "bins": (lambda: plot.histograms([[0.0]], bins=0), "bins must be an integer from 1 to 1000000, but it is 0"),
+    "bins": (lambda: plot.histograms([[0.0]], bins=0), "bins must be an integer from 1 to 10000, but it is 0"),
     "edges": (
         lambda: plot.histograms([[0.0]], bins=[0.0, 0.0, 1.0]),
-        "bins must be at least two edges that increase, but two neighbours do not",
+        "bins must be two edges that increase, or more, .*, but two neighbours do not",
     ),
     "counts of other bins": (lambda: plot.histograms([[1, 2]], bins=3, counted=True), r"values\[0\].*\(3,\)"),
     "histogram labels": (
@@ -148,6 +156,22 @@ BAD = {
     "contour of nothing": (lambda: plot.phase_diagram([1, 2], [1, 2], np.eye(2), contour=[]), "contour must be"),
     "contour of True": (lambda: plot.phase_diagram([1, 2], [1, 2], np.eye(2), contour=True), "contour must be"),
     "names to keep clear of": (lambda: plot.words(X2, list("abcd"), avoid=[1.0]), "avoid must be finite points"),
+    "bins without end": (lambda: plot.histograms([[0.0]], bins=10**6), "bins must be an integer from 1 to 10000"),
+    "one Axes twice": (
+        lambda: plot.snapshots(run(2), times=(0, 1), axes=[Figure().add_subplot()] * 2),
+        "axes must be there once each",
+    ),
+    "band upside down": (lambda: plot.time_series([0], [1.0], [[2.0], [0.0]]), "error must be lower in its first row"),
+    "heatmap of nothing": (lambda: plot.heatmap(np.full((2, 2), np.nan)), "matrix must hold a finite number"),
+    "diagram of nothing": (lambda: plot.phase_diagram([1], [1], [[np.nan]]), "grid must hold a finite number"),
+    "contour in a row": (lambda: plot.phase_diagram([1], [1, 2], [[1], [2]], contour=1.5), "contour must be None on"),
+    "numbers without end": (
+        lambda: plot.position_offsets(1e200 * np.eye(3)),
+        "table must be numbers of at most 1e.100",
+    ),
+    "eigenvalues without end": (lambda: plot.spectrum([1e308]), "eigenvalues must be numbers of at most 1e.100"),
+    "pixels without end": (lambda: plot.animate(run(2), inches=100, dpi=5000), "dpi must be such that a picture has"),
+    "an Axes of no figure": (lambda: plot.circle(X2, removed()), "ax must be in a figure, but it was removed"),
     "size of letters": (lambda: plot.style(font_size=np.nan), "font_size must be a finite number above 0"),
     "colour of letters": (lambda: plot.style(text_color="no colour"), "text_color must be what matplotlib takes"),
     "format": (lambda: plot.save(plot.circle(X2), "picture", formats=("jpg",)), "formats must be one of"),

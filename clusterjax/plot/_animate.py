@@ -19,6 +19,7 @@ from ._door import door, gif
 from ._gif import GifWriter, palette, picture
 from ._save import whole_file
 from ._scene import Scene
+from ._style import check_pixels
 from ._views import SphereView, checked_frame, view_of
 
 
@@ -113,6 +114,7 @@ def animate(
 def _stage(inches: float | int, dpi: int, legend: list[Line2D]) -> tuple[Figure, Axes, Text]:
     """A square figure whose layout never changes: the panel, the title above it and the legend below."""
     figure = Figure(figsize=(inches, inches), dpi=dpi)
+    check_pixels(figure, dpi)
     ax = figure.add_axes((0.01, 0.085, 0.98, 0.85) if legend else (0.01, 0.03, 0.98, 0.9))
     title = figure.text(0.5, 0.965, "", ha="center", va="center")
     if legend:

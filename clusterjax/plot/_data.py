@@ -29,9 +29,22 @@ class Frames(NamedTuple):
     stopped: bool
 
 
-def real_array(value: Any, name: str) -> np.ndarray:
+LARGEST = 1e100  # of a number that is drawn: squares of larger ones, and ranges of them, overflow
+
+
+def real_array(value: Any, name: str, *, finite: bool = False) -> np.ndarray:
     """`value` as a float64 array; complex numbers and words are met with a sentence."""
-    return check_host_array(value, name, finite=False).astype(np.float64)
+    array = check_host_array(value, name, finite=finite).astype(np.float64)
+    check_size(array, name)
+    return array
+
+
+def check_size(array: np.ndarray, name: str) -> None:
+    """Raise a ValueError if a finite number is too large to be drawn."""
+    beyond = np.isfinite(array) & (np.abs(array) > LARGEST)
+    if beyond.any():
+        rule, found = f"be numbers of at most {LARGEST:.0e} in size", f"one is {array[beyond].flat[0]:.3g}"
+        raise refusal(name, rule, found, "scale them")
 
 
 def check_unit_tokens(x: Numbers, d: int, name: str = "x", *, other: str | None = None) -> np.ndarray:

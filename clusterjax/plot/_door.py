@@ -29,6 +29,7 @@ from .._check import (
     refusal,
     shown,
 )
+from ._data import real_array
 from ._style import style
 
 
@@ -66,17 +67,17 @@ def door(**checks: Check) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
 
 def numbers(value: Any, name: str) -> np.ndarray:
     """Real numbers, of which some may be NaN or infinite."""
-    return check_host_array(value, name, finite=False).astype(np.float64)
+    return real_array(value, name)
 
 
 def finite(value: Any, name: str) -> np.ndarray:
     """Real numbers, all of them finite."""
-    return check_host_array(value, name).astype(np.float64)
+    return real_array(value, name, finite=True)
 
 
 def row(value: Any, name: str) -> np.ndarray:
     """Finite numbers in a row, at least one."""
-    return check_host_array(value, name, shape=("times",)).astype(np.float64)
+    return real_array(check_host_array(value, name, shape=("times",)), name)
 
 
 def several(value: Any, name: str) -> np.ndarray:
@@ -122,8 +123,11 @@ def text(value: Any, name: str) -> str:
 
 
 def an_axes(value: Any, name: str) -> Axes:
-    """An Axes."""
-    return check_instance(value, name, Axes, _AN_AXES, "pass one, as Figure().add_subplot() makes")
+    """An Axes that is in a figure."""
+    ax = check_instance(value, name, Axes, _AN_AXES, "pass one, as Figure().add_subplot() makes")
+    if ax.figure is None:
+        raise refusal(name, "be in a figure", "it was removed from its own", "pass an Axes that is still in one")
+    return ax
 
 
 def many_axes(value: Any, name: str) -> np.ndarray:
@@ -132,6 +136,9 @@ def many_axes(value: Any, name: str) -> np.ndarray:
     if isinstance(value, Axes):
         found = [value]
     found = check_sequence(found, name, Axes, "plain Axes of matplotlib")
+    found = [an_axes(ax, name) for ax in found]
+    if len({id(ax) for ax in found}) < len(found):
+        raise refusal(name, "be there once each", "two of them are the same", "pass as many as there are panels")
     array = np.empty(len(found), dtype=object)
     array[:] = found
     return array

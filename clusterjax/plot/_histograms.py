@@ -14,7 +14,7 @@ from ._door import door, numbers, one_each, words
 from ._style import BLUE, COLUMN, GREY, INK, new_axes
 
 
-MOST_BINS, MOST_HISTOGRAMS = 10**6, 1000
+MOST_BINS, MOST_HISTOGRAMS = 10**4, 1000
 
 
 def edges_of(value: Any, name: str) -> np.ndarray:
@@ -24,9 +24,11 @@ def edges_of(value: Any, name: str) -> np.ndarray:
         remedy = "pass how many bins of [-1, 1] there are, or their edges"
         return np.linspace(-1, 1, check_integer(value, name, most=MOST_BINS, remedy=remedy) + 1)
     edges = check_host_array(value, name, shape=("edges",)).astype(np.float64)
-    if len(edges) < 2 or np.any(np.diff(edges) <= 0):
-        found = f"there are {len(edges)}" if len(edges) < 2 else "two neighbours do not"
-        raise refusal(name, "be at least two edges that increase", found, "sort them, each once")
+    if not 2 <= len(edges) <= MOST_BINS + 1 or np.any(np.diff(edges) <= 0):
+        found = "two neighbours do not" if 2 <= len(edges) <= MOST_BINS + 1 else f"there are {len(edges)}"
+        raise refusal(
+            name, f"be two edges that increase, or more, for at most {MOST_BINS} bins", found, "sort them, each once"
+        )
     return edges
 
 

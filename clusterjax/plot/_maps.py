@@ -20,8 +20,11 @@ def _colour_map(symmetric: bool) -> Any:
     return colormaps["RdBu_r" if symmetric else "cividis"].with_extremes(bad=MISSING)
 
 
-def _limits(values: np.ndarray, limits: Numbers | None, symmetric: bool) -> tuple[float, float]:
+def _limits(values: np.ndarray, limits: Numbers | None, symmetric: bool, name: str) -> tuple[float, float]:
     """The values that the ends of the colour map stand for."""
+    finite = values[np.isfinite(values)]
+    if not finite.size:
+        raise refusal(name, "hold a finite number", "none of them is", "look at what it comes from")
     if limits is not None:
         ends = real_array(limits, "limits")
         if ends.shape != (2,) or not ends[0] < ends[1]:
@@ -29,8 +32,7 @@ def _limits(values: np.ndarray, limits: Numbers | None, symmetric: bool) -> tupl
                 "limits", "be two numbers that increase", f"it is {ends}", "pass the lowest and the highest value"
             )
         return float(ends[0]), float(ends[1])
-    finite = values[np.isfinite(values)]
-    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+    low, high = float(finite.min()), float(finite.max())
     if symmetric:
         high = max(abs(low), abs(high))
         low = -high
@@ -83,7 +85,7 @@ def heatmap(
             f"matrix must have two dimensions, (rows, columns), but its shape is {values.shape}; pass one of a stack."
         )
     rows, columns = values.shape
-    low, high = _limits(values, limits, symmetric)
+    low, high = _limits(values, limits, symmetric, "matrix")
     ax = new_axes(COLUMN, 2.75) if ax is None else ax
     square = "equal" if 0.4 < rows / columns < 2.5 else "auto"
     image = ax.imshow(
@@ -158,7 +160,10 @@ def phase_diagram(
             f"grid must have the shape ({len(ys)}, {len(xs)}), rows by y_values and columns by x_values, but its shape "
             f"is {values.shape}; transpose it, or pass the values that belong to it."
         )
-    low, high = _limits(values, limits, symmetric)
+    if contour is not None and min(values.shape) < 2:
+        found = f"the shape of grid is {values.shape}"
+        raise refusal("contour", "be None on less than two rows and columns", found, "leave it out")
+    low, high = _limits(values, limits, symmetric, "grid")
     ax = new_axes(COLUMN, 2.6) if ax is None else ax
     mesh = ax.pcolormesh(
         x_edges, y_edges, np.ma.masked_invalid(values), cmap=_colour_map(symmetric), vmin=low, vmax=high,

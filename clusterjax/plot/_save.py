@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from .._check import check_choice, check_instance, check_integer, check_path, check_sequence, refusal
 from .._drafts import clear_drafts_of, draft_beside
 from ._layout_grid import on_grid
-from ._style import figure_of, style
+from ._style import check_pixels, figure_of, style
 
 
 # What a format would write of the day and of the version that made it, and does not.
@@ -85,6 +85,7 @@ def save(
     formats = [check_choice(name, "formats", _UNDATED) for name in check_sequence(formats, "formats", str, "names")]
     path, dpi = check_path(path, "path"), check_integer(dpi, "dpi", most=5000)
     figure, paths = _top_figure(fig), []
+    check_pixels(figure, dpi)
     for name in formats:
         target = Path(f"{path}.{name}")
         with style(), on_grid(figure), whole_file(target) as draft:

@@ -71,6 +71,9 @@ def time_series(
 
 def _band(line: np.ndarray, error: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if error.shape == (2, *line.shape):
+        if np.any(error[0] > error[1]):
+            found = f"it is not at entry {int(np.flatnonzero(error[0] > error[1])[0])}"
+            raise refusal("error", "be lower in its first row", found, "pass the lower end, then the upper one")
         return error[0], error[1]
     if error.shape != line.shape:
         rule, found = f"be ({len(line)},) or (2, {len(line)}), as mean is", f"its shape is {error.shape}"

@@ -8,7 +8,7 @@ from matplotlib.patches import Circle
 from matplotlib.ticker import MaxNLocator
 
 from .._check import as_numbers, check_concrete, refusal, shown
-from ._data import Numbers
+from ._data import Numbers, check_size
 from ._door import door
 from ._style import BLUE, GREY, legend_above, new_axes
 
@@ -60,6 +60,7 @@ def spectrum(
         )
     values = values.astype(np.complex128)
     values = values[np.isfinite(values)]
+    check_size(np.abs(values), "eigenvalues")
     if values.size == 0:
         found = "none is"
         raise refusal("eigenvalues", "hold a finite number", found, "look at the matrix that they come from")

@@ -130,6 +130,17 @@ def figure_of(ax: Axes) -> Figure | SubFigure:
     return figure
 
 
+MOST_PIXELS = 2**28  # of a picture: more fit no memory
+
+
+def check_pixels(figure: Figure, dpi: float | int, name: str = "dpi") -> None:
+    """Raise a ValueError if the figure has too many pixels."""
+    count = float(np.prod(figure.get_size_inches())) * dpi**2
+    if count > MOST_PIXELS:
+        rule, found = f"be such that a picture has at most {MOST_PIXELS:.0e} pixels", f"it has {count:.0e}"
+        raise refusal(name, rule, found, "choose a smaller one, or a smaller figure")
+
+
 def legend_above(ax: Axes, title: str | None = None, columns: int = 3) -> None:
     """A legend above the data of `ax`, where it hides nothing, and the title above the legend."""
     handles, names = ax.get_legend_handles_labels()

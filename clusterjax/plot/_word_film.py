@@ -13,7 +13,7 @@ from ._data import Numbers
 from ._door import door, gif, one_each, ranges
 from ._gif import GifWriter, palette, picture
 from ._save import whole_file
-from ._style import BLACK, BLUE, VERMILION
+from ._style import BLACK, BLUE, VERMILION, check_pixels
 from ._words import words
 
 
@@ -97,6 +97,7 @@ def animate_words(
     if len(depths) != 1:
         raise ValueError(f"runs must be of one depth, but theirs are {depths}; cut them to the same.")
     figure, times = Figure(figsize=(4.4, 0.35 + 1.75 * len(runs)), dpi=dpi), _times(depths[0], hold, move)
+    check_pixels(figure, dpi)
     height = 1 - 0.19 / figure.get_figheight()
     panels = [
         figure.add_axes((0.01, height * (1 - (k + 1) / len(runs)) + 0.01, 0.98, height / len(runs) - 0.055))

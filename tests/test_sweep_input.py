@@ -46,7 +46,10 @@ def double(beta):
         ({"two words": [1.0]}, "names that an argument can have, but one is 'two words'"),
         ({"lambda": [1.0]}, "names that an argument can have, but one is 'lambda'"),
         ({3: [1.0]}, "names that an argument can have, but one is 3"),
-        ({f"a{k}": np.arange(2**8) for k in range(4)}, "fewer than 2.32 points, but they have 4294967296; split"),
+        (
+            {f"a{k}": np.arange(2**8) for k in range(4)},
+            "axes must have at most 1e.08 points, but they have 4294967296; split",
+        ),
     ),
     ids=lambda value: "",
 )
@@ -68,6 +71,8 @@ def test_axes_that_cannot_be(axes, words):
         (lambda beta: {"y": {"z": beta}}, {}, "or a dictionary of arrays, but 'y' is a dict"),
         (lambda beta: None, {}, "or a dictionary of arrays, but 'result' is a NoneType"),
         (lambda beta: {1: beta}, {}, "must return numbers under names, but 1 is of"),
+        (lambda beta: {}, {}, "function must return at least one array, but it returned an empty dict"),
+        (lambda beta: jnp.zeros((10**6, 10**6)), {}, "function must return no more than memory holds, .* 14901.2 GiB"),
         (lambda beta, key: key, {}, "return jax.random.key_data of a key"),
         (double, {"batch_size": 0}, "batch_size must be a positive integer, but it is 0"),
         (double, {"batch_size": True}, "batch_size must be a positive integer, but it is True"),
@@ -121,6 +126,11 @@ def test_what_else_cannot_be(function, options, words, tmp_path):
         (lambda: sweep.Axis([1.0], unit=3), "unit must be a string, but it is 3"),
         (lambda: sweep.Axis([1.0], static=1), "static must be True or False, but it is 1"),
         (lambda: sweep.Variable("t"), "dims must be a sequence of strings, but it is 't'"),
+        (lambda: sweep.Variable(("",)), "dims must be a string that is not empty"),
+        (
+            lambda: sweep.Variable(("t",), {"t": [0.0, math.nan]}),
+            r"coords\['t'\] must not hold nan, which labels nothing",
+        ),
         (lambda: sweep.Variable(("t",), [1.0]), "coords must be a mapping of dims to values, but it is a list of 1"),
         (lambda: sweep.Variable(("t",), {"t": [None]}), r"coords\['t'\] must be a sequence of numbers or strings"),
         (lambda: sweep.Variable(("t",), {"t": [[1.0]]}), r"coords\['t'\] must be an array of real numbers"),

@@ -261,6 +261,7 @@ def test_refused_files(tmp_path):
         ({"value": Wigner}, "value must be a law of clusterjax.sweep, but it is the class Wigner itself"),
         ({"integrator": 0.1}, "integrator must be NormalisedEuler or Adaptive, but it is 0.1"),
         ({"integrator": Adaptive(1e-9), "dtype": "float32"}, "integrator must have a tolerance that float32 resolves"),
+        ({"integrator": NormalisedEuler(1e-8), "dtype": "float32"}, "integrator must have a dt that float32 resolves"),
         ({"statistics": ()}, "statistics must be a sequence of statistics"),
         ({"unnormalised": 1}, "unnormalised must be True or False"),
         ({"seed": 2**32}, "seed must be an integer from 0"),

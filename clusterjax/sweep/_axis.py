@@ -15,6 +15,7 @@ from .._check import check_concrete, check_flag, check_text, refusal, shown
 from ._frame import Coord, plain
 
 
+MOST_POINTS = 10**8  # each has a status and a reason, which are kept in memory
 RESERVED = ("key", "status", "reason")
 
 
@@ -103,8 +104,8 @@ def parse_axes(axes: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> list[Pars
     if twice := sorted({name for name in labels if labels.count(name) > 1}):
         raise ValueError(f"axes must not be called {twice}, which label the arrays of another; rename them.")
     total = math.prod(len(axis.values) for axis in parsed)
-    if total >= 2**32:
-        raise ValueError(f"axes must have fewer than 2^32 points, but they have {total}; split the sweep.")
+    if total > MOST_POINTS:
+        raise refusal("axes", f"have at most {MOST_POINTS:.0e} points", f"they have {total}", "split the sweep")
     return parsed
 
 

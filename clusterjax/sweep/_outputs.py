@@ -1,5 +1,7 @@
 """What a function of a point returns: its names, shapes and dtypes, and how a user may label them."""
 
+import math
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._check import as_numbers, check_host_array, check_instance, check_sequence, check_text
+from .._check import as_numbers, check_host_array, check_instance, check_sequence, check_text, refusal, shown
 from ._axis import RESERVED, Parsed
 from ._frame import Coord, Output, plain
 
@@ -36,7 +38,8 @@ class Variable:
 
     def __post_init__(self):
         if self.dims is not None:
-            object.__setattr__(self, "dims", tuple(check_sequence(self.dims, "dims", str, "strings", least=0)))
+            dims = check_sequence(self.dims, "dims", str, "strings", least=0)
+            object.__setattr__(self, "dims", tuple(check_text(dim, "dims") for dim in dims))
         check_instance(self.coords, "coords", Mapping, "a mapping of dims to values", "pass {'time': ts}")
         for dim, values in self.coords.items():
             _along(values, f"coords[{dim!r}]")
@@ -64,6 +67,8 @@ def as_outputs(returned: Any) -> OrderedDict[str, Array]:
                 f"function must return numbers under names, but {name!r} is of {outputs[name].dtype}; "
                 "return jax.random.key_data of a key, and name outputs by strings."
             )
+    if not outputs:
+        raise refusal("function", "return at least one array", f"it returned {shown(returned)}", "return what to keep")
     return outputs
 
 
@@ -160,7 +165,24 @@ def _along(values: Any, name: str) -> np.ndarray:
         words = check_sequence(values, name, str, "numbers or strings", least=0)
         return np.asarray(words, object)
     found = check_host_array(array, name, shape=(None,), finite=False, integers=array.dtype.kind in "iu")
+    if np.any(np.isnan(plain(found))):
+        raise refusal(name, "not hold nan, which labels nothing", "it does", "pass what labels each")
     return array if array.dtype == bool else found
+
+
+def check_room(outputs: list[Output], points: int) -> None:
+    """Raise a ValueError if the numbers of all points are more than the memory of this machine.
+
+    Source: this library.
+    """
+    wanted = points * sum(math.prod(out.shape) * np.dtype(out.dtype).itemsize for out in outputs)
+    try:
+        room = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # it does not say
+        return
+    if wanted > room > 0:
+        rule, found = "return no more than memory holds", f"all points together take {wanted / 2**30:.1f} GiB"
+        raise refusal("function", rule, found, "return less, or split the sweep")
 
 
 def _coord(name: str, dim: str, sizes: dict[str, int], values: Any) -> Coord:

@@ -153,14 +153,19 @@ def check_law(law: Any, name: str) -> None:
 
 
 def check_integrator(integrator: Any, dtype: Any) -> None:
-    """Raise a ValueError unless it is a scheme of the phase diagrams, no finer than the numbers of `dtype`.
+    """Raise a ValueError unless it is a scheme of the phase diagrams, no finer than the numbers of `dtype`: of smaller
+    steps most are lost in rounding, and tokens stand still.
 
     Source: this library.
     """
     check_instance(integrator, "integrator", AbstractIntegrator, "NormalisedEuler or Adaptive", "pass one of these")
-    if isinstance(integrator, Adaptive) and (integrator.tolerance or 1.0) < jnp.finfo(dtype).eps:
-        rule, found = f"have a tolerance that {dtype} resolves", f"it is {integrator.tolerance:g}"
-        raise refusal("integrator", rule, found, f"pass {jnp.finfo(dtype).eps:.0e} or more, or float64")
+    eps = float(jnp.finfo(dtype).eps)
+    least = {Adaptive: ("tolerance", eps), NormalisedEuler: ("dt", 10 * eps)}
+    name, bound = least.get(type(integrator), ("", 0.0))
+    value = getattr(integrator, name, None)
+    if value is not None and value < bound:
+        rule, found = f"have a {name} that {dtype} resolves", f"it is {value:g}"
+        raise refusal("integrator", rule, found, f"pass {bound:.1e} or more, or float64")
 
 
 def check_statistics(statistics: Any) -> None:

@@ -16,7 +16,7 @@ from ._axis import parse_axes
 from ._evaluate import Programs, Task, outcomes
 from ._frame import FINISHED, Frame, Outcome
 from ._identity import attributes, identity_of
-from ._outputs import Variable, check_variables, label_outputs, one_shape
+from ._outputs import Variable, check_room, check_variables, label_outputs, one_shape
 from ._plan import check_function, check_seed, plan, static_values
 from ._progress import Progress
 from ._store import Store
@@ -104,6 +104,7 @@ def run(
     firsts = order[::group].tolist()
     shapes = one_shape((str(static_values(parsed, k)), lambda k=k: programs.shapes(k)) for k in firsts)
     labels = label_outputs(shapes, parsed, variables)
+    check_room(labels[0], len(order))
     options = {"batch_size": batch_size, "seed": seed, "finite": bool(finite), "version": version}
     identity = identity_of(function, parsed, order, labels, options)
     names, sizes = tuple(axis.name for axis in parsed), tuple(len(axis.values) for axis in parsed)

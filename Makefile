@@ -43,7 +43,7 @@ test: lint
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 
 exhaustive: $(STAMPS)/dev
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m exhaustive $(ARGS)
+	OPTIMISED=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m exhaustive $(ARGS)
 
 mutants: $(STAMPS)/dev
 	$(BIN)/python -m tests.mutants $(ARGS)

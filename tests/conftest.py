@@ -6,11 +6,13 @@ from importlib.metadata import version
 from pathlib import Path
 
 
-# XLA compiles the thousands of small functions here a quarter faster in this way; examples, notebooks and the command
-# run in processes of their own without it. `XLA_FLAGS= make test` compiles everything as users do.
-if version("jaxlib").startswith("0.10."):  # a flag that XLA does not know ends the process
-    quick = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
-    os.environ.setdefault("XLA_FLAGS", quick)
+# Nearly all of the time of these tests goes to compiling, and of large programs most of that to making fast what runs
+# once. XLA leaves this out here, but for the modules marked `optimised`, which run for long or are of rounding, and for
+# what runs in a process of its own: examples, notebooks, commands. `OPTIMISED=1` compiles all as for users, as `make
+# exhaustive` does.
+QUICK = not os.environ.get("OPTIMISED")
+if QUICK and version("jaxlib").startswith("0.10."):  # a flag that XLA does not know ends the process
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1")
 
 import jax
 import jax.random as jr
@@ -18,8 +20,29 @@ import pytest
 
 
 jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_disable_most_optimizations", QUICK)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+
+# Tests that `make test` leaves out since others hold nearly the same for less: a line each, with or without parameters.
+DEAR = Path(__file__).with_name("dear.txt").read_text("utf-8").splitlines()
+
+
+def pytest_collection_modifyitems(config, items):
+    """Those of `dear.txt` are exhaustive; a line that names no test is an error, where all tests were collected."""
+    named = {name: [item for item in items if _is(item, name)] for name in DEAR}
+    for found in named.values():
+        for item in found:
+            item.add_marker(pytest.mark.exhaustive)
+    gone = [name for name, found in named.items() if not found]
+    if gone and not config.option.file_or_dir:
+        raise pytest.UsageError(f"tests/dear.txt names tests that are not: {', '.join(gone)}")
+
+
+def _is(item, name):
+    node = item.nodeid.removeprefix("tests/")
+    return node == name or node.startswith(f"{name}[")
 
 
 @pytest.fixture
@@ -44,3 +67,16 @@ def few_maps():
     if MAPS.exists() and MAPS.read_bytes().count(b"\n") > 30_000:
         jax.clear_caches()
         gc.collect()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_as_for_users(request):
+    """The whole compiler for the modules that ask for it: nothing is used that was compiled otherwise."""
+    if not (QUICK and request.node.get_closest_marker("optimised")):
+        yield
+        return
+    jax.clear_caches()
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)
+    jax.clear_caches()

@@ -31,6 +31,9 @@ from clusterjax._summation.harmonic import _default, _expand
 from .oracles import unit_tokens
 
 
+pytestmark = pytest.mark.optimised
+
+
 F32, F64 = np.float32, np.float64
 
 

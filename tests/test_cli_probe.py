@@ -130,7 +130,7 @@ def test_what_decides_a_figure(settings, tmp_path):
     (
         ("--most-texts", 1, "most_texts must be at least 2, but it is 1"),
         ("--length", 1, "length must be at least 3, but it is 1"),
-        ("--depth", 0, "depth must be more than 3, the layers of training, but it is 0"),
+        ("--depth", 0, "depth must be an integer from 1 to 1000000, but it is 0"),
         ("--depth", 3, "depth must be more than 3, the layers of training, but it is 3"),
         ("--heads", 3, "heads must divide the hidden size, 16, but it is 3"),
     ),

@@ -14,6 +14,8 @@ from clusterjax import sweep
 from .sweep_cases import DATE, content, run
 
 
+pytestmark = pytest.mark.optimised  # the other processes are
+
 ROOT = Path(__file__).resolve().parents[1]
 
 

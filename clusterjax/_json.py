@@ -22,7 +22,6 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,7 +48,16 @@ class Within(NamedTuple):
     most: float
 
 
-def read_json(path: Path, form: Any, *, argument: str, remedy: str, most: int = MOST_BYTES, finite: bool = True) -> Any:
+def read_json(
+    path: Path,
+    form: Any,
+    *,
+    argument: str,
+    remedy: str,
+    most: int = MOST_BYTES,
+    finite: bool = True,
+    wide: bool = False,
+) -> Any:
     """What a file of JSON holds.
 
     **Arguments:**
@@ -63,6 +71,7 @@ def read_json(path: Path, form: Any, *, argument: str, remedy: str, most: int = 
     - `remedy`: What to do about a file that is refused, for messages.
     - `most`: Bytes that it may have. What is read takes at most some thirty times as much memory.
     - `finite`: Whether NaN and Infinity are refused.
+    - `wide`: Whether integers beyond 64 bits are read, as floats, in place of being refused.
 
     **Raises:**
 
@@ -70,7 +79,9 @@ def read_json(path: Path, form: Any, *, argument: str, remedy: str, most: int = 
 
     Source: this library.
     """
-    return parse(read_bounded(path, most, argument, remedy), form, repr(str(path)), argument, remedy, finite=finite)
+    return parse(
+        read_bounded(path, most, argument, remedy), form, repr(str(path)), argument, remedy, finite=finite, wide=wide
+    )
 
 
 def read_bounded(path: Path, most: int, argument: str, remedy: str) -> bytes:
@@ -96,7 +107,9 @@ def read_bounded(path: Path, most: int, argument: str, remedy: str) -> bytes:
     return data
 
 
-def parse(data: bytes | str, form: Any, name: str, argument: str, remedy: str, *, finite: bool = True) -> Any:
+def parse(
+    data: bytes | str, form: Any, name: str, argument: str, remedy: str, *, finite: bool = True, wide: bool = False
+) -> Any:
     """What JSON holds; `name` is what it is called in messages.
 
     **Raises:**
@@ -106,7 +119,7 @@ def parse(data: bytes | str, form: Any, name: str, argument: str, remedy: str, *
     Source: this library.
     """
     try:
-        found = decode(data, finite=finite)
+        found = decode(data, finite=finite, wide=wide)
     except ValueError as error:
         raise ValueError(f"{argument} must be whole JSON, but {name} is not ({error}); {remedy}.") from error
     wrong = misfit(found, form)
@@ -115,7 +128,7 @@ def parse(data: bytes | str, form: Any, name: str, argument: str, remedy: str, *
     return found
 
 
-def decode(data: bytes | str, *, finite: bool = True) -> Any:
+def decode(data: bytes | str, *, finite: bool = True, wide: bool = False) -> Any:
     """What JSON holds, of whatever form.
 
     **Raises:**
@@ -127,7 +140,7 @@ def decode(data: bytes | str, *, finite: bool = True) -> Any:
     data = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     try:
         _check_depth(data)
-        found = (_FINITE if finite else _ANY).decode(data.decode("utf-8-sig"))
+        found = _READERS[finite, wide].decode(data.decode("utf-8-sig"))
         if _SURROGATE.search(data):
             json.dumps(found, ensure_ascii=False).encode()  # half a character could not be printed
     except (ValueError, RecursionError) as error:
@@ -257,13 +270,20 @@ def _refused(name: str) -> float:
     raise ValueError(f"{name} is no number")
 
 
-def _reader(constant: Callable[[str], float] | None) -> json.JSONDecoder:
-    return json.JSONDecoder(
-        object_pairs_hook=_once, parse_int=_whole_number, parse_float=_number, parse_constant=constant
+def _wide_number(digits: str) -> float:
+    return int(digits) if len(digits) < 20 else _number(digits[:400])
+
+
+_READERS = {
+    (finite, wide): json.JSONDecoder(
+        object_pairs_hook=_once,
+        parse_int=_wide_number if wide else _whole_number,
+        parse_float=_number,
+        parse_constant=_refused if finite else None,
     )
-
-
-_FINITE, _ANY = _reader(_refused), _reader(None)
+    for finite in (False, True)
+    for wide in (False, True)
+}
 
 
 def _first(error: BaseException) -> str:

@@ -1,5 +1,7 @@
 """Texts to ids, by the tokenizer of a folder."""
 
+import json
+
 import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -80,3 +82,51 @@ def test_a_broken_tokenizer(tmp_path):
     (folder / "tokenizer.json").write_text("{")
     with pytest.raises(ValueError, match="a tokenizer that transformers reads"):
         probe.encode(probe.load(folder), ["a"])
+
+
+def changed(folder, name, *path):
+    """The last of `path` as the value at the others, in a file of JSON."""
+    *names, last, value = path
+    record = inner = json.loads((folder / name).read_text("utf-8"))
+    for key in names:
+        inner = inner[key]
+    inner[last] = value
+    (folder / name).write_text(json.dumps(record))
+
+
+@pytest.mark.parametrize(
+    ("file", "path", "words"),
+    (
+        ("tokenizer.json", ("model", "vocab", "a", 2**31), "it gives the id 2147483648, and the network has 30 words"),
+        ("tokenizer.json", ("model", "vocab", "a", 30), "it gives the id 30, and the network has 30 words"),
+        ("tokenizer.json", ("post_processor", "special_tokens", {}), ""),  # the Rust of tokenizers panics
+        ("tokenizer_config.json", ("model_max_length", "x"), 'model_max_length is "x" in place of null or a number'),
+        ("tokenizer_config.json", ("extra_ids", 10**30), r"extra_ids is 1e\+30 in place of null or from 0 to 100000"),
+        ("tokenizer_config.json", ("extra_ids", 2**40), "extra_ids is 1099511627776 in place of"),
+    ),
+)
+def test_a_tokenizer_that_is_read_and_then_fails(tmp_path, file, path, words):
+    folder = add_tokenizer(write(tmp_path, SHARED, tensors_of(SHARED)))
+    changed(folder, file, *path)
+    with (
+        as_a_user(),
+        pytest.raises(ValueError, match=rf"a tokenizer .* that of '.*' is refused \(.*{words}.*\); fetch"),
+    ):
+        probe.encode(probe.load(folder), ["a b", "a"])
+
+
+@pytest.mark.parametrize("number", (2**40, 99, -1, None))
+def test_padding_is_of_a_word_whatever_the_configuration_says(tmp_path, number):
+    """It is masked; what the network does with it is nothing."""
+    folder = add_tokenizer(write(tmp_path, SHARED | {"pad_token_id": number}, tensors_of(SHARED)))
+    loaded = probe.load(folder)
+    encoded = probe.encode(loaded, ["a b", "a"])
+    assert encoded.token_ids.tolist() == [[1, 4, 5, 2], [1, 4, 2, 0]]
+    assert np.isfinite(probe.trace(loaded, *encoded).hidden[0]).all()
+
+
+def test_a_length_beyond_64_bits_is_no_limit(tmp_path):
+    """As transformers writes it where a tokenizer has none."""
+    folder = add_tokenizer(write(tmp_path, SHARED, tensors_of(SHARED)))
+    changed(folder, "tokenizer_config.json", "model_max_length", 1000000000000000019884624838656)
+    assert probe.encode(probe.load(folder), ["a b"]).token_ids.tolist() == [[1, 4, 5, 2]]

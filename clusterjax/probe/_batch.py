@@ -1,5 +1,6 @@
 """Texts as batches of token ids, and what a batch must be."""
 
+import functools
 import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from .._misc import is_concrete
 from ._albert import Albert
 from ._ids import check_ids, check_like, check_mask
 from ._load import Model, check_model
+from ._tokenizer import special_tokens, tokenize
 
 
 class _Batch(NamedTuple):
@@ -66,8 +68,9 @@ def encode(model: Model, texts: Sequence[str], *, length: int | None = None) -> 
 
     **Raises:**
 
-    - `ValueError` if there are no texts, one of them has no tokens, the model has no tokenizer, or `length` is no
-        integer, leaves no room beside the special tokens, or is beyond the positions.
+    - `ValueError` if there are no texts, one of them has no tokens, the model has no tokenizer, or one that is broken
+        or gives ids that the network lacks, or `length` is no integer, leaves no room beside the special tokens, or is
+        beyond the positions.
 
     **Warns:** if texts are longer than the positions and `length` does not say where to cut them, with how many.
 
@@ -79,25 +82,27 @@ def encode(model: Model, texts: Sequence[str], *, length: int | None = None) -> 
         raise ValueError(
             f"model must have a tokenizer to encode texts, but the folder of {model.name!r} has none; pass token ids."
         )
-    limit, least = model.max_positions, model.tokenizer.num_special_tokens_to_add() + 1
+    limit, least = model.max_positions, special_tokens(model.tokenizer, model.folder) + 1
     if length is not None:
         remedy = f"pass None, say: {least} are the special tokens and one more"
         limit = length = check_integer(length, "length", least=least, most=limit, remedy=remedy)
-    tokenize = lambda chosen, **options: model.tokenizer(chosen, return_attention_mask=False, **options)["input_ids"]
-    rows = tokenize(texts, verbose=False)
+    size = model.network.sizes.vocab_size
+    ids_of = functools.partial(tokenize, model.tokenizer, model.folder, size)
+    rows = ids_of(texts, verbose=False)
     long = [i for i, row in enumerate(rows) if limit is not None and len(row) > limit]
     if long:
         if length is None:
             _warn_cut(len(long), len(rows), limit)
         # By the tokenizer, so that the last special token stays.
-        for i, row in zip(long, tokenize([texts[i] for i in long], truncation=True, max_length=limit), strict=True):
+        for i, row in zip(long, ids_of([texts[i] for i in long], truncation=True, max_length=limit), strict=True):
             rows[i] = row
     empty = [i for i, row in enumerate(rows) if len(row) == 0]
     if empty:
         raise ValueError(f"texts must have at least one token each, but text {empty[0]} has none; leave it out.")
     n = length if length is not None else max(map(len, rows))
     pad = getattr(model.config, "pad_token_id", None)
-    token_ids = np.full((len(rows), n), 0 if pad is None else pad, np.int32)
+    # Padding is masked, whatever its id; but it must be that of a word.
+    token_ids = np.full((len(rows), n), pad if isinstance(pad, int) and 0 <= pad < size else 0, np.int32)
     mask = np.zeros((len(rows), n), bool)
     for i, row in enumerate(rows):
         token_ids[i, : len(row)], mask[i, : len(row)] = row, True

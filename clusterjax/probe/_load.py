@@ -13,16 +13,14 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from .._check import check_float_dtype, check_instance, check_integer, check_path, refusal
-from .._disk import begin_reading, check
+from .._disk import begin_reading
 from ._albert import Albert
 from ._hub import locate
 from ._names import read_weights
 from ._sizes import AlbertSizes, T5Sizes, read_config, sizes_of
 from ._t5 import T5Encoder
+from ._tokenizer import read_tokenizer
 from ._walk import check_depth
-
-
-_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "spiece.model", "tokenizer.model", "vocab.txt")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -55,20 +53,7 @@ class Model:
 
         - `ValueError` if the folder has one that cannot be read.
         """
-        if self.folder is None or not any((self.folder / name).is_file() for name in _TOKENIZER):
-            return None
-        from transformers import AutoTokenizer
-
-        for name in _TOKENIZER:
-            if (self.folder / name).is_file():
-                check(self.folder / name, "model", "fetch it again")
-        try:
-            return AutoTokenizer.from_pretrained(str(self.folder), local_files_only=True, trust_remote_code=False)
-        except Exception as error:  # of which kind differs by tokenizer and by version
-            raise ValueError(
-                f"model must have a tokenizer that transformers reads, but that of {str(self.folder)!r} is refused "
-                f"({error}); fetch it again."
-            ) from error
+        return None if self.folder is None else read_tokenizer(self.folder)
 
     @property
     def num_layers(self) -> int:

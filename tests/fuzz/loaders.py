@@ -17,6 +17,8 @@ import jax.tree_util as jtu
 import numpy as np
 import optax
 import safetensors.numpy
+from flax.serialization import msgpack_serialize
+from flax.traverse_util import flatten_dict, unflatten_dict
 
 from clusterjax import probe, sentiment, sweep, transformer
 from clusterjax._corpus import read_texts, train_tokenizer, write_tokenizer
@@ -27,7 +29,7 @@ from clusterjax.probe._train import AlbertRecipe, _network, _write_config, _writ
 from clusterjax.sentiment import load_imdb, load_released
 from clusterjax.sweep._phase_starts import read_starts
 
-from .. import probe_cases, sweep_cases
+from .. import network_cases, probe_cases, sweep_cases
 from ..test_sentiment_store import fitted_of
 
 
@@ -116,6 +118,56 @@ def make_hub_flax(folder):
 
 def make_hub_t5(folder):
     probe_cases.write(folder, probe_cases.T5, probe_cases.tensors_of(probe_cases.T5))
+
+
+def shard(folder, write, names, file, config, separator="."):
+    """The weights in two shards with an index, and the configuration."""
+    stem, dot, ending = file.partition(".")
+    shards = [f"{stem}-{k}-of-2{dot}{ending}" for k in (1, 2)]
+    half = len(names) // 2
+    for shard, part in zip(shards, (names[:half], names[half:]), strict=True):
+        write(folder / shard, part)
+    weight_map = {name.replace(".", separator): shards[k >= half] for k, name in enumerate(names)}
+    (folder / f"{file}.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def in_safetensors(folder, config):
+    tensors = probe_cases.tensors_of(config)
+    save = lambda path, names: safetensors.numpy.save_file({name: tensors[name] for name in names}, path)
+    shard(folder, save, sorted(tensors), "model.safetensors", config)
+
+
+ONE_BLOCK = probe_cases.T5 | {"num_layers": 1}
+
+
+def make_albert_in_shards(folder):
+    in_safetensors(folder, probe_cases.SHARED | {"vocab_size": 40})
+    train_tokenizer(TEXTS, 40).save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps(network_cases.SPECIAL))
+
+
+def make_t5_in_shards(folder):
+    from transformers import T5Tokenizer
+
+    in_safetensors(folder, ONE_BLOCK)
+    pieces = [(word, -1.0) for word in ("<pad>", "</s>", "<unk>")] + [(f"\u2581{word}", -2.0) for word in set(WORDS)]
+    T5Tokenizer(vocab=sorted(pieces, key=lambda piece: (-piece[1], piece)), extra_ids=2).save_pretrained(folder)
+
+
+def make_flax_in_shards(folder):
+    flat = flatten_dict(probe_cases.t5_tree(ONE_BLOCK, probe_cases.tensors_of(ONE_BLOCK)), sep=".")
+
+    def save(path, names):
+        path.write_bytes(msgpack_serialize(unflatten_dict({name: flat[name] for name in names}, sep=".")))
+
+    shard(folder, save, sorted(flat), "flax_model.msgpack", ONE_BLOCK, "/")
+
+
+def read_network_and_texts(folder):
+    model = probe.load(folder)
+    found = [sorted(probe.tensors(model.network).items()), tuple(model.network.sizes)]
+    return found if model.tokenizer is None else [*found, *probe.encode(model, TEXTS[:2], length=6)]
 
 
 def read_network(folder):
@@ -245,6 +297,9 @@ LOADERS = (
     Loader("ALBERT of the hub", make_hub_albert, read_network, False, 8),
     Loader("ALBERT in msgpack", make_hub_flax, read_network, False, 8),
     Loader("T5 of the hub", make_hub_t5, read_network, False, 8),
+    Loader("ALBERT in shards", make_albert_in_shards, read_network_and_texts, False, 8),
+    Loader("T5 in shards", make_t5_in_shards, read_network_and_texts, False, 8),
+    Loader("T5 in shards of msgpack", make_flax_in_shards, read_network, False, 8),
     Loader("starts .npy", write("x.npy", npy()), lambda f: [read_starts(f / "x.npy")], False),
     Loader("starts .npz", write("x.npz", npz()), lambda f: [read_starts(f / "x.npz")], False),
     Loader(

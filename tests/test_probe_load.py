@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import huggingface_hub
@@ -40,9 +41,9 @@ def test_what_a_model_knows(folders):
         ({"model_type": "bert"}, "architecture among albert, t5, mt5, but .* is of 'bert'"),
         ({"model_type": "umt5"}, "is of 'umt5'"),
         ({"model_type": None}, "is of None"),
-        ({"hidden_act": "swish"}, "activation among gelu, gelu_new, relu, but it is 'swish'"),
-        ({"num_attention_heads": 5}, "num_attention_heads must divide the hidden size, 12, but it is 5"),
-        ({"num_hidden_layers": 0}, "positive num_layers, but it is 0"),
+        ({"hidden_act": "swish"}, "activation among gelu, gelu_new, relu, but in '.*config.json' it is 'swish'"),
+        ({"num_attention_heads": 5}, "num_attention_heads that divides .* 12, but in '.*config.json' it is 5"),
+        ({"num_hidden_layers": 0}, "positive num_layers, but in '.*config.json' it is 0"),
         ({"num_hidden_layers": "many"}, "config"),
         ({"vocab_size": 31}, "'embeddings.word_embeddings.weight' of .* has the shape"),
     ),
@@ -56,10 +57,10 @@ def test_configurations_that_do_not_fit(tmp_path, fields, message):
 @pytest.mark.parametrize(
     ("fields", "message"),
     (
-        ({"feed_forward_proj": "gated-silu"}, "activation among"),
+        ({"feed_forward_proj": "gated-silu"}, "activation among .*config.json"),
         ({"feed_forward_proj": "a-b-c"}, "config must be one of t5, but .* is refused"),
-        ({"relative_attention_num_buckets": 2}, "at least 4 buckets"),
-        ({"relative_attention_max_distance": 2}, "at least 4 buckets"),
+        ({"relative_attention_num_buckets": 2}, "at least 4 buckets .*config.json"),
+        ({"relative_attention_max_distance": 2}, "at least 4 buckets .*config.json"),
     ),
     ids=str,
 )
@@ -79,11 +80,12 @@ def test_numbers_that_are_none(config, wrong):
     names |= {"num_hidden_groups": "num_groups", "inner_group_num": "inner_layers"}
     fields = config | ({"initializer_range": 0.02} if config is SHARED else {})
     whole = fields | {"tie_word_embeddings": True, "dense_act_fn": "gelu_new", "is_gated_act": True}
-    assert sizes_of(SimpleNamespace(**whole)).vocab_size == 30
+    assert sizes_of(SimpleNamespace(**whole), Path("config.json")).vocab_size == 30
     for field in [name for name, value in fields.items() if isinstance(value, int | float) and "token" not in name]:
         name = names.get(field, field)
-        with pytest.raises(ValueError, match=f"config must have a positive {name}, but it is {re.escape(repr(wrong))}"):
-            sizes_of(SimpleNamespace(**(whole | {field: wrong})))
+        words = f"config must have a positive {name}, but in 'config.json' it is {re.escape(repr(wrong))}; mend it"
+        with pytest.raises(ValueError, match=words):
+            sizes_of(SimpleNamespace(**(whole | {field: wrong})), Path("config.json"))
 
 
 @pytest.mark.parametrize("content", ("", "[1, 2]", '{"model_type": "albert"'), ids=("empty", "list", "truncated"))

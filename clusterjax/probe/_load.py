@@ -138,7 +138,7 @@ def load(
     folder, name = locate(path)
     begin_reading(folder, "path", "fetch it again")
     config = read_config(folder)
-    sizes = sizes_of(config)
+    sizes = sizes_of(config, folder / "config.json")
     make = functools.partial(_make, sizes, depth=depth, heads=heads, dtype=dtype)
     network, left_out = read_weights(folder, sizes, make, dtype)
     if network.num_heads != sizes.num_heads:

@@ -156,30 +156,33 @@ def read_config(folder: Path) -> Any:
         raise ValueError(f"config must be one of {kind}, but {str(path)!r} is refused ({error}); mend it.") from error
 
 
-def sizes_of(config: Any) -> AlbertSizes | T5Sizes:
-    """The numbers that the networks here need, checked."""
-    albert = config.model_type == "albert"
-    sizes = _albert(config) if albert else _t5(config)
+def sizes_of(config: Any, file: Path) -> AlbertSizes | T5Sizes:
+    """The numbers that the networks here need, checked; `file` is where the configuration stands, for messages."""
+    albert, place = config.model_type == "albert", repr(str(file))
+    sizes = _albert(config, place) if albert else _t5(config)
     for name, value in sizes.items():
         if name == "activation" or name in _FLAGS:
             continue
         whole = name not in _REALS
         kind = int if whole else int | float
         if isinstance(value, bool) or not isinstance(value, kind) or not 0 < value < math.inf:
-            raise ValueError(f"config must have a positive {name}, but it is {value!r}; mend config.json.")
+            raise ValueError(f"config must have a positive {name}, but in {place} it is {value!r}; mend it.")
         if whole and value > _MOST:
-            raise ValueError(f"config must have a {name} of at most {_MOST}, but it is {value!r}; mend config.json.")
+            raise ValueError(f"config must have a {name} of at most {_MOST}, but in {place} it is {value!r}; mend it.")
     if sizes["activation"] not in ACTIVATIONS:
         raise ValueError(
-            f"config must have an activation among {', '.join(ACTIVATIONS)}, but it is {sizes['activation']!r}; name "
-            "another checkpoint."
+            f"config must have an activation among {', '.join(ACTIVATIONS)}, but in {place} it is "
+            f"{sizes['activation']!r}; name another checkpoint."
         )
-    if albert:
-        check_heads(sizes["hidden_size"], sizes["num_heads"], "num_attention_heads")
-    elif sizes["num_buckets"] < 4 or sizes["max_distance"] <= sizes["num_buckets"] // 4:
+    if albert and sizes["hidden_size"] % sizes["num_heads"]:
         raise ValueError(
-            f"config must have at least 4 buckets and a max_distance beyond a quarter of them, but it has "
-            f"{sizes['num_buckets']} and {sizes['max_distance']}; mend config.json."
+            f"config must have a num_attention_heads that divides the hidden size, {sizes['hidden_size']}, but in "
+            f"{place} it is {sizes['num_heads']}; mend it."
+        )
+    if not albert and (sizes["num_buckets"] < 4 or sizes["max_distance"] <= sizes["num_buckets"] // 4):
+        raise ValueError(
+            f"config must have at least 4 buckets and a max_distance beyond a quarter of them, but in {place} it has "
+            f"{sizes['num_buckets']} and {sizes['max_distance']}; mend it."
         )
     return AlbertSizes(**sizes) if albert else T5Sizes(**sizes)
 
@@ -196,13 +199,13 @@ def check_heads(hidden_size: int, heads: Any, name: str) -> int:
     return number
 
 
-def _albert(config: Any) -> dict[str, Any]:
+def _albert(config: Any, place: str) -> dict[str, Any]:
     # Versions 4 of transformers could build ALBERT with relative positions; no published checkpoint has them.
     positions = getattr(config, "position_embedding_type", "absolute")
     if positions != "absolute":
         raise ValueError(
-            f"config must have absolute positions, but position_embedding_type is {positions!r}; name another "
-            "checkpoint."
+            f"config must have absolute positions, but in {place} position_embedding_type is {positions!r}; name "
+            "another checkpoint."
         )
     return dict(
         vocab_size=config.vocab_size,

@@ -192,7 +192,7 @@ class Store:
         word = self._kept()
         wrong = [] if word is None else list(damaged(self.path, word))
         if wrong:
-            more = f", and so do {len(wrong) - 1} more" if len(wrong) > 1 else ""
+            more = f" (and {len(wrong) - 1} more like it)" if len(wrong) > 1 else ""
             raise ValueError(f"store must be as it was written, but {wrong[0]}{more}; {_ANEW}.")
 
     def _finished(self) -> xr.Dataset:

@@ -311,6 +311,34 @@ def test_a_damaged_batch_is_run_again(whole, tmp_path, monkeypatch, capsys, kind
     assert content(path) == whole[1]
 
 
+@pytest.mark.parametrize(
+    "change",
+    (
+        lambda frame: frame["outputs"][0].__setitem__(0, [0, 1]),
+        lambda frame: frame["outputs"][0].__setitem__(0, 7),
+        lambda frame: frame["outputs"][0].__setitem__(1, []),
+        lambda frame: frame["outputs"][0].__setitem__(3, ""),
+        lambda frame: frame["coords"][0].__setitem__(1, []),
+        lambda frame: frame["coords"][0].__setitem__(4, [7]),
+        lambda frame: frame["names"].reverse(),
+        lambda frame: frame["names"].__setitem__(0, []),
+    ),
+)
+def test_a_frame_that_does_not_fit_together_is_refused(tmp_path, monkeypatch, change):
+    """Also where its checksum is right, as another writer could leave it."""
+    path = tmp_path / "store"
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Store, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        run(path)
+    file = path / ".sweep" / "frame"
+    header, arrays = _store._FRAME.read(file, None)
+    change(header["frame"])
+    kept = {name: header[name] for name in ("identity", "dtypes", "frame")}
+    _store._FRAME.write(file, arrays, None, **kept)
+    with as_a_user(), pytest.raises(ValueError, match=r"^store must be .*frame .*; choose another folder, or remove"):
+        sweep.open(path)
+
+
 def test_a_batch_of_another_sweep_is_run_again(whole, tmp_path, monkeypatch):
     """The same batch of the same shapes, from a folder of another seed."""
     for name, seed in (("store", 3), ("other", 4)):

@@ -33,6 +33,8 @@ from ._frame import FINISHED, UNFINISHED, Coord, Frame, Outcome, Output, missing
 _REMEDY = "choose another folder, or remove that one"
 _FRAME = RunFile("store", FORMAT, 1, _REMEDY)
 _BATCH = RunFile("store", "clusterjax sweep batch", 1, "remove that file and run again")
+_COORD, _OUTPUT = [str, [str], dict, (None, [str]), list], [str, [str], list, str, dict]
+_FORM = {"frame": {"names": [str], "coords": [_COORD], "outputs": [_OUTPUT], "attrs": dict}}
 _CHUNK_BYTES = 2**26
 _TRIES = 100
 
@@ -105,7 +107,7 @@ class Store:
             return self._read_frame()
 
     def _read_frame(self) -> Frame:
-        header, packed = _FRAME.read(self._frame_file, None)
+        header, packed = _FRAME.read(self._frame_file, None, _FORM)
         arrays, kept = _unpack(packed, header["dtypes"]), header["frame"]
         coords = []
         for k, (name, dims, attrs, words, shape) in enumerate(kept["coords"]):
@@ -217,7 +219,8 @@ class Store:
                 except ValueError as error:
                     yield number, _lost(frame, number, str(error))
 
-        return frame.assemble(outcomes())
+        with _whole(self._frame_file, _REMEDY):
+            return frame.assemble(outcomes())
 
     def _generation(self) -> list[Any]:
         """What is another one as soon as the frame or the finished store is."""
@@ -283,11 +286,13 @@ _ANEW = "run the sweep with resume=False, which computes it anew, or choose anot
 
 @contextlib.contextmanager
 def _whole(path: Path, remedy: str) -> Iterator[None]:
-    """A ValueError in place of whatever the contents of a damaged file of 0.1.0 lead to."""
+    """A ValueError that names a file, in place of whatever contents that do not fit each other lead to."""
     try:
         yield
-    except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
-        words = f"{type(error).__name__}: {error}"
+    except (KeyError, TypeError, AttributeError, IndexError, OverflowError, ValueError) as error:
+        if str(error).startswith("store must"):
+            raise
+        words = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ValueError(f"store must be as it was written, but {path} is damaged ({words}); {remedy}.") from error
 
 

@@ -270,7 +270,7 @@ def _refused(name: str) -> float:
     raise ValueError(f"{name} is no number")
 
 
-def _wide_number(digits: str) -> float:
+def _wide_number(digits: str) -> int | float:
     return int(digits) if len(digits) < 20 else _number(digits[:400])
 
 

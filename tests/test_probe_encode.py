@@ -125,8 +125,9 @@ def test_padding_is_of_a_word_whatever_the_configuration_says(tmp_path, number):
     assert np.isfinite(probe.trace(loaded, *encoded).hidden[0]).all()
 
 
-def test_a_length_beyond_64_bits_is_no_limit(tmp_path):
+@pytest.mark.parametrize("length", (512, 1000000000000000019884624838656))
+def test_lengths_beyond_64_bits_are_read_as_others_are(tmp_path, length):
     """As transformers writes it where a tokenizer has none."""
     folder = add_tokenizer(write(tmp_path, SHARED, tensors_of(SHARED)))
-    changed(folder, "tokenizer_config.json", "model_max_length", 1000000000000000019884624838656)
+    changed(folder, "tokenizer_config.json", "model_max_length", length)
     assert probe.encode(probe.load(folder), ["a b"]).token_ids.tolist() == [[1, 4, 5, 2]]

@@ -12,9 +12,6 @@ from .helpers import assert_close, assert_same
 from .reference import attention as reference, sums as by_rows
 
 
-pytestmark = pytest.mark.optimised
-
-
 MASKS = {"full": (cjx.FullMask(), reference.full), "causal": (cjx.CausalMask(), reference.causal)}
 masks = pytest.mark.parametrize("name", MASKS)
 N = 300  # three chunks of causal rows, and a power of two is well above

@@ -13,9 +13,6 @@ from .helpers import assert_close, assert_derivatives, assert_same, normal, temp
 from .reference import attention as reference
 
 
-pytestmark = pytest.mark.optimised
-
-
 def masks_of(n):
     graph = np.random.default_rng(5).random((n, n)) < 0.3
     np.fill_diagonal(graph, True)

@@ -1,7 +1,7 @@
 # Everything from a bare clone with Python >= 3.11, pip and make: the environment lives in .venv, made once.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help reproduce test exhaustive mutants lint format notebooks bench docs clean
+.PHONY: help reproduce test pytest exhaustive mutants lint format notebooks bench docs clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -38,8 +38,14 @@ reproduce: $(STAMPS)/plot
 	$(if $(SECOND),$(BIN)/clusterjax reproduce figure1 figure2 figure7 --albert $(PLBERT) --out gallery/plbert --quick)
 	$(BIN)/clusterjax reproduce --out gallery $(ARGS)
 
-# pytest comes last: its summary line is the verdict.
-test: lint
+# Types are checked beside the tests, for that is the work of one core; a mistake in either ends `make test` with an error.
+test: $(STAMPS)/dev
+	@$(MAKE) --no-print-directory --jobs=2 lint pytest
+
+# Tests and the many processes that they start read the same files: each is compiled once, whatever the shell says.
+pytest exhaustive: export PYTHONDONTWRITEBYTECODE :=
+
+pytest: $(STAMPS)/dev
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 
 exhaustive: $(STAMPS)/dev

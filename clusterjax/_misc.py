@@ -9,15 +9,30 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import jax.tree_util as jtu
+import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
+
+
+# Of these no leaf is an array of jax; their types are looked at first, since a list may hold a million of them.
+_PLAIN = frozenset((bool, int, float, complex, str, bytes, np.ndarray))
 
 
 def is_concrete(value: Any) -> bool:
     """Whether no leaf of `value` is a tracer, or lies on devices of other processes: its numbers may be looked at."""
     return not any(
-        isinstance(leaf, Tracer) or not getattr(leaf, "is_fully_addressable", True) for leaf in jtu.tree_leaves(value)
+        isinstance(leaf, Tracer) or not getattr(leaf, "is_fully_addressable", True)
+        for leaf in leaves_unless_plain(value)
     )
+
+
+def leaves_unless_plain(value: Any) -> list[Any]:
+    """The leaves of `value`, or none where all are plain numbers, words or arrays of NumPy.
+
+    Source: this library.
+    """
+    leaves = jtu.tree_leaves(value)
+    return [] if _PLAIN.issuperset(map(type, leaves)) else leaves
 
 
 def as_float(value: Any, dtype: Any = None) -> Array:

@@ -21,6 +21,7 @@ import pytest
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_disable_most_optimizations", QUICK)
+jax.config.update("jax_traceback_filtering", "off")  # pytest cuts them itself; jax looks at the path of each frame
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
@@ -31,18 +32,24 @@ DEAR = Path(__file__).with_name("dear.txt").read_text("utf-8").splitlines()
 
 def pytest_collection_modifyitems(config, items):
     """Those of `dear.txt` are exhaustive; a line that names no test is an error, where all tests were collected."""
-    named = {name: [item for item in items if _is(item, name)] for name in DEAR}
-    for found in named.values():
-        for item in found:
+    found = {name: 0 for name in DEAR}
+    for item in items:
+        node = item.nodeid.removeprefix("tests/")
+        named = {node, node.partition("[")[0]} & found.keys()
+        if named:
             item.add_marker(pytest.mark.exhaustive)
-    gone = [name for name, found in named.items() if not found]
+        for name in named:
+            found[name] += 1
+    gone = [name for name, count in found.items() if not count]
     if gone and not config.option.file_or_dir:
         raise pytest.UsageError(f"tests/dear.txt names tests that are not: {', '.join(gone)}")
 
 
-def _is(item, name):
-    node = item.nodeid.removeprefix("tests/")
-    return node == name or node.startswith(f"{name}[")
+def pytest_collection_finish(session):
+    """What lives to the end, of jax, PyTorch and the tests, is not looked through again for garbage."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 50)
 
 
 @pytest.fixture

@@ -41,7 +41,8 @@ NAMES = [experiment.name for experiment in EXPERIMENTS]
 
 # What takes longest; each but the last three has tests of its own parts besides.
 DEAR = (
-    *("figure1", "figure2", "albert-bridge", "sentiment-training"),
+    *("figure1", "figure2", "figure5", "albert-bridge", "albert-training", "language-training"),
+    *("norm-schemes", "phase-diagram", "sentiment-leaders", "sentiment-training"),
     *("perceptron-delay", "interacting-heads", "linear-phase"),
 )
 EACH = pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 
 import clusterjax as cjx
@@ -23,6 +24,7 @@ def start(part, devices, *where):
     settings = {
         "XLA_FLAGS": f"{quick} --xla_force_host_platform_device_count={devices}",
         "JAX_PLATFORMS": "cpu",
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": str(jax.config.read("jax_disable_most_optimizations")),
         "PYTHONPATH": str(ROOT),
     }
     command = [sys.executable, str(ROOT / "tests" / "sharded_child.py"), part, *map(str, where)]

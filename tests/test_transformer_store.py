@@ -21,13 +21,13 @@ def model_of(**options):
 
 
 MODULES = {
-    "language model": model_of(),
-    "mixed precision": model_of(dtype=jnp.float32, stream_dtype=jnp.bfloat16, tied=False),
-    "half": in_dtype(model_of(), jnp.bfloat16),
-    "sinusoids": model_of(positions=transformer.SinusoidalPositions(8), residual=transformer.PostNorm()),
-    "relative, shared": transformer.Transformer(block_of("post", "causal", "gelu", True), 3),
-    "none": block_of("none", "window"),
-    "graph": transformer.MultiHeadAttention(
+    "language model": lambda: model_of(),
+    "mixed precision": lambda: model_of(dtype=jnp.float32, stream_dtype=jnp.bfloat16, tied=False),
+    "half": lambda: in_dtype(model_of(), jnp.bfloat16),
+    "sinusoids": lambda: model_of(positions=transformer.SinusoidalPositions(8), residual=transformer.PostNorm()),
+    "relative, shared": lambda: transformer.Transformer(block_of("post", "causal", "gelu", True), 3),
+    "none": lambda: block_of("none", "window"),
+    "graph": lambda: transformer.MultiHeadAttention(
         *(getattr(attention_of(), name) for name in ("query", "key", "value", "output")),
         mask=cjx.MatrixMask(jnp.eye(6, dtype=bool)),
     ),
@@ -36,7 +36,7 @@ MODULES = {
 
 @pytest.mark.parametrize("name", MODULES)
 def test_a_module_comes_back_bit_for_bit(name, tmp_path):
-    module = MODULES[name]
+    module = MODULES[name]()
     transformer.save(module, tmp_path / "model", note={"step": 3})
     found = transformer.load(tmp_path / "model", like=module)
     assert jtu.tree_structure(found) == jtu.tree_structure(module)
@@ -53,18 +53,18 @@ def test_a_module_comes_back_bit_for_bit(name, tmp_path):
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        (model_of(positions=7), r"whose positions.table is float64 \(7, 8\), but in .* it is float64 \(6, 8\)"),
-        (model_of(tied=False), r"whose head.unembedding is float64 \(11, 8\), but in .* it is None"),
-        (model_of(causal=False), "whose stack.blocks.attention.mask is FullMask, but in .* it is CausalMask"),
-        (model_of(activation=jax.nn.relu), "activation is relu, but in .* it is gelu"),
-        (model_of(dtype=jnp.float32), r"whose embedding is float32 \(11, 8\), but in .* it is float64"),
-        (block_of(), "whose module is Block, but in .* it is LanguageModel"),
+        (lambda: model_of(positions=7), r"whose positions.table is float64 \(7, 8\), but in .* it is float64 \(6, 8\)"),
+        (lambda: model_of(tied=False), r"whose head.unembedding is float64 \(11, 8\), but in .* it is None"),
+        (lambda: model_of(causal=False), "whose stack.blocks.attention.mask is FullMask, but in .* it is CausalMask"),
+        (lambda: model_of(activation=jax.nn.relu), "activation is relu, but in .* it is gelu"),
+        (lambda: model_of(dtype=jnp.float32), r"whose embedding is float32 \(11, 8\), but in .* it is float64"),
+        (lambda: block_of(), "whose module is Block, but in .* it is LanguageModel"),
     ],
 )
 def test_another_configuration_is_refused_with_both_sides(other, message, tmp_path):
     transformer.save(model_of(), tmp_path)
     with as_a_user(), pytest.raises(ValueError, match=message):
-        transformer.load(tmp_path, like=other)
+        transformer.load(tmp_path, like=other())
 
 
 def test_a_second_model_takes_the_place_of_the_first_and_nothing_does_not(tmp_path):

@@ -5,11 +5,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Array
 
-from .._misc import as_float, is_concrete
+from .._misc import as_float, is_concrete, leaves_unless_plain
 from ._numbers import check_number
 from ._objects import check_concrete
 from ._words import range_words, refusal, shown
@@ -109,7 +108,7 @@ def as_numbers(value: Any) -> Any:
         return value if jnp.issubdtype(value.dtype, jnp.number) or value.dtype == bool else None
     if isinstance(value, str | bytes | dict | set | frozenset | type) or value is None:
         return None
-    if isinstance(value, list | tuple) and any(isinstance(leaf, jax.Array) for leaf in jtu.tree_leaves(value)):
+    if isinstance(value, list | tuple) and any(isinstance(leaf, jax.Array) for leaf in leaves_unless_plain(value)):
         try:
             return jnp.asarray(value)
         except (TypeError, ValueError, OverflowError):

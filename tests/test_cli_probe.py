@@ -22,9 +22,6 @@ from .probe_cases import SHARED, T5, tensors_of, write
 from .test_cli import refused
 
 
-pytestmark = pytest.mark.optimised
-
-
 FIGURES = ["figure1", "figure2"]
 
 

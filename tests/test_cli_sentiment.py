@@ -15,9 +15,6 @@ from clusterjax._cli import main
 from clusterjax.sentiment import fit as real_fit, load, synthetic_reviews, train_sentiment
 
 
-pytestmark = pytest.mark.optimised
-
-
 SMALL = ("--epochs", "2", "--batch-size", "32", "--depth", "3", "--length", "48", "--dim", "2")
 REVIEWS = synthetic_reviews(jr.key(3), 400, num_neutral=60, shortest=8, longest=20).reviews
 

@@ -16,9 +16,6 @@ from .network_cases import checkpoint
 from .probe_cases import T5
 
 
-pytestmark = pytest.mark.optimised
-
-
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     return network_of(checkpoint(tmp_path_factory.mktemp("network")))

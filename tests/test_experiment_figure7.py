@@ -10,9 +10,6 @@ from clusterjax.experiments._figure7 import I6, TS, Heads, Runs, _repelling_word
 from clusterjax.experiments._verdict import Subject
 
 
-pytestmark = pytest.mark.optimised
-
-
 def source(*tops, scale=4.0):
     """Heads with three real eigenvalues each, the largest this; `scale` of them is in the pictures."""
     spectra = [scale * np.array([top, top - 0.1, top - 0.2], complex) for top in tops]

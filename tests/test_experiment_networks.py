@@ -20,9 +20,6 @@ from .network_cases import CONFIG, by_name, checkpoint, texts_of
 from .reference import probes as reference
 
 
-pytestmark = pytest.mark.optimised
-
-
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory):
     return checkpoint(tmp_path_factory.mktemp("network"))

@@ -18,9 +18,6 @@ from clusterjax.sentiment import Encoded, HardmaxClassifier
 from clusterjax.sentiment._imdb import digest
 
 
-pytestmark = pytest.mark.optimised
-
-
 SETTINGS = Settings(starts=16, quick=True)
 
 

@@ -16,9 +16,6 @@ from .network_cases import CONFIG, by_name, checkpoint, texts_of
 from .probe_cases import PLBERT, T5, needs_plbert, tensors_of, write
 
 
-pytestmark = pytest.mark.optimised
-
-
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory):
     return checkpoint(tmp_path_factory.mktemp("network"))

@@ -9,9 +9,6 @@ from clusterjax.experiments._albert_training import _claims, _verdict, _way
 from clusterjax.experiments._starts import STARTS, keys_of, seed_of, starts_of
 
 
-pytestmark = pytest.mark.optimised
-
-
 STEPS = np.array([0, 100, 200, 400])
 REPORT = {"report": {"held-out loss": 3.0, "unigram loss": 5.0}}
 

@@ -31,9 +31,6 @@ from clusterjax._summation.harmonic import _default, _expand
 from .oracles import unit_tokens
 
 
-pytestmark = pytest.mark.optimised
-
-
 F32, F64 = np.float32, np.float64
 
 

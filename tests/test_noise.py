@@ -22,9 +22,6 @@ from . import oracles
 from .helpers import as_a_user
 
 
-pytestmark = pytest.mark.optimised
-
-
 TS = np.array([0.0, 0.25, 0.5, 1.0])
 TEMPERATURE, STEP = 0.7, 1 / 128
 

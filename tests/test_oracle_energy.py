@@ -22,9 +22,6 @@ from . import oracles
 from .solving import angles, solve_tightly
 
 
-pytestmark = pytest.mark.optimised
-
-
 BETAS = (0.3, 1.0, 4.0, 9.0)
 CLOUDS = ((5, 2), (7, 3), (12, 6))
 

@@ -14,9 +14,6 @@ from . import oracles
 from .solving import solve_tightly
 
 
-pytestmark = pytest.mark.optimised
-
-
 def test_rescaled_tokens_are_the_tokens_rescaled():
     """R1: z(t) = e^{-tV} x(t), for random V, Q and K and for V = +-I, to 1e-9 of their size at t = 2."""
     rng = np.random.default_rng(1)

@@ -17,9 +17,6 @@ from .probe_cases import PLBERT, SHARED, T5, many_texts, needs_plbert, plbert_te
 from .test_probe_encode import add_tokenizer
 
 
-pytestmark = pytest.mark.optimised
-
-
 TEXTS = many_texts(6, 12)
 measure = functools.partial(probe.similarity_histograms, bins=20, rank=False, batch_size=6)
 

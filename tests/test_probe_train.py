@@ -17,9 +17,6 @@ from clusterjax.probe import AlbertRecipe, _train as module, train_albert
 from .helpers import as_a_user
 
 
-pytestmark = pytest.mark.optimised
-
-
 RECIPE = AlbertRecipe(
     vocab_size=60, embedding_size=8, hidden_size=16, num_heads=2, intermediate_size=32, num_layers=2,
     length=16, batch_size=8, steps=155, epoch_steps=20, learning_rate=1e-2, warm_up=20,

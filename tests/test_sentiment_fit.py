@@ -24,9 +24,6 @@ from clusterjax.sentiment._fit import log_ratio, start, thinned
 from .helpers import as_a_user
 
 
-pytestmark = pytest.mark.optimised
-
-
 MADE_UP = synthetic_reviews(jr.key(1), 1500, num_neutral=100, shortest=8, longest=24, planted=3)
 SPLIT = official_split(MADE_UP.reviews, key=jr.key(0))
 RECIPE = Recipe(epochs=20, drop=0.0, length=32, depth=6, learning_rate=0.01)

@@ -18,9 +18,6 @@ from clusterjax._training import Batches, train
 from .helpers import as_a_user
 
 
-pytestmark = pytest.mark.optimised
-
-
 class Line(eqx.Module):
     """y = <slope, x> + offset."""
 

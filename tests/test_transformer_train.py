@@ -20,9 +20,6 @@ from clusterjax.transformer._train import _optimiser, doublings, windows
 from .helpers import as_a_user, assert_same
 
 
-pytestmark = pytest.mark.optimised
-
-
 def texts(count=400):
     """Sentences of a grammar in which the word two places back decides: more than a bigram can know."""
     rng = np.random.default_rng(0)

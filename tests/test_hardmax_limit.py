@@ -184,6 +184,16 @@ def test_too_few_layers_are_not_called_convergence():
     assert "FAILED  Every token converges to a point of S." in repr(found)
 
 
+@pytest.mark.parametrize("depth", (26, 40))
+def test_tokens_that_still_move_have_not_arrived_though_they_are_near(depth):
+    """The token within halves its distance to a corner in each layer: near enough after 24, at rest after 45."""
+    z0 = jnp.asarray([[1.0, 1.0], [-1.0, 1.0], [-1.0, -1.0], [1.0, -1.0], [0.5, 0.25]])
+    found = certificate(z0, LAYER, depth)
+    assert [clause.held for clause in found.clauses] == [True, True, False, True, True]
+    assert float(found.limit.distance.max()) < 1e-7 and "not settled" in found.clauses[2].measured
+    assert certificate(z0, LAYER).held
+
+
 def test_certificate_sees_what_is_wrong():
     """Runs with one thing wrong each: no leader, a leader that moved, one too many, a token off its point."""
     z0 = jnp.asarray([[1.0, 1.0], [-1.0, 1.0], [0.0, 0.5], [0.5, -2.0]])

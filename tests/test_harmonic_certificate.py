@@ -207,13 +207,17 @@ def test_an_average_bears_the_errors_of_both_sums():
 
 
 def test_columns_bear_their_own_errors_and_that_of_the_masses(one_degree):
-    """A column added can only raise the bound, whatever its place; one of no values adds none of its own."""
+    """A column added can only raise the bound, whatever its place; one of no values adds none of its own.
+
+    Ones err as the masses do, so that they double the bound of columns of no values, which is that of the masses.
+    """
     n = 64
     x = unit_tokens(1, n, 2)
     wave, flat = np.cos(7 * np.arctan2(x[:, 1], x[:, 0])), np.zeros(n)
     bound = lambda *columns: np.asarray(found(2 * x, x, np.stack(columns, axis=1), None)[1])
     one, two, other = bound(wave, flat), bound(flat, flat), bound(flat, wave)
-    assert np.all(one > 1.5 * two)
+    assert np.all(one > 1.5 * two) and np.all(two > 0)
+    np.testing.assert_allclose(bound(np.ones(n), flat), 2 * two, rtol=1e-6)
     np.testing.assert_allclose(one, other, rtol=1e-12)
     np.testing.assert_allclose(bound(1e9 * wave, 1e-9 * wave), one, rtol=1e-9)
 

@@ -6,7 +6,10 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Without compiling all that is installed, half of the time: Python compiles what is imported, once, since make lets it
+# write that down whatever the shell says.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+export PYTHONDONTWRITEBYTECODE :=
 
 # The interpreter: PYTHON=... if given, else the first of these that runs and is new enough.
 CANDIDATES := python3.13 python3.12 python3.11 python3 python
@@ -21,7 +24,7 @@ WORKERS ?= 2
 help:
 	@echo "make reproduce   the figures of the papers, each with its number, into gallery/ (ARGS=--quick: smaller samples)"
 	@echo "make test        ruff, basedpyright and pytest, as CI runs them"
-	@echo "make exhaustive  the tests that make test leaves out: dearer cases of what it checks, kills and processes"
+	@echo "make exhaustive  the tests that make test leaves out: dearer cases, all combinations, kills and processes"
 	@echo "make mutants     plant faults of one line, and see that the tests catch each"
 	@echo "make lint        ruff and basedpyright alone"
 	@echo "make format      let ruff rewrite what it can"
@@ -41,9 +44,6 @@ reproduce: $(STAMPS)/plot
 # Types are checked beside the tests, for that is the work of one core; a mistake in either ends `make test` with an error.
 test: $(STAMPS)/dev
 	@$(MAKE) --no-print-directory --jobs=2 lint pytest
-
-# Tests and the many processes that they start read the same files: each is compiled once, whatever the shell says.
-pytest exhaustive: export PYTHONDONTWRITEBYTECODE :=
 
 pytest: $(STAMPS)/dev
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)

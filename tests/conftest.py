@@ -30,8 +30,37 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 DEAR = Path(__file__).with_name("dear.txt").read_text("utf-8").splitlines()
 
 
+def parameter_values(item):
+    """What a case of a parametrised test is of: one entry for each of its lists of parameters, and for each fixture."""
+    chosen, values = dict(item.callspec.params), set()
+    for mark in item.iter_markers("parametrize"):
+        names = mark.args[0]
+        names = [name.strip() for name in names.split(",")] if isinstance(names, str) else names
+        values.add((*names, *(id(chosen.pop(name)) for name in names)))
+    return values | {(name, id(value)) for name, value in chosen.items()}
+
+
+def leave_combinations_out(items):
+    """Where a test has several lists of parameters, `make test` takes each value once and not all combinations.
+
+    A case is taken if it has a value that no case before it had, and, of those, first the one with most new values.
+    """
+    tests = {}
+    for item in items:
+        if hasattr(item, "callspec") and not item.get_closest_marker("exhaustive"):
+            tests.setdefault(item.nodeid.partition("[")[0], []).append((item, parameter_values(item)))
+    for cases in tests.values():
+        missing = set().union(*(values for _, values in cases))
+        while missing:
+            best = max(range(len(cases)), key=lambda place: len(cases[place][1] & missing))
+            missing -= cases.pop(best)[1]
+        for item, _ in cases:
+            item.add_marker(pytest.mark.exhaustive)
+
+
 def pytest_collection_modifyitems(config, items):
     """Those of `dear.txt` are exhaustive; a line that names no test is an error, where all tests were collected."""
+    leave_combinations_out(items)
     found = {name: 0 for name in DEAR}
     for item in items:
         node = item.nodeid.removeprefix("tests/")

@@ -41,9 +41,9 @@ NAMES = [experiment.name for experiment in EXPERIMENTS]
 
 # What takes longest; each but the last three has tests of its own parts besides.
 DEAR = (
-    *("figure1", "figure2", "figure5", "albert-bridge", "albert-training", "language-training"),
-    *("norm-schemes", "phase-diagram", "sentiment-leaders", "sentiment-training"),
-    *("perceptron-delay", "interacting-heads", "linear-phase"),
+    *("figure1", "figure2", "figure3", "figure5", "albert-bridge", "albert-training", "language-training"),
+    *("norm-schemes", "rank-collapse", "long-context", "phase-diagram", "linear-phase"),
+    *("sentiment-words", "sentiment-leaders", "sentiment-training", "perceptron-delay", "interacting-heads"),
 )
 EACH = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.exhaustive) if name in DEAR else name for name in NAMES]
@@ -224,20 +224,20 @@ def test_findings_hold(drawn, name):
 
 
 def copied(drawn, folder):
-    """Figure 3 in a gallery that a test may change, and its record."""
-    place, record = drawn("figure3")
+    """Figure 8 in a gallery that a test may change, and its record."""
+    place, record = drawn("figure8")
     return Path(shutil.copytree(place.parent, folder / "gallery")), record
 
 
 def test_second_run_skips_what_is_done_and_force_does_not(drawn, tmp_path):
     out, record = copied(drawn, tmp_path)
     settings, files, lines = Settings(starts=STARTS, quick=True), Files(("png",), film=False), []
-    before = (out / "figure3" / "results.json").stat().st_mtime_ns
-    again = reproduce(["figure3"], out, settings, files, say=lines.append)
+    before = (out / "figure8" / "results.json").stat().st_mtime_ns
+    again = reproduce(["figure8"], out, settings, files, say=lines.append)
     assert again == [record] and "done already" in lines[0]
-    assert (out / "figure3" / "results.json").stat().st_mtime_ns == before
-    reproduce(["figure3"], out, settings, files, force=True, say=lines.append)
-    assert (out / "figure3" / "results.json").stat().st_mtime_ns > before
+    assert (out / "figure8" / "results.json").stat().st_mtime_ns == before
+    reproduce(["figure8"], out, settings, files, force=True, say=lines.append)
+    assert (out / "figure8" / "results.json").stat().st_mtime_ns > before
 
 
 def test_interrupted_figure_leaves_what_was_there(drawn, tmp_path, monkeypatch):
@@ -245,9 +245,9 @@ def test_interrupted_figure_leaves_what_was_there(drawn, tmp_path, monkeypatch):
     monkeypatch.setattr("clusterjax.experiments._reproduce.record_of", _interrupt)
     settings = Settings(starts=STARTS, quick=True)
     with pytest.raises(KeyboardInterrupt):
-        reproduce(["figure3"], out, settings, Files(("png",), film=False), force=True, say=lambda line: None)
-    assert json.loads((out / "figure3" / "results.json").read_text("utf-8"))["claims"] == record["claims"]
-    assert (out / "figure3" / "figure3.png").is_file()
+        reproduce(["figure8"], out, settings, Files(("png",), film=False), force=True, say=lambda line: None)
+    assert json.loads((out / "figure8" / "results.json").read_text("utf-8"))["claims"] == record["claims"]
+    assert (out / "figure8" / "figure8.png").is_file()
     assert not [path.name for path in out.iterdir() if path.name.startswith(".")]
 
 

@@ -1,0 +1,60 @@
+"""Which cases `make test` takes of a test with several lists of parameters."""
+
+from itertools import product
+from types import SimpleNamespace
+
+import pytest
+
+from .conftest import leave_combinations_out
+
+
+class Case:
+    """What the rule reads of an item of pytest."""
+
+    def __init__(self, name, lists, left_out=False, **of_fixtures):
+        self.nodeid = f"{name}[{lists}]"
+        self.callspec = SimpleNamespace(params={k: v for names, row in lists for k, v in zip(names, row, strict=True)})
+        self.callspec.params |= of_fixtures
+        self.lists = [pytest.mark.parametrize(",".join(names), []).mark for names, _ in lists]
+        self.left_out = left_out
+
+    def iter_markers(self, name):
+        return iter(self.lists)
+
+    def get_closest_marker(self, name):
+        return self.left_out or None
+
+    def add_marker(self, mark):
+        assert mark == pytest.mark.exhaustive
+        self.left_out = True
+
+
+def taken(cases):
+    leave_combinations_out(cases)
+    return [case.callspec.params for case in cases if not case.left_out]
+
+
+def test_each_value_is_taken_and_not_all_combinations():
+    cases = [Case("t", [(("d",), (d,)), (("mask",), (m,))]) for d, m in product((2, 3, 4), ("full", "causal"))]
+    kept = taken(cases)
+    assert len(kept) == 3
+    assert {params["d"] for params in kept} == {2, 3, 4} and {params["mask"] for params in kept} == {"full", "causal"}
+
+
+def test_rows_of_one_list_are_all_taken():
+    rows = list(product((2, 3), ("full", "causal")))
+    assert len(taken([Case("t", [(("d", "mask"), row)]) for row in rows])) == len(rows)
+
+
+def test_what_is_left_out_already_takes_no_value_with_it():
+    cases = [Case("t", [(("d",), (2,)), (("mask",), (m,))], m == "full") for m in ("full", "causal", "window")]
+    assert [params["mask"] for params in taken(cases)] == ["causal", "window"]
+
+
+def test_tests_do_not_stand_for_each_other():
+    assert len(taken([Case(name, [(("d",), (2,))]) for name in ("one", "two")])) == 2
+
+
+def test_parameters_of_fixtures_are_values():
+    cases = [Case("t", [(("d",), (d,))], network=network) for d, network in product((2, 3), ("albert", "t5"))]
+    assert [set(params.values()) for params in taken(cases)] == [{2, "albert"}, {3, "t5"}]

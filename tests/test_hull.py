@@ -8,7 +8,7 @@ import pytest
 import clusterjax as cjx
 
 from .clouds import CLOUDS as DEGENERATE, MASSES, cloud as degenerate, masses as masses_of
-from .helpers import assert_close, assert_same
+from .helpers import assert_close, assert_same, tolerance as tolerance_of
 from .reference import attention as reference, sums as by_rows
 
 
@@ -134,7 +134,10 @@ def seen_by(name, n):
 
 
 def check_degenerate(name, shape, seed, dtype, n=N):
-    """Every sure tie is taken and no other token, with the derivative of every pair; how many rows are unsure."""
+    """Every sure tie is taken and no other token, with the derivative of every pair; how many rows are unsure.
+
+    The sine of a sum of hundreds has a derivative that errs with the sum: in float32 as much as that of every pair.
+    """
     eps = float(np.finfo(dtype).eps)
     tokens = degenerate(shape, n, seed=seed).astype(dtype)
     queries = tokens if seed % 3 else degenerate("generic", n, seed=seed).astype(dtype)
@@ -147,8 +150,11 @@ def check_degenerate(name, shape, seed, dtype, n=N):
     total = np.where(unsure[:, None], 0, found.total / np.where(found.normaliser > 0, found.normaliser, 1)[:, None])
     assert_close(total.astype(dtype), np.where(unsure[:, None], 0, mean), "identity")
     if not unsure.any():
-        for one, two in zip(gradients, pairs, strict=True):
-            assert_close(one, two, "identity")
+        _, exact = program(name, cjx.Dense())(*map(jnp.asarray, wide), jnp.asarray(64 * eps))
+        for one, two, three in zip(gradients, pairs, exact, strict=True):
+            error, of_pairs = (np.abs(np.asarray(found, np.float64) - three).max() for found in (one, two))
+            scale = np.abs(three).max()
+            assert error <= max(tolerance_of(dtype, "identity") * scale, 8 * of_pairs), (shape, seed, error, of_pairs)
     return int(unsure.sum())
 
 

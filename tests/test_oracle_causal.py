@@ -28,9 +28,6 @@ from . import oracles
 from .solving import angles, gram, solve_tightly
 
 
-pytestmark = pytest.mark.optimised
-
-
 def causal_field(beta, form=None, value=None, **options):
     return AttentionField(SoftmaxAttention(beta, query_key=form, mask=CausalMask()), value, **options)
 

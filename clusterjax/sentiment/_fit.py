@@ -308,7 +308,7 @@ class _Loss:
         if self.drop:
             ids, counts = thinned(ids, counts, self.drop, key)
         logits = model.logits(ids, counts)
-        goals = labels * (1 - self.label_smoothing) + self.label_smoothing / 2
+        goals = labels.astype(logits.dtype) * (1 - self.label_smoothing) + self.label_smoothing / 2
         loss = jnp.mean(jax.nn.softplus(logits) - goals * logits)
         return loss, {"accuracy": jnp.mean((logits > 0) == (labels > 0.5), dtype=loss.dtype)}
 

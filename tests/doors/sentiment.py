@@ -78,7 +78,8 @@ def _kept(name: str) -> str:
     root = Path(tempfile.mkdtemp())
     sentiment.save(fitted(), root / "model", {"accuracy": 0.5})
     vocabulary().save(root / "vocabulary.json")
-    (root / "reviews.csv").write_text("text,label\na good film,1\na bad plot,0\n", "utf-8")
+    rows = [f"a {('bad', 'good')[k % 2]} film of {k},{k % 2}" for k in range(40)]
+    (root / "reviews.csv").write_text("\n".join(["text,label", *rows, ""]), "utf-8")
     released = {"E": np.ones((6, 2)), "w": np.ones(2), "v": 0.1, "alpha": 1.0, "depth": np.array(1)}
     arrays: Any = {key: np.asarray(value) for key, value in released.items()}
     np.savez(root / "released.npz", **arrays)

@@ -202,6 +202,20 @@ def test_states_that_are_not_finite(model, tmp_path):
     assert np.isfinite(found[:5]).all() and not np.isfinite(found[5]).any() and np.isfinite(found[6]).all()
 
 
+def test_a_store_that_is_nan_in_one_part(tmp_path):
+    """What was not asked for is NaN throughout; a mean that is NaN while its values are numbers is damage."""
+    tally, store = Tally(), tmp_path / "run.safetensors"
+    tally.add("it", np.ones((3, 2)), keep=True)
+    tally.add("other", np.full((3, 2), np.nan), keep=True)
+    tally.texts = 3
+    tally.save(store, {})
+    Tally().restore(store, {}, ("it", "other"))
+    tally.arrays["it/mean"] = np.full(2, np.nan)
+    tally.save(store, {})
+    with pytest.raises(ValueError, match=r"run.safetensors 'it' is NaN in one part and not in another"):
+        Tally().restore(store, {}, ("it", "other"))
+
+
 def test_bad_texts(model):
     with as_a_user():
         with pytest.raises(ValueError, match="texts must be a sequence of texts, at least 1, but it holds 0"):

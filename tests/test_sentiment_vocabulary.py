@@ -128,6 +128,17 @@ def test_a_file_gives_the_vocabulary_back(tmp_path, options, lemmatise, keep_unk
     assert os.listdir(tmp_path / "new") == ["vocabulary.json"]
 
 
+def test_another_lemmatiser_and_a_file_that_asks_for_one_by_damage(tmp_path):
+    path = tmp_path / "vocabulary.json"
+    words = Vocabulary(("a", "b"), (2, 1))
+    words.save(path)
+    with pytest.raises(ValueError, match=r"^lemmatise must be what it was.*without one.*, for '.*vocabulary.json'\.$"):
+        Vocabulary.load(path, lemmatise=lemma)
+    path.write_text(path.read_text("utf-8").replace('"lemmatise": false', '"lemmatise": true'), "utf-8")
+    with pytest.raises(ValueError, match=r"^path must be a whole vocab.*.json' does not fit \(lemma"):
+        Vocabulary.load(path)
+
+
 def test_the_same_vocabulary_is_the_same_bytes(tmp_path):
     for name in "ab":
         Vocabulary.build(TEXTS, min_count=1).save(tmp_path / name)

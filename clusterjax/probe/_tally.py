@@ -134,6 +134,9 @@ def _wrong(arrays: dict[str, np.ndarray], names: Sequence[str] | None, texts: in
     for name in () if names is None or not texts else names:
         shapes = [arrays[key].shape if (key := f"{name}/{part}") in arrays else None for part in ("mean", "squares")]
         values = arrays.get(f"{name}/values")
+        kept = [array for key, array in arrays.items() if key.startswith(f"{name}/") and array.size]
+        if finite and len({bool(np.isnan(array).all()) for array in kept}) > 1:
+            return f"{name!r} is NaN in one part and not in another"
         if None in shapes or shapes[0] != shapes[1]:
             return f"{name!r} has no mean and sum of squares of one shape"
         if values is not None and values.shape != (texts, *(shapes[0] or ())):

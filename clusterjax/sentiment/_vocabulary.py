@@ -301,17 +301,18 @@ class Vocabulary:
                 f"path must be a whole vocabulary, but {str(path)!r} lacks words, counts or options; write it again "
                 f"({wrong})."
             )
+        # The files of version 0.1.0 have no checksum.
+        sealed = "sha256" not in record or is_sealed(data, record["sha256"])
         try:
             options = TextOptions.from_record(record["options"], lemmatise=lemmatise)
             found = cls(tuple(record["words"]), tuple(record["counts"]), options, record["keep_unknown"])
         except (TypeError, ValueError) as error:
-            if str(error).startswith("lemmatise"):  # which is not of the file
-                raise
+            if str(error).startswith("lemmatise") and sealed:  # which is not of the file
+                raise ValueError(f"{str(error).removesuffix('.')}, for {str(path)!r}.") from error
             raise ValueError(
                 f"path must be a whole vocabulary, but {str(path)!r} does not fit ({error}); write it again."
             ) from error
-        # The files of version 0.1.0 have no checksum.
-        if "sha256" in record and not is_sealed(data, record["sha256"]):
+        if not sealed:
             raise ValueError(
                 f"path must be a vocabulary as it was written, but {str(path)!r} is damaged or was changed: its "
                 "checksum is another; write it again with save."

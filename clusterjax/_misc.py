@@ -77,21 +77,20 @@ def draw_normal(key: PRNGKeyArray, shape: tuple[int, ...], dtype: Any) -> Array:
     return jr.normal(key, (math.prod(shape),), dtype).reshape(shape)
 
 
-@jax.custom_jvp
 def below(scores: Array, top: Array) -> Array:
-    """`scores - top`, exactly zero where a score is `top` or more, with the derivative of the difference.
+    """`scores - top`, exactly zero where a score is `top` or more, with the derivative of the scores.
 
-    For exponents of a softmax, `top` being the largest. A compiler may make the scores twice, for their maximum and for
-    the difference, and round them differently: of beta s - top it makes one operation with one rounding, which at
-    beta s = 1e10 is off by hundreds in float32, so that the largest weight would be e^{-hundreds}, or overflow. In a
-    comparison no product is joined with anything. Where `top` is infinite the difference is not a number.
+    For exponents of a softmax, `top` being the largest, which carries no derivative. A compiler may make the scores
+    twice, for their maximum and for the difference, and round them differently: of beta s - top it makes one operation
+    with one rounding, which at beta s = 1e10 is off by hundreds in float32, so that the largest weight would be
+    e^{-hundreds}, or overflow. In a comparison, and behind a choice, no product is joined with anything. Where `top` is
+    infinite the difference is not a number.
+
+    No rule of its own for derivatives: jax forgets such rules where a loop or a checkpoint is differentiated twice.
     """
-    return jnp.where(scores >= top, top - top, scores - top)
-
-
-@below.defjvp
-def _(primals, tangents):
-    return below(*primals), tangents[0] - tangents[1]
+    reached = scores >= top
+    largest = jnp.where(reached, scores, 0)
+    return jnp.where(reached, largest - jax.lax.stop_gradient(largest), scores - jax.lax.stop_gradient(top))
 
 
 def matmul(a: Array, b: Array) -> Array:

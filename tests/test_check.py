@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import tokenizers
 
 from clusterjax import _check as check
 from clusterjax._mask import AbstractMask, CausalMask
@@ -211,3 +212,9 @@ def test_a_traced_value_is_refused_where_its_numbers_are_needed():
     check.check_concrete(jnp.ones(2), "x")
     check.check_concrete("text", "x")
     assert "it is traced" in refusal(jax.jit(lambda value: check.check_concrete(value, "x")), jnp.ones(2))
+
+
+def test_a_function_that_is_not_of_python_may_say_that_it_takes_itself():
+    """`tokenizers` says of its bound methods that they take (self, id)."""
+    method = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}, unk_token="a")).id_to_token
+    assert check.check_callable(method, "words", takes=1) is method and method(0) == "a"

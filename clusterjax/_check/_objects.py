@@ -86,7 +86,8 @@ def check_callable(value: Any, name: str, what: str = "a function", *, takes: in
     """
     if not callable(value) or takes is not None and isinstance(value, type):
         raise refusal(name, f"be {what}", f"it is {shown(value)}", "pass one that can be called")
-    if takes is not None:
+    # What is written in another language may say that it takes itself as well.
+    if takes is not None and not inspect.isbuiltin(value):
         try:
             inspect.signature(value).bind(*[None] * takes)
         except TypeError:

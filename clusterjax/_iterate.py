@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from ._check import check_instance, check_integer, check_tokens
+from ._check import check_args, check_instance, check_integer, check_tokens
 from ._custom_types import Tokens
 from ._layer import AbstractLayer
 from ._misc import warn_of_rounding
@@ -53,7 +53,7 @@ def iterate(layer: AbstractLayer, x0: Tokens, depth: int, args: Any = None, *, s
             f"save_every must divide depth, but depth is {depth} and save_every is {save_every}; "
             f"take depth {depth - depth % save_every or save_every}."
         )
-    return _scan(layer, x0, args, depth, save_every)
+    return _scan(layer, x0, check_args(args), depth, save_every)
 
 
 @eqx.filter_jit

@@ -10,6 +10,7 @@ from ._check import check_tokens
 from ._custom_types import RealScalarLike, Tokens
 from ._field import AbstractField
 from ._field.base import check_field
+from ._misc import as_float
 from ._schedule import as_parameter, at_time, check_real, check_time, example
 from ._space import AbstractSpace, check_space
 
@@ -73,7 +74,7 @@ class ResidualLayer(AbstractLayer):
         x = check_tokens(x)
         step = at_time(self.step, k)
         # A few roundings late: a schedule with an edge at k times step, however both were rounded, is beyond it.
-        t = jnp.asarray(k).astype(step.dtype) * step
+        t = as_float(k, step.dtype) * step
         t = t + 4 * jnp.finfo(step.dtype).eps * jnp.abs(t)
         return self.space.retract(x + step.astype(x.dtype) * self.field(t, x, args))
 

@@ -37,7 +37,8 @@ def leaves_unless_plain(value: Any) -> list[Any]:
 
 def as_float(value: Any, dtype: Any = None) -> Array:
     """`value` as a floating array: integers and booleans become the default float, floats keep their dtype."""
-    array = jnp.asarray(value)
+    # An integer that jax cannot hold is a float that it can.
+    array = jnp.asarray(float(value) if type(value) is int and abs(value) >= 2**31 else value)
     if dtype is None and not jnp.issubdtype(array.dtype, jnp.inexact):
         dtype = jnp.result_type(float)
     # A weakly typed array, made of a Python number, would compile anew.

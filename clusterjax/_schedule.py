@@ -149,7 +149,9 @@ class Combined(AbstractSchedule):
             if part is None or isinstance(part, AbstractSchedule) or type(part) is float and math.isfinite(part):
                 continue
             array = as_numbers(part)
-            if array is None or is_concrete(array) and not np.all(np.isreal(array) & np.isfinite(array)):
+            # Of NumPy's own: of jax's, jit would trace even what is known.
+            held = np.asarray(array) if array is not None and is_concrete(array) else None
+            if array is None or held is not None and not np.all(np.isreal(held) & np.isfinite(held)):
                 raise ValueError(f"parts {rule}, but entry {index} is {shown(part)}; pass finite real numbers.")
 
     def __call__(self, t: RealScalarLike) -> Inexact[Array, "..."]:

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ._attention import AbstractAttention, SoftmaxAttention, UnnormalisedAttention
 from ._check import (
     as_numbers,
+    check_args,
     check_array,
     check_callable,
     check_flag,
@@ -134,7 +135,9 @@ def simulate(
         max_steps,
     )
     field = _settled(field, x0)
-    return _run(field, x0, ts, args, machinery, event, save, dense, noise, key, throw, progress, _sharding(x0))
+    return _run(
+        field, x0, ts, check_args(args), machinery, event, save, dense, noise, key, throw, progress, _sharding(x0)
+    )
 
 
 @eqx.filter_jit

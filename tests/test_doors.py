@@ -44,7 +44,8 @@ def test_values_are_refused_or_documented(name):
 
 def _walk(name, dear):
     module, called = PUBLIC[name]
-    with as_a_user():
+    with as_a_user(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Complex dtype support")  # of diffrax, which a field may want in its args
         verdicts = list(walk(name, called, CASES[name], dear=dear))
     known = doors.known(module)
     faults = {verdict.where: verdict.outcome for verdict in verdicts if verdict.is_fault}

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import jax.tree_util as jtu
 import numpy as np
 from jax.core import Tracer
 
@@ -111,6 +112,19 @@ def check_concrete(value: Any, name: str) -> None:
     """Raise a ValueError if `value` is traced, in a place that needs its numbers."""
     if not is_concrete(value):
         raise refusal(name, "have a value", "it is traced", "call this outside of jit, grad and vmap")
+
+
+def check_args(args: Any) -> Any:
+    """`args`, for a field or a layer: whatever it likes, but that jax takes no arrays of text or of objects.
+
+    **Raises:**
+
+    - `ValueError` naming the argument, what it holds and what to do.
+    """
+    for leaf in jtu.tree_leaves(args):
+        if isinstance(leaf, np.ndarray) and leaf.dtype.kind not in "biufcV":
+            raise refusal("args", "hold arrays of numbers", f"it holds one of {leaf.dtype}", "pass numbers, or a list")
+    return args
 
 
 def check_path(value: Any, name: str) -> Path:

@@ -11,7 +11,7 @@ from .._attention import AbstractAttention
 from .._attention.base import check_attention, check_dimension, check_masses, check_number_of_masses, check_square
 from .._check import check_tokens
 from .._custom_types import RealScalarLike, Tokens
-from .._misc import matmul
+from .._misc import as_float, matmul
 from .._schedule import AbstractSchedule, as_parameter, at_time, check_time
 from .._space import AbstractSpace, Euclidean
 from .base import AbstractField
@@ -92,7 +92,7 @@ class RescaledField(AbstractField):
     def rescale(self, t: RealScalarLike, x: Tokens) -> Tokens:
         r"""The rescaled tokens $z = e^{-tV}x$."""
         check_time(t)
-        return self.unscale(-jnp.asarray(t), check_tokens(x))
+        return self.unscale(-as_float(t), check_tokens(x))
 
     def check(self, n: int, d: int) -> None:
         self.attention.check(n, d)

@@ -65,6 +65,7 @@ def num_clusters(x: Tokens, radius: RealScalarLike) -> Int[Array, ""]:
 
         This library.
     """
+    x = check_tokens(x)
     labels = cluster_labels(x, radius)
     return unless_finite(x, jnp.sum(labels == jnp.arange(labels.shape[0])))
 

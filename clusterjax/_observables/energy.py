@@ -185,7 +185,7 @@ def perceptron_energy(
     """
     x = check_tokens(x)
     features, amplitudes = _check_features(x, features, amplitudes)
-    check_callable(primitive, "primitive", "a function of an array")
+    check_callable(primitive, "primitive", "a function of an array", takes=1)
     return jnp.sum(check_masses(masses, x) * matmul(primitive(matmul(x, features.T)), amplitudes))
 
 

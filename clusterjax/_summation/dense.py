@@ -1,5 +1,7 @@
 """Every pair at once, or nearly: the sum for up to a few thousand tokens."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -84,7 +86,7 @@ def _strips(
 
     def step(carry, block: Columns):
         shift, sums = carry
-        scores = sum(q[None, :] * block.tokens[:, k, None] for k, q in enumerate(query))
+        scores: Any = sum(q[None, :] * block.tokens[:, k, None] for k, q in enumerate(query))
         if block.present is not None or not isinstance(mask, FullMask):
             allowed = mask.allowed(rows[None, :], block.index[:, None])
             allowed = allowed if block.present is None else allowed & block.present[:, None]

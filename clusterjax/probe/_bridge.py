@@ -137,8 +137,8 @@ def bridge(
 
     **Raises:**
 
-    - `ValueError` if `fit_steps` is negative, `steps_per_layer` or `first_step` is not positive, the network or the
-        particles as they come overflow, and as in `survey`.
+    - `ValueError` if `fit_steps` is negative, `steps_per_layer` is not positive, `first_step` is not positive or above
+        10, the network or the particles as they come overflow, and as in `survey`.
 
     **Warns:** if texts are longer than the positions and `length` does not say where to cut them, with how many.
 
@@ -151,7 +151,7 @@ def bridge(
     check_surveyed(model, batch_size, store, say)
     fit_steps = check_integer(fit_steps, "fit_steps", least=0, most=_MOST, remedy="pass 30, say")
     steps_per_layer = check_integer(steps_per_layer, "steps_per_layer", most=_MOST, remedy="pass 4, say")
-    first_step = check_number(first_step, "first_step", above=0, remedy="pass 0.5, say")
+    first_step = check_number(first_step, "first_step", above=0, most=10, remedy="pass 0.5, say")
     if fit_on is not None:
         check_texts(fit_on, "fit_on")
     data = encoded(model, texts, length)

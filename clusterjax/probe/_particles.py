@@ -85,11 +85,11 @@ class FactoredHeadsField(AbstractField):
         check_time(t)
         y = self.enter(x)
         beta, query, key, value, output, masses = (
-            at_time(p, t, x.dtype) for p in (self.beta, self.query, self.key, self.value, self.output, self.masses)
+            at_time(p, t, y.dtype) for p in (self.beta, self.query, self.key, self.value, self.output, self.masses)
         )
         into = lambda map_: jnp.einsum("nd,hdk->hnk", y, map_, precision=lax.Precision.HIGHEST)
         scores = jnp.einsum("hik,hjk->hij", into(query), into(key), precision=lax.Precision.HIGHEST)
-        scores = beta * (scores if self.bias is None else scores + at_time(self.bias, t, x.dtype))
+        scores = beta * (scores if self.bias is None else scores + at_time(self.bias, t, y.dtype))
         if masses is not None:
             scores = jnp.where((masses > 0)[None, None, :], scores, -jnp.inf)
         powers = jnp.exp(below(scores, lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True))))

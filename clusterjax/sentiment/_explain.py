@@ -235,6 +235,8 @@ def predict_many(fitted: Fitted, texts: tuple[str, ...]) -> list[dict[str, Any]]
     """
     check_fitted(fitted)
     texts = tuple(check_sequence(texts, "texts", str, "texts", least=0))
+    if not texts:
+        return []
     encoded = encode_reviews(
         Reviews(texts, np.zeros(len(texts), np.int8)), fitted.vocabulary, length=fitted.recipe.length
     )

@@ -16,12 +16,13 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._check import (
-    check_callable,
+    check_concrete,
     check_host_array,
     check_instance,
     check_integer,
     check_key,
     check_path,
+    check_say,
     check_sequence,
 )
 from .._misc import draw_normal
@@ -119,7 +120,7 @@ def fit(
     """
     recipe = Recipe() if recipe is None else recipe
     check_recipe(recipe)
-    check_key(key)
+    check_concrete(check_key(key), "key")
     _check_progress(checkpoint, patience, say)
     if vocabulary is not None:
         check_instance(vocabulary, "vocabulary", Vocabulary, "a Vocabulary", "pass one of Vocabulary.build, or None")
@@ -216,7 +217,7 @@ def train_encoded(
         if not len(part):
             raise ValueError(f"{name} must hold reviews, but it is empty; pass some.")
     check_recipe(recipe)
-    check_key(key)
+    check_concrete(check_key(key), "key")
     _check_progress(checkpoint, patience, say)
     parts = tuple(
         (
@@ -293,7 +294,7 @@ def _check_progress(checkpoint: Any, patience: Any, say: Any) -> None:
         check_path(checkpoint, "checkpoint")
     if patience is not None:
         check_integer(patience, "patience", remedy="pass a number of epochs, or None")
-    check_callable(say, "say", "a function of a line")
+    check_say(say)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import jax.random as jr
 import numpy as np
 
-from .._check import check_callable, check_choice, check_flag, check_integer, check_path
+from .._check import check_choice, check_flag, check_integer, check_path, check_say
 from .._lock import locked
 from .._say import say as print_line
 from ._fit import fit
@@ -70,7 +70,7 @@ def train_sentiment(
     if patience is not None:
         patience = check_integer(patience, "patience", remedy="pass a number of epochs, or None")
     resume = None if resume is None else check_flag(resume, "resume")
-    check_callable(say, "say", "a function of a line")
+    check_say(say)
     with locked(folder):
         return _train_in(folder, imdb, recipe, seed, split, patience, resume, say)
 

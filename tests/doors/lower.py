@@ -102,7 +102,7 @@ def _fields() -> dict[str, Case]:
         "ScaledField.__call__": call(lambda: 2.0 * field()),
         "SumField.__call__": call(lambda: field() + perceptron()),
         "RescaledField.rescale": case({"t": T, "x": X}, rescaled, dear=True, t=TIME, x=TOKENS),
-        "RescaledField.unscale": case({"t": T, "z": X}, rescaled, dear=True, t=TIME, z=TOKENS),
+        "RescaledField.unscale": case({"t": T, "z": X}, rescaled, dear=True, finite=False, t=TIME, z=TOKENS),
     }  # fmt: skip
 
 

@@ -52,7 +52,7 @@ def _of_tokens() -> dict[str, Case]:
             masses=OPTIONAL,
         ),
         "hemisphere": case({"x": X}, dear=True, x=TOKENS),
-        "interaction_energy": case(energy, dear=True, x=TOKENS, **beta),
+        "interaction_energy": case(energy, dear=True, finite=False, x=TOKENS, **beta),
         "log_interaction_energy": case(energy, dear=True, x=TOKENS, **beta),
         "num_clusters": case({"x": X, "radius": T}, dear=True, x=TOKENS, radius=POSITIVE | TRACED),
         "pairwise_cosine": case({"x": X}, dear=True, x=TOKENS),
@@ -81,6 +81,7 @@ def _of_numbers() -> dict[str, Case]:
         "equiangular_time": case(
             {"gamma": gamma, "beta": T, "n": N, "gamma0": jnp.asarray(0.0)},
             dear=True,
+            finite=False,
             gamma=ANY_SHAPE | TRACED,
             beta=ANY_SHAPE | SCALAR,
             gamma0=ANY_SHAPE | COUNT | TRACED,

@@ -157,11 +157,17 @@ def judge(name: str, called: Callable[..., Any], case: Case, argument: str, good
         return f"hangs for more than {SECONDS} seconds"
     except ValueError as error:
         mismatched = label in ("other shape", "more axes", "empty array", "list", "long list", "empty list")
-        others = arguments(called, case) if mismatched else ()
+        others = (*arguments(called, case), *parts_of(case)) if mismatched else ()
         return "refused" if is_clear(error, (argument, *others)) else f"{type(error).__name__}: {_short(error)}"
     except Exception as error:
         return f"{type(error).__name__}: {_short(error)}"
     return "accepted" if not case.finite or is_finite(out) else "accepted, with numbers that are not finite"
+
+
+def parts_of(case: Case) -> set[str]:
+    """What the object of a case and its arguments are made of: what does not fit them may be said of one of these."""
+    leaves = jax.tree_util.tree_flatten_with_path((None if case.on is None else case.on(), case.good()))[0]
+    return {str(getattr(step, "name", "")) for path, _ in leaves for step in path} - {""}
 
 
 def _short(error: BaseException) -> str:

@@ -380,3 +380,19 @@ def test_a_mask_of_another_size():
     field = cjx.AttentionField(cjx.SoftmaxAttention(1.0, mask=cjx.MatrixMask(np.eye(4, dtype=bool))))
     for call in (lambda: field(0.0, X), lambda: cjx.simulate(field, X, TS)):
         refuses(call, "mask", r"pass a MatrixMask of shape \(n, n\)")
+
+
+def test_args_of_text():
+    field = cjx.AttentionField(cjx.SoftmaxAttention(1.0))
+    for call in (lambda a: cjx.simulate(field, X, TS, a), lambda a: cjx.iterate(cjx.ResidualLayer(field), X, 2, a)):
+        refuses(lambda call=call: call({"words": np.array(["a"])}), "args", "pass numbers, or a list")
+
+
+def test_integers_that_jax_cannot_hold_are_floats():
+    rescaled = cjx.RescaledField(cjx.SoftmaxAttention(1.0), -jnp.eye(D))
+    np.testing.assert_array_equal(rescaled.rescale(10**30, X), rescaled.rescale(1e30, X))
+    assert cjx.interaction_energy(X, 10**30) == cjx.interaction_energy(X, 1e30)
+    layer = cjx.ResidualLayer(cjx.AttentionField(cjx.SoftmaxAttention(1.0)))
+    np.testing.assert_array_equal(layer(10**30, X), layer(0, X))
+    with as_a_user():
+        assert int(cjx.num_clusters(X.tolist(), 1e-6)) == N

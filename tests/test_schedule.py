@@ -174,3 +174,8 @@ def test_parts_of_two_dtypes():
     single = cjx.PiecewiseConstant(np.array([0.0, 2.0], np.float32), [1.0, 2.0])
     double = cjx.PiecewiseConstant(np.array([0.0, 1.0]), [1.0, 2.0])
     assert_same(cjx.Combined(lambda *parts: sum(parts), (single, double)).jumps(), [1.0, 2.0])
+
+
+def test_a_combination_may_be_made_inside_of_jit():
+    parts = jnp.asarray(1.0), jnp.asarray(2.0)
+    assert float(jax.jit(lambda t: cjx.Combined(jnp.add, parts)(t))(0.5)) == 3.0

@@ -356,7 +356,7 @@ def test_bad_arguments(model):
         for options, message in (
             ({"fit_steps": -1}, "fit_steps must be an integer from 0 to 2147483647, but it is -1"),
             ({"steps_per_layer": 0}, "steps_per_layer must be an integer from 1 to 2147483647, but it is 0"),
-            ({"first_step": 0.0}, "first_step must be a finite number above 0, but it is 0.0"),
+            ({"first_step": 0.0}, "first_step must be a finite number above 0 and at most 10, but it is 0.0"),
         ):
             with pytest.raises(ValueError, match=message):
                 probe.bridge(model, TEXTS, **options)

@@ -112,7 +112,7 @@ def simulate(
     max_steps = check_integer(max_steps, "max_steps", remedy="pass the largest number of steps, such as 16_384")
     dense, throw = check_flag(dense, "dense"), check_flag(throw, "throw")
     if save is not None:
-        check_callable(save, "save", "a function of t, x and args")
+        check_callable(save, "save", "a function of t, x and args", takes=3)
     if dt0 is not None:
         dt0 = check_scalar(dt0, "dt0", x0.dtype, above=0, remedy="pass the length of a step, such as 0.01")
     noise = check_noise(noise, key, dt0, x0.dtype)

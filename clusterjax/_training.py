@@ -58,8 +58,9 @@ class Batches(eqx.Module):
             raise ValueError(f"batch_size must be a positive integer, but it is {self.batch_size!r}; pass 64, say.")
         if self.steps < 1:
             raise ValueError(
-                f"batch_size must be at most the number of rows of some part, but it is {self.batch_size} and the "
-                f"parts have {[self._rows(part) for part in self.parts]}; pass a smaller one, or more data."
+                "recipe.batch_size must be at most the number of rows of some part, but it is "
+                f"{self.batch_size} and the parts have {[self._rows(part) for part in self.parts]}; pass a smaller "
+                "one, or more data."
             )
 
     @staticmethod

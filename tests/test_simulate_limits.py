@@ -17,6 +17,7 @@ from clusterjax import (
     MatrixMask,
     SoftmaxAttention,
     UnnormalisedAttention,
+    num_clusters,
     simulate,
 )
 
@@ -157,4 +158,5 @@ def test_bad_fields():
 def test_options_that_do_not_fit_together():
     bad("dt0 must be given with ConstantStepSize", stepsize_controller=dfx.ConstantStepSize())
     bad("dense must be False with BacksolveAdjoint", dense=True, adjoint=dfx.BacksolveAdjoint())
+    bad("save must be a function of t, x and args", save=num_clusters)
     bad("save must be None with BacksolveAdjoint", save=lambda t, x, args: t, adjoint=dfx.BacksolveAdjoint())

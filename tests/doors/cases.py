@@ -17,6 +17,7 @@ class Case:
     - `rules`: by argument, what is accepted beyond what follows from the good value.
     - `dear`: an accepted call compiles or trains for longer than a moment: only `exhaustive` makes it.
     - `finite`: whether the numbers of an accepted result are finite.
+    - `seconds`: of computing; a call that takes longer hangs.
     """
 
     good: Callable[[], Mapping[str, Any]]
@@ -24,9 +25,12 @@ class Case:
     rules: Mapping[str, Rule] = field(default_factory=dict)
     dear: bool = False
     finite: bool = True
+    seconds: float = 10
 
 
-def case(good: Any = None, on: Any = None, *, dear: bool = False, finite: bool = True, **rules: Rule) -> Case:
+def case(
+    good: Any = None, on: Any = None, *, dear: bool = False, finite: bool = True, seconds: float = 10, **rules: Rule
+) -> Case:
     """`good` is a dictionary, or a function that makes it once; `on` the object of a method, or what makes it."""
     made = functools.cache(good) if callable(good) else lambda: {} if good is None else good
-    return Case(made, on, rules, dear, finite)
+    return Case(made, on, rules, dear, finite, seconds)

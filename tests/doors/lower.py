@@ -27,6 +27,7 @@ from .rules import (
     POSITIVE,
     SIZE,
     TRACED,
+    rule,
 )
 
 
@@ -110,14 +111,15 @@ def _runs() -> dict[str, Case]:
     return {
         "simulate": case(
             lambda: {
-                "field": field(), "x0": X, "ts": jnp.asarray([0.0, 1.0]), "solver": dfx.Tsit5(), "dt0": T,
-                "stepsize_controller": dfx.PIDController(rtol=1e-3, atol=1e-3), "max_steps": 64,
+                "field": field(), "x0": X, "ts": jnp.asarray([0.0, 1.0]), "solver": dfx.Heun(), "dt0": T,
+                "stepsize_controller": dfx.PIDController(rtol=1e-3, atol=1e-3), "max_steps": 1024,
                 "adjoint": dfx.RecursiveCheckpointAdjoint(), "throw": False, "noise": None, "key": jr.key(0),
             },
             dear=True, x0=TOKENS, ts=ARRAY | SIZE, args=ARGS, dt0=NONE | POSITIVE | TRACED,
-            noise=NONE | COUNT | POSITIVE | TRACED,
+            noise=NONE | COUNT | POSITIVE | TRACED | rule("", "much noise may want more steps than there are", True),
             key=NONE | TRACED,
-            solver=NONE, stepsize_controller=NONE, adjoint=NONE, save=NONE | CALLABLE, max_steps=NONE,
+            solver=NONE, stepsize_controller=NONE, adjoint=NONE, save=NONE, max_steps=NONE,
+            dense=rule("true", "the steps that a run did not take are infinite", True),
         ),
         "iterate": case(
             lambda: {"layer": layer(), "x0": X, "depth": 2}, dear=True, x0=TOKENS, depth=COUNT, args=ARGS

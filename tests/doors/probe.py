@@ -29,6 +29,7 @@ from .rules import (
     POSITIVE,
     SIZE,
     TRACED,
+    Rule,
     rule,
 )
 
@@ -48,6 +49,7 @@ PADDING = rule("nan array, inf array", "the last token is padding, which is not 
 # A batch is made of integers, which those of these labels are not.
 BATCHES = ARRAY | rule("other shape", "any number of texts and tokens")
 FILE = NONE | PATH
+DAYS = Rule(frozenset({"none"}), "the recipe of the network of the package, which trains for hours", endless=True)
 
 
 @functools.cache
@@ -195,7 +197,7 @@ def _surveys() -> dict[str, Case]:
         ),
         "controls": case(
             lambda: {
-                "measure": lambda model, texts: controlled().trained, "model": model(),
+                "measure": lambda model, texts, store=None: controlled().trained, "model": model(),
                 "texts": texts(), "key": KEY, "statistic": "cosine", "draws": 1, "initial": lambda key: albert(),
                 "fixed": (2, 3), "length": 4,
             },
@@ -253,7 +255,7 @@ def _training() -> dict[str, Case]:
         "train_albert": case(
             lambda: {"out": "run", "paths": [BUNDLED / "texts.txt"], "recipe": recipe(), "seed": 0, "snapshots": 1,
                      "say": lambda line: None},
-            dear=True, out=PATH, recipe=NONE, seed=COUNT, snapshots=COUNT, 
+            dear=True, seconds=100, out=PATH, recipe=DAYS, seed=COUNT, snapshots=COUNT,
         ),
     }  # fmt: skip
 

@@ -218,7 +218,8 @@ def _training() -> dict[str, Case]:
         ),
         "train_sentiment": case(
             lambda: {"out": "trained", "imdb": _kept("reviews.csv"), "recipe": recipe(), "split": "random"},
-            dear=True, out=PATH, imdb=NONE, recipe=NONE, seed=COUNT, patience=NONE, resume=NONE | FLAG, say=CALLABLE,
+            dear=True, seconds=100, out=PATH, imdb=NONE, recipe=NONE, seed=COUNT, patience=NONE, resume=NONE | FLAG,
+            say=CALLABLE,
         ),
         "explain": case(lambda: {"fitted": fitted(), "text": "a good film"}, dear=True, text=ANY_TEXT),
         "predict_many": case(

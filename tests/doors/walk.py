@@ -6,6 +6,7 @@ import importlib
 import inspect
 import re
 import signal
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,7 +22,6 @@ from .values import TRACED, VALUES, traced_like
 
 
 MODULES = ("", "hardmax", "sentiment", "transformer", "probe", "sweep", "plot", "experiments")
-SECONDS = 10  # of computing: a call that takes longer hangs
 
 
 def public(module: str) -> dict[str, Callable[..., Any]]:
@@ -142,9 +142,9 @@ def walk(name: str, called: Callable[..., Any], case: Case, *, dear: bool) -> It
 
 
 def judge(name: str, called: Callable[..., Any], case: Case, argument: str, good: Any, label: str) -> str:
-    """What comes of the call with this argument replaced."""
+    """What comes of the call with this argument replaced, in a folder of its own."""
     try:
-        with alarm(SECONDS):
+        with alarm(case.seconds), tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
             if label != TRACED:
                 value = VALUES[label](good)
                 out = call(name, called, case, **{argument: value})
@@ -154,7 +154,7 @@ def judge(name: str, called: Callable[..., Any], case: Case, argument: str, good
                 )
                 return "accepted"
     except _Hang:
-        return f"hangs for more than {SECONDS} seconds"
+        return f"hangs for more than {case.seconds} seconds"
     except ValueError as error:
         mismatched = label in ("other shape", "more axes", "empty array", "list", "long list", "empty list")
         others = (*arguments(called, case), *parts_of(case)) if mismatched else ()

@@ -15,7 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from .catalogue import MUTANTS, ROOT, Mutant, planted
+from .catalogue import MUTANTS
+from .mutant import ROOT, Mutant, planted
 
 
 # A fault may make a loop endless.

@@ -1,0 +1,196 @@
+"""Faults of masks, spaces, fields, hardmax, observables, seeds and stores."""
+
+from .mutant import Mutant
+
+
+_MASK, _SPACE = ("tests/test_mask.py",), ("tests/test_space.py",)
+_FIELD = ("tests/test_field.py",)
+_RETRACT = ("tests/test_solver.py",)
+_SIMULATE = ("tests/test_simulate.py",)
+_TRAIN = ("tests/test_training.py",)
+_SWEEP = ("tests/test_sweep_run.py", "tests/test_sweep_store.py")
+_HARDMAX = ("tests/test_hardmax_layer.py", "tests/test_hardmax_theorem.py", "tests/test_hardmax_limit.py")
+_CLUSTERS = ("tests/test_observables_clusters.py",)
+
+PARTS = (
+    # Masks
+    Mutant(
+        "causal-mask-leaves-itself-out",
+        "clusterjax/_mask.py",
+        "        return j <= i\n\n    def reaches",
+        "        return j < i\n\n    def reaches",
+        _MASK,
+    ),
+    Mutant(
+        "causal-block-skipped-too-early",
+        "clusterjax/_mask.py",
+        "        return first_j <= last_i\n",
+        "        return last_j <= last_i\n",
+        _MASK,
+    ),
+    Mutant(
+        "causal-block-covered-too-early",
+        "clusterjax/_mask.py",
+        "        return last_j <= first_i\n",
+        "        return first_j <= first_i\n",
+        _MASK,
+    ),
+    Mutant(
+        "window-one-too-wide",
+        "clusterjax/_mask.py",
+        "near = (j > i - self.width) & (j < i + self.width)",
+        "near = (j >= i - self.width) & (j < i + self.width)",
+        _MASK,
+    ),
+    Mutant(
+        "window-block-skipped-too-early",
+        "clusterjax/_mask.py",
+        "return (last_j > first_i - self.width) & (first_j <= last_i + ahead)",
+        "return (first_j > first_i - self.width) & (first_j <= last_i + ahead)",
+        _MASK,
+    ),
+    Mutant(
+        "window-mass-of-one-side",
+        "clusterjax/_mask.py",
+        "padded = jnp.pad(masses, (back, 0 if self.causal else back))",
+        "padded = jnp.pad(masses, (back, 0))",
+        _MASK,
+    ),
+    # Spaces, retraction, fields
+    Mutant(
+        "sphere-retracts-by-the-square",
+        "clusterjax/_misc.py",
+        "    return y / jnp.sqrt(jnp.sum(y * y, axis=-1, keepdims=True))",
+        "    return y / jnp.sum(y * y, axis=-1, keepdims=True)",
+        _SPACE,
+    ),
+    Mutant(
+        "projector-without-the-norm",
+        "clusterjax/_space.py",
+        "along = jnp.sum(x * v, axis=-1, keepdims=True) / jnp.sum(x * x, axis=-1, keepdims=True)",
+        "along = jnp.sum(x * v, axis=-1, keepdims=True)",
+        _SPACE,
+    ),
+    Mutant(
+        "retract-keeps-the-last-evaluation",
+        "clusterjax/_solver/retract.py",
+        "terms, t0, t1, y0, args, solver_state, made_jump=True",
+        "terms, t0, t1, y0, args, solver_state, made_jump",
+        _RETRACT,
+    ),
+    Mutant(
+        "retract-leaves-the-step-off-the-sphere",
+        "clusterjax/_solver/retract.py",
+        "        return _retract(self.space, y1), error, dense_info, solver_state, result",
+        "        return y1, error, dense_info, solver_state, result",
+        _RETRACT,
+    ),
+    Mutant(
+        "value-transposed",
+        "clusterjax/_field/attention.py",
+        "matmul(average, value.T)",
+        "matmul(average, value)",
+        _FIELD,
+    ),
+    Mutant(
+        "field-drops-the-masses",
+        "clusterjax/_field/attention.py",
+        "self.attention.average(y, None, t, at_time(self.masses, t, y.dtype))",
+        "self.attention.average(y, None, t, None)",
+        _FIELD,
+    ),
+    Mutant(
+        "query-key-transposed",
+        "clusterjax/_attention/base.py",
+        "        return x if form is None else matmul(x, form)",
+        "        return x if form is None else matmul(x, form.T)",
+        ("tests/test_attention.py",),
+    ),
+    Mutant(
+        "saved-tokens-are-not-retracted",
+        "clusterjax/_saved.py",
+        "self.save(t, self.space.retract(y), args)",
+        "self.save(t, y, args)",
+        _SIMULATE,
+    ),
+    # Hardmax and its certificate
+    Mutant(
+        "arrived-tokens-follow-the-mean",
+        "clusterjax/hardmax/_layer.py",
+        "    return moved + lax.stop_gradient(jnp.where(arrived[:, None], x - moved, 0))",
+        "    return moved",
+        _HARDMAX,
+    ),
+    Mutant(
+        "certificate-of-unsettled-tokens",
+        "clusterjax/hardmax/_certificate.py",
+        "    held = limit.settled and rest <= zero",
+        "    held = rest <= zero",
+        _HARDMAX,
+    ),
+    Mutant(
+        "certificate-ignores-vertices-that-no-leader-holds",
+        "clusterjax/hardmax/_certificate.py",
+        "    held = moved <= zero and bool(limit.is_vertex[: led.size].all()) and others == 0",
+        "    held = moved <= zero and bool(limit.is_vertex[: led.size].all())",
+        _HARDMAX,
+    ),
+    Mutant(
+        "certificate-takes-equal-tokens",
+        "clusterjax/hardmax/_certificate.py",
+        "    same = np.flatnonzero((z0[order[1:]] == z0[order[:-1]]).all(axis=1))",
+        "    same = np.flatnonzero((z0[order[1:]] == z0[order[:-1]]).all(axis=1))[:0]",
+        _HARDMAX,
+    ),
+    # Observables
+    Mutant(
+        "clusters-of-twice-the-radius",
+        "clusterjax/_observables/clusters.py",
+        "        return scaled_square_distances(rows, x, 1 / radius) <= 1",
+        "        return scaled_square_distances(rows, x, 1 / radius) <= 4",
+        _CLUSTERS,
+    ),
+    Mutant(
+        "labels-stop-after-one-round",
+        "clusterjax/_observables/clusters.py",
+        "        return jumped, jnp.any(jumped != parents)",
+        "        return jumped, jnp.any(jumped != parents) & False",
+        _CLUSTERS,
+    ),
+    # Seeds and stores
+    Mutant(
+        "every-epoch-in-the-same-order",
+        "clusterjax/_training.py",
+        'batches, jr.fold_in(key, progress["epoch"])',
+        "batches, jr.fold_in(key, 0)",
+        _TRAIN,
+    ),
+    Mutant(
+        "a-resumed-run-forgets-its-optimiser",
+        "clusterjax/_training.py",
+        '    return found, header["progress"]',
+        '    return _State(found.params, state.optimiser, found.best), header["progress"]',
+        _TRAIN,
+    ),
+    Mutant(
+        "every-point-has-the-same-key",
+        "clusterjax/sweep/_evaluate.py",
+        'key = {"key": jr.fold_in(root, index)} if self.takes_key else {}',
+        'key = {"key": jr.fold_in(root, 0)} if self.takes_key else {}',
+        _SWEEP,
+    ),
+    Mutant(
+        "a-point-that-is-not-finite-counts-as-finished",
+        "clusterjax/sweep/_evaluate.py",
+        "            status[k] = NOT_FINITE",
+        "            status[k] = FINISHED",
+        _SWEEP,
+    ),
+    Mutant(
+        "a-store-of-another-sweep-is-taken",
+        "clusterjax/sweep/_run.py",
+        "                kept.refuse_another(identity)\n",
+        "",
+        _SWEEP,
+    ),
+)

@@ -77,6 +77,30 @@ def ring(size, inner, mask, data, gradient):
     return compare(found, jax.jit(make(DENSE, mask))(*data))
 
 
+def of_the_shift(size, mask, data):
+    """Derivatives of the shifts alone, which are zero: the sums are not differentiated then."""
+    make = lambda summation: jax.grad(lambda *d: jnp.sum(summation.exponential(*d, mask).shift), argnums=(0, 1, 2, 3))
+    found = jax.jit(make(cjx.Sharded(DENSE, "tokens", mesh_of(size))))(*place(mesh_of(size), *data))
+    return compare(found, jax.jit(make(DENSE))(*data))
+
+
+def twice(size, inner, mask):
+    """Second derivatives of attention on the circle, reverse over reverse."""
+
+    def curvature(summation, placed):
+        def loss(t, tokens):
+            turned = jnp.stack([tokens[:, 0] + t * tokens[:, 1] ** 2, tokens[:, 1]], axis=1)
+            turned = turned / jnp.linalg.norm(turned, axis=1, keepdims=True)
+            attention = cjx.SoftmaxAttention(1.5 + t, mask=mask, summation=summation)
+            return jnp.sum(jnp.sin(3 * attention.average(turned, None)))
+
+        return jax.jit(jax.grad(jax.grad(loss)))(0.3, placed)
+
+    tokens, mesh = circle()[1], mesh_of(size)
+    found = curvature(cjx.Sharded(inner, "tokens", mesh), *place(mesh, tokens))
+    return compare(found, curvature(DENSE, tokens))
+
+
 def harmonic(size, mask, data, gradient=False):
     def average(summation, queries, tokens, masses):
         found = summation.exponential(queries, tokens, None, masses, mask)
@@ -155,6 +179,7 @@ def ordinary():
     return {
         "ring of 2, full": ring(2, DENSE, FULL, cloud(), False),
         "ring of 4, causal, with gradient": ring(4, BLOCKED, CAUSAL, cloud(), True),
+        "ring of 2, the shift alone": of_the_shift(2, FULL, cloud()),
         "moments of 4, causal": harmonic(4, CAUSAL, circle()),
         "run of 2": worst,
         "run of 2 keeps its sharding": kept,
@@ -174,6 +199,9 @@ def exhaustive():
             name = f"moments of {size}, {type(mask).__name__}"
             out[name] = harmonic(size, mask, circle(), gradient=size == 2)
             out[f"{name}, rows sent round"] = harmonic(size, mask, circle(lonely=True))
+    for mask in (FULL, CAUSAL):
+        out[f"ring of 2, {type(mask).__name__}, twice"] = twice(2, BLOCKED, mask)
+    out["moments of 2, twice"] = twice(2, cjx.Harmonic(1e-6), CAUSAL)
     queries, tokens, _, masses = cloud()
     with jax.set_mesh(mesh_of(4)):
         found = jax.jit(lambda *data: sums(cjx.Sharded(BLOCKED, "tokens"), CAUSAL, *data))(

@@ -177,6 +177,24 @@ def test_no_degenerate_cloud_breaks_a_tie(name, dtype):
 # --- contract
 
 
+@masks
+def test_second_derivatives_are_those_of_every_pair(name):
+    """Reverse over reverse, through the loops over trees."""
+    queries, tokens, values, masses = data_of("heap")
+    away = jnp.asarray(np.random.default_rng(5).normal(size=values.shape))
+
+    def curvature(method):
+        def loss(t):
+            found = method.hardmax(queries, tokens, values + t * away, masses, MASKS[name][0], jnp.zeros(()))
+            return jnp.sum(jnp.sin(found.total))
+
+        return jax.jit(jax.grad(jax.grad(loss)))(0.3)
+
+    found, wanted = curvature(cjx.Hull()), curvature(cjx.Blocked())
+    assert abs(wanted) > 1
+    assert abs(found - wanted) < 1e-11 * abs(wanted)
+
+
 def test_one_token_has_itself():
     queries, tokens, values, masses = data_of("heap", 1)
     found = cjx.Hull().hardmax(queries, tokens, values, masses, cjx.FullMask(), jnp.asarray(0.0, float))

@@ -51,7 +51,14 @@ def ordinary():
 
 
 @pytest.mark.parametrize(
-    "case", ("ring of 2, full", "ring of 4, causal, with gradient", "moments of 4, causal", "run of 2")
+    "case",
+    (
+        "ring of 2, full",
+        "ring of 4, causal, with gradient",
+        "ring of 2, the shift alone",
+        "moments of 4, causal",
+        "run of 2",
+    ),
 )
 def test_several_devices_sum_what_one_does(ordinary, case):
     """Exponential and hardmax sums, averages, gradients, a trajectory."""
@@ -94,9 +101,9 @@ def test_axis_must_be_a_name():
 
 @pytest.mark.exhaustive
 def test_every_mask_on_two_and_four_devices():
-    """With gradients, with rows that no series serves, and with a mesh that is set and not passed."""
+    """With gradients and second derivatives, rows that no series serves, and a mesh that is set and not passed."""
     found = results(start("exhaustive", 4))
-    assert len(found) == 19
+    assert len(found) == 22
     assert {name: error for name, error in found.items() if not (error is True or error < 1e-10)} == {}
 
 

@@ -270,7 +270,14 @@ def _collect_forward(weighted, cloud, least, causal):
 
 
 def _collect_backward(causal, kept, cotangent):
-    cloud, least = kept
+    return _spread(cotangent, *kept, causal), None, None
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _spread(
+    cotangent: Float[Array, "m k"], cloud: _Cloud, least: Float[Array, " m"], causal: bool
+) -> Float[Array, "m k"]:
+    """The transpose of `_collect`: for each token the sum of the cotangents of the rows that chose it."""
     none = jnp.zeros_like(cotangent)
 
     def visit(back, order, walks):
@@ -289,7 +296,18 @@ def _collect_backward(causal, kept, cotangent):
         own = lambda chunk: matmul(_chosen(chunk).T, chunk[4])
         back = lax.map(own, _chunks(cloud, least, cotangent)).reshape(none.shape)
     back = _over_trees(cloud, causal, visit, back)
-    return jnp.where(cloud.here[:, None], back, 0), None, None
+    return jnp.where(cloud.here[:, None], back, 0)
 
 
+def _spread_forward(cotangent, cloud, least, causal):
+    return _spread(cotangent, cloud, least, causal), (cloud, least)
+
+
+def _spread_backward(causal, kept, cotangent):
+    cloud, least = kept
+    return _collect(jnp.where(cloud.here[:, None], cotangent, 0), cloud, least, causal), None, None
+
+
+# Each is the transpose of the other, so that there are derivatives of every order.
 _collect.defvjp(_collect_forward, _collect_backward)
+_spread.defvjp(_spread_forward, _spread_backward)

@@ -149,7 +149,9 @@ def _(shift, cotangent, perturbed, arrays, ring):
         other, sums = _exponential(ring, Rows(queries, rows.numbers), block, source)
         return sums * jnp.exp(lax.stop_gradient(other) - shift)[:, None]
 
-    of_sums = jnp.zeros((shift.shape[0], 1), shift.dtype) if cotangent[1] is None else cotangent[1]
+    values = block.tokens if block.values is None else block.values
+    none = jnp.zeros((shift.shape[0], 1 + values.shape[1]), shift.dtype)
+    of_sums = none if cotangent[1] is None else cotangent[1]
     return _pull(ring, rows, block, contribution, of_sums)
 
 

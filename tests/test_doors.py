@@ -46,7 +46,10 @@ def _walk(name, dear):
     module, called = PUBLIC[name]
     with as_a_user(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Complex dtype support")  # of diffrax, which a field may want in its args
+        warnings.filterwarnings("ignore", "Animation was deleted")  # none is shown, nor written
         verdicts = list(walk(name, called, CASES[name], dear=dear))
+        if dear:
+            gc.collect()
     known = doors.known(module)
     faults = {verdict.where: verdict.outcome for verdict in verdicts if verdict.is_fault}
     assert {where: outcome for where, outcome in faults.items() if where not in known} == {}

@@ -48,7 +48,7 @@ def _cases() -> dict[str, Case]:
                 "names": ["figure3"], "out": gallery(), "settings": settings(), "files": files(),
                 "say": lambda line: None,
             },
-            dear=True, names=ALL, out=PATH, force=FLAG, say=CALLABLE,
+            dear=True, seconds=60, names=ALL, out=PATH, force=FLAG, say=CALLABLE,
         ),
         "Outcome.verdict": case(lambda: {"claim": claim()}, outcome),
         "Outcome.apart": case(lambda: {"claim": claim()}, outcome),

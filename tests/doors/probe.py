@@ -192,7 +192,7 @@ def _surveys() -> dict[str, Case]:
         "attention_sinks": case(some_texts(special={"[CLS]": 2}), dear=True, special=NONE | NO_NAMES, **SURVEYED),
         "head_correlations": case(some_texts(clusters=1, replicates=2, key=KEY), dear=True, key=NONE, **SURVEYED),
         "bridge": case(
-            some_texts(fit_on=texts(), fit_steps=1, steps_per_layer=1), dear=True, fit_on=NONE | SENTENCES,
+            some_texts(fit_on=texts(), fit_steps=1, steps_per_layer=1), dear=True, seconds=60, fit_on=NONE | SENTENCES,
             fit_steps=COUNT, **SURVEYED,
         ),
         "controls": case(

@@ -30,6 +30,11 @@ class Block(eqx.Module):
     values: Float[Array, "m k"] | None
     masses: Masses | None
 
+    @property
+    def summed(self) -> Float[Array, "m k"]:
+        """The values, or the tokens in their place."""
+        return self.tokens if self.values is None else self.values
+
 
 class Rows(eqx.Module):
     """The queries of a device, and the numbers of their tokens on it; from m on they stand for nothing."""
@@ -119,8 +124,7 @@ def exponential_ring(arrays: tuple[Rows, Block], ring: Ring) -> tuple[Float[Arra
         sums = sums * jnp.exp(shift - top)[:, None] + added * jnp.exp(other - top)[:, None]
         return (top, sums), block
 
-    values = block.tokens if block.values is None else block.values
-    start = _nothing(rows.numbers.shape[0], 1 + values.shape[1], values.dtype)
+    start = _nothing(rows.numbers.shape[0], 1 + block.summed.shape[1], block.summed.dtype)
     return ring.travel(visit, start, block, block.tokens.shape[0])[0]
 
 
@@ -149,8 +153,7 @@ def _(shift, cotangent, perturbed, arrays, ring):
         other, sums = _exponential(ring, Rows(queries, rows.numbers), block, source)
         return sums * jnp.exp(lax.stop_gradient(other) - shift)[:, None]
 
-    values = block.tokens if block.values is None else block.values
-    none = jnp.zeros((shift.shape[0], 1 + values.shape[1]), shift.dtype)
+    none = jnp.zeros((shift.shape[0], 1 + block.summed.shape[1]), shift.dtype)
     of_sums = none if cotangent[1] is None else cotangent[1]
     return _pull(ring, rows, block, contribution, of_sums)
 
@@ -180,8 +183,7 @@ def hardmax_ring(rows: Rows, block: Block, ring: Ring, tie_tolerance: Float[Arra
 def _add_ring(arrays: tuple[Rows, Block], ring: Ring, least: Float[Array, " rows"]) -> Float[Array, "rows k"]:
     rows, block = arrays
     visit = lambda sums, block, source: (sums + _added(ring, rows, block, source, least), block)
-    values = block.tokens if block.values is None else block.values
-    start = jnp.zeros((rows.numbers.shape[0], 1 + values.shape[1]), values.dtype)
+    start = jnp.zeros((rows.numbers.shape[0], 1 + block.summed.shape[1]), block.summed.dtype)
     return ring.travel(visit, start, block, block.tokens.shape[0])[0]
 
 

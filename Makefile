@@ -1,7 +1,7 @@
 # Everything from a bare clone with Python >= 3.11, pip and make: the environment lives in .venv, made once.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help reproduce test pytest exhaustive mutants lint format notebooks bench docs clean
+.PHONY: help reproduce test pytest exhaustive optimised mutants lint format notebooks bench docs clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -25,6 +25,7 @@ help:
 	@echo "make reproduce   the figures of the papers, each with its number, into gallery/ (ARGS=--quick: smaller samples)"
 	@echo "make test        ruff, basedpyright and pytest, as CI runs them"
 	@echo "make exhaustive  the tests that make test leaves out: dearer cases, all combinations, kills and processes"
+	@echo "make optimised   the tests of make test with programs compiled as for users: no special flags of XLA"
 	@echo "make mutants     plant faults of one line, and see that the tests catch each"
 	@echo "make lint        ruff and basedpyright alone"
 	@echo "make format      let ruff rewrite what it can"
@@ -50,6 +51,9 @@ pytest: $(STAMPS)/dev
 
 exhaustive: $(STAMPS)/dev
 	OPTIMISED=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m exhaustive $(ARGS)
+
+optimised: $(STAMPS)/dev
+	OPTIMISED=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 
 mutants: $(STAMPS)/dev
 	$(BIN)/python -m tests.mutants $(ARGS)

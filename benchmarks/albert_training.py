@@ -25,9 +25,9 @@ import tokenizers
 from _harness import HERE, report, say
 
 from clusterjax import probe
-from clusterjax._corpus import cut, pack, read_texts, set_aside, some_batches
-from clusterjax.probe._bundled import BUNDLED, TEXTS, TRAINING
-from clusterjax.probe._masked import Evaluate, Held, MaskedLoss, unigram_loss
+from clusterjax._corpus import pack, read_texts, set_aside, some_batches, tokenise
+from clusterjax.probe.networks.bundled import BUNDLED, TEXTS, TRAINING
+from clusterjax.probe.networks.masked_modelling import Evaluate, Held, MaskedLoss, unigram_loss
 
 
 FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")
@@ -82,13 +82,13 @@ def losses(folder: Path, done: dict[str, Any], paths: list[Path]) -> dict[str, A
     aside = np.split(set_aside(int(ends[-1]), recipe.held_out, done["seed"]), ends[:-1])
     pairs = [list(zip(*both, strict=True)) for both in zip(files, aside, strict=True)]
     seen, held = (
-        [cut(tokenizer, [text for text, one in pair if one == flag]) for pair in pairs] for flag in (False, True)
+        [tokenise(tokenizer, [text for text, one in pair if one == flag]) for pair in pairs] for flag in (False, True)
     )
     rows = pack(np.concatenate(seen), length)
     if (rows.size, rows.sum(dtype=np.int64)) != (done["word pieces"], done["sum"]):
         raise ValueError(f"texts must be {done['texts']}, those of the run in its order, but {paths} hold others.")
     parts = {"all": np.concatenate(held)} | {path.name: pieces for path, pieces in zip(paths, held, strict=True)}
-    parts[TEXTS] = cut(tokenizer, probe.bundled_texts())
+    parts[TEXTS] = tokenise(tokenizer, probe.bundled_texts())
     model, loss = Held.of(probe.load(folder).network), MaskedLoss(words, recipe.share)
     key, found = jax.random.key(done["seed"]), {}
     for name, pieces in parts.items():

@@ -12,7 +12,7 @@ import numpy as np
 from _harness import options, report, say
 
 import clusterjax as cjx
-from clusterjax._summation.harmonic import _default, _expand
+from clusterjax._summation.harmonic.summation import _default_tolerance, _expand
 
 
 FAMILIES = ("uniform", "heaps", "antipodes", "ring", "lattice", "outliers")
@@ -116,7 +116,7 @@ def quotients(data, sums, error, causal: bool, rng: np.random.Generator) -> np.n
 def attack(d: int, dtype, causal: bool, plain: bool, n: int, clouds: int, seed: int) -> dict:
     """`plain`: the tokens are their own values, and weigh one each."""
     worst, where, rows, refused = 0.0, "", 0, {family: [] for family in FAMILIES}
-    tolerance = _default(d, dtype)
+    tolerance = _default_tolerance(d, dtype)
     for k in range(clouds):
         rng, family = np.random.default_rng((seed, k)), FAMILIES[k % len(FAMILIES)]
         x = cloud(family, n, d, rng)

@@ -19,10 +19,10 @@ import numpy as np
 from _harness import options, report, say
 
 from clusterjax.hardmax import HardmaxLayer, choose_leaders
-from clusterjax.hardmax._certificate import judged
+from clusterjax.hardmax._certificate import make_certificate
 from clusterjax.hardmax._choose import startable
+from clusterjax.hardmax._fixed_point import run_to_fixed_point
 from clusterjax.hardmax._limit import settled_tolerance
-from clusterjax.hardmax._settle import settle
 
 
 jax.config.update("jax_enable_x64", True)
@@ -57,14 +57,14 @@ def row(varied, n, d, alpha, condition, clouds, seed=0):
     def run(z, A):
         layer = HardmaxLayer(alpha, A)
         step = lambda x, k: (layer(k, x), x)
-        return settle(z, layer, jnp.asarray(5000), settled_tolerance(z.dtype)), jax.lax.scan(
+        return run_to_fixed_point(z, layer, jnp.asarray(5000), settled_tolerance(z.dtype)), jax.lax.scan(
             step, z, jnp.arange(depth)
         )[1]
 
     ends, xs = jax.tree.map(np.asarray, eqx.filter_jit(jax.vmap(run))(jnp.asarray(z0), jnp.asarray(forms)))
     layers, leaders, late, held = [], [], [], []
     for b in range(clouds):
-        found = judged(jax.tree.map(lambda leaf, b=b: leaf[b], ends), z0[b], np.ones(n, bool), forms[b])
+        found = make_certificate(jax.tree.map(lambda leaf, b=b: leaf[b], ends), z0[b], np.ones(n, bool), forms[b])
         limits = found.limit.points[found.limit.goes_to]
         layers.append(clustered_at(xs[b], limits, np.linalg.norm(z0[b], axis=1).max()))
         leaders.append(len(found.limit.leaders.indices))
@@ -89,7 +89,7 @@ def sets_on_a_grid(z0):
     )
 
     def run(A, alpha):
-        return settle(z0, HardmaxLayer(alpha, A), jnp.asarray(300), jnp.asarray(1e-6)).leaders.first >= 0
+        return run_to_fixed_point(z0, HardmaxLayer(alpha, A), jnp.asarray(300), jnp.asarray(1e-6)).leaders.first >= 0
 
     masks = jax.vmap(lambda A: jax.vmap(lambda alpha: run(A, alpha))(jnp.asarray(ALPHAS)))(jnp.asarray(forms))
     return masks.reshape(-1, z0.shape[0])

@@ -1,4 +1,5 @@
-"""From how many tokens does a tree of boxes pay in the plane, and how does its time grow, where every pair takes n^2?
+"""From how many tokens does a bounding-volume hierarchy pay in the plane, where every pair takes n^2, and how does its
+time grow?
 
 Hardmax sums of `Hull` beside `Blocked`, full and causal, for tokens on the circle, in a disc, and in two heaps of
 tokens that are equal but for rounding; ties within the default tolerance. Every answer is checked before it is timed:

@@ -21,7 +21,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # idle threads of one metho
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_num_cpu_devices", CORES)
 
-from clusterjax.sweep import Adaptive, Given, NormalisedEuler, PhaseDiagram, phase_diagram
+from clusterjax.phase import Adaptive, Given, NormalisedEuler, PhaseDiagram, phase_diagram
 
 
 N, BETA, STEP = 32, 4.0, 0.1

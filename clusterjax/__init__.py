@@ -1,84 +1,102 @@
 """How tokens cluster as they pass through attention: a differentiable laboratory."""
 
-from importlib.metadata import version as _version
-
-from . import hardmax as hardmax, sentiment as sentiment
-from ._attention import (
-    AbstractAttention as AbstractAttention,
-    HardmaxAttention as HardmaxAttention,
-    SoftmaxAttention as SoftmaxAttention,
-    UnnormalisedAttention as UnnormalisedAttention,
-    query_key_form as query_key_form,
-)
-from ._events import clustered_event as clustered_event, stationary_event as stationary_event
-from ._field import (
-    AbstractField as AbstractField,
-    AttentionField as AttentionField,
-    MultiHeadField as MultiHeadField,
-    PerceptronField as PerceptronField,
-    RescaledField as RescaledField,
-    ScaledField as ScaledField,
-    SumField as SumField,
-)
-from ._iterate import iterate as iterate
-from ._layer import AbstractLayer as AbstractLayer, ResidualLayer as ResidualLayer
-from ._mask import (
-    AbstractMask as AbstractMask,
-    CausalMask as CausalMask,
-    FullMask as FullMask,
-    MatrixMask as MatrixMask,
-    WindowMask as WindowMask,
-)
-from ._observables import (
-    Hemisphere as Hemisphere,
-    Plateaus as Plateaus,
-    angular_power as angular_power,
-    close_pairs_fraction as close_pairs_fraction,
-    cluster_labels as cluster_labels,
-    cluster_sizes as cluster_sizes,
-    cosine_histogram as cosine_histogram,
-    effective_beta as effective_beta,
-    effective_rank as effective_rank,
-    energy_dissipation as energy_dissipation,
-    equiangular_beta as equiangular_beta,
-    equiangular_time as equiangular_time,
-    expected_strong_centres as expected_strong_centres,
-    hemisphere as hemisphere,
-    interaction_energy as interaction_energy,
-    log_interaction_energy as log_interaction_energy,
-    num_clusters as num_clusters,
-    pairwise_cosine as pairwise_cosine,
-    perceptron_energy as perceptron_energy,
-    plateaus as plateaus,
-    product_spectrum as product_spectrum,
-    rank as rank,
-    renyi_centres as renyi_centres,
-    sink_mass as sink_mass,
-    spectrum as spectrum,
-    symmetric_part_spectrum as symmetric_part_spectrum,
-    uniform_causal_sink as uniform_causal_sink,
-    uniform_energy as uniform_energy,
-    uniform_growth_rates as uniform_growth_rates,
-)
-from ._schedule import (
-    AbstractSchedule as AbstractSchedule,
-    Combined as Combined,
-    Interpolated as Interpolated,
-    PiecewiseConstant as PiecewiseConstant,
-)
-from ._simulate import simulate as simulate
-from ._solver import Retract as Retract
-from ._space import AbstractSpace as AbstractSpace, Euclidean as Euclidean, Sphere as Sphere
-from ._summation import (
-    AbstractSummation as AbstractSummation,
-    Auto as Auto,
-    Blocked as Blocked,
-    Dense as Dense,
-    Harmonic as Harmonic,
-    Hull as Hull,
-    Sharded as Sharded,
-)
-from ._trajectory import Trajectory as Trajectory
+from typing import TYPE_CHECKING
 
 
-__version__ = _version("clusterjax")
+if TYPE_CHECKING:
+    from . import (
+        hardmax as hardmax,
+        phase as phase,
+        plot as plot,
+        probe as probe,
+        sentiment as sentiment,
+        sweep as sweep,
+        transformer as transformer,
+    )
+    from ._attention import (
+        AbstractAttention as AbstractAttention,
+        HardmaxAttention as HardmaxAttention,
+        SoftmaxAttention as SoftmaxAttention,
+        UnnormalisedAttention as UnnormalisedAttention,
+        query_key_form as query_key_form,
+    )
+    from ._events import clustered_event as clustered_event, stationary_event as stationary_event
+    from ._field import (
+        AbstractField as AbstractField,
+        AttentionField as AttentionField,
+        FunctionField as FunctionField,
+        MultiHeadField as MultiHeadField,
+        PerceptronField as PerceptronField,
+        RescaledField as RescaledField,
+        ScaledField as ScaledField,
+        SumField as SumField,
+    )
+    from ._iterate import iterate as iterate
+    from ._layer import AbstractLayer as AbstractLayer, ResidualLayer as ResidualLayer
+    from ._mask import (
+        AbstractMask as AbstractMask,
+        CausalMask as CausalMask,
+        FullMask as FullMask,
+        FunctionMask as FunctionMask,
+        MatrixMask as MatrixMask,
+        WindowMask as WindowMask,
+    )
+    from ._observables import (
+        Hemisphere as Hemisphere,
+        Plateaus as Plateaus,
+        angular_power as angular_power,
+        close_pairs_fraction as close_pairs_fraction,
+        cluster_labels as cluster_labels,
+        cluster_sizes as cluster_sizes,
+        cosine_histogram as cosine_histogram,
+        effective_beta as effective_beta,
+        effective_rank as effective_rank,
+        energy_dissipation as energy_dissipation,
+        equiangular_beta as equiangular_beta,
+        equiangular_time as equiangular_time,
+        expected_strong_centres as expected_strong_centres,
+        hemisphere as hemisphere,
+        interaction_energy as interaction_energy,
+        log_interaction_energy as log_interaction_energy,
+        num_clusters as num_clusters,
+        pairwise_cosine as pairwise_cosine,
+        perceptron_energy as perceptron_energy,
+        plateaus as plateaus,
+        product_spectrum as product_spectrum,
+        rank as rank,
+        renyi_centres as renyi_centres,
+        sink_mass as sink_mass,
+        spectrum as spectrum,
+        symmetric_part_spectrum as symmetric_part_spectrum,
+        uniform_causal_sink as uniform_causal_sink,
+        uniform_energy as uniform_energy,
+        uniform_growth_rates as uniform_growth_rates,
+    )
+    from ._saved import TokensAnd as TokensAnd
+    from ._schedule import (
+        AbstractSchedule as AbstractSchedule,
+        Combined as Combined,
+        Interpolated as Interpolated,
+        PiecewiseConstant as PiecewiseConstant,
+    )
+    from ._simulate import simulate as simulate
+    from ._solver import Retract as Retract
+    from ._space import AbstractSpace as AbstractSpace, Euclidean as Euclidean, Sphere as Sphere
+    from ._summation import (
+        AbstractExponentialSum as AbstractExponentialSum,
+        AbstractNearestSearch as AbstractNearestSearch,
+        AbstractSummation as AbstractSummation,
+        Auto as Auto,
+        Blocked as Blocked,
+        Dense as Dense,
+        Harmonic as Harmonic,
+        Hull as Hull,
+        Sharded as Sharded,
+        Support as Support,
+    )
+    from ._trajectory import Trajectory as Trajectory
+    from ._version import __version__ as __version__
+else:
+    from ._lazy import lazy_names
+
+    __getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -56,8 +56,6 @@ def read_arrays(data: bytes | mmap, wanted: Callable[[str], bool] = lambda name:
 
     - `ValueError` if it is not a whole file of this format, or what is wanted is of a dtype that NumPy does not have;
         it says why in a few words, for a message.
-
-    Source: this library.
     """
     header, start = _header(data)
     metadata = header.pop("__metadata__", {})
@@ -106,8 +104,6 @@ def read_npz(data: bytes, most: int = MOST_UNPACKED) -> dict[str, np.ndarray]:
     **Raises:**
 
     - `ValueError` if it is not a whole file of this format, or holds more; it says why in a few words, for a message.
-
-    Source: this library.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as held:
@@ -127,8 +123,6 @@ def read_npy(data: bytes) -> np.ndarray:
     **Raises:**
 
     - `ValueError` if it is not a whole file of this format, or holds objects; it says why in a few words.
-
-    Source: this library.
     """
     stream = io.BytesIO(data)
     try:

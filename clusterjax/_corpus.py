@@ -1,4 +1,9 @@
-"""Texts to train on: read from files, cut into word pieces, packed into rows of one length."""
+"""Texts to train on: read from files, tokenised into word pieces, packed into rows of one length.
+
+Word pieces are those of BERT (Schuster, Nakajima, 2012; by the library tokenizers), rows the full sentences of RoBERTa
+(1907.11692). Invariants: what is read is bounded in memory; which texts are held out depends on the seed and their
+number only; a tokenizer that a folder holds is never trained again.
+"""
 
 import json
 import os
@@ -42,32 +47,28 @@ def read_texts(paths: Sequence[str | Path], *, most_bytes: int = MOST_BYTES) -> 
 
     - `ValueError` if a file is not there, is of another kind or encoding, is broken, holds no text, or takes more than
         `most_bytes` once it is unpacked.
-
-    Source: this library.
     """
     most_bytes = check_integer(most_bytes, "most_bytes", remedy="pass 2**30, say")
     texts: list[str] = []
     for path in check_paths(paths):
-        found = [text.replace("<br />", " ").strip() for text in _read(path, most_bytes)]
-        found = [text for text in found if text]
-        if not found:
+        read = [text.replace("<br />", " ").strip() for text in _read(path, most_bytes)]
+        read = [text for text in read if text]
+        if not read:
             raise ValueError(f"paths must hold texts, but there is none in {str(path)!r}; leave it out.")
-        texts += found
+        texts += read
     return texts
 
 
 def check_paths(paths: Any) -> list[Path]:
-    """The paths, if there is at least one, and they are not one text.
-
-    Source: this library.
-    """
-    found = check_sequence(paths, "paths", (str, os.PathLike), "paths of files")
-    return [check_path(path, f"paths[{place}]") for place, path in enumerate(found)]
+    """The paths, if there is at least one, and they are not one text."""
+    listed = check_sequence(paths, "paths", (str, os.PathLike), "paths of files")
+    return [check_path(path, f"paths[{place}]") for place, path in enumerate(listed)]
 
 
 def _read(path: Path, most: int) -> list[str]:
     if not path.is_file():
         raise ValueError(f"paths must be files, but there is none at {str(path)!r}; check its name.")
+    # "texts.jsonl.gz" is of kind jsonl.
     kind = path.name.lower().removesuffix(".gz").rpartition(".")[2]
     if kind in ("csv", "parquet"):
         columns = read_table(path, most)
@@ -78,13 +79,14 @@ def _read(path: Path, most: int) -> list[str]:
     if kind not in ("jsonl", "txt"):
         raise ValueError(f"paths must be .txt, .jsonl, .csv or .parquet files, but one is {str(path)!r}; convert it.")
     texts, size = [], 0
-    # Lines end at "\n" alone: others divide at characters that JSON may hold, such as U+2028; a "\r" is a blank.
+    # Lines end at "\n" alone: `splitlines` also splits at characters that JSON may hold, such as U+2028.
     with lines_of(path, most) as lines:
         for number, line in enumerate(lines, 1):
             line = line.strip()
             if line:
                 texts.append(_field(line, number, path) if kind == "jsonl" else line)
                 size += bytes_of(texts[-1:])
+            # Checked line by line: a small compressed file may unpack to any size.
             if size > most:
                 raise too_large(path, most)
     return texts
@@ -98,12 +100,12 @@ def _field(line: str, number: int, path: Path) -> str:
             f"paths must hold lines of whole JSON, but line {number} of {str(path)!r} is none; fetch it again "
             f"({error})."
         ) from error
-    found = next((fields[name] for name in _COLUMNS if isinstance(fields, dict) and name in fields), None)
-    if not isinstance(found, str):
+    text = next((fields[name] for name in _COLUMNS if isinstance(fields, dict) and name in fields), None)
+    if not isinstance(text, str):
         raise ValueError(
             f"paths must have a field 'text' in each line, but line {number} of {str(path)!r} has none; mend it."
         )
-    return found
+    return text
 
 
 def train_tokenizer(texts: Sequence[str], vocab_size: int) -> Any:
@@ -111,7 +113,7 @@ def train_tokenizer(texts: Sequence[str], vocab_size: int) -> Any:
 
     The ids 0 to 4 are `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]`, `[MASK]`.
 
-    Source: Schuster, Nakajima, *Japanese and Korean voice search* (ICASSP 2012), Section 3; by the library tokenizers.
+    Schuster, Nakajima, *Japanese and Korean voice search* (ICASSP 2012), Section 3; by the library tokenizers.
     """
     tokenizers = tokenizers_library()
     from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -121,6 +123,7 @@ def train_tokenizer(texts: Sequence[str], vocab_size: int) -> Any:
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()  # pyright: ignore[reportAttributeAccessIssue]
     tokenizer.decoder = decoders.WordPiece()  # pyright: ignore[reportAttributeAccessIssue]
     trainer = trainers.WordPieceTrainer(vocab_size=vocab_size, special_tokens=list(SPECIAL), show_progress=False)
+    # The special tokens come first, so that their ids are those of `PAD` to `MASK`.
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.post_processor = processors.TemplateProcessing(  # pyright: ignore[reportAttributeAccessIssue]
         single="[CLS] $A [SEP]", special_tokens=[(SPECIAL[i], i) for i in (CLS, SEP)]
@@ -129,10 +132,7 @@ def train_tokenizer(texts: Sequence[str], vocab_size: int) -> Any:
 
 
 def tokenizers_library() -> Any:
-    """The library tokenizers, or an ImportError that says how to get it.
-
-    Source: this library.
-    """
+    """The library tokenizers, or an ImportError that says how to get it."""
     try:
         import tokenizers
     except ImportError as error:
@@ -142,11 +142,9 @@ def tokenizers_library() -> Any:
     return tokenizers
 
 
-def cut(tokenizer: Any, texts: Sequence[str]) -> Int[np.ndarray, " pieces"]:
-    """The word pieces of all texts one after the other, each text with `[SEP]` at its end.
-
-    Source: this library.
-    """
+def tokenise(tokenizer: Any, texts: Sequence[str]) -> Int[np.ndarray, " pieces"]:
+    """The word pieces of all texts one after the other, each text with `[SEP]` at its end."""
+    # Without [CLS] and [SEP] of the post-processor: `pack` adds them to rows, not to texts.
     pieces: list[int] = []
     for encoding in tokenizer.encode_batch(list(texts), add_special_tokens=False):
         pieces += [*encoding.ids, SEP]
@@ -154,11 +152,12 @@ def cut(tokenizer: Any, texts: Sequence[str]) -> Int[np.ndarray, " pieces"]:
 
 
 def pack(pieces: Int[np.ndarray, " pieces"], length: int) -> Int[np.ndarray, "rows length"]:
-    """What `cut` returns in rows of one length, each between `[CLS]` and `[SEP]`; what does not fill the last row is
-    left out. Nothing is padding.
+    """What `tokenise` returns in rows of one length, each between `[CLS]` and `[SEP]`; what does not fill the last row
+    is left out. Nothing is padding.
 
-    Source: Liu et al., *RoBERTa* (1907.11692), Section 4.2: full sentences.
+    Liu et al., *RoBERTa* (1907.11692), Section 4.2: full sentences.
     """
+    # Two places of each row are [CLS] and [SEP].
     inner = length - 2
     rows = len(pieces) // inner
     packed = np.empty((rows, length), np.int32)
@@ -168,56 +167,49 @@ def pack(pieces: Int[np.ndarray, " pieces"], length: int) -> Int[np.ndarray, "ro
 
 
 def some_batches(rows: Int[np.ndarray, "rows n"], size: int, most: int | None = None) -> Int[np.ndarray, "k size n"]:
-    """Whole batches, at most so many, of rows that are spread evenly over all of them; one that is smaller if there are
-    too few rows.
-
-    Source: this library.
-    """
+    """At most so many full batches, of rows spread evenly over all; one smaller batch if there are too few rows."""
     size = min(size, len(rows))
     count = len(rows) // size * size if most is None else min(len(rows) // size, most) * size
+    # Evenly spread, since the texts of several files follow one another.
     return rows[np.arange(count) * len(rows) // count].reshape(-1, size, rows.shape[1])
 
 
 def digest_of(*parts: Int[np.ndarray, "..."]) -> str:
-    """What no other word pieces have: the SHA-256 of all of them, in their order.
-
-    Source: this library.
-    """
-    found = sha256()
+    """The SHA-256 of all word pieces in their order, with the shape of each part."""
+    digest = sha256()
     for part in parts:
-        found.update(f"{part.shape}".encode() + np.ascontiguousarray(part).tobytes())
-    return found.hexdigest()
+        digest.update(f"{part.shape}".encode() + np.ascontiguousarray(part).tobytes())
+    return digest.hexdigest()
 
 
 def set_aside(texts: int, share: float, seed: int) -> np.ndarray:
-    """Which of so many texts are held out.
-
-    Source: this library.
-    """
+    """Which of so many texts are held out."""
     return np.random.default_rng(seed).random(texts) < share
 
 
 def tokenizer_of(folder: Path, texts: Sequence[str], vocab_size: int, name: str = "vocab_size") -> Any:
-    """The `tokenizer.json` in the folder, or one that is trained: word pieces that are equally good are chosen at
-    random, so that a run keeps its own. `name` is what `vocab_size` is called, for messages.
+    """The `tokenizer.json` in the folder, or else one that is trained on `texts`.
+
+    Training breaks ties between word pieces at random, so that a resumed run has to read its own. `name` is what
+    `vocab_size` is called, for messages.
 
     **Raises:**
 
     - `ValueError` if it cannot be read, or is not of `vocab_size` word pieces.
-
-    Source: this library.
     """
     path = folder / "tokenizer.json"
+    # Finishes a transaction that a killed run left: its tokenizer may still have its draft name.
     begin_reading(folder, "out", "choose another folder")
-    there = path.is_file()
+    exists = path.is_file()
     must = "out must hold a whole tokenizer.json or none"
-    tokenizer = read_tokenizer(path, must, "remove it") if there else train_tokenizer(texts, vocab_size)
+    tokenizer = read_tokenizer(path, must, "remove it") if exists else train_tokenizer(texts, vocab_size)
     size = tokenizer.get_vocab_size()
-    if there and size != vocab_size:
+    if exists and size != vocab_size:
         raise ValueError(
             f"{name} must be {size}, that of {str(path)!r}, but it is {vocab_size}; change it, or choose another "
             "folder."
         )
+    # Training stops early where the texts have too few word pieces, and keeps every character of the alphabet.
     if size != vocab_size:
         most = "at most" if size < vocab_size else "at least"
         raise ValueError(f"{name} must be {most} {size} for these texts, but it is {vocab_size}; change it.")
@@ -228,8 +220,6 @@ def is_of_tokenizers(error: BaseException) -> bool:
     """Whether an error may be one of the library tokenizers, which raises nothing narrower than `Exception`.
 
     A panic of its Rust is not even that: it is a `BaseException`, of a class that cannot be imported.
-
-    Source: this library.
     """
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
@@ -240,25 +230,21 @@ def read_tokenizer(path: Path, must: str, remedy: str) -> Any:
     **Raises:**
 
     - `ValueError`, which begins with `must`, if it is broken or damaged.
-
-    Source: this library.
     """
     tokenizers = tokenizers_library()
     try:
-        found = tokenizers.Tokenizer.from_str(read_bounded(path, MOST_TOKENIZER, "folder", remedy).decode())
+        tokenizer = tokenizers.Tokenizer.from_str(read_bounded(path, MOST_TOKENIZER, "folder", remedy).decode())
     except BaseException as error:
         if not is_of_tokenizers(error):
             raise
         raise ValueError(f"{must}, but {str(path)!r} is broken ({error}); {remedy}.") from error
+    # After parsing: a broken file has the more precise message.
     check(path, must.split()[0], remedy)
-    return found
+    return tokenizer
 
 
 def write_tokenizer(folder: Path, tokenizer: Any, length: int) -> None:
-    """Write a tokenizer as `transformers` reads it, for texts of at most `length` word pieces.
-
-    Source: this library.
-    """
+    """Write a tokenizer as `transformers` reads it, for texts of at most `length` word pieces."""
     names = {"pad_token": PAD, "unk_token": UNKNOWN, "cls_token": CLS, "sep_token": SEP, "mask_token": MASK}
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": length}
     config |= {name: SPECIAL[number] for name, number in names.items()}

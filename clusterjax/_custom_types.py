@@ -1,9 +1,19 @@
-"""Array aliases used in public signatures."""
+"""Aliases of types that are used in public signatures.
 
-from jaxtyping import Array, ArrayLike, Float, Real
+A parameter that may depend on time has the type `Parameter` of `_schedule.py`, which knows schedules.
+"""
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from jax.typing import DTypeLike as DTypeLike
+from jaxtyping import Array, ArrayLike, Float, Int, Real
 
 
 Tokens = Float[Array, "n d"]
 Masses = Float[Array, " n"]
 Scalar = Float[Array, ""]
 RealScalarLike = Real[ArrayLike, ""]
+IntScalar: TypeAlias = int | Int[Array, ""]
+Numbers: TypeAlias = ArrayLike | Sequence[Any]
+"""An array of NumPy or JAX, a number, or a sequence of either."""

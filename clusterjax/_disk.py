@@ -1,16 +1,15 @@
-"""Files that are there whole or not at all, each with a checksum that says whether it is still what was written.
+"""Atomic writes of files and of folders, each file with a checksum.
 
-A file alone carries its checksum within (`seal`): where 64 zeros stand first, the SHA-256 of the whole is put. Files
-that belong to one folder are written together (`write_folder`), with `checksums.json` beside them:
+A single file holds its own checksum (`seal`): the SHA-256 of the file with 64 zeros in the place of the checksum. Files
+of one folder are written in one transaction (`write_folder`) with a journal, as in write-ahead logging (Gray, Reuter,
+*Transaction Processing*, chapter 9), and `checksums.json` beside them:
 
-1. every file is written in full under another name, `model.safetensors.draft`, and forced to the disk;
-2. `checksums.json.draft`, which lists them, is put beside them in one step: from now on the new files count;
-3. each draft is renamed to what it is called, `checksums.json` last.
+1. every file is written under another name, `model.safetensors.draft`, and synced to the disk;
+2. `checksums.json.draft`, the journal, which lists them, is put beside them by one rename: the transaction is
+committed; 3. each draft is renamed to its final name, `checksums.json` last.
 
-A process that is stopped before 2 leaves the old files; one that is stopped after it leaves all that `settle` needs to
+A process that is stopped before 2 leaves the old files; one that is stopped after it leaves all that `recover` needs to
 do 3, which every reader does first. Folders without `checksums.json`, as version 0.1.0 wrote them, are read unchecked.
-
-Source: this library.
 """
 
 import contextlib
@@ -35,9 +34,8 @@ def replace(path: Path, content: bytes) -> None:
     **Raises:**
 
     - `OSError` if it cannot be written, with what was there before kept.
-
-    Source: this library.
     """
+    # In the same folder, so that the rename stays within one file system and is atomic.
     partial = path.with_name(path.name + ".partial")
     try:
         _write_new(partial, content)
@@ -49,7 +47,7 @@ def replace(path: Path, content: bytes) -> None:
 
 
 def _write_new(path: Path, content: bytes) -> None:
-    """Write a file that nobody else has open under this name, in place of one that a killed process left there.
+    """Write a new file of this name, in place of one that a killed process left there.
 
     A link of that name is removed, never followed, so that nothing outside of the folder is written.
     """
@@ -57,35 +55,29 @@ def _write_new(path: Path, content: bytes) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
     with open(os.open(path, flags, 0o666), "wb") as file:
         file.write(content)
+        # To the disk before any rename: after a power failure a name may otherwise lead to an empty file.
         file.flush()
         os.fsync(file.fileno())
+        # No link is left: another process removed the file while it was written.
         if os.name == "posix" and os.fstat(file.fileno()).st_nlink == 0:
             raise FileExistsError(17, "another process writes it at the same time", str(path))
 
 
 def seal(content: bytes) -> bytes:
-    """`content` with its own checksum in place of the 64 zeros that stand first in it.
-
-    Source: this library.
-    """
+    """`content` with its own checksum in place of the 64 zeros that stand first in it."""
     at = content.index(BLANK.encode())
     return content[:at] + checksum(content).encode() + content[at + len(BLANK) :]
 
 
 def is_sealed(content: bytes, digest: str) -> bool:
-    """Whether `content` is what `seal` made, with this checksum in it.
-
-    Source: this library.
-    """
+    """Whether `content` is what `seal` made, with this checksum in it."""
+    # A checksum of another length is none that `seal` wrote.
     at = content.find(digest.encode("utf-8", "replace")) if len(digest) == len(BLANK) else -1
     return at >= 0 and checksum(content[:at] + BLANK.encode() + content[at + len(BLANK) :]) == digest
 
 
 def checksum(content: bytes) -> str:
-    """SHA-256, in hexadecimal digits.
-
-    Source: this library.
-    """
+    """SHA-256, in hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()
 
 
@@ -101,16 +93,17 @@ def write_folder(folder: Path, contents: dict[str, bytes], gone: Sequence[str] =
     **Raises:**
 
     - `OSError` if something cannot be written, with what was there before kept.
-
-    Source: this library.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    settle(folder)
+    # A transaction that another process committed is finished first: its journal has the name of ours.
+    recover(folder)
     listed = _listed(folder / CHECKSUMS) if (folder / CHECKSUMS).is_file() else {}
     listed = {name: digest for name, digest in listed.items() if name not in gone}
     listed |= {name: checksum(content) for name, content in contents.items()}
+    # Files that were written earlier and are not among these stay on the list.
     record = {"format": _FORM["format"], "version": 1, "itself": BLANK}
     record |= {"sha256": dict(sorted(listed.items())), "gone": sorted(gone)}
+    # Any failure before the journal is written removes the drafts: the old files stay in force.
     drafts = [_draft(folder, name) for name in contents]
     try:
         for name, content in contents.items():
@@ -121,18 +114,16 @@ def write_folder(folder: Path, contents: dict[str, bytes], gone: Sequence[str] =
             with contextlib.suppress(OSError):
                 draft.unlink(missing_ok=True)
         raise
-    settle(folder)
+    recover(folder)
 
 
-def settle(folder: Path) -> None:
-    """Finish what a process that was stopped in `write_folder` began, if all of it is there.
+def recover(folder: Path) -> None:
+    """Finish the committed transaction of a process that was stopped in `write_folder`.
 
     **Raises:**
 
     - `OSError` if the folder cannot be written.
     - `ValueError` if the list of the new files is damaged.
-
-    Source: this library.
     """
     journal = _draft(folder, CHECKSUMS)
     if not journal.is_file():
@@ -143,16 +134,42 @@ def settle(folder: Path) -> None:
         with contextlib.suppress(FileNotFoundError):  # it was renamed before the stop, or another process is faster
             if _digest(draft) == digest:
                 os.replace(draft, folder / name)
-            else:  # it is of a process that was stopped earlier, when this list was not there yet
+            else:  # left by an earlier process that was stopped before its journal was written
                 draft.unlink()
+    # Removed before the journal goes, so that a stop in between repeats it.
     for name in record["gone"]:
         (folder / name).unlink(missing_ok=True)
     with contextlib.suppress(FileNotFoundError):
         os.replace(journal, folder / CHECKSUMS)
 
 
+def listed_files(folder: Path) -> set[str]:
+    """The names of the files of a folder that were written here, as its list has them; none if there is no list.
+
+    **Raises:**
+
+    - `OSError` if what a stopped process began cannot be finished.
+    - `ValueError` if the list is damaged.
+    """
+    recover(folder)
+    return set(_listed(folder / CHECKSUMS)) if (folder / CHECKSUMS).is_file() else set()
+
+
+def state_of(folder: Path) -> tuple[bytes | None, bool]:
+    """The bytes of a folder's list, and whether a transaction is under way.
+
+    If two such states are equal and no transaction is under way, all files that were read between them are of one
+    transaction.
+    """
+    try:
+        listed = (folder / CHECKSUMS).read_bytes()
+    except OSError:
+        listed = None
+    return listed, _draft(folder, CHECKSUMS).is_file()
+
+
 def check(path: Path, argument: str, remedy: str) -> None:
-    """Hold a file against `checksums.json` beside it, if that lists it.
+    """Compare a file with its checksum in `checksums.json` beside it, if that lists it.
 
     **Arguments:**
 
@@ -162,19 +179,17 @@ def check(path: Path, argument: str, remedy: str) -> None:
     **Raises:**
 
     - `ValueError` if it is listed with another checksum, or the list is damaged.
-
-    Source: this library.
     """
     listed = _listed(path.parent / CHECKSUMS).get(path.name) if (path.parent / CHECKSUMS).is_file() else None
     if listed is None:
         return
     try:
-        found = _digest(path)
+        digest = _digest(path)
     except OSError as error:
         raise ValueError(
             f"{argument} must be whole, but {str(path)!r} cannot be read ({error.strerror or error}); {remedy}."
         ) from error
-    if found != listed:
+    if digest != listed:
         raise ValueError(
             f"{argument} must be as it was written, but {str(path)!r} is damaged or was changed: its checksum is not "
             f"the one in {CHECKSUMS}; {remedy}, or remove {CHECKSUMS} if it was changed on purpose."
@@ -182,16 +197,14 @@ def check(path: Path, argument: str, remedy: str) -> None:
 
 
 def begin_reading(folder: Path, argument: str, remedy: str) -> None:
-    """Settle a folder before its files are read.
+    """Recover a folder before its files are read.
 
     **Raises:**
 
     - `ValueError` if a process was stopped as it replaced them, and they cannot be put in place here.
-
-    Source: this library.
     """
     try:
-        settle(folder)
+        recover(folder)
     except OSError as error:
         raise ValueError(
             f"{argument} must be whole, but {str(folder)!r} was left as its files were being replaced, and cannot be "
@@ -205,8 +218,6 @@ def read_checked(path: Path, argument: str, remedy: str, most: int = MOST_BYTES)
     **Raises:**
 
     - `ValueError` if it cannot be read, is larger, or is damaged.
-
-    Source: this library.
     """
     data = read_bounded(path, most, argument, remedy)
     check(path, argument, remedy)
@@ -219,8 +230,6 @@ def read_checked_json(path: Path, form: Any, argument: str, remedy: str, **optio
     **Raises:**
 
     - `ValueError` if it is damaged, or not whole JSON of this form.
-
-    Source: this library.
     """
     check(path, argument, remedy)
     return read_json(path, form, argument=argument, remedy=remedy, **options)
@@ -237,11 +246,13 @@ def _listed(path: Path) -> dict[str, str]:
 
 def _record(path: Path) -> dict[str, Any]:
     remedy = "write the folder again, or remove that file"
+    # A list holds checksums of all other files, and its own.
     data = read_bounded(path, MOST_BYTES, "folder", remedy)
     record = parse(data, _FORM, repr(str(path)), "folder", remedy)
     if not is_sealed(data, record["itself"]):
         raise ValueError(f"folder must be as it was written, but {str(path)!r} is damaged; {remedy}.")
     names = [*record["sha256"], *record["gone"]]
+    # A name that leads out of the folder would let a damaged list remove or replace any file.
     if any(os.path.basename(name) != name or name in ("", ".", "..") or "\\" in name or "\0" in name for name in names):
         raise ValueError(f"folder must list files that are in it, but {str(path)!r} names others; {remedy}.")
     return record

@@ -1,4 +1,12 @@
-"""Events that end a run: the tokens have clustered, or have come to rest."""
+"""Events that end a run: all tokens within a radius of their mean, or all slower than a threshold.
+
+**Algorithm.** diffrax looks for a sign change of a condition between two steps, and then for its root within the step,
+for which `Bracket` bisects. Conditions are logarithms of ratios, nearly linear in time where tokens converge
+exponentially.
+
+**Invariants.** The search always ends, whatever the rounding of the condition; the condition holds at the time that is
+returned, or the crossing is at the start of the step; a run that starts below the threshold ends at its start.
+"""
 
 from collections.abc import Callable
 from typing import Any, ClassVar, final
@@ -15,6 +23,8 @@ from ._space import AbstractSpace, Sphere, check_space
 
 
 class _BracketState(eqx.Module):
+    """The start of the step, the current bracket, and its width below which the search ends."""
+
     start: Float[Array, ""]
     lower: Float[Array, ""]
     upper: Float[Array, ""]
@@ -29,8 +39,6 @@ class Bracket(optx.AbstractRootFinder):
     returned is the end of the last bracket, where the condition is met, or the start of the step if the crossing is as
     near to it as the dtype can tell. Tolerances on the value of the condition, which in single precision rounding may
     keep from ever being reached, play no part: this always ends.
-
-    Source: this library.
     """
 
     rtol: ClassVar[float] = 0.0
@@ -40,13 +48,17 @@ class Bracket(optx.AbstractRootFinder):
     def init(self, fn, y, args, options, f_struct, aux_struct, tags) -> _BracketState:
         lower = jnp.asarray(options["lower"], y.dtype)
         upper = jnp.asarray(options["upper"], y.dtype)
+        # Two spacings of floating-point numbers at the larger end: a bracket cannot shrink below one.
         largest = jnp.maximum(jnp.abs(lower), jnp.abs(upper))
         return _BracketState(lower, lower, upper, 2 * jnp.finfo(y.dtype).eps * largest)
 
     def step(self, fn, y, args, options, state, tags) -> tuple[Float[Array, ""], _BracketState, Any]:
+        # Not (lower + upper) / 2, which may round to outside of the bracket.
         middle = state.lower + (state.upper - state.lower) / 2
         value, aux = fn(middle, args)
+        # NaN counts as not positive: the event is at or before it.
         lower, upper = jnp.where(value > 0, middle, state.lower), jnp.where(value > 0, state.upper, middle)
+        # The upper end, where the condition is met, unless the crossing cannot be told from the start of the step.
         y = jnp.where(lower == state.start, lower, upper)
         return y, _BracketState(state.start, lower, upper, state.resolution), aux
 
@@ -83,10 +95,8 @@ def clustered_event(
 
     - `ValueError` if `radius` is not a positive number.
 
-    ??? cite "Source"
-
-        This library.
     """
+    # An array: the condition is part of the compiled run, and a new radius does not compile again.
     radius = check_scalar(radius, "radius", above=0, remedy="pass a number above zero")
     condition = _Downward(_Spread(radius, check_space(space)))
     return dfx.Event(condition, _check_finder(root_finder), direction=False)
@@ -118,9 +128,6 @@ def stationary_event(
 
     - `ValueError` if `speed` is not a positive number.
 
-    ??? cite "Source"
-
-        This library.
     """
     speed = check_scalar(speed, "speed", above=0, remedy="pass a number above zero")
     condition = _Downward(_Speed(speed, check_space(space)))
@@ -142,6 +149,7 @@ class _Spread(eqx.Module):
     space: AbstractSpace
 
     def __call__(self, t, y, args, **kwargs) -> Float[Array, ""]:
+        # Solver states may be off the sphere between retractions.
         x = self.space.retract(y)
         return _log_ratio(x - jnp.mean(x, axis=0, keepdims=True), self.radius)
 
@@ -159,14 +167,14 @@ class _Speed(eqx.Module):
 class _Downward(eqx.Module):
     """A condition that crosses zero downward, also when it is below zero from the start.
 
-    diffrax looks for a change of sign from one step to the next, so that at the very start the value must count as
-    positive. The slope there makes the derivative of the time zero, as it should be.
+    diffrax looks for a change of sign from one step to the next, so that at t0 the value has to be positive. The value
+    1 + t0 - t is used there: its derivative in the time and in nothing else makes that of the event time zero.
     """
 
     condition: Callable[..., Array]
 
     def __call__(self, t, y, args, *, t0, **kwargs) -> Float[Array, ""]:
-        # diffrax compares with a Python zero, so that the default float is asked for whatever the dtype of tokens.
+        # diffrax compares with a Python zero: under strict promotion only the default float can be.
         value = self.condition(t, y, args, t0=t0, **kwargs).astype(float)
         at_start = 1 + (t0 - t).astype(float)
         return jnp.where((t <= t0) & (value <= 0), at_start, value)
@@ -175,5 +183,6 @@ class _Downward(eqx.Module):
 def _log_ratio(rows: Tokens, threshold: Float[Array, ""]) -> Float[Array, ""]:
     """log(max_i |row_i| / threshold): nearly linear in time where tokens converge exponentially."""
     threshold = threshold.astype(rows.dtype)
+    # The logarithm of the square, halved: no square root, whose derivative is infinite at zero.
     largest = jnp.max(jnp.sum(jnp.square(rows / threshold), axis=1))
     return jnp.log(jnp.maximum(largest, jnp.finfo(rows.dtype).tiny)) / 2

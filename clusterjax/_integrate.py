@@ -1,4 +1,9 @@
-"""One stretch of a run, by diffrax, and what is needed to take it up again."""
+"""One call of diffrax, and the three ways in which `Trajectory.at` finds tokens between the save times.
+
+`Polynomials`: the dense output of the run. `Resumed`: the run integrated again from the last save time before t,
+without any memory beyond the saved tokens. `NotKept`: neither is possible. Invariant: adaptive controllers step onto
+every jump of a schedule, so that no step straddles a discontinuity of the field.
+"""
 
 from contextlib import nullcontext
 from typing import Any
@@ -17,7 +22,7 @@ from ._space import AbstractSpace
 
 
 class Machinery(eqx.Module):
-    """What a run is integrated with."""
+    """The solver and its options, as `integrate` passes them to diffrax."""
 
     solver: dfx.AbstractSolver
     controller: dfx.AbstractStepSizeController
@@ -30,7 +35,7 @@ def integrate(
     terms, field, y0, t0, t1, args, machinery, saveat, event=None, throw=True, progress=dfx.NoProgressMeter()
 ):
     """diffrax's solution from `t0` to `t1`, stepping onto the jumps of the field's schedules."""
-    # diffrax mixes dtypes while it looks for the time of an event; everything else promotes as the caller has it.
+    # diffrax mixes dtypes while it searches for the time of an event, which strict promotion would refuse.
     promotion = nullcontext() if event is None else jax.numpy_dtype_promotion("standard")
     with promotion:
         return dfx.diffeqsolve(
@@ -56,13 +61,14 @@ def _on_jumps(controller: dfx.AbstractStepSizeController, field: AbstractField, 
     is_schedule = lambda leaf: isinstance(leaf, AbstractSchedule)
     schedules = [leaf for leaf in jtu.tree_leaves(field, is_leaf=is_schedule) if is_schedule(leaf)]
     jumps = [times for times in (schedule.jumps() for schedule in schedules) if times is not None and times.size]
+    # Constant steps stay what the caller asked for.
     if not jumps or not isinstance(controller, dfx.PIDController):
         return controller
     return dfx.ClipStepSizeController(controller, jump_ts=jnp.sort(jnp.concatenate(jumps)).astype(dtype))
 
 
 class Polynomials(eqx.Module):
-    """diffrax's dense output, retracted."""
+    """The dense output of diffrax, retracted."""
 
     interpolation: dfx.DenseInterpolation
     space: AbstractSpace
@@ -72,13 +78,14 @@ class Polynomials(eqx.Module):
 
 
 class Resumed(eqx.Module):
-    """The run taken up again from the last saved time."""
+    """The run, integrated again from the last save time before t."""
 
     arrays: Any
     rest: Any = eqx.field(static=True)
 
     @classmethod
     def make(cls, field, args, machinery, ts, xs) -> "Resumed":
+        # NumPy arrays too: as static fields they could not be compared, and `jit` would fail.
         is_array = lambda leaf: eqx.is_array(leaf) or isinstance(leaf, np.ndarray)
         return cls(*eqx.partition((field, args, machinery, ts, xs), is_array))
 
@@ -89,13 +96,15 @@ class Resumed(eqx.Module):
 
 @eqx.filter_jit
 def _resume(field, args, machinery, ts, xs, t) -> Array:
+    # The index of the last save time <= t; clipped, since a traced t may lie outside.
     last = jnp.clip(jnp.searchsorted(ts, t, side="right") - 1, 0, ts.shape[0] - 1)
+    # The same solver and controller; the first step is chosen as at the start of a run.
     solution = integrate(dfx.ODETerm(field), field, xs[last], ts[last], t, args, machinery, dfx.SaveAt(t1=True))
     return field.space.retract(solution.ys[-1])
 
 
 class NotKept(eqx.Module):
-    """Stands where neither states nor polynomials were kept."""
+    """Raises: neither tokens nor polynomials were kept, or the noise between the save times is gone."""
 
     def __call__(self, t: Array) -> Array:
         raise ValueError(

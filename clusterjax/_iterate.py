@@ -1,4 +1,8 @@
-"""iterate: a layer, tokens and a depth in, a trajectory out."""
+"""`iterate`: applies a layer many times, in one compiled scan.
+
+Nested scans: the inner one applies `save_every` layers, the outer one saves. The layer number is traced, so that no
+depth is unrolled. Invariant: `xs[k]` are the tokens after `k * save_every` layers, `xs[0]` the retracted start.
+"""
 
 from typing import Any
 
@@ -22,6 +26,17 @@ def iterate(layer: AbstractLayer, x0: Tokens, depth: int, args: Any = None, *, s
     One compiled scan, whatever the depth; parameters are arrays, so that new values do not compile again.
     Differentiable and mappable.
 
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, jax
+        >>> layer = cjx.ResidualLayer(cjx.AttentionField(cjx.SoftmaxAttention(2.0)), 0.5)
+        >>> x0 = cjx.Sphere().sample(jax.random.key(0), n=8, d=8)
+        >>> traj = cjx.iterate(layer, x0, depth=40, save_every=20)
+        >>> [(int(layers), int(cjx.num_clusters(x, radius=0.1))) for layers, x in zip(traj.ts, traj.xs)]
+        [(0, 8), (20, 1), (40, 1)]
+        ```
+
     **Arguments:**
 
     - `layer`: A layer, such as `ResidualLayer(field, step)`.
@@ -38,8 +53,6 @@ def iterate(layer: AbstractLayer, x0: Tokens, depth: int, args: Any = None, *, s
 
     - `ValueError` if `depth` or `save_every` is not a positive integer, or `save_every` does not divide `depth`, or
         `x0` is not a finite cloud that fits the layer.
-
-    Source: this library.
     """
     check_instance(layer, "layer", AbstractLayer, "a layer of clusterjax", "wrap a field in ResidualLayer")
     warn_of_rounding(x0, "x0")
@@ -48,6 +61,7 @@ def iterate(layer: AbstractLayer, x0: Tokens, depth: int, args: Any = None, *, s
     layer.check(*x0.shape)
     depth = check_integer(depth, "depth", remedy="pass at least 1")
     save_every = check_integer(save_every, "save_every", remedy="pass at least 1")
+    # The scan saves after rows of equal length; the message proposes the next smaller depth.
     if depth % save_every:
         raise ValueError(
             f"save_every must divide depth, but depth is {depth} and save_every is {save_every}; "
@@ -58,17 +72,20 @@ def iterate(layer: AbstractLayer, x0: Tokens, depth: int, args: Any = None, *, s
 
 @eqx.filter_jit
 def _scan(layer: AbstractLayer, x0: Tokens, args: Any, depth: int, save_every: int) -> Trajectory:
+    # Layers end on their space; so does what they start from.
     start = layer.space.retract(x0)
 
-    def one(x: Array, k: Array) -> tuple[Array, None]:
+    def apply(x: Array, k: Array) -> tuple[Array, None]:
         return layer(k, x, args), None
 
-    def several(x: Array, ks: Array) -> tuple[Array, Array]:
-        x = lax.scan(one, x, ks)[0]
+    def apply_and_save(x: Array, ks: Array) -> tuple[Array, Array]:
+        x = lax.scan(apply, x, ks)[0]
         return x, x
 
+    # (saved, save_every): one row of layer numbers between two saves.
     ks = jnp.arange(depth).reshape(depth // save_every, save_every)
-    last, saved = lax.scan(several, start, ks)
+    last, saved = lax.scan(apply_and_save, start, ks)
+    # Layer numbers, in the dtype of the tokens as the times of `simulate` are.
     ts = jnp.arange(0, depth + 1, save_every).astype(x0.dtype)
     xs = jnp.concatenate([start[None], saved])
     stats = {"num_steps": jnp.asarray(depth), "max_steps": depth}

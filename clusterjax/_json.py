@@ -1,8 +1,7 @@
-"""Reads JSON: bounded in size and depth, each name once, of the form that is asked for, or refused in one sentence.
+"""Reads JSON, bounded in size and depth, with unique names, and checks it against a schema.
 
-Python's own reader ends in RecursionError for deep lists, takes NaN and 1e999, is blind to the form of what it reads,
-and keeps the last of two values of one name. Whoever reads a file here says of which form it must be; `parse` is where
-all JSON of the package comes in. The form is a plain value:
+Python's own reader raises RecursionError for deep lists, accepts NaN and 1e999, checks no schema, and keeps the last of
+two values of one name. All JSON that the package reads goes through `decode`. A schema, called form, is a plain value:
 
     object              anything
     str, bool, dict     that type; `list` likewise
@@ -14,8 +13,6 @@ all JSON of the package comes in. The form is a plain value:
     {"a": x, str: y}    the same, where every other value is y
     (x, y)              one of these; `()` takes nothing, so that {"a": x, str: ()} has no other names
     a function          of the value, that returns the form which it must have
-
-Source: this library.
 """
 
 import json
@@ -31,17 +28,14 @@ import numpy as np
 MOST_BYTES = 2**24
 MOST_DEPTH = 64
 
-# A string need not end, so that no text makes this quadratic.
+# Possessive quantifiers, and the closing quote is optional: no text makes the search quadratic.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _WIDEST = 2**64
 
 
 class Within(NamedTuple):
-    """A number in a range, both ends included, for a form.
-
-    Source: this library.
-    """
+    """A number in a range, both ends included, for a form."""
 
     kind: type
     least: float
@@ -76,8 +70,6 @@ def read_json(
     **Raises:**
 
     - `ValueError` if it cannot be read, or is not whole JSON of this form.
-
-    Source: this library.
     """
     return parse(
         read_bounded(path, most, argument, remedy), form, repr(str(path)), argument, remedy, finite=finite, wide=wide
@@ -90,11 +82,10 @@ def read_bounded(path: Path, most: int, argument: str, remedy: str) -> bytes:
     **Raises:**
 
     - `ValueError` if it cannot be read, or is larger.
-
-    Source: this library.
     """
     try:
         with open(path, "rb") as file:
+            # The size first, so that a large file is not read at all; it may grow, hence one byte more than allowed.
             size = os.fstat(file.fileno()).st_size
             data = file.read(most + 1) if size <= most else None
     except OSError as error:
@@ -115,17 +106,15 @@ def parse(
     **Raises:**
 
     - `ValueError` if it is not whole JSON of this form.
-
-    Source: this library.
     """
     try:
-        found = decode(data, finite=finite, wide=wide)
+        value = decode(data, finite=finite, wide=wide)
     except ValueError as error:
         raise ValueError(f"{argument} must be whole JSON, but {name} is not ({error}); {remedy}.") from error
-    wrong = misfit(found, form)
+    wrong = misfit(value, form)
     if wrong is not None:
         raise ValueError(f"{argument} must be of its form, but in {name} {wrong}; {remedy}.")
-    return found
+    return value
 
 
 def decode(data: bytes | str, *, finite: bool = True, wide: bool = False) -> Any:
@@ -134,25 +123,22 @@ def decode(data: bytes | str, *, finite: bool = True, wide: bool = False) -> Any
     **Raises:**
 
     - `ValueError` if it is not whole JSON, saying why in a few words, for a message.
-
-    Source: this library.
     """
     data = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     try:
+        # Before the parser recurses.
         _check_depth(data)
-        found = _READERS[finite, wide].decode(data.decode("utf-8-sig"))
+        value = _READERS[finite, wide].decode(data.decode("utf-8-sig"))
         if _SURROGATE.search(data):
-            json.dumps(found, ensure_ascii=False).encode()  # half a character could not be printed
+            json.dumps(value, ensure_ascii=False).encode()  # a lone surrogate cannot be encoded, and so not printed
     except (ValueError, RecursionError) as error:
         raise ValueError(_first(error)) from error
-    return found
+    return value
 
 
 def misfit(value: Any, form: Any, place: str = "") -> str | None:
-    """What is wrong with a value, and where; None if it has the form.
-
-    Source: this library.
-    """
+    """What is wrong with a value, and where; None if it has the form."""
+    # `bool` is a subclass of `int` in Python, and no number here; `float` takes integers too.
     if isinstance(form, type) and form in _TYPES:
         fits = value is not None or form is object
         fits = fits and (form is object or isinstance(value, (int, float) if form is float else form))
@@ -168,6 +154,7 @@ def misfit(value: Any, form: Any, place: str = "") -> str | None:
         wrong = misfit(value, list, place)
         if wrong is None and len(form) > 1 and len(value) != len(form):
             return f"{place or 'the whole'} is a list of {len(value)} in place of {len(form)}"
+        # One form is that of every entry, several are those of the entries in order.
         forms = form if len(form) > 1 else form * len(value if wrong is None else ())
         inner = (misfit(entry, forms[k], _at(place, k)) for k, entry in enumerate(value if wrong is None else ()))
         return wrong or next((found for found in inner if found is not None), None)
@@ -175,6 +162,7 @@ def misfit(value: Any, form: Any, place: str = "") -> str | None:
         return _misfit_of_all(value, form, place)
     if callable(form):
         return misfit(value, form(value), place)
+    # Literals: 1 is not true, nor 1.0.
     return None if type(value) is type(form) and value == form else _wrong(place, value, repr(form))
 
 
@@ -185,16 +173,17 @@ _TYPES: dict[Any, str] = {
 
 
 def _misfit_of_fields(value: dict[str, Any], form: dict[Any, Any], place: str) -> str | None:
-    others, known = form.get(str, object), {key.removesuffix("?") for key in form if key is not str}
-    for key, inner in form.items():
-        if key is str:
+    others, known = form.get(str, object), {label.removesuffix("?") for label in form if label is not str}
+    for label, inner in form.items():
+        # `str` stands for all other names; a question mark for one that may be missing.
+        if label is str:
             continue
-        name = key.removesuffix("?")
+        name = label.removesuffix("?")
         if name in value:
             wrong = misfit(value[name], inner, _at(place, name))
             if wrong is not None:
                 return wrong
-        elif not key.endswith("?"):
+        elif not label.endswith("?"):
             return f"{name!r} is missing{f' at {place}' if place else ''}"
     for name in value.keys() - known if others is not object else ():
         if others == ():
@@ -209,6 +198,7 @@ def _misfit_of_all(value: Any, forms: tuple[Any, ...], place: str) -> str | None
     wrongs = [misfit(value, form, place) for form in forms]
     if any(wrong is None for wrong in wrongs):
         return None
+    # What is wrong inside of one alternative says more than that none of them fits.
     deeper = next((wrong for wrong in wrongs if wrong and not wrong.startswith(f"{place or 'the whole'} is ")), None)
     return deeper or _wrong(place, value, " or ".join(map(_words, forms)) or "left out")
 
@@ -235,6 +225,7 @@ def _wrong(place: str, value: Any, wanted: str) -> str:
 
 def _check_depth(data: bytes) -> None:
     """Raise a ValueError for what is nested too deeply, before anything follows it there."""
+    # Brackets within strings do not nest.
     bare = np.frombuffer(_STRING.sub(b"", data), np.uint8)
     steps = ((bare == ord("[")) | (bare == ord("{"))).astype(np.int8) - ((bare == ord("]")) | (bare == ord("}")))
     deepest = np.cumsum(steps, dtype=np.int64).max(initial=0)
@@ -243,16 +234,17 @@ def _check_depth(data: bytes) -> None:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    """The object of these pairs; a ValueError if a name occurs twice."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
-        twice = next(name for name in found if names.count(name) > 1)
+        twice = next(name for name in fields if names.count(name) > 1)
         raise ValueError(f"{twice!r} is there twice")
-    return found
+    return fields
 
 
-def _whole_number(digits: str) -> int:
-    # What is much longer is not converted at all, which would take time that is quadratic in the digits.
+def _integer(digits: str) -> int:
+    # The first digits tell that it is too large; to convert all of them takes time quadratic in their number.
     number = int(digits[:24])
     if abs(number) >= _WIDEST:
         raise ValueError(f"the integer {digits[:24]} is more than 64 bits hold")
@@ -277,7 +269,7 @@ def _wide_number(digits: str) -> int | float:
 _READERS = {
     (finite, wide): json.JSONDecoder(
         object_pairs_hook=_once,
-        parse_int=_wide_number if wide else _whole_number,
+        parse_int=_wide_number if wide else _integer,
         parse_float=_number,
         parse_constant=_refused if finite else None,
     )

@@ -1,4 +1,4 @@
-"""One discrete step: what a layer does to the tokens."""
+"""Layers: maps of tokens to tokens, of which `iterate` applies many. `ResidualLayer` is one Euler step of a field."""
 
 from abc import abstractmethod
 from typing import Any
@@ -11,15 +11,12 @@ from ._custom_types import RealScalarLike, Tokens
 from ._field import AbstractField
 from ._field.base import check_field
 from ._misc import as_float
-from ._schedule import as_parameter, at_time, check_real, check_time, example
+from ._schedule import Parameter, StoredParameter, as_parameter, at_time, check_real, check_time, example
 from ._space import AbstractSpace, check_space
 
 
 class AbstractLayer(eqx.Module):
-    """A map of tokens to tokens, layer(k, x, args), the k-th of a network.
-
-    Source: this library.
-    """
+    """A map of tokens to tokens, layer(k, x, args), the k-th of a network."""
 
     space: eqx.AbstractVar[AbstractSpace]
 
@@ -56,10 +53,10 @@ class ResidualLayer(AbstractLayer):
     """
 
     field: AbstractField
-    step: Any
+    step: StoredParameter
     space: AbstractSpace
 
-    def __init__(self, field: AbstractField, step: Any = 1.0, *, normalise_to: AbstractSpace | None = None):
+    def __init__(self, field: AbstractField, step: Parameter = 1.0, *, normalise_to: AbstractSpace | None = None):
         self.field = check_field(field)
         self.step = as_parameter(step, "step")
         self.space = field.space if normalise_to is None else check_space(normalise_to, "normalise_to")
@@ -72,10 +69,12 @@ class ResidualLayer(AbstractLayer):
     def __call__(self, k: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
         check_time(k, "k")
         x = check_tokens(x)
+        # The step in its own dtype: the time of layer k is not rounded to that of the tokens.
         step = at_time(self.step, k)
-        # A few roundings late: a schedule with an edge at k times step, however both were rounded, is beyond it.
+        # Later by a few rounding errors, so that a jump of a schedule at k times step, however rounded, has happened.
         t = as_float(k, step.dtype) * step
         t = t + 4 * jnp.finfo(step.dtype).eps * jnp.abs(t)
+        # One Euler step and a retraction; the step is cast, so that tokens keep their dtype.
         return self.space.retract(x + step.astype(x.dtype) * self.field(t, x, args))
 
     def check(self, n: int, d: int) -> None:

@@ -1,9 +1,9 @@
-"""Small things that every floor uses: dtypes, normalising, maps over row blocks."""
+"""Small functions that every part uses: dtypes, tracing, normalisation, numerically careful differences."""
 
+import functools
 import math
 import warnings
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -14,12 +14,12 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
 
 
-# Of these no leaf is an array of jax; their types are looked at first, since a list may hold a million of them.
+# None of these is a JAX array. Types are compared first, since a list may hold a million leaves.
 _PLAIN = frozenset((bool, int, float, complex, str, bytes, np.ndarray))
 
 
 def is_concrete(value: Any) -> bool:
-    """Whether no leaf of `value` is a tracer, or lies on devices of other processes: its numbers may be looked at."""
+    """Whether no leaf of `value` is a tracer, or lies on devices of other processes: its numbers may be read."""
     return not any(
         isinstance(leaf, Tracer) or not getattr(leaf, "is_fully_addressable", True)
         for leaf in leaves_unless_plain(value)
@@ -27,10 +27,7 @@ def is_concrete(value: Any) -> bool:
 
 
 def leaves_unless_plain(value: Any) -> list[Any]:
-    """The leaves of `value`, or none where all are plain numbers, words or arrays of NumPy.
-
-    Source: this library.
-    """
+    """The leaves of `value`, or none where all are plain numbers, words or arrays of NumPy."""
     leaves = jtu.tree_leaves(value)
     return [] if _PLAIN.issuperset(map(type, leaves)) else leaves
 
@@ -56,6 +53,7 @@ _WARNED: set[str] = set()
 def warn_of_rounding(x: Any, name: str) -> None:
     """Warn, once a process, that `x` is float64 and jax rounds it to float32."""
     if str(getattr(x, "dtype", None)) == "float64" and not jax.config.read("jax_enable_x64") and not _WARNED:
+        # Once a process: a loop over runs would repeat it.
         _WARNED.add(name)
         warnings.warn(
             f"{name} is float64, but jax rounds it to float32, and the run with it; call "
@@ -66,10 +64,22 @@ def warn_of_rounding(x: Any, name: str) -> None:
 
 def normalise(x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
     """Each row divided by its Euclidean norm; safe against overflow and underflow of the squares."""
-    scale = jax.lax.stop_gradient(jnp.max(jnp.abs(x), axis=-1, keepdims=True))
+    # The norm is homogeneous: a constant scale changes neither the value nor the derivative.
+    scale = jax.lax.stop_gradient(_over_coordinates("max", jnp.abs(x)))
     scale = jnp.where(scale > 0, scale, jnp.ones_like(scale))
     y = x / scale
-    return y / jnp.sqrt(jnp.sum(y * y, axis=-1, keepdims=True))
+    return y / jnp.sqrt(_over_coordinates("sum", y * y))
+
+
+def _over_coordinates(what: Literal["max", "sum"], x: Float[Array, "*batch d"]) -> Array:
+    """The largest or the sum of all coordinates, (*batch, 1).
+
+    Of few they are written out: to reduce along so short an axis takes XLA's CPU ten times as long.
+    """
+    if not 1 <= x.shape[-1] <= 8:
+        return (jnp.max if what == "max" else jnp.sum)(x, axis=-1, keepdims=True)
+    coordinates = (x[..., k : k + 1] for k in range(x.shape[-1]))
+    return functools.reduce(jnp.maximum if what == "max" else jnp.add, coordinates)
 
 
 def draw_normal(key: PRNGKeyArray, shape: tuple[int, ...], dtype: Any) -> Array:
@@ -81,15 +91,16 @@ def draw_normal(key: PRNGKeyArray, shape: tuple[int, ...], dtype: Any) -> Array:
 def below(scores: Array, top: Array) -> Array:
     """`scores - top`, exactly zero where a score is `top` or more, with the derivative of the scores.
 
-    For exponents of a softmax, `top` being the largest, which carries no derivative. A compiler may make the scores
-    twice, for their maximum and for the difference, and round them differently: of beta s - top it makes one operation
+    For exponents of a softmax, `top` being the largest, which carries no derivative. XLA may compute the scores twice,
+    for their maximum and for the difference, and round them differently: beta s - top becomes one fused multiply-add
     with one rounding, which at beta s = 1e10 is off by hundreds in float32, so that the largest weight would be
-    e^{-hundreds}, or overflow. In a comparison, and behind a choice, no product is joined with anything. Where `top` is
-    infinite the difference is not a number.
+    e^{-hundreds}, or overflow. A comparison, and a select behind it, are not fused with the product. Where `top` is
+    infinite the difference is NaN.
 
-    No rule of its own for derivatives: jax forgets such rules where a loop or a checkpoint is differentiated twice.
+    Not a `jax.custom_jvp`: JAX drops such rules where a loop or a checkpoint is differentiated twice.
     """
     reached = scores >= top
+    # `largest - stop_gradient(largest)` is zero with the derivative of the score.
     largest = jnp.where(reached, scores, 0)
     return jnp.where(reached, largest - jax.lax.stop_gradient(largest), scores - jax.lax.stop_gradient(top))
 
@@ -97,18 +108,3 @@ def below(scores: Array, top: Array) -> Array:
 def matmul(a: Array, b: Array) -> Array:
     """The matrix product in full precision: accelerators would otherwise round float32 factors to ten bits."""
     return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
-
-
-def map_rows(fn: Callable[[Float[Array, "rows d"]], Any], x: Float[Array, "n d"], block_rows: int) -> Any:
-    """`fn` of each block of at most `block_rows` rows of `x`, the results joined along their first axis.
-
-    One block is alive at a time, so that a function which builds (rows, n) never builds (n, n). The last block is
-    padded with copies of the last row, whose results are cut off.
-    """
-    n = x.shape[0]
-    blocks = -(-n // block_rows)
-    if blocks == 1:
-        return fn(x)
-    padded = jnp.concatenate([x, jnp.broadcast_to(x[-1:], (blocks * block_rows - n, x.shape[1]))])
-    out = jax.lax.map(fn, padded.reshape(blocks, block_rows, x.shape[1]))
-    return jtu.tree_map(lambda leaf: leaf.reshape((blocks * block_rows, *leaf.shape[2:]))[:n], out)

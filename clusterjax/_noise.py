@@ -1,4 +1,8 @@
-"""Noise: Brownian motion on the space, added to a field."""
+"""Noise: Brownian motion on the space, added to a field.
+
+On the sphere dX = P_X o sqrt(2T) dB in the sense of Stratonovich is Brownian motion (Hsu, *Stochastic Analysis on
+Manifolds*, section 3.1): a solver that converges to the Stratonovich solution, such as Heun, is needed.
+"""
 
 from typing import Any
 
@@ -20,6 +24,8 @@ def make_terms(field: AbstractField, x0: Tokens, ts: Array, noise: Any, key: Any
     drift = dfx.ODETerm(field)
     if noise is None:
         return drift
+    # A virtual tree, so that adaptive solvers and rejected steps see one path.
+    # Half a step: every step of the solver then has an increment of its own.
     path = dfx.VirtualBrownianTree(ts[0], ts[-1], tol=dt0 / 2, shape=jax.ShapeDtypeStruct(x0.shape, x0.dtype), key=key)
     return dfx.MultiTerm(drift, dfx.ControlTerm(_Diffusion(field.space, noise), path))
 
@@ -32,6 +38,7 @@ class _Diffusion(eqx.Module):
 
     def __call__(self, t, y, args):
         point, size = self.space.retract(y), jnp.sqrt(2 * self.temperature)
+        # A linear operator, so that the (n d) x (n d) matrix is never formed.
         return lx.FunctionLinearOperator(
             lambda increment: size * self.space.tangent(point, increment), jax.eval_shape(lambda: y)
         )

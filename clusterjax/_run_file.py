@@ -1,4 +1,4 @@
-"""One file for the state of a run: arrays, and what the run was asked to do; there whole or not at all."""
+"""`RunFile`: the state of a run in one file, arrays and settings, written atomically and with a checksum."""
 
 import json
 from pathlib import Path
@@ -24,8 +24,6 @@ class RunFile(NamedTuple):
     - `argument`: What the argument that names it is called, for messages.
     - `format`, `version`: What its header says; files of others are refused.
     - `remedy`: What to do about one that cannot be used.
-
-    Source: this library.
     """
 
     argument: str
@@ -46,14 +44,13 @@ class RunFile(NamedTuple):
         **Raises:**
 
         - `ValueError` if it cannot be written; what was there stays.
-
-        Source: this library.
         """
         header = {"sha256": BLANK, "format": self.format, "version": self.version, "settings": settings} | further
-        whole = {name: np.array(array, order="C") for name, array in arrays.items()}
+        # safetensors writes the memory of an array as it lies, whatever its strides.
+        contiguous = {name: np.array(array, order="C") for name, array in arrays.items()}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            replace(path, seal(safetensors.numpy.save(whole, {_SEALED: json.dumps(header)})))
+            replace(path, seal(safetensors.numpy.save(contiguous, {_SEALED: json.dumps(header)})))
         except OSError as error:
             raise ValueError(
                 f"{self.argument} must be a file that can be written, but {str(path)!r} cannot "
@@ -74,13 +71,12 @@ class RunFile(NamedTuple):
         **Raises:**
 
         - `ValueError` if it is no such file, damaged, or of other settings, which are named.
-
-        Source: this library.
         """
         must = f"{self.argument} must be"
         try:
             data = path.read_bytes()
             arrays, _, metadata = read_arrays(data)
+            # Files of version 0.1.0 have the header under another name, and no checksum.
             header = decode(metadata.get(_SEALED, metadata.get(_PLAIN, "{}")), finite=False)
         except (ValueError, OSError) as error:
             raise ValueError(
@@ -88,6 +84,7 @@ class RunFile(NamedTuple):
             ) from None
         if misfit(header, {"format": self.format, "version": self.version}) is not None:
             raise ValueError(f"{must} a file of this library, but {path} is not; {self.remedy}.")
+        # After the format: a file of another program is named as such, not as damaged.
         if _SEALED in metadata and not is_sealed(data, str(header.get("sha256"))):
             raise ValueError(
                 f"{must} as it was written, but {path} is damaged: its checksum is another; {self.remedy}."
@@ -95,9 +92,10 @@ class RunFile(NamedTuple):
         wrong = misfit(header, {"settings": (dict, None)} | (form or {}))
         if wrong is not None:
             raise ValueError(f"{must} a file of this library, but in {path} {wrong}; {self.remedy}.")
-        asked, there = json.loads(json.dumps(settings)) or {}, header["settings"] or {}
-        differ = [name for name in sorted({*asked, *there}) if asked.get(name) != there.get(name)]
+        # Through JSON, so that tuples and lists of the settings compare equal.
+        asked, stored = json.loads(json.dumps(settings)) or {}, header["settings"] or {}
+        differ = [name for name in sorted({*asked, *stored}) if asked.get(name) != stored.get(name)]
         if differ:
-            wanted, found = (", ".join(f"{name} = {run.get(name)}" for name in differ) for run in (asked, there))
-            raise ValueError(f"{must} of this run with {wanted}, but {path} is of one with {found}; {self.remedy}.")
+            wanted, actual = (", ".join(f"{name} = {run.get(name)}" for name in differ) for run in (asked, stored))
+            raise ValueError(f"{must} of this run with {wanted}, but {path} is of one with {actual}; {self.remedy}.")
         return header, arrays

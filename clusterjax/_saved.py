@@ -1,4 +1,9 @@
-"""What a run keeps at its save times, of any dtype: diffrax fills what is not reached with infinities."""
+"""What a run saves at its times, in any dtype.
+
+diffrax pads what a run did not reach with infinities, for which integers and booleans have no number. So they travel as
+floats of 16 bits each, which float32 holds exactly, and are put together again after the run; times that were not
+reached are then marked in the dtype of the caller. Invariant: no bit of what `save` returned changes.
+"""
 
 from collections.abc import Callable
 from typing import Any, final
@@ -9,17 +14,52 @@ import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Array, Bool, Float, Shaped
 
+from ._check import check_callable
 from ._space import AbstractSpace
 
 
+def _function(fn: Callable[..., Any]) -> Callable[..., Any]:
+    return check_callable(fn, "fn", "a function of t, x and args", takes=3)
+
+
+class TokensAnd(eqx.Module):
+    """Option of `simulate(save=...)`: saves the tokens, and `fn(t, x, args)` beside them.
+
+    `Trajectory.xs` then holds the tokens, the same as without `save`, so that `Trajectory.at` works, and
+    `Trajectory.saved` what `fn` returned.
+
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, jax.numpy as jnp
+        >>> field = cjx.AttentionField(cjx.SoftmaxAttention(1.0))
+        >>> save = cjx.TokensAnd(lambda t, x, args: cjx.num_clusters(x, 0.1))
+        >>> traj = cjx.simulate(field, jnp.eye(3), jnp.array([0.0, 20.0]), save=save)
+        >>> traj.xs.shape, traj.saved.tolist()
+        ((2, 3, 3), [3, 1])
+        ```
+
+    **Arguments:**
+
+    - `fn`: `fn(t, x, args)` returns arrays or trees of them, of any dtype, from the time, the tokens (retracted) and
+        the `args` of `simulate`.
+
+    **Raises:**
+
+    - `ValueError` if `fn` does not take three arguments.
+    """
+
+    fn: Callable[..., Any] = eqx.field(converter=_function)
+
+
 class Saved(eqx.Module):
-    """Applies the caller's `save` to retracted tokens, and makes floats of what it returns."""
+    """Applies the caller's function to retracted tokens, and encodes what it returns as floats."""
 
     space: AbstractSpace
-    save: Callable[..., Any]
+    fn: Callable[..., Any]
 
     def __call__(self, t, y, args):
-        return jtu.tree_map(_as_floats, self.save(t, self.space.retract(y), args))
+        return jtu.tree_map(_as_floats, self.fn(t, self.space.retract(y), args))
 
 
 @final
@@ -35,6 +75,7 @@ def _as_floats(leaf: Any) -> Any:
     leaf = jnp.asarray(leaf)
     if jnp.issubdtype(leaf.dtype, jnp.inexact):
         return leaf
+    # Booleans and one-byte integers are one piece; wider integers 16 bits at a time, the lowest first.
     bits = leaf.astype(jnp.uint8) if leaf.dtype == bool else leaf
     unsigned = bits.astype(f"uint{8 * bits.dtype.itemsize}")  # negative ones wrap around, and back below
     shifts = range(0, 8 * bits.dtype.itemsize, 16)
@@ -53,7 +94,7 @@ def blanked(saved: Any, reached: Bool[Array, " times"]) -> Any:
 def _restored(leaf: Any, reached: Bool[Array, " times"]) -> Shaped[Array, "times ..."]:
     if not isinstance(leaf, _Pieces):
         return leaf
-    # An infinity is no integer: what it would be cast to depends on the machine.
+    # The cast of an infinity to an integer depends on the machine: zero first.
     pieces = jnp.where(_beside(reached, leaf.pieces), leaf.pieces, 0)
     if leaf.dtype == bool:
         return pieces[..., 0] > 0
@@ -69,6 +110,7 @@ def _blank(leaf: Shaped[Array, "times ..."], reached: Bool[Array, " times"]) -> 
         mark = jnp.asarray(jnp.iinfo(leaf.dtype).max, leaf.dtype)
     else:
         mark = jnp.asarray(False if leaf.dtype == bool else -1, leaf.dtype)
+    # NaN is the mark for floats; the largest number for unsigned integers is -1 in two's complement.
     return jnp.where(_beside(reached, leaf), leaf, mark)
 
 

@@ -1,9 +1,13 @@
-"""Parameters that depend on time: accepted wherever a parameter is."""
+"""Schedules: parameters that depend on time, accepted wherever a parameter is.
+
+A parameter is None, an array or an `AbstractSchedule`; `as_parameter` converts, `at_time` evaluates. Invariant:
+schedules say where they are discontinuous (`jumps`), so that adaptive solvers step onto these times.
+"""
 
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -13,15 +17,12 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, Inexact
 
 from ._check import as_numbers, check_array, check_callable, check_scalar, shown
-from ._custom_types import RealScalarLike
+from ._custom_types import Numbers, RealScalarLike
 from ._misc import as_float, is_concrete
 
 
 class AbstractSchedule(eqx.Module):
-    """A parameter as a function of time.
-
-    Source: this library.
-    """
+    """A parameter as a function of time."""
 
     @abstractmethod
     def __call__(self, t: RealScalarLike) -> Inexact[Array, "..."]:
@@ -32,8 +33,18 @@ class AbstractSchedule(eqx.Module):
         """The times at which the parameter is discontinuous: a solver steps onto them, not over them."""
 
 
-def _knots(name: str) -> Callable[[Any], Array]:
-    return lambda value: check_array(value, name, finite=False, remedy="pass one time a value")
+Parameter: TypeAlias = Numbers | AbstractSchedule
+"""What is passed for a parameter: numbers, or a schedule of them."""
+
+StoredParameter: TypeAlias = Array | AbstractSchedule
+"""What a field keeps of it: an array, or the schedule."""
+
+
+def _knots(name: str) -> Callable[[Numbers], Array]:
+    def convert(value: Numbers) -> Array:
+        return check_array(value, name, finite=False, remedy="pass one time a value")
+
+    return convert
 
 
 def _check_knots(ts: Array, values: Array, lengths: tuple[int, ...], rule: str) -> None:
@@ -44,6 +55,7 @@ def _check_knots(ts: Array, values: Array, lengths: tuple[int, ...], rule: str) 
             f"values must have {rule}, but it has shape {values.shape} and ts has length {ts.shape[0]}; "
             "pass as many of both."
         )
+    # Traced knots pass unchecked: `searchsorted` needs them sorted all the same.
     if is_concrete(ts) and not (np.all(np.isfinite(np.asarray(ts))) and np.all(np.diff(np.asarray(ts)) > 0)):
         raise ValueError(f"ts must be finite and strictly increasing, but it is {np.asarray(ts)}; sort it.")
     if is_concrete(values) and not np.all(np.isfinite(np.asarray(values))):
@@ -54,6 +66,16 @@ class PiecewiseConstant(AbstractSchedule):
     r"""One value a layer: `values[k]` from `ts[k]` until `ts[k + 1]`, the last one for ever after.
 
     Before `ts[0]` it is `values[0]`. Continuous from the right. `simulate` steps exactly onto the jumps.
+
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx
+        >>> beta = cjx.PiecewiseConstant([0.0, 1.0], [2.0, 9.0])
+        >>> [float(beta(t)) for t in (0.0, 0.5, 1.0, 5.0)]
+        [2.0, 2.0, 9.0, 9.0]
+        >>> field = cjx.AttentionField(cjx.SoftmaxAttention(beta))
+        ```
 
     **Arguments:**
 
@@ -79,10 +101,12 @@ class PiecewiseConstant(AbstractSchedule):
 
     def __call__(self, t: RealScalarLike) -> Inexact[Array, "..."]:
         check_time(t)
+        # side="right": at a knot the new value holds.
         layer = jnp.searchsorted(self.ts, jnp.asarray(t, self.ts.dtype), side="right") - 1
         return self.values[jnp.clip(layer, 0, self.values.shape[0] - 1)]
 
     def jumps(self) -> Float[Array, " jumps"] | None:
+        # Not the first time, before which the value is the same, nor the end of the last layer.
         return self.ts[1 : self.values.shape[0]]
 
 
@@ -97,8 +121,6 @@ class Interpolated(AbstractSchedule):
     **Raises:**
 
     - `ValueError` if the lengths do not match, or `ts` does not increase.
-
-    Source: this library.
     """
 
     ts: Float[Array, " knots"] = eqx.field(converter=_knots("ts"))
@@ -110,12 +132,15 @@ class Interpolated(AbstractSchedule):
 
     def __call__(self, t: RealScalarLike) -> Inexact[Array, "..."]:
         check_time(t)
+        # One knot has no interval to interpolate in.
         if self.ts.shape[0] == 1:
             return self.values[0]
         t = jnp.asarray(t, self.ts.dtype)
+        # The interval [left, right] that holds t; beyond the ends the first or the last, with the share clipped.
         right = jnp.clip(jnp.searchsorted(self.ts, t, side="right"), 1, self.ts.shape[0] - 1)
         left = right - 1
         share = jnp.clip((t - self.ts[left]) / (self.ts[right] - self.ts[left]), 0, 1).astype(self.values.dtype)
+        # Exact at both knots, which left + share * (right - left) is not.
         return (1 - share) * self.values[left] + share * self.values[right]
 
     def jumps(self) -> Float[Array, " jumps"] | None:
@@ -133,8 +158,6 @@ class Combined(AbstractSchedule):
     **Raises:**
 
     - `ValueError` if `fn` is no function or `parts` no tuple of parameters.
-
-    Source: this library.
     """
 
     fn: Callable[..., Array]
@@ -149,7 +172,7 @@ class Combined(AbstractSchedule):
             if part is None or isinstance(part, AbstractSchedule) or type(part) is float and math.isfinite(part):
                 continue
             array = as_numbers(part)
-            # Of NumPy's own: of jax's, jit would trace even what is known.
+            # By NumPy: under `jit` an operation of JAX would be traced even for a known value.
             held = np.asarray(array) if array is not None and is_concrete(array) else None
             if array is None or held is not None and not np.all(np.isreal(held) & np.isfinite(held)):
                 raise ValueError(f"parts {rule}, but entry {index} is {shown(part)}; pass finite real numbers.")
@@ -159,12 +182,13 @@ class Combined(AbstractSchedule):
         return self.fn(*(at_time(part, t) for part in self.parts))
 
     def jumps(self) -> Float[Array, " jumps"] | None:
-        found = [part.jumps() for part in self.parts if isinstance(part, AbstractSchedule)]
-        found = [times for times in found if times is not None]
-        if not found:
+        jumps = [part.jumps() for part in self.parts if isinstance(part, AbstractSchedule)]
+        jumps = [times for times in jumps if times is not None]
+        if not jumps:
             return None
-        widest = max((times.dtype for times in found), key=lambda dtype: dtype.itemsize)
-        return jnp.sort(jnp.concatenate([times.astype(widest) for times in found]))
+        # Strict promotion does not join dtypes by itself.
+        widest = max((times.dtype for times in jumps), key=lambda dtype: dtype.itemsize)
+        return jnp.sort(jnp.concatenate([times.astype(widest) for times in jumps]))
 
 
 def at_time(parameter: Any, t: RealScalarLike, dtype: Any = None) -> Any:
@@ -184,6 +208,7 @@ def as_parameter(parameter: Any, name: str = "parameter") -> Any:
     """
     if parameter is None or isinstance(parameter, AbstractSchedule):
         return parameter
+    # A boolean is an integer in Python, but as an inverse temperature a mistake.
     array = as_numbers(parameter)
     if array is None or array.dtype == bool and np.ndim(array) == 0:
         raise ValueError(
@@ -193,9 +218,32 @@ def as_parameter(parameter: Any, name: str = "parameter") -> Any:
     return as_float(array)
 
 
-def parameter(name: str) -> Callable[[Any], Any]:
+def parameter(name: str) -> Callable[[Parameter], StoredParameter]:
     """The converter of a field that holds the parameter of this name."""
-    return lambda value: as_parameter(value, name)
+
+    # A named function, for `equinox` makes its annotation that of the argument of the constructor.
+    def convert(value: Parameter) -> Any:
+        return as_parameter(value, name)
+
+    return convert
+
+
+def optional_parameter(name: str) -> Callable[[Parameter | None], StoredParameter | None]:
+    """The same for a parameter that may be None."""
+
+    def convert(value: Parameter | None) -> Any:
+        return as_parameter(value, name)
+
+    return convert
+
+
+def optional_array(name: str) -> Callable[[Numbers | None], Array | None]:
+    """The same for numbers that do not depend on time: a check of the field refuses schedules."""
+
+    def convert(value: Numbers | None) -> Any:
+        return as_parameter(value, name)
+
+    return convert
 
 
 def check_time(t: Any, name: str = "t") -> None:
@@ -211,6 +259,7 @@ def example(parameter: Any) -> Any:
 
 def check_real(parameter: Any, name: str, remedy: str) -> None:
     """Raise a ValueError if the parameter `name` is complex or holds a NaN or an infinity, or is empty."""
+    # The arrays of a schedule too, that is all of its knots.
     for leaf in jtu.tree_leaves(eqx.filter(parameter, eqx.is_array)):
         if jnp.issubdtype(leaf.dtype, jnp.complexfloating):
             raise ValueError(f"{name} must be real, but its dtype is {leaf.dtype}; {remedy}.")

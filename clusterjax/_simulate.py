@@ -1,4 +1,9 @@
-"""simulate: a field, tokens and times in, a trajectory out."""
+"""`simulate`: integrates a field from tokens over times, by diffrax.
+
+`simulate` checks every argument and chooses the defaults, outside of `jit`; `_run` is compiled once for each structure
+of arguments. Invariants: times and tokens have the dtype of `x0`; what is saved is retracted to the field's space;
+every number of the field, of `x0` and of `args` is traced, so that its value never compiles anew.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -31,7 +36,7 @@ from ._field.base import check_field
 from ._integrate import Machinery, NotKept, Polynomials, Resumed, integrate
 from ._misc import as_float, is_concrete, warn_of_rounding
 from ._noise import check_noise, make_terms
-from ._saved import Saved, blanked
+from ._saved import Saved, TokensAnd, blanked
 from ._schedule import AbstractSchedule
 from ._solver import Retract
 from ._space import AbstractSpace, check_directions
@@ -50,7 +55,7 @@ def simulate(
     dt0: RealScalarLike | None = None,
     event: dfx.Event | None = None,
     adjoint: dfx.AbstractAdjoint | None = None,
-    save: Callable[[Array, Tokens, Any], Any] | None = None,
+    save: Callable[[Array, Tokens, Any], Any] | TokensAnd | None = None,
     dense: bool = False,
     noise: RealScalarLike | None = None,
     key: PRNGKeyArray | None = None,
@@ -65,6 +70,17 @@ def simulate(
     Compiled once for each shape and structure: no value of beta, V or x0 compiles again. Differentiable in the field,
     `x0` and `args`. Times and tokens have the dtype of `x0`. On the sphere `x0` is retracted first, and what is saved
     is retracted. jax rounds a float64 `x0` to float32 unless `jax_enable_x64` is set: a warning says so, once.
+
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, jax, jax.numpy as jnp
+        >>> x0 = cjx.Sphere().sample(jax.random.key(0), n=16, d=8)
+        >>> field = cjx.AttentionField(cjx.SoftmaxAttention(2.0))
+        >>> traj = cjx.simulate(field, x0, jnp.array([0.0, 20.0]))
+        >>> traj.xs.shape, [int(cjx.num_clusters(x, radius=0.1)) for x in traj.xs]
+        ((2, 16, 8), [16, 1])
+        ```
 
     **Main arguments:**
 
@@ -82,9 +98,10 @@ def simulate(
     - `event`: Stops the run early, for example `clustered_event(radius)`.
     - `adjoint`: How derivatives are taken, as in diffrax; None is `RecursiveCheckpointAdjoint()`. Use
         `diffrax.ForwardMode()` for forward mode.
-    - `save`: `save(t, x, args)` is saved in place of the tokens, so that long runs keep only what is looked at: arrays
+    - `save`: `save(t, x, args)` is saved in place of the tokens, so that long runs keep only what is needed: arrays
         or trees of them, of any dtype, such as `lambda t, x, args: num_clusters(x, 0.1)`. At times that the run did not
         reach floats are NaN, integers -1 (the largest number if unsigned) and booleans False.
+        `TokensAnd(fn)` saves the tokens too, and the results of `fn` beside them in `Trajectory.saved`.
     - `dense`: Whether to keep the solver's interpolants for `Trajectory.at`: the memory of nine states for each of
         `max_steps` steps.
     - `noise`: The temperature T >= 0 of $dX = \text{field}\,dt + \sqrt{2T}\,dB$, Brownian motion on `field.space`
@@ -104,14 +121,14 @@ def simulate(
         two increasing finite times; for parameters that do not fit the tokens; for options that do not fit together.
     - `RuntimeError` if the run fails and `throw` is True.
 
-    Source: this library, on `diffrax.diffeqsolve`; the noise is that of 2604.16288 and 2606.05140.
+    Built on `diffrax.diffeqsolve`; the noise is that of 2604.16288 and 2606.05140.
     """
     x0 = check_start(field, x0)
     ts = _check_times(ts, x0.dtype)
     _check_options(solver, stepsize_controller, event, adjoint, progress)
     max_steps = check_integer(max_steps, "max_steps", remedy="pass the largest number of steps, such as 16_384")
     dense, throw = check_flag(dense, "dense"), check_flag(throw, "throw")
-    if save is not None:
+    if save is not None and not isinstance(save, TokensAnd):
         check_callable(save, "save", "a function of t, x and args", takes=3)
     if dt0 is not None:
         dt0 = check_scalar(dt0, "dt0", x0.dtype, above=0, remedy="pass the length of a step, such as 0.01")
@@ -121,6 +138,7 @@ def simulate(
         controller = dfx.PIDController(rtol=1e-6, atol=1e-8) if noise is None else dfx.ConstantStepSize()
     if isinstance(controller, dfx.ConstantStepSize) and dt0 is None:
         raise ValueError("dt0 must be given with ConstantStepSize, but it is None; pass the length of a step.")
+    # Combinations that diffrax refuses with messages about its own arguments, or not at all.
     if dense and isinstance(adjoint, dfx.BacksolveAdjoint):
         raise ValueError(
             "dense must be False with BacksolveAdjoint, which saves at ts only, but it is True; leave it out."
@@ -134,7 +152,8 @@ def simulate(
         adjoint or dfx.RecursiveCheckpointAdjoint(),
         max_steps,
     )
-    field = _settled(field, x0)
+    # Outside of `jit`, where beta and the tokens have values.
+    field = _with_summations(field, x0)
     return _run(
         field, x0, ts, check_args(args), machinery, event, save, dense, noise, key, throw, progress, _sharding(x0)
     )
@@ -142,38 +161,47 @@ def simulate(
 
 @eqx.filter_jit
 def _run(field, x0, ts, args, machinery, event, save, dense, noise, key, throw, progress, sharding) -> Trajectory:
+    # The sphere's start is normalised, so that saved tokens at ts[0] are of unit length too.
     start = _shard(field.space.retract(x0), sharding)
     terms = make_terms(field, x0, ts, noise, key, machinery.dt0)
     saveat = _save_at(field.space, ts, save, dense, machinery.adjoint)
+    # With sharded tokens the check of the result comes below.
     throw_inside = throw and sharding is None
     solution = integrate(terms, field, start, ts[0], ts[-1], args, machinery, saveat, event, throw_inside, progress)
+    # BacksolveAdjoint supports one plain `SaveAt(ts=...)` only.
     if isinstance(machinery.adjoint, dfx.BacksolveAdjoint):
         saved, saved_ts = solution.ys, solution.ts
         t1, x1 = ts[-1], field.space.retract(saved[-1])
     else:
         saved, saved_ts = solution.ys["at_ts"], solution.ts["at_ts"]
         t1, x1 = solution.ts["end"][-1], field.space.retract(solution.ys["end"][-1])
-    if save is None:
+    tokens_saved = save is None or isinstance(save, TokensAnd)
+    if tokens_saved:
         saved = _shard(jax.vmap(field.space.retract)(saved), sharding)
-    saved = blanked(saved, jnp.isfinite(jnp.asarray(saved_ts)))
+    # diffrax fills the times that were not reached with infinity.
+    reached = jnp.isfinite(jnp.asarray(saved_ts))
+    saved = blanked(saved, reached)
+    beside = blanked(solution.ys["beside"], reached) if isinstance(save, TokensAnd) else None
+    # How `Trajectory.at` finds tokens between the save times: see `_integrate.py`.
     if solution.interpolation is not None:
         interpolant = Polynomials(solution.interpolation, field.space)
-    elif save is None and noise is None:
+    elif tokens_saved and noise is None:
         interpolant = Resumed.make(field, args, machinery, ts, saved)
     else:
         interpolant = NotKept()
     if throw and sharding is not None:
-        # All that a check looks at is sent to one device: here that is a number, there it would be all tokens.
+        # `error_if` gathers its operands on one device: here a number, inside diffrax it would be all tokens.
         t1 = solution.result.error_if(t1, ~dfx.is_okay(solution.result))
     stats = solution.stats | _summations(field, start, ts[0], args)
-    return Trajectory(ts, saved, stats, solution.result, t1, _shard(x1, sharding), interpolant)
+    return Trajectory(ts, saved, stats, solution.result, t1, _shard(x1, sharding), interpolant, beside)
 
 
 def _sharding(x0: Any) -> NamedSharding | None:
-    """How `x0` is cut over devices; None if it is on one, a copy on each, or traced."""
+    """How `x0` is partitioned over devices; None if it is on one, replicated, or traced."""
     sharding = None if isinstance(x0, Tracer) else x0.sharding
     if not isinstance(sharding, NamedSharding) or sharding.is_fully_replicated:
         return None
+    # Explicit axes would need a sharding rule for every operation of the solver.
     if any(kind != AxisType.Auto for kind in sharding.mesh.axis_types):
         raise ValueError(
             f"x0 must be cut over a mesh whose axes are Auto, but they are {sharding.mesh.axis_types}: a solver does "
@@ -183,43 +211,50 @@ def _sharding(x0: Any) -> NamedSharding | None:
 
 
 def _shard(x: Array, sharding: NamedSharding | None) -> Array:
-    """`x` cut over devices as the start was: the compiler would give each of them a copy of what is saved."""
+    """`x` partitioned over devices as the start was: otherwise the compiler would replicate what is saved."""
     if sharding is None:
         return x
+    # Leading axes, such as that of the save times, are not partitioned.
     spec = PartitionSpec(*(None,) * (x.ndim - 2), *sharding.spec)
     return jax.lax.with_sharding_constraint(x, NamedSharding(sharding.mesh, spec))
 
 
 @jtu.register_static
-class _Word(str):
-    """A string among numbers: what jax maps over and compiles does not see it."""
+class _StaticString(str):
+    """A string in a tree of arrays: without leaves, so that `jit` and `vmap` leave it alone."""
 
 
-def _attends(part: Any) -> bool:
+def _is_attention(part: Any) -> bool:
     return isinstance(part, AbstractAttention | MultiHeadField)
 
 
-def _settled(field: AbstractField, x: Tokens) -> AbstractField:
-    """The field, with what `Auto` takes for queries too long for a series, where that can be seen beforehand."""
+def _with_summations(field: AbstractField, x: Tokens) -> AbstractField:
+    """The field with `Auto` replaced by its choice for queries that are too long for `Harmonic`.
 
-    def settled(part: Any) -> Any:
+    Inside `jit` queries have no values, and `Auto` would choose `Harmonic`, whose rows would then all be summed pair by
+    pair. Here beta, B and the starting tokens may be concrete.
+    """
+
+    def resolve(part: Any) -> Any:
         parameters = (part.beta, part.query_key) if isinstance(part, SoftmaxAttention | UnnormalisedAttention) else ()
         summation = part.summation if parameters else None
         if not isinstance(summation, Auto) or not is_concrete((parameters, x)):
             return part
+        # With None the choice is by size alone: only `Harmonic` depends on the queries.
         choose = lambda queries: summation.choose(x.shape[0], x.shape[1], x.dtype, part.mask, queries)
         if any(isinstance(p, AbstractSchedule) for p in parameters) or not isinstance(choose(None), Harmonic):
             return part
         chosen = choose(jnp.asarray(part.beta, x.dtype) * part.queries(field.space.retract(x), 0.0))
         return part if isinstance(chosen, Harmonic) else eqx.tree_at(lambda part: part.summation, part, chosen)
 
-    return jtu.tree_map(settled, field, is_leaf=_attends)
+    return jtu.tree_map(resolve, field, is_leaf=_is_attention)
 
 
 def _summations(field: AbstractField, x: Tokens, t: Array, args: Any) -> dict[str, Any]:
     """How the attentions of the field sum; nothing if it has none."""
+    # One abstract evaluation of the field; at trace time only.
     names = summation_names(field, lambda field: field(t, x, args))
-    return {"summation": _Word(" and ".join(names))} if names else {}
+    return {"summation": _StaticString(" and ".join(names))} if names else {}
 
 
 def _save_at(space: AbstractSpace, ts: Array, save: Any, dense: bool, adjoint: dfx.AbstractAdjoint) -> dfx.SaveAt:
@@ -229,8 +264,13 @@ def _save_at(space: AbstractSpace, ts: Array, save: Any, dense: bool, adjoint: d
                 "save must be None with BacksolveAdjoint, which saves the tokens themselves; leave it out."
             )
         return dfx.SaveAt(ts=ts)
-    at_ts = dfx.SubSaveAt(ts=ts) if save is None else dfx.SubSaveAt(ts=ts, fn=Saved(space, save))
-    return dfx.SaveAt(subs={"at_ts": at_ts, "end": dfx.SubSaveAt(t1=True)}, dense=dense)
+    # The end is saved on its own: an event may lie between two times of `ts`.
+    subs = {"at_ts": dfx.SubSaveAt(ts=ts), "end": dfx.SubSaveAt(t1=True)}
+    if isinstance(save, TokensAnd):
+        subs["beside"] = dfx.SubSaveAt(ts=ts, fn=Saved(space, save.fn))
+    elif save is not None:
+        subs["at_ts"] = dfx.SubSaveAt(ts=ts, fn=Saved(space, save))
+    return dfx.SaveAt(subs=subs, dense=dense)
 
 
 def check_start(field: AbstractField, x0: Any) -> Tokens:
@@ -265,6 +305,7 @@ def _check_times(ts: Any, dtype: Any) -> Array:
         raise ValueError(
             f"ts must be a vector of at least two times, but its shape is {ts.shape}; pass the start and the end."
         )
+    # In the dtype of the run, where neighbouring times may have become equal.
     ts = ts.astype(dtype)
     if is_concrete(ts):
         times = np.asarray(ts)

@@ -1,4 +1,9 @@
-"""Where tokens live: all of R^d, or the unit sphere."""
+"""Spaces of tokens: all of R^d, and the unit sphere.
+
+A space retracts points, projects vectors onto tangent spaces, samples and measures distances (Absil, Mahony, Sepulchre,
+*Optimization Algorithms on Matrix Manifolds*, chapters 3 and 4). Invariants: `retract` is idempotent but for rounding;
+tangent vectors of the sphere are orthogonal to the point, also for a point that is not of unit length.
+"""
 
 from abc import abstractmethod
 from typing import Any
@@ -10,26 +15,23 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ._check import check_array, check_float_dtype, check_instance, check_integer, check_key
-from ._custom_types import Tokens
+from ._custom_types import DTypeLike, Tokens
 from ._misc import draw_normal, is_concrete, normalise
 
 
 class AbstractSpace(eqx.Module):
-    """A space of tokens: how to come back to it, what its tangent vectors are, how to draw from it, how far apart.
-
-    Source: this library.
-    """
+    """A space of tokens: retraction, tangent vectors, samples and distances."""
 
     @abstractmethod
     def retract(self, x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
-        """The point of the space that stands for the raw `x`."""
+        """The point of the space for any `x` of R^d: on the sphere x / |x|."""
 
     @abstractmethod
     def tangent(self, x: Float[Array, "*batch d"], v: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
         """The part of `v` that is tangent to the space at `x`."""
 
     @abstractmethod
-    def sample(self, key: PRNGKeyArray, n: int, d: int, dtype: Any = None) -> Tokens:
+    def sample(self, key: PRNGKeyArray, n: int, d: int, dtype: DTypeLike | None = None) -> Tokens:
         """`n` independent tokens of dimension `d`."""
 
     @abstractmethod
@@ -41,6 +43,7 @@ def _check_sample(key: Any, n: Any, d: Any, dtype: Any) -> tuple[int, int, Any]:
     """`n`, `d` and `dtype` as the samples use them, or a ValueError that names the argument."""
     check_key(key)
     n, d = (check_integer(size, name, remedy="ask for at least one") for name, size in (("n", n), ("d", d)))
+    # JAX would fail with an overflow of its own for so many numbers.
     if n * d > 2**63 - 1:
         raise ValueError(f"n must be small enough for n d numbers, but it is {n} and d is {d}; ask for fewer tokens.")
     return n, d, check_float_dtype(dtype) or jnp.result_type(float)
@@ -48,16 +51,16 @@ def _check_sample(key: Any, n: Any, d: Any, dtype: Any) -> tuple[int, int, Any]:
 
 def _check_points(**points: Any) -> tuple[Array, ...]:
     """The arrays of points by name, (..., d), or a ValueError that names the first that is none."""
-    found = tuple(check_array(value, name, remedy="pass points of shape (..., d)") for name, value in points.items())
-    for name, array in zip(points, found, strict=True):
+    arrays = tuple(check_array(value, name, remedy="pass points of shape (..., d)") for name, value in points.items())
+    for name, array in zip(points, arrays, strict=True):
         if array.ndim < 1 or array.shape[-1] < 1:
             raise ValueError(f"{name} must be points of shape (..., d), but its shape is {array.shape}; pass such.")
-        if array.shape != found[0].shape:
+        if array.shape != arrays[0].shape:
             raise ValueError(
-                f"{name} must have the shape of {next(iter(points))}, {found[0].shape}, but its shape is "
+                f"{name} must have the shape of {next(iter(points))}, {arrays[0].shape}, but its shape is "
                 f"{array.shape}; pass as many points of as many dimensions."
             )
-    return found
+    return arrays
 
 
 def check_space(space: Any, name: str = "space") -> AbstractSpace:
@@ -69,6 +72,7 @@ def check_space(space: Any, name: str = "space") -> AbstractSpace:
 
 def check_directions(space: AbstractSpace, x: Tokens, name: str = "x0") -> None:
     """Raise a ValueError if `space` is a sphere and a row of `x` is zero: it has no direction to be retracted to."""
+    # Under `jit` a zero row gives NaN.
     if isinstance(space, Sphere) and is_concrete(x):
         zero = np.flatnonzero(~np.any(np.asarray(x), axis=1))
         if zero.size:
@@ -82,6 +86,18 @@ class Euclidean(AbstractSpace):
 
     Tokens are drawn from the standard normal distribution.
 
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, jax.numpy as jnp
+        >>> float(cjx.Euclidean().distance(jnp.array([0.0, 0.0]), jnp.array([3.0, 4.0])))
+        5.0
+        >>> field = cjx.AttentionField(cjx.SoftmaxAttention(1.0), space=cjx.Euclidean())
+        >>> traj = cjx.simulate(field, jnp.array([[1.0, 0.0]]), jnp.array([0.0, 1.0]))
+        >>> round(float(traj.xs[-1, 0, 0]), 3)  # one token alone grows like exp(t); on the sphere it would stay
+        2.718
+        ```
+
     ??? cite "Source"
 
         Geshkovski et al., *The emergence of clusters in self-attention dynamics* (2305.05465), eq. (1.1): the dynamics
@@ -94,7 +110,7 @@ class Euclidean(AbstractSpace):
     def tangent(self, x: Float[Array, "*batch d"], v: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
         return _check_points(x=x, v=v)[1]
 
-    def sample(self, key: PRNGKeyArray, n: int, d: int, dtype: Any = None) -> Tokens:
+    def sample(self, key: PRNGKeyArray, n: int, d: int, dtype: DTypeLike | None = None) -> Tokens:
         n, d, dtype = _check_sample(key, n, d, dtype)
         return draw_normal(key, (n, d), dtype)
 
@@ -110,6 +126,20 @@ class Sphere(AbstractSpace):
     at both ends. The projector has the $|x|^2$ of the paper, so that it is right off the sphere too; still, a field
     must be evaluated at `retract(x)`, or the sphere repels where $\langle x, v\rangle < 0$.
 
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, jax, jax.numpy as jnp
+        >>> sphere = cjx.Sphere()
+        >>> print(sphere.retract(jnp.array([[3.0, 4.0]])))
+        [[0.6 0.8]]
+        >>> round(float(sphere.distance(jnp.array([1.0, 0.0]), jnp.array([0.0, 2.0]))), 3)  # an angle
+        1.571
+        >>> x = sphere.sample(jax.random.key(0), n=5, d=3)
+        >>> x.shape, bool(jnp.allclose(jnp.sum(x * x, axis=1), 1))
+        ((5, 3), True)
+        ```
+
     ??? cite "Source"
 
         Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 2; Peat, *Clustering in
@@ -124,15 +154,20 @@ class Sphere(AbstractSpace):
 
     def tangent(self, x: Float[Array, "*batch d"], v: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
         x, v = _check_points(x=x, v=v)
+        # Divided by |x|^2: right for points off the sphere too, such as the stages of a Runge-Kutta step.
         along = jnp.sum(x * v, axis=-1, keepdims=True) / jnp.sum(x * x, axis=-1, keepdims=True)
         return v - along * x
 
-    def sample(self, key: PRNGKeyArray, n: int, d: int, dtype: Any = None) -> Tokens:
+    def sample(self, key: PRNGKeyArray, n: int, d: int, dtype: DTypeLike | None = None) -> Tokens:
         n, d, dtype = _check_sample(key, n, d, dtype)
+        # The sphere of R^1 is two points.
         if d == 1:
             return jr.rademacher(key, (n, 1)).astype(dtype)
+        # Directions of normal vectors are uniform on the sphere (Muller, 1959).
         return normalise(draw_normal(key, (n, d), dtype))
 
     def distance(self, x: Float[Array, "*batch d"], y: Float[Array, "*batch d"]) -> Float[Array, "*batch"]:
+        # Of directions: points off the sphere are projected first.
         x, y = map(normalise, _check_points(x=x, y=y))
+        # Kahan's formula: the arc cosine of an inner product loses half the digits at 0 and pi.
         return 2 * jnp.arctan2(jnp.linalg.norm(x - y, axis=-1), jnp.linalg.norm(x + y, axis=-1))

@@ -1,4 +1,8 @@
-"""Tables on disk: CSV and Parquet, plain or gzipped, read whole or refused."""
+"""Tables on disk: CSV and Parquet, plain or gzipped, read completely or refused.
+
+Sizes are bounded while a file is unpacked, so that a small compressed file cannot fill the memory: bytes are counted as
+they are read, and texts as they are kept.
+"""
 
 import contextlib
 import csv
@@ -11,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 
-# What the texts of a file may take, 64 bytes for each besides its letters: eight times the film reviews.
+# The memory that the texts of a file may take, counted as 64 bytes for each and one for each character.
 MOST_BYTES = 2**29
 _OF_EACH = 64
 
@@ -24,6 +28,7 @@ def read_table(path: Path, most: int = MOST_BYTES) -> dict[str, list[Any]]:
     - `ValueError` if the file is of another kind, too large, broken, or has no rows.
     - `ImportError` if it is a Parquet file and pyarrow is not installed.
     """
+    # "data.csv.gz" and "data.csv" are of kind csv.
     kind = "".join(path.suffixes[-2:]).lower().removesuffix(".gz").rsplit(".", 1)[-1]
     if kind not in ("csv", "parquet"):
         raise ValueError(
@@ -54,7 +59,7 @@ def lines_of(path: Path, most: int = MOST_BYTES, newline: str = "\n") -> Iterato
     with _opened(path, most) as file:
         try:
             yield io.TextIOWrapper(file, "utf-8-sig", newline=newline)
-        except UnicodeDecodeError:  # which counts from the start of its block
+        except UnicodeDecodeError:  # its position is within a block: decoded again for that in the file
             decode(read_bytes(path, most), str(path))
             raise
 
@@ -76,7 +81,7 @@ def _opened(path: Path, most: int) -> Iterator[io.BufferedReader]:
 
 
 class _Counted(io.RawIOBase):
-    """What is read of a file, up to so many bytes and no further."""
+    """A file of which at most so many bytes are read; more raise a ValueError."""
 
     def __init__(self, file: Any, path: Path, most: int):
         self.file, self.path, self.most, self.read_so_far = file, path, most, 0
@@ -86,6 +91,7 @@ class _Counted(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         count = self.file.readinto(buffer)
+        # Counted after unpacking: a gzip file of a kilobyte may hold gigabytes.
         self.read_so_far += count
         if self.read_so_far > self.most:
             raise too_large(self.path, self.most)
@@ -93,7 +99,7 @@ class _Counted(io.RawIOBase):
 
 
 def too_large(path: Path, most: int) -> ValueError:
-    """What to say of a file whose texts take more memory than they may."""
+    """The error of a file whose texts take more memory than they may."""
     return ValueError(
         f"source must take at most {most} bytes, {_OF_EACH} for each text besides its letters, but {str(path)!r} takes "
         "more once it is unpacked; cut it into smaller files, or pass a larger most_bytes."
@@ -101,7 +107,7 @@ def too_large(path: Path, most: int) -> ValueError:
 
 
 def bytes_of(texts: Iterable[Any]) -> int:
-    """What texts, or other values, take in memory, roughly."""
+    """The memory that texts, or other values, take, roughly."""
     return sum(_OF_EACH + (len(text) if isinstance(text, str) else 0) for text in texts)
 
 
@@ -127,6 +133,7 @@ def _read_csv(path: Path, most: int) -> dict[str, list[Any]]:
                         f"source must have {len(names)} columns in each row, but the row of {str(path)!r} that ends in "
                         f"line {reader.line_num} has {len(row)}; quote texts that hold commas."
                     )
+                # Blank lines are no rows.
                 rows += [row] if row else []
                 size += bytes_of(row)
                 if size > most:
@@ -144,15 +151,17 @@ def _read_csv(path: Path, most: int) -> dict[str, list[Any]]:
 def _read_parquet(path: Path, most: int) -> dict[str, list[Any]]:
     parquet = wanted("pyarrow.parquet", f"reading {str(path)!r}")
     try:
-        # Texts that are repeated stay one text and its places, until it is known what they take.
+        # Dictionary-encoded columns keep repeated texts once, until their size in memory is known.
         data = io.BytesIO(read_bytes(path, most))
         file = parquet.ParquetFile(data, read_dictionary=_texts_of(parquet.read_schema(data)))
         names, meta = [str(name).strip().lower() for name in file.schema_arrow.names], file.metadata
         size = sum(meta.row_group(k).total_byte_size for k in range(meta.num_row_groups))
+        # The sizes of the metadata first: nothing is unpacked of a file that declares too much.
         if max(size, meta.num_rows * len(names) * _OF_EACH) > most:
             raise too_large(path, most)
         columns: list[list[Any]] = [[] for _ in names]
         taken = 0
+        # Then what is unpacked is counted batch by batch, since metadata may be wrong.
         for batch in file.iter_batches(batch_size=1024):
             taken += sum(map(_bytes_of_column, batch.columns))
             if taken > most:
@@ -177,10 +186,11 @@ def _texts_of(schema: Any) -> list[str]:
 
 
 def _bytes_of_column(column: Any) -> int:
-    """What the values of a column take, each text as often as it is there."""
+    """The memory of a column's values, each text as often as it occurs."""
     compute = wanted("pyarrow.compute", "reading a Parquet file")
     if not hasattr(column, "dictionary"):
         return column.nbytes + _OF_EACH * len(column)
+    # Through the dictionary: the texts themselves are not decoded.
     lengths = compute.binary_length(column.dictionary).take(column.indices)
     return (compute.sum(lengths).as_py() or 0) + _OF_EACH * len(column)
 

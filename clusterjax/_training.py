@@ -1,4 +1,11 @@
-"""One optax loop for every model that is trained here: an epoch is one compiled scan, and a killed run goes on."""
+"""One optax loop for every model that is trained here, with checkpoints that a killed run resumes from.
+
+**Algorithm.** The data are on the device. An epoch is one compiled `fori_loop` over batches in a random order, which is
+a function of the key and of the number of the epoch. After each epoch the parameters, the state of the optimiser, the
+best parameters and the history are written in one file. **Invariants.** A resumed run gives the numbers of an
+uninterrupted one, bit for bit; the number of steps is traced, so that a shorter last epoch compiles nothing; one
+process at a time writes a checkpoint (`_lock.py`).
+"""
 
 import contextlib
 import os
@@ -17,6 +24,7 @@ import optax
 from jax import lax
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
+from ._check import check_integer
 from ._json import Within
 from ._lock import locked
 from ._run_file import RunFile
@@ -29,6 +37,14 @@ _PROGRESS = {
 }  # fmt: skip
 
 
+def _batch_size(value: Any) -> int:
+    return check_integer(value, "batch_size", remedy="pass 64, say")
+
+
+def _most(value: Any) -> int | None:
+    return None if value is None else check_integer(value, "most", remedy="pass None for every batch")
+
+
 class Batches(eqx.Module):
     """A data set on the device, in a few parts whose rows are of one shape each.
 
@@ -36,26 +52,20 @@ class Batches(eqx.Module):
 
     - `parts`: PyTrees of arrays, each with the rows of its part along the first axis. A batch comes from one part;
         each part is one more branch to compile.
-    - `batch_size`: Rows in a batch. The rows that fill no batch sit out for this epoch, others in each.
+    - `batch_size`: Rows in a batch. The rows that fill no batch are left out of an epoch, others in each.
     - `most`: At most so many batches make an epoch, drawn anew for each; None takes all. For data so large that a
         checkpoint is wanted more often than they are gone through.
 
     **Raises:**
 
     - `ValueError` if no part fills a batch.
-
-    Source: this library.
     """
 
     parts: tuple[PyTree[Array], ...]
-    batch_size: int = eqx.field(static=True)
-    most: int | None = eqx.field(static=True, default=None)
+    batch_size: int = eqx.field(static=True, converter=_batch_size)
+    most: int | None = eqx.field(static=True, default=None, converter=_most)
 
     def __check_init__(self):
-        if self.most is not None and (isinstance(self.most, bool) or not isinstance(self.most, int) or self.most < 1):
-            raise ValueError(f"most must be a positive integer, but it is {self.most!r}; pass None for every batch.")
-        if isinstance(self.batch_size, bool) or not isinstance(self.batch_size, int) or self.batch_size < 1:
-            raise ValueError(f"batch_size must be a positive integer, but it is {self.batch_size!r}; pass 64, say.")
         if self.steps < 1:
             raise ValueError(
                 "recipe.batch_size must be at most the number of rows of some part, but it is "
@@ -70,8 +80,8 @@ class Batches(eqx.Module):
     @property
     def steps(self) -> int:
         """Batches in an epoch."""
-        all_of_them = sum(self._rows(part) // self.batch_size for part in self.parts)
-        return all_of_them if self.most is None else min(all_of_them, self.most)
+        available = sum(self._rows(part) // self.batch_size for part in self.parts)
+        return available if self.most is None else min(available, self.most)
 
 
 class Training(NamedTuple):
@@ -84,8 +94,6 @@ class Training(NamedTuple):
     - `history`: A dictionary of numbers for each epoch.
     - `best_epoch`: Which epoch `model` is of.
     - `stopped_early`: Whether patience ended the run.
-
-    Source: this library.
     """
 
     model: Any
@@ -133,7 +141,7 @@ def train(
     - `evaluate`: After each epoch; its numbers join the history.
     - `monitor`: The name of the number whose largest value marks the best epoch.
     - `patience`: Stop after so many epochs without a better one.
-    - `steps`: How many in all; the epoch in which they are made is cut short. None makes those of all epochs.
+    - `steps`: How many in all; the epoch in which the last one is made is shorter. None makes those of all epochs.
     - `checkpoint`: A file, written after each epoch (safetensors with JSON in its header).
     - `settings`: What the run was asked to do; a checkpoint of other settings is refused.
     - `keep`: Is given the number of each finished epoch and its model, before the checkpoint is written.
@@ -148,9 +156,8 @@ def train(
     - `ValueError` if the checkpoint is of other settings or no checkpoint at all, if it cannot be written (the one of
         the epoch before stays), if another process is writing it, or `monitor` is not a number that is measured.
     - `FloatingPointError` if the loss is no longer finite.
-
-    Source: this library.
     """
+    # Only trainable arrays are differentiated, updated and stored; the rest of the model is `fixed`.
     spec = jtu.tree_map(eqx.is_inexact_array, model) if trainable is None else trainable
     params, fixed = eqx.partition(model, spec)
     state = _State(params, optimiser.init(params), params)
@@ -159,6 +166,7 @@ def train(
     with contextlib.ExitStack() as stack:
         if path is not None:
             _make_folder(path.parent)
+            # The lock of the file alone: the folder may hold files of other runs.
             name = f".{path.name}.lock"
             stack.enter_context(locked(path.parent, "checkpoint", name=name, shown=path, clears=False))
         if path is not None and path.exists():
@@ -167,12 +175,14 @@ def train(
         stopped = _is_over(progress, patience)
         while progress["epoch"] < epochs and not stopped:
             began = time.perf_counter()
+            # Steps in this epoch: fewer in the last one if `steps` ends within it.
             most = batches.steps if steps is None else min(batches.steps, steps - progress["epoch"] * batches.steps)
             state, numbers = _epoch(
                 state, fixed, batches, jr.fold_in(key, progress["epoch"]), jnp.asarray(most), loss=loss,
                 optimiser=optimiser,
             )  # fmt: skip
             numbers = {name: float(value) for name, value in numbers.items()}
+            # Before the checkpoint is written: the one of the epoch before stays usable.
             if not np.isfinite(numbers["loss"]):
                 raise FloatingPointError(
                     f"loss must stay finite, but it is {numbers['loss']} in epoch {progress['epoch'] + 1}; "
@@ -182,6 +192,7 @@ def train(
             if evaluate is not None:
                 numbers |= {name: float(value) for name, value in evaluate(eqx.combine(state.params, fixed)).items()}
             state, progress = _note(state, progress, numbers, monitor)
+            # Before the checkpoint: a run that is killed between the two keeps this epoch again, not never.
             keep(progress["epoch"], eqx.combine(state.params, fixed))
             if path is not None:
                 _save(path, state, progress, settings)
@@ -193,6 +204,8 @@ def train(
 
 
 class _State(eqx.Module):
+    """What a checkpoint holds of the model: trainable parameters, the optimiser's state, the best parameters."""
+
     params: Any
     optimiser: Any
     best: Any
@@ -204,13 +217,15 @@ def _epoch(state: _State, fixed: Any, batches: Batches, key: PRNGKeyArray, most:
     last may be, compiles nothing anew."""
     size = batches.batch_size
     counts = [batches._rows(part) // size for part in batches.parts]
+    # Batches are numbered through all parts: the part of each, and its place within that part.
     which = np.repeat(np.arange(len(counts)), counts)
     place = np.concatenate([np.arange(count) for count in counts])
+    # Rows are shuffled within each part, then the order of the batches.
     shuffle, draws = jr.split(key)
     orders = [jr.permutation(jr.fold_in(shuffle, k), batches._rows(part)) for k, part in enumerate(batches.parts)]
     chosen = jr.permutation(jr.fold_in(shuffle, len(counts)), len(which))[: batches.steps]
 
-    def gradient(part: int, params: Any, place: Array, key: PRNGKeyArray):
+    def part_gradient(part: int, params: Any, place: Array, key: PRNGKeyArray):
         rows = lax.dynamic_slice(orders[part], (place * size,), (size,))
         batch = jtu.tree_map(lambda leaf: leaf[rows], batches.parts[part])
 
@@ -219,27 +234,29 @@ def _epoch(state: _State, fixed: Any, batches: Batches, key: PRNGKeyArray, most:
 
         return eqx.filter_value_and_grad(value, has_aux=True)(params)
 
-    branches = [lambda *args, part=part: gradient(part, *args) for part, count in enumerate(counts) if count]
+    # A branch for each part that has a batch, since the parts have different shapes.
+    branches = [lambda *args, part=part: part_gradient(part, *args) for part, count in enumerate(counts) if count]
     numbers = np.cumsum(np.asarray(counts) > 0) - 1
 
     branch_of, place_of = jnp.asarray(numbers[which])[chosen], jnp.asarray(place)[chosen]
 
     def step(number: Array, carry: Any) -> Any:
         (params, optimiser_state), history = carry
-        (cost, extra), slope = value_and_slope(number, params)
+        (cost, extra), gradient = value_and_gradient(number, params)
         with jax.numpy_dtype_promotion("standard"):  # optax mixes its counters with floats
-            updates, optimiser_state = optimiser.update(slope, optimiser_state, params)
-        history = jtu.tree_map(lambda of, one: of.at[number].set(one), history, {"loss": cost, **extra})
+            updates, optimiser_state = optimiser.update(gradient, optimiser_state, params)
+        history = jtu.tree_map(lambda rows, row: rows.at[number].set(row), history, {"loss": cost, **extra})
         return (eqx.apply_updates(params, updates), optimiser_state), history
 
-    def value_and_slope(number: Array, params: Any) -> Any:
+    def value_and_gradient(number: Array, params: Any) -> Any:
         arguments = (params, place_of[number], jr.fold_in(draws, number))
         return lax.switch(branch_of[number], branches, *arguments) if branches[1:] else branches[0](*arguments)
 
-    (cost, extra), _ = jax.eval_shape(value_and_slope, jnp.asarray(0), state.params)
-    rows = jtu.tree_map(lambda one: jnp.zeros((batches.steps, *one.shape), one.dtype), {"loss": cost, **extra})
+    (cost, extra), _ = jax.eval_shape(value_and_gradient, jnp.asarray(0), state.params)
+    # The numbers of every step; rows of steps that are not made stay zero, and the mean divides by those that are.
+    rows = jtu.tree_map(lambda leaf: jnp.zeros((batches.steps, *leaf.shape), leaf.dtype), {"loss": cost, **extra})
     (params, optimiser_state), history = lax.fori_loop(0, most, step, ((state.params, state.optimiser), rows))
-    means = jtu.tree_map(lambda of: jnp.sum(of, axis=0) / most.astype(of.dtype), history)
+    means = jtu.tree_map(lambda rows: jnp.sum(rows, axis=0) / most.astype(rows.dtype), history)
     return _State(params, optimiser_state, state.best), means
 
 
@@ -248,6 +265,7 @@ def _note(state: _State, progress: dict, numbers: dict[str, float], monitor: str
     if monitor is not None and monitor not in numbers:
         raise ValueError(f"monitor must be one of {sorted(numbers)}, but it is {monitor!r}; choose one of them.")
     epoch, best = progress["epoch"] + 1, progress["best"]
+    # Without a monitored number every epoch is the best so far: the last one is returned.
     better = monitor is None or best is None or numbers[monitor] > best
     if better:
         state = _State(state.params, state.optimiser, state.params)
@@ -274,23 +292,25 @@ def _make_folder(folder: Path) -> None:
 
 
 def _save(path: Path, state: _State, progress: dict, settings: dict[str, Any] | None) -> None:
+    # By their position in the tree: the model that loads them has the same structure.
     leaves = jtu.tree_leaves(eqx.filter(state, eqx.is_array))
     _FILE.write(path, {str(k): np.asarray(leaf) for k, leaf in enumerate(leaves)}, settings, progress=progress)
 
 
 def _load(path: Path, state: _State, settings: dict[str, Any] | None) -> tuple[_State, dict]:
+    # `read` refuses files of other settings; here the arrays are compared with those of the model.
     header, arrays = _FILE.read(path, settings, {"progress": _PROGRESS})
     leaves, structure = jtu.tree_flatten(eqx.filter(state, eqx.is_array))
-    there = [arrays.get(str(k)) for k in range(len(leaves))]
+    stored = [arrays.get(str(k)) for k in range(len(leaves))]
     fits = len(arrays) == len(leaves) and len(header["progress"]["history"]) == header["progress"]["epoch"]
-    for array, leaf in zip(there, leaves, strict=True):
+    for array, leaf in zip(stored, leaves, strict=True):
         fits = fits and array is not None and array.shape == leaf.shape and array.dtype == leaf.dtype
     if not fits:
         raise ValueError(f"checkpoint must hold the arrays of this model, but {path} holds others; {_FILE.remedy}.")
-    loaded = [jnp.asarray(array) for array in there]
+    loaded = [jnp.asarray(array) for array in stored]
     static = eqx.filter(state, eqx.is_array, inverse=True)
-    found = eqx.combine(jtu.tree_unflatten(structure, loaded), static)
-    for leaf in jtu.tree_leaves(eqx.filter((found.params, found.best), eqx.is_inexact_array)):
+    restored = eqx.combine(jtu.tree_unflatten(structure, loaded), static)
+    for leaf in jtu.tree_leaves(eqx.filter((restored.params, restored.best), eqx.is_inexact_array)):
         if not np.all(np.isfinite(leaf)):
             raise ValueError(f"checkpoint must hold finite weights, but {path} does not; {_FILE.remedy}.")
-    return found, header["progress"]
+    return restored, header["progress"]

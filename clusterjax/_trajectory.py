@@ -1,14 +1,16 @@
-"""What comes back from a simulation."""
+"""`Trajectory`, what `simulate` and `iterate` return: the saved tokens, how the run went, and tokens in between."""
 
 from collections.abc import Callable
 from typing import Any
 
+import diffrax as dfx
 import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array, Float, PyTree, Shaped
 
 from ._check import check_array, check_number
+from ._custom_types import Numbers
 from ._misc import is_concrete
 
 
@@ -18,29 +20,29 @@ class Trajectory(eqx.Module):
     **Attributes:**
 
     - `ts`: (T,), the times (or layers) at which the tokens were saved.
-    - `xs`: (T, n, d), the tokens at these times; or what `save` made of them, with a leading axis of length T. NaN at
-        times that the run did not reach (later than `t1`), because an event or an error stopped it; integers are -1
-        there, the largest number if unsigned, and booleans False.
+    - `xs`: (T, n, d), the tokens at these times; or what the function `save` of `simulate` returned in their place,
+        with a leading axis of length T. NaN at times that the run did not reach (later than `t1`), because an event or
+        an error stopped it; integers are -1 there, the largest number if unsigned, and booleans False.
     - `stats`: Counts of the run: `num_steps`, `num_accepted_steps`, `num_rejected_steps`, `max_steps`; and after
-        `simulate` of attention `summation`, the name of what summed: of what `Auto` chose, of `Blocked` where `Hull` or
-        `Harmonic` leave the sums to it, `Sharded(Harmonic)` of devices that exchange moments; several are joined by
-        "and".
+        `simulate` of attention `summation`, the name of what summed: of what `Auto` chose, `Sharded(Harmonic)` of
+        devices that exchange moments; several are joined by "and".
     - `result`: diffrax's verdict; `diffrax.is_successful(result)`, `diffrax.is_event(result)`.
     - `t1`: The time reached: `ts[-1]`, or that of the event.
     - `x1`: (n, d), the tokens at that time.
-
-    Source: this library.
+    - `saved`: What the function of `TokensAnd` returned beside the tokens, with a leading axis of length T, and marked
+        as `xs` is where the run did not reach; None without it.
     """
 
     ts: Float[Array, " times"]
     xs: PyTree[Shaped[Array, "times ..."]]
     stats: dict[str, Any]
-    result: Any
+    result: dfx.RESULTS
     t1: Float[Array, ""]
     x1: Float[Array, "n d"]
     interpolant: Callable[[Array], Array]
+    saved: PyTree[Shaped[Array, "times ..."]] | None = None
 
-    def at(self, t: Any) -> Float[Array, "*times n d"]:
+    def at(self, t: Numbers) -> Float[Array, "*times n d"]:
         """The tokens at any time between the first and the last.
 
         After `simulate(..., dense=True)` the solver's own interpolating polynomials are evaluated. Otherwise the run
@@ -58,14 +60,14 @@ class Trajectory(eqx.Module):
         **Raises:**
 
         - `ValueError` if `t` is outside of the run.
-
-        Source: this library.
         """
+        # An array of booleans would become one of zeros and ones.
         if isinstance(t, bool | np.bool_):
             check_number(t, "t", remedy="pass a time within the run")
         t = check_array(t, "t", remedy="pass a time within the run").astype(self.ts.dtype)
         if t.ndim > 1:
             raise ValueError(f"t must be a time or a vector of times, but its shape is {t.shape}; flatten it.")
+        # Under `jit` and `vmap` the times have no values that could be checked.
         if is_concrete((t, self.ts, self.t1)) and self.ts.ndim == 1:
             first, last = float(self.ts[0]), float(self.t1)
             held = str(np.asarray(t)) if t.size <= 8 else f"an array of {t.size} times"
@@ -78,4 +80,5 @@ class Trajectory(eqx.Module):
 
 @eqx.filter_jit
 def _at_each(interpolant: Callable[[Array], Array], ts: Float[Array, " times"]) -> Float[Array, "times n d"]:
+    # One time after the other: each may integrate a part of the run anew.
     return jax.lax.map(interpolant, ts)

@@ -59,11 +59,13 @@ for kind in ${*:-base plot probe sweep all}; do
     each=$environment/bin/python
     promised "clusterjax --version" "$run" --version
     promised "python -m clusterjax" "$each" -m clusterjax --version
+    promised "its types are for others too" "$each" -c \
+        "from importlib.resources import files; assert files('clusterjax').joinpath('py.typed').is_file()"
     promised "the first snippet of the README" "$each" "$root/tests/first_snippet.py" "$root/README.md"
-    promised "train sentiment" "$run" train sentiment --epochs 1 --depth 1 --length 16 --out "$out/model"
+    promised "train sentiment" "$run" train sentiment --epochs 1 --num-layers 1 --length 16 --out "$out/model"
     promised "predict" "$run" predict "$out/model" "A wonderful film."
     case $kind in plot | all)
-        promised "import clusterjax.plot" "$each" -c "import clusterjax.plot"
+        promised "import clusterjax.plot" "$each" -c "import clusterjax.plot as p; p.circle"
         promised "reproduce figure3" "$run" reproduce figure3 --quick --no-gif --out "$out/gallery"
         ;;
     *) refused "reproduce figure3" plot "$run" reproduce figure3 --out "$out/gallery" ;;
@@ -71,7 +73,7 @@ for kind in ${*:-base plot probe sweep all}; do
     case $kind in probe | all)
         promised "import clusterjax.probe" "$each" -c "import clusterjax.probe as p; p.bundled_texts(); p.load()"
         promised "train language-model" "$run" train language-model --texts "$out/texts.txt" --out "$out/words" \
-            --words 24 --d 8 --heads 1 --hidden 8 --layers 1 --length 4 --batch-size 2 --steps 2
+            --vocab-size 24 --dim 8 --num-heads 1 --intermediate-size 8 --num-layers 1 --length 4 --batch-size 2 --steps 2
         ;;
     *)
         refused "train language-model" probe "$run" train language-model --texts "$out/texts.txt" --out "$out/words"

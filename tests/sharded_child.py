@@ -1,4 +1,4 @@
-"""What tests/test_sharded.py runs in processes of their own: sums over several devices beside those of one.
+"""What tests/summation/test_sharded.py runs in processes of their own: sums over several devices beside those of one.
 
 `python sharded_child.py PART`, with four forced CPU devices, prints the errors as JSON; `PART PORT RANK` is one of two
 processes of two devices each.

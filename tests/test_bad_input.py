@@ -177,6 +177,7 @@ def test_an_offset_that_is_none(offset):
         1j,
         pytest.param(-1e-6),
         pytest.param(jnp.ones(2)),
+        pytest.param(cjx.Interpolated([0.0], [1e-6])),
     ),
 )
 def test_a_tolerance_of_ties_that_is_none(tie_tolerance):
@@ -366,7 +367,7 @@ def test_a_step_of_no_length(dt0):
 
 
 def test_what_is_no_field():
-    refuses(lambda: cjx.simulate(lambda t, x, args: x, X, TS), "field", "build one with AttentionField")
+    refuses(lambda: cjx.simulate(lambda t, x, args: x, X, TS), "field", "FunctionField")
     refuses(lambda: cjx.simulate(SOFTMAX, X, TS), "field", "build one with AttentionField")
 
 

@@ -13,12 +13,12 @@ from clusterjax import probe, sentiment, transformer
 from clusterjax._arrays import read_npy, read_npz
 from clusterjax._corpus import read_texts
 from clusterjax._disk import CHECKSUMS, check
-from clusterjax.probe._bundled import BUNDLED as ALBERT
+from clusterjax.probe.networks.bundled import BUNDLED as ALBERT
 from clusterjax.transformer._bundled import BUNDLED as LANGUAGE
 
 from .helpers import as_a_user
 from .probe_cases import SHARED, T5, tensors_of, write
-from .test_transformer_store import model_of
+from .transformer.test_store import model_of
 
 
 MANY = {

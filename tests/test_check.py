@@ -1,7 +1,9 @@
 """The checks at the doors: what each lets in, what it makes of it, and the words for what it refuses."""
 
+import ast
 import re
 import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 import tokenizers
 
+import clusterjax as cjx
 from clusterjax import _check as check
 from clusterjax._mask import AbstractMask, CausalMask
 
@@ -218,3 +221,24 @@ def test_a_function_that_is_not_of_python_may_say_that_it_takes_itself():
     """`tokenizers` says of its bound methods that they take (self, id)."""
     method = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}, unk_token="a")).id_to_token
     assert check.check_callable(method, "words", takes=1) is method and method(0) == "a"
+
+
+# Where an argument may also be something else than an integer, the refusal names both; the integer itself is checked by
+# `check_integer` there too. A command line has words before it has numbers.
+OTHERWISE = {"_observables/similarity.py", "sweep/_run.py", "_cli/_types.py"}
+
+
+def test_one_function_says_what_an_integer_must_be():
+    """No file but that of `check_integer` words such a refusal, or asks a value whether it is an integer."""
+    package, wrong = Path(cjx.__file__).parent, []
+    for file in sorted(package.rglob("*.py")):
+        name = file.relative_to(package).as_posix()
+        if name.startswith("_check/") or name in OTHERWISE:
+            continue
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            raised = isinstance(node, ast.Raise) or isinstance(node, ast.Call) and ast.unparse(node.func) == "refusal"
+            worded = raised and re.search(r"be (an|a positive) integer", ast.unparse(node))
+            asked = isinstance(node, ast.Attribute) and ast.unparse(node) in ("operator.index", "numbers.Integral")
+            if worded or asked:
+                wrong.append(f"{name}:{node.lineno}")
+    assert not wrong, f"Use check_integer in {wrong}."

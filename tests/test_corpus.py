@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from clusterjax._corpus import CLS, MASK, PAD, SEP, SPECIAL, UNKNOWN, cut, pack, read_texts, train_tokenizer
+from clusterjax._corpus import CLS, MASK, PAD, SEP, SPECIAL, UNKNOWN, pack, read_texts, tokenise, train_tokenizer
 
 
 TEXTS = ["The cat sat on the mat.", "A dog, not a cat; it ran!", "Unbelievable running of unbelievably many dogs."] * 4
@@ -92,8 +92,8 @@ def test_rows_hold_all_pieces_in_order():
     for text in TEXTS:
         pieces += tokenizer.encode(text, add_special_tokens=False).ids
         pieces.append(SEP)
-    rows = pack(cut(tokenizer, TEXTS), 11)
+    rows = pack(tokenise(tokenizer, TEXTS), 11)
     assert rows.shape == (len(pieces) // 9, 11) and rows.dtype == np.int32
     assert np.all(rows[:, 0] == CLS) and np.all(rows[:, -1] == SEP)
     assert rows[:, 1:-1].ravel().tolist() == pieces[: len(rows) * 9]
-    assert pack(cut(tokenizer, ["cat"]), 11).shape == (0, 11)
+    assert pack(tokenise(tokenizer, ["cat"]), 11).shape == (0, 11)

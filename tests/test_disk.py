@@ -9,7 +9,7 @@ import safetensors.numpy
 
 import clusterjax._disk as disk
 from clusterjax._arrays import read_arrays
-from clusterjax._disk import BLANK, CHECKSUMS, check, is_sealed, replace, seal, settle, write_folder
+from clusterjax._disk import BLANK, CHECKSUMS, check, is_sealed, recover, replace, seal, write_folder
 from clusterjax._run_file import RunFile
 
 
@@ -58,7 +58,7 @@ def test_files_of_a_folder_are_replaced_together_wherever_a_process_ends(tmp_pat
             # What a killed process would clear away is left, as a kill leaves it.
             patch.setattr(disk.Path, "unlink", lambda path, missing_ok=False: None)
             write_folder(folder, NEW, gone=["gone.bin"])
-        settle(folder)
+        recover(folder)
         for name in OLD:
             if (folder / name).exists():
                 check(folder / name, "folder", "write it again")
@@ -95,7 +95,7 @@ def test_a_list_that_names_files_elsewhere_is_refused(tmp_path):
         record = {"format": "clusterjax checksums", "version": 1, "itself": BLANK, "sha256": {name: "1"}, "gone": []}
         (tmp_path / f"{CHECKSUMS}.draft").write_bytes(seal(json.dumps(record).encode()))
         with pytest.raises(ValueError, match="must list files that are in it"):
-            settle(tmp_path)
+            recover(tmp_path)
 
 
 def test_what_was_written_without_checksums_is_read(tmp_path):

@@ -14,7 +14,7 @@ import filelock
 import pytest
 
 from clusterjax import _drafts, _lock
-from clusterjax._disk import settle, write_folder
+from clusterjax._disk import recover, write_folder
 from clusterjax._drafts import clear_drafts, clear_drafts_of, draft_beside
 from clusterjax._lock import LOCK, abandon, holder_file, locked
 
@@ -219,7 +219,7 @@ def test_drafts_that_count_already_stay(tmp_path):
         write_folder(tmp_path, {"model.safetensors": b"new", "config.json": b"new"})
     assert renamed and (tmp_path / "checksums.json.draft").is_file()
     with locked(tmp_path):
-        settle(tmp_path)
+        recover(tmp_path)
     assert (tmp_path / "model.safetensors").read_bytes() == (tmp_path / "config.json").read_bytes() == b"new"
     assert names(tmp_path) == ["checksums.json", "config.json", "model.safetensors"]
 
@@ -269,3 +269,15 @@ def test_a_lock_is_waited_for_a_moment(tmp_path):
     with locked(tmp_path):
         pass
     other.join()
+
+
+def test_filelock_is_the_only_lock_of_the_package():
+    """Which locks on Windows too; nothing here calls a system's own, or takes the being of a file for a lock."""
+    users = {"filelock": set(), "fcntl": set(), "msvcrt": set(), "O_EXCL": set()}
+    for file in PACKAGE.rglob("*.py"):
+        text = file.read_text("utf-8")
+        for word, files in users.items():
+            if word in text:
+                files.add(file.name)
+    # A draft and the note of who holds a lock are made anew, never what a link of that name leads to.
+    assert users == {"filelock": {"_lock.py"}, "fcntl": set(), "msvcrt": set(), "O_EXCL": {"_disk.py", "_lock.py"}}

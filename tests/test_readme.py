@@ -1,6 +1,5 @@
-"""The README's examples run as a reader would run them, and print what it says; the changelog's snippets run."""
+"""The examples of the README and of the pages in docs run as a reader would run them, and print what these say."""
 
-import itertools
 import os
 import re
 import subprocess
@@ -13,6 +12,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
+# The examples of the others are run by tests of their own: they build on each other, or write files.
+PAGES = ("README.md", "docs/many_tokens.md", "docs/networks.md", "docs/transformer.md")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SNIPPET = re.compile(r"^ *```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
@@ -42,8 +43,11 @@ def test_the_readme_has_an_example_with_its_result():
     assert len([line for line in code.splitlines() if line.strip()]) <= 12
 
 
-@pytest.mark.parametrize(("code", "output"), examples(README), ids=itertools.count())
-def test_readme_prints_what_it_says(code, output, tmp_path):
+@pytest.mark.parametrize(
+    ("code", "output"),
+    [pytest.param(*example, id=page) for page in PAGES for example in examples((ROOT / page).read_text("utf-8"))],
+)
+def test_pages_print_what_they_say(code, output, tmp_path):
     done = run(code, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == output.strip()
@@ -62,11 +66,26 @@ def test_the_snippets_of_the_changelog_run(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_local_links_lead_somewhere():
-    """Every picture and every file that the README names is in the repository."""
-    targets = re.findall(r"\]\((?!https?://|#)([^)#]+)", README) + re.findall(r'<img[^>]+src="(?!http)([^"]+)"', README)
-    missing = [target for target in targets if not (ROOT / target).exists()]
-    assert not missing, f"README.md names files that do not exist: {missing}"
+@pytest.mark.parametrize("page", ("README.md", *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md")))))
+def test_local_links_lead_somewhere(page):
+    """Every picture, file and heading that a page names is in the repository."""
+    text, missing = (ROOT / page).read_text("utf-8"), []
+    for target in re.findall(r"\]\((?!https?://)([^)]+)", text) + re.findall(r'<img[^>]+src="(?!http)([^"]+)"', text):
+        path, _, heading = target.partition("#")
+        file = (ROOT / page).parent / path if path else ROOT / page
+        headings = re.findall(r"^#+ (.+)$", file.read_text("utf-8"), re.MULTILINE) if heading and file.exists() else []
+        if not file.exists() or (heading and heading not in map(anchor, headings)):
+            missing.append(target)
+    assert not missing, f"{page} names what does not exist: {missing}"
+
+
+def anchor(heading: str) -> str:
+    """The name that a heading gets on the page."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def test_the_readme_is_short():
+    assert len(README.split()) <= 900
 
 
 def test_the_examples_are_found():

@@ -5,6 +5,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import clusterjax as cjx
 
@@ -93,3 +94,57 @@ def test_a_run_that_fails_marks_integers_and_is_differentiable():
     np.testing.assert_allclose(found, jax.grad(written_out)(1.0), rtol=1e-10)
     assert found != 0 and np.isfinite(x[:3]).all() and np.isnan(x[3:]).all()
     assert (count[:3] > 0).all() and (count[3:] == -1).all() and not right[3:].any()
+
+
+def test_tokens_and_more_beside_them():
+    """The tokens are those of a run without `save`, to the bit, `at` finds them, and the rest is what `save` keeps."""
+    x0 = sphere_tokens(3, 4, 2)
+    field = cjx.AttentionField(cjx.SoftmaxAttention(1.0))
+    plain, alone = cjx.simulate(field, x0, TS), cjx.simulate(field, x0, TS, save=save)
+    both = cjx.simulate(field, x0, TS, save=cjx.TokensAnd(save))
+    assert plain.saved is None and alone.saved is None
+    np.testing.assert_array_equal(both.xs, plain.xs)
+    np.testing.assert_array_equal(both.at(jnp.asarray([0.2, 5.0])), plain.at(jnp.asarray([0.2, 5.0])))
+    assert eqx.tree_equal(both.saved, alone.xs)
+    dense = cjx.simulate(field, x0, TS, save=cjx.TokensAnd(save), dense=True)
+    np.testing.assert_allclose(dense.at(0.2), both.at(0.2), rtol=0, atol=1e-5)
+
+
+def test_tokens_and_more_under_vmap_with_an_event():
+    """Each run is marked where it did not come to; and the derivative goes through both."""
+    clustered = jnp.asarray([[1.0, 0.0], [0.96, 0.28], [0.6, 0.8], [0.8, 0.6]])
+    starts = jnp.stack([jnp.ones((4, 2)), clustered])
+
+    def run_both(x0):
+        field, event = cjx.AttentionField(cjx.SoftmaxAttention(1.0)), cjx.clustered_event(RADIUS)
+        keep = cjx.TokensAnd(lambda t, x, args: (cjx.num_clusters(x, RADIUS), x[:, 0]))
+        return cjx.simulate(field, x0, TS, save=keep, event=event)
+
+    traj = eqx.filter_jit(eqx.filter_vmap(run_both))(starts)
+    reached = np.asarray(TS)[None, :] <= np.asarray(traj.t1)[:, None]
+    count, first = traj.saved
+    assert [row.sum() for row in reached] == [1, 3]
+    assert (count[~reached] == -1).all() and (count[reached] >= 1).all()
+    assert np.isnan(first[~reached]).all() and np.isnan(traj.xs[~reached]).all()
+    np.testing.assert_allclose(first[reached], traj.xs[reached][:, :, 0], rtol=0, atol=1e-15)
+
+    def sums(x0):
+        traj = cjx.simulate(cjx.AttentionField(cjx.SoftmaxAttention(1.0)), x0, TS[:2], save=cjx.TokensAnd(save))
+        return jnp.sum(traj.xs[1, :, 0]), jnp.sum(traj.saved["x"][1, :, 0])
+
+    gradients = [jax.grad(lambda x0, k=k: sums(x0)[k])(sphere_tokens(3, 4, 2)) for k in (0, 1)]
+    np.testing.assert_allclose(gradients[0], gradients[1], rtol=0, atol=1e-14)
+    assert np.abs(gradients[0]).max() > 0.1
+
+
+def test_what_cannot_be_saved_beside_the_tokens_is_refused():
+    with pytest.raises(ValueError, match="fn must be a function of t, x and args"):
+        cjx.TokensAnd(lambda x: x)
+    field, x0 = cjx.AttentionField(cjx.SoftmaxAttention(1.0)), sphere_tokens(3, 4, 2)
+    keep, noise = cjx.TokensAnd(save), {"noise": 0.1, "key": jax.random.key(0), "dt0": 0.1}
+    with pytest.raises(ValueError, match="save must be None with BacksolveAdjoint"):
+        cjx.simulate(field, x0, TS, save=keep, adjoint=dfx.BacksolveAdjoint())
+    noisy = cjx.simulate(field, x0, TS[:3], save=keep, **noise)
+    np.testing.assert_allclose(noisy.saved["x"], noisy.xs, rtol=0, atol=1e-15)
+    with pytest.raises(ValueError, match="at needs the tokens between the save times"):
+        noisy.at(0.2)

@@ -148,7 +148,10 @@ def test_bad_times():
 
 
 def test_bad_fields():
-    bad("field must be a field of clusterjax", field=lambda t, x, args: x)
+    bad(
+        "field must be a field of clusterjax, but it is the function .*; wrap a function of t, x",
+        field=lambda t, x, args: x,
+    )
     bad("value must act on tokens of dimension 3", field=AttentionField(SoftmaxAttention(1.0), jnp.eye(4)))
     bad("query_key must act on tokens", field=AttentionField(SoftmaxAttention(1.0, query_key=jnp.eye(2))))
     bad("masses must hold one mass", field=AttentionField(SoftmaxAttention(1.0), masses=jnp.ones(5)))

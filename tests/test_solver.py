@@ -20,6 +20,7 @@ from clusterjax import (
     simulate,
 )
 
+from .helpers import as_a_user
 from .reference import schemes as reference
 
 
@@ -189,7 +190,7 @@ def test_kind_and_parts_of_the_wrapped_solver_show_through():
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match="solver must be a diffrax solver"):
+    with as_a_user(), pytest.raises(ValueError, match="solver must be a diffrax solver"):
         Retract(dfx.Euler)
-    with pytest.raises(ValueError, match="space must be a space of clusterjax"):
+    with as_a_user(), pytest.raises(ValueError, match="space must be a space of clusterjax"):
         Retract(dfx.Euler(), Sphere)

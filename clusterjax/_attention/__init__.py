@@ -1,4 +1,4 @@
-"""Who looks at whom."""
+"""Attentions: softmax, unnormalised and hardmax, as matrices of weights and as averages."""
 
 from .base import AbstractAttention as AbstractAttention, query_key_form as query_key_form
 from .hardmax import HardmaxAttention as HardmaxAttention

@@ -1,4 +1,9 @@
-"""What every attention offers, and the checks at its door."""
+"""The interface of the attentions, and the checks of their arguments.
+
+An attention is a row-stochastic (or, unnormalised, a positive) matrix of weights that depends on the tokens. `weights`
+forms the matrix, `average` its product with values by a summation, which need not form it. Invariants: `average` equals
+`weights(x) @ values` but for rounding; tokens of mass zero are attended to by nobody.
+"""
 
 from abc import abstractmethod
 from typing import Any
@@ -12,17 +17,24 @@ from .._check import as_numbers, check_array, check_instance, check_tokens, show
 from .._custom_types import Masses, RealScalarLike, Tokens
 from .._mask import AbstractMask, check_mask
 from .._misc import as_float, is_concrete, matmul
-from .._schedule import AbstractSchedule, Combined, as_parameter, at_time, check_real, check_time, example
-from .._summation import AbstractSummation, check_summation
+from .._schedule import (
+    AbstractSchedule,
+    Combined,
+    Parameter,
+    StoredParameter,
+    as_parameter,
+    at_time,
+    check_real,
+    check_time,
+    example,
+)
+from .._summation import AbstractSummation, check_summation, check_supported
 
 
 class AbstractAttention(eqx.Module):
-    r"""Who looks at whom: a matrix of weights that depends on the tokens, and its averages.
+    r"""A matrix of weights that depends on the tokens, (n, n), and averages of values with these weights."""
 
-    Source: this library.
-    """
-
-    query_key: eqx.AbstractVar[Any]
+    query_key: eqx.AbstractVar[StoredParameter | None]
     mask: eqx.AbstractVar[AbstractMask]
     summation: eqx.AbstractVar[AbstractSummation]
 
@@ -46,7 +58,9 @@ class AbstractAttention(eqx.Module):
         """The tokens, values and masses as arrays, or a ValueError unless they are such and the attention fits them."""
         x = check_tokens(x)
         n, d = x.shape
+        # Before anything is traced, so that the message names the argument of the caller.
         self.check(n, d)
+        check_supported(self.summation, None, d, x.dtype)
         check_time(t)
         check_masses(masses)
         check_number_of_masses(masses, n)
@@ -55,10 +69,11 @@ class AbstractAttention(eqx.Module):
     def queries(self, x: Tokens, t: RealScalarLike) -> Tokens:
         r"""The rows $B^\top x_i$, whose inner product with $x_j$ is $\langle x_i, B x_j\rangle$."""
         form = at_time(self.query_key, t, x.dtype)
+        # Row i of x B is (B^T x_i)^T.
         return x if form is None else matmul(x, form)
 
 
-def query_key_form(query: Any, key: Any) -> Any:
+def query_key_form(query: Parameter, key: Parameter) -> StoredParameter:
     r"""The form $B = Q^\top K$, for which $\langle Q x, K y\rangle = \langle x, B y\rangle$.
 
     **Arguments:**
@@ -79,30 +94,35 @@ def query_key_form(query: Any, key: Any) -> Any:
         Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 2; Peat, *Clustering in
         Transformers*, eq. (2).
     """
-    query, key = as_parameter(query, "query"), as_parameter(key, "key")
-    for name, matrix in (("query", query), ("key", key)):
+    # Numbers and NumPy arrays become floating JAX arrays; schedules stay what they are.
+    Q, K = as_parameter(query, "query"), as_parameter(key, "key")
+    for name, matrix in (("query", Q), ("key", K)):
         if matrix is None:
             raise ValueError(f"{name} must be a matrix (k, d) or a schedule, but it is None; pass a real matrix.")
         check_real(matrix, name, "pass a real matrix of shape (k, d)")
-    shapes = jnp.shape(example(query)), jnp.shape(example(key))
+    shapes = jnp.shape(example(Q)), jnp.shape(example(K))
+    # An empty matrix is no form: its product would be a matrix of zeros.
     if len(shapes[0]) != 2 or shapes[0] != shapes[1] or 0 in shapes[0]:
         raise ValueError(
             f"query and key must be matrices of the same shape (k, d), but their shapes are {shapes[0]} and "
             f"{shapes[1]}; give both as many rows and columns."
         )
-    if isinstance(query, AbstractSchedule) or isinstance(key, AbstractSchedule):
-        return Combined(_form, (query, key))
-    return _form(query, key)
+    # A function of two schedules; `_form` is a module-level function, so that equal calls compare equal.
+    if isinstance(Q, AbstractSchedule) or isinstance(K, AbstractSchedule):
+        return Combined(_form, (Q, K))
+    return _form(Q, K)
 
 
 def _form(query: Float[Array, "k d"], key: Float[Array, "k d"]) -> Float[Array, "d d"]:
     return matmul(query.T, key)
 
 
-def check_parts(mask: Any, summation: Any) -> None:
-    """Raise a ValueError unless the two options of an attention are a mask and a summation."""
+def check_parts(mask: Any, summation: Any, kind: type[AbstractSummation]) -> None:
+    """Raise a ValueError unless the two options of an attention are a mask and a summation of this kind that serves
+    it."""
     check_mask(mask)
-    check_summation(summation)
+    check_summation(summation, kind=kind)
+    check_supported(summation, mask)
 
 
 def check_attention(attention: Any, name: str = "attention") -> AbstractAttention:
@@ -116,6 +136,7 @@ def check_beta(beta: Any, name: str = "beta", what: str = "inverse temperature")
     """Raise a ValueError unless `beta` is a finite real number (zero and negative ones are legitimate)."""
     if beta is None:
         raise ValueError(f"{name} must be a number or a schedule, but it is None; pass a finite real {what}.")
+    # Traced values pass: a NaN that arises inside `jit` shows in the result.
     check_real(beta, name, f"pass a finite real {what}")
     if jnp.ndim(example(beta)) != 0:
         raise ValueError(
@@ -136,6 +157,7 @@ def check_square(matrix: Any, name: str) -> None:
 
 def check_dimension(matrix: Any, name: str, d: int) -> None:
     """Raise a ValueError unless `matrix` is None or acts on tokens of dimension `d`."""
+    # The last axis, so that a stack of matrices, one for each head, passes too.
     if matrix is not None and jnp.shape(example(matrix))[-1] != d:
         raise ValueError(
             f"{name} must act on tokens of dimension {d}, but its shape is {jnp.shape(example(matrix))}; "
@@ -154,6 +176,7 @@ def check_masses(masses: Any) -> None:
         raise ValueError(f"masses must be a vector, one mass a token, but its shape is {np.shape(array)}; reshape it.")
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise ValueError(f"masses must be real, but its dtype is {array.dtype}; mend them.")
+    # Traced masses have no values to check.
     if is_concrete(array):
         values = np.asarray(array)
         if not np.all(np.isfinite(values)) or np.any(values < 0) or not np.any(values > 0):
@@ -163,6 +186,7 @@ def check_masses(masses: Any) -> None:
 
 def check_number_of_masses(masses: Any, n: int) -> None:
     """Raise a ValueError unless there are as many `masses` as tokens."""
+    # Separately from `check_masses`: a field is built before the number of its tokens is known.
     if masses is not None and np.shape(masses)[0] != n:
         raise ValueError(
             f"masses must hold one mass for each of the {n} tokens, but it holds {np.shape(masses)[0]}; "

@@ -1,6 +1,8 @@
-"""Hardmax attention: softmax attention at zero temperature."""
+"""Hardmax attention: the limit of softmax attention as the inverse temperature goes to infinity.
 
-from typing import Any
+Ties are decided by a threshold relative to |query| times the longest attended token, which bounds the rounding error of
+a score: equal tokens whose scores were rounded differently count as tied. The same rule is used by every summation.
+"""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -9,8 +11,8 @@ from jaxtyping import Array, Float
 from .._custom_types import Masses, RealScalarLike, Tokens
 from .._mask import AbstractMask, FullMask
 from .._misc import is_concrete, matmul
-from .._schedule import AbstractSchedule, parameter
-from .._summation import AbstractSummation, Auto, ratio
+from .._schedule import AbstractSchedule, StoredParameter, optional_array, optional_parameter
+from .._summation import AbstractNearestSearch, Auto, check_supported, ratio
 from .._summation.rows import longest_attended, tie_slack
 from .base import AbstractAttention, check_beta, check_dimension, check_parts, check_square
 
@@ -23,11 +25,22 @@ class HardmaxAttention(AbstractAttention):
     an accident of rounding. The limit of `SoftmaxAttention` as `beta` goes to infinity. The weights are piecewise
     constant in x, so that derivatives flow through the averaged values only.
 
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, jax.numpy as jnp
+        >>> x = jnp.array([[1.0, 0.0], [0.0, 1.0], [3.0, 1.0]])
+        >>> print(cjx.HardmaxAttention().weights(x))  # the second token scores itself and the third alike
+        [[0.  0.  1. ]
+         [0.  0.5 0.5]
+         [0.  0.  1. ]]
+        ```
+
     **Arguments:**
 
     - `query_key`: The form $B = Q^\top K$, (d, d), or a schedule. None is the identity.
-    - `mask`: Who may attend to whom.
-    - `summation`: How the sums are computed.
+    - `mask`: Which tokens each token may attend to.
+    - `summation`: How the sums are computed: one that serves the mask and the dimension of the tokens.
     - `tie_tolerance`: Relative, >= 0; None is 64 times the rounding unit of the dtype of x.
 
     **Raises:**
@@ -39,18 +52,21 @@ class HardmaxAttention(AbstractAttention):
         Alcalde, Fantuzzi, Zuazua, *Clustering in pure-attention hardmax transformers* (2407.01602), eq. (1b).
     """
 
-    query_key: Any = eqx.field(default=None, converter=parameter("query_key"), kw_only=True)
+    query_key: StoredParameter | None = eqx.field(default=None, converter=optional_parameter("query_key"), kw_only=True)
     mask: AbstractMask = eqx.field(default=FullMask(), kw_only=True)
-    summation: AbstractSummation = eqx.field(default=Auto(), kw_only=True)
-    tie_tolerance: Any = eqx.field(default=None, converter=parameter("tie_tolerance"), kw_only=True)
+    summation: AbstractNearestSearch = eqx.field(default=Auto(), kw_only=True)
+    tie_tolerance: Array | None = eqx.field(default=None, converter=optional_array("tie_tolerance"), kw_only=True)
 
     def __check_init__(self):
         check_square(self.query_key, "query_key")
-        check_parts(self.mask, self.summation)
+        check_parts(self.mask, self.summation, AbstractNearestSearch)
         if self.tie_tolerance is not None:
             check_beta(self.tie_tolerance, "tie_tolerance", "number")
-            concrete = is_concrete(self.tie_tolerance) and not isinstance(self.tie_tolerance, AbstractSchedule)
-            if concrete and self.tie_tolerance < 0:  # pyright: ignore[reportOperatorIssue]
+            if isinstance(self.tie_tolerance, AbstractSchedule):
+                kind = type(self.tie_tolerance).__name__
+                raise ValueError(f"tie_tolerance must be constant in time, but it is a {kind}; pass a number, or None.")
+            # A traced tolerance has no sign to check.
+            if is_concrete(self.tie_tolerance) and self.tie_tolerance < 0:
                 raise ValueError(
                     f"tie_tolerance must not be negative, but it is {self.tie_tolerance}; pass a small number, or None."
                 )
@@ -58,11 +74,13 @@ class HardmaxAttention(AbstractAttention):
     def weights(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, "n n"]:
         x, _, masses = self.enter(x, None, t, masses)
         queries = self.queries(x, t)
+        # The same rule as in `summation.rows`, with all pairs at once.
         allowed = self.mask.matrix(x.shape[0])
         masses = jnp.ones(x.shape[0], x.dtype) if masses is None else masses
         attended = allowed & (masses > 0)[None, :]
         scores = jnp.where(attended, matmul(queries, x.T), -jnp.inf)
         least = jnp.max(scores, axis=1) - tie_slack(queries, longest_attended(x, attended), self._tolerance(x))
+        # The second condition: a row that attends to nothing has a threshold of minus infinity.
         chosen = jnp.where((scores >= least[:, None]) & (scores > -jnp.inf), masses[None, :], 0)
         return ratio(chosen, jnp.sum(chosen, axis=1))
 
@@ -71,14 +89,17 @@ class HardmaxAttention(AbstractAttention):
     ) -> Float[Array, "n k"]:
         x, values, masses = self.enter(x, values, t, masses)
         values = x if values is None else values
+        # Queries pass no derivative: the set of maximisers is piecewise constant.
         sums = self.summation.hardmax(self.queries(x, t), x, values, masses, self.mask, self._tolerance(x))
         return ratio(sums.total, sums.normaliser)
 
     def check(self, n: int, d: int) -> None:
         self.mask.check(n)
         check_dimension(self.query_key, "query_key", d)
+        check_supported(self.summation, None, d)
 
     def _tolerance(self, x: Tokens) -> Float[Array, ""]:
         if self.tie_tolerance is None:
+            # Scores of equal tokens differ by a few rounding errors for each of d products.
             return jnp.asarray(64 * jnp.finfo(x.dtype).eps, x.dtype)
-        return self.tie_tolerance.astype(x.dtype)
+        return jnp.asarray(self.tie_tolerance, x.dtype)

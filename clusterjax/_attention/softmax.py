@@ -1,6 +1,8 @@
-"""Softmax attention: the weights of each row sum to one."""
+"""Softmax attention: the weights of each row are positive and sum to one.
 
-from typing import Any
+Exponents are shifted by the largest score of their row (Milakov, Gimelshein, 1805.02867, for the summations that see a
+row in pieces), so that no finite score overflows. beta is multiplied into the queries: summations know no temperature.
+"""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -9,8 +11,8 @@ from jaxtyping import Array, Float
 from .._custom_types import Masses, RealScalarLike, Tokens
 from .._mask import AbstractMask, FullMask
 from .._misc import below, matmul
-from .._schedule import at_time, parameter
-from .._summation import AbstractSummation, Auto, ratio
+from .._schedule import StoredParameter, at_time, optional_parameter, parameter
+from .._summation import AbstractExponentialSum, Auto, check_supported, ratio
 from .base import AbstractAttention, check_beta, check_dimension, check_parts, check_square
 
 
@@ -24,13 +26,26 @@ class SoftmaxAttention(AbstractAttention):
     Beyond that (3e38 in float32, 1e308 in float64) a row with a score of infinity is not a number, and scores of minus
     infinity have no weight.
 
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, jax.numpy as jnp, numpy as np
+        >>> print(np.asarray(cjx.SoftmaxAttention(jnp.log(3.0)).weights(jnp.eye(2))).round(2))
+        [[0.75 0.25]
+         [0.25 0.75]]
+        >>> causal = cjx.SoftmaxAttention(20.0, mask=cjx.CausalMask())
+        >>> print(np.asarray(causal.weights(jnp.eye(2))).round(2))  # at a large beta nearly hardmax
+        [[1. 0.]
+         [0. 1.]]
+        ```
+
     **Arguments:**
 
     - `beta`: Inverse temperature: a finite real number, an array of shape (), or a schedule. Zero and negative values
         are legitimate.
     - `query_key`: The form $B = Q^\top K$, (d, d), or a schedule; see `query_key_form`. None is the identity.
-    - `mask`: Who may attend to whom.
-    - `summation`: How the sums are computed.
+    - `mask`: Which tokens each token may attend to.
+    - `summation`: How the sums are computed: one that serves the mask and the dimension of the tokens.
 
     **Raises:**
 
@@ -42,47 +57,72 @@ class SoftmaxAttention(AbstractAttention):
         Karagodin et al. (2411.04990), eq. (CSA), and Peat, *Clustering in Transformers*, eq. (3).
     """
 
-    beta: Any = eqx.field(converter=parameter("beta"))
-    query_key: Any = eqx.field(default=None, converter=parameter("query_key"), kw_only=True)
+    beta: StoredParameter = eqx.field(converter=parameter("beta"))
+    query_key: StoredParameter | None = eqx.field(default=None, converter=optional_parameter("query_key"), kw_only=True)
     mask: AbstractMask = eqx.field(default=FullMask(), kw_only=True)
-    summation: AbstractSummation = eqx.field(default=Auto(), kw_only=True)
+    summation: AbstractExponentialSum = eqx.field(default=Auto(), kw_only=True)
 
     def __check_init__(self):
         check_beta(self.beta)
         check_square(self.query_key, "query_key")
-        check_parts(self.mask, self.summation)
+        check_parts(self.mask, self.summation, AbstractExponentialSum)
 
     def weights(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, "n n"]:
         x, _, masses = self.enter(x, None, t, masses)
         scores = matmul(self._queries(x, t), x.T)
-        allowed = self.mask.matrix(x.shape[0])
-        if masses is not None:
-            allowed = allowed & (masses > 0)[None, :]
-        scores = jnp.where(allowed, scores, -jnp.inf)
-        top = jnp.max(scores, axis=1, keepdims=True)
-        kernel = jnp.exp(below(scores, jnp.where(jnp.isneginf(top), 0, top)))
-        kernel = kernel if masses is None else kernel * masses[None, :]
-        return ratio(kernel, jnp.sum(kernel, axis=1))
+        return softmax_weights(scores, masses, self.mask)
 
     def average(
         self, x: Tokens, values: Float[Array, "n k"] | None, t: RealScalarLike = 0.0, masses: Masses | None = None
     ) -> Float[Array, "n k"]:
         x, values, masses = self.enter(x, values, t, masses)
-        sums = self.summation.exponential(self._queries(x, t), x, values, masses, self.mask)
-        if masses is None:
-            # Every row attends to itself: nothing is summed only where all scores overflow, and that is not a number.
-            return sums.total / sums.normaliser[:, None]
-        return ratio(sums.total, sums.normaliser)
+        return softmax_average(self._queries(x, t), x, values, masses, self.mask, self.summation)
 
     def log_partition(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, " n"]:
         r"""$\log Z_i = \log\sum_j m_j e^{\beta\langle x_i, B x_j\rangle}$, (n,); finite at any beta."""
         x, _, masses = self.enter(x, None, t, masses)
+        # Only the normaliser is needed: one column of values is the least that a summation takes.
         sums = self.summation.exponential(self._queries(x, t), x, x[:, :1], masses, self.mask)
         return sums.shift + jnp.log(sums.normaliser)
 
     def check(self, n: int, d: int) -> None:
         self.mask.check(n)
         check_dimension(self.query_key, "query_key", d)
+        check_supported(self.summation, None, d)
 
     def _queries(self, x: Tokens, t: RealScalarLike) -> Tokens:
+        # (n, d) numbers, where beta times the scores would be (n, n).
         return at_time(self.beta, t, x.dtype) * self.queries(x, t)
+
+
+def softmax_weights(scores: Float[Array, "n n"], masses: Masses | None, mask: AbstractMask) -> Float[Array, "n n"]:
+    r"""The softmax of each row of scores, $w_{ij} \propto m_j e^{s_{ij}}$ over the columns that the mask allows.
+
+    It holds the whole matrix, and so serves scores that are not inner products, which no summation can sum.
+    """
+    allowed = mask.matrix(scores.shape[0])
+    if masses is not None:
+        # Masked rather than multiplied by zero: a large score of such a token must not set the shift.
+        allowed = allowed & (masses > 0)[None, :]
+    scores = jnp.where(allowed, scores, -jnp.inf)
+    top = jnp.max(scores, axis=1, keepdims=True)
+    # A row all of whose columns have mass zero has the maximum minus infinity, and minus infinity less that is NaN.
+    kernel = jnp.exp(below(scores, jnp.where(jnp.isneginf(top), 0, top)))
+    kernel = kernel if masses is None else kernel * masses[None, :]
+    return ratio(kernel, jnp.sum(kernel, axis=1))
+
+
+def softmax_average(
+    queries: Float[Array, "n k"],
+    tokens: Float[Array, "n k"],
+    values: Float[Array, "n v"] | None,
+    masses: Masses | None,
+    mask: AbstractMask,
+    summation: AbstractExponentialSum,
+) -> Float[Array, "n v"]:
+    r"""$\sum_j w_{ij} v_j$ with $w_{ij} \propto m_j e^{\langle q_i, y_j\rangle}$; values of None are the tokens y."""
+    sums = summation.exponential(queries, tokens, values, masses, mask)
+    if masses is None:
+        # Every row attends to itself: nothing is summed only where all scores overflow, and that is not a number.
+        return sums.total / sums.normaliser[:, None]
+    return ratio(sums.total, sums.normaliser)

@@ -1,6 +1,8 @@
-"""Unnormalised attention: the gradient flow of the interaction energy."""
+"""Unnormalised attention, whose flow with V = B = I is the gradient flow of the interaction energy.
 
-from typing import Any
+Sums of exponentials come scaled by their shift; the scale is multiplied back in one exponential together with the
+offset, so that the result overflows only where the weights themselves do.
+"""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -9,8 +11,8 @@ from jaxtyping import Array, Float
 from .._custom_types import Masses, RealScalarLike, Tokens
 from .._mask import AbstractMask, FullMask
 from .._misc import matmul
-from .._schedule import at_time, parameter
-from .._summation import AbstractSummation, Auto
+from .._schedule import StoredParameter, at_time, optional_parameter, parameter
+from .._summation import AbstractExponentialSum, Auto, check_supported
 from .base import AbstractAttention, check_beta, check_dimension, check_parts, check_square
 
 
@@ -24,12 +26,23 @@ class UnnormalisedAttention(AbstractAttention):
     `offset` takes them back. An offset only changes the unit of time, by $e^{-\text{offset}}$; `offset=beta` gives the
     kernel $e^{\beta(\langle x, y\rangle - 1)}$, which never overflows on the sphere.
 
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, jax, jax.numpy as jnp
+        >>> x = cjx.Sphere().sample(jax.random.key(0), n=5, d=3)
+        >>> average = cjx.UnnormalisedAttention(2.0).average(x, None)
+        >>> gradient = jax.grad(cjx.interaction_energy)(x, 2.0)
+        >>> bool(jnp.allclose(average, 5 * gradient, atol=1e-3))  # n times the gradient of the energy
+        True
+        ```
+
     **Arguments:**
 
     - `beta`: Inverse temperature: a finite real number, an array of shape (), or a schedule.
     - `query_key`: The form $B = Q^\top K$, (d, d), or a schedule. None is the identity.
-    - `mask`: Who may attend to whom.
-    - `summation`: How the sums are computed.
+    - `mask`: Which tokens each token may attend to.
+    - `summation`: How the sums are computed: one that serves the mask and the dimension of the tokens.
     - `offset`: What is taken from each exponent: a finite real number or a schedule.
 
     **Raises:**
@@ -42,16 +55,16 @@ class UnnormalisedAttention(AbstractAttention):
         2605.09213; the offset as in 2410.06833.
     """
 
-    beta: Any = eqx.field(converter=parameter("beta"))
-    query_key: Any = eqx.field(default=None, converter=parameter("query_key"), kw_only=True)
+    beta: StoredParameter = eqx.field(converter=parameter("beta"))
+    query_key: StoredParameter | None = eqx.field(default=None, converter=optional_parameter("query_key"), kw_only=True)
     mask: AbstractMask = eqx.field(default=FullMask(), kw_only=True)
-    summation: AbstractSummation = eqx.field(default=Auto(), kw_only=True)
-    offset: Any = eqx.field(default=0.0, converter=parameter("offset"), kw_only=True)
+    summation: AbstractExponentialSum = eqx.field(default=Auto(), kw_only=True)
+    offset: StoredParameter = eqx.field(default=0.0, converter=parameter("offset"), kw_only=True)
 
     def __check_init__(self):
         check_beta(self.beta)
         check_square(self.query_key, "query_key")
-        check_parts(self.mask, self.summation)
+        check_parts(self.mask, self.summation, AbstractExponentialSum)
         check_beta(self.offset, "offset", "number")
 
     def weights(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, "n n"]:
@@ -59,6 +72,7 @@ class UnnormalisedAttention(AbstractAttention):
         masses = jnp.ones(x.shape[0], x.dtype) if masses is None else masses
         scores = matmul(self._queries(x, t), x.T) - at_time(self.offset, t, x.dtype)
         allowed = self.mask.matrix(x.shape[0]) & (masses > 0)[None, :]
+        # No shift here: the weights are wanted as they are, and overflow where they are too large for the dtype.
         kernel = jnp.exp(jnp.where(allowed, scores, -jnp.inf)) * masses[None, :]
         return kernel / self._attended(masses)[:, None]
 
@@ -66,18 +80,23 @@ class UnnormalisedAttention(AbstractAttention):
         self, x: Tokens, values: Float[Array, "n k"] | None, t: RealScalarLike = 0.0, masses: Masses | None = None
     ) -> Float[Array, "n k"]:
         x, values, masses = self.enter(x, values, t, masses)
+        # The normaliser of the sums is not used: the divisor is the attended mass.
         sums = self.summation.exponential(self._queries(x, t), x, values, masses, self.mask)
         masses = jnp.ones(x.shape[0], x.dtype) if masses is None else masses
+        # One exponential of the difference: e^shift alone may overflow where the product with e^-offset does not.
         size = jnp.exp(sums.shift - at_time(self.offset, t, x.dtype)) / self._attended(masses)
         return size[:, None] * sums.total
 
     def check(self, n: int, d: int) -> None:
         self.mask.check(n)
         check_dimension(self.query_key, "query_key", d)
+        check_supported(self.summation, None, d)
 
     def _queries(self, x: Tokens, t: RealScalarLike) -> Tokens:
         return at_time(self.beta, t, x.dtype) * self.queries(x, t)
 
     def _attended(self, masses: Masses) -> Float[Array, " n"]:
+        """The mass of the tokens that each token may attend to; one where that is zero, so that its sum is 0 / 1."""
         attended = self.mask.attended_mass(masses)
+        # Under a mask all tokens that one may attend to can be padding.
         return jnp.where(attended > 0, attended, 1)

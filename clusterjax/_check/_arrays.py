@@ -1,4 +1,8 @@
-"""Arrays of numbers, scalars that may be traced, and clouds of tokens."""
+"""Checks of arrays of numbers, of scalars that may be traced, and of clouds of tokens.
+
+Shapes and dtypes are always checked; values only where they are known at trace time. What passes is a JAX array that is
+never weakly typed, so that a Python number and an array of the same dtype share one trace.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -61,6 +65,7 @@ def check_host_array(
 
     - `ValueError` naming the argument, what it was and what to do.
     """
+    # float64 stays float64, whether x64 is enabled in JAX or not.
     check_concrete(value, name)
     array = np.asarray(_checked(value, name, shape, integers, finite, least, most, remedy))
     return array if integers or np.issubdtype(array.dtype, np.floating) else array.astype(float)
@@ -76,7 +81,7 @@ def _checked(
     most: float | int | None,
     remedy: str | None,
 ) -> Any:
-    """The array that `check_array` lets in, as it was given."""
+    """The checks of `check_array`; the array in its own dtype."""
     rule, remedy = _array_rule(shape, integers), remedy or "pass such an array"
     array = as_numbers(value)
     if array is None:
@@ -86,7 +91,7 @@ def _checked(
     if shape is not None and not _fits(np.shape(array), shape):
         raise refusal(name, rule, f"its shape is {np.shape(array)}", remedy)
     if integers and not array.size and not hasattr(value, "dtype"):
-        array = array.astype(int)  # an empty list is one of integers too
+        array = array.astype(int)  # NumPy makes floats of an empty list
     if integers and not jnp.issubdtype(array.dtype, jnp.integer):
         raise refusal(name, rule, f"its dtype is {array.dtype}", remedy)
     if is_concrete(array):
@@ -106,9 +111,11 @@ def as_numbers(value: Any) -> Any:
     """`value` as an array of booleans, integers, floats or complex numbers; None if it is something else."""
     if isinstance(value, jax.Array):
         return value if jnp.issubdtype(value.dtype, jnp.number) or value.dtype == bool else None
+    # NumPy would make arrays of text or of objects of these.
     if isinstance(value, str | bytes | dict | set | frozenset | type) or value is None:
         return None
     if isinstance(value, list | tuple) and any(isinstance(leaf, jax.Array) for leaf in leaves_unless_plain(value)):
+        # A list with traced arrays in it: NumPy could not convert them.
         try:
             return jnp.asarray(value)
         except (TypeError, ValueError, OverflowError):
@@ -120,16 +127,17 @@ def as_numbers(value: Any) -> Any:
     return array if jnp.issubdtype(array.dtype, jnp.number) or array.dtype == bool else None
 
 
-def _fits(found: tuple[int, ...], shape: Sequence[int | str | None]) -> bool:
-    return len(found) == len(shape) and all(
+def _fits(axes: tuple[int, ...], shape: Sequence[int | str | None]) -> bool:
+    return len(axes) == len(shape) and all(
         k == wanted if isinstance(wanted, int) else wanted is None or k >= 1
-        for k, wanted in zip(found, shape, strict=True)
+        for k, wanted in zip(axes, shape, strict=True)
     )
 
 
 def _check_values(
     array: np.ndarray, name: str, finite: bool, least: float | int | None, most: float | int | None, remedy: str
 ) -> None:
+    # Finite first: NaN fails no comparison with a bound.
     bad = np.asarray(~np.isfinite(array)) if finite else np.zeros(array.shape, bool)
     if bad.any():
         raise refusal(name, "be finite", _first(array, bad), remedy)
@@ -141,7 +149,7 @@ def _check_values(
 
 
 def _first(array: np.ndarray, bad: np.ndarray) -> str:
-    """The words for the first entry of `array` that is `bad`."""
+    """The first entry of `array` that is `bad`, in words."""
     if array.ndim == 0:
         return f"it is {array}"
     index = tuple(int(k) for k in np.argwhere(bad)[0])
@@ -172,9 +180,10 @@ def check_scalar(
         )
     if array is not None and jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise refusal(name, "be real", f"its dtype is {array.dtype}", "pass its real part")
+    # Known values are checked as Python numbers; of traced ones only shape and kind are known.
     if array is None or array.dtype == bool or is_concrete(array):
         number = check_number(value, name, least=least, above=above, most=most, below=below, remedy=remedy)
-        array = np.asarray(number) if array is None else array  # an integer beyond 64 bits is a number all the same
+        array = np.asarray(number) if array is None else array  # an integer beyond 64 bits is no array of numbers
     # Never weakly typed: a Python float and an array of the same dtype are one trace.
     return as_float(array, dtype)
 
@@ -186,6 +195,7 @@ def check_tokens(x: Any, name: str = "x", *, min_tokens: int = 1) -> Array:
 
     - `ValueError` naming the argument, what it was and what it should be.
     """
+    # Not by `check_array`: the messages speak of tokens, and of the row that is wrong.
     array = as_numbers(x)
     if array is None:
         raise refusal(
@@ -194,6 +204,7 @@ def check_tokens(x: Any, name: str = "x", *, min_tokens: int = 1) -> Array:
             f"it is {shown(x)}",
             "pass an array of shape (n, d)",
         )
+    # Integers become floats here; other ranks are refused with the dtype as it is.
     check_rank(as_float(array) if np.ndim(array) == 2 else array, name)
     if array.shape[0] < min_tokens:
         raise ValueError(

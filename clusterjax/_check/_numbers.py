@@ -1,4 +1,4 @@
-"""Integers and numbers that are never traced."""
+"""Checks of integers and numbers that are never traced: sizes, counts, seeds and options."""
 
 import math
 import operator
@@ -10,7 +10,7 @@ from .._misc import is_concrete
 from ._words import range_words, refusal, shown
 
 
-# No count and no size in the package is larger: what is would overflow a 64-bit index.
+# The largest count or size: a larger one would overflow a 64-bit index.
 LARGEST = 2**63 - 1
 
 
@@ -23,12 +23,14 @@ def check_integer(
 
     - `ValueError` naming the argument, its value and what to do.
     """
+    # The most frequent rule has words of its own.
     if most is None and least == 1:
         rule = "be a positive integer"
     else:
         rule = f"be an integer{range_words(least, most)}"
     remedy = remedy or f"pass {'an integer' if least is None else least} or another in that range"
     try:
+        # `operator.index` takes booleans, and raises other errors for traced values.
         if isinstance(value, bool | np.bool_) or not is_concrete(value):
             raise TypeError
         number = operator.index(value)
@@ -62,9 +64,11 @@ def check_number(
     kinds = bool | np.bool_ | complex | str | bytes | list | tuple | dict
     if is_concrete(value) and not isinstance(value, kinds) and getattr(value, "ndim", 0) == 0:
         try:
+            # Arrays of shape () of JAX and of NumPy count as numbers.
             number = float(np.asarray(value)) if hasattr(value, "dtype") else float(value)
         except (TypeError, ValueError, OverflowError):
             number = None
+    # NaN is not finite: it is refused here, although it fails no comparison with a bound.
     if (
         number is None
         or np.iscomplexobj(value)

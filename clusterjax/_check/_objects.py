@@ -1,4 +1,4 @@
-"""Objects that are no numbers: modules, flags, texts, paths, functions, keys, dtypes."""
+"""Checks of objects that are no numbers: modules, flags, texts, paths, functions, PRNG keys, dtypes."""
 
 import inspect
 import os
@@ -27,10 +27,11 @@ def check_instance(value: Any, name: str, kind: type[_T] | tuple[type, ...], rul
     - `ValueError` naming the argument, what it was and what to do.
     """
     if not isinstance(value, kind):
-        found = f"it is {shown(value)}"
+        what = f"it is {shown(value)}"
+        # A frequent mistake: the class in the place of an instance.
         if isinstance(value, type) and issubclass(value, kind):
-            found, remedy = f"it is the class {value.__name__} itself", f"pass an instance, {value.__name__}(...)"
-        raise refusal(name, f"be {rule}", found, remedy)
+            what, remedy = f"it is the class {value.__name__} itself", f"pass an instance, {value.__name__}(...)"
+        raise refusal(name, f"be {rule}", what, remedy)
     return value  # pyright: ignore[reportReturnType]
 
 
@@ -67,6 +68,7 @@ def check_choice(value: Any, name: str, choices: Iterable[str]) -> str:
 
     - `ValueError` naming the argument, its value and what to do.
     """
+    # Read twice below: an iterator would be empty the second time.
     choices = tuple(choices)
     if not isinstance(value, str) or value not in choices:
         listed = ", ".join(map(repr, choices))
@@ -79,7 +81,7 @@ def check_callable(value: Any, name: str, what: str = "a function", *, takes: in
 
     **Arguments:**
 
-    - `takes`: With so many positional arguments, and it is no class; None does not look.
+    - `takes`: The number of positional arguments that it must accept; then it may not be a class. None does not check.
 
     **Raises:**
 
@@ -87,13 +89,13 @@ def check_callable(value: Any, name: str, what: str = "a function", *, takes: in
     """
     if not callable(value) or takes is not None and isinstance(value, type):
         raise refusal(name, f"be {what}", f"it is {shown(value)}", "pass one that can be called")
-    # What is written in another language may say that it takes itself as well.
+    # The signatures of built-in methods may list `self` too.
     if takes is not None and not inspect.isbuiltin(value):
         try:
             inspect.signature(value).bind(*[None] * takes)
         except TypeError:
             raise refusal(name, f"be {what}", f"{shown(value)} takes others", f"give it {takes} arguments") from None
-        except ValueError:  # it does not say what it takes
+        except ValueError:  # it has no signature
             pass
     return value
 
@@ -115,12 +117,13 @@ def check_concrete(value: Any, name: str) -> None:
 
 
 def check_args(args: Any) -> Any:
-    """`args`, for a field or a layer: whatever it likes, but that jax takes no arrays of text or of objects.
+    """`args` of a field or a layer: anything but arrays of text or of objects, which JAX does not take.
 
     **Raises:**
 
     - `ValueError` naming the argument, what it holds and what to do.
     """
+    # "V" are the dtypes of JAX that NumPy lacks, such as bfloat16.
     for leaf in jtu.tree_leaves(args):
         if isinstance(leaf, np.ndarray) and leaf.dtype.kind not in "biufcV":
             raise refusal("args", "hold arrays of numbers", f"it holds one of {leaf.dtype}", "pass numbers, or a list")
@@ -136,6 +139,7 @@ def check_path(value: Any, name: str) -> Path:
     """
     if not isinstance(value, str | os.PathLike) or isinstance(os.fspath(value), bytes) or not os.fspath(value):
         raise refusal(name, "be a path", f"it is {shown(value)}", "pass a string or a pathlib.Path")
+    # The operating system would raise its own error, without a name.
     if "\0" in os.fspath(value):
         raise refusal(name, "be a path", "it holds the character NUL", "leave that character out")
     return Path(value)
@@ -154,17 +158,18 @@ def check_sequence(value: Any, name: str, kind: type[_T] | tuple[type, ...], rul
     """
     what = f"be a sequence of {rule}" + (f", at least {least}" if least else "")
     try:
-        found = None if isinstance(value, str | bytes | dict | Tracer) else list(value)
+        # Strings and dictionaries are iterable, but as a list of texts a mistake; traced arrays have no entries.
+        entries = None if isinstance(value, str | bytes | dict | Tracer) else list(value)
     except TypeError:  # it cannot be iterated over
-        found = None
-    if found is None:
+        entries = None
+    if entries is None:
         raise refusal(name, what, f"it is {shown(value)}", f"pass a list of {rule}")
-    for index, entry in enumerate(found):
+    for index, entry in enumerate(entries):
         if not isinstance(entry, kind) or isinstance(entry, bool) and kind is int:
             raise refusal(name, what, f"entry {index} is {shown(entry)}", f"pass a list of {rule}")
-    if len(found) < least:
-        raise refusal(name, what, f"it holds {len(found)}", "pass more of them")
-    return found
+    if len(entries) < least:
+        raise refusal(name, what, f"it holds {len(entries)}", "pass more of them")
+    return entries
 
 
 def check_key(key: Any, name: str = "key") -> Any:
@@ -174,6 +179,7 @@ def check_key(key: Any, name: str = "key") -> Any:
 
     - `ValueError` naming the argument, what it was and what to do.
     """
+    # New-style keys are scalars of a key dtype; old ones vectors of uint32.
     typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.shape == ()
     raw = isinstance(key, jax.Array | np.ndarray) and key.dtype == np.uint32 and np.ndim(key) == 1
     if not (typed or raw):
@@ -191,9 +197,10 @@ def check_float_dtype(dtype: Any, name: str = "dtype") -> Any:
     if dtype is None:
         return None
     try:
-        found = None if isinstance(dtype, jax.Array) else jnp.dtype(dtype)
+        # `jnp.dtype` of an array is that of its numbers: such an argument is a mistake.
+        checked = None if isinstance(dtype, jax.Array) else jnp.dtype(dtype)
     except (TypeError, ValueError, AttributeError):
-        found = None
-    if found is None or not jnp.issubdtype(found, jnp.floating):
+        checked = None
+    if checked is None or not jnp.issubdtype(checked, jnp.floating):
         raise refusal(name, "be a floating dtype", f"it is {shown(dtype)}", "pass jax.numpy.float32, for example")
-    return found
+    return checked

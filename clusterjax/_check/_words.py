@@ -1,4 +1,7 @@
-"""How a value, a range and a refusal read."""
+"""The wording of error messages: `NAME must RULE, but FOUND; REMEDY.`, values and ranges in them.
+
+Values are shortened, and arrays described by shape and dtype, so that a message is one line whatever the argument was.
+"""
 
 import os
 import reprlib
@@ -10,6 +13,7 @@ import numpy as np
 from .._misc import is_concrete
 
 
+# The most characters of a value in a message.
 _SHOWN = 60
 
 
@@ -19,8 +23,10 @@ def shown(value: Any) -> str:
         return f"an array of shape {np.shape(value)} and dtype {value.dtype}"
     if isinstance(value, jax.Array | np.generic | np.ndarray):
         return str(value)
+    # Python converts at most 4300 digits to text.
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**20:
         return f"an integer of {value.bit_length()} bits"
+    # Literals as they are, long ones shortened.
     if value is None or isinstance(value, bool | int | float | complex | str | bytes | os.PathLike):
         short = reprlib.Repr()
         short.maxstring = short.maxother = short.maxlong = _SHOWN
@@ -36,6 +42,7 @@ def shown(value: Any) -> str:
 
 
 def refusal(name: str, rule: str, found: str, remedy: str) -> ValueError:
+    """The error of an argument that breaks `rule`; `found` says what it is instead, `remedy` what to pass."""
     return ValueError(f"{name} must {rule}, but {found}; {remedy}.")
 
 

@@ -1,4 +1,4 @@
-"""What all commands ask of their options, before anything is read."""
+"""Checks of the options that several commands share, before anything is read."""
 
 import argparse
 import os
@@ -14,9 +14,10 @@ def check(arguments: argparse.Namespace) -> None:
     if given.get("snapshots", 0) < 0:
         raise ValueError(f"--snapshots must not be negative, but it is {given['snapshots']}; say 0 for none.")
     out = Path(given.get("out", "."))
-    there = next(place for place in (out, *out.parents, Path(".")) if os.path.lexists(place))
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        what = "may not be written" if there.is_dir() else "is no folder"
+    # The nearest existing folder above: that is where folders would be created.
+    existing = next(place for place in (out, *out.parents, Path(".")) if os.path.lexists(place))
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        what = "may not be written" if existing.is_dir() else "is no folder"
         raise ValueError(
-            f"--out must be a folder that can be written, but {str(there)!r} {what}; choose another, or remove that."
+            f"--out must be a folder that can be written, but {str(existing)!r} {what}; choose another, or remove that."
         )

@@ -4,9 +4,10 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from .._say import say
+from .._log import log_line
+from ._options import add_renamed, said_in_options
 from ._precision import double_precision
-from ._types import named, path, whole
+from ._types import integer, named, path, setting
 
 
 def add_reproduce(commands: argparse._SubParsersAction) -> None:
@@ -18,7 +19,7 @@ def add_reproduce(commands: argparse._SubParsersAction) -> None:
         "language model that comes with it, what layer norms, feed-forwards, several heads and long contexts do to "
         "clustering, phase diagrams, the first phase of very many tokens, the polytope of the hardmax dynamics, and "
         "the sentiment model that uses it. A second run skips what is done.",
-        epilog="example: clusterjax reproduce figure3 figure5 --quick --out gallery",
+        epilog="example: clusterjax reproduce figure3 figure5 --quick --set beta=5 --out gallery",
     )
     command.add_argument(
         "names",
@@ -34,7 +35,7 @@ def add_reproduce(commands: argparse._SubParsersAction) -> None:
     command.add_argument(
         "--quick", action="store_true", help="64 starts and shorter runs, and all figures but sentiment-training"
     )
-    command.add_argument("--starts", type=whole, metavar="N", help="random starts for each number (default: 256)")
+    command.add_argument("--starts", type=integer, metavar="N", help="random starts for each number (default: 256)")
     command.add_argument(
         "--albert", type=named, metavar="PATH", help="another network: an ALBERT's folder, or its id on the hub"
     )
@@ -42,6 +43,11 @@ def add_reproduce(commands: argparse._SubParsersAction) -> None:
     command.add_argument(
         "--imdb", type=path, metavar="PATH", help="film reviews for the sentiment figures (CSV or folder)"
     )
+    command.add_argument(
+        "--set", type=setting, action="append", default=[], metavar="NAME=VALUE", dest="given",
+        help="a parameter that each of the figures declares; may be given several times",
+    )  # fmt: skip
+    command.add_argument("--list", action="store_true", help="show figures, claims, parameters and cost, and run none")
     _add_drawing(command)
     command.set_defaults(run=_reproduce)
 
@@ -74,54 +80,83 @@ def add_probe(commands: argparse._SubParsersAction) -> None:
     command.add_argument("--texts", type=path, metavar="FILE", help="what it reads: .txt, .csv, .jsonl, .parquet (.gz)")
     command.add_argument("--out", type=named, default="probe", metavar="DIR", help="where to write (default: probe)")
     command.add_argument("--quick", action="store_true", help="fewer and shorter texts")
-    for option, words in _PROBED.items():
-        command.add_argument(f"--{option.replace('_', '-')}", type=whole, metavar="N", help=words)
+    for option, (_, words) in _PROBED.items():
+        command.add_argument(f"--{option}", type=integer, metavar="N", help=words)
+    add_renamed(command, {"depth": "num-layers", "heads": "num-heads"})
     _add_drawing(command)
     command.set_defaults(run=_probe)
 
 
 _OF_NETWORKS = ["figure1", "figure2", "albert-spectra", "albert-bridge"]
+# Each option, with the setting of the figures that it sets.
 _PROBED = {
-    "most_texts": "reads so many of the texts, evenly spread (default: 48, with --quick 16)",
-    "length": "cuts them to so many tokens (default: 128, with --quick 64, and never more than the positions)",
-    "depth": "layers that figure 1 goes through (default: 8 times those of training)",
-    "heads": "cuts the matrices of an ALBERT into so many heads, which is another network (default: as trained)",
-}
+    "most-texts": ("most_texts", "reads so many of the texts, evenly spread (default: 48, with --quick 16)"),
+    "length": (
+        "length", "cuts them to so many tokens (default: 128, with --quick 64, and never more than the positions)",
+    ),
+    "num-layers": ("depth", "layers that figure 1 goes through (default: 8 times those of training)"),
+    "num-heads": (
+        "heads", "cuts the matrices of an ALBERT into so many heads, which is another network (default: as trained)",
+    ),
+}  # fmt: skip
 
 
 def _reproduce(arguments: argparse.Namespace) -> int:
-    from ..experiments import EXPERIMENTS, Settings
+    # Imported here: `clusterjax --help` needs neither JAX nor matplotlib.
+    from ..experiments import EXPERIMENTS, Settings, find_experiments
 
+    if arguments.list:
+        from ..experiments.framework.listing import table
+
+        for line in table(find_experiments(arguments.names) if arguments.names else EXPERIMENTS):
+            log_line(line)
+        return 0
     starts = arguments.starts if arguments.starts is not None else 64 if arguments.quick else 256
     if starts < 2:
         raise ValueError(f"--starts must be at least 2, but it is {starts}; a standard error needs several starts.")
     # Without a name the quick run leaves out the one figure that trains several models.
-    quick = [found.name for found in EXPERIMENTS if found.name != "sentiment-training"]
+    quick = [experiment.name for experiment in EXPERIMENTS if experiment.name != "sentiment-training"]
     names = arguments.names or (quick if arguments.quick else [])
     settings = Settings(
-        arguments.seed, starts, arguments.quick, arguments.albert, arguments.imdb, texts=arguments.texts
-    )
+        arguments.seed, starts, arguments.quick, arguments.albert, arguments.imdb, texts=arguments.texts,
+        parameters=_given(arguments.given),
+    )  # fmt: skip
     return _draw(arguments, names, settings)
+
+
+def _given(pairs: list[tuple[str, int | float]]) -> dict[str, int | float]:
+    """The parameters of `--set`, each once."""
+    names = [name for name, _ in pairs]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(
+            f"--set must give each parameter once, but {twice} is there {names.count(twice)} times; choose."
+        )
+    return dict(pairs)
 
 
 def _probe(arguments: argparse.Namespace) -> int:
     from ..experiments import Settings
 
-    given = {key: getattr(arguments, key) for key in _PROBED}
-    settings = Settings(arguments.seed, quick=arguments.quick, albert=arguments.model, texts=arguments.texts, **given)
-    return _draw(arguments, _OF_NETWORKS, settings)
+    given = {field: getattr(arguments, option.replace("-", "_")) for option, (field, _) in _PROBED.items()}
+    with said_in_options({field: option for option, (field, _) in _PROBED.items()}):
+        settings = Settings(
+            arguments.seed, quick=arguments.quick, albert=arguments.model, texts=arguments.texts, **given
+        )
+        return _draw(arguments, _OF_NETWORKS, settings)
 
 
 def _draw(arguments: argparse.Namespace, names: list[str], settings: Any) -> int:
     """Run the experiments of these names and write them; 1 if an identity was violated."""
     from ..experiments import Files, reproduce
 
+    # PNG is always drawn, for the gallery.
     formats = tuple(name.strip() for name in arguments.formats.split(","))
     if not formats or set(formats) - {"png", "svg", "pdf"}:
         raise ValueError(f"--formats must be a list of png, svg and pdf, but it is {arguments.formats!r}; say png,svg.")
     files = Files(tuple(dict.fromkeys(("png", *formats))), not arguments.no_gif)
+    # The simulations of the papers are in float64.
     with double_precision():
-        records = reproduce(names, arguments.out, settings, files, force=arguments.force, say=say)
+        records = reproduce(names, arguments.out, settings, files, force=arguments.force, say=log_line)
     violated = [claim for record in records for claim in record["claims"] if claim["verdict"] == "VIOLATED"]
-    say(f"{len(records)} figures in {Path(arguments.out) / 'index.html'}")
+    log_line(f"{len(records)} figures in {Path(arguments.out) / 'index.html'}")
     return 1 if violated else 0

@@ -1,14 +1,13 @@
-"""The command: its parser, and what becomes of errors."""
+"""The command `clusterjax`: its parser, and the exit status and message of every kind of error."""
 
 import argparse
 import contextlib
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
-from typing import Never, final
+from typing import Any, Never, final
 
-from .._say import printable
+from .._log import log_line, printable
 from ._check import check
 from ._figures import add_probe, add_reproduce
 from ._predict import add_predict
@@ -18,11 +17,25 @@ from ._train import add_train
 
 @final
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong with a call in one line, as every other error is said."""
+    """A parser whose errors are one line, as every other error of the command is."""
 
     def error(self, message: str) -> Never:
         _complain(f"{self.prog}: {message}; see {self.prog} --help.")
         self.exit(2)
+
+
+@final
+class _Version(argparse.Action):
+    """Reads the version when the option is given: importing it takes time that other commands need not spend."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **options: Any):
+        argparse.Action.__init__(self, option_strings, argparse.SUPPRESS, nargs=0, **options)
+
+    def __call__(self, parser: argparse.ArgumentParser, *given: Any) -> None:
+        from .._version import __version__
+
+        log_line(f"clusterjax {__version__}")
+        parser.exit()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -36,16 +49,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     The exit status: 0 if all went well, 1 if an identity was violated, 2 if the call was wrong or the machine too
     small for it, 130 if interrupted, 141 if nobody reads on what it answers.
-
-    Source: this library.
     """
-    # What transformers says of libraries that it does not find is no error of this call.
+    # transformers warns of every optional library that is missing.
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     arguments = _parser().parse_args(argv)
     name = f"clusterjax {arguments.command}"
+    # Everything that a user can cause ends in one line and status 2; a bug shows its traceback.
     try:
         check(arguments)
         return arguments.run(arguments)
+    # An OSError too, but no error of the call: 128 + SIGPIPE, as a shell reports it.
     except BrokenPipeError:
         return 141
     except MemoryError as error:
@@ -57,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, ImportError, OSError, ArithmeticError) as error:
         _complain(f"{name}: {_one_line(error)}")
     except RuntimeError as error:
-        if type(error).__name__ != "JaxRuntimeError":  # any other is a fault of ours, and shows where
+        if type(error).__name__ != "JaxRuntimeError":  # any other is a bug: its traceback is shown
             raise
         _complain(f"{name}: the computation must fit the machine, but {_one_line(error)}; lower its sizes.")
     except KeyboardInterrupt:
@@ -67,14 +80,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _one_line(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.filename is not None:  # what no door foresaw
+    if isinstance(error, OSError) and error.filename is not None:  # no check of an argument caught it
         name = str(error.filename)
         return f"{name if len(name) < 200 else name[:197] + '...'!r} cannot be used ({error.strerror}); name another."
     return " ".join(str(error).split())
 
 
 def _complain(line: str) -> None:
-    """One line to standard error, whatever letters it has; if it is closed, none."""
+    """Print one line to standard error, characters that it cannot show escaped; nothing if it is closed."""
     with contextlib.suppress(OSError, ValueError):
         print(printable(line, sys.stderr), file=sys.stderr, flush=True)
 
@@ -84,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="clusterjax", description="How tokens cluster as they pass through attention.",
         epilog="example: clusterjax reproduce figure3 --quick --out gallery",
     )  # fmt: skip
-    parser.add_argument("--version", action="version", version=f"clusterjax {version('clusterjax')}")
+    parser.add_argument("--version", action=_Version, help="show the version and end")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     add_reproduce(commands)
     add_train(commands)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def double_precision() -> Iterator[None]:
-    """float64 within, and after it whatever there was before."""
+    """Switch on float64 within the block, and restore the setting after it."""
     import jax
 
     before = bool(jax.config.jax_enable_x64)  # pyright: ignore[reportAttributeAccessIssue]

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from .._say import printable
+from .._log import printable
 from ._types import named
 
 
@@ -31,24 +31,28 @@ def _predict(arguments: argparse.Namespace) -> int:
         raise ValueError("TEXT or --stdin must be given, and one of them alone; say --stdin for one review a line.")
     fitted = load(arguments.folder)
     if not arguments.stdin:
-        found = explain(fitted, arguments.text)
-        _answer(json.dumps(found.record(), ensure_ascii=False) if arguments.json else str(found))
+        explanation = explain(fitted, arguments.text)
+        _answer(json.dumps(explanation.record(), ensure_ascii=False) if arguments.json else str(explanation))
         return 0
+    # In batches, for the speed of one compiled call, and so that answers come while input is still arriving.
     for texts in _lines_of_stdin(256):
-        for found in predict_many(fitted, texts):
-            _answer(json.dumps(found, ensure_ascii=False) if arguments.json else _short(found))
+        for prediction in predict_many(fitted, texts):
+            _answer(json.dumps(prediction, ensure_ascii=False) if arguments.json else _short(prediction))
     return 0
 
 
 def _answer(line: str) -> None:
-    """Print a line of what was asked for; nothing is kept of it elsewhere, so that without a reader there is no more to
-    do."""
+    """Print a line of the answer.
+
+    A closed pipe raises, unlike in `log_line`: without a reader there is no more to do.
+    """
     print(printable(line, sys.stdout), flush=True)
 
 
 def _lines_of_stdin(size: int) -> Iterator[tuple[str, ...]]:
-    """What comes in, `size` lines at a time."""
+    """The lines of standard input, `size` at a time."""
     texts: list[str] = []
+    # Bytes, decoded here: the encoding of `sys.stdin` depends on the machine.
     for number, line in enumerate(sys.stdin.buffer, 1):
         try:
             texts.append(line.decode("utf-8").rstrip("\r\n"))
@@ -63,7 +67,7 @@ def _lines_of_stdin(size: int) -> Iterator[tuple[str, ...]]:
         yield tuple(texts)
 
 
-def _short(found: dict[str, Any]) -> str:
+def _short(prediction: dict[str, Any]) -> str:
     """One line for one review."""
-    words = "leaders: " + ", ".join(found["leaders"]) if found["known_words"] else "no known words"
-    return f"{found['sentiment']} {found['probability']:.3f} {words}"
+    words = "leaders: " + ", ".join(prediction["leaders"]) if prediction["known_words"] else "no known words"
+    return f"{prediction['sentiment']} {prediction['probability']:.3f} {words}"

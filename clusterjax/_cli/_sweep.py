@@ -8,15 +8,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from .._say import say
+from .._log import log_line
 from ._precision import double_precision
-from ._types import LARGEST, named, number, path, whole
+from ._types import LARGEST, integer, named, number, path
 
 
 LAWS = ("identity", "square", "product", "wigner")
 STATISTICS = {"close-pairs": "ClosePairs", "gram-rank": "GramRank", "cluster-rank": "ClusterRank"}
 DRAWN = {"system": "PerSystem", "beta": "PerBeta", "once": "Once"}
-# Values of beta, times, tokens, coordinates or samples; and numbers in the state of one beta.
+# The most values of beta, times, tokens, coordinates or samples; the most numbers in the state of one beta.
 _MOST, _NUMBERS = 1_000_000, 1_000_000_000
 PICTURES = (".png", ".svg", ".pdf")
 
@@ -39,13 +39,14 @@ def add_sweep(commands: argparse._SubParsersAction) -> None:
     command.add_argument(
         "--betas", default="0.1:9:90", metavar="A:B:N", help="N values from A to B (default: 0.1:9:90)"
     )
-    command.add_argument("--times", type=whole, default=200, metavar="N", help="save times, from 0 (default: 200)")
+    command.add_argument("--times", type=integer, default=200, metavar="N", help="save times, from 0 (default: 200)")
     command.add_argument("--until", type=number, metavar="T", help="the last of them (default: 30, unnormalised 1)")
     for name, (size, words) in {"n": (32, "tokens"), "d": (2, "coordinates of a token"),
                                 "samples": (2048, "random starts")}.items():  # fmt: skip
-        command.add_argument(f"--{name}", type=whole, metavar=name.upper()[0], help=f"{words} (default: {size})")
+        command.add_argument(f"--{name}", type=integer, metavar=name.upper()[0], help=f"{words} (default: {size})")
     command.add_argument("--starts", metavar="FILE", help="initial points (samples, n, d): .npy, .npz or .safetensors")
     command.add_argument("--variant", choices=("softmax", "unnormalised"), default="softmax", help="default: softmax")
+    command.add_argument("--causal", action="store_true", help="a token attends to itself and to those before it only")
     command.add_argument(
         "--query-key",
         choices=LAWS,
@@ -84,24 +85,26 @@ def add_sweep(commands: argparse._SubParsersAction) -> None:
 
 
 def _phase_diagram(arguments: argparse.Namespace) -> int:
+    # Checks first: after `_use_all_cores` JAX is initialised, and errors would come late.
     betas, options = _grid(arguments.betas), _checked(arguments)
     _use_all_cores()
     import numpy as np
 
-    from ..sweep import phase_diagram
+    from ..phase import phase_diagram
 
     until = arguments.until if arguments.until is not None else 1.0 if options["unnormalised"] else 30.0
     with double_precision() if arguments.double else nullcontext():
-        found = phase_diagram(
+        diagram = phase_diagram(
             np.linspace(*betas), np.linspace(0, until, arguments.times), **options, store=arguments.store,
             resume=not arguments.fresh, dtype="float64" if arguments.double else "float32", seed=arguments.seed,
         )  # fmt: skip
-    failed = int((found.status != 0).sum())
+    # A point whose statistics are not finite is marked as failed in the store.
+    failed = int((diagram.status != 0).sum())
     if arguments.store is not None:
-        say(f"{found.sizes['beta']} betas in {arguments.store}")
+        log_line(f"{diagram.sizes['beta']} betas in {arguments.store}")
     if failed:
-        reasons = sorted({str(reason) for reason in found.reason.values.ravel() if reason})
-        say(f"{failed} of {found.sizes['beta']} betas failed: {'; '.join(reasons)}")
+        reasons = sorted({str(reason) for reason in diagram.reason.values.ravel() if reason})
+        log_line(f"{failed} of {diagram.sizes['beta']} betas failed: {'; '.join(reasons)}")
     picture = arguments.picture
     if picture is None and arguments.store is not None and find_spec("matplotlib") is not None:
         picture = Path(arguments.store).with_suffix(".png")
@@ -109,10 +112,11 @@ def _phase_diagram(arguments: argparse.Namespace) -> int:
         from ..plot import clustering_diagram, save
 
         first = arguments.statistics.split(",")[0].strip().replace("-", "_")
-        title = f"{arguments.variant} attention, n = {found.attrs['n']}, d = {found.attrs['d']}"
-        ax = clustering_diagram(found, statistic=first, title=title)
+        kind = f"{'causal ' if arguments.causal else ''}{arguments.variant} attention"
+        title = f"{kind}, n = {diagram.attrs['n']}, d = {diagram.attrs['d']}"
+        ax = clustering_diagram(diagram, statistic=first, title=title)
         for path in save(ax, picture.with_suffix(""), (picture.suffix[1:],)):
-            say(f"drawn in {path}")
+            log_line(f"drawn in {path}")
     return 0
 
 
@@ -122,6 +126,7 @@ def _grid(text: str) -> tuple[float, float, int]:
         low, high, count = text.split(":")
         grid = float(low), float(high), int(count)
     except ValueError:
+        # Refused below, with every other wrong grid.
         grid = (0.0, 0.0, 0)
     if not (0 <= grid[0] <= grid[1] <= LARGEST and 1 <= grid[2] <= _MOST and (grid[2] == 1) == (grid[0] == grid[1])):
         raise ValueError(
@@ -132,7 +137,7 @@ def _grid(text: str) -> tuple[float, float, int]:
 
 
 def _checked(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What of the call is passed on, once it is known that it can be: before jax is asked for anything."""
+    """The arguments of `phase_diagram`, checked before JAX is initialised: `_use_all_cores` comes after this."""
     if arguments.store is None and arguments.picture is None:
         raise ValueError("--store or --out must be given, for the result would be lost; say --store run.zarr.")
     if arguments.times < 2:
@@ -157,8 +162,8 @@ def _checked(arguments: argparse.Namespace) -> dict[str, Any]:
         )
     if arguments.starts is not None and given:
         raise ValueError(f"--{next(iter(given))} is what --starts says as well; leave it out.")
-    from .. import sweep
-    from ..sweep._phase_starts import read_named
+    from .. import CausalMask, FullMask, phase
+    from ..phase._starts import read_named
 
     names = [name.strip() for name in arguments.statistics.split(",")]
     if unknown := [name for name in names if name not in STATISTICS]:
@@ -168,37 +173,39 @@ def _checked(arguments: argparse.Namespace) -> dict[str, Any]:
         given, dimension = {"starts": starts}, starts.shape[2]
     else:
         dimension = arguments.d if arguments.d is not None else 2
-    drawn = getattr(sweep, DRAWN[arguments.drawn])()
+    drawn = getattr(phase, DRAWN[arguments.drawn])()
     return given | {
         "unnormalised": arguments.variant == "unnormalised",
+        "mask": CausalMask() if arguments.causal else FullMask(),
         "query_key": _law(arguments.query_key, drawn),
         "value": _value(arguments, drawn, dimension),
-        "statistics": tuple(getattr(sweep, STATISTICS[name])() for name in names),
-        "integrator": sweep.Adaptive() if arguments.adaptive else sweep.NormalisedEuler(arguments.dt),
+        "statistics": tuple(getattr(phase, STATISTICS[name])() for name in names),
+        "integrator": phase.Adaptive() if arguments.adaptive else phase.NormalisedEuler(arguments.dt),
     }
 
 
 def _law(name: str, drawn: Any) -> Any:
-    from .. import sweep
+    from .. import phase
 
-    return sweep.Identity() if name == "identity" else getattr(sweep, name.capitalize())(drawn)
+    return phase.Identity() if name == "identity" else getattr(phase, name.capitalize())(drawn)
 
 
 def _value(arguments: argparse.Namespace, drawn: Any, d: int) -> Any:
-    from ..sweep import LikeQueryKey
+    from ..phase import LikeQueryKey
 
     if arguments.value not in ("ascent", "descent"):
         return _law(arguments.value, drawn)
+    # The scales of the published code: see `LikeQueryKey`.
     scale = {"identity": 1.0, "wigner": (d + 1) ** -0.5}.get(arguments.query_key, max(d, 1) ** -0.5)
     return LikeQueryKey(scale if arguments.value == "ascent" else -scale)
 
 
 def _use_all_cores() -> None:
-    """A device for each core, where the processor is what there is: rows run side by side on them."""
+    """One JAX device for each core of a CPU, so that rows of the diagram run in parallel."""
     import jax
 
     if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
         try:
             jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
-        except RuntimeError:  # jax is in use already
+        except RuntimeError:  # JAX is initialised already: its number of devices is fixed
             pass

@@ -1,9 +1,72 @@
-"""The command `train`."""
+"""The command `train`: three kinds of model, one vocabulary for their options."""
 
 import argparse
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-from .._say import say
-from ._types import named, number, whole
+from .._log import log_line
+from ._options import add_renamed, said_in_options
+from ._types import integer, named, number
+
+
+# The numbers of a recipe, in the order in which every --help has them; a model has some of them.
+_NUMBERS: dict[str, tuple[Callable[[str], Any], str]] = {
+    "vocab-size": (integer, "word pieces"),
+    "embedding-size": (integer, "dimension of the embedding, before it is brought to that of a token"),
+    "dim": (integer, "dimension of a token, in each head where these are apart"),
+    "num-heads": (integer, "heads"),
+    "intermediate-size": (integer, "width of the feed-forward"),
+    "num-layers": (integer, "layers; of an ALBERT, how often its one layer is applied"),
+    "length": (integer, "words or word pieces of a text that are read"),
+    "ngrams": (integer, "2 reads pairs of neighbours as words too"),
+    "batch-size": (integer, "texts in a step"),
+    "steps": (integer, "steps of training"),
+    "epochs": (integer, "how often all texts are seen"),
+    "learning-rate": (number, "largest learning rate"),
+    "embedding-rate": (number, "largest learning rate of embeddings and vectors, which AdamW trains"),
+    "alpha": (number, "where the step of the layers starts"),
+}
+
+
+class Model(NamedTuple):
+    """What the command needs to know of a kind of model.
+
+    **Attributes:**
+
+    - `fields`: For each option of `_NUMBERS` that it has, the field of its recipe and the default.
+    - `renamed`: Spellings of version 0.1.0, with those of today.
+    """
+
+    fields: dict[str, tuple[str, Any]]
+    renamed: dict[str, str]
+
+
+SENTIMENT = Model(
+    {
+        "dim": ("dim", 2), "num-heads": ("heads", 1), "num-layers": ("depth", 8), "length": ("length", 256),
+        "ngrams": ("ngrams", 1), "batch-size": ("batch_size", 64), "epochs": ("epochs", 6),
+        "learning-rate": ("learning_rate", 0.003), "alpha": ("alpha", 1.0),
+    },
+    {"heads": "num-heads", "depth": "num-layers"},
+)  # fmt: skip
+ALBERT = Model(
+    {
+        "vocab-size": ("vocab_size", 4096), "embedding-size": ("embedding_size", 96), "dim": ("hidden_size", 128),
+        "num-heads": ("num_heads", 8), "intermediate-size": ("intermediate_size", 512),
+        "num-layers": ("num_layers", 12), "length": ("length", 64), "batch-size": ("batch_size", 16),
+        "steps": ("steps", 16000), "learning-rate": ("learning_rate", 0.002),
+    },
+    {"hidden-size": "dim"},
+)  # fmt: skip
+LANGUAGE_MODEL = Model(
+    {
+        "vocab-size": ("words", 2048), "dim": ("d", 128), "num-heads": ("heads", 4),
+        "intermediate-size": ("hidden", 512), "num-layers": ("layers", 4), "length": ("length", 64),
+        "batch-size": ("batch_size", 16), "steps": ("steps", 4000), "learning-rate": ("learning_rate", 0.01),
+        "embedding-rate": ("embedding_rate", 0.005),
+    },
+    {"words": "vocab-size", "d": "dim", "heads": "num-heads", "hidden": "intermediate-size", "layers": "num-layers"},
+)  # fmt: skip
 
 
 def add_train(commands: argparse._SubParsersAction) -> None:
@@ -12,6 +75,12 @@ def add_train(commands: argparse._SubParsersAction) -> None:
         epilog="example: clusterjax train sentiment --imdb imdb50k.csv.gz --out model",
     )  # fmt: skip
     models = train.add_subparsers(dest="model", required=True, metavar="MODEL")
+    _add_sentiment(models)
+    _add_albert(models)
+    _add_language_model(models)
+
+
+def _add_sentiment(models: argparse._SubParsersAction) -> None:
     command = models.add_parser(
         "sentiment",
         help="the hardmax sentiment classifier, on film reviews",
@@ -19,28 +88,20 @@ def add_train(commands: argparse._SubParsersAction) -> None:
         "a report on the test part, at which it looks once. A run that was killed goes on where it was.",
         epilog="example: clusterjax train sentiment --imdb imdb50k.csv.gz --dim 2 --out model",
     )
-    command.add_argument("--out", required=True, type=named, metavar="DIR", help="where to write")
     command.add_argument(
         "--imdb", type=named, metavar="PATH",
         help="reviews: CSV, Parquet (.gz too), aclImdb or stanfordnlp/imdb; without it made-up ones",
     )  # fmt: skip
+    _add_common(command, SENTIMENT)
     command.add_argument("--split", choices=("official", "random"), default="official", help="default: official")
-    command.add_argument("--seed", type=int, default=0, metavar="N", help="of all random draws (default: 0)")
-    command.add_argument("--dim", type=whole, default=2, metavar="D", help="dimension of a head (default: 2)")
-    for option, (kind, words) in _RECIPE.items():
-        command.add_argument(
-            f"--{option.replace('_', '-')}", type=kind, metavar="N" if kind is whole else "X", help=words
-        )
-    command.add_argument("--patience", type=whole, metavar="N", help="stop after N epochs without a better one")
+    command.add_argument("--patience", type=integer, metavar="N", help="stop after N epochs without a better one")
     again = command.add_mutually_exclusive_group()
     again.add_argument("--resume", action="store_const", const=True, help="insist on a checkpoint to go on from")
     again.add_argument("--fresh", dest="resume", action="store_const", const=False, help="start anew")
-    command.set_defaults(run=_train)
-    _add_train_albert(models)
-    _add_train_language_model(models)
+    command.set_defaults(run=_train_sentiment)
 
 
-def _add_train_albert(models: argparse._SubParsersAction) -> None:
+def _add_albert(models: argparse._SubParsersAction) -> None:
     command = models.add_parser(
         "albert",
         help="an ALBERT of one's own, on texts",
@@ -49,50 +110,13 @@ def _add_train_albert(models: argparse._SubParsersAction) -> None:
         "where it was.",
         epilog="example: clusterjax train albert --texts reviews.csv.gz wikitext.txt --out albert",
     )
-    command.add_argument("--out", required=True, type=named, metavar="DIR", help="where to write")
-    command.add_argument(
-        "--texts",
-        required=True,
-        nargs="+",
-        type=named,
-        metavar="FILE",
-        help="what to train on: .txt, .csv, .jsonl, .parquet (.gz)",
-    )
-    command.add_argument("--seed", type=int, default=0, metavar="N", help="of all random draws (default: 0)")
-    command.add_argument("--snapshots", type=whole, default=8, metavar="N", help="weights that are kept (default: 8)")
-    for option, (kind, words) in _ALBERT.items():
-        command.add_argument(
-            f"--{option.replace('_', '-')}", type=kind, metavar="N" if kind is whole else "X", help=words
-        )
+    _add_texts(command)
+    _add_common(command, ALBERT)
+    _add_snapshots(command)
     command.set_defaults(run=_train_albert)
 
 
-_ALBERT = {
-    "vocab_size": (whole, "word pieces (default: 4096)"),
-    "embedding_size": (whole, "dimension of the embedding (default: 96)"),
-    "hidden_size": (whole, "dimension of the tokens (default: 128)"),
-    "num_heads": (whole, "heads (default: 8)"),
-    "intermediate_size": (whole, "width of the feed-forward (default: 512)"),
-    "num_layers": (whole, "how often the layer is applied (default: 12)"),
-    "length": (whole, "word pieces in a text (default: 64)"),
-    "batch_size": (whole, "texts in a step (default: 16)"),
-    "steps": (whole, "steps (default: 16000)"),
-    "learning_rate": (number, "largest rate of AdamW (default: 0.002)"),
-}
-
-
-def _train_albert(arguments: argparse.Namespace) -> int:
-    from ..probe import AlbertRecipe, train_albert
-
-    given = {key: getattr(arguments, key) for key in _ALBERT if getattr(arguments, key) is not None}
-    train_albert(
-        arguments.out, arguments.texts, AlbertRecipe(**given), seed=arguments.seed, snapshots=arguments.snapshots,
-        say=say,
-    )  # fmt: skip
-    return 0
-
-
-def _add_train_language_model(models: argparse._SubParsersAction) -> None:
+def _add_language_model(models: argparse._SubParsersAction) -> None:
     command = models.add_parser(
         "language-model",
         help="a small causal language model, on texts",
@@ -101,71 +125,83 @@ def _add_train_language_model(models: argparse._SubParsersAction) -> None:
         "was.",
         epilog="example: clusterjax train language-model --texts reviews.csv.gz wikitext.txt --out model",
     )
-    command.add_argument("--out", required=True, type=named, metavar="DIR", help="where to write")
-    command.add_argument(
-        "--texts",
-        required=True,
-        nargs="+",
-        type=named,
-        metavar="FILE",
-        help="what to train on: .txt, .csv, .jsonl, .parquet (.gz)",
-    )
-    command.add_argument("--seed", type=int, default=0, metavar="N", help="of all random draws (default: 0)")
-    command.add_argument("--snapshots", type=whole, default=8, metavar="N", help="models that are kept (default: 8)")
-    for option, (kind, words) in _LANGUAGE.items():
-        command.add_argument(
-            f"--{option.replace('_', '-')}", type=kind, metavar="N" if kind is whole else "X", help=words
-        )
+    _add_texts(command)
+    _add_common(command, LANGUAGE_MODEL)
+    _add_snapshots(command)
     command.add_argument("--norm", choices=("pre", "post", "none"), help="where layer norms stand (default: pre)")
     command.add_argument("--stream", choices=("float32", "bfloat16"), help="precision of the stream (default: float32)")
     command.set_defaults(run=_train_language_model)
 
 
-_LANGUAGE = {
-    "words": (whole, "word pieces (default: 2048)"),
-    "d": (whole, "dimension of the tokens (default: 128)"),
-    "heads": (whole, "heads (default: 4)"),
-    "hidden": (whole, "width of the feed-forward (default: 512)"),
-    "layers": (whole, "layers (default: 4)"),
-    "length": (whole, "word pieces in a row (default: 64)"),
-    "batch_size": (whole, "rows in a step (default: 16)"),
-    "steps": (whole, "steps (default: 4000)"),
-    "learning_rate": (number, "largest rate of Muon, for the matrices of the layers (default: 0.01)"),
-    "embedding_rate": (number, "largest rate of AdamW, for embeddings and vectors (default: 0.005)"),
-}
+def _add_texts(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--texts", required=True, nargs="+", type=named, metavar="FILE",
+        help="what to train on: .txt, .csv, .jsonl, .parquet (.gz)",
+    )  # fmt: skip
+
+
+def _add_snapshots(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--snapshots", type=integer, default=8, metavar="N", help="snapshots that are kept (default: 8)"
+    )
+
+
+def _add_common(command: argparse.ArgumentParser, model: Model) -> None:
+    """What every kind has after its data, in one order."""
+    command.add_argument("--out", required=True, type=named, metavar="DIR", help="where to write")
+    command.add_argument("--seed", type=int, default=0, metavar="N", help="of all random draws (default: 0)")
+    # No default of argparse: what is not given stays None and is left to the recipe.
+    for option, (kind, words) in _NUMBERS.items():
+        if option in model.fields:
+            default = f"{model.fields[option][1]:g}"
+            command.add_argument(
+                f"--{option}", type=kind, metavar="N" if kind is integer else "X", help=f"{words} (default: {default})"
+            )
+    add_renamed(command, model.renamed)
+
+
+def _given(arguments: argparse.Namespace, model: Model) -> dict[str, Any]:
+    """The fields of the recipe that the call sets."""
+    values = {field: getattr(arguments, option.replace("-", "_")) for option, (field, _) in model.fields.items()}
+    return {field: value for field, value in values.items() if value is not None}
+
+
+def _options(model: Model) -> dict[str, str]:
+    """The option that sets each field of the recipe."""
+    return {field: option for option, (field, _) in model.fields.items()}
+
+
+def _train_sentiment(arguments: argparse.Namespace) -> int:
+    from ..sentiment import Recipe, train_sentiment
+
+    with said_in_options(_options(SENTIMENT)):
+        # `Recipe.of_dim` has a default recipe for each dimension, so that it has to be known.
+        given = {"dim": SENTIMENT.fields["dim"][1]} | _given(arguments, SENTIMENT)
+        train_sentiment(
+            arguments.out, arguments.imdb, Recipe.of_dim(**given), seed=arguments.seed, split=arguments.split,
+            patience=arguments.patience, resume=arguments.resume, say=log_line,
+        )  # fmt: skip
+    return 0
+
+
+def _train_albert(arguments: argparse.Namespace) -> int:
+    from ..probe import AlbertRecipe, train_albert
+
+    with said_in_options(_options(ALBERT)):
+        train_albert(
+            arguments.out, arguments.texts, AlbertRecipe(**_given(arguments, ALBERT)), seed=arguments.seed,
+            snapshots=arguments.snapshots, say=log_line,
+        )  # fmt: skip
+    return 0
 
 
 def _train_language_model(arguments: argparse.Namespace) -> int:
     from ..transformer import LanguageRecipe, train_language_model
 
-    names = (*_LANGUAGE, "norm", "stream")
-    given = {key: getattr(arguments, key) for key in names if getattr(arguments, key) is not None}
-    train_language_model(
-        arguments.out, arguments.texts, LanguageRecipe(**given), seed=arguments.seed, snapshots=arguments.snapshots,
-        say=say,
-    )  # fmt: skip
-    return 0
-
-
-# What of the recipe can be said on the command line.
-_RECIPE = {
-    "heads": (whole, "number of heads (default: 1)"),
-    "depth": (whole, "number of layers (default: 8)"),
-    "epochs": (whole, "how often all reviews are seen (default: 6)"),
-    "length": (whole, "the last so many words of a review are read (default: 256)"),
-    "ngrams": (whole, "2 reads pairs of neighbours as words too (default: 1)"),
-    "batch_size": (whole, "reviews in a step (default: 64)"),
-    "learning_rate": (number, "largest rate of AdamW (default: 0.003)"),
-    "alpha": (number, "where the step of the layers starts (default: 1)"),
-}
-
-
-def _train(arguments: argparse.Namespace) -> int:
-    from ..sentiment import Recipe, train_sentiment
-
-    given = {key: getattr(arguments, key) for key in _RECIPE if getattr(arguments, key) is not None}
-    train_sentiment(
-        arguments.out, arguments.imdb, Recipe.of_dim(arguments.dim, **given), seed=arguments.seed,
-        split=arguments.split, patience=arguments.patience, resume=arguments.resume, say=say,
-    )  # fmt: skip
+    words = {name: getattr(arguments, name) for name in ("norm", "stream") if getattr(arguments, name) is not None}
+    with said_in_options(_options(LANGUAGE_MODEL)):
+        train_language_model(
+            arguments.out, arguments.texts, LanguageRecipe(**_given(arguments, LANGUAGE_MODEL), **words),
+            seed=arguments.seed, snapshots=arguments.snapshots, say=log_line,
+        )  # fmt: skip
     return 0

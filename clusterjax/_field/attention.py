@@ -1,8 +1,9 @@
-"""Attention as a velocity."""
+"""`AttentionField`: attention as a velocity, projected onto the tangent space."""
 
 from typing import Any
 
 import equinox as eqx
+from jaxtyping import Array
 
 from .._attention import AbstractAttention
 from .._attention.base import (
@@ -14,7 +15,7 @@ from .._attention.base import (
 )
 from .._custom_types import RealScalarLike, Tokens
 from .._misc import matmul
-from .._schedule import at_time, parameter
+from .._schedule import StoredParameter, at_time, optional_array, optional_parameter
 from .._space import AbstractSpace, Sphere, check_space
 from .base import AbstractField
 
@@ -26,9 +27,20 @@ class AttentionField(AbstractField):
     retracted tokens, a token that rounding took off the sphere keeps its distance, for every V (evaluated at the raw
     iterate it would run away for V = -I).
 
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, jax.numpy as jnp, numpy as np
+        >>> attention = cjx.SoftmaxAttention(jnp.log(3.0), mask=cjx.CausalMask())
+        >>> velocity = cjx.AttentionField(attention)(0.0, jnp.eye(2))
+        >>> print(np.asarray(velocity).round(2))  # the first token attends to itself alone and does not move
+        [[0.   0.  ]
+         [0.25 0.  ]]
+        ```
+
     **Arguments:**
 
-    - `attention`: Who looks at whom.
+    - `attention`: The attention, such as `SoftmaxAttention(beta)`.
     - `value`: V, (d, d), or a schedule; None is the identity.
     - `space`: `Sphere()` or `Euclidean()`.
     - `masses`: (n,), not negative: the weight of each token in every sum, up to a common factor; None is one each. A
@@ -45,20 +57,24 @@ class AttentionField(AbstractField):
     """
 
     attention: AbstractAttention
-    value: Any = eqx.field(default=None, converter=parameter("value"))
+    value: StoredParameter | None = eqx.field(default=None, converter=optional_parameter("value"))
     space: AbstractSpace = Sphere()
-    masses: Any = eqx.field(default=None, converter=parameter("masses"), kw_only=True)
+    masses: Array | None = eqx.field(default=None, converter=optional_array("masses"), kw_only=True)
 
     def __check_init__(self):
+        # What does not depend on the number of tokens is checked here, the rest by `check`.
         check_attention(self.attention)
         check_space(self.space)
         check_square(self.value, "value")
         check_masses(self.masses)
 
     def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
+        # Evaluated at retracted tokens: at others the sphere repels where <x, v> < 0.
         y = self.enter(x)
         value = at_time(self.value, t, y.dtype)
+        # V commutes with the average over tokens: n d^2 after it, where values V x would be a second set of columns.
         average = self.attention.average(y, None, t, at_time(self.masses, t, y.dtype))
+        # Rows are tokens: V x_j is row j of x V^T.
         return self.space.tangent(y, average if value is None else matmul(average, value.T))
 
     def check(self, n: int, d: int) -> None:

@@ -1,4 +1,8 @@
-"""What every field offers: a velocity, a space, a check at the door, and sums."""
+"""The interface of the fields: a velocity on a space, checks of its arguments, sums and multiples.
+
+A field is dx/dt = field(t, x, args) in the signature of diffrax's vector fields. Invariant: fields are evaluated at
+retracted tokens and return tangent vectors of their space, so that sums and multiples of fields do so too.
+"""
 
 from abc import abstractmethod
 from typing import Any
@@ -9,7 +13,7 @@ import jax.numpy as jnp
 from .._check import check_instance, check_tokens, shown
 from .._custom_types import RealScalarLike, Tokens
 from .._misc import warn_of_rounding
-from .._schedule import as_parameter, at_time, check_real, example
+from .._schedule import Parameter, StoredParameter, as_parameter, at_time, check_real, example
 from .._space import AbstractSpace, check_directions
 
 
@@ -17,8 +21,6 @@ class AbstractField(eqx.Module):
     """A velocity of tokens, dx/dt = field(t, x, args): what diffrax calls.
 
     Fields add (`field + field`) and scale (`2.0 * field`, `-field` for time reversed).
-
-    Source: this library.
     """
 
     # A property and not an AbstractVar: type checkers would take that for the first argument of every field.
@@ -37,6 +39,7 @@ class AbstractField(eqx.Module):
 
     def enter(self, x: Tokens) -> Tokens:
         """The tokens at which the field is evaluated: `x`, checked and retracted."""
+        # Before `check_tokens` makes a JAX array of it, in float32 unless x64 is enabled.
         warn_of_rounding(x, "x")
         x = check_tokens(x)
         self.check(*x.shape)
@@ -48,10 +51,10 @@ class AbstractField(eqx.Module):
             return NotImplemented
         return SumField((self, other))
 
-    def __mul__(self, factor: Any) -> "ScaledField":
+    def __mul__(self, factor: Parameter) -> "ScaledField":
         return ScaledField(self, factor)
 
-    def __rmul__(self, factor: Any) -> "ScaledField":
+    def __rmul__(self, factor: Parameter) -> "ScaledField":
         return ScaledField(self, factor)
 
     def __neg__(self) -> "ScaledField":
@@ -83,7 +86,9 @@ class SumField(AbstractField):
             raise ValueError(f"fields must be a tuple of fields, but it is {shown(fields)}; pass at least one field.")
         for field in fields:
             check_field(field, "fields")
+            # Nested sums are flattened: a + b + c compiles the same as the sum of a tuple.
             flat.extend(field.fields if isinstance(field, SumField) else (field,))
+        # By kind: two instances of `Sphere` are one space.
         kinds = sorted({type(field.space).__name__ for field in flat})
         if not kinds:
             raise ValueError("fields must hold at least one field, but it is empty; pass some, (field, other).")
@@ -116,14 +121,12 @@ class ScaledField(AbstractField):
     **Raises:**
 
     - `ValueError` if `factor` is not a finite real number.
-
-    Source: this library.
     """
 
     field: AbstractField
-    factor: Any
+    factor: StoredParameter
 
-    def __init__(self, field: AbstractField, factor: Any):
+    def __init__(self, field: AbstractField, factor: Parameter):
         self.field = check_field(field)
         self.factor = as_parameter(factor, "factor")
         if factor is None:
@@ -140,6 +143,7 @@ class ScaledField(AbstractField):
         return self.field.space
 
     def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
+        # The factor takes the dtype of the velocity: strict promotion would refuse to mix them.
         velocity = self.field(t, x, args)
         return at_time(self.factor, t, velocity.dtype) * velocity
 
@@ -149,7 +153,8 @@ class ScaledField(AbstractField):
 
 def check_field(field: Any, name: str = "field") -> AbstractField:
     """`field`, if it is one; a ValueError else."""
-    return check_instance(
-        field, name, AbstractField, "a field of clusterjax",
-        "build one with AttentionField, or subclass AbstractField",
-    )  # fmt: skip
+    remedy = "build one with AttentionField, or subclass AbstractField"
+    # A function is a frequent argument: the message says how to make a field of it.
+    if callable(field) and not isinstance(field, type):
+        remedy = "wrap a function of t, x and args as FunctionField(function, space)"
+    return check_instance(field, name, AbstractField, "a field of clusterjax", remedy)

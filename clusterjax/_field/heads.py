@@ -1,4 +1,8 @@
-"""Several heads in one field."""
+"""`MultiHeadField`: several heads of attention, mapped over their stacked parameters with `jax.vmap`.
+
+Invariant: equal to the sum of one `AttentionField` a head, but for rounding. Whether there is a matrix (None or not) is
+static and the same for all heads; their number is the only shape that compiles anew.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,19 +13,37 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._attention import AbstractAttention, SoftmaxAttention
-from .._attention.base import check_dimension, check_masses, check_number_of_masses, check_parts
+from .._attention.base import check_dimension, check_masses, check_number_of_masses
 from .._check import check_callable
 from .._custom_types import RealScalarLike, Tokens
-from .._mask import AbstractMask, FullMask
+from .._mask import AbstractMask, FullMask, check_mask
 from .._misc import matmul
-from .._schedule import at_time, check_real, check_time, example, parameter
+from .._schedule import (
+    StoredParameter,
+    at_time,
+    check_real,
+    check_time,
+    example,
+    optional_array,
+    optional_parameter,
+    parameter,
+)
 from .._space import AbstractSpace, Sphere, check_space
-from .._summation import AbstractSummation, Auto
+from .._summation import AbstractSummation, Auto, check_summation, check_supported
 from .base import AbstractField
 
 
-def _builder(attention: Any) -> Callable[..., AbstractAttention]:
+def _builder(attention: Callable[..., AbstractAttention]) -> Callable[..., AbstractAttention]:
     return check_callable(attention, "attention", "a class of attentions, or a function that builds one")
+
+
+def map_heads(head: Callable[..., Float[Array, "n k"]], count: int, *parameters: Array | None) -> Float[Array, "h n k"]:
+    """`head` of each of `count` heads, by one `jax.vmap`, whatever their number.
+
+    A parameter is a stack along its first axis; one number, or None, is shared by the heads.
+    """
+    axes = tuple(None if parameter is None or parameter.ndim == 0 else 0 for parameter in parameters)
+    return jax.vmap(head, in_axes=axes, axis_size=count)(*parameters)
 
 
 class MultiHeadField(AbstractField):
@@ -29,6 +51,19 @@ class MultiHeadField(AbstractField):
 
     The heads are stacked along the first axis of each parameter and mapped over, so that their number costs no
     compilation. Equal to the sum of one `AttentionField` for each head.
+
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, jax.numpy as jnp
+        >>> forms, values = jnp.stack([jnp.eye(3), -jnp.eye(3)]), jnp.stack([jnp.eye(3), 2 * jnp.eye(3)])
+        >>> heads = cjx.MultiHeadField(jnp.array([1.0, 4.0]), forms, values)
+        >>> first = cjx.AttentionField(cjx.SoftmaxAttention(1.0, query_key=forms[0]), values[0])
+        >>> second = cjx.AttentionField(cjx.SoftmaxAttention(4.0, query_key=forms[1]), values[1])
+        >>> x = cjx.Sphere().retract(jnp.array([[1.0, 2.0, 0.0], [0.0, 1.0, 1.0]]))
+        >>> heads.num_heads, bool(jnp.allclose(heads(0.0, x), (first + second)(0.0, x), atol=1e-5))
+        (2, True)
+        ```
 
     **Arguments:**
 
@@ -49,19 +84,21 @@ class MultiHeadField(AbstractField):
         Peat, *Clustering in Transformers*, Appendix A.1.
     """
 
-    beta: Any = eqx.field(converter=parameter("beta"))
-    query_key: Any = eqx.field(converter=parameter("query_key"))
-    value: Any = eqx.field(converter=parameter("value"))
+    beta: StoredParameter = eqx.field(converter=parameter("beta"))
+    query_key: StoredParameter | None = eqx.field(converter=optional_parameter("query_key"))
+    value: StoredParameter | None = eqx.field(converter=optional_parameter("value"))
     attention: Callable[..., AbstractAttention] = eqx.field(
         default=SoftmaxAttention, converter=_builder, static=True, kw_only=True
     )
     mask: AbstractMask = eqx.field(default=FullMask(), kw_only=True)
     summation: AbstractSummation = eqx.field(default=Auto(), kw_only=True)
     space: AbstractSpace = eqx.field(default=Sphere(), kw_only=True)
-    masses: Any = eqx.field(default=None, converter=parameter("masses"), kw_only=True)
+    masses: Array | None = eqx.field(default=None, converter=optional_array("masses"), kw_only=True)
 
     def __check_init__(self):
-        check_parts(self.mask, self.summation)
+        # The attention is built when the field is called: its options are checked here, where they are given.
+        check_mask(self.mask)
+        check_summation(self.summation)
         check_space(self.space)
         if self.beta is None:
             raise ValueError("beta must be a number or one a head, but it is None; pass () or (h,) real numbers.")
@@ -72,6 +109,7 @@ class MultiHeadField(AbstractField):
             shape = self._stacks()[name]
             if getattr(self, name) is not None and (len(shape) != 3 or shape[1] != shape[2]):
                 raise ValueError(f"{name} must be a stack of matrices, but its shape is {shape}; pass (h, d, d).")
+        # A beta of shape () and a matrix of None say nothing about the number of heads.
         counts = {name: shape[0] for name, shape in self._stacks().items() if shape}
         if len(set(counts.values())) != 1 or jnp.ndim(example(self.beta)) > 1:
             raise ValueError(
@@ -82,6 +120,7 @@ class MultiHeadField(AbstractField):
     @property
     def num_heads(self) -> int:
         """The number of heads."""
+        # All stacks agree, by `__check_init__`.
         return next(shape[0] for shape in self._stacks().values() if shape)
 
     def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
@@ -92,21 +131,24 @@ class MultiHeadField(AbstractField):
         )
 
         def head(beta: Array, query_key: Array | None, value: Array | None) -> Float[Array, "n d"]:
+            # Built inside the map: each head has its slice of the stacks, and mask and summation are shared.
             attention = self.attention(beta, query_key=query_key, mask=self.mask, summation=self.summation)
             average = attention.average(y, None, t, masses)
             return average if value is None else matmul(average, value.T)
 
-        axes = (0 if beta.ndim else None, None if query_key is None else 0, None if value is None else 0)
-        heads = jax.vmap(head, in_axes=axes, axis_size=self.num_heads)(beta, query_key, value)
+        heads = map_heads(head, self.num_heads, beta, query_key, value)
+        # One projection of the sum: the projection is linear.
         return self.space.tangent(y, jnp.sum(heads, axis=0))
 
     def check(self, n: int, d: int) -> None:
         self.mask.check(n)
+        check_supported(self.summation, self.mask, d)
         check_dimension(self.query_key, "query_key", d)
         check_dimension(self.value, "value", d)
         check_number_of_masses(self.masses, n)
 
     def _stacks(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each stacked parameter; () where it is None or the same for all heads."""
         names = ("beta", "query_key", "value")
         return {
             name: jnp.shape(example(getattr(self, name))) if getattr(self, name) is not None else () for name in names

@@ -1,4 +1,4 @@
-"""The feed-forward layer as a velocity."""
+"""`PerceptronField`: the feed-forward layer as a velocity, for each token alone."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from .._check import check_callable
 from .._custom_types import RealScalarLike, Tokens
 from .._misc import matmul
-from .._schedule import at_time, check_real, check_time, example, parameter
+from .._schedule import StoredParameter, at_time, check_real, check_time, example, optional_parameter, parameter
 from .._space import AbstractSpace, Sphere, check_space
 from .base import AbstractField
 
@@ -40,11 +40,11 @@ class PerceptronField(AbstractField):
         2601.21366, Section 2.
     """
 
-    w_in: Any = eqx.field(converter=parameter("w_in"))
-    w_out: Any = eqx.field(converter=parameter("w_out"))
+    w_in: StoredParameter = eqx.field(converter=parameter("w_in"))
+    w_out: StoredParameter = eqx.field(converter=parameter("w_out"))
     activation: Callable[[Array], Array] = jax.nn.relu
-    bias_in: Any = eqx.field(default=None, converter=parameter("bias_in"), kw_only=True)
-    bias_out: Any = eqx.field(default=None, converter=parameter("bias_out"), kw_only=True)
+    bias_in: StoredParameter | None = eqx.field(default=None, converter=optional_parameter("bias_in"), kw_only=True)
+    bias_out: StoredParameter | None = eqx.field(default=None, converter=optional_parameter("bias_out"), kw_only=True)
     space: AbstractSpace = eqx.field(default=Sphere(), kw_only=True)
 
     def __check_init__(self):
@@ -58,6 +58,7 @@ class PerceptronField(AbstractField):
             check_real(getattr(self, name), name, "pass real weights")
         shapes = {name: jnp.shape(example(getattr(self, name))) for name in names if getattr(self, name) is not None}
         w_in, w_out = shapes["w_in"], shapes["w_out"]
+        # (m, d), (d, m), (m,), (d,); a bias that is None fits.
         fits = len(w_in) == 2 and w_out == w_in[::-1] and 0 not in w_in
         fits = fits and shapes.get("bias_in", w_in[:1]) == w_in[:1] and shapes.get("bias_out", w_in[1:]) == w_in[1:]
         if not fits:
@@ -72,6 +73,7 @@ class PerceptronField(AbstractField):
         w_in, w_out, bias_in, bias_out = (
             at_time(p, t, y.dtype) for p in (self.w_in, self.w_out, self.bias_in, self.bias_out)
         )
+        # Tokens are rows: W x_i is row i of x W^T.
         hidden: Float[Array, "n m"] = matmul(y, w_in.T)
         hidden = self.activation(hidden if bias_in is None else hidden + bias_in[None, :])
         out = matmul(hidden, w_out.T)

@@ -1,4 +1,12 @@
-"""Exponential time rescaling: the linear growth taken out of the unprojected dynamics."""
+r"""Exponential time rescaling, $z = e^{-tV}x$: the linear growth taken out of the dynamics on R^d.
+
+**Algorithm.** $e^{tV} = e^s M$ with $|M| = 1$, by scaling and squaring (Higham, *The scaling and squaring method for
+the matrix exponential revisited*, 2005), the norm taken out after each squaring. The attention is that of the tokens
+$e^s M z$ with s bounded: beyond the bound the softmax is a hardmax in the dtype, and s only overflows.
+
+**Invariants.** Nothing overflows for any t; a multiple of the identity gives exactly that multiple; `rescale` and
+`unscale` are inverse to each other as far as the dtype holds the tokens.
+"""
 
 from typing import Any
 
@@ -10,7 +18,7 @@ from jaxtyping import Array, Float
 from .._attention import AbstractAttention
 from .._attention.base import check_attention, check_dimension, check_masses, check_number_of_masses, check_square
 from .._check import check_tokens
-from .._custom_types import RealScalarLike, Tokens
+from .._custom_types import Numbers, RealScalarLike, Tokens
 from .._misc import as_float, matmul
 from .._schedule import AbstractSchedule, as_parameter, at_time, check_time
 from .._space import AbstractSpace, Euclidean
@@ -26,7 +34,7 @@ class RescaledField(AbstractField):
 
     **Arguments:**
 
-    - `attention`: Who looks at whom; a `SoftmaxAttention` for the paper's dynamics.
+    - `attention`: The attention; a `SoftmaxAttention` for the paper's dynamics.
     - `value`: V, (d, d), constant in time; None is the identity.
     - `masses`: (n,), as in `AttentionField`.
 
@@ -41,10 +49,10 @@ class RescaledField(AbstractField):
     """
 
     attention: AbstractAttention
-    value: Any
-    masses: Any
+    value: Array | None
+    masses: Array | None
 
-    def __init__(self, attention: AbstractAttention, value: Any = None, *, masses: Any = None):
+    def __init__(self, attention: AbstractAttention, value: Numbers | None = None, *, masses: Numbers | None = None):
         if isinstance(value, AbstractSchedule):
             raise ValueError(
                 f"value must be constant in time, but it is a {type(value).__name__}: exp(-tV) is the flow of a "
@@ -66,10 +74,12 @@ class RescaledField(AbstractField):
         x = self.enter(x)
         factor, matrix = _exponential(self.value, jnp.asarray(t, x.dtype), x)
         # Scores are quadratic in the tokens: at this size a difference of one rounding unit decides every softmax.
-        turned = matmul(x, matrix.T)
-        size = jax.lax.stop_gradient(jnp.maximum(jnp.max(jnp.abs(turned)), 1))
-        grown = jnp.exp(jnp.minimum(factor, 0.4 * _log_largest(x) - jnp.log(size))) * turned
+        direction = matmul(x, matrix.T)
+        size = jax.lax.stop_gradient(jnp.maximum(jnp.max(jnp.abs(direction)), 1))
+        # 0.4: the scores, products of two such tokens, stay below the largest number to the power 0.8.
+        grown = jnp.exp(jnp.minimum(factor, 0.4 * _log_largest(x) - jnp.log(size))) * direction
         average = self.attention.average(grown, x, t, at_time(self.masses, t, x.dtype))
+        # Rows of the attention sum to one: sum_j P_ij (z_j - z_i) is the average minus z_i.
         drift = average - x
         return drift if self.value is None else matmul(drift, self.value.astype(x.dtype).T)
 
@@ -79,13 +89,16 @@ class RescaledField(AbstractField):
         z = check_tokens(z, "z")
         check_dimension(self.value, "value", z.shape[1])
         t = jnp.asarray(t, z.dtype)
+        # First for any t, in the form that does not overflow.
         factor, matrix = _exponential(self.value, t, z)
         direction = matmul(z, matrix.T)
+        # Zero times infinity would be NaN.
         beyond = jnp.where(direction == 0, 0, jnp.exp(factor) * direction)
         if self.value is None:
             return beyond
         # As long as e^{tV} is finite its small entries count too, which beside |M| = 1 are zero.
         finite = factor < 0.9 * _log_largest(z)
+        # t = 0 in the branch that is not taken: an overflow there would give NaN derivatives.
         plain = jax.scipy.linalg.expm(jnp.where(finite, t, 0) * self.value.astype(z.dtype), max_squarings=48)
         return jnp.where(finite, matmul(z, plain.T), beyond)
 
@@ -101,9 +114,11 @@ class RescaledField(AbstractField):
 
 
 def _log_largest(x: Array) -> float:
+    """The logarithm of the largest number of the dtype."""
     return float(np.log(jnp.finfo(x.dtype).max))
 
 
+# Enough for |t V| up to 2^47; a scan of fixed length, so that t may be traced and differentiated in reverse mode.
 _SQUARINGS = 48
 
 
@@ -120,14 +135,18 @@ def _exponential(
     if value is None:
         return t, eye
     value = value.astype(x.dtype)
+    # The trace part commutes with everything: e^{tV} = e^{t mean} e^{t (V - mean)}.
     mean = jnp.trace(value) / d
     residual = t * (value - mean * eye)
     size = jax.lax.stop_gradient(jnp.max(jnp.sum(jnp.abs(residual), axis=0)))
+    # The 1-norm of the scaled matrix is at most a half.
     squarings = jnp.clip(jnp.ceil(jnp.log2(jnp.maximum(size, 0.5)) + 1), 0, _SQUARINGS)
-    # One squaring of its own is allowed to expm, for sizes that rounding puts above a half.
+    # `expm` may square once itself, for norms that rounding puts above a half.
+    # log norm and unit matrix: each squaring doubles the logarithm and squares the matrix.
     start = _unit(jnp.zeros((), x.dtype), jax.scipy.linalg.expm(residual / 2.0**squarings, max_squarings=1))
 
     def square(carry, k):
+        # `cond` and not a loop of traced length: reverse mode needs a fixed number of iterations.
         grown = jax.lax.cond(k < squarings, lambda s, m: _unit(2 * s, matmul(m, m)), lambda *same: same, *carry)
         return grown, None
 

@@ -1,4 +1,4 @@
-"""Tokens to numbers: what a run is judged by."""
+"""Observables: functions of tokens that measure clusters, energy, rank, angles and attention."""
 
 from .angular_power import angular_power as angular_power
 from .clusters import (

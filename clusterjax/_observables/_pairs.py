@@ -1,16 +1,19 @@
-"""Maps over pairs of tokens, a block of rows at a time, and the checks that the pairwise observables share."""
+"""Maps over pairs of tokens, a block of rows at a time, and the checks that the pairwise observables share.
+
+Invariant: no array of size n x n is held where n^2 exceeds `_BLOCK_ENTRIES`, forwards or backwards.
+"""
 
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from .._blocks import map_blocks
 from .._check import check_array
 from .._custom_types import Tokens
-from .._misc import is_concrete, map_rows
+from .._misc import is_concrete
 
 
 # Numbers in one block of rows: 8 MB in double precision.
@@ -18,7 +21,7 @@ _BLOCK_ENTRIES = 2**20
 
 
 def fits_one_block(n: int) -> bool:
-    """Whether an (n, n) array is small enough to be held whole."""
+    """Whether an (n, n) array is small enough to be held at once."""
     return n * n <= _BLOCK_ENTRIES
 
 
@@ -31,13 +34,11 @@ def map_pair_rows(
     that (n, n) is held in neither direction.
     """
     n = x.shape[0]
+    # At least one row, however many tokens there are.
     block_rows = max(1, _BLOCK_ENTRIES // (n * numbers_per_pair))
     if block_rows >= n:
         return fn(x, jnp.arange(n))
-    # The index travels as one more column: a float holds it exactly for every n whose n^2 pairs can be visited at all.
-    index = jnp.arange(n, dtype=x.dtype)[:, None]
-    split = jax.checkpoint(lambda block: fn(block[:, :-1], block[:, -1].astype(jnp.result_type(int))))
-    return map_rows(split, jnp.concatenate([x, index], axis=1), block_rows)
+    return map_blocks(fn, block_rows, x, jnp.arange(n), recompute=True)
 
 
 def scaled_square_distances(
@@ -49,6 +50,7 @@ def scaled_square_distances(
     keeps far and near pairs on the right side of 1. The result is bitwise symmetric. (rows, n, d) numbers are made on
     the way: take few rows at a time.
     """
+    # (a - b)^2 = (b - a)^2 to the bit, and the sum runs over the coordinates in one order: hence the symmetry.
     return jnp.sum(jnp.square((rows[:, None, :] - x[None, :, :]) * scale), axis=-1)
 
 
@@ -63,6 +65,7 @@ def check_masses(masses: Any, x: Tokens) -> Float[Array, " n"]:
     if masses is None:
         return jnp.full((n,), 1 / n, dtype=x.dtype)
     remedy = "pass one mass a token, that is for each row of x"
+    # Checked before they are cast: a number that overflows in the dtype of x would pass as infinite.
     masses = check_array(masses, "masses", shape=(n,), least=0, remedy=remedy).astype(x.dtype)
     if is_concrete(masses) and not np.asarray(masses).any():
         raise ValueError("masses must not be all zero, but they are; pass a positive mass for at least one token.")
@@ -85,7 +88,7 @@ def check_square(matrix: Any, name: str) -> Float[Array, "d d"]:
 
 
 def check_nonzero_rows(x: Tokens) -> Tokens:
-    """`x`, if no row is the zero vector, which has no direction; looked at when concrete."""
+    """`x`, if no row is the zero vector, which has no direction; checked when concrete."""
     if is_concrete(x):
         zero = np.flatnonzero(~np.asarray(x).any(axis=1))
         if zero.size:

@@ -1,4 +1,8 @@
-"""Shifted sums of exponentials over tokens, rows in blocks: what the energies are made of."""
+"""Logarithms of sums of exponentials over tokens, rows in blocks: what the energies are made of.
+
+log-sum-exp with the largest exponent that has mass as the shift, which carries no derivative. Invariant: finite for
+every finite beta; the same shift twice, per row and then over the rows, so that no intermediate sum overflows.
+"""
 
 from typing import Any
 
@@ -37,7 +41,7 @@ def log_weighted_sum(exponents: Float[Array, "*rows n"], masses: Masses) -> Floa
     present = jnp.broadcast_to(masses > 0, exponents.shape)
     shift = jnp.max(jnp.where(present, exponents, -jnp.inf), axis=-1, keepdims=True)
     shift = jax.lax.stop_gradient(shift)
-    # Of those that have mass none is above the shift, and the largest is there: see `below`.
+    # No exponent with mass is above the shift, and the largest equals it exactly: see `below`.
     excess = jnp.where(present, below(exponents, shift), jnp.minimum(exponents - shift, _MAX_EXCESS))
     terms = jnp.exp(excess)
     return jnp.log(matmul(terms, masses)) + shift[..., 0]

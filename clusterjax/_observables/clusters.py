@@ -1,4 +1,10 @@
-"""Clusters: connected components of the tokens at an explicit radius."""
+"""Clusters: connected components of the graph of tokens that are within a radius of each other.
+
+**Algorithm.** FastSV (Zhang, Azad, Hu, 1910.05971): each token has a parent of smaller or equal index; rounds of
+hooking parents below the smallest grandparent among the neighbours, and of pointer jumping, until nothing changes.
+**Invariants.** Parents only decrease, and are members of the same component; at the end each is its first member. The
+graph is symmetric to the bit (`scaled_square_distances`), so that the result does not depend on the blocks.
+"""
 
 from collections.abc import Callable
 
@@ -22,6 +28,15 @@ def cluster_labels(x: Tokens, radius: RealScalarLike) -> Int[Array, " n"]:
     chord: the cosine c is the radius $\sqrt{2(1-c)}$. Works under `jax.jit` and `jax.vmap`; each round costs n^2 d
     operations in blocks of rows, and the number of rounds grows like the logarithm of the longest chain.
 
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, jax.numpy as jnp
+        >>> x = jnp.array([[0.0], [5.0], [0.1], [0.2], [5.1]])
+        >>> cjx.cluster_labels(x, radius=0.15).tolist()  # 0.0 and 0.2 are joined through 0.1
+        [0, 1, 0, 0, 1]
+        ```
+
     **Arguments:**
 
     - `x`: Tokens, one a row.
@@ -38,7 +53,7 @@ def cluster_labels(x: Tokens, radius: RealScalarLike) -> Int[Array, " n"]:
     ??? cite "Source"
 
         Components by the FastSV iteration: Zhang, Azad and Hu, *FastSV: a distributed-memory connected component
-        algorithm with fast convergence* (1910.05971). The labels: this library.
+        algorithm with fast convergence* (1910.05971).
     """
     x = check_tokens(x)
     return _labels(x, check_scalar(radius, "radius", x.dtype, above=0, remedy="pass a number above zero"))
@@ -48,6 +63,15 @@ def num_clusters(x: Tokens, radius: RealScalarLike) -> Int[Array, ""]:
     """How many clusters there are: connected components at `radius`.
 
     It falls as `radius` grows, from n to 1.
+
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, jax.numpy as jnp
+        >>> x = jnp.array([[0.0], [5.0], [0.1], [0.2], [5.1]])
+        >>> [int(cjx.num_clusters(x, radius)) for radius in (0.05, 0.15, 9.0)]
+        [5, 2, 1]
+        ```
 
     **Arguments:**
 
@@ -61,9 +85,6 @@ def num_clusters(x: Tokens, radius: RealScalarLike) -> Int[Array, ""]:
 
     - `ValueError` as `cluster_labels` does.
 
-    ??? cite "Source"
-
-        This library.
     """
     x = check_tokens(x)
     labels = cluster_labels(x, radius)
@@ -88,9 +109,6 @@ def cluster_sizes(labels: Int[Array, " n"]) -> Int[Array, " n"]:
 
     - `ValueError` if `labels` is not one-dimensional and of integers.
 
-    ??? cite "Source"
-
-        This library.
     """
     remedy = "pass what cluster_labels returns"
     labels = check_array(labels, "labels", shape=("n",), integers=True, remedy=remedy)
@@ -107,10 +125,11 @@ def cluster_sizes(labels: Int[Array, " n"]) -> Int[Array, " n"]:
 def _labels(x: Tokens, radius: Float[Array, ""]) -> Int[Array, " n"]:
     n, d = x.shape
 
+    # In units of the radius, so that the threshold is 1 for any dtype and radius.
     def near_rows(rows, _):
         return scaled_square_distances(rows, x, 1 / radius) <= 1
 
-    # The graph is kept if it is small, and otherwise found anew in each round.
+    # The graph is kept if it is small, and otherwise computed again in each round.
     near = map_pair_rows(near_rows, x, numbers_per_pair=d) if fits_one_block(n) else None
 
     def smallest(parents):
@@ -119,6 +138,7 @@ def _labels(x: Tokens, radius: Float[Array, ""]) -> Int[Array, " n"]:
         of_rows = lambda rows, index: _smallest_neighbour(near_rows(rows, index), parents)
         return map_pair_rows(of_rows, x, numbers_per_pair=d)
 
+    # A token that is not finite is near no other token, nor itself: the smallest integer stands for "none".
     return jnp.where(jnp.all(jnp.isfinite(x), axis=1), first_members(smallest, n), jnp.iinfo(jnp.result_type(int)).min)
 
 
@@ -132,6 +152,7 @@ def first_members(smallest: Callable[[Int[Array, " n"]], Int[Array, " n"]], n: i
 
     def advance(state):
         parents, _ = state
+        # Labels are the parents' parents: halves the height of every tree of parents.
         grandparents = parents[parents]
         nearest = smallest(grandparents)
         # Hook the parent and the token itself below the smallest grandparent among the neighbours, then jump.
@@ -146,4 +167,5 @@ def first_members(smallest: Callable[[Int[Array, " n"]], Int[Array, " n"]], n: i
 
 
 def _smallest_neighbour(near, parents):
+    """For each row of `near` the smallest label among its neighbours; n, above all labels, if it has none."""
     return jnp.min(jnp.where(near, parents[None, :], parents.shape[0]), axis=1)

@@ -1,4 +1,8 @@
-"""The interaction energy that attention climbs, and the rate at which it does."""
+"""The interaction energy, which attention increases along its flow, and the rate at which it does.
+
+Energies of tokens, of attention and of a gradient perceptron. Invariant: logarithms are computed first, so that
+`log_interaction_energy` is finite for every finite beta; `energy_dissipation` is the derivative of the energy in time.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -30,6 +34,17 @@ def interaction_energy(
     energy itself is of the size of $e^\beta$, and is infinite where the dtype has no such number: see
     `log_interaction_energy`.
 
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, jax.numpy as jnp
+        >>> equal, opposite = jnp.array([[1.0, 0.0], [1.0, 0.0]]), jnp.array([[1.0, 0.0], [-1.0, 0.0]])
+        >>> round(float(cjx.interaction_energy(equal, 1.0)), 3)  # e / 2, the largest
+        1.359
+        >>> round(float(cjx.interaction_energy(opposite, 1.0)), 3)  # cosh(1) / 2
+        0.772
+        ```
+
     **Arguments:**
 
     - `x`: Tokens, one a row.
@@ -50,6 +65,7 @@ def interaction_energy(
         Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 3.3, with $B = I$ and
         equal masses.
     """
+    # The sum over pairs is positive: the sign is that of 1 / (2 beta).
     log_energy = log_interaction_energy(x, beta, query_key, masses)
     return jnp.sign(as_float(beta, log_energy.dtype)) * jnp.exp(log_energy)
 
@@ -87,6 +103,7 @@ def log_interaction_energy(
             "beta must not be zero, where the energy 1 / (2 beta) of every cloud is infinite, but it is 0.0; "
             "take a small beta, or the limit of E - 1 / (2 beta), which is <m, B m> / 2 with m the mean token."
         )
+    # Rows first, then the rows' logarithms with the masses of the rows: both sums shifted by their largest exponent.
     pairs = log_weighted_sum(row_log_means(x, beta, query_key, masses), masses)
     return pairs - jnp.log(2 * jnp.abs(beta))
 
@@ -134,6 +151,7 @@ def energy_dissipation(
         raise ValueError(
             f"velocity must have the shape of x, {x.shape}, but its shape is {velocity.shape}; pass field(t, x, args)."
         )
+    # `check_masses` divides by the sum M; M itself is needed for Z / M, whose Z has the masses as they were given.
     shares = check_masses(masses, x)
     total = jnp.asarray(x.shape[0], x.dtype) if masses is None else jnp.sum(as_float(masses, x.dtype))
     masses = shares
@@ -142,7 +160,8 @@ def energy_dissipation(
         return jnp.sum(masses * speeds)
     remedy = "pass SoftmaxAttention(...).log_partition(x), one number a token"
     log_partition = check_array(log_partition, "log_partition", shape=(x.shape[0],), remedy=remedy)
-    # In the exponent, since Z alone may overflow where the product does not; a token at rest gives 0, not inf * 0.
+    # Z times the square of the speed as one exponential: Z alone may overflow where the product does not. A token at
+    # rest gives 0, not infinity times 0.
     moving = speeds > 0
     logs = as_float(log_partition, x.dtype) - jnp.log(total)
     terms = jnp.exp(logs + jnp.log(jnp.where(moving, speeds, jnp.ones_like(speeds))))
@@ -186,6 +205,8 @@ def perceptron_energy(
     x = check_tokens(x)
     features, amplitudes = _check_features(x, features, amplitudes)
     check_callable(primitive, "primitive", "a function of an array", takes=1)
+    # (n, m) values of the primitive, summed over the features with their amplitudes and over the tokens with the
+    # masses.
     return jnp.sum(check_masses(masses, x) * matmul(primitive(matmul(x, features.T)), amplitudes))
 
 

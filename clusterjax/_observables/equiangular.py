@@ -1,4 +1,13 @@
-"""When tokens of one mutual cosine reach another: the exact curve of the phase diagrams, finite for every beta."""
+"""The time in which equiangular tokens go from one mutual cosine to another, and the inverse function in beta.
+
+**Algorithm.** Separation of variables gives the time as an integral (Geshkovski et al., 2312.10794, eq. (6.9)); it is
+split into parts without cancellation, the exponential factored out, and each part integrated by composite
+Gauss-Legendre quadrature on the stretch where the integrand is not negligible. The inverse: bisection, then one Newton
+step.
+
+**Invariants.** Every part of the integrand is positive; the logarithm of the time is finite for every finite beta; the
+Newton step gives the inverse the derivative of the inverse function.
+"""
 
 import math
 from functools import partial
@@ -13,7 +22,7 @@ from .._check import check_array, check_flag, check_integer, check_number, check
 from .._misc import as_float, is_concrete
 
 
-# Gauss-Legendre on this many equal pieces; each integrand is smooth on a piece.
+# Gauss-Legendre with 16 nodes on each of so many equal pieces of [0, 1]; each integrand is smooth on a piece.
 _PIECES = 16
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 _POINTS = ((np.arange(_PIECES)[:, None] + (_NODES + 1) / 2) / _PIECES).ravel()
@@ -64,13 +73,14 @@ def equiangular_time(
     """
     n = _check_tokens(n)
     unnormalised, log = check_flag(unnormalised, "unnormalised"), check_flag(log, "log")
-    gamma, beta, gamma0 = _together(gamma=gamma, beta=beta, gamma0=gamma0)
+    gamma, beta, gamma0 = _broadcast(gamma=gamma, beta=beta, gamma0=gamma0)
     lowest = f"above -1 / (n - 1) = {-1 / (n - 1):.3g} and below 1"
     _check_range(gamma0, "gamma0", (gamma0 > -1 / (n - 1)) & (gamma0 < 1), lowest)
     _check_range(gamma, "gamma", (gamma >= gamma0) & (gamma < 1), "from gamma0 up to below 1")
     _check_range(beta, "beta", (beta >= 0) & (beta < jnp.inf), "not negative, and finite")
-    found = _log_time(1 - gamma, 1 - gamma0, beta, n, unnormalised)
-    return found if log else jnp.exp(found)
+    # In terms of 1 - gamma, of which the digits near gamma = 1 are not lost.
+    log_time = _log_time(1 - gamma, 1 - gamma0, beta, n, unnormalised)
+    return log_time if log else jnp.exp(log_time)
 
 
 def equiangular_beta(
@@ -101,18 +111,19 @@ def equiangular_beta(
     """
     n, unnormalised = _check_tokens(n), check_flag(unnormalised, "unnormalised")
     delta = check_number(delta, "delta", above=0, below=1, remedy="pass 1e-3, say")
-    (t,) = _together(t=t)
+    (t,) = _broadcast(t=t)
     _check_range(t, "t", (t > 0) & (t < jnp.inf), "positive, and finite")
     return _beta(t, jnp.asarray(delta, t.dtype), n, unnormalised)
 
 
 @partial(jax.jit, static_argnames=("n", "unnormalised"))
 def _beta(t: Float[Array, "..."], delta: Float[Array, ""], n: int, unnormalised: bool) -> Float[Array, "..."]:
-    one, wanted = jnp.ones_like(t), jnp.log(t)
+    ones, target = jnp.ones_like(t), jnp.log(t)
+    # The time grows with beta for softmax attention, and falls for the unnormalised one: made increasing.
     sign = -1 if unnormalised else 1
-    gap = lambda beta: sign * (_log_time(jnp.broadcast_to(delta, t.shape), one, beta, n, unnormalised) - wanted)
+    gap = lambda beta: sign * (_log_time(jnp.broadcast_to(delta, t.shape), ones, beta, n, unnormalised) - target)
     # Beyond these no curve passes: t >= e^beta / (2 n beta), or t <= n / beta.
-    high = 50 + 2 * n / t if unnormalised else 1 + 2 * jnp.maximum(wanted + math.log(2 * n), 0)
+    high = 50 + 2 * n / t if unnormalised else 1 + 2 * jnp.maximum(target + math.log(2 * n), 0)
 
     def halve(_, ends):
         low, high = ends
@@ -120,12 +131,14 @@ def _beta(t: Float[Array, "..."], delta: Float[Array, ""], n: int, unnormalised:
         late = gap(middle) > 0
         return jnp.where(late, low, middle), jnp.where(late, middle, high)
 
-    low, high = jax.lax.fori_loop(0, _HALVINGS, halve, jax.lax.stop_gradient((0 * one, high)))
+    low, high = jax.lax.fori_loop(0, _HALVINGS, halve, jax.lax.stop_gradient((0 * ones, high)))
     beta = (low + high) / 2
-    # One step of Newton's method, whose derivative is that of the inverse function.
-    late, slope = jax.jvp(gap, (beta,), (one,))
-    beta = beta - late / jax.lax.stop_gradient(slope)
-    return jnp.where(gap(0 * one) <= 0, beta, jnp.nan)
+    # Bisection has no derivative. The Newton step has that of the inverse function in t and delta, its own derivative
+    # in beta being stopped.
+    late, derivative = jax.jvp(gap, (beta,), (ones,))
+    beta = beta - late / jax.lax.stop_gradient(derivative)
+    # Where beta = 0 is too late already, no beta does it.
+    return jnp.where(gap(0 * ones) <= 0, beta, jnp.nan)
 
 
 @partial(jax.jit, static_argnames=("n", "unnormalised"))
@@ -137,11 +150,14 @@ def _log_time(
     With $v = \gamma + 1/(n-1)$ the time is $\frac1{2n}\int_u^{u_0} (e^{\beta s} + n - 1)(1/s + 1/(1 + 1/(n-1) - s))\,
     ds$ for softmax attention: every part of it is positive, so that nothing cancels.
     """
+    # u = 1 - gamma, v = gamma + a: the two factors of the flow that may vanish.
     a = 1 / (n - 1)
     v, v0 = 1 + a - u, 1 + a - u0
+    # Quadrature nodes along a new first axis, broadcast against arguments of any shape.
     nodes = lambda values: jnp.asarray(values, u.dtype).reshape((-1, *(1,) * u.ndim))
     points, masses = nodes(_POINTS), nodes(_MASSES)
     expand = lambda value: value[None]
+    # The stretch on which e^{beta s} is above e^-60 of its largest value.
     near = _FAR / jnp.maximum(beta, 1e-30)
     # e^{-beta u0} times the integral of (e^{beta s} - 1) / s: in s, from u0 downwards.
     length = jnp.minimum(u0 - u, near)
@@ -155,11 +171,12 @@ def _log_time(
     logs, both = jnp.log(u0 / u), beta * u0 + jnp.log(first + second)
     if unnormalised:
         return jnp.logaddexp(jnp.log(logs) - beta, both - beta) - math.log(2)
+    # The parts without the exponential: (n - 1) times 1/s + 1/v in closed form, and the 1/s taken off `first`.
     plain = (n - 1) * jnp.log(v * u0 / (v0 * u)) + logs
     return jnp.logaddexp(jnp.log(plain), both) - math.log(2 * n)
 
 
-def _together(**named: Any) -> tuple[Array, ...]:
+def _broadcast(**named: Any) -> tuple[Array, ...]:
     """Arrays of one shape and one floating dtype: that of those which are arrays already."""
     values = [check_array(value, name, finite=False) for name, value in named.items()]
     for name, value in named.items():
@@ -167,6 +184,7 @@ def _together(**named: Any) -> tuple[Array, ...]:
             check_scalar(value, name)
     dtypes = [value.dtype for value, given in zip(values, named.values(), strict=True) if hasattr(given, "dtype")]
     dtype = jnp.result_type(*dtypes) if dtypes else jnp.result_type(float)
+    # Python numbers take the dtype of the arrays; without arrays the default float.
     values = [as_float(value, dtype) for value in values]
     try:
         return tuple(jnp.broadcast_arrays(*values))

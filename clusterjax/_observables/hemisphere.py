@@ -1,9 +1,8 @@
-"""Do the tokens lie in an open hemisphere? If so, every attention with V = I brings them together."""
+"""Whether the tokens lie in an open hemisphere; if so, every attention with V = I contracts them to one point."""
 
 from typing import NamedTuple
 
 import numpy as np
-import scipy.optimize
 from jaxtyping import Float
 
 from .._check import check_tokens
@@ -27,8 +26,6 @@ class Hemisphere(NamedTuple):
     - `is_open_hemisphere`: Whether some w has <x_i, w> > 0 for every token.
     - `w`: (d,). If so, the unit vector whose least cosine with a token is largest; if not, just a unit vector.
     - `margin`: The least cosine of a token with w; not positive if there is no open hemisphere.
-
-    Source: this library.
     """
 
     is_open_hemisphere: bool
@@ -64,18 +61,24 @@ def hemisphere(x: Tokens) -> Hemisphere:
         hemisphere converge to one point) and Theorem 6.3; Wendel, *A problem in geometric probability* (1962), for the
         probability.
     """
+    import scipy.optimize  # here, since its import takes as long as a small run
+
     if not is_concrete(x):
         raise ValueError("x must not be traced, but it is; call this host function outside jax.jit.")
     tokens = np.asarray(check_nonzero_rows(check_tokens(x)), dtype=np.float64)
+    # By the largest coordinate first: squares of very large or small ones would overflow or vanish.
     tokens = tokens / np.abs(tokens).max(axis=1, keepdims=True)
     tokens = tokens / np.linalg.norm(tokens, axis=1, keepdims=True)
     n, d = tokens.shape
+    # The appended row of ones asks for weights that add up to one: a convex combination, up to a common factor.
     shares, _ = scipy.optimize.nnls(
         np.vstack([tokens.T, np.ones(n)]), np.append(np.zeros(d), 1.0), maxiter=_MAX_ROUNDS * (n + d)
     )
     nearest = tokens.T @ shares
     length = np.linalg.norm(nearest)
+    # Zero is in the hull: no direction is right, and any unit vector is returned.
     w = nearest / length if length > 0 else tokens[0]
+    # Computed from w itself, so that the answer is right whatever the accuracy of the solver.
     margin = float((tokens @ w).min())
     is_open = margin > _SMALLEST_MARGIN
     return Hemisphere(is_open, w, margin if is_open else min(margin, 0.0))

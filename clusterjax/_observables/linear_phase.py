@@ -1,7 +1,6 @@
-"""The first phase of a run: how fast each harmonic of the uniform measure grows."""
+"""Growth rates of the harmonics of a nearly uniform cloud: the linearisation of attention at the uniform measure."""
 
 import numpy as np
-import scipy.special
 from numpy.typing import NDArray
 
 from .._check import check_flag, check_integer, check_number
@@ -40,15 +39,20 @@ def uniform_growth_rates(beta: float, d: int, max_degree: int, *, unnormalised: 
 
         Bruno, Pasqualotto and Agazzi (2410.23228), linearisation at the uniform measure; rates derived anew.
     """
+    import scipy.special  # here, since its import takes as long as a small run
+
     max_degree = check_degree(max_degree)
     d = check_integer(d, "d", least=2, remedy="pass the dimension of the tokens")
     beta, unnormalised = check_number(beta, "beta"), check_flag(unnormalised, "unnormalised")
     degrees = np.arange(max_degree + 1)
+    # The limit: only the first degree has a rate, since a_l / beta tends to zero for l > 1.
     if beta == 0:
         rates = np.where(degrees == 1, (d - 1) / d, 0.0)
         return rates
     order, size = d / 2 - 1, abs(beta)
+    # `ive` is scaled by e^-size, which cancels in the ratio.
     ratios = scipy.special.ive(degrees + order, size) / scipy.special.ive(order, size)
+    # I_{l + order}(-beta) (-beta)^-order has the sign (-1)^l.
     ratios = np.where((beta < 0) & (degrees % 2 == 1), -ratios, ratios)
     mean = float(scipy.special.hyp0f1(d / 2, beta**2 / 4)) if unnormalised and size < _LARGEST else 1.0
     rates = degrees * (degrees + d - 2) * ratios / beta * mean

@@ -1,4 +1,9 @@
-"""Plateaus of a scalar along a run: where it dwells, for how long, and when it escapes."""
+"""Plateaus of a scalar along a run: when it stays near one level, for how long, and when it leaves.
+
+**Algorithm.** For every start the longest window whose values spread by at most 2 `tolerance`, by two monotone queues
+in O(times); then greedily the longest window, and the same on either side of it. **Invariant.** Plateaus do not
+overlap, and none can be extended by a saved time into what longer plateaus leave.
+"""
 
 from collections import deque
 from typing import Any, final
@@ -21,8 +26,6 @@ class Plateaus(eqx.Module):
     - `level`: Midway between the least and the largest value on it.
     - `escape_times`: The first saved time after it; infinite where the series ends on the plateau.
     - `dwell_times`: `stop - start`; a lower bound where the escape was not seen.
-
-    Source: this library.
     """
 
     start: Float[np.ndarray, " plateaus"]
@@ -76,7 +79,7 @@ def plateaus(
     ??? cite "Source"
 
         Geshkovski et al., *Dynamic metastability in the self-attention model* (2410.06833), describes the staircase
-        that these windows are cut from. The definition: this library.
+        that these windows are taken from.
     """
     tolerance = check_number(tolerance, "tolerance", least=0, remedy="pass half a spread")
     min_dwell = check_number(min_dwell, "min_dwell", above=0, remedy="pass a duration")
@@ -85,6 +88,7 @@ def plateaus(
     first = np.array([lo for lo, _ in windows], dtype=int)
     last = np.array([hi for _, hi in windows], dtype=int)
     levels = [(values[lo : hi + 1].min() + values[lo : hi + 1].max()) / 2 for lo, hi in windows]
+    # The saved time after each one; after the last there is none.
     later = np.append(ts[1:], np.inf)
     return Plateaus(start=ts[first], stop=ts[last], level=np.array(levels, dtype=np.float64), escape_times=later[last])
 
@@ -99,7 +103,9 @@ def _check_series(ts: Any, values: Any) -> tuple[np.ndarray, np.ndarray]:
             f"{values.shape}; pass one number for each saved time."
         )
     if not (np.all(np.isfinite(ts)) and np.all(np.diff(ts) > 0)):
-        raise ValueError(f"ts must be finite and increase, but it is {_cut(ts)}; sort it and drop what is doubled.")
+        raise ValueError(
+            f"ts must be finite and increase, but it is {_shortened(ts)}; sort it and drop what is doubled."
+        )
     if not np.all(np.isfinite(values)):
         bad = int(np.flatnonzero(~np.isfinite(values))[0])
         raise ValueError(f"values must be finite, but entry {bad} is {values[bad]}; cut the series there.")
@@ -113,7 +119,7 @@ def _numbers(series: Any, name: str) -> np.ndarray:
     return np.asarray(array, dtype=np.float64)
 
 
-def _cut(numbers: np.ndarray) -> str:
+def _shortened(numbers: np.ndarray) -> str:
     return str(numbers) if numbers.size <= 8 else f"{numbers[:8]} and so on"
 
 
@@ -121,7 +127,9 @@ def _reach(values: np.ndarray, spread: float) -> np.ndarray:
     """For each index the last one to which the values keep within `spread` of each other."""
     size = values.shape[0]
     reach = np.empty(size, dtype=int)
-    lows, highs = deque(), deque()  # candidates for the least and the largest value of the window, best first
+    # Indices whose values may still become the least, or the largest, of a window, the current extreme first: values
+    # increase along `lows` and decrease along `highs`, so that each index enters and leaves once.
+    lows, highs = deque(), deque()
     end = 0
     for begin in range(size):
         while end < size:
@@ -138,6 +146,7 @@ def _reach(values: np.ndarray, spread: float) -> np.ndarray:
             highs.append(end)
             end += 1
         reach[begin] = end - 1
+        # The window moves on: its first index is no candidate any more.
         for candidates in (lows, highs):
             if candidates and candidates[0] == begin:
                 candidates.popleft()
@@ -145,11 +154,14 @@ def _reach(values: np.ndarray, spread: float) -> np.ndarray:
 
 
 def _longest_windows(ts: np.ndarray, reach: np.ndarray, min_dwell: float) -> list[tuple[int, int]]:
+    """First and last index of each plateau, in no order; `reach` is that of `_reach`."""
+    # A stack of stretches of times that are still to be searched.
     windows, segments = [], [(0, ts.shape[0] - 1)]
     while segments:
         lo, hi = segments.pop()
         if lo >= hi or ts[hi] - ts[lo] < min_dwell:
             continue
+        # `argmax` takes the first of those that tie: the earlier window.
         ends = np.minimum(reach[lo : hi + 1], hi)
         best = int(np.argmax(ts[ends] - ts[lo : hi + 1]))
         begin, end = lo + best, int(ends[best])

@@ -34,6 +34,7 @@ def rank(x: Tokens, tolerance: RealScalarLike) -> Int[Array, ""]:
     """
     x = check_tokens(x)
     tolerance = check_scalar(tolerance, "tolerance", x.dtype, above=0, remedy="pass a number above zero")
+    # In decreasing order; of a cloud of zeros none exceeds zero.
     singular = _singular_values(x)
     return unless_finite(singular, jnp.sum(singular > tolerance * singular[0]))
 
@@ -61,8 +62,10 @@ def effective_rank(x: Tokens) -> Scalar:
         Roy and Vetterli, *The effective rank: a measure of effective dimensionality* (EUSIPCO 2007).
     """
     singular = _singular_values(check_tokens(x))
+    # Both `where` keep derivatives finite where a singular value, or all of them, are zero.
     total = jnp.sum(singular)
     shares = singular / jnp.where(total > 0, total, jnp.ones_like(total))
+    # 0 log 0 = 0: one in the place of zero, whose logarithm would be minus infinity.
     logs = jnp.log(jnp.where(shares == 0, jnp.ones_like(shares), shares))
     return jnp.where(total == 0, jnp.zeros_like(total), jnp.exp(-jnp.sum(shares * logs)))
 

@@ -1,4 +1,8 @@
-"""Rényi centres: tokens far from those before them, around which causal attention builds its clusters."""
+"""Rényi centres: tokens far from those before them, around which causal attention forms clusters.
+
+Angles are compared as chords, |x - y| = 2 sin(angle / 2), which is accurate for small angles. Greedy centres take one
+round for each centre: the first token that no centre covers is the next one.
+"""
 
 import math
 from typing import Any
@@ -22,6 +26,18 @@ def renyi_centres(x: Tokens, separation: RealScalarLike, *, strong: bool = False
     strong centres are centres. The order of the tokens matters; the distance is the geodesic one of the sphere. The
     cost is n d operations for each centre, and n^2 d in blocks of rows if `strong`; works under `jax.jit` and
     `jax.vmap`.
+
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, jax.numpy as jnp
+        >>> angles = jnp.array([0.0, 0.3, 0.6, 1.4])
+        >>> x = jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=1)
+        >>> cjx.renyi_centres(x, 0.5).tolist()
+        [True, False, True, True]
+        >>> cjx.renyi_centres(x, 0.5, strong=True).tolist()  # 0.6 is within 0.5 of 0.3, which is no centre
+        [True, False, False, True]
+        ```
 
     **Arguments:**
 
@@ -71,8 +87,8 @@ def expected_strong_centres(separation: RealScalarLike, n: int | float, d: int) 
 
     ??? cite "Source"
 
-        Karagodin, Polyanskiy and Rigollet, *Clustering in causal attention masking* (2411.04990), Lemma C.1. The
-        value for finite n, and the correction for d = 3: this library.
+        Karagodin, Polyanskiy and Rigollet, *Clustering in causal attention masking* (2411.04990), Lemma C.1,
+        here for finite n too and with d = 3 corrected.
     """
     d = check_integer(d, "d", remedy="pass the dimension of the tokens")
     if not (isinstance(n, float) and n == math.inf):
@@ -83,10 +99,12 @@ def expected_strong_centres(separation: RealScalarLike, n: int | float, d: int) 
         share = jnp.where(separation < math.pi, 0.5, 1.0).astype(separation.dtype)
     else:
         a = jnp.asarray((d - 1) / 2, separation.dtype)
+        # The share of the cap within min(angle, pi - angle); beyond pi / 2 it is the complement.
         half = jax.scipy.special.betainc(a, jnp.asarray(0.5, separation.dtype), jnp.square(jnp.sin(separation))) / 2
         share = jnp.where(separation <= math.pi / 2, half, 1 - half)
     if n == math.inf:
         return 1 / share
+    # 1 - (1 - p)^n without cancellation for small p.
     return -jnp.expm1(n * jnp.log1p(-share)) / share
 
 
@@ -102,6 +120,7 @@ def _check_separation(separation: Any, dtype: Any) -> Float[Array, ""]:
 def _strong(unit: Tokens, scale: Float[Array, ""]) -> Bool[Array, " n"]:
     n, d = unit.shape
 
+    # Near any earlier token, centre or not.
     def block(rows, index):
         near = scaled_square_distances(rows, unit, scale) <= 1
         return ~jnp.any(near & (jnp.arange(n)[None, :] < index[:, None]), axis=1)
@@ -114,10 +133,12 @@ def _greedy(unit: Tokens, scale: Float[Array, ""]) -> Bool[Array, " n"]:
     # The first token that no centre covers is the next centre: one round for each centre, not for each token.
     def add(state):
         centres, covered = state
+        # The first False: argmin of booleans.
         first = jnp.argmin(covered)
         near = scaled_square_distances(unit[first][None], unit, scale)[0] <= 1
+        # It covers itself whatever rounding, or NaN, makes of its distance to itself: the loop ends.
         return centres.at[first].set(True), (covered | near).at[first].set(True)
 
-    none = jnp.zeros(unit.shape[0], dtype=bool)
-    centres, _ = jax.lax.while_loop(lambda state: ~jnp.all(state[1]), add, (none, none))
+    start = jnp.zeros(unit.shape[0], dtype=bool)
+    centres, _ = jax.lax.while_loop(lambda state: ~jnp.all(state[1]), add, (start, start))
     return centres

@@ -1,4 +1,8 @@
-"""Cosines of all pairs of tokens, and their distribution."""
+"""Cosines of all pairs of tokens, their histogram, and the fraction of close pairs.
+
+Pairs are taken in blocks of rows. Invariants: counts are of ordered pairs i != j, or of i < j, never of the diagonal,
+and exact; a token that is not finite makes the result NaN.
+"""
 
 from functools import partial
 from typing import Any
@@ -8,13 +12,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, Real
 
+from .._batching import call_with_rule
+from .._blocks import FEW_DIMENSIONS, PAIRS_AT_ONCE, map_blocks, map_systems_last
 from .._check import as_numbers, check_array, check_integer, check_scalar, check_tokens, shown
 from .._custom_types import RealScalarLike, Scalar, Tokens
 from .._misc import is_concrete, matmul, normalise
 from ._pairs import check_nonzero_rows, map_pair_rows
 
 
-# More bins than this hold no pair of any cloud whose pairs can be counted.
+# The index of a bin is an int32, and there is one bin more than is returned.
 _MOST_BINS = 2**31 - 2
 
 
@@ -52,6 +58,17 @@ def cosine_histogram(
     It integrates to one over the edges. The diagonal is left out: the papers' code counts it, which puts a spike of
     mass 1/n at similarity one in every layer. Bins hold their left edge, and the last one its right edge too, as in
     `numpy.histogram`; pairs beyond the edges are not counted. Rows are taken in blocks.
+
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, jax.numpy as jnp
+        >>> density, edges = cjx.cosine_histogram(jnp.eye(3), bins=4)
+        >>> edges.tolist()
+        [-1.0, -0.5, 0.0, 0.5, 1.0]
+        >>> density.tolist()  # three orthogonal tokens: every cosine is 0, in a bin of width 0.5
+        [0.0, 0.0, 2.0, 0.0]
+        ```
 
     **Arguments:**
 
@@ -104,7 +121,7 @@ def close_pairs_fraction(x: Tokens, cosine: RealScalarLike) -> Scalar:
     cosine = check_scalar(cosine, "cosine", x.dtype)
     if is_concrete(cosine) and not -1 <= float(np.asarray(cosine)) <= 1:
         raise ValueError(f"cosine must lie in [-1, 1], but it is {cosine}; pass the cosine of an angle.")
-    return _close_fraction(normalise(x), cosine)
+    return close_fraction(normalise(x), cosine)
 
 
 def check_edges(bins: Any, dtype: Any) -> Float[Array, " edges"]:
@@ -128,14 +145,17 @@ def _histogram(
 ) -> tuple[Float[Array, " bins"], Float[Array, " edges"]]:
     n, num_bins = unit.shape[0], edges.shape[0] - 1
 
+    # Clipped, so that rounding takes no pair out of [-1, 1] and out of the bins.
     def block(rows, index):
         cosines = jnp.clip(matmul(rows, unit.T), -1, 1)
         which = (among_equal if equal else among)(edges, cosines)
+        # The last bin is closed on both sides.
         which = jnp.where(cosines == edges[-1], num_bins - 1, which)
         counted = (index[:, None] < jnp.arange(n)[None, :]) & (which >= 0) & (which < num_bins)
-        # One bin more takes what is not counted, and is cut off.
+        # One more bin takes what is not counted, and is dropped.
         which = jnp.where(counted, which, num_bins)
         counts = jnp.zeros((rows.shape[0], num_bins + 1), dtype=jnp.int32)
+        # One scatter a row: no two rows of a block write to the same entry.
         counts = counts.at[jnp.arange(rows.shape[0])[:, None], which].add(1)
         return counts[:, :-1].astype(unit.dtype)
 
@@ -151,7 +171,7 @@ def among(edges: Float[Array, " edges"], cosines: Float[Array, "rows n"]) -> Int
 
 
 def among_equal(edges: Float[Array, " edges"], cosines: Float[Array, "rows n"]) -> Int[Array, "rows n"]:
-    """The same for equal bins of [-1, 1], twenty times faster: rounding may be off by one bin, which is mended."""
+    """The same for equal bins of [-1, 1], without a search: the computed bin may be off by one, which is corrected."""
     num_bins = edges.shape[0] - 1
     guess = jnp.clip(jnp.floor((cosines + 1) * (num_bins / 2)).astype(jnp.int32), 0, num_bins - 1)
     guess = jnp.where(cosines < edges[guess], guess - 1, guess)
@@ -159,14 +179,45 @@ def among_equal(edges: Float[Array, " edges"], cosines: Float[Array, "rows n"]) 
 
 
 @jax.jit
-def _close_fraction(unit: Tokens, cosine: Float[Array, ""]) -> Scalar:
+def close_fraction(unit: Tokens, cosine: Float[Array, ""]) -> Scalar:
+    """`close_pairs_fraction` of unit tokens."""
+    # The rule for batches is for small systems on a CPU: see `map_systems_last`.
+    if jax.default_backend() != "cpu" or unit.shape[1] > FEW_DIMENSIONS:
+        return _close_fraction_of_one(unit, cosine)
+    return call_with_rule(_close_fraction_of_one, _close_fraction_of_batch, unit, cosine)
+
+
+def _close_fraction_of_one(unit: Tokens, cosine: Float[Array, ""]) -> Scalar:
     n = unit.shape[0]
 
     def block(rows, index):
         cosines = matmul(rows, unit.T)
         close = (cosines > cosine) & (index[:, None] != jnp.arange(n)[None, :])
-        # No comparison with NaN is true, so that it would count as far.
+        # Comparisons with NaN are False: such a pair would count as not close.
         unknown = jnp.isnan(jnp.sum(cosines, axis=1))
         return jnp.where(unknown, jnp.nan, jnp.sum(close, axis=1).astype(unit.dtype))
 
     return jnp.sum(map_pair_rows(block, unit)) / (n * (n - 1))
+
+
+def _close_fraction_of_batch(batched: Any, unit: Any, cosine: Any) -> Float[Array, " systems"]:
+    # The kernel for batches has one threshold for all clouds.
+    if not batched[0] or batched[1]:
+        return jax.vmap(_close_fraction_of_one, [0 if is_batched else None for is_batched in batched])(unit, cosine)
+    n, d = unit.shape[1:]
+
+    def fractions(unit: Float[Array, "n d systems"]) -> Float[Array, "1 systems"]:
+        token = [unit[:, k] for k in range(d)]
+
+        def block(rows, index):
+            # (rows, n, systems), written out over the coordinates.
+            cosines: Any = sum(rows[:, k, None] * token[k][None] for k in range(d))
+            close = (cosines > cosine) & (index[:, None] != jnp.arange(n)[None, :])[:, :, None]
+            return jnp.sum(close.astype(unit.dtype), axis=1)
+
+        rows = max(1, PAIRS_AT_ONCE // (n * unit.shape[2]))
+        count = jnp.sum(map_blocks(block, rows, unit, jnp.arange(n)), axis=0)
+        known = jnp.all(jnp.isfinite(unit), axis=(0, 1))
+        return jnp.where(known, count / (n * (n - 1)), jnp.nan)[None]
+
+    return map_systems_last(fractions, unit, pairs=n * n)[:, 0]

@@ -1,12 +1,12 @@
-"""Attention sinks: tokens that the others look at."""
-
-from typing import Any
+"""Attention sinks: tokens that receive more attention than their share, and what uniform causal attention gives
+them."""
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from .._check import check_flag, check_float_dtype, check_integer
+from .._custom_types import DTypeLike
 from .._misc import is_concrete
 from ._pairs import check_square
 
@@ -32,8 +32,7 @@ def sink_mass(weights: Float[Array, "n n"], *, include_self: bool = False) -> Fl
 
     ??? cite "Source"
 
-        Xiao et al., *Efficient streaming language models with attention sinks* (2309.17453), name the effect. This
-        measure of it: this library.
+        Xiao et al., *Efficient streaming language models with attention sinks* (2309.17453), name the effect.
     """
     weights, include_self = check_square(weights, "weights"), check_flag(include_self, "include_self")
     if is_concrete(weights) and np.asarray(weights).min() < 0:
@@ -44,11 +43,12 @@ def sink_mass(weights: Float[Array, "n n"], *, include_self: bool = False) -> Fl
     n = weights.shape[0]
     if include_self:
         return jnp.mean(weights, axis=0)
+    # The diagonal set to zero: subtracting it from the column sums would cancel.
     others = jnp.where(jnp.eye(n, dtype=bool), jnp.zeros_like(weights), weights)
     return jnp.sum(others, axis=0) / max(n - 1, 1)
 
 
-def uniform_causal_sink(n: int, *, include_self: bool = False, dtype: Any = None) -> Float[Array, " n"]:
+def uniform_causal_sink(n: int, *, include_self: bool = False, dtype: DTypeLike | None = None) -> Float[Array, " n"]:
     r"""$\frac{H_n - H_j}{n-1}$, the `sink_mass` of token $j = 1, \dots, n$ when causal attention is uniform.
 
     Row i is then 1/i on its first i tokens, as at consensus. $H_j$ are the harmonic numbers. With `include_self` it is
@@ -67,10 +67,6 @@ def uniform_causal_sink(n: int, *, include_self: bool = False, dtype: Any = None
     **Raises:**
 
     - `ValueError` if `n` is not a positive integer.
-
-    ??? cite "Source"
-
-        This library.
     """
     n = check_integer(n, "n", remedy="pass the number of tokens")
     include_self, dtype = check_flag(include_self, "include_self"), check_float_dtype(dtype)

@@ -1,4 +1,4 @@
-"""Eigenvalues of V and of Q^T K. Host functions: JAX has no general eigenvalues on accelerators."""
+"""Eigenvalues of V and of Q^T K. Host functions in NumPy: JAX has no general eigenvalues on accelerators."""
 
 import math
 from typing import Any
@@ -59,7 +59,7 @@ def product_spectrum(
 
     ??? cite "Source"
 
-        Sylvester's identity. Its use for heads of pretrained networks: this library.
+        Sylvester's determinant identity.
     """
     factors = _check_matrix(left, "left"), _check_matrix(right, "right")
     if factors[0].shape != factors[1].shape[::-1]:
@@ -67,6 +67,7 @@ def product_spectrum(
             f"left and right must have the shapes (d, k) and (k, d), but they are {factors[0].shape} and "
             f"{factors[1].shape}; transpose one of them."
         )
+    # The smaller of the two products, d x d or k x k.
     first, second = factors if factors[0].shape[0] <= factors[0].shape[1] else factors[::-1]
     return _sorted(first @ second, np.result_type(_complex_dtype(left), _complex_dtype(right)))
 
@@ -123,6 +124,7 @@ def effective_beta(query_key: Float[Array | np.ndarray, "d d"]) -> float:
         Geshkovski et al., *The emergence of clusters in self-attention dynamics* (2305.05465), the code of its
         figures of ALBERT's heads.
     """
+    # The antisymmetric part of B does not contribute to <x, B x>.
     array = _check_matrix(query_key, "query_key", square=True)
     return math.sqrt(array.shape[0]) * float(np.linalg.norm((array + array.T) / 2))
 
@@ -139,6 +141,7 @@ def _check_matrix(matrix: Any, name: str, *, square: bool = False) -> np.ndarray
         raise ValueError(f"{name} must be {wanted}, but its shape is {array.shape}; pass one head at a time.")
     if np.iscomplexobj(array):
         raise ValueError(f"{name} must be real, but its dtype is {array.dtype}; pass its real part.")
+    # bfloat16 and float16 too, for which LAPACK has no routines.
     array = array.astype(np.float64)
     if not np.all(np.isfinite(array)):
         raise ValueError(f"{name} must be finite, but it holds a NaN or an infinity; mend that entry.")
@@ -150,6 +153,8 @@ def _complex_dtype(matrix: Any) -> np.dtype:
 
 
 def _sorted(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    # `eigvalsh` gives exactly real eigenvalues; `eigvals` leaves imaginary parts of the size of rounding errors.
     symmetric = np.array_equal(array, array.T)
     values = (np.linalg.eigvalsh(array) if symmetric else np.linalg.eigvals(array)).astype(np.complex128)
+    # The last key is the primary one.
     return values[np.lexsort((-values.imag, -values.real))].astype(dtype)

@@ -1,7 +1,6 @@
 """The smallest energy: that of the uniform measure, in closed form."""
 
 import numpy as np
-import scipy.special
 
 from .._check import check_integer, check_number
 
@@ -35,6 +34,8 @@ def uniform_energy(beta: float, d: int) -> float:
         Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Proposition 3.4 (the uniform
         measure is the minimiser). Closed form: Funk-Hecke, derived here.
     """
+    import scipy.special  # here, since its import takes as long as a small run
+
     d = check_integer(d, "d", remedy="pass the dimension of the tokens")
     beta = check_number(beta, "beta")
     if beta == 0:

@@ -1,7 +1,12 @@
-"""Retract: a solver that comes back to the space after each step."""
+"""`Retract`: wraps a diffrax solver so that every step ends on the space.
+
+A projection method (Hairer, Lubich, Wanner, *Geometric Numerical Integration*, section IV.4). Invariants: the state
+after each step, and every value of the dense output, is retracted; the order is that of the wrapped solver for tangent
+fields; nothing that the wrapped solver evaluated at the unretracted end of a step is used in the next one.
+"""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import diffrax as dfx
 import equinox as eqx
@@ -13,10 +18,17 @@ from .._check import check_instance
 from .._space import AbstractSpace, Sphere, check_space
 
 
-def _check_solver(solver: Any) -> Any:
+Time: TypeAlias = float | Array  # what diffrax passes to a solver
+
+
+def _check_solver(solver: dfx.AbstractSolver) -> dfx.AbstractSolver:
     return check_instance(
         solver, "solver", dfx.AbstractSolver, "a diffrax solver", "pass an instance such as diffrax.Euler()"
     )
+
+
+def _check_space(space: AbstractSpace) -> AbstractSpace:
+    return check_space(space)
 
 
 class Retract(dfx.AbstractWrappedSolver):
@@ -47,7 +59,7 @@ class Retract(dfx.AbstractWrappedSolver):
     """
 
     solver: dfx.AbstractSolver = eqx.field(converter=_check_solver)
-    space: AbstractSpace = eqx.field(default=Sphere(), converter=check_space)
+    space: AbstractSpace = eqx.field(default=Sphere(), converter=_check_space)
 
     @property
     def term_structure(self):  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -55,13 +67,15 @@ class Retract(dfx.AbstractWrappedSolver):
 
     @property
     def interpolation_cls(self):  # pyright: ignore[reportIncompatibleVariableOverride]
+        # diffrax calls this with the `dense_info` of a step: see `step`.
         return _Interpolations(self.solver.interpolation_cls)
 
     @property
     def term_compatible_contr_kwargs(self):  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.solver.term_compatible_contr_kwargs
 
-    # diffrax asks Runge-Kutta and implicit solvers for these, and sees through a wrapper when it looks at the kind.
+    # Attributes of Runge-Kutta and implicit solvers: diffrax reads them from the wrapper, whose kind it takes to be
+    # that of the wrapped solver.
     @property
     def scan_kind(self):
         return self.solver.scan_kind  # pyright: ignore[reportAttributeAccessIssue]
@@ -83,27 +97,39 @@ class Retract(dfx.AbstractWrappedSolver):
     def error_order(self, terms: PyTree):
         return self.solver.error_order(terms)
 
-    def init(self, terms: PyTree, t0, t1, y0: PyTree, args: PyTree) -> PyTree:
+    def init(self, terms: PyTree, t0: Time, t1: Time, y0: PyTree, args: PyTree) -> PyTree:
         return self.solver.init(terms, t0, t1, y0, args)
 
-    def step(self, terms: PyTree, t0, t1, y0: PyTree, args: PyTree, solver_state: PyTree, made_jump):
-        # The end of the last step was moved: an evaluation kept from there is of another point.
+    def step(
+        self,
+        terms: PyTree,
+        t0: Time,
+        t1: Time,
+        y0: PyTree,
+        args: PyTree,
+        solver_state: PyTree,
+        made_jump: bool | Array,
+    ):
+        # The end of the last step was retracted: a first-same-as-last evaluation kept from there is of another point.
         y1, error, dense_info, solver_state, result = self.solver.step(
             terms, t0, t1, y0, args, solver_state, made_jump=True
         )
+        # Carried along, since diffrax builds the interpolation from `dense_info` alone.
         dense_info = {"space": self.space, "info": dense_info}
         return _retract(self.space, y1), error, dense_info, solver_state, result
 
-    def func(self, terms: PyTree, t0, y0: PyTree, args: PyTree) -> PyTree:
+    def func(self, terms: PyTree, t0: Time, y0: PyTree, args: PyTree) -> PyTree:
         return self.solver.func(terms, t0, y0, args)
 
 
 def _retract(space: AbstractSpace, y: PyTree) -> PyTree:
+    """`y` retracted; of the tuple (tokens, adjoint, ...) of `BacksolveAdjoint` the tokens."""
+    # The adjoint is a cotangent, and no point of the space.
     return (space.retract(y[0]), *y[1:]) if isinstance(y, tuple) else space.retract(y)
 
 
 class _Interpolations(eqx.Module):
-    """Builds the retracted interpolation of one step from what the wrapped solver says of it."""
+    """Builds the retracted interpolation of one step from its `dense_info`."""
 
     wrapped: Callable[..., dfx.AbstractLocalInterpolation] = eqx.field(static=True)
 
@@ -121,5 +147,6 @@ class _RetractedInterpolation(dfx.AbstractLocalInterpolation):
 
     def evaluate(self, t0, t1=None, left: bool = True) -> PyTree[Array]:
         if t1 is not None:
+            # diffrax asks for the increment from t0 to t1.
             return jtu.tree_map(jnp.subtract, self.evaluate(t1, left=left), self.evaluate(t0, left=left))
         return _retract(self.space, self.interpolation.evaluate(t0, left=left))

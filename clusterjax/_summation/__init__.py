@@ -1,16 +1,20 @@
-"""How sum_j w_ij v_j is computed, behind one interface."""
+"""Summations: how the sums over tokens of attention are computed, behind one interface."""
 
 from .auto import Auto as Auto
 from .base import (
+    AbstractExponentialSum as AbstractExponentialSum,
+    AbstractNearestSearch as AbstractNearestSearch,
     AbstractSummation as AbstractSummation,
     ExponentialSums as ExponentialSums,
     HardmaxSums as HardmaxSums,
+    Support as Support,
     check_summation as check_summation,
+    check_supported as check_supported,
     ratio as ratio,
 )
 from .blocked import Blocked as Blocked
 from .dense import Dense as Dense
-from .harmonic import Harmonic as Harmonic
-from .hull import Hull as Hull
-from .sharded import Sharded as Sharded
+from .devices.sharded import Sharded as Sharded
+from .harmonic.summation import Harmonic as Harmonic
+from .nearest.hull import Hull as Hull
 from .witness import summation_names as summation_names

@@ -1,4 +1,8 @@
-"""The summation that suits the size."""
+"""`Auto`: chooses a summation by number of tokens, dimension, dtype, mask and, where they are known, query lengths.
+
+The thresholds are measured on a CPU (benchmarks/harmonic.py, benchmarks/hardmax_hull.py). The choice is made at trace
+time and is the same for all systems of a batch.
+"""
 
 from typing import Any
 
@@ -7,21 +11,30 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._check import check_array, check_float_dtype, check_integer
-from .._custom_types import Masses, Tokens
+from .._custom_types import DTypeLike, Masses, Numbers, Tokens
 from .._mask import AbstractMask, CausalMask, FullMask, check_mask
 from .._misc import is_concrete
-from .base import AbstractSummation, ExponentialSums, HardmaxSums
+from .base import (
+    AbstractExponentialSum,
+    AbstractNearestSearch,
+    AbstractSummation,
+    ExponentialSums,
+    HardmaxSums,
+    Support,
+)
 from .blocked import Blocked
 from .dense import Dense
-from .harmonic import Harmonic, longest_query
-from .hull import Hull, serves
+from .harmonic.summation import Harmonic, longest_query
+from .nearest.hull import Hull
 
 
-# From how many tokens on `Hull` is chosen: in float32 it is faster from half of that on (benchmarks/hardmax_hull.py).
+# The least number of tokens for which `Hull` is chosen, with a full mask and with a causal one. In float32 it is faster
+# from half of that on (benchmarks/hardmax_hull.py).
 _HULL_FULL, _HULL_CAUSAL = 8192, 32_768
 
-# From how many tokens on `Harmonic` is chosen, by dimension and bytes of a number, full and causal. It is faster from a
-# quarter of that on (benchmarks/harmonic.py), but takes seconds to compile where the others take tenths.
+# The least number of tokens for which `Harmonic` is chosen, by dimension and item size of the dtype: (full, causal). It
+# is faster from a quarter of that on (benchmarks/harmonic.py), but takes seconds to compile where the others take
+# tenths.
 _HARMONIC = {
     (2, 4): (2048, 4096),
     (2, 8): (2048, 4096),
@@ -32,20 +45,40 @@ _HARMONIC = {
 }
 
 
-class Auto(AbstractSummation):
+class Auto(AbstractExponentialSum, AbstractNearestSearch):
     """`Dense` while every pair fits comfortably in memory, `Blocked` from 1,024 tokens on, `Harmonic` where it pays.
 
     `Harmonic` is chosen for many tokens of dimension 2, 3 or 4 (some thousands, and in dimension 4 some ten thousands)
     under a full or a causal mask, unless the queries are known to be too long for it. Hardmax in the plane of many
     tokens is `Hull`.
 
-    Source: this library.
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx
+        >>> [type(cjx.Auto().choose(n, d=3)).__name__ for n in (100, 2_000, 100_000)]
+        ['Dense', 'Blocked', 'Harmonic']
+        >>> [type(cjx.Auto().choose(n, d=64)).__name__ for n in (100, 2_000, 100_000)]
+        ['Dense', 'Blocked', 'Blocked']
+        ```
     """
 
+    @property
+    def supports(self) -> Support:
+        return Support()
+
     def choose(
-        self, n: int, d: int, dtype: Any = jnp.float32, mask: AbstractMask = FullMask(), queries: Any = None
-    ) -> AbstractSummation:
-        """The summation for `n` tokens of dimension `d`; `queries`, where they are numbers, may rule out `Harmonic`."""
+        self,
+        n: int,
+        d: int,
+        dtype: DTypeLike = jnp.float32,
+        mask: AbstractMask = FullMask(),
+        queries: Numbers | None = None,
+    ) -> AbstractExponentialSum:
+        """What sums the exponentials of `n` tokens of dimension `d`.
+
+        `queries`, where they are numbers, may rule out `Harmonic`.
+        """
         check_integer(n, "n", remedy="pass the number of tokens")
         check_integer(d, "d", remedy="pass their dimension")
         check_mask(mask)
@@ -53,18 +86,20 @@ class Auto(AbstractSummation):
         if queries is not None:
             check_array(queries, "queries", shape=(None, d), finite=False)
         full, causal = _HARMONIC.get((d, jnp.dtype(dtype).itemsize), (None, None))
+        # Masks of other kinds have no expansion: no number of tokens is enough.
         least = full if isinstance(mask, FullMask) else causal if isinstance(mask, CausalMask) else None
         if least is not None and n >= least and not _too_long(queries, d, dtype):
             return Harmonic()
+        # Up to here a matrix of all pairs is at most 8 MB in float64.
         return Dense() if n < 1024 else Blocked()
 
-    def choose_hardmax(self, n: int, d: int, mask: AbstractMask) -> AbstractSummation:
-        """The summation for the hardmax sums of `n` tokens of dimension `d`: `Hull` in the plane, where it pays."""
+    def choose_hardmax(self, n: int, d: int, mask: AbstractMask) -> AbstractNearestSearch:
+        """The search for the hardmax sums of `n` tokens of dimension `d`: `Hull` in the plane, where it is faster."""
         check_integer(n, "n", remedy="pass the number of tokens")
         check_integer(d, "d", remedy="pass their dimension")
         check_mask(mask)
-        pays = n >= (_HULL_FULL if isinstance(mask, FullMask) else _HULL_CAUSAL)
-        if pays and serves(d, mask):
+        large = n >= (_HULL_FULL if isinstance(mask, FullMask) else _HULL_CAUSAL)
+        if large and d == 2 and isinstance(mask, FullMask | CausalMask):
             return Hull()
         return Dense() if n < 1024 else Blocked()
 
@@ -94,23 +129,19 @@ class Auto(AbstractSummation):
 
 
 def _too_long(queries: Any, d: int, dtype: Any) -> bool:
+    """Whether the queries are numbers, and one of them is longer than `Harmonic` serves at its default tolerance."""
+    # Traced queries are taken to be short: a series that does not serve them falls back to pairs at run time.
     if queries is None or not is_concrete(queries):
         return False
+    # Negated, so that NaN counts as too long.
     return not bool(np.linalg.norm(np.asarray(queries), axis=1).max() <= longest_query(d, dtype))
 
 
-def acting(
+def resolved(
     summation: AbstractSummation, queries: Tokens, tokens: Tokens, mask: AbstractMask, hardmax: bool
 ) -> AbstractSummation:
-    """What sums such tokens: what `Auto` chooses, and `Blocked` where `Harmonic` or `Hull` leave the sums to it."""
+    """What sums such tokens: the summation itself, or what `Auto` chooses."""
+    if not isinstance(summation, Auto):
+        return summation
     n, d = tokens.shape
-    if isinstance(summation, Auto):
-        chosen = (
-            summation.choose_hardmax(n, d, mask) if hardmax else summation.choose(n, d, tokens.dtype, mask, queries)
-        )
-        return acting(chosen, queries, tokens, mask, hardmax)
-    if isinstance(summation, Harmonic) and (hardmax or not isinstance(mask, FullMask | CausalMask)):
-        return Blocked()
-    if isinstance(summation, Hull) and not (hardmax and serves(d, mask)):
-        return Blocked()
-    return summation
+    return summation.choose_hardmax(n, d, mask) if hardmax else summation.choose(n, d, tokens.dtype, mask, queries)

@@ -1,5 +1,14 @@
-"""Every pair at once, or nearly: the sum for up to a few thousand tokens."""
+"""`Dense`: every pair of tokens at once, for up to about a thousand tokens.
 
+**Algorithm.** Three forms of the same sums. Plain: one matrix product of scores, exponentials, one product with values.
+Strips, on a CPU in few dimensions: an online softmax (Milakov, Gimelshein, 1805.02867) over narrow strips of columns,
+each coordinate an array of its own. A batch of small systems under `jax.vmap`: `systems.py`.
+
+**Invariants.** All forms agree but for rounding, and their derivatives are those of the plain form or of the strips;
+the shift of a row carries no derivative.
+"""
+
+import functools
 from typing import Any
 
 import equinox as eqx
@@ -8,21 +17,26 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from .._batching import call_with_rule
 from .._custom_types import Masses, Tokens
 from .._mask import AbstractMask, FullMask
 from .._misc import below
-from .base import AbstractSummation, ExponentialSums, HardmaxSums
-from .rows import Columns, exponential_rows, hardmax_rows, lowest, make_columns
+from .base import AbstractExponentialSum, AbstractNearestSearch, ExponentialSums, HardmaxSums, Support
+from .rows import Columns, exponential_rows, hardmax_rows, lowest, make_columns, rounded_down
+from .systems import suits, system_sums
 
 
-class Dense(AbstractSummation):
+class Dense(AbstractExponentialSum, AbstractNearestSearch):
     """Every pair of tokens, O(n^2) time, and memory in the backward pass.
 
-    In few dimensions on a CPU the forward pass walks over narrow strips of columns, which stay in the cache and keep
-    their layout when a batch is mapped over; elsewhere it is two matrix products.
-
-    Source: this library.
+    In few dimensions on a CPU the forward pass scans over narrow strips of columns, which stay in the cache, and under
+    `jax.vmap` over many small systems over blocks with the systems in the last axis; elsewhere it is two matrix
+    products.
     """
+
+    @property
+    def supports(self) -> Support:
+        return Support()
 
     @eqx.filter_jit
     def exponential(
@@ -33,14 +47,16 @@ class Dense(AbstractSummation):
         masses: Masses | None,
         mask: AbstractMask,
     ) -> ExponentialSums:
-        n, d = tokens.shape
-        width = d if values is None else values.shape[1]
-        if d + width <= _STRIP_MAX_NUMBERS and jax.default_backend() == "cpu":
-            columns = make_columns(tokens, values, masses, _strip_width(n))
-            shift, normaliser, total = _strips(queries, columns, mask)
-            return ExponentialSums(shift, normaliser, total)
-        shift, sums = exponential_rows(queries, jnp.arange(n), make_columns(tokens, values, masses, n), mask)
-        return ExponentialSums(shift, sums[:, 0], sums[:, 1:])
+        # Elsewhere than on a CPU the plain form is the fast one for a batch too.
+        run = call_with_rule if jax.default_backend() == "cpu" else lambda plain, rule, *args: plain(*args)
+        # Functions with a rule close over no traced array: those of a mask are arguments.
+        arrays, static = eqx.partition(mask, eqx.is_array)
+
+        def single(queries, tokens, values, masses, arrays):
+            return _single(queries, tokens, values, masses, eqx.combine(arrays, static))
+
+        batch = functools.partial(_batch, single, static)
+        return ExponentialSums(*run(single, batch, queries, tokens, values, masses, arrays))
 
     @eqx.filter_jit
     def hardmax(
@@ -58,12 +74,35 @@ class Dense(AbstractSummation):
         return HardmaxSums(sums[:, 0], sums[:, 1:])
 
 
+# Strips write out each coordinate of tokens and values: so many in all, at most. Beyond, matrix products are faster.
 _STRIP_MAX_NUMBERS = 16
-_SMALL_EXPONENT = 16  # e^-16 is far from the end of float32
+
+
+def _single(queries, tokens, values, masses, mask: AbstractMask):
+    """Shift, normaliser and total of one system."""
+    n, d = tokens.shape
+    width = d if values is None else values.shape[1]
+    if d + width <= _STRIP_MAX_NUMBERS and jax.default_backend() == "cpu":
+        return _strips(queries, make_columns(tokens, values, masses, _strip_width(n)), mask)
+    shift, sums = exponential_rows(queries, jnp.arange(n), make_columns(tokens, values, masses, n), mask)
+    return shift, sums[:, 0], sums[:, 1:]
+
+
+def _batch(single: Any, static: AbstractMask, batched: Any, queries, tokens, values, masses, arrays):
+    """The same of a batch: `system_sums` for many small systems under one mask, else `single` mapped over them."""
+    # Positions in `batched`: queries, tokens, values, masses, arrays of the mask.
+    several = batched[0] and batched[1] and not any(jax.tree.leaves(batched[4]))
+    if not (several and suits(*tokens.shape)):
+        axes = jax.tree.map(lambda is_batched: 0 if is_batched else None, batched)
+        return jax.vmap(single, axes)(queries, tokens, values, masses, arrays)
+    spread = lambda a, is_batched: a if a is None or is_batched else jnp.broadcast_to(a, (len(tokens), *a.shape))
+    values, masses = spread(values, batched[2]), spread(masses, batched[3])
+    return system_sums(queries, tokens, values, masses, eqx.combine(arrays, static))
 
 
 def _strip_width(n: int) -> int:
     """How many columns a strip has: as many as keep strip and accumulators in the first-level cache."""
+    # 2048 scores of a strip: 8 or 16 KB.
     return min(n, 16, max(8, 2048 // n))
 
 
@@ -74,15 +113,11 @@ def _strips(
 
     The rows run along the last axis, so that every operation is elementwise over rows: no matrix product with an inner
     dimension of two or three, and nothing of size n x n.
-
-    A compiler makes the scores twice, for their maximum and for the weights, and may round the two differently, by a
-    share `rounding` of them. Where that is so much that the largest weight might vanish, the shift is lower by it, and
-    the scores above count as equal: they are so large that rounding has made them what they are.
     """
     n, d = queries.shape
     rows = jnp.arange(n)
+    # (columns, rows) throughout: a strip of scores has shape (strip, n).
     query = [queries[:, k] for k in range(d)]
-    rounding = d * jnp.finfo(queries.dtype).eps
 
     def step(carry, block: Columns):
         shift, sums = carry
@@ -91,9 +126,8 @@ def _strips(
             allowed = mask.allowed(rows[None, :], block.index[:, None])
             allowed = allowed if block.present is None else allowed & block.present[:, None]
             scores = jnp.where(allowed, scores, -jnp.inf)
-        top = jnp.max(lax.stop_gradient(scores), axis=0)
-        off = rounding * jnp.abs(top)
-        top = jnp.maximum(shift, jnp.where(off > _SMALL_EXPONENT, top - off, top))
+        # Online softmax: the sums so far are rescaled to the new maximum.
+        top = jnp.maximum(shift, rounded_down(jnp.max(lax.stop_gradient(scores), axis=0), d))
         weights, back = jnp.exp(below(scores, top[None, :])), jnp.exp(shift - top)
         weighted = block.weighted()
         added = [jnp.sum(weights * weighted[:, k, None], axis=0) for k in range(block.width)]
@@ -101,6 +135,7 @@ def _strips(
 
     zero = jnp.zeros(n, queries.dtype)
     start = (lowest(n, queries.dtype), [zero] * columns.width)
+    # A scan of one step would still compile a loop.
     if columns.tokens.shape[0] == 1:
         (shift, sums), _ = step(start, jax.tree.map(lambda leaf: leaf[0], columns))
     else:

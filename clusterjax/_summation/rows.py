@@ -1,4 +1,13 @@
-"""Sums for one block of rows: a running maximum, and one matrix product for normaliser and values together."""
+"""Sums over all columns for one block of rows, column block by column block.
+
+**Algorithm.** Sums of exponentials: an online softmax (Milakov, Gimelshein, 1805.02867), in which the running maximum
+of a row is its shift, and normaliser and values are one matrix product. Hardmax: one pass for the largest score and the
+longest token of each row, a second one for the sums over the scores above the threshold.
+
+**Invariants.** Shifts, maxima and thresholds carry no derivative; masked scores are minus infinity; a row that attends
+to nothing has sums of zero. Blocks that the mask forbids as a whole are not computed, and blocks that it allows as a
+whole are not masked. A scan is differentiated with one block alive at a time.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,23 +18,22 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from .._blocks import cut
 from .._custom_types import Masses, Tokens
 from .._mask import AbstractMask, FullMask
 from .._misc import below, matmul
 
 
 class Columns(eqx.Module):
-    """The tokens that are attended to, in blocks; the last is filled up with copies of the last token.
+    """The tokens that are attended to, in blocks; the last is padded with copies of the last token.
 
     **Arguments:**
 
     - `tokens`: (blocks, columns, d).
     - `values`: (blocks, columns, k); None are the tokens themselves.
     - `masses`: (blocks, columns); None are one each.
-    - `first`: (blocks,), the number of the first token of each; the others follow, n or more for the filling.
-    - `present`: (blocks, columns), False for the filling and where the mass is zero; None if all are present.
-
-    Source: this library.
+    - `first`: (blocks,), the number of the first token of each; the others follow, n or more for padding.
+    - `present`: (blocks, columns), False for padding and where the mass is zero; None if all are present.
     """
 
     tokens: Float[Array, "blocks columns d"]
@@ -54,29 +62,26 @@ class Columns(eqx.Module):
 def make_columns(
     tokens: Tokens, values: Float[Array, "n k"] | None, masses: Masses | None, block_columns: int
 ) -> Columns:
-    """Cut the tokens, their values and masses into blocks of `block_columns`."""
+    """Split the tokens, their values and masses into blocks of `block_columns`."""
     n = tokens.shape[0]
     size = min(block_columns, n)
     blocks = -(-n // size)
-
-    def cut(a: Array) -> Array:
-        a = jnp.pad(a, ((0, blocks * size - n),) + ((0, 0),) * (a.ndim - 1), mode="edge")
-        return a.reshape(blocks, size, *a.shape[1:])
-
-    there = jnp.arange(blocks * size).reshape(blocks, size) < n
+    in_range = jnp.arange(blocks * size).reshape(blocks, size) < n
     present = None
+    # None where every entry is present: such blocks need no mask at all.
     if masses is not None:
-        present = cut(masses > 0) & there
+        present = cut(masses > 0, size) & in_range
     elif blocks * size > n:
-        present = there
-    values, masses = (None if part is None else cut(part) for part in (values, masses))
-    return Columns(cut(tokens), values, masses, size * jnp.arange(blocks), present)
+        present = in_range
+    values, masses = (None if part is None else cut(part, size) for part in (values, masses))
+    return Columns(cut(tokens, size), values, masses, size * jnp.arange(blocks), present)
 
 
 def _fold(step: Callable[[Any, Columns], Any], carry: Any, columns: Columns) -> Any:
     """`carry` after `step` with each block of columns in turn; the backward pass recomputes each block."""
     if columns.tokens.shape[0] == 1:
         return step(carry, jax.tree.map(lambda leaf: leaf[0], columns))
+    # Otherwise the scan would keep the scores of every block for the backward pass: (rows, n).
     step = jax.checkpoint(step)
     return lax.scan(lambda c, block: (step(c, block), None), carry, columns)[0]
 
@@ -88,6 +93,7 @@ def _where_reached(
     masked = block.present is not None
     if isinstance(mask, FullMask):
         return attend(masked)
+    # `reaches` and `covers` are Python booleans where the mask knows them at trace time, and arrays in a scan.
     corners = (rows[0], rows[-1], block.index[0], block.index[-1])
     reaches, covers = mask.reaches(*corners), mask.covers(*corners)
 
@@ -102,6 +108,7 @@ def _where_reached(
 def _scores(
     queries: Float[Array, "rows d"], rows: Int[Array, " rows"], block: Columns, mask: AbstractMask, masked: bool
 ) -> Float[Array, "rows columns"]:
+    """The scores of one block, minus infinity where `masked` is True and a row may not attend to a column."""
     scores = matmul(queries, block.tokens.T)
     if not masked:
         return scores
@@ -122,6 +129,7 @@ def exponential_rows(
         def attend(masked):
             scores = _scores(queries, rows, block, mask, masked)
             top = jnp.maximum(shift, lax.stop_gradient(scores).max(axis=1))
+            # At least one exponent of a row is exactly zero; the sums so far are rescaled to the new maximum.
             weights = jnp.exp(below(scores, top[:, None]))
             return top, sums * jnp.exp(shift - top)[:, None] + matmul(weights, block.weighted())
 
@@ -134,7 +142,21 @@ def exponential_rows(
     )
 
 
-def lowest(rows: int, dtype: Any) -> Float[Array, " rows"]:
+_SMALL_EXPONENT = 16  # e^-16 is far from the end of float32
+
+
+def rounded_down(top: Array, d: int) -> Array:
+    """The largest score of each row as a shift, for kernels in which the compiler may compute each score twice.
+
+    XLA may fuse the scores into their maximum and again into the weights, and round the two differently, by up to d eps
+    relative to the score. Where that is so much that the largest weight might vanish, the shift is lowered by it, and
+    all scores above the shift count as equal to it (`below`): their differences are rounding errors.
+    """
+    off = d * jnp.finfo(top.dtype).eps * jnp.abs(top)
+    return jnp.where(off > _SMALL_EXPONENT, top - off, top)
+
+
+def lowest(rows: int | tuple[int, ...], dtype: Any) -> Float[Array, "*rows"]:
     """The running maximum before any score: no score is lower, and it is finite.
 
     Minus infinity would make the first rescaling NaN; from here it is e^{lowest - score}, which is zero.
@@ -150,6 +172,7 @@ def hardmax_rows(
     tie_tolerance: Float[Array, ""],
 ) -> Float[Array, "rows k"]:
     """The sums of mass times [1, value] over the tokens that attain each row's maximum, but for rounding."""
+    # Two passes over the columns: the threshold is known after the first.
     top, longest = hardmax_top(queries, rows, columns, mask)
     return hardmax_add(queries, rows, columns, mask, top - tie_slack(queries, longest, tie_tolerance))
 
@@ -164,11 +187,14 @@ def hardmax_top(
 
         def attend(masked):
             scores = lax.stop_gradient(_scores(queries, rows, block, mask, masked))
+            # The tolerance is relative to the longest token that the row may attend to, not to all tokens.
             lengths = jnp.where(scores > -jnp.inf, _lengths(block.tokens)[None, :], 0)
             return jnp.maximum(top, scores.max(axis=1)), jnp.maximum(longest, lengths.max(axis=1))
 
         return _where_reached(rows, block, mask, attend, carry)
 
+    # Minus infinity and not `lowest`: nothing is rescaled by this maximum, and a row that attends to nothing
+    # keeps it.
     lowest = jnp.full(queries.shape[:1], -jnp.inf, queries.dtype)
     return _fold(largest, (lowest, jnp.zeros_like(lowest)), columns)
 
@@ -185,6 +211,7 @@ def hardmax_add(
     def add(sums, block):
         def attend(masked):
             scores = lax.stop_gradient(_scores(queries, rows, block, mask, masked))
+            # A row without any allowed token has a threshold of minus infinity, which masked scores attain.
             chosen = (scores >= least[:, None]) & (scores > -jnp.inf)
             return sums + matmul(chosen.astype(sums.dtype), block.weighted())
 
@@ -196,6 +223,7 @@ def hardmax_add(
 def _lengths(tokens: Tokens) -> Float[Array, " n"]:
     """The lengths, which neither overflow nor underflow where the squares would."""
     tokens = lax.stop_gradient(tokens)
+    # Divided by the largest coordinate before squaring.
     largest = jnp.max(jnp.abs(tokens), axis=-1)
     scale = jnp.where(largest > 0, largest, 1)
     return scale * jnp.sqrt(jnp.sum((tokens / scale[..., None]) ** 2, axis=-1))

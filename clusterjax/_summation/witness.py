@@ -1,4 +1,8 @@
-"""Which summation sums: asked of a field by having it evaluated on shapes alone."""
+"""The names of the summations that a field uses, found by abstract evaluation.
+
+Every summation of the field is replaced by a recorder that returns zeros of the right shapes, and the field is traced
+with `jax.eval_shape`: nothing is computed, and `Auto` is asked with the arguments of the run.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,38 +15,53 @@ from jaxtyping import Array, Float
 
 from .._custom_types import Masses, Tokens
 from .._mask import AbstractMask
-from .auto import acting
-from .base import AbstractSummation, ExponentialSums, HardmaxSums
-from .sharded import Sharded
+from .auto import resolved
+from .base import (
+    AbstractExponentialSum,
+    AbstractNearestSearch,
+    AbstractSummation,
+    ExponentialSums,
+    HardmaxSums,
+    Support,
+)
+from .devices.sharded import Sharded
 
 
 def summation_names(part: Any, evaluate: Callable[[Any], Any]) -> list[str]:
     """The names of the summations that sum when `evaluate(part)` runs, each once, in the order of their first use.
 
-    `part` is any tree with summations in it. Each is replaced by one that says who would sum and returns zeros, and
-    `evaluate` is traced; so that what is never used is not named, and who is used is asked with the very arguments of
-    the run.
+    `part` is any tree with summations in it. Each is replaced by a recorder that notes its name and returns zeros, and
+    `evaluate` is traced: a summation that is never used is not named.
     """
     seen = _Seen()
     is_summation = lambda node: isinstance(node, AbstractSummation)
-    witness = lambda node: Witness(node, seen) if is_summation(node) else node
-    watched = jtu.tree_map(witness, part, is_leaf=is_summation)
-    jax.eval_shape(lambda: evaluate(watched))
+    record = lambda node: Witness(node, seen) if is_summation(node) else node
+    recorded = jtu.tree_map(record, part, is_leaf=is_summation)
+    jax.eval_shape(lambda: evaluate(recorded))
+    # In the order of first use, each once.
     return list(dict.fromkeys(seen.names))
 
 
 class _Seen:
-    """Names in the order in which they were seen; of its own identity, so that nothing traced with it is used twice."""
+    """Names in the order in which they were recorded.
+
+    Compared by identity, so that a static field of this type never hits the cache of a function traced with another
+    one.
+    """
 
     def __init__(self):
         self.names: list[str] = []
 
 
-class Witness(AbstractSummation):
-    """Stands in for a summation, and notes the name of what sums in its place."""
+class Witness(AbstractExponentialSum, AbstractNearestSearch):
+    """Takes the place of a summation and records its name, or that of the one which `Auto` chooses."""
 
     summation: AbstractSummation
     seen: _Seen = eqx.field(static=True)
+
+    @property
+    def supports(self) -> Support:
+        return self.summation.supports
 
     def exponential(
         self,
@@ -53,6 +72,7 @@ class Witness(AbstractSummation):
         mask: AbstractMask,
     ) -> ExponentialSums:
         self.seen.names.append(_name(self.summation, queries, tokens, mask, False))
+        # Only shapes and dtypes matter under `eval_shape`.
         rows = jnp.zeros(tokens.shape[0], tokens.dtype)
         return ExponentialSums(rows, rows, jnp.zeros_like(tokens if values is None else values))
 
@@ -71,5 +91,5 @@ class Witness(AbstractSummation):
 
 def _name(summation: AbstractSummation, queries: Tokens, tokens: Tokens, mask: AbstractMask, hardmax: bool) -> str:
     if isinstance(summation, Sharded):
-        return f"Sharded({type(summation.acting(tokens, mask, hardmax)).__name__})"
-    return type(acting(summation, queries, tokens, mask, hardmax)).__name__
+        return f"Sharded({type(summation.resolve(tokens, mask, hardmax)).__name__})"
+    return type(resolved(summation, queries, tokens, mask, hardmax)).__name__

@@ -1,18 +1,22 @@
-"""One file for each figure of the papers: simulate, measure, assert, draw; and the gallery of them."""
+"""One folder for each figure of the papers: simulate, measure, assert, draw; and the gallery of them."""
 
-try:
-    import matplotlib as _matplotlib  # noqa: F401
-except ImportError as error:
-    raise ImportError(
-        "clusterjax.experiments needs matplotlib; install it with: pip install 'clusterjax[plot]'"
-    ) from error
+from typing import TYPE_CHECKING
 
-from ._experiment import (
-    Claim as Claim,
-    Experiment as Experiment,
-    Film as Film,
-    Outcome as Outcome,
-    Settings as Settings,
-)
-from ._registry import EXPERIMENTS as EXPERIMENTS, find_experiments as find_experiments
-from ._reproduce import Files as Files, reproduce as reproduce
+
+if TYPE_CHECKING:
+    from .framework.experiment import (
+        Claim as Claim,
+        Cost as Cost,
+        Experiment as Experiment,
+        Film as Film,
+        Outcome as Outcome,
+        Settings as Settings,
+    )
+    from .framework.parameters import parameter as parameter
+    from .framework.registry import EXPERIMENTS as EXPERIMENTS, find_experiments as find_experiments
+    from .framework.reproduce import Files as Files, reproduce as reproduce
+    from .framework.verdict import Measured as Measured, Source as Source, Subject as Subject
+else:
+    from .._lazy import lazy_names
+
+    __getattr__, __dir__, __all__ = lazy_names(__name__, extra="plot", libraries=("matplotlib",))

@@ -1,7 +1,15 @@
 """The discrete hardmax dynamics: its layer, its leaders, where tokens end, and its theorem checked on data."""
 
-from ._certificate import Certificate as Certificate, Clause as Clause, certificate as certificate
-from ._choose import LeaderChoice as LeaderChoice, choose_leaders as choose_leaders
-from ._layer import HardmaxLayer as HardmaxLayer, SoftmaxTwin as SoftmaxTwin
-from ._leaders import Leaders as Leaders, leaders as leaders
-from ._limit import LimitSet as LimitSet, limit_set as limit_set
+from typing import TYPE_CHECKING
+
+
+if TYPE_CHECKING:
+    from ._certificate import Certificate as Certificate, Clause as Clause, certificate as certificate
+    from ._choose import LeaderChoice as LeaderChoice, choose_leaders as choose_leaders
+    from ._layer import HardmaxLayer as HardmaxLayer, SoftmaxTwin as SoftmaxTwin
+    from ._leaders import Leaders as Leaders, leaders as leaders
+    from ._limit import LimitSet as LimitSet, limit_set as limit_set
+else:
+    from .._lazy import lazy_names
+
+    __getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -1,4 +1,10 @@
-"""The theorem of the hardmax dynamics, checked clause by clause on a cloud."""
+"""The theorem of the hardmax dynamics, checked clause by clause on a cloud, each with a margin.
+
+**Algorithm.** The layers are run to a fixed point (`_fixed_point.py`), the limit set is formed (`_limit.py`), and each
+clause is a comparison of two numbers. **Reference.** Alcalde, Fantuzzi, Zuazua (2407.01602), the theorem on leaders and
+clusters. **Invariants.** Lengths are relative to the longest token;
+assumptions of the theorem that fail are a ValueError, never a clause that fails.
+"""
 
 from typing import NamedTuple
 
@@ -11,14 +17,14 @@ from .._custom_types import Tokens
 from .._mask import FullMask
 from .._misc import is_concrete
 from .._schedule import AbstractSchedule
+from ._fixed_point import FixedPoint, run_to_fixed_point
 from ._hull import nearest_in_hull
 from ._layer import HardmaxLayer
 from ._leaders import enter
 from ._limit import LimitSet, counted, limit_of, present_tokens, settled_tolerance, small
-from ._settle import Settled, settle
 
 
-# What rounding and the tolerance of ties may make of a zero, relative to the longest token: units, and the least.
+# A length up to which a difference counts as zero, relative to the longest token: rounding units, and the least.
 _ZERO = (1024, 1e-7)
 
 
@@ -32,8 +38,6 @@ class Clause(NamedTuple):
     - `margin`: By how much, relative to the length of the longest token: positive if it held, else not. Infinite if
         there was nothing that it speaks of.
     - `measured`: What was found, in words and numbers.
-
-    Source: this library.
     """
 
     says: str
@@ -50,8 +54,6 @@ class Certificate(eqx.Module):
     - `clauses`: The five `Clause`s: leaders, vertices, tokens, boundary, projections.
     - `limit`: The `LimitSet` they speak of.
     - `held`: Whether all of them held.
-
-    Source: this library.
     """
 
     clauses: tuple[Clause, ...]
@@ -99,6 +101,7 @@ def certificate(z0: Tokens, layer: HardmaxLayer, depth: int = 100_000) -> Certif
         Alcalde, Fantuzzi, Zuazua, *Clustering in pure-attention hardmax transformers* (2407.01602), the theorem on
         leaders and clusters.
     """
+    # Traced tokens have no numbers to judge.
     z0 = enter(z0, layer)
     if not is_concrete((z0, layer)):
         raise ValueError("z0 must not be traced, but it is; call this host function outside jax.jit.")
@@ -110,8 +113,8 @@ def certificate(z0: Tokens, layer: HardmaxLayer, depth: int = 100_000) -> Certif
     depth = check_integer(depth, "depth", remedy="pass the most layers to apply")
     present = present_tokens(layer, len(z0))
     _check_assumptions(np.asarray(z0), np.flatnonzero(present))
-    end = settle(z0, layer, jnp.asarray(depth), settled_tolerance(z0.dtype))
-    return judged(end, np.asarray(z0), present, form)
+    end = run_to_fixed_point(z0, layer, jnp.asarray(depth), settled_tolerance(z0.dtype))
+    return make_certificate(end, np.asarray(z0), present, form)
 
 
 def definite_form(layer: HardmaxLayer, d: int) -> np.ndarray:
@@ -120,6 +123,7 @@ def definite_form(layer: HardmaxLayer, d: int) -> np.ndarray:
         raise ValueError(f"A must be one matrix, but it is a {type(layer.A).__name__}; the theorem fixes A.")
     form = np.eye(d) if layer.A is None else np.asarray(layer.A, np.float64)
     size = np.abs(form).max()
+    # Up to rounding: A is often computed as a product.
     if np.abs(form - form.T).max() > 1e-12 * size:
         raise ValueError(
             f"A must be symmetric, but A - A^T has an entry of {np.abs(form - form.T).max():.3g}; "
@@ -140,6 +144,7 @@ def _check_assumptions(z0: np.ndarray, rows: np.ndarray) -> None:
         raise ValueError(
             f"z0 must hold no zero token, but row {zero[0]} is zero; the theorem excludes it: remove or move it."
         )
+    # Equal rows are neighbours in lexicographic order.
     order = rows[np.lexsort(z0[rows].T)]
     same = np.flatnonzero((z0[order[1:]] == z0[order[:-1]]).all(axis=1))
     if same.size:
@@ -150,12 +155,13 @@ def _check_assumptions(z0: np.ndarray, rows: np.ndarray) -> None:
         )
 
 
-def judged(end: Settled, z0: np.ndarray, present: np.ndarray, form: np.ndarray) -> Certificate:
-    """The certificate of a run that has come to its `end`."""
+def make_certificate(end: FixedPoint, z0: np.ndarray, present: np.ndarray, form: np.ndarray) -> Certificate:
+    """The certificate of a run that ended at `end`."""
     limit = limit_of(end, z0, present)
     start = z0[present].astype(np.float64)
     scale = float(np.linalg.norm(start, axis=1).max())
     zero = small(_ZERO, z0.dtype)
+    # The leaders' points come first; by the theorem they are the vertices of K.
     corners = limit.points[: len(limit.leaders.indices)]
     faces = [_face(point, corners, form, zero * scale) for point in limit.points]
     clauses = (
@@ -169,17 +175,21 @@ def judged(end: Settled, z0: np.ndarray, present: np.ndarray, form: np.ndarray) 
 
 
 class _Face(NamedTuple):
+    """The face of K on which <A s, .> is largest, for a point s of S."""
+
     below: float  # how far the point is below the supporting hyperplane with its own normal
     nearest: np.ndarray  # the point of the face there that is nearest to the origin in the norm of A
 
 
 def _face(point: np.ndarray, corners: np.ndarray, form: np.ndarray, zero: float) -> _Face:
+    # The supporting hyperplane of the theorem at s has the normal A s.
     normal = form @ point
     length = np.linalg.norm(normal)
     if len(corners) == 0 or length == 0:
         return _Face(np.inf, np.zeros_like(point))
     heights = corners @ (normal / length)
     reached = corners[heights >= heights.max() - zero]
+    # In coordinates A^(1/2) z, by the Cholesky factor, the norm of A is the Euclidean one.
     root = np.linalg.cholesky(form).T
     nearest = np.linalg.solve(root, nearest_in_hull(reached @ root.T)) if len(reached) > 1 else reached[0]
     return _Face(float(heights.max() - point @ (normal / length)), nearest)
@@ -187,6 +197,7 @@ def _face(point: np.ndarray, corners: np.ndarray, form: np.ndarray, zero: float)
 
 def _leaders_clause(z: np.ndarray, form: np.ndarray, limit: LimitSet) -> Clause:
     """The token of largest A-norm attends to itself alone, by the inequality of Cauchy and Schwarz."""
+    # <A z_i, z_j> < |z_i|_A^2 for every other token j, since |z_j|_A is no larger and z_j differs.
     longest = int(np.argmax(np.einsum("ia,ab,ib->i", z, form, z)))
     query = form @ z[longest]
     gaps = np.delete((z[longest] - z) @ query, longest) / (np.linalg.norm(query) * np.linalg.norm(z, axis=1).max())
@@ -196,13 +207,14 @@ def _leaders_clause(z: np.ndarray, form: np.ndarray, limit: LimitSet) -> Clause:
     return Clause("There are leaders.", count > 0, gap if count > 0 else -1.0, found)
 
 
-def _vertices_clause(end: Settled, limit: LimitSet, scale: float, zero: float) -> Clause:
+def _vertices_clause(end: FixedPoint, limit: LimitSet, scale: float, zero: float) -> Clause:
     led = limit.leaders.indices
     says = "Each leader comes in finitely many layers to a vertex of its own of K, which has no others."
     if led.size == 0:
         return Clause(says, False, -1.0, "there are none")
     places = np.asarray(limit.leaders.points, np.float64)[led]
     moved = float(np.linalg.norm(np.asarray(end.x, np.float64)[led] - places, axis=1).max()) / scale
+    # How far the leaders' points are outside the hull of the others: zero would be no vertex.
     margin = float(limit.outside[: led.size].min()) / scale
     others = int(limit.is_vertex[led.size :].sum())
     last = int(np.asarray(limit.leaders.first)[led].max())
@@ -211,11 +223,12 @@ def _vertices_clause(end: Settled, limit: LimitSet, scale: float, zero: float) -
     return Clause(says, held, margin if held else min(margin, 0.0), found)
 
 
-def _tokens_clause(end: Settled, limit: LimitSet, faces: list[_Face], scale: float, zero: float) -> Clause:
+def _tokens_clause(end: FixedPoint, limit: LimitSet, faces: list[_Face], scale: float, zero: float) -> Clause:
     """Distance to a vertex, or to the point of a face nearest to the origin: S as the theorem has it."""
     vertices = len(limit.leaders.indices)
     targets = [p if i < vertices else faces[i].nearest for i, p in enumerate(limit.points)]
     ends, goes_to = np.asarray(end.x, np.float64), limit.goes_to
+    # Padding has no limit, -1.
     rest = max(float(np.linalg.norm(ends[i] - targets[goes_to[i]])) for i in np.flatnonzero(goes_to >= 0)) / scale
     held = limit.settled and rest <= zero
     state = "settled" if limit.settled else "not settled"

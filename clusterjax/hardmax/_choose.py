@@ -1,4 +1,14 @@
-"""Control: A and alpha that make given tokens the leaders."""
+r"""`choose_leaders`: a search for A and alpha that make given tokens the leaders.
+
+**Algorithm.** Token i leads from the start if and only if the cosines of $A z_i$ with all $z_i - z_j$ are positive.
+Their least is concave in A; projected gradient ascent on a softened minimum (log-sum-exp, sharpened along the way) with
+momentum and a normalised step maximises it over the A with eigenvalues in [1 / condition, 1]. Weights on the pairs give
+an upper bound by weak duality (Boyd, Vandenberghe, *Convex Optimization*, section 5.2). Candidates are then run with
+each alpha.
+
+**Invariants.** What is returned is judged by running the layers, not by the search; `bound` holds for every admissible
+A.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,16 +23,19 @@ from jaxtyping import Array, Bool, Float
 from .._check import as_numbers, check_flag, check_integer, check_number, check_tokens, shown
 from .._custom_types import Tokens
 from .._misc import is_concrete, matmul
+from ._fixed_point import run_to_fixed_point
 from ._hull import nearest_in_hull
 from ._layer import HardmaxLayer
 from ._leaders import Leaders
 from ._limit import settled_tolerance
-from ._settle import settle
 
 
+# Gradient steps from each start, and their largest number.
 _STEPS = 300
 _MOST_STARTS = 10_000
+# The softness of the minimum falls from one to the other along the steps, geometrically.
 _SHARPEST, _SOFTEST = 1e-3, 0.1
+# The most layers in which a candidate is run.
 _DEPTH = 2000
 
 
@@ -41,8 +54,6 @@ class LeaderChoice(eqx.Module):
         lead from the start.
     - `impossible`: The wanted tokens that no A at all makes lead from the start.
     - `succeeded`: Whether what was wanted was found.
-
-    Source: this library.
     """
 
     layer: HardmaxLayer
@@ -117,7 +128,7 @@ def choose_leaders(
     ??? cite "Source"
 
         Alcalde, Fantuzzi, Zuazua, *Clustering in pure-attention hardmax transformers* (2407.01602), whose poster asks
-        for such a control. The method: this library.
+        for such a control.
     """
     z0 = check_tokens(z0, "z0", min_tokens=2)
     if not is_concrete(z0):
@@ -132,20 +143,24 @@ def choose_leaders(
         scaled, jnp.asarray(mask), jnp.asarray(exactly), jnp.asarray(condition, z0.dtype), jnp.asarray(forms, z0.dtype)
     )
     tried = jnp.asarray(np.array(alphas), z0.dtype)
-    found = _run_all(z0, forms, tried)
-    led = np.asarray(found.first) >= 0
+    outcomes = _run_all(z0, forms, tried)
+    led = np.asarray(outcomes.first) >= 0
+    # (starts, alphas): the number of tokens whose role is not the wanted one.
     missed = (led != mask).sum(axis=2) if exactly else (~led[:, :, mask]).sum(axis=2)
+    # The last key is the primary one: fewest misses, then the largest margin, then the first of `alphas`.
     order = np.lexsort((np.tile(np.arange(len(alphas)), (starts, 1)).ravel(),
                         -np.repeat(np.asarray(margins), len(alphas)), missed.ravel()))  # fmt: skip
     best, step = np.unravel_index(order[0], missed.shape)
     layer = HardmaxLayer(tried[int(step)], forms[int(best)])
-    leaders = Leaders(found.first[int(best), int(step)], found.points[int(best), int(step)])
+    leaders = Leaders(outcomes.first[int(best), int(step)], outcomes.points[int(best), int(step)])
+    # In float64, whatever the dtype of the search.
     impossible = tuple(int(i) for i in np.flatnonzero(mask & ~startable(np.asarray(z0, np.float64))))
     return LeaderChoice(layer, leaders, mask, exactly, float(margins[int(best)]), float(bounds.min()), impossible)
 
 
 def startable(z0: Float[np.ndarray, "n d"]) -> Bool[np.ndarray, " n"]:
     """Which tokens some definite A makes lead from the start: the vertices of the hull of the tokens and the origin."""
+    # Distance of each token from the hull of the other tokens and the origin.
     points = np.concatenate([z0, np.zeros((1, z0.shape[1]))])
     gaps = [np.linalg.norm(nearest_in_hull(np.delete(points, i, axis=0) - points[i])) for i in range(len(z0))]
     return np.array(gaps) > 1e-12 * np.linalg.norm(z0, axis=1).max()
@@ -172,7 +187,9 @@ def _check_ranges(condition: Any, alphas: Any, starts: Any) -> tuple[float, tupl
 
 
 def _starting_forms(d: int, condition: float, starts: int, seed: int) -> Float[np.ndarray, "starts d d"]:
+    """Where the search begins: the identity first, then random definite matrices of at most this condition."""
     rng = np.random.default_rng(seed)
+    # Random eigenvectors and log-uniform eigenvalues.
     axes = np.linalg.qr(rng.normal(size=(starts, d, d)))[0]
     values = condition ** -rng.uniform(0, 1, (starts, 1, d))
     forms = (axes * values) @ axes.transpose(0, 2, 1)
@@ -182,6 +199,7 @@ def _starting_forms(d: int, condition: float, starts: int, seed: int) -> Float[n
 
 def _cosines(A: Float[Array, "d d"], z: Tokens) -> Float[Array, "n n"]:
     """<A z_i, z_i - z_j> over the lengths of z_i and z_i - z_j; infinite for j = i."""
+    # Expanded, so that one product of matrices gives all pairs; the lengths are taken from the differences themselves.
     images, tiny = matmul(z, A), jnp.finfo(z.dtype).tiny
     differences = jnp.sum(images * z, axis=1, keepdims=True) - matmul(images, z.T)
     gaps = jnp.sqrt(jnp.maximum(jnp.sum((z[:, None, :] - z[None, :, :]) ** 2, axis=-1), tiny))
@@ -189,8 +207,8 @@ def _cosines(A: Float[Array, "d d"], z: Tokens) -> Float[Array, "n n"]:
     return jnp.where(jnp.eye(len(z), dtype=bool), jnp.inf, differences / lengths / gaps)
 
 
-def _softest(values: Array, softness: Array, axis: int | None = None) -> Array:
-    """A minimum that is smooth."""
+def _soft_minimum(values: Array, softness: Array, axis: int | None = None) -> Array:
+    """A smooth lower bound of the minimum: minus `softness` times log-sum-exp of the values over minus it."""
     return -softness * jax.scipy.special.logsumexp(-values / softness, axis=axis)
 
 
@@ -199,39 +217,46 @@ def _search(
     z: Tokens, wanted: Array, exactly: Array, condition: Array, forms: Float[Array, "starts d d"]
 ) -> tuple[Array, Array, Array]:
     """The best A from each start, its margin, and a bound on all margins."""
-    alive = jnp.any(z != 0, axis=1)  # a zero token follows everybody, and never leads among others
+    # A zero token has equal scores for all tokens: it attends to all of them, and never leads among others.
+    nonzero = jnp.any(z != 0, axis=1)
 
+    # Of each token a number to be made positive: the least cosine of a wanted one, minus that of one that may not lead.
     def rows(A: Array, softness: Array) -> Array:
         cosines = _cosines(A, z)
-        others = -_softest(jnp.where(jnp.isinf(cosines), jnp.inf, cosines), softness, axis=1)
-        idle = jnp.where(exactly & alive, others, jnp.inf)
+        others = -_soft_minimum(jnp.where(jnp.isinf(cosines), jnp.inf, cosines), softness, axis=1)
+        idle = jnp.where(exactly & nonzero, others, jnp.inf)
         return jnp.where(wanted, -others, idle)
 
+    # The same without softening: what candidates are compared by.
     def worst(A: Array) -> Array:
         least = jnp.min(_cosines(A, z), axis=1)
-        return jnp.min(jnp.where(wanted, least, jnp.where(exactly & alive, -least, jnp.inf)))
+        return jnp.min(jnp.where(wanted, least, jnp.where(exactly & nonzero, -least, jnp.inf)))
 
+    # Projection onto the symmetric matrices with eigenvalues in [1 / condition, 1], the largest being 1.
     def clipped(A: Array) -> Array:
         values, axes = jnp.linalg.eigh((A + A.T) / 2)
         values = jnp.clip(values / jnp.max(values), 1 / condition, 1)
         return matmul(axes * values[None, :], axes.T)
 
     def ascend(A: Array) -> Array:
-        def one(carry: Any, k: Array) -> tuple[Any, None]:
+        def step(carry: Any, k: Array) -> tuple[Any, None]:
+            # `first` and `second` are running means of the gradient and of its square, as in Adam.
             A, first, second, best, height = carry
             share = k.astype(z.dtype) / _STEPS
             softness = _SOFTEST * (_SHARPEST / _SOFTEST) ** share
-            slope = jax.grad(lambda A: _softest(rows(A, softness), softness))(A)
-            first, second = 0.8 * first + 0.2 * slope, 0.95 * second + 0.05 * jnp.sum(slope**2)
+            gradient = jax.grad(lambda A: _soft_minimum(rows(A, softness), softness))(A)
+            first, second = 0.8 * first + 0.2 * gradient, 0.95 * second + 0.05 * jnp.sum(gradient**2)
+            # The rate falls from 0.2 to 0.001, geometrically.
             rate = 0.2 * (1e-3 / 0.2) ** share
             A = clipped(A + rate * first / (jnp.sqrt(second) + 1e-12))
+            # The best A so far is kept: the steps are not monotone.
             now = worst(A)
             better = now > height
             return (A, first, second, jnp.where(better, A, best), jnp.maximum(now, height)), None
 
         zero = jnp.zeros_like(A)
         start = (A, zero, jnp.zeros((), z.dtype), A, worst(A))
-        return lax.scan(one, start, jnp.arange(_STEPS))[0][3]
+        return lax.scan(step, start, jnp.arange(_STEPS))[0][3]
 
     def bound(A: Array) -> Array:
         """By weights on the pairs: the largest mean that any A within the condition can have."""
@@ -239,15 +264,18 @@ def _search(
 
         def with_softness(softness: Array) -> Array:
             weights = jax.nn.softmax(-cosines.ravel() / softness).reshape(cosines.shape)
-            slope = jax.grad(lambda B: jnp.sum(jnp.where(weights > 0, weights * _cosines(B, z), 0)))(A)
-            values = jnp.linalg.eigvalsh((slope + slope.T) / 2)
+            # The mean is linear in A: its gradient G does not depend on A, and the mean is <G, A>.
+            gradient = jax.grad(lambda B: jnp.sum(jnp.where(weights > 0, weights * _cosines(B, z), 0)))(A)
+            values = jnp.linalg.eigvalsh((gradient + gradient.T) / 2)
+            # Its maximum over the admissible A: eigenvalue 1 where that of G is positive, 1 / condition elsewhere.
             return jnp.sum(jnp.where(values > 0, values, values / condition))
 
+        # Every softness gives a valid bound; the least of them is returned. One at a time, for memory.
         return jnp.min(lax.map(with_softness, jnp.geomspace(_SHARPEST / 100, _SOFTEST, 13, dtype=z.dtype)))
 
-    found = jax.vmap(ascend)(jax.vmap(clipped)(forms))
-    margins = jax.vmap(lambda A: jnp.min(jnp.where(wanted[:, None], _cosines(A, z), jnp.inf)))(found)
-    return found, margins, jax.vmap(bound)(found)
+    best = jax.vmap(ascend)(jax.vmap(clipped)(forms))
+    margins = jax.vmap(lambda A: jnp.min(jnp.where(wanted[:, None], _cosines(A, z), jnp.inf)))(best)
+    return best, margins, jax.vmap(bound)(best)
 
 
 @eqx.filter_jit
@@ -255,6 +283,7 @@ def _run_all(z0: Tokens, forms: Float[Array, "starts d d"], alphas: Float[Array,
     """The leaders for each A and each alpha."""
 
     def run(A: Array, alpha: Array) -> Leaders:
-        return settle(z0, HardmaxLayer(alpha, A), jnp.asarray(_DEPTH), settled_tolerance(z0.dtype)).leaders
+        return run_to_fixed_point(z0, HardmaxLayer(alpha, A), jnp.asarray(_DEPTH), settled_tolerance(z0.dtype)).leaders
 
+    # (starts, alphas) runs in one program; the slowest run decides the number of layers.
     return jax.vmap(lambda A: jax.vmap(lambda alpha: run(A, alpha))(alphas))(forms)

@@ -1,9 +1,11 @@
-"""Convex hulls in any dimension, flat ones too: nearest points, vertices, facets."""
+"""Convex hulls in any dimension, of clouds that may be flat: nearest points, vertices, facets.
+
+The point nearest to the origin is a non-negative least squares problem (Lawson, Hanson, *Solving Least Squares
+Problems*, section 23.4), which needs no general position; facets are those of Qhull in coordinates of the affine span.
+"""
 
 import numpy as np
-import scipy.optimize
 from jaxtyping import Float, Int
-from scipy.spatial import ConvexHull
 
 
 # The active set changes about once for each point or dimension; this is far from ever being needed.
@@ -16,6 +18,9 @@ def nearest_in_hull(points: Float[np.ndarray, "m d"]) -> Float[np.ndarray, " d"]
     With $\lambda\ge 0$ the least squares solution of $\sum_i\lambda_i (p_i, 1)\approx (0, 1)$ it is
     $\sum_i\lambda_i p_i / \sum_i\lambda_i$.
     """
+    import scipy.optimize  # here, since its import takes as long as a small run
+
+    # Scaled, so that the row of ones below weighs as much as the coordinates.
     scale = np.abs(points).max(initial=0.0)
     if scale == 0:
         return np.zeros(points.shape[1])
@@ -35,22 +40,27 @@ def outside(points: Float[np.ndarray, "m d"]) -> Float[np.ndarray, " m"]:
 
 def affine_coordinates(points: Float[np.ndarray, "m d"], flat: float) -> Float[np.ndarray, "m k"]:
     """Orthonormal coordinates within the affine span, of which directions thinner than `flat` are left out."""
+    # Singular values grow with the root of the number of points.
     centred = points - points.mean(axis=0)
     _, sizes, axes = np.linalg.svd(centred, full_matrices=False)
     return centred @ axes[sizes > flat * np.sqrt(len(points))].T
 
 
 def facets(points: Float[np.ndarray, "m d"], flat: float) -> Int[np.ndarray, "f k"]:
-    """The facets of the hull of vertices `points`, as the indices of their corners; cut into simplices if need be.
+    """The facets of the hull of vertices `points`, as the indices of their corners; triangulated if they are no
+    simplices.
 
     In the plane they are the edges, in order; of a segment its ends; of a point there are none.
     """
     inside = affine_coordinates(points, flat)
     k = inside.shape[1]
+    # Qhull needs at least two dimensions.
     if k == 0:
         return np.empty((0, 0), int)
     if k == 1:
         return np.array([[np.argmin(inside[:, 0])], [np.argmax(inside[:, 0])]])
+    from scipy.spatial import ConvexHull
+
     hull = ConvexHull(inside)
     if k == 2:
         return np.stack([hull.vertices, np.roll(hull.vertices, -1)], axis=1).astype(int)

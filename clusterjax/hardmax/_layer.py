@@ -1,4 +1,10 @@
-"""One layer of the discrete hardmax dynamics, and its softmax twin."""
+r"""One layer of the discrete hardmax dynamics, and the same layer with softmax attention (`SoftmaxTwin`).
+
+**Algorithm.** $z_i \mapsto z_i + \frac{\alpha}{1 + \alpha}(m_i - z_i)$ with $m_i$ the mean of the tokens of largest
+score (Alcalde, Fantuzzi, Zuazua, 2407.01602, eqs. (1a), (1b)). **Invariants.** A token that attends to itself alone
+does not move, to the bit; a token that has arrived at the mean it ties with does not move either; padding attends to
+nothing and stays.
+"""
 
 from typing import Any
 
@@ -11,7 +17,7 @@ from jaxtyping import Array, Bool, Float
 from .._attention import AbstractAttention, HardmaxAttention, SoftmaxAttention
 from .._attention.base import check_beta, check_masses, check_number_of_masses, check_square
 from .._check import check_instance, check_tokens
-from .._custom_types import RealScalarLike, Tokens
+from .._custom_types import DTypeLike, RealScalarLike, Tokens
 from .._layer import AbstractLayer
 from .._mask import AbstractMask, FullMask
 from .._misc import is_concrete
@@ -20,16 +26,19 @@ from .._schedule import (
     Combined,
     Interpolated,
     PiecewiseConstant,
+    StoredParameter,
     at_time,
     check_time,
     example,
+    optional_array,
+    optional_parameter,
     parameter,
 )
 from .._space import AbstractSpace, Euclidean
-from .._summation import AbstractSummation, Auto
+from .._summation import AbstractExponentialSum, AbstractNearestSearch, Auto
 
 
-# How many tie tolerances away, relative to the longest token, a token that ties with its goal counts as arrived.
+# A token that ties with the mean it moves to has arrived within so many tie tolerances, relative to the longest token.
 _ARRIVED = 64
 
 
@@ -48,6 +57,16 @@ class HardmaxLayer(AbstractLayer):
     count as ties of them; from then on they weigh in the mean of a token that stands between two leaders, and draw it
     to one side. `leaders`, `limit_set` and `certificate` know which tokens lead and leave the merged ones out.
 
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, jax.numpy as jnp
+        >>> z0 = jnp.array([[4.0, 0.0], [0.0, 4.0], [1.0, 0.0]])
+        >>> traj = cjx.iterate(cjx.hardmax.HardmaxLayer(1.0), z0, depth=2)
+        >>> traj.xs[:, 2].tolist()  # the third token goes half of the way to the first in each layer
+        [[1.0, 0.0], [2.5, 0.0], [3.25, 0.0]]
+        ```
+
     **Arguments:**
 
     - `alpha`: The step, > 0, a number or a schedule, which is asked for its value at the number of the layer.
@@ -55,7 +74,7 @@ class HardmaxLayer(AbstractLayer):
         positive definite one, `iterate` and `leaders` do not.
     - `masses`: (n,), not negative: a token of mass 2 weighs as much as two equal ones in the mean over $C_i$. A token
         of mass zero is padding: nobody attends to it, and it does not move. None is one each.
-    - `mask`: Who may attend to whom.
+    - `mask`: Which tokens each token may attend to.
     - `tie_tolerance`: Scores closer than this, relative to $|A z_i| \max_j |z_j|$, are ties; None is 64 times the
         rounding unit.
     - `summation`: How the sums are computed.
@@ -68,31 +87,30 @@ class HardmaxLayer(AbstractLayer):
     ??? cite "Source"
 
         Alcalde, Fantuzzi, Zuazua, *Clustering in pure-attention hardmax transformers* (2407.01602), eqs. (1a), (1b).
-        Masses, masks and the tolerance: this library.
     """
 
-    alpha: Any = eqx.field(converter=parameter("alpha"))
-    A: Any = eqx.field(default=None, converter=parameter("A"))
-    masses: Any = eqx.field(default=None, converter=parameter("masses"), kw_only=True)
+    alpha: StoredParameter = eqx.field(converter=parameter("alpha"))
+    A: StoredParameter | None = eqx.field(default=None, converter=optional_parameter("A"))
+    masses: Array | None = eqx.field(default=None, converter=optional_array("masses"), kw_only=True)
     mask: AbstractMask = eqx.field(default=FullMask(), kw_only=True)
-    tie_tolerance: Any = eqx.field(default=None, converter=parameter("tie_tolerance"), kw_only=True)
-    summation: AbstractSummation = eqx.field(default=Auto(), kw_only=True)
+    tie_tolerance: Array | None = eqx.field(default=None, converter=optional_array("tie_tolerance"), kw_only=True)
+    summation: AbstractNearestSearch = eqx.field(default=Auto(), kw_only=True)
     space: AbstractSpace = eqx.field(default=Euclidean(), init=False)
 
     def __check_init__(self):
         check_alpha(self.alpha)
         check_square(self.A, "A")
         check_masses(self.masses)
-        _ = self.attention  # whose tie tolerance is checked where it is made
+        _ = self.attention  # its constructor checks the tie tolerance and the summation
 
     @property
     def attention(self) -> HardmaxAttention:
-        """Who attends to whom: hardmax attention with the query-key form $A^\\top$."""
+        """Hardmax attention with the query-key form $A^\\top$."""
         return HardmaxAttention(
             query_key=_transposed(self.A), mask=self.mask, summation=self.summation, tie_tolerance=self.tie_tolerance
         )
 
-    def step(self, k: RealScalarLike, dtype: Any) -> Float[Array, ""]:
+    def step(self, k: RealScalarLike, dtype: DTypeLike) -> Float[Array, ""]:
         """The share alpha / (1 + alpha) of the way that tokens go in layer number `k`."""
         alpha = at_time(self.alpha, k)
         return (alpha / (1 + alpha)).astype(dtype)
@@ -133,11 +151,11 @@ class SoftmaxTwin(AbstractLayer):
     ??? cite "Source"
 
         Alcalde, Fantuzzi, Zuazua, *Clustering in pure-attention hardmax transformers* (2407.01602): the model that is
-        trained there. The rate: this library.
+        trained there.
     """
 
     layer: HardmaxLayer
-    beta: Any = eqx.field(converter=parameter("beta"))
+    beta: StoredParameter = eqx.field(converter=parameter("beta"))
     space: AbstractSpace = eqx.field(default=Euclidean(), init=False)
 
     def __check_init__(self):
@@ -149,7 +167,9 @@ class SoftmaxTwin(AbstractLayer):
         x = check_tokens(x)
         self.check(*x.shape)
         form, layer = _transposed(self.layer.A), self.layer
-        soft = SoftmaxAttention(self.beta, query_key=form, mask=layer.mask, summation=layer.summation)
+        # A summation that only searches for the largest score, such as Hull, sums no exponentials.
+        summation = layer.summation if isinstance(layer.summation, AbstractExponentialSum) else Auto()
+        soft = SoftmaxAttention(self.beta, query_key=form, mask=layer.mask, summation=summation)
         return _moved(layer, _averages(layer, soft, k, x), k, x)
 
     def check(self, n: int, d: int) -> None:
@@ -162,12 +182,12 @@ def check_hardmax_layer(layer: Any) -> HardmaxLayer:
 
 
 def hardmax_step(layer: HardmaxLayer, k: RealScalarLike, x: Tokens, hidden: Bool[Array, " n"] | None = None) -> Tokens:
-    """`x` after layer number `k`; to `hidden` tokens nobody attends, though they move with the others."""
+    """`x` after layer number `k`; `hidden` tokens move as the others do, but no token attends to them."""
     attention = layer.attention
     average = _averages(layer, attention, k, x, hidden)
     moved = _moved(layer, average, k, x)
-    # A leader and the tokens that have come to it tie. If it followed their mean, by a rounding or two, ties of others
-    # between this leader and the next would break. The derivative is that of the step.
+    # A leader ties with the tokens that have merged with it. If it followed their mean, by a rounding error or two, the
+    # ties of other tokens between this leader and another one would break. The correction carries no derivative.
     slack = attention._tolerance(x) * _longest(layer, k, x)
     queries = attention.queries(x, k)
     ties = jnp.sum(queries * (average - x), axis=1) <= slack * _lengths(queries)
@@ -182,12 +202,13 @@ def _averages(
     x: Tokens,
     hidden: Bool[Array, " n"] | None = None,
 ) -> Tokens:
-    """What each token goes to: the average by `attention`, and its own place for padding."""
+    """The point that each token moves to: the average by `attention`; of padding its own position."""
     masses = at_time(layer.masses, k, x.dtype)
-    seen = masses
+    attended = masses
     if hidden is not None:
-        seen = jnp.where(hidden, 0, jnp.ones(x.shape[0], x.dtype) if masses is None else masses)
-    average = attention.average(x, x, k, seen)
+        # No mass in the sums, but still moved: not the same as padding.
+        attended = jnp.where(hidden, 0, jnp.ones(x.shape[0], x.dtype) if masses is None else masses)
+    average = attention.average(x, x, k, attended)
     return average if masses is None else jnp.where(masses[:, None] > 0, average, x)
 
 
@@ -208,12 +229,14 @@ def _longest(layer: HardmaxLayer, k: RealScalarLike, x: Tokens) -> Float[Array, 
 def _transposed(matrix: Any) -> Any:
     if matrix is None:
         return None
+    # <A z_i, z_j> = <z_i, A^T z_j>: the query-key form of the attention is the transpose.
     return Combined(jnp.transpose, (matrix,)) if isinstance(matrix, AbstractSchedule) else matrix.T
 
 
 def check_alpha(alpha: Any) -> None:
     """Raise a ValueError unless `alpha` is a positive finite number, at all knots if it is a schedule."""
     check_beta(alpha, "alpha", "number above zero")
+    # Positive at all knots is positive everywhere between them.
     values = alpha.values if isinstance(alpha, PiecewiseConstant | Interpolated) else example(alpha)
     if is_concrete(values) and not np.all(np.asarray(values) > 0):
         raise ValueError(f"alpha must be positive, but it is {np.asarray(values)}; pass a number above zero.")

@@ -1,4 +1,10 @@
-"""Leaders: the tokens that at some layer attend to themselves alone."""
+"""Leaders: the tokens that at some layer attend to themselves alone.
+
+**Algorithm.** One pass through the layers. Before each, a token whose own score exceeds all others by more than the tie
+slack becomes a leader, unless it has merged with one; then the layer is applied. **Reference.** Alcalde, Fantuzzi,
+Zuazua (2407.01602), definition of a leader. **Invariants.** Pairs are taken in blocks of rows; a token that merged with
+a leader is never one, and with a full mask no token attends to it any more.
+"""
 
 from typing import Any
 
@@ -29,8 +35,6 @@ class Leaders(eqx.Module):
     - `mask`: (n,), whether the token is a leader.
     - `count`: How many leaders there are; the smallest integer if a token is not finite.
     - `indices`: The leaders, in the order of the tokens, as NumPy integers; not under a transformation.
-
-    Source: this library.
     """
 
     first: Int[Array, " n"]
@@ -67,6 +71,15 @@ def leaders(z0: Tokens, layer: HardmaxLayer, depth: int) -> Leaders:
     are looked at, `depth` + 1 of them, in one pass that holds neither the layers nor, for large n, an (n, n) matrix.
     Works under `jax.jit` and `jax.vmap`.
 
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, jax.numpy as jnp
+        >>> z0 = jnp.array([[4.0, 0.0], [0.0, 4.0], [1.0, 0.0], [2.0, 3.0]])
+        >>> cjx.hardmax.leaders(z0, cjx.hardmax.HardmaxLayer(1.0), depth=10)
+        Leaders(3 of 4 tokens: 0 (layer 0), 1 (layer 0), 3 (layer 0))
+        ```
+
     **Arguments:**
 
     - `z0`: Tokens, (n, d): layer 0.
@@ -102,31 +115,34 @@ def enter(z0: Any, layer: Any) -> Tokens:
 
 @eqx.filter_jit
 def _leaders(z0: Tokens, layer: HardmaxLayer, depth: int) -> Leaders:
-    def one(carry: tuple[Tokens, Leaders], k: Array) -> tuple[tuple[Tokens, Leaders], None]:
-        return advanced(*carry, layer, k), None
+    def apply(carry: tuple[Tokens, Leaders], k: Array) -> tuple[tuple[Tokens, Leaders], None]:
+        return advance(*carry, layer, k), None
 
-    end, _ = lax.scan(one, (z0, nobody(z0)), jnp.arange(depth))
-    x, found = advanced(*end, layer, jnp.asarray(depth))
+    end, _ = lax.scan(apply, (z0, no_leaders(z0)), jnp.arange(depth))
+    # `advance` finds the leaders before a layer; the tokens after this last one are not used.
+    x, leaders = advance(*end, layer, jnp.asarray(depth))
+    # Integers cannot be NaN: the smallest one stands for a token that is not finite.
     finite = jnp.all(jnp.isfinite(x) & jnp.isfinite(z0), axis=1)
-    return Leaders(jnp.where(finite, found.first, jnp.iinfo(found.first.dtype).min), found.points)
+    return Leaders(jnp.where(finite, leaders.first, jnp.iinfo(leaders.first.dtype).min), leaders.points)
 
 
-def nobody(z0: Tokens) -> Leaders:
+def no_leaders(z0: Tokens) -> Leaders:
     """No leaders yet."""
     return Leaders(jnp.full(z0.shape[0], -1), z0)
 
 
-def advanced(x: Tokens, found: Leaders, layer: HardmaxLayer, k: RealScalarLike) -> tuple[Tokens, Leaders]:
+def advance(x: Tokens, earlier: Leaders, layer: HardmaxLayer, k: RealScalarLike) -> tuple[Tokens, Leaders]:
     """The tokens after layer `k`, and the leaders before it; tokens that merged with a leader are attended to no more.
 
     In exact arithmetic they would never have the score of their leader; here they come to tie with it, and would weigh
     in the means of others. What a mask hides cannot be told apart so, and under one they go on to be attended to.
     """
-    led = jnp.asarray(found.mask)
+    led = jnp.asarray(earlier.mask)
     merged = _merged(x, led) & ~led
-    fresh = ~led & ~merged & alone(layer, k, x)
-    first = jnp.where(fresh, jnp.asarray(k, found.first.dtype), found.first)
-    points = jnp.where(led[:, None], found.points, x)
+    new = ~led & ~merged & alone(layer, k, x)
+    first = jnp.where(new, jnp.asarray(k, earlier.first.dtype), earlier.first)
+    points = jnp.where(led[:, None], earlier.points, x)
+    # Under a mask a merged token may be the only one of its leader's that some token may attend to.
     hidden = merged if isinstance(layer.mask, FullMask) else None
     return hardmax_step(layer, k, x, hidden), Leaders(first, points)
 
@@ -142,6 +158,7 @@ def alone(layer: HardmaxLayer, k: RealScalarLike, x: Tokens) -> Bool[Array, " n"
         queries = attention.queries(rows, k)
         attended = attention.mask.allowed(index[:, None], jnp.arange(n)[None, :]) & present[None, :]
         scores = jnp.where(attended, matmul(queries, x.T), -jnp.inf)
+        # The score with itself, and the largest other one.
         own = jnp.take_along_axis(scores, index[:, None], axis=1)[:, 0]
         others = jnp.where(index[:, None] == jnp.arange(n)[None, :], -jnp.inf, scores).max(axis=1)
         longest = jnp.where(attended, lengths[None, :], 0).max(axis=1)
@@ -151,7 +168,8 @@ def alone(layer: HardmaxLayer, k: RealScalarLike, x: Tokens) -> Bool[Array, " n"
 
 
 def _merged(x: Tokens, leading: Bool[Array, " n"]) -> Bool[Array, " n"]:
-    """Whether a leader is so near that the distance is lost in rounding when it is expanded."""
+    """Whether a leader is so near that |x_i|^2 + |x_j|^2 - 2 <x_i, x_j> is no more than rounding errors."""
+    # By a product of matrices: differences of all pairs would be (rows, n, d).
     squares = jnp.sum(x * x, axis=1)
 
     def block(rows: Tokens, index: Int[Array, " rows"]) -> Bool[Array, " rows"]:

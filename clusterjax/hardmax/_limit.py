@@ -1,4 +1,10 @@
-"""Where the tokens end: the polytope, its vertices, and the point that each token goes to."""
+"""The limit set S of the hardmax dynamics, its polytope K, and the point that each token converges to.
+
+**Algorithm.** The layers are run to a fixed point. A token near a leader belongs to it; the others are grouped into
+connected components at a radius; a point of S is a vertex of K if it is outside the convex hull of the other points.
+**Reference.** Alcalde, Fantuzzi, Zuazua (2407.01602), the theorem on leaders and clusters.
+**Invariants.** The leaders' points come first, in the order of the tokens; geometry is in float64 NumPy.
+"""
 
 from typing import Any
 
@@ -6,18 +12,15 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
-from scipy.spatial import KDTree
 
 from .._check import check_integer
 from .._custom_types import Tokens
 from .._misc import is_concrete
 from .._schedule import at_time
+from ._fixed_point import FixedPoint, run_to_fixed_point
 from ._hull import affine_coordinates, facets, outside
 from ._layer import HardmaxLayer
 from ._leaders import Leaders, enter
-from ._settle import Settled, settle
 
 
 # Relative to the longest token: what counts as one point, and as outside a hull; and when tokens have settled. Each is
@@ -36,16 +39,14 @@ class LimitSet(eqx.Module):
     - `is_vertex`: (m,), whether the point is a vertex of the polytope K, the convex hull of S.
     - `outside`: (m,), how far the point is from the convex hull of the others; infinitely far if it is the only one.
     - `vertices`: The vertices of K, (v, d).
-    - `facets`: (f, k), the indices in `points` of the corners of each facet within the affine span of K, found when
-        asked for. In the plane they are the edges in order; facets that are no simplices are cut into such.
+    - `facets`: (f, k), the indices in `points` of the corners of each facet within the affine span of K, computed
+        on access. In the plane they are the edges in order; facets that are no simplices are triangulated.
     - `dimension`: Of the affine span of K.
     - `goes_to`: (n,), the index in `points` of each token's limit; -1 for padding.
     - `distance`: (n,), how far the token is from there after the last layer; 0 for padding.
     - `leaders`: The `Leaders`.
     - `layers`: How many layers were applied.
     - `settled`: Whether the tokens had stopped moving by then, but for rounding.
-
-    Source: this library.
     """
 
     points: Float[np.ndarray, "m d"]
@@ -88,6 +89,20 @@ def limit_set(z0: Tokens, layer: HardmaxLayer, depth: int = 100_000) -> LimitSet
     clouds of any dimension, on a line or in a plane of space, need no special care. A host function, for any A; for
     one that is not positive definite the tokens need not settle, and `settled` says so.
 
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, jax.numpy as jnp
+        >>> z0 = jnp.array([[4.0, 0.0], [0.0, 4.0], [1.0, 0.0], [1.0, 1.0]])
+        >>> end = cjx.hardmax.limit_set(z0, cjx.hardmax.HardmaxLayer(1.0))
+        >>> print(end.points.round(3))
+        [[4. 0.]
+         [0. 4.]
+         [2. 2.]]
+        >>> end.is_vertex.tolist(), end.goes_to.tolist()
+        ([True, True, False], [0, 1, 0, 2])
+        ```
+
     **Arguments:**
 
     - `z0`: Tokens, (n, d): layer 0.
@@ -111,7 +126,7 @@ def limit_set(z0: Tokens, layer: HardmaxLayer, depth: int = 100_000) -> LimitSet
     if not is_concrete((z0, layer)):
         raise ValueError("z0 must not be traced, but it is; call this host function outside jax.jit.")
     depth = check_integer(depth, "depth", remedy="pass the most layers to apply")
-    end = settle(z0, layer, jnp.asarray(depth), settled_tolerance(z0.dtype))
+    end = run_to_fixed_point(z0, layer, jnp.asarray(depth), settled_tolerance(z0.dtype))
     return limit_of(end, np.asarray(z0), present_tokens(layer, len(z0)))
 
 
@@ -131,12 +146,14 @@ def present_tokens(layer: HardmaxLayer, n: int) -> Bool[np.ndarray, " n"]:
     return np.ones(n, bool) if masses is None else np.asarray(masses) > 0
 
 
-def limit_of(end: Settled, z0: Float[np.ndarray, "n d"], present: Bool[np.ndarray, " n"]) -> LimitSet:
+def limit_of(end: FixedPoint, z0: Float[np.ndarray, "n d"], present: Bool[np.ndarray, " n"]) -> LimitSet:
     """The limit set of a run that has come to its `end`."""
+    # In float64 from here on, whatever the dtype of the run.
     x, led = np.asarray(end.x, np.float64), np.asarray(end.leaders.mask)
     scale = max(_length(np.asarray(z0, np.float64)[present]), float(np.finfo(np.float32).tiny))
     radius = small(_SAME, z0.dtype) * scale
     points, goes_to, distance = _gather(x, np.asarray(end.leaders.points, np.float64), led, present, radius)
+    # One non-negative least squares problem for each point of S.
     far = outside(points)
     settled = bool(end.left <= small(_SETTLED, z0.dtype))
     return LimitSet(
@@ -150,26 +167,32 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 
 
 def _gather(
-    x: np.ndarray, places: np.ndarray, led: np.ndarray, present: np.ndarray, radius: float
+    x: np.ndarray, positions: np.ndarray, led: np.ndarray, present: np.ndarray, radius: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The points, leaders' first, the index of each token's point, and its distance from there."""
-    points, goes_to = list(places[led]), np.full(len(x), -1)
+    """The points of S, leaders' first, the index of each token's point, and its distance from there."""
+    points, goes_to = list(positions[led]), np.full(len(x), -1)
     goes_to[led] = np.arange(led.sum())
     for i in np.flatnonzero(present & ~led):
-        gaps = np.linalg.norm(places[led] - x[i], axis=1)
+        # A leader takes the tokens near it: it stays where it is, and no mean with them is formed.
+        gaps = np.linalg.norm(positions[led] - x[i], axis=1)
         if gaps.size and gaps.min() <= radius:
             goes_to[i] = int(gaps.argmin())
     rest = np.flatnonzero(present & (goes_to < 0))
     if rest.size:
+        from scipy.sparse import coo_array  # here, since its import takes as long as a small run
+        from scipy.sparse.csgraph import connected_components
+        from scipy.spatial import KDTree
+
+        # Tokens that are no leaders and near none: connected components at the radius, each a point of S, its mean.
         pairs = KDTree(x[rest]).query_pairs(radius, output_type="ndarray")
         graph = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(rest.size, rest.size))
         labels = connected_components(graph, directed=False)[1]
         for label in np.unique(labels):
             goes_to[rest[labels == label]] = len(points)
             points.append(x[rest[labels == label]].mean(axis=0))
-    found = np.stack(points)
-    distance = np.where(present, np.linalg.norm(x - found[goes_to], axis=1), 0.0)
-    return found, goes_to, distance
+    limits = np.stack(points)
+    distance = np.where(present, np.linalg.norm(x - limits[goes_to], axis=1), 0.0)
+    return limits, goes_to, distance
 
 
 def _length(x: np.ndarray) -> float:

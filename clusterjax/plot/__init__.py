@@ -1,30 +1,33 @@
 """Pictures, by matplotlib; every function takes an Axes, or makes one, and returns it."""
 
-try:
-    import matplotlib as _matplotlib  # noqa: F401
-except ImportError as error:
-    raise ImportError("clusterjax.plot needs matplotlib; install it with: pip install 'clusterjax[plot]'") from error
+from typing import TYPE_CHECKING
 
-from ._animate import animate as animate
-from ._clustering import clustering_diagram as clustering_diagram
-from ._histograms import histograms as histograms, ridgeline as ridgeline
-from ._lens import logit_lens as logit_lens
-from ._maps import heatmap as heatmap, phase_diagram as phase_diagram
-from ._neurons import neuron_memory as neuron_memory
-from ._polytope import attraction as attraction, polytope as polytope
-from ._positions import (
-    position_cosines as position_cosines,
-    position_offsets as position_offsets,
-    position_table as position_table,
-    relative_positions as relative_positions,
-)
-from ._save import save as save
-from ._series import angles as angles, time_series as time_series
-from ._snapshots import snapshots as snapshots
-from ._spectrum import spectrum as spectrum
-from ._stream import residual_flow as residual_flow
-from ._style import OKABE_ITO as OKABE_ITO, style as style
-from ._tokens import circle as circle, sphere as sphere
-from ._views import project as project
-from ._word_film import WordRun as WordRun, animate_words as animate_words
-from ._words import words as words
+
+if TYPE_CHECKING:
+    from ._animate import animate as animate
+    from ._clustering import clustering_diagram as clustering_diagram
+    from ._histograms import histograms as histograms, ridgeline as ridgeline
+    from ._lens import logit_lens as logit_lens
+    from ._maps import heatmap as heatmap, phase_diagram as phase_diagram
+    from ._neurons import neuron_memory as neuron_memory
+    from ._polytope import attraction as attraction, polytope as polytope
+    from ._positions import (
+        position_cosines as position_cosines,
+        position_offsets as position_offsets,
+        position_table as position_table,
+        relative_positions as relative_positions,
+    )
+    from ._save import save as save
+    from ._series import angles as angles, time_series as time_series
+    from ._snapshots import snapshots as snapshots
+    from ._spectrum import spectrum as spectrum
+    from ._stream import residual_flow as residual_flow
+    from ._style import OKABE_ITO as OKABE_ITO, style as style
+    from ._tokens import circle as circle, sphere as sphere
+    from ._views import project as project
+    from ._word_film import WordRun as WordRun, animate_words as animate_words
+    from ._words import words as words
+else:
+    from .._lazy import lazy_names
+
+    __getattr__, __dir__, __all__ = lazy_names(__name__, extra="plot", libraries=("matplotlib",))

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
 from .._check import refusal
-from ._colours import token_legend
+from ._colours import Colours, token_legend
 from ._data import Numbers, TrajectoryLike, check_token_index, digits_between, frames_of, time_labels
 from ._door import door, gif
 from ._gif import GifWriter, palette, picture
@@ -34,7 +34,7 @@ def animate(
     dpi: int = 160,
     inches: float | int = 2.5,
     labels: Numbers | None = None,
-    colours: Any = None,
+    colours: Colours | None = None,
     highlight: int | None = None,
     trail: bool = False,
     arrows: Mapping[str, Numbers] | None = None,
@@ -72,8 +72,6 @@ def animate(
     **Raises:**
 
     - `ValueError` if the dimension is not 2 or 3, or if an argument does not fit it or cannot be written to.
-
-    Source: this library.
     """
     run = frames_of(trajectory, ts)
     eye = view_of(run.xs.shape[2], view, "trajectory")
@@ -82,6 +80,7 @@ def animate(
         raise refusal("trail", "be False without a highlight", "it is True", "say whose trail it is, with highlight=0")
     chosen = _evenly(run.ts, frames)
     for k in chosen:
+        # Before the first frame is drawn: a bad one in the middle would leave half an animation.
         checked_frame(run.xs[k], eye, f"trajectory.xs[{k}]")
     names = time_labels(run.ts[chosen], symbol, digits_between(run.ts[chosen]))
     figure, ax, title = _stage(inches, dpi, token_legend(highlight, labels, colours))
@@ -92,6 +91,7 @@ def animate(
 
     def show(frame: int) -> list[Any]:
         k = chosen[frame]
+        # A view of its own for each frame where the sphere turns; else that of the scene stays.
         turned = None
         if isinstance(eye, SphereView) and turn and len(chosen) > 1:
             turned = SphereView(eye.elev, eye.azim + turn * frame / (len(chosen) - 1))
@@ -100,10 +100,12 @@ def animate(
         return [scene.tokens, scene.trail, title]
 
     show(0)
+    # `cache_frame_data` would keep what `show` returns of each frame, which nothing reads.
     film = partial(FuncAnimation, figure, show, frames=len(chosen), interval=1000 / fps, cache_frame_data=False)
     if path is None:
         return film()
     with whole_file(Path(path)) as draft:
+        # The palette is that of three frames: the first, the middle and the last have all the colours of a run.
         pilots = (picture(figure, dpi) for k in sorted({0, len(chosen) // 2, len(chosen) - 1}) if show(k))
         writer = GifWriter(fps, dpi, palette(pilots, scene.palette()))
         animation = film()
@@ -115,6 +117,7 @@ def _stage(inches: float | int, dpi: int, legend: list[Line2D]) -> tuple[Figure,
     """A square figure whose layout never changes: the panel, the title above it and the legend below."""
     figure = Figure(figsize=(inches, inches), dpi=dpi)
     check_pixels(figure, dpi)
+    # By hand and not by a layout engine, which would move the panel as titles change their width.
     ax = figure.add_axes((0.01, 0.085, 0.98, 0.85) if legend else (0.01, 0.03, 0.98, 0.9))
     title = figure.text(0.5, 0.965, "", ha="center", va="center")
     if legend:

@@ -1,6 +1,7 @@
 """The phase diagrams of the papers: a statistic over time and beta, with the exact curve of equiangular tokens."""
 
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -8,13 +9,30 @@ from matplotlib.axes import Axes
 from .._check import refusal, shown
 from .._observables import equiangular_time
 from ._data import Numbers
-from ._door import door, share, text, whole
+from ._door import door, integer_from, share, text
 from ._maps import phase_diagram
 
 
-@door(n=whole(1, 10**9), delta=share, statistic=text)
+@runtime_checkable
+class DatasetLike(Protocol):
+    """What is read of an `xarray.Dataset`, which need not be installed to draw other pictures."""
+
+    @property
+    def coords(self) -> Mapping[Any, Any]: ...
+
+    @property
+    def attrs(self) -> Mapping[Any, Any]: ...
+
+    def __contains__(self, key: object, /) -> bool: ...
+
+    def __getitem__(self, key: Any, /) -> Any: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+@door(n=integer_from(1, 10**9), delta=share, statistic=text)
 def clustering_diagram(
-    dataset: Any,
+    dataset: DatasetLike,
     ax: Axes | None = None,
     *,
     statistic: str = "close_pairs",
@@ -63,8 +81,9 @@ def clustering_diagram(
         known = sorted(name for name in dataset if set(dataset[name].dims) == {"beta", "t"})
         raise ValueError(f"statistic must be one of {known}, but it is {statistic!r}; choose one of them.")
     kept = dataset[statistic].transpose("beta", "t").sortby("beta")
+    # A logarithmic axis has no place for t = 0.
     kept = kept.isel(t=np.asarray(kept.t) > 0) if log_x else kept
-    tokens = dataset.attrs.get("n") if n is None else n
+    tokens: Any = dataset.attrs.get("n") if n is None else n
     if delta is not None and tokens is None:
         raise ValueError("n must be the number of tokens, for dataset does not say it; pass it, or delta=None.")
     other = dataset.attrs.get("attention") == "unnormalised" if unnormalised is None else unnormalised
@@ -89,6 +108,7 @@ def _curves(
     late = np.minimum(np.asarray(equiangular_time(1 - delta, beta, n, unnormalised=unnormalised, log=True)), 80.0)
     curves = {r"theory, $d \to \infty$": (np.exp(late), beta)}
     if asymptote and not unnormalised:
+        # e^beta / (2 beta) is an asymptote for large beta; below 1 it turns upwards again and says nothing.
         beyond = beta[beta >= 1]
         if beyond.size:
             curves[r"$e^\beta / 2\beta$"] = np.exp(np.minimum(beyond, 80.0)) / (2 * beyond), beyond

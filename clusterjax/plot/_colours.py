@@ -1,6 +1,7 @@
 """A colour for each token, and the legend that names the one which is followed."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from matplotlib import colormaps
@@ -9,6 +10,13 @@ from matplotlib.lines import Line2D
 
 from ._data import Numbers, real_array
 from ._style import BLACK, BLUE, GREY, INK, OKABE_ITO, RED, VERMILION
+
+
+Colour: TypeAlias = str | Sequence[Any] | np.ndarray
+"""One colour, as matplotlib takes it: a name, a hexadecimal string, or three or four numbers from 0 to 1."""
+
+Colours: TypeAlias = str | Numbers
+"""One colour, or a sequence of a colour or a number for each token."""
 
 
 _BESIDE_RED = tuple(colour for colour in OKABE_ITO if colour not in (VERMILION, BLACK))
@@ -25,6 +33,7 @@ def token_colours(n: int, labels: Numbers | None = None, colours: Any = None) ->
         return _label_colours(n, np.asarray(labels))
     if colours is None or isinstance(colours, str):
         return np.tile(to_rgba(BLUE if colours is None else colours), (n, 1))
+    # Numbers are coloured by viridis from the least to the largest; strings and RGB tuples are colours.
     if np.ndim(colours) == 1 and np.asarray(colours).dtype.kind in "iufb":
         rgba = np.asarray(colormaps["viridis"](Normalize()(real_array(colours, "colours"))))
     else:
@@ -42,9 +51,11 @@ def _label_colours(n: int, labels: np.ndarray) -> np.ndarray:
             f"labels must be {n} integers, one a token, but are of shape {labels.shape} and dtype {labels.dtype}; "
             "pass what clusterjax.cluster_labels gives."
         )
+    # All negative labels are one name, first in the order: ranks of the others count from 0 after the shift below.
     names, ranks = np.unique(np.where(labels < 0, -1, labels), return_inverse=True)
     ranks = ranks - int(names[0] < 0)
     most = int(ranks.max()) + 1
+    # Without vermilion and black, which are too near to the red of the followed token and to outlines.
     palette = to_rgba_array(_BESIDE_RED) if most <= len(_BESIDE_RED) else colormaps["viridis"](np.linspace(0, 1, most))
     return np.where(ranks[:, None] < 0, to_rgba(GREY), palette[ranks])
 

@@ -1,16 +1,11 @@
 """What is drawn, as NumPy arrays: checked at the door, with what came after an event dropped."""
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import ArrayLike
 
 from .._check import as_numbers, check_host_array, check_integer, refusal, shown
-
-
-Numbers: TypeAlias = ArrayLike | Sequence[Any]
-"""An array of NumPy or JAX, a number, or a sequence of either."""
+from .._custom_types import Numbers as Numbers
 
 
 @runtime_checkable
@@ -41,10 +36,11 @@ def real_array(value: Any, name: str, *, finite: bool = False) -> np.ndarray:
 
 def check_size(array: np.ndarray, name: str) -> None:
     """Raise a ValueError if a finite number is too large to be drawn."""
+    # What is not finite is left out of a picture and may stay.
     beyond = np.isfinite(array) & (np.abs(array) > LARGEST)
     if beyond.any():
-        rule, found = f"be numbers of at most {LARGEST:.0e} in size", f"one is {array[beyond].flat[0]:.3g}"
-        raise refusal(name, rule, found, "scale them")
+        rule, problem = f"be numbers of at most {LARGEST:.0e} in size", f"one is {array[beyond].flat[0]:.3g}"
+        raise refusal(name, rule, problem, "scale them")
 
 
 def check_unit_tokens(x: Numbers, d: int, name: str = "x", *, other: str | None = None) -> np.ndarray:
@@ -56,6 +52,7 @@ def check_unit_tokens(x: Numbers, d: int, name: str = "x", *, other: str | None 
             remedy += f", or draw it with {other}"
         raise ValueError(f"{name} must have the shape (n, {d}) with n >= 1, but its shape is {x.shape}; {remedy}.")
     norms = np.linalg.norm(x, axis=1)
+    # A hundredth is more than any solver leaves and less than an eye sees.
     off = np.flatnonzero(np.isfinite(norms) & (np.abs(norms - 1.0) > 1e-2))
     if off.size:
         raise ValueError(
@@ -68,6 +65,7 @@ def check_unit_tokens(x: Numbers, d: int, name: str = "x", *, other: str | None 
 def frames_of(trajectory: TrajectoryLike | Numbers, ts: Numbers | None = None) -> Frames:
     """The frames of a trajectory, or of tokens (T, n, d) at the times `ts`, that hold at least one finite token."""
     xs, name, when = trajectory, "trajectory", "ts"
+    # A class with these attributes satisfies the protocol as well, and is no run.
     if isinstance(trajectory, TrajectoryLike) and not isinstance(trajectory, type):
         xs, name = trajectory.xs, "trajectory.xs"
         ts, when = (trajectory.ts, "trajectory.ts") if ts is None else (ts, when)
@@ -86,6 +84,8 @@ def frames_of(trajectory: TrajectoryLike | Numbers, ts: Numbers | None = None) -
             f"{when} must hold one time for each of the {len(xs)} frames, but its shape is {ts.shape}; "
             "pass the save times, shape (times,)."
         )
+    # After an event a run is NaN to its end: frames without any finite token are dropped, and tokens that are not
+    # finite stay in the others.
     there = np.any(np.isfinite(xs).all(axis=2), axis=1)
     if np.any(there & ~np.isfinite(ts)):
         k = int(np.flatnonzero(there & ~np.isfinite(ts))[0])
@@ -116,6 +116,7 @@ def time_labels(ts: np.ndarray, symbol: str, digits: int | None = None) -> list[
 def digits_between(ts: np.ndarray) -> int:
     """How many digits after the point show times to a twentieth of the least gap between them; at most four."""
     ts = np.unique(ts)
+    # A twentieth of the least gap: titles of neighbouring frames never show the same time.
     slack = 0.05 * (np.min(np.diff(ts)) if len(ts) > 1 else abs(ts[0]))
     for digits in range(4):
         if np.max(np.abs(ts - np.round(ts, digits))) <= slack:

@@ -1,6 +1,10 @@
-"""The door of every picture: its arguments are checked by their names, and then it is drawn in the style of the house.
+"""The entrance of every picture: its arguments are checked by their names, and then it is drawn in the style of the
+package.
 
-What depends on another argument, such as one name for each of n tokens, is checked by the picture itself.
+`door` reads the signature once, finds a check for each parameter by its name in `CHECKS` (the decorator's own come
+first), and skips None where the annotation allows it. A check takes a value and a name, and returns what the picture
+works with or raises a ValueError of one sentence. What depends on another argument, such as one name for each of n
+tokens, is checked by the picture itself.
 """
 
 import functools
@@ -47,16 +51,19 @@ def door(**checks: Check) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
 
     def wrap(function: Callable[_P, _R]) -> Callable[_P, _R]:
         signature = inspect.signature(function)
+        # Here and not in `drawn`, which runs at every call.
         known = {name: (CHECKS | checks).get(name) for name in signature.parameters}
         optional = {name for name, one in signature.parameters.items() if type(None) in get_args(one.annotation)}
 
         @functools.wraps(function)
         def drawn(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            # Only what was given is checked: defaults are of the package, and some need the class that they stand for.
             bound = signature.bind(*args, **kwargs)
             for name, value in bound.arguments.items():
                 check = known[name]
                 if check is not None and not (value is None and name in optional):
                     bound.arguments[name] = check(value, name)
+            # The settings of matplotlib are read as artists are made, not as they are drawn.
             with style():
                 return function(*bound.args, **bound.kwargs)
 
@@ -85,16 +92,16 @@ def several(value: Any, name: str) -> np.ndarray:
     array = as_numbers(value)
     if array is None or np.ndim(array) == 0:
         return np.asarray(check_number(value, name, remedy="pass one number, or several in a row"))
-    found = check_host_array(value, name, shape=("several",)).astype(np.float64)
-    if len(found) > MOST_SEVERAL:
-        raise refusal(name, f"be at most {MOST_SEVERAL} numbers", f"there are {len(found)}", "pass fewer")
-    return found
+    array = check_host_array(value, name, shape=("several",)).astype(np.float64)
+    if len(array) > MOST_SEVERAL:
+        raise refusal(name, f"be at most {MOST_SEVERAL} numbers", f"there are {len(array)}", "pass fewer")
+    return array
 
 
-def one_each(found: Sequence[Any] | np.ndarray, name: str, count: int, rule: str) -> None:
+def one_each(entries: Sequence[Any] | np.ndarray, name: str, count: int, rule: str) -> None:
     """Raise a ValueError unless there are `count` of them; `rule` says of what, such as "names, one for each token"."""
-    if len(found) != count:
-        raise refusal(name, f"be {count} {rule}", f"there are {len(found)}", "pass as many")
+    if len(entries) != count:
+        raise refusal(name, f"be {count} {rule}", f"there are {len(entries)}", "pass as many")
 
 
 def words(value: Any, name: str) -> list[str]:
@@ -102,8 +109,8 @@ def words(value: Any, name: str) -> list[str]:
     return check_sequence(value, name, str, "strings", least=0)
 
 
-def whole(least: int, most: int) -> Check:
-    """An integer in this range."""
+def integer_from(least: int, most: int) -> Check:
+    """A check for an integer in this range."""
     return lambda value, name: check_integer(value, name, least=least, most=most)
 
 
@@ -132,15 +139,17 @@ def an_axes(value: Any, name: str) -> Axes:
 
 def many_axes(value: Any, name: str) -> np.ndarray:
     """One Axes, or several in a sequence or an array."""
-    found = value.ravel() if isinstance(value, np.ndarray) else value
+    given = value.ravel() if isinstance(value, np.ndarray) else value
     if isinstance(value, Axes):
-        found = [value]
-    found = check_sequence(found, name, Axes, "plain Axes of matplotlib")
-    found = [an_axes(ax, name) for ax in found]
-    if len({id(ax) for ax in found}) < len(found):
+        given = [value]
+    given = check_sequence(given, name, Axes, "plain Axes of matplotlib")
+    panels = [an_axes(ax, name) for ax in given]
+    # A panel that is drawn over another would be no error of matplotlib.
+    if len({id(ax) for ax in panels}) < len(panels):
         raise refusal(name, "be there once each", "two of them are the same", "pass as many as there are panels")
-    array = np.empty(len(found), dtype=object)
-    array[:] = found
+    # np.array would ask each Axes whether it is a sequence.
+    array = np.empty(len(panels), dtype=object)
+    array[:] = panels
     return array
 
 
@@ -161,10 +170,10 @@ def colours(value: Any, name: str) -> Any:
         return check_host_array(value, name, shape=(None,))
     check_concrete(value, name)
     try:
-        found = to_rgba_array(value)
+        rgba = to_rgba_array(value)
     except (TypeError, ValueError):
-        found = None
-    if found is None or not np.isfinite(found).all():
+        rgba = None
+    if rgba is None or not np.isfinite(rgba).all():
         rule = "be one colour, or a colour or a number for each token"
         raise refusal(name, rule, f"it is {shown(value)}", "pass one of these")
     return value
@@ -205,10 +214,10 @@ def curves(value: Any, name: str) -> Mapping[str, Any]:
 
 def check_pair(value: Any, name: str) -> list[Any]:
     """Two things."""
-    found = check_sequence(value, name, object, "two parts", least=2)
-    if len(found) != 2:
-        raise refusal(name, "be a sequence of two parts", f"it has {len(found)}", "pass such a pair")
-    return found
+    parts = check_sequence(value, name, object, "two parts", least=2)
+    if len(parts) != 2:
+        raise refusal(name, "be a sequence of two parts", f"it has {len(parts)}", "pass such a pair")
+    return parts
 
 
 def line(value: Any, name: str) -> tuple[np.ndarray, float]:
@@ -255,9 +264,10 @@ CHECKS: dict[str, Check] = {
     "log": check_flag, "log_x": check_flag, "log_y": check_flag, "symmetric": check_flag, "counted": check_flag,
     "unit_circle": check_flag, "entropy": check_flag, "equal": check_flag, "asymptote": check_flag,
     "unnormalised": check_flag, "trail": check_flag,
-    "counts_from": whole(2, 10**9), "highlight": whole(0, 10**9), "frames": whole(1, 10**5), "fps": whole(1, 50),
-    "dpi": whole(1, 5000), "hold": whole(0, 1000), "move": whole(0, 1000), "most": whole(1, 10**6),
-    "columns": whole(1, 1000), "token": whole(0, 10**9), "n": whole(2, 10**9),
+    "counts_from": integer_from(2, 10**9), "highlight": integer_from(0, 10**9), "frames": integer_from(1, 10**5),
+    "fps": integer_from(1, 50), "dpi": integer_from(1, 5000), "hold": integer_from(0, 1000),
+    "move": integer_from(0, 1000), "most": integer_from(1, 10**6), "columns": integer_from(1, 1000),
+    "token": integer_from(0, 10**9), "n": integer_from(2, 10**9),
     "labels": labels, "arrows": arrows, "view": pair, "limits": pair, "curves": curves, "line": line,
     "contour": several, "progress": counting, "ts": numbers, "times": several,
     "xnames": words, "ynames": words, "tokens": words, "names": words, "words": vocabulary, "path": file,

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from .._check import as_numbers, check_host_array, check_integer, check_sequence, refusal
+from ._colours import Colour
 from ._data import Numbers
 from ._door import door, numbers, one_each, words
 from ._style import BLUE, COLUMN, GREY, INK, new_axes
@@ -25,9 +26,9 @@ def edges_of(value: Any, name: str) -> np.ndarray:
         return np.linspace(-1, 1, check_integer(value, name, most=MOST_BINS, remedy=remedy) + 1)
     edges = check_host_array(value, name, shape=("edges",)).astype(np.float64)
     if not 2 <= len(edges) <= MOST_BINS + 1 or np.any(np.diff(edges) <= 0):
-        found = "two neighbours do not" if 2 <= len(edges) <= MOST_BINS + 1 else f"there are {len(edges)}"
+        problem = "two neighbours do not" if 2 <= len(edges) <= MOST_BINS + 1 else f"there are {len(edges)}"
         raise refusal(
-            name, f"be two edges that increase, or more, for at most {MOST_BINS} bins", found, "sort them, each once"
+            name, f"be two edges that increase, or more, for at most {MOST_BINS} bins", problem, "sort them, each once"
         )
     return edges
 
@@ -36,22 +37,22 @@ def entries_of(value: Any, name: str) -> list[np.ndarray]:
     """One array of samples, a matrix of cosines or counts, for each histogram."""
     array = as_numbers(value)
     rule = "arrays, one for each time"
-    found = check_sequence(value if array is None or np.ndim(array) == 0 else list(array), name, object, rule)
-    if len(found) > MOST_HISTOGRAMS:
-        raise refusal(name, f"be at most {MOST_HISTOGRAMS} {rule}", f"there are {len(found)}", "choose some of them")
-    entries = [numbers(entry, f"{name}[{k}]") for k, entry in enumerate(found)]
+    given = check_sequence(value if array is None or np.ndim(array) == 0 else list(array), name, object, rule)
+    if len(given) > MOST_HISTOGRAMS:
+        raise refusal(name, f"be at most {MOST_HISTOGRAMS} {rule}", f"there are {len(given)}", "choose some of them")
+    entries = [numbers(entry, f"{name}[{k}]") for k, entry in enumerate(given)]
     for k, entry in enumerate(entries):
         if entry.ndim != 1 and (entry.ndim != 2 or entry.shape[0] != entry.shape[1]):
-            found = f"its shape is {entry.shape}"
+            problem = f"its shape is {entry.shape}"
             raise refusal(
-                f"{name}[{k}]", "be numbers in a row, or a square matrix", found, "pass cosines (m,) or (n, n)"
+                f"{name}[{k}]", "be numbers in a row, or a square matrix", problem, "pass cosines (m,) or (n, n)"
             )
     return entries
 
 
 def _densities(values: Any, bins: Numbers, counted: bool) -> tuple[np.ndarray, list[np.ndarray]]:
     """The edges (bins + 1,), and for each entry its density over them, (bins,), of integral 1 unless it is empty."""
-    edges, found = edges_of(bins, "bins"), []
+    edges, densities = edges_of(bins, "bins"), []
     for k, entry in enumerate(values):
         counts = entry if counted else np.histogram(_samples(entry, edges), edges)[0]
         if counts.shape != (len(edges) - 1,):
@@ -60,18 +61,21 @@ def _densities(values: Any, bins: Numbers, counted: bool) -> tuple[np.ndarray, l
         if not np.all(np.isfinite(counts) & (counts >= 0)):
             bad = counts[~(np.isfinite(counts) & (counts >= 0))][0]
             raise refusal(f"values[{k}]", "be counts, finite and not negative", f"one is {bad}", "pass counts")
-        found.append(counts / np.maximum((counts * np.diff(edges)).sum(), np.finfo(np.float64).tiny))
-    if not np.any(found):
+        # An empty histogram stays zero in place of 0 / 0.
+        densities.append(counts / np.maximum((counts * np.diff(edges)).sum(), np.finfo(np.float64).tiny))
+    if not np.any(densities):
         remedy = "pass numbers that are not NaN, or other bins"
         raise refusal("values", "hold a number within the bins", "there is none", remedy)
-    return edges, found
+    return edges, densities
 
 
 def _samples(entry: np.ndarray, edges: np.ndarray) -> np.ndarray:
     """What is counted: each pair of a square matrix once, or an array as it is; rounding beyond the edges is mended."""
     if entry.ndim == 2 and entry.shape[0] == entry.shape[1]:
+        # The upper triangle without the diagonal: each pair once, no token with itself.
         entry = entry[np.triu_indices(len(entry), k=1)]
     entry = entry[np.isfinite(entry)]
+    # Cosines of float32 exceed 1 by rounding, and numpy.histogram would drop them.
     slack = 1e-5 * (edges[-1] - edges[0])
     near = (entry > edges[0] - slack) & (entry < edges[-1] + slack)
     return np.clip(entry, edges[0], edges[-1])[near]
@@ -93,7 +97,7 @@ def histograms(
     labels: Sequence[str] | None = None,
     counted: bool = False,
     columns: int | None = None,
-    colour: Any = BLUE,
+    colour: Colour = BLUE,
     log: bool = False,
     xlabel: str = "cosine similarity",
     ylabel: str = "density",
@@ -123,13 +127,12 @@ def histograms(
     **Raises:**
 
     - `ValueError` if there is nothing to draw, or if bins, labels, axes and values do not fit each other.
-
-    Source: this library.
     """
     edges, densities = _densities(values, bins, counted)
     titles = _check_labels(labels, len(densities))
     panels = _grid(axes, len(densities), columns)
     peaks = np.array([density.max() for density in densities])
+    # The median of the peaks, so that one spike does not decide the scale of all panels.
     top = 1.08 * min(peaks.max(), 3 * float(np.median(peaks))) or 1.0
     for ax, density, title in zip(panels, densities, titles, strict=True):
         ax.stairs(density, edges, fill=True, facecolor=colour, alpha=0.85, linewidth=0)
@@ -156,6 +159,7 @@ def _grid(axes: Axes | Sequence[Axes] | np.ndarray | None, count: int, columns: 
         given = np.atleast_1d(np.asarray(axes, dtype=object)).ravel()
         one_each(given, "axes", count, "Axes, one for each histogram")
         return given
+    # 3, 5, 6 and 9 panels fill rows of three better than rows of four.
     columns = min(count, columns or (3 if count in (3, 5, 6, 9) else 4))
     rows = -(-count // columns)
     width = max(COLUMN, 1.15 * columns)
@@ -163,6 +167,7 @@ def _grid(axes: Axes | Sequence[Axes] | np.ndarray | None, count: int, columns: 
     panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
     for ax in panels[count:]:
         ax.remove()
+    # The last panel of each column may not be in the last row; shared axes label that row alone.
     for ax in panels[max(0, count - columns) : count]:
         ax.xaxis.set_tick_params(labelbottom=True)
     return panels[:count]
@@ -198,23 +203,25 @@ def ridgeline(
     **Raises:**
 
     - `ValueError` if there is nothing to draw, or if bins, labels and values do not fit each other.
-
-    Source: this library.
     """
     edges, densities = _densities(values, bins, counted)
     count = len(densities)
     names = _check_labels(labels, count) if labels is not None else [str(k) for k in range(count)]
     ax = new_axes(COLUMN, min(7.0, 1.0 + 0.2 * count)) if ax is None else ax
+    # The second highest bin: a spike of coinciding tokens is one bin.
     usual = float(np.median([np.sort(density)[-min(2, len(density))] for density in densities]))
     scale = 1.0 / (usual or 1.0)
     colours = colormaps["viridis"](np.linspace(0, 0.92, count))
+    # Steps: each edge twice but for the ends, each height twice.
     x = np.repeat(edges, 2)[1:-1]
     tops = []
     for k, density in enumerate(densities):
         y = np.repeat(np.minimum(scale * density, 1.8), 2) - k
+        # Later ridges lie before earlier ones, which stand above them.
         ax.fill_between(x, -k, y, facecolor=colours[k], alpha=0.85, linewidth=0, zorder=k + 2)
         ax.plot(x, y, color="white", linewidth=0.5, zorder=k + 2.5)
         tops.append(y.max())
+    # At most 16 names, which is what the height has room for.
     step = max(1, -(-count // 16))
     shown = list(range(0, count, step))
     ax.set(xlim=(edges[0], edges[-1]), ylim=(-count + 0.7, max(tops) + 0.15), xlabel=xlabel, ylabel=ylabel)

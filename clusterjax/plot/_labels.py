@@ -23,7 +23,7 @@ LONGEST = 14  # letters of a word beside an axis
 MORE = "…"
 
 
-def cut(word: str, letters: int = LONGEST) -> str:
+def shortened(word: str, letters: int = LONGEST) -> str:
     """At most so many letters of a word, the last of them the sign that there are more."""
     return word if len(word) <= letters else word[: letters - 1] + MORE
 
@@ -32,6 +32,7 @@ def fitted(word: str, room: float, fontsize: float, weight: str = "normal") -> s
     """As much of a word as fits into `room` points; "" if that is not one letter."""
     if width(word, fontsize, weight) <= room:
         return word
+    # From the longest down; a word of thousands of letters has no room for more than 40 in any cell.
     for letters in range(min(len(word) - 1, 40), 0, -1):
         if width(word[:letters] + MORE, fontsize, weight) <= room:
             return word[:letters] + MORE
@@ -42,6 +43,7 @@ def width(word: str, fontsize: float, weight: str = "normal") -> float:
     """How wide a word is, in points; blanks at its ends count, as they do not in the width of its ink."""
     if word == word.strip():
         return _width(word, fontsize, weight) if word else 0.0
+    # The outline of a blank is empty: a bar on either side makes its width seen.
     return _width(f"|{word}|", fontsize, weight) - _width("||", fontsize, weight)
 
 
@@ -70,18 +72,21 @@ def check_names(names: Sequence[str], count: int, name: str) -> list[str]:
 def size_of(ax: Axes) -> np.ndarray:
     """Width and height of an Axes in points, as they are once the figure is laid out."""
     figure = figure_of(ax)
-    whole = figure.figure if isinstance(figure, SubFigure) else figure
-    if whole.get_layout_engine() is not None:
-        whole.draw_without_rendering()
+    top = figure.figure if isinstance(figure, SubFigure) else figure
+    # Before the first layout an Axes has the size that it would have without labels.
+    if top.get_layout_engine() is not None:
+        top.draw_without_rendering()
     ax.apply_aspect()
     return 72 / figure.dpi * np.asarray(ax.get_window_extent().size)
 
 
 def name_columns(ax: Axes, names: Sequence[str], places: np.ndarray) -> None:
     """Names below the columns of an Axes, upright where there is no room for one beside the next."""
-    shown = [cut(name) for name in names]
+    shown = [shortened(name) for name in names]
+    # Upright first: turned flat they would take room from the Axes whose size decides whether they fit.
     ax.set_xticks(places, shown, fontsize=LABEL, rotation=90, parse_math=False)
     left, right = ax.get_xlim()
+    # Of a column, on paper; 6 % of it stay free between two names.
     room = 0.94 * size_of(ax)[0] * float(np.diff(places).min() if len(places) > 1 else 1.0) / abs(right - left)
     if all(width(name, LABEL) <= room for name in shown):
         ax.tick_params(axis="x", labelrotation=0)
@@ -89,11 +94,13 @@ def name_columns(ax: Axes, names: Sequence[str], places: np.ndarray) -> None:
 
 def legend_rows(ax: Axes, handles: Sequence[Artist]) -> None:
     """A legend above an Axes, in as few rows as are no wider than it."""
+    # The handle, its distance and that of the next column: 4.2 letters.
     wide = [width(str(handle.get_label()), LABEL) + 4.2 * LABEL for handle in handles]
     room = size_of(ax)[0]
     rows = next(
         (
             rows
+            # matplotlib fills a legend by columns: `rows` entries below one another, as wide as the widest of them.
             for rows in range(1, len(wide))
             if sum(max(wide[k : k + rows]) for k in range(0, len(wide), rows)) <= room
         ),
@@ -107,10 +114,10 @@ def legend_rows(ax: Axes, handles: Sequence[Artist]) -> None:
 
 
 def readable_on(colour: Any) -> str:
-    """Black or white, whichever has more contrast with a colour.
-
-    Source: Web Content Accessibility Guidelines 2.1, relative luminance and contrast ratio.
-    """
+    """Black or white, whichever has more contrast with a colour, by the relative luminance of WCAG 2.1."""
+    # sRGB channels to linear light, as WCAG 2.1 defines relative luminance.
     channels = np.array(to_rgb(colour))
     linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+    # Contrast with black is (L + 0.05) / 0.05, with white 1.05 / (L + 0.05): black wins if (L + 0.05)^2 is larger than
+    # their product.
     return "black" if (linear @ [0.2126, 0.7152, 0.0722] + 0.05) ** 2 > 1.05 * 0.05 else "white"

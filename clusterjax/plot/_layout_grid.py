@@ -29,6 +29,7 @@ class _OnGrid(LayoutEngine):
 
     def __init__(self, engine: LayoutEngine):
         self._engine = engine
+        # What matplotlib asks of an engine before it lets it take the place of another.
         self._adjust_compatible, self._colorbar_gridspec = engine.adjust_compatible, engine.colorbar_gridspec
         self._params = dict(engine.get())
         self._pinned: list[Legend] = []
@@ -38,9 +39,11 @@ class _OnGrid(LayoutEngine):
 
     def execute(self, fig: Figure) -> None:
         self.unpin()
+        # The engine makes room for legends only while they have no anchor of their own.
         self._engine.execute(fig)
         _round(fig)
         for legend in fig.legends:
+            # Without an anchor a legend keeps to the box of the figure, which a saved text above it widens.
             if legend.get_bbox_to_anchor() is fig.bbox:
                 legend.set_bbox_to_anchor((0, 0, 1, 1), transform=fig.transFigure)
                 self._pinned.append(legend)
@@ -54,9 +57,11 @@ class _OnGrid(LayoutEngine):
 def _round(figure: Any) -> None:
     """Put the axes and the figures within a figure onto the grid."""
     for inner in figure.subfigs:
+        # The box relative to the parent, from which that of each Axes within follows.
         inner.bbox_relative.set_points(np.round(inner.bbox_relative.get_points(), _DIGITS))
         _round(inner)
     for ax in figure.get_axes():
+        # "original" is what the engine sets; "active" follows from it and the aspect.
         engine_placed = ax.get_position(original=True)
         ax._set_position(Bbox(np.round(engine_placed.get_points(), _DIGITS)), which="original")
 
@@ -65,7 +70,7 @@ def _round(figure: Any) -> None:
 def on_grid(figure: Figure) -> Iterator[None]:
     """Inside it a figure that has a layout engine is laid out on the grid; behind it the engine is as it was.
 
-    Source: this library; the order of the solver: kiwisolver, `Variable` in a map by its address.
+    The order of the solver: kiwisolver, `Variable` in a map by its address.
     """
     engine = figure.get_layout_engine()
     if engine is None:

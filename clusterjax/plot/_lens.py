@@ -92,16 +92,19 @@ def logit_lens(
 
 def _values(logits: np.ndarray, entropy: bool) -> tuple[np.ndarray, float, str]:
     """What cells are coloured by, (levels, n), what the last colour stands for, and what it is called."""
+    # Softmax without overflow: the largest logit becomes 0, so that the likeliest word has the weight 1 of `total`.
     shifted = logits - logits.max(axis=2, keepdims=True)
     total = np.exp(shifted).sum(axis=2)
     if not entropy:
         return 1 / total, 1.0, "probability of the word"
+    # H = log Z - sum p s with p = e^s / Z, in nats; divided by log 2 in bits.
     bits = (np.log(total) - (np.exp(shifted) * shifted).sum(axis=2) / total) / np.log(2)
     return bits, max(float(np.log2(logits.shape[2])), 1e-9), "entropy (bits)"
 
 
 def _write(ax: Axes, words: list[list[str]], colours: Any) -> None:
     """A word in each cell, black or white, none larger than its cell."""
+    # Of one cell, in points, after the layout has made room for the names below.
     width, height = size_of(ax) / [len(words[0]), len(words)]
     fontsize = min(WORD, 0.8 * height)
     for level, row in enumerate(words):

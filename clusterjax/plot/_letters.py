@@ -17,30 +17,31 @@ def one_line(word: Any) -> str:
     matplotlib draws the same empty box for each letter that the font lacks, and warns.
     """
     word = str(word).translate(_SIGNS)
+    # A word of blanks alone would be drawn as nothing.
     if word.isspace():
         return "␣" * len(word)
     return "".join(
+        # A blank in front of the first letter: a mark there has no letter to carry it.
         letter if _drawn(letter) and not _stray(before, letter) else _escape(letter)
         for before, letter in zip(" " + word, word, strict=False)
     )
 
 
 def seen_blanks(word: str) -> str:
-    """The word with a sign for each blank, whichever it is.
-
-    Source: this library.
-    """
+    """The word with a sign for each blank, whichever it is."""
     return "".join("␣" if letter.isspace() else letter for letter in word)
 
 
 @cache
 def _drawn(letter: str) -> bool:
     """Whether the font of this library has the letter, and it leaves ink or a blank."""
+    # Index 0 is the glyph of letters that the font lacks.
     return letter.isprintable() and get_font(findfont("DejaVu Sans")).get_char_index(ord(letter)) > 0
 
 
 def _stray(before: str, letter: str) -> bool:
     """Whether a combining mark stands where there is no letter to carry it: it would be drawn on whatever is there."""
+    # M are the marks that combine with what is before them, L the letters.
     return unicodedata.category(letter).startswith("M") and unicodedata.category(before)[0] not in "LM"
 
 

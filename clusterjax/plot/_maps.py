@@ -34,8 +34,10 @@ def _limits(values: np.ndarray, limits: Numbers | None, symmetric: bool, name: s
         return float(ends[0]), float(ends[1])
     low, high = float(finite.min()), float(finite.max())
     if symmetric:
+        # Zero in the middle of the colours.
         high = max(abs(low), abs(high))
         low = -high
+    # A constant matrix: any range about its value.
     return (low, high) if low < high else (low - 0.5, high + 0.5)
 
 
@@ -76,8 +78,6 @@ def heatmap(
     **Raises:**
 
     - `ValueError` if `matrix` is not of two dimensions, or if names or limits do not fit it.
-
-    Source: this library.
     """
     values = real_array(matrix, "matrix")
     if values.ndim != 2 or values.size == 0:
@@ -87,6 +87,7 @@ def heatmap(
     rows, columns = values.shape
     low, high = _limits(values, limits, symmetric, "matrix")
     ax = new_axes(COLUMN, 2.75) if ax is None else ax
+    # Cells of very long matrices are stretched, as square ones would leave a thin line.
     square = "equal" if 0.4 < rows / columns < 2.5 else "auto"
     image = ax.imshow(
         np.ma.masked_invalid(values), cmap=_colour_map(symmetric), vmin=low, vmax=high, aspect=square,
@@ -150,8 +151,6 @@ def phase_diagram(
 
     - `ValueError` if the shapes do not fit, if points do not increase, or if a logarithmic axis has one that is not
         positive.
-
-    Source: this library.
     """
     xs, ys, values = real_array(x_values, "x_values"), real_array(y_values, "y_values"), real_array(grid, "grid")
     x_edges, y_edges = cell_edges(xs, "x_values", log=log_x), cell_edges(ys, "y_values", log=log_y)
@@ -161,8 +160,8 @@ def phase_diagram(
             f"is {values.shape}; transpose it, or pass the values that belong to it."
         )
     if contour is not None and min(values.shape) < 2:
-        found = f"the shape of grid is {values.shape}"
-        raise refusal("contour", "be None on less than two rows and columns", found, "leave it out")
+        problem = f"the shape of grid is {values.shape}"
+        raise refusal("contour", "be None on less than two rows and columns", problem, "leave it out")
     low, high = _limits(values, limits, symmetric, "grid")
     ax = new_axes(COLUMN, 2.6) if ax is None else ax
     mesh = ax.pcolormesh(
@@ -170,6 +169,7 @@ def phase_diagram(
         rasterized=True,
     )  # fmt: skip
     if contour is not None:
+        # matplotlib asks for levels that increase.
         levels = np.unique(real_array(contour, "contour"))
         lines = ax.contour(xs, ys, np.ma.masked_invalid(values), levels=levels, colors=INK if symmetric else "white")
         ax.clabel(lines, fontsize=6, fmt="%.3g")
@@ -189,8 +189,9 @@ def _draw_curves(ax: Axes, curves: Mapping[str, tuple[Numbers, Numbers]]) -> Non
     for k, (name, (cx, cy)) in enumerate(curves.items()):
         cx, cy = real_array(cx, f"curves[{name!r}]"), real_array(cy, f"curves[{name!r}]")
         if cx.shape != cy.shape or cx.ndim != 1:
-            found = f"their shapes are {cx.shape} and {cy.shape}"
-            raise refusal(f"curves[{name!r}]", "be two arrays of one length", found, "pass such a pair")
+            problem = f"their shapes are {cx.shape} and {cy.shape}"
+            raise refusal(f"curves[{name!r}]", "be two arrays of one length", problem, "pass such a pair")
+        # A white rim below, so that the curve is seen on every colour.
         ax.plot(cx, cy, color="white", linewidth=2.4, solid_capstyle="butt", zorder=3)
         ax.plot(cx, cy, color=RED, linewidth=1.3, linestyle=dashes[k % 4], label=name, zorder=4)
 
@@ -198,15 +199,17 @@ def _draw_curves(ax: Axes, curves: Mapping[str, tuple[Numbers, Numbers]]) -> Non
 def cell_edges(centres: np.ndarray, name: str, *, log: bool) -> np.ndarray:
     """The edges (k + 1,) of the cells around centres (k,); a lone centre gets a cell of width 1, or of a decade."""
     if centres.ndim != 1 or centres.size == 0 or not np.isfinite(centres).all() or np.any(np.diff(centres) <= 0):
-        found = f"it is {centres}" if centres.size <= 8 else f"it is {shown(centres)}"
-        raise refusal(name, "be finite and increase, of shape (k,)", found, "sort it")
+        problem = f"it is {centres}" if centres.size <= 8 else f"it is {shown(centres)}"
+        raise refusal(name, "be finite and increase, of shape (k,)", problem, "sort it")
     if log and centres[0] <= 0:
-        found = f"it holds {centres[0]:g}"
-        raise refusal(name, "be positive on a logarithmic axis", found, "drop what is not")
+        problem = f"it holds {centres[0]:g}"
+        raise refusal(name, "be positive on a logarithmic axis", problem, "drop what is not")
+    # Edges midway in the logarithm are geometric means.
     points = np.log10(centres) if log else centres
     if len(points) == 1:
         edges = np.array([points[0] - 0.5, points[0] + 0.5])
     else:
         middle = (points[1:] + points[:-1]) / 2
+        # The outer cells are as wide on either side of their centre.
         edges = np.concatenate([[2 * points[0] - middle[0]], middle, [2 * points[-1] - middle[-1]]])
     return 10.0**edges if log else edges

@@ -9,7 +9,7 @@ from matplotlib.ticker import MaxNLocator
 from .._check import as_numbers, check_concrete, check_host_array, refusal, shown
 from ._data import Numbers
 from ._door import door
-from ._labels import LABEL, MORE, Vocabulary, check_vocabulary, cut, fitted, size_of, width, words_of
+from ._labels import LABEL, MORE, Vocabulary, check_vocabulary, fitted, shortened, size_of, width, words_of
 from ._style import BLUE, COLUMN, GREY, INK, VERMILION, new_axes
 
 
@@ -87,7 +87,9 @@ def neuron_memory(
         np.asarray(memory.promoted)[chosen, :most],
         check_host_array(memory.promotion, "memory.promotion"),
     )
+    # As many words as are drawn, of the neurons that are drawn.
     promotion = promotion[chosen, :most]
+    # Ids that are drawn: those of the texts and those that are promoted.
     check_vocabulary(words, max(int(ids.max()), int(promoted.max())) + 1)
     places = [_places(memory, neuron, most, ids, there, words) for neuron in chosen]
     rows = max(promoted.shape[1], *map(len, places))
@@ -96,8 +98,8 @@ def neuron_memory(
     _bars(ax, tops, promotion, [words_of(words, row) for row in promoted])
     ax.set_ylim(tops[-1] + rows - 0.4, -1.6)
     for neuron, top in zip(chosen, tops, strict=True):
-        _say(ax, 0.0, top - 1.0, f"neuron {neuron}", weight="bold", fontsize=LABEL)
-        _say(ax, _PLACES, top - 1.0, "fires most at", fontsize=LABEL)
+        _annotate(ax, 0.0, top - 1.0, f"neuron {neuron}", weight="bold", fontsize=LABEL)
+        _annotate(ax, _PLACES, top - 1.0, "fires most at", fontsize=LABEL)
     _concordance(ax, tops, places, between)
     return ax
 
@@ -106,8 +108,8 @@ def _chosen(memory: Any, neurons: Numbers) -> list[int]:
     if isinstance(memory, type) or not isinstance(memory, MemoryLike):
         raise refusal("memory", "be a key-value memory", f"it is {shown(memory)}", "call transformer.key_value_memory")
     check_concrete(neurons, "neurons")
-    found, count = as_numbers(neurons), len(np.asarray(memory.promoted))
-    chosen = np.empty(0) if found is None else np.atleast_1d(np.asarray(found))
+    numbers, count = as_numbers(neurons), len(np.asarray(memory.promoted))
+    chosen = np.empty(0) if numbers is None else np.atleast_1d(np.asarray(numbers))
     if chosen.ndim != 1 or chosen.size == 0 or chosen.dtype.kind not in "iu":
         raise refusal("neurons", "be one integer or several", f"it is {shown(neurons)}", "pass [0, 1], say")
     if chosen.min() < 0 or chosen.max() >= count:
@@ -131,18 +133,21 @@ def _places(
     memory: MemoryLike, neuron: int, most: int, ids: np.ndarray, there: np.ndarray, words: Vocabulary
 ) -> list[_Place]:
     """The strongest places of a neuron, as many as there are, `most` at most."""
-    found = []
+    places = []
     for strength, text, position in zip(
         *(np.asarray(part)[neuron, :most].tolist() for part in (memory.activation, memory.text, memory.position)),
         strict=True,
     ):
+        # A memory of fewer places than asked for is filled up with -1.
         if text < 0:
             break
         before, after = (
-            words_of(words, ids[text, part][there[text, part]]) for part in (np.s_[:position], np.s_[position + 1 :])
+            # Tokens before and behind, those of padding left out.
+            words_of(words, ids[text, part][there[text, part]])
+            for part in (np.s_[:position], np.s_[position + 1 :])
         )
-        found.append(_Place(strength, before, words_of(words, ids[text, position : position + 1])[0], after))
-    return found
+        places.append(_Place(strength, before, words_of(words, ids[text, position : position + 1])[0], after))
+    return places
 
 
 def _bars(ax: Axes, tops: np.ndarray, promotion: np.ndarray, words: list[list[str]]) -> None:
@@ -154,10 +159,11 @@ def _bars(ax: Axes, tops: np.ndarray, promotion: np.ndarray, words: list[list[st
     ax.barh(rows, values, height=0.72, color=np.where(values < 0, VERMILION, BLUE), linewidth=0)
     for top in tops:
         ax.vlines(0, top - 0.5, top + promotion.shape[1] - 0.5, color=INK, lw=0.6)
+    # Bars fill the share _BARS of the width; the concordance has the rest.
     ax.set_xlim(low, low + (high - low) / _BARS)
     ticks = [tick for tick in MaxNLocator(4).tick_values(low, high) if low <= tick <= high]
     ax.set_xticks(ticks, [f"{tick:g}".replace("-", "−") for tick in ticks], fontsize=LABEL)
-    ax.set_yticks(rows, [cut(word) for row in words for word in row], fontsize=TEXT + 0.5, parse_math=False)
+    ax.set_yticks(rows, [shortened(word) for row in words for word in row], fontsize=TEXT + 0.5, parse_math=False)
     ax.set_xlabel("inner product of value and unembedding", loc="left")
     ax.tick_params(axis="y", length=0)
     ax.tick_params(axis="x", length=2)
@@ -165,30 +171,33 @@ def _bars(ax: Axes, tops: np.ndarray, promotion: np.ndarray, words: list[list[st
     ax.spines["bottom"].set_bounds(low, high)
 
 
-def _say(ax: Axes, x: float, row: float, text: str, shift: float = 0.0, **look: Any) -> None:
+def _annotate(ax: Axes, x: float, row: float, text: str, shift: float = 0.0, **style: Any) -> None:
     """A text on a row, at a share x of the width and so many points further to the right."""
     ax.annotate(
         text, (x, row), (shift, 0.0), xycoords=ax.get_yaxis_transform(), textcoords="offset points",
-        va="center_baseline", parse_math=False, in_layout=False, **look,
+        va="center_baseline", parse_math=False, in_layout=False, **style,
     )  # fmt: skip
 
 
 def _concordance(ax: Axes, tops: np.ndarray, places: list[list[_Place]], between: str) -> None:
     """The places below one another, their tokens in one column."""
     across, gap = 0.97 * size_of(ax)[0], width(between, TEXT)
+    # As wide as an activation can be with three digits and a sign.
     number = width("−0.0000", TEXT)
-    for top, found in zip(tops, places, strict=True):
-        for row, place in enumerate(found):
-            at, look = top + row, {"fontsize": TEXT}
+    for top, of_neuron in zip(tops, places, strict=True):
+        for row, place in enumerate(of_neuron):
+            at, style = top + row, {"fontsize": TEXT}
             token = fitted(place.token, (1 - _TOKEN) * across, TEXT, "bold")
             taken = width(token, TEXT, "bold") + gap
+            # Backwards from the token, as what is nearest to it stays when there is no room for all.
             before = _run(place.before[::-1], (_TOKEN - _PLACES) * across - number - gap, between)[::-1]
             after = _run(place.after, (1 - _TOKEN) * across - taken, between)
+            # # keeps zeros behind the point, so that numbers are as precise as each other.
             strength = f"{place.activation:#.3g}".rstrip(".").replace("-", "−")
-            _say(ax, _PLACES, at, strength, color=VERMILION, **look)
-            _say(ax, _TOKEN, at, between.join(before), -gap, ha="right", **look)
-            _say(ax, _TOKEN, at, token, weight="bold", **look)
-            _say(ax, _TOKEN, at, between.join(after), taken, color=GREY, **look)
+            _annotate(ax, _PLACES, at, strength, color=VERMILION, **style)
+            _annotate(ax, _TOKEN, at, between.join(before), -gap, ha="right", **style)
+            _annotate(ax, _TOKEN, at, token, weight="bold", **style)
+            _annotate(ax, _TOKEN, at, between.join(after), taken, color=GREY, **style)
 
 
 def _run(tokens: list[str], room: float, between: str) -> list[str]:

@@ -54,11 +54,13 @@ def polytope(
     led = _chosen(leaders, len(tokens), "leaders")
     ax = new_axes(2.4, 2.4) if ax is None else ax
     if len(hull):
-        around = np.arctan2(*(hull - hull.mean(axis=0)).T[::-1])
-        outline = Polygon(hull[np.argsort(around)], closed=True, facecolor="#E8EEF4", edgecolor=GREY, linewidth=0.7)
+        # Vertices of a convex polygon in the order of their angles about its middle: its outline.
+        angles = np.arctan2(*(hull - hull.mean(axis=0)).T[::-1])
+        outline = Polygon(hull[np.argsort(angles)], closed=True, facecolor="#E8EEF4", edgecolor=GREY, linewidth=0.7)
         ax.add_patch(outline)
         outline.set_zorder(1)
     faces = token_colours(len(tokens), labels)
+    # Leaders are drawn apart and on top, as stars.
     rest = np.setdiff1d(np.arange(len(tokens)), led)
     _origin(ax)
     ax.scatter(
@@ -112,10 +114,12 @@ def attraction(
         raise ValueError(f"token {i} must not be sent to the origin, but A z is {query}; choose another token.")
     along = query / np.linalg.norm(query)
     heights = tokens @ along
+    # Ties within rounding of the scores attend alike, as hardmax does.
     drawn_to = np.flatnonzero(heights >= heights.max() - 1e-9 * np.abs(tokens).max())
     ax = new_axes(2.4, 2.4) if ax is None else ax
     far = float(np.ptp(tokens, axis=0).max())
     _half_plane(ax, along, float(heights.max()), far)
+    # The foot of each token on the line through the origin along A z_i: its score, seen.
     feet = heights[:, None] * along
     for place, foot in zip(tokens, feet, strict=True):
         ax.plot(*np.stack([place, foot]).T, ls=":", lw=0.6, color=GREY, zorder=1.5)
@@ -124,6 +128,7 @@ def attraction(
     _arrow(ax, np.zeros(2), tip, INK)
     _origin(ax)
     goal = tokens[drawn_to].mean(axis=0)
+    # A leader attends to itself: an arrow of no length has no direction.
     if not np.array_equal(drawn_to, [i]):
         _arrow(ax, tokens[i], goal, RED)
     others = np.setdiff1d(np.arange(len(tokens)), np.append(drawn_to, i))
@@ -156,6 +161,7 @@ def _name(ax: Axes, word: str, place: np.ndarray, away: np.ndarray, colour: str)
 def _half_plane(ax: Axes, along: np.ndarray, height: float, far: float) -> None:
     """The side beyond the line that touches the cloud."""
     across = np.array([-along[1], along[0]])
+    # A strip four times as large as the cloud reaches beyond the picture on every side.
     near = height * along + 4 * far * np.stack([across, -across])
     strip = Polygon(np.concatenate([near, near[::-1] + 4 * far * along]), facecolor="#F3EFE6", edgecolor="none")
     ax.add_patch(strip)
@@ -178,6 +184,7 @@ def _origin(ax: Axes) -> None:
 def _frame(ax: Axes, points: np.ndarray, reach: float | int | None) -> None:
     if reach is None:
         middle = (points.min(axis=0) + points.max(axis=0)) / 2
+        # A margin of 13 % on either side, and a picture of some width where all tokens coincide.
         half = 0.63 * max(float(np.ptp(points, axis=0).max()), 1e-9)
         ax.set(xlim=(middle[0] - half, middle[0] + half), ylim=(middle[1] - half, middle[1] + half))
     else:
@@ -197,13 +204,14 @@ def _points(value: Numbers, name: str) -> np.ndarray:
 
 def _chosen(tokens: Numbers | Sequence[int], n: int, name: str) -> np.ndarray:
     check_concrete(tokens, name)
-    found = as_numbers(tokens)
-    numbers = np.empty((), object) if found is None else np.asarray(found)
+    array = as_numbers(tokens)
+    numbers = np.empty((), object) if array is None else np.asarray(array)
+    # A mask (n,); a list of booleans of another length is refused below as no list of integers.
     if numbers.dtype == bool and numbers.shape == (n,):
         return np.flatnonzero(numbers)
     if numbers.ndim and numbers.size == 0:
         return np.empty(0, int)
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or numbers.min() < 0 or numbers.max() >= n:
-        found = f"it is {tokens}" if isinstance(tokens, list) and len(tokens) < 9 else f"it is {shown(tokens)}"
-        raise refusal(name, f"name tokens from 0 to {n - 1}", found, "pass their numbers, or a mask of all tokens")
+        problem = f"it is {tokens}" if isinstance(tokens, list) and len(tokens) < 9 else f"it is {shown(tokens)}"
+        raise refusal(name, f"name tokens from 0 to {n - 1}", problem, "pass their numbers, or a mask of all tokens")
     return numbers

@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from ._colours import Colour
 from ._data import Numbers, real_array
 from ._door import door, finite, several
 from ._maps import heatmap
@@ -74,6 +75,7 @@ def position_cosines(table: Numbers, ax: Axes | None = None) -> Axes:
     """
     array = _table(table)
     lengths = np.linalg.norm(array, axis=1, keepdims=True)
+    # NaN in place of 0 / 0: such rows are grey.
     units = np.divide(array, lengths, out=np.full_like(array, np.nan), where=lengths > 0)
     cosines = np.clip(units @ units.T, -1.0, 1.0)
     return heatmap(
@@ -87,7 +89,7 @@ def position_offsets(
     ax: Axes | None = None,
     *,
     label: str | None = None,
-    colour: Any = None,
+    colour: Colour | None = None,
 ) -> Axes:
     r"""The inner product $\langle p_i, p_{i + k}\rangle$ against the offset k: its mean over i, and a band from the
     least to the largest.
@@ -119,6 +121,7 @@ def position_offsets(
     if n < 2:
         raise ValueError("table must be of two positions at least, but it is of one; offsets lie between two.")
     products = array @ array.T
+    # Products of positions k apart are the k-th diagonal; the matrix is symmetric, so that -k has the same.
     there = [np.diagonal(products, k) for k in range(n)]
     low, mean, high = (
         np.array([f(one) for one in there])[np.abs(np.arange(1 - n, n))] for f in (np.min, np.mean, np.max)
@@ -142,7 +145,7 @@ def relative_positions(
     queries: Numbers | None = None,
     beta: Numbers = 1.0,
     label: str | None = None,
-    colour: Any = None,
+    colour: Colour | None = None,
 ) -> Axes:
     r"""What relative positions do at each distance $r = \mathrm{clip}(j - i)$ from the query i to the key j.
 
@@ -210,13 +213,14 @@ def _added(vectors: np.ndarray, queries: Numbers, beta: Numbers) -> np.ndarray:
     return factor.reshape(-1, 1, 1) * (asked @ vectors.T)
 
 
-def _clipped(ax: Axes, line: np.ndarray, spread: np.ndarray | None, **look: Any) -> None:
+def _clipped(ax: Axes, line: np.ndarray, spread: np.ndarray | None, **style: Any) -> None:
     """A line over the distances, with its dotted ends beyond them."""
     farthest = len(line) // 2
     distances = np.arange(-farthest, farthest + 1)
-    (drawn,) = ax.plot(distances, line, marker="o", ms=2.4, lw=1.1, zorder=3, **look)
+    (drawn,) = ax.plot(distances, line, marker="o", ms=2.4, lw=1.1, zorder=3, **style)
     colour = drawn.get_color()
     for end, way in ((0, -1), (-1, 1)):
+        # A short dotted stub beyond the clipping distance: all farther distances share its value.
         ends = distances[end] + np.array([0.0, 0.12 * way * max(farthest, 1)])
         ax.plot(ends, line[[end, end]], ":", lw=1.1, color=colour, zorder=3)
     if spread is not None:
@@ -224,6 +228,7 @@ def _clipped(ax: Axes, line: np.ndarray, spread: np.ndarray | None, **look: Any)
 
 
 def _name_distances(ax: Axes, farthest: int) -> None:
+    # At most four names on either side of 0, and both ends.
     step = max(1, -(-farthest // 4))
     inner = [k * step for k in range(-4, 5) if abs(k * step) + 0.6 * step < farthest or k == 0]
     ticks = sorted({-farthest, *inner, farthest})

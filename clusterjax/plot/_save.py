@@ -35,11 +35,13 @@ def whole_file(path: Path) -> Iterator[Path]:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             clear_drafts_of(path)
+            # So that a folder that cannot be written is refused before the picture is drawn.
             draft.touch()
         except OSError as error:
-            found = f"{str(path)!r} cannot be written ({error.strerror})"
-            raise refusal("path", "be in a folder that can be written", found, "choose another") from error
+            problem = f"{str(path)!r} cannot be written ({error.strerror})"
+            raise refusal("path", "be in a folder that can be written", problem, "choose another") from error
         yield draft
+        # In one step, on every system: a reader sees the old file or the new one.
         os.replace(draft, path)
 
 
@@ -50,6 +52,7 @@ def _top_figure(drawn: Figure | Axes | np.ndarray) -> Figure:
     first = drawn.flat[0] if isinstance(drawn, np.ndarray) and drawn.size else drawn
     ax = check_instance(first, "fig", Axes, "a figure, an Axes or an array of them", "pass what a picture returned")
     figure = figure_of(ax)
+    # An Axes of a subfigure: what is saved is the figure at the top.
     return figure if isinstance(figure, Figure) else figure.figure
 
 
@@ -79,8 +82,6 @@ def save(
     **Raises:**
 
     - `ValueError` if a format is not one of the three, or if the folder cannot be written to.
-
-    Source: this library.
     """
     formats = [check_choice(name, "formats", _UNDATED) for name in check_sequence(formats, "formats", str, "names")]
     path, dpi = check_path(path, "path"), check_integer(dpi, "dpi", most=5000)
@@ -88,6 +89,7 @@ def save(
     check_pixels(figure, dpi)
     for name in formats:
         target = Path(f"{path}.{name}")
+        # The style again, as some settings (fonts, hashsalt) are read when a file is written.
         with style(), on_grid(figure), whole_file(target) as draft:
             figure.savefig(draft, format=name, dpi=dpi, bbox_inches="tight", pad_inches=0.03, metadata=_UNDATED[name])
         paths.append(target)

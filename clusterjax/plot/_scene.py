@@ -1,7 +1,13 @@
-"""The tokens of one panel as artists that can be moved: drawn once by a still picture, many times by an animation."""
+"""The tokens of one panel as artists that can be moved: drawn once by a still picture, many times by an animation.
+
+Artists are made once and only their data changes, which is what makes a GIF of 60 frames take seconds. All tokens are
+one `EllipseCollection`, sorted so that what is in front is drawn last, as painters do; matplotlib sorts artists by
+zorder but not the members of a collection. Tokens that are not finite are left out of a frame and keep their number and
+colour.
+"""
 
 from collections.abc import Mapping
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,7 +17,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.text import Text
 
 from .._check import refusal
-from ._colours import pale, shade, token_colours
+from ._colours import Colours, pale, shade, token_colours
 from ._counts import Group, groups
 from ._data import Numbers, check_token_index, real_array
 from ._style import GREY, INK, RED
@@ -36,7 +42,7 @@ class Scene:
         n: int,
         *,
         labels: Numbers | None = None,
-        colours: Any = None,
+        colours: Colours | None = None,
         highlight: int | None = None,
         arrows: Mapping[str, Numbers] | None = None,
         counts_from: int | None = 5,
@@ -51,14 +57,24 @@ class Scene:
         self.faces = token_colours(n, labels, colours)
         if highlight is not None:
             self.faces[highlight] = to_rgba(RED)
+        # Square limits, fixed for all frames: what moves must not rescale the picture.
         reach = view.reach + (view.reach_of_arrows if arrows else 0.0)
         ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
         ax.set_axis_off()
         self.background = view.background(ax)
+        # autolim=False below: data of artists must not move the limits.
         self.trail = LineCollection([], zorder=3, linewidths=1.1, capstyle="butt")
         ax.add_collection(self.trail, autolim=False)
         self.tokens = EllipseCollection(
-            [], [], [], units="xy", offsets=np.empty((0, 2)), offset_transform=ax.transData, zorder=4, linewidths=0.25
+            # Widths in units of the data: a panel of another size has markers in proportion.
+            [],
+            [],
+            [],
+            units="xy",
+            offsets=np.empty((0, 2)),
+            offset_transform=ax.transData,
+            zorder=4,
+            linewidths=0.25,
         )
         self.tokens.set_label("tokens")
         ax.add_collection(self.tokens, autolim=False)
@@ -72,22 +88,26 @@ class Scene:
             view.refresh(self.background)
             for arrow in self.arrows:
                 arrow.turn(view)
+        # After an event some rows are NaN; `groups` and the k-d tree take finite points only.
         alive = np.flatnonzero(np.isfinite(x).all(axis=1))
-        found = groups(x[alive], self.counts_from)
+        crowds = groups(x[alive], self.counts_from)
         across = np.full(len(alive), self.diameter)
-        for group in found:
+        for group in crowds:
+            # A marker stands for all tokens below it, and is wider the more there are.
             across[group.members] *= group.growth()
         xy, height = self.view.project(x[alive])
         followed = alive == self.highlight
         across[followed] = 1.3 * self.diameter
+        # The last key of lexsort sorts first: the far side, then whether it is followed, then height.
         order = np.lexsort((height, followed, height >= 0))  # far side first; the followed token on top of its own side
         self._move_tokens(alive[order], xy[order], height[order], across[order])
-        self._write_counts(found)
+        self._write_counts(crowds)
         self._follow(trail)
 
     def palette(self) -> np.ndarray:
         """The colours (k, 4) that a picture of few colours must have: those of the tokens, near and far."""
         near = np.unique(self.faces, axis=0)
+        # A GIF has 256 colours: at most 24 of the faces, twice, leave room for what is between.
         near = near[:: max(1, len(near) // 24)]
         return np.concatenate([near, pale(near, FAR), to_rgba_array(["white", INK, RED, GREY, "#B9B9B9"])])
 
@@ -96,6 +116,7 @@ class Scene:
         followed = (index == self.highlight)[:, None]
         far = pale(self.faces[index], FAR)
         rim = np.where(followed, to_rgba(INK), shade(self.faces[index]))
+        # A hint of perspective: the near side by 16 % larger, though the projection has none.
         across = across * (1.0 if self.view.d == 2 else 1.0 + 0.16 * height)
         self.tokens.set(
             offsets=xy,
@@ -106,20 +127,23 @@ class Scene:
             edgecolor=np.where(front, rim, np.where(followed, to_rgba(GREY), shade(far, 0.88))),
         )
 
-    def _write_counts(self, found: list[Group]) -> None:
-        while len(self.counts) < len(found):
+    def _write_counts(self, crowds: list[Group]) -> None:
+        # Texts are kept and hidden, as groups come and go from frame to frame.
+        while len(self.counts) < len(crowds):
             self.counts.append(self.ax.text(0, 0, "", fontsize=6, zorder=6, path_effects=_halo()))
-        for text in self.counts[len(found) :]:
+        for text in self.counts[len(crowds) :]:
             text.set_visible(False)
-        if not found:
+        if not crowds:
             return
-        xy, height = self.view.project(np.stack([group.centre for group in found]))
-        margin = 0.05 + np.array([max(0.5 * self.diameter * group.growth(), group.radius) for group in found])
+        xy, height = self.view.project(np.stack([group.centre for group in crowds]))
+        margin = 0.05 + np.array([max(0.5 * self.diameter * group.growth(), group.radius) for group in crowds])
+        # Counts keep clear of tokens and of the names of arrows.
         names = np.array([arrow.text.get_position() for arrow in self.arrows]).reshape(-1, 2)
         avoid = np.concatenate([np.asarray(self.tokens.get_offsets()), names])
         places, ways = self.view.beside(xy, margin, avoid)
-        for text, group, place, way, h in zip(self.counts, found, places, ways, height, strict=False):
+        for text, group, place, way, h in zip(self.counts, crowds, places, ways, height, strict=False):
             text.set(text=f"×{len(group.members)}", position=place, alpha=1.0 if h >= 0 else 0.6, visible=True)
+            # Aligned by the direction it stands in, so that its near end and not its middle is beside the spot.
             text.set_horizontalalignment("center" if abs(way[0]) < 0.5 else "left" if way[0] > 0 else "right")
             text.set_verticalalignment("center" if abs(way[1]) < 0.5 else "bottom" if way[1] > 0 else "top")
 
@@ -130,6 +154,7 @@ class Scene:
             self.trail.set_segments([])
             return
         xy, height = self.view.path(trail)
+        # Older parts are paler, and so are those on the far side.
         share = np.linspace(0.45, 1.0, len(xy) - 1) * np.where(height[1:] >= 0, 1.0, 0.45)
         colours = pale(np.tile(to_rgba(RED), (len(share), 1)), share[:, None])
         self.trail.set(segments=list(np.stack([xy[:-1], xy[1:]], axis=1)), edgecolor=colours)
@@ -142,9 +167,9 @@ class _Arrow:
     def __init__(self, ax: Axes, name: str, vector: Numbers, view: AbstractView):
         direction = real_array(vector, f"arrows[{name!r}]")
         if direction.shape != (view.d,) or not 0 < np.linalg.norm(direction) < np.inf:
-            found = f"it is {direction}" if direction.size <= 8 else f"its shape is {direction.shape}"
+            problem = f"it is {direction}" if direction.size <= 8 else f"its shape is {direction.shape}"
             rule = f"be a vector of shape ({view.d},) that is not zero"
-            raise refusal(f"arrows[{name!r}]", rule, found, "pass a direction")
+            raise refusal(f"arrows[{name!r}]", rule, problem, "pass a direction")
         self.direction = direction / np.linalg.norm(direction)
         tip = {"arrowstyle": "-|>,head_length=.35,head_width=.16", "shrinkA": 0, "shrinkB": 0}
         self.arrow = ax.annotate("", (1, 0), (0, 0), zorder=5, arrowprops=tip | {"color": INK, "linewidth": 0.9})
@@ -155,9 +180,12 @@ class _Arrow:
         """Points the arrow to where the view has its vector; fainter when it points away."""
         (tip,), (height,) = view.project(self.direction[None])
         alpha = 1.0 if height >= 0 else 0.4
+        # An annotation without text: its arrow is scaled on paper and not with the data.
         self.arrow.xy = tuple(view.arrow_length * tip)
+        # matplotlib types it as optional.
         if self.arrow.arrow_patch is not None:
             self.arrow.arrow_patch.set_alpha(alpha)
+        # The name stands beyond the tip; an arrow towards the eye has no direction on paper.
         beyond = tip / max(float(np.linalg.norm(tip)), 1e-12)
         self.text.set(position=view.arrow_length * tip + 0.13 * beyond, alpha=alpha)
 

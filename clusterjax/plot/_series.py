@@ -1,12 +1,10 @@
 """Numbers against time: a mean with its error, and the angle of every token."""
 
-from typing import Any
-
 import numpy as np
 from matplotlib.axes import Axes
 
 from .._check import refusal
-from ._colours import token_colours, token_legend
+from ._colours import Colour, Colours, token_colours, token_legend
 from ._data import Numbers, TrajectoryLike, check_token_index, frames_of, real_array
 from ._door import door, numbers, row
 from ._style import RED, legend_above, new_axes
@@ -20,7 +18,7 @@ def time_series(
     ax: Axes | None = None,
     *,
     label: str | None = None,
-    colour: Any = None,
+    colour: Colour | None = None,
     linestyle: str = "-",
     xlabel: str = "t",
     ylabel: str = "",
@@ -48,13 +46,11 @@ def time_series(
     **Raises:**
 
     - `ValueError` if the shapes do not fit, or if an error is negative.
-
-    Source: this library.
     """
     times, line = real_array(ts, "ts"), real_array(mean, "mean")
     if line.shape != times.shape:
-        found = f"its shape is {line.shape}"
-        raise refusal("mean", f"be ({len(times)},), one number for each of ts", found, "pass as many")
+        problem = f"its shape is {line.shape}"
+        raise refusal("mean", f"be ({len(times)},), one number for each of ts", problem, "pass as many")
     ax = new_axes() if ax is None else ax
     (drawn,) = ax.plot(times, line, color=colour, linestyle=linestyle, label=label, zorder=3)
     if error is not None:
@@ -72,12 +68,12 @@ def time_series(
 def _band(line: np.ndarray, error: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if error.shape == (2, *line.shape):
         if np.any(error[0] > error[1]):
-            found = f"it is not at entry {int(np.flatnonzero(error[0] > error[1])[0])}"
-            raise refusal("error", "be lower in its first row", found, "pass the lower end, then the upper one")
+            problem = f"it is not at entry {int(np.flatnonzero(error[0] > error[1])[0])}"
+            raise refusal("error", "be lower in its first row", problem, "pass the lower end, then the upper one")
         return error[0], error[1]
     if error.shape != line.shape:
-        rule, found = f"be ({len(line)},) or (2, {len(line)}), as mean is", f"its shape is {error.shape}"
-        raise refusal("error", rule, found, "pass one error for each time, or both ends of the band")
+        rule, problem = f"be ({len(line)},) or (2, {len(line)}), as mean is", f"its shape is {error.shape}"
+        raise refusal("error", rule, problem, "pass one error for each time, or both ends of the band")
     if np.any(error < 0):
         raise refusal("error", "not be negative", f"it holds {np.nanmin(error):g}", "pass standard errors")
     return line - error, line + error
@@ -90,7 +86,7 @@ def angles(
     *,
     ts: Numbers | None = None,
     labels: Numbers | None = None,
-    colours: Any = None,
+    colours: Colours | None = None,
     highlight: int | None = None,
     xlabel: str = "t",
 ) -> Axes:
@@ -113,8 +109,6 @@ def angles(
     **Raises:**
 
     - `ValueError` if the dimension is not 2, or if an argument does not fit.
-
-    Source: this library.
     """
     run = frames_of(trajectory, ts)
     if run.xs.shape[2] != 2:
@@ -127,16 +121,19 @@ def angles(
     theta = np.arctan2(run.xs[..., 1], run.xs[..., 0])
     theta = np.where(np.isfinite(run.xs).all(axis=2), theta, np.nan)
     start = widest_gap(theta[-1][np.isfinite(theta[-1])])
+    # Angles in [start, start + 2 pi): the cut lies in the widest gap of the last frame.
     theta = start + np.mod(theta - start, 2 * np.pi)
     ax = new_axes() if ax is None else ax
+    # The followed token last, on top of the others.
     for token in sorted(range(n), key=lambda k: k == highlight):
         followed = token == highlight
-        line_ts, line = _cut(run.ts, theta[:, token])
+        line_ts, line = _broken(run.ts, theta[:, token])
         ax.plot(
             line_ts, line, color=RED if followed else faces[token], linewidth=1.6 if followed else 0.7,
             alpha=1.0 if followed else 0.65, zorder=4 if followed else 3, solid_capstyle="round",
         )  # fmt: skip
     ax.set(xlim=(run.ts[0], run.ts[-1]) if len(run.ts) > 1 else None, ylim=(start, start + 2 * np.pi))
+    # The multiples of a quarter turn within the picture, its ends included in spite of rounding.
     quarters = np.arange(np.ceil(start / (np.pi / 2) - 1e-9), np.floor((start + 2 * np.pi) / (np.pi / 2) + 1e-9) + 1)
     ax.set_yticks(quarters * np.pi / 2, [_quarter(int(q)) for q in quarters])
     ax.set(xlabel=xlabel, ylabel="angle")
@@ -153,14 +150,16 @@ def angles(
 
 def widest_gap(theta: np.ndarray) -> float:
     """The middle of the widest arc of the circle without an angle of `theta` (n,), in (-2 pi, pi]."""
+    # Gaps between neighbours, the last one across zero.
     ordered = np.sort(np.mod(theta, 2 * np.pi))
     gaps = np.diff(np.append(ordered, ordered[0] + 2 * np.pi))
     k = int(np.argmax(gaps))
     return float(ordered[k] + gaps[k] / 2 - 2 * np.pi)
 
 
-def _cut(ts: np.ndarray, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _broken(ts: np.ndarray, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The line with a gap wherever it leaves the picture on one side and comes back on the other."""
+    # A step of more than half a turn is one across the cut: a NaN there breaks the line.
     jumps = np.flatnonzero(np.abs(np.diff(theta)) > np.pi) + 1
     return np.insert(ts, jumps, np.nan), np.insert(theta, jumps, np.nan)
 

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from .._check import refusal
-from ._colours import token_legend
+from ._colours import Colours, token_legend
 from ._data import Frames, Numbers, TrajectoryLike, check_token_index, frames_of, time_labels
 from ._door import door, integers, one_each, several
 from ._scene import Scene
@@ -29,7 +29,7 @@ def snapshots(
     axes: Axes | Sequence[Axes] | np.ndarray | None = None,
     *,
     labels: Numbers | None = None,
-    colours: Any = None,
+    colours: Colours | None = None,
     highlight: int | None = None,
     trail: bool = False,
     arrows: Mapping[str, Numbers] | None = None,
@@ -64,8 +64,6 @@ def snapshots(
     **Raises:**
 
     - `ValueError` if the dimension is not 2 or 3, if a time lies outside the run, or if an argument does not fit.
-
-    Source: this library.
     """
     frames = frames_of(trajectory, ts)
     eye = view_of(frames.xs.shape[2], view, "trajectory")
@@ -99,12 +97,14 @@ def choose_frames(frames: Frames, times: Numbers | None, symbol: str) -> tuple[l
     asked = np.linspace(ts[0], ts[-1], min(4, len(ts))) if times is None else np.atleast_1d(several(times, "times"))
     if len(asked) > MOST_PANELS:
         raise refusal("times", f"be at most {MOST_PANELS} times", f"there are {len(asked)}", "pass fewer")
+    # Times that a user computes differ from save times in the last digits.
     slack = 1e-6 * max(1.0, float(np.abs(ts).max()))
     late = asked > ts[-1] + slack
+    # After the end of a run that an event stopped, its last frame stands for all later times.
     wrong = asked[(asked < ts[0] - slack) | (late & (not frames.stopped))]
     if wrong.size:
-        found = f"it holds {wrong[0]:g}, and the run goes from {ts[0]:g} to {ts[-1]:g}"
-        raise refusal("times", "be of the run", found, "choose times within, or run for longer")
+        problem = f"it holds {wrong[0]:g}, and the run goes from {ts[0]:g} to {ts[-1]:g}"
+        raise refusal("times", "be of the run", problem, "choose times within, or run for longer")
     chosen = [int(np.argmin(np.abs(ts - t))) for t in asked]
     titles = time_labels(ts[chosen], symbol)
     return chosen, [title + " (stopped)" * bool(is_late) for title, is_late in zip(titles, late, strict=True)]
@@ -114,6 +114,7 @@ def _panels(
     axes: Axes | Sequence[Axes] | np.ndarray | None, count: int, width: float | int, legend: bool
 ) -> np.ndarray:
     if axes is None:
+        # Circles and spheres touch: the margins of the default layout would make them a fifth smaller.
         layout = ConstrainedLayoutEngine(w_pad=0.01, h_pad=0.02, wspace=0.0, hspace=0.0)
         figure = Figure(figsize=(count * width, width + 0.12 + 0.15 * legend), layout=layout)
         return figure.subplots(1, count, squeeze=False)[0]
@@ -123,6 +124,7 @@ def _panels(
 
 
 def _labels_by_panel(labels: Numbers | None, count: int) -> list[Any]:
+    # Labels (n,) hold for all panels, labels (times, n) for one each.
     if labels is None or np.ndim(labels) != 2:
         return [labels] * count
     one_each(np.asarray(labels), "labels", count, "rows, one for each time, or one for all")

@@ -1,13 +1,12 @@
 """Eigenvalues in the complex plane."""
 
-from typing import Any
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Circle
 from matplotlib.ticker import MaxNLocator
 
 from .._check import as_numbers, check_concrete, refusal, shown
+from ._colours import Colour
 from ._data import Numbers, check_size
 from ._door import door
 from ._style import BLUE, GREY, legend_above, new_axes
@@ -20,7 +19,7 @@ def spectrum(
     *,
     unit_circle: bool = False,
     label: str | None = None,
-    colour: Any = BLUE,
+    colour: Colour = BLUE,
     size: float | int = 12.0,
     title: str | None = None,
 ) -> Axes:
@@ -44,14 +43,12 @@ def spectrum(
     **Raises:**
 
     - `ValueError` if `eigenvalues` is not of one dimension, is empty, or holds no finite number.
-
-    Source: this library.
     """
     check_concrete(eigenvalues, "eigenvalues")
     values = as_numbers(eigenvalues)
     if values is None:
-        found = f"they are {shown(eigenvalues)}"
-        raise refusal("eigenvalues", "be real or complex numbers of shape (k,)", found, "pass such an array")
+        problem = f"they are {shown(eigenvalues)}"
+        raise refusal("eigenvalues", "be real or complex numbers of shape (k,)", problem, "pass such an array")
     values = np.asarray(values)
     if values.ndim != 1 or values.size == 0 or values.dtype.kind not in "iufc":
         raise ValueError(
@@ -62,9 +59,10 @@ def spectrum(
     values = values[np.isfinite(values)]
     check_size(np.abs(values), "eigenvalues")
     if values.size == 0:
-        found = "none is"
-        raise refusal("eigenvalues", "hold a finite number", found, "look at the matrix that they come from")
+        problem = "none is"
+        raise refusal("eigenvalues", "hold a finite number", problem, "look at the matrix that they come from")
     ax = new_axes(2.75, 2.75) if ax is None else ax
+    # A second spectrum on the same Axes: the cross through 0 is there, and the limits only grow.
     first = not ax.collections
     if first:
         ax.axhline(0, color=GREY, linewidth=0.5, zorder=0)
@@ -75,6 +73,7 @@ def spectrum(
     if unit_circle:
         ax.add_patch(Circle((0, 0), 1, fill=False, edgecolor=GREY, linewidth=0.7, linestyle="--", zorder=1))
     ax.scatter(values.real, values.imag, s=size, color=colour, alpha=0.75, linewidths=0, label=label, zorder=3)
+    # The last terms: a spectrum of zeros has no size, and the unit circle is not to be cut off.
     reach = 1.08 * max(float(np.abs(values.real).max()), float(np.abs(values.imag).max()), 1e-12, 1.0 * unit_circle)
     if not first:
         reach = max(reach, ax.get_xlim()[1])

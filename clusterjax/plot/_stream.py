@@ -64,20 +64,20 @@ def residual_flow(
 
         *Transformers, part 2*, slides 5 and 6, after Jurafsky, Martin, *Speech and language processing*, Chapter 9.
     """
-    flow, boxes = _checked(moved, written)
+    flow, lengths = _checked(moved, written)
     layers, _, n, _ = flow.shape
     names = check_names([str(k + 1) for k in range(n)] if tokens is None else tokens, n, "tokens")
     ax = new_axes(max(COLUMN, 0.55 * n + 0.6), 1.2 + 0.75 * layers) if ax is None else ax
     ax.vlines(np.arange(n), -0.08, layers + 0.08, color=STREAM, lw=2.2, zorder=1)
     heads = _arcs(ax, flow, most)
-    if boxes is not None:
-        _boxes(ax, boxes)
+    if lengths is not None:
+        _boxes(ax, lengths)
     ax.set(xlim=(-0.5, n - 0.45), ylim=(-0.08, layers + 0.08))
     ax.set_yticks(np.arange(layers) + 0.5, [f"layer {k + 1}" for k in range(layers)], fontsize=LABEL)
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0)
     name_columns(ax, names, np.arange(n))
-    legend_rows(ax, _handles(heads, label, flow, boxes))
+    legend_rows(ax, _handles(heads, label, flow, lengths))
     return ax
 
 
@@ -86,31 +86,37 @@ def _checked(moved: Numbers, written: Numbers | None) -> tuple[np.ndarray, np.nd
     if flow.ndim != 4 or flow.shape[2] != flow.shape[3] or 0 in flow.shape:
         raise ValueError(f"moved must be (layers, heads, n, n), but its shape is {flow.shape}; pass all heads.")
     layers, _, n, _ = flow.shape
-    boxes = None if written is None else real_array(written, "written")
-    if boxes is not None and boxes.shape != (layers, n):
+    lengths = None if written is None else real_array(written, "written")
+    if lengths is not None and lengths.shape != (layers, n):
         raise ValueError(
-            f"written must be of shape {(layers, n)}, as moved is, but it is {boxes.shape}; pass (layers, n)."
+            f"written must be of shape {(layers, n)}, as moved is, but it is {lengths.shape}; pass (layers, n)."
         )
-    for name, array in (("moved", flow), ("written", boxes)):
+    for name, array in (("moved", flow), ("written", lengths)):
         if array is not None and not (np.isfinite(array).all() and (array >= 0).all()):
             raise ValueError(f"{name} must be finite and not negative, but it is not; take absolute values.")
-    return flow * ~np.eye(n, dtype=bool), boxes
+    # What a head moves from a token to itself is no arc.
+    return flow * ~np.eye(n, dtype=bool), lengths
 
 
 def _arcs(ax: Axes, flow: np.ndarray, most: int) -> list[int]:
     """Draws the strongest arcs, wide ones first so that narrow ones lie on them; the heads that they are of."""
     heads, top = flow.shape[1], flow.max()
+    # Over all layers, heads and pairs at once; a stable order, so that equal arcs are chosen alike each time.
     strongest = np.argsort(-flow, axis=None, kind="stable")[:most]
     drawn, dots = set(), []
     for layer, head, i, j in np.stack(np.unravel_index(strongest, flow.shape), axis=1).tolist():
         size = WIDEST * flow[layer, head, i, j] / top if top > 0 else 0.0
+        # All that follow are zeros too.
         if size <= 0:
             break
+        # Arcs of different heads leave at different heights and do not cover each other.
         low = layer + _LEAVE + _SPREAD * head / max(heads - 1, 1)
         high, bend = low + _ARRIVE - _LEAVE, 0.3 * (i - j)
+        # A Bezier curve that leaves and arrives horizontally: its control points lie beside its ends.
         curve = Path([(j, low), (j + bend, low), (i - bend, high), (i, high)], [Path.MOVETO, *3 * [Path.CURVE4]])
         arc = PathPatch(curve, fill=False, lw=size, capstyle="butt", zorder=3, in_layout=False, **head_look(head))
         ax.add_patch(arc)
+        # The area of the dot that ends an arc grows with its width.
         dots.append((i, high, (1.0 + 0.85 * size) ** 2, head_look(head)["color"]))
         drawn.add(head)
     if dots:
@@ -124,15 +130,17 @@ def head_look(head: int) -> dict[str, Any]:
     return {"color": _HEADS[head % len(_HEADS)], "ls": _DASHES[head // len(_HEADS) % len(_DASHES)]}
 
 
-def _boxes(ax: Axes, boxes: np.ndarray) -> None:
+def _boxes(ax: Axes, lengths: np.ndarray) -> None:
     """A loop beside each stream, with the box in it, and a dot where it adds to the stream."""
     left, bottom, width, height = _BOX
-    top = boxes.max() or 1.0
+    # All boxes are white where nothing is written.
+    top = lengths.max() or 1.0
     loop = np.array([(0, _READ), (left + width / 2, _READ), (left + width / 2, _WRITE), (0, _WRITE)])
-    corners = np.array([(k, layer) for layer in range(len(boxes)) for k in range(boxes.shape[1])])
+    # One loop of lines, moved to each token and layer: (n * layers, 4, 2).
+    corners = np.array([(k, layer) for layer in range(len(lengths)) for k in range(lengths.shape[1])])
     ax.add_collection(LineCollection([*(loop + corners[:, None])], color=GREY, lw=0.6, zorder=2))
     ax.scatter(*(corners + loop[3]).T, s=3.0, color=GREY, linewidths=0, zorder=4)
-    for (k, layer), size in zip(corners, boxes.ravel().tolist(), strict=True):
+    for (k, layer), size in zip(corners, lengths.ravel().tolist(), strict=True):
         ax.add_patch(
             FancyBboxPatch(
                 (k + left, layer + bottom), width, height, boxstyle="round,pad=0,rounding_size=0.02", ec=INK, lw=0.5,
@@ -145,13 +153,13 @@ def _shade(share: float) -> str:
     return str(1.0 - 0.8 * share)
 
 
-def _handles(heads: list[int], label: str, flow: np.ndarray, boxes: np.ndarray | None) -> list[Line2D]:
+def _handles(heads: list[int], label: str, flow: np.ndarray, lengths: np.ndarray | None) -> list[Line2D]:
     """What the legend shows: the heads that arcs are of, the scale of the arcs, that of the boxes."""
     handles = [Line2D([], [], lw=2.4, **head_look(head), label=f"head {head + 1}") for head in heads]
     if heads:
         text = f"widest: {label} {flow.max():.2g}"
         handles.append(Line2D([], [], color=GREY, lw=WIDEST, solid_capstyle="butt", label=text))
-    if boxes is not None:
-        text, face = f"feed-forward, darkest: adds {boxes.max():.2g}", _shade(1.0 if boxes.any() else 0.0)
+    if lengths is not None:
+        text, face = f"feed-forward, darkest: adds {lengths.max():.2g}", _shade(1.0 if lengths.any() else 0.0)
         handles.append(Line2D([], [], marker="s", ls="", ms=5, mfc=face, mec=INK, mew=0.5, label=text))
     return handles

@@ -44,12 +44,16 @@ STYLE: dict[str, Any] = {
     "legend.handlelength": 1.4,
     "lines.linewidth": 1.3,
     "mathtext.fontset": "dejavusans",
+    # TrueType, which journals ask for, in place of Type 3.
     "pdf.fonttype": 42,
+    # `save` cuts the margins itself.
     "savefig.bbox": None,
     "savefig.dpi": 300,
     "savefig.facecolor": "auto",
     "savefig.transparent": False,
+    # Letters as outlines: the file looks the same where the font is not installed.
     "svg.fonttype": "path",
+    # Without a salt the ids in an SVG are random, and no two files are the same.
     "svg.hashsalt": "clusterjax",
     "text.color": INK,
     "text.usetex": False,
@@ -76,9 +80,8 @@ def style(**overrides: Any):
     **Raises:**
 
     - `ValueError` if an override is not a setting of matplotlib, or not what that setting can be.
-
-    Source: this library.
     """
+    # Keywords have no dots.
     known = {name.replace(".", "_"): name for name in mpl.rcParams} if overrides else {}
     unknown = [key for key in overrides if key not in known]
     if unknown:
@@ -106,11 +109,12 @@ def _setting(value: Any, name: str, setting: str) -> Any:
     check_concrete(value, name)
     given: Any = {setting: value}
     try:
+        # matplotlib validates a setting as it is put into its dictionary, and tells by several kinds of errors.
         (taken,) = mpl.RcParams(given).values()
     except (TypeError, ValueError, OverflowError):
         raise refusal(name, f"be what matplotlib takes for {setting}", f"it is {shown(value)}", "pass that") from None
     if isinstance(taken, float):
-        return check_number(value, name, **next((found for end, found in _SIZES if setting.endswith(end)), {}))
+        return check_number(value, name, **next((bounds for end, bounds in _SIZES if setting.endswith(end)), {}))
     array = as_numbers(taken)
     if array is not None and np.issubdtype(array.dtype, np.inexact):
         check_host_array(array, name)
@@ -119,6 +123,7 @@ def _setting(value: Any, name: str, setting: str) -> Any:
 
 def new_axes(width: float | int = COLUMN, height: float | int = 2.4) -> Axes:
     """An Axes in a Figure of its own, `width` by `height` inches, which no global state knows of."""
+    # Not by pyplot: its figures live until they are closed.
     return Figure(figsize=(width, height), layout="constrained").add_subplot()
 
 
@@ -137,16 +142,18 @@ def check_pixels(figure: Figure, dpi: float | int, name: str = "dpi") -> None:
     """Raise a ValueError if the figure has too many pixels."""
     count = float(np.prod(figure.get_size_inches())) * dpi**2
     if count > MOST_PIXELS:
-        rule, found = f"be such that a picture has at most {MOST_PIXELS:.0e} pixels", f"it has {count:.0e}"
-        raise refusal(name, rule, found, "choose a smaller one, or a smaller figure")
+        rule, problem = f"be such that a picture has at most {MOST_PIXELS:.0e} pixels", f"it has {count:.0e}"
+        raise refusal(name, rule, problem, "choose a smaller one, or a smaller figure")
 
 
 def legend_above(ax: Axes, title: str | None = None, columns: int = 3) -> None:
     """A legend above the data of `ax`, where it hides nothing, and the title above the legend."""
     handles, names = ax.get_legend_handles_labels()
     columns = max(1, min(columns, len(names)))
+    # -(-a // b) is a / b rounded up.
     rows = -(-len(names) // columns)
     if names:
         ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns, borderaxespad=0.2, columnspacing=1.2)
     if title is not None:
+        # 11.5 points are a row of the legend.
         ax.set_title(title, pad=4.0 + 11.5 * rows * bool(names))

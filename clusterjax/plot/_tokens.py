@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from ._colours import token_legend
+from ._colours import Colours, token_legend
 from ._data import Numbers, real_array
 from ._door import door, finite, numbers
 from ._scene import Scene
@@ -19,6 +19,7 @@ def _draw(ax: Axes | None, view: AbstractView, x: Numbers, trail: Numbers | None
     followed = None if trail is None else _check_trail(trail, view.d)
     legend = token_legend(options["highlight"], options["labels"], options["colours"])
     if ax is None:
+        # The legend stands below the circle and not in it.
         ax = new_axes(2.4, 2.7 if legend else 2.4)
     Scene(ax, view, len(tokens), **options).update(tokens, followed)
     if legend:
@@ -42,7 +43,7 @@ def circle(
     ax: Axes | None = None,
     *,
     labels: Numbers | None = None,
-    colours: Any = None,
+    colours: Colours | None = None,
     highlight: int | None = None,
     trail: Numbers | None = None,
     arrows: Mapping[str, Numbers] | None = None,
@@ -53,6 +54,16 @@ def circle(
 
     Markers are translucent, and where many tokens meet a number beside them says how many: 64 tokens on one spot are
     one marker and "×64".
+
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, jax.numpy as jnp
+        >>> angles = jnp.array([0.0, 0.1, 3.0])
+        >>> x = jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=1)
+        >>> ax = cjx.plot.circle(x, labels=cjx.cluster_labels(x, radius=0.2))
+        >>> ax.figure.savefig("circle.png")
+        ```
 
     **Arguments:**
 
@@ -73,8 +84,6 @@ def circle(
     **Raises:**
 
     - `ValueError` if `x` is not (n, 2) or not of unit vectors, or if another argument does not fit it.
-
-    Source: this library.
     """
     options = dict(
         labels=labels, colours=colours, highlight=highlight, arrows=arrows, counts_from=counts_from, size=size
@@ -88,7 +97,7 @@ def sphere(
     ax: Axes | None = None,
     *,
     labels: Numbers | None = None,
-    colours: Any = None,
+    colours: Colours | None = None,
     highlight: int | None = None,
     trail: Numbers | None = None,
     arrows: Mapping[str, Numbers] | None = None,
@@ -117,8 +126,6 @@ def sphere(
     **Raises:**
 
     - `ValueError` if `x` is not (n, 3) or not of unit vectors, or if another argument does not fit it.
-
-    Source: this library.
     """
     options = dict(
         labels=labels, colours=colours, highlight=highlight, arrows=arrows, counts_from=counts_from, size=size

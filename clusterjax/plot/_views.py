@@ -60,6 +60,7 @@ class CircleView(AbstractView):
         ax.add_patch(Circle((0, 0), 1, fill=False, edgecolor=GREY, linewidth=0.6, zorder=1))
         angles = np.arange(8) * np.pi / 4
         rays = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+        # Longer ticks at multiples of 90 degrees, which alone have names.
         inner = np.where(np.arange(8) % 2 == 0, 0.93, 0.96)[:, None]
         ticks = list(np.stack([inner * rays, rays], axis=1))
         ax.add_collection(LineCollection(ticks, colors=GREY, linewidths=0.6, zorder=1), autolim=False)
@@ -72,13 +73,16 @@ class CircleView(AbstractView):
 
     def path(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The path spirals outward from radius 0.55 to the circle, because on the circle it would cover itself."""
+        # Unwrapped, as a step from 359 to 1 degrees is one of two degrees.
         theta = np.unwrap(np.arctan2(x[:, 1], x[:, 0]))
+        # Eight points for each saved one, so that an arc has no corners.
         steps = np.linspace(0, len(x) - 1, 8 * (len(x) - 1) + 1)
         theta = np.interp(steps, np.arange(len(x)), theta)
         radius = np.linspace(0.55, 1.0, len(theta))
         return np.stack([radius * np.cos(theta), radius * np.sin(theta)], axis=1), np.ones(len(theta))
 
     def beside(self, xy: np.ndarray, margin: np.ndarray, avoid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        # Neighbours nearer than 0.26 radians could not be read apart.
         theta = spread_angles(np.arctan2(xy[:, 1], xy[:, 0]), 0.26)
         away = np.stack([np.cos(theta), np.sin(theta)], axis=1)
         return (1.0 + margin[:, None]) * away, away
@@ -96,12 +100,14 @@ class SphereView(AbstractView):
     def __init__(self, elev: float | int, azim: float | int):
         self.elev, self.azim = elev, azim
         e, a = np.radians(elev), np.radians(azim)
+        # An orthonormal frame with the eye in the direction (elevation, azimuth) and the z axis upwards on paper.
         right = (-np.sin(a), np.cos(a), 0.0)
         up = (-np.sin(e) * np.cos(a), -np.sin(e) * np.sin(a), np.cos(e))
         towards = (np.cos(e) * np.cos(a), np.cos(e) * np.sin(a), np.sin(e))
         self.axes = np.array([right, up, towards])
 
     def project(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        # Rows of `axes` are right, up and towards the eye: the last coordinate is the height above the paper.
         seen = x @ self.axes.T
         return seen[:, :2], seen[:, 2]
 
@@ -126,16 +132,19 @@ class SphereView(AbstractView):
         """Points between the saved ones lie on the great circle through them."""
         steps = np.linspace(0, len(x) - 1, 8 * (len(x) - 1) + 1)
         fine = np.stack([np.interp(steps, np.arange(len(x)), column) for column in x.T], axis=1)
+        # The chord between two saved points, pushed onto the sphere, is the great circle through them.
         return self.project(fine / np.maximum(np.linalg.norm(fine, axis=1, keepdims=True), 1e-12))
 
     def beside(self, xy: np.ndarray, margin: np.ndarray, avoid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         length = np.linalg.norm(xy, axis=1, keepdims=True)
+        # Outwards from the centre; a spot at the centre of the disc has no outwards and gets upwards.
         away = np.where(length > 0.3, xy / np.maximum(length, 1e-12), [0.0, 1.0])
         away = clear_places(xy, away, margin, avoid, self.reach - 0.1)
         return xy + margin[:, None] * away, away
 
     def _graticule(self, side: int) -> list[np.ndarray]:
         """The parts of parallels and meridians, 30 degrees apart, on one side of the sphere."""
+        # Steps of 3 degrees: no corner is seen at the size of a page.
         s = np.linspace(0, 2 * np.pi, 121)
         lines = [
             np.stack([np.cos(e) * np.cos(s), np.cos(e) * np.sin(s), np.full_like(s, np.sin(e))], axis=1)
@@ -148,12 +157,15 @@ class SphereView(AbstractView):
         parts = []
         for line in lines:
             xy, height = self.project(line)
+            # A meridian is a whole circle, of which one half is hidden; lines are split where they go behind the
+            # sphere.
             parts += _runs(xy, side * height >= 0)
         return parts
 
 
 def _runs(points: np.ndarray, keep: np.ndarray) -> list[np.ndarray]:
     """The stretches of neighbouring points where `keep` holds."""
+    # The places at which `keep` changes split the line into stretches of one kind.
     cuts = np.flatnonzero(np.diff(keep.astype(np.int8))) + 1
     stretches = zip(np.split(points, cuts), np.split(keep, cuts), strict=True)
     return [part for part, kept in stretches if kept[0] and len(part) > 1]
@@ -185,8 +197,6 @@ def project(x: Numbers, view: Numbers = (22.0, -55.0)) -> tuple[np.ndarray, np.n
     **Raises:**
 
     - `ValueError` if `x` is not (n, 3) or `view` is not two numbers.
-
-    Source: this library.
     """
     points = real_array(x, "x")
     if points.ndim != 2 or points.shape[1] != 3:

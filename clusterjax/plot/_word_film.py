@@ -27,8 +27,6 @@ class WordRun:
     - `names`: What they are called.
     - `first`: (n,), the layer at which a word leads first; -1 if it never does.
     - `title`: What the picture is called.
-
-    Source: this library.
     """
 
     xs: np.ndarray
@@ -44,10 +42,7 @@ class WordRun:
         one_each(self.names, "names", self.xs.shape[1], "strings, one for each word")
 
     def leading(self, k: int) -> np.ndarray:
-        """Who leads at layer `k`.
-
-        Source: this library.
-        """
+        """Who leads at layer `k`."""
         k = check_integer(k, "k", least=0)
         return np.flatnonzero((self.first >= 0) & (self.first <= k))
 
@@ -90,14 +85,13 @@ def animate_words(
     **Raises:**
 
     - `ValueError` if `path` does not end in .gif or cannot be written, or the runs have different depths.
-
-    Source: this library.
     """
     depths = sorted({len(run.xs) - 1 for run in runs})
     if len(depths) != 1:
         raise ValueError(f"runs must be of one depth, but theirs are {depths}; cut them to the same.")
     figure, times = Figure(figsize=(4.4, 0.35 + 1.75 * len(runs)), dpi=dpi), _times(depths[0], hold, move)
     check_pixels(figure, dpi)
+    # In inches and not in shares, so that the heading has the same room above one run and above four.
     height = 1 - 0.19 / figure.get_figheight()
     panels = [
         figure.add_axes((0.01, height * (1 - (k + 1) / len(runs)) + 0.01, 0.98, height / len(runs) - 0.055))
@@ -108,10 +102,12 @@ def animate_words(
     def show(time: float) -> Figure:
         layer = int(time)
         for run, ax in zip(runs, panels, strict=True):
+            # Names are placed anew in each frame, so that no artist can be kept.
             ax.clear()
             after = run.xs[min(layer + 1, depths[0])]
             places = run.xs[layer] + (time - layer) * (after - run.xs[layer])
             led = run.leading(layer)
+            # Names of moving words would jump from place to place.
             names = [name if time == layer or k in led else "" for k, name in enumerate(run.names)]
             words(places, names, ax, leaders=led, line=line, limits=limits, equal=False, avoid=_everywhere(run))
             ax.set_title(run.title, pad=3)
@@ -119,6 +115,7 @@ def animate_words(
         return figure
 
     with whole_file(Path(path)) as draft:
+        # Blue and vermilion of the sides, black of the stars, and the paper.
         pinned = np.array([[*_rgb(colour), 1.0] for colour in (BLUE, VERMILION, BLACK, "#FFFFFF")])
         colours = palette((picture(show(float(k)), dpi) for k in sorted({0, depths[0] // 2, depths[0]})), pinned)
         writer = GifWriter(fps, dpi, colours)
@@ -133,8 +130,10 @@ def animate_words(
 
 def _times(depth: int, hold: int, move: int) -> list[float]:
     """The layers, whole ones `hold` times, with `move` times between; the last a little longer."""
+    # Words start fast and come to rest softly: the sine squared has no velocity at its end.
     between = np.sin(np.linspace(0, np.pi / 2, move + 2)[1:-1]) ** 2
     times = [time for k in range(depth) for time in (*[float(k)] * hold, *(k + between).tolist())]
+    # The film rests twice as long at its end, before it begins again.
     return times + [float(depth)] * (2 * hold)
 
 

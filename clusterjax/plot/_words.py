@@ -1,4 +1,11 @@
-"""Words in the plane, each with its name where there is room: leaders as stars, and the line that divides them."""
+"""Words in the plane, each with its name where there is room: leaders as stars, and the line that divides them.
+
+Names are placed greedily, in the order of their importance: each takes the nearest of 96 candidate rectangles (16
+directions, 6 distances) that overlaps nothing which is placed already. That is the usual heuristic for point labels
+(Christensen, Marks, Shieber, ACM Trans. Graphics 14, 1995); the best placement is NP-hard. All geometry is in points on
+paper, since a name has its size there and not in the units of the data. Invariant: no two rectangles in `occupied`
+overlap but for a marker and its own name.
+"""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -12,7 +19,7 @@ from matplotlib.patches import Polygon
 from matplotlib.patheffects import withStroke
 from matplotlib.textpath import TextPath
 
-from ._colours import shade, token_colours
+from ._colours import Colours, shade, token_colours
 from ._data import Numbers, real_array
 from ._door import door, finite, one_each, ranges, words as words_of_names
 from ._letters import one_line
@@ -35,7 +42,7 @@ def words(
     *,
     leaders: Numbers = (),
     line: tuple[Numbers, float | int] | None = None,
-    colours: Any = None,
+    colours: Colours | None = None,
     limits: tuple[Numbers, Numbers] | None = None,
     equal: bool = True,
     avoid: Numbers | None = None,
@@ -73,8 +80,6 @@ def words(
 
     - `ValueError` if `x` is not of finite points of the plane, if there are not as many names, or `leaders`, `line` or
         `limits` do not fit.
-
-    Source: this library.
     """
     places = _points(x, "x")
     one_each(names, "names", len(places), "strings, one for each word")
@@ -83,11 +88,14 @@ def words(
     kept_clear = None if avoid is None else _points(avoid, "avoid")
     normal, offset = _line(line)
     ax = new_axes() if ax is None else ax
+    # Before any name is placed: limits decide how many points lie between two words.
     _frame(ax, places, limits, equal)
+    # Signed distances from the line, times the length of its normal; 0 everywhere without a line.
     heights = places @ normal + offset
     if line is not None:
         _divide(ax, normal, offset)
         colours = np.where(heights > 0, BLUE, VERMILION) if colours is None else colours
+    # An array of colour names would be read as numbers of a colour map.
     faces = token_colours(len(places), colours=list(colours) if isinstance(colours, np.ndarray) else colours)
     rest = np.setdiff1d(np.arange(len(places)), led)
     rims: Any = shade(faces[rest])
@@ -95,18 +103,24 @@ def words(
     ax.scatter(
         *places[led].T, s=(2 * STAR) ** 2 * size, c=faces[led], marker="*", edgecolors=INK, linewidths=0.5, zorder=4
     )
+    # `s` of a scatter is an area, the radii below are lengths.
     size = float(np.sqrt(size))
     paper = _Paper(ax, fontsize)
     dots = paper.points(places)
+    # The number of a leader for each word whose marker it hides, on paper and not in the data.
     joined = _joined(dots, led)
     divide = paper.along(normal, offset)
+    # Points that names should not hide if there is a choice; they may, if there is none.
     clear = np.concatenate([divide, dots[rest] if kept_clear is None else paper.points(kept_clear)])
-    paper.take(_boxes(dots[led], STAR * size))
+    paper.occupy(_rectangles(dots[led], STAR * size))
+    # Leaders first: their names matter most. Only their markers are occupied by now, so that names of leaders may hide
+    # other words' markers rather than be left out.
     for i in led.tolist():
         following = int(np.sum(joined == i))
         name = f"{names[i]} +{following}" if names[i] and following else names[i]
         paper.name(name, dots[i], STAR * size, weight="bold", beside=clear)
-    paper.take(_boxes(dots[rest], DOT * size))
+    paper.occupy(_rectangles(dots[rest], DOT * size))
+    # From the outside inwards: words far from the line say most, and the middle is where it is crowded.
     for i in sorted(rest[joined[rest] < 0].tolist(), key=lambda i: (-abs(heights[i]), i)):
         paper.name(names[i], dots[i], DOT * size, beside=divide)
     return ax
@@ -117,15 +131,17 @@ class _Paper:
 
     def __init__(self, ax: Axes, fontsize: float | int):
         figure = figure_of(ax)
-        whole = figure.figure if isinstance(figure, SubFigure) else figure
-        if whole.get_layout_engine() is not None:
-            whole.draw_without_rendering()  # only now is it known how large the Axes is
+        top = figure.figure if isinstance(figure, SubFigure) else figure
+        # A subfigure has no engine of its own: the figure at the top lays all of it out.
+        if top.get_layout_engine() is not None:
+            top.draw_without_rendering()  # only now is it known how large the Axes is
         ax.apply_aspect()
         window = ax.get_window_extent()
         self.ax, self.fontsize, self.scale = ax, fontsize, 72 / figure.dpi
+        # matplotlib works in pixels of `figure.dpi`; 72 points are an inch.
         self.corner = self.scale * np.asarray(window.p0)
         self.room = np.array([0.0, 0.0, *(self.scale * np.asarray(window.size))])
-        self.boxes = np.empty((0, 4))  # left, bottom, right, top
+        self.occupied = np.empty((0, 4))  # left, bottom, right, top
 
     def points(self, x: np.ndarray) -> np.ndarray:
         return self.scale * self.ax.transData.transform(x) - self.corner
@@ -134,14 +150,16 @@ class _Paper:
         """Points along the dividing line, where names are not welcome."""
         if not normal.any():
             return np.empty((0, 2))
+        # The point of the line nearest to the origin, and one a step along it: two points are enough on paper.
         foot = -offset * normal / (normal @ normal)
         start, end = self.points(np.stack([foot, foot + np.array([-normal[1], normal[0]])]))
         way = (end - start) / np.linalg.norm(end - start)
+        # From the point next to the middle of the picture, a point every 5 points on either side, beyond its corners.
         middle = start + way * ((self.room[2:] / 2 - start) @ way)
         return middle + way * np.arange(-2 * self.room[3], 2 * self.room[3], 5.0)[:, None]
 
-    def take(self, boxes: np.ndarray) -> None:
-        self.boxes = np.concatenate([self.boxes, boxes])
+    def occupy(self, rectangles: np.ndarray) -> None:
+        self.occupied = np.concatenate([self.occupied, rectangles])
 
     def name(
         self, name: str, spot: np.ndarray, radius: float, *, weight: str = "normal", beside: np.ndarray | None = None
@@ -150,28 +168,35 @@ class _Paper:
         within = np.all((spot >= self.room[:2]) & (spot <= self.room[2:]))
         if not name or not within:
             return
+        # One point of air.
         width = _width(name, self.fontsize, weight) + 1.0
-        places = _around(spot, radius, width, self.fontsize)
+        places = _candidates(spot, radius, width, self.fontsize)
         free = np.all((places[:, :2] >= self.room[:2]) & (places[:, 2:] <= self.room[2:]), axis=1)
-        own = np.all(np.isclose(self.boxes, _boxes(spot[None], radius)), axis=1)
-        others = self.boxes[~own]
+        # The marker's own rectangle touches every candidate and must not rule it out.
+        own = np.all(np.isclose(self.occupied, _rectangles(spot[None], radius)), axis=1)
+        others = self.occupied[~own]
         free &= ~_overlaps(places, others).any(axis=1)
+        # Where a line from the marker would end: the point of each rectangle that is nearest to it.
         ends = np.clip(spot, places[:, :2], places[:, 2:])
         far = np.linalg.norm(ends - spot, axis=1) > radius + LINED
+        # A connecting line through another marker or name would tie the name to the wrong word.
         free[far] &= ~_crosses(spot, ends[far], others).any(axis=1)
         if not free.any():
             return
         cost = np.linalg.norm(ends - spot, axis=1)
         if beside is not None:
-            cost = cost + 6.0 * _overlaps(places, _boxes(beside, DOT)).sum(axis=1)
+            # A hidden point is worth 6 points of distance.
+            cost = cost + 6.0 * _overlaps(places, _rectangles(beside, DOT)).sum(axis=1)
+        # argmin takes the first of equals, which `_candidates` puts to the right.
         k = int(np.argmin(np.where(free, cost, np.inf)))
-        self.take(places[k : k + 1])
+        self.occupy(places[k : k + 1])
         if far[k]:
-            self.take(_steps(spot, ends[k], radius))
+            self.occupy(_steps(spot, ends[k], radius))
         self._write(name, spot, places[k], ends[k] if far[k] else None, weight)
 
     def _write(self, name: str, spot: np.ndarray, box: np.ndarray, end: np.ndarray | None, weight: str) -> None:
         if end is not None:
+            # Back to the units of the data, so that the line follows when the figure is saved at another size.
             line = (np.stack([spot, end]) + self.corner) / self.scale
             self.ax.plot(*self.ax.transData.inverted().transform(line).T, color=GREY, lw=0.4, zorder=2.5)
         middle = (box[:2] + box[2:]) / 2 - spot
@@ -180,42 +205,52 @@ class _Paper:
             name, tuple(place), tuple(middle), textcoords="offset points", ha="center", va="center_baseline",
             fontsize=self.fontsize, weight=weight, zorder=6, parse_math=False,
         )  # fmt: skip
+        # The layout would shrink the Axes to make room for names, and all places would be wrong.
         text.set_in_layout(False)
+        # A white rim, as names may lie on the tinted sides and on lines.
         text.set_path_effects([withStroke(linewidth=1.2, foreground="white")])
 
 
 @lru_cache(maxsize=4096)
 def _width(name: str, fontsize: float | int, weight: str) -> float:
     """How wide a name is, in points; a dollar in it begins no formula."""
+    # Not by a renderer: the width of the outline is the same for every backend and resolution.
     font = FontProperties(family=["DejaVu Sans"], size=fontsize, weight=weight)
     return float(TextPath((0, 0), name.replace("$", r"\$"), prop=font).get_extents().width)
 
 
-def _around(spot: np.ndarray, radius: float, width: float, fontsize: float | int) -> np.ndarray:
+def _candidates(spot: np.ndarray, radius: float, width: float, fontsize: float | int) -> np.ndarray:
     """Boxes (k, 4) about a spot that names may fill, near ones first, to its right before elsewhere."""
     half = np.array([width, 1.15 * fontsize]) / 2
     ways = np.stack([np.cos(WAYS), np.sin(WAYS)], axis=1)
+    # (steps, 1, 1) against (directions, 2): all distances for all directions.
     reach = radius + 0.8 + np.array(STEPS)[:, None, None]
+    # The rectangle stands beside the point at distance `reach`: to its right on the right, centred straight above and
+    # below; rounding takes cos(90 degrees) = 6e-17 for the 0 that it is.
     centres = (spot + ways * reach + np.sign(np.round(ways, 6)) * half).reshape(-1, 2)
     return np.concatenate([centres - half, centres + half], axis=1)
 
 
-def _boxes(spots: np.ndarray, radius: float) -> np.ndarray:
+def _rectangles(spots: np.ndarray, radius: float) -> np.ndarray:
     return np.concatenate([spots - radius, spots + radius], axis=1)
 
 
 def _overlaps(these: np.ndarray, those: np.ndarray) -> np.ndarray:
     """Whether boxes (a, 4) and (b, 4) overlap, (a, b)."""
+    # Rectangles are apart if one ends before the other begins in x or in y: (a, b, 2) reduced over the axes.
     before = np.maximum(*(these[:, None, 2:] <= those[None, :, :2]).transpose(2, 0, 1))
     behind = np.maximum(*(these[:, None, :2] >= those[None, :, 2:]).transpose(2, 0, 1))
     return np.asarray(~(before | behind))
 
 
-def _crosses(start: np.ndarray, ends: np.ndarray, boxes: np.ndarray) -> np.ndarray:
+def _crosses(start: np.ndarray, ends: np.ndarray, rectangles: np.ndarray) -> np.ndarray:
     """Whether the lines from `start` to `ends` (a, 2) meet boxes (b, 4), (a, b): at some time within both ranges."""
     way = (ends - start)[:, None]
+    # Lines along an axis: a tiny slope in place of a division by zero.
     way = np.where(np.abs(way) < 1e-9, 1e-9, way)
-    times = np.stack([(boxes[None, :, :2] - start) / way, (boxes[None, :, 2:] - start) / way])
+    # The slab method: the times at which the line crosses the two sides in x and in y, (2, a, b, 2).
+    times = np.stack([(rectangles[None, :, :2] - start) / way, (rectangles[None, :, 2:] - start) / way])
+    # The line is inside while it is within both slabs, and it ends at time 1.
     enter, leave = times.min(axis=0), times.max(axis=0)
     return np.maximum(np.maximum(*np.moveaxis(enter, 2, 0)), 0.0) < np.minimum(
         np.minimum(*np.moveaxis(leave, 2, 0)), 1.0
@@ -225,8 +260,9 @@ def _crosses(start: np.ndarray, ends: np.ndarray, boxes: np.ndarray) -> np.ndarr
 def _steps(start: np.ndarray, end: np.ndarray, radius: float) -> np.ndarray:
     """Small boxes along a line, beyond the marker at its start."""
     length = float(np.linalg.norm(end - start))
+    # A rectangle around a slanted line would occupy far more than the line; small ones every 2 points do not.
     along = np.arange(min(radius, length), length, 2.0) / max(length, 1e-9)
-    return _boxes(start + along[:, None] * (end - start), 1.0)
+    return _rectangles(start + along[:, None] * (end - start), 1.0)
 
 
 def _joined(dots: np.ndarray, led: np.ndarray) -> np.ndarray:
@@ -254,6 +290,7 @@ def _divide(ax: Axes, normal: np.ndarray, offset: float) -> None:
     along, foot = normal / length, -offset * normal / length**2
     across = np.array([-along[1], along[0]])
     (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
+    # Long enough to leave the picture wherever the origin is, short enough for float64.
     far = 2 * np.hypot(right - left, top - bottom) + np.abs([left, right, bottom, top]).max()
     ends = foot + far * np.stack([across, -across])
     for side, colour in ((along, BLUE), (-along, VERMILION)):
@@ -261,12 +298,14 @@ def _divide(ax: Axes, normal: np.ndarray, offset: float) -> None:
         ax.add_patch(half)
         half.set_zorder(0)
     ax.plot(*ends.T, ls="--", lw=0.9, color=INK, zorder=1)
+    # Patches and lines beyond the picture have moved its limits.
     ax.set(xlim=(left, right), ylim=(bottom, top))
 
 
 def _frame(ax: Axes, places: np.ndarray, limits: tuple[Numbers, Numbers] | None, equal: bool) -> None:
     low, high = places.min(axis=0), places.max(axis=0)
     room = 0.12 * np.maximum(high - low, 1e-3)
+    # With equal units one side has room enough for both.
     room = np.full(2, room.max()) if equal else room
     ranges = np.stack([low - room, high + room], axis=1) if limits is None else real_array(list(limits), "limits")
     if ranges.shape != (2, 2) or not np.isfinite(ranges).all() or np.any(ranges[:, 0] >= ranges[:, 1]):

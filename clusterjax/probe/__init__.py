@@ -1,69 +1,72 @@
-"""Real networks under the glass: ALBERT and the encoder of T5, loaded, run and traced layer by layer."""
+"""Trained networks, ALBERT and the encoder of T5: loaded, run, traced layer by layer, and made into particle models."""
 
-try:
-    import flax as _flax  # noqa: F401
-except ImportError as error:
-    raise ImportError("clusterjax.probe needs flax and transformers; pip install 'clusterjax[probe]'") from error
+from typing import TYPE_CHECKING
 
-from .._corpus import read_texts as read_texts
-from ._albert import Albert as Albert
-from ._batch import Encoded as Encoded, encode as encode
-from ._bridge import Bridge as Bridge, bridge as bridge
-from ._bundled import (
-    bundled_start as bundled_start,
-    bundled_texts as bundled_texts,
-    bundled_training as bundled_training,
-)
-from ._controls import (
-    Comparison as Comparison,
-    Controls as Controls,
-    controls as controls,
-    randomise as randomise,
-    shuffle_tokens as shuffle_tokens,
-)
-from ._head_clusters import (
-    HeadClusters as HeadClusters,
-    adjusted_rand as adjusted_rand,
-    head_clusters as head_clusters,
-)
-from ._heads import HeadCorrelations as HeadCorrelations, head_correlations as head_correlations
-from ._load import Model as Model, load as load
-from ._matrices import HeadMatrices as HeadMatrices, head_matrices as head_matrices
-from ._names import tensors as tensors
-from ._particles import FactoredHeadsField as FactoredHeadsField, particle_field as particle_field
-from ._parts import (
-    deeper as deeper,
-    on_sphere as on_sphere,
-    without_feed_forward as without_feed_forward,
-    without_norms as without_norms,
-)
-from ._similarity import (
-    Similarity as Similarity,
-    similarity_histograms as similarity_histograms,
-    similarity_of_hidden as similarity_of_hidden,
-)
-from ._sinks import (
-    Activation as Activation,
-    AttentionSinks as AttentionSinks,
-    attention_sinks as attention_sinks,
-    token_activation as token_activation,
-)
-from ._sizes import AlbertSizes as AlbertSizes, T5Sizes as T5Sizes
-from ._spectra import (
-    Directions as Directions,
-    ValueSpectra as ValueSpectra,
-    value_directions as value_directions,
-    value_spectra as value_spectra,
-)
-from ._stream import (
-    Measure as Measure,
-    Streamed as Streamed,
-    Trace as Trace,
-    stream as stream,
-    trace as trace,
-)
-from ._survey import Survey as Survey, bootstrap_counts as bootstrap_counts, survey as survey
-from ._t5 import T5Encoder as T5Encoder
-from ._tally import Average as Average
-from ._train import AlbertRecipe as AlbertRecipe, train_albert as train_albert
-from ._vocabulary import NearestWords as NearestWords, nearest_words as nearest_words
+
+if TYPE_CHECKING:
+    from .._corpus import read_texts as read_texts
+    from .measures.controls import (
+        Comparison as Comparison,
+        Controls as Controls,
+        controls as controls,
+        randomise as randomise,
+        shuffle_tokens as shuffle_tokens,
+    )
+    from .measures.head_clusters import (
+        HeadClusters as HeadClusters,
+        adjusted_rand as adjusted_rand,
+        head_clusters as head_clusters,
+    )
+    from .measures.head_correlations import HeadCorrelations as HeadCorrelations, head_correlations as head_correlations
+    from .measures.similarity import (
+        Similarity as Similarity,
+        similarity_histograms as similarity_histograms,
+        similarity_of_hidden as similarity_of_hidden,
+    )
+    from .measures.sinks import (
+        Activation as Activation,
+        AttentionSinks as AttentionSinks,
+        attention_sinks as attention_sinks,
+        token_activation as token_activation,
+    )
+    from .measures.spectra import (
+        Directions as Directions,
+        ValueSpectra as ValueSpectra,
+        value_directions as value_directions,
+        value_spectra as value_spectra,
+    )
+    from .measures.stream import (
+        Measure as Measure,
+        Streamed as Streamed,
+        Trace as Trace,
+        stream as stream,
+        trace as trace,
+    )
+    from .measures.survey import Survey as Survey, bootstrap_counts as bootstrap_counts, survey as survey
+    from .measures.tally import Average as Average
+    from .networks.albert import Albert as Albert
+    from .networks.batch import Encoded as Encoded, encode as encode
+    from .networks.bundled import (
+        bundled_start as bundled_start,
+        bundled_texts as bundled_texts,
+        bundled_training as bundled_training,
+    )
+    from .networks.head_matrices import HeadMatrices as HeadMatrices, head_matrices as head_matrices
+    from .networks.load import Model as Model, load as load
+    from .networks.sizes import AlbertSizes as AlbertSizes, T5Sizes as T5Sizes
+    from .networks.t5 import T5Encoder as T5Encoder
+    from .networks.train import AlbertRecipe as AlbertRecipe, train_albert as train_albert
+    from .networks.vocabulary import NearestWords as NearestWords, nearest_words as nearest_words
+    from .networks.weights import tensors as tensors
+    from .particle_bridge.ablations import (
+        deeper as deeper,
+        on_sphere as on_sphere,
+        without_feed_forward as without_feed_forward,
+        without_norms as without_norms,
+    )
+    from .particle_bridge.bridge import Bridge as Bridge, bridge as bridge
+    from .particle_bridge.field import FactoredHeadsField as FactoredHeadsField, particle_field as particle_field
+else:
+    from .._lazy import lazy_names
+
+    __getattr__, __dir__, __all__ = lazy_names(__name__, extra="probe", libraries=("flax", "transformers"))

@@ -1,4 +1,12 @@
-"""Reviews to arrays: the words of each with their counts, in a few rectangles as narrow as their reviews allow."""
+"""Reviews to arrays: the words of each with their counts, in a few rectangles as narrow as their reviews allow.
+
+Each word is there once with its count, since identical words move as one through hardmax layers. Reviews are sorted by
+length into at most a few buckets; of all choices of widths the one of least cost, rows times width squared, is found
+by trying all combinations of the few widths that are multiples of 32.
+
+Invariants: padding is id 0 with count 0; the order of words in a review is that of their first places; `rows` says
+which review each row was, whatever was taken or sorted.
+"""
 
 import itertools
 from collections import Counter
@@ -29,8 +37,6 @@ class Encoded:
     - `labels`: 0 or 1 for each review.
     - `lengths`: How many of the ids of a review are words; 0 if it has no known word.
     - `rows`: Which of the reviews that were encoded each one is.
-
-    Source: this library.
     """
 
     ids: Int[np.ndarray, "reviews width"]
@@ -42,25 +48,23 @@ class Encoded:
     def __post_init__(self):
         ids = check_host_array(self.ids, "ids", shape=(None, None), integers=True, least=0)
         count, width = ids.shape
-        whole = lambda name, shape, most: check_host_array(
+        checked_integers = lambda name, shape, most: check_host_array(
             getattr(self, name), name, shape=shape, integers=True, least=0, most=most
         )
+        # Frozen, so that what was checked stays true; the arrays are NumPy's, on the host.
         object.__setattr__(self, "ids", ids)
-        object.__setattr__(self, "counts", whole("counts", ids.shape, None))
+        object.__setattr__(self, "counts", checked_integers("counts", ids.shape, None))
         labels = check_host_array(self.labels, "labels", shape=(count,), integers=True)
         object.__setattr__(self, "labels", check_labels(labels, "labels"))
-        object.__setattr__(self, "lengths", whole("lengths", (count,), width))
-        object.__setattr__(self, "rows", whole("rows", (count,), None))
+        object.__setattr__(self, "lengths", checked_integers("lengths", (count,), width))
+        object.__setattr__(self, "rows", checked_integers("rows", (count,), None))
 
     def __len__(self) -> int:
         return len(self.labels)
 
     @property
     def width(self) -> int:
-        """How many ids a row holds.
-
-        Source: this library.
-        """
+        """How many ids a row holds."""
         return self.ids.shape[1]
 
     def take(self, rows: Int[np.ndarray, " rows"], width: int | None = None) -> "Encoded":
@@ -78,9 +82,8 @@ class Encoded:
         **Raises:**
 
         - `ValueError` if one of these reviews has more words than `width`.
-
-        Source: this library.
         """
+        # Indices, and not a mask of booleans.
         rows = check_rows(rows, len(self))
         width = None if width is None else check_integer(width, "width")
         longest = int(self.lengths[rows].max(initial=0))
@@ -111,17 +114,17 @@ class Encoded:
         **Raises:**
 
         - `ValueError` if `most` is no positive integer.
-
-        Source: this library.
         """
         most = check_integer(most, "most", remedy="pass 3, or 1 for no buckets")
         if not len(self):
             return ()
+        # Each length rounded up to a multiple of 32, one multiple at least.
         needed = np.maximum(-(-self.lengths // STEP), 1) * STEP
+        # How many reviews need each width: a few numbers, however many reviews there are.
         widths, rows = np.unique(needed, return_counts=True)
-        best = _cheapest(tuple(widths.tolist()), tuple(rows.tolist()), most)
-        chosen = np.array(best)[np.searchsorted(best, needed)]
-        return tuple(self.take(np.flatnonzero(chosen == width), width) for width in best)
+        widths_chosen = _cheapest(tuple(widths.tolist()), tuple(rows.tolist()), most)
+        width_of_row = np.array(widths_chosen)[np.searchsorted(widths_chosen, needed)]
+        return tuple(self.take(np.flatnonzero(width_of_row == width), width) for width in widths_chosen)
 
 
 def encode_reviews(
@@ -152,23 +155,23 @@ def encode_reviews(
     **Raises:**
 
     - `ValueError` if `length` is no positive integer, or `keep` none of the two.
-
-    Source: this library.
     """
     check_reviews(reviews, "reviews")
     check_instance(vocabulary, "vocabulary", Vocabulary, "a Vocabulary", "pass one of Vocabulary.build")
     length, unique = check_window(length, keep), check_flag(unique, "unique")
-    found = []
+    words_by_review = []
     for text in reviews.texts:
         ids = vocabulary.encode(text)
+        # The window is of words as they are read, before repeated ones are joined.
         ids = ids[-length:] if keep == "last" else ids[:length]
-        found.append(Counter(ids) if unique else ids)
-    lengths = np.array([len(ids) for ids in found], np.int32)
+        words_by_review.append(Counter(ids) if unique else ids)
+    lengths = np.array([len(ids) for ids in words_by_review], np.int32)
     width = max(-(-int(lengths.max(initial=0)) // STEP), 1) * STEP
+    # (reviews, width): filled from the left, row by row, which is the order of the chain below.
     filled = np.arange(width) < lengths[:, None]
     ids, counts = np.full(filled.shape, PADDING, np.int32), np.zeros(filled.shape, np.int32)
-    ids[filled] = list(itertools.chain.from_iterable(found))
-    counts[filled] = list(itertools.chain.from_iterable(row.values() for row in found)) if unique else 1
+    ids[filled] = list(itertools.chain.from_iterable(words_by_review))
+    counts[filled] = list(itertools.chain.from_iterable(row.values() for row in words_by_review)) if unique else 1
     return Encoded(ids, counts, reviews.labels, lengths, np.arange(len(reviews), dtype=np.int32))
 
 
@@ -187,8 +190,10 @@ def check_encoded(reviews: Any, name: str) -> None:
 def _cheapest(widths: tuple[int, ...], rows: tuple[int, ...], most: int) -> tuple[int, ...]:
     """At most `most` of `widths`, the last of them among these, with the least cost of what `rows` need."""
 
+    # The cost of each row is that of the narrowest chosen width that holds it.
     def cost(chosen: tuple[int, ...]) -> int:
         return sum(n * min(c for c in chosen if c >= width) ** 2 for width, n in zip(widths, rows, strict=True))
 
+    # The widest is always needed.
     choices = itertools.combinations(widths[:-1], min(most, len(widths)) - 1)
-    return min(((*some, widths[-1]) for some in choices), key=cost)
+    return min(((*others, widths[-1]) for others in choices), key=cost)

@@ -1,4 +1,11 @@
-"""Why a review is called positive or negative: its leaders, who follows them, and the way of its words."""
+"""Why a review is called positive or negative: its leaders, their followers, and the path of each word.
+
+Leaders are those of 2407.01602: words that at some layer attend to themselves alone. A follower belongs to the leader
+that is nearest to where its chain of targets ends. Contributions are the shares of `HardmaxClassifier.shares` times
+<w, E_i>, so that with v they add up to the logit exactly.
+
+Invariants: a text without known words has the logit v, no leaders and empty arrays; JSON records hold plain numbers.
+"""
 
 from dataclasses import asdict, dataclass
 from typing import Any, final
@@ -28,8 +35,6 @@ class Leading:
     - `since`: The first layer at which it attended to itself alone.
     - `distance`: How far it is from the hyperplane, on the positive side if above zero.
     - `head`: In which head.
-
-    Source: this library.
     """
 
     word: str
@@ -53,8 +58,6 @@ class Explanation:
     - `path`: (layers, words, heads, d), where the words are before the first layer and after each.
     - `scores`: (layers, words), the logit of a review that ended in this place alone: its sign is the side of the
         hyperplane.
-
-    Source: this library.
     """
 
     logit: float
@@ -67,31 +70,22 @@ class Explanation:
 
     @property
     def probability(self) -> float:
-        """That the review is positive.
-
-        Source: this library.
-        """
+        """That the review is positive."""
         return _probability(self.logit)
 
     @property
     def sentiment(self) -> str:
-        """`positive` or `negative`.
-
-        Source: this library.
-        """
+        """`positive` or `negative`."""
         return _sentiment(self.logit)
 
     def record(self) -> dict[str, Any]:
-        """All of it as a dictionary that JSON can hold.
-
-        Source: this library.
-        """
+        """All of it as a dictionary that JSON can hold."""
         return {
             "sentiment": self.sentiment,
             "probability": self.probability,
             "logit": self.logit,
             "known_words": len(self.words),
-            "leaders": [asdict(one) for one in self.leaders],
+            "leaders": [asdict(leader) for leader in self.leaders],
             "words": [
                 {"word": word, "count": count, "contribution": float(part), "scores": score, "path": path}
                 for word, count, part, score, path in zip(
@@ -102,18 +96,17 @@ class Explanation:
         }  # fmt: skip
 
     def table(self, most: int = 20) -> str:
-        """The way of the words through the layers, each place as its score; each leader is followed by its followers.
+        """The path of each word through the layers, each place as its score; each leader is followed by its followers.
 
         **Arguments:**
 
         - `most`: How many words are shown; with more, those that end in the same place as one that is shown go first.
-
-        Source: this library.
         """
         most = check_integer(most, "most")
         depth = len(self.scores) - 1
+        # At most nine layers, evenly spread, with the first and the last.
         layers = sorted({round(k * depth / min(depth, 8)) for k in range(min(depth, 8) + 1)} if depth else {0})
-        starred = {one.word for one in self.leaders}
+        starred = {leader.word for leader in self.leaders}
         order = self._order()
         width = max([len(self._name(i, starred)) for i in order[:most]], default=4)
         lines = ["layer".ljust(width) + "".join(f"{k:8d}" for k in layers)]
@@ -130,7 +123,7 @@ class Explanation:
     def _order(self) -> list[int]:
         """Leaders and their followers of the first head, then the rest; each word once."""
         place = {word: i for i, word in enumerate(self.words)}
-        groups = [[place[one.word], *(place[word] for word in one.followers)] for one in self.leaders]
+        groups = [[place[leader.word], *(place[word] for word in leader.followers)] for leader in self.leaders]
         return list(dict.fromkeys([*sum(groups, []), *range(len(self.words))]))
 
     def __str__(self) -> str:
@@ -138,19 +131,34 @@ class Explanation:
         if not self.words:
             return f"{head}\nno known words: this is the answer to an empty review"
         lines = [head]
-        for one in self.leaders:
-            names = ", ".join(one.followers[:12]) + (
-                f" and {len(one.followers) - 12} more" if len(one.followers) > 12 else ""
+        for leader in self.leaders:
+            names = ", ".join(leader.followers[:12]) + (
+                f" and {len(leader.followers) - 12} more" if len(leader.followers) > 12 else ""
             )
-            where = "" if len(self.path[0, 0]) == 1 else f" of head {one.head}"
-            lines.append(f"leader{where} {one.word} ({one.distance:+.2f}), followed by {names or 'nobody'}")
+            where = "" if len(self.path[0, 0]) == 1 else f" of head {leader.head}"
+            lines.append(f"leader{where} {leader.word} ({leader.distance:+.2f}), followed by {names or 'nobody'}")
         return "\n".join([*lines, "score of each word's place (above zero: positive side; * leads)", self.table()])
 
 
 def explain(fitted: Fitted, text: str) -> Explanation:
-    """What the classifier says of `text`, who leads in it, and where its words go.
+    """What the classifier says of `text`, its leaders, and the path of each word.
 
     A word follows the one that it attends to after the last layer, and so on until a leader.
+
+    !!! example
+
+        ```python
+        >>> import jax
+        >>> from clusterjax import sentiment
+        >>> reviews = sentiment.synthetic_reviews(jax.random.key(0), 600).reviews
+        >>> split = sentiment.official_split(reviews, key=jax.random.key(1))
+        >>> fitted = sentiment.fit(split.train, split.validation, sentiment.Recipe(depth=2), key=jax.random.key(2))
+        >>> found = sentiment.explain(fitted, "A wonderful, wonderful film with a boring end.")
+        >>> found.sentiment, [leader.word for leader in found.leaders]
+        ('positive', ['wonderful', 'boring'])
+        >>> dict(zip(found.words, (found.contributions > 0).tolist()))
+        {'wonderful': True, 'boring': False}
+        ```
 
     **Arguments:**
 
@@ -161,7 +169,7 @@ def explain(fitted: Fitted, text: str) -> Explanation:
 
     An `Explanation`; of a text without a known word one with the logit v and no leaders.
 
-    Source: this library; leaders as in 2407.01602.
+    Leaders as in 2407.01602.
     """
     check_fitted(fitted)
     text, model = check_text(text, "text", empty=True), fitted.model
@@ -174,15 +182,18 @@ def explain(fitted: Fitted, text: str) -> Explanation:
         nothing = np.zeros((model.depth + 1, 0, heads, d))
         return Explanation(v, (), (), (), np.zeros(0), nothing, nothing[:, :, 0, 0])
     words = tuple(fitted.vocabulary.decode(ids))
+    # Counts as masses, in the dtype of the model.
     masses = np.asarray(counts, np.asarray(model.v).dtype)
+    # (layers, words, heads, d).
     path = np.stack([np.asarray(model.path(ids, masses, head)) for head in range(heads)], axis=2)
     shares = np.asarray(model.shares(ids[None], masses[None]))[0]
-    found = [one for head in range(heads) for one in _led(model, words, path[:, :, head], masses, head)]
+    leading = [leader for head in range(heads) for leader in _led(model, words, path[:, :, head], masses, head)]
     return Explanation(
         float(model.logits(ids[None], masses[None])[0]),
         words,
         tuple(int(count) for count in counts),
-        tuple(found),
+        tuple(leading),
+        # Share times projection of the embedding, summed over heads.
         np.einsum("nh,nhd,hd->n", shares, path[0], w),
         path,
         np.einsum("knhd,hd->kn", path, w) + v,
@@ -201,23 +212,27 @@ def _led(
     indices, since, points = led.indices, np.asarray(led.first), np.asarray(led.points, np.float64)
     if not len(indices):
         return []
+    # At the last layer each word attends to one; followed to the end, the chain names its leader.
     ends = _ends(path[-1], None if model.A is None else np.asarray(model.A[head]))
-    near = np.linalg.norm(path[-1][ends][:, None] - points[indices][None], axis=2).argmin(axis=1)
-    near[indices] = np.arange(len(indices))
+    followed = np.linalg.norm(path[-1][ends][:, None] - points[indices][None], axis=2).argmin(axis=1)
+    # A leader belongs to itself, also where another one is as near.
+    followed[indices] = np.arange(len(indices))
+    # The offset is split evenly over the heads, as each sees one part of the logit.
     w, offset = np.asarray(model.w[head], np.float64), float(model.v) / model.w.shape[0]
-    out = []
+    found_leaders = []
     for k, i in enumerate(indices.tolist()):
-        followers = tuple(words[j] for j in np.flatnonzero(near == k).tolist() if j != i)
+        followers = tuple(words[j] for j in np.flatnonzero(followed == k).tolist() if j != i)
         distance = (float(points[i] @ w) + offset) / float(np.linalg.norm(w))
-        out.append(Leading(words[i], followers, int(since[i]), distance, head))
-    return sorted(out, key=lambda one: -len(one.followers))
+        found_leaders.append(Leading(words[i], followers, int(since[i]), distance, head))
+    return sorted(found_leaders, key=lambda leader: -len(leader.followers))
 
 
 def _ends(z: Float[np.ndarray, "n d"], A: Any) -> Int[np.ndarray, " n"]:
-    """Where each word comes to by going on to the one that it attends to, until that attends to itself or all are
-    seen."""
+    """The end of each word's chain: from a word to the one that it attends to, until one that attends to itself, or n
+    steps."""
     chosen = ((z if A is None else z @ A.T) @ z.T).argmax(axis=1)
     ends = np.arange(len(z))
+    # At most n steps: a chain that is longer repeats a word.
     for _ in range(len(z)):
         ends = chosen[ends]
     return ends
@@ -230,8 +245,6 @@ def predict_many(fitted: Fitted, texts: tuple[str, ...]) -> list[dict[str, Any]]
 
     - `fitted`: A trained classifier.
     - `texts`: Reviews.
-
-    Source: this library.
     """
     check_fitted(fitted)
     texts = tuple(check_sequence(texts, "texts", str, "texts", least=0))
@@ -241,11 +254,12 @@ def predict_many(fitted: Fitted, texts: tuple[str, ...]) -> list[dict[str, Any]]
         Reviews(texts, np.zeros(len(texts), np.int8)), fitted.vocabulary, length=fitted.recipe.length
     )
     logits = predict_logits(fitted.model, encoded.ids, encoded.counts).tolist()
+    # Leaders need no layer after the last here, hence the horizon.
     first = lead(fitted.model, encoded, horizon=fitted.model.depth).first
-    out = []
+    predictions = []
     for row, logit in enumerate(logits):
         places = np.flatnonzero((first[row] >= 0).any(axis=1))
-        out.append(
+        predictions.append(
             {
                 "sentiment": _sentiment(logit),
                 "probability": _probability(logit),
@@ -254,10 +268,11 @@ def predict_many(fitted: Fitted, texts: tuple[str, ...]) -> list[dict[str, Any]]
                 "leaders": fitted.vocabulary.decode(encoded.ids[row, places]),
             }
         )
-    return out
+    return predictions
 
 
 def _probability(logit: float) -> float:
+    # 1 / (1 + e^{-logit}) without overflow for large negative logits.
     return float(np.exp(-np.logaddexp(0, -logit)))
 
 

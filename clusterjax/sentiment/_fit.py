@@ -1,8 +1,17 @@
-"""Training the classifier through the hardmax: recipe, naive-Bayes start, token dropout."""
+"""Training the classifier through the hardmax: naive-Bayes start, token dropout, and the loop of `_training`.
+
+Words start along w at their naive-Bayes log ratio (Wang and Manning, *Baselines and bigrams*, ACL 2012, eq. (2)), with
+noise across; then AdamW on the cross entropy through the exact derivative of the hardmax layers. Token dropout leaves
+words out of a step by chance and compacts the rest, so that a step is cheaper too.
+
+Invariants: the test part is no argument; the epoch that is kept is the best on the validation part; a killed run goes
+on bit for bit, and is refused with other data.
+"""
 
 import functools
+import os
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -47,8 +56,6 @@ class Fitted:
     - `recipe`: How it was trained.
     - `history`: Loss and accuracies of each epoch.
     - `best_epoch`: Which epoch `model` is of, the first being 1.
-
-    Source: this library.
     """
 
     model: HardmaxClassifier
@@ -64,16 +71,13 @@ class Fitted:
         check_sequence(self.history, "history", dict, "dictionaries, one an epoch", least=0)
         check_integer(self.best_epoch, "best_epoch", least=-1)
 
-    def logits(self, texts: Any) -> np.ndarray:
-        """The logit of each text; positive means a positive review.
-
-        Source: this library.
-        """
+    def logits(self, texts: Sequence[str]) -> np.ndarray:
+        """The logit of each text; positive means a positive review."""
         texts = tuple(check_sequence(texts, "texts", str, "texts", least=0))
-        found = encode_reviews(
+        encoded = encode_reviews(
             Reviews(texts, np.zeros(len(texts), np.int8)), self.vocabulary, length=self.recipe.length
         )
-        return predict_logits(self.model, found.ids, found.counts)
+        return predict_logits(self.model, encoded.ids, encoded.counts)
 
 
 def fit(
@@ -84,7 +88,7 @@ def fit(
     key: PRNGKeyArray,
     vocabulary: Vocabulary | None = None,
     options: TextOptions | None = None,
-    checkpoint: Any = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     patience: int | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Fitted:
@@ -92,6 +96,18 @@ def fit(
 
     In float32, with the whole training part on the device; an epoch is one compiled scan. The test part is no argument
     and is never seen.
+
+    !!! example
+
+        ```python
+        >>> import jax
+        >>> from clusterjax import sentiment
+        >>> reviews = sentiment.synthetic_reviews(jax.random.key(0), 600).reviews
+        >>> split = sentiment.official_split(reviews, key=jax.random.key(1))
+        >>> fitted = sentiment.fit(split.train, split.validation, sentiment.Recipe(depth=2), key=jax.random.key(2))
+        >>> sentiment.accuracy(fitted.logits(split.test.texts), split.test.labels) > 0.8
+        True
+        ```
 
     **Arguments:**
 
@@ -116,7 +132,7 @@ def fit(
 
     - `ValueError` if there is nothing to train or to validate on, or only one label; and as `train`.
 
-    Source: this library; the model is that of 2407.01602, Section 5.
+    The model is that of 2407.01602, Section 5.
     """
     recipe = Recipe() if recipe is None else recipe
     check_recipe(recipe)
@@ -134,13 +150,16 @@ def fit(
         raise ValueError("training must hold reviews of both labels, but all have the same; pass others.")
     if vocabulary is None:
         options = TextOptions(ngrams=recipe.ngrams) if options is None else options
+        # Of the training part alone: a word known from validation reviews would be a leak.
         vocabulary = Vocabulary.build(training.texts, options, min_count=recipe.min_count)
+    # The vocabulary is of the training part only, so validation words may be unknown.
     seen = encode_reviews(training, vocabulary, length=recipe.length)
     unseen = encode_reviews(validation, vocabulary, length=recipe.length)
+    # Apart, so that another start leaves the order of the batches as it is.
     start_key, train_key = jr.split(key)
     model = start(seen, vocabulary.size, recipe, key=start_key)
-    done = train_encoded(model, seen, unseen, recipe, key=train_key, checkpoint=checkpoint, patience=patience, say=say)
-    return Fitted(done.model, vocabulary, recipe, done.history, done.best_epoch)
+    run = train_encoded(model, seen, unseen, recipe, key=train_key, checkpoint=checkpoint, patience=patience, say=say)
+    return Fitted(run.model, vocabulary, recipe, run.history, run.best_epoch)
 
 
 def start(seen: Encoded, words: int, recipe: Recipe, *, key: PRNGKeyArray) -> HardmaxClassifier:
@@ -152,19 +171,19 @@ def start(seen: Encoded, words: int, recipe: Recipe, *, key: PRNGKeyArray) -> Ha
     - `words`: Rows of the embedding.
     - `recipe`: A `Recipe`.
     - `key`: PRNG key.
-
-    Source: this library.
     """
     check_encoded(seen, "seen")
     check_recipe(recipe)
     least = max(1, int(seen.ids.max(initial=0))) + 1
     words = check_integer(words, "words", least=least, most=10**9, remedy="pass the size of the vocabulary")
-    for_w, for_noise = jr.split(check_key(key))
-    w = draw_normal(for_w, (recipe.heads, recipe.dim), jnp.float32)
+    w_key, noise_key = jr.split(check_key(key))
+    w = draw_normal(w_key, (recipe.heads, recipe.dim), jnp.float32)
+    # Unit normals: the log ratio is then the logit that a word has by itself.
     w = w / jnp.linalg.norm(w, axis=1, keepdims=True)
-    embedding = recipe.noise * draw_normal(for_noise, (words, recipe.heads, recipe.dim), jnp.float32)
+    embedding = recipe.noise * draw_normal(noise_key, (words, recipe.heads, recipe.dim), jnp.float32)
     if recipe.naive_bayes:
         ratio = jnp.asarray(log_ratio(seen, words, recipe.smoothing), jnp.float32)
+        # Along w only; the noise gives words of one ratio different places.
         embedding = embedding + ratio[:, None, None] * w[None]
     alpha = jnp.asarray(recipe.alpha, jnp.float32)
     return HardmaxClassifier(embedding, w, jnp.zeros((), jnp.float32), alpha, depth=recipe.depth)
@@ -177,10 +196,12 @@ def log_ratio(seen: Encoded, words: int, smoothing: float) -> Float[np.ndarray, 
     Source: Wang, Manning, *Baselines and bigrams* (ACL 2012), eq. (2).
     """
     present = seen.counts > 0
-    rows = np.broadcast_to(seen.labels[:, None] == 1, present.shape)
-    positive = np.bincount(seen.ids[present & rows], minlength=words) + smoothing
-    negative = np.bincount(seen.ids[present & ~rows], minlength=words) + smoothing
+    is_positive = np.broadcast_to(seen.labels[:, None] == 1, present.shape)
+    # Reviews that have the word, not occurrences: each row holds a word once.
+    positive = np.bincount(seen.ids[present & is_positive], minlength=words) + smoothing
+    negative = np.bincount(seen.ids[present & ~is_positive], minlength=words) + smoothing
     ratio = np.log(positive / positive.sum()) - np.log(negative / negative.sum())
+    # Ids 0 and 1, padding and unknown words, say nothing.
     ratio[:2] = 0
     return ratio
 
@@ -192,7 +213,7 @@ def train_encoded(
     recipe: Recipe,
     *,
     key: PRNGKeyArray,
-    checkpoint: Any = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     patience: int | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Training:
@@ -208,8 +229,6 @@ def train_encoded(
     **Returns:**
 
     A `Training`, with the best epoch's model and the history.
-
-    Source: this library.
     """
     check_model(model, "model")
     for name, part in (("seen", seen), ("unseen", unseen)):
@@ -219,6 +238,7 @@ def train_encoded(
     check_recipe(recipe)
     check_concrete(check_key(key), "key")
     _check_progress(checkpoint, patience, say)
+    # All of the training part goes to the device once.
     parts = tuple(
         (
             jnp.asarray(part.ids),
@@ -227,13 +247,16 @@ def train_encoded(
         )
         for part in seen.buckets()
     )
+    # A few rectangles by length, each with its own compiled step.
     batches = Batches(parts, recipe.batch_size)
     spec = jtu.tree_map(eqx.is_inexact_array, model)
+    # No derivative with respect to A exists, so it is never trained.
     frozen = lambda tree: (tree.A,) if recipe.learn_alpha else (tree.A, tree.raw_alpha)
     spec = eqx.tree_at(frozen, spec, replace_fn=lambda _: False, is_leaf=lambda leaf: leaf is None)
 
     def evaluate(model: HardmaxClassifier) -> dict[str, float]:
         logits = predict_logits(model, unseen.ids, unseen.counts)
+        # log(1 + e^{-y logit}) with labels y of -1 and 1.
         signs = 2.0 * unseen.labels - 1
         return {
             "validation loss": float(np.mean(np.logaddexp(0, -signs * logits))),
@@ -251,7 +274,9 @@ def train_encoded(
 
 @functools.lru_cache(maxsize=8)  # the same object, so that a second run compiles nothing anew
 def _optimiser(recipe: Recipe, steps_of_epoch: int) -> optax.GradientTransformation:
+    # The cosine ends with the last step of the last epoch.
     steps = recipe.epochs * steps_of_epoch
+    # In steps, since the warm-up may end within an epoch.
     rate = optax.warmup_cosine_decay_schedule(
         0.0, recipe.learning_rate, min(recipe.warm_up, steps // 2), steps, recipe.learning_rate / 50
     )
@@ -259,7 +284,8 @@ def _optimiser(recipe: Recipe, steps_of_epoch: int) -> optax.GradientTransformat
 
 
 def _fingerprint(*parts: Encoded) -> int:
-    """A number that other reviews, words or labels do not share."""
+    """A checksum of ids, counts and labels."""
+    # Words by id and count: the same reviews under another vocabulary are other data.
     arrays = [array for part in parts for array in (part.ids, part.counts, part.labels)]
     return zlib.crc32(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays))
 
@@ -270,8 +296,6 @@ def accuracy(logits: np.ndarray, labels: np.ndarray) -> float:
     **Arguments:**
 
     - `logits`, `labels`: Vectors of one entry a review; labels are 0 or 1.
-
-    Source: this library.
     """
     logits = check_host_array(logits, "logits", shape=("reviews",))
     labels = check_labels(check_host_array(labels, "labels", shape=logits.shape), "labels")
@@ -306,25 +330,30 @@ class _Loss:
 
     def __call__(self, model: HardmaxClassifier, batch: Any, key: PRNGKeyArray) -> tuple[Array, dict[str, Array]]:
         ids, counts, labels = batch
+        # Dropout is of the training loss only; evaluation does not come through here.
         if self.drop:
             ids, counts = thinned(ids, counts, self.drop, key)
         logits = model.logits(ids, counts)
-        goals = labels.astype(logits.dtype) * (1 - self.label_smoothing) + self.label_smoothing / 2
-        loss = jnp.mean(jax.nn.softplus(logits) - goals * logits)
+        targets = labels.astype(logits.dtype) * (1 - self.label_smoothing) + self.label_smoothing / 2
+        # Cross entropy of logits with soft targets, without a logarithm of a probability.
+        loss = jnp.mean(jax.nn.softplus(logits) - targets * logits)
         return loss, {"accuracy": jnp.mean((logits > 0) == (labels > 0.5), dtype=loss.dtype)}
 
 
 def thinned(ids: Array, counts: Array, drop: float, key: PRNGKeyArray) -> tuple[Array, Array]:
-    """The words that are left, moved together to the left, in fewer columns: attention costs their square.
+    """The words that are not dropped, moved to the left into fewer columns: attention costs the square of the width.
 
     There are columns for a quarter more words than the mean; the few beyond them are left out too.
-
-    Source: this library.
     """
     width = ids.shape[1]
-    left = min(width, -(-int(1.25 * (1 - drop) * width + 2) // 16) * 16)
-    stay = (counts > 0) & (jr.uniform(key, ids.shape, counts.dtype) >= drop**counts)
-    places = jnp.where(stay, jnp.cumsum(stay, axis=1) - 1, left)
+    # A static width, a multiple of 16 for the strips of the streaming sum.
+    kept_width = min(width, -(-int(1.25 * (1 - drop) * width + 2) // 16) * 16)
+    # With probability drop^count a word of that count is dropped: all of its occurrences, each with probability drop.
+    kept = (counts > 0) & (jr.uniform(key, ids.shape, counts.dtype) >= drop**counts)
+    # The new column of each kept word; `kept_width`, which is out of range, for those dropped, and mode="drop" ignores
+    # it.
+    places = jnp.where(kept, jnp.cumsum(kept, axis=1) - 1, kept_width)
     rows = jnp.arange(ids.shape[0])[:, None]
-    moved = lambda array: jnp.zeros((ids.shape[0], left), array.dtype).at[rows, places].set(array, mode="drop")
-    return moved(ids), moved(counts)
+    empty = lambda array: jnp.zeros((ids.shape[0], kept_width), array.dtype)
+    compacted = lambda array: empty(array).at[rows, places].set(array, mode="drop")
+    return compacted(ids), compacted(counts)

@@ -1,7 +1,16 @@
-"""Many reviews through the hardmax layers at once, and the way back, on which only scalars travel.
+"""Many reviews through the hardmax layers at once, and a backward pass on which only scalars travel.
 
-Each head of each review is one lane. In few dimensions the lanes run along the last axis and a running maximum streams
-over the words; in many, or on an accelerator, a matrix product of scores is cheaper, and the lanes come first.
+Algorithm: in layer k token i moves by alpha / (1 + alpha) towards the token of its largest score (2407.01602, eq.
+(1)). With these targets fixed, which they are almost everywhere, the logit is linear in the embedding, sum_i u_i <w,
+E_i> + v; the backward pass carries the shares u through the layers in reverse, one scalar a token, and the derivative
+with respect to the embedding is the outer product of u and w.
+
+Each head of each review is one lane. In few dimensions on a CPU the lanes run along the last axis and a running
+maximum streams over the words; in more dimensions, or on an accelerator, scores are a matrix product and the lanes
+come first.
+
+Invariants: shares of a review sum to 1 and stay so in every layer; absent words have scores so low that no word follows
+them; ties go to the first word.
 """
 
 from functools import partial
@@ -13,6 +22,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 
+# Above it a matrix product of scores is faster (benchmarks/sentiment_speed.py).
 _STREAMED_DIMENSIONS = 4
 _UNROLL = 16
 
@@ -44,26 +54,32 @@ def hardmax_logits(
 
 
 def _forward(depth, embedding, decoder, alpha, A, ids, counts):
+    # The layout is chosen by static facts, dimension and backend, so that nothing is traced twice.
     layout = layout_of(embedding)
-    moved = move(depth, layout, embedding, decoder.w, alpha, A, ids, counts)
+    run = run_layers(depth, layout, embedding, decoder.w, alpha, A, ids, counts)
     shares = layout.lanes(_shares(counts), embedding.shape[1])
-    means = layout.means(shares, moved.tokens).reshape(embedding.shape[1], ids.shape[0], -1)
+    # (heads, reviews, d).
+    means = layout.means(shares, run.tokens).reshape(embedding.shape[1], ids.shape[0], -1)
     logits = jnp.einsum("hbd,hd->b", means, decoder.w) + decoder.v
-    return logits, (embedding, decoder, alpha, A, ids, counts, shares, means, moved)
+    return logits, (embedding, decoder, alpha, A, ids, counts, shares, means, run)
 
 
-def _backward(depth, kept, cotangent):
-    embedding, decoder, alpha, A, ids, counts, shares, means, moved = kept
+def _backward(depth, residuals, cotangent):
+    embedding, decoder, alpha, A, ids, counts, shares, means, run = residuals
     heads, layout = embedding.shape[1], layout_of(embedding)
+    # Linear in the shares: the cotangent of a review scales all of its own.
     scaled = shares * layout.per_lane(jnp.tile(cotangent, heads))
-    pulled, steps = pull(layout, moved, scaled)
-    summed = jnp.zeros((embedding.shape[0], heads), embedding.dtype)
-    summed = summed.at[ids.reshape(-1)].add(layout.words(pulled, heads).reshape(-1, heads))
-    share = alpha / (1 + alpha)
+    word_shares, steps = shares_at_first_layer(layout, run, scaled)
+    shares_by_id = jnp.zeros((embedding.shape[0], heads), embedding.dtype)
+    # The same word in many reviews: scatter-add by id, (words, heads).
+    shares_by_id = shares_by_id.at[ids.reshape(-1)].add(layout.words(word_shares, heads).reshape(-1, heads))
+    # d step / d alpha = 1 / (1 + alpha)^2 = (1 - step)^2.
+    step = alpha / (1 + alpha)
     return (
-        summed[:, :, None] * decoder.w[None],
+        shares_by_id[:, :, None] * decoder.w[None],
         Decoder(jnp.einsum("b,hbd->hd", cotangent, means), jnp.sum(cotangent)),
-        jnp.sum(steps.reshape(heads, -1), axis=1) * (1 - share) ** 2,
+        jnp.sum(steps.reshape(heads, -1), axis=1) * (1 - step) ** 2,
+        # The targets do not change with A almost everywhere, so its derivative is zero.
         None if A is None else jnp.zeros_like(A),
         None,
         jnp.zeros_like(counts),
@@ -73,8 +89,9 @@ def _backward(depth, kept, cotangent):
 hardmax_logits.defvjp(_forward, _backward)
 
 
-class Moved(NamedTuple):
-    """Where the tokens are after the layers, and who each followed in each of them."""
+class LayerRun(NamedTuple):
+    """The tokens after the layers, (lanes, n, d) in the order of the layout; for each layer the index that each token
+    followed and its projection on w, (depth, ...); and the step of each lane."""
 
     tokens: Array
     targets: Array
@@ -82,12 +99,15 @@ class Moved(NamedTuple):
     step: Float[Array, " lanes"]
 
 
-def move(depth, layout, embedding, w, alpha, A, ids, counts) -> Moved:
+def run_layers(depth, layout, embedding, w, alpha, A, ids, counts) -> LayerRun:
     """The tokens after `depth` layers, in `layout`; `targets` and projections on w of every layer."""
     heads, reviews = embedding.shape[1], ids.shape[0]
+    # One gather of all words, then the order of the layout.
     tokens = layout.enter(embedding[ids])
+    # Added to the scores. A quarter of the lowest float, so that adding a score cannot overflow to -inf.
     absent = layout.lanes(jnp.where(counts > 0, 0, jnp.finfo(embedding.dtype).min / 4).astype(embedding.dtype), heads)
     step = jnp.repeat(alpha / (1 + alpha), reviews)
+    # (lanes, d): the w of each lane's head.
     readout = jnp.repeat(w, reviews, axis=0)
     forms = None if A is None else jnp.repeat(A, reviews, axis=0)
 
@@ -98,23 +118,28 @@ def move(depth, layout, embedding, w, alpha, A, ids, counts) -> Moved:
             layout.project(tokens, readout),
         )
 
+    # Targets and projections are all that the backward pass needs: (depth, n) for each lane, and not (depth, n, d).
     tokens, (targets, projections) = lax.scan(layer, tokens, None, length=depth)
-    return Moved(tokens, targets, projections, step)
+    return LayerRun(tokens, targets, projections, step)
 
 
-def pull(layout, moved: Moved, shares: Array) -> tuple[Array, Float[Array, " lanes"]]:
-    """The shares of the first layer's tokens in what has `shares` of the last, and the derivative in each step."""
+def shares_at_first_layer(layout, run: LayerRun, shares: Array) -> tuple[Array, Float[Array, " lanes"]]:
+    """The shares of the embedded tokens in a mean that has `shares` of the last tokens, and the derivative with respect
+    to the step of each lane."""
 
-    def layer(carry, kept):
+    def layer(carry, saved):
         shares, steps = carry
-        chosen, projections = kept
-        gained = layout.gather_scalars(projections, chosen) - projections
-        steps = steps + layout.sum_over_words(shares * gained)
-        step = layout.per_lane(moved.step)
+        chosen, projections = saved
+        # <w, z_target - z_i>: what a longer step would add to the projection of token i.
+        change = layout.gather_scalars(projections, chosen) - projections
+        steps = steps + layout.sum_over_words(shares * change)
+        step = layout.per_lane(run.step)
+        # The transpose of z_i <- (1 - step) z_i + step z_target: each token keeps its part and gives the rest to its
+        # target.
         return ((1 - step) * shares + step * layout.scatter(shares, chosen), steps), None
 
-    start = (shares, jnp.zeros_like(moved.step))
-    return lax.scan(layer, start, (moved.targets, moved.projections), reverse=True)[0]
+    start = (shares, jnp.zeros_like(run.step))
+    return lax.scan(layer, start, (run.targets, run.projections), reverse=True)[0]
 
 
 def _shares(counts: Float[Array, "reviews n"]) -> Float[Array, "reviews n"]:
@@ -128,6 +153,7 @@ def layout_of(embedding: Array) -> Any:
     return LanesLast if streamed else LanesFirst
 
 
+# Each method exists in both layouts; `hardmax_logits` is written once for the two.
 class LanesLast:
     """Tokens (d, n, lanes), scalars (n, lanes)."""
 
@@ -135,6 +161,7 @@ class LanesLast:
     def enter(tokens):
         """(reviews, n, heads, d), heads outermost among the lanes."""
         reviews, n, heads, d = tokens.shape
+        # (reviews, n, heads, d) to (d, n, heads reviews): lane h * reviews + r.
         return jnp.transpose(tokens, (3, 1, 2, 0)).reshape(d, n, heads * reviews)
 
     @staticmethod
@@ -144,10 +171,12 @@ class LanesLast:
 
     @staticmethod
     def lanes(scalars, heads):
+        # (reviews, n) to (n, heads reviews).
         return jnp.tile(scalars.T, (1, heads))
 
     @staticmethod
     def words(scalars, heads):
+        # (n, heads reviews) to (reviews, n, heads).
         return jnp.transpose(scalars.reshape(scalars.shape[0], heads, -1), (2, 0, 1))
 
     @staticmethod
@@ -184,6 +213,7 @@ class LanesLast:
 
     @staticmethod
     def scatter(scalars, chosen):
+        # One flat scatter: XLA's scatter over two index arrays is slower.
         lanes = jnp.arange(scalars.shape[1], dtype=chosen.dtype)[None, :]
         places = (chosen * scalars.shape[1] + lanes).reshape(-1)
         return jnp.zeros(scalars.size, scalars.dtype).at[places].add(scalars.reshape(-1)).reshape(scalars.shape)
@@ -192,21 +222,26 @@ class LanesLast:
     def follow(queries, tokens, absent):
         """The word that each word attends to: the first of those with the largest score."""
         d, n, lanes = tokens.shape
+        # Strips of 16 words, unrolled: the loop body is long enough to be vectorised.
         width = min(_UNROLL, n)
         missing = -n % width
+        # Words are filled up to whole strips; the filling has score -inf and is never followed.
         tokens = jnp.pad(tokens, ((0, 0), (0, missing), (0, 0)))
         absent = jnp.pad(absent, ((0, missing), (0, 0)), constant_values=-jnp.inf)
 
         def strip(t, best):
             top, chosen = best
-            others = lax.dynamic_slice(tokens, (0, t * width, 0), (d, width, lanes))
-            away = lax.dynamic_slice(absent, (t * width, 0), (width, lanes))
+            strip_tokens = lax.dynamic_slice(tokens, (0, t * width, 0), (d, width, lanes))
+            absent_strip = lax.dynamic_slice(absent, (t * width, 0), (width, lanes))
             for k in range(width):
-                score = sum(queries[c] * others[c, k][None, :] for c in range(d)) + away[k][None, :]
-                better = score > top
-                top, chosen = jnp.where(better, score, top), jnp.where(better, t * width + k, chosen)
+                # (n, lanes): the score of word t * width + k for every token, coordinate by coordinate.
+                score = sum(queries[c] * strip_tokens[c, k][None, :] for c in range(d)) + absent_strip[k][None, :]
+                # Strictly larger, so that the first of equal scores stays.
+                larger = score > top
+                top, chosen = jnp.where(larger, score, top), jnp.where(larger, t * width + k, chosen)
             return top, chosen
 
+        # The running maximum and the index that attains it, for every token of every lane.
         start = (jnp.full((n, lanes), -jnp.inf, tokens.dtype), jnp.zeros((n, lanes), jnp.int32))
         return lax.fori_loop(0, (n + missing) // width, strip, start)[1]
 
@@ -218,6 +253,7 @@ class LanesFirst:
     def enter(tokens):
         """(reviews, n, heads, d), heads outermost among the lanes."""
         reviews, n, heads, d = tokens.shape
+        # (reviews, n, heads, d) to (heads reviews, n, d): lane h * reviews + r.
         return jnp.transpose(tokens, (2, 0, 1, 3)).reshape(heads * reviews, n, d)
 
     @staticmethod
@@ -278,6 +314,9 @@ class LanesFirst:
         The maximum over the middle axis, and then the least index that attains it: argmax is several times slower.
         """
         n = tokens.shape[1]
+        # (lanes, attended, attending).
         scores = jnp.einsum("ljd,lid->lji", tokens, queries, precision=lax.Precision.HIGHEST) + absent[:, :, None]
+        # n - 1 where the score is not the largest, so that the minimum is the first index that attains it, also if only
+        # the last does.
         numbers = jnp.arange(n, dtype=jnp.int32)[None, :, None]
         return jnp.min(jnp.where(scores >= jnp.max(scores, axis=1, keepdims=True), numbers, n - 1), axis=1)

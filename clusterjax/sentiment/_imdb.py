@@ -1,4 +1,12 @@
-"""The film reviews, wherever they are: the hub, the folder that was published, a CSV or Parquet file, or made up."""
+"""Reads film reviews: from the hub, the published folder, a CSV or Parquet file, or synthetic ones.
+
+The published folder (Maas et al., *Learning word vectors for sentiment analysis*, ACL 2011) has train and test, each
+with neg and pos, each with one file a review, named by its number and its stars; the film of review k is line k of a
+file of addresses. Tables are read by `clusterjax._tables`.
+
+Invariants: all of a source is read or none; a value that is not understood is refused with its row or file; the memory
+that texts may take is bounded before they are unpacked.
+"""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -61,10 +69,12 @@ def load_imdb(source: str | Path | None = None, *, most_bytes: int = MOST_BYTES)
     """
     most_bytes = check_integer(most_bytes, "most_bytes")
     if source is None:
+        # Imported where it is needed: most uses read files.
         from ._synthetic import default_reviews
 
         return default_reviews()
     path = check_source(source, "source")
+    # Only the name of the hub has no path.
     if path is None:
         return _from_hub()
     return _from_folder(path, most_bytes) if path.is_dir() else _from_table(path, most_bytes)
@@ -86,8 +96,8 @@ def check_source(source: Any, name: str) -> Path | None:
 
 
 def digest(source: str | Path | None) -> str:
-    """What tells two sources of reviews apart: the SHA-256 of the bytes of a table or of the files of a folder, with
-    their names; of the hub its name, and "synthetic" for None.
+    """A hash that identifies a source of reviews: the SHA-256 of the bytes of a table or of the files of a folder, with
+    their names; the name of the hub, or "synthetic" for None.
 
     All bytes are read, since a label that was changed in place changes neither size nor most samples; they are read
     again to be trained on, which takes far longer.
@@ -95,33 +105,33 @@ def digest(source: str | Path | None) -> str:
     **Raises:**
 
     - `ValueError` if there is no such source, or it cannot be read.
-
-    Source: this library.
     """
     if source is None:
         return "synthetic"
-    path, found = Path(source), sha256()
+    path, hasher = Path(source), sha256()
     if not path.exists():
         return str(source)  # a name of the hub, or what `load_imdb` refuses
     try:
         if path.is_file():
+            # A megabyte at a time: a table may be larger than memory.
             with path.open("rb") as stream:
                 while block := stream.read(1 << 20):
-                    found.update(block)
-            return found.hexdigest()
+                    hasher.update(block)
+            return hasher.hexdigest()
         root = _root(path)
         parts = [(root / part, name) for part in ("train", "test") for name in ("neg", "pos")]
         listed = [[*(part / name).glob("*.txt"), *part.glob(f"urls_{name}.txt")] for part, name in parts]
-        for file in sorted(file for some in listed for file in some):
+        for file in sorted(file for files in listed for file in files):
             content = file.read_bytes()
-            found.update(f"{file.relative_to(root).as_posix()} {len(content)}\n".encode("utf-8", "surrogateescape"))
-            found.update(content)
+            # With the length, so that no two lists of files give the same bytes; file names of any encoding.
+            hasher.update(f"{file.relative_to(root).as_posix()} {len(content)}\n".encode("utf-8", "surrogateescape"))
+            hasher.update(content)
     except OSError as error:
         raise ValueError(
             f"source must be a file or a folder that can be read, but {str(path)!r} cannot ({error.strerror}); check "
             "its permissions."
         ) from error
-    return found.hexdigest()
+    return hasher.hexdigest()
 
 
 def _root(folder: Path) -> Path:
@@ -130,11 +140,13 @@ def _root(folder: Path) -> Path:
 
 def _from_table(path: Path, most: int) -> Reviews:
     columns = read_table(path, most)
+    # The first of several names under which published tables have the column.
     text, label = _find(columns, _TEXT, path), _find(columns, _LABEL, path)
     film = next((columns[name] for name in _FILM if name in columns), None)
     split, rating = columns.get("split"), columns.get("rating")
     where = repr(str(path))
     if not all(isinstance(value, str) for value in text):
+        # A missing text is None in Parquet.
         row = next(i for i, value in enumerate(text) if not isinstance(value, str))
         raise ValueError(f"source must have a text in each row, but row {row} of {where} has {text[row]!r}; drop it.")
     return Reviews(
@@ -147,17 +159,18 @@ def _from_table(path: Path, most: int) -> Reviews:
 
 
 def _find(columns: dict[str, list[Any]], names: Sequence[str], path: Path) -> list[Any]:
-    found = [name for name in names if name in columns]
-    if not found:
+    matching = [name for name in names if name in columns]
+    if not matching:
         raise ValueError(
             f"source must have a column {' or '.join(map(repr, names))}, but {str(path)!r} has {sorted(columns)}; "
             "rename the one that is meant."
         )
-    return columns[found[0]]
+    return columns[matching[0]]
 
 
 def _labels(values: Sequence[Any], where: str) -> np.ndarray:
     labels = [_LABELS.get(str(value).strip().lower(), -1) for value in values]
+    # The first row with another label is named.
     if -1 in labels:
         row = labels.index(-1)
         raise ValueError(
@@ -197,6 +210,7 @@ def _from_hub() -> Reviews:
             f"source must be within reach, but {HUB!r} could not be loaded ({type(error).__name__}: {error}); check "
             "the network, or name a file."
         ) from error
+    # The training part first, as in the folder.
     texts = [text for part in parts.values() for text in part["text"]]
     labels = [label for part in parts.values() for label in part["label"]]
     split = [name for name, part in parts.items() for _ in part["text"]]
@@ -215,6 +229,7 @@ def _from_folder(folder: Path, most: int) -> Reviews:
                     raise too_large(root, most)
                 texts.append(text)
                 labels.append(label)
+                # A review beyond the list of addresses has no known film.
                 films.append(urls[number] if number < len(urls) else "")
                 split.append(part)
                 ratings.append(stars)
@@ -229,26 +244,29 @@ def _from_folder(folder: Path, most: int) -> Reviews:
 
 def _files(folder: Path) -> Iterable[tuple[int, int, str]]:
     """The number, the stars and the text of each review in a folder, in the order of their numbers."""
-    found: dict[int, tuple[int, Path]] = {}
-    others = []
+    reviews: dict[int, tuple[int, Path]] = {}
+    unexpected = []
     for file in sorted(folder.glob("*")):
         named = _REVIEW.fullmatch(file.name)
-        if named and int(named[1]) not in found:
-            found[int(named[1])] = (int(named[2]), file)
+        if named and int(named[1]) not in reviews:
+            reviews[int(named[1])] = (int(named[2]), file)
+        # Named like a review whose number was seen before, or like nothing that belongs here.
         elif named or not (file.name.startswith(".") or file.name.lower() in _CLUTTER):
-            others.append(file)
-    if found and others:
+            unexpected.append(file)
+    if reviews and unexpected:
         raise ValueError(
             f"source must hold one file such as 0_3.txt for each review, of its number and its stars, but "
-            f"{len(others)} of {str(folder)!r} are not, the first {others[0].name!r}; rename them, or move them."
+            f"{len(unexpected)} of {str(folder)!r} are not, the first {unexpected[0].name!r}; rename them, or move "
+            "them."
         )
-    if not found:
+    if not reviews:
         raise ValueError(
             f"source must hold train/neg, train/pos, test/neg and test/pos with files such as 0_3.txt, but there are "
             f"none in {str(folder)!r}; name the folder aclImdb, unpacked whole."
         )
-    for number in sorted(found):
-        stars, file = found[number]
+    # By number: the order of a directory depends on the file system.
+    for number in sorted(reviews):
+        stars, file = reviews[number]
         yield number, stars, decode(read_bytes(file), str(file))
 
 
@@ -256,5 +274,6 @@ def _urls(file: Path) -> list[str]:
     """The film of each review by its number, read from the addresses that come with the folder, if they do."""
     if not file.is_file():
         return []
-    found = [_TITLE.search(line) for line in decode(read_bytes(file), str(file)).splitlines()]
-    return ["" if title is None else title[0] for title in found]
+    titles = [_TITLE.search(line) for line in decode(read_bytes(file), str(file)).splitlines()]
+    # The address of a film contains its identifier, such as tt0064354.
+    return ["" if title is None else title[0] for title in titles]

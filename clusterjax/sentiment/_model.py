@@ -1,4 +1,11 @@
-"""The interpretable sentiment classifier: words that follow their leaders, and a line that divides them."""
+"""The interpretable sentiment classifier: words move towards their leaders, and a hyperplane divides the mean.
+
+The model of Alcalde, Fantuzzi and Zuazua, *Clustering in pure-attention hardmax transformers* (2407.01602), Section 5,
+with several heads and with counts as masses. The forward pass and its derivative are in `_forward`.
+
+Invariants: a word of count 2 and the word twice give the same logit; a review without known words has the logit v;
+alpha is positive, because it is kept as its inverse softplus.
+"""
 
 from typing import Any
 
@@ -9,10 +16,11 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, Num
 
 from .._check import as_numbers, check_array, check_host_array, check_instance, check_integer, check_scalar
+from .._custom_types import Numbers, RealScalarLike
 from .._iterate import iterate
 from .._misc import is_concrete
 from ..hardmax import HardmaxLayer, SoftmaxTwin
-from ._forward import Decoder, hardmax_logits, layout_of, move, pull
+from ._forward import Decoder, hardmax_logits, layout_of, run_layers, shares_at_first_layer
 
 
 MOST_LAYERS = 10**6
@@ -43,8 +51,7 @@ class HardmaxClassifier(eqx.Module):
 
     ??? cite "Source"
 
-        Alcalde, Fantuzzi, Zuazua, *Clustering in pure-attention hardmax transformers* (2407.01602), Section 5. Heads,
-        counts and training through the hardmax: this library.
+        Alcalde, Fantuzzi, Zuazua, *Clustering in pure-attention hardmax transformers* (2407.01602), Section 5.
     """
 
     embedding: Float[Array, "words heads d"]
@@ -54,8 +61,11 @@ class HardmaxClassifier(eqx.Module):
     A: Float[Array, "heads d d"] | None
     depth: int = eqx.field(static=True)
 
-    def __init__(self, embedding: Any, w: Any, v: Any, alpha: Any, A: Any = None, *, depth: int = 8):
+    def __init__(
+        self, embedding: Numbers, w: Numbers, v: Numbers, alpha: Numbers, A: Numbers | None = None, *, depth: int = 8
+    ):
         embedding = check_array(embedding, "embedding", remedy="pass a row of numbers for each word")
+        # One head: the axis of heads is added.
         embedding = embedding[:, None, :] if embedding.ndim == 2 else embedding
         if embedding.ndim != 3 or 0 in embedding.shape:
             raise ValueError(
@@ -63,27 +73,27 @@ class HardmaxClassifier(eqx.Module):
                 "for each word."
             )
         heads, d = embedding.shape[1:]
+        # Static: the layers are a scan of this length.
         depth = check_integer(depth, "depth", least=0, most=MOST_LAYERS, remedy="pass 8, as the paper has")
         remedy = "pass 1, for example"
+        # A single number is read with the rules for numbers, so that True and "1" are refused.
         if _is_number(alpha):
             alpha = check_scalar(alpha, "alpha", embedding.dtype, above=0, remedy=remedy)
         alpha = check_array(alpha, "alpha", least=0, remedy=remedy).astype(embedding.dtype)
         if alpha.shape not in ((), (1,), (heads,)) or is_concrete(alpha) and not np.all(_positive(alpha)):
-            found = f"it is {alpha}" if alpha.size <= 8 else f"its shape is {alpha.shape}"
-            raise ValueError(f"alpha must be positive, one number or one a head, but {found}; {remedy}.")
+            told = f"it is {alpha}" if alpha.size <= 8 else f"its shape is {alpha.shape}"
+            raise ValueError(f"alpha must be positive, one number or one a head, but {told}; {remedy}.")
         self.embedding = embedding
         self.w = _shaped(w, "w", (heads, d), embedding.dtype)
         self.v = _shaped(v, "v", (), embedding.dtype)
+        # Unconstrained, so that gradient steps cannot make alpha negative.
         self.raw_alpha = _shaped(jnp.broadcast_to(_inverse_softplus(alpha), (heads,)), "alpha", (heads,), alpha.dtype)
         self.A = None if A is None else _shaped(A, "A", (heads, d, d), embedding.dtype)
         self.depth = depth
 
     @property
     def alpha(self) -> Float[Array, " heads"]:
-        """The step of each head's layers, positive.
-
-        Source: this library.
-        """
+        """The step of each head's layers, positive."""
         return jax.nn.softplus(self.raw_alpha)
 
     def logits(self, ids: Int[ArrayLike, "reviews n"], counts: Num[ArrayLike, "reviews n"]) -> Float[Array, " reviews"]:
@@ -95,13 +105,13 @@ class HardmaxClassifier(eqx.Module):
         - `counts`: (reviews, n), how often each word is there; 0 for padding. A word said twice may be one token of
             count 2, or two: the logit is the same.
 
-        Source: this library; derivative of rank one.
+        Derivative of rank one.
         """
         ids, counts = self._checked(ids, counts)
         return hardmax_logits(self.depth, self.embedding, Decoder(self.w, self.v), self.alpha, self.A, ids, counts)
 
     def softmax_logits(
-        self, ids: Int[ArrayLike, "reviews n"], counts: Num[ArrayLike, "reviews n"], beta: Any
+        self, ids: Int[ArrayLike, "reviews n"], counts: Num[ArrayLike, "reviews n"], beta: RealScalarLike
     ) -> Float[Array, " reviews"]:
         """The logits with softmax attention at inverse temperature `beta` in place of the hardmax.
 
@@ -112,18 +122,20 @@ class HardmaxClassifier(eqx.Module):
         ids, counts = self._checked(ids, counts)
         beta = check_scalar(beta, "beta", self.embedding.dtype)
 
-        def one(ids, counts):
+        def of_review(ids, counts):
+            # Zero for all words of an empty review, whose logit is then v.
             share = counts / jnp.maximum(jnp.sum(counts), 1)
             total = self.v
             for head in range(self.embedding.shape[1]):
-                moved = self.embedding[ids, head]
+                tokens = self.embedding[ids, head]
                 if self.depth:
                     layer = SoftmaxTwin(self.layer(head, counts), beta)  # pyright: ignore[reportCallIssue]
-                    moved = iterate(layer, moved, self.depth).x1
-                total = total + jnp.dot(self.w[head], share @ moved)
+                    tokens = iterate(layer, tokens, self.depth).x1
+                total = total + jnp.dot(self.w[head], share @ tokens)
             return total
 
-        return jax.lax.map(lambda review: one(*review), (ids, counts))
+        # Review by review: n^2 exponentials of all at once would not fit.
+        return jax.lax.map(lambda review: of_review(*review), (ids, counts))
 
     def shares(
         self, ids: Int[ArrayLike, "reviews n"], counts: Num[ArrayLike, "reviews n"]
@@ -131,16 +143,15 @@ class HardmaxClassifier(eqx.Module):
         r"""$u$: how much of each word's first place is in the mean of the last, per head; the shares sum to 1.
 
         The logit is exactly $\sum_{h,i} u^h_i \langle w_h, E^h_i\rangle + v$: followers hand their share to leaders.
-
-        Source: this library.
         """
         ids, counts = self._checked(ids, counts)
         layout, heads = layout_of(self.embedding), self.embedding.shape[1]
-        moved = move(self.depth, layout, self.embedding, self.w, self.alpha, self.A, ids, counts)
+        run = run_layers(self.depth, layout, self.embedding, self.w, self.alpha, self.A, ids, counts)
+        # The weights of the words in the mean of the last tokens.
         start = layout.lanes(counts / jnp.maximum(jnp.sum(counts, axis=1, keepdims=True), 1), heads)
-        return layout.words(pull(layout, moved, start)[0], heads)
+        return layout.words(shares_at_first_layer(layout, run, start)[0], heads)
 
-    def layer(self, head: int = 0, counts: Any = None) -> HardmaxLayer:
+    def layer(self, head: int = 0, counts: Numbers | None = None) -> HardmaxLayer:
         """The hardmax layer of one head, for `iterate`, `hardmax.leaders` and `hardmax.limit_set`.
 
         Source: 2407.01602, eq. (1).
@@ -148,6 +159,7 @@ class HardmaxClassifier(eqx.Module):
         head = check_integer(head, "head", least=0, most=self.embedding.shape[1] - 1)
         if counts is not None:
             counts = check_array(counts, "counts", shape=("n",), least=0)
+            # A layer of no mass would attend to nothing.
             if is_concrete(counts) and not np.any(np.asarray(counts)):
                 raise ValueError(
                     "counts must hold a word, but all of them are zero; pass those of a review with words."
@@ -155,14 +167,14 @@ class HardmaxClassifier(eqx.Module):
         A = None if self.A is None else self.A[head]
         return HardmaxLayer(self.alpha[head], A, masses=counts)  # pyright: ignore[reportArgumentType]
 
-    def path(self, ids: Int[ArrayLike, " n"], counts: Any = None, head: int = 0) -> Float[Array, "layers n d"]:
-        """Where the words of one review are before the first layer and after each, (depth + 1, n, d).
-
-        Source: this library.
-        """
+    def path(
+        self, ids: Int[ArrayLike, " n"], counts: Numbers | None = None, head: int = 0
+    ) -> Float[Array, "layers n d"]:
+        """Where the words of one review are before the first layer and after each, (depth + 1, n, d)."""
         head = check_integer(head, "head", least=0, most=self.embedding.shape[1] - 1)
         ids, counts = self._checked(ids, counts, ("n",))
         start = self.embedding[ids, head]
+        # No layer: a bag of words, which stays where it is.
         if not self.depth:
             return start[None]
         return iterate(self.layer(head, counts), start, self.depth).xs
@@ -173,11 +185,12 @@ class HardmaxClassifier(eqx.Module):
         ids = check_array(ids, "ids", shape=shape, integers=True, least=0, most=most, remedy=remedy)
         if counts is not None or len(shape) == 2:
             counts = check_array(counts, "counts", shape=ids.shape, least=0, remedy=remedy)
+            # Counts are masses of the layers, and take part in sums of floats.
             counts = counts.astype(self.embedding.dtype)
         return ids, counts
 
 
-def predict_logits(model: HardmaxClassifier, ids: Any, counts: Any, *, batch_size: int = 64) -> np.ndarray:
+def predict_logits(model: HardmaxClassifier, ids: Numbers, counts: Numbers, *, batch_size: int = 64) -> np.ndarray:
     """The logits of many reviews, a batch at a time, so that memory does not grow with their number.
 
     **Arguments:**
@@ -189,16 +202,16 @@ def predict_logits(model: HardmaxClassifier, ids: Any, counts: Any, *, batch_siz
     **Returns:**
 
     A NumPy vector, one logit for each review.
-
-    Source: this library.
     """
     check_instance(model, "model", HardmaxClassifier, "a HardmaxClassifier", "pass the model of a Fitted")
     most, remedy = model.embedding.shape[0] - 1, "pass what encode_reviews returned"
     ids = check_host_array(ids, "ids", shape=(None, "n"), integers=True, least=0, most=most, remedy=remedy)
     counts = check_host_array(counts, "counts", shape=ids.shape, least=0, remedy=remedy)
+    # Not more than there are reviews.
     size = max(1, min(check_integer(batch_size, "batch_size"), len(ids)))
     parts = []
     for start in range(0, len(ids), size):
+        # The last batch is filled up with copies, so that one shape is compiled.
         rows = np.minimum(np.arange(start, start + size), len(ids) - 1)
         parts.append(np.asarray(_logits(model, jnp.asarray(ids[rows]), jnp.asarray(counts[rows]))))
     return np.concatenate(parts)[: len(ids)] if parts else np.zeros(0, model.embedding.dtype)
@@ -216,6 +229,7 @@ def _shaped(value: Any, name: str, shape: tuple[int, ...], dtype: Any) -> Array:
     value = check_array(value, name, remedy="mend it").astype(dtype)
     if is_concrete(value) and not np.all(np.isfinite(np.asarray(value))):
         raise ValueError(f"{name} must be finite in {value.dtype}, but some of its entries are not; mend them.")
+    # Arrays of one head may lack its axis, as those of the paper do.
     if shape and value.ndim == len(shape) - 1 and shape[0] == 1:
         value = value[None]
     if value.shape != shape:
@@ -233,4 +247,5 @@ def _positive(alpha: Array) -> np.ndarray:
 
 
 def _inverse_softplus(alpha: Float[Array, "..."]) -> Float[Array, "..."]:
+    # log(e^alpha - 1), written so that it neither overflows nor cancels.
     return alpha + jnp.log(-jnp.expm1(-alpha))

@@ -1,20 +1,20 @@
 """The model that was published with the paper, in the class of this library."""
 
 from pathlib import Path
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from .._arrays import read_npz
 from .._check import check_float_dtype, check_path
+from .._custom_types import DTypeLike
 from ._model import HardmaxClassifier
 
 
 _ARRAYS = ("E", "w", "v", "alpha", "depth")
 
 
-def load_released(path: str | Path, *, dtype: Any = None) -> HardmaxClassifier:
+def load_released(path: str | Path, *, dtype: DTypeLike | None = None) -> HardmaxClassifier:
     """The paper's classifier for d = 2 from its arrays: `E`, `w`, `v`, `alpha` and `depth` in an `.npz` file.
 
     Its forward pass is `softmax_logits(ids, counts, 1000)` with all counts 1: softmax attention at the temperature
@@ -42,15 +42,18 @@ def load_released(path: str | Path, *, dtype: Any = None) -> HardmaxClassifier:
     path, dtype = check_path(path, "path"), check_float_dtype(dtype)
     try:
         arrays = read_npz(path.read_bytes())
+    # A sentence of its own: the usual mistake is a wrong name.
     except FileNotFoundError as error:
         raise ValueError(f"path must be the released model, but there is no file {str(path)!r}; name it.") from error
     except (OSError, ValueError) as error:
         raise ValueError(
             f"path must be a whole .npz file, but {str(path)!r} cannot be read ({error}); fetch it again."
         ) from error
+    # Any other `.npz` file has other arrays.
     lacking = [name for name in _ARRAYS if name not in arrays]
     if lacking:
         raise ValueError(f"path must hold the arrays {_ARRAYS}, but {str(path)!r} lacks {lacking[0]!r}; name another.")
+    # Ranks; w may be a row or a column, and scalars may have axes of length 1.
     shapes = {"E": 2, "w": None, "v": 0, "alpha": 0, "depth": 0}
     for name, rank in shapes.items():
         array = arrays[name]
@@ -62,6 +65,7 @@ def load_released(path: str | Path, *, dtype: Any = None) -> HardmaxClassifier:
                 f"and shape {array.shape}, or not finite; fetch it again."
             )
     dtype = jnp.result_type(float) if dtype is None else dtype
+    # The released file keeps numbers as arrays of one entry.
     scalars = (jnp.asarray(np.reshape(arrays[name], ()), dtype) for name in ("v", "alpha"))
     embedding, w = (jnp.asarray(array, dtype) for array in (arrays["E"], arrays["w"].reshape(-1)))
     try:

@@ -1,4 +1,12 @@
-"""What a trained classifier shows on reviews: how often it is right, and who leads."""
+"""What a trained classifier shows on reviews: how often it is right, and which words lead.
+
+Leaders are those of the definition (2407.01602): words that at some layer attend to themselves alone. Means are over
+reviews drawn at random; the words listed are the most frequent leaders of reviews that are classified correctly and
+with confidence, as in Section 5 of the paper.
+
+Invariants: reviews without known words are in no mean over words; samples are drawn by a key, so that a report can be
+made again.
+"""
 
 from collections import Counter
 from dataclasses import asdict, dataclass
@@ -11,7 +19,7 @@ from jaxtyping import Float, Int, PRNGKeyArray
 from .._check import check_integer, check_number
 from ._encode import Encoded, check_reviews, encode_reviews
 from ._fit import Fitted, accuracy, check_fitted
-from ._leading import Led, lead
+from ._leading import ReviewLeaders, lead
 from ._model import MOST_LAYERS, predict_logits
 from ._random import generator
 from ._reviews import Reviews
@@ -30,8 +38,6 @@ class Evaluation:
     - `positive_accuracy`, `negative_accuracy`: The accuracy among the reviews of each label; None if there are none.
     - `count`: How many reviews.
     - `without_words`: How many of them have no known word, so that their logit is the offset.
-
-    Source: this library.
     """
 
     accuracy: float
@@ -43,10 +49,7 @@ class Evaluation:
     without_words: int
 
     def record(self) -> dict[str, Any]:
-        """The numbers as a dictionary that JSON can hold.
-
-        Source: this library.
-        """
+        """The numbers as a dictionary that JSON can hold."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -70,13 +73,13 @@ def evaluate(fitted: Fitted, reviews: Reviews) -> Evaluation:
     **Raises:**
 
     - `ValueError` if there are no reviews.
-
-    Source: this library.
     """
     encoded, logits = _read(fitted, reviews)
     labels = encoded.labels
+    # -1 and 1, for the cross entropy log(1 + e^{-y logit}).
     signs = 2.0 * labels - 1
     share = accuracy(logits, labels)
+    # None and not NaN where a label is missing, since JSON has no NaN.
     positive, negative = (
         accuracy(logits[labels == k], labels[labels == k]) if np.any(labels == k) else None for k in (1, 0)
     )
@@ -94,7 +97,7 @@ def evaluate(fitted: Fitted, reviews: Reviews) -> Evaluation:
 @final
 @dataclass(frozen=True)
 class Leader:
-    """A word that leads.
+    """A word that is a leader.
 
     **Attributes:**
 
@@ -103,8 +106,6 @@ class Leader:
     - `distance`: How far it is from the hyperplane, on the positive side if above zero; a mean if that differs from
         review to review.
     - `head`: In which head.
-
-    Source: this library.
     """
 
     word: str
@@ -116,7 +117,7 @@ class Leader:
 @final
 @dataclass(frozen=True)
 class LeadersReport:
-    """Who leads, how many, and whether the words have settled.
+    """The leaders of reviews, how many there are, and whether the words have settled.
 
     **Attributes:**
 
@@ -134,8 +135,6 @@ class LeadersReport:
     - `least`: That size.
     - `correct`: Over how many confident and correctly classified reviews the leaders below are counted.
     - `leaders`, `positive`, `negative`: The most frequent leaders of these: of all, and by label.
-
-    Source: this library.
     """
 
     sampled: int
@@ -155,10 +154,7 @@ class LeadersReport:
     negative: tuple[Leader, ...]
 
     def record(self) -> dict[str, Any]:
-        """The numbers as a dictionary that JSON can hold.
-
-        Source: this library.
-        """
+        """The numbers as a dictionary that JSON can hold."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -169,9 +165,10 @@ class LeadersReport:
             f"leaders of {self.correct} reviews classified correctly with a logit beyond {self.least:.2f}, with the "
             "reviews that they lead and their distance to the hyperplane:",
         ]
-        for name, found in (("all", self.leaders), ("positive", self.positive), ("negative", self.negative)):
-            head = lambda one: f"head {one.head}, " if len(self.alpha) > 1 else ""
-            shown = ", ".join(f"{one.word} ({head(one)}{one.reviews}, {one.distance:+.2f})" for one in found)
+        head = lambda leader: f"head {leader.head}, " if len(self.alpha) > 1 else ""
+        describe = lambda leader: f"{leader.word} ({head(leader)}{leader.reviews}, {leader.distance:+.2f})"
+        for name, leaders_listed in (("all", self.leaders), ("positive", self.positive), ("negative", self.negative)):
+            shown = ", ".join(map(describe, leaders_listed))
             lines.append(f"  {name}: {shown or 'none'}")
         return "\n".join(lines)
 
@@ -209,7 +206,7 @@ def leaders_report(
     ??? cite "Source"
 
         Alcalde, Fantuzzi, Zuazua, *Clustering in pure-attention hardmax transformers* (2407.01602), Section 5: the
-        most frequent leaders; the other numbers: this library.
+        most frequent leaders.
     """
     check_fitted(fitted)
     check_reviews(reviews, "reviews")
@@ -221,19 +218,21 @@ def leaders_report(
     if not len(known):
         raise ValueError("reviews must hold known words, but none of them does; pass others.")
     sizes = np.abs(logits)
+    # 0 takes all reviews, also one with a logit of exactly 0.
     least = float(np.quantile(sizes[known], confident)) if confident else 0.0
-    sure = known[(sizes[known] >= least) & ((logits > 0) == (encoded.labels == 1))[known]]
-    some, sure = (np.sort(rng.permutation(rows)[:sample]) for rows in (known, sure))
-    shown = encoded.take(sure)
+    correct_rows = known[(sizes[known] >= least) & ((logits > 0) == (encoded.labels == 1))[known]]
+    sampled, correct_rows = (np.sort(rng.permutation(rows)[:sample]) for rows in (known, correct_rows))
+    shown = encoded.take(correct_rows)
     # One call, so that one shape is compiled.
-    led = lead(fitted.model, encoded.take(np.concatenate([some, sure])), horizon=horizon)
-    measured = _measures(Led(*(column[: len(some)] for column in led)))
-    led = Led(*(column[len(some) :] for column in led))
+    led = lead(fitted.model, encoded.take(np.concatenate([sampled, correct_rows])), horizon=horizon)
+    # The first rows are the sample, the others the confident and correct reviews.
+    measured = _measures(ReviewLeaders(*(column[: len(sampled)] for column in led)))
+    led = ReviewLeaders(*(column[len(sampled) :] for column in led))
     lists = [_top(fitted, shown, led, rows, top) for rows in (shown.labels >= 0, shown.labels == 1, shown.labels == 0)]
     alpha = tuple(float(value) for value in np.asarray(fitted.model.alpha))
     return LeadersReport(
-        len(some), **measured, horizon=max(horizon, fitted.model.depth), alpha=alpha, confident=confident, least=least,
-        correct=len(sure), leaders=lists[0], positive=lists[1], negative=lists[2],
+        len(sampled), **measured, horizon=max(horizon, fitted.model.depth), alpha=alpha, confident=confident,
+        least=least, correct=len(correct_rows), leaders=lists[0], positive=lists[1], negative=lists[2],
     )  # fmt: skip
 
 
@@ -247,31 +246,36 @@ def _read(fitted: Fitted, reviews: Reviews) -> tuple[Encoded, Float[np.ndarray, 
     return encoded, predict_logits(fitted.model, encoded.ids, encoded.counts)
 
 
-def _measures(led: Led) -> dict[str, float]:
+def _measures(led: ReviewLeaders) -> dict[str, float]:
+    # (reviews,): different words of each.
     words = led.present.sum(axis=1)
+    # (reviews, heads).
     leading = (led.first >= 0).sum(axis=1)
-    found = led.first[led.first >= 0]
+    first_layers = led.first[led.first >= 0]
     return {
         "words_per_review": float(words.mean()),
         "leaders_per_review": float(leading.mean()),
         "leaders_per_word": float(leading.sum() / (words.sum() * leading.shape[1])),
-        "late_leaders": float(np.mean(found > 0)) if len(found) else 0.0,
+        "late_leaders": float(np.mean(first_layers > 0)) if len(first_layers) else 0.0,
         "clusters": float(led.clusters.mean()),
         "settled": float(np.mean(led.further.max(axis=1) < 0.01)),
     }
 
 
 def _top(
-    fitted: Fitted, encoded: Encoded, led: Led, rows: Int[np.ndarray, " reviews"] | Any, top: int
+    fitted: Fitted, encoded: Encoded, led: ReviewLeaders, rows: Int[np.ndarray, " reviews"] | Any, top: int
 ) -> tuple[Leader, ...]:
-    """The words that lead in most of these reviews, the first in the vocabulary first where they are equal."""
+    """The most frequent leaders of these reviews; ties in the order of the vocabulary."""
+    # On the host and in double precision: few numbers, and sums over many reviews.
     w, v = np.asarray(fitted.model.w, np.float64), float(fitted.model.v)
     times: Counter[tuple[int, int]] = Counter()
     sums: Counter[tuple[int, int]] = Counter()
+    # Each word counts once for a review and head, as `encode_reviews` keeps each word once.
     for row, place, head in np.argwhere((led.first >= 0) & np.asarray(rows)[:, None, None]).tolist():
         word = (int(encoded.ids[row, place]), head)
         times[word] += 1
         sums[word] += (float(led.points[row, place, head] @ w[head]) + v / len(w)) / float(np.linalg.norm(w[head]))  # pyright: ignore[reportArgumentType]
+    # Words of one number of reviews in the order of the vocabulary, so that the list is always the same.
     best = sorted(times, key=lambda word: (-times[word], word))[:top]
     return tuple(
         Leader(fitted.vocabulary.decode([word[0]])[0], times[word], sums[word] / times[word], word[1]) for word in best

@@ -26,8 +26,6 @@ class Reviews:
     **Raises:**
 
     - `ValueError` if one of them is of another length than `texts`, or holds other values.
-
-    Source: this library.
     """
 
     texts: tuple[str, ...]
@@ -38,7 +36,9 @@ class Reviews:
 
     def __post_init__(self):
         object.__setattr__(self, "texts", tuple(check_sequence(self.texts, "texts", str, "texts", least=0)))
+        # int8: 50,000 labels are compared and counted, never summed in their own dtype.
         object.__setattr__(self, "labels", check_labels(self._checked("labels", check_host_array), "labels"))
+        # Arrays of strings, and not of objects, so that comparisons are elementwise.
         names = lambda value, name: np.array(check_sequence(value, name, str, "strings", least=0), str)
         integers = lambda value, name: check_host_array(value, name, integers=True)
         for name, check in (("films", names), ("split", names), ("ratings", integers)):
@@ -70,10 +70,10 @@ class Reviews:
         **Returns:**
 
         Reviews.
-
-        Source: this library.
         """
+        # NumPy would take negative indices and booleans for something else than row numbers.
         index = check_rows(rows, len(self))
+        # What is not known stays None.
         others: dict[str, Any] = {}
         for name in ("films", "split", "ratings"):
             value = getattr(self, name)
@@ -85,8 +85,8 @@ def check_labels(labels: Any, name: str) -> Int[np.ndarray, " reviews"]:
     """`labels` as an int8 vector, if each of them is 0 or 1."""
     array = check_host_array(labels, name, shape=(None,))
     if not np.isin(array, (0, 1)).all():
-        found = np.unique(array)
-        shown = found if len(found) <= 8 else f"{len(found)} values from {found[0]} to {found[-1]}"
+        values = np.unique(array)
+        shown = values if len(values) <= 8 else f"{len(values)} values from {values[0]} to {values[-1]}"
         raise ValueError(f"{name} must be 0 or 1, but they hold {shown}; map them.")
     return np.asarray(array, np.int8)
 

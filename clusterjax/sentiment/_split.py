@@ -1,4 +1,11 @@
-"""What a model is trained on, chosen by and tested on: three parts, films kept apart where they can be."""
+"""What a model is trained on, chosen by and tested on: three parts, with films kept apart where they are known.
+
+Reviews of one film, and reviews of one text, are joined into groups by union-find; the validation part is made of
+whole groups, in a random order, as many as fit.
+
+Invariants: no review is in two parts; nothing of the validation part shares a film or a text with the training part;
+the parts keep the order of the reviews, so that the same key gives the same parts.
+"""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -7,7 +14,7 @@ from typing import Any, final
 import numpy as np
 from jaxtyping import Array, Int
 
-from .._check import check_flag, check_number
+from .._check import check_flag, check_integer, check_number
 from ._encode import check_reviews
 from ._random import generator
 from ._reviews import Reviews
@@ -22,9 +29,7 @@ class Split:
 
     - `train`: What the vocabulary and the model are made from.
     - `validation`: What an epoch and a recipe are chosen by.
-    - `test`: What is looked at once.
-
-    Source: this library.
+    - `test`: What is evaluated once.
     """
 
     train: Reviews
@@ -37,11 +42,10 @@ class Split:
         **Returns:**
 
         Counts under `validation_texts`, `test_texts` and, where films are known, `validation_films`, `test_films`.
-
-        Source: this library.
         """
         counts = {}
         for name, part in (("validation", self.validation), ("test", self.test)):
+            # The same text under two films is an overlap too.
             counts[f"{name}_texts"] = _shared(part.texts, self.train.texts)
             if part.films is not None and self.train.films is not None:
                 counts[f"{name}_films"] = _shared(_known(part.films), _known(self.train.films))
@@ -74,8 +78,7 @@ def official_split(
 
     ??? cite "Source"
 
-        Maas et al., *Learning word vectors for sentiment analysis* (ACL 2011): the split; the validation part: this
-        library.
+        Maas et al., *Learning word vectors for sentiment analysis* (ACL 2011): the split.
     """
     check_reviews(reviews, "reviews")
     if reviews.split is None:
@@ -122,7 +125,7 @@ def random_split(
     ??? cite "Source"
 
         Alcalde, Fantuzzi, Zuazua, *Clustering in pure-attention hardmax transformers and its role in sentiment
-        analysis* (2407.01602), Section 4: 35,000 and 15,000 reviews; the validation part: this library.
+        analysis* (2407.01602), Section 4: 35,000 and 15,000 reviews.
     """
     check_reviews(reviews, "reviews")
     numbers = [_number(value, name, len(reviews)) for value, name in ((train, "train"), (test, "test"))]
@@ -133,20 +136,18 @@ def random_split(
         )
     rng = generator(key)
     order = rng.permutation(len(reviews))
+    # Sorted, so that the parts keep the order of the reviews.
     chosen = np.sort(order[: numbers[0]]), np.sort(order[numbers[0] : sum(numbers)])
     return _parts(reviews, *chosen, validation, drop_repeated, rng)
 
 
 def _number(value: Any, name: str, total: int) -> int:
     """A number of reviews, given as one or as a fraction."""
+    # Floats of NumPy count as fractions too.
     fraction = isinstance(value, float | np.floating)
+    # 1 is one review and 1.0 is all of them.
     number = round(value * total) if fraction and 0 < value <= 1 else value
-    if isinstance(number, bool) or not isinstance(number, int | np.integer) or not 1 <= number <= total:
-        raise ValueError(
-            f"{name} must be a number of the {total} reviews or a fraction of them, but it is {value!r}; pass 0.5, or "
-            "another."
-        )
-    return int(number)
+    return check_integer(number, name, most=total, remedy="pass 0.5 for half of the reviews, or such a number")
 
 
 def _parts(
@@ -159,23 +160,26 @@ def _parts(
 ) -> Split:
     validation = check_number(validation, "validation", least=0, below=1, remedy="pass 0.1, or another fraction")
     if check_flag(drop_repeated, "drop_repeated"):
+        # Of the training reviews, from which the validation part is taken below.
         known = {reviews.texts[row] for row in train.tolist()}
         test = np.array([row for row in test.tolist() if reviews.texts[row] not in known], int)
         if not len(test):
             raise ValueError("drop_repeated must leave test reviews, but every text is repeated; pass False.")
+    # Groups among the training reviews only: the test part is given.
     groups = _groups(reviews.take(train))
-    aside = np.isin(groups, _some_of(groups, int(validation * len(train)), rng))
-    if validation and not aside.any():
+    is_validation = np.isin(groups, _some_of(groups, int(validation * len(train)), rng))
+    if validation and not is_validation.any():
         raise ValueError(
             f"validation must hold a whole film, but {validation!r} of {len(train)} reviews is less than each; pass "
             "more, or 0."
         )
-    return Split(*(reviews.take(rows) for rows in (train[~aside], train[aside], test)))
+    return Split(*(reviews.take(rows) for rows in (train[~is_validation], train[is_validation], test)))
 
 
 def _some_of(groups: Int[np.ndarray, " reviews"], room: int, rng: np.random.Generator) -> list[int]:
     """Groups in a random order, each taken if there still is room for its reviews."""
     sizes, chosen = np.bincount(groups), []
+    # A group that does not fit is passed over; a smaller one later may fit.
     for group in rng.permutation(len(sizes)).tolist():
         if sizes[group] <= room:
             chosen.append(group)
@@ -185,10 +189,12 @@ def _some_of(groups: Int[np.ndarray, " reviews"], room: int, rng: np.random.Gene
 
 def _groups(reviews: Reviews) -> Int[np.ndarray, " reviews"]:
     """A number for each review, such that reviews of one film or of one text have the same."""
+    # Without films each text is a group of its own, with its repetitions.
     films = reviews.films if reviews.films is not None else [""] * len(reviews)
     parent = list(range(len(reviews)))
 
     def root(row: int) -> int:
+        # With path halving: each row points to its grandparent afterwards.
         while parent[row] != row:
             parent[row] = row = parent[parent[row]]
         return row
@@ -196,6 +202,7 @@ def _groups(reviews: Reviews) -> Int[np.ndarray, " reviews"]:
     first: dict[Hashable, int] = {}
     for row, (text, film) in enumerate(zip(reviews.texts, films, strict=True)):
         for name in [("text", text)] + ([("film", str(film))] if film else []):
+            # The first review of this text or film, and this one, are in one group; the smaller index is the root.
             a, b = root(first.setdefault(name, row)), root(row)
             parent[max(a, b)] = min(a, b)
     return np.unique([root(row) for row in range(len(reviews))], return_inverse=True)[1]
@@ -205,6 +212,7 @@ def _known(films: Any) -> list[str]:
     return [str(film) for film in films if film]
 
 
-def _shared(these: Any, those: Any) -> int:
-    those = set(those)
-    return sum(one in those for one in these)
+def _shared(values: Any, others: Any) -> int:
+    """How many of `values` are among `others`."""
+    others = set(others)
+    return sum(value in others for value in values)

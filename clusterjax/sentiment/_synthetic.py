@@ -1,4 +1,11 @@
-"""Reviews made up of planted sentiment words and meaningless ones: an answer to check leaders against, and no data."""
+"""Synthetic reviews of planted sentiment words and meaningless ones: the leaders are known in advance, and no data are
+needed.
+
+Each review draws an odd number of planted words, of which a majority has the sentiment of its label, and fills up with
+pseudo-words whose frequencies follow Zipf's law, 1/r.
+
+Invariants: the same key gives the same reviews; labels are balanced; each film is in one half of the split.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,8 +37,6 @@ class SyntheticReviews:
     - `reviews`: The reviews, with films and a split of halves.
     - `positive`, `negative`: The planted words. A review is positive if it holds more positive ones than negative.
     - `neutral`: The other words, the most frequent first. They mean nothing.
-
-    Source: this library.
     """
 
     reviews: Reviews
@@ -77,25 +82,31 @@ def synthetic_reviews(
     - `ValueError` if a number is out of its range, or a planted word is on both sides, a stop word or not made of
         lower-case letters.
 
-    Source: this library; frequencies as in Zipf's law.
+    Frequencies as in Zipf's law.
     """
     rng = generator(key)
     _check(count, positive, negative, num_neutral, shortest, longest, planted, per_film)
     neutral = _pseudo_words(rng, num_neutral, {*positive, *negative})
+    # As many of each label, but for one if the count is odd.
     labels = rng.permutation(np.arange(count) % 2)
     lengths = rng.integers(shortest, longest + 1, count)
+    # Odd, so that there is a majority.
     numbers = 2 * rng.integers(0, (planted + 1) // 2, count) + 1
+    # From just above half to all of them, each as likely.
     majorities = rng.integers(numbers // 2 + 1, numbers + 1)
     ranks = 1 / np.arange(1, num_neutral + 1)
+    # All fillers in one draw, split by review afterwards, which is faster than a draw for each review.
     fillers = rng.choice(num_neutral, int(np.sum(lengths - numbers)), p=ranks / ranks.sum())
     fillers = np.split(fillers, np.cumsum(lengths - numbers)[:-1])
     texts = []
     for label, number, majority, filler in zip(labels, numbers, majorities, fillers, strict=True):
-        for_it, against = (positive, negative) if label else (negative, positive)
-        words = [for_it[i] for i in rng.integers(len(for_it), size=majority)]
-        words += [against[i] for i in rng.integers(len(against), size=number - majority)]
+        majority_words, minority_words = (positive, negative) if label else (negative, positive)
+        words = [majority_words[i] for i in rng.integers(len(majority_words), size=majority)]
+        words += [minority_words[i] for i in rng.integers(len(minority_words), size=number - majority)]
         words += [neutral[i] for i in filler.tolist()]
+        # Planted words anywhere in the review.
         texts.append(" ".join(_sentences([words[i] for i in rng.permutation(len(words)).tolist()])))
+    # Films in order; the first half of them is the training part.
     films = np.arange(count) // per_film
     split = np.where(films <= films[-1] // 2, "train", "test")
     reviews = Reviews(tuple(texts), labels, films=np.array([f"film{film:05d}" for film in films]), split=split)
@@ -108,14 +119,15 @@ def default_reviews() -> Reviews:
 
 
 def _sentences(words: list[str]) -> Iterator[str]:
-    """The words as sentences, a tag behind every third."""
+    """The words as sentences, every third with a tag after it."""
     for number, start in enumerate(range(0, len(words), _SENTENCE), 1):
         text = " ".join(words[start : start + _SENTENCE]).capitalize()
         yield f"{text}.<br /><br />" if number % 3 == 0 else f"{text}."
 
 
 def _pseudo_words(rng: np.random.Generator, number: int, taken: set[str]) -> tuple[str, ...]:
-    """Different words of three syllables that can be spoken; none that a text would lose."""
+    """Different pseudo-words of three syllables, none of which `TextOptions` would drop."""
+    # `TextOptions` would drop stop words and take negators for something else.
     taken = taken | STOP_WORDS | NEGATORS
     words: dict[str, None] = {}
     while len(words) < number:
@@ -136,6 +148,7 @@ def _check(
     planted: int,
     per_film: int,
 ) -> None:
+    # At most half of all pseudo-words, so that drawing until enough differ ends soon.
     most = (len(_STARTS) * len(_VOWELS)) ** 3 // 2
     ranges = (
         ("count", count, lambda: 2 * per_film, lambda: MOST),
@@ -146,19 +159,20 @@ def _check(
         ("per_film", per_film, 1, lambda: MOST // 2),
     )
     # From the last on, for each bound is a number that was let in.
+    # Bounds are functions, so that each is computed once the number that it depends on is checked.
     for name, value, least, greatest in reversed(ranges):
         check_integer(value, name, least=least() if callable(least) else least, most=greatest())
     if planted % 2 == 0:
         raise ValueError(f"planted must be odd, for a majority, but it is {planted}; pass {planted - 1}.")
     for name, words in (("positive", positive), ("negative", negative)):
         words = check_sequence(words, name, str, "words")
-        lost = [word for word in words if word in STOP_WORDS | NEGATORS or not (word.isascii() and word.islower())]
-        lost += [word for word in words if not word.isalpha() or len(word) < 2]
-        if lost:
+        unusable = [word for word in words if word in STOP_WORDS | NEGATORS or not (word.isascii() and word.islower())]
+        unusable += [word for word in words if not word.isalpha() or len(word) < 2]
+        if unusable:
             raise ValueError(
-                f"{name} must be words of lower-case letters that are no stop words, but it holds {lost[:3]}; pass "
+                f"{name} must be words of lower-case letters that are no stop words, but it holds {unusable[:3]}; pass "
                 "others."
             )
-    both = set(positive) & set(negative)
-    if both:
-        raise ValueError(f"positive must share no word with negative, but {sorted(both)} are in both; pass others.")
+    shared = set(positive) & set(negative)
+    if shared:
+        raise ValueError(f"positive must share no word with negative, but {sorted(shared)} are in both; pass others.")

@@ -1,4 +1,12 @@
-"""Text to words: what is done with tags, case, negation and stop words before a review becomes tokens."""
+"""Text to words: what is done with tags, case, negation and stop words before a review becomes tokens.
+
+One pass of regular expressions and byte tables turns a text into letters, spaces and full stops; then words are
+filtered, negated words marked up to the end of their clause, and n-grams appended. The options of the paper's released
+code are `TextOptions.published`.
+
+Invariants: the time is linear in the text, whatever it holds; the same text and options give the same words; the marks
+of negation and clauses never reach the vocabulary as words of their own.
+"""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -9,7 +17,7 @@ from typing import Any, final
 from .._check import check_callable, check_flag, check_integer, check_sequence, check_text
 
 
-# NLTK's English list, its contractions cut at their apostrophes.
+# NLTK's English list, its contractions split at their apostrophes.
 STOP_WORDS = frozenset(
     "i me my myself we our ours ourselves you your yours yourself yourselves he him his himself she her hers herself "
     "it its itself they them their theirs themselves what which who whom this that these those am is are was were be "
@@ -65,7 +73,7 @@ class TextOptions:
 
     - `ValueError` if a value is not of its type, or a count is negative.
 
-    Source: this library; the stop words are those of NLTK, the negated words are an old idea of sentiment analysis.
+    The stop words are those of NLTK, the negated words are an old idea of sentiment analysis.
     """
 
     lower: bool = True
@@ -140,18 +148,14 @@ class TextOptions:
         **Returns:**
 
         Words of letters; those that are negated start with `not_`, and the words of an n-gram have spaces between.
-
-        Source: this library.
         """
+        # Letters, then words, then marks: each step sees only what the one before left.
         words = self._kept(self._letters(check_text(text, "text", empty=True)).split())
         words = self._negated(words) if self.negation_scope else words
         return self._phrases(words) if self.ngrams > 1 else words
 
     def record(self) -> dict[str, Any]:
-        """The options as plain values that JSON can hold; of `lemmatise` only whether there is one.
-
-        Source: this library.
-        """
+        """The options as plain values that JSON can hold; of `lemmatise` only whether there is one."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         return {name: _plain(name, value) for name, value in values.items()}
 
@@ -172,62 +176,67 @@ class TextOptions:
 
         - `ValueError` if `record` has other names than the options have, or values of other types, or if `lemmatise`
             is missing or was not there before.
-
-        Source: this library.
         """
         names = {item.name for item in fields(cls)}
         if not isinstance(record, Mapping) or set(record) != names:
-            found = sorted(record) if isinstance(record, Mapping) else record
+            told = sorted(record) if isinstance(record, Mapping) else record
             raise ValueError(
-                f"record must hold the options {sorted(names)}, but it holds {found}; pass what record() returned."
+                f"record must hold the options {sorted(names)}, but it holds {told}; pass what record() returned."
             )
+        # Of a function only its presence was recorded.
         if bool(record["lemmatise"]) != (lemmatise is not None):
             there = "with" if record["lemmatise"] else "without"
             raise ValueError(
                 f"lemmatise must be what it was, but the options were recorded {there} one and it is {lemmatise!r}; "
                 f"pass {'the same lemmatiser' if record['lemmatise'] else 'None'}."
             )
-        made = cls(**{**record, "lemmatise": lemmatise})
-        if made.record() != {name: record[name] for name in names}:
+        options = cls(**{**record, "lemmatise": lemmatise})
+        if options.record() != {name: record[name] for name in names}:
             raise ValueError(f"record must hold options of their types, but it holds {record}; record() writes them.")
-        return made
+        return options
 
     def _letters(self, text: str) -> str:
         """`text` as letters and spaces and, if something looks for it, a full stop on its own per end of a clause."""
         if self.drop_links:
             text = _LINK.sub("", text)
+        # Looking for one character is much faster than a regular expression that finds nothing.
         if "<" in text:
-            text = _TAG.sub(lambda found: self.tag if found[0][-1] == ">" else found[0], text)
+            text = _TAG.sub(lambda match: self.tag if match[0][-1] == ">" else match[0], text)
         if self.expand_not:
             text = _CONTRACTED_NOT.sub(" not ", text)
         if self.glue:
             # Punctuation of any script ends a word; what else is outside ASCII vanishes with the digits.
             text = _FOREIGN_PUNCTUATION.sub(" ", text)
+            # Digits and letters outside ASCII vanish without a gap, as in the released code.
             plain = text.encode("ascii", "ignore").translate(self._table, _DIGITS).decode("ascii")
         else:
             # Every byte of a letter outside ASCII becomes a space.
             plain = text.encode("utf-8", "surrogatepass").translate(self._table).decode("ascii")
         if self.longest_run:
-            plain = self._long_run.sub(lambda found: found[0][: self.longest_run], plain)
+            plain = self._long_run.sub(lambda match: match[0][: self.longest_run], plain)
         return plain.replace(_END, f" {_END} ") if self._marks else plain
 
     def _kept(self, words: list[str]) -> list[str]:
         """`words` without those left out, as lemmas if these are asked for; with what `_negated` looks for."""
+        # Sets that are made once for these options.
         left_out, marks = self._left_out, self._marks
         kept = [word for word in words if word not in left_out]
         if self.lemmatise is None:
             return kept
+        # Stop words are looked for before and after, as in the released code.
         lemmas = [word if word in marks else self.lemmatise(word) for word in kept]
         return [word for word in lemmas if word not in left_out]
 
     def _negated(self, words: list[str]) -> list[str]:
         """`words` without negators, the first few after each marked, and without ends of clauses if none needs them."""
         marks, scope, left, phrases = self._marks, self.negation_scope, 0, self.ngrams > 1
+        # Nothing to mark: most reviews that are short.
         if marks.isdisjoint(words):
             return words
         negated = []
         for word in words:
             if word in marks:
+                # The end of a clause ends the scope; another negator begins it anew.
                 left = 0 if word == _END else scope
                 if phrases and word == _END:
                     negated.append(word)
@@ -240,16 +249,17 @@ class TextOptions:
 
     def _phrases(self, words: list[str]) -> list[str]:
         """`words` without ends of clauses, each followed by the n-grams that end with it."""
-        found: list[str] = []
+        phrases: list[str] = []
         start = 0
         for stop, word in enumerate(words):
             if word == _END:
                 start = stop + 1
                 continue
-            found.append(word)
+            phrases.append(word)
+            # Bigrams before trigrams, each ending at this word; none reaches over the end of a clause.
             for first in range(stop - 1, max(start, stop + 1 - self.ngrams) - 1, -1):
-                found.append(" ".join(words[first : stop + 1]))
-        return found
+                phrases.append(" ".join(words[first : stop + 1]))
+        return phrases
 
     @cached_property
     def _marks(self) -> frozenset[str]:
@@ -261,15 +271,17 @@ class TextOptions:
     @cached_property
     def _left_out(self) -> frozenset[str]:
         letters = "" if self.single_letters else _LETTERS
+        # Marks may be stop words; they are removed later, when their work is done.
         return frozenset((*self.stop_words, *letters)) - self._marks
 
     @cached_property
     def _table(self) -> bytes:
-        """What becomes of each byte."""
+        """A table of 256 bytes for `bytes.translate`: what each byte is replaced by."""
         letters = _LETTERS.encode()
         table = bytearray(b" " * 256)
         for byte in letters:
             table[byte] = ord(chr(byte).lower()) if self.lower else byte
+        # A table of 256 bytes: one `translate` does case, punctuation and ends of clauses.
         for byte in _CLAUSE_ENDS if self._marks else b"":
             table[byte] = ord(_END)
         return bytes(table)

@@ -1,4 +1,11 @@
-"""Training from a file of reviews to a folder with model, history and test report: what the command does."""
+"""Training from a file of reviews to a folder with model, history and test report: what the command does.
+
+Reads the reviews, splits them, trains by `fit` with a checkpoint in the folder, evaluates, and writes everything in
+one step. The settings of the run, with a digest of the data, are in the report, so that a finished run is recognised.
+
+Invariants: one run at a time in a folder; a killed run goes on bit for bit; the test part is read once, after the
+epoch is chosen; a folder of other settings is refused and not overwritten.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +16,7 @@ import numpy as np
 
 from .._check import check_choice, check_flag, check_integer, check_path, check_say
 from .._lock import locked
-from .._say import say as print_line
+from .._log import log_line as print_line
 from ._fit import fit
 from ._imdb import check_source, digest, load_imdb
 from ._recipe import Recipe, check_recipe
@@ -33,7 +40,7 @@ def train_sentiment(
     resume: bool | None = None,
     say: Callable[[str], None] = print_line,
 ) -> dict[str, Any]:
-    """Train on film reviews, choose the epoch on validation, look at the test part once, and write it all to `out`.
+    """Train on film reviews, choose the epoch on validation, evaluate on the test part once, and write it all to `out`.
 
     While it trains, `checkpoint.safetensors` in `out` holds the last finished epoch; a run that was killed goes on from
     it, bit for bit, when it is called again in the same way. A finished run is not repeated.
@@ -58,8 +65,6 @@ def train_sentiment(
 
     - `ValueError` if the reviews cannot be read, the folder cannot be written, holds another run, or another process
         is writing to it.
-
-    Source: this library.
     """
     recipe, folder = Recipe() if recipe is None else recipe, check_path(out, "out")
     check_recipe(recipe)
@@ -83,38 +88,43 @@ def _train_in(
     split: Literal["official", "random"],
     patience: int | None,
     resume: bool | None,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> dict[str, Any]:
     """`train_sentiment` in a folder that no other run writes to."""
     checkpoint = folder / CHECKPOINT
     settings = {"imdb": None if imdb is None else Path(imdb).name, "split": split, "seed": seed, "patience": patience}
+    # The name of the file and its content: a copy elsewhere under the same name is the same data.
     settings |= {"recipe": recipe.record(), "data": digest(imdb)}
     finished = _finished(folder, settings, resume)
     if finished is not None:
-        say(f"done already, in {folder}; --fresh trains again")
+        log(f"done already, in {folder}; --fresh trains again")
         return finished
+    # After `_finished`, since a finished run has no checkpoint any more.
     if resume and not checkpoint.is_file():
         raise ValueError(f"resume must find {CHECKPOINT}, but {str(folder)!r} has none; leave --resume out.")
-    parts = _parts(imdb, split, seed, say)
+    # Read and split again also by a resumed run: the checkpoint has no data.
+    parts = _parts(imdb, split, seed, log)
+    # Only once the reviews could be read: a wrong name leaves the checkpoint.
     if resume is False:
         checkpoint.unlink(missing_ok=True)
     fitted = fit(
         parts.train, parts.validation, recipe, key=jr.fold_in(jr.key(seed), 1), checkpoint=checkpoint,
-        patience=patience, say=say,
+        patience=patience, say=log,
     )  # fmt: skip
     report: dict[str, Any] = {"settings": settings, "best_epoch": fitted.best_epoch}
     report["reviews"] = {name: len(getattr(parts, name)) for name in ("train", "validation", "test")}
-    found = {name: evaluate(fitted, getattr(parts, name)) for name in ("validation", "test")}
+    evaluations = {name: evaluate(fitted, getattr(parts, name)) for name in ("validation", "test")}
     leaders = leaders_report(fitted, parts.test)
-    report |= {name: one.record() for name, one in found.items()} | {"leaders": leaders.record()}
+    report |= {name: evaluation.record() for name, evaluation in evaluations.items()} | {"leaders": leaders.record()}
     # All is on the disk before any of it is said.
     save(fitted, folder, report)
+    # After the model is on the disk.
     checkpoint.unlink(missing_ok=True)
-    say(f"best epoch: {fitted.best_epoch}")
-    for name, one in found.items():
-        say(f"{name}: {one}")
-    say(str(leaders))
-    say(f"model and report are in {folder}")
+    log(f"best epoch: {fitted.best_epoch}")
+    for name, evaluation in evaluations.items():
+        log(f"{name}: {evaluation}")
+    log(str(leaders))
+    log(f"model and report are in {folder}")
     return report
 
 
@@ -122,9 +132,11 @@ def _finished(folder: Path, settings: dict[str, Any], resume: bool | None) -> di
     """The report of a run that ended in this folder, if it is this one; an error if it is another."""
     if resume is False or not (folder / "config.json").is_file() or (folder / CHECKPOINT).is_file():
         return None
+    # Raises if the finished model is damaged.
     load(folder)
     report = load_report(folder)
     differ = _differing(report, settings)
+    # The same settings and other reviews: a sentence of its own, as the name of the file may be the same.
     if differ == ["data"]:
         raise ValueError(
             f"imdb must be the reviews that the model in {str(folder)!r} was trained on, but their content is another; "
@@ -140,29 +152,31 @@ def _finished(folder: Path, settings: dict[str, Any], resume: bool | None) -> di
 
 def _differing(report: dict[str, Any] | None, settings: dict[str, Any]) -> list[str]:
     """The settings in which a finished run differs from those asked for."""
-    there = report.get("settings") if isinstance(report, dict) else None
-    there = there if isinstance(there, dict) else {}
-    return [name for name in sorted({*there, *settings}) if there.get(name) != settings.get(name)]
+    recorded = report.get("settings") if isinstance(report, dict) else None
+    recorded = recorded if isinstance(recorded, dict) else {}
+    return [name for name in sorted({*recorded, *settings}) if recorded.get(name) != settings.get(name)]
 
 
-def _parts(imdb: str | Path | None, split: str, seed: int, say: Callable[[str], None]) -> Split:
+def _parts(imdb: str | Path | None, split: str, seed: int, log: Callable[[str], None]) -> Split:
     try:
         reviews = load_imdb(imdb)
     except ValueError as error:
+        # The argument is called `imdb` here; the sentence stays the same.
         if not str(error).startswith("source "):
             raise
         raise ValueError(f"imdb {str(error).removeprefix('source ')}") from error
     if imdb is None:
-        say("no --imdb: these are made-up reviews, with sentiment words planted in them")
+        log("no --imdb: these are made-up reviews, with sentiment words planted in them")
     if split == "official" and reviews.split is None:
         raise ValueError(
             f"split must be 'random' for reviews without a column 'split', but it is {split!r}; pass --split random."
         )
     _check_labels(reviews)
+    # Of the split; training has fold_in(key, 1).
     key = jr.fold_in(jr.key(seed), 0)
     parts = official_split(reviews, key=key) if split == "official" else random_split(reviews, key=key)
     sizes = (len(part) for part in (parts.train, parts.validation, parts.test))
-    say("{} reviews to train on, {} to choose the epoch, {} to test".format(*sizes))
+    log("{} reviews to train on, {} to choose the epoch, {} to test".format(*sizes))
     return parts
 
 

@@ -1,4 +1,11 @@
-"""Words and their ids, counted on the training part, and kept in a file beside the model."""
+"""Words and their ids, counted on the training part, and kept in a file beside the model.
+
+Ids go by frequency, the most frequent word first, ties in alphabetical order; 0 is padding and 1 the unknown word. The
+file is JSON with the options that turn texts into words and a checksum of itself.
+
+Invariants: the same texts in any order give the same vocabulary; encoding then decoding gives the known words back; a
+file is refused unless it is whole, of this version and as it was written.
+"""
 
 import json
 from collections import Counter
@@ -53,8 +60,6 @@ class Vocabulary:
     **Raises:**
 
     - `ValueError` if there are no words, if one is there twice, or if there are not as many counts.
-
-    Source: this library.
     """
 
     words: tuple[str, ...]
@@ -73,6 +78,7 @@ class Vocabulary:
                 f"counts must be as many as words, but there are {len(self.counts)} for {len(self.words)} words; "
                 "pass one for each."
             )
+        # The reserved names have ids of their own.
         twice = [word for word, count in Counter((*self.words, *_RESERVED)).items() if count > 1]
         if twice:
             raise ValueError(
@@ -107,17 +113,17 @@ class Vocabulary:
         **Raises:**
 
         - `ValueError` if `min_count` is no positive integer, or no word is seen as often.
-
-        Source: this library.
         """
         check_integer(min_count, "min_count", remedy="pass 1 to keep every word")
         check_instance(options, "options", TextOptions, "a TextOptions", "pass TextOptions()")
         keep_unknown = check_flag(keep_unknown, "keep_unknown")
-        if not isinstance(texts, Iterator):  # of which each is looked at as it comes
+        # A list is checked as a whole; an iterator can be read only once.
+        if not isinstance(texts, Iterator):  # whose texts are checked as they are read
             texts = check_sequence(texts, "texts", str, "texts", least=0)
         seen: Counter[str] = Counter()
         for text in texts:
             seen.update(options.words(text))
+        # Most frequent first, then by the alphabet.
         kept = sorted((-count, word) for word, count in seen.items() if count >= min_count)
         if not kept:
             raise ValueError(
@@ -128,18 +134,12 @@ class Vocabulary:
 
     @property
     def size(self) -> int:
-        """How many ids there are, padding and `<unk>` included: the rows of an embedding.
-
-        Source: this library.
-        """
+        """How many ids there are, padding and `<unk>` included: the rows of an embedding."""
         return len(self.words) + len(_RESERVED)
 
     @cached_property
     def ids(self) -> dict[str, int]:
-        """The id of each word.
-
-        Source: this library.
-        """
+        """The id of each word."""
         return {word: number for number, word in enumerate(self.words, len(_RESERVED))}
 
     def encode(self, text: str) -> list[int]:
@@ -152,12 +152,12 @@ class Vocabulary:
         **Returns:**
 
         Ids; never that of padding.
-
-        Source: this library.
         """
+        # The dictionary is made once for each vocabulary.
         ids, words = self.ids, self.options.words(check_text(text, "text", empty=True))
         if self.keep_unknown:
             return [ids.get(word, UNKNOWN) for word in words]
+        # No known word has the id 0, so `filter` drops exactly the unknown ones.
         return list(filter(None, map(ids.get, words)))
 
     def encode_many(
@@ -181,16 +181,14 @@ class Vocabulary:
         **Raises:**
 
         - `ValueError` if `length` is no positive integer, or `keep` none of the two.
-
-        Source: this library.
         """
         length = check_window(length, keep)
         texts = check_sequence(texts, "texts", str, "texts", least=0)
         ids, lengths = np.zeros((len(texts), length), np.int32), np.zeros(len(texts), np.int32)
         for row, text in enumerate(texts):
-            found = self.encode(text)
-            found = found[-length:] if keep == "last" else found[:length]
-            ids[row, : len(found)], lengths[row] = found, len(found)
+            known_ids = self.encode(text)
+            known_ids = known_ids[-length:] if keep == "last" else known_ids[:length]
+            ids[row, : len(known_ids)], lengths[row] = known_ids, len(known_ids)
         return ids, lengths
 
     def decode(self, ids: Iterable[Any]) -> list[str]:
@@ -207,14 +205,13 @@ class Vocabulary:
         **Raises:**
 
         - `ValueError` if an id is of no word.
-
-        Source: this library.
         """
         names, words = (*_RESERVED, *self.words), []
         ids = list(ids) if isinstance(ids, Iterator) else ids
         for number in check_host_array(
             ids, "ids", shape=(None,), integers=True, least=0, most=self.size - 1, remedy="pass ids of this model"
         ).tolist():
+            # Padding is no word.
             if number != PADDING:
                 words.append(names[number])
         return words
@@ -229,11 +226,10 @@ class Vocabulary:
         **Raises:**
 
         - `ValueError` if the file cannot be written. What was there before stays.
-
-        Source: this library.
         """
         path = check_path(path, "path")
         try:
+            # Errors of both become one sentence.
             path.parent.mkdir(parents=True, exist_ok=True)
             replace(path, self._content())
         except OSError as error:
@@ -243,8 +239,9 @@ class Vocabulary:
             ) from error
 
     def _content(self) -> bytes:
-        """What `save` writes."""
+        """The bytes that `save` writes."""
         record = {
+            # Blank while the checksum is computed, then filled in at the same length.
             "sha256": BLANK,
             "format": _FORMAT,
             "version": _VERSION,
@@ -271,8 +268,6 @@ class Vocabulary:
         **Raises:**
 
         - `ValueError` if the file cannot be read, or is not whole, or not of this format and version.
-
-        Source: this library.
         """
         path = check_path(path, "path")
         try:
@@ -302,10 +297,12 @@ class Vocabulary:
                 f"({wrong})."
             )
         # The files of version 0.1.0 have no checksum.
+        # Looked at last, so that a file that is wrong in a way that can be named is not only called damaged.
         sealed = "sha256" not in record or is_sealed(data, record["sha256"])
         try:
+            # Functions are not in the file: a lemmatiser that was used must be passed again.
             options = TextOptions.from_record(record["options"], lemmatise=lemmatise)
-            found = cls(tuple(record["words"]), tuple(record["counts"]), options, record["keep_unknown"])
+            vocabulary = cls(tuple(record["words"]), tuple(record["counts"]), options, record["keep_unknown"])
         except (TypeError, ValueError) as error:
             if str(error).startswith("lemmatise") and sealed:  # which is not of the file
                 raise ValueError(f"{str(error).removesuffix('.')}, for {str(path)!r}.") from error
@@ -317,7 +314,7 @@ class Vocabulary:
                 f"path must be a vocabulary as it was written, but {str(path)!r} is damaged or was changed: its "
                 "checksum is another; write it again with save."
             )
-        return found
+        return vocabulary
 
 
 def check_window(length: Any, keep: Any) -> int:

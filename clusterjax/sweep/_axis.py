@@ -1,15 +1,23 @@
-"""The axes of a sweep: what a user writes, checked and brought into one form."""
+"""The axes of a sweep: what a user writes, checked and brought into one form.
+
+An axis is dynamic (an array, mapped over) or static (a list of Python values, each compiled for itself); values that
+are no numbers are static in any case. Each labels the result by a coordinate, an array of arrays by its index.
+
+Invariants: no name is used twice, neither by axes nor by their coordinates; no value is NaN, which labels nothing;
+integers fit the dtype that jax gives them.
+"""
 
 import keyword
 import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import ArrayLike
 
 from .._check import check_concrete, check_flag, check_text, refusal, shown
 from ._frame import Coord, plain
@@ -31,11 +39,9 @@ class Axis:
     - `description`: One sentence, for its attribute `description`.
     - `static`: Whether each value reaches the function as it is, a Python value with one compilation of its own: for
         sizes, names and objects such as a mask. Values that are no numbers are static in any case.
-
-    Source: this library.
     """
 
-    values: Any
+    values: ArrayLike | Iterable[Any]
     unit: str = ""
     description: str = ""
     static: bool = False
@@ -44,13 +50,14 @@ class Axis:
         check_text(self.unit, "unit", empty=True)
         check_text(self.description, "description", empty=True)
         check_flag(self.static, "static")
+        # A generator can be read once, and is checked here and used later.
         if not hasattr(self.values, "__len__") and hasattr(self.values, "__next__"):
-            object.__setattr__(self, "values", list(self.values))  # what can be read only once
+            object.__setattr__(self, "values", list(cast(Iterable[Any], self.values)))  # what can be read only once
         _points(self.values, "values", self.static)
 
 
 class Parsed(NamedTuple):
-    """An axis once it is checked: an array of its values, or a list of them if it is static."""
+    """A checked axis: an array of its values, or a list of them if it is static."""
 
     name: str
     values: Any
@@ -64,25 +71,24 @@ class Parsed(NamedTuple):
         values = plain(self.values)
         if values.ndim == 1:
             return [Coord(self.name, (self.name,), values, self.attrs)]
+        # (m, d, d) values: the axis, then dimensions of their own.
         dims = (self.name, *(f"{self.name}_{k}" for k in range(1, values.ndim)))
         index = Coord(self.name, (self.name,), np.arange(len(values)), self.attrs)
         return [index, Coord(f"{self.name}_values", dims, values, self.attrs)]
 
     def describe(self) -> str:
-        """In a few words, for messages."""
+        """The name, the number of points and the two ends, for messages."""
         labels = self.coords()[0].values
         ends = f"{labels[0]}" if len(labels) == 1 else f"{labels[0]} to {labels[-1]}"
         return f"{self.name} ({len(labels)}: {ends})"
 
 
 def parse_axes(axes: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> list[Parsed]:
-    """The axes in their order.
+    """The axes as `Parsed`, in their order.
 
     **Raises:**
 
     - `ValueError` if there are none, if two have one name, or one has no points or a name that cannot be.
-
-    Source: this library.
     """
     try:
         check_concrete(axes, "axes")
@@ -93,6 +99,7 @@ def parse_axes(axes: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> list[Pars
         raise refusal("axes", "map names to values", f"it is {shown(axes)}", "pass {'beta': [1.0, 9.0]}, say")
     names = [name for name, _ in pairs]
     for name in names:
+        # The function is called with the values by keyword.
         if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
             raise ValueError(f"axes must have names that an argument can have, but one is {name!r}; rename it.")
         if name in RESERVED:
@@ -100,9 +107,10 @@ def parse_axes(axes: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> list[Pars
         if names.count(name) > 1:
             raise ValueError(f"axes must have names of their own, but {name!r} is there twice; rename one.")
     parsed = [_parse(name, axis) for name, axis in pairs]
+    # A stack of arrays has two coordinates, the index and the values.
     labels = [coord.name for axis in parsed for coord in axis.coords()]
-    if twice := sorted({name for name in labels if labels.count(name) > 1}):
-        raise ValueError(f"axes must not be called {twice}, which label the arrays of another; rename them.")
+    if duplicates := sorted({name for name in labels if labels.count(name) > 1}):
+        raise ValueError(f"axes must not be called {duplicates}, which label the arrays of another; rename them.")
     total = math.prod(len(axis.values) for axis in parsed)
     if total > MOST_POINTS:
         raise refusal("axes", f"have at most {MOST_POINTS:.0e} points", f"they have {total}", "split the sweep")
@@ -124,10 +132,9 @@ def _points(values: Any, name: str, static: bool) -> Any:
     **Raises:**
 
     - `ValueError` if they are none, or some label nothing.
-
-    Source: this library.
     """
     check_concrete(values, name)
+    # Sets have no order, and strings and mappings are meant as one value.
     ordered = hasattr(values, "__iter__") or hasattr(values, "__array__")
     if not ordered or isinstance(values, str | bytes | Mapping | set | frozenset | type):
         raise refusal(name, "be a sequence of values", f"it is {shown(values)}", f"pass [{shown(values)}], say")
@@ -144,12 +151,13 @@ def _points(values: Any, name: str, static: bool) -> Any:
             name, "have at least one point", f"its shape is {shape if array is None else array.shape}", remedy
         )
     if array is None:
-        listed = [value.item() if isinstance(value, np.generic) else value for value in values]
-        if any(isinstance(value, float) and math.isnan(value) for value in listed):
+        static_values = [value.item() if isinstance(value, np.generic) else value for value in values]
+        if any(isinstance(value, float) and math.isnan(value) for value in static_values):
             raise refusal(name, "not hold nan, which labels nothing", "it does", "remove that point")
-        if not static and all(isinstance(value, int) for value in listed):
+        if not static and all(isinstance(value, int) for value in static_values):
             raise refusal(name, "fit 64 bits", "one of its integers does not", "pass smaller ones")
-        return listed
+        return static_values
+    # Without x64 jax would wrap large integers to int32.
     canonical = jax.dtypes.canonicalize_dtype(array.dtype)
     if array.dtype.kind in "iu" and np.any(array != array.astype(canonical)):
         raise ValueError(
@@ -172,7 +180,7 @@ def _numbers(values: Any) -> np.ndarray | None:
 
 
 def _labels(values: list[Any]) -> np.ndarray:
-    """What stands for static values in a coordinate: themselves if they are numbers, or else words."""
+    """The labels of static values in a coordinate: themselves if they are numbers, otherwise strings."""
     for kind in (bool, int, float):
         if all(type(value) is kind for value in values) and np.asarray(values).dtype != object:
             return np.asarray(values)
@@ -180,5 +188,6 @@ def _labels(values: list[Any]) -> np.ndarray:
 
 
 def _word(value: Any) -> str:
+    # A function by its name, another object by its repr without addresses, which differ from run to run.
     text = value if isinstance(value, str) else getattr(value, "__name__", None) or repr(value)
     return re.sub(r"\s+", " ", re.sub(r" at 0x[0-9a-f]+", "", text))

@@ -1,6 +1,6 @@
 """What a finished store says of itself, with a checksum of each of its files, and of itself.
 
-It stands in the attribute `sweep` of the root `zarr.json`, as JSON: format, version, identity, `files` (the
+It is in the attribute `sweep` of the root `zarr.json`, as JSON: format, version, identity, `files` (the
 SHA-256 of each other file by its path), and `itself`, that of what the root holds while `itself` is empty. Stores of
 version 1, as clusterjax 0.1.0 wrote them, have neither of the two.
 """
@@ -26,47 +26,49 @@ _FORMS = (
 
 
 def seal(folder: Path, root: dict[str, Any], identity: dict[str, str]) -> dict[str, Any]:
-    """The contents of the root file of the zarr store in `folder`, with what it says of itself."""
+    """The root file of the zarr store in `folder`, with its record: format, identity and checksums."""
+    # All but the root, which holds the list.
     files = {name: _digest(folder / name) for name in sorted(_files(folder)) if name != ROOT}
-    word = {"format": FORMAT, "version": VERSION, "identity": identity, "files": files, "itself": ""}
+    record = {"format": FORMAT, "version": VERSION, "identity": identity, "files": files, "itself": ""}
     attributes = root["attributes"]
-    root = root | {"attributes": attributes | {"sweep": json.dumps(word)}}
-    return root | {"attributes": attributes | {"sweep": json.dumps(word | {"itself": _digest_of(root)})}}
+    root = root | {"attributes": attributes | {"sweep": json.dumps(record)}}
+    # The checksum of the root is taken with an empty entry in its own place.
+    return root | {"attributes": attributes | {"sweep": json.dumps(record | {"itself": _digest_of(root)})}}
 
 
 def read_root(path: Path) -> dict[str, Any] | None:
-    """What the store with this root file says of itself; None if it is no store of a sweep.
+    """The record in the root file of a store; None if it is not a store of a sweep.
 
     **Raises:**
 
     - `ValueError` if it is one whose root is damaged.
-
-    Source: this library.
     """
     try:
         root = parse(path.read_bytes(), {"attributes": {"sweep": str}}, "zarr.json", "store", "", finite=False)
-        word = parse(root["attributes"]["sweep"], {"format": FORMAT}, "sweep", "store", "", finite=False)
+        record = parse(root["attributes"]["sweep"], {"format": FORMAT}, "sweep", "store", "", finite=False)
+    # Another zarr store, or no store: not damaged, but not of a sweep.
     except (OSError, ValueError):
         return None
-    if misfit(word, _FORMS) is None:
-        if word["version"] == 1:
-            return word
-        empty = root | {"attributes": root["attributes"] | {"sweep": json.dumps(word | {"itself": ""})}}
-        if _digest_of(empty) == word["itself"]:
-            return word
+    if misfit(record, _FORMS) is None:
+        # Written by 0.1.0, without checksums.
+        if record["version"] == 1:
+            return record
+        empty = root | {"attributes": root["attributes"] | {"sweep": json.dumps(record | {"itself": ""})}}
+        if _digest_of(empty) == record["itself"]:
+            return record
     raise ValueError(f"store must be as it was written, but {str(path)!r} is damaged; remove its folder and run again.")
 
 
-def damaged(folder: Path, word: dict[str, Any]) -> Iterator[str]:
-    """What is wrong with the files of the store in `folder`, whose root says `word`, in a few words each."""
-    for name, digest in word.get("files", {}).items():
+def damaged(folder: Path, record: dict[str, Any]) -> Iterator[str]:
+    """A description of each damaged file of the store in `folder`, given its record."""
+    for name, digest in record.get("files", {}).items():
         path = folder / name
         try:
-            found = _digest(path)
+            actual = _digest(path)
         except OSError as error:
             yield f"{str(path)!r} cannot be read ({error.strerror or error})"
         else:
-            if found != digest:
+            if actual != digest:
                 yield f"{str(path)!r} has another checksum"
 
 

@@ -1,10 +1,20 @@
-"""Batches of points on devices: one program for each choice of the static values, and points that fail alone."""
+"""Batches of points on devices: one program for each choice of the static values, and points that fail alone.
+
+A batch is one call of `jax.jit(jax.vmap(function))`. One batch is in flight for each entry of the list of devices, and
+the oldest is collected when there is one for each. If a batch raises, its points are run one by one, so that the error
+is that of a single point. Asynchronous calls from one thread do not overlap on CPU devices: with several entries each
+call has a thread of its own, except the first on each device, which compiles.
+
+Invariants: every batch is filled up to one width, so that nothing compiles anew and the numbers of a point do not
+depend on its neighbours' number; the key of a point is fold_in(root key, its flat index), whatever batch it is in.
+"""
 
 import contextlib
 import logging
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -21,7 +31,7 @@ _WITHIN = re.compile(r"(?:\w+\.)*_?(\w*(?:Error|Exception)): (.*)")
 
 
 class Task(NamedTuple):
-    """What is run at each point.
+    """What is run: a function, the axes of its points, and the options of a batch.
 
     **Attributes:**
 
@@ -30,8 +40,6 @@ class Task(NamedTuple):
     - `width`: How many points every batch is filled up to.
     - `seed`: Of the keys.
     - `finite`: Whether a number that is not makes a point fail.
-
-    Source: this library.
     """
 
     function: Callable[..., Any]
@@ -45,16 +53,20 @@ class Task(NamedTuple):
         """The function of (root key, flat indices, values) of many points which share the static values of `point`."""
         static = static_values(self.axes, point)
 
-        def one(root, index, values):
+        def at_point(root, index, values):
+            # By the flat index of the point in the grid, not by its place in the order.
             key = {"key": jr.fold_in(root, index)} if self.takes_key else {}
             return as_outputs(self.function(**static, **values, **key))
 
-        return jax.vmap(one, in_axes=(None, 0, 0))
+        # The root key is shared; indices and values are mapped.
+        return jax.vmap(at_point, in_axes=(None, 0, 0))
 
     def arguments(self, points: np.ndarray, width: int) -> tuple[Any, ...]:
         """What `mapped` takes, filled up with copies of the last point, so that all batches are of one shape."""
+        # Copies of the last point; their results are dropped.
         padded = np.concatenate([points, np.full(width - len(points), points[-1], points.dtype)])
         values = point_values(self.axes, padded)
+        # float64 axes become float32 unless x64 is enabled, on the host and without a warning for each batch.
         canonical = {name: array.astype(jax.dtypes.canonicalize_dtype(array.dtype)) for name, array in values.items()}
         return jr.key(self.seed), padded.astype(np.uint32), canonical
 
@@ -72,8 +84,10 @@ class Programs:
         return jax.eval_shape(self._at(point), *self.task.arguments(np.asarray([point]), self.task.width))
 
     def next(self, point: int) -> Any:
-        """That program, to be run. The one before is forgotten: batches of the same static values are in a row."""
+        """The program of the static values of `point`. The one before is released: batches of the same static values
+        follow each other."""
         which = self._which(point)
+        # A compiled program holds memory on the device; no later batch needs it again.
         if self._latest not in (None, which):
             self._jitted.pop(self._latest, None)
         self._latest = which
@@ -83,6 +97,7 @@ class Programs:
         return self._jitted.setdefault(self._which(point), jax.jit(self.task.mapped(point)))
 
     def _which(self, point: int) -> tuple[int, ...]:
+        # The static part of the place in the grid.
         places = np.unravel_index(point, [len(axis.values) for axis in self.task.axes])
         return tuple(int(place) for axis, place in zip(self.task.axes, places, strict=True) if axis.static)
 
@@ -90,42 +105,62 @@ class Programs:
 def outcomes(
     programs: Programs, frame: Frame, batches: Iterable[int], devices: list[Any]
 ) -> Iterator[tuple[int, Outcome]]:
-    """The outcome of each batch. One batch is in flight on each device, and a batch never spans two of them, so that
-    its numbers do not depend on how many there are."""
-    flight: deque[tuple[int, Any, Any, Any]] = deque()
-    for turn, number in enumerate(batches):
-        if len(flight) == len(devices):
-            yield _land(programs.task, frame, *flight.popleft())
-        device = devices[turn % len(devices)]
-        points = frame.points(number)
-        arguments = jax.device_put(programs.task.arguments(points, programs.task.width), device)
-        program = programs.next(int(points[0]))
-        try:
-            with _quiet():
-                flying = program(*arguments)
-        except Exception as error:
-            flying = error
-        flight.append((number, flying, program, device))
-    while flight:
-        yield _land(programs.task, frame, *flight.popleft())
+    """The outcome of each batch. One batch is in flight for each entry of `devices`, and a batch never spans two, so
+    that its numbers do not depend on how many there are."""
+    in_flight: deque[tuple[int, Any, Any, Any]] = deque()
+    # The program of the batch before, and the devices that it was compiled for.
+    latest: Any = None
+    compiled: set[Any] = set()
+    # The filter of the log is that of the process: threads must not take it from each other.
+    with _quiet(), ThreadPoolExecutor(len(devices)) as threads:
+        for turn, number in enumerate(batches):
+            # Every entry has a batch: collect the oldest before the next one is sent.
+            if len(in_flight) == len(devices):
+                yield _collect(programs.task, frame, *in_flight.popleft())
+            device = devices[turn % len(devices)]
+            points = frame.points(number)
+            # On the device first, so that the program runs there.
+            arguments = jax.device_put(programs.task.arguments(points, programs.task.width), device)
+            program = programs.next(int(points[0]))
+            if program is not latest:
+                latest, compiled = program, set()
+            if len(devices) > 1 and device in compiled:
+                result: Any = threads.submit(lambda program, arguments: jax.block_until_ready(program(*arguments)),
+                                             program, arguments)  # fmt: skip
+            else:
+                # Here, since two threads would both compile.
+                compiled.add(device)
+                try:
+                    result = program(*arguments)
+                except Exception as error:
+                    result = error
+            in_flight.append((number, result, program, device))
+        while in_flight:
+            yield _collect(programs.task, frame, *in_flight.popleft())
 
 
-def _land(task: Task, frame: Frame, number: int, flying: Any, program: Any, device: Any) -> tuple[int, Outcome]:
+def _collect(task: Task, frame: Frame, number: int, result: Any, program: Any, device: Any) -> tuple[int, Outcome]:
     points = frame.points(number)
-    if not isinstance(flying, Exception):
+    if isinstance(result, Future):
+        # Waits for the thread; what it raised becomes the result.
+        result = result.exception() or result.result()
+    if not isinstance(result, Exception):
         try:
             with _quiet():
-                arrays = jax.device_get(flying)
-            return number, _sift(task, frame.outputs, arrays, len(points))
+                # Waits for the batch; errors of the run itself are raised here.
+                arrays = jax.device_get(result)
+            return number, _outcome_of(task, frame.outputs, arrays, len(points))
         except Exception as error:
-            flying = error
-    _refuse_full_memory(flying, task.width)
+            result = error
+    # Before the points are tried one by one.
+    _refuse_full_memory(result, task.width)
     return number, _one_by_one(task, frame.outputs, points, program, device)
 
 
-def _sift(task: Task, outputs: list[Output], arrays: dict[str, Any], count: int) -> Outcome:
-    """The outcome of points that were run, those marked whose numbers are not finite."""
+def _outcome_of(task: Task, outputs: list[Output], arrays: dict[str, Any], count: int) -> Outcome:
+    """The outcome of points that were run; those with a number that is not finite are marked."""
     kept = {out.name: np.asarray(arrays[out.name])[:count].astype(out.dtype) for out in outputs}
+    # One status and one reason a point.
     status, reasons = np.full(count, FINISHED, np.uint8), [""] * count
     if task.finite:
         bad = {name: ~np.all(_is_number(array).reshape(count, -1), axis=1) for name, array in kept.items()}
@@ -133,31 +168,33 @@ def _sift(task: Task, outputs: list[Output], arrays: dict[str, Any], count: int)
             status[k] = NOT_FINITE
             reasons[k] = "not finite: " + ", ".join(name for name in kept if bad[name][k])
     for out in outputs:
+        # A point with one bad output keeps none of its numbers, so that no half-valid point is averaged by mistake.
         kept[out.name][status != FINISHED] = missing(out.dtype)
     return Outcome(kept, status, reasons)
 
 
 def _is_number(array: np.ndarray) -> np.ndarray:
-    """Where there is a number: not NaN, nor infinite, nor the smallest integer, which stands for NaN in a count."""
+    """Where an entry is a number: not NaN, not infinite, and not the smallest integer, which marks NaN in a count."""
     return array != missing(array.dtype) if array.dtype.kind == "i" else np.isfinite(array)
 
 
 def _one_by_one(task: Task, outputs: list[Output], points: np.ndarray, program: Any, device: Any) -> Outcome:
-    """The outcome of a batch which raised: each of its points alone."""
+    """The outcome of a batch that raised, from runs of its points one at a time."""
     try:
+        # If tracing itself fails, no point can run, and trying each would only take time.
         jax.eval_shape(program, *task.arguments(points[:1], 1))
     except Exception as error:  # no program, so no point
         return _stack([_raised(outputs, error)] * len(points))
-    alone = []
+    single_outcomes = []
     for k in range(len(points)):
         try:
             with _quiet():
                 arrays = jax.device_get(program(*jax.device_put(task.arguments(points[k : k + 1], 1), device)))
-            alone.append(_sift(task, outputs, arrays, 1))
+            single_outcomes.append(_outcome_of(task, outputs, arrays, 1))
         except Exception as error:
             _refuse_full_memory(error, 1)
-            alone.append(_raised(outputs, error))
-    return _stack(alone)
+            single_outcomes.append(_raised(outputs, error))
+    return _stack(single_outcomes)
 
 
 def _raised(outputs: list[Output], error: Exception) -> Outcome:
@@ -165,30 +202,35 @@ def _raised(outputs: list[Output], error: Exception) -> Outcome:
     return Outcome(arrays, np.full(1, RAISED, np.uint8), [_reason(error)])
 
 
-def _stack(alone: list[Outcome]) -> Outcome:
-    arrays = {name: np.concatenate([one.arrays[name] for one in alone]) for name in alone[0].arrays}
-    return Outcome(arrays, np.concatenate([one.status for one in alone]), [one.reasons[0] for one in alone])
+def _stack(single_outcomes: list[Outcome]) -> Outcome:
+    names = single_outcomes[0].arrays
+    arrays = {name: np.concatenate([single.arrays[name] for single in single_outcomes]) for name in names}
+    status = np.concatenate([single.status for single in single_outcomes])
+    return Outcome(arrays, status, [single.reasons[0] for single in single_outcomes])
 
 
 def _reason(error: Exception) -> str:
-    """One line of an error: the one that does not depend on where and when it was raised."""
+    """One line of an error, the one that does not depend on where and when it was raised."""
+    # Tracebacks and addresses would make the reason differ from run to run.
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     # What a callback raised, `equinox.error_if` too, comes wrapped, with a traceback of the runtime before it.
-    within = [found for line in lines if (found := _WITHIN.match(line))]
-    if within and "Traceback" in str(error):
-        return f"{within[-1][1]}: {within[-1][2]}"[:300]
+    inner_errors = [match for line in lines if (match := _WITHIN.match(line))]
+    if inner_errors and "Traceback" in str(error):
+        return f"{inner_errors[-1][1]}: {inner_errors[-1][2]}"[:300]
     return f"{type(error).__name__}: {lines[0]}"[:300] if lines else type(error).__name__
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """No traceback in the log for an error that becomes the reason of a point."""
-    logger = logging.getLogger("jax._src.callback")
-    logger.addFilter(_drop)
+    """Suppresses the log of a traceback for an error that becomes the reason of a point."""
+    # The logger of jax's callbacks, through which `equinox.error_if` reports. A filter of its own for each: contexts
+    # that overlap do not remove each other's.
+    logger, drop = logging.getLogger("jax._src.callback"), lambda record: _drop(record)
+    logger.addFilter(drop)
     try:
         yield
     finally:
-        logger.removeFilter(_drop)
+        logger.removeFilter(drop)
 
 
 def _drop(record: logging.LogRecord) -> bool:
@@ -196,6 +238,7 @@ def _drop(record: logging.LogRecord) -> bool:
 
 
 def _refuse_full_memory(error: Exception, width: int) -> None:
+    # No property of the points: running them one by one would hide that batches are too large.
     if "RESOURCE_EXHAUSTED" in str(error):
         raise ValueError(
             f"batch_size must be such that a batch fits the memory of a device, but one of {width} points does not; "

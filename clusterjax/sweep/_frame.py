@@ -1,4 +1,10 @@
-"""What is known of a sweep before any of its points: how the result is labelled, and which batch has which points."""
+"""What is known of a sweep before any of its points: how the result is labelled, and which batch has which points.
+
+A `Frame` is the data set without its numbers: axes, coordinates, outputs and attributes, with the order of the points
+and the bounds of the batches. `assemble` fills it with whatever batches there are.
+
+Invariants: points are in no more than one batch; what no batch gives is unfinished, status 3, and has no number.
+"""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -7,6 +13,7 @@ import numpy as np
 import xarray as xr
 
 
+# Zero means success; the numbers are those of the attribute `flag_values` and of stored files.
 FINISHED, NOT_FINITE, RAISED, UNFINISHED = range(4)
 STATUS = {
     "description": "What became of each point.",
@@ -51,8 +58,6 @@ class Frame(NamedTuple):
     - `coords`, `outputs`, `attrs`: Of the data set.
     - `order`: The flat indices of the points as they are run, (points,).
     - `bounds`: Where in `order` each batch begins, and the end, (batches + 1,).
-
-    Source: this library.
     """
 
     names: tuple[str, ...]
@@ -75,10 +80,12 @@ class Frame(NamedTuple):
     def assemble(self, outcomes: Iterable[tuple[int, Outcome]]) -> xr.Dataset:
         """The data set of the batches that are given; the points of all others are unfinished."""
         total = len(self.order)
+        # Flat over points; each batch writes its rows, and the grid is a reshape at the end.
         arrays = {out.name: np.full((total, *out.shape), missing(out.dtype), out.dtype) for out in self.outputs}
         status, reasons = np.full(total, UNFINISHED, np.uint8), np.full(total, "", object)
         for number, outcome in outcomes:
             points = self.points(number)
+            # The flat indices of the batch, in the order in which it was run.
             status[points], reasons[points] = outcome.status, outcome.reasons
             for name, values in outcome.arrays.items():
                 arrays[name][points] = values
@@ -86,6 +93,7 @@ class Frame(NamedTuple):
             out.name: ((*self.names, *out.dims), arrays[out.name].reshape(*self.sizes, *out.shape), out.attrs)
             for out in self.outputs
         }
+        # Flags as the conventions of climate data (CF) have them, which readers of xarray know.
         data["status"] = (self.names, status.reshape(self.sizes), STATUS)
         data["reason"] = (self.names, reasons.reshape(self.sizes), {"description": "Why a point failed."})
         coords = {coord.name: (coord.dims, coord.values, coord.attrs) for coord in self.coords}
@@ -98,8 +106,9 @@ def plain(array: np.ndarray) -> np.ndarray:
 
 
 def missing(dtype: Any) -> Any:
-    """What stands where a point has no number: nan, the smallest integer, the largest unsigned one, or False."""
+    """The value of a point without a number: NaN, the smallest integer, the largest unsigned one, or False."""
     dtype = np.dtype(dtype)
+    # Integers have no NaN; the extreme value is the least likely to be a result.
     if dtype.kind in "iu":
         return np.iinfo(dtype).min if dtype.kind == "i" else np.iinfo(dtype).max
     return False if dtype.kind == "b" else np.nan

@@ -1,4 +1,12 @@
-"""What tells one sweep from another: axes, function, options and versions, each as words to compare and to show."""
+"""What tells one sweep from another: axes, function, options and versions, each as words to compare and to show.
+
+A function is known by its bytecode, its constants, defaults and closure, and by the functions and constants of its own
+module that it names, recursively; arrays by their bytes; objects by the fields of their dataclass or their dictionary.
+All pieces go into one SHA-256, each preceded by its length.
+
+Invariants: comments, formatting and line numbers of a function do not count; no code of a repository is run when its
+revision is asked for; the same process state gives the same words.
+"""
 
 import dataclasses
 import functools
@@ -25,16 +33,16 @@ def fingerprint(*values: Any) -> str:
 
     A function counts with what it closes over, its defaults, and the functions, classes and constants of its own module
     that it names. What it imports from elsewhere does not count, nor do lines and comments of its source.
-
-    Source: this library.
     """
-    digest = hashlib.sha256()
+    hasher = hashlib.sha256()
     for piece in _pieces(values, {}):
-        digest.update(len(piece).to_bytes(8, "little") + piece)
-    return digest.hexdigest()[:12]
+        # With its length, so that pieces cannot be divided differently.
+        hasher.update(len(piece).to_bytes(8, "little") + piece)
+    return hasher.hexdigest()[:12]
 
 
 def _pieces(value: Any, seen: dict[int, Any]) -> Iterator[bytes]:
+    # NumPy has no arrays of keys; their data is integers.
     if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
         value = jax.random.key_data(value)
     if value is None or isinstance(value, _ATOMS):
@@ -47,6 +55,7 @@ def _pieces(value: Any, seen: dict[int, Any]) -> Iterator[bytes]:
         yield f"{type(value).__qualname__} {len(value)}".encode()
         for part in value:
             yield from _pieces(part, seen)
+    # Objects may refer to each other in a circle.
     elif id(value) in seen:
         yield b"again"
     else:
@@ -60,10 +69,11 @@ _ATOMS = bool | int | float | complex | str | bytes | np.generic | types.Ellipsi
 
 
 def _parts(value: Any) -> list[Any]:
-    """What an object is made of, as far as it can be seen."""
+    """The parts of an object, for the fingerprint."""
     if isinstance(value, Mapping):
         return [part for pair in value.items() for part in pair]
     if isinstance(value, set | frozenset):
+        # Sets have no order.
         return sorted(map(repr, value))
     if isinstance(value, functools.partial):
         return [value.func, value.args, value.keywords]
@@ -89,15 +99,17 @@ def _parts_of_function(function: types.FunctionType) -> list[Any]:
     used = []
     for name in _names_of(code):
         value = names.get(name)
-        ours = callable(value) and getattr(value, "__module__", None) == function.__module__
-        kept = dataclasses.is_dataclass(value) and not isinstance(value, type)
-        if ours or kept or isinstance(value, _ATOMS | tuple | list | dict | np.ndarray | jax.Array):
+        # Not what is imported: another version of a library is told by its version.
+        is_own = callable(value) and getattr(value, "__module__", None) == function.__module__
+        is_settings = dataclasses.is_dataclass(value) and not isinstance(value, type)
+        if is_own or is_settings or isinstance(value, _ATOMS | tuple | list | dict | np.ndarray | jax.Array):
             used += [name, value]
     return [_parts_of_code(code), function.__defaults__, function.__kwdefaults__, closed, used]
 
 
 def _parts_of_code(code: types.CodeType) -> list[Any]:
     consts = [_parts_of_code(const) if isinstance(const, types.CodeType) else const for const in code.co_consts]
+    # Not the file name and the table of lines, which change with a comment.
     return [code.co_code, consts, code.co_names, code.co_varnames, code.co_freevars]
 
 
@@ -114,7 +126,7 @@ def _contents(cell: Any) -> Any:
 
 
 def name_of(function: Any) -> str:
-    """What a function is called."""
+    """The qualified name of a function, or of the class of a callable."""
     while isinstance(function, functools.partial):
         function = function.func
     return getattr(function, "__qualname__", None) or type(function).__qualname__
@@ -123,7 +135,7 @@ def name_of(function: Any) -> str:
 def identity_of(
     function: Any, axes: list[Parsed], order: np.ndarray, outputs: Any, options: dict[str, Any]
 ) -> dict[str, str]:
-    """What a store and a run must agree in, as words."""
+    """What a store and a run must agree in, as strings by name."""
     described = ", ".join(axis.describe() for axis in axes)
     parts = [(axis.name, axis.values, axis.static) for axis in axes]
     return {
@@ -155,6 +167,7 @@ def attributes(function: Any, identity: dict[str, str], options: dict[str, Any])
 
 
 def _date() -> str:
+    # The convention of reproducible builds.
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
     now = datetime.fromtimestamp(int(epoch), UTC) if epoch.isdigit() else datetime.now(UTC)
     return now.strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -165,6 +178,7 @@ def _revision(function: Any) -> str:
     since; "none" if it is in no repository, or in no file, as what is typed at a prompt."""
     while isinstance(function, functools.partial):
         function = function.func
+    # What a decorator such as `functools.wraps` wrapped.
     function = inspect.unwrap(function)
     if not (inspect.isroutine(function) or isinstance(function, type)):
         function = type(function)
@@ -193,8 +207,9 @@ def _described(folder: Path) -> str:
             return "none"
         off = [f"{name}.{kind}=" for name in filters for kind in _PROGRAMS]
         off += [f"{name}.required=false" for name in filters]
-        asked = ("diff", "--quiet", "--no-ext-diff", "--no-textconv", "--ignore-submodules=all", "HEAD", "--")
-        changed = _git(folder, *asked, settings=off).returncode
+        diff = ("diff", "--quiet", "--no-ext-diff", "--no-textconv", "--ignore-submodules=all", "HEAD", "--")
+        # 0: unchanged, 1: changed, others: an error.
+        changed = _git(folder, *diff, settings=off).returncode
     except (OSError, subprocess.SubprocessError):
         return "none"
     return {0: revision, 1: f"{revision}-dirty"}.get(changed, "none")

@@ -26,11 +26,10 @@ def open(store: str | os.PathLike[str]) -> xr.Dataset:
     **Raises:**
 
     - `ValueError` if there is no sweep in that folder, or a file of the finished store is damaged.
-
-    Source: this library.
     """
-    kept = Store(store)
-    kept.check()
-    if kept.identity() is None:
-        raise ValueError(f"store must be the folder of a sweep, but there is none in {str(kept.path)!r}; run it first.")
-    return kept.dataset()
+    result_store = Store(store)
+    result_store.check()
+    if result_store.identity() is None:
+        folder = str(result_store.path)
+        raise ValueError(f"store must be the folder of a sweep, but there is none in {folder!r}; run it first.")
+    return result_store.dataset()

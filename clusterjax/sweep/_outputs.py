@@ -1,4 +1,11 @@
-"""What a function of a point returns: its names, shapes and dtypes, and how a user may label them."""
+"""What a function of a point returns: its names, shapes and dtypes, and how a user may label them.
+
+Outputs are normalised to arrays by name. Shapes are found by tracing the function once for each choice of static
+values (`jax.eval_shape`), and must be the same for all of them, since they become one array each.
+
+Invariants: no output, dimension or coordinate has a name that is taken; dtypes are ones that every reader of files
+knows.
+"""
 
 import math
 import os
@@ -27,8 +34,6 @@ class Variable:
     - `coords`: Values along such axes, by their names: save times, say.
     - `unit`: For the attribute `units`; empty for none.
     - `description`: One sentence, for the attribute `description`.
-
-    Source: this library.
     """
 
     dims: tuple[str, ...] | None = None
@@ -48,11 +53,13 @@ class Variable:
 
 
 def as_outputs(returned: Any) -> OrderedDict[str, Array]:
-    """What a function returned, as arrays by name, in its order; one that is alone is called `result`."""
+    """What a function returned, as arrays by name, in its order; a single one is called `result`."""
+    # A NamedTuple by the names of its fields.
     if hasattr(returned, "_asdict"):
         returned = returned._asdict()
     if not isinstance(returned, Mapping):
         returned = {"result": returned}
+    # A plain dictionary is a PyTree whose keys jax sorts.
     outputs = OrderedDict()  # of which jax keeps the order
     for name, value in returned.items():
         try:
@@ -73,32 +80,33 @@ def as_outputs(returned: Any) -> OrderedDict[str, Array]:
 
 
 def one_shape(templates: Iterable[tuple[str, Callable[[], dict[str, jax.ShapeDtypeStruct]]]]) -> dict[str, Any]:
-    """What every point returns, from a function for each choice of the static values; one that raises has no say.
+    """The shapes and dtypes that every point returns, from a function for each choice of the static values; one that
+    raises is skipped.
 
     **Raises:**
 
     - `ValueError` if two of them differ. What the first raised, if all of them do.
-
-    Source: this library.
     """
-    found, where, first = None, "", None
+    shapes_found, label_found, first_error = None, "", None
     for label, template in templates:
         try:
+            # Without the axis of the batch.
             shapes = {name: (leaf.shape[1:], str(leaf.dtype)) for name, leaf in template().items()}
+        # A choice of static values at which the function raises gives points that failed, and no shape.
         except Exception as error:
-            first = first or error
+            first_error = first_error or error
             continue
-        if found is None:
-            found, where = shapes, label
-        elif shapes != found:
+        if shapes_found is None:
+            shapes_found, label_found = shapes, label
+        elif shapes != shapes_found:
             raise ValueError(
                 "function must return the same names, shapes and dtypes at all points, but they are "
-                f"{found} at {where} and {shapes} at {label}; pad them, or run one sweep for each."
+                f"{shapes_found} at {label_found} and {shapes} at {label}; pad them, or run one sweep for each."
             )
-    if found is None:
-        assert first is not None
-        raise first
-    return found
+    if shapes_found is None:
+        assert first_error is not None
+        raise first_error
+    return shapes_found
 
 
 def label_outputs(
@@ -109,12 +117,11 @@ def label_outputs(
     **Raises:**
 
     - `ValueError` if a name is taken, or a label does not fit.
-
-    Source: this library.
     """
     variables = {} if variables is None else dict(variables)
     if unknown := sorted(set(variables) - set(shapes)):
         raise ValueError(f"variables must name outputs ({sorted(shapes)}), but there is {unknown}; rename it.")
+    # What a name already means in the data set, for the message.
     taken = {coord.name: "an axis" for axis in axes for coord in axis.coords()}
     taken |= {dim: "an axis" for axis in axes for coord in axis.coords() for dim in coord.dims}
     taken |= dict.fromkeys(RESERVED, "kept by a sweep")
@@ -124,14 +131,15 @@ def label_outputs(
         if name in taken:
             raise ValueError(f"function must not return {name!r}, which is {taken[name]}; rename the output.")
         variable = variables.get(name, Variable())
-        given = variable.dims
-        dims = tuple(f"{name}_{k}" for k in range(len(shape))) if given is None else tuple(given)
+        own_dims = variable.dims
+        dims = tuple(f"{name}_{k}" for k in range(len(shape))) if own_dims is None else tuple(own_dims)
         if len(dims) != len(shape) or len(set(dims)) < len(dims):
             raise ValueError(
                 f"variables must give {name!r} of shape {shape} as many dims, each its own, but they are {dims}; "
                 "name each of its axes once."
             )
         for dim, size in zip(dims, shape, strict=True):
+            # Outputs may share a dimension of one size, such as time.
             if dim in taken or dim in shapes or sizes.setdefault(dim, size) != size:
                 raise ValueError(
                     f"variables must give {name!r} dims of their own, but {dim!r} of size {size} is an axis, an output "
@@ -145,10 +153,7 @@ def label_outputs(
 
 
 def check_variables(variables: Any) -> None:
-    """Raise a ValueError unless these are labels of outputs by their names, or None.
-
-    Source: this library.
-    """
+    """Raise a ValueError unless these are labels of outputs by their names, or None."""
     if variables is None:
         return
     remedy = "pass {'count': sweep.Variable(('time',))}, say"
@@ -159,30 +164,28 @@ def check_variables(variables: Any) -> None:
 
 
 def _along(values: Any, name: str) -> np.ndarray:
-    """The values of a coordinate in a row: numbers, or words."""
+    """The values of a coordinate as a vector: numbers, or strings."""
     array = as_numbers(values)
     if array is None:
         words = check_sequence(values, name, str, "numbers or strings", least=0)
         return np.asarray(words, object)
-    found = check_host_array(array, name, shape=(None,), finite=False, integers=array.dtype.kind in "iu")
-    if np.any(np.isnan(plain(found))):
+    labels = check_host_array(array, name, shape=(None,), finite=False, integers=array.dtype.kind in "iu")
+    if np.any(np.isnan(plain(labels))):
         raise refusal(name, "not hold nan, which labels nothing", "it does", "pass what labels each")
-    return array if array.dtype == bool else found
+    return array if array.dtype == bool else labels
 
 
 def check_room(outputs: list[Output], points: int) -> None:
-    """Raise a ValueError if the numbers of all points are more than the memory of this machine.
-
-    Source: this library.
-    """
-    wanted = points * sum(math.prod(out.shape) * np.dtype(out.dtype).itemsize for out in outputs)
+    """Raise a ValueError if the numbers of all points are more than the memory of this machine."""
+    bytes_needed = points * sum(math.prod(out.shape) * np.dtype(out.dtype).itemsize for out in outputs)
     try:
+        # The memory of the machine, as far as the system says.
         room = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):  # it does not say
         return
-    if wanted > room > 0:
-        rule, found = "return no more than memory holds", f"all points together take {wanted / 2**30:.1f} GiB"
-        raise refusal("function", rule, found, "return less, or split the sweep")
+    if bytes_needed > room > 0:
+        rule, told = "return no more than memory holds", f"all points together take {bytes_needed / 2**30:.1f} GiB"
+        raise refusal("function", rule, told, "return less, or split the sweep")
 
 
 def _coord(name: str, dim: str, sizes: dict[str, int], values: Any) -> Coord:

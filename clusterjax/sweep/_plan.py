@@ -1,4 +1,11 @@
-"""In which order the points of a sweep are run, and how they fall into batches."""
+"""In which order the points of a sweep are run, and how they fall into batches.
+
+The grid is flattened in C order. Points of the same static values are moved next to each other, since one program
+serves them, and sorted by falling cost within their group; then each group is divided into batches.
+
+Invariants: the order is a permutation of the flat indices; no batch has points of two groups; without a cost the order
+within a group is that of the grid.
+"""
 
 import inspect
 import math
@@ -28,41 +35,45 @@ def plan(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """The order of the points, (points,), where its batches begin, (batches + 1,), and what each point costs.
 
-    Points of the same static values stand together, since one program serves them. Among these the dearest come first,
-    so that those which wait for each other in a batch cost about the same, and the last batches are short.
-
-    Source: this library.
+    Points of the same static values are next to each other, since one program serves them. Among these the
+    costliest come first, so that the points of a batch, which wait for each other, cost about the same, and the last
+    batches are short.
     """
     sizes = [len(axis.values) for axis in axes]
     indices = np.arange(math.prod(sizes)).reshape(sizes)
     static = [k for k, axis in enumerate(axes) if axis.static]
+    # (groups, points in each): static axes first, flattened apart from the others.
     groups = np.moveaxis(indices, static, range(len(static))).reshape(math.prod(sizes[k] for k in static), -1)
     costs = None if cost is None else _costs(axes, indices.ravel(), cost)
     if costs is not None:
+        # Stable, so that points of one cost keep the order of the grid on every machine.
         groups = np.stack([group[np.argsort(-costs[group], kind="stable")] for group in groups])
+    # Batches begin anew with each group, so the last one of a group may be short.
     starts = np.arange(0, groups.shape[1], batch_size)
     bounds = (starts + groups.shape[1] * np.arange(len(groups))[:, None]).ravel()
     return groups.ravel(), np.append(bounds, groups.size), costs
 
 
 def _costs(axes: list[Parsed], points: np.ndarray, cost: Callable[..., Any]) -> np.ndarray:
-    values, wanted = point_values(axes, points), names_taken(cost, [axis.name for axis in axes])
+    values, names = point_values(axes, points), names_taken(cost, [axis.name for axis in axes])
     costs = np.empty(len(points))
     for point in points.tolist():
-        at = static_values(axes, point) | {name: array[point] for name, array in values.items()}
-        given = cost(**{name: at[name] for name in wanted})
+        # Python numbers and scalars of NumPy: the cost is no function of jax.
+        values_at = static_values(axes, point) | {name: array[point] for name, array in values.items()}
+        returned = cost(**{name: values_at[name] for name in names})
         try:
-            costs[point] = float(given)
+            costs[point] = float(returned)
         except (TypeError, ValueError, OverflowError):
             costs[point] = np.nan
         if not np.isfinite(costs[point]):
-            raise refusal("cost", "be finite", f"it is {shown(given)} at point {point}", "mend it there")
+            raise refusal("cost", "be finite", f"it is {shown(returned)} at point {point}", "mend it there")
     return costs
 
 
 def names_taken(function: Callable[..., Any], names: list[str]) -> list[str]:
-    """Those of `names` that `function` takes as arguments; all of them if it does not say."""
+    """Those of `names` that `function` takes as arguments; all of them if its signature is unknown."""
     parameters = parameters_of(function)
+    # A function that takes **kwargs, or that hides its signature, is given everything.
     if parameters is None or any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return names
     return [
@@ -74,7 +85,7 @@ def names_taken(function: Callable[..., Any], names: list[str]) -> list[str]:
 
 
 def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
-    """The parameters of `function`, or None if it does not say."""
+    """The parameters of `function`, or None if its signature is unknown."""
     try:
         return inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -87,8 +98,6 @@ def check_function(function: Any, axes: list[Parsed]) -> bool:
     **Raises:**
 
     - `ValueError` if it lacks an argument that is an axis, or needs one that is not.
-
-    Source: this library.
     """
     check_callable(function, "function", "a function of one point")
     names = [axis.name for axis in axes]
@@ -107,8 +116,5 @@ def check_function(function: Any, axes: list[Parsed]) -> bool:
 
 
 def check_seed(seed: Any) -> int:
-    """`seed`, if it is one of 32 bits.
-
-    Source: this library.
-    """
+    """`seed`, if it is one of 32 bits."""
     return check_integer(seed, "seed", least=0, most=2**32 - 1)

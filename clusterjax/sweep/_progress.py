@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Progress:
-    """A line that is written over on a terminal; elsewhere one more now and then."""
+    """A line of progress: written over on a terminal, appended now and then elsewhere."""
 
     def __init__(
         self,
@@ -22,6 +22,7 @@ class Progress:
         self.costs, self.shown, self.now = costs, shown, now
         self.done, self.failed = done, 0
         self.total = done + len(todo)
+        # In units of cost, so that the time left is right though the costliest points come first.
         self.left = self.work = float(costs[todo].sum())
         self.begun = self.last = now()
         self.terminal = sys.stderr.isatty()
@@ -33,15 +34,18 @@ class Progress:
         self.done += len(points)
         self.failed += failed
         self.left -= float(self.costs[points].sum())
+        # Not more than five lines a second on a terminal, and two a minute in a log.
         over = self.done == self.total
         if self.shown and (over or self.now() - self.last > (0.2 if self.terminal else 30.0)):
             self.last = self.now()
             end = "\n" if over or not self.terminal else ""
+            # Carriage return and erase to the end: the line is written over.
             print(("\r\x1b[K" if self.terminal else "") + self.line(), end=end, file=sys.stderr, flush=True)
 
     def line(self) -> str:
-        """What there is to say."""
+        """The line of progress."""
         gone = self.now() - self.begun
+        # Of this run only: what was finished before took none of its time.
         worked = self.work - self.left
         words = [f"sweep: {self.done} of {self.total} points", f"{_clock(gone)} gone"]
         if self.done < self.total and worked > 0:

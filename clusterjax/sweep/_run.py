@@ -1,4 +1,12 @@
-"""Runs a sweep: checks what is asked, then batch after batch, in memory or in a store that survives."""
+"""Runs a sweep: checks what is asked, then batch after batch, in memory or in a store that survives.
+
+The grid is flattened, ordered by static values and cost (`_plan`), divided into batches of one width, and each batch
+is one call of a compiled `jax.vmap` of the function (`_evaluate`). With a store each finished batch is a file
+(`_store`), and at the end the files become one zarr folder.
+
+Invariants: the result does not depend on the number of devices or processes, nor on whether the run was killed in
+between, bit for bit; a point that fails does not touch the others; a store of another sweep is refused.
+"""
 
 import contextlib
 import math
@@ -13,6 +21,7 @@ import xarray as xr
 
 from .._check import check_callable, check_flag, check_integer, check_sequence, refusal, shown
 from ._axis import parse_axes
+from ._barrier import barrier
 from ._evaluate import Programs, Task, outcomes
 from ._frame import FINISHED, Frame, Outcome
 from ._identity import attributes, identity_of
@@ -20,7 +29,6 @@ from ._outputs import Variable, check_room, check_variables, label_outputs, one_
 from ._plan import check_function, check_seed, plan, static_values
 from ._progress import Progress
 from ._store import Store
-from ._team import together
 
 
 def run(
@@ -50,6 +58,19 @@ def run(
     and all of its numbers are nan (integers: the smallest of their dtype, or the largest if unsigned; booleans: False).
     All other points stand.
 
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, jax.numpy as jnp
+        >>> def energy(beta, d):
+        ...     return {"energy": cjx.interaction_energy(jnp.eye(d), beta)}
+        ...
+        >>> axes = {"beta": [1.0, 2.0, 4.0], "d": cjx.sweep.Axis([2, 3], static=True)}
+        >>> found = cjx.sweep.run(energy, axes, batch_size=2, progress=False)
+        >>> dict(found.sizes), round(float(found.energy.sel(beta=2.0, d=3)), 3)
+        ({'beta': 3, 'd': 2}, 0.782)
+        ```
+
     **Arguments:**
 
     - `function`: Is called with each axis by its name. The values of static axes are Python values, all others scalars
@@ -65,12 +86,14 @@ def run(
     - `store`: A folder, made if need be; None keeps the result in memory alone.
     - `resume`: Whether a run goes on from what is in the store: batches whose file is damaged are run again. False
         computes everything anew; a store of another sweep is refused all the same.
-    - `devices`: Those of this process that batches are spread over, one batch on each at a time; None takes all. Their
-        number changes no bit of the result.
+    - `devices`: Those of this process that batches are spread over, one batch on each at a time; None takes all. One
+        that is listed twice has two batches at a time: a program of loops does not use several cores by itself, and
+        `4 * jax.devices("cpu")` keeps four cores busy, with the memory of four batches. Their number changes no bit of
+        the result.
     - `progress`: Whether to show on stderr how far it is, and how long it still takes.
     - `seed`: Of the keys.
     - `cost`: About how much work a point is, a function of those axes that it names. Points of like cost share a batch,
-        and the dearest are run first. The result keeps the order of the axes.
+        and the costliest are run first. The result keeps the order of the axes.
     - `variables`: Labels of outputs, by their names.
     - `finite`: Whether a number that is not finite makes its point fail.
     - `version`: Of the function; change it when something has changed that its own bytecode does not show.
@@ -89,36 +112,38 @@ def run(
 
     Under `jax.distributed` every process makes the same call, runs its share of the batches, and returns the whole;
     the store must be a folder that all of them see.
-
-    Source: this library.
     """
     parsed = parse_axes(axes)
     takes_key = check_function(function, parsed)
-    kept, chosen, batch_size = check_place(store, devices, batch_size, resume, progress)
+    result_store, run_devices, batch_size = check_place(store, devices, batch_size, resume, progress)
     seed = check_seed(seed)
     _check_options(finite, cost, version)
     check_variables(variables)
     order, bounds, costs = plan(parsed, batch_size, cost)
+    # All batches have the width of the widest, so that each choice of static values is one compilation.
     programs = Programs(Task(function, takes_key, parsed, int(np.diff(bounds).max()), seed, finite))
     group = math.prod(len(axis.values) for axis in parsed if not axis.static)
+    # One point of each choice of static values, which are next to each other in the order.
     firsts = order[::group].tolist()
+    # Traced and not run: names, shapes and dtypes are known before the first batch.
     shapes = one_shape((str(static_values(parsed, k)), lambda k=k: programs.shapes(k)) for k in firsts)
     labels = label_outputs(shapes, parsed, variables)
     check_room(labels[0], len(order))
     options = {"batch_size": batch_size, "seed": seed, "finite": bool(finite), "version": version}
+    # What a store must agree in to be continued.
     identity = identity_of(function, parsed, order, labels, options)
     names, sizes = tuple(axis.name for axis in parsed), tuple(len(axis.values) for axis in parsed)
     coords = [coord for axis in parsed for coord in axis.coords()] + labels[1]
     frame = Frame(names, sizes, coords, labels[0], attributes(function, identity, options), order, bounds)
     costs = np.ones(len(order)) if costs is None else costs
-    if kept is not None:
-        return _run_in_store(kept, programs, frame, identity, costs, chosen, resume, progress)
+    if result_store is not None:
+        return _run_in_store(result_store, programs, frame, identity, costs, run_devices, resume, progress)
     meter = Progress(costs, order, 0, progress)
-    return frame.assemble(_counted(outcomes(programs, frame, range(frame.batches), chosen), frame, meter))
+    return frame.assemble(_counted(outcomes(programs, frame, range(frame.batches), run_devices), frame, meter))
 
 
 def _run_in_store(
-    kept: Store,
+    result_store: Store,
     programs: Programs,
     frame: Frame,
     identity: dict[str, str],
@@ -127,71 +152,76 @@ def _run_in_store(
     resume: bool,
     progress: bool,
 ) -> xr.Dataset:
+    # One process writes the frame and the final store; all write batches.
     leads = jax.process_index() == 0
     with contextlib.ExitStack() as stack:
-        with together():
+        with barrier():
             if leads:
-                kept.check()
-                kept.refuse_another(identity)
-                if not (resume and kept.is_finished and not kept.work.exists()):
-                    stack.enter_context(kept.locked())
-                    _prepare(kept, frame, identity, resume)
-        with together():
-            _refuse_unshared(kept, identity)
-            is_finished = kept.is_finished
-            frame = frame if is_finished else kept.frame()  # with the date at which it was begun
-            done = set() if is_finished else kept.whole(frame)
-            if leads and progress and not is_finished and (lost := len(kept.finished(frame)) - len(done)):
-                print(f"sweep: {lost} batches are damaged and are run again", file=sys.stderr, flush=True)
+                result_store.check()
+                result_store.refuse_another(identity)
+                # A finished store is only read, and needs no lock.
+                if not (resume and result_store.is_finished and not result_store.work.exists()):
+                    stack.enter_context(result_store.locked())
+                    _prepare(result_store, frame, identity, resume)
+        with barrier():
+            _refuse_unshared(result_store, identity)
+            is_finished = result_store.is_finished
+            # That of the store, so that a run that goes on has the date of its beginning.
+            frame = frame if is_finished else result_store.frame()  # with the date at which it was begun
+            intact = set() if is_finished else result_store.intact(frame)
+            if leads and progress and not is_finished and (damaged := len(result_store.finished(frame)) - len(intact)):
+                print(f"sweep: {damaged} batches are damaged and are run again", file=sys.stderr, flush=True)
         if not is_finished:
-            with together():
-                mine = range(jax.process_index(), frame.batches, jax.process_count())
-                left = [number for number in mine if number not in done]
-                todo = np.concatenate([np.empty(0, int), *(frame.points(number) for number in left)])
-                meter = Progress(costs, todo, sum(len(frame.points(k)) for k in mine) - len(todo), progress and leads)
-                for number, outcome in _counted(outcomes(programs, frame, left, devices), frame, meter):
-                    kept.write(number, outcome)
-            with together():
+            with barrier():
+                # Round robin: batches are ordered by cost, so the shares are even.
+                own_batches = range(jax.process_index(), frame.batches, jax.process_count())
+                numbers = [number for number in own_batches if number not in intact]
+                todo = np.concatenate([np.empty(0, int), *(frame.points(number) for number in numbers)])
+                own_points = sum(len(frame.points(number)) for number in own_batches)
+                meter = Progress(costs, todo, own_points - len(todo), progress and leads)
+                # Each batch is on the disk before the next one is fetched.
+                for number, outcome in _counted(outcomes(programs, frame, numbers, devices), frame, meter):
+                    result_store.write(number, outcome)
+            with barrier():
                 if leads:
-                    kept.finish(frame, identity)
-    return kept.dataset()
+                    result_store.finish(frame, identity)
+    return result_store.dataset()
 
 
-def _prepare(kept: Store, frame: Frame, identity: dict[str, str], resume: bool) -> None:
-    """Have `kept`, whose lock is held, hold the frame of this sweep, or its finished store and nothing else."""
-    kept.refuse_another(identity)
-    if resume and kept.is_finished:
-        kept.check_whole()
-        kept.clear()  # the run before was killed while it did so
+def _prepare(result_store: Store, frame: Frame, identity: dict[str, str], resume: bool) -> None:
+    """With the lock held: write the frame of this sweep, or clear what a finished one has left."""
+    result_store.refuse_another(identity)
+    if resume and result_store.is_finished:
+        # A finished store that is damaged is not silently replaced.
+        result_store.check_whole()
+        result_store.clear()  # the run before was killed while it did so
         return
     try:
-        if not resume or kept.identity() is None:
-            kept.begin(frame, identity)
+        if not resume or result_store.identity() is None:
+            result_store.begin(frame, identity)
     except OSError as error:
-        raise kept.full(error) from error
+        raise result_store.full(error) from error
 
 
-def _refuse_unshared(kept: Store, identity: dict[str, str]) -> None:
-    if kept.identity() != identity:
+def _refuse_unshared(result_store: Store, identity: dict[str, str]) -> None:
+    if result_store.identity() != identity:
         raise ValueError(
             f"store must be a folder that all processes see, but process {jax.process_index()} does not find this "
-            f"sweep in {str(kept.path)!r}; choose one on a disk that they share."
+            f"sweep in {str(result_store.path)!r}; choose one on a disk that they share."
         )
 
 
-def _counted(found: Iterable[tuple[int, Outcome]], frame: Frame, meter: Progress) -> Iterator[tuple[int, Outcome]]:
-    for number, outcome in found:
+def _counted(batches: Iterable[tuple[int, Outcome]], frame: Frame, meter: Progress) -> Iterator[tuple[int, Outcome]]:
+    for number, outcome in batches:
         yield number, outcome
+        # After the consumer has written the batch, so that what is shown as finished is kept.
         meter.add(frame.points(number), int(np.sum(outcome.status != FINISHED)))
 
 
 def check_place(
     store: Any, devices: Any, batch_size: Any, resume: Any, progress: Any
 ) -> tuple[Store | None, list[Any], int]:
-    """Where a sweep is kept, on which devices it is run, and how many points at once.
-
-    Source: this library.
-    """
+    """The store, the devices and the batch size of a sweep, checked."""
     check_flag(resume, "resume")
     check_flag(progress, "progress")
     if store is None and jax.process_count() > 1:
@@ -214,7 +244,8 @@ def _devices(devices: Any) -> list[Any]:
     if devices is None:
         return local
     listed = check_sequence(devices, "devices", jax.Device, "devices of jax")
-    if any(device not in local for device in listed) or len(set(listed)) < len(listed):
-        rule, found = "be some of those of this process, each once", f"they are {listed[:8]}"
-        raise refusal("devices", rule, found, f"choose from {local}")
+    # Devices of other processes run their own batches.
+    if any(device not in local for device in listed):
+        rule, told = "be some of those of this process", f"they are {listed[:8]}"
+        raise refusal("devices", rule, told, f"choose from {local}")
     return listed

@@ -1,4 +1,12 @@
-"""Multi-head attention with its own query, key, value and output matrices."""
+"""Multi-head attention with its own query, key, value and output matrices.
+
+Scaled dot-product attention (Vaswani et al., *Attention is all you need*, 1706.03762, Section 3.2), with learnt
+vectors of the distance j - i added to keys and values where wanted (Shaw et al., 1803.02155). What each head passes
+from token to token, and how long it is, is as in Kobayashi et al., *Attention is not only a weight* (2004.10102).
+
+Invariants: rows of weights sum to 1; a token may always attend to itself, so no softmax is over nothing; weights of a
+wider dtype than the stream are rounded where they are used, and softmax is in float32 at least.
+"""
 
 import math
 from collections.abc import Callable
@@ -11,6 +19,7 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from .._check import check_array, check_instance, check_key, check_scalar
+from .._custom_types import DTypeLike, Numbers
 from .._mask import AbstractMask, FullMask, check_mask
 from .._misc import draw_normal
 from ._checks import check_draw, check_optional, check_sizes, check_stream, weights
@@ -24,20 +33,14 @@ def contract(equation: str, *operands: Array) -> Array:
 
 
 def check_relative(relative: Any) -> RelativePositions | None:
-    """`relative`, if it is None or relative positions.
-
-    Source: this library.
-    """
+    """`relative`, if it is None or relative positions."""
     return check_optional(
         relative, "relative", RelativePositions, "RelativePositions", "make them with RelativePositions.random"
     )
 
 
 def check_heads(attention: Any, name: str = "attention") -> "MultiHeadAttention":
-    """`attention`, if it is that of a Transformer; a ValueError else.
-
-    Source: this library.
-    """
+    """`attention`, if it is that of a Transformer; a ValueError else."""
     return check_instance(
         attention, name, MultiHeadAttention, "a MultiHeadAttention", "make one with MultiHeadAttention.random"
     )
@@ -46,6 +49,7 @@ def check_heads(attention: Any, name: str = "attention") -> "MultiHeadAttention"
 def _beta(value: Any, heads: int) -> Array:
     """The inverse temperature as an array, () or (heads,)."""
     array = check_array(value, "beta", remedy=f"pass () or ({heads},)")
+    # One for all heads.
     if array.ndim == 0:
         return check_scalar(value, "beta")
     if array.shape != (heads,):
@@ -61,10 +65,8 @@ class Heads(eqx.Module):
 
     **Attributes:**
 
-    - `weights`: (h, n, n), who attended to whom; rows sum to 1.
+    - `weights`: (h, n, n), the attention weights; rows sum to 1.
     - `updates`: (h, n, d), what each head adds to each token.
-
-    Source: this library.
     """
 
     weights: Float[Array, "h n n"]
@@ -79,8 +81,6 @@ class Passed(eqx.Module):
     - `given`: (h, n, d), of the token j.
     - `by_distance`: (h, 2 m + 1, d), of the distance from i to j; None without such vectors.
     - `rows`: (n, n), which of them belongs to i and j.
-
-    Source: this library.
     """
 
     given: Float[Array, "h n d"]
@@ -88,25 +88,25 @@ class Passed(eqx.Module):
     rows: Int[Array, "n n"] | None
 
     def lengths(self) -> Float[Array, "h _ n"]:
-        """Its length, for each i and j.
+        """The length of what is passed, for each i and j.
 
         Source: 2004.10102, eq. (4).
         """
         square = lambda a: jnp.sum(a * a, axis=-1)
         if self.by_distance is None or self.rows is None:
             return jnp.sqrt(square(self.given))[:, None, :]
+        # |g_j + b_r|^2 = |g_j|^2 + |b_r|^2 + 2 <g_j, b_r>: no (h, n, n, d) array of all the sums is made.
         cross = contract("hjd,hrd->hjr", self.given, self.by_distance)
         total = square(self.given)[:, None, :] + square(self.by_distance)[:, self.rows]
+        # By rounding the square may fall below zero.
         return jnp.sqrt(jnp.maximum(total + 2 * cross[:, jnp.arange(len(self.rows))[None, :], self.rows], 0))
 
     def along(self, directions: Float[Array, "n d"]) -> Float[Array, "h n n"]:
-        """Its inner product with a vector of i, for each i and j.
-
-        Source: this library.
-        """
+        """The inner product of what is passed with a vector of i, for each i and j."""
         of_tokens = contract("id,hjd->hij", directions, self.given)
         if self.by_distance is None or self.rows is None:
             return of_tokens
+        # (h, n, distances): each direction against each vector of distances, gathered for the pairs below.
         of_distances = contract("id,hrd->hir", directions, self.by_distance)
         return of_tokens + jnp.take_along_axis(of_distances, jnp.broadcast_to(self.rows[None], of_tokens.shape), axis=2)
 
@@ -120,7 +120,7 @@ class MultiHeadAttention(eqx.Module):
     - `query`, `key`, `value`: $W_Q$, $W_K$, $W_V$, (h, d, k).
     - `output`: $W_c$, (h, k, d).
     - `beta`: The inverse temperature, () or (h,); None is $1/\sqrt{k}$.
-    - `mask`: Who may attend to whom.
+    - `mask`: Which tokens may attend to which.
     - `relative`: Vectors of the distances; None is none.
 
     **Raises:**
@@ -143,11 +143,11 @@ class MultiHeadAttention(eqx.Module):
 
     def __init__(
         self,
-        query: Any,
-        key: Any,
-        value: Any,
-        output: Any,
-        beta: Any = None,
+        query: Numbers,
+        key: Numbers,
+        value: Numbers,
+        output: Numbers,
+        beta: Numbers | None = None,
         *,
         mask: AbstractMask = FullMask(),  # noqa: B008
         relative: RelativePositions | None = None,
@@ -159,14 +159,17 @@ class MultiHeadAttention(eqx.Module):
         self.output = weights("output", "(h, k, d)")(output)
         shapes = {name: jnp.shape(getattr(self, name)) for name in ("query", "key", "value", "output")}
         first = shapes["query"]
-        wanted = (first, first, first, (*first[:1], *first[:0:-1]))
-        if len(first) != 3 or 0 in first or tuple(shapes.values()) != wanted:
+        # (h, d, k) three times, and (h, k, d).
+        expected = (first, first, first, (*first[:1], *first[:0:-1]))
+        if len(first) != 3 or 0 in first or tuple(shapes.values()) != expected:
             raise ValueError(
                 "query, key and value must be (h, d, k) and output (h, k, d), but their shapes are "
                 f"{', '.join(map(str, shapes.values()))}; stack the heads along the first axis."
             )
         heads, _, k = first
+        # An array also by default, so that the temperature can be changed without compiling anew.
         self.beta = _beta(1 / math.sqrt(k) if beta is None else beta, heads).astype(self.query.dtype)
+        # Last, when the sizes of the heads are known.
         self.mask, self.relative = check_mask(mask), check_relative(relative)
         if relative is not None and relative.keys.shape[1] != k:
             raise ValueError(
@@ -184,7 +187,7 @@ class MultiHeadAttention(eqx.Module):
         scale: float | None = None,
         mask: AbstractMask = FullMask(),  # noqa: B008
         relative: RelativePositions | None = None,
-        dtype: Any = None,
+        dtype: DTypeLike | None = None,
     ) -> "MultiHeadAttention":
         r"""Normal weights of standard deviation `scale` (None: $1/\sqrt{d}$), each head d / heads wide.
 
@@ -201,11 +204,14 @@ class MultiHeadAttention(eqx.Module):
             raise ValueError(f"heads must divide d, but heads is {heads} and d is {d}; choose a divisor of {d}.")
         check_mask(mask)
         check_relative(relative)
+        # Each head is d / h wide, so that all heads together cost what one of width d would.
         k = d // heads
+        # 1 / sqrt(d) keeps the entries of the queries of the size of those of the tokens.
         deviation, dtype = check_draw(scale, dtype, 1 / math.sqrt(d))
-        query, of_key, value = deviation * draw_normal(jr.fold_in(key, 0), (3, heads, d, k), dtype)
+        # One draw for all three, (3, h, d, k).
+        query, key_maps, value = deviation * draw_normal(jr.fold_in(key, 0), (3, heads, d, k), dtype)
         output = deviation * draw_normal(jr.fold_in(key, 1), (heads, k, d), dtype)
-        return cls(query, of_key, value, output, mask=mask, relative=relative)
+        return cls(query, key_maps, value, output, mask=mask, relative=relative)
 
     @property
     def num_heads(self) -> int:
@@ -218,12 +224,12 @@ class MultiHeadAttention(eqx.Module):
         return self.query.shape[1]
 
     def weights(self, x: Float[Array, "n d"], present: Bool[Array, " n"] | None = None) -> Float[Array, "h n n"]:
-        """Who attends to whom, (h, n, n): row i is what token i attends to. Rows sum to 1.
+        """The attention weights, (h, n, n): row i is what token i attends to. Rows sum to 1.
 
         **Arguments:**
 
         - `x`: What the heads read, (n, d).
-        - `present`: Which tokens are there, (n,); nobody attends to padding but itself. None is all of them.
+        - `present`: Which tokens are present, (n,); padding is attended to by itself alone. None is all of them.
 
         Source: Peat, *Clustering in Transformers*, Appendix A.1.
         """
@@ -232,9 +238,12 @@ class MultiHeadAttention(eqx.Module):
     def _weights(self, x: Array, present: Array | None) -> Array:
         n = x.shape[0]
         cast = self._as(x.dtype)
+        # () or (h,) to (1, 1, 1) or (h, 1, 1).
         scores = cast(self.beta).reshape(-1, 1, 1) * self._scores(x, cast)
         allowed = self.mask.matrix(n)
         if present is not None:
+            # Padding attends to itself, and no other token does: a row without columns would be NaN, and NaN
+            # would spread by the gradient.
             allowed = (allowed & present[None, :]) | jnp.eye(n, dtype=bool)
         # Sums over many tokens are made in single precision at least.
         scores = jnp.where(allowed[None], scores.astype(at_least_single(x.dtype)), -jnp.inf)
@@ -242,10 +251,13 @@ class MultiHeadAttention(eqx.Module):
 
     def _scores(self, x: Array, cast: Callable[[Array], Array]) -> Float[Array, "h n n"]:
         queries = contract("nd,hdk->hnk", x, cast(self.query))
-        keys = contract("nd,hdk->hnk", x, cast(self.key))
-        scores = contract("hik,hjk->hij", queries, keys)
+        attention_keys = contract("nd,hdk->hnk", x, cast(self.key))
+        # (h, n, n).
+        scores = contract("hik,hjk->hij", queries, attention_keys)
         if self.relative is None:
             return scores
+        # <q_i, k_j + a_r> = <q_i, k_j> + <q_i, a_r>: 2 m + 1 products a token, and a gather, in place of keys for each
+        # pair.
         by_distance = contract("hik,rk->hir", queries, cast(self.relative.keys))
         rows = jnp.asarray(self.relative.rows(x.shape[0]))
         return scores + jnp.take_along_axis(by_distance, jnp.broadcast_to(rows[None], scores.shape), axis=2)
@@ -264,6 +276,7 @@ class MultiHeadAttention(eqx.Module):
         Source: Peat, *Clustering in Transformers*, Appendix A.1.
         """
         x, present = self.enter(x, present)
+        # Kept here for the caller; `__call__` does not return it.
         weights = self._weights(x, present)
         return Heads(weights, contract("hnk,hkd->hnd", self._mixed(x, weights), self._as(x.dtype)(self.output)))
 
@@ -277,11 +290,14 @@ class MultiHeadAttention(eqx.Module):
 
     def _mixed(self, x: Array, weights: Array) -> Float[Array, "h n k"]:
         cast = self._as(x.dtype)
+        # Mixed in the k dimensions of the head and mapped to d afterwards: that order costs n^2 k and not n^2 d.
         mixed = contract("hij,hjk->hik", weights, contract("nd,hdk->hnk", x, cast(self.value)))
         if self.relative is None or self.relative.values is None:
             return mixed
+        # (n, n): the row of the table for each pair.
         rows, number = jnp.asarray(self.relative.rows(x.shape[0])), self.relative.keys.shape[0]
         places = jnp.arange(x.shape[0])[:, None]
+        # The weights of token i are summed by distance, (h, n, 2 m + 1), before they multiply the vectors of distances.
         by_distance = jnp.zeros((*weights.shape[:2], number), x.dtype).at[:, places, rows].add(weights)
         return mixed + contract("hir,rk->hik", by_distance, cast(self.relative.values))
 
@@ -295,27 +311,23 @@ class MultiHeadAttention(eqx.Module):
         Source: Kobayashi et al., *Attention is not only a weight* (2004.10102), eq. (4).
         """
         cast, relative = self._as(x.dtype), self.relative
+        # (h, n, d): W_c^T W_V^T x_j of each head.
         given = contract("hnk,hkd->hnd", contract("nd,hdk->hnk", x, cast(self.value)), cast(self.output))
         if relative is None or relative.values is None:
             return Passed(given, None, None)
         by_distance = contract("rk,hkd->hrd", cast(relative.values), cast(self.output))
         return Passed(given, by_distance, jnp.asarray(relative.rows(x.shape[0])))
 
-    def check(self, x: Any, present: Any = None) -> None:
-        """Raise a ValueError unless the layer fits the tokens.
-
-        Source: this library.
-        """
+    def check(self, x: Numbers, present: Numbers | None = None) -> None:
+        """Raise a ValueError unless the layer fits the tokens."""
         self.enter(x, present)
 
-    def enter(self, x: Any, present: Any = None) -> tuple[Float[Array, "n d"], Bool[Array, " n"] | None]:
-        """The tokens and which of them are there, as arrays; a ValueError unless the layer fits them.
-
-        Source: this library.
-        """
-        x, present = check_stream(x, present, self.d)
-        self.mask.check(x.shape[0])
-        return x, present
+    def enter(self, x: Numbers, present: Numbers | None = None) -> tuple[Float[Array, "n d"], Bool[Array, " n"] | None]:
+        """The tokens and which of them are present, as arrays; a ValueError unless the layer fits them."""
+        tokens, present = check_stream(x, present, self.d)
+        self.mask.check(tokens.shape[0])
+        return tokens, present
 
     def _as(self, dtype: Any) -> Callable[[Array], Array]:
+        # In mixed precision the parameters are float32 and the stream is bfloat16.
         return lambda array: array.astype(dtype)

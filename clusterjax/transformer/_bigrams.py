@@ -1,4 +1,11 @@
-"""What guessing by the word before costs: the baseline that a language model must beat."""
+"""What guessing by the word before costs: the baseline that a language model must beat.
+
+Counts of pairs with the interpolated smoothing of Kneser and Ney (Chen and Goodman, *An empirical study of smoothing
+techniques for language modeling*, 1999, Section 2.7): a discount D is taken from every count and given to the
+distribution of continuations, which is proportional to how many different words come before a word.
+
+Invariants: probabilities after each word sum to 1; the first word of each row is no target.
+"""
 
 import numpy as np
 from jaxtyping import Int
@@ -36,22 +43,27 @@ def bigram_loss(rows: Int[np.ndarray, "rows n"], held: Int[np.ndarray, "held m"]
 
         Chen, Goodman, *An empirical study of smoothing techniques for language modeling* (1999), Section 2.7.
     """
+    # Each pair as one integer v words + w, so that counting is sorting.
     pairs = _pairs(rows, words)
-    kinds, counts = np.unique(pairs, return_counts=True)
+    distinct_pairs, counts = np.unique(pairs, return_counts=True)
     once, twice = (int((counts == k).sum()) for k in (1, 2))
+    # The estimate of Ney, Essen and Kneser from the numbers of pairs seen once and twice; 0.5 where there is none.
     discount = once / (once + 2 * twice) if once else 0.5
-    first, second = np.divmod(kinds, words)
+    first, second = np.divmod(distinct_pairs, words)
     total = np.bincount(first, counts, minlength=words)
     followers = np.bincount(first, minlength=words)
-    before = np.bincount(second, minlength=words) + 1.0
-    by_kinds = before / before.sum()
-    asked = _pairs(held, words)
-    place = np.minimum(np.searchsorted(kinds, asked), len(kinds) - 1)
-    found = np.where(kinds[place] == asked, counts[place], 0)
-    v, w = np.divmod(asked, words)
+    # How many different words come before w, not how often w is seen: Kneser and Ney's continuation count.
+    predecessors = np.bincount(second, minlength=words) + 1.0
+    continuation = predecessors / predecessors.sum()
+    held_pairs = _pairs(held, words)
+    # A binary search in the sorted distinct pairs; a pair that is not there is counted 0.
+    place = np.minimum(np.searchsorted(distinct_pairs, held_pairs), len(distinct_pairs) - 1)
+    pair_counts = np.where(distinct_pairs[place] == held_pairs, counts[place], 0)
+    v, w = np.divmod(held_pairs, words)
     seen = np.maximum(total[v], 1)
-    likely = np.maximum(found - discount, 0) / seen + discount * followers[v] / seen * by_kinds[w]
-    return float(-np.mean(np.log(np.where(total[v] > 0, likely, by_kinds[w]))))
+    probability = np.maximum(pair_counts - discount, 0) / seen + discount * followers[v] / seen * continuation[w]
+    # After a word that was never followed by any, the continuation probability alone.
+    return float(-np.mean(np.log(np.where(total[v] > 0, probability, continuation[w]))))
 
 
 def _pairs(rows: Int[np.ndarray, "rows n"], words: int) -> Int[np.ndarray, " pairs"]:

@@ -1,4 +1,11 @@
-"""One Transformer block: attention, feed-forward, residual connections, layer normalisation."""
+"""One Transformer block: attention, feed-forward, residual connections, layer normalisation.
+
+The two sub-layers are additions to a stream; the place of the norms is an object of its own (`AbstractResidual` in
+`_norm`), which says what a sub-layer reads and what the stream becomes. Post-norm: Vaswani et al. (1706.03762);
+pre-norm: Xiong et al., *On layer normalization in the transformer architecture* (2002.04745).
+
+Invariants: all parts are of one dimension d; there is a norm for each sub-layer that is normalised, and no other.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +16,7 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from .._check import check_flag, check_instance, check_key, refusal, shown
+from .._custom_types import DTypeLike
 from .._mask import AbstractMask, FullMask
 from ._attention import MultiHeadAttention, check_heads
 from ._checks import check_optional, check_sizes
@@ -27,7 +35,7 @@ class Block(eqx.Module):
     - `attention`: `MultiHeadAttention`.
     - `feed_forward`: `FeedForward`; None leaves it out.
     - `norms`: Those of the two layers; `(None, None)` with `NoNorm`.
-    - `residual`: Where the norms stand: `PostNorm()` as in A.1, `PreNorm()`, `NoNorm()`.
+    - `residual`: The place of the norms: `PostNorm()` as in A.1, `PreNorm()`, `NoNorm()`.
 
     **Raises:**
 
@@ -54,6 +62,7 @@ class Block(eqx.Module):
         for k, norm in enumerate(self.norms):
             if norm is not None:
                 check_norm(norm, f"norms[{k}]")
+        # By the name of the part, for the message.
         widths = {"attention": self.attention.d}
         if self.feed_forward is not None:
             widths["feed_forward"] = self.feed_forward.w_in.shape[0]
@@ -63,13 +72,14 @@ class Block(eqx.Module):
                 f"attention, feed_forward and norms must be of one dimension, but they are {widths}; make them agree."
             )
         layers = (self.attention, self.feed_forward)
-        wanted = [self.residual.needs_norm and layer is not None for layer in layers]
-        there = [norm is not None for norm in self.norms]
-        if wanted != there:
+        # A sub-layer that is left out has nothing to normalise.
+        needed = [self.residual.needs_norm and layer is not None for layer in layers]
+        given = [norm is not None for norm in self.norms]
+        if needed != given:
             raise ValueError(
-                f"norms of attention and feed_forward must be {wanted.count(True)} with "
+                f"norms of attention and feed_forward must be {needed.count(True)} with "
                 f"{type(self.residual).__name__} and {sum(layer is not None for layer in layers)} layers, but "
-                f"{there.count(True)} are there; pass one for each layer that is normalised, and None elsewhere."
+                f"{given.count(True)} are there; pass one for each layer that is normalised, and None elsewhere."
             )
 
     @classmethod
@@ -87,28 +97,27 @@ class Block(eqx.Module):
         bias: bool = False,
         epsilon: float = 1e-5,
         scale: float | None = None,
-        dtype: Any = None,
+        dtype: DTypeLike | None = None,
     ) -> "Block":
         """A block with random weights, norms of gain one and bias zero; the rest is of its parts.
 
         **Raises:**
 
         - `ValueError` if `heads` does not divide `d`.
-
-        Source: this library.
         """
-        of_heads, of_neurons = jr.split(check_key(key))
+        attention_key, feed_forward_key = jr.split(check_key(key))
         check_sizes(d=d, hidden=hidden)
         check_residual(residual)
         check_activation(activation)
         check_flag(bias, "bias")
         check_epsilon(epsilon)
         attention = MultiHeadAttention.random(
-            of_heads, d, heads, scale=scale, mask=mask, relative=relative, dtype=dtype
+            attention_key, d, heads, scale=scale, mask=mask, relative=relative, dtype=dtype
         )
         feed_forward = FeedForward.random(
-            of_neurons, d, hidden, activation=activation, bias=bias, scale=scale, dtype=dtype
+            feed_forward_key, d, hidden, activation=activation, bias=bias, scale=scale, dtype=dtype
         )
+        # The same object twice: both begin as the identity, and training moves each leaf on its own.
         norm = LayerNorm.identity(d, epsilon=epsilon, dtype=dtype) if residual.needs_norm else None
         return cls(attention, feed_forward, (norm, norm), residual)
 
@@ -118,10 +127,12 @@ class Block(eqx.Module):
         **Arguments:**
 
         - `x`: The tokens before it, (n, d).
-        - `present`: Which of them are there, (n,); padding is not attended to. None is all of them.
+        - `present`: Which of them are present, (n,); padding is not attended to. None is all of them.
         """
+        # Checked once here; below, the methods without checks are called.
         x, present = self.attention.enter(x, present)
         first, second = self.norms
+        # `read` is the norm with PreNorm, `write` the norm with PostNorm; otherwise they return what they are given.
         x = self.residual.write(first, x + self.attention._added(self.residual.read(first, x), present))
         if self.feed_forward is None:
             return x
@@ -129,8 +140,5 @@ class Block(eqx.Module):
 
 
 def check_block(block: Any, name: str = "block") -> Block:
-    """`block`, if it is one; a ValueError else.
-
-    Source: this library.
-    """
+    """`block`, if it is one; a ValueError else."""
     return check_instance(block, name, Block, "a Block", "make one with Block.random")

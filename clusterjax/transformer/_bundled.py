@@ -15,8 +15,6 @@ TRAINING = "training.json"
 def bundled_training() -> dict[str, Any]:
     """How the language model of the package was trained: its recipe, its losses, and the `DepthProfile` of snapshots
     along the way, as means and standard errors.
-
-    Source: this library.
     """
     return read_checked_json(BUNDLED / TRAINING, dict, "folder", "install clusterjax again", finite=False)
 
@@ -35,10 +33,9 @@ def load_tokenizer(folder: str | Path | None = None) -> Any:
     **Raises:**
 
     - `ValueError` if there is none, or it is broken.
-
-    Source: this library.
     """
     folder = BUNDLED if folder is None else check_path(folder, "folder")
+    # Finishes a replacement of the folder that was interrupted, before its files are read.
     begin_reading(folder, "folder", "save it again")
     must = "folder must hold a tokenizer.json"
     return read_tokenizer(folder / "tokenizer.json", must, "name the folder of a language model")

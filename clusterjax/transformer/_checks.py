@@ -1,4 +1,4 @@
-"""The checks at the doors of Transformers: weights, sizes, tokens, words, and which of them are there."""
+"""The checks of arguments in `transformer`: weights, sizes, tokens, ids of words, and which tokens are present."""
 
 import math
 from collections.abc import Callable
@@ -19,6 +19,7 @@ from .._check import (
     refusal,
     shown,
 )
+from .._custom_types import Numbers
 from .._misc import is_concrete
 
 
@@ -27,15 +28,13 @@ MOST_NUMBERS = 2**40  # in one array of weights
 _T = TypeVar("_T")
 
 
-def weights(name: str, shape: str) -> Callable[[Any], Array]:
-    """The converter of a field of weights of this name, which are of this shape in words.
-
-    Source: this library.
-    """
+def weights(name: str, shape: str) -> Callable[[Numbers], Array]:
+    """The converter of a field of weights of this name, which are of this shape in words."""
+    # "(h, d, k)" has three axes; the words of the shape are also those of the message.
     axes = len([axis for axis in shape.strip("()").split(",") if axis])
     rule = f"have {axes} {'axis' if axes == 1 else 'axes'}, {shape}"
 
-    def converted(value: Any) -> Array:
+    def converted(value: Numbers) -> Array:
         array = check_array(value, name, remedy=f"pass {shape}")
         if array.ndim != axes:
             raise refusal(name, rule, f"its shape is {array.shape}", f"pass {shape}")
@@ -44,56 +43,47 @@ def weights(name: str, shape: str) -> Callable[[Any], Array]:
     return converted
 
 
-def weights_or_none(name: str, shape: str) -> Callable[[Any], Array | None]:
-    """The same for weights that may be left out.
-
-    Source: this library.
-    """
+def weights_or_none(name: str, shape: str) -> Callable[[Numbers | None], Array | None]:
+    """The same for weights that may be left out."""
     given = weights(name, shape)
-    return lambda value: None if value is None else given(value)
+
+    def converted(value: Numbers | None) -> Array | None:
+        return None if value is None else given(value)
+
+    return converted
 
 
 def check_optional(value: Any, name: str, kind: type[_T] | tuple[type, ...], rule: str, remedy: str) -> _T | None:
-    """`value`, if it is None or an instance of `kind`; see `check_instance`.
-
-    Source: this library.
-    """
+    """`value`, if it is None or an instance of `kind`; see `check_instance`."""
     return None if value is None else check_instance(value, name, kind, f"{rule} or None", remedy)
 
 
 def check_sizes(**sizes: Any) -> tuple[int, ...]:
-    """The sizes of an array of weights by name, if they are positive integers and the array is of any use.
-
-    Source: this library.
-    """
-    found = tuple(check_integer(size, name) for name, size in sizes.items())
-    if math.prod(found) > MOST_NUMBERS:
-        largest = list(sizes)[found.index(max(found))]
-        told = " times ".join(f"{name} = {size}" for name, size in zip(sizes, found, strict=True))
+    """The sizes of an array of weights by name, if they are positive integers and the array is of any use."""
+    integers = tuple(check_integer(size, name) for name, size in sizes.items())
+    # Before jax tries to allocate: a process that runs out of memory may be killed without a message.
+    if math.prod(integers) > MOST_NUMBERS:
+        largest = list(sizes)[integers.index(max(integers))]
+        told = " times ".join(f"{name} = {size}" for name, size in zip(sizes, integers, strict=True))
         raise refusal(
             largest,
             f"be small enough for arrays of at most {MOST_NUMBERS} numbers",
             f"there are {told}",
             "ask for less",
         )
-    return found
+    return integers
 
 
 def check_draw(scale: Any, dtype: Any, default: float | None = None) -> tuple[Array, Any]:
-    """The standard deviation and the dtype of random weights.
-
-    Source: this library.
-    """
+    """The standard deviation and the dtype of random weights."""
     dtype = check_float_dtype(dtype) or jnp.result_type(float)
+    # The default depends on the sizes, and so on the caller.
     scale = default if scale is None else scale
     return check_scalar(scale, "scale", dtype, least=0, remedy="pass a standard deviation"), dtype
 
 
 def check_features(x: Any, d: int, name: str = "x") -> Array:
-    """`x` as an array, if it is of finite real numbers, (..., d).
-
-    Source: this library.
-    """
+    """`x` as an array, if it is of finite real numbers, (..., d)."""
     array = check_array(x, name, remedy=f"pass (n, {d})")
     if array.shape[-1:] != (d,):
         raise ValueError(f"{name} must be tokens of dimension {d}, but its shape is {array.shape}; pass (n, {d}).")
@@ -101,10 +91,7 @@ def check_features(x: Any, d: int, name: str = "x") -> Array:
 
 
 def check_stream(x: Any, present: Any, d: int, name: str = "x") -> tuple[Array, Array | None]:
-    """Tokens, (n, d), and which of them are there, (n,) or None.
-
-    Source: this library.
-    """
+    """Tokens, (n, d), and which of them are present, (n,) or None."""
     array = check_tokens(x, name)
     if array.shape[1] != d:
         raise ValueError(
@@ -115,23 +102,18 @@ def check_stream(x: Any, present: Any, d: int, name: str = "x") -> tuple[Array, 
 
 
 def check_present(present: Any, n: int) -> Array | None:
-    """Which of n tokens are there, (n,); None stays None.
-
-    Source: this library.
-    """
+    """Which of n tokens are present, (n,); None stays None."""
     rule = f"say of each of {n} tokens whether it is there"
     return None if present is None else jnp.asarray(check_booleans(present, "present", (n,), rule))
 
 
 def check_booleans(value: Any, name: str, shape: tuple[int, ...], rule: str) -> Any:
-    """`value` as an array of NumPy or jax of this shape, if it is one of booleans, or of integers that are 0 or 1.
-
-    Source: this library.
-    """
+    """`value` as an array of NumPy or jax of this shape, if it is one of booleans, or of integers that are 0 or 1."""
     array = as_numbers(value)
     remedy = f"pass booleans, ({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
     if array is None:
         raise refusal(name, rule, f"it is {shown(value)}", remedy)
+    # Masks of tokenizers are integers 0 and 1; others would silently be true.
     if jnp.issubdtype(array.dtype, jnp.integer) and is_concrete(array) and np.isin(np.asarray(array), (0, 1)).all():
         array = np.asarray(array).astype(bool)
     if np.shape(array) != shape or array.dtype != bool:
@@ -140,15 +122,13 @@ def check_booleans(value: Any, name: str, shape: tuple[int, ...], rule: str) -> 
 
 
 def check_ids(ids: Any, words: int, name: str = "ids", *, texts: bool = False) -> Any:
-    """`ids` as an array of integers of NumPy or jax, (n,), or (texts, n); each is of a word, where they are not traced.
-
-    Source: this library.
-    """
+    """`ids` as integers of NumPy or jax, (n,), or (texts, n); each is of a word, where they are not traced."""
     rule = "be ids, (texts, n), at least one" if texts else "be a vector of integers"
     remedy = "pad them to one length" if texts else "pass (n,), and map over texts with jax.vmap"
     array = as_numbers(ids)
     if array is None:
         raise refusal(name, rule, f"it is {shown(ids)}", remedy)
+    # `texts` is a boolean: one axis more for several texts.
     if np.ndim(array) != 1 + texts or 0 in np.shape(array) or not jnp.issubdtype(array.dtype, jnp.integer):
         raise refusal(name, rule, f"its shape is {np.shape(array)} and its dtype {array.dtype}", remedy)
     check_range(array, words, name)
@@ -156,12 +136,10 @@ def check_ids(ids: Any, words: int, name: str = "ids", *, texts: bool = False) -
 
 
 def check_range(ids: Any, words: int, name: str = "ids") -> None:
-    """Raise a ValueError if an id is not of a word; ids that are traced are not looked at.
-
-    Source: this library.
-    """
+    """Raise a ValueError if an id is not of a word; ids that are traced are not checked."""
     if is_concrete(ids):
         array = np.asarray(ids)
+        # An embedding lookup beyond the table is clamped to its last row without an error.
         wrong = array[(array < 0) | (array >= words)]
         if wrong.size:
             raise ValueError(

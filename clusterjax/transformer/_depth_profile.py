@@ -1,6 +1,14 @@
-"""What becomes of the tokens from level to level: do they gather, who is a sink, and what would the head say?"""
+"""What becomes of the tokens from level to level: how much they cluster, sinks, and what the head would predict.
 
-from typing import Any, NamedTuple
+At each level of a language model: the mean cosine of two tokens and the share of near pairs (Geshkovski et al.,
+2312.10794, Section 1), the loss of the head applied there (nostalgebraist, *Interpreting GPT: the logit lens*, 2020);
+at each layer the weight of the first token beyond that of uniform attention (Xiao et al., 2309.17453).
+
+Invariants: texts are run in batches of one shape and measured one by one; tokens that are not present are in no
+number.
+"""
+
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -8,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from .._custom_types import Numbers
 from .._misc import normalise
 from ._block import Block
 from ._head import cross_entropy
@@ -27,9 +36,7 @@ class DepthProfile(NamedTuple):
         logit lens.
     - `accuracy`: (texts, layers + 1), the share of the next words that it would guess.
     - `sink`: (texts, layers, h), the mean weight that the others give to the first token, beyond what it would have
-        if all attended uniformly to whom they may.
-
-    Source: this library.
+        if all attended uniformly to all tokens that their mask allows.
     """
 
     cosine: np.ndarray
@@ -39,25 +46,26 @@ class DepthProfile(NamedTuple):
     sink: np.ndarray
 
     def summary(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Of each the mean over the texts and its standard error, which is NaN for a single text.
-
-        Source: this library.
-        """
-        found = {}
+        """The mean over the texts and its standard error, NaN for a single text, of each field."""
+        statistics = {}
         for name, values in self._asdict().items():
+            # With N - 1; of one text there is no estimate.
             spread = values.std(axis=0, ddof=1) if len(values) > 1 else np.full(values.shape[1:], np.nan)
-            found[name] = (values.mean(axis=0), spread / np.sqrt(len(values)))
-        return found
+            statistics[name] = (values.mean(axis=0), spread / np.sqrt(len(values)))
+        return statistics
 
 
-def depth_profile(model: LanguageModel, texts: Any, present: Any = None, *, batch_size: int = 32) -> DepthProfile:
-    """How the tokens of some texts gather on their way through a language model, and what it would say at each level.
+def depth_profile(
+    model: LanguageModel, texts: Numbers, present: Numbers | None = None, *, batch_size: int = 32
+) -> DepthProfile:
+    """How the tokens of some texts cluster from level to level of a language model, and what the head would predict at
+    each level.
 
     **Arguments:**
 
     - `model`: A `LanguageModel`.
     - `texts`: Ids, (texts, n), of two tokens at least.
-    - `present`: Which tokens are there, (texts, n), the first two of each text at least; None is all of them. What is
+    - `present`: Which tokens are present, (texts, n), the first two of each text at least; None is all of them. What is
         not there counts in nothing.
     - `batch_size`: Texts at a time.
 
@@ -74,17 +82,18 @@ def depth_profile(model: LanguageModel, texts: Any, present: Any = None, *, batc
         Clustering: Geshkovski et al. (2312.10794), Section 1; sinks: Xiao et al. (2309.17453); nostalgebraist,
         *Interpreting GPT: the logit lens* (2020).
     """
-    ids, there = check_texts(model, texts, present)
-    if ids.shape[1] < 2 or not there[:, :2].all():
+    ids, is_present = check_texts(model, texts, present)
+    # One token has no pair and no next word.
+    if ids.shape[1] < 2 or not is_present[:, :2].all():
         raise ValueError(
             "texts must begin with two tokens, but one has less, or begins with padding; leave it out, or pad it at "
             "its end."
         )
-    found = [
-        jax.tree_util.tree_map(lambda leaf, size=size: np.asarray(leaf)[:size], _profiles(model, ids, there))
-        for _, ids, there, size in batches(model, ids, there, batch_size)
+    profiles = [
+        jax.tree_util.tree_map(lambda leaf, size=size: np.asarray(leaf)[:size], _profiles(model, ids, is_present))
+        for _, ids, is_present, size in batches(model, ids, is_present, batch_size)
     ]
-    return DepthProfile(*(np.concatenate(part) for part in zip(*found, strict=True)))
+    return DepthProfile(*(np.concatenate(part) for part in zip(*profiles, strict=True)))
 
 
 @eqx.filter_jit
@@ -96,6 +105,7 @@ def _profile(model: LanguageModel, ids: Int[Array, " n"], present: Bool[Array, "
     """The numbers of one text, in the order of `DepthProfile`."""
 
     def step(block: Block, x: Array, _: None) -> tuple[Array, tuple[Array, Array]]:
+        # What the block itself attends with: read through the norm where there is a pre-norm.
         weights = block.attention.weights(block.residual.read(block.norms[0], x), present)
         x = block(x, present)
         return x, (x, weights)
@@ -103,10 +113,13 @@ def _profile(model: LanguageModel, ids: Int[Array, " n"], present: Bool[Array, "
     x = model.embed(ids)
     _, (later, weights) = model.stack.scan(step, x)
     levels = jnp.concatenate([x[None], later])
+    # The last norm at every level, as it is before the head at the last.
     read = levels if model.stack.norm is None else model.stack.norm(levels)
+    # The logits at place i are for word i + 1; both places must hold words.
     logits, targets, counted = model.head(read, model.embedding)[:, :-1], ids[1:], present[1:] & present[:-1]
     loss = jax.vmap(lambda logits: cross_entropy(logits, targets, counted))(logits)
     right = (jnp.argmax(logits, axis=-1).astype(targets.dtype) == targets[None]) & counted[None]
+    # Of the stream itself, before the last norm.
     cosine, near = _pairs(levels, present)
     allowed = model.stack.block(0).attention.mask.matrix(ids.shape[0])
     return (
@@ -120,10 +133,12 @@ def _profile(model: LanguageModel, ids: Int[Array, " n"], present: Bool[Array, "
 
 def _pairs(levels: Float[Array, "levels n d"], present: Bool[Array, " n"]) -> tuple[Array, Array]:
     """The mean cosine of two tokens, and the share of the pairs above 0.9, at each level."""
+    # In float32 at least: a cosine near 1 has no digits left in bfloat16.
     unit = normalise(levels.astype(at_least_single(levels.dtype)))
     cosines = jnp.einsum("lid,ljd->lij", unit, unit, precision="highest")
     pairs = (present[:, None] & present[None, :] & ~jnp.eye(present.shape[0], dtype=bool))[None]
     number = jnp.sum(pairs).astype(cosines.dtype)
+    # The mean over ordered pairs of different tokens that are present.
     share = lambda values: jnp.sum(jnp.where(pairs, values, jnp.zeros_like(values)), axis=(1, 2)) / number
     return share(cosines), share((cosines > 0.9).astype(cosines.dtype))
 
@@ -133,8 +148,10 @@ def _first_token(
 ) -> Float[Array, "layers h"]:
     """The mean weight of the others on the first token, less that of uniform attention."""
     weights = weights.astype(at_least_single(weights.dtype))
-    may = (allowed & present[None, :]).astype(weights.dtype)
-    uniform = may[:, 0] / jnp.maximum(may.sum(axis=1), jnp.ones_like(may[:, 0]))
+    permitted = (allowed & present[None, :]).astype(weights.dtype)
+    # Row i of uniform attention gives the first token 1 over the number of tokens that i may attend to.
+    uniform = permitted[:, 0] / jnp.maximum(permitted.sum(axis=1), jnp.ones_like(permitted[:, 0]))
+    # All but the first itself, which attends to nothing else under a causal mask.
     others = (present & (jnp.arange(present.shape[0]) > 0)).astype(weights.dtype)
     beyond = weights[..., 0] - uniform[None, None]
     return jnp.sum(beyond * others[None, None], axis=-1) / jnp.sum(others)

@@ -1,4 +1,12 @@
-"""Modules as JSON and arrays: what stands in `config.json` of a folder, and a module made of it again."""
+"""Modules as JSON and arrays: what `config.json` of a folder contains, and a module made of it again.
+
+A module becomes {"module": its class, "fields": ...}; an array becomes its path and dtype, and goes into the
+safetensors file under that path. Reading checks the JSON against a form (`clusterjax._json`) before anything is made
+of it, builds the module without calling `__init__`, and then traces one call on shapes alone.
+
+Invariants: only the classes and activations listed here are ever made; `rebuilt(described(m))` has the same leaves,
+bit for bit; shapes that do not fit each other are refused before any array is used.
+"""
 
 from typing import Any
 
@@ -44,6 +52,7 @@ def _of(*names: str) -> Any:
 
 def _module(*names: str) -> Any:
     form, fields = _of(*names)
+    # The form of the fields depends on which of the kinds the value says it is.
     return lambda value: form | fields(value) if _is_one_of(value, names) else form
 
 
@@ -83,6 +92,7 @@ _FIELDS: dict[str, dict[Any, Any]] = {
     "MatrixMask": {"permitted": {"array": str, "dtype": "bool", str: ()}},
     **dict.fromkeys(("FullMask", "CausalMask", "PostNorm", "PreNorm", "NoNorm"), {}),
 }  # fmt: skip
+# No other entries: a file of a later version is refused, and not read in part.
 _FIELDS = {name: fields | {str: ()} for name, fields in _FIELDS.items()}
 FORM = _module(*_FIELDS)
 
@@ -91,8 +101,10 @@ def described(value: Any, path: str, arrays: dict[str, Any]) -> Any:
     """A value as JSON; its arrays go to `arrays` under their paths."""
     if eqx.is_array(value):
         narrow = value.dtype == jnp.bfloat16  # which NumPy's safetensors do not read; wider it is the same number
+        # bfloat16 to float32 and back is exact.
         arrays[path] = np.asarray(value.astype(jnp.float32) if narrow else value)
         return {"array": path, "dtype": jnp.dtype(value.dtype).name}
+    # By identity: a class with the same name from elsewhere is another class.
     if isinstance(value, eqx.Module) and _MODULES.get(type(value).__name__) is type(value):
         fields = value.__dataclass_fields__
         below = f"{path}." if path else ""
@@ -101,9 +113,10 @@ def described(value: Any, path: str, arrays: dict[str, Any]) -> Any:
             "fields": {name: described(getattr(value, name), f"{below}{name}", arrays) for name in fields},
         }
     if isinstance(value, tuple):
-        return {"tuple": [described(one, f"{path}.{k}", arrays) for k, one in enumerate(value)]}
+        return {"tuple": [described(item, f"{path}.{k}", arrays) for k, item in enumerate(value)]}
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    # Functions are compared by identity, since they have no name that can be trusted.
     for name, function in _ACTIVATIONS.items():
         if value is function:
             return {"activation": name}
@@ -124,8 +137,6 @@ def rebuilt(described: Any, arrays: dict[str, Any]) -> Any:
 
     - `ValueError` if an array is missing, of another dtype than is said, not finite, or of a shape that does not fit
         the others; it says so in a few words, for a message.
-
-    Source: this library.
     """
     module = _rebuilt(described, arrays)
     try:
@@ -141,12 +152,14 @@ def _rebuilt(described: Any, arrays: dict[str, Any]) -> Any:
     if "array" in described:
         return _array(described["array"], described["dtype"], arrays)
     if "tuple" in described:
-        return tuple(_rebuilt(one, arrays) for one in described["tuple"])
+        return tuple(_rebuilt(item, arrays) for item in described["tuple"])
     if "activation" in described:
         return _ACTIVATIONS[described["activation"]]
     if "dtype" in described:
         return jnp.dtype(described["dtype"])
     kind = _MODULES[described["module"]]
+    # Converters would check shapes one by one, with messages about arguments that were not passed; the fields were
+    # described by `described`, and are checked as a whole below.
     module = object.__new__(kind)
     for name, value in described["fields"].items():
         object.__setattr__(module, name, _rebuilt(value, arrays))
@@ -156,6 +169,7 @@ def _rebuilt(described: Any, arrays: dict[str, Any]) -> Any:
 def _array(name: str, dtype: str, arrays: dict[str, Any]) -> Any:
     if name not in arrays:
         raise ValueError(f"the array {name!r} is missing")
+    # Popped, so that the caller sees what the configuration does not mention.
     array = arrays.pop(name)
     if array.dtype.name != ("float32" if dtype == "bfloat16" else dtype):
         raise ValueError(f"the array {name!r} is of {array.dtype.name}, but is said to be of {dtype}")
@@ -166,13 +180,16 @@ def _array(name: str, dtype: str, arrays: dict[str, Any]) -> Any:
 
 def _try_shapes(module: Any) -> None:
     """Trace a call of the module, which computes nothing; an error if shapes do not fit each other."""
-    masks = [one for one in jtu.tree_leaves(module, is_leaf=_is_graph) if _is_graph(one)]
+    masks = [mask for mask in jtu.tree_leaves(module, is_leaf=_is_graph) if _is_graph(mask)]
+    # A mask given as a matrix fits texts of one length only.
     n = masks[0].permitted.shape[0] if masks else 2
     if isinstance(module, LanguageModel):
         module.__check_init__()
         most = None if module.positions is None else module.positions.longest()
+        # Shapes alone: nothing is computed, however large the model.
         eqx.filter_eval_shape(module, jax.ShapeDtypeStruct((n if most is None else min(n, most),), jnp.int32))
     elif isinstance(module, Transformer | Block | MultiHeadAttention | FeedForward | LayerNorm):
+        # `object.__new__` skipped it; it compares depth and the axes of the arrays.
         if isinstance(module, Transformer):
             module.__check_init__()
         width = _width(module)
@@ -189,9 +206,9 @@ def _width(module: Any) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(module.gain.shape, module.gain.dtype)
     if isinstance(module, FeedForward):
         return jax.ShapeDtypeStruct(module.w_in.shape[:1], module.w_in.dtype)
-    attention = module
-    attention = attention.blocks if isinstance(attention, Transformer) else attention
-    query = (attention.attention if isinstance(attention, Block) else attention).query
+    inner = module
+    inner = inner.blocks if isinstance(inner, Transformer) else inner
+    query = (inner.attention if isinstance(inner, Block) else inner).query
     return jax.ShapeDtypeStruct(query.shape[-2:-1], query.dtype)
 
 
@@ -200,20 +217,20 @@ def _first_line(error: BaseException) -> str:
 
 
 def flat(described: Any, arrays: dict[str, Any], path: str = "") -> dict[str, Any]:
-    """What stands at each path, arrays by their dtype and shape."""
+    """What is at each path, arrays by their dtype and shape."""
     if not isinstance(described, dict):
         return {path: described}
     if "array" in described:
         array = arrays.get(described["array"])
         return {path: "nothing" if array is None else f"{described['dtype']} {tuple(array.shape)}"}
     if "fields" in described:
-        found = {path: described["module"]}
+        flattened = {path: described["module"]}
         for name, value in described["fields"].items():
-            found |= flat(value, arrays, f"{path}.{name}" if path else name)
-        return found
+            flattened |= flat(value, arrays, f"{path}.{name}" if path else name)
+        return flattened
     if "tuple" in described:
-        found = {}
+        flattened = {}
         for k, value in enumerate(described["tuple"]):
-            found |= flat(value, arrays, f"{path}.{k}")
-        return found
+            flattened |= flat(value, arrays, f"{path}.{k}")
+        return flattened
     return {path: next(iter(described.values()))}

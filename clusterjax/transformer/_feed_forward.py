@@ -1,4 +1,11 @@
-"""The position-wise feed-forward layer: keys that fire, and values that are added."""
+"""The position-wise feed-forward layer: W_2^T sigma(W_1^T x + b_1) + b_2, for each token alone.
+
+As a key-value memory (Geva et al., *Transformer feed-forward layers are key-value memories*, 2012.14913): the columns
+of W_1 are keys that the token is compared with, the rows of W_2 values that are added as far as their neuron fires.
+
+Invariants: without biases, and with sigma(0) = 0, a zero token gets nothing added; weights are rounded to the dtype of
+the tokens where they are used.
+"""
 
 import math
 from collections.abc import Callable
@@ -11,17 +18,15 @@ import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._check import check_callable, check_flag, check_key
+from .._custom_types import DTypeLike
 from .._misc import draw_normal
 from ._attention import contract
 from ._checks import check_draw, check_features, check_sizes, weights, weights_or_none
 from ._norm import lifted
 
 
-def check_activation(value: Any) -> Callable[..., Any]:
-    """`value`, if it is a function of an array; a ValueError else.
-
-    Source: this library.
-    """
+def check_activation(value: Callable[..., Any]) -> Callable[..., Any]:
+    """`value`, if it is a function of an array; a ValueError else."""
     return check_callable(value, "activation", "a function of one array", takes=1)
 
 
@@ -61,6 +66,7 @@ class FeedForward(eqx.Module):
             if getattr(self, name) is not None
         }
         first = shapes["w_in"]
+        # A missing bias takes the shape that it would have to have.
         fits = len(first) == 2 and 0 not in first and shapes["w_out"] == first[::-1]
         fits = fits and shapes.get("bias_in", first[1:]) == first[1:] and shapes.get("bias_out", first[:1]) == first[:1]
         if not fits:
@@ -79,20 +85,20 @@ class FeedForward(eqx.Module):
         activation: Callable[[Array], Array] = jax.nn.relu,
         bias: bool = False,
         scale: float | None = None,
-        dtype: Any = None,
+        dtype: DTypeLike | None = None,
     ) -> "FeedForward":
-        r"""Normal weights of standard deviation `scale` (None: $1/\sqrt{d}$ in, $1/\sqrt{m}$ out), biases zero.
-
-        Source: this library.
-        """
+        r"""Normal weights of standard deviation `scale` (None: $1/\sqrt{d}$ in, $1/\sqrt{m}$ out), biases zero."""
         check_key(key)
         d, hidden = check_sizes(d=d, hidden=hidden)
         check_activation(activation)
-        of_in, dtype = check_draw(scale, dtype, 1 / math.sqrt(d))
-        of_out, dtype = check_draw(scale, dtype, 1 / math.sqrt(hidden))
+        # Scaled by the number of summands, so that scores and updates are of the size of the tokens.
+        deviation_in, dtype = check_draw(scale, dtype, 1 / math.sqrt(d))
+        # The second map sums m terms.
+        deviation_out, dtype = check_draw(scale, dtype, 1 / math.sqrt(hidden))
         zeros = (jnp.zeros(hidden, dtype), jnp.zeros(d, dtype)) if check_flag(bias, "bias") else (None, None)
-        w_in = draw_normal(jr.fold_in(key, 0), (d, hidden), dtype) * of_in
-        w_out = draw_normal(jr.fold_in(key, 1), (hidden, d), dtype) * of_out
+        # Folded in by position, so that the weights do not depend on whether there is a bias.
+        w_in = draw_normal(jr.fold_in(key, 0), (d, hidden), dtype) * deviation_in
+        w_out = draw_normal(jr.fold_in(key, 1), (hidden, d), dtype) * deviation_out
         return cls(w_in, w_out, *zeros, activation)
 
     @property
@@ -108,10 +114,11 @@ class FeedForward(eqx.Module):
         return self._scores(check_features(x, self.w_in.shape[0]))
 
     def activations(self, x: Float[Array, "*batch d"]) -> Float[Array, "*batch m"]:
-        """How strongly each neuron fires: the coefficients of the values.
+        """The activation of each neuron: the coefficients of the values.
 
         Source: 2012.14913, Section 2: the memory coefficients.
         """
+        # Some activations, such as gelu, are slightly negative below zero.
         return self.activation(self.scores(x))
 
     def _scores(self, x: Array) -> Array:
@@ -123,5 +130,6 @@ class FeedForward(eqx.Module):
         return self._added(check_features(x, self.w_in.shape[0]))
 
     def _added(self, x: Array) -> Array:
+        # Without checks: `__call__` and `Block` have made them.
         out = contract("...m,md->...d", self.activation(self._scores(x)), self.w_out.astype(x.dtype))
         return out if self.bias_out is None else out + lifted(self.bias_out.astype(x.dtype), out)

@@ -1,4 +1,11 @@
-"""Where the layer norm stands, in continuous time: direction and length of a token under the schemes in use."""
+"""Where the layer norm stands, in continuous time: direction and length of a token under the schemes in use.
+
+With x = r theta and attention A(theta), which sees the directions only, d theta/dt = P_theta A / s and dr/dt is given
+by the scheme (2510.22026, Section 2 and Table 2). A scheme is two functions: s (`brake`) and dr/dt (`growth`).
+
+Invariants: directions stay on the sphere by the equation itself, not by a retraction; the schemes differ in s and
+dr/dt alone.
+"""
 
 from abc import abstractmethod
 from typing import Any
@@ -14,14 +21,14 @@ from .._check import check_instance
 from .._custom_types import RealScalarLike, Tokens
 from .._field import AbstractField
 from .._misc import is_concrete, matmul
-from .._schedule import at_time, check_real, check_time, example, parameter
+from .._schedule import StoredParameter, at_time, check_real, check_time, example, optional_parameter, parameter
 from .._space import AbstractSpace, Euclidean, check_space
 
 
 class AbstractNormalisation(eqx.Module):
     r"""How the direction $\theta$ and the length r of a token follow what attention writes, $A$.
 
-    $\dot\theta = \frac1s P_\theta A(\theta)$, with the brake s of the scheme, and $\dot r$ of the scheme.
+    $\dot\theta = \frac1s P_\theta A(\theta)$, with the divisor s of the scheme, and $\dot r$ of the scheme.
 
     Source: 2510.22026, Table 2.
     """
@@ -95,7 +102,7 @@ class NormalisedGPT(AbstractNormalisation):
         2510.22026, Table 2; Loshchilov et al., *nGPT* (2410.01131).
     """
 
-    alpha: Any = eqx.field(default=1.0, converter=parameter("alpha"))
+    alpha: StoredParameter = eqx.field(default=1.0, converter=parameter("alpha"))
 
     def __check_init__(self):
         if self.alpha is None:
@@ -120,6 +127,7 @@ class RootScaled(AbstractNormalisation):
     """
 
     def brake(self, t: RealScalarLike, r: Float[Array, " n"], size: Float[Array, " n"]) -> Float[Array, " n"]:
+        # Layer l is time l - 1.
         return jnp.broadcast_to(jnp.sqrt(jnp.asarray(t, r.dtype) + 1), r.shape)
 
     def growth(self, along: Float[Array, " n"], size: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -133,7 +141,7 @@ class NormalisationField(AbstractField):
 
     **Arguments:**
 
-    - `attention`: Who looks at whom.
+    - `attention`: Any attention; it is given the directions.
     - `scheme`: `PostLN()`, `PreLN()`, `PeriLN()`, `NormalisedGPT(alpha)` or `RootScaled()`.
     - `value`: V, (d, d), or a schedule; None is the identity.
     - `space`: `Euclidean()`, and no other: the lengths are part of the flow.
@@ -149,7 +157,7 @@ class NormalisationField(AbstractField):
 
     attention: AbstractAttention
     scheme: AbstractNormalisation = PostLN()
-    value: Any = eqx.field(default=None, converter=parameter("value"))
+    value: StoredParameter | None = eqx.field(default=None, converter=optional_parameter("value"))
     space: AbstractSpace = Euclidean()
 
     def __check_init__(self):
@@ -166,15 +174,21 @@ class NormalisationField(AbstractField):
 
     def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
         check_time(t)
+        # No retraction: the space is Euclidean, and lengths are part of the state.
         y = self.enter(x)
         _check_directions(y)
         r = jnp.linalg.norm(y, axis=1)
         directions = y / r[:, None]
+        # V may depend on time.
         value = at_time(self.value, t, y.dtype)
+        # Directions are tokens and values at once, (n, d).
         written = self.attention.average(directions, directions, t)
         written = written if value is None else matmul(written, value.T)
+        # <theta, A> and |A|, (n,).
         along, size = jnp.sum(directions * written, axis=1), jnp.linalg.norm(written, axis=1)
+        # P_theta A / s.
         turn = (written - along[:, None] * directions) / self.scheme.brake(t, r, size)[:, None]
+        # dx/dt = (dr/dt) theta + r (d theta/dt).
         return self.scheme.growth(along, size)[:, None] * directions + r[:, None] * turn
 
     def check(self, n: int, d: int) -> None:
@@ -183,7 +197,8 @@ class NormalisationField(AbstractField):
 
 
 def _check_directions(x: Tokens) -> None:
-    """Raise a ValueError if a token is zero; one that is traced is not looked at."""
+    """Raise a ValueError if a token is zero; one that is traced is not checked."""
+    # A traced zero token gives NaN, which the run reports.
     zero = np.flatnonzero(~np.any(np.asarray(x), axis=1)) if is_concrete(x) else np.zeros(0, int)
     if zero.size:
         raise ValueError(

@@ -1,4 +1,11 @@
-"""The language-modelling head: from the stream to a distribution over words."""
+"""The language-modelling head: from the last level of the stream to a distribution over words.
+
+Logits are inner products with the rows of the unembedding, which is the embedding itself where the head is tied (Press
+and Wolf, *Using the output embedding to improve language models*, 1608.05859).
+
+Invariants: logits are float32 at least, whatever the dtype of the stream; the cross entropy is the mean over the
+places that count, in nats.
+"""
 
 from typing import Any
 
@@ -9,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._check import check_array, check_scalar
+from .._custom_types import RealScalarLike
 from .._misc import is_concrete
 from ._attention import contract
 from ._checks import check_booleans, check_features, check_stream, weights_or_none
@@ -56,6 +64,7 @@ class LanguageModelHead(eqx.Module):
         matrix = self._matrix(embedding)
         return self._logits(check_features(x, matrix.shape[1]), matrix)
 
+    # The unembedding: the head's own, or the embedding that it is tied to.
     def _matrix(self, embedding: Any) -> Array:
         if embedding is not None:
             embedding = check_array(embedding, "embedding", shape=("words", "d"), remedy="pass that of the input")
@@ -73,7 +82,7 @@ class LanguageModelHead(eqx.Module):
         self,
         x: Float[Array, "n d"],
         embedding: Float[Array, "words d"] | None = None,
-        temperature: Any = 1.0,
+        temperature: RealScalarLike = 1.0,
     ) -> Float[Array, " words"]:
         """The distribution of the word after the last token, (words,).
 
@@ -89,7 +98,9 @@ class LanguageModelHead(eqx.Module):
         return self._next_token(x, matrix, check_scalar(temperature, "temperature", above=0))
 
     def _next_token(self, x: Array, embedding: Array, temperature: Array) -> Array:
+        # Only the last token is unembedded.
         logits = self._logits(x[-1], embedding)
+        # In the dtype of the logits, float32 at least.
         return jax.nn.softmax(logits / temperature.astype(logits.dtype))
 
 
@@ -113,6 +124,7 @@ def cross_entropy(
     Source: *Transformers, part 2*, slide 28.
     """
     logits = check_array(logits, "logits", finite=False, remedy="pass one for each word at each place")
+    # -inf is a legitimate logit, of a word that cannot come; NaN and inf are not.
     numbers = np.asarray(logits) if is_concrete(logits) else np.zeros(0)
     if np.any(np.isnan(numbers) | (numbers == np.inf)):
         raise ValueError("logits must be finite or -inf, but some are NaN or inf; mend the model.")
@@ -120,15 +132,18 @@ def cross_entropy(
         raise ValueError(f"logits must hold one for each word, but its shape is {logits.shape}; pass (..., words).")
     words = logits.shape[-1]
     targets = check_array(targets, "targets", integers=True, least=0, most=words - 1, remedy="pass the ids of words")
+    # The usual mistake: logits of all places, targets without the first word.
     if logits.shape[:-1] != targets.shape:
         raise ValueError(
             f"targets must hold a word for each place of logits, but the shapes are {targets.shape} and "
             f"{logits.shape}; leave out the first word, and the last logits."
         )
-    found = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
-    losses = jax.nn.logsumexp(logits, axis=-1) - found
+    target_logits = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
+    # -log softmax at the target, without the (places, words) array of probabilities.
+    losses = jax.nn.logsumexp(logits, axis=-1) - target_logits
     if present is None:
         return jnp.mean(losses)
     counted = check_booleans(present, "present", targets.shape, "say of each place whether it counts")
     counted = jnp.asarray(counted).astype(losses.dtype)
+    # Where no place counts: 0 and not 0 / 0.
     return jnp.sum(losses * counted) / jnp.maximum(jnp.sum(counted), 1)

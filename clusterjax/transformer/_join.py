@@ -1,4 +1,12 @@
-"""The join of the Transformer and the particle system: a block as a velocity, and a velocity as a layer."""
+"""The join of the Transformer and the particle system: a block as a velocity, and a velocity as a layer.
+
+A residual block is an Euler step of length 1 (Geshkovski et al., *A mathematical perspective on transformers*,
+2312.10794, Section 2): attention becomes a `MultiHeadField` with B_h = W_Q W_K^T and V_h = (W_V W_c)^T, the
+feed-forward a `PerceptronField`, and the place of the norms decides the space.
+
+Invariants: for a small step h, the block whose updates are multiplied by h and `as_layer(field, h)` agree up to h^2;
+what has no counterpart (relative positions, post-norms with a gain) is refused and not left out in silence.
+"""
 
 from typing import Any
 
@@ -6,14 +14,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._check import check_float_dtype, check_key
-from .._custom_types import RealScalarLike, Tokens
+from .._check import check_float_dtype, check_integer, check_key
+from .._custom_types import DTypeLike, RealScalarLike, Tokens
 from .._field import AbstractField, MultiHeadField, PerceptronField
 from .._field.base import check_field
 from .._layer import ResidualLayer
 from .._misc import draw_normal, is_concrete
+from .._schedule import Parameter
 from .._space import AbstractSpace, Euclidean, check_space
-from .._summation import AbstractSummation, Auto, check_summation
+from .._summation import AbstractExponentialSum, Auto, check_summation
 from ._attention import MultiHeadAttention, check_heads, contract
 from ._block import Block, check_block
 from ._checks import check_sizes
@@ -34,23 +43,28 @@ class Standardised(AbstractSpace):
 
     def retract(self, x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
         centred = x - jnp.mean(x, axis=-1, keepdims=True)
+        # Divided by the largest entry first, so that the squares neither overflow nor underflow; the result does not
+        # depend on it, hence no derivative.
         scale = jax.lax.stop_gradient(jnp.max(jnp.abs(centred), axis=-1, keepdims=True))
         centred = centred / jnp.where(scale > 0, scale, jnp.ones_like(scale))
         return centred * jax.lax.rsqrt(jnp.mean(centred * centred, axis=-1, keepdims=True))
 
     def tangent(self, x: Float[Array, "*batch d"], v: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
         centred, v = x - jnp.mean(x, axis=-1, keepdims=True), v - jnp.mean(v, axis=-1, keepdims=True)
+        # The part along the token; the mean of v is subtracted before, so both conditions on the tangent hold.
         along = jnp.sum(centred * v, axis=-1, keepdims=True) / jnp.sum(centred * centred, axis=-1, keepdims=True)
         return v - along * centred
 
-    def sample(self, key: PRNGKeyArray, n: int, d: int, dtype: Any = None) -> Tokens:
+    # Gaussian tokens, centred and scaled: uniform on this sphere, since the distribution is invariant under its
+    # rotations.
+    def sample(self, key: PRNGKeyArray, n: int, d: int, dtype: DTypeLike | None = None) -> Tokens:
+        d = check_integer(d, "d", least=2, remedy="pass more, for one entry has no variance")
         n, d = check_sizes(n=n, d=d)
-        if d < 2:
-            raise ValueError(f"d must be at least 2, for one entry has no variance, but it is {d!r}; ask for more.")
         return self.retract(draw_normal(check_key(key), (n, d), check_float_dtype(dtype) or jnp.result_type(float)))
 
     def distance(self, x: Float[Array, "*batch d"], y: Float[Array, "*batch d"]) -> Float[Array, "*batch"]:
         x, y = self.retract(x), self.retract(y)
+        # The angle by half-angles: the arc cosine of the inner product loses half of the digits for near tokens.
         return 2 * jnp.arctan2(jnp.linalg.norm(x - y, axis=-1), jnp.linalg.norm(x + y, axis=-1))
 
 
@@ -91,6 +105,7 @@ class NormedField(AbstractField):
             )
 
     def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
+        # The velocity of the stream itself; only what the field reads is normalised.
         return self.field(t, normalised(self.norm, self.enter(x)), args)
 
     def check(self, n: int, d: int) -> None:
@@ -101,7 +116,7 @@ def as_field(
     block: Block,
     *,
     space: AbstractSpace | None = None,
-    summation: AbstractSummation = Auto(),  # noqa: B008
+    summation: AbstractExponentialSum = Auto(),  # noqa: B008
 ) -> AbstractField:
     r"""The velocity of which a block is a step: attention plus perceptron, on the space of its normalisation.
 
@@ -135,8 +150,9 @@ def as_field(
         Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 2: from the layers of a
         Transformer to the flow.
     """
+    # A stack has a leading axis of layers; its blocks are many fields, one after the other.
     _check_single(check_block(block).attention, "block")
-    check_summation(summation)
+    check_summation(summation, kind=AbstractExponentialSum)
     if space is not None:
         check_space(space)
     if block.attention.relative is not None:
@@ -144,18 +160,21 @@ def as_field(
             "block must be without relative positions, but its attention has some: its scores depend on the places of "
             "tokens, and no velocity of tokens alone does; leave them out with equinox.tree_at."
         )
+    # Each sub-layer reads through a norm of its own, so each is a field of its own.
     if space is None and isinstance(block.residual, PreNorm):
-        parts = _parts(block, Euclidean(), summation)
-        fields = [NormedField(part, norm) for part, norm in zip(parts, block.norms, strict=False) if norm is not None]
+        unnormed_fields = _parts(block, Euclidean(), summation)
+        pairs = zip(unnormed_fields, block.norms, strict=False)
+        fields = [NormedField(part, norm) for part, norm in pairs if norm is not None]
     else:
         fields = _parts(block, _space_of(block) if space is None else space, summation)
+    # Fields add up to a field, on one space.
     total = fields[0]
     for field in fields[1:]:
         total = total + field
     return total
 
 
-def as_layer(field: AbstractField, step: Any) -> ResidualLayer:
+def as_layer(field: AbstractField, step: Parameter) -> ResidualLayer:
     """The layer that takes a step along a field, then normalises onto its space: a block, of the particle system.
 
     **Arguments:**
@@ -208,19 +227,21 @@ def _check_single(attention: MultiHeadAttention, name: str) -> None:
         )
 
 
-def _parts(block: Block, space: AbstractSpace, summation: AbstractSummation) -> list[AbstractField]:
+def _parts(block: Block, space: AbstractSpace, summation: AbstractExponentialSum) -> list[AbstractField]:
     attention, forward = block.attention, block.feed_forward
-    heads = MultiHeadField(
+    # The (d, d) forms of each head: a field is general, and its heads need not be of rank k.
+    attention_field = MultiHeadField(
         attention.beta, query_key_forms(attention), value_matrices(attention), mask=attention.mask,
         summation=summation, space=space,
     )  # fmt: skip
     if forward is None:
-        return [heads]
-    perceptron = PerceptronField(
+        return [attention_field]
+    perceptron_field = PerceptronField(
+        # `FeedForward` has tokens as rows that multiply from the left, `PerceptronField` matrices that act on columns.
         forward.w_in.T, forward.w_out.T, forward.activation, bias_in=forward.bias_in, bias_out=forward.bias_out,
         space=space,
     )  # fmt: skip
-    return [heads, perceptron]
+    return [attention_field, perceptron_field]
 
 
 def _space_of(block: Block) -> AbstractSpace:
@@ -234,6 +255,7 @@ def _space_of(block: Block) -> AbstractSpace:
     for k, norm in enumerate(block.norms):
         if norm is None:
             continue
+        # The values of a traced norm are unknown; it is assumed to be a projection.
         moves = jnp.any(norm.gain != 1) | (jnp.any(norm.bias != 0) if norm.bias is not None else False)
         if is_concrete(moves) and bool(moves):
             raise ValueError(

@@ -1,4 +1,12 @@
-"""Words in, a distribution over the next word out: embedding, positions, stack, head."""
+"""A causal language model: embedding, positions, stack, head.
+
+The model of GPT-2 (Radford et al., *Language models are unsupervised multitask learners*, 2019, Section 2.3) is the
+default of `random`. `extend` samples word by word in one `lax.scan` over places, without a cache of keys and values:
+each step reads the window of the last words again.
+
+Invariants: ids are checked where they are concrete, since a lookup beyond the table is silently clamped; the stream is
+in `stream_dtype`, parameters in their own dtype, logits in float32 at least.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +26,7 @@ from .._check import (
     check_key,
     check_scalar,
 )
+from .._custom_types import DTypeLike, Numbers, RealScalarLike
 from .._misc import draw_normal
 from ._checks import check_draw, check_ids, check_optional, check_present, check_range, check_sizes, weights
 from ._head import LanguageModelHead
@@ -26,7 +35,7 @@ from ._positions import AbstractPositions, LearnedPositions
 from ._transformer import Transformer, check_stack
 
 
-def _stream_dtype(value: Any) -> Any:
+def _stream_dtype(value: DTypeLike | None) -> DTypeLike | None:
     check_float_dtype(value, "stream_dtype")
     return value
 
@@ -58,7 +67,7 @@ class LanguageModel(eqx.Module):
     stack: Transformer
     positions: AbstractPositions | None = None
     head: LanguageModelHead = LanguageModelHead()
-    stream_dtype: Any = eqx.field(default=None, static=True, converter=_stream_dtype)
+    stream_dtype: DTypeLike | None = eqx.field(default=None, static=True, converter=_stream_dtype)
 
     def __check_init__(self):
         if jnp.ndim(self.embedding) != 2 or 0 in self.embedding.shape:
@@ -71,12 +80,14 @@ class LanguageModel(eqx.Module):
             self.positions, "positions", AbstractPositions, "LearnedPositions, SinusoidalPositions", "pass such ones"
         )
         check_instance(self.head, "head", LanguageModelHead, "a LanguageModelHead", "pass LanguageModelHead()")
+        # The last axis but one of the queries, (..., h, d, k), with or without an axis of layers.
         d, width = self.embedding.shape[1], self.stack.blocks.attention.query.shape[-2]
         if d != width:
             raise ValueError(
                 f"embedding must be of the dimension of the stack, {width}, but its shape is {self.embedding.shape}; "
                 f"pass (words, {width})."
             )
+        # Sinusoidal positions are checked when they are made; relative ones belong to the attention.
         if isinstance(self.positions, LearnedPositions) and self.positions.table.shape[1] != d:
             raise ValueError(
                 f"positions must be of the dimension of the embedding, {d}, but their table is "
@@ -100,8 +111,8 @@ class LanguageModel(eqx.Module):
         activation: Callable[[Array], Array] = jax.nn.gelu,
         bias: bool = True,
         scale: float = 0.02,
-        dtype: Any = None,
-        stream_dtype: Any = None,
+        dtype: DTypeLike | None = None,
+        stream_dtype: DTypeLike | None = None,
         **options: Any,
     ) -> "LanguageModel":
         """Random weights as GPT-2 has them: causal, normalised before each layer, tied head, learned positions.
@@ -120,22 +131,25 @@ class LanguageModel(eqx.Module):
 
         Source: Radford et al., *Language models are unsupervised multitask learners* (2019), Section 2.3.
         """
-        of_words, of_places, of_blocks, of_head = jr.split(check_key(key), 4)
+        embedding_key, positions_key, stack_key, head_key = jr.split(check_key(key), 4)
         words, d = check_sizes(words=words, d=d)
         deviation, dtype = check_draw(scale, dtype)
         check_float_dtype(stream_dtype, "stream_dtype")
         check_flag(tied, "tied")
         if not isinstance(positions, AbstractPositions | None):
             (positions,) = check_sizes(positions=positions)
+        # A tied head draws nothing, but its key is split off in any case, so that the other weights do not depend on
+        # it.
         draw = lambda key: deviation * draw_normal(key, (words, d), dtype)
         stack = Transformer.random(
-            of_blocks, d, heads, hidden, layers, residual=residual, causal=causal, activation=activation, bias=bias,
+            stack_key, d, heads, hidden, layers, residual=residual, causal=causal, activation=activation, bias=bias,
             scale=scale, dtype=dtype, **options,
         )  # fmt: skip
+        # A number is how many learned positions there are to be.
         if isinstance(positions, int):
-            positions = LearnedPositions.random(of_places, positions, d, scale=scale, dtype=dtype)
-        head = LanguageModelHead(None if tied else draw(of_head))
-        return cls(draw(of_words), stack, positions, head, stream_dtype)
+            positions = LearnedPositions.random(positions_key, positions, d, scale=scale, dtype=dtype)
+        head = LanguageModelHead(None if tied else draw(head_key))
+        return cls(draw(embedding_key), stack, positions, head, stream_dtype)
 
     @property
     def num_words(self) -> int:
@@ -155,15 +169,13 @@ class LanguageModel(eqx.Module):
 
     def _embed(self, ids: Any) -> Array:
         ids = jnp.asarray(ids)
+        # The stream has the dtype of what enters it; everything in the stack follows.
         dtype = self.embedding.dtype if self.stream_dtype is None else self.stream_dtype
         x = self.embedding[ids].astype(dtype)
         return x if self.positions is None else x + self.positions(ids.shape[0], dtype)
 
-    def check_range(self, ids: Any) -> None:
-        """Raise a ValueError if an id is not of a word; ids that are traced are not looked at.
-
-        Source: this library.
-        """
+    def check_range(self, ids: Numbers) -> None:
+        """Raise a ValueError if an id is not of a word; ids that are traced are not checked."""
         check_range(ids, self.num_words)
 
     def __call__(self, ids: Int[Array, " n"], present: Bool[Array, " n"] | None = None) -> Float[Array, "n words"]:
@@ -172,7 +184,7 @@ class LanguageModel(eqx.Module):
         **Arguments:**
 
         - `ids`: (n,).
-        - `present`: Which tokens are there, (n,); None is all of them.
+        - `present`: Which tokens are present, (n,); None is all of them.
         """
         return self.head._logits(self.stack._through(*self._enter(ids, present)), self.embedding)
 
@@ -193,10 +205,11 @@ class LanguageModel(eqx.Module):
 
         Source: nostalgebraist, *Interpreting GPT: the logit lens* (2020).
         """
+        # (layers + 1, n, d); norm and head act on the last axis only.
         levels = self.stack._levels(*self._enter(ids, present))
         return self.head._logits(self.stack._last(levels), self.embedding)
 
-    def next_token(self, ids: Int[Array, " n"], temperature: Any = 1.0) -> Float[Array, " words"]:
+    def next_token(self, ids: Int[Array, " n"], temperature: RealScalarLike = 1.0) -> Float[Array, " words"]:
         """The distribution of the word after these, (words,).
 
         **Arguments:**
@@ -210,7 +223,7 @@ class LanguageModel(eqx.Module):
         return self.head._next_token(self.stack._through(*self._enter(ids, None)), self.embedding, temperature)
 
     def extend(
-        self, ids: Int[Array, " n"], steps: int, *, key: PRNGKeyArray | None = None, temperature: Any = 1.0
+        self, ids: Int[Array, " n"], steps: int, *, key: PRNGKeyArray | None = None, temperature: RealScalarLike = 1.0
     ) -> Int[Array, " total"]:
         """`ids` and `steps` more words, each drawn of the distribution after all before it.
 
@@ -240,10 +253,7 @@ class LanguageModel(eqx.Module):
 
 
 def check_model(model: Any) -> LanguageModel:
-    """`model`, if it is a language model.
-
-    Source: this library.
-    """
+    """`model`, if it is a language model."""
     return check_instance(model, "model", LanguageModel, "a LanguageModel", "pass clusterjax.transformer.load()")
 
 
@@ -251,17 +261,25 @@ def check_model(model: Any) -> LanguageModel:
 def _extend(model: LanguageModel, ids: Array, steps: int, key: PRNGKeyArray | None, temperature: Array) -> Array:
     longest = None if model.positions is None else model.positions.longest()
     total = ids.shape[0] + steps
+    # A static width: one program for all steps. Longer texts are read through a window of as many words as there are
+    # positions.
     width = total if longest is None else min(total, longest)
+    # The text has its final length from the start, since shapes are static.
     text = jnp.concatenate([ids, jnp.zeros(steps, ids.dtype)])
 
     def step(text: Array, place: Array) -> tuple[Array, None]:
+        # The window ends before the word to be drawn; early on it begins at 0 and holds words still to come, which are
+        # not present.
         begin = jnp.clip(place - width, 0, total - width)
-        read = lax.dynamic_slice(text, (begin,), (width,))
-        x = model.stack(model.embed(read), jnp.arange(width) < place - begin)
+        window = lax.dynamic_slice(text, (begin,), (width,))
+        # Absolute positions count from the beginning of the window.
+        x = model.stack(model.embed(window), jnp.arange(width) < place - begin)
+        # The last word before `place`, at place - begin - 1 of the window.
         logits = model.head(x[place - begin - 1], model.embedding)
         if key is None:
             word = jnp.argmax(logits)
         else:
+            # A key for each place in the text.
             word = jr.categorical(jr.fold_in(key, place), logits / temperature.astype(logits.dtype))
         return text.at[place].set(word.astype(text.dtype)), None
 

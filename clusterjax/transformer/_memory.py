@@ -1,4 +1,12 @@
-"""The feed-forward layer as a memory: what fires a neuron, what it promotes, and what a single one can detect."""
+"""The feed-forward layer as a memory: what activates a neuron, what it promotes, and what a single one can detect.
+
+Places of largest activation and words of largest promotion: Geva et al., *Transformer feed-forward layers are
+key-value memories* (2012.14913), Sections 3 and 4. One neuron as a detector of two kinds of text: the area under its
+ROC curve by ranks, which is the statistic of Mann and Whitney (1947).
+
+Invariants: a corpus streams through in batches of one shape, and memory holds one batch and the best places so far;
+ties between places are broken by text and position, so that the result does not depend on the size of a batch.
+"""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -10,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._check import as_numbers, check_array, check_concrete, check_integer
+from .._custom_types import Numbers
 from ._checks import check_booleans, check_ids
 from ._feed_forward import FeedForward
 from ._language_model import LanguageModel, check_model
@@ -40,8 +49,8 @@ class KeyValueMemory(NamedTuple):
 
 def key_value_memory(
     model: LanguageModel,
-    texts: Any,
-    present: Any = None,
+    texts: Numbers,
+    present: Numbers | None = None,
     *,
     layer: int,
     top: int = 10,
@@ -56,7 +65,7 @@ def key_value_memory(
 
     - `model`: A `LanguageModel`.
     - `texts`: Ids, (texts, n).
-    - `present`: Which tokens are there, (texts, n); None is all of them.
+    - `present`: Which tokens are present, (texts, n); None is all of them.
     - `layer`: Which layer, counted from 0, or with a negative number from the end.
     - `top`: How many places to keep for each neuron.
     - `words`: How many words.
@@ -75,17 +84,21 @@ def key_value_memory(
         Geva et al., *Transformer feed-forward layers are key-value memories* (2012.14913), Sections 3 and 4;
         *Transformers, part 2*, slides 9 and 16 to 21.
     """
+    # Raises if the block has none.
     forward = _feed_forward(model, layer)
     words = check_integer(words, "words", most=model.num_words, remedy="ask for as many as there are")
     top = check_integer(top, "top", remedy="pass 10, say")
     best = _Best.empty(forward.num_neurons, top)
     total, positive, places = np.zeros(forward.num_neurons), np.zeros(forward.num_neurons), 0
-    for begin, fired, there in _fired(model, texts, present, layer, batch_size):
-        best = best.joined(begin, fired, there)
-        total += fired[there].sum(axis=0, dtype=float)
-        positive += (fired[there] > 0).sum(axis=0)
-        places += int(there.sum())
+    for begin, fired, is_present in _fired(model, texts, present, layer, batch_size):
+        # The best of the corpus are among the best so far and the new places; nothing else is kept.
+        best = best.joined(begin, fired, is_present)
+        # In float64: a corpus has too many places for sums in float32.
+        total += fired[is_present].sum(axis=0, dtype=float)
+        positive += (fired[is_present] > 0).sum(axis=0)
+        places += int(is_present.sum())
     matrix = model.embedding if model.head.unembedding is None else model.head.unembedding
+    # (m, words): each value against the unembedding; the last norm is left out, as in the reference.
     promotion, promoted = jax.lax.top_k(jnp.matmul(forward.w_out, matrix.T), words)
     return KeyValueMemory(
         best.activation, best.text, best.position, np.asarray(promoted), np.asarray(promotion), total / places,
@@ -114,19 +127,16 @@ class Detector(NamedTuple):
     sign: int
     accuracy: float
 
-    def predict(self, activations: Any) -> np.ndarray:
-        """Whether each text is of the second kind, by the one neuron.
-
-        Source: this library.
-        """
+    def predict(self, activations: Numbers) -> np.ndarray:
+        """Whether each text is of the second kind, by the one neuron."""
         values = _activations_of(activations, len(self.area))
         return self.sign * (values[:, self.neuron] - self.threshold) > 0
 
 
 def mean_activations(
     model: LanguageModel,
-    texts: Any,
-    present: Any = None,
+    texts: Numbers,
+    present: Numbers | None = None,
     *,
     layer: int,
     batch_size: int = 32,
@@ -141,13 +151,14 @@ def mean_activations(
     """
     _feed_forward(model, layer)
     rows = [
-        np.stack([values[mask].mean(axis=0) for values, mask in zip(fired, there, strict=True)])
-        for _, fired, there in _fired(model, texts, present, layer, batch_size)
+        # Text by text, because texts differ in how many tokens are present.
+        np.stack([values[mask].mean(axis=0) for values, mask in zip(fired, is_present, strict=True)])
+        for _, fired, is_present in _fired(model, texts, present, layer, batch_size)
     ]
     return np.concatenate(rows)
 
 
-def best_detector(activations: Any, labels: Any) -> Detector:
+def best_detector(activations: Numbers, labels: Numbers) -> Detector:
     """The neuron that best separates two kinds of labelled texts.
 
     Chosen among many it looks better than it is: test it with `Detector.predict` on texts that it was not chosen on.
@@ -175,22 +186,32 @@ def best_detector(activations: Any, labels: Any) -> Detector:
     values = _activations_of(activations, "neurons")
     check_concrete(labels, "labels")
     rule = "say of each row of activations whether it is of the second kind"
+    # Booleans, or integers 0 and 1.
     labels = np.asarray(check_booleans(labels, "labels", values.shape[:1], rule))
-    ones, zeros = int(labels.sum()), int((~labels).sum())
-    if not ones or not zeros:
-        raise ValueError(f"labels must be of both kinds, but {ones} of {len(labels)} are true; add the other kind.")
+    num_second, num_first = int(labels.sum()), int((~labels).sum())
+    if not num_second or not num_first:
+        told = f"{num_second} of {len(labels)} are true"
+        raise ValueError(f"labels must be of both kinds, but {told}; add the other kind.")
+    # Mean ranks of ties, so that a tie counts half.
     ranks = rankdata(values, axis=0)
-    area = (ranks[labels].sum(axis=0) - ones * (ones + 1) / 2) / (ones * zeros)
+    # U = sum of ranks - n_1 (n_1 + 1) / 2 is the number of pairs in which the second kind is higher.
+    area = (ranks[labels].sum(axis=0) - num_second * (num_second + 1) / 2) / (num_second * num_first)
     neuron = int(np.argmax(np.abs(area - 0.5)))
+    # With sign -1 the values are negated, so that the second kind is always the higher.
     sign = 1 if area[neuron] >= 0.5 else -1
+    # Sorted once; each place between two texts is then a possible threshold.
     order = np.argsort(sign * values[:, neuron], kind="stable")
     sorted_values, sorted_labels = sign * values[order, neuron], labels[order]
-    # With k texts below the threshold, the right ones are the first kind among them and the second among the others.
-    right = np.concatenate([[0], np.cumsum(~sorted_labels)]) + ones - np.concatenate([[0], np.cumsum(sorted_labels)])
-    between = np.concatenate([[-np.inf], (sorted_values[:-1] + sorted_values[1:]) / 2, [np.inf]])
+    # With k texts below the threshold, those of the first kind among them and those of the second above are correct.
+    firsts_below = np.concatenate([[0], np.cumsum(~sorted_labels)])
+    seconds_below = np.concatenate([[0], np.cumsum(sorted_labels)])
+    num_correct = firsts_below + num_second - seconds_below
+    thresholds = np.concatenate([[-np.inf], (sorted_values[:-1] + sorted_values[1:]) / 2, [np.inf]])
+    # No threshold lies between equal values.
     splits = np.concatenate([[True], sorted_values[:-1] < sorted_values[1:], [True]])
-    k = int(np.argmax(np.where(splits, right, -1)))
-    return Detector(area, neuron, float(sign * between[k]), sign, float(right[k] / len(labels)))
+    # The first of the best thresholds.
+    k = int(np.argmax(np.where(splits, num_correct, -1)))
+    return Detector(area, neuron, float(sign * thresholds[k]), sign, float(num_correct[k] / len(labels)))
 
 
 def _activations_of(value: Any, neurons: int | str) -> np.ndarray:
@@ -212,18 +233,21 @@ class _Best(NamedTuple):
         none = np.full((neurons, top), -1)
         return cls(np.full((neurons, top), -np.inf), none, none)
 
-    def joined(self, begin: int, fired: np.ndarray, there: np.ndarray) -> "_Best":
+    def joined(self, begin: int, fired: np.ndarray, is_present: np.ndarray) -> "_Best":
         """With the places of a batch whose first text has the number `begin`."""
-        text, position = np.nonzero(there)
-        new = fired[there].T
+        # The places of the batch that hold tokens, in reading order, (places,).
+        text, position = np.nonzero(is_present)
+        candidates = fired[is_present].T
         top = self.activation.shape[1]
-        if new.shape[1] > top:  # of which no more than `top` can count
-            keep = np.argpartition(-new, top - 1, axis=1)[:, :top]
+        if candidates.shape[1] > top:  # of which no more than `top` can count
+            # A partial sort of the batch, O(places) for each neuron; the few that are kept are sorted below.
+            keep = np.argpartition(-candidates, top - 1, axis=1)[:, :top]
         else:
-            keep = np.broadcast_to(np.arange(new.shape[1]), new.shape)
-        values = np.concatenate([self.activation, np.take_along_axis(new, keep, axis=1)], axis=1)
+            keep = np.broadcast_to(np.arange(candidates.shape[1]), candidates.shape)
+        values = np.concatenate([self.activation, np.take_along_axis(candidates, keep, axis=1)], axis=1)
         texts = np.concatenate([self.text, begin + text[keep]], axis=1)
         positions = np.concatenate([self.position, position[keep]], axis=1)
+        # The last key is the first: activation, then text, then position.
         order = np.lexsort((positions, texts, -values), axis=1)[:, :top]
         return _Best(*(np.take_along_axis(array, order, axis=1) for array in (values, texts, positions)))
 
@@ -239,17 +263,14 @@ def _fired(
     model: LanguageModel, texts: Any, present: Any, layer: int, batch_size: int
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """The number of the first text, activations (b, n, m) and which tokens are there (b, n), batch after batch."""
-    which = layer % model.stack.num_layers
-    for begin, ids, there, size in batches(model, texts, present, batch_size):
-        fired = _activations(model, ids, there, which)
-        yield begin, np.asarray(fired)[:size], np.asarray(there)[:size]
+    layer_index = layer % model.stack.num_layers
+    for begin, ids, is_present, size in batches(model, texts, present, batch_size):
+        fired = _activations(model, ids, is_present, layer_index)
+        yield begin, np.asarray(fired)[:size], np.asarray(is_present)[:size]
 
 
 def check_texts(model: LanguageModel, texts: Any, present: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The ids of texts and which tokens are there, (texts, n) both, if they are such.
-
-    Source: this library.
-    """
+    """The ids of texts and which tokens are there, (texts, n) both, if they are such."""
     check_model(model)
     check_concrete(texts, "texts")
     check_concrete(present, "present")
@@ -266,30 +287,32 @@ def batches(model: LanguageModel, texts: Any, present: Any, batch_size: int) -> 
     **Raises:**
 
     - `ValueError` if the texts do not fit the model, or one has no token.
-
-    Source: this library.
     """
-    ids, there = check_texts(model, texts, present)
+    ids, is_present = check_texts(model, texts, present)
     batch_size = min(check_integer(batch_size, "batch_size", remedy="pass 32, say"), len(ids))
+    # Raises if the texts are longer than the positions, before anything runs.
     model.embed(jnp.asarray(ids[0]))  # as long as there are positions
-    if not there.any(axis=1).all():
-        empty = int(np.flatnonzero(~there.any(axis=1))[0])
+    if not is_present.any(axis=1).all():
+        empty = int(np.flatnonzero(~is_present.any(axis=1))[0])
         raise ValueError(f"texts must hold a token each, but text {empty} holds none; leave it out.")
     for begin in range(0, len(ids), batch_size):
-        batch, mask = ids[begin : begin + batch_size], there[begin : begin + batch_size]
-        short = batch_size - len(batch)
-        ids_now, there_now = (jnp.asarray(np.pad(part, ((0, short), (0, 0)), mode="edge")) for part in (batch, mask))
-        yield begin, ids_now, there_now, len(batch)
+        batch, mask = ids[begin : begin + batch_size], is_present[begin : begin + batch_size]
+        # The last batch is filled up with copies of its last text, which the caller drops.
+        missing = batch_size - len(batch)
+        filled = lambda part, rows=missing: jnp.asarray(np.pad(part, ((0, rows), (0, 0)), mode="edge"))
+        yield begin, filled(batch), filled(mask), len(batch)
 
 
 @eqx.filter_jit
 def _activations(model: LanguageModel, ids: Array, present: Array, layer: int) -> Float[Array, "b n m"]:
-    def one(ids: Array, present: Array) -> Array:
+    def of_text(ids: Array, present: Array) -> Array:
         def step(block: Any, x: Array, _: None) -> tuple[Array, Array]:
             norm, residual = block.norms, block.residual
+            # The stream between the two sub-layers, which is what the feed-forward reads.
             middle = residual.write(norm[0], x + block.attention(residual.read(norm[0], x), present))
             return block(x, present), block.feed_forward.activations(residual.read(norm[1], middle))
 
+        # (layers, n, m), of which one layer is kept: the scan runs them all.
         return model.stack.scan(step, model.embed(ids))[1][layer]
 
-    return jax.vmap(one)(ids, present)
+    return jax.vmap(of_text)(ids, present)

@@ -1,4 +1,12 @@
-"""Layer normalisation, and where in a block it stands."""
+"""Layer normalisation, and where in a block it stands.
+
+LN(x) = gain (x - mean) / sqrt(variance + epsilon) + bias (Ba et al., *Layer normalization*, 1607.06450). Once mean and
+variance of x are known it is linear in x, so a part of a sum can be carried through it by itself (`carry`), as in
+Elhage et al., *A mathematical framework for transformer circuits* (2021).
+
+Invariants: the parts of a sum, each carried, add up to the normalised sum less the bias; mean and variance are taken
+in float32 at least.
+"""
 
 from abc import abstractmethod
 from typing import Any
@@ -9,30 +17,23 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import check_flag, check_float_dtype, check_instance, check_number
+from .._custom_types import DTypeLike
 from ._checks import check_features, check_sizes, weights, weights_or_none
 
 
 def at_least_single(dtype: Any) -> Any:
-    """The dtype, or float32 if it is a narrower one.
-
-    Source: this library.
-    """
+    """The dtype, or float32 if it is a narrower one."""
+    # Means and softmax in half precision would lose what distinguishes tokens.
     return dtype if jnp.finfo(dtype).bits >= 32 else jnp.float32
 
 
 def lifted(array: Array, like: Array) -> Array:
-    """`array` with as many axes as `like`, new ones first: strict rank promotion wants it said.
-
-    Source: this library.
-    """
+    """`array` with as many axes as `like`, new ones first, as strict rank promotion requires."""
     return jnp.expand_dims(array, tuple(range(like.ndim - array.ndim)))
 
 
-def check_epsilon(value: Any) -> float:
-    """`value`, if it may be added to a variance; a ValueError else.
-
-    Source: this library.
-    """
+def check_epsilon(value: float) -> float:
+    """`value`, if it may be added to a variance; a ValueError else."""
     return check_number(value, "epsilon", least=0, remedy="1e-5 is usual")
 
 
@@ -69,12 +70,15 @@ class LayerNorm(eqx.Module):
             )
 
     @classmethod
-    def identity(cls, d: int, *, bias: bool = True, epsilon: float = 1e-5, dtype: Any = None) -> "LayerNorm":
+    def identity(
+        cls, d: int, *, bias: bool = True, epsilon: float = 1e-5, dtype: DTypeLike | None = None
+    ) -> "LayerNorm":
         """With gain one and, if wanted, bias zero: as training starts.
 
         Source: 1607.06450, Section 3.
         """
         dtype = check_float_dtype(dtype) or jnp.result_type(float)
+        # Gain 1 and bias 0.
         ones = jnp.ones(check_sizes(d=d), dtype)
         return cls(ones, jnp.zeros_like(ones) if check_flag(bias, "bias") else None, epsilon)
 
@@ -92,34 +96,33 @@ class LayerNorm(eqx.Module):
         - `x`: The tokens whose mean and variance are divided out, (..., d).
         - `part`: Anything that broadcasts against them.
 
-        Source: this library; Elhage et al., *A mathematical framework for transformer circuits* (2021), fold layer
+        Elhage et al., *A mathematical framework for transformer circuits* (2021), fold layer
         norm into what reads it likewise.
         """
         d = self.gain.shape[0]
+        # Broadcasting a gain of length 1 would hide the mistake.
         if jnp.shape(x)[-1] != d:
             raise ValueError(f"x must be of dimension {d}, as gain is, but its shape is {jnp.shape(x)}; pass (n, {d}).")
-        wide = at_least_single(x.dtype)  # the mean of many halves is no half
-        variance = jnp.var(x.astype(wide), axis=-1, keepdims=True)
-        part = part.astype(wide)
+        sum_dtype = at_least_single(x.dtype)  # a sum of d numbers in half precision has few correct digits
+        # Of the tokens and not of the part: this is what makes `carry` linear in the part.
+        variance = jnp.var(x.astype(sum_dtype), axis=-1, keepdims=True)
+        part = part.astype(sum_dtype)
         centred = part - jnp.mean(part, axis=-1, keepdims=True)
+        # 1 / sqrt(variance + epsilon), (..., 1), with the axes of the part.
         scale = lifted(jax.lax.rsqrt(variance + self.epsilon), part)
-        return (lifted(self.gain.astype(wide), part) * centred * scale).astype(x.dtype)
+        # Multiplied in the wide dtype and rounded once at the end.
+        return (lifted(self.gain.astype(sum_dtype), part) * centred * scale).astype(x.dtype)
 
 
 def normalised(norm: LayerNorm, x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
-    """`norm(x)` in the midst of a layer, whose door has looked at the tokens.
-
-    Source: this library.
-    """
+    """`norm(x)` without checks, for callers that have checked the tokens."""
+    # The tokens are the part of themselves that is all of them.
     out = norm.carry(x, x)
     return out if norm.bias is None else out + lifted(norm.bias.astype(x.dtype), out)
 
 
 class AbstractResidual(eqx.Module):
-    """Where the normalisation of a sub-layer stands: what the sub-layer reads, and what the stream becomes.
-
-    Source: this library.
-    """
+    """The place of the normalisation of a sub-layer: what the sub-layer reads, and what the stream becomes."""
 
     @abstractmethod
     def read(self, norm: LayerNorm | None, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
@@ -142,18 +145,12 @@ class AbstractResidual(eqx.Module):
 
 
 def check_norm(norm: Any, name: str = "norm") -> LayerNorm:
-    """`norm`, if it is one; a ValueError else.
-
-    Source: this library.
-    """
+    """`norm`, if it is one; a ValueError else."""
     return check_instance(norm, name, LayerNorm, "a LayerNorm", "pass LayerNorm.identity(d), for example")
 
 
 def check_residual(residual: Any) -> AbstractResidual:
-    """`residual`, if it is one; a ValueError else.
-
-    Source: this library.
-    """
+    """`residual`, if it is one; a ValueError else."""
     return check_instance(
         residual, "residual", AbstractResidual, "a place of the norms", "pass PostNorm(), PreNorm() or NoNorm()"
     )
@@ -185,6 +182,7 @@ class PostNorm(AbstractResidual):
         return True
 
 
+# With PreNorm the stream is only added to: `write` and `carry` return their argument.
 class PreNorm(AbstractResidual):
     r"""$x \leftarrow x + f(\mathrm{LN}(x))$: what a sub-layer reads is normalised, and the stream only added to.
 

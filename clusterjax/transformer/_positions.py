@@ -1,7 +1,14 @@
-"""The three kinds of position: sinusoidal, learned, relative."""
+"""The three kinds of position: sinusoidal, learned, relative.
+
+Sinusoidal and learned ones are vectors that are added to the embedding (Vaswani et al., 1706.03762, Section 3.5;
+Devlin et al., *BERT*, 1810.04805). Relative ones are vectors of the clipped distance j - i that attention adds to keys
+and values (Shaw et al., 1803.02155, eqs. (3) to (5)).
+
+Invariants: positions count from 0; a table knows how many there are, and refuses longer texts; nothing of relative
+positions depends on where a text begins.
+"""
 
 from abc import abstractmethod
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -9,15 +16,22 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._check import check_flag, check_float_dtype, check_integer, check_key, check_number
+from .._custom_types import DTypeLike
 from .._misc import draw_normal
 from ._checks import check_draw, check_sizes, weights, weights_or_none
 
 
-def _base(value: Any) -> float:
+def _dimension(d: int) -> int:
+    return check_integer(d, "d")
+
+
+def _base(value: float) -> float:
     return check_number(value, "base", above=0, remedy="10000 is usual")
 
 
-def sinusoidal_positions(n: int, d: int, *, base: float = 10_000.0, dtype: Any = None) -> Float[Array, "n d"]:
+def sinusoidal_positions(
+    n: int, d: int, *, base: float = 10_000.0, dtype: DTypeLike | None = None
+) -> Float[Array, "n d"]:
     r"""$PE(p, 2i) = \sin(p / 10000^{2i/d})$ and $PE(p, 2i + 1) = \cos(p / 10000^{2i/d})$, positions from 0.
 
     Computed in float64 and then rounded: in float32 the angles of far positions would be off by more than the table is.
@@ -41,8 +55,11 @@ def sinusoidal_positions(n: int, d: int, *, base: float = 10_000.0, dtype: Any =
 
         Vaswani et al., *Attention is all you need* (1706.03762), Section 3.5; *Transformers, part 2*, slides 24 and 25.
     """
+    # Also refuses a table that would not fit any memory.
     n, d = check_sizes(n=n, d=d)
+    # The wavelengths grow geometrically from 2 pi to 2 pi base.
     base, dtype = _base(base), check_float_dtype(dtype) or jnp.result_type(float)
+    # (n, d), in NumPy's float64; columns 2i and 2i + 1 share an angle.
     angles = np.arange(n)[:, None] / base ** (2 * (np.arange(d) // 2) / d)
     return jnp.asarray(np.where(np.arange(d) % 2, np.cos(angles), np.sin(angles)), dtype)
 
@@ -54,7 +71,7 @@ class AbstractPositions(eqx.Module):
     """
 
     @abstractmethod
-    def __call__(self, n: int, dtype: Any) -> Float[Array, "n d"]:
+    def __call__(self, n: int, dtype: DTypeLike) -> Float[Array, "n d"]:
         """The vectors of the first `n` positions."""
 
     @abstractmethod
@@ -74,10 +91,10 @@ class SinusoidalPositions(AbstractPositions):
         Vaswani et al., *Attention is all you need* (1706.03762), Section 3.5.
     """
 
-    d: int = eqx.field(static=True, converter=lambda d: check_integer(d, "d"))
+    d: int = eqx.field(static=True, converter=_dimension)
     base: float = eqx.field(default=10_000.0, static=True, converter=_base)
 
-    def __call__(self, n: int, dtype: Any) -> Float[Array, "n d"]:
+    def __call__(self, n: int, dtype: DTypeLike) -> Float[Array, "n d"]:
         return sinusoidal_positions(n, self.d, base=self.base, dtype=dtype)
 
     def longest(self) -> int | None:
@@ -110,19 +127,21 @@ class LearnedPositions(AbstractPositions):
             )
 
     @classmethod
-    def random(cls, key: PRNGKeyArray, positions: int, d: int, *, scale: float = 0.02, dtype: Any = None):
+    def random(cls, key: PRNGKeyArray, positions: int, d: int, *, scale: float = 0.02, dtype: DTypeLike | None = None):
         """A table of normal numbers of standard deviation `scale`.
 
         Source: *Transformers, part 2*, slide 26: they are typically initialised randomly.
         """
         check_key(key)
+        # Small, so that positions at first change the embedding little.
         shape = check_sizes(positions=positions, d=d)
         deviation, dtype = check_draw(scale, dtype)
         return cls(deviation * draw_normal(key, shape, dtype))
 
-    def __call__(self, n: int, dtype: Any) -> Float[Array, "n d"]:
+    def __call__(self, n: int, dtype: DTypeLike) -> Float[Array, "n d"]:
         n = check_integer(n, "n")
         dtype = check_float_dtype(dtype) or self.table.dtype
+        # A slice beyond the table would be shorter than the text, and fail only in the sum with the embedding.
         if n > self.table.shape[0]:
             raise ValueError(
                 f"a text must have at most {self.table.shape[0]} tokens, as many as there are positions, but it has "
@@ -135,7 +154,7 @@ class LearnedPositions(AbstractPositions):
 
 
 class RelativePositions(eqx.Module):
-    r"""A vector for each distance $j - i$, clipped to $[-m, m]$, added to the key (and to what is passed on).
+    r"""A vector for each distance $j - i$, clipped to $[-m, m]$, added to the attention key (and to what is passed on).
 
     With $r = \mathrm{clip}(j - i)$ the score of head h is $\langle q^h_i, k^h_j + a_r\rangle$, and what token i takes
     from token j is $v^h_j + b_r$. The heads share the vectors. Nothing of it depends on where a text begins, and it
@@ -162,6 +181,7 @@ class RelativePositions(eqx.Module):
     )
 
     def __check_init__(self):
+        # One row for each distance from -m to m, hence an odd number.
         shape = jnp.shape(self.keys)
         if len(shape) != 2 or shape[0] % 2 != 1 or shape[1] < 1:
             raise ValueError(
@@ -175,7 +195,14 @@ class RelativePositions(eqx.Module):
 
     @classmethod
     def random(
-        cls, key: PRNGKeyArray, farthest: int, k: int, *, values: bool = True, scale: float = 0.02, dtype: Any = None
+        cls,
+        key: PRNGKeyArray,
+        farthest: int,
+        k: int,
+        *,
+        values: bool = True,
+        scale: float = 0.02,
+        dtype: DTypeLike | None = None,
     ):
         """Vectors of normal numbers of standard deviation `scale`, for the distances up to `farthest`.
 
@@ -185,6 +212,7 @@ class RelativePositions(eqx.Module):
         farthest = check_integer(farthest, "farthest", least=0)
         rows, k = check_sizes(farthest=2 * farthest + 1, k=k)
         deviation, dtype = check_draw(scale, dtype)
+        # Both are drawn in any case, so that the keys do not depend on whether there are values.
         drawn = deviation * draw_normal(key, (2, rows, k), dtype)
         return cls(drawn[0], drawn[1] if check_flag(values, "values") else None)
 
@@ -199,5 +227,6 @@ class RelativePositions(eqx.Module):
         Source: 1803.02155, eq. (5).
         """
         n = check_integer(n, "n")
+        # In NumPy, while tracing: the rows depend on n alone, and are a constant of the program.
         index = np.arange(n)
         return np.clip(index[None, :] - index[:, None], -self.farthest, self.farthest) + self.farthest

@@ -1,4 +1,12 @@
-"""The residual stream taken apart: who wrote what into it, and what was moved from token to token."""
+"""The residual stream taken apart: what each part wrote into it, and what was moved from token to token.
+
+Norms are linear once mean and variance are known, so each part (embedding, head, feed-forward) can be carried through
+all later norms, and the parts add up to the last stream (Elhage et al., *A mathematical framework for transformer
+circuits*, 2021). A forward scan carries all parts along; a backward scan carries the covector x_i / |x_i|^2 back by
+the transposes of the same maps, which gives the share of every pair of tokens without carrying n^2 vectors forward.
+
+Invariants: the parts add up to the stream, and their shares to 1; both scans use the same `carry`.
+"""
 
 from typing import Any
 
@@ -9,6 +17,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from .._check import check_instance
+from .._custom_types import Numbers
 from ._block import Block
 from ._checks import check_ids, check_present, check_stream
 from ._language_model import LanguageModel
@@ -26,7 +35,7 @@ class ResidualStream(eqx.Module):
     - `heads`: (layers, h, n, d), what is left of what each head wrote.
     - `feed_forward`: (layers, n, d), the same for the feed-forward layers, their bias with them.
     - `biases`: (n, d), the biases of the norms in the stream; zero unless there is `PostNorm`.
-    - `weights`: (layers, h, n, n), who attended to whom.
+    - `weights`: (layers, h, n, n), the attention weights.
     - `moved`: (layers, h, n, n), the length of what the head moved from token j (last axis) to token i, as it was
         written.
     - `share`: (layers, h, n, n), how much of the last stream of token i it makes: $\langle c_{ij}, x_i\rangle /
@@ -51,17 +60,12 @@ class ResidualStream(eqx.Module):
 
     @property
     def total(self) -> Float[Array, "n d"]:
-        """The sum of the parts, which is the last of `stream`.
-
-        Source: this library.
-        """
+        """The sum of the parts, which is the last of `stream`."""
         return self.embedding + self.heads.sum((0, 1)) + self.feed_forward.sum(0) + self.biases
 
     def shares(self) -> dict[str, Float[Array, "..."]]:
         """The share of each part in the last stream of each token: `embedding` (n,), `heads` (layers, h, n),
         `feed_forward` (layers, n), `biases` (n,); they sum to 1.
-
-        Source: this library.
         """
         last = self.stream[-1]
         square = jnp.sum(last * last, axis=-1)
@@ -71,16 +75,28 @@ class ResidualStream(eqx.Module):
 
 
 def residual_stream(
-    model: Transformer | LanguageModel, tokens: Any, present: Bool[Array, " n"] | None = None
+    model: Transformer | LanguageModel, tokens: Numbers, present: Bool[Array, " n"] | None = None
 ) -> ResidualStream:
     """The stream of a text after every sub-layer, and the parts of which it is the sum.
+
+    !!! example
+
+        ```python
+        >>> import jax.numpy as jnp
+        >>> from clusterjax import transformer
+        >>> stream = transformer.residual_stream(transformer.load(), jnp.array([5, 6, 7]))
+        >>> stream.heads.shape  # layers, heads, tokens, d
+        (4, 4, 3, 128)
+        >>> bool(jnp.allclose(stream.total, stream.stream[-1], atol=1e-3))  # the parts add up to the last stream
+        True
+        ```
 
     **Arguments:**
 
     - `model`: A `LanguageModel`, or a `Transformer`. The last norm of a stack is not applied: it belongs to what reads
         the stream.
     - `tokens`: Ids, (n,), of a language model; of a stack the tokens, (n, d).
-    - `present`: Which of them are there, (n,); None is all.
+    - `present`: Which of them are present, (n,); None is all.
 
     **Returns:**
 
@@ -100,12 +116,13 @@ def residual_stream(
     else:
         stack = model
         x, present = check_stream(tokens, present, stack.blocks.attention.query.shape[-2], "tokens")
+    # A mask of a fixed size is the same in all blocks.
     stack.block(0).attention.mask.check(x.shape[0])
     return _taken_apart(stack, x, present)
 
 
 class _SubLayer(eqx.Module):
-    """One addition to the stream, kept for the way back: what the sub-layer read, and the sum."""
+    """One addition to the stream, kept for the backward scan: what the sub-layer read, and the sum."""
 
     read: Array
     total: Array
@@ -114,50 +131,60 @@ class _SubLayer(eqx.Module):
 @eqx.filter_jit
 def _taken_apart(stack: Transformer, x: Array, present: Array | None) -> ResidualStream:
     layers, heads = stack.num_layers, stack.block(0).attention.num_heads
-    slots = heads + 1  # a layer's heads, and its feed-forward
+    parts_per_layer = heads + 1  # a layer's heads, and its feed-forward
 
     def step(block: Block, carry: tuple[Array, Array, Array, Array], _: None) -> tuple[Any, Any]:
         x, parts, biases, layer = carry
-        kept, stream = [], []
+        sublayers, stream = [], []
         for sub in (0, 1):
             norm, read = block.norms[sub], block.residual.read(block.norms[sub], x)
             if sub == 0:
-                done = block.attention.heads(read, present)
-                updates, slot = done.updates, 0
+                heads_result = block.attention.heads(read, present)
+                updates, offset = heads_result.updates, 0
             else:
                 update = jnp.zeros_like(x) if block.feed_forward is None else block.feed_forward(read)
-                updates, slot = update[None], heads
+                updates, offset = update[None], heads
             total = x + jnp.sum(updates, axis=0)
-            parts = lax.dynamic_update_slice(parts, updates, (1 + layer * slots + slot, 0, 0))
-            kept.append(_SubLayer(read, total))
+            # The layer is a traced number inside the scan, so the place of its parts is dynamic.
+            parts = lax.dynamic_update_slice(parts, updates, (1 + layer * parts_per_layer + offset, 0, 0))
+            sublayers.append(_SubLayer(read, total))
             if sub == 0 or block.feed_forward is not None:
                 x = block.residual.write(norm, total)
                 parts, biases = (block.residual.carry(norm, total, part) for part in (parts, biases))
+                # What the norm adds to the carried sum is its bias; it is a part of its own, and carried further.
                 biases = biases + (x - block.residual.carry(norm, total, total))
             stream.append(x)
-        return (x, parts, biases, layer + 1), (tuple(kept), jnp.stack(stream), done.weights)
+        return (x, parts, biases, layer + 1), (tuple(sublayers), jnp.stack(stream), heads_result.weights)
 
-    parts = jnp.zeros((1 + layers * slots, *x.shape), x.dtype).at[0].set(x)
-    (last, parts, biases, _), (kept, stream, weights) = stack.scan(
+    # (1 + layers (h + 1), n, d): the embedding, then of each layer its heads and its feed-forward; zero until written.
+    parts = jnp.zeros((1 + layers * parts_per_layer, *x.shape), x.dtype).at[0].set(x)
+    (last, parts, biases, _), (sublayers, stream, weights) = stack.scan(
         step, (x, parts, jnp.zeros_like(x), jnp.asarray(0)), None
     )
 
-    def back(block: Block, towards: Array, given: tuple[Any, Array]) -> tuple[Array, Any]:
+    def step_back(block: Block, covector: Array, given: tuple[Any, Array]) -> tuple[Array, Any]:
         (first, second), weights = given
         if block.feed_forward is not None:
-            towards = _pulled(block, 1, second.total, towards)
-        towards = _pulled(block, 0, first.total, towards)
+            covector = _transposed_carry(block, 1, second.total, covector)
+        covector = _transposed_carry(block, 0, first.total, covector)
+        # What head h would pass from j to i, before the norms that follow.
         passed = block.attention.passed(first.read)
-        return towards, (weights * passed.lengths(), weights * passed.along(towards))
+        # (h, n, n) each: the length that was moved, and its inner product with the covector, which is its share of the
+        # last stream.
+        return covector, (weights * passed.lengths(), weights * passed.along(covector))
 
-    towards = last / jnp.sum(last * last, axis=-1, keepdims=True)
-    moved, share = stack.scan(back, towards, (kept, weights), reverse=True)[1]
+    # x_i / |x_i|^2 of the last stream: its inner product with a part of token i is the share of that part.
+    covector = last / jnp.sum(last * last, axis=-1, keepdims=True)
+    # From the last block to the first; the results are stacked in the order of the layers.
+    moved, share = stack.scan(step_back, covector, (sublayers, weights), reverse=True)[1]
     stream = jnp.concatenate([x[None], stream.reshape(2 * layers, *x.shape)])
-    written = parts[1:].reshape(layers, slots, *x.shape)
+    written = parts[1:].reshape(layers, parts_per_layer, *x.shape)
     return ResidualStream(stream, parts[0], written[:, :heads], written[:, heads], biases, weights, moved, share)
 
 
-def _pulled(block: Block, sub: int, total: Array, towards: Array) -> Array:
-    """The vectors whose inner product with a part before a norm is that of `towards` with what is left of it after."""
+def _transposed_carry(block: Block, sub: int, total: Array, covector: Array) -> Array:
+    """The transpose of the norm after a sub-layer: its inner product with any part is that of `covector` with what the
+    norm leaves of the part."""
     carry = lambda part: block.residual.carry(block.norms[sub], total, part)
-    return jax.linear_transpose(carry, total)(towards)[0]
+    # Exact and without a derivative of mean and variance: they are held at those of `total`.
+    return jax.linear_transpose(carry, total)(covector)[0]

@@ -1,24 +1,26 @@
-"""Transformers as a folder: the arrays in safetensors, and in JSON what they are arrays of."""
+"""Transformers as a folder: the arrays in safetensors, and in JSON what they are arrays of.
+
+`_described` turns a module into JSON and arrays and back; here they are written into a folder of the form that all
+models of this library have (`clusterjax._model_folder`), in one step.
+
+Invariants: `load` reads bit for bit what `save` wrote; a process that is stopped at any moment leaves the old model or
+the new one; a folder of another configuration than `like` is refused with the first difference.
+"""
 
 import json
 from pathlib import Path
 from typing import Any
 
 import equinox as eqx
-import numpy as np
-import safetensors.numpy
 
-from .._arrays import read_arrays
 from .._check import check_concrete, check_instance, check_path, refusal, shown
-from .._disk import begin_reading, check, write_folder
-from .._json import MOST_BYTES, decode, misfit, read_bounded
+from .._json import decode, misfit
+from .._model_folder import ARRAYS, CONFIG, ModelFolder
 from ._bundled import BUNDLED
 from ._described import FORM, described, flat, rebuilt
 
 
-_FORMAT, _VERSION = "clusterjax transformer", 1
-_ARRAYS, _CONFIG = "model.safetensors", "config.json"
-_REMEDY = "save it again"
+_FOLDER = ModelFolder("folder", "save it again", "transformer.save", "clusterjax transformer", 1)
 
 
 def save(module: eqx.Module, folder: str | Path, **further: Any) -> None:
@@ -35,26 +37,35 @@ def save(module: eqx.Module, folder: str | Path, **further: Any) -> None:
 
     - `ValueError` if the folder cannot be written, or something in the module is not known here, such as an activation
         that is not of `jax.nn`.
-
-    Source: this library.
     """
     _check_module(module, "module")
     check_concrete(module, "module")
-    folder, arrays = check_path(folder, "folder"), {}
+    folder = check_path(folder, "folder")
     _check_further(further)
-    config = {"format": _FORMAT, "version": _VERSION, "module": described(module, "", arrays)} | further
-    try:
-        packed = safetensors.numpy.save({name: np.array(a, order="C") for name, a in arrays.items()})
-        write_folder(folder, {_ARRAYS: packed, _CONFIG: (json.dumps(config, indent=1) + "\n").encode()})
-    except OSError as error:
-        raise ValueError(
-            f"folder must be one that can be written, but {str(folder)!r} cannot ({error.strerror or error}); make "
-            "room, or choose another."
-        ) from error
+    save_with(module, folder, further, {})
+
+
+def save_with(module: eqx.Module, folder: Path, further: dict[str, Any], files: dict[str, bytes]) -> None:
+    """`save` without its checks, and other files of the model in the same step."""
+    # Filled by `described`, by path.
+    arrays: dict[str, Any] = {}
+    config = {"module": described(module, "", arrays)} | further
+    _FOLDER.write(folder, arrays, config, lambda value: (json.dumps(value, indent=1) + "\n").encode(), files)
 
 
 def load(folder: str | Path | None = None, like: eqx.Module | None = None) -> Any:
     """The module that `save` wrote.
+
+    !!! example
+
+        ```python
+        >>> import jax.numpy as jnp
+        >>> from clusterjax import transformer
+        >>> model, tokenizer = transformer.load(), transformer.load_tokenizer()
+        >>> ids = jnp.asarray(tokenizer.encode("one of the worst films i have ever", add_special_tokens=False).ids)
+        >>> tokenizer.id_to_token(int(model.logit_lens(ids)[-1, -1].argmax()))
+        'seen'
+        ```
 
     **Arguments:**
 
@@ -69,35 +80,29 @@ def load(folder: str | Path | None = None, like: eqx.Module | None = None) -> An
 
     - `ValueError` if there is no such folder, a file is missing or broken, or it is of another configuration than
         `like`: the first difference is named, with both sides.
-
-    Source: this library.
     """
     folder = BUNDLED if folder is None else check_path(folder, "folder")
     if like is not None:
         check_concrete(_check_module(like, "like"), "like")
-    begin_reading(folder, "folder", _REMEDY)
-    config = _read(folder)
-    try:
-        arrays = read_arrays((folder / _ARRAYS).read_bytes()).arrays
-    except (OSError, ValueError) as error:
-        raise ValueError(
-            f"folder must hold a whole {_ARRAYS}, but {folder} does not ({error}); save it again."
-        ) from None
+    return _FOLDER.load(folder, lambda folder: _build(folder, like))
+
+
+def _build(folder: Path, like: eqx.Module | None) -> Any:
+    config, arrays = _read(folder), _FOLDER.arrays(folder)
     if like is not None:
-        expected: dict[str, Any] = {}
-        wanted = flat(described(like, "", expected), expected)
-        _compare(folder, wanted, flat(config["module"], arrays))
-    left = dict(arrays)
+        expected_arrays: dict[str, Any] = {}
+        expected_form = flat(described(like, "", expected_arrays), expected_arrays)
+        # Before the module is built, so that the message is about the difference and not about a shape.
+        _compare(folder, expected_form, flat(config["module"], arrays))
+    unused = dict(arrays)
     try:
-        module = rebuilt(config["module"], left)
+        module = rebuilt(config["module"], unused)
     except ValueError as error:
-        raise ValueError(
-            f"folder must be whole, but {folder / _CONFIG} does not fit its arrays ({error}); save it again."
-        ) from None
-    if left:
-        raise ValueError(f"folder must be whole, but {folder / _ARRAYS} holds {sorted(left)[0]!r} too; save it again.")
-    for name in (_CONFIG, _ARRAYS):
-        check(folder / name, "folder", _REMEDY)
+        raise _FOLDER.refusal("be whole", f"{folder / CONFIG} does not fit its arrays ({error})") from None
+    # Arrays that the configuration does not mention belong to another model.
+    if unused:
+        raise _FOLDER.refusal("be whole", f"{folder / ARRAYS} holds {sorted(unused)[0]!r} too")
+    _FOLDER.check(folder, CONFIG, ARRAYS)
     return module
 
 
@@ -111,13 +116,13 @@ def load_further(folder: str | Path) -> dict[str, Any]:
     **Raises:**
 
     - `ValueError` if it cannot be read.
-
-    Source: this library.
     """
-    folder = check_path(folder, "folder")
-    begin_reading(folder, "folder", _REMEDY)
+    return _FOLDER.load(check_path(folder, "folder"), _build_further)
+
+
+def _build_further(folder: Path) -> dict[str, Any]:
     config = _read(folder)
-    check(folder / _CONFIG, "folder", _REMEDY)
+    _FOLDER.check(folder, CONFIG)
     return {name: value for name, value in config.items() if name not in ("format", "version", "module")}
 
 
@@ -126,11 +131,12 @@ def _check_module(module: Any, name: str) -> eqx.Module:
 
 
 def _check_further(further: dict[str, Any]) -> None:
-    """Raise a ValueError that names the entry which JSON cannot keep, or that stands for something else there."""
+    """Raise a ValueError that names the entry which JSON cannot keep, or that has another meaning in `config.json`."""
     for name, value in further.items():
         if name in ("format", "version"):
             raise ValueError(f"{name} must be what save itself writes, but it is given; choose another name.")
         try:
+            # There and back: what is written must be what `load_further` reads.
             decode(json.dumps(value), finite=False)
         except (TypeError, ValueError, RecursionError) as error:
             reason = str(error).split("\n")[0]
@@ -138,33 +144,19 @@ def _check_further(further: dict[str, Any]) -> None:
 
 
 def _read(folder: Path) -> dict[str, Any]:
-    """What `config.json` says."""
-    path = folder / _CONFIG
-    try:
-        config = decode(read_bounded(path, MOST_BYTES, "folder", _REMEDY), finite=False)
-    except ValueError as error:
-        raise ValueError(
-            f"folder must be one that transformer.save wrote, but {path} cannot be read ({error}); name another, or "
-            "save it again."
-        ) from None
-    if misfit(config, {"format": _FORMAT, "version": _VERSION}) is not None:
-        raise ValueError(
-            f"folder must be one that transformer.save wrote, in version {_VERSION}, but {path} is not; name another, "
-            "or use the clusterjax that wrote it."
-        )
+    """The content of `config.json`, checked against its form."""
+    config = _FOLDER.config(folder)
     wrong = misfit(config, {"module": FORM})
     if wrong is not None:
-        raise ValueError(
-            f"folder must be whole, but {path} does not fit its arrays or this version ({wrong}); save it again."
-        )
+        raise _FOLDER.refusal("be whole", f"{folder / CONFIG} does not fit its arrays or this version ({wrong})")
     return config
 
 
-def _compare(folder: Path, wanted: dict[str, Any], there: dict[str, Any]) -> None:
-    for path in wanted | there:
-        one, other = wanted.get(path, "nothing"), there.get(path, "nothing")
-        if one != other:
+def _compare(folder: Path, wanted: dict[str, Any], stored: dict[str, Any]) -> None:
+    for path in wanted | stored:
+        expected, actual = wanted.get(path, "nothing"), stored.get(path, "nothing")
+        if expected != actual:
             raise ValueError(
-                f"folder must be of the configuration of like, whose {path or 'module'} is {one}, but in {folder} it "
-                f"is {other}; name another folder, or build like as it is there."
+                f"folder must be of the configuration of like, whose {path or 'module'} is {expected}, but in "
+                f"{folder} it is {actual}; name another folder, or build like as it is there."
             )

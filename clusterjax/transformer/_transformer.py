@@ -1,4 +1,12 @@
-"""A stack of blocks, by scan: one compiled block, whatever the depth."""
+"""A stack of blocks, by scan: one compiled block, whatever the depth.
+
+The arrays of separate blocks are stacked along a leading axis, (layers, ...), and scanned over; a shared block has
+none and is closed over (Lan et al., *ALBERT*, 1909.11942). `scan` is the one loop over layers, used by everything that
+reads a level: the residual stream, the logit lens, the depth profile.
+
+Invariants: with `depth` the block's arrays have no leading axis, without it they have one; blocks of one stack have
+the same shapes and static fields.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,16 +16,17 @@ import jax.numpy as jnp
 import jax.random as jr
 import jax.tree_util as jtu
 from jax import lax
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from .._check import check_flag, check_instance, check_integer, check_key, check_sequence
+from .._custom_types import DTypeLike, Numbers
 from .._mask import AbstractMask, CausalMask, FullMask
 from ._block import Block, check_block
 from ._checks import check_optional, check_sizes, check_stream
 from ._norm import AbstractResidual, LayerNorm, PostNorm, PreNorm, check_residual, normalised
 
 
-def _depth(value: Any) -> int | None:
+def _depth(value: int | None) -> int | None:
     return None if value is None else check_integer(value, "depth")
 
 
@@ -53,6 +62,7 @@ class Transformer(eqx.Module):
     def __check_init__(self):
         check_block(self.blocks, "blocks")
         _check_last(self.norm)
+        # (h, d, k) of one block, (layers, h, d, k) of a stack.
         rank = jnp.ndim(self.blocks.attention.query)
         if rank != (4 if self.depth is None else 3):
             raise ValueError(
@@ -73,11 +83,11 @@ class Transformer(eqx.Module):
         **Raises:**
 
         - `ValueError` if there is none, or they differ in more.
-
-        Source: this library.
         """
         blocks = check_sequence(blocks, "blocks", Block, "blocks")
         _check_last(norm)
+        # The structure holds the static fields, such as activation and mask; shapes are compared beside it, since a
+        # stack of arrays needs one.
         forms = [jtu.tree_structure(block) for block in blocks]
         shapes = [[jnp.shape(leaf) for leaf in jtu.tree_leaves(block)] for block in blocks]
         for k in range(1, len(blocks)):
@@ -100,7 +110,7 @@ class Transformer(eqx.Module):
         shared: bool = False,
         residual: AbstractResidual = PostNorm(),  # noqa: B008
         causal: bool = False,
-        dtype: Any = None,
+        dtype: DTypeLike | None = None,
         **options: Any,
     ) -> "Transformer":
         """Random weights: an encoder, or with `causal` a decoder; the rest is of `Block.random`.
@@ -116,7 +126,9 @@ class Transformer(eqx.Module):
         d, hidden, layers = check_sizes(d=d, hidden=hidden, layers=layers)
         check_residual(residual)
         mask: AbstractMask = CausalMask() if check_flag(causal, "causal") else FullMask()
+        # Positional sizes are checked above; the rest is checked by `Block.random`.
         make = lambda key: Block.random(key, d, heads, hidden, residual=residual, mask=mask, dtype=dtype, **options)
+        # With PreNorm the stream grows with depth, and what reads it needs it normalised.
         norm = LayerNorm.identity(d, dtype=dtype) if isinstance(residual, PreNorm) else None
         if check_flag(shared, "shared"):
             return cls(make(key), layers, norm)
@@ -133,14 +145,17 @@ class Transformer(eqx.Module):
         **Raises:**
 
         - `ValueError` if there is no such layer.
-
-        Source: this library.
         """
         layer = check_layer(layer, self.num_layers)
         return self.blocks if self.depth is not None else jtu.tree_map(lambda leaf: leaf[layer], self.blocks)
 
     def scan(
-        self, step: Callable[[Block, Any, Any], tuple[Any, Any]], x: Any, each: Any = None, *, reverse: bool = False
+        self,
+        step: Callable[[Block, Any, Any], tuple[Any, Any]],
+        x: PyTree,
+        each: PyTree = None,
+        *,
+        reverse: bool = False,
     ) -> tuple[Any, Any]:
         """`step(block, x, what the layer is given) -> (x, what to keep)` for each block in turn.
 
@@ -154,14 +169,13 @@ class Transformer(eqx.Module):
         **Returns:**
 
         The last `x`, and what was kept, stacked along a first axis in the order of the layers.
-
-        Source: this library.
         """
         if self.depth is not None:
             return lax.scan(lambda x, given: step(self.blocks, x, given), x, each, length=self.depth, reverse=reverse)
+        # `lax.scan` takes arrays only; the static part is the same for every layer.
         arrays, form = eqx.partition(self.blocks, eqx.is_array)
-        both = lambda x, given: step(eqx.combine(given[0], form), x, given[1])
-        return lax.scan(both, x, (arrays, each), reverse=reverse)
+        step_of_arrays = lambda x, given: step(eqx.combine(given[0], form), x, given[1])
+        return lax.scan(step_of_arrays, x, (arrays, each), reverse=reverse)
 
     def __call__(self, x: Float[Array, "n d"], present: Bool[Array, " n"] | None = None) -> Float[Array, "n d"]:
         """The tokens after the last block, normalised if there is a last norm.
@@ -169,7 +183,7 @@ class Transformer(eqx.Module):
         **Arguments:**
 
         - `x`: (n, d).
-        - `present`: Which tokens are there, (n,); None is all of them.
+        - `present`: Which tokens are present, (n,); None is all of them.
         """
         return self._through(*self.enter(x, present))
 
@@ -183,8 +197,6 @@ class Transformer(eqx.Module):
         **Arguments:**
 
         - `x`, `present`: As above.
-
-        Source: this library.
         """
 
         return self._levels(*self.enter(x, present))
@@ -194,30 +206,22 @@ class Transformer(eqx.Module):
             x = block(x, present)
             return x, x
 
+        # Level 0 is what enters.
         return jnp.concatenate([x[None], self.scan(step, x)[1]])
 
     def _last(self, x: Array) -> Array:
         return x if self.norm is None else normalised(self.norm, x)
 
-    def enter(self, x: Any, present: Any = None) -> tuple[Float[Array, "n d"], Bool[Array, " n"] | None]:
-        """The tokens and which of them are there, as arrays; a ValueError unless they are of the dimension.
-
-        Source: this library.
-        """
+    def enter(self, x: Numbers, present: Numbers | None = None) -> tuple[Float[Array, "n d"], Bool[Array, " n"] | None]:
+        """The tokens and which of them are present, as arrays; a ValueError unless they are of the dimension."""
         return check_stream(x, present, self.blocks.attention.query.shape[-2])
 
 
 def check_layer(layer: Any, layers: int) -> int:
-    """The number of a layer, if there is one of this number.
-
-    Source: this library.
-    """
+    """The number of a layer, if there is one of this number."""
     return check_integer(layer, "layer", least=-layers, most=layers - 1, remedy=f"there are {layers}")
 
 
 def check_stack(stack: Any, name: str = "stack") -> Transformer:
-    """`stack`, if it is a Transformer; a ValueError else.
-
-    Source: this library.
-    """
+    """`stack`, if it is a Transformer; a ValueError else."""
     return check_instance(stack, name, Transformer, "a Transformer", "make one with Transformer.random")

@@ -2,15 +2,17 @@
 
 import functools
 import tempfile
+from dataclasses import dataclass
 
-from clusterjax.experiments import Claim, Files, Outcome, Settings
-from clusterjax.experiments._sources import particles, peat
+from clusterjax.experiments import Claim, Files, Outcome, Settings, parameter
+from clusterjax.experiments.framework.sources import particles, peat
 
 from .cases import Case, case
-from .rules import CALLABLE, COUNT, EMPTY, FLAG, NONE, PATH, Rule
+from .rules import CALLABLE, COUNT, EMPTY, FLAG, NONE, NUMBER, OF_NONE, PATH, TEXT, Rule
 
 
-FILE = NONE | PATH
+FILE, BOUND = NONE | PATH, NONE | NUMBER
+SECONDS = Rule(NUMBER.accepts - {"minus one"}, "any time")
 ALL = Rule(EMPTY.accepts, "no names are all figures, which take hours", endless=True)
 
 
@@ -23,8 +25,23 @@ def gallery() -> str:
 settings = functools.cache(lambda: Settings(starts=2, quick=True))
 files = functools.cache(lambda: Files(("png",), film=False))
 claim = functools.cache(
-    lambda: Claim("It holds.", "1", "above 0", True, "paper", 1.0, source=peat("Section 1", size={"d": 2}))
+    lambda: Claim(
+        says="It holds.",
+        measured="1",
+        criterion="above 0",
+        holds=True,
+        kind="paper",
+        value=1.0,
+        source=peat("Section 1", size={"d": 2}),
+    )
 )
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Of one number."""
+
+    n: int = parameter(2, "a number")
 
 
 @functools.cache
@@ -39,8 +56,14 @@ def _cases() -> dict[str, Case]:
     return {
         "Settings": case(
             {"starts": 2}, seed=COUNT, quick=FLAG, albert=FILE, imdb=FILE, texts=FILE, store=FILE, most_texts=NONE,
-            length=NONE, depth=NONE, heads=NONE,
+            length=NONE, depth=NONE, heads=NONE, parameters=OF_NONE,
         ),
+        "Settings.read": case({"kind": Parameters}, settings),
+        "parameter": case(
+            {"default": 1.0, "says": "it"}, default=NUMBER, says=TEXT, quick=BOUND, least=BOUND, most=BOUND,
+            above=BOUND,
+        ),
+        "Cost": case({"full": 2.0, "quick": 1.0}, full=SECONDS, quick=SECONDS),
         "Files": case({"formats": ("png",)}, film=FLAG),
         "find_experiments": case({"names": ["figure3"]}, names=EMPTY),
         "reproduce": case(

@@ -2,7 +2,7 @@
 
 # Records: a function of the package returns them, and what they hold was computed. Nobody builds them to pass them in.
 RECORDS = {
-    "": ("Hemisphere", "Plateaus", "Trajectory"),
+    "": ("Hemisphere", "Plateaus", "Support", "Trajectory"),
     "hardmax": ("Certificate", "Clause", "LeaderChoice", "Leaders", "LimitSet"),
     "sentiment": ("Evaluation", "Explanation", "Leader", "LeadersReport", "Leading", "Split", "SyntheticReviews"),
     "transformer": ("DepthProfile", "Detector", "Heads", "KeyValueMemory", "ResidualStream"),
@@ -11,14 +11,14 @@ RECORDS = {
         "HeadCorrelations", "HeadMatrices", "Model", "NearestWords", "Similarity", "Streamed", "Survey", "Trace",
         "ValueSpectra",
     ),
-    "experiments": ("Claim", "Experiment", "Film", "Outcome"),
+    "experiments": ("Claim", "Experiment", "Film", "Measured", "Outcome", "Source", "Subject"),
 }  # fmt: skip
 
 # Steps by class and method: the package calls them, in the midst of a computation or of its own checks, with tokens,
 # times and matrices that a door above has let in. Those who write a mask, a law or a norm of their own implement them.
 STEPS = {
     "": (
-        "check", "enter", "queries", "exponential", "hardmax", "acting", "allowed", "covers", "reaches",
+        "check", "enter", "queries", "exponential", "hardmax", "resolve", "allowed", "covers", "reaches",
         "attended_mass", "jumps",
         "Retract.error_order", "Retract.func", "Retract.init", "Retract.order", "Retract.step", "Retract.strong_order",
     ),
@@ -28,7 +28,8 @@ STEPS = {
         "MultiHeadAttention.passed", "LanguageModel.check_range", "Transformer.scan", "longest",
     ),
     "probe": ("check", "enter", "blocks", "order", "position_bias", "embed", "finish", "pool"),
-    "sweep": ("advance", "begin", "steps", "Adaptive.tokens", "NormalisedEuler.tokens", "draw"),
+    "phase": ("steps", "Adaptive.run", "NormalisedEuler.run", "draw"),
+    "experiments": ("Measured.record", "Source.record"),
 }  # fmt: skip
 
 

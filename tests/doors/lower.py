@@ -91,6 +91,8 @@ def _fields() -> dict[str, Case]:
             {"w_in": jnp.ones((4, D)), "w_out": jnp.ones((D, 4)), "bias_in": jnp.ones(4), "bias_out": jnp.ones(D)},
             bias_in=OPTIONAL, bias_out=OPTIONAL, activation=CALLABLE,
         ),
+        "FunctionField": case({"fn": lambda t, x, args: x}),
+        "FunctionField.__call__": call(lambda: cjx.FunctionField(lambda t, x, args: x)),
         "RescaledField": case(
             lambda: {"attention": softmax(), "value": EYE, "masses": MASSES}, value=PARAMETER, masses=OPTIONAL | SIZE
         ),
@@ -121,6 +123,7 @@ def _runs() -> dict[str, Case]:
             solver=NONE, stepsize_controller=NONE, adjoint=NONE, save=NONE, max_steps=NONE,
             dense=rule("true", "the steps that a run did not take are infinite", True),
         ),
+        "TokensAnd": case({"fn": lambda t, x, args: x}),
         "iterate": case(
             lambda: {"layer": layer(), "x0": X, "depth": 2}, dear=True, x0=TOKENS, depth=COUNT, args=ARGS
         ),
@@ -151,12 +154,14 @@ def _masks_and_spaces() -> dict[str, Case]:
     found = {
         "CausalMask": case(),
         "FullMask": case(),
+        "FunctionMask": case({"allowed": lambda i, j: j <= i}),
         "MatrixMask": case({"permitted": permitted}, permitted=ARRAY),
         "WindowMask": case({"width": 2}),
         "Euclidean": case(),
         "Sphere": case(),
     }
-    masks = (cjx.CausalMask, cjx.FullMask, lambda: cjx.MatrixMask(permitted), lambda: cjx.WindowMask(2))
+    rule = lambda: cjx.FunctionMask(lambda i, j: j <= i)
+    masks = (cjx.CausalMask, cjx.FullMask, rule, lambda: cjx.MatrixMask(permitted), lambda: cjx.WindowMask(2))
     for mask in masks:
         found[f"{type(mask()).__name__}.matrix"] = case({"n": N}, mask)
     for space in (cjx.Euclidean, cjx.Sphere):

@@ -10,8 +10,8 @@ from flax import nnx
 from jax import lax
 
 from clusterjax import probe
-from clusterjax.probe._bundled import BUNDLED
-from clusterjax.probe._tally import average_of
+from clusterjax.probe.measures.tally import average_of
+from clusterjax.probe.networks.bundled import BUNDLED
 
 from .cases import Case, case
 from .lower import ARGS, SCALAR, TIME, TOKENS

@@ -28,8 +28,9 @@ def public(module: str) -> dict[str, Callable[..., Any]]:
     """The public callables of a module of clusterjax by name, with constructors and public methods of its classes."""
     home = importlib.import_module("clusterjax" + (f".{module}" if module else ""))
     found = {}
-    for name, value in vars(home).items():
-        if name.startswith("_") or inspect.ismodule(value) or not callable(value):
+    for name in home.__all__:
+        value = getattr(home, name)
+        if not callable(value):
             continue
         found[name] = value
         if inspect.isclass(value):

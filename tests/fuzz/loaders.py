@@ -23,14 +23,14 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from clusterjax import probe, sentiment, sweep, transformer
 from clusterjax._corpus import read_texts, train_tokenizer, write_tokenizer
 from clusterjax._training import Batches, train
-from clusterjax.experiments._networks import _phonemes, _symbols
-from clusterjax.probe._masked import Held
-from clusterjax.probe._train import AlbertRecipe, _network, _write_config, _write_weights
+from clusterjax.experiments.framework.networks import _phonemes, _symbols
+from clusterjax.phase._starts import read_starts
+from clusterjax.probe.networks.masked_modelling import Held
+from clusterjax.probe.networks.train import AlbertRecipe, _network, _write
 from clusterjax.sentiment import load_imdb, load_released
-from clusterjax.sweep._phase_starts import read_starts
 
 from .. import network_cases, probe_cases, sweep_cases
-from ..test_sentiment_store import fitted_of
+from ..sentiment.test_store import fitted_of
 
 
 class Loader(NamedTuple):
@@ -102,8 +102,7 @@ RECIPE = AlbertRecipe(
 
 
 def make_albert(folder):
-    _write_config(folder, RECIPE)
-    _write_weights(folder / "model.safetensors", Held.of(_network(RECIPE, 0)))
+    _write(folder, RECIPE, Held.of(_network(RECIPE, 0)), {})
     write_tokenizer(folder, train_tokenizer(TEXTS, 40), 8)
 
 

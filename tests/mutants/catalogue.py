@@ -1,7 +1,9 @@
 """The faults, by what they would break; `tests/test_mutants.py` holds that each still has its line."""
 
+from .batches import BATCHES
+from .folders import FOLDERS
 from .parts import PARTS
 from .sums import SUMS
 
 
-MUTANTS = (*PARTS, *SUMS)
+MUTANTS = (*PARTS, *SUMS, *FOLDERS, *BATCHES)

@@ -4,13 +4,13 @@ from .mutant import Mutant
 
 
 _MASK, _SPACE = ("tests/test_mask.py",), ("tests/test_space.py",)
-_FIELD = ("tests/test_field.py",)
+_FIELD = ("tests/field/test_attention_field.py",)
 _RETRACT = ("tests/test_solver.py",)
 _SIMULATE = ("tests/test_simulate.py",)
 _TRAIN = ("tests/test_training.py",)
-_SWEEP = ("tests/test_sweep_run.py", "tests/test_sweep_store.py")
-_HARDMAX = ("tests/test_hardmax_layer.py", "tests/test_hardmax_theorem.py", "tests/test_hardmax_limit.py")
-_CLUSTERS = ("tests/test_observables_clusters.py",)
+_SWEEP = ("tests/sweep/test_run.py", "tests/sweep/test_store.py")
+_HARDMAX = ("tests/hardmax/test_layer.py", "tests/hardmax/test_theorem.py", "tests/hardmax/test_limit.py")
+_CLUSTERS = ("tests/observables/test_clusters.py",)
 
 PARTS = (
     # Masks
@@ -60,8 +60,8 @@ PARTS = (
     Mutant(
         "sphere-retracts-by-the-square",
         "clusterjax/_misc.py",
-        "    return y / jnp.sqrt(jnp.sum(y * y, axis=-1, keepdims=True))",
-        "    return y / jnp.sum(y * y, axis=-1, keepdims=True)",
+        '    return y / jnp.sqrt(_over_coordinates("sum", y * y))',
+        '    return y / _over_coordinates("sum", y * y)',
         _SPACE,
     ),
     Mutant(
@@ -104,13 +104,13 @@ PARTS = (
         "clusterjax/_attention/base.py",
         "        return x if form is None else matmul(x, form)",
         "        return x if form is None else matmul(x, form.T)",
-        ("tests/test_attention.py",),
+        ("tests/attention/test_average.py",),
     ),
     Mutant(
         "saved-tokens-are-not-retracted",
         "clusterjax/_saved.py",
-        "self.save(t, self.space.retract(y), args)",
-        "self.save(t, y, args)",
+        "self.fn(t, self.space.retract(y), args)",
+        "self.fn(t, y, args)",
         _SIMULATE,
     ),
     # Hardmax and its certificate
@@ -168,8 +168,8 @@ PARTS = (
     Mutant(
         "a-resumed-run-forgets-its-optimiser",
         "clusterjax/_training.py",
-        '    return found, header["progress"]',
-        '    return _State(found.params, state.optimiser, found.best), header["progress"]',
+        '    return restored, header["progress"]',
+        '    return _State(restored.params, state.optimiser, restored.best), header["progress"]',
         _TRAIN,
     ),
     Mutant(
@@ -189,7 +189,7 @@ PARTS = (
     Mutant(
         "a-store-of-another-sweep-is-taken",
         "clusterjax/sweep/_run.py",
-        "                kept.refuse_another(identity)\n",
+        "                result_store.refuse_another(identity)\n",
         "",
         _SWEEP,
     ),

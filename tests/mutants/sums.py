@@ -3,12 +3,12 @@
 from .mutant import Mutant
 
 
-_SUMS = ("tests/test_summation.py",)
-_HARMONIC = ("tests/test_harmonic.py",)
-_CERTIFICATE = ("tests/test_harmonic_certificate.py",)
-_HARDMAX = ("tests/test_hardmax_layer.py", "tests/test_hardmax_theorem.py", "tests/test_hardmax_limit.py")
-_TWICE = ("tests/test_summation_twice.py",)
-_LARGE = ("tests/test_degenerate_sums.py::test_any_score_that_the_dtype_holds_gives_its_row",)
+_SUMS = ("tests/summation/test_sums.py",)
+_HARMONIC = ("tests/summation/test_harmonic.py",)
+_CERTIFICATE = ("tests/summation/test_harmonic_certificate.py",)
+_HARDMAX = ("tests/hardmax/test_layer.py", "tests/hardmax/test_theorem.py", "tests/hardmax/test_limit.py")
+_TWICE = ("tests/summation/test_twice.py",)
+_LARGE = ("tests/summation/test_degenerate_sums.py::test_any_score_that_the_dtype_holds_gives_its_row",)
 
 SUMS = (
     # Sums: chunk edges, ties, adjoints
@@ -29,16 +29,16 @@ SUMS = (
     Mutant(
         "last-block-counts-its-filling",
         "clusterjax/_summation/rows.py",
-        "    there = jnp.arange(blocks * size).reshape(blocks, size) < n",
-        "    there = jnp.arange(blocks * size).reshape(blocks, size) <= n",
+        "    in_range = jnp.arange(blocks * size).reshape(blocks, size) < n",
+        "    in_range = jnp.arange(blocks * size).reshape(blocks, size) <= n",
         _SUMS,
     ),
     Mutant(
         "blocks-of-masses-of-zero-are-present",
         "clusterjax/_summation/rows.py",
-        "        present = cut(masses > 0) & there",
-        "        present = cut(masses >= 0) & there",
-        _SUMS + ("tests/test_attention_limits.py",),
+        "        present = cut(masses > 0, size) & in_range",
+        "        present = cut(masses >= 0, size) & in_range",
+        _SUMS + ("tests/attention/test_limits.py",),
     ),
     Mutant(
         "ties-are-broken",
@@ -52,146 +52,146 @@ SUMS = (
         "clusterjax/_summation/rows.py",
         "    return lax.stop_gradient(tie_tolerance * _lengths(queries) * longest)",
         "    return lax.stop_gradient(tie_tolerance * longest)",
-        _SUMS + _HARDMAX + ("tests/test_attention_limits.py",),
+        _SUMS + _HARDMAX + ("tests/attention/test_limits.py",),
     ),
     Mutant(
         "causal-chunk-sees-the-next-token",
-        "clusterjax/_summation/chunks.py",
-        "    below = jnp.tril(jnp.ones((size, size), bool))",
-        "    below = jnp.tril(jnp.ones((size, size), bool), 1)",
+        "clusterjax/_summation/harmonic/chunks.py",
+        "    causal = jnp.tril(jnp.ones((size, size), bool))",
+        "    causal = jnp.tril(jnp.ones((size, size), bool), 1)",
         _HARMONIC,
     ),
     Mutant(
         "causal-chunk-counts-itself-twice",
-        "clusterjax/_summation/chunks.py",
-        "        before, error = expansion.sums(queries, expansion.coefficients(_total(moments)))",
-        "        moments = _add(moments, expansion.moments(tokens, masses))\n"
-        "        before, error = expansion.sums(queries, expansion.coefficients(_total(moments)))",
+        "clusterjax/_summation/harmonic/chunks.py",
+        "        earlier, error = expansion.sums(queries, expansion.coefficients(_compensated_total(moments)))",
+        "        moments = _compensated_add(moments, expansion.moments(tokens, weights))\n"
+        "        earlier, error = expansion.sums(queries, expansion.coefficients(_compensated_total(moments)))",
         _HARMONIC,
     ),
     Mutant(
         "ring-adjoint-drops-the-blocks",
-        "clusterjax/_summation/ring.py",
-        "        return back + of_queries, (block, jax.tree.map(jnp.add, owed, of_block))",
-        "        return back + of_queries, (block, owed)",
-        ("tests/test_sharded.py",),
+        "clusterjax/_summation/devices/ring.py",
+        "        return of_queries + more_of_queries, (block, jax.tree.map(jnp.add, of_block, more_of_block))",
+        "        return of_queries + more_of_queries, (block, of_block)",
+        ("tests/summation/test_sharded.py",),
     ),
     Mutant(
         "ring-numbers-the-columns-of-the-receiver",
-        "clusterjax/_summation/ring.py",
+        "clusterjax/_summation/devices/ring.py",
         "columns.first + source * block.tokens.shape[0]",
-        "columns.first + lax.axis_index(self.across.axis) * block.tokens.shape[0]",
-        ("tests/test_sharded.py",),
+        "columns.first + self.collectives.device_index * block.tokens.shape[0]",
+        ("tests/summation/test_sharded.py",),
     ),
     # What Harmonic certifies
     Mutant(
         "series-without-rounding",
-        "clusterjax/_summation/certificate.py",
+        "clusterjax/_summation/harmonic/certificate.py",
         "return float(jnp.finfo(dtype).eps) / 2",
         "return 0.0",
         _CERTIFICATE,
     ),
     Mutant(
         "series-rounds-as-float64",
-        "clusterjax/_summation/certificate.py",
+        "clusterjax/_summation/harmonic/certificate.py",
         "return float(jnp.finfo(dtype).eps) / 2",
         "return float(jnp.finfo(jnp.float64).eps) / 2",
         _CERTIFICATE,
     ),
     Mutant(
         "series-without-its-tail",
-        "clusterjax/_summation/certificate.py",
+        "clusterjax/_summation/harmonic/certificate.py",
         " + self.tail * mass)",
         ")",
         _CERTIFICATE,
     ),
     Mutant(
         "series-without-growth-by-degree",
-        "clusterjax/_summation/certificate.py",
+        "clusterjax/_summation/harmonic/certificate.py",
         "self.units + self.growth * jnp.sqrt((self.d - 1) * lengths)",
         "self.units",
         _CERTIFICATE,
     ),
     Mutant(
         "series-without-the-order-of-a-block",
-        "clusterjax/_summation/certificate.py",
+        "clusterjax/_summation/harmonic/certificate.py",
         "else series.block + 1",
         "else 1",
         _CERTIFICATE,
     ),
     Mutant(
         "series-of-one-device",
-        "clusterjax/_summation/certificate.py",
+        "clusterjax/_summation/harmonic/certificate.py",
         " + (devices - 1)",
         "",
         _CERTIFICATE,
     ),
     Mutant(
         "series-errors-of-one-sum-alone",
-        "clusterjax/_summation/certificate.py",
+        "clusterjax/_summation/harmonic/certificate.py",
         "+ 2 * relative",
         "+ relative",
         _CERTIFICATE,
     ),
     Mutant(
         "series-certifies-what-is-not-a-number",
-        "clusterjax/_summation/certificate.py",
-        "jnp.all(jnp.isfinite(sums), axis=1) & (whole > 0) & (found < jnp.inf)",
-        "(whole > 0) & ~(found >= jnp.inf)",
+        "clusterjax/_summation/harmonic/certificate.py",
+        "jnp.all(jnp.isfinite(sums), axis=1) & (normaliser > 0) & (bound < jnp.inf)",
+        "(normaliser > 0) & ~(bound >= jnp.inf)",
         _CERTIFICATE,
     ),
     Mutant(
         "series-forgets-tokens-off-the-sphere",
-        "clusterjax/_summation/certificate.py",
-        "(off / 2 + (ANGLES",
-        "(0 * off + (ANGLES",
+        "clusterjax/_summation/harmonic/certificate.py",
+        "(norm_error / 2 + (ANGLES",
+        "(0 * norm_error + (ANGLES",
         _CERTIFICATE,
     ),
     Mutant(
         "series-forgets-pairs-of-a-chunk",
-        "clusterjax/_summation/certificate.py",
+        "clusterjax/_summation/harmonic/certificate.py",
         "if pairs else 0.0",
         "if pairs < 0 else 0.0",
         _CERTIFICATE,
     ),
     Mutant(
         "series-forgets-what-underflows",
-        "clusterjax/_summation/chunks.py",
-        "error + expansion.lost(masses)",
+        "clusterjax/_summation/harmonic/chunks.py",
+        "error + expansion.underflow(weights)",
         "error",
         _CERTIFICATE,
     ),
     Mutant(
         "series-forgets-the-error-of-masses",
-        "clusterjax/_summation/chunks.py",
+        "clusterjax/_summation/harmonic/chunks.py",
         "relative[0] + jnp.max(relative[1:]",
         "0 * relative[0] + jnp.max(relative[1:]",
         _CERTIFICATE,
     ),
     Mutant(
         "series-carries-nothing-over-chunks",
-        "clusterjax/_summation/chunks.py",
-        "lax.stop_gradient(jax.tree.map(lost",
-        "jax.tree.map(jnp.zeros_like, jax.tree.map(lost",
+        "clusterjax/_summation/harmonic/chunks.py",
+        "lax.stop_gradient(jax.tree.map(rounding_error",
+        "jax.tree.map(jnp.zeros_like, jax.tree.map(rounding_error",
         _CERTIFICATE,
     ),
     Mutant(
         "series-measures-values-of-no-mass",
-        "clusterjax/_summation/expand.py",
+        "clusterjax/_summation/harmonic/expand.py",
         "jnp.where((masses > 0)[:, None], jnp.abs(values), 0)",
         "jnp.abs(values)",
         _CERTIFICATE,
     ),
     Mutant(
         "series-reaches-one-degree-further",
-        "clusterjax/_summation/expand.py",
+        "clusterjax/_summation/harmonic/expand.py",
         "largest_length(degree, d, share)",
         "largest_length(degree + 1, d, share)",
         _CERTIFICATE,
     ),
     Mutant(
         "series-with-exact-coefficients",
-        "clusterjax/_summation/_series/rounding.py",
+        "clusterjax/_summation/harmonic/series/rounding.py",
         "return 8 + 4.0 * np.arange(degree + 1) + 0.65 * degree",
         "return 0.0 * np.arange(degree + 1)",
         _CERTIFICATE,

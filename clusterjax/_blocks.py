@@ -1,0 +1,72 @@
+"""Blocks of rows: split arrays, map over the blocks one at a time, join the results.
+
+Where the number of rows is no multiple of the block size, the last block is padded with copies of the last row, which
+is a legitimate row for every function, or with a number; `join` drops the results of the padding.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+from jax import lax
+from jaxtyping import Array
+
+
+def cut(a: Array, size: int, fill: float | None = None) -> Array:
+    """The n rows of `a` as (blocks, size, ...); the last block is padded with copies of the last row, or `fill`."""
+    n = a.shape[0]
+    blocks = -(-n // size)
+    missing = blocks * size - n
+    if missing:
+        last = a[-1:] if fill is None else jnp.full((1, *a.shape[1:]), fill, a.dtype)
+        a = jnp.concatenate([a, jnp.broadcast_to(last, (missing, *a.shape[1:]))])
+    return a.reshape(blocks, size, *a.shape[1:])
+
+
+def join(a: Array, n: int) -> Array:
+    """The first `n` rows of the blocks, one after another."""
+    return a.reshape(-1, *a.shape[2:])[:n]
+
+
+def map_blocks(fn: Callable[..., Any], size: int, *arrays: Any, recompute: bool = False) -> Any:
+    """`fn(*blocks)` of each block of at most `size` rows of the arrays, the results joined along their first axis.
+
+    One block is alive at a time, so that a function which builds (rows, n) never builds (n, n). With `recompute` the
+    backward pass computes each block again in place of keeping its intermediate arrays.
+    """
+    n = jtu.tree_leaves(arrays)[0].shape[0]
+    size = min(size, n)
+    fn = jax.checkpoint(fn) if recompute else fn
+    # One block needs no loop.
+    if size == n:
+        return fn(*arrays)
+    blocks = jtu.tree_map(lambda a: cut(a, size), arrays)
+    return jtu.tree_map(lambda leaf: join(leaf, n), lax.map(lambda block: fn(*block), blocks))
+
+
+# The kernels for many small systems, with the systems in the last axis, on a CPU. Up to FEW_DIMENSIONS they write out
+# the coordinates; beyond, products of matrices are faster. So many numbers of each kind are worked on at once, for at
+# least so many systems: XLA reduces arrays of this size by vector instructions, and smaller ones by scalar ones; more
+# than that is no longer in the cache of a core.
+FEW_DIMENSIONS, PAIRS_AT_ONCE, LEAST_SYSTEMS = 4, 2**15, 64
+
+
+def systems_at_once(pairs: int) -> int:
+    """How many systems `map_systems_last` takes at once, of so many numbers each."""
+    return LEAST_SYSTEMS * max(1, PAIRS_AT_ONCE // (LEAST_SYSTEMS * pairs))
+
+
+def map_systems_last(fn: Callable[..., Any], *arrays: Any, pairs: int) -> Any:
+    """`fn(*blocks)` of blocks of systems, whose axis is the first of the arrays and of the results, and the last of
+    what `fn` is given and returns.
+
+    Operations then run along the systems: no short last axis. `pairs` is how many numbers each system takes in `fn`.
+    """
+    systems = jtu.tree_leaves(arrays)[0].shape[0]
+    size = min(systems_at_once(pairs), systems)
+    # Transposed before the loop and not in it: there XLA would read with strides wherever a number is used.
+    blocks = jtu.tree_map(lambda a: jnp.moveaxis(cut(a, size), 1, -1), arrays)
+    results = lax.map(lambda block: fn(*block), blocks)
+    return jtu.tree_map(lambda a: join(jnp.moveaxis(a, -1, 1), systems), results)

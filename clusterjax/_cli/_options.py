@@ -1,0 +1,44 @@
+"""Options whose names differ from those of version 0.1.0, and from the arguments of Python that they set."""
+
+import argparse
+import contextlib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, final
+
+
+@final
+class Renamed(argparse.Action):
+    """An option of version 0.1.0 that has another name now; the error names it."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option_string: Any = None) -> None:
+        parser.error(f"{self.option_strings[0]} is now {self.const}")
+
+
+def add_renamed(command: argparse.ArgumentParser, renamed: Mapping[str, str]) -> None:
+    """Have a command refuse old spellings with the new ones, and leave them out of its help.
+
+    Without this an old spelling could be taken for the abbreviation of another option, as `--d` for `--dim`.
+    """
+    for old, new in renamed.items():
+        command.add_argument(f"--{old}", action=Renamed, nargs="?", const=f"--{new}", help=argparse.SUPPRESS)
+
+
+@contextlib.contextmanager
+def said_in_options(options: Mapping[str, str]) -> Iterator[None]:
+    """Have a ValueError that begins with an argument of Python begin with the option that sets it.
+
+    **Arguments:**
+
+    - `options`: For each argument the option, without its dashes.
+    """
+    try:
+        yield
+    except ValueError as error:
+        # Messages begin with the argument that they are about: "recipe.heads must divide dim, but ...".
+        match = re.match(r"(?:recipe\.)?(\w+) must (?:divide (\w+))?", str(error))
+        if match is None or match[1] not in options:
+            raise
+        name = lambda argument: f"--{options[argument]}" if argument in options else argument
+        words = f"{name(match[1])} must " + (f"divide {name(match[2])}" if match[2] else "")
+        raise ValueError(words + str(error)[match.end() :]) from error

@@ -1,0 +1,1 @@
+"""Tokens on several devices, of one process or of many."""

@@ -1,0 +1,1 @@
+"""Sums of exponentials by series in spherical harmonics, with a certificate for each row."""

@@ -1,0 +1,213 @@
+r"""The series of the sphere in three dimensions, for queries of one length and of any lengths.
+
+**Algorithm.** $e^{\langle q, y\rangle} = \sum_l a_l(|q|) \sum_m Y_{lm}(q / |q|) Y_{lm}(y)$. One length: harmonics are
+written as sums of products of a wave in $\phi$ and one in $\theta$, so that the sums of a chunk are two matrix products
+and one weighted sum. Any lengths: a scan over the degrees l, with the three-term recurrence of the associated Legendre
+functions and the Bessel functions of each query.
+
+**Reference.** Addition theorem, DLMF 14.30.9; plane-wave expansion, 10.60.9; recurrence, 14.10.3. **Invariant.**
+Moments are those of degree + 2: two multiplications by coordinates lose two degrees.
+"""
+
+from functools import partial
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+
+from ...._custom_types import Masses, Scalar, Tokens
+from ...._misc import matmul
+from .base import AbstractSeries, cached_chunk
+from .bessel import held_scale, length_and_direction, scaled_bessel
+from .derived import Derived, derived, einsum, split, with_derivatives, with_one_length
+from .lengths import OneLength, make_one_length
+from .rounding import POWER, TokenRounding, at_lengths, at_one_length, bessel_units, norm, roots, with_neighbours
+from .sphere_moments import empty_moments, harmonics, sphere_moments, sphere_waves, times_coordinates
+from .sphere_tables import coordinates, legendre_fourier, legendre_fourier_sizes, orders, recurrence
+from .waves import add_up
+
+
+def _derived_harmonics(moments: Array, degree: int) -> Derived:
+    """Both sets of harmonics up to `degree`, (functions, orders, 2, degree + 1), of moments of two degrees more."""
+    complete = derived(harmonics(degree + 2, moments), lambda parts: times_coordinates(parts, coordinates(degree + 2)))
+    return Derived(*(part[:, : orders(degree), :, : degree + 1] for part in complete))
+
+
+# Units at any degree: two waves and a mass. Units by degree: the multiples of both angles in e^{kappa (t - 1)} add up
+# to 2.05 sqrt(kappa) on average (computed), which is 1.45 times the lambda = sqrt(2 kappa) of `certificate.py`.
+_TOKEN_ROUNDING = TokenRounding(2.0, 1.45 * POWER)
+
+
+def _error_terms(degree: int, moments: Array, gradients: bool, by_waves: bool) -> Array:
+    """What each degree adds to the rounding errors of the sums, in units, (functions, degree + 1)."""
+    table = np.abs(legendre_fourier(degree + 2))
+    # Errors of `harmonics`: products with the table, whose terms may be larger than their sum.
+    table_errors = norm(einsum("mck,mlk->mcl", jnp.abs(moments), jnp.asarray(table, moments.dtype)), (0, 1))
+    parts = _derived_harmonics(moments, degree).first if gradients else harmonics(degree + 2, moments)[None]
+    parts = norm(parts[:, : orders(degree), :, : degree + 1], 2)
+    l = np.arange(degree + 1)
+    # The coefficients, and the products with them.
+    units = bessel_units(degree) + 8
+    if not by_waves:
+        # A product with all harmonics of a degree, the sum over degrees, and the recurrence of the harmonics.
+        units = units + 2 * orders(degree) + degree + 8 + 5 * l + 2 * l * l
+    error_terms = with_neighbours(table_errors, degree, gradients)[None] * (orders(degree + 2) / 2 + 4)
+    # Then what errs in proportion to the harmonics themselves; `parts` is (functions, orders, degree + 1) here.
+    error_terms = error_terms + norm(parts, 1) * jnp.asarray(units, moments.dtype)[None]
+    # Cauchy-Schwarz: the harmonics of degree l at any point have the length sqrt(2 l + 1).
+    error_terms = error_terms * jnp.asarray(roots(degree, 3), moments.dtype)[None]
+    if by_waves:
+        # Three sums over degrees and waves, and waves of at most 2 l multiples.
+        units = degree / 2 + 2 * orders(degree) + 8 + 2 * POWER * l
+        sizes = jnp.asarray(legendre_fourier_sizes(degree), moments.dtype)
+        error_terms = error_terms + jnp.asarray(units, moments.dtype)[None] * jnp.sum(parts * sizes[None], axis=1)
+    return error_terms
+
+
+def _by_waves(degree: int, queries: Tokens, coefficients: tuple[Array, Array]) -> Array:
+    """The sums for queries of one length, (functions, n): a matrix product for even m, and one for odd m."""
+    # Cosines of k theta go with even m and sines with odd m, hence two products.
+    (even, odd), cosines, sines = sphere_waves(queries, degree)
+    count, n = cosines.shape
+    by_cosine = matmul(coefficients[0], even).reshape(-1, count, n)
+    by_sine = matmul(coefficients[1], odd).reshape(-1, count, n)
+    return add_up(by_cosine * cosines[None] + by_sine * sines[None])
+
+
+def _wave_coefficients(degree: int, moments: Array, length: Scalar) -> Derived:
+    """Matrices with a row for each function and k, and a column for each wave of even m, and of odd m."""
+    bessel = scaled_bessel(length, degree, 3)
+    table = jnp.asarray(legendre_fourier(degree), moments.dtype)
+
+    def transfer(part, parity):
+        weighted = part[:, parity::2] * bessel[None, None, None]
+        out = einsum("hmcl,mlk->hkmc", weighted, table[parity::2])
+        # (functions, k, m, cosine or sine), the order in which `_by_waves` takes rows and columns.
+        return out.reshape(out.shape[0] * out.shape[1], -1)
+
+    return Derived(*((transfer(part, 0), transfer(part, 1)) for part in _derived_harmonics(moments, degree)))
+
+
+_sums_by_waves = with_one_length(_wave_coefficients, _by_waves)
+
+
+def _by_recurrence(degree: int, queries: Tokens, coefficients: Array) -> Array:
+    """The sums for queries of any length, (functions, n), degree by degree."""
+    length, direction = length_and_direction(queries)
+    bessel = scaled_bessel(length, degree, 3) * held_scale(length)[None]
+    first, second, diagonal = (jnp.asarray(table, queries.dtype) for table in recurrence(degree))
+    x, y, z = direction.T
+    count, n = orders(degree), queries.shape[0]
+
+    # Y_mm, the start of the recurrence of each order m: normalised powers of x + iy, (orders, 2, n).
+    def power(carry, scale):
+        c, s = carry
+        return (c * x - s * y, s * x + c * y), jnp.stack([c, s]) * scale
+
+    sectoral = lax.scan(power, (jnp.ones_like(x), jnp.zeros_like(x)), diagonal)[1]
+
+    def step(carry, inputs):
+        # `last` and `second_last` hold Y of degrees l - 1 and l - 2, all orders: (orders, 2, n).
+        last, second_last, sums = carry
+        l, a, b, constants, weight = inputs
+        parts = a[:, None, None] * z[None, None] * last - b[:, None, None] * second_last
+        # Order m enters at degree l = m; before that its row is zero.
+        start = jnp.arange(count) == l
+        parts = jnp.where(start[:, None, None], sectoral, parts)
+        sums = sums + weight[None] * matmul(constants, parts.reshape(2 * count, n))
+        return (parts, last, sums), None
+
+    zero = jnp.zeros_like(sectoral)
+    no_sums = jnp.zeros((coefficients.shape[1], n), queries.dtype)
+    degrees = (jnp.arange(degree + 1), first.T, second.T, coefficients, bessel)
+    return lax.scan(step, (zero, zero, no_sums), degrees)[0][2]
+
+
+_sums_by_recurrence = with_derivatives(
+    lambda degree, queries, coefficients: _by_recurrence(degree, queries, coefficients.first),
+    lambda degree, queries, coefficients: _by_recurrence(degree, queries, coefficients.second),
+)
+
+
+class IsotropicSphereSeries(AbstractSeries):
+    r"""Spherical harmonics for tokens in three dimensions and queries of one length.
+
+    A harmonic is a sum of products of a wave in $\phi$ and a wave in $\theta$, so that moments and sums of a chunk are
+    two matrix products each.
+
+    **Arguments:**
+
+    - `degree`: The highest degree of the truncated series.
+    """
+
+    degree: int = eqx.field(static=True)
+    block: ClassVar[int] = 64
+
+    def chunk_size(self, dtype: Any, causal: bool) -> int:
+        return cached_chunk(self.degree, dtype, causal)
+
+    def empty(self, dtype: Any) -> Array:
+        return empty_moments(self.degree + 2, dtype)
+
+    def moments(self, tokens: Tokens, masses: Masses) -> Array:
+        return sphere_moments(self.degree + 2, tokens, masses)
+
+    def coefficients(self, moments: Any, length: Scalar) -> OneLength:
+        return make_one_length(partial(_wave_coefficients, self.degree), moments, length)
+
+    def evaluate(self, queries: Tokens, coefficients: OneLength) -> tuple[Float[Array, " n"], Float[Array, "n d"]]:
+        return split(_sums_by_waves(self.degree, queries, coefficients))
+
+    def token_rounding(self) -> TokenRounding:
+        return _TOKEN_ROUNDING
+
+    def error_terms(self, moments: Array, length: Scalar, gradients: bool) -> Scalar:
+        return at_one_length(_error_terms(self.degree, moments, gradients, True), length, 3)
+
+    def rounding(self, error_terms: Scalar, lengths: Float[Array, " n"]) -> Float[Array, " n"]:
+        return jnp.broadcast_to(error_terms, lengths.shape)
+
+
+class GeneralSphereSeries(AbstractSeries):
+    """Spherical harmonics for tokens in three dimensions and queries of any lengths.
+
+    The moments are those of `IsotropicSphereSeries`; the sums go table_errors the harmonics degree by degree, with
+    Bessel functions of each query's own length.
+
+    **Arguments:**
+
+    - `degree`: The highest degree of the truncated series.
+    """
+
+    degree: int = eqx.field(static=True)
+    block: ClassVar[int] = 64
+
+    def chunk_size(self, dtype: Any, causal: bool) -> int:
+        return cached_chunk(self.degree, dtype, causal)
+
+    def empty(self, dtype: Any) -> Array:
+        return empty_moments(self.degree + 2, dtype)
+
+    def moments(self, tokens: Tokens, masses: Masses) -> Array:
+        return sphere_moments(self.degree + 2, tokens, masses)
+
+    def coefficients(self, moments: Any, length: Scalar) -> Derived:
+        def by_degree(part):
+            return jnp.transpose(part, (3, 0, 1, 2)).reshape(self.degree + 1, part.shape[0], -1)
+
+        return Derived(*(by_degree(part) for part in _derived_harmonics(moments, self.degree)))
+
+    def evaluate(self, queries: Tokens, coefficients: Derived) -> tuple[Float[Array, " n"], Float[Array, "n d"]]:
+        return split(_sums_by_recurrence(self.degree, queries, coefficients))
+
+    def token_rounding(self) -> TokenRounding:
+        return _TOKEN_ROUNDING
+
+    def error_terms(self, moments: Array, length: Scalar, gradients: bool) -> Array:
+        return _error_terms(self.degree, moments, gradients, False)
+
+    def rounding(self, error_terms: Array, lengths: Float[Array, " n"]) -> Float[Array, " n"]:
+        return at_lengths(error_terms, lengths, 3)

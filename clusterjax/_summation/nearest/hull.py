@@ -1,0 +1,344 @@
+"""Hardmax attention in the plane by a bounding-volume hierarchy: the summation `Hull`.
+
+**Algorithm.**
+
+1. Each query by itself, and all tokens together, are scaled by powers of two to entries of about one, which changes no
+   comparison of scores (`_scale_to_unit`).
+2. Full mask only: tokens of mass zero, and those that are so far inside the convex hull that they tie with no maximum
+   (`interior.py`), are marked as not *present*.
+3. The tokens are sorted along a Hilbert curve, those not present last, and a binary hierarchy of bounding rectangles
+   is built over them (`bounding_volumes.py`).
+4. Rows are sorted by the direction of their query and grouped into packets, which traverse the hierarchy twice
+   (`traversal.py`): for the largest score of each row, and for the sum of the weights of the tokens that score
+   `threshold` or more, which is the largest score less the tie tolerance.
+5. Causal mask: the lower triangle of the attention matrix is divided recursively. For each power of two the tokens are
+   cut into blocks of that size with a hierarchy each, and the rows of every second block traverse the hierarchy of the
+   block before theirs. The diagonal blocks that remain, of 128 rows, are computed pair by pair.
+
+**Reference.** Wald, Slusallek, Benthin, Wagner, *Interactive rendering with coherent ray tracing* (2001), for packets
+of rays, here of queries; Akl and Toussaint, *A fast convex hull algorithm* (1978), for step 2.
+
+**Invariants.**
+
+- A token that is not present is never counted. In the rectangles a copy of a present token stands in its place, so that
+  none grows; in a leaf its score is NaN, which is never `>= threshold`; its weight in the sums of nodes is zero, since
+  nodes may be accepted as a whole; and so is the cotangent of its weight.
+- The score of every present token, as rounded, lies between the bounds `low` and `high` of each node above it. A node
+  is accepted as a whole only if `low >= threshold` and rejected only if `high < threshold`, so that the tokens that are
+  summed are those of a loop over all pairs.
+- Every present token that a row may attend to is below exactly one root that the row traverses from, or in its
+  diagonal block.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from ..._custom_types import Masses, Tokens
+from ..._mask import AbstractMask, CausalMask, FullMask
+from ..._misc import matmul
+from ..base import AbstractNearestSearch, HardmaxSums, Support, check_supported
+from ..rows import tie_slack
+from . import traversal
+from .bounding_volumes import Hierarchy, build_hierarchy, build_sums, hilbert_order, push_down
+from .interior import interior_mask
+
+
+class Hull(AbstractNearestSearch):
+    """Hardmax in the plane in about n log n steps: no token inside the convex hull is ever attended to.
+
+    Under a full mask, tokens farther inside the hull than the tie tolerance reaches are left out. The others are sorted
+    along a Hilbert curve, and a bounding-volume hierarchy is built over them. Rows traverse it in packets of similar
+    query direction. A row descends only to nodes whose bound reaches its maximum, and accepts as a whole the nodes of
+    which all tokens attain it, so that many ties cost no more than a few. Under a causal mask a row traverses one
+    hierarchy for each of about log n blocks of earlier tokens, of sizes that are powers of two.
+
+    The tokens that are summed are those that `Dense` sums, ties included: the bounds allow for rounding. In float32 the
+    scores of neighbours on the circle differ by less than that allowance, so that each row is compared with some
+    hundreds of a million tokens.
+
+    It serves hardmax attention of tokens in the plane under a full or a causal mask. Derivatives are those of reverse
+    mode.
+
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, jax, jax.numpy as jnp
+        >>> x = cjx.Euclidean().sample(jax.random.key(0), n=200, d=2)
+        >>> hull = cjx.HardmaxAttention(summation=cjx.Hull()).average(x, None)
+        >>> dense = cjx.HardmaxAttention(summation=cjx.Dense()).average(x, None)
+        >>> bool(jnp.allclose(hull, dense, atol=1e-5))
+        True
+        ```
+
+    **Raises:**
+
+    - `ValueError` on use, if the tokens are not of dimension two, or the mask is another one.
+    """
+
+    @property
+    def supports(self) -> Support:
+        return Support((2,), (FullMask, CausalMask), forward_mode=False)
+
+    @eqx.filter_jit
+    def hardmax(
+        self,
+        queries: Tokens,
+        tokens: Tokens,
+        values: Float[Array, "n k"],
+        masses: Masses | None,
+        mask: AbstractMask,
+        tie_tolerance: Float[Array, ""],
+    ) -> HardmaxSums:
+        n, d = tokens.shape
+        check_supported(self, mask, d)
+        causal = isinstance(mask, CausalMask)
+        # Squares and products of scaled entries neither overflow nor underflow. Tokens share one factor, which keeps
+        # the order of their scores.
+        queries, tokens = _scale_to_unit(queries, 1), _scale_to_unit(tokens, None)
+        weights = jnp.concatenate([jnp.ones((n, 1), values.dtype), values], axis=1)
+        weights = weights if masses is None else weights * masses[:, None]
+        present = jnp.ones(n, bool) if masses is None else masses > 0
+        # A causal row may precede the tokens that make another token interior.
+        if not causal:
+            present = present & ~_never_attended(queries, tokens, present, tie_tolerance)
+        cloud = _make_cloud(queries, tokens, present)
+        # Which tokens are attended to is piecewise constant: only the weights carry derivatives.
+        maxima, longest = lax.stop_gradient(_largest_scores(cloud, causal))
+        threshold = maxima - tie_slack(cloud.queries, longest, tie_tolerance)
+        weights = jnp.pad(weights, ((0, cloud.present.shape[0] - n), (0, 0)))
+        sums: Any = _gather_sums(weights, lax.stop_gradient(cloud), lax.stop_gradient(threshold), causal)
+        return HardmaxSums(sums[:n, 0], sums[:n, 1:])
+
+
+class _Cloud(eqx.Module):
+    """Queries (m, 2) and tokens (m, 2), padded to a power of two, and their sorting orders (m,).
+
+    `token_order` sorts the tokens along a Hilbert curve, `row_order` the rows by the direction of their query.
+    """
+
+    queries: Float[Array, "m 2"]
+    tokens: Float[Array, "m 2"]
+    present: Bool[Array, " m"]
+    token_order: Int[Array, " m"]
+    row_order: Int[Array, " m"]
+
+
+# Rows of a diagonal block under a causal mask; a power of two, and no less than a packet or a leaf.
+_DIAGONAL_BLOCK = 128
+# Rows of similar query direction that traverse together.
+_PACKET_SIZE = 64
+# Packets per call of a traversal: enough that its fixed cost is small, few enough that little waits for the longest.
+_PACKETS_PER_CALL = 256
+
+
+def _never_attended(
+    queries: Tokens, tokens: Tokens, present: Bool[Array, " n"], tie_tolerance: Float[Array, ""]
+) -> Bool[Array, " n"]:
+    """Which of the scaled `tokens` (n, 2) are too far inside the hull to tie with the maximum of any query, (n,)."""
+    queries, tokens, tie_tolerance = lax.stop_gradient((queries, tokens, tie_tolerance))
+    longest = jnp.max(jnp.where(present, jnp.sqrt(tokens[:, 0] ** 2 + tokens[:, 1] ** 2), 0))
+    shortest = jnp.min(jnp.max(jnp.abs(queries), axis=1))
+    # The tie tolerance is relative to |query| |token|; the multiple of eps bounds the rounding of scores and distances.
+    depth = (tie_tolerance + 32 * float(jnp.finfo(tokens.dtype).eps)) * longest
+    # All tokens tie for a query of zero, so that none may be left out. Scaled queries are zero or about one.
+    return (shortest > 0) & interior_mask(tokens, present, depth)
+
+
+def _scale_to_unit(a: Tokens, axis: int | None) -> Tokens:
+    """`a` (n, 2) times the power of two that brings its largest entry along `axis`, or of all, to about one."""
+    a = lax.stop_gradient(a)
+    exponent = jnp.frexp(jnp.max(jnp.abs(a), axis=axis, keepdims=True))[1]
+    # The factor itself must be a normal number.
+    largest_exponent = jnp.finfo(a.dtype).maxexp - 3
+    return a * jnp.ldexp(jnp.ones_like(a[:1, :1]), -jnp.clip(exponent, -largest_exponent, largest_exponent))
+
+
+def _make_cloud(queries: Tokens, tokens: Tokens, present: Bool[Array, " n"]) -> _Cloud:
+    """The cloud of `queries` (n, 2) and `tokens` (n, 2), padded to m: a power of two, at least a diagonal block."""
+    n = tokens.shape[0]
+    m = max(_DIAGONAL_BLOCK, 1 << (n - 1).bit_length())
+    queries, tokens = (lax.stop_gradient(jnp.pad(a, ((0, m - n), (0, 0)))) for a in (queries, tokens))
+    present = jnp.pad(present, (0, m - n))
+    # Padding rows come last, so that they share packets with few others.
+    angle = jnp.where(jnp.arange(m) < n, jnp.arctan2(queries[:, 1], queries[:, 0]), jnp.inf)
+    return _Cloud(queries, tokens, present, hilbert_order(tokens, present), jnp.argsort(angle).astype(jnp.int32))
+
+
+def _hierarchy(cloud: _Cloud, order: Int[Array, " m"]) -> Hierarchy:
+    """The hierarchy over the tokens of `cloud` in `order` (m,)."""
+    present = cloud.present[order]
+    # A token that is not present is replaced by the last present one before it, so that no rectangle grows.
+    last_present = lax.cummax(jnp.where(present, jnp.arange(order.shape[0], dtype=jnp.int32), 0))
+    return build_hierarchy(cloud.tokens[order[last_present]], present)
+
+
+def _batch_packets(rows: Int[Array, " rows"], roots: Int[Array, " packets"]) -> tuple[Array, Array]:
+    """Row indices (calls, packets, rows) and roots (calls, packets) of packets, those of one call together."""
+    packets = min(_PACKETS_PER_CALL, roots.shape[0])
+    return rows.reshape(-1, packets, _PACKET_SIZE), roots.reshape(-1, packets)
+
+
+def _fold_hierarchies(cloud: _Cloud, causal: bool, fold: Callable[..., Any], state: Any) -> Any:
+    """`state` after `state = fold(state, order, packets)` for each order (m,) of the tokens to build hierarchies over.
+
+    Full: one hierarchy, which every row traverses from its root. Causal: for each block size, one array holds the
+    hierarchies of all blocks, as subtrees of one heap; rows start at the node that is the root of an earlier block.
+    """
+    m = cloud.present.shape[0]
+    if not causal:
+        return fold(state, cloud.token_order, _batch_packets(cloud.row_order, jnp.ones(m // _PACKET_SIZE, jnp.int32)))
+
+    def halve_blocks(carry, level):
+        token_order, row_order, state = carry
+        token_order, row_order = _split_blocks(token_order, level), _split_blocks(row_order, level)
+        k = jnp.arange(m // 2, dtype=jnp.int32)
+        # The positions in the second block of each pair, and for each packet the node of the first block.
+        position = ((k >> level) << (level + 1)) + (1 << level) + (k & ((1 << level) - 1))
+        roots = (m >> level) + (position[::_PACKET_SIZE] >> level) - 1
+        packets = _batch_packets(row_order[position], roots)
+        return (token_order, row_order, fold(state, token_order, packets)), None
+
+    # From blocks of half the tokens down to the size of a diagonal block.
+    levels = jnp.arange(m.bit_length() - 2, _DIAGONAL_BLOCK.bit_length() - 2, -1, dtype=jnp.int32)
+    carry = cloud.token_order, cloud.row_order, state
+    return lax.scan(halve_blocks, carry, levels)[0][2] if levels.size else state
+
+
+def _queries(cloud: _Cloud, rows: Int[Array, "packets rows"]) -> tuple[Array, Array]:
+    """The x and the y coordinates (packets, rows) of the queries of `rows`."""
+    return cloud.queries[rows, 0], cloud.queries[rows, 1]
+
+
+def _split_blocks(order: Int[Array, " m"], level: Int[Array, ""]) -> Int[Array, " m"]:
+    """`order` (m,) with each block of 2^(level + 1) indices divided into its lower and its upper half, stably."""
+    # Stable, so that tokens within each half keep their Hilbert order.
+    block, upper = order >> (level + 1), (order >> level) & 1
+    rank = jnp.where(upper == 1, jnp.cumsum(upper, dtype=jnp.int32), jnp.cumsum(1 - upper, dtype=jnp.int32)) - 1
+    position = (((block << 1) + upper) << level) + rank - (block << level)
+    return jnp.zeros_like(order).at[position].set(order, unique_indices=True)
+
+
+def _diagonal_blocks(cloud: _Cloud, *others: Array) -> tuple:
+    """Queries, tokens, `present` and `others`, (m, ...) each, cut into diagonal blocks, (blocks, rows, ...)."""
+    arrays = (cloud.queries, cloud.tokens, cloud.present, *others)
+    return tuple(a.reshape(-1, _DIAGONAL_BLOCK, *a.shape[1:]) for a in arrays)
+
+
+def _diagonal_scores(queries: Tokens, tokens: Tokens, present: Bool[Array, " n"]) -> Float[Array, "n n"]:
+    """The scores (n, n) of one diagonal block; -inf where the token is later than the row, or not present."""
+    index = jnp.arange(queries.shape[0])
+    allowed = (index[None, :] <= index[:, None]) & present[None, :]
+    # As the traversal computes a score, to the bit; a matrix product might round it otherwise.
+    scores = queries[:, 0, None] * tokens[None, :, 0] + queries[:, 1, None] * tokens[None, :, 1]
+    return jnp.where(allowed, scores, -jnp.inf)
+
+
+def _diagonal_attended(block: tuple[Array, ...]) -> Float[Array, "n n"]:
+    """One where a row of a diagonal block attends to a token of it, else zero, (n, n)."""
+    queries, tokens, present, threshold, weights = block
+    scores = _diagonal_scores(queries, tokens, present)
+    # A row without present tokens has a threshold of -inf, and attends to none.
+    return ((scores >= threshold[:, None]) & (scores > -jnp.inf)).astype(weights.dtype)
+
+
+def _largest_scores(cloud: _Cloud, causal: bool) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
+    """The largest score (m,) of each row, and the length (m,) of the longest token that it may attend to."""
+    m = cloud.present.shape[0]
+
+    def fold(maxima, order, packets):
+        hierarchy = _hierarchy(cloud, order)
+
+        def call(batch):
+            rows, roots = batch
+            return traversal.largest_scores(hierarchy, _queries(cloud, rows), roots, maxima[rows])
+
+        return maxima.at[packets[0].ravel()].set(lax.map(call, packets).ravel(), unique_indices=True)
+
+    lengths = jnp.where(cloud.present, jnp.sqrt(jnp.sum(cloud.tokens * cloud.tokens, axis=1)), 0)
+    maxima = jnp.full(m, -jnp.inf, cloud.tokens.dtype)
+    if causal:
+        maxima = lax.map(lambda block: _diagonal_scores(*block).max(axis=1), _diagonal_blocks(cloud)).reshape(m)
+        return _fold_hierarchies(cloud, True, fold, maxima), lax.cummax(lengths)
+    return _fold_hierarchies(cloud, False, fold, maxima), jnp.broadcast_to(jnp.max(lengths), (m,))
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _gather_sums(
+    weights: Float[Array, "m k"], cloud: _Cloud, threshold: Float[Array, " m"], causal: bool
+) -> Float[Array, "m k"]:
+    """For each row the sum (m, k) of the weights of the tokens that score its `threshold` (m,) or more."""
+
+    def fold(total, order, packets):
+        hierarchy, sums = _hierarchy(cloud, order), build_sums(weights[order], cloud.present[order])
+
+        def call(batch):
+            rows, roots = batch
+            gathered = traversal.gather_sums(hierarchy, sums, _queries(cloud, rows), roots, threshold[rows])
+            return jnp.moveaxis(gathered, 0, -1)
+
+        gathered = lax.map(call, packets).reshape(-1, total.shape[1])
+        return total.at[packets[0].ravel()].add(gathered, unique_indices=True)
+
+    total = jnp.zeros_like(weights)
+    if causal:
+        diagonal = lambda block: matmul(_diagonal_attended(block), block[4])
+        total = lax.map(diagonal, _diagonal_blocks(cloud, threshold, weights)).reshape(total.shape)
+    return _fold_hierarchies(cloud, causal, fold, total)
+
+
+def _gather_sums_forward(weights, cloud, threshold, causal):
+    return _gather_sums(weights, cloud, threshold, causal), (cloud, threshold)
+
+
+def _gather_sums_backward(causal, residuals, cotangents):
+    return _scatter_cotangents(cotangents, *residuals, causal), None, None
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _scatter_cotangents(
+    cotangents: Float[Array, "m k"], cloud: _Cloud, threshold: Float[Array, " m"], causal: bool
+) -> Float[Array, "m k"]:
+    """The transpose of `_gather_sums`: for each token the sum (m, k) of the cotangents of rows that attend to it."""
+    zeros = jnp.zeros_like(cotangents)
+
+    def fold(total, order, packets):
+        hierarchy = _hierarchy(cloud, order)
+
+        def call(scattered, batch):
+            rows, roots = batch
+            of_rows = jnp.moveaxis(cotangents[rows], -1, 0)
+            query = _queries(cloud, rows)
+            return traversal.scatter_cotangents(hierarchy, query, roots, threshold[rows], of_rows, scattered), None
+
+        empty = jax.tree.map(jnp.zeros_like, build_sums(total, cloud.present))
+        # A scan, not a map: all calls add to the same nodes.
+        return total.at[order].add(push_down(lax.scan(call, empty, packets)[0]))
+
+    total = zeros
+    if causal:
+        diagonal = lambda block: matmul(_diagonal_attended(block).T, block[4])
+        total = lax.map(diagonal, _diagonal_blocks(cloud, threshold, cotangents)).reshape(zeros.shape)
+    total = _fold_hierarchies(cloud, causal, fold, total)
+    # Nodes accepted as a whole also pass cotangents to those of their tokens that are not present.
+    return jnp.where(cloud.present[:, None], total, 0)
+
+
+def _scatter_cotangents_forward(cotangents, cloud, threshold, causal):
+    return _scatter_cotangents(cotangents, cloud, threshold, causal), (cloud, threshold)
+
+
+def _scatter_cotangents_backward(causal, residuals, cotangents):
+    cloud, threshold = residuals
+    return _gather_sums(jnp.where(cloud.present[:, None], cotangents, 0), cloud, threshold, causal), None, None
+
+
+# Both are linear, and each is the transpose of the other, so that derivatives of every order exist.
+_gather_sums.defvjp(_gather_sums_forward, _gather_sums_backward)
+_scatter_cotangents.defvjp(_scatter_cotangents_forward, _scatter_cotangents_backward)

@@ -1,0 +1,374 @@
+"""What an experiment is, what it is told and what it finds.
+
+`reproduce` calls `Experiment.run(settings, say)` and gets an `Outcome`: claims with their numbers, series for
+`results.json`, and functions that draw. Nothing is drawn before all is measured. Each class checks its fields where it
+is built, so that a mistake of a user's own experiment is named there, and not by the JSON writer or the gallery an hour
+later. No class holds a verdict: it follows from `Claim.source` and what was measured (see `verdict`).
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, SupportsFloat, TypeVar, get_args
+
+import jax
+import numpy as np
+from matplotlib.figure import Figure
+
+from ..._check import (
+    check_callable,
+    check_choice,
+    check_flag,
+    check_host_array,
+    check_instance,
+    check_integer,
+    check_number,
+    check_path,
+    check_sequence,
+    check_text,
+    refusal,
+    shown,
+)
+from .parameters import NoParameters, parameters_of, read_parameters
+from .verdict import DIFFERENT, Kind, Measured, Source, differences, judge
+
+
+MOST_STARTS, MOST_OF_NETWORK = 10**5, 10**6  # more starts, texts, tokens or layers fit no memory
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")  # a folder on every system, and part of a link
+_P = TypeVar("_P")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How an experiment is to be run.
+
+    **Attributes:**
+
+    - `seed`: Of every random draw.
+    - `starts`: How many random starts each number is taken over.
+    - `quick`: Whether shorter runs will do; the caption then says so.
+    - `albert`: The trained network of the figures that show one, as `probe.load` takes it; None is the one of the
+        package.
+    - `imdb`: Where the film reviews are, as `sentiment.load_imdb` takes it; None makes reviews up, with planted words.
+    - `texts`: What that network reads, a file as `probe.read_texts` takes it; None is the texts that belong to it.
+    - `most_texts`, `length`: How many of the texts it reads, evenly spread, and to how many tokens they are cut; None
+        is 48 and 128, with `quick` 16 and 64, and never more than its positions.
+    - `depth`: How many layers figure 1 goes through; None is eight times those of training, with `quick`
+        twice if the network is wide.
+    - `heads`: Cuts the matrices of an ALBERT into another number of heads, as `probe.load` does.
+    - `store`: A folder for what is measured before a figure is done, so that a run that was killed goes on; None keeps
+        nothing. It does not change what comes out.
+    - `parameters`: Values of parameters that the experiment declares, by name, such as `{"beta": 5}`; the others are
+        as it declares them.
+    """
+
+    seed: int = 0
+    starts: int = 256
+    quick: bool = False
+    albert: str | Path | None = None
+    imdb: Path | None = None
+    texts: Path | None = None
+    most_texts: int | None = None
+    length: int | None = None
+    depth: int | None = None
+    heads: int | None = None
+    store: Path | None = None
+    # hash=False: a dict has no hash, and settings are keys of caches.
+    parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self):
+        check_integer(self.seed, "seed", least=0, most=2**32 - 1)
+        check_integer(self.starts, "starts", least=2, most=MOST_STARTS)
+        check_flag(self.quick, "quick")
+        for name in ("albert", "imdb", "texts", "store"):
+            if getattr(self, name) is not None:
+                check_path(getattr(self, name), name)
+        for name in ("most_texts", "length", "depth", "heads"):
+            if getattr(self, name) is not None:
+                check_integer(getattr(self, name), name, most=MOST_OF_NETWORK)
+        if not isinstance(self.parameters, Mapping) or not all(isinstance(name, str) for name in self.parameters):
+            problem = f"it is {shown(self.parameters)}"
+            raise refusal("parameters", "be a dict of values by name", problem, 'pass {"beta": 5}, for example')
+        # A copy: what the caller does to its dict later does not change what is recorded.
+        object.__setattr__(self, "parameters", dict(self.parameters))
+
+    def read(self, kind: type[_P]) -> _P:
+        """An instance of a class of parameters, see `parameter`: what is set here, and the defaults of the rest.
+
+        **Arguments:**
+
+        - `kind`: The class.
+
+        **Returns:**
+
+        The instance.
+
+        **Raises:**
+
+        - `ValueError` for a name that the class does not declare, or a value that it does not allow.
+        """
+        # First, so that a class that is none is named as the argument `kind`.
+        parameters_of(kind, "kind")
+        return read_parameters(kind, self.parameters, quick=self.quick, of=kind.__qualname__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A claim beside the number that decides it; its verdict needs what it was measured on, see `Outcome.verdict`.
+
+    **Attributes:**
+
+    - `says`: The claim, in words.
+    - `measured`: What was measured, in words and numbers.
+    - `criterion`: When the claim holds.
+    - `holds`: Whether it does.
+    - `kind`: "identity" for what is proved and must hold, "paper" for what the paper says, "finding" for what this
+        project adds.
+    - `value`, `error`: The number itself and its standard error, where there is one.
+    - `source`: What the paper made it of; a claim of kind "paper" must have one, and no other may.
+    - `on`: What it was measured on, where that is not what the rest of the experiment was.
+    """
+
+    says: str
+    measured: str
+    criterion: str
+    holds: bool
+    kind: Kind
+    value: float | None = None
+    error: float | None = None
+    source: Source | None = None
+    on: Measured | None = None
+
+    def __post_init__(self):
+        for name in ("says", "measured", "criterion"):
+            check_text(getattr(self, name), name)
+        # A NumPy boolean becomes one of Python, as JSON takes no other; the class is frozen, hence __setattr__.
+        object.__setattr__(self, "holds", check_flag(self.holds, "holds"))
+        check_choice(self.kind, "kind", get_args(Kind))
+        for name in ("value", "error"):
+            object.__setattr__(self, name, _number_or_none(getattr(self, name), name))
+        if self.source is not None:
+            check_instance(self.source, "source", Source, "a Source", "say what the paper measured it on")
+        if self.on is not None:
+            check_instance(self.on, "on", Measured, "a Measured", "say what this claim was measured on")
+        if (self.kind == "paper") != (self.source is not None):
+            raise ValueError(
+                f"source must be given for what a paper says and for nothing else, but the claim {self.says!r} is of "
+                f"kind {self.kind!r} and its source is {self.source!r}; say what the paper measured it on."
+            )
+
+
+@dataclass(frozen=True)
+class Film:
+    """One run to be shown as a moving picture.
+
+    **Attributes:**
+
+    - `ts`: (times,), the save times.
+    - `xs`: (times, n, d), the tokens.
+    - `highlight`: The token in red; None is none.
+    - `trail`: Whether its path is drawn.
+    """
+
+    ts: np.ndarray
+    xs: np.ndarray
+    highlight: int | None = 0
+    trail: bool = False
+
+    def __post_init__(self):
+        xs = check_host_array(self.xs, "xs", shape=("times", "n", "d"), remedy="pass the tokens at each save time")
+        # The pictures are of the circle and of the sphere.
+        if xs.shape[2] not in (2, 3):
+            problem = f"their dimension is {xs.shape[2]}"
+            raise refusal(
+                "xs", "be tokens of the plane or of space", problem, "choose two or three of their coordinates"
+            )
+        remedy = "pass the time of each entry of xs"
+        object.__setattr__(self, "ts", check_host_array(self.ts, "ts", shape=(len(xs),), remedy=remedy))
+        object.__setattr__(self, "xs", xs)
+        if self.highlight is not None:
+            check_integer(
+                self.highlight, "highlight", least=0, most=xs.shape[1] - 1, remedy="pass the number of a token"
+            )
+        check_flag(self.trail, "trail")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an experiment found.
+
+    **Attributes:**
+
+    - `caption`: What is seen, and what holds of the paper's words.
+    - `claims`: Each with its number.
+    - `parameters`: Everything needed to run it again.
+    - `series`: Numbers against time, for `results.json`: name to a list or array.
+    - `draw`: Makes the still picture.
+    - `film`: What the moving picture shows, or a function that writes it to a path as a GIF; None makes none.
+    - `on`: What was measured: network, data and size.
+    """
+
+    caption: str
+    claims: tuple[Claim, ...]
+    parameters: dict[str, Any]
+    series: dict[str, Any]
+    draw: Callable[[], Figure]
+    film: Film | Callable[[Path], Any] | None
+    on: Measured = field(kw_only=True)
+
+    def __post_init__(self):
+        check_text(self.caption, "caption", empty=True)
+        claims = check_sequence(self.claims, "claims", Claim, "claims, each a Claim", least=0)
+        object.__setattr__(self, "claims", tuple(claims))
+        for name in ("parameters", "series"):
+            value = getattr(self, name)
+            if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+                raise refusal(name, "be a dict by name", f"it is {shown(value)}", "pass {} if there are none")
+        try:
+            # What cannot be written is refused here and not when the figure is drawn already.
+            json.dumps(self.parameters)
+        except (TypeError, ValueError) as error:
+            remedy = "pass numbers, texts, lists and dicts"
+            raise refusal("parameters", "be what JSON can hold", f"it is not ({error})", remedy) from None
+        for name, values in self.series.items():
+            # NaN may be: it is written as null.
+            check_host_array(values, f"series[{name!r}]", finite=False, remedy="pass numbers against time")
+        check_callable(self.draw, "draw", "a function that makes the still picture")
+        if self.film is not None and not isinstance(self.film, Film):
+            check_callable(self.film, "film", "a Film, a function of a path, or None")
+        check_instance(self.on, "on", Measured, "a Measured", "say what was measured: network, data and size")
+
+    def verdict(self, claim: Claim) -> str:
+        """That on one of its claims, by what it was measured on."""
+        claim = _checked(claim)
+        return judge(claim.kind, claim.holds, claim.value, claim.source, claim.on or self.on)
+
+    def apart(self, claim: Claim) -> tuple[str, ...]:
+        """Which of network, data and size are not those that the paper made the claim of."""
+        claim = _checked(claim)
+        return () if claim.source is None else differences(claim.source, claim.on or self.on)
+
+    @property
+    def heading(self) -> str:
+        """What stands above the picture: network and data, where they are not those of the paper, and parameters that
+        were set by hand; else nothing."""
+        # By claims and not by the outcome alone: some claims are measured on another network than the rest.
+        told = [
+            f"{DIFFERENT[part]}: {getattr(claim.on or self.on, part).words}"
+            for part in ("network", "data")
+            for claim in self.claims
+            if part in self.apart(claim)
+        ]
+        # dict.fromkeys keeps each text once, in order.
+        return "; ".join([*dict.fromkeys(told), *([f"Set: {self.on.changed}"] if self.on.changed else [])])
+
+
+def _number_or_none(value: Any, name: str) -> Any:
+    """A number that may be NaN or infinite, those of NumPy and of jax as one of Python."""
+    if value is None:
+        return None
+    # Measurements are often of NumPy or jax; JSON takes neither.
+    if isinstance(value, np.generic | np.ndarray | jax.Array) and np.ndim(value) == 0:
+        value = np.asarray(value).item()
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise refusal(name, "be a number, or None", f"it is {shown(value)}", "pass float(...) of it")
+    return value
+
+
+def with_changed(outcome: Outcome, words: str) -> Outcome:
+    """The same, of a run whose parameters were set by hand, as these words say: every verdict knows of it."""
+    # Claims that name what they were measured on carry a mark of their own; others have that of the outcome.
+    mark = lambda claim: claim if claim.on is None else replace(claim, on=replace(claim.on, changed=words))
+    return replace(outcome, on=replace(outcome.on, changed=words), claims=tuple(map(mark, outcome.claims)))
+
+
+def _checked(claim: Any) -> Claim:
+    return check_instance(claim, "claim", Claim, "a Claim", "pass one of claims")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """About how long an experiment takes on two cores, in seconds.
+
+    **Attributes:**
+
+    - `full`: With the default settings.
+    - `quick`: With `quick` and 64 starts.
+    """
+
+    full: int | float
+    quick: int | float
+
+    def __post_init__(self):
+        for name in ("full", "quick"):
+            check_number(getattr(self, name), name, least=0)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One figure of a paper, or of a user's own: simulate, measure, decide, draw.
+
+    **Attributes:**
+
+    - `name`: What the command calls it, and its folder in the gallery: letters, digits, - and _.
+    - `alias`: Another name for it, of the same form.
+    - `title`: Above it in the gallery.
+    - `claim`: What the paper says of it, in its own terms.
+    - `run`: The experiment; told the settings and a function that reports progress.
+    - `reads_reviews`: Whether it depends on `Settings.imdb`.
+    - `reads_network`: Whether it depends on `Settings.albert`.
+    - `reads_texts`: Whether it depends on `Settings.texts` as well.
+    - `reads_depth`: Whether it depends on `Settings.depth`.
+    - `reads_package`: Whether it depends on the network of the package, whatever `Settings.albert` is.
+    - `least_texts`: With fewer it has no error bar.
+    - `asks`: Whether `claim` is a question, and not what a paper says.
+    - `parameters`: What of it can be set: a frozen dataclass whose fields are made by `parameter`.
+    - `cost`: About how long it takes; None is not said.
+    - `version`: Of a user's own experiment: what tells it from earlier ones of its name, so that a figure of another
+        version is not taken for done. None takes the text of the file that defines `run`.
+    """
+
+    name: str
+    alias: str
+    title: str
+    claim: str
+    run: Callable[[Settings, Callable[[str], None]], Outcome] = field(repr=False)
+    reads_reviews: bool = False
+    reads_network: bool = False
+    reads_texts: bool = False
+    reads_depth: bool = False
+    reads_package: bool = False
+    least_texts: int = 2
+    asks: bool = False
+    parameters: type = field(default=NoParameters, kw_only=True)
+    cost: Cost | None = field(default=None, kw_only=True)
+    version: str | None = field(default=None, kw_only=True)
+
+    def __post_init__(self):
+        for label in ("name", "alias"):
+            if not _NAME.fullmatch(check_text(getattr(self, label), label)):
+                rule = "be at most 80 letters, digits, - and _, the first of them a letter or a digit"
+                raise refusal(label, rule, f"it is {shown(getattr(self, label))}", "choose such a name")
+        check_text(self.title, "title")
+        check_text(self.claim, "claim", empty=True)
+        check_callable(self.run, "run", "a function of settings and of one that reports progress")
+        for flag in ("reads_reviews", "reads_network", "reads_texts", "reads_depth", "reads_package", "asks"):
+            check_flag(getattr(self, flag), flag)
+        check_integer(self.least_texts, "least_texts")
+        if self.cost is not None:
+            check_instance(self.cost, "cost", Cost, "a Cost", "pass Cost(full=60, quick=5), for example")
+        if self.version is not None:
+            check_text(self.version, "version")
+        parameters_of(self.parameters)
+
+
+def within(value: float, expected: float, tolerance: float) -> bool:
+    """Whether `value` is a number within `tolerance` of `expected`."""
+    return bool(abs(value - expected) <= tolerance)
+
+
+def plus_minus(value: SupportsFloat, error: SupportsFloat, digits: int = 2) -> str:
+    """A mean and its standard error, as text."""
+    return f"{float(value):.{digits}f} ± {float(error):.{digits}f}"

@@ -1,0 +1,124 @@
+"""All experiments, in the order of the figures; a new one is one folder and one line here."""
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+from ..._check import check_sequence
+from ..figure3 import FIGURE3
+from ..figure4 import FIGURE4
+from ..figure5 import FIGURE5
+from ..figure6 import FIGURE6
+from ..hardmax_polytope import HARDMAX_POLYTOPE
+from ..linear_phase import LINEAR_PHASE
+from ..long_context import LONG_CONTEXT
+from ..norm_schemes import NORM_SCHEMES
+from ..phase_diagram import PHASE_DIAGRAM
+from ..rank_collapse import RANK_COLLAPSE
+from ..sentiment_leaders import SENTIMENT_LEADERS
+from ..sentiment_training import SENTIMENT_TRAINING
+from ..sentiment_words import SENTIMENT_WORDS
+from .experiment import Experiment
+from .lacking import refuse_lacking, without_probe
+
+
+# The figures of trained networks need the extra probe; without it they are there by name alone.
+# find_spec imports nothing: flax and transformers take seconds.
+if find_spec("flax") is not None and find_spec("transformers") is not None:
+    from ..albert_bridge import ALBERT_BRIDGE
+    from ..albert_spectra import ALBERT_SPECTRA
+    from ..albert_training import ALBERT_TRAINING
+    from ..figure1 import FIGURE1
+    from ..figure2 import FIGURE2
+    from ..figure7 import FIGURE7
+    from ..figure8 import FIGURE8
+    from ..interacting_heads import INTERACTING_HEADS
+    from ..language_training import LANGUAGE_TRAINING
+    from ..perceptron_delay import PERCEPTRON_DELAY
+else:
+    FIGURE1 = without_probe("figure1", "similarity_histograms")
+    FIGURE2 = without_probe("figure2", "attention_heads")
+    FIGURE7 = without_probe("figure7", "albert_eigenvalues")
+    FIGURE8 = without_probe("figure8", "first_token")
+    ALBERT_BRIDGE = without_probe("albert-bridge", "albert_bridge", asks=True)
+    ALBERT_SPECTRA = without_probe("albert-spectra", "albert_spectra")
+    ALBERT_TRAINING = without_probe("albert-training", "albert_training", asks=True)
+    INTERACTING_HEADS = without_probe("interacting-heads", "interacting_heads", asks=True)
+    LANGUAGE_TRAINING = without_probe("language-training", "language_model", asks=True)
+    PERCEPTRON_DELAY = without_probe("perceptron-delay", "perceptron_delay", asks=True)
+
+
+EXPERIMENTS: tuple[Experiment, ...] = (
+    FIGURE1, FIGURE2, FIGURE3, FIGURE4, FIGURE5, FIGURE6, FIGURE7, FIGURE8, ALBERT_SPECTRA, ALBERT_BRIDGE,
+    ALBERT_TRAINING, LANGUAGE_TRAINING, NORM_SCHEMES, RANK_COLLAPSE, LONG_CONTEXT, PERCEPTRON_DELAY, INTERACTING_HEADS,
+    PHASE_DIAGRAM, LINEAR_PHASE, HARDMAX_POLYTOPE, SENTIMENT_WORDS, SENTIMENT_LEADERS, SENTIMENT_TRAINING,
+)  # fmt: skip
+
+
+def find_experiments(names: Sequence[str | Experiment]) -> list[Experiment]:
+    """The experiments of these names, each once, in the order of the figures, and behind them those of a user's own.
+
+    !!! example
+
+        ```python
+        >>> from clusterjax import experiments
+        >>> (figure,) = experiments.find_experiments(["figure4"])
+        >>> print(figure.claim)
+        At beta = 9 distinct clusters persist in a metastable state and do not collapse to a single point.
+        ```
+
+    **Arguments:**
+
+    - `names`: Names or aliases of figures, such as `"figure3"`, and experiments; an empty list means all figures of the
+        package.
+
+    **Returns:**
+
+    A list of experiments.
+
+    **Raises:**
+
+    - `ValueError` for a name that no experiment has, or an experiment whose name or alias another has.
+    - `ImportError` if some of them need an extra that is not installed.
+    """
+    # An empty list is all figures of the package; a string alone is no list of names.
+    asked = check_sequence(names, "names", (str, Experiment), "names of figures", least=0)
+    # Names and aliases alike.
+    known = {label: experiment for experiment in EXPERIMENTS for label in (experiment.name, experiment.alias)}
+    own = [entry for entry in asked if isinstance(entry, Experiment) and not is_known(entry)]
+    names = [entry for entry in asked if isinstance(entry, str)]
+    for name in names:
+        if name not in known:
+            choices = ", ".join(f"{experiment.name} ({experiment.alias})" for experiment in EXPERIMENTS)
+            raise ValueError(
+                f"names must be figures that can be reproduced, but there is no {name!r}; choose of {choices}."
+            )
+    # Before anything runs: two figures of one name would write to one folder.
+    _refuse_clashes(own)
+    wanted = {known[name].name for name in names} | {entry.name for entry in asked if isinstance(entry, Experiment)}
+    known_ones = [experiment for experiment in EXPERIMENTS if not asked or experiment.name in wanted]
+    refuse_lacking(known_ones, EXPERIMENTS)
+    return known_ones + own
+
+
+def is_known(experiment: Experiment) -> bool:
+    """Whether an experiment is one of the package, and not one of a user's own."""
+    return any(known is experiment for known in EXPERIMENTS)
+
+
+def _refuse_clashes(own: Sequence[Experiment]) -> None:
+    """Raise a ValueError if a user's experiment shares a label with another: each has a folder of its own, also where
+    a file system does not tell small letters from large ones."""
+    taken = {
+        label.casefold(): "a figure of the package"
+        for experiment in EXPERIMENTS
+        for label in (experiment.name, experiment.alias)
+    }
+    for place, experiment in enumerate(own):
+        for label in {experiment.name, experiment.alias}:
+            if whose := taken.get(label.casefold()):
+                raise ValueError(
+                    f"names must hold experiments of different names and aliases, but {label!r} is also {whose}; give "
+                    "it another."
+                )
+        # An experiment may have its name for its alias, but not that of another.
+        taken |= {label.casefold(): f"experiment {place} of your own" for label in (experiment.name, experiment.alias)}

@@ -1,0 +1,293 @@
+"""reproduce: run experiments, write each figure's files whole or not at all, skip what is done.
+
+A figure is done if its folder holds a `results.json` with the same fingerprint (all settings and parameters that decide
+what it looks like), all its files, and no violated identity. A folder is written under another name and renamed, so
+that a reader and an interrupted run see the old figure or the new one. Everything that can be refused is refused before
+anything is computed, and one process at a time writes to a gallery.
+"""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from ..._check import check_choice, check_flag, check_instance, check_path, check_say, check_sequence
+from ..._lock import locked
+from ..._log import log_line as print_line
+from ...plot import animate, save
+from ...sentiment._imdb import digest
+from .experiment import Experiment, Film, Outcome, Settings, with_changed
+from .gallery import write_gallery
+from .identity import identity_of
+from .layout import headed
+from .parameters import changed_parameters, changed_words, parameters_of, undeclared
+from .record import RESULTS, SCHEMA, lines_of, read_record, record_of
+from .registry import find_experiments, is_known
+from .verdict import VIOLATED
+
+
+@dataclass(frozen=True)
+class Files:
+    """Which files each figure gets.
+
+    **Attributes:**
+
+    - `formats`: Of the still picture: any of "png", "svg", "pdf"; the gallery shows the PNG.
+    - `film`: Whether a GIF is made.
+    """
+
+    formats: tuple[str, ...] = ("png", "svg")
+    film: bool = True
+
+    def __post_init__(self):
+        formats = check_sequence(self.formats, "formats", str, "names of formats")
+        kept = tuple(check_choice(name, "formats", ("png", "svg", "pdf")) for name in formats)
+        object.__setattr__(self, "formats", kept)
+        check_flag(self.film, "film")
+
+
+def reproduce(
+    names: Sequence[str | Experiment],
+    out: str | Path,
+    settings: Settings,
+    files: Files = Files(),
+    *,
+    force: bool = False,
+    say: Callable[[str], None] = print_line,
+) -> list[dict[str, Any]]:
+    """Run these experiments (none: all of the package) and write pictures, films, numbers and a gallery into `out`.
+
+    Each figure's folder is written under another name and put in place when it is whole, so that an interrupted run
+    leaves finished figures as they are and nothing half-written. A figure that is there with the same settings,
+    parameters and version is not run again; one with others is replaced. An experiment of your own is known by its
+    `version`, or without one by the text of the file that defines its `run`; see `Experiment`. What the figures of
+    networks have measured of their texts is kept in `.unfinished` of `out` until they are done, so that a run that was
+    killed goes on; that of other settings is removed.
+
+    **Arguments:**
+
+    - `names`: Figures, such as `"figure3"`, and experiments of your own, each an `Experiment`.
+    - `out`: The folder of the gallery; made if it is not there.
+    - `settings`: Seed, number of starts, and so on; their `store` is the one in `out`. Each of the experiments must
+        declare what their `parameters` set.
+    - `files`: Which files to write.
+    - `force`: Whether to run figures that are done already.
+    - `say`: Called with each line of progress.
+
+    **Returns:**
+
+    What was written to each `results.json`, in the order of the figures.
+
+    **Raises:**
+
+    - `ValueError` for an unknown figure, two experiments of one name, a parameter that one of them does not declare
+        or of a value that it does not allow, a folder that cannot be written or that another process is writing to, or
+        a checkpoint that cannot be read.
+    """
+    experiments, out = find_experiments(names), check_path(out, "out")
+    check_instance(settings, "settings", Settings, "Settings", "pass Settings(quick=True), for example")
+    check_instance(files, "files", Files, "Files", "pass Files(('png',)), for example")
+    check_flag(force, "force")
+    check_say(say)
+    _refuse_undeclared(experiments, settings)
+    # All fingerprints first: they read networks and texts, and refuse what cannot be read.
+    asked = [fingerprint(experiment, settings, files) for experiment in experiments]
+    with locked(out):
+        return _reproduce_in(out, experiments, asked, settings, files, force, say)
+
+
+def _reproduce_in(
+    folder: Path,
+    experiments: Sequence[Experiment],
+    asked: Sequence[dict[str, Any]],
+    settings: Settings,
+    files: Files,
+    force: bool,
+    say: Callable[[str], None],
+) -> list[dict[str, Any]]:
+    """`reproduce` in a folder that no other run writes to."""
+    results, told = [], False
+    for number, (experiment, wanted) in enumerate(zip(experiments, asked, strict=True), 1):
+        # Progress says which figure of how many.
+        head = f"[{number}/{len(experiments)}] {experiment.name}"
+        place = folder / experiment.name
+        # Of a user's experiment that cannot be identified nothing is known, see `identity`.
+        known = is_known(experiment) or wanted["experiment"] is not None
+        if not known:
+            say(f"{head}: run again, for nothing tells whether it has changed; give it a version")
+        # A figure of a user's own whose identity is unknown is never taken for done.
+        done = _finished(place, wanted, say) if known and not force else None
+        if done is not None:
+            say(f"{head}: done already; --force runs it again")
+            results.append(done)
+            continue
+        if experiment.reads_texts and not told:
+            from .networks import network_of
+
+            say(network_of(settings).reading)
+            told = True
+        # What is measured is kept until the figure is done: a run that was killed goes on.
+        with _unfinished(folder, wanted) as store:
+            results.append(_run_one(experiment, place, replace(settings, store=store), files, wanted, head, say))
+        write_gallery(folder)
+    write_gallery(folder)
+    return results
+
+
+def fingerprint(experiment: Experiment, settings: Settings, files: Files) -> dict[str, Any]:
+    """All that decides what a figure looks like: if it is the same, the figure need not be run again."""
+    asked: dict[str, Any] = {
+        "name": experiment.name,
+        "seed": settings.seed,
+        "starts": settings.starts,
+        "quick": settings.quick,
+        "formats": list(files.formats),
+        "film": files.film,
+        "clusterjax": version("clusterjax"),
+        "schema": SCHEMA,
+    }
+    if not is_known(experiment):
+        asked["experiment"] = identity_of(experiment)
+    # Only where there are some, so that fingerprints of experiments without parameters stay as they were.
+    if values := asdict(settings.read(experiment.parameters)):
+        asked["parameters"] = values
+    # Each input counts only for the figures that read it: other reviews leave figure 3 as it is.
+    if experiment.reads_reviews:
+        asked["reviews"] = digest(settings.imdb)
+    if not (experiment.reads_network or experiment.reads_texts or experiment.reads_package):
+        return asked
+    from .networks import network_digest, network_of, package_digest  # which needs the extra probe
+
+    if experiment.reads_network or experiment.reads_texts:
+        asked["network"] = network_digest(settings, texts=experiment.reads_texts)
+    if experiment.reads_package:
+        asked["network"] = package_digest()
+    if experiment.reads_depth and settings.depth is not None:
+        asked["depth"] = settings.depth
+    if experiment.reads_texts and len(network_of(settings).texts.mask) < experiment.least_texts:
+        raise ValueError(
+            f"texts must be at least {experiment.least_texts} for {experiment.name}, but there are "
+            f"{len(network_of(settings).texts.mask)}; read more."
+        )
+    return asked
+
+
+def _refuse_undeclared(experiments: Sequence[Experiment], settings: Settings) -> None:
+    """Raise a ValueError if the settings have a parameter that one of the experiments does not declare."""
+    declared = {one.name: parameters_of(one.parameters) for one in experiments}
+    names_of = {name: {one.name for one in of_experiment} for name, of_experiment in declared.items()}
+    # Every figure that is run must declare every parameter that is set: a name that one of them ignores would be a
+    # mistake unseen.
+    unknown = [name for name in settings.parameters if any(name not in names for names in names_of.values())]
+    if unknown:
+        lacking = [name for name, names in names_of.items() if not names.issuperset(unknown)]
+        raise undeclared(unknown, {name: declared[name] for name in lacking})
+
+
+def _run_one(
+    experiment: Experiment,
+    place: Path,
+    settings: Settings,
+    files: Files,
+    wanted: dict[str, Any],
+    head: str,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    began = time.perf_counter()
+    # Before the run: it may not change what counts as changed.
+    changed = changed_parameters(settings.read(experiment.parameters), quick=settings.quick)
+    # Progress is prefixed with the number and name of the figure.
+    outcome = experiment.run(settings, lambda phase: say(f"{head}: {phase}"))
+    check_instance(outcome, f"what {experiment.name} returns", Outcome, "an Outcome", "return one")
+    outcome = with_changed(outcome, changed_words(changed))
+    # Measured apart from drawing, as drawing depends on formats and films.
+    simulated = time.perf_counter() - began
+    with _whole_folder(place) as draft:
+        say(f"{head}: drawing")
+        written = [
+            path.name for path in save(headed(outcome.draw(), outcome.heading), draft / experiment.name, files.formats)
+        ]
+        film = outcome.film
+        if files.film and film is not None:
+            gif = draft / f"{experiment.name}.gif"
+            _animate(film, gif, settings.quick) if isinstance(film, Film) else film(gif)
+            written.append(gif.name)
+        seconds = {"simulation": round(simulated, 2), "total": round(time.perf_counter() - began, 2)}
+        record = record_of(experiment, outcome, wanted, written, seconds)
+        # allow_nan=False: NaN is no JSON, and must have become null.
+        text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
+        (draft / RESULTS).write_text(text + "\n", "utf-8")
+    say(f"{head}: {seconds['total']:.1f} s")
+    for line in lines_of(record):
+        say(line)
+    return record
+
+
+def _animate(film: Film, gif: Path, quick: bool) -> None:
+    animate(
+        # At most 61 frames: more make the gallery large and show no more.
+        film.xs, gif, ts=film.ts, frames=min(24 if quick else 61, len(film.ts)), fps=8 if quick else 15,
+        highlight=film.highlight, trail=film.trail,
+    )  # fmt: skip
+
+
+def _finished(place: Path, wanted: dict[str, Any], say: Callable[[str], None]) -> dict[str, Any] | None:
+    """What is recorded in `place`, if it is the wanted figure, all its files are there, and no identity failed."""
+    if not place.is_dir():
+        return None
+    try:
+        record = read_record(place)
+    except ValueError as error:
+        say(f"{place.name}: {error}")
+        return None
+    # A file that was deleted, or an identity that was violated, is reason to run again.
+    complete = all((place / name).is_file() for name in record["files"])
+    complete = complete and all(claim["verdict"] != VIOLATED for claim in record["claims"])
+    return record if complete and record["fingerprint"] == wanted else None
+
+
+@contextmanager
+def _unfinished(folder: Path, wanted: dict[str, Any]):
+    """A folder for what is measured of this figure, kept if it is interrupted and removed when it is done."""
+    kept = folder / ".unfinished" / wanted["name"]
+    for place in (kept.parent, kept):
+        # rmtree and mkdir below would follow it.
+        if place.is_symlink():  # it would lead to files that are not ours
+            place.unlink()
+    # One folder for each fingerprint: what was measured under other settings must not be taken up.
+    store = kept / sha256(json.dumps(wanted).encode()).hexdigest()[:16]
+    for other in kept.glob("*"):
+        if other != store:
+            # Of other settings: they will not be asked for again, and may be large.
+            shutil.rmtree(other, ignore_errors=True)
+    yield store
+    shutil.rmtree(kept, ignore_errors=True)
+    with suppress(OSError):  # it is not there, or another figure has its own in it
+        kept.parent.rmdir()
+
+
+@contextmanager
+def _whole_folder(place: Path):
+    """A folder beside `place` that takes its place if all goes well, and is removed if not."""
+    # Two names beside the folder, with the process id, as a crash may have left others.
+    draft, old = (place.with_name(f".{place.name}.{os.getpid()}.{what}") for what in ("draft", "old"))
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir()
+    try:
+        yield draft
+        if place.exists():
+            place.rename(old)
+        # Two renamings: there is no way to exchange two folders in one step on every system.
+        draft.rename(place)
+    finally:
+        if old.exists() and not place.exists():  # stopped between the two renamings
+            old.rename(place)
+        shutil.rmtree(draft, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,128 @@
+"""The V of figures 7 and 8: the leading eigenvalues of a trained head."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ... import probe
+from .experiment import Settings
+from .networks import model_of, subject_of
+from .sources import UNIFORM
+from .verdict import Measured, Number, Subject
+
+
+@dataclass(frozen=True)
+class TrainedValues:
+    """A real (3, 3) V for each head of a trained model, and where it comes from.
+
+    **Attributes:**
+
+    - `matrices`: (heads, 3, 3), times `scale`.
+    - `spectra`: For each head its eigenvalues, times `scale`.
+    - `head`: The head with the largest real part, which the pictures show.
+    - `provenance`: What to say of the source.
+    - `scale`: What they are multiplied by, the same for all heads, so that that real part is 1: a time of 1 stands for
+        so many layers.
+    - `network`: The trained model.
+    """
+
+    matrices: np.ndarray
+    spectra: list[np.ndarray]
+    head: int
+    provenance: str
+    scale: float
+    network: Subject
+
+    def measured(self, **size: Number | tuple[Number, ...]) -> Measured:
+        """What an experiment with this V states: whose eigenvalues, uniform tokens, and the numbers that were run."""
+        words = f"particles with eigenvalues of {self.network.words}"
+        return Measured(Subject(self.network.key, words), UNIFORM, size)
+
+    @property
+    def value(self) -> np.ndarray:
+        """V of the head that is shown."""
+        return self.matrices[self.head]
+
+    @property
+    def raw(self) -> np.ndarray:
+        """The V of all heads as they come, (heads, 3, 3)."""
+        return self.matrices / self.scale
+
+    @property
+    def top(self) -> np.ndarray:
+        """The largest real part of the eigenvalues of each head, as they come, (heads,)."""
+        return np.array([float(np.real(one).max()) for one in self.spectra]) / self.scale
+
+    @property
+    def repelling(self) -> np.ndarray:
+        """Whether V repels: all its eigenvalues have negative real parts, (heads,)."""
+        return self.top < 0
+
+    @property
+    def leading(self) -> int:
+        """1 if the eigenvalue of largest real part is real, 2 if it is a pair: V has its blocks in decreasing order."""
+        # `leading_block` writes a pair as [[a, -b], [b, a]], so that a real one has a zero beside it.
+        return 1 if self.value[0, 1] == 0 else 2
+
+    @property
+    def words(self) -> str:
+        """The eigenvalues of that V."""
+        eigenvalues = np.linalg.eigvals(self.value)
+        ordered = sorted((e for e in eigenvalues if e.imag >= 0), key=lambda e: -e.real)
+        return ", ".join(f"{e.real:.3f}" if e.imag == 0 else f"{e.real:.3f} ± {e.imag:.3f}i" for e in ordered)
+
+    @property
+    def origin(self) -> str:
+        """What these eigenvalues are, for a caption."""
+        return (
+            f"the three of largest real part of head {self.head + 1} of {self.provenance}, all divided by the largest "
+            f"real part, which changes nothing but the unit of time: 1 stands for {self.scale:.3g} layers"
+        )
+
+
+def trained_values(settings: Settings) -> TrainedValues:
+    """The leading eigenvalues of each head of the first layer of `settings.albert`, or of the network of the package.
+
+    **Raises:**
+
+    - `ValueError` if the checkpoint cannot be read.
+    """
+    model, words = model_of(settings)
+    # The first layer with weights of its own; an ALBERT has one.
+    spectra = list(probe.value_spectra(model).value[0])
+    # The head whose V acts fastest, so that the picture shows the most.
+    head = int(np.argmax([np.real(e).max() for e in spectra]))
+    # Of the shown head, so that one unit of time serves all heads; abs, as all may repel.
+    largest = abs(float(np.real(spectra[head]).max()))
+    scale = 1 / largest if largest > 0 else 1.0
+    spectra = [scale * e for e in spectra]
+    matrices = np.stack([leading_block(e) for e in spectra])
+    return TrainedValues(matrices, spectra, head, words, scale, subject_of(model, words))
+
+
+def leading_block(eigenvalues: np.ndarray, size: int = 3) -> np.ndarray:
+    """A real (size, size) matrix with the eigenvalues of largest real part.
+
+    Real eigenvalues stand on the diagonal, a conjugate pair a ± ib as the block [[a, -b], [b, a]]. A pair for which
+    only one place is left is passed over for the next real eigenvalue.
+
+    **Raises:**
+
+    - `ValueError` if the spectrum has too few eigenvalues.
+    """
+    matrix, filled = np.zeros((size, size)), 0
+    # By real part; of a conjugate pair, whose real parts agree up to rounding, both stand side by side.
+    ordered = sorted(eigenvalues, key=lambda e: (-e.real, -abs(e.imag)))
+    # Real up to rounding relative to the largest.
+    tolerance = 1e-9 * max(abs(e) for e in ordered)
+    for e in ordered:
+        if abs(e.imag) <= tolerance and filled < size:
+            matrix[filled, filled] = e.real
+            filled += 1
+        # One of each pair: its conjugate has a negative imaginary part and is passed over.
+        elif e.imag > tolerance and filled + 2 <= size:
+            matrix[filled : filled + 2, filled : filled + 2] = [[e.real, -e.imag], [e.imag, e.real]]
+            filled += 2
+    if filled < size:
+        raise ValueError(f"eigenvalues must fill {size} places, but they fill {filled}; pass a whole spectrum.")
+    return matrix

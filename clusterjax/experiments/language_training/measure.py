@@ -1,0 +1,102 @@
+"""What the figure of the language model's training measures: its snapshots, the model itself, and random starts.
+
+The training of the package wrote the depth profile of every snapshot (mean cosine, attention sinks, logit lens) into
+its report, so that nothing is trained here. The model that the package ships is the last snapshot: it is measured again
+and must agree with the report. Sinks and cosines before training are those of several random starts, since one start
+says nothing of another.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ... import probe, transformer
+from ..framework.experiment import Settings
+from ..framework.parameters import parameter
+from ..framework.starts import STARTS, Starts, keys_of, seed_of, starts_of
+
+
+_LAST = ("cosine", "cosine error", "shuffled cosine", "shuffled cosine error", "loss", "loss error")
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What of the figure can be set."""
+
+    draws: int = parameter(STARTS, "the number of random starts to compare with", least=2, most=32)
+    sink: float = parameter(
+        0.1, "the weight beyond uniform attention from which a head counts as a sink", above=0, most=1
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """All that the figure shows.
+
+    **Attributes:**
+
+    - `training`: The snapshots, the report and the history of the losses, as the training wrote them.
+    - `steps`: (snapshots,), the training step of each.
+    - `last`: What each snapshot has at its last level, by the name of the statistic, (snapshots,).
+    - `head`: Layer and head, from 0, of the strongest sink after training.
+    - `sink`, `of_sink`: (snapshots,), the weight beyond uniform attention that this head gives the first token, and its
+        standard error.
+    - `again`: (levels,), the mean cosine of the model of the package.
+    - `starts`: Models as it might have started, and the trained one beside them.
+    - `before`: (starts,), the strongest sink of each of these.
+    """
+
+    p: Parameters
+    training: dict[str, Any]
+    steps: np.ndarray
+    last: dict[str, np.ndarray]
+    head: tuple[int, int]
+    sink: np.ndarray
+    of_sink: np.ndarray
+    again: np.ndarray
+    starts: Starts
+    before: np.ndarray
+
+
+def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
+    """Read the snapshots, and measure the model of the package and the random starts."""
+    training = transformer.bundled_training()
+    snapshots, report = training["snapshots"], training["report"]
+    say(f"measuring the last of {len(snapshots)} snapshots again, and {p.draws} random starts")
+    texts, recipe = passages(report["recipe"]["length"]), transformer.LanguageRecipe(**report["recipe"])
+    models = (transformer.load(), *(recipe.model(seed_of(key)) for key in keys_of(settings.seed, p.draws)))
+    again, *others = (transformer.depth_profile(model, *texts) for model in models)
+    # The sink of a start is that of its own strongest head: heads of different starts do not correspond.
+    before = np.array([profile.sink.mean(axis=0).max() for profile in others])
+    strongest = np.unravel_index(np.argmax(snapshots[-1]["sink"]), np.shape(snapshots[-1]["sink"]))
+    head = int(strongest[0]), int(strongest[1])
+    sink, of_sink = (
+        np.array([snapshot[name][head[0]][head[1]] for snapshot in snapshots]) for name in ("sink", "sink error")
+    )
+    return Results(
+        p,
+        training,
+        np.array([snapshot["step"] for snapshot in snapshots]),
+        {name: np.array([snapshot[name][-1] for snapshot in snapshots]) for name in _LAST},
+        head,
+        sink,
+        of_sink,
+        np.asarray(again.cosine.mean(axis=0)),
+        starts_of(again.cosine, [profile.cosine for profile in others]),
+        before,
+    )
+
+
+def passages(length: int) -> tuple[np.ndarray, np.ndarray]:
+    """The first word pieces of each passage of the package, and which of them are there, (passages, length) each."""
+    tokenizer = transformer.load_tokenizer()
+    # No special tokens: in training no token stood at the beginning of a text, which began anywhere.
+    rows = [
+        encoding.ids[:length] for encoding in tokenizer.encode_batch(probe.bundled_texts(), add_special_tokens=False)
+    ]
+    mask = np.arange(length)[None, :] < np.array([len(row) for row in rows])[:, None]
+    ids = np.zeros(mask.shape, np.int32)
+    ids[mask] = np.concatenate(rows)
+    return ids, mask

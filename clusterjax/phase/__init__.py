@@ -1,0 +1,41 @@
+"""Phase diagrams: how clustered many systems are, over time and beta; every system is integrated by `simulate`."""
+
+from typing import TYPE_CHECKING
+
+
+if TYPE_CHECKING:
+    from ._diagram import PhaseDiagram as PhaseDiagram
+    from ._integrators import (
+        AbstractIntegrator as AbstractIntegrator,
+        Adaptive as Adaptive,
+        NormalisedEuler as NormalisedEuler,
+    )
+    from ._laws import (
+        AbstractLaw as AbstractLaw,
+        Fixed as Fixed,
+        Identity as Identity,
+        LikeQueryKey as LikeQueryKey,
+        Once as Once,
+        PerBeta as PerBeta,
+        PerSystem as PerSystem,
+        Product as Product,
+        Square as Square,
+        Wigner as Wigner,
+    )
+    from ._run import phase_diagram as phase_diagram
+    from ._starts import (
+        AbstractStarts as AbstractStarts,
+        Given as Given,
+        Uniform as Uniform,
+        read_starts as read_starts,
+    )
+    from ._statistics import (
+        AbstractStatistic as AbstractStatistic,
+        ClosePairs as ClosePairs,
+        ClusterRank as ClusterRank,
+        GramRank as GramRank,
+    )
+else:
+    from .._lazy import lazy_names
+
+    __getattr__, __dir__, __all__ = lazy_names(__name__, extra="sweep", libraries=("xarray", "zarr"))

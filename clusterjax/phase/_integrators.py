@@ -1,0 +1,182 @@
+"""The schemes of the phase diagrams, each a choice of solver, steps and units of time for `simulate`.
+
+`NormalisedEuler` is the published scheme, with time counted in steps so that floats hold it exactly; `Adaptive` is the
+pair 5(4) of Dormand and Prince with projection after each step. Invariants: a system that does not reach a save time is
+NaN from there on, and no other system; unnormalised attention never overflows on its own account.
+"""
+
+import math
+from abc import abstractmethod
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+from .._attention import AbstractAttention, UnnormalisedAttention
+from .._check import check_number
+from .._custom_types import RealScalarLike, Scalar, Tokens
+from .._field import AbstractField, AttentionField
+from .._schedule import at_time
+from .._simulate import simulate
+from .._solver import Retract
+from .._space import AbstractSpace, Euclidean
+
+
+# The most steps up to one time of `NormalisedEuler`, and the most attempted steps of `Adaptive`.
+MOST_STEPS = 10**9
+MOST_TRIES = 10**7
+
+# In single precision the square of a longer step times a drift may overflow.
+LONGEST_STEP = 1e6
+
+
+class AbstractIntegrator(eqx.Module):
+    """A scheme for the systems of a phase diagram."""
+
+    @abstractmethod
+    def run(
+        self, attention: AbstractAttention, value: Array | None, x0: Tokens, ts: Float[Array, " times"]
+    ) -> Float[Array, "times n d"]:
+        """The tokens of one system at the save times `ts`, from unit tokens `x0` at time zero; NaN if not reached."""
+
+    @abstractmethod
+    def steps(self, beta: float, t: float, unnormalised: bool) -> float:
+        """About how many steps there are up to time `t`."""
+
+
+class NormalisedEuler(AbstractIntegrator):
+    r"""The published scheme: $x \leftarrow (x + hu) / |x + hu|$ with the drift u, not projected on the tangent space.
+
+    The step h is `dt` for softmax attention and `dt` $/ \max(\sqrt\beta e^{\beta - 1/2}, 1)$ for the unnormalised one.
+    The state at time t is that after ceil(t / h) steps; at time zero it is the start, where the published code has the
+    first step. The scheme is of first order: `Adaptive` tells what the step adds to a diagram.
+
+    **Arguments:**
+
+    - `dt`: The step, positive and at most 1e6.
+
+    ??? cite "Source"
+
+        The code of Geshkovski et al., *A mathematical perspective on transformers* (2312.10794).
+    """
+
+    dt: float = 0.1
+
+    def __check_init__(self):
+        check_number(self.dt, "dt", above=0, most=LONGEST_STEP, remedy="pass 0.1, say")
+
+    def run(
+        self, attention: AbstractAttention, value: Array | None, x0: Tokens, ts: Float[Array, " times"]
+    ) -> Float[Array, "times n d"]:
+        log_step = jnp.log(jnp.asarray(self.dt, ts.dtype))
+        if isinstance(attention, UnnormalisedAttention):
+            # h u with h = dt / factor: e^beta overflows, the product does not. The factor goes into the offset.
+            log_factor = log_largest_velocity(at_time(attention.beta, 0.0)).astype(ts.dtype)
+            offset = at_time(attention.offset, 0.0, ts.dtype) + log_factor
+            attention = eqx.tree_at(lambda a: a.offset, attention, offset)
+            log_step = log_step - log_factor
+        # Time is counted in steps, which floats hold exactly. A thousandth of a step absorbs the rounding of save
+        # times.
+        counts = jnp.ceil(ts * jnp.exp(-log_step) - 1e-3)
+        # Save times beyond the most steps, or beyond exact integers, are not reached; zero steps stand for them, and
+        # `cummax` keeps the counts from falling.
+        few = counts <= min(MOST_STEPS, 1 / float(jnp.finfo(ts.dtype).eps))
+        counts = lax.cummax(jnp.where(few, counts, 0))
+        field = _Steps(AttentionField(attention, value, Euclidean()), jnp.asarray(self.dt, ts.dtype), jnp.exp(log_step))
+        # One step of length one in units of steps; `Retract` divides by the norm after each.
+        run = simulate(
+            field, x0, _from_zero(counts), solver=Retract(dfx.Euler()), stepsize_controller=dfx.ConstantStepSize(),
+            dt0=1.0, max_steps=MOST_STEPS, throw=False,
+        )  # fmt: skip
+        return jnp.where(few[:, None, None], run.xs[1:], jnp.nan)
+
+    def steps(self, beta: float, t: float, unnormalised: bool) -> float:
+        # e^700 is near the largest float64: larger estimates are as good as infinite.
+        return t / self.dt * (math.exp(min(_log_largest_velocity(beta), 700)) if unnormalised else 1.0)
+
+
+class Adaptive(AbstractIntegrator):
+    """The flow on the sphere itself, by the pair 5(4) of Dormand and Prince, each system with a step of its own.
+
+    Tokens are normalised after each step. A step is taken where the estimate of its error is below `tolerance`, in the
+    largest coordinate.
+
+    **Arguments:**
+
+    - `tolerance`: The error of one step, from 1e-14 to 1; None is 1e-6 in double precision and 1e-5 in single.
+
+    A system whose steps become too small to reach a time, or too many, is NaN from there on.
+
+    ??? cite "Source"
+
+        Dormand and Prince, *A family of embedded Runge-Kutta formulae* (1980); the pair and its steps are diffrax's.
+    """
+
+    tolerance: float | None = None
+
+    def __check_init__(self):
+        if self.tolerance is not None:
+            check_number(self.tolerance, "tolerance", least=1e-14, most=1, remedy="pass 1e-6, say, or None")
+
+    def run(
+        self, attention: AbstractAttention, value: Array | None, x0: Tokens, ts: Float[Array, " times"]
+    ) -> Float[Array, "times n d"]:
+        double = ts.dtype == jnp.float64
+        # The first attempted step; the controller lets it grow by at most a factor of four at a time.
+        first = jnp.asarray(0.1, ts.dtype)
+        if isinstance(attention, UnnormalisedAttention):  # whose velocities are up to e^beta
+            first = first * jnp.exp(-at_time(attention.beta, 0.0, ts.dtype))
+        controller = dfx.PIDController(
+            rtol=0.0, atol=self.tolerance or (1e-6 if double else 1e-5), norm=_largest, factormax=4.0,
+            dtmin=1e-3 * jnp.finfo(ts.dtype).eps * ts[-1], force_dtmin=False,
+        )  # fmt: skip
+        run = simulate(
+            AttentionField(attention, value), x0, _from_zero(ts), solver=Retract(dfx.Dopri5()),
+            stepsize_controller=controller, dt0=first, max_steps=MOST_TRIES, throw=False,
+        )  # fmt: skip
+        return run.xs[1:]
+
+    def steps(self, beta: float, t: float, unnormalised: bool) -> float:
+        # Six evaluations a step, and velocities that vary on a scale of 1 / beta: an estimate to order the points by.
+        return 6 * t * (1 + beta) * (math.exp(min(beta, 700)) if unnormalised else 1.0)
+
+
+class _Steps(AbstractField):
+    """A field with the time counted in steps: `velocity` times the field at time `unit` times the count."""
+
+    field: AbstractField
+    velocity: Scalar
+    unit: Scalar
+
+    @property
+    def space(self) -> AbstractSpace:
+        return self.field.space
+
+    def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
+        return self.velocity * self.field(self.unit * t, x, args)
+
+    def check(self, n: int, d: int) -> None:
+        self.field.check(n, d)
+
+
+def log_largest_velocity(beta: Float[Array, ""]) -> Float[Array, ""]:
+    r"""The logarithm of $\max(\sqrt\beta e^{\beta - 1/2}, 1)$, the largest velocity of unnormalised attention."""
+    # beta = 0 has the logarithm of a tiny number in place of minus infinity; the outer maximum makes it zero.
+    return jnp.maximum(jnp.log(jnp.maximum(beta, 1e-30)) / 2 + beta - 0.5, 0)
+
+
+def _log_largest_velocity(beta: float) -> float:
+    return max(math.log(max(beta, 1e-30)) / 2 + beta - 0.5, 0.0)
+
+
+def _from_zero(ts: Float[Array, " times"]) -> Float[Array, " more"]:
+    """`simulate` saves at the start too, which may be a save time as well."""
+    # Callers drop the first entry. Equal neighbours are traced, so that `simulate` does not refuse them.
+    return jnp.concatenate([jnp.zeros((1,), ts.dtype), ts])
+
+
+def _largest(error: Array) -> Array:
+    return jnp.max(jnp.abs(error))

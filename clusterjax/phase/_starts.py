@@ -1,0 +1,193 @@
+"""The initial tokens of the systems of a phase diagram: drawn uniformly, given as an array, or read from a file."""
+
+import math
+from abc import abstractmethod
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._arrays import read_arrays, read_npy, read_npz
+from .._check import (
+    as_numbers,
+    check_array,
+    check_concrete,
+    check_float_dtype,
+    check_integer,
+    check_path,
+    refusal,
+    shown,
+)
+from .._custom_types import DTypeLike, Numbers
+from .._misc import draw_normal, is_concrete
+from ..sweep._plan import check_seed
+
+
+# The most coordinates of all tokens together: more fit no memory.
+MOST_NUMBERS = 10**10
+
+
+class AbstractStarts(eqx.Module):
+    """The tokens of all systems at time zero."""
+
+    @property
+    @abstractmethod
+    def sizes(self) -> tuple[int, int, int]:
+        """How many systems, of how many tokens, of how many coordinates."""
+
+    @abstractmethod
+    def tokens(self, seed: int, dtype: DTypeLike) -> Float[Array, "systems n d"]:
+        # Stream 0 of the seed, and no beta: the same starts for every row.
+        """Unit tokens."""
+
+
+class Uniform(AbstractStarts):
+    """Independent uniform tokens on the sphere, the same for every beta.
+
+    **Arguments:**
+
+    - `samples`, `n`, `d`: How many systems, of how many tokens, of how many coordinates.
+    """
+
+    samples: int
+    n: int
+    d: int
+
+    def __check_init__(self):
+        check_sizes(self.samples, self.n, self.d)
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        return self.samples, self.n, self.d
+
+    def tokens(self, seed: int, dtype: DTypeLike) -> Float[Array, "systems n d"]:
+        x = draw_normal(jr.fold_in(jr.key(check_seed(seed)), 0), self.sizes, _dtype(dtype))
+        return x / jnp.sqrt(jnp.sum(x * x, axis=2, keepdims=True))
+
+
+def _given(x0: Numbers) -> Array:
+    """`x0` as an array; if it is traced, only its shape and dtype are looked at."""
+    return check_array(x0 if not is_concrete(x0) else check_starts(x0, "x0"), "x0", shape=("samples", "n", "d"))
+
+
+class Given(AbstractStarts):
+    """Tokens that are given.
+
+    **Arguments:**
+
+    - `x0`: (samples, n, d); tokens are normalised.
+    """
+
+    x0: Float[Array, "systems n d"] = eqx.field(converter=_given)
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        return self.x0.shape  # pyright: ignore[reportReturnType]
+
+    def tokens(self, seed: int, dtype: DTypeLike) -> Float[Array, "systems n d"]:
+        check_seed(seed)
+        x = self.x0.astype(_dtype(dtype))
+        return x / jnp.sqrt(jnp.sum(x * x, axis=2, keepdims=True))
+
+
+def read_starts(path: str | Path) -> Float[np.ndarray, "samples n d"]:
+    """The initial points of a phase diagram, from a file: no pickle is ever opened.
+
+    **Arguments:**
+
+    - `path`: A `.npy`, or a `.npz` or `.safetensors` that holds one array, or one called `x0`: of shape
+        (samples, n, d), or (n, d) for one system.
+
+    **Returns:**
+
+    An array (samples, n, d).
+
+    **Raises:**
+
+    - `ValueError` if there is no such file, if it cannot be read, or if what it holds are no tokens.
+    """
+    return read_named(path, "path")
+
+
+def read_named(path: Any, name: str) -> Float[np.ndarray, "samples n d"]:
+    """`read_starts`, with what the path is called in messages.
+
+    **Raises:**
+
+    - `ValueError` naming it.
+    """
+    path = check_path(path, name)
+    readers = {".npy": _read_npy, ".npz": _read_npz, ".safetensors": _read_safetensors}
+    if path.suffix not in readers:
+        raise ValueError(f"{name} must be a .npy, .npz or .safetensors file, but it is {str(path)!r}; convert it.")
+    if not path.is_file():
+        raise ValueError(f"{name} must be a file that is there, but {str(path)!r} is not; mend the path.")
+    # The readers parse the formats themselves, without pickle; whatever they raise is a file that cannot be read.
+    try:
+        arrays = readers[path.suffix](path)
+    except Exception as error:
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(f"{name} must be readable, but {str(path)!r} is not ({first}); write it anew.") from error
+    if len(arrays) != 1 and "x0" not in arrays:
+        raise ValueError(
+            f"{name} must hold one array, or one called 'x0', but {str(path)!r} holds {sorted(arrays)}; rename one."
+        )
+    return check_starts(arrays["x0"] if "x0" in arrays else next(iter(arrays.values())), str(path))
+
+
+def check_starts(x0: Any, name: str = "starts") -> Float[np.ndarray, "samples n d"]:
+    """`x0` as an array, if it can be initial points.
+
+    **Raises:**
+
+    - `ValueError` naming the argument, what it was and what it should be.
+    """
+    check_concrete(x0, name)
+    array, rule = as_numbers(x0), "be floats of shape (samples, n, d) with n >= 2"
+    if array is None:
+        raise refusal(name, rule, f"they are {shown(x0)}", "pass one unit vector a token")
+    x0 = np.asarray(array)
+    # One system may be given without its axis.
+    x0 = x0[None] if x0.ndim == 2 else x0
+    if x0.ndim != 3 or x0.size == 0 or x0.dtype.kind != "f" or x0.shape[1] < 2:
+        raise refusal(name, rule, f"they are {x0.dtype} of shape {x0.shape}", "pass one unit vector a token")
+    # A zero token has no direction.
+    wrong = ~np.isfinite(x0).all(axis=2) | (np.abs(x0).max(axis=2) == 0)
+    if wrong.any():
+        system, token = (int(place[0]) for place in np.nonzero(wrong))
+        entries = x0[system, token]
+        kept = f"{entries}" if entries.size <= 8 else f"{entries[:8]} and so on"
+        raise refusal(name, "be finite and not zero", f"token {token} of system {system} is {kept}", "mend it")
+    return x0
+
+
+def _dtype(dtype: Any) -> Any:
+    """The default of jax where it is None."""
+    return jnp.result_type(float) if dtype is None else check_float_dtype(dtype)
+
+
+def check_sizes(samples: Any, n: Any, d: Any, least: int = 1) -> tuple[int, int, int]:
+    """How many systems, of how many tokens, of how many coordinates, if there is room for so many numbers."""
+    sizes = check_integer(samples, "samples", least=least), check_integer(n, "n", least=2), check_integer(d, "d")
+    if math.prod(sizes) >= MOST_NUMBERS:
+        rule, size = f"be such that samples n d is below {MOST_NUMBERS:.0e}", f"it is {math.prod(sizes):.1e}"
+        # The message names the largest of the three.
+        largest = max(range(3), key=lambda k: sizes[k])
+        raise refusal(("samples", "n", "d")[largest], rule, size, "choose a smaller one")
+    return sizes
+
+
+def _read_npy(path: Path) -> dict[str, np.ndarray]:
+    return {"x0": read_npy(path.read_bytes())}
+
+
+def _read_npz(path: Path) -> dict[str, np.ndarray]:
+    return read_npz(path.read_bytes())
+
+
+def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
+    return read_arrays(path.read_bytes()).arrays

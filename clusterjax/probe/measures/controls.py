@@ -1,0 +1,381 @@
+"""The same measurement on random weights and on shuffled tokens, without which a trained network shows nothing.
+
+Differences are paired by text. Against shuffled tokens their standard error is the spread of the differences over
+texts divided by the root of their number; against random weights the variance between the networks drawn is added, and
+the degrees of freedom of the sum are those of Welch and Satterthwaite (Biometrics Bulletin, 1946).
+
+Invariants: a verdict is NaN, and so never positive, for one text or one network; each run has its own file in the
+store; what was removed from a network stays removed in its control.
+"""
+
+import dataclasses
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from flax import nnx
+from jaxtyping import PRNGKeyArray
+
+from ..._check import (
+    check_callable,
+    check_concrete,
+    check_instance,
+    check_integer,
+    check_key,
+    check_number,
+    check_path,
+    check_sequence,
+    refusal,
+    shown,
+)
+from ..networks.albert import Albert
+from ..networks.batch import Encoded
+from ..networks.load import Model, check_model
+from ..networks.t5 import T5Encoder
+from .head_correlations import HeadCorrelations
+from .sinks import AttentionSinks
+from .survey import encoded, generator
+from .tally import Average, average_of
+
+
+Statistic = str | Callable[[Any], Average]
+Initial = Callable[[PRNGKeyArray], Albert | T5Encoder]
+
+
+class Comparison(NamedTuple):
+    """The trained network against one control, paired by text.
+
+    **Attributes:**
+
+    - `difference`: The statistic of the trained network less that of the control, the mean over texts, (levels,), or
+        (levels, heads).
+    - `error`: Its standard error: from the spread of the differences of texts and, for random weights, from that
+        between the networks that were drawn; NaN for one text, or one network.
+    - `z`: `difference` divided by `error`.
+    - `freedom`: The degrees of freedom of `error`: one less than the texts; for random weights, where it is the sum of
+        two, those of Welch and Satterthwaite.
+
+    ??? cite "Source"
+
+        Satterthwaite, *An approximate distribution of estimates of variance components* (Biometrics Bulletin, 1946):
+        the degrees of freedom.
+    """
+
+    difference: np.ndarray
+    error: np.ndarray
+    z: np.ndarray
+    freedom: np.ndarray | float = np.inf
+
+    def exceeds(self, sigmas: float = 2.0) -> np.ndarray:
+        """Where the difference is above zero as surely as a normal number is by so many standard deviations: beyond
+        the quantile of Student's t with that probability, which few texts or networks move far out.
+
+        **Raises:**
+
+        - `ValueError` if `sigmas` is no finite number.
+        """
+        import scipy.special  # when it is needed: its import takes as long as a small run
+
+        sigmas = check_number(sigmas, "sigmas")
+        # The quantile of Student's t with the tail probability of `sigmas` of a normal distribution: with few degrees
+        # of freedom it is much larger.
+        return self.z > -scipy.special.stdtrit(self.freedom, scipy.special.ndtr(-sigmas))
+
+
+class Controls(NamedTuple):
+    """What `controls` returns.
+
+    **Attributes:**
+
+    - `trained`: The measurement on the network and the texts as they are.
+    - `shuffled`: On the tokens of each text in random order.
+    - `random`: On networks with random weights, one for each draw.
+    - `beyond_shuffled`, `beyond_random`: A `Comparison` with each.
+    - `level`: The level that the verdict is about.
+    - `sigmas`: How many errors a difference must be above zero, if there are many texts and networks; see
+        `Comparison.exceeds`.
+    """
+
+    trained: Any
+    shuffled: Any
+    random: tuple[Any, ...]
+    beyond_shuffled: Comparison
+    beyond_random: Comparison
+    level: int
+    sigmas: float
+
+    @property
+    def z(self) -> float:
+        """The smallest z-score of the two comparisons, and of all heads, at `level`; NaN if one of them is."""
+        return float(np.min([self.beyond_shuffled.z[self.level], self.beyond_random.z[self.level]]))
+
+    @property
+    def clusters_beyond_controls(self) -> bool:
+        """Whether the trained network surely exceeds both controls, with all heads if the statistic is of heads; never
+        for one text, or one network of random weights."""
+        comparisons = (self.beyond_shuffled, self.beyond_random)
+        return all(bool(np.all(comparison.exceeds(self.sigmas)[self.level])) for comparison in comparisons)
+
+    def compare(self, statistic: Statistic) -> tuple[Comparison, Comparison]:
+        """Another statistic of the same runs: beyond shuffled tokens, and beyond random weights.
+
+        **Arguments:**
+
+        - `statistic`: As in `controls`.
+
+        **Returns:**
+
+        Two `Comparison`s.
+
+        **Raises:**
+
+        - `ValueError` as in `controls`.
+        """
+        return _compare(statistic, self.trained, self.shuffled, self.random)
+
+
+def controls(
+    measure: Callable[..., Any],
+    model: Model,
+    texts: Sequence[str] | Encoded,
+    *,
+    key: PRNGKeyArray,
+    statistic: Statistic | None = None,
+    draws: int = 3,
+    initial: Initial | None = None,
+    fixed: Sequence[int] | None = None,
+    level: int = -1,
+    sigmas: float = 2.0,
+    length: int | None = None,
+    store: str | os.PathLike[str] | None = None,
+) -> Controls:
+    """One measurement three times: on the trained network, on shuffled tokens, and on random weights.
+
+    A network with random weights may cluster more than a trained one, and a bag of the same tokens as much as a text:
+    only what exceeds both is learnt and is about language. Texts are paired: the error bar is that of the mean
+    difference of a text to itself.
+
+    **Arguments:**
+
+    - `measure`: `measure(model, texts)`, such as `similarity_histograms`, `head_correlations` or `attention_sinks`, or
+        `functools.partial` of one with options. With a `store` it is also given `store=`.
+    - `model`: What `load` returned.
+    - `texts`: The texts, or the `Encoded` of them. At least two tokens each.
+
+    **Other arguments:**
+
+    - `key`: PRNG key of the weights and of the orders.
+    - `statistic`: Which `Average` of what `measure` returns is compared, of which the values of texts are kept,
+        (texts, levels) or (texts, levels, heads): its name, such as "near_mass" or "excess.[CLS]", or a function that
+        picks it. None is "between_heads" of `head_correlations`, "excess.first" of `attention_sinks`, and "cosine" of
+        anything else. `Controls.compare` compares others without measuring again.
+    - `draws`: How many networks with random weights. With one, nothing tells its difference from chance.
+    - `initial`: How the network was before training, if not as `transformers` begins; see `randomise`.
+    - `fixed`: Ids that stay in place when tokens are shuffled; None is the special tokens of the model's tokenizer.
+    - `level`: Which level the verdict is about.
+    - `sigmas`: How many errors both differences must be above zero, if there are many texts and draws; with few it is
+        more, so that chance exceeds it no more often.
+    - `length`: Longer texts are cut to so many tokens.
+    - `store`: A folder, in which each run has its file; see `survey`.
+
+    **Returns:**
+
+    A `Controls`.
+
+    **Raises:**
+
+    - `ValueError` if `draws` is not positive, `statistic` gives no values of texts and levels, and as `measure` and
+        `randomise` do.
+    """
+    check_callable(measure, "measure", "a function of model and texts", takes=2)
+    check_concrete(check_key(key), "key")
+    check_integer(draws, "draws", remedy="pass 3, say")
+    check_integer(level, "level", least=None, remedy="pass -1 for the last")
+    sigmas = check_number(sigmas, "sigmas", least=0)
+    if statistic is not None:
+        _check_statistic(statistic)
+    if initial is not None:
+        _check_initial(initial)
+    if fixed is not None:
+        _check_fixed(fixed)
+    if store is not None:
+        check_path(store, "store")
+    # Encoded once: the three runs read the same token ids, and so are paired by text.
+    data = encoded(model, texts, length)
+    weights, orders = jr.split(key)
+    run = lambda name, model, texts: measure(
+        model, texts, **({} if store is None else {"store": Path(store) / f"{name}.safetensors"})
+    )
+    # First, since the default statistic depends on what the measure returns.
+    trained = run("trained", model, data)
+    if statistic is None:
+        kinds = ((HeadCorrelations, "between_heads"), (AttentionSinks, "excess.first"), (object, "cosine"))
+        statistic = next(name for kind, name in kinds if isinstance(trained, kind))
+    levels = _values(statistic, trained).shape[1]  # a wrong one is said before the other runs
+    check_integer(level, "level", least=-levels, most=levels - 1, remedy="pass -1 for the last")
+    # Special tokens keep their places: [CLS] elsewhere than at the start would be another input.
+    shuffled = run("shuffled", model, shuffle_tokens(data, orders, _special(model) if fixed is None else fixed))
+    random = tuple(
+        run(f"random-{draw}", randomise(model, jr.fold_in(weights, draw), initial=initial), data)
+        for draw in range(draws)
+    )
+    beyond = _compare(statistic, trained, shuffled, random)
+    return Controls(trained, shuffled, random, *beyond, level, sigmas)
+
+
+def randomise(model: Model, key: PRNGKeyArray, *, initial: Initial | None = None) -> Model:
+    """The model with random weights in place of its own: those of a network that has not been trained.
+
+    Without `initial` they are drawn as `transformers` begins: normal; for ALBERT all matrices and embeddings with the
+    standard deviation `initializer_range`, for T5 with those of Mesh TensorFlow; biases 0, the scales of norms 1. A
+    network that began in another way has other controls, and they may reverse the verdict: pass how it began, which for
+    the ALBERT of the package is `bundled_start`. Depth and heads are those of the model, and what was removed from it
+    stays removed: norms, and parameters that are all zero. It has no pooler and no masked-LM head.
+
+    **Arguments:**
+
+    - `model`: What `load` returned.
+    - `key`: PRNG key.
+
+    **Other arguments:**
+
+    - `initial`: A function of a PRNG key that returns a network of the same sizes with its weights as before training;
+        None is as above.
+
+    **Returns:**
+
+    A `Model`.
+
+    **Raises:**
+
+    - `ValueError` if what `initial` returns lacks a parameter of the network, or has it in another shape.
+
+    The spreads are those of `transformers`.
+    """
+    network: Any = nnx.clone(check_model(model).network)
+    check_concrete(check_key(key), "key")
+    if isinstance(network, Albert):
+        # They take no part in the hidden states, and `initial` may return a network without them.
+        network.pooler = network.predictions = None
+    if initial is None:
+        initial = lambda key: type(network)(network.sizes, nnx.Rngs(key))
+    drawn_network = _check_initial(initial)(key)
+    if not isinstance(drawn_network, Albert | T5Encoder):
+        raise refusal(
+            "initial",
+            "return an Albert or a T5Encoder",
+            f"it returns {shown(drawn_network)}",
+            "build one with model.network.sizes",
+        )
+    # By path in the parameter tree, since the modules may have been replaced.
+    drawn = dict(nnx.to_flat_state(nnx.state(drawn_network, nnx.Param)))
+    # `rest` holds what is no parameter, such as the radius of `on_sphere`.
+    form, parameters, rest = nnx.split(network, nnx.Param, ...)
+    filled = [
+        (path, old.replace(_redrawn(path, old[...], drawn.get(path)))) for path, old in nnx.to_flat_state(parameters)
+    ]
+    network = nnx.merge(form, nnx.from_flat_state(filled), rest)
+    return dataclasses.replace(model, network=network, name=f"{model.name} with random weights")
+
+
+def _redrawn(path: Any, old: Any, drawn: Any) -> Any:
+    shape = None if drawn is None else drawn[...].shape
+    if shape != old.shape:
+        raise ValueError(
+            f"initial must return a network of the sizes of the model, whose {'/'.join(map(str, path))} is of shape "
+            f"{old.shape}, but there it is {'missing' if shape is None else shape}; build it with model.network.sizes."
+        )
+    # A parameter that is all zero was removed on purpose (`without_feed_forward`), and stays zero. So do biases, which
+    # begin at zero anyway.
+    return drawn[...].astype(old.dtype) if jnp.any(old != 0) else old
+
+
+def shuffle_tokens(texts: Encoded, key: PRNGKeyArray, fixed: Sequence[int] = ()) -> Encoded:
+    """The words of each text in random order, each order equally likely.
+
+    **Arguments:**
+
+    - `texts`: An `Encoded`.
+    - `key`: PRNG key.
+    - `fixed`: Ids that stay where they are: special tokens.
+
+    **Returns:**
+
+    An `Encoded` with the same mask.
+
+    **Raises:**
+
+    - `ValueError` if `texts` is no `Encoded`, `key` no PRNG key, or `fixed` holds something else than integers.
+    """
+    check_instance(texts, "texts", Encoded, "an Encoded", "pass what encode returns")
+    fixed = _check_fixed(fixed)
+    rng, ids = generator(key), np.array(texts.token_ids)
+    movable = np.asarray(texts.mask) & ~np.isin(ids, np.asarray(fixed, np.int64))
+    # A permutation of the movable words of each text among their own places.
+    for row, free in zip(ids, movable, strict=True):
+        row[free] = rng.permutation(row[free])
+    return Encoded(ids, np.asarray(texts.mask))
+
+
+def _special(model: Model) -> list[int]:
+    return [] if model.tokenizer is None else list(model.tokenizer.all_special_ids)
+
+
+def _check_initial(initial: Any) -> Initial:
+    return check_callable(initial, "initial", "a function of a PRNG key", takes=1)
+
+
+def _check_fixed(fixed: Any) -> list[int]:
+    ids = check_sequence(fixed, "fixed", object, "ids", least=0)
+    return [check_integer(token, f"fixed[{place}]", least=0) for place, token in enumerate(ids)]
+
+
+def _check_statistic(statistic: Any) -> None:
+    if not isinstance(statistic, str):
+        check_callable(statistic, "statistic", "the name of an Average, or a function that picks it", takes=1)
+
+
+def _values(statistic: Statistic, result: Any) -> np.ndarray:
+    """The values of a statistic, (texts, levels) or (texts, levels, heads), of what a measure returned."""
+    _check_statistic(statistic)
+    try:
+        if isinstance(statistic, str):
+            for name in statistic.split("."):
+                result = result[name] if isinstance(result, dict) else getattr(result, name)
+        else:
+            result = statistic(result)
+    except (AttributeError, KeyError):
+        result = None
+    if not isinstance(result, Average) or result.values is None or result.values.ndim not in (2, 3):
+        raise ValueError(
+            "statistic must give an Average whose values are kept, (texts, levels) or (texts, levels, heads), but "
+            f"{statistic!r} gives {type(result).__name__}; pass 'near_mass' of similarity_histograms, say."
+        )
+    return result.values
+
+
+def _compare(statistic: Statistic, trained: Any, shuffled: Any, random: Sequence[Any]) -> tuple[Comparison, Comparison]:
+    ours, drawn = _values(statistic, trained), np.stack([_values(statistic, drawn_run) for drawn_run in random])
+    draws, means = len(drawn), drawn.mean(axis=1)
+    # The variance of the mean over draws, of the mean over texts of each draw.
+    between = means.var(axis=0, ddof=1) / draws if draws > 1 else np.full(means.shape[1:], np.nan)
+    return (
+        _comparison(ours - _values(statistic, shuffled), np.zeros(means.shape[1:]), np.inf),
+        _comparison(ours - drawn.mean(axis=0), between, float(draws - 1)),
+    )
+
+
+def _comparison(differences: np.ndarray, between: np.ndarray, freedom: float) -> Comparison:
+    """The `Comparison` of paired differences, (texts, levels), to whose squared standard error the variance `between`
+    is added, itself estimated with `freedom` degrees of freedom."""
+    paired, texts = average_of(differences), len(differences)
+    within = paired.error**2
+    # Both comparisons come through here; 0 / 0 gives NaN, which `exceeds` takes for no.
+    with np.errstate(divide="ignore", invalid="ignore"):  # nothing differs at all: 0 / 0 is no evidence
+        error = np.sqrt(within + between)
+        welch = (within + between) ** 2 / (within**2 / (texts - 1) + between**2 / freedom)
+        return Comparison(paired.mean, error, paired.mean / error, np.where(error == 0, texts - 1, welch))

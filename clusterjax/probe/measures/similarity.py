@@ -1,0 +1,296 @@
+"""How alike the tokens are at each level of a network, over many texts: figure 1.
+
+All cosines of a text are one (n, n) product of its unit tokens with themselves. From it: a histogram over the pairs i
+< j, quantiles interpolated within its bins, the share of near pairs, the connected components of the graph of near
+pairs, and the effective rank (Roy and Vetterli, EUSIPCO 2007).
+
+Invariants: no token is compared with itself; padding is in no number; each text counts as one, whatever its length;
+histograms are counted in integers, so that no pair is lost to rounding.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, ArrayLike, Bool, Float, Real
+
+from ..._check import check_array, check_concrete, check_flag, check_number, check_tokens
+from ..._misc import matmul, normalise
+from ..._observables import effective_rank
+from ..._observables.clusters import components
+from ..._observables.similarity import among, among_equal, check_edges
+from ..networks.batch import Encoded
+from ..networks.load import Model
+from ..networks.token_ids import check_mask
+from .stream import Measure
+from .survey import check_surveyed, dtype_of, encoded, survey
+from .tally import Average, Tally
+
+
+_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+_SCALARS = ("cosine", "near_mass", "effective_rank", "num_clusters")
+_Bins = int | Real[np.ndarray | Array, " edges"]
+
+
+class Similarity(NamedTuple):
+    """What `similarity_histograms` returns; each `Average` is over texts, its first axis the level.
+
+    **Attributes:**
+
+    - `edges`: The edges of the bins, (bins + 1,).
+    - `density`: Of the cosines of the pairs i < j of a text, (levels, bins); it integrates to the fraction of the
+        pairs that lie within the edges, which is 1 if they are those of [-1, 1].
+    - `probabilities`: Which quantiles there are.
+    - `quantiles`: Those of each text, (levels, quantiles), interpolated within the bins of its histogram, so that they
+        are off by less than the width of a bin.
+    - `cosine`: The mean cosine of the pairs, (levels,).
+    - `near_mass`: The fraction of the pairs with a cosine above `near`, (levels,).
+    - `effective_rank`: Of the tokens of a text, each divided by its norm, (levels,); NaN if it was not asked for.
+    - `num_clusters`: Connected components of the graph that joins tokens with a cosine of at least `near`, (levels,).
+    - `near`: That cosine.
+    """
+
+    edges: np.ndarray
+    density: Average
+    probabilities: np.ndarray
+    quantiles: Average
+    cosine: Average
+    near_mass: Average
+    effective_rank: Average
+    num_clusters: Average
+    near: float
+
+    @property
+    def radius(self) -> float:
+        r"""The distance of unit vectors with the cosine `near`, $\sqrt{2(1-c)}$: the radius of the clusters."""
+        return float(np.sqrt(2 * (1 - self.near)))
+
+
+def similarity_histograms(
+    model: Model,
+    texts: Sequence[str] | Encoded,
+    *,
+    bins: _Bins = 200,
+    near: float = 0.9,
+    quantiles: Sequence[float] = _QUANTILES,
+    rank: bool = True,
+    length: int | None = None,
+    batch_size: int = 8,
+    store: str | os.PathLike[str] | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> Similarity:
+    r"""The distribution of $\langle x_i, x_j\rangle / (|x_i||x_j|)$, $i < j$, at each level of a network, over texts.
+
+    A token is never compared with itself, so that there is no spike of mass 1/n at similarity 1, and padding is in no
+    number. Each text counts as one: its histogram integrates to 1, whatever its length, and the errors are those of a
+    mean over texts. Memory is that of one batch at one layer; see `survey`. What is found says nothing by itself: see
+    `controls`.
+
+    !!! example
+
+        ```python
+        >>> from clusterjax import probe
+        >>> model = probe.load()
+        >>> texts = probe.encode(model, probe.bundled_texts()[:4], length=32)
+        >>> found = probe.similarity_histograms(model, texts, bins=20, rank=False)
+        >>> found.cosine.mean.shape  # levels 0 to 12
+        (13,)
+        >>> bool(found.cosine.mean[-1] > found.cosine.mean[0] + 0.2)  # tokens become alike
+        True
+        ```
+
+    **Arguments:**
+
+    - `model`: What `load` returned.
+    - `texts`: The texts, or the `Encoded` of them. At least two tokens each.
+
+    **Other arguments:**
+
+    - `bins`: How many equal bins of [-1, 1], or increasing edges; a cosine beyond the edges is not in the histogram.
+    - `near`: The cosine above which a pair is near; also decides the clusters.
+    - `quantiles`: Their probabilities, between 0 and 1.
+    - `rank`: Whether to compute the effective rank, which takes longer than all the rest.
+    - `length`, `batch_size`, `store`, `say`: As in `survey`.
+
+    **Returns:**
+
+    A `Similarity`.
+
+    **Raises:**
+
+    - `ValueError` if `near` is not in [-1, 1), a quantile is no probability, `bins` are neither a positive integer nor
+        increasing edges, and as in `survey`.
+
+    **Warns:** if texts are longer than the positions and `length` does not say where to cut them, with how many.
+
+    ??? cite "Source"
+
+        Peat, *Clustering in Transformers*, Figure 1; Geshkovski et al., *A mathematical perspective on transformers*
+        (2312.10794), Section 1, whose code counts the pairs i = j too. The rank: Roy and Vetterli, *The effective
+        rank* (EUSIPCO 2007).
+    """
+    check_surveyed(model, batch_size, store, say)
+    _check_options(bins, near, quantiles, rank)
+    data = encoded(model, texts, length)
+    # Edges and thresholds are arrays of the measure, so that other values of them compile nothing anew.
+    measure = _measure_of(bins, near, quantiles, rank, dtype_of(model))
+    near, quantiles = float(near), np.asarray(quantiles, np.float64).tolist()
+    settings = {
+        "measure": "similarity", "edges": np.asarray(measure.edges).tolist(), "near": near,
+        "quantiles": quantiles, "rank": bool(rank),
+    }  # fmt: skip
+    surveyed = survey(
+        model, data, Measure(level=measure), batch_size=batch_size, keep=_SCALARS, settings=settings,
+        store=store, say=say,
+    )  # fmt: skip
+    return _similarity(measure, near, surveyed.levels)
+
+
+def similarity_of_hidden(
+    hidden: Float[Array | np.ndarray, "texts levels n d"],
+    mask: ArrayLike | Sequence[Any] | None = None,
+    *,
+    bins: _Bins = 200,
+    near: float = 0.9,
+    quantiles: Sequence[float] = _QUANTILES,
+    rank: bool = True,
+) -> Similarity:
+    """The same as `similarity_histograms` from hidden states given by hand.
+
+    **Arguments:**
+
+    - `hidden`: (texts, levels, n, d), such as `trace(...).hidden`, or the tokens of a simulation.
+    - `mask`: (texts, n), True or 1 at words; None if nothing is padding.
+
+    **Other arguments:**
+
+    - `bins`, `near`, `quantiles`, `rank`: As in `similarity_histograms`.
+
+    **Returns:**
+
+    A `Similarity`.
+
+    **Raises:**
+
+    - `ValueError` if `hidden` is not of four dimensions, is not finite or has a zero token, `mask` does not fit it,
+        holds other numbers than 0 and 1 or leaves a text fewer than two tokens, and as in `similarity_histograms`.
+
+    ??? cite "Source"
+
+        As `similarity_histograms`.
+    """
+    for name, value in (("hidden", hidden), ("mask", mask)):
+        check_concrete(value, name)
+    axes = ("texts", "levels", "n", "d")
+    hidden = check_array(hidden, "hidden", shape=axes, finite=False, remedy="pass trace(...).hidden, or add axes")
+    _check_options(bins, near, quantiles, rank)
+    measure = _measure_of(bins, near, quantiles, rank, hidden.dtype)
+    mask = np.asarray(check_mask(mask, (hidden.shape[0], hidden.shape[2]), "texts and tokens"))
+    short = np.flatnonzero(mask.sum(axis=1) < 2)
+    if short.size:
+        raise ValueError(
+            f"mask must leave each text at least two tokens, but text {short[0]} has {mask[short[0]].sum()}; leave it "
+            "out."
+        )
+    # Padding may hold anything, and is not checked.
+    words = np.asarray(hidden).swapaxes(1, 2)[mask]  # (all words, levels, d)
+    check_tokens(words.reshape(-1, words.shape[-1]), "hidden")
+    if not words.any(axis=-1).all():
+        raise ValueError("hidden must have no zero token, but a word is zero; leave it out by the mask.")
+    # The same sums as those of a survey, so that both ways give the same numbers.
+    tally = Tally()
+    for name, array in _by_level(measure, hidden, jnp.asarray(mask)).items():
+        tally.add(name, np.moveaxis(np.asarray(array), 1, 0), keep=name in _SCALARS)
+    tally.texts = hidden.shape[0]
+    return _similarity(measure, near, {name: tally.average(name) for name in tally.names()})
+
+
+# Level by level: all at once would hold levels x texts x n x n cosines.
+@eqx.filter_jit
+def _by_level(measure: "_OfLevel", hidden: Array, mask: Array) -> dict[str, Array]:
+    return lax.map(lambda level: measure(level, mask), jnp.moveaxis(hidden, 1, 0))
+
+
+class _OfLevel(eqx.Module):
+    """The statistics of one level, one row a text."""
+
+    edges: Float[Array, " edges"]
+    near: Float[Array, ""]
+    probabilities: Float[Array, " quantiles"]
+    equal: bool = eqx.field(static=True)
+    rank: bool = eqx.field(static=True)
+
+    def __call__(self, hidden: Float[Array, "batch n d"], mask: Bool[Array, "batch n"]) -> dict[str, Array]:
+        return jax.vmap(self._of_text)(hidden, mask)
+
+    def _of_text(self, x: Float[Array, "n d"], word: Bool[Array, " n"]) -> dict[str, Array]:
+        # Rows of padding are zero, and stay zero; their cosines are masked below.
+        unit = jnp.where(word[:, None], normalise(x), jnp.zeros_like(x))
+        cosines = jnp.clip(matmul(unit, unit.T), -1, 1)
+        both, place = word[:, None] & word[None, :], jnp.arange(x.shape[0])
+        pairs = both & (place[:, None] < place[None, :])
+        count = jnp.sum(pairs).astype(x.dtype)
+        # Both from one count of the pairs, without sorting n^2 / 2 cosines.
+        density, quantiles = self._histogram(cosines, pairs)
+        # With the diagonal: `components` expects a reflexive relation, also for padding, which is then alone in its
+        # component.
+        joined = (both & (cosines >= self.near)) | jnp.eye(x.shape[0], dtype=bool)
+        return {
+            "density": density,
+            "quantiles": quantiles,
+            "cosine": jnp.sum(jnp.where(pairs, cosines, jnp.zeros_like(cosines))) / count,
+            "near_mass": jnp.sum(pairs & (cosines > self.near)).astype(x.dtype) / count,
+            # Zero rows add zero singular values, which change nothing.
+            "effective_rank": effective_rank(unit) if self.rank else jnp.full((), jnp.nan, x.dtype),
+            # A component is named by its first member, so there are as many as words that name themselves.
+            "num_clusters": jnp.sum(word & (components(joined) == place)).astype(x.dtype),
+        }
+
+    def _histogram(self, cosines: Array, pairs: Array) -> tuple[Array, Array]:
+        bins = self.edges.shape[0] - 1
+        # Equal bins are found by arithmetic, others by a binary search.
+        which = (among_equal if self.equal else among)(self.edges, cosines)
+        # The last bin is closed on both sides, as in `numpy.histogram`.
+        which = jnp.where(cosines == self.edges[-1], bins - 1, which)
+        # Pairs below the first edge count for the quantiles though not for the histogram.
+        lower = jnp.sum(pairs & (which < 0)).astype(cosines.dtype)
+        # One bin more takes what is not counted, and is cut off.
+        which = jnp.where(pairs & (which >= 0) & (which < bins), which, bins)
+        # Integers: in float32 a bin would stop counting at 2^24.
+        counts = jnp.zeros(bins + 1, jnp.int32).at[which.ravel()].add(1)[:-1].astype(cosines.dtype)
+        total = jnp.sum(pairs).astype(cosines.dtype)
+        # Counts are whole numbers, so that a quantile between two bins is always of the lower one.
+        below = lower + jnp.concatenate([jnp.zeros(1, counts.dtype), jnp.cumsum(counts)])
+        wanted = self.probabilities * total
+        # The first bin at whose upper edge the wanted number of pairs is reached.
+        k = jnp.minimum(jnp.sum(below[None, 1:] < wanted[:, None], axis=1), bins - 1)
+        width = jnp.diff(self.edges)
+        # How far into bin k, by linear interpolation; an empty bin is at its lower edge.
+        inside = (wanted - below[k]) / jnp.where(counts[k] > 0, counts[k], jnp.ones_like(counts[k]))
+        return counts / total / width, self.edges[k] + width[k] * jnp.clip(inside, 0, 1)
+
+
+def _check_options(bins: Any, near: Any, quantiles: Any, rank: Any) -> None:
+    check_concrete(bins, "bins")
+    check_number(near, "near", least=-1, below=1, remedy="pass the cosine 0.9, say")
+    check_concrete(quantiles, "quantiles")
+    remedy = "pass probabilities such as (0.5,)"
+    check_array(quantiles, "quantiles", shape=("quantiles",), least=0, most=1, remedy=remedy)
+    check_flag(rank, "rank")
+
+
+def _measure_of(bins: Any, near: Any, quantiles: Sequence[float], rank: bool, dtype: Any) -> _OfLevel:
+    edges, wanted = check_edges(bins, dtype), jnp.asarray(quantiles).astype(dtype)
+    return _OfLevel(edges, jnp.asarray(float(near), dtype), wanted, np.ndim(bins) == 0, bool(rank))
+
+
+def _similarity(measure: _OfLevel, near: float, averages: dict[str, Average]) -> Similarity:
+    return Similarity(
+        edges=np.asarray(measure.edges, np.float64), probabilities=np.asarray(measure.probabilities, np.float64),
+        near=float(near), **averages,
+    )  # fmt: skip

@@ -1,0 +1,158 @@
+"""Means over texts that take one batch at a time, in double precision, and the file they are kept in.
+
+Mean and sum of squared deviations are updated batch by batch by the formula of Chan, Golub and LeVeque (*Algorithms
+for computing the sample variance*, The American Statistician, 1983), which does not cancel as sum(x^2) - n mean^2
+does.
+
+Invariants: the numbers after k batches do not depend on whether the run was stopped in between, bit for bit; each text
+counts as one; what is in the file is checked against what the run will need before anything is added to it.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..._json import Within
+from ..._run_file import RunFile
+
+
+_FILE = RunFile("store", "clusterjax survey", 1, "remove it, or choose another file")
+
+
+class Average(NamedTuple):
+    """The mean of a statistic over texts, and how far it can be trusted.
+
+    **Attributes:**
+
+    - `mean`: Each text counts as one, whatever its length.
+    - `spread`: The standard deviation between texts, with N - 1 in its divisor; NaN if there is one text.
+    - `texts`: N.
+    - `values`: The statistic of each text, (N, ...), for statistics of which it is kept; else None.
+    """
+
+    mean: np.ndarray
+    spread: np.ndarray
+    texts: int
+    values: np.ndarray | None = None
+
+    @property
+    def error(self) -> np.ndarray:
+        """The standard error of `mean`: `spread` divided by the root of N."""
+        return self.spread / np.sqrt(self.texts)
+
+
+def average_of(values: np.ndarray) -> Average:
+    """The `Average` of one value a text, (N, ...)."""
+    tally = Tally()
+    tally.add("it", values, keep=True)
+    tally.texts = len(values)
+    return tally.average("it")
+
+
+class Tally:
+    """Statistics by name, each as the mean and the sum of squared deviations of the texts so far.
+
+    The deviations are from the mean of the moment (Chan, Golub and LeVeque 1983), so that no digits cancel. With
+    `weights`, (replicates, texts of this batch), the weighted sums of each replicate are kept as well.
+    """
+
+    def __init__(self):
+        self.texts = 0
+        self.arrays: dict[str, np.ndarray] = {}
+
+    def add(self, name: str, rows: Any, *, keep: bool = False, weights: np.ndarray | None = None) -> None:
+        """Add a batch, (texts in it, ...); the caller raises `texts` when the statistics of all names are added."""
+        rows = np.array(rows, np.float64, order="C")  # what a store gives back adds up in this order too
+        mean = np.mean(rows, axis=0)
+        squares = np.sum((rows - mean) ** 2, axis=0)
+        before, new = self.texts, len(rows)
+        # n_A and n_B texts: mean = mean_A + shift n_B / n, squares = squares_A + squares_B + shift^2 n_A n_B / n.
+        if before:
+            shift = mean - self.arrays[f"{name}/mean"]
+            mean = self.arrays[f"{name}/mean"] + shift * (new / (before + new))
+            squares = self.arrays[f"{name}/squares"] + squares + shift**2 * (before * new / (before + new))
+        self.arrays[f"{name}/mean"], self.arrays[f"{name}/squares"] = mean, squares
+        if keep:
+            self.append(f"{name}/values", rows)
+        if weights is not None:
+            # (replicates, ...): each replicate is the same texts with other integer weights, so only its sum is needed.
+            sums = np.tensordot(weights.astype(np.float64), rows, axes=1)
+            self.arrays[f"{name}/sums"] = self.arrays.get(f"{name}/sums", 0.0) + sums
+
+    def average(self, name: str) -> Average:
+        """The mean of a statistic, its spread between texts, and its values where they are kept."""
+        squares = self.arrays[f"{name}/squares"]
+        # Of one text no spread can be estimated: NaN, and not the 0 that would look like certainty.
+        spread = np.sqrt(squares / (self.texts - 1)) if self.texts > 1 else np.full_like(squares, np.nan)
+        return Average(self.arrays[f"{name}/mean"], spread, self.texts, self.arrays.get(f"{name}/values"))
+
+    def resampled(self, name: str) -> np.ndarray:
+        """The mean of each replicate, (replicates, ...), once all texts are in."""
+        return self.arrays[f"{name}/sums"] / self.texts
+
+    def names(self) -> list[str]:
+        """The statistics that have been added."""
+        return [entry.removesuffix("/mean") for entry in self.arrays if entry.endswith("/mean")]
+
+    def append(self, name: str, rows: np.ndarray) -> None:
+        """Append rows to an array; without one, start it."""
+        previous = self.arrays.get(name)
+        self.arrays[name] = rows if previous is None else np.concatenate([previous, rows])
+
+    def save(self, path: Path, settings: dict[str, Any]) -> None:
+        """Write everything to `path` in one piece.
+
+        **Raises:**
+
+        - `ValueError` if it cannot be written; what was there stays.
+        """
+        # Written beside the old file and renamed over it, so that a kill leaves one of the two.
+        _FILE.write(path, self.arrays, settings, texts=self.texts)
+
+    def restore(
+        self,
+        path: Path,
+        settings: dict[str, Any],
+        names: Sequence[str] | None = None,
+        *,
+        most: int = 2**62,
+        finite: bool = True,
+    ) -> None:
+        """Go on from `path`, of at most so many texts, with the statistics `names`; None is anything.
+
+        **Raises:**
+
+        - `ValueError` if it is no such file, of other settings, which are named, or its numbers are not finite.
+        """
+        header, arrays = _FILE.read(path, settings, {"texts": Within(int, 0, most)})
+        fault = _wrong(arrays, names, header["texts"], finite)
+        if fault is not None:
+            raise ValueError(f"store must be whole, but in {path} {fault}; {_FILE.remedy}.")
+        # Last, so that a refused file leaves the tally empty.
+        self.texts, self.arrays = header["texts"], arrays
+
+
+def _wrong(arrays: dict[str, np.ndarray], names: Sequence[str] | None, texts: int, finite: bool) -> str | None:
+    """What is wrong with the arrays of a file; None if nothing is."""
+    for entry, array in arrays.items():
+        # Sums are float64; a file of anything else was not written here.
+        if array.dtype.kind != "f":
+            return f"{entry!r} is of {array.dtype} in place of floats"
+        # A statistic that was not asked for is NaN throughout.
+        if finite and not np.all(np.isfinite(array)) and not np.all(np.isnan(array)):
+            return f"{entry!r} holds NaN or infinity"
+    for name in () if names is None or not texts else names:
+        entries = (f"{name}/mean", f"{name}/squares")
+        shapes = [arrays[entry].shape if entry in arrays else None for entry in entries]
+        values = arrays.get(f"{name}/values")
+        parts = [array for entry, array in arrays.items() if entry.startswith(f"{name}/") and array.size]
+        # A statistic that was not asked for is NaN in its mean, its squares and its values alike.
+        if finite and len({bool(np.isnan(array).all()) for array in parts}) > 1:
+            return f"{name!r} is NaN in one part and not in another"
+        if None in shapes or shapes[0] != shapes[1]:
+            return f"{name!r} has no mean and sum of squares of one shape"
+        if values is not None and values.shape != (texts, *(shapes[0] or ())):
+            return f"the values of {name!r} are of shape {values.shape}"
+    return None

@@ -1,0 +1,275 @@
+"""ALBERT in flax.nnx, with the parameter tree of the published `flax_model.msgpack` files.
+
+Embedding of words, positions and token types of size e, a linear map to d, then one group of layers applied `depth`
+times (Lan et al., *ALBERT: a lite BERT*, 1909.11942, Section 3.1). Each layer is attention and feed-forward, with a
+residual connection and a layer norm after each: post-norm, as in BERT.
+
+Invariants: attribute names are those of the checkpoints, since `weights` matches tensors by them; the number of heads
+is no parameter, so the same matrices can be divided into another number; what comes out at padding is zero.
+"""
+
+import functools
+from typing import Any, cast
+
+import jax.numpy as jnp
+from flax import nnx
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from ..._check import check_array, check_flag, refusal
+from ..._custom_types import DTypeLike
+from .layer_scan import check_depth, run_layers
+from .layers import LayerNorm, Precision, activation, attend, check_making, init_normal, signed
+from .sizes import AlbertSizes, check_heads, check_sizes
+from .token_ids import check_ids, check_like, check_mask
+
+
+@signed
+class Albert(nnx.Module):
+    r"""ALBERT: one layer, applied again and again; $x \leftarrow N(x + A(x))$, then $x \leftarrow N(x + F(x))$.
+
+    A is multi-head attention, F the feed-forward, N a layer norm. Padding neither attends nor is attended to, and is
+    zero in what comes out. The layers are applied by one `lax.scan`, so that `depth` costs no compilation. Deeper than
+    trained means the trained sequence of layers again from its first; with one group that is the shared layer applied
+    further. No dropout: the published second versions have none.
+
+    The parameter tree, with i a group, j a layer in it, is
+
+        embeddings/{word_embeddings,position_embeddings,token_type_embeddings}/embedding
+        embeddings/LayerNorm/{scale,bias}
+        encoder/embedding_hidden_mapping_in/{kernel,bias}
+        encoder/albert_layer_groups/i/albert_layers/j/attention/{query,key,value,dense}/{kernel,bias}
+        encoder/albert_layer_groups/i/albert_layers/j/attention/LayerNorm/{scale,bias}
+        encoder/albert_layer_groups/i/albert_layers/j/{ffn,ffn_output}/{kernel,bias}
+        encoder/albert_layer_groups/i/albert_layers/j/full_layer_layer_norm/{scale,bias}
+        pooler/{kernel,bias}                                                            (if `pooler`)
+        predictions/bias, predictions/dense/{kernel,bias}, predictions/LayerNorm/{scale,bias}   (if `head`)
+        predictions/decoder/kernel                                        (if `head`, and it is not tied)
+
+    **Arguments:**
+
+    - `sizes`: An `AlbertSizes`.
+    - `rngs`: `nnx.Rngs` of the random weights.
+
+    **Other arguments:**
+
+    - `depth`: How many times a group is applied; None is the trained `sizes.num_layers`.
+    - `heads`: Heads into which the trained matrices are divided; None is `sizes.num_heads`. Any other number is another
+        network from layer 1 on.
+    - `pooler`, `head`: Whether to have the pooler, and the masked-LM head that `logits` needs.
+    - `dtype`: Of the parameters, and so of everything.
+    - `precision`: Of the matrix products.
+
+    **Raises:**
+
+    - `ValueError` if `depth` is not positive, `heads` does not divide the hidden size, or an option is of another kind.
+
+    ??? cite "Source"
+
+        Lan et al., *ALBERT: a lite BERT* (1909.11942), Section 3.1; the tree is that of `FlaxAlbertForMaskedLM` and
+        `FlaxAlbertModel` in versions 4 of transformers.
+    """
+
+    def __init__(
+        self,
+        sizes: AlbertSizes,
+        rngs: nnx.Rngs,
+        *,
+        depth: int | None = None,
+        heads: int | None = None,
+        pooler: bool = False,
+        head: bool = False,
+        dtype: DTypeLike = jnp.float32,
+        precision: Precision = lax.Precision.HIGHEST,
+    ):
+        check_sizes(sizes, AlbertSizes)
+        # The matrices are (d, d) for any number of heads; only the division of their columns into heads changes.
+        heads = check_heads(sizes.hidden_size, sizes.num_heads if heads is None else heads, "heads")
+        dtype, precision = check_making(rngs, dtype, precision)
+        check_flag(pooler, "pooler")
+        check_flag(head, "head")
+        self.sizes, self.num_heads = sizes, heads
+        self.unroll = 1  # layers in a step of the scan: with all of them derivatives are faster, compiling is slower
+        self.depth = sizes.num_layers if depth is None else check_depth(depth)
+        std = init_normal(sizes.spread)
+        linear = functools.partial(
+            nnx.Linear, kernel_init=std, param_dtype=dtype, dtype=dtype, precision=cast(Any, precision), rngs=rngs
+        )
+        self.embeddings = _Embeddings(sizes, rngs, dtype)
+        self.encoder = _Encoder(sizes, heads, linear, dtype, precision)
+        # None where the checkpoint has no such part, so that the parameter tree is that of the file.
+        self.pooler = linear(sizes.hidden_size, sizes.hidden_size) if pooler else None
+        self.predictions = _Predictions(sizes, linear, dtype) if head else None
+
+    @property
+    def num_layers(self) -> int:
+        """How many layers are applied, each with an attention of its own."""
+        return self.depth * self.sizes.inner_layers
+
+    def __call__(
+        self,
+        token_ids: Int[Array, "batch n"],
+        mask: Bool[Array, "batch n"] | None = None,
+        token_types: Int[Array, "batch n"] | None = None,
+        position_ids: Int[Array, "batch n"] | None = None,
+    ) -> Float[Array, "batch n d"]:
+        """The hidden states after the last layer; for those of all layers see `trace`.
+
+        **Raises:**
+
+        - `ValueError` if the ids are not those of a batch, or there are more of them than positions.
+        """
+        sizes = self.sizes
+        # int32 whatever came in, so that NumPy's int64 compiles no second program.
+        ids = jnp.asarray(check_ids(token_ids, "token_ids", sizes.vocab_size), jnp.int32)
+        mask = check_mask(mask, ids.shape)
+        if token_types is not None:
+            token_types = check_like(token_types, "token_types", ids.shape, sizes.type_vocab_size, "the token types")
+        if position_ids is not None:
+            position_ids = check_like(position_ids, "position_ids", ids.shape, sizes.max_positions, "the positions")
+        # A lookup beyond the table does not fail: it gives NaN, and the message would be about hidden states.
+        elif ids.shape[1] > sizes.max_positions:
+            raise refusal(
+                "token_ids", f"hold at most {sizes.max_positions} tokens a text, the positions",
+                f"their shape is {ids.shape}", "cut the texts, or pass position_ids",
+            )  # fmt: skip
+        return run_layers(self, self.embed(ids, token_types, position_ids), mask)
+
+    def embed(
+        self,
+        token_ids: Int[Array, "batch n"],
+        token_types: Int[Array, "batch n"] | None = None,
+        position_ids: Int[Array, "batch n"] | None = None,
+    ) -> Float[Array, "batch n d"]:
+        """The hidden states before the first layer; positions count from 0 if they are not given."""
+        return self.encoder.embedding_hidden_mapping_in(self.embeddings(token_ids, token_types, position_ids))
+
+    def logits(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n words"]:
+        """The scores of each word of the vocabulary at each place, from the last hidden states.
+
+        **Raises:**
+
+        - `ValueError` if the network has no masked-LM head, or `hidden` is not of its size.
+        """
+        if self.predictions is None:
+            raise ValueError("head must be True for logits, but this network has no masked-LM head; load one that has.")
+        hidden = check_array(hidden, "hidden", shape=("batch", "n", self.sizes.hidden_size))
+        return self.predictions(hidden, self.embeddings.word_embeddings.embedding[...])
+
+    def pool(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch d"]:
+        """The pooled first token, from the last hidden states.
+
+        **Raises:**
+
+        - `ValueError` if the network has no pooler.
+        """
+        if self.pooler is None:
+            raise ValueError("pooler must be True for pool, but this network has no pooler; load one that has.")
+        return jnp.tanh(self.pooler(hidden[:, 0]))
+
+    def position_bias(self, n: int) -> None:
+        """None: the positions of ALBERT are in its embedding."""
+        return None
+
+    def blocks(self) -> list[Any]:
+        """The layers that have weights of their own."""
+        return [layer for group in self.encoder.albert_layer_groups for layer in group.albert_layers]
+
+    def order(self) -> list[int]:
+        """Which of `blocks` each layer is."""
+        sizes, inner = self.sizes, range(self.sizes.inner_layers)
+        # As in transformers: the groups share the trained layers evenly, in order. Beyond `num_layers` the sequence
+        # begins again, so that the first layers stay those of the trained network.
+        trained = [i * sizes.num_groups // sizes.num_layers for i in range(sizes.num_layers)]
+        groups = [trained[i % sizes.num_layers] for i in range(self.depth)]
+        return [group * sizes.inner_layers + j for group in groups for j in inner]
+
+    def finish(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n d"]:
+        """What is done after the last layer: nothing."""
+        return hidden
+
+
+class _Embeddings(nnx.Module):
+    def __init__(self, sizes: AlbertSizes, rngs: nnx.Rngs, dtype: Any):
+        def table(rows: int) -> nnx.Embed:
+            init = init_normal(sizes.spread)
+            return nnx.Embed(rows, sizes.embedding_size, embedding_init=init, param_dtype=dtype, dtype=dtype, rngs=rngs)
+
+        self.word_embeddings = table(sizes.vocab_size)
+        self.position_embeddings = table(sizes.max_positions)
+        self.token_type_embeddings = table(sizes.type_vocab_size)
+        self.LayerNorm = LayerNorm(sizes.embedding_size, sizes.eps, dtype)
+
+    def __call__(
+        self,
+        token_ids: Int[Array, "batch n"],
+        token_types: Int[Array, "batch n"] | None,
+        position_ids: Int[Array, "batch n"] | None,
+    ) -> Array:
+        types = jnp.zeros_like(token_ids) if token_types is None else token_types
+        # (1, n): broadcast over the batch by the lookup and the sum below.
+        places = jnp.arange(token_ids.shape[1])[None] if position_ids is None else position_ids
+        positions = self.position_embeddings(places)
+        return self.LayerNorm(self.word_embeddings(token_ids) + self.token_type_embeddings(types) + positions)
+
+
+class _Encoder(nnx.Module):
+    def __init__(self, sizes: AlbertSizes, heads: int, linear: Any, dtype: Any, precision: Any):
+        self.embedding_hidden_mapping_in = linear(sizes.embedding_size, sizes.hidden_size)
+        groups = range(sizes.num_groups)
+        self.albert_layer_groups = nnx.List([_Group(sizes, heads, linear, dtype, precision) for _ in groups])
+
+
+class _Group(nnx.Module):
+    def __init__(self, sizes: AlbertSizes, heads: int, linear: Any, dtype: Any, precision: Any):
+        inner = range(sizes.inner_layers)
+        self.albert_layers = nnx.List([_Layer(sizes, heads, linear, dtype, precision) for _ in inner])
+
+
+class _Layer(nnx.Module):
+    def __init__(self, sizes: AlbertSizes, heads: int, linear: Any, dtype: Any, precision: Any):
+        self.attention = _Attention(sizes, heads, linear, dtype, precision)
+        self.ffn = linear(sizes.hidden_size, sizes.intermediate_size)
+        self.ffn_output = linear(sizes.intermediate_size, sizes.hidden_size)
+        self.full_layer_layer_norm = LayerNorm(sizes.hidden_size, sizes.eps, dtype)
+        self.activation = sizes.activation
+
+    def __call__(self, x: Float[Array, "batch n d"], mask: Bool[Array, "batch n"], bias: None) -> tuple[Array, Array]:
+        x, weights = self.attention(x, mask)
+        return self.full_layer_layer_norm(self.ffn_output(activation(self.activation)(self.ffn(x))) + x), weights
+
+
+class _Attention(nnx.Module):
+    def __init__(self, sizes: AlbertSizes, heads: int, linear: Any, dtype: Any, precision: Any):
+        d = sizes.hidden_size
+        self.query, self.key, self.value, self.dense = (linear(d, d) for _ in range(4))
+        self.LayerNorm = LayerNorm(d, sizes.eps, dtype)
+        self.num_heads, self.precision = heads, precision
+
+    def __call__(self, x: Float[Array, "batch n d"], mask: Bool[Array, "batch n"]) -> tuple[Array, Array]:
+        size = x.shape[-1] // self.num_heads
+        query, attention_keys, value = (
+            map_(x).reshape(*x.shape[:2], self.num_heads, size) for map_ in (self.query, self.key, self.value)
+        )
+        # The scale is put into the queries, (n, d), and not into the scores, (n, n). Heads are the last axes: column h
+        # k + i of the matrix is entry i of head h, as in the published checkpoints.
+        out, weights = attend(query * size**-0.5, attention_keys, value, mask, precision=self.precision)
+        return self.LayerNorm(x + self.dense(out.reshape(x.shape))), weights
+
+
+class _Predictions(nnx.Module):
+    def __init__(self, sizes: AlbertSizes, linear: Any, dtype: Any):
+        self.bias = nnx.Param(jnp.zeros(sizes.vocab_size, dtype))
+        self.dense = linear(sizes.hidden_size, sizes.embedding_size)
+        self.LayerNorm = LayerNorm(sizes.embedding_size, sizes.eps, dtype)
+        self.decoder = None if sizes.tied else linear(sizes.embedding_size, sizes.vocab_size, use_bias=False)
+        self.activation = sizes.activation
+
+    def __call__(self, hidden: Float[Array, "batch n d"], words: Float[Array, "words e"]) -> Array:
+        hidden = self.LayerNorm(activation(self.activation)(self.dense(hidden)))
+        if self.decoder is not None:
+            return self.decoder(hidden) + self.bias[...][None, None]
+        # Tied: the table of words is the decoder, so the hidden states are compared with every word in the e
+        # dimensions.
+        scores = jnp.einsum("bne,we->bnw", hidden, words, precision=self.dense.precision)
+        return scores + self.bias[...][None, None]

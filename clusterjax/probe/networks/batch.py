@@ -1,0 +1,156 @@
+"""Texts as batches of token ids, and what a batch must be.
+
+`encode` runs the tokenizer and pads on the right; `check_batch` is where every forward pass of `probe` begins: ids of
+the vocabulary, a mask of the same shape, no text longer than the positions, each with at least one word.
+
+Invariants: ids are int32 whatever came in; a text that is truncated by the tokenizer keeps its last special token; the
+number of truncated texts is said in a warning unless a `length` was given.
+"""
+
+import functools
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ..._check import check_concrete, check_integer, check_sequence
+from ..._misc import is_concrete
+from .albert import Albert
+from .load import Model, check_model
+from .token_ids import check_ids, check_like, check_mask
+from .tokenizer import special_tokens, tokenize
+
+
+class _Batch(NamedTuple):
+    token_ids: np.ndarray
+    mask: np.ndarray
+
+
+class Encoded(_Batch):
+    """What `encode` returns.
+
+    **Arguments:**
+
+    - `token_ids`: (batch, n), int32, padded on the right.
+    - `mask`: (batch, n), True at words.
+
+    **Raises:**
+
+    - `ValueError` unless they are integers of shape (batch, n), and as many that are 0 or 1.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, token_ids: np.ndarray, mask: np.ndarray):
+        for name, value in (("token_ids", token_ids), ("mask", mask)):
+            check_concrete(value, name)
+        ids = check_ids(token_ids, "token_ids")
+        if mask is None:
+            raise ValueError("mask must be true at words and false at padding, but it is None; pass 1 and 0.")
+        check_mask(mask, np.shape(ids))
+        # `_Batch.__new__` would accept anything; this class only adds the checks.
+        return tuple.__new__(cls, (np.asarray(ids), np.asarray(mask, bool)))
+
+
+def encode(model: Model, texts: Sequence[str], *, length: int | None = None) -> Encoded:
+    """Texts as a padded batch of token ids, with the special tokens of the model's tokenizer.
+
+    !!! example
+
+        ```python
+        >>> from clusterjax import probe
+        >>> model = probe.load()
+        >>> token_ids, mask = probe.encode(model, ["A film.", "A film that is far longer."], length=12)
+        >>> token_ids.shape, mask.sum(axis=1).tolist()
+        ((2, 12), [5, 9])
+        ```
+
+    **Arguments:**
+
+    - `model`: What `load` returned, from a folder with a tokenizer.
+    - `texts`: The texts.
+
+    **Other arguments:**
+
+    - `length`: n, to which shorter texts are padded and longer ones are cut, so that all batches have one shape; None
+        is the longest text, but no more than the positions of the model.
+
+    **Returns:**
+
+    An `Encoded`.
+
+    **Raises:**
+
+    - `ValueError` if there are no texts, one of them has no tokens, the model has no tokenizer, or one that is broken
+        or gives ids that the network lacks, or `length` is no integer, leaves no room beside the special tokens, or is
+        beyond the positions.
+
+    **Warns:** if texts are longer than the positions and `length` does not say where to cut them, with how many.
+    """
+    check_model(model)
+    texts = check_sequence(texts, "texts", str, "texts")
+    if model.tokenizer is None:
+        raise ValueError(
+            f"model must have a tokenizer to encode texts, but the folder of {model.name!r} has none; pass token ids."
+        )
+    # At least one token besides the special ones.
+    limit, least = model.max_positions, special_tokens(model.tokenizer, model.folder) + 1
+    if length is not None:
+        remedy = f"pass None, say: {least} are the special tokens and one more"
+        limit = length = check_integer(length, "length", least=least, most=limit, remedy=remedy)
+    size = model.network.sizes.vocab_size
+    ids_of = functools.partial(tokenize, model.tokenizer, model.folder, size)
+    # All of the text first, so that the warning can say how many texts are too long.
+    rows = ids_of(texts, verbose=False)
+    long = [i for i, row in enumerate(rows) if limit is not None and len(row) > limit]
+    if long:
+        if length is None:
+            _warn_truncated(len(long), len(rows), limit)
+        # By the tokenizer, so that the last special token stays.
+        for i, row in zip(long, ids_of([texts[i] for i in long], truncation=True, max_length=limit), strict=True):
+            rows[i] = row
+    empty = [i for i, row in enumerate(rows) if len(row) == 0]
+    if empty:
+        raise ValueError(f"texts must have at least one token each, but text {empty[0]} has none; leave it out.")
+    # With a `length` all batches have one shape, and so one compilation.
+    n = length if length is not None else max(map(len, rows))
+    pad = getattr(model.config, "pad_token_id", None)
+    # Padding is masked, whatever its id; but it must be that of a word.
+    token_ids = np.full((len(rows), n), pad if isinstance(pad, int) and 0 <= pad < size else 0, np.int32)
+    mask = np.zeros((len(rows), n), bool)
+    for i, row in enumerate(rows):
+        token_ids[i, : len(row)], mask[i, : len(row)] = row, True
+    return Encoded(token_ids, mask)
+
+
+def check_batch(model: Model, token_ids: Any, mask: Any, token_types: Any) -> tuple[Array, Array, Array | None]:
+    """The batch as arrays, no longer than the positions of the model."""
+    # int32 whatever came in, so that NumPy's int64 does not compile anew.
+    token_ids = jnp.asarray(check_ids(token_ids, "token_ids", model.network.sizes.vocab_size), jnp.int32)
+    mask = check_mask(mask, token_ids.shape)
+    if token_types is not None:
+        if not isinstance(model.network, Albert):
+            raise ValueError("token_types must be None for T5, which has none, but they are given; leave them out.")
+        types = model.network.sizes.type_vocab_size
+        token_types = check_like(token_types, "token_types", token_ids.shape, types, "the token types")
+    limit = model.max_positions
+    if limit is not None and token_ids.shape[1] > limit:
+        # Texts that only have padding beyond the positions lose nothing, and are not counted.
+        truncated = int(np.sum(np.any(np.asarray(mask[:, limit:]), axis=1))) if is_concrete(mask) else mask.shape[0]
+        if truncated:
+            _warn_truncated(truncated, len(mask), limit)
+        token_ids, mask = token_ids[:, :limit], mask[:, :limit]
+        token_types = None if token_types is None else token_types[:, :limit]
+    if is_concrete(mask) and not np.all(np.any(np.asarray(mask), axis=1)):
+        row = int(np.flatnonzero(~np.any(np.asarray(mask), axis=1))[0])
+        raise ValueError(f"mask must leave each text at least one token, but text {row} is all padding; leave it out.")
+    return token_ids, mask, token_types
+
+
+def _warn_truncated(truncated: int, texts: int, limit: int | None) -> None:
+    warnings.warn(
+        f"{truncated} of {texts} texts are longer than {limit} tokens and were cut to that length.", stacklevel=4
+    )

@@ -1,0 +1,70 @@
+"""What comes with the package: a small trained ALBERT, and texts that it has not seen."""
+
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import PRNGKeyArray
+
+from ..._check import check_concrete, check_key
+from ..._disk import read_checked, read_checked_json
+from .albert import Albert
+
+
+BUNDLED = Path(__file__).parents[1] / "data"
+NAME = "clusterjax-albert"
+TEXTS, TRAINING = "texts.txt", "training.json"
+
+
+def bundled_texts() -> list[str]:
+    """Passages of Wikipedia, one paragraph each, of which the ALBERT of the package has seen none.
+
+    They are from the test part of WikiText-2, under the licence CC BY-SA.
+
+    ??? cite "Source"
+
+        Merity et al., *Pointer sentinel mixture models* (1609.07843), Section 4.3.
+    """
+    texts = read_checked(BUNDLED / TEXTS, "folder", "install clusterjax again").decode()
+    return [line for line in texts.splitlines() if line]
+
+
+def bundled_training() -> dict[str, Any]:
+    """How the ALBERT of the package was trained: its recipe, its losses, and how its tokens cluster at snapshots along
+    the way.
+    """
+    return read_checked_json(BUNDLED / TRAINING, dict, "folder", "install clusterjax again", finite=False)
+
+
+def bundled_start(key: PRNGKeyArray) -> Albert:
+    """The ALBERT of the package as it was before its training, for another seed: its control, as `initial` of
+    `controls`.
+
+    Positions begin as sinusoids, and the matrices that write to the hidden states shrunk by the root of twice the
+    layers, so that random weights do not gather the tokens as those of `transformers` do.
+
+    **Arguments:**
+
+    - `key`: PRNG key.
+
+    **Returns:**
+
+    An `Albert`.
+
+    **Raises:**
+
+    - `ValueError` if `key` is no PRNG key.
+
+    ??? cite "Source"
+
+        The shrinking: Radford et al., *Language models are unsupervised multitask learners* (2019), Section 2.3; the
+        sinusoids: Vaswani et al., *Attention is all you need* (1706.03762), Section 3.5.
+    """
+    check_key(key)
+    check_concrete(key, "key")
+    from .train import AlbertRecipe, _network  # imports optax, which reading the texts does not need
+
+    # The stages say how it was trained, not how it began, and JSON has lists where the recipe has tuples.
+    recipe = {name: value for name, value in bundled_training()["report"]["recipe"].items() if name != "stages"}
+    return _network(AlbertRecipe(**recipe), int(jr.bits(key, dtype=jnp.uint32)) >> 1)

@@ -1,0 +1,218 @@
+"""A checkpoint as a `Model`: the network with its weights, its configuration, its tokenizer.
+
+`locate` finds the folder, `sizes` reads the configuration, `weights` matches the tensors; here they are put together,
+inside `ModelFolder.load`, which reads all files of a folder as of one moment.
+
+Invariants: the network of a `Model` is complete and finite; a depth or a number of heads other than the trained one is
+said in a warning; the tokenizer is read when it is first asked for, since transformers takes seconds to import.
+"""
+
+import dataclasses
+import functools
+import warnings
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jaxtyping import Array, Float
+
+from ..._check import check_float_dtype, check_instance, check_integer, check_path, refusal
+from ..._custom_types import DTypeLike
+from ..._model_folder import ModelFolder
+from .albert import Albert
+from .layer_scan import check_depth
+from .locate import locate
+from .sizes import AlbertSizes, T5Sizes, read_config, sizes_of
+from .t5 import T5Encoder
+from .tokenizer import read_tokenizer
+from .weights import read_weights
+
+
+# The argument that messages name, what to do about a damaged folder, and which function writes one.
+_FOLDER = ModelFolder("path", "fetch it again", "probe.train_albert")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Model:
+    """A network and what belongs to it; `load` makes one, `dataclasses.replace` gives it another network.
+
+    **Attributes:**
+
+    - `network`: An `Albert` or a `T5Encoder`.
+    - `config`: The configuration, of `transformers`.
+    - `name`: What it was loaded as.
+    - `folder`: Where its files are; None if it has none.
+    - `left_out`: The tensors of its file that were left out on purpose: a decoder, heads for tasks.
+    - `tokenizer`: That of `transformers`, read when it is first asked for; None if the folder has none.
+    """
+
+    network: Albert | T5Encoder = dataclasses.field(repr=False)
+    config: Any = dataclasses.field(repr=False)
+    name: str
+    folder: Path | None = None
+    left_out: tuple[str, ...] = ()
+
+    @functools.cached_property
+    def tokenizer(self) -> Any:
+        """That of `transformers`, read when it is first asked for; None if the folder has none.
+
+        **Raises:**
+
+        - `ValueError` if the folder has one that cannot be read.
+        """
+        # Read when it is first asked for: transformers takes seconds to import.
+        return None if self.folder is None else read_tokenizer(self.folder)
+
+    @property
+    def num_layers(self) -> int:
+        """How many layers are applied."""
+        return self.network.num_layers
+
+    @property
+    def num_heads(self) -> int:
+        """The heads of each layer."""
+        return self.network.num_heads
+
+    @property
+    def max_positions(self) -> int | None:
+        """The longest text, in tokens; None if there is no limit."""
+        sizes = self.network.sizes
+        return sizes.max_positions if isinstance(sizes, AlbertSizes) else None
+
+    def logits(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n words"]:
+        """The scores of the masked-LM head, from the last hidden states; see `Albert.logits`.
+
+        **Raises:**
+
+        - `ValueError` if the model has no such head.
+        """
+        if not isinstance(self.network, Albert):
+            raise ValueError(f"model must be an ALBERT for logits, but {self.name!r} is a T5 encoder; load an ALBERT.")
+        return self.network.logits(hidden)
+
+
+def check_model(model: Any) -> Model:
+    """`model`, if it is one."""
+    return check_instance(model, "model", Model, "a Model", "pass what load returns")
+
+
+def load(
+    path: str | Path | None = None,
+    *,
+    depth: int | None = None,
+    heads: int | None = None,
+    dtype: DTypeLike = jnp.float32,
+) -> Model:
+    """The ALBERT or T5 encoder of a folder, or of the Hugging Face hub.
+
+    Reads `config.json` and the weights: `model.safetensors`, else the shards of `model.safetensors.index.json`, else
+    `flax_model.msgpack`, else the shards of `flax_model.msgpack.index.json`. Nothing is ever unpickled, and no code of
+    a checkpoint is run. Every tensor is accounted for: it is a parameter, or it is of a decoder or a head for a task,
+    which `Model.left_out` lists, or it is an error. The pooler and the masked-LM head of an ALBERT are kept where the
+    file has them.
+
+    !!! example
+
+        ```python
+        >>> from clusterjax import probe
+        >>> model = probe.load()
+        >>> model.num_layers, model.num_heads, model.max_positions
+        (12, 8, 64)
+        >>> model.tokenizer.tokenize("tokens cluster")
+        ['to', '##ken', '##s', 'cl', '##uster']
+        ```
+
+    **Arguments:**
+
+    - `path`: A folder, for which no network is needed, or an id such as "albert/albert-base-v2", which is downloaded
+        once, into the cache of `huggingface_hub`. What is "mt5" to `transformers` is read as T5. None is the small
+        ALBERT that comes with the package.
+
+    **Other arguments:**
+
+    - `depth`: How often the trained group of layers (ALBERT) or how many blocks (T5) are applied; None is as trained.
+        Deeper repeats the trained sequence from its start, so that the first layers are those of the trained network:
+        an ALBERT applies its shared layer further, a T5 its stack cyclically, with the last norm after the last block,
+        and a warning says so.
+    - `heads`: Divides the trained matrices of an ALBERT into another number of heads. This is another network from
+        layer 1 on, and a warning says so; the published figures of ALBERT at great depth have 1 head in place of 16.
+    - `dtype`: float32, or float64 where `jax_enable_x64` is set. Half precision in a file is read into it.
+
+    **Returns:**
+
+    A `Model`.
+
+    **Raises:**
+
+    - `ValueError` if there is no such folder and the hub gives none (no network and nothing in the cache); if a file is
+        missing, broken, of another architecture, or a pickle; if a tensor is missing, extra, misshapen or not finite;
+        if `depth`, `heads` or `dtype` cannot be.
+
+    ??? cite "Source"
+
+        Lan et al., *ALBERT: a lite BERT* (1909.11942); Raffel et al., *Exploring the limits of transfer learning with a
+        unified text-to-text transformer* (1910.10683). Depth beyond training: Geshkovski et al., *A mathematical
+        perspective on transformers* (2312.10794), Section 1, and the code of its figure.
+    """
+    dtype = _check_dtype(dtype)
+    depth = None if depth is None else check_depth(depth)
+    if path is not None:
+        check_path(path, "path")
+    folder, name = locate(path)
+    # One read of the folder: a model that another process replaces meanwhile is read again as a whole.
+    options = {"depth": depth, "heads": heads, "dtype": dtype}
+    network, config, sizes, left_out = _FOLDER.load(folder, functools.partial(_read, options=options))
+    # After the network is made, so that a number that does not divide the hidden size is refused there.
+    if network.num_heads != sizes.num_heads:
+        warnings.warn(
+            f"{name!r} was trained with {sizes.num_heads} heads and is cut into {heads}: this is another network from "
+            "layer 1 on, and nothing of it was trained.",
+            stacklevel=2,
+        )
+    # ALBERT shares its layer, so depth beyond training is what its figures are about; T5 repeats a stack that was made
+    # to be run once.
+    if isinstance(sizes, T5Sizes) and depth is not None and depth > sizes.num_layers:
+        warnings.warn(
+            f"{name!r} was trained with {sizes.num_layers} blocks and is deepened to {depth} by applying them again "
+            "from the first: nothing of it was trained to be so deep.",
+            stacklevel=2,
+        )
+    return Model(network, config, name, folder, left_out)
+
+
+def _read(folder: Path, options: dict[str, Any]) -> tuple[Any, Any, Any, tuple[str, ...]]:
+    """The network of a folder, its configuration, its sizes, and the tensors that were left out."""
+    config = read_config(folder)
+    sizes = sizes_of(config, folder / "config.json")
+    make = functools.partial(_make, sizes, **options)
+    network, left_out = read_weights(folder, sizes, make, options["dtype"])
+    return network, config, sizes, left_out
+
+
+def _make(sizes: Any, *, heads: int | None, **options: Any) -> Albert | T5Encoder:
+    """A network of these sizes; its weights are replaced afterwards."""
+    if isinstance(sizes, AlbertSizes):
+        return Albert(sizes, nnx.Rngs(0), heads=heads, **options)
+    # ALBERT has no parameter for each head; T5 has, a column of its bias.
+    if heads is not None and check_integer(heads, "heads") != sizes.num_heads:
+        raise ValueError(
+            f"heads must be None for T5, whose bias of positions is learnt for each of its {sizes.num_heads} heads, "
+            f"but it is {heads!r}; leave it out."
+        )
+    return T5Encoder(sizes, nnx.Rngs(0), **options)
+
+
+def _check_dtype(dtype: Any) -> np.dtype:
+    dtype = check_float_dtype(dtype)
+    if dtype not in (np.dtype("float32"), np.dtype("float64")):
+        raise refusal("dtype", "be float32 or float64", f"it is {dtype}", "pass one of them")
+    # Without x64 jax would round to float32 and the caller would believe to have float64.
+    if jax.dtypes.canonicalize_dtype(dtype) != dtype:
+        raise ValueError(
+            f"dtype must be float32 unless JAX has float64, but it is {dtype}; set jax.config.update('jax_enable_x64', "
+            "True) first."
+        )
+    return dtype

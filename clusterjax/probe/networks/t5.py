@@ -1,0 +1,237 @@
+"""The encoder of T5 in flax.nnx, with the parameter tree of the published `flax_model.msgpack` files.
+
+Pre-norm blocks, x + A(N(x)) and x + F(N(x)), with RMS norms, unscaled scores and a bias that is learnt for each head
+and each bucket of the distance j - i (Raffel et al., 1910.10683, Section 2.1).
+
+Invariants: attribute names are those of the checkpoints, since `weights` matches tensors by them; the bias belongs to
+block 0 and is the same in every block; bucket bounds are computed in integers, so that they are exact.
+"""
+
+import functools
+from typing import Any, cast
+
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from ..._custom_types import DTypeLike
+from .layer_scan import check_depth, run_layers
+from .layers import Precision, RMSNorm, activation, attend, check_making, init_normal, signed
+from .sizes import T5Sizes, check_sizes
+from .token_ids import check_ids, check_mask
+
+
+@signed
+class T5Encoder(nnx.Module):
+    r"""The encoder of T5: $x \leftarrow x + A(N(x))$, then $x \leftarrow x + F(N(x))$, and a last N after all blocks.
+
+    A is multi-head attention whose scores are not scaled and have a bias that depends on the head and on the bucket of
+    the distance, F the feed-forward, N an RMS norm without mean. The bias is learnt in block 0 and shared by all.
+    Padding neither attends nor is attended to, and is zero in what comes out. The blocks are applied by one `lax.scan`
+    over their stacked weights. Deeper than trained means the stack again from its first block, as often as needed; the
+    last norm is then applied after the last of them.
+
+    The mean square of N is taken in the precision of the network. PyTorch's T5 takes it in float32 whatever the
+    precision, so that in float64 the two agree to 1e-6 only.
+
+    The parameter tree, with i a block, is
+
+        shared/embedding
+        encoder/block/0/layer/0/SelfAttention/relative_attention_bias/embedding
+        encoder/block/i/layer/0/SelfAttention/{q,k,v,o}/kernel
+        encoder/block/i/layer/{0,1}/layer_norm/weight
+        encoder/block/i/layer/1/DenseReluDense/{wi,wo}/kernel           (gated: wi_0, wi_1 and wo)
+        encoder/final_layer_norm/weight
+
+    **Arguments:**
+
+    - `sizes`: A `T5Sizes`.
+    - `rngs`: `nnx.Rngs` of the random weights.
+
+    **Other arguments:**
+
+    - `depth`: How many blocks are applied; None is the trained `sizes.num_layers`.
+    - `dtype`: Of the parameters, and so of everything.
+    - `precision`: Of the matrix products.
+
+    **Raises:**
+
+    - `ValueError` if `depth` is not positive, or an option is of another kind.
+
+    ??? cite "Source"
+
+        Raffel et al., *Exploring the limits of transfer learning with a unified text-to-text transformer*
+        (1910.10683), Section 2.1; the tree is that of `FlaxT5EncoderModel` in versions 4 of transformers, and the
+        random weights have the spread of that library.
+    """
+
+    def __init__(
+        self,
+        sizes: T5Sizes,
+        rngs: nnx.Rngs,
+        *,
+        depth: int | None = None,
+        dtype: DTypeLike = jnp.float32,
+        precision: Precision = lax.Precision.HIGHEST,
+    ):
+        check_sizes(sizes, T5Sizes)
+        dtype, precision = check_making(rngs, dtype, precision)
+        self.sizes, self.num_heads = sizes, sizes.num_heads
+        self.depth = sizes.num_layers if depth is None else check_depth(depth)
+        self.unroll = 1
+        table = functools.partial(nnx.Embed, param_dtype=dtype, dtype=dtype, rngs=rngs)
+        linear = functools.partial(
+            nnx.Linear, use_bias=False, param_dtype=dtype, dtype=dtype, precision=cast(Any, precision), rngs=rngs
+        )
+        # Standard deviation 1, as in Mesh TensorFlow.
+        self.shared = table(sizes.vocab_size, sizes.hidden_size, embedding_init=init_normal(1.0))
+        self.encoder = _Stack(sizes, table, linear, dtype, precision)
+
+    @property
+    def num_layers(self) -> int:
+        """How many blocks are applied."""
+        return self.depth
+
+    def __call__(
+        self, token_ids: Int[Array, "batch n"], mask: Bool[Array, "batch n"] | None = None
+    ) -> Float[Array, "batch n d"]:
+        """The hidden states after the last norm; for those of all blocks see `trace`.
+
+        **Raises:**
+
+        - `ValueError` if the ids are not those of a batch.
+        """
+        ids = jnp.asarray(check_ids(token_ids, "token_ids", self.sizes.vocab_size), jnp.int32)
+        return run_layers(self, self.embed(ids), check_mask(mask, ids.shape))
+
+    def embed(self, token_ids: Int[Array, "batch n"], token_types: None = None) -> Float[Array, "batch n d"]:
+        """The hidden states before the first block; T5 has no token types."""
+        return self.shared(token_ids)
+
+    def position_bias(self, n: int) -> Float[Array, "1 heads n n"]:
+        """What is added to the scores of n tokens, in every block."""
+        first: Any = self.encoder.block[0].layer[0]
+        # Only the 2 n - 1 distances are looked up; the (n, n) matrix is gathered from them below.
+        buckets = relative_buckets(np.arange(1 - n, n), self.sizes)
+        by_distance = first.SelfAttention.relative_attention_bias(jnp.asarray(buckets))
+        places = jnp.arange(n)
+        # Row i, column j holds distance j - i, at place j - i + n - 1; heads first, with an axis for the batch.
+        return jnp.moveaxis(by_distance[places[None, :] - places[:, None] + n - 1], -1, 0)[None]
+
+    def blocks(self) -> list[Any]:
+        """The blocks that have weights of their own."""
+        return list(self.encoder.block)
+
+    def order(self) -> list[int]:
+        """Which of `blocks` each layer is."""
+        return [i % self.sizes.num_layers for i in range(self.depth)]
+
+    def finish(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n d"]:
+        """What is done after the last block: the last norm."""
+        return self.encoder.final_layer_norm(hidden)
+
+
+def relative_buckets(distances: np.ndarray, sizes: T5Sizes) -> np.ndarray:
+    r"""The bucket of each distance j - i, of token j from the token i that attends.
+
+    Half of the buckets are for j > i. Of each half, the first half is for the smallest distances r, one each; the k-th
+    of the remaining m holds those with $(r / e)^m \ge (D / e)^k$, where e is the first distance that shares a bucket
+    and D = `max_distance`. The bounds are computed in integers, so that none depends on how a logarithm is rounded.
+    """
+    # The encoder attends in both directions, so the sign of the distance takes one bit of the bucket.
+    half = sizes.num_buckets // 2
+    e, D = half // 2, sizes.max_distance
+    m = half - e
+    # The published rule rounds e + m log(r / e) / log(D / e) down. Raised to the m-th power it is a comparison of
+    # integers, exact however large they are in Python.
+    bounds = [_first(lambda r, k=k: r**m * e**k >= D**k * e**m, e, D) for k in range(1, m)]
+    r = np.abs(distances)
+    large = e + np.searchsorted(np.asarray(bounds, dtype=np.int64), r, side="right")
+    return np.where(distances > 0, half, 0) + np.where(r < e, r, large)
+
+
+def _first(holds: Any, low: int, high: int) -> int:
+    """The first integer above `low` for which `holds`, which it does from there on and at `high`."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+class _Stack(nnx.Module):
+    def __init__(self, sizes: T5Sizes, table: Any, linear: Any, dtype: Any, precision: Any):
+        blocks = range(sizes.num_layers)
+        # The table of the bias exists in block 0 only, as in the checkpoints.
+        self.block = nnx.List([_T5Block(sizes, table if i == 0 else None, linear, dtype, precision) for i in blocks])
+        self.final_layer_norm = RMSNorm(sizes.hidden_size, sizes.eps, dtype)
+
+
+class _T5Block(nnx.Module):
+    def __init__(self, sizes: T5Sizes, table: Any, linear: Any, dtype: Any, precision: Any):
+        self.layer = nnx.List(
+            [_AttentionSublayer(sizes, table, linear, dtype, precision), _FeedForwardSublayer(sizes, linear, dtype)]
+        )
+
+    def __call__(
+        self, x: Float[Array, "batch n d"], mask: Bool[Array, "batch n"], bias: Float[Array, "1 heads n n"]
+    ) -> tuple[Array, Array]:
+        attend_, feed = cast(tuple[_AttentionSublayer, _FeedForwardSublayer], tuple(self.layer))
+        x, weights = attend_(x, mask, bias)
+        return feed(x), weights
+
+
+class _AttentionSublayer(nnx.Module):
+    def __init__(self, sizes: T5Sizes, table: Any, linear: Any, dtype: Any, precision: Any):
+        self.SelfAttention = _SelfAttention(sizes, table, linear, precision)
+        self.layer_norm = RMSNorm(sizes.hidden_size, sizes.eps, dtype)
+
+    def __call__(self, x: Array, mask: Array, bias: Array) -> tuple[Array, Array]:
+        out, weights = self.SelfAttention(self.layer_norm(x), mask, bias)
+        return x + out, weights
+
+
+class _SelfAttention(nnx.Module):
+    def __init__(self, sizes: T5Sizes, table: Any, linear: Any, precision: Any):
+        d, inner = sizes.hidden_size, sizes.num_heads * sizes.head_size
+        # Queries begin smaller by the root of the head size, in place of the factor 1 / sqrt(k) that other networks put
+        # into the scores.
+        self.q = linear(d, inner, kernel_init=init_normal((d * sizes.head_size) ** -0.5))
+        self.k, self.v = (linear(d, inner, kernel_init=init_normal(d**-0.5)) for _ in range(2))
+        self.o = linear(inner, d, kernel_init=init_normal(inner**-0.5))
+        if table is not None:
+            init = init_normal(d**-0.5)
+            self.relative_attention_bias = table(sizes.num_buckets, sizes.num_heads, embedding_init=init)
+        self.heads, self.precision = (sizes.num_heads, sizes.head_size), precision
+
+    def __call__(self, x: Array, mask: Array, bias: Array) -> tuple[Array, Array]:
+        query, attention_keys, value = (map_(x).reshape(*x.shape[:2], *self.heads) for map_ in (self.q, self.k, self.v))
+        out, weights = attend(query, attention_keys, value, mask, bias, self.precision)
+        return self.o(out.reshape(*x.shape[:2], -1)), weights
+
+
+class _FeedForwardSublayer(nnx.Module):
+    def __init__(self, sizes: T5Sizes, linear: Any, dtype: Any):
+        self.DenseReluDense = _Dense(sizes, linear)
+        self.layer_norm = RMSNorm(sizes.hidden_size, sizes.eps, dtype)
+
+    def __call__(self, x: Array) -> Array:
+        return x + self.DenseReluDense(self.layer_norm(x))
+
+
+class _Dense(nnx.Module):
+    def __init__(self, sizes: T5Sizes, linear: Any):
+        d, wide = sizes.hidden_size, sizes.intermediate_size
+        into = functools.partial(linear, d, wide, kernel_init=init_normal(d**-0.5))
+        if sizes.gated:
+            self.wi_0, self.wi_1 = into(), into()
+        else:
+            self.wi = into()
+        self.wo = linear(wide, d, kernel_init=init_normal(wide**-0.5))
+        self.gated, self.activation = sizes.gated, sizes.activation
+
+    def __call__(self, x: Array) -> Array:
+        act = activation(self.activation)
+        # The gated form of T5 1.1: one map is activated and multiplies the other (1910.10683 and 2002.05202).
+        return self.wo(act(self.wi_0(x)) * self.wi_1(x) if self.gated else act(self.wi(x)))

@@ -1,0 +1,60 @@
+"""Batches of token ids and their masks, as the networks take them."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ..._check import as_numbers, refusal, shown
+from ..._misc import is_concrete
+
+
+def check_ids(value: Any, name: str, size: int | None = None, what: str = "the words of the vocabulary") -> Any:
+    """`value` as an array, if it is one of integers of shape (batch, n), below `size` where there is one."""
+    rule, remedy = "be an array of integers of shape (batch, n), a text a row", "pass what encode returns"
+    ids = as_numbers(value)
+    if ids is None:
+        raise refusal(name, rule, f"it is {shown(value)}", remedy)
+    if np.ndim(ids) != 2 or 0 in np.shape(ids):
+        raise refusal(name, rule, f"its shape is {np.shape(ids)}", remedy)
+    if not jnp.issubdtype(ids.dtype, jnp.integer):
+        raise refusal(name, rule, f"its dtype is {ids.dtype}", remedy)
+    # The values of traced ids are unknown. A lookup beyond the table gives NaN, and a negative one another row.
+    if size is not None and is_concrete(ids):
+        seen = np.asarray(ids)
+        wrong = (seen < 0) | (seen >= size)
+        if np.any(wrong):
+            row, column = np.argwhere(wrong)[0]
+            raise refusal(
+                name,
+                f"be from 0 to {size - 1}, {what}",
+                f"that of text {row}, token {column} is {seen[row, column]}",
+                "encode the texts with the tokenizer of this model",
+            )
+    return ids
+
+
+def check_like(value: Any, name: str, shape: tuple[int, ...], size: int, what: str) -> Array:
+    """`value` as int32, if it is an array of integers of the shape of the token ids, below `size`."""
+    ids = check_ids(value, name, size, what)
+    if np.shape(ids) != shape:
+        raise refusal(name, f"be of the shape of token_ids, {shape}", f"it is {np.shape(ids)}", "pass one a token")
+    return jnp.asarray(ids, jnp.int32)
+
+
+def check_mask(mask: Any, shape: tuple[int, ...], of: str = "token_ids") -> Array:
+    """`mask` as booleans, if it has this shape and holds nothing but 0 and 1; None is True throughout."""
+    if mask is None:
+        return jnp.ones(shape, bool)
+    numbers = as_numbers(mask)
+    if numbers is None:
+        raise refusal(
+            "mask", "be true at words and false at padding", f"it is {shown(mask)}", f"pass an array of shape {shape}"
+        )
+    if np.shape(numbers) != shape:
+        raise refusal("mask", f"be of the shape of {of}, {shape}", f"it is {np.shape(numbers)}", "pass one a token")
+    # A mask of 0.5 or of -1 would silently become True.
+    if is_concrete(numbers) and not np.all((np.asarray(numbers) == 0) | (np.asarray(numbers) == 1)):
+        raise refusal("mask", "be true at words and false at padding", "it holds other numbers", "pass 1 and 0")
+    return jnp.asarray(numbers).astype(bool)

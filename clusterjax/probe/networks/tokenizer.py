@@ -1,0 +1,87 @@
+"""The tokenizer of a folder, read and run by `transformers`.
+
+Its files are checked against their checksums and their forms first: transformers would allocate a word for each of the
+extra ids that a file asks for. Whatever goes wrong inside the library afterwards is turned into one ValueError that
+names the folder.
+
+Invariants: nothing is downloaded and no code of the folder is run; every id that comes out is below the number of
+words of the network, so that no lookup is clamped.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..._corpus import is_of_tokenizers
+from ..._disk import check
+from ..._json import Within, misfit, read_json
+
+
+_CONFIG = "tokenizer_config.json"
+_FILES = ("tokenizer.json", _CONFIG, "spiece.model", "tokenizer.model", "vocab.txt")
+# transformers makes a word for each of the extra ids of T5, however many are asked for.
+_FORM = {"extra_ids?": (None, Within(int, 0, 10**5)), "model_max_length?": (None, float)}
+
+
+def read_tokenizer(folder: Path) -> Any:
+    """The tokenizer of a folder; None if it has none.
+
+    **Raises:**
+
+    - `ValueError` if it has one that cannot be read.
+    """
+    files = [folder / name for name in _FILES if (folder / name).is_file()]
+    if not files:
+        return None
+    # Here and not above: transformers takes seconds to import, and most uses of `probe` need no tokenizer.
+    from transformers import AutoTokenizer
+
+    for file in files:
+        check(file, "model", "fetch it again")
+    with _refused(folder):
+        if (folder / _CONFIG).is_file():
+            settings = read_json(folder / _CONFIG, object, argument="it", remedy="mend it", wide=True)
+            wrong = misfit(settings, _FORM)
+            if wrong is not None:
+                raise ValueError(f"in {_CONFIG} {wrong}")
+        return AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+
+
+def special_tokens(tokenizer: Any, folder: Any) -> int:
+    """How many special tokens each text gets."""
+    with _refused(folder):
+        return int(tokenizer.num_special_tokens_to_add())
+
+
+def tokenize(tokenizer: Any, folder: Any, words: int, texts: Sequence[str], **options: Any) -> list[list[int]]:
+    """The ids of each text, all of them below `words`.
+
+    **Raises:**
+
+    - `ValueError` if the tokenizer fails, or gives other ids.
+    """
+    with _refused(folder):
+        rows = tokenizer(texts, return_attention_mask=False, **options)["input_ids"]
+        # An id beyond the embedding would give NaN at the first level.
+        wrong = next((number for row in rows for number in row if not 0 <= number < words), None)
+        if wrong is not None:
+            raise ValueError(f"it gives the id {wrong}, and the network has {words} words")
+    return rows
+
+
+@contextlib.contextmanager
+def _refused(folder: Any) -> Iterator[None]:
+    """A ValueError that names the folder, in place of whatever a broken tokenizer leads to."""
+    try:
+        yield
+    # The Rust code of tokenizers panics with an exception that is no `Exception`; KeyboardInterrupt and the like are
+    # passed on.
+    except BaseException as error:
+        if not is_of_tokenizers(error):
+            raise
+        words = (str(error).strip() or type(error).__name__).splitlines()[0].removesuffix(".")
+        raise ValueError(
+            f"model must have a tokenizer that transformers reads, but that of {str(folder)!r} is refused "
+            f"({words}); fetch it again."
+        ) from error

@@ -1,0 +1,322 @@
+"""Pre-training an ALBERT: word pieces, masked language modelling, and snapshots along the way.
+
+The loop itself, its checkpoints and its report are those of `clusterjax._pretraining`; here are the recipe, the
+initial weights, the optimiser and the stages. AdamW with a warm-up and a cosine decay (Loshchilov and Hutter,
+1711.05101); a shallow network on short pieces first (Gong et al., 2019; BERT, 1810.04805, Appendix A.2).
+
+Invariants: a run that was killed and started again gives the same weights, bit for bit; the schedule of stages is
+given in shares of the steps, so that it scales with them; the folder that is written is read by transformers too.
+"""
+
+import functools
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, final
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import optax
+import safetensors.numpy
+from flax import nnx
+
+from ..._check import check_integer, check_number, check_sequence, refusal, shown
+from ..._corpus import CLS, PAD, SEP, pack
+from ..._lock import locked
+from ..._log import log_line as print_line
+from ..._model_folder import ModelFolder
+from ..._pretraining import (
+    AbstractRecipe,
+    Pretraining,
+    Request,
+    Stage,
+    check_request,
+    held_batches,
+    pretrain,
+    read_corpus,
+)
+from .albert import Albert
+from .masked_modelling import Evaluate, Held, MaskedLoss, unigram_loss
+from .sizes import AlbertSizes
+from .weights import tensors
+
+
+# Its configuration is in the words of transformers, so that it names no format of ours.
+_FOLDER = ModelFolder("out", "train it again", "probe.train_albert")
+
+
+@final
+@dataclass(frozen=True)
+class AlbertRecipe(AbstractRecipe):
+    """How an ALBERT is built and trained. The defaults fit a package: under 6 MB, and about an hour on one core.
+
+    **Arguments:**
+
+    - `vocab_size`: Word pieces, special ones included.
+    - `embedding_size`, `hidden_size`, `num_heads`, `intermediate_size`, `num_layers`: As in `AlbertSizes`.
+    - `length`: Tokens in a row of training, and so the longest text that the network can read.
+    - `batch_size`: Rows in a step.
+    - `steps`: Steps in all.
+    - `epoch_steps`: Steps between two checkpoints; at most so many as the rows make batches.
+    - `stages`: What comes before all layers read entire rows. Each is three numbers: how many times the shared layer is
+        applied, how many tokens it reads at a time, and until which share of the steps. Few layers are faster, and in
+        short pieces of text the neighbours, which tell most, are found thousands of steps sooner. None is a quarter of
+        the layers on 16 tokens for 0.4 of the steps, and then on entire rows until 0.6.
+    - `learning_rate`, `warm_up`: Of AdamW, whose rate rises for `warm_up` steps and falls to nothing as a cosine.
+    - `weight_decay`: Of matrices, not of biases and norms.
+    - `spread`: The standard deviation of the random weights.
+    - `share`: Of the tokens, hidden.
+    - `held_out`: Of the texts, never trained on.
+
+    Source: the scheme is that of BERT (1810.04805) and ALBERT (1909.11942), without sentence order. That
+    a shallow network may be trained first: Gong et al., *Efficient training of BERT by progressively stacking* (2019);
+    that short texts may: BERT, Appendix A.2.
+    """
+
+    vocab_size: int = 4096
+    embedding_size: int = 96
+    hidden_size: int = 128
+    num_heads: int = 8
+    intermediate_size: int = 512
+    num_layers: int = 12
+    length: int = 64
+    batch_size: int = 16
+    steps: int = 16000
+    epoch_steps: int = 200
+    stages: tuple[tuple[int, int, float], ...] | None = None
+    learning_rate: float = 2e-3
+    warm_up: int = 600
+    weight_decay: float = 0.01
+    spread: float = 0.06
+    share: float = 0.2
+    held_out: float = 0.02
+
+    def __post_init__(self):
+        # The dataclass is frozen; `object.__setattr__` is how its own generated `__init__` writes.
+        keep = lambda name, value: object.__setattr__(self, name, value)  # plain numbers, which JSON can hold
+        for name, kind in self.__annotations__.items():
+            if kind is int:
+                least = 8 if name == "length" else 1
+                keep(name, check_integer(getattr(self, name), name, least=least))
+        for name, remedy in (("spread", "pass 0.02, say"), ("learning_rate", "pass 1e-3, say")):
+            keep(name, check_number(getattr(self, name), name, above=0, remedy=remedy))
+        keep("weight_decay", check_number(self.weight_decay, "weight_decay", least=0, remedy="pass 0.01, say"))
+        for name in ("share", "held_out"):
+            keep(name, check_number(getattr(self, name), name, above=0, below=1, remedy="pass 0.1, say"))
+        if self.stages is not None:
+            keep("stages", _stages(self.stages))
+        # Increasing and without duplicates, or a stage would have no steps.
+        ends = [share for _, _, share in self.schedule]
+        if ends != sorted(set(ends)) or not all(map(self._fits, self.schedule[:-1])):
+            raise ValueError(
+                f"stages must be triples of at most {self.num_layers} layers, of tokens that divide {self.length}, and "
+                f"of a share of the steps below 1 that rises, but they are {self.stages!r}; pass () for none."
+            )
+        if self.hidden_size % self.num_heads:
+            raise ValueError(
+                f"num_heads must divide hidden_size, {self.hidden_size}, but it is {self.num_heads}; pass a divisor."
+            )
+
+    def _fits(self, stage: tuple[int, int, float]) -> bool:
+        layers, length, share = stage
+        return 1 <= layers <= self.num_layers and length >= 4 and self.length % length == 0 and 0 < share < 1
+
+    @property
+    def schedule(self) -> tuple[tuple[int, int, float], ...]:
+        """All stages, with the last: all layers, entire rows, to the end."""
+        # A quarter of the layers, rounded up, so that one layer stays one.
+        few, last = -(-self.num_layers // 4), (self.num_layers, self.length, 1.0)
+        if self.stages is not None:
+            return *self.stages, last
+        # Pieces of 16 tokens only where they divide the row.
+        return *(((few, 16, 0.4),) if self.length % 16 == 0 else ()), (few, self.length, 0.6), last
+
+    @property
+    def sizes(self) -> AlbertSizes:
+        """Of the network."""
+        return AlbertSizes(
+            self.vocab_size, self.embedding_size, self.hidden_size, self.num_heads, self.intermediate_size,
+            self.num_layers, max_positions=self.length, spread=self.spread,
+        )  # fmt: skip
+
+
+def _stages(stages: Any) -> tuple[tuple[int, int, float], ...]:
+    """The stages as triples of plain numbers."""
+    rule = "be triples of layers, tokens and a share of the steps"
+    triples = check_sequence(stages, "stages", (tuple, list), "triples", least=0)
+    for place, stage in enumerate(triples):
+        if len(stage) != 3:
+            raise refusal("stages", rule, f"entry {place} is {shown(stage)}", "pass () for none")
+    return tuple(
+        (
+            check_integer(layers, f"stages[{place}][0]"),
+            check_integer(length, f"stages[{place}][1]"),
+            check_number(share, f"stages[{place}][2]", above=0, below=1),
+        )
+        for place, (layers, length, share) in enumerate(triples)
+    )
+
+
+def train_albert(
+    out: str | Path,
+    paths: Sequence[str | Path],
+    recipe: AlbertRecipe | None = None,
+    *,
+    seed: int = 0,
+    snapshots: int = 8,
+    say: Callable[[str], None] = print_line,
+) -> dict[str, Any]:
+    """Train an ALBERT by masked language modelling, and write a folder that `load` and `transformers` read.
+
+    The folder holds the weights, configuration and tokenizer, the history of every checkpoint, a report with the
+    held-out loss beside that of guessing by frequency on the same rows, and under `snapshots` the weights along the
+    way, in each stage at steps that double. A run that was killed goes on, bit for bit, when it is called again in the
+    same way. A `tokenizer.json` that is in the folder is used; without one it is trained, which is not the same twice:
+    among word pieces that are equally good the library tokenizers chooses at random.
+
+    **Arguments:**
+
+    - `out`: The folder, made if it is not there.
+    - `paths`: Files of texts, as `read_texts` reads them.
+    - `recipe`: An `AlbertRecipe`; None is `AlbertRecipe()`.
+
+    **Other arguments:**
+
+    - `seed`: Of the split of the texts, the random weights and all that is drawn in training.
+    - `snapshots`: How many weights along the way are kept.
+    - `say`: Is given each line of progress.
+
+    **Returns:**
+
+    The report, as it was written.
+
+    **Raises:**
+
+    - `ValueError` if the texts cannot be read or are too few, or the folder holds another run or another network.
+
+    ??? cite "Source"
+
+        Lan et al., *ALBERT: a lite BERT* (1909.11942): the network; Devlin et al., *BERT: pre-training of deep
+        bidirectional transformers* (1810.04805), Section 3.1: the task.
+    """
+    asked = check_request(out, paths, recipe, AlbertRecipe, seed, snapshots, say)
+    with locked(asked.folder):
+        return _train_in(asked)
+
+
+def _train_in(asked: Request) -> dict[str, Any]:
+    """`train_albert` in a folder that no other run writes to."""
+    folder, recipe, seed, log = asked.folder, asked.recipe, asked.seed, asked.say
+    corpus = read_corpus(asked, recipe.vocab_size, "vocab_size", pack)
+    rows, held = corpus.rows, corpus.held
+    if len(rows) < recipe.batch_size or len(held) < 1:
+        raise ValueError(
+            f"paths must hold a batch of {recipe.batch_size} rows of {recipe.length} word pieces and one held out, but "
+            f"they hold {len(rows)} and {len(held)}; name more texts, or a smaller batch."
+        )
+    # An epoch is what lies between two checkpoints; fewer steps than one, or fewer batches, shorten it.
+    recipe = replace(recipe, epoch_steps=min(recipe.epoch_steps, recipe.steps))
+    if len(rows) // recipe.batch_size < recipe.epoch_steps:
+        recipe = replace(recipe, epoch_steps=len(rows) // recipe.batch_size)
+        log(f"{recipe.epoch_steps} steps between two checkpoints: the rows make no more batches")
+    held = held_batches(corpus, recipe, 64)
+    base = unigram_loss(rows, held, recipe.vocab_size)
+    log(f"{rows.size / 1e6:.2f} million word pieces to train on; guessing by frequency costs {base:.3f} nats")
+    # A key of its own, so that the same tokens are hidden at each evaluation and in no other place.
+    hidden = jr.fold_in(jr.key(seed), 2)
+
+    def stage(layers: int, tokens: int, share: float) -> Stage:
+        until, loss = round(share * recipe.epochs), MaskedLoss(recipe.vocab_size, recipe.share, layers, tokens)
+        line = f"{layers} layers, {tokens} tokens at a time, until checkpoint {until}"
+        return Stage(until, loss, Evaluate(held, loss, hidden), line)
+
+    network = Pretraining(
+        Held.of(_network(recipe, seed)), _optimiser(recipe), [stage(*each) for each in recipe.schedule], held,
+        {"unigram loss": base}, _doublings(recipe, asked.snapshots),
+        snapshot=lambda path, model: _FOLDER.add(path.parent, {f"{path.name}.safetensors": _packed(model)}),
+        finish=lambda model, files, report: _write(folder, recipe, model, files),
+    )  # fmt: skip
+    stages = [list(each) for each in recipe.schedule]
+    report = pretrain(asked, corpus, network, recipe, asdict(recipe) | {"stages": stages})
+    log(f"held-out loss {report['held-out loss']:.3f} nats, by frequency alone {base:.3f}; in {folder}")
+    return report
+
+
+def _network(recipe: AlbertRecipe, seed: int) -> Albert:
+    """An ALBERT with random weights, smaller in the maps that write to the hidden states, so that the tokens do not
+    cluster within a few layers; positions start as sinusoids, so that what is learnt of one place holds at the next.
+
+    Source: Radford et al., *Language models are unsupervised multitask learners* (2019), Section 2.3; Vaswani et al.,
+    *Attention is all you need* (1706.03762), Section 3.5.
+    """
+    # Post-norm layers with plain random weights make the tokens nearly parallel within this depth; smaller output maps
+    # keep them apart.
+    network = Albert(recipe.sizes, nnx.Rngs(seed), head=True)
+    network.embeddings.position_embeddings.embedding[...] = jnp.asarray(_sinusoids(recipe), jnp.float32)
+    for block in network.blocks():
+        for writes in (block.attention.dense, block.ffn_output):
+            writes.kernel[...] = writes.kernel[...] * (2 * recipe.num_layers) ** -0.5
+    return network
+
+
+def _sinusoids(recipe: AlbertRecipe) -> np.ndarray:
+    """Positions of the size of the random words; the wavelengths go from 2 pi to 2 pi times the length."""
+    # Wavelengths from 2 pi to 2 pi n, geometric, as 1706.03762 has them with 10,000 in place of n.
+    half = -(-recipe.embedding_size // 2)
+    angles = np.arange(recipe.length)[:, None] * float(recipe.length) ** (-np.arange(half) / half)
+    return np.sqrt(2) * recipe.spread * np.concatenate([np.sin(angles), np.cos(angles)], 1)[:, : recipe.embedding_size]
+
+
+@functools.lru_cache(maxsize=8)  # the same object, so that a second run compiles nothing anew
+def _optimiser(recipe: AlbertRecipe) -> optax.GradientTransformation:
+    warm_up = min(recipe.warm_up, recipe.steps // 2)
+    rate = optax.warmup_cosine_decay_schedule(0.0, recipe.learning_rate, warm_up, recipe.steps)
+    # Weight decay acts on matrices and tables; biases and the gains of norms have one axis.
+    matrices = lambda tree: jax.tree_util.tree_map(lambda leaf: np.ndim(leaf) > 1, tree)
+    return optax.chain(
+        # Rare words give single batches with far larger gradients than the others.
+        optax.clip_by_global_norm(1.0),
+        optax.adamw(rate, b2=0.98, weight_decay=recipe.weight_decay, mask=matrices),
+    )
+
+
+def _doublings(recipe: AlbertRecipe, most: int) -> set[int]:
+    """At most `most` epochs for all stages, or one for each; in each stage its last, half of it, a quarter, ..."""
+    epochs, start = set(), 0
+    for _, _, share in recipe.schedule:
+        end = round(share * recipe.epochs)
+        epochs |= {
+            # end - start, half of it, a quarter, ...: early training changes most, so snapshots lie at steps that
+            # double.
+            start + max(1, (end - start) >> k)
+            for k in range(max(1, most // len(recipe.schedule)))
+            if end > start
+        }
+        start = end
+    return epochs
+
+
+def _packed(model: Held) -> bytes:
+    return safetensors.numpy.save(tensors(model.network), {"format": "pt"})
+
+
+def _write(folder: Path, recipe: AlbertRecipe, model: Held, files: dict[str, bytes]) -> None:
+    """Write weights and configuration, as `transformers` reads them, and the other files of the model."""
+    encode = lambda value: json.dumps(value, indent=1).encode()
+    arrays = tensors(model.network)
+    _FOLDER.write(folder, arrays, _config(recipe.sizes), encode, files, metadata={"format": "pt"})
+
+
+def _config(sizes: AlbertSizes) -> dict[str, Any]:
+    return {
+        "model_type": "albert", "architectures": ["AlbertForMaskedLM"], "vocab_size": sizes.vocab_size,
+        "embedding_size": sizes.embedding_size, "hidden_size": sizes.hidden_size, "num_hidden_layers": sizes.num_layers,
+        "num_hidden_groups": 1, "inner_group_num": 1, "num_attention_heads": sizes.num_heads,
+        "intermediate_size": sizes.intermediate_size, "hidden_act": sizes.activation, "layer_norm_eps": sizes.eps,
+        "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "max_position_embeddings": sizes.max_positions,
+        "type_vocab_size": sizes.type_vocab_size, "initializer_range": sizes.spread, "tie_word_embeddings": True,
+        "pad_token_id": PAD, "bos_token_id": CLS, "eos_token_id": SEP,
+    }  # fmt: skip

@@ -1,0 +1,189 @@
+"""Matches the tensors of a checkpoint with the parameters of a network, one to one.
+
+The names in a file are those of the parameter tree, up to three differences: the prefix of a model with a head, the
+last word (`kernel` in Flax, `weight` in PyTorch) and the layout of a linear map, which PyTorch keeps as (out, in).
+Copies that transformers writes of tied weights are compared with their originals and left out.
+
+Invariants: each parameter gets one tensor and each tensor of the file is a parameter, a tied copy, or of a part that
+is left out on purpose; anything else is an error. `tensors` and `load` are inverse, bit for bit.
+"""
+
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from ..._check import check_instance
+from .albert import Albert
+from .sizes import AlbertSizes
+from .t5 import T5Encoder
+from .weight_files import Tensors, read_tensors
+
+
+# The last word of a parameter in the tree of Flax, and what transformers calls it in PyTorch.
+_TORCH = {"kernel": "weight", "embedding": "weight", "scale": "weight"}
+
+# What a file may hold beside the network, by the name of the network's prefix: the decoder, heads for tasks, and
+# counters that early versions of transformers saved.
+_PREFIX = {"albert": "albert.", "t5": "transformer."}
+_LEFT_OUT = {
+    "albert": r"(sop_classifier|classifier|qa_outputs)\.|embeddings\.(position_ids|token_type_ids)$",
+    "t5": r"(decoder|lm_head|classifier|classification_head|qa_outputs)\.",
+}
+
+
+def read_weights(folder: Path, sizes: Any, make: Any, dtype: Any) -> tuple[Any, tuple[str, ...]]:
+    """A network with the weights of a folder, and the names of the tensors that were left out on purpose.
+
+    `make(pooler=..., head=...)` builds the network; only its shapes are computed.
+    """
+    kind = "albert" if isinstance(sizes, AlbertSizes) else "t5"
+    bare = lambda name: name.removeprefix(_PREFIX[kind])
+    # By a pattern: the parts of tasks differ between the classes of transformers that saved the file.
+    left_out = re.compile(_LEFT_OUT[kind])
+    tensors = read_tensors(folder, lambda name: not left_out.match(bare(name)))
+    arrays = _without_twins(_bare(tensors, bare), sizes, tensors)
+    _check_layers(sizes, arrays, tensors)
+    # Pooler and masked-LM head are built only where the file has them, so that nothing stays at random values.
+    parts = {part: any(name.startswith(f"{key}.") for name in arrays) for part, key in _PARTS[kind].items()}
+    # `eval_shape`: the random weights that would be replaced at once are never drawn.
+    form, state = nnx.split(nnx.eval_shape(lambda: make(**parts)))
+    flat = list(nnx.to_flat_state(state))
+    names = [_name_in_file(path, tensors.flax) for path, _ in flat]
+    _account(names, arrays, tensors)
+    filled = [
+        (path, variable.replace(_parameter(name, str(path[-1]), variable.shape, arrays[name], tensors, dtype)))
+        for name, (path, variable) in zip(names, flat, strict=True)
+    ]
+    return nnx.merge(form, nnx.from_flat_state(filled)), tensors.left_out
+
+
+def _check_layers(sizes: Any, arrays: dict[str, np.ndarray], tensors: Tensors) -> None:
+    """Raise a ValueError if there are fewer tensors than layers, before a network of so many layers is built."""
+    layers = sizes.num_groups * sizes.inner_layers if isinstance(sizes, AlbertSizes) else sizes.num_layers
+    # A `config.json` with a billion layers would otherwise build a billion modules before the names are compared.
+    if layers > len(arrays):
+        raise ValueError(
+            f"weights must be those of config.json, which has {layers} layers of weights, but {str(tensors.file)!r} "
+            f"has {len(arrays)} tensors; mend config.json, or name the folder of one model."
+        )
+
+
+def tensors(network: nnx.Module) -> dict[str, np.ndarray]:
+    """The parameters of a network under the names, and in the layout, of `transformers`.
+
+    Written with `safetensors.numpy.save_file` as `model.safetensors`, beside a `config.json`, they are a checkpoint
+    that `load` reads back bit for bit, and that `transformers` reads as well.
+
+    **Arguments:**
+
+    - `network`: An `Albert` or a `T5Encoder`.
+
+    **Returns:**
+
+    A dictionary of NumPy arrays.
+
+    **Raises:**
+
+    - `ValueError` if `network` is neither.
+    """
+    check_instance(network, "network", (Albert, T5Encoder), "an Albert or a T5Encoder", "pass model.network, say")
+    arrays = {}
+    for path, value in nnx.to_flat_state(nnx.state(network, nnx.Param)):
+        array = np.asarray(value[...])
+        # Contiguous, because safetensors writes the memory as it lies.
+        arrays[_name_in_file(path, False)] = np.ascontiguousarray(array.T if path[-1] == "kernel" else array)
+    return arrays
+
+
+_PARTS = {"albert": {"pooler": "pooler", "head": "predictions"}, "t5": {}}
+
+
+def _bare(tensors: Tensors, bare: Any) -> dict[str, np.ndarray]:
+    """The arrays under names without the prefix of a model with a head."""
+    arrays: dict[str, np.ndarray] = {}
+    for name, array in tensors.arrays.items():
+        if bare(name) in arrays:
+            raise ValueError(
+                f"weights must name each tensor once, but {str(tensors.file)!r} has {bare(name)!r} with and without "
+                "a prefix; save it anew."
+            )
+        arrays[bare(name)] = array
+    return arrays
+
+
+def _without_twins(arrays: dict[str, np.ndarray], sizes: Any, tensors: Tensors) -> dict[str, np.ndarray]:
+    """The arrays without the second copies that transformers writes of what it ties."""
+    twins = {"encoder.embed_tokens.weight": "shared.weight"}
+    if isinstance(sizes, AlbertSizes):
+        twins = {"predictions.decoder.bias": "predictions.bias"}
+        if sizes.tied:
+            word = "embeddings.word_embeddings."
+            twins |= {"predictions.decoder.weight": f"{word}weight", "predictions.decoder.kernel": f"{word}embedding"}
+    arrays = dict(arrays)
+    for twin, name in twins.items():
+        if twin not in arrays:
+            continue
+        copy = arrays.pop(twin)
+        copy = copy.T if twin.endswith("kernel") else copy
+        # If only the copy is there it becomes the original.
+        if not np.array_equal(arrays.setdefault(name, copy), copy):
+            warnings.warn(
+                f"{str(tensors.file)!r} ties {twin!r} to {name!r}, but holds different numbers for them; {name!r} is "
+                "used, as in transformers.",
+                stacklevel=2,
+            )
+    return arrays
+
+
+def _name_in_file(path: tuple[Any, ...], flax: bool) -> str:
+    *parents, last = (str(part) for part in path)
+    return ".".join((*parents, last if flax else _TORCH.get(last, last)))
+
+
+def _account(names: list[str], arrays: dict[str, np.ndarray], tensors: Tensors) -> None:
+    """Raise a ValueError unless the file holds what the network has, no less and no more."""
+    file = str(tensors.file)
+    missing = [name for name in names if name not in arrays]
+    if missing:
+        raise ValueError(
+            f"weights must be those of config.json, but {file!r} lacks {missing[0]!r}{_more(missing)}; name the folder "
+            "of one whole model."
+        )
+    extra = sorted(set(arrays) - set(names))
+    if extra:
+        raise ValueError(
+            f"weights must be those of config.json, but {file!r} has {extra[0]!r}{_more(extra)}, which no part of the "
+            "network is called; name the folder of one model."
+        )
+
+
+def _more(names: list[str]) -> str:
+    return f" and {len(names) - 1} more" if len(names) > 1 else ""
+
+
+def _parameter(name: str, kind: str, shape: tuple[int, ...], array: np.ndarray, tensors: Tensors, dtype: Any) -> Any:
+    """The array as a parameter: of the right shape, finite, in the precision asked for."""
+    turned = kind == "kernel" and not tensors.flax  # PyTorch has the outputs of a linear map along its first axis
+    expected = shape[::-1] if turned else shape
+    if array.shape != expected:
+        raise ValueError(
+            f"weights must be those of config.json, but {name!r} of {str(tensors.file)!r} has the shape {array.shape} "
+            f"in place of {expected}; name the folder of one model."
+        )
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        raise ValueError(
+            f"weights must be floats, but {name!r} of {str(tensors.file)!r} is of {array.dtype}; name a checkpoint "
+            "that is not quantised."
+        )
+    # Before the check: a float64 of 1e300 is finite in the file and infinite in float32.
+    array = array.astype(dtype)
+    if not np.all(np.isfinite(array)):
+        raise ValueError(
+            f"weights must be finite, but {name!r} of {str(tensors.file)!r} holds NaN or infinity; train it again."
+        )
+    return jnp.asarray(array.T if turned else array)

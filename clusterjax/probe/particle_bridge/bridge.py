@@ -1,0 +1,227 @@
+"""From a trained network to the particle model: how far its own heads, as particles, predict its similarity curve.
+
+The model is that of Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 2. Between
+it and the network are three networks that lack a part each (`ablations`), so that one sees which part makes the
+curve; then time per layer and beta are fitted (`fit`).
+
+Invariants: all curves begin at the same number, the mean cosine of the embedded tokens; curves are compared text by
+text, so that errors are those of paired differences; every part of a run has its own file in the store.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float
+
+from ..._check import check_choice, check_integer, check_number
+from ..measures.stream import Measure
+from ..measures.survey import check_surveyed, check_texts, digest, encoded, fingerprint, survey
+from ..measures.tally import Average, average_of
+from ..networks.albert import Albert
+from ..networks.batch import Encoded
+from ..networks.load import Model
+from .ablations import on_sphere, without_feed_forward, without_norms
+from .field import mean_cosine
+from .fit import fit_scales
+from .particles import Particles
+
+
+_MOST = 2**31 - 1
+
+
+class Bridge(NamedTuple):
+    """What `bridge` returns. A curve is the mean cosine of the pairs of a text at each level, the `Average` over texts.
+
+    **Attributes:**
+
+    - `network`: The curve of the network as it is.
+    - `curves`: By name: "without feed-forward", "without norms", "on the sphere" (attention only, the norms replaced by
+        a projection onto the sphere), "particles" (continuous time, no biases, one layer in time 1, beta 1), "fitted"
+        (the same with `time_per_layer` and `beta`).
+    - `time_per_layer`, `beta`: What was fitted; beta is relative to the network's own.
+    - `losses`: The mean squared difference of the curves of particles and network, at each step of the fit, also
+        those that were taken back; infinite where the particles overflow.
+    - `radius`: The length of hidden states that sets the unit of beta, their root mean square over the levels; of T5
+        an array, (blocks,), of what enters each block.
+    - `converged`: Whether the fit came to its end: time and beta would each change by less than 0.1 %, or the loss
+        would if it changed by a factor e. So the fit ends where beta goes to 0, if attention without preference does
+        best.
+    """
+
+    network: Average
+    curves: dict[str, Average]
+    time_per_layer: float
+    beta: float
+    losses: np.ndarray
+    radius: float | Float[np.ndarray, " blocks"]
+    converged: bool = False
+
+    def difference(self, name: str) -> Average:
+        """A curve less that of the network, level by level, paired by text.
+
+        **Raises:**
+
+        - `ValueError` if there is no curve of this name.
+        """
+        return average_of(_kept(self._curve(name)) - _kept(self.network))
+
+    def rmse(self, name: str) -> float:
+        """The root mean square over levels of the difference of the mean curves.
+
+        **Raises:**
+
+        - `ValueError` if there is no curve of this name.
+        """
+        return float(np.sqrt(np.mean((self._curve(name).mean - self.network.mean) ** 2)))
+
+    def correlation(self, name: str) -> float:
+        """Pearson's correlation over levels of the mean curves; NaN if one of them is constant.
+
+        **Raises:**
+
+        - `ValueError` if there is no curve of this name.
+        """
+        a, b = (curve.mean - curve.mean.mean() for curve in (self._curve(name), self.network))
+        size = np.sqrt(np.sum(a * a) * np.sum(b * b))
+        return float(np.sum(a * b) / size) if size > 0 else float("nan")
+
+    def _curve(self, name: str) -> Average:
+        return self.curves[check_choice(name, "name", self.curves)]
+
+
+def bridge(
+    model: Model,
+    texts: Sequence[str] | Encoded,
+    *,
+    fit_on: Sequence[str] | Encoded | None = None,
+    fit_steps: int = 30,
+    first_step: float = 0.5,
+    steps_per_layer: int = 4,
+    length: int | None = None,
+    batch_size: int = 8,
+    store: str | os.PathLike[str] | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> Bridge:
+    r"""How far the particle model with a network's own heads predicts the similarity of its tokens, layer by layer.
+
+    The particles start from the directions of the embedded tokens as they enter the first layer, uncentred, so that
+    both curves start from the same number, and move by `particle_field`; those of T5 know positions by its bias, and
+    are scaled by its last norm at the last level. Between this and the network are three
+    networks that lack a part each, so that one sees which part makes the curve. Then two numbers are fitted, the time
+    that a layer takes and beta, to the least mean squared difference of the curves, by the steps of Levenberg and
+    Marquardt in their logarithms, with exact derivatives of the curves through `simulate` in forward mode. A step that
+    does no good is taken back. The fit ends by itself, at a minimum that need not be the only one.
+
+    **Arguments:**
+
+    - `model`: What `load` returned.
+    - `texts`: The texts, or the `Encoded` of them. At least two tokens each.
+
+    **Other arguments:**
+
+    - `fit_on`: Other texts, which time and beta are fitted to, so that `texts` measure what they predict; None fits to
+        `texts` themselves. The losses are of these.
+    - `fit_steps`: The most steps of the fit; 0 leaves time and beta at 1. See `Bridge.converged`.
+    - `first_step`: How long the first of them may be, in the logarithm; the next ones are as long as they do good.
+    - `steps_per_layer`: Steps of the solver (Bogacki and Shampine's third order, constant steps) in a layer.
+    - `length`, `batch_size`, `say`: As in `survey`.
+    - `store`: A folder, in which each network has its file, as in `survey`, and the fit another, written after each
+        step. A run that was killed goes on from there, and one of more `fit_steps` from the end of one of fewer.
+
+    **Returns:**
+
+    A `Bridge`.
+
+    **Raises:**
+
+    - `ValueError` if `fit_steps` is negative, `steps_per_layer` is not positive, `first_step` is not positive or above
+        10, the network or the particles as they come overflow, and as in `survey`.
+
+    **Warns:** if texts are longer than the positions and `length` does not say where to cut them, with how many.
+
+    ??? cite "Source"
+
+        The particle model: Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 2. The
+        steps of the fit: Marquardt, *An algorithm for least-squares estimation of nonlinear parameters* (Journal of
+        SIAM, 1963).
+    """
+    check_surveyed(model, batch_size, store, say)
+    fit_steps = check_integer(fit_steps, "fit_steps", least=0, most=_MOST, remedy="pass 30, say")
+    steps_per_layer = check_integer(steps_per_layer, "steps_per_layer", most=_MOST, remedy="pass 4, say")
+    first_step = check_number(first_step, "first_step", above=0, most=10, remedy="pass 0.5, say")
+    if fit_on is not None:
+        check_texts(fit_on, "fit_on")
+    # Both encoded before the first network runs, so that a wrong text is said at once.
+    data = encoded(model, texts, length)
+    other = data if fit_on is None else encoded(model, fit_on, length)
+    file = lambda name: None if store is None else Path(store) / f"{name.replace(' ', '-')}.safetensors"
+    curve = lambda changed, name, texts, finite=True: (
+        survey(changed, texts, _CURVE, batch_size=batch_size, keep=("cosine",), finite=finite, store=file(name)).levels
+    )
+    measured = curve(model, "network", data)
+    # Of what enters each layer, hence without the last level.
+    radius = _radius(model, measured["square"].mean[:-1])
+    say("network measured")
+    parts = {
+        "without feed-forward": without_feed_forward(model),
+        "without norms": without_norms(model),
+        "on the sphere": on_sphere(without_feed_forward(model), radius),
+    }
+    # Without its norms a deep network may overflow; its curve is then NaN, which is a result and no error.
+    curves = {name: curve(changed, name, data, finite=False)["cosine"] for name, changed in parts.items()}
+    say("networks without parts measured")
+    make = lambda texts: Particles.make(model, texts, radius, batch_size, steps_per_layer)
+    target, kept = _kept(measured["cosine"]), file("fit")
+    asked: dict[str, Any] = {}
+    # What the fit depends on, so that a file of another network, other texts or other steps is refused.
+    if kept is not None:  # reading all weights takes longer than a short text
+        asked = {"model": fingerprint(model), "texts": digest(other), "radius": np.asarray(radius).tolist()}
+        asked |= {
+            "batch_size": batch_size,
+            "steps_per_layer": steps_per_layer,
+            "first_step": first_step,
+            "fit": "Levenberg-Marquardt",
+        }
+    if fit_on is None:
+        fit = fit_scales(make(data), target, fit_steps, first_step, say, kept, asked)
+        start, best = fit.start, fit.best
+    else:
+        # Fitted to the other texts; the curves that are returned are then predictions for `texts`.
+        of_other = _kept(curve(model, "network on what is fitted", other)["cosine"])
+        fit = fit_scales(make(other), of_other, fit_steps, first_step, say, kept, asked)
+        particles = make(data)
+        start, best = (particles.curves(scales)[0] for scales in (np.zeros(2), fit.log_scales))
+    curves["particles"], curves["fitted"] = average_of(start), average_of(best)
+    time, beta = np.exp(fit.log_scales)
+    return Bridge(measured["cosine"], curves, float(time), float(beta), fit.losses, radius, fit.converged)
+
+
+def _radius(model: Model, squares: np.ndarray) -> float | Float[np.ndarray, " blocks"]:
+    """The length of hidden states from the mean squares of what enters each layer: one number for ALBERT, whose norms
+    keep it constant, one for each block of T5."""
+    if isinstance(model.network, Albert):
+        return float(np.sqrt(np.mean(squares)))
+    order = np.asarray(model.network.order())
+    return np.array([np.sqrt(np.mean(squares[order == block])) for block in range(order.max() + 1)])
+
+
+def _level(hidden: Float[Array, "batch n d"], mask: Bool[Array, "batch n"]) -> dict[str, Array]:
+    # At least two, as `encoded` has checked.
+    words = jnp.sum(mask, axis=1).astype(hidden.dtype)
+    # As a product: XLA's older code for the sum of squares over two axes takes fifteen seconds to compile.
+    squares = jnp.einsum("bnd,bnd->b", hidden, hidden, precision=lax.Precision.HIGHEST)
+    return {"cosine": jax.vmap(mean_cosine)(hidden, mask), "square": squares / words}
+
+
+_CURVE = Measure(level=_level)
+
+
+def _kept(average: Average) -> np.ndarray:
+    assert average.values is not None
+    return average.values

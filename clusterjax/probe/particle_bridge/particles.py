@@ -1,0 +1,133 @@
+"""The particle model of a network, run on many texts: its curves of mean cosine, and their derivatives.
+
+Each text is a system of n particles that starts from the directions of its embedded tokens and moves by
+`FactoredHeadsField`; one layer is one unit of time. The equation is integrated by Bogacki and Shampine's third-order
+method with constant steps, under `jax.vmap` over texts, and differentiated in forward mode by the two logarithms
+log(time per layer) and log(beta).
+
+Invariants: all batches have one shape, so that one program serves them; padding has mass zero and moves nothing.
+"""
+
+from typing import Any, NamedTuple
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jaxtyping import Array, Bool, Float
+
+from ..._simulate import simulate
+from ..measures.survey import dtype_of
+from ..networks.albert import Albert
+from ..networks.batch import Encoded
+from ..networks.load import Model
+from .field import FactoredHeadsField, mean_cosine, particle_field
+
+
+class Particles(NamedTuple):
+    """The particle model of all texts, in batches of one shape."""
+
+    field: FactoredHeadsField
+    last_scale: Array | None
+    starts: list[tuple[Array, Array]]
+    levels: int
+    steps_per_layer: int
+    texts: int
+
+    @classmethod
+    def make(cls, model: Model, data: Encoded, radius: Any, batch_size: int, steps_per_layer: int) -> "Particles":
+        texts = len(data.mask)
+        size = min(batch_size, texts)
+        batches = []
+        for start in range(0, texts, size):
+            # The last batch is filled up with copies of the last text: another shape would compile anew.
+            rows = np.minimum(np.arange(start, start + size), texts - 1)
+            batches.append(
+                (embedded_directions(model, data.token_ids[rows], data.mask[rows]), jnp.asarray(data.mask[rows]))
+            )
+        field = particle_field(model, radius, n=data.mask.shape[1])
+        network, scale = model.network, None
+        if not isinstance(network, Albert):
+            scale = jnp.asarray(network.encoder.final_layer_norm.weight[...])
+        return cls(field, scale, batches, model.num_layers + 1, steps_per_layer, texts)
+
+    def curves(self, log_scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The curve of each text, (texts, levels), and its derivative by both logarithms, (texts, levels, 2)."""
+        scales = jnp.asarray(log_scales, self.starts[0][0].dtype)
+        computed = [
+            _with_derivatives(self.field, scales, self.last_scale, *start, self.levels, self.steps_per_layer)
+            for start in self.starts
+        ]
+        # The copies that fill the last batch are cut off.
+        curves, derivatives = (
+            np.concatenate([np.asarray(p, np.float64) for p in part])[: self.texts]
+            for part in zip(*computed, strict=True)
+        )
+        return curves, derivatives
+
+
+def _curves_of(
+    field: Any, log_scales: Array, last_scale: Array | None, x0: Array, mask: Array, levels: int, steps_per_layer: int
+) -> Array:
+    # In logarithms, so that both stay positive for any step of the fit.
+    time, beta = jnp.exp(log_scales[0]), jnp.exp(log_scales[1])
+
+    def level_statistic(t: Array, x: Array, word: Array) -> Array:
+        """The mean cosine, at the last level of what the last norm makes of the tokens."""
+        if last_scale is None:
+            return mean_cosine(x, word)
+        # Times are 0, 1, ..., levels - 1; the comparison halfway before the last is safe from rounding.
+        return mean_cosine(jnp.where(t > levels - 1.5, x * last_scale[None], x), word)
+
+    def of_text(x0: Float[Array, "n d"], word: Bool[Array, " n"]) -> Float[Array, " levels"]:
+        # The masses are None until now, hence `is_leaf`: `tree_at` would not see a None as a leaf.
+        beta_and_masses = lambda field: (field.beta, field.masses)
+        heads = eqx.tree_at(beta_and_masses, field, (beta, word.astype(x0.dtype)), is_leaf=lambda leaf: leaf is None)
+        run = simulate(
+            # Time is a factor of the field, so that the grid of steps does not depend on it and nothing compiles anew.
+            time * heads,
+            x0,
+            jnp.arange(levels, dtype=x0.dtype),
+            word,
+            solver=dfx.Bosh3(),
+            stepsize_controller=dfx.ConstantStepSize(),
+            dt0=1 / steps_per_layer,
+            # Two parameters and many outputs: forward mode costs three runs, and reverse mode would store all steps.
+            adjoint=dfx.ForwardMode(),
+            save=level_statistic,
+            # A bound, which diffrax needs; the constant steps are levels - 1 times steps_per_layer, and rounding of
+            # times may add some.
+            max_steps=levels * steps_per_layer + 8,
+        )
+        return run.xs
+
+    return jax.vmap(of_text)(x0, mask)
+
+
+@eqx.filter_jit
+def _with_derivatives(field, log_scales, last_scale, x0, mask, levels, steps_per_layer) -> tuple[Array, Array]:
+    def curves_and_copy(log_scales):
+        curves = _curves_of(field, log_scales, last_scale, x0, mask, levels, steps_per_layer)
+        return curves, curves
+
+    # `has_aux` gives the curves from the same run as their derivatives.
+    derivatives, curves = jax.jacfwd(curves_and_copy, has_aux=True)(log_scales)
+    return curves, derivatives
+
+
+def embedded_directions(model: Model, ids: np.ndarray, mask: np.ndarray) -> Array:
+    """The directions of the embedded tokens; in place of padding that of the first word, without mass."""
+    form, state = nnx.split(model.network)
+    hidden = _embedded(form, state, jnp.asarray(ids, jnp.int32))
+    first = jnp.take_along_axis(hidden, jnp.asarray(np.argmax(mask, axis=1))[:, None, None], axis=1)
+    # A zero row of padding would be divided by its length, 0; a copy of a word stays finite, and without mass no token
+    # attends to it.
+    hidden = jnp.where(jnp.asarray(mask)[:, :, None], hidden, first)
+    return (hidden / jnp.linalg.norm(hidden, axis=-1, keepdims=True)).astype(dtype_of(model))
+
+
+@eqx.filter_jit
+def _embedded(form: Any, state: Any, ids: Array) -> Array:
+    return nnx.merge(form, state).embed(ids)

@@ -1,0 +1,170 @@
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import clusterjax as cjx
+
+from ..attention_cases import BETA, FORM, KINDS, MASKS, MASSES, VALUES, D, N, X, kinds, outcome, softmax, unnormalised
+from ..helpers import (
+    assert_close,
+    assert_same,
+    name_of,
+    normal,
+    rotation,
+    sphere_tokens,
+)
+from ..reference import attention as reference
+
+
+# --- definition
+
+
+@kinds
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("masses", (None, MASSES), ids=("no masses", "masses"))
+def test_weights_and_averages_are_the_double_loop(kind, mask, masses):
+    """For a general form, off the sphere; a causal row with nothing to attend to has no weights and averages to 0."""
+    build, loop = KINDS[kind]
+    mask, allowed = MASKS[mask]
+    x = X * jnp.linspace(0.5, 2.0, N)[:, None]
+    weights, average, *log_partition = outcome(build(query_key=FORM, mask=mask), x, masses=masses)
+    heavy = None if masses is None else np.asarray(masses)
+    expected = loop(np.asarray(x), np.asarray(FORM), allowed, heavy)
+    assert_close(weights, expected)
+    assert_close(average, reference.average(expected, np.asarray(VALUES)))
+    seen = expected.sum(axis=1) > 0
+    for found in log_partition:
+        wanted = reference.log_partition(np.asarray(x), BETA, np.asarray(FORM), allowed, heavy)
+        assert_close(found[seen], wanted[seen])
+
+
+@kinds
+def test_no_form_is_the_identity(kind):
+    build, loop = KINDS[kind]
+    found = outcome(build())
+    assert_close(found[0], loop(np.asarray(X), None, reference.full, None))
+    for one, two in zip(found, outcome(build(query_key=jnp.eye(D))), strict=True):
+        assert_close(one, two)
+
+
+@kinds
+@pytest.mark.parametrize("summation", (cjx.Dense(), cjx.Blocked(4, 4), cjx.Auto()), ids=name_of)
+def test_every_summation_gives_the_averages_of_the_weights(kind, summation):
+    weights, average, *_ = outcome(KINDS[kind][0](query_key=FORM, mask=cjx.CausalMask(), summation=summation))
+    assert_close(average, np.asarray(weights) @ np.asarray(VALUES), "identity")
+
+
+def test_the_form_is_that_of_queries_and_keys():
+    """<x, B y> = <Q x, K y>; and weights by B are those of queries against keys."""
+    query, key = normal(4, 2, D), normal(5, 2, D)
+    form = cjx.query_key_form(query, key)
+    scores = (np.asarray(X) @ np.asarray(query).T) @ (np.asarray(X) @ np.asarray(key).T).T
+    assert_close(X @ form @ X.T, scores)
+    powers = np.exp(BETA * scores)
+    assert_close(outcome(softmax(query_key=form))[0], powers / powers.sum(axis=1, keepdims=True))
+
+
+# --- identities
+
+
+def test_softmax_rows_sum_to_one():
+    x = sphere_tokens(6, 64, D)
+    for mask in (cjx.FullMask(), cjx.CausalMask()):
+        for beta in (0.0, 9.0, -9.0):
+            weights = np.asarray(cjx.SoftmaxAttention(beta, mask=mask).weights(x))
+            assert np.max(np.abs(weights.sum(axis=1) - 1)) <= 1e-15
+            assert np.all(weights >= 0)
+
+
+def test_unnormalised_causal_divides_by_the_position():
+    """Row i is the last row of the full attention of the first i tokens alone."""
+    weights = np.asarray(unnormalised(mask=cjx.CausalMask()).weights(X))
+    for i in (1, 4, N):
+        alone = unnormalised().weights(X[:i])[-1]
+        assert_close(weights[i - 1, :i], alone, "exact")
+        assert_same(weights[i - 1, i:], np.zeros(N - i))
+    shifted = cjx.UnnormalisedAttention(BETA, mask=cjx.CausalMask(), offset=BETA).weights(X)
+    assert_close(np.diagonal(shifted), 1 / np.arange(1.0, N + 1))
+
+
+def test_softmax_is_unnormalised_over_its_row_sums():
+    weights = np.asarray(unnormalised(query_key=FORM).weights(X))
+    assert_close(softmax(query_key=FORM).weights(X), weights / weights.sum(axis=1, keepdims=True))
+
+
+def test_the_offset_is_a_factor():
+    plain = outcome(cjx.UnnormalisedAttention(BETA, query_key=FORM))
+    moved = outcome(cjx.UnnormalisedAttention(BETA, query_key=FORM, offset=2.5))
+    for one, two in zip(plain, moved, strict=True):
+        assert_close(two * jnp.exp(2.5), one)
+
+
+@kinds
+def test_equal_tokens_are_one_token_with_a_mass(kind):
+    """A token of mass 2 acts as two copies of it; zero mass, as if it were not there."""
+    build, _ = KINDS[kind]
+    masses = jnp.asarray([1.0, 2.0, 1.0, 0.0, 1.0, 3.0, 1.0, 1.0, 0.0])
+    copies = np.repeat(np.arange(N), np.asarray(masses, int))
+    weights, average, *log_partition = outcome(build(query_key=FORM), masses=masses)
+    apart, apart_average, *apart_log = outcome(build(query_key=FORM), X[copies], VALUES[copies])
+    gathered = np.zeros((len(copies), N))
+    for column, token in enumerate(copies):
+        gathered[:, token] += np.asarray(apart)[:, column]
+    assert_close(np.asarray(weights)[copies], gathered)
+    assert_close(np.asarray(average)[copies], apart_average)
+    for one, two in zip(log_partition, apart_log, strict=True):
+        assert_close(one[copies], two)
+
+
+@kinds
+@pytest.mark.parametrize("mask", ("full", "causal"))
+def test_only_the_ratios_of_masses_matter(kind, mask):
+    attention = KINDS[kind][0](query_key=FORM, mask=MASKS[mask][0])
+    weights, average, *log_partition = outcome(attention, masses=MASSES + 0.1)
+    heavier, heavier_average, *heavier_log = outcome(attention, masses=7.0 * (MASSES + 0.1))
+    assert_close(heavier, weights)
+    assert_close(heavier_average, average)
+    for one, two in zip(log_partition, heavier_log, strict=True):
+        assert_close(two, one + jnp.log(7.0))
+
+
+@kinds
+def test_equal_masses_are_no_masses(kind):
+    attention = KINDS[kind][0](query_key=FORM, mask=cjx.CausalMask())
+    for one, two in zip(outcome(attention)[:2], outcome(attention, masses=jnp.full(N, 0.25))[:2], strict=True):
+        assert_close(two, one)
+
+
+# --- invariance
+
+
+@kinds
+@pytest.mark.parametrize("mask", ("full", "causal"))
+def test_weights_do_not_see_a_rotation(kind, mask):
+    """x to R x and B to R B R^T; the averages of the tokens turn with them."""
+    build, turn = KINDS[kind][0], rotation(7, D)
+    plain = outcome(build(query_key=FORM, mask=MASKS[mask][0]), X, X)
+    turned = outcome(build(query_key=turn @ FORM @ turn.T, mask=MASKS[mask][0]), X @ turn.T, X @ turn.T)
+    assert_close(turned[0], plain[0])
+    assert_close(turned[1], plain[1] @ turn.T)
+
+
+@kinds
+def test_weights_move_with_a_permutation(kind):
+    """Without a mask; under the causal mask they must not."""
+    build, order = KINDS[kind][0], np.random.default_rng(3).permutation(N)
+    plain, moved = outcome(build(query_key=FORM)), outcome(build(query_key=FORM), X[order], VALUES[order])
+    assert_close(moved[0], plain[0][order][:, order])
+    assert_close(moved[1], plain[1][order])
+    causal = build(query_key=FORM, mask=cjx.CausalMask())
+    assert not np.allclose(outcome(causal, X[order], VALUES[order])[1], outcome(causal)[1][order], atol=0.1)
+
+
+@kinds
+def test_a_causal_row_does_not_see_what_comes_later(kind):
+    """Bit for bit."""
+    attention = KINDS[kind][0](query_key=FORM, mask=cjx.CausalMask())
+    first, other = outcome(attention), outcome(attention, X.at[5:].set(-X[5:]), VALUES.at[5:].set(9.0))
+    for one, two in zip(first, other, strict=True):
+        assert_same(one[:5], two[:5])
+        assert not np.array_equal(one[5:], two[5:])

@@ -1,0 +1,142 @@
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import clusterjax as cjx
+
+from ..attention_cases import (
+    BETA,
+    FORM,
+    KINDS,
+    MASSES,
+    VALUES,
+    D,
+    N,
+    X,
+    kinds,
+    outcome,
+    softmax,
+    unnormalised,
+)
+from ..helpers import (
+    CountTraces,
+    assert_close,
+    assert_derivatives,
+    assert_same,
+    name_of,
+    normal,
+    tolerance,
+)
+
+
+@kinds
+def test_dtype_is_that_of_the_tokens(kind):
+    """Whatever the dtype of the parameters, which are float64 here."""
+    masses = MASSES + 0.1
+    attention = KINDS[kind][0](query_key=FORM, mask=cjx.CausalMask())
+    wanted = outcome(attention, masses=masses)
+    found = outcome(attention, *(a.astype(jnp.float32) for a in (X, VALUES, masses)))
+    for one, two in zip(found, wanted, strict=True):
+        assert one.dtype == jnp.float32
+        assert_close(one, two, "composed")
+
+
+@kinds
+def test_one_trace_for_five_betas(kind):
+    """And for five forms: continuous parameters are arrays."""
+    body = CountTraces(lambda attention: attention.average(X, VALUES))
+    compiled = eqx.filter_jit(body)
+    for beta in (0.5, 1.0, 2.0, -3.0, 9.0):
+        compiled(KINDS[kind][0](beta, query_key=beta * FORM))
+    assert body.traces == 1
+
+
+def test_one_trace_however_beta_is_written():
+    body = CountTraces(lambda attention: attention.average(X, VALUES))
+    compiled = eqx.filter_jit(body)
+    for beta in (2.0, 2, np.float64(2.0), jnp.asarray(2.0)):
+        compiled(cjx.SoftmaxAttention(beta))
+    assert body.traces == 1
+
+
+@pytest.mark.parametrize("build", (softmax, unnormalised), ids=name_of)
+def test_mapping_over_beta_equals_a_loop(build):
+    betas = jnp.asarray([0.0, 0.5, 2.0, -3.0, 9.0])
+    together = eqx.filter_vmap(lambda beta: outcome(build(beta, query_key=FORM, mask=cjx.CausalMask())))(betas)
+    for b, beta in enumerate(betas):
+        for mapped, alone in zip(together, outcome(build(beta, query_key=FORM, mask=cjx.CausalMask())), strict=True):
+            assert_close(mapped[b], alone)
+    stacked = eqx.filter_vmap(lambda beta: build(beta, query_key=FORM))(betas)
+    averages = eqx.filter_vmap(lambda a: a.average(X, VALUES), in_axes=(eqx.if_array(0),))(stacked)
+    assert_close(averages[2], build(2.0, query_key=FORM).average(X, VALUES))
+
+
+@kinds
+def test_mapping_over_tokens_equals_a_loop(kind):
+    attention = KINDS[kind][0](query_key=FORM, mask=cjx.CausalMask())
+    xs = jnp.stack([X, X[::-1], 0.5 * X])
+    together = jax.jit(jax.vmap(lambda x: outcome(attention, x)))(xs)
+    for b in range(3):
+        for mapped, alone in zip(together, outcome(attention, xs[b]), strict=True):
+            assert_close(mapped[b], alone)
+
+
+@pytest.mark.parametrize("build", (softmax, unnormalised), ids=name_of)
+def test_derivatives_in_tokens_and_parameters(build):
+    """In x, beta, the form and the masses at once: of the averages, and of the weights."""
+    packed = jnp.concatenate([X.ravel(), FORM.ravel(), MASSES + 1, jnp.asarray([BETA])])
+
+    def fn(packed):
+        x, form, masses, beta = jnp.split(packed, (N * D, N * D + D * D, N * D + D * D + N))
+        x = x.reshape(N, D)
+        attention = build(beta[0], query_key=form.reshape(D, D), mask=cjx.CausalMask())
+        weights, average, *log_partition = outcome(attention, x, x, masses)
+        return jnp.concatenate([weights.ravel(), average.ravel(), *log_partition])
+
+    assert_derivatives(fn, packed)
+
+
+def test_hardmax_differentiates_through_the_values_only():
+    attention = cjx.HardmaxAttention(query_key=FORM, mask=cjx.CausalMask())
+    weights = attention.weights(X)
+    jacobian = jax.jit(jax.jacrev(lambda x: attention.average(x, x)))(X)
+    assert_close(jacobian, np.einsum("ij,ab->iajb", weights, np.eye(D)))
+
+
+# --- parameters that depend on time
+
+
+def test_parameters_may_depend_on_time():
+    beta = cjx.Interpolated([0.0, 2.0], [1.0, 3.0])
+    form = cjx.PiecewiseConstant([0.0, 1.0], jnp.stack([FORM, -FORM.T]))
+    for t, beta_then, form_then in ((0.5, 1.5, FORM), (1.0, 2.0, -FORM.T), (5.0, 3.0, -FORM.T)):
+        then = outcome(cjx.SoftmaxAttention(beta, query_key=form), t=jnp.asarray(t))
+        for one, two in zip(then, outcome(cjx.SoftmaxAttention(beta_then, query_key=form_then)), strict=True):
+            assert_close(one, two)
+        then = outcome(cjx.UnnormalisedAttention(beta, query_key=form, offset=beta), t=jnp.asarray(t))
+        constant = cjx.UnnormalisedAttention(beta_then, query_key=form_then, offset=beta_then)
+        for one, two in zip(then, outcome(constant), strict=True):
+            assert_close(one, two)
+        then = outcome(cjx.HardmaxAttention(query_key=form), t=jnp.asarray(t))
+        assert_same(then[0], outcome(cjx.HardmaxAttention(query_key=form_then))[0])
+
+
+def test_a_form_of_schedules_is_a_schedule():
+    """Q and K may each be a constant or a schedule; B jumps where either does."""
+    first, second, constant = normal(4, 2, 2, D), normal(5, 3, 2, D), normal(6, 2, D)
+    query = cjx.PiecewiseConstant([0.0, 1.0], first)
+    key = cjx.PiecewiseConstant([0.0, 0.5, 2.0], second)
+    both, left, right = (cjx.query_key_form(*pair) for pair in ((query, key), (query, constant), (constant, key)))
+    assert_close(both(1.5), first[1].T @ second[1])
+    assert_close(left(1.5), first[1].T @ constant)
+    assert_close(right(2.5), constant.T @ second[2])
+    assert_same(both.jumps(), [0.5, 1.0, 2.0])
+    then = outcome(cjx.SoftmaxAttention(BETA, query_key=both), t=jnp.asarray(1.5))
+    assert_close(then[0], softmax(query_key=first[1].T @ second[1]).weights(X))
+
+
+def test_float32_weights_sum_to_one():
+    weights = np.asarray(cjx.SoftmaxAttention(9.0).weights(X.astype(jnp.float32)))
+    assert np.max(np.abs(weights.sum(axis=1) - 1)) <= tolerance(jnp.float32, "exact")

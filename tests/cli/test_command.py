@@ -1,0 +1,204 @@
+"""The command as a process: signals from its first line on, and output that cannot be printed."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import clusterjax_command
+from clusterjax._log import log_line, printable
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# A function that is run in the child needs a fork; the child then executes another program at once.
+pytestmark = pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called:RuntimeWarning")
+ENTRY = "import sys; sys.argv[0] = 'clusterjax'; from clusterjax_command import run; sys.exit(run())"
+# The same, with a line once signals are seen to and nothing else has been imported.
+SAYS_WHEN_READY = """
+import sys
+import clusterjax_command._run as command
+sys.argv[0] = 'clusterjax'
+see_to_signals = command.end_quietly_on_signals
+command.end_quietly_on_signals = lambda: (see_to_signals(), print('ready', flush=True))
+sys.exit(command.run())
+"""
+# What takes the place of the package, so that a child is there at once; {} is what its main does.
+STUB = """
+import sys, types
+for name in ("clusterjax", "clusterjax._cli", "clusterjax._lock"):
+    sys.modules[name] = types.ModuleType(name)
+def main():
+{}
+sys.modules["clusterjax._cli"].main = main
+sys.modules["clusterjax._lock"].abandon = lambda: print("abandoned", flush=True)
+"""
+
+
+def start(*argv, main=None, entry=ENTRY, **options):
+    stub = "" if main is None else STUB.format("".join(f"    {line}\n" for line in main.splitlines()))
+    restore = lambda: [signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGPIPE)]
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "preexec_fn": restore, "text": True, **options}
+    return subprocess.Popen([sys.executable, "-c", stub + entry, *argv], cwd=ROOT, **options)
+
+
+def ended(process):
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
+WAITS = "print('up', flush=True)\nimport time\ntime.sleep(60)"
+# A lock that is taken twice, in C: it never comes back to Python, whatever signal arrives.
+NATIVE = """
+import ctypes
+mutex, take = ctypes.create_string_buffer(128), ctypes.CDLL(None).pthread_mutex_lock
+take(mutex)
+print('up', flush=True)
+take(mutex)
+"""
+# Python that C calls, as compiled code does: an exception could not go through it.
+CALLED_BACK = """
+import ctypes, os, signal
+kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+def compare(a, b):
+    print('up', flush=True)
+    while True:
+        pass
+numbers = (ctypes.c_int * 2)(2, 1)
+ctypes.CDLL(None).qsort(numbers, 2, 4, kind(compare))
+"""
+
+
+CATCHES = "try:\n    print('up', flush=True)\n    while True: pass\nexcept BaseException:\n    print('caught')"
+BUSY = {"sleeps": WAITS, "called back": CALLED_BACK, "catches": CATCHES, "native": NATIVE}
+SIGNALS = ((signal.SIGINT, "interrupted", 130), (signal.SIGTERM, "terminated", 143))
+
+
+@pytest.mark.parametrize(("number", "word", "status"), SIGNALS, ids=("SIGINT", "SIGTERM"))
+@pytest.mark.parametrize("main", BUSY.values(), ids=BUSY)
+def test_a_signal_ends_the_command_with_one_line(number, word, status, main):
+    """Wherever it is: also where an exception would be caught, or go through compiled code, or wait for it."""
+    process = start("train", "sentiment", main=main)
+    assert process.stdout.readline() == "up\n"
+    process.send_signal(number)
+    assert ended(process) == (status, "abandoned\n", f"clusterjax train: {word}; what was finished is kept.\n")
+
+
+@pytest.mark.parametrize("number", (signal.SIGINT, signal.SIGTERM))
+def test_a_signal_during_imports_is_quiet(number):
+    """At moments spread over the import of what a command needs, which is most of a call that is refused."""
+    stopped = 0
+    for part in range(4):
+        process = start("predict", "absent", "text", entry=SAYS_WHEN_READY)
+        assert process.stdout.readline() == "ready\n"  # before that, Python itself is starting
+        try:
+            process.wait(0.4 * part)
+        except subprocess.TimeoutExpired:
+            process.send_signal(number)
+            stopped += 1
+        status, _, err = ended(process)
+        assert status in (128 + number, 2) and err.count("\n") == 1 and "Traceback" not in err
+        assert "what was finished is kept" in err if status != 2 else "folder must be one of a model" in err
+    assert stopped > 0
+
+
+def test_nothing_heavy_is_imported_before_signals_are_seen_to():
+    code = "import sys; before = set(sys.modules); import clusterjax_command; print(*(set(sys.modules) - before))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    heads = {name.split(".")[0] for name in found.stdout.split()}
+    assert "clusterjax_command" in heads and heads <= sys.stdlib_module_names | {"clusterjax_command"}
+
+
+def test_a_job_whose_signals_are_ignored_keeps_them_so():
+    ignore = lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)
+    process = start(main="print('up', flush=True)\nimport time\ntime.sleep(1)\nreturn 0", preexec_fn=ignore)
+    assert process.stdout.readline() == "up\n"
+    process.send_signal(signal.SIGINT)
+    assert ended(process) == (0, "", "")
+
+
+def closed_pipe():
+    read, write = os.pipe()
+    os.close(read)
+    return write
+
+
+def saves():
+    """A main that says a line and then writes a file, with the real `log_line`, which needs no package."""
+    loads = (
+        "import importlib.util as u\nspec = u.spec_from_file_location('said', {!r})\nsaid = u.module_from_spec(spec)\n"
+    )
+    loads = loads.format(str(ROOT / "clusterjax" / "_log.py")) + "spec.loader.exec_module(said)\n"
+    return loads + "for _ in range(3): said.log_line('caf\\u00e9 \\u2764')\nopen(sys.argv[1], 'w').close()\nreturn 0"
+
+
+def test_a_closed_pipe_keeps_nothing_from_being_written(tmp_path):
+    pipe = closed_pipe()
+    process = start(str(tmp_path / "model"), main=saves(), stdout=pipe)
+    os.close(pipe)
+    status, _, err = ended(process)
+    assert status in (0, 141) and err == "" and (tmp_path / "model").exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_under_the_output_keeps_nothing_from_being_written(tmp_path):
+    with open("/dev/full", "w") as full:
+        status, _, err = ended(start(str(tmp_path / "model"), main=saves(), stdout=full))
+    assert status in (0, 141) and err == "" and (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("encoding", ("ascii", "latin-1", "utf-8"))
+def test_letters_that_the_terminal_lacks_are_escaped(tmp_path, encoding):
+    env = os.environ | {"PYTHONIOENCODING": encoding}
+    status, out, err = ended(start(str(tmp_path / "model"), main=saves(), env=env, text=False))
+    assert (status, err) == (0, b"") and (tmp_path / "model").exists()
+    e, heart = ("\\xe9" if encoding == "ascii" else "é"), ("❤" if encoding == "utf-8" else "\\u2764")
+    assert out.decode(encoding) == 3 * f"caf{e} {heart}\n"
+
+
+def test_output_that_is_closed_is_no_error(tmp_path):
+    process = start(str(tmp_path / "model"), main=saves(), stdout=None, preexec_fn=lambda: (os.close(1), os.close(2)))
+    process.communicate(timeout=60)
+    assert process.returncode in (0, 141) and (tmp_path / "model").exists()
+
+
+class Strict:
+    """A stream of another encoding, which raises for letters that it lacks."""
+
+    def __init__(self, encoding):
+        self.encoding, self.text = encoding, ""
+
+    def write(self, text):
+        text.encode(self.encoding)
+        self.text += text
+
+    def flush(self):
+        pass
+
+
+def test_say_escapes_and_never_raises(monkeypatch):
+    stream = Strict("ascii")
+    monkeypatch.setattr(sys, "stdout", stream)
+    log_line("café")
+    log_line("plain")
+    assert stream.text == "caf\\xe9\nplain\n"
+    for fault in (BrokenPipeError(), OSError(28, "No space left"), ValueError("I/O operation on closed file")):
+        monkeypatch.setattr(stream, "write", lambda text, fault=fault: (_ for _ in ()).throw(fault))
+        log_line("café")
+    assert printable("\udcff é", Strict("utf-8")) == "\\udcff é"
+    assert printable("é", object()) == "\\xe9"
+
+
+def test_the_status_of_the_command_is_that_of_main(monkeypatch):
+    for main, status in (
+        ("return 0", 0),
+        ("return 1", 1),
+        ("sys.exit(2)", 2),
+        ("sys.exit(0)", 0),
+        ("sys.exit('no')", 1),
+    ):
+        assert ended(start(main=main)) == (status, "", "")
+    assert clusterjax_command.run.__doc__

@@ -1,0 +1,231 @@
+"""`clusterjax probe` from end to end on small networks: what it reads and writes, and that a killed run goes on."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+import clusterjax.experiments.framework.reproduce as machinery
+from clusterjax import probe
+from clusterjax._cli import main
+from clusterjax.experiments import Experiment, Files, Outcome, Settings, find_experiments, reproduce
+from clusterjax.experiments.framework.experiment import Claim
+from clusterjax.experiments.framework.networks import further, model_of, network_of
+from clusterjax.experiments.framework.reproduce import fingerprint
+from clusterjax.experiments.framework.sources import particles
+
+from ..helpers import as_a_user
+from ..network_cases import checkpoint
+from ..probe_cases import SHARED, T5, tensors_of, write
+from .test_main import refused
+
+
+FIGURES = ["figure1", "figure2"]
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory):
+    return checkpoint(tmp_path_factory.mktemp("network"))
+
+
+@pytest.fixture(autouse=True)
+def two_figures(monkeypatch):
+    """The other two have runs of their own elsewhere."""
+    monkeypatch.setattr("clusterjax._cli._figures._OF_NETWORKS", FIGURES)
+
+
+def call(settings, out, *more):
+    words = ["probe", settings.albert, "--texts", settings.texts, "--out", out, "--quick", "--length", "12", *more]
+    return main([*map(str, words), "--no-gif", "--formats", "png"])
+
+
+def results(out):
+    """The records, without what two runs never have in common."""
+    records = [json.loads((out / name / "results.json").read_text("utf-8")) for name in FIGURES]
+    return [{name: value for name, value in one.items() if name not in ("seconds", "finished")} for one in records]
+
+
+def test_an_encoder_of_t5_is_drawn_to_the_end(tmp_path, capsys):
+    settings = checkpoint(tmp_path / "network", T5 | {"vocab_size": 70})
+    assert call(settings, tmp_path / "out") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("reading 16 of 20 texts, evenly spread; ") and "cut to 12 tokens" in lines[0]
+    assert lines[-1] == f"2 figures in {tmp_path / 'out' / 'index.html'}"
+    for record in results(tmp_path / "out"):
+        assert (tmp_path / "out" / record["name"] / f"{record['name']}.png").is_file()
+        assert all(claim["holds"] for claim in record["claims"] if claim["kind"] == "identity")
+
+
+def test_a_killed_run_goes_on_and_its_numbers_are_those_of_one_that_was_not(settings, tmp_path, monkeypatch, capsys):
+    stream, tried, done = probe.stream, [], []
+
+    def killed(*given, **options):
+        tried.append(None)
+        if len(tried) in (4, 13):  # within the shuffled texts of figure 1, and within the sinks of figure 2
+            raise KeyboardInterrupt
+        found = stream(*given, **options)
+        done.append(None)
+        return found
+
+    monkeypatch.setattr("clusterjax.probe.measures.survey.stream", killed)
+    out = tmp_path / "killed"
+    assert call(settings, out) == 130
+    (kept,) = (out / ".unfinished" / "figure1").iterdir()
+    assert {file.name for file in kept.iterdir()} == {"trained.safetensors", "shuffled.safetensors"}
+    assert not (out / "figure1").exists()
+    assert call(settings, out) == 130
+    assert (out / "figure1" / "results.json").is_file() and not kept.exists()
+    assert call(settings, out) == 0 and not (out / ".unfinished").exists()
+    assert len(done) == len(tried) - 2 == 10 + 10, "nothing is measured twice"
+    assert call(settings, tmp_path / "whole") == 0
+    assert results(out) == results(tmp_path / "whole")
+    capsys.readouterr()
+    assert call(settings, out) == 0
+    assert "reading" not in capsys.readouterr().out
+
+
+def test_what_is_unfinished_of_other_settings_is_removed(tmp_path):
+    for seed in (0, 1):
+        with pytest.raises(KeyboardInterrupt), machinery._unfinished(tmp_path, {"name": "one", "seed": seed}) as store:
+            store.mkdir(parents=True)
+            raise KeyboardInterrupt
+        assert list((tmp_path / ".unfinished" / "one").iterdir()) == [store]
+    with machinery._unfinished(tmp_path, {"name": "one", "seed": 1}) as again:
+        assert again == store and again.is_dir()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_bridge_keeps_what_it_has_measured(settings, tmp_path, monkeypatch):
+    seen = {}
+
+    def bridge(*given, **options):
+        seen.update(options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(probe, "bridge", bridge)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(["albert-bridge"], tmp_path, settings, say=lambda line: None)
+    assert seen["store"].parent == tmp_path / ".unfinished" / "albert-bridge"
+
+
+def test_what_decides_a_figure(settings, tmp_path):
+    one, two, training = find_experiments(["figure1", "figure2", "albert-training"])
+    asked = lambda experiment, **options: fingerprint(experiment, Settings(**options), Files())
+    given = {"albert": settings.albert, "texts": settings.texts, "quick": True}
+    assert asked(one, **given) == asked(one, **given, store=tmp_path)
+    assert asked(one, **given) != asked(one, **given, depth=8) and asked(two, **given) == asked(two, **given, depth=8)
+    for option in ({"most_texts": 5}, {"length": 9}):
+        assert asked(two, **given) != asked(two, **given, **option)
+    assert asked(training) == asked(training, albert=tmp_path / "nowhere"), "it shows the network of the package"
+    assert asked(training)["network"] != asked(one)["network"]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    (
+        ("--most-texts", 1, "--most-texts must be an integer of at least 2, but it is 1"),
+        ("--length", 1, "--length must be an integer of at least 3, but it is 1"),
+        ("--num-layers", 0, "--num-layers must be an integer from 1 to 1000000, but it is 0"),
+        ("--num-layers", 3, "--num-layers must be an integer from 4 to 1000000, but it is 3"),
+        ("--num-heads", 3, "--num-heads must divide the hidden size, 16, but it is 3"),
+    ),
+)
+def test_options_out_of_range(settings, tmp_path, capsys, option, value, words):
+    asked = (settings.albert, "--texts", settings.texts, "--out", tmp_path / "out", option, value)
+    assert words in refused(capsys, *asked, command="probe") and not (tmp_path / "out").exists()
+
+
+def test_options_do_what_they_say(settings):
+    given = {"albert": settings.albert, "texts": settings.texts}
+    found = network_of(Settings(**given, most_texts=7, length=9, depth=5))
+    assert found.texts.mask.shape == (7, 9)
+    whole = network_of(Settings(**given, most_texts=7))
+    long = int((whole.texts.mask.sum(axis=1) > 9).sum())
+    assert long and f", {long} of them cut to that" in found.of_texts
+    assert found.reading == f"reading 7 of 20 texts, evenly spread; {long} of them cut to 9 tokens"
+    assert whole.texts.mask.shape == (7, 32), "no longer than the positions"
+    assert further(found.model, Settings(depth=5)).num_layers == 5
+    assert (further(found.model, Settings()).num_layers, found.model.num_layers) == (24, 3)
+    with pytest.warns(UserWarning, match="is cut into 2"):
+        model, words = model_of(Settings(**given, heads=2))
+    assert model.num_heads == 2 and "cut into 2 heads, which makes another network" in words
+
+
+def test_layers_of_an_inner_group_stay_together(tmp_path):
+    config = SHARED | {"inner_group_num": 2}
+    folder = checkpoint(tmp_path, config | {"vocab_size": 70})
+    network = network_of(folder).model
+    assert network.num_layers == 8 and further(network, Settings(depth=10)).num_layers == 10
+    with as_a_user(), pytest.raises(ValueError, match="depth must be a multiple of 2, the layers of the network, but"):
+        further(network, Settings(depth=9))
+
+
+@pytest.mark.parametrize("lines", ("ba lo mi ne\n", "ba lo mi\nba lo mi\n"), ids=("one", "the same twice"))
+def test_a_single_text_is_refused(settings, tmp_path, capsys, lines):
+    (tmp_path / "one.txt").write_text(lines)
+    asked = (settings.albert, "--texts", tmp_path / "one.txt", "--out", tmp_path / "out")
+    line = refused(capsys, *asked, command="probe")
+    assert "texts must be two or more different ones" in line and not (tmp_path / "out").exists()
+
+
+def test_the_bridge_asks_for_texts_to_measure_and_others_to_fit_to(settings, tmp_path):
+    with as_a_user(), pytest.raises(ValueError, match="texts must be at least 4 for albert-bridge, but there are 3"):
+        reproduce(["figure3", "albert-bridge"], tmp_path / "out", Settings(
+            albert=settings.albert, texts=settings.texts, most_texts=3
+        ))  # fmt: skip
+    assert not (tmp_path / "out").exists()
+
+
+PHONEMES = '{"phonemes": "ab"}\n{"phonemes": "ba"}\n'
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "lines", "words"),
+    (
+        ('{"a": 3}', '{"phonemes": 5}\n', "in line 1 phonemes is 5 in place of a text"),
+        ('{"a": 3}', '{"phonemes": "a"}\n["a"]\n', "lines of JSON with 'phonemes'"),
+        ('{"a": 3}', "\n", "two or more different ones"),
+        ('["a", "b"]', PHONEMES, "must give each phoneme an integer"),
+        ('{"a": "3"}', PHONEMES, "must give each phoneme an integer"),
+        ('{"a": 3', PHONEMES, "must be JSON"),
+        ('{"a": 30}', PHONEMES, "from 0 to 29"),
+    ),
+)
+def test_phonemes_that_cannot_be_read(tmp_path, capsys, vocabulary, lines, words):
+    folder = write(tmp_path / "model", SHARED, tensors_of(SHARED))
+    (folder / "phoneme_vocab.json").write_text(vocabulary)
+    (folder / "phonemized_samples.jsonl").write_text(lines)
+    assert words in refused(capsys, folder, "--out", tmp_path / "out", command="probe")
+
+
+def test_phonemes_are_divided_at_line_feeds_alone(tmp_path):
+    folder = write(tmp_path / "model", SHARED, tensors_of(SHARED))
+    (folder / "phoneme_vocab.json").write_text('{"a": 3, "b": 4}')
+    (folder / "phonemized_samples.jsonl").write_text('{"phonemes": "a\u2028b"}\r\n{"phonemes": "b"}\n', "utf-8")
+    found = network_of(Settings(albert=folder, length=4))
+    assert found.texts.token_ids.tolist() == [[0, 3, 4, 0], [0, 4, 0, 0]]
+    assert found.reading == "reading all 2 texts; none of them cut to 4 tokens"
+
+
+def test_numbers_that_are_not_finite_are_null(tmp_path, monkeypatch):
+    claim = Claim(
+        says="It is so.",
+        measured="nan",
+        criterion="more",
+        holds=False,
+        kind="finding",
+        value=float("nan"),
+        error=np.float64("inf"),
+    )
+    run = lambda settings, say: Outcome(
+        "Seen.", (claim,), {"a": [math.nan, (1.5, -math.inf)]}, {"x": [1.0, math.nan]}, Figure, None,
+        on=particles(tokens=2),
+    )  # fmt: skip
+    experiment = Experiment("one", "the_one", "Title", "Claim", run)
+    monkeypatch.setattr(machinery, "find_experiments", lambda names: [experiment])
+    (record,) = reproduce([], tmp_path, Settings(), Files(("png",)), say=lambda line: None)
+    assert json.loads((tmp_path / "one" / "results.json").read_text("utf-8"), parse_constant=pytest.fail) == record
+    assert record["series"] == {"x": [1.0, None]} and record["parameters"]["a"] == [None, [1.5, None]]
+    assert (record["claims"][0]["value"], record["claims"][0]["error"]) == (None, None)

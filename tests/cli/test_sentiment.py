@@ -1,0 +1,297 @@
+"""The commands train and predict: a run from end to end, killed and resumed, and one line for whatever is wrong."""
+
+import gzip
+import io
+import json
+import os
+import subprocess
+import sys
+
+import jax.random as jr
+import numpy as np
+import pytest
+
+from clusterjax._cli import main
+from clusterjax.sentiment import fit as real_fit, load, synthetic_reviews, train_sentiment
+
+
+SMALL = ("--epochs", "2", "--batch-size", "32", "--num-layers", "3", "--length", "48", "--dim", "2")
+REVIEWS = synthetic_reviews(jr.key(3), 400, num_neutral=60, shortest=8, longest=20).reviews
+
+
+def write_csv(path, reviews=REVIEWS, labels=None, encoding="utf-8"):
+    rows = zip(
+        labels if labels is not None else reviews.labels, reviews.split, reviews.films, reviews.texts, strict=True
+    )
+    text = "label,split,imdb_title,text\n" + "".join(f'{a},{b},{c},"{d}"\n' for a, b, c, d in rows)
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder made by the command, the data, and what it printed."""
+    folder = tmp_path_factory.mktemp("trained")
+    data, out = write_csv(folder / "reviews.csv"), io.StringIO()
+    before, sys.stdout = sys.stdout, out
+    try:
+        assert main(["train", "sentiment", "--imdb", str(data), "--out", str(folder / "model"), *SMALL]) == 0
+    finally:
+        sys.stdout = before
+    return folder / "model", data, out.getvalue()
+
+
+def lines_of(capsys, *argv):
+    status, output = main([str(word) for word in argv]), capsys.readouterr()
+    assert status == 0 and output.err == ""
+    return output.out.splitlines()
+
+
+def refused(capsys, *argv):
+    """The one line that the command prints when it refuses a call."""
+    status, output = main([str(word) for word in argv]), capsys.readouterr()
+    assert status == 2 and output.err.count("\n") == 1 and "Traceback" not in output.err
+    return output.err
+
+
+def test_a_run_says_what_it_does_and_writes_it_all(trained):
+    folder, _, printed = trained
+    assert "180 reviews to train on, 20 to choose the epoch, 200 to test" in printed
+    for words in ("epoch 1 of 2: accuracy", "epoch 2", "validation accuracy", "best epoch", "test: accuracy"):
+        assert words in printed
+    assert "leaders a review" in printed and "model and report are in" in printed
+    assert {path.name for path in folder.iterdir()} == {
+        "model.safetensors", "vocabulary.json", "history.json", "report.json", "config.json",
+        "checksums.json",
+    }  # fmt: skip
+    fitted, report = load(folder), json.loads((folder / "report.json").read_text("utf-8"))
+    assert (fitted.recipe.depth, fitted.recipe.length, fitted.recipe.batch_size) == (3, 48, 32)
+    assert len(fitted.history) == 2 and report["test"]["count"] == 200
+    test = REVIEWS.take(np.flatnonzero(REVIEWS.split == "test"))
+    right = (fitted.logits(test.texts) > 0) == (test.labels == 1)
+    assert report["test"]["accuracy"] == pytest.approx(right.mean()) and right.mean() > 0.8
+
+
+def test_a_finished_run_is_not_repeated(trained, capsys, monkeypatch):
+    folder, data, _ = trained
+    monkeypatch.setattr("clusterjax.sentiment._train.fit", None)
+    (line,) = lines_of(capsys, "train", "sentiment", "--imdb", data, "--out", folder, *SMALL)
+    assert "done already" in line and "--fresh" in line
+    text = refused(capsys, "train", "sentiment", "--imdb", data, "--out", folder, *SMALL, "--seed", 1)
+    assert "of other settings" in text and "--fresh" in text
+
+
+def test_a_finished_run_on_a_file_of_other_content_is_not_done_already(trained, tmp_path, capsys, monkeypatch):
+    """Of the same name and size, with one label changed."""
+    folder, data, _ = trained
+    monkeypatch.setattr("clusterjax.sentiment._train.fit", None)
+    other = tmp_path / data.name
+    other.write_text(data.read_text("utf-8").replace("\n1,", "\n0,", 1), "utf-8")
+    text = refused(capsys, "train", "sentiment", "--imdb", other, "--out", folder, *SMALL)
+    assert "imdb must be the reviews that the model in" in text and "--fresh" in text
+
+
+@pytest.mark.parametrize("fault", (OSError(32, "Broken pipe"), UnicodeEncodeError("ascii", "é", 0, 1, "no")), ids=str)
+def test_a_model_is_saved_before_what_is_said_of_it(trained, tmp_path, fault):
+    """Whoever listens to a run may fail: all but the words is there."""
+    folder, data, _ = trained
+    recipe = load(folder).recipe
+
+    def deaf(line):
+        if not line.startswith(("epoch", "180 reviews")):
+            raise fault
+
+    with pytest.raises(type(fault)):
+        train_sentiment(tmp_path, data, recipe, say=deaf)
+    for name in ("model.safetensors", "vocabulary.json", "report.json", "config.json"):
+        assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_a_killed_run_goes_on_bit_for_bit(trained, tmp_path, capsys, monkeypatch):
+    folder, data, _ = trained
+    call = ("train", "sentiment", "--imdb", data, "--out", tmp_path / "model", *SMALL)
+
+    def killed(*arguments, say, **options):
+        def once(line):
+            say(line)
+            if line.startswith("epoch 1"):
+                raise KeyboardInterrupt
+
+        return real_fit(*arguments, say=once, **options)
+
+    monkeypatch.setattr("clusterjax.sentiment._train.fit", killed)
+    assert main([str(word) for word in call]) == 130
+    assert "what was finished is kept" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "model").iterdir()] == ["checkpoint.safetensors"]
+    monkeypatch.setattr("clusterjax.sentiment._train.fit", real_fit)
+    assert "key" in refused(capsys, *call, "--seed", 5)
+    assert "resuming after epoch 1 of 2" in lines_of(capsys, *call, "--resume")
+    for name in ("model.safetensors", "vocabulary.json", "report.json", "config.json"):
+        assert (tmp_path / "model" / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_resume_insists_and_fresh_starts_anew(trained, tmp_path, capsys):
+    _, data, _ = trained
+    call = ("train", "sentiment", "--imdb", data, "--out", tmp_path, *SMALL)
+    assert "resume must find checkpoint.safetensors" in refused(capsys, *call, "--resume")
+    (tmp_path / "checkpoint.safetensors").write_bytes(b"cut off")
+    assert "checkpoint must be a file of this library" in refused(capsys, *call)
+    assert not any("resuming" in line for line in lines_of(capsys, *call, "--fresh"))
+    assert load(tmp_path).recipe.depth == 3
+
+
+def test_made_up_reviews_and_random_split(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("clusterjax.sentiment._synthetic.default_reviews", lambda: REVIEWS)
+    lines = lines_of(capsys, "train", "sentiment", "--split", "random", "--out", tmp_path, *SMALL, "--epochs", 1)
+    assert "made-up reviews" in lines[0] and "to train on" in lines[1] and lines[1].endswith("120 to test")
+
+
+def test_predict_explains(trained, capsys):
+    folder, *_ = trained
+    text = "Wonderful wonderful, superb. Xyzzy!"
+    lines = lines_of(capsys, "predict", folder, text)
+    assert lines[0].startswith("positive, probability 0.") and any(line.startswith("leader ") for line in lines)
+    assert any(line.startswith(("* wonderful x2", "  wonderful x2")) for line in lines)
+    (line,) = lines_of(capsys, "predict", folder, text, "--json")
+    record, fitted = json.loads(line), load(folder)
+    assert record["sentiment"] == "positive" and record["known_words"] == 2
+    assert record["logit"] == pytest.approx(float(fitted.logits([text])[0]), rel=1e-5)
+    parts = sum(word["contribution"] for word in record["words"])
+    assert parts + float(fitted.model.v) == pytest.approx(record["logit"], abs=1e-5)
+    for word in record["words"]:
+        assert len(word["scores"]) == 4 and np.shape(word["path"]) == (4, 1, 2)
+
+
+@pytest.mark.parametrize("text", ("", "  ", "xyzzy plugh", "<br />"), ids=repr)
+def test_review_without_a_known_word_is_answered_with_the_offset(trained, capsys, text):
+    folder, *_ = trained
+    first, second = lines_of(capsys, "predict", folder, text)
+    v = float(load(folder).model.v)
+    assert f"(logit {v:+.3f})" in first and "no known words" in second
+    (line,) = lines_of(capsys, "predict", folder, text, "--json")
+    record = json.loads(line)
+    assert record["known_words"] == 0 and record["leaders"] == record["words"] == []
+    assert record["logit"] == pytest.approx(v)
+
+
+def feed(monkeypatch, content):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content), "utf-8"))
+
+
+def test_many_reviews_one_line_each(trained, capsys, monkeypatch):
+    folder, *_ = trained
+    texts = ["superb wonderful", "", "awful boring. café", "xyzzy"]
+    content = "\n".join(texts).encode()
+    feed(monkeypatch, content)
+    lines = lines_of(capsys, "predict", folder, "--stdin")
+    assert [line.split()[0] for line in lines][::2] == ["positive", "negative"]
+    assert "no known words" in lines[1] and "no known words" in lines[3] and "leaders: " in lines[2]
+    feed(monkeypatch, content + b"\r\n")
+    records = [json.loads(line) for line in lines_of(capsys, "predict", folder, "--stdin", "--json")]
+    np.testing.assert_allclose([one["logit"] for one in records], load(folder).logits(texts), rtol=1e-5)
+    assert set(records[0]["leaders"]) <= {"superb", "wonderful"} and records[0]["leaders"]
+
+
+def test_standard_input_of_another_encoding(trained, capsys, monkeypatch):
+    feed(monkeypatch, "good\ncafé\n".encode("latin-1"))
+    assert "byte 3 of line 2 is not" in refused(capsys, "predict", trained[0], "--stdin")
+
+
+def test_folders_that_are_no_model(trained, tmp_path, capsys):
+    assert "there is none at" in refused(capsys, "predict", tmp_path / "nowhere", "good")
+    for name in ("config.json", "model.safetensors", "vocabulary.json", "history.json"):
+        copy = tmp_path / name
+        copy.mkdir()
+        for file in trained[0].iterdir():
+            if file.name != name:
+                (copy / file.name).write_bytes(file.read_bytes())
+        assert f"lacks {name}" in refused(capsys, "predict", copy, "good")
+
+
+def test_text_or_stdin_and_not_both(trained, capsys):
+    assert "one of them alone" in refused(capsys, "predict", trained[0])
+    assert "one of them alone" in refused(capsys, "predict", trained[0], "good", "--stdin")
+
+
+def bad_data(folder):
+    """Names of files that cannot be trained on, and what is said of each."""
+    whole = gzip.compress(b"label,text\n" + b"1,good film\n0,bad film\n" * 500)
+    (folder / "cut.csv.gz").write_bytes(whole[: len(whole) // 2])
+    (folder / "columns.csv").write_text("name,text\na,good\n")
+    (folder / "short.csv").write_text('label,text\n1,"good, long\n')
+    write_csv(folder / "latin.csv", REVIEWS.take([0]), ["caf\xe9"], "latin-1")
+    write_csv(folder / "third.csv", REVIEWS, [*REVIEWS.labels[:-1], 2])
+    write_csv(folder / "one.csv", REVIEWS, [1] * len(REVIEWS))
+    (folder / "nosplit.csv").write_text("label,text\n" + "1,good\n0,bad\n" * 50)
+    return {
+        "cut.csv.gz": "cut off", "columns.csv": "must have a column 'label'", "short.csv": "must be a whole CSV file",
+        "latin.csv": "must be in UTF-8", "third.csv": "but row 399 of", "one.csv": "reviews of both labels",
+        "nosplit.csv": "pass --split random", "absent.csv": "is not there",
+    }  # fmt: skip
+
+
+def test_data_that_cannot_be_trained_on(tmp_path, capsys):
+    for name, words in bad_data(tmp_path).items():
+        text = refused(capsys, "train", "sentiment", "--imdb", tmp_path / name, "--out", tmp_path / "out")
+        assert words in text and text.startswith("clusterjax train: ")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    (
+        ("--dim", "0", "--dim must be an integer from 1"),
+        ("--epochs", "-1", "epochs must be an integer from 1"),
+        ("--alpha", "0", "alpha must be a finite number above 0"),
+        ("--num-layers", "-1", "--num-layers must be an integer"),
+        ("--patience", "0", "patience must be a positive integer"),
+        ("--seed", "-1", "--seed must lie between 0 and 2**32 - 1"),
+        ("--batch-size", "100000", "--batch-size must be at most"),
+    ),
+)
+def test_options_out_of_range(trained, tmp_path, capsys, option, value, words):
+    assert words in refused(
+        capsys, "train", "sentiment", "--imdb", trained[1], "--out", tmp_path / "out", option, value
+    )
+
+
+def test_folder_that_cannot_be_written(trained, tmp_path, capsys):
+    (tmp_path / "file").write_text("in the way")
+    text = refused(capsys, "train", "sentiment", "--imdb", trained[1], "--out", tmp_path / "file")
+    assert "out must be a folder that can be written" in text and (tmp_path / "file").read_text() == "in the way"
+
+
+@pytest.mark.parametrize(
+    "argv",
+    (
+        ["train"],
+        ["train", "sentiment"],
+        ["train", "other"],
+        ["predict"],
+        ["train", "sentiment", "--learning-rate", "nan"],
+    ),
+    ids=str,
+)
+def test_wrong_calls_are_met_with_one_line(capsys, argv):
+    with pytest.raises(SystemExit) as stop:
+        main(argv)
+    output = capsys.readouterr()
+    assert stop.value.code == 2 and output.out == "" and output.err.count("\n") == 1 and "--help" in output.err
+
+
+@pytest.mark.parametrize("argv", (["train"], ["train", "sentiment"], ["predict"]), ids=str)
+def test_help_shows_an_example(capsys, argv):
+    with pytest.raises(SystemExit) as stop:
+        main([*argv, "--help"])
+    assert stop.value.code == 0 and f"example: clusterjax {argv[0]}" in capsys.readouterr().out
+
+
+def test_it_runs_as_a_user_runs_it(trained):
+    """In single precision, without matplotlib, from a pipe."""
+    code = (
+        "import sys; sys.modules['matplotlib'] = None; from clusterjax._cli import main; "
+        f"sys.exit(main(['predict', {str(trained[0])!r}, '--stdin']))"
+    )
+    env = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")} | {"JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, "-c", code], input="superb\n", capture_output=True, text=True, env=env)
+    assert done.returncode == 0 and done.stdout.startswith("positive "), done.stderr

@@ -1,0 +1,163 @@
+"""The bridge from a network to particles as a figure: claims, captions and pictures for either outcome."""
+
+import json
+
+import numpy as np
+import pytest
+
+from clusterjax import probe
+from clusterjax.experiments.albert_bridge import ALBERT_BRIDGE
+from clusterjax.experiments.albert_bridge.claims import caption_of, claims_of
+from clusterjax.experiments.albert_bridge.controls import BridgeControls, controls_of, share_missed
+from clusterjax.experiments.albert_bridge.measure import effort, parts_of
+from clusterjax.experiments.albert_bridge.panels import draw
+from clusterjax.experiments.framework.networks import network_of
+from clusterjax.probe.measures.tally import average_of
+
+from ..network_cases import checkpoint
+from ..probe_cases import T5
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    return network_of(checkpoint(tmp_path_factory.mktemp("network")))
+
+
+def curve(levels, texts=4, noise=0.01):
+    rng = np.random.default_rng(len(levels))
+    return average_of(
+        np.asarray(levels, float) + noise * np.linspace(-1, 1, texts)[:, None] * rng.normal(size=len(levels))
+    )
+
+
+def bridge_of(network, **curves):
+    names = {
+        "without_feed_forward": "without feed-forward",
+        "without_norms": "without norms",
+        "on_the_sphere": "on the sphere",
+    }
+    every = {name: network for name in (*names, "particles", "fitted")} | curves
+    found = {names.get(name, name): curve(levels) for name, levels in every.items()}
+    base = curve(network)
+    squares = [np.mean((found[name].values - base.values) ** 2) for name in ("particles", "fitted")]
+    return probe.Bridge(base, found, 0.5, 2.0, np.array([squares[0], squares[1]]), 3.0)
+
+
+RISE, FLAT_LINE, STEEP = [0.1, 0.3, 0.5, 0.7], [0.1, 0.1, 0.1, 0.1], [0.1, 0.9, 1.0, 1.0]
+
+
+def beside_of(trained=0.5, shuffled=0.5, random=0.5):
+    """Controls that are missed by so much, three networks of four texts each."""
+    texts = 0.01 * np.linspace(-1, 1, 4)
+    either = lambda values: {"particles": values + 1, "fitted": values}
+    drawn = np.stack([random + shift - texts for shift in (-0.02, 0.0, 0.02)])
+    return BridgeControls(
+        either(trained + np.repeat(texts, 2)), np.arange(0, 8, 2), either(shuffled - texts), either(drawn)
+    )
+
+
+BESIDE = beside_of(0.5, 0.9, 0.9)
+
+
+def test_what_is_missed_is_a_share_of_the_spread():
+    """A curve that is off by 0.1 everywhere, of a network whose curve has a spread of 0.2; text by text."""
+    some = bridge_of(RISE, particles=np.array(RISE) + 0.1)
+    network, moved = some.network.values, some.curves["particles"].values
+    expected = [np.sqrt(np.mean((m - n) ** 2)) / np.std(n) for m, n in zip(moved, network, strict=True)]
+    np.testing.assert_allclose(share_missed(some, "particles"), expected)
+    assert np.mean(expected) == pytest.approx(0.1 / np.std(RISE), rel=0.1) and (share_missed(some, "fitted") == 0).all()
+
+
+def test_controls_are_paired_by_text_and_by_network():
+    some = beside_of(0.5, 0.6, 0.9)
+    texts = 0.01 * np.linspace(-1, 1, 4)
+    trained, shuffled, random = some.runs("fitted")
+    assert (trained[0], shuffled[0], random[0]) == pytest.approx((0.5, 0.6, 0.9))
+    assert trained[1] == pytest.approx(np.repeat(texts, 2).std(ddof=1) / np.sqrt(8))
+    assert random[1] == pytest.approx(0.02 / np.sqrt(3)) and some.runs("particles")[0][0] == pytest.approx(1.5)
+    beyond = some.beyond_shuffled
+    assert beyond.difference[0] == pytest.approx(0.1)
+    assert beyond.error[0] == pytest.approx((2 * texts).std(ddof=1) / 2)
+    assert some.beyond_random.beyond.difference[0] == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "holds", "words"),
+    [
+        ((0.5, 0.9, 0.9), True, ", and worse for both controls."),
+        ((0.5, 0.5, 0.9), False, "; shuffled tokens are predicted no worse."),
+        ((0.5, 0.9, 0.5), False, "; random weights are predicted no worse."),
+        ((0.5, 0.3, 0.3), False, "; shuffled tokens and random weights are predicted no worse."),
+    ],
+)
+def test_particles_say_something_only_beyond_both_controls(found, numbers, holds, words):
+    beside, some = beside_of(*numbers), bridge_of(RISE)
+    claim = claims_of(some, beside)[3]
+    assert claim.says.startswith("Fitted particles predict the trained network") and claim.holds == holds
+    assert claim.value == pytest.approx(min(numbers[1] - numbers[0], numbers[2] - numbers[0]), abs=1e-9)
+    assert caption_of(found, some, found.texts, beside).endswith(words)
+
+
+def test_controls_are_the_network_shuffled_and_redrawn(found, monkeypatch):
+    """Which networks and which texts are run: its own words in another order, and three starts on the same words."""
+    ran = []
+
+    def bridge(model, texts, *, fit_on, **options):
+        ran.append((model.name, texts, fit_on, options))
+        return bridge_of(RISE)
+
+    monkeypatch.setattr("clusterjax.experiments.albert_bridge.controls.probe.bridge", bridge)
+    how = effort(True, 16)
+    texts, others = parts_of(found.texts, how)
+    some = controls_of(found, bridge_of(RISE), texts, others, how, 0, None, lambda line: None)
+    assert [name.endswith("with random weights") for name, *_ in ran] == [False, True, True, True]
+    shuffled, *random = ran
+    for shown, plain in ((shuffled[1], texts), (shuffled[2], others)):
+        np.testing.assert_array_equal(np.sort(shown.token_ids, axis=1), np.sort(plain.token_ids, axis=1))
+        assert (shown.token_ids != plain.token_ids).any()
+        np.testing.assert_array_equal(shown.token_ids[:, 0], plain.token_ids[:, 0])
+    for _, shown, fitted, options in random:
+        np.testing.assert_array_equal(shown.token_ids, texts.token_ids)
+        np.testing.assert_array_equal(fitted.token_ids, others.token_ids)
+        assert options["fit_steps"] == 8 and options["steps_per_layer"] == 2
+    assert some.random["fitted"].shape == (3, 4) and len(some.rows) == len(texts.mask)
+
+
+def test_claims_of_the_bridge_hold_and_fail(found):
+    good = bridge_of(RISE, particles=[0.1, 0.35, 0.55, 0.8], fitted=[0.1, 0.31, 0.5, 0.7], without_feed_forward=STEEP)
+    held = [claim.holds for claim in claims_of(good, BESIDE)]
+    assert held == [True] * 6
+    bad = bridge_of(RISE, particles=FLAT_LINE, fitted=FLAT_LINE, without_feed_forward=FLAT_LINE)
+    assert [claim.holds for claim in claims_of(bad, BESIDE)] == [False, False, False, True, False, True]
+    moved = bridge_of(RISE, fitted=[0.2, 0.3, 0.5, 0.7])
+    assert [claim.holds for claim in claims_of(moved, BESIDE)][-1] is False
+    texts = found.texts
+    assert "predict the curve better than any constant does" in caption_of(found, good, texts, BESIDE)
+    assert "predict the curve no better than a constant does" in caption_of(found, bad, texts, BESIDE)
+
+
+def test_curves_that_overflow_are_said_and_drawn(found, tmp_path):
+    some = bridge_of(RISE)
+    lost = average_of(np.full((4, 4), np.nan))
+    some = some._replace(curves=some.curves | {"without norms": lost})
+    assert "(without norms: overflows" in caption_of(found, some, found.texts, BESIDE)
+    assert "overflows" not in caption_of(found, bridge_of(RISE), found.texts, BESIDE)
+    draw(some, BESIDE).savefig(tmp_path / "picture.png", dpi=40)
+
+
+def test_wide_networks_get_less():
+    assert effort(False, 128).texts > effort(False, 768).texts and effort(True, 128).steps > effort(True, 768).steps
+    long = probe.Encoded(np.ones((9, 80), np.int32), np.ones((9, 80), bool))
+    assert [part.mask.shape for part in parts_of(long, effort(False, 128))] == [(4, 64)] * 2
+    assert [part.mask.shape for part in parts_of(long, effort(False, 768))] == [(4, 48)] * 2
+    more = probe.Encoded(np.arange(40 * 80, dtype=np.int32).reshape(40, 80), np.ones((40, 80), bool))
+    shown, fitted = parts_of(more, effort(True, 128))
+    assert shown.mask.shape == fitted.mask.shape == (6, 32)
+    assert not set(shown.token_ids[:, 0].tolist()) & set(fitted.token_ids[:, 0].tolist())
+
+
+def test_an_encoder_of_t5_has_a_bridge_too(tmp_path):
+    outcome = ALBERT_BRIDGE.run(checkpoint(tmp_path, T5 | {"vocab_size": 70}), lambda line: None)
+    assert len(outcome.parameters["radius"]) == 3 and outcome.claims[-1].holds
+    assert "fitted to other texts" in outcome.caption
+    json.dumps(outcome.parameters)

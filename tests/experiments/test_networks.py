@@ -1,0 +1,285 @@
+"""The figures of a trained network's heads, run once: numbers against loops, and figure 2 for either outcome."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from clusterjax import probe
+from clusterjax.experiments.albert_bridge import ALBERT_BRIDGE
+from clusterjax.experiments.albert_bridge.measure import effort, parts_of
+from clusterjax.experiments.albert_spectra import ALBERT_SPECTRA
+from clusterjax.experiments.figure2 import FIGURE2
+from clusterjax.experiments.figure2.claims import caption_of, claims_of
+from clusterjax.experiments.figure2.measure import groups_of, largest_of, measure, targets_of
+from clusterjax.experiments.framework.layout import drawable
+from clusterjax.experiments.framework.networks import network_of
+from clusterjax.probe.measures.tally import average_of
+
+from ..helpers import as_a_user
+from ..network_cases import CONFIG, by_name, checkpoint, texts_of
+from ..reference import probes as reference
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory):
+    return checkpoint(tmp_path_factory.mktemp("network"))
+
+
+@pytest.fixture(scope="module")
+def found(settings):
+    return network_of(settings)
+
+
+class Outcomes(dict):
+    """Each figure as the command runs it, once, when it is asked for."""
+
+    def __init__(self, settings):
+        super().__init__()
+        self.settings = settings
+
+    def __missing__(self, name):
+        one = next(one for one in (FIGURE2, ALBERT_SPECTRA, ALBERT_BRIDGE) if one.name == name)
+        self[name] = one.run(self.settings, lambda line: None)
+        return self[name]
+
+
+@pytest.fixture(scope="module")
+def run(settings):
+    """The figures, and what figure 2 measured."""
+    kept = []
+    keep = lambda *given: kept.append(measure(*given)) or kept[0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("clusterjax.experiments.figure2.experiment.measure", keep)
+        outcomes = Outcomes(settings)
+        assert outcomes["figure2"].claims
+    return outcomes, kept[0]
+
+
+@pytest.fixture(scope="module")
+def outcomes(run):
+    return run[0]
+
+
+@pytest.fixture(scope="module")
+def heads(run):
+    """What figure 2 measured, to be altered."""
+    return run[1]
+
+
+@pytest.fixture(scope="module")
+def traced(found):
+    return probe.trace(found.model, *found.texts)
+
+
+@pytest.fixture(scope="module")
+def attention(found, traced):
+    """The maps of each text, (layers, heads, n, n), with its mask."""
+    return list(zip(np.asarray(traced.attention, np.float64), found.texts.mask, strict=True))
+
+
+@pytest.mark.parametrize("one", (FIGURE2, ALBERT_SPECTRA, ALBERT_BRIDGE), ids=lambda one: one.name)
+def test_record_is_whole_and_identities_hold(outcomes, one, tmp_path):
+    outcome = outcomes[one.name]
+    assert one.reads_texts and outcome.film is None and outcome.parameters["starts"] >= 1
+    proved = [claim for claim in outcome.claims if claim.kind == "identity"]
+    assert proved and all(claim.holds for claim in proved), proved
+    assert {claim.kind for claim in outcome.claims} >= {"identity", "finding"}
+    series = {name: np.asarray(values).tolist() for name, values in outcome.series.items()}
+    json.dumps([series, outcome.parameters], allow_nan=False)
+    assert len({len(values) for name, values in series.items() if "_by_" not in name}) == 1
+    figure = outcome.draw()
+    figure.savefig(tmp_path / "picture.png", dpi=60)
+    assert figure.get_figwidth() == 7.0 and "(d)" in texts_of(figure)
+
+
+def test_correlations_of_figure_2_are_those_of_a_loop(outcomes, attention):
+    outcome = outcomes["figure2"]
+    each = np.array([[reference.correlation(maps, mask) for maps in text] for text, mask in attention])
+    mean = each.mean(axis=0)
+    others = [(h, g) for h in range(4) for g in range(4) if h != g]
+    between = np.array([np.mean([layer[pair] for pair in others]) for layer in mean])
+    np.testing.assert_allclose(outcome.series["correlation"], between, rtol=0, atol=1e-5)
+    rise = by_name(outcome, "The correlations between heads increase")
+    assert rise.value == pytest.approx(between[-1] - between[0], abs=1e-5)
+    assert rise.holds == (rise.value > 2 * rise.error)
+    of_texts = np.array([[np.mean([layer[pair] for pair in others]) for layer in text] for text in each])
+    gain = of_texts[:, -1] - of_texts[:, 0]
+    assert rise.error == pytest.approx(gain.std(ddof=1) / np.sqrt(len(gain)), rel=0.35)  # by resampling
+
+
+def test_sinks_of_figure_2_are_those_of_a_loop(outcomes, found, attention):
+    outcome = outcomes["figure2"]
+    assert len(attention) == 16 and not found.texts.mask.all()
+    places = {"first token [CLS]": lambda mask: [0], "[SEP]": lambda mask: [int(mask.sum()) - 1]}
+    excess, twice = {}, {}
+    for name, place in places.items():
+        values, over = [], []
+        for text, mask in attention:
+            targets = np.isin(np.arange(len(mask)), place(mask))
+            masses = np.array([[reference.mass(m, mask, targets, False) for m in layer] for layer in text])
+            values.append(masses - 1 / mask.sum())
+            over.append(masses - 2 / mask.sum())
+        mean, spread = reference.average(values)
+        excess[name], error = mean, spread / 4
+        np.testing.assert_allclose(outcome.series[f"excess_by_head, {name}"], mean, rtol=0, atol=1e-6)
+        np.testing.assert_allclose(outcome.series[f"error_by_head, {name}"], error, rtol=1e-3, atol=1e-6)
+        mean, spread = reference.average(over)
+        twice[name] = mean > 2 * spread / 4
+    sink = by_name(outcome, "Some head has the first token")
+    name = max(excess, key=lambda name: excess[name].max())
+    layer, head = np.argwhere(excess[name] == excess[name].max())[0]
+    assert sink.value == pytest.approx(excess[name].max(), abs=1e-6)
+    assert f"strongest: {name} at layer {layer + 1}, head {head + 1}," in sink.measured
+    assert all(f"{int(twice[name].sum())} beyond twice uniform for {name}" in sink.measured for name in places)
+    first = by_name(outcome, "Several heads give the first token")
+    assert first.value == twice["first token [CLS]"].sum(axis=1).min()
+
+
+def test_picture_of_figure_2_names_what_it_shows(outcomes, found):
+    figure = outcomes["figure2"].draw()
+    tokens = found.model.tokenizer.convert_ids_to_tokens(found.texts.token_ids[0, found.texts.mask[0]].tolist())
+    shown = [
+        label.get_text() for label in figure.findobj(lambda one: hasattr(one, "get_xticklabels"))[0].get_xticklabels()
+    ]
+    expected = [*tokens[:20], "…", *tokens[-3:]] if len(tokens) > 24 else tokens
+    assert shown == expected and shown[0] == "[CLS]" and shown[-1] == "[SEP]"
+    written = texts_of(figure)
+    assert {"first token [CLS]", "[SEP]", "mean correlation", "excess over uniform"} <= set(written)
+
+
+def alike_of(matrices, noise=0.01):
+    """Head correlations (layers, heads, heads) with resamples about them."""
+    rng = np.random.default_rng(1)
+    matrices = np.asarray(matrices, float)
+    wobble = noise * rng.normal(size=(20, *matrices.shape))
+    resampled = matrices + (wobble + wobble.swapaxes(2, 3)) / 2
+    average = probe.Average(matrices, np.full(matrices.shape, noise), 16)
+    others = ~np.eye(matrices.shape[-1], dtype=bool)
+    of_texts = (matrices + noise * rng.normal(size=(16, *matrices.shape)))[..., others].mean(axis=-1)
+    groups = probe.head_clusters(matrices, resampled, 2)
+    return probe.HeadCorrelations(average, resampled, groups, average_of(of_texts))
+
+
+def blocks(within, across, sizes):
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    matrix = np.where(labels[:, None] == labels[None, :], within, across)
+    np.fill_diagonal(matrix, 1.0)
+    return matrix
+
+
+PAIR, LONE = blocks(0.8, 0.1, (2, 2)), blocks(0.8, 0.1, (3, 1))
+FLAT, WEAK = blocks(0.3, 0.3, (2, 2)), blocks(0.35, 0.3, (2, 2))
+
+
+def test_groups_are_called_what_they_are():
+    alike = alike_of([PAIR, LONE, FLAT, WEAK])
+    pair, lone, flat, weak = (groups_of(alike, layer) for layer in range(4))
+    assert (pair.word, lone.word, flat.word, weak.word) == ("clusters", "outlier", "unsure", "unsure")
+    assert pair.heads == [[0, 1], [2, 3]] and pair.numbers == [[1, 2], [3, 4]]
+    assert pair.within == pytest.approx([0.8, 0.8]) and pair.across == pytest.approx(0.1)
+    assert [margin for margin, _ in pair.margins] == pytest.approx([0.7, 0.7])
+    assert all(0 < error < 0.02 for _, error in pair.margins)
+    assert np.isnan(lone.within[1]) and lone.stability == 1
+
+
+def test_captions_of_figure_2_say_what_the_groups_are(found, heads):
+    words = {}
+    for name, matrix in (("clusters", PAIR), ("outlier", LONE), ("unsure", FLAT)):
+        changed = with_alike(heads, [FLAT, FLAT, matrix])
+        words[name] = caption_of(found, changed)
+    assert "[1, 2] and [3, 4] are two stable clusters, stability 1.00" in words["clusters"]
+    assert "are not two clusters, but one and a head apart from it" in words["outlier"]
+    assert "are not borne out as two clusters" in words["unsure"]
+    assert all("from 0.30 at the first layer" in caption for caption in words.values())
+
+
+def test_claims_of_figure_2_hold_and_fail(heads):
+    rising = with_alike(heads, [FLAT, FLAT, PAIR])
+    held = [claim.holds for claim in claims_of(rising)][:2]
+    falling = [claim.holds for claim in claims_of(with_alike(heads, [LONE, FLAT, WEAK]))][:2]
+    assert held == [True, True] and falling == [False, False]
+    strong = altered(heads, 0.5)
+    assert [claim.holds for claim in claims_of(strong)][2:4] == [True, True]
+    none = altered(heads, 0.0)
+    assert [claim.holds for claim in claims_of(none)][2:4] == [False, False]
+    impossible = with_alike(heads, [1.0 - 2.0 * (PAIR < 1)] * 3, noise=0.0)
+    assert [claim.holds for claim in claims_of(impossible)][-3:] == [True, False, True]
+
+
+def with_alike(heads, matrices, noise=0.01):
+    """Head correlations in place of those of the trained network."""
+    return replace(heads, of_heads=heads.of_heads._replace(trained=alike_of(matrices, noise)))
+
+
+def test_heads_are_held_against_their_controls(heads):
+    """The last two findings, with controls that have less, as much, and more."""
+    of = lambda shift: average_of(heads.alike.between_heads.values + shift)
+    for shift, holds in ((-0.2, True), (0.0, False), (0.2, False)):
+        other = heads.alike._replace(between_heads=of(shift))
+        seen = heads.of_heads._replace(shuffled=other, random=(other,) * 3)
+        beyond = seen.compare("between_heads")
+        changed = replace(heads, of_heads=seen._replace(beyond_shuffled=beyond[0], beyond_random=beyond[1]))
+        claim = {claim.says: claim for claim in claims_of(changed)}[
+            "Trained heads are more alike at the last layer than those of the controls."
+        ]
+        assert claim.holds == holds and claim.value == pytest.approx(-shift, abs=1e-9)
+        np.testing.assert_allclose(changed.lines[1][0], changed.lines[0][0] + shift)
+    largest = largest_of("first")(heads.sinks)
+    values = heads.sinks.excess["first"].values
+    for level in range(values.shape[1]):
+        head = values[:, level].mean(axis=0).argmax()
+        np.testing.assert_array_equal(largest.values[:, level], values[:, level, head])
+
+
+def altered(heads, excess):
+    """Sinks of this excess, give or take a little, in place of those of the trained network."""
+    sinks, rng = heads.sinks, np.random.default_rng(0)
+    values = excess + 1e-3 * rng.normal(size=sinks.mass["first"].values.shape)
+    values = values - values.mean(axis=0) + excess
+    uniform = {name: sinks.mass[name].values - sinks.excess[name].values for name in sinks.mass}
+    trained = sinks._replace(
+        mass={name: average_of(values + uniform[name]) for name in uniform},
+        excess={name: average_of(values) for name in uniform},
+    )
+    return replace(heads, of_sinks=heads.of_sinks._replace(trained=trained))
+
+
+def test_the_first_token_is_named_once():
+    values = np.random.default_rng(0).uniform(size=(3, 2, 2))
+    one, other = average_of(values), average_of(values + 1)
+    sinks = probe.AttentionSinks({"first": one, "[CLS]": one, "[SEP]": other}, {}, {})
+    assert targets_of(sinks) == {"first": "first token [CLS]", "[SEP]": "[SEP]"}
+    assert targets_of(sinks._replace(mass={"first": one})) == {"first": "first token"}
+
+
+def test_a_network_of_one_head_is_refused(tmp_path):
+    settings = checkpoint(tmp_path, CONFIG | {"num_attention_heads": 1})
+    with as_a_user(), pytest.raises(ValueError, match="albert must have two heads or more for figure 2"):
+        FIGURE2.run(settings, lambda line: None)
+
+
+def test_numbers_of_the_bridge_are_those_of_the_network(outcomes, found, traced):
+    """The curve of the network, text by text; root mean squares of what the record holds."""
+    outcome, how = outcomes["albert-bridge"], effort(True, 16)
+    texts, others = parts_of(found.texts, how)
+    assert texts.mask.shape[1] == min(32, found.texts.mask.shape[1]) and len(texts.mask) == len(others.mask) > 1
+    rows = [int(np.flatnonzero((found.texts.token_ids == ids).all(axis=1))[0]) for ids in texts.token_ids]
+    assert found.texts.mask.shape[1] <= how.length and rows == sorted(rows)
+    hidden = np.asarray(traced.hidden, np.float64)[rows]
+    each = [[np.mean(reference.cosines(x, mask)) for x in text] for text, mask in zip(hidden, texts.mask, strict=True)]
+    series = outcome.series
+    np.testing.assert_allclose(series["cosine network"], np.mean(each, axis=0), rtol=0, atol=1e-5)
+    for name, start in (("particles", "The particles as they come"), ("fitted", "The particles with fitted")):
+        rmse = np.sqrt(np.mean((np.array(series[f"cosine {name}"]) - series["cosine network"]) ** 2))
+        claim = by_name(outcome, start)
+        assert claim.value == pytest.approx(rmse) and claim.holds == (rmse < np.std(series["cosine network"]))
+    parted = by_name(outcome, "The feed-forward keeps")
+    assert parted.value == pytest.approx(series["cosine without feed-forward"][-1] - series["cosine network"][-1])
+    assert 2 < len(series["loss_by_step"]) <= how.steps + 1 and outcome.parameters["beta"] > 0
+    assert ("has not come to its end" in outcome.caption) == (not outcome.parameters["converged"])
+
+
+def test_tokens_are_drawable():
+    assert drawable("a b\n$\U00012000ə") == r"a␣b␣\$\U00012000ə"

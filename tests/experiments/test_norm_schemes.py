@@ -1,0 +1,107 @@
+"""The numbers behind the experiments on layer norms, rank collapse and long context."""
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+
+from clusterjax.experiments.long_context import claims as long_context
+from clusterjax.experiments.long_context.measure import clouds, equiangular, power, threshold
+from clusterjax.experiments.norm_schemes.claims import _late, _middle, _order, _slopes
+from clusterjax.experiments.norm_schemes.measure import NAMES, POST, TS, Runs, first_speeds, reduced
+from clusterjax.experiments.rank_collapse import claims as rank_collapse
+from clusterjax.experiments.rank_collapse.measure import PARTS, layers_until_gone, recursion
+
+
+def test_recursion_is_that_of_the_oracle():
+    """RC1: n = 6, beta = 1.5, from orthogonal tokens."""
+    expected = [np.sqrt(2), 0.5193011, 0.01870241, 8.177873e-7, 6.836e-20]
+    np.testing.assert_allclose(recursion(6, 1.5, 4), expected, rtol=2e-4)
+
+
+def test_layer_on_equiangular_tokens_is_that_of_the_oracle():
+    """LC1, and the three phases at a thousand tokens."""
+    assert equiangular(12, 0.3, 2.0)[0] == pytest.approx(0.925076823582, abs=1e-12)
+    betas = np.log(1e3) * np.array([0.5, 1.0, 2.0]) / 0.75
+    np.testing.assert_allclose(equiangular(1e3, 0.25, betas)[0], [0.997366, 0.572224, 0.250376], atol=2e-6)
+
+
+def test_width_of_the_transition_is_that_of_the_limit():
+    """With s = 1 / n^(x - 1) the cosine is rho / (rho + (1 - rho) / (1 + s)^2); solved by hand for both ends."""
+    end = lambda cosine: np.log(np.sqrt(cosine / (1 - cosine)) - 1)  # log s, for rho = 1/2
+    width = (end(0.95) - end(0.55)) / np.log(1e6)
+    assert long_context._width(1e6, 0.5) == pytest.approx(width, rel=1e-4)
+
+
+def test_reduced_equation_is_quadrature_where_it_has_one_variable():
+    """Under Post the time to come from one cosine to another is an integral."""
+    left, r = reduced(POST, (1.0, 2.0))
+    pace = lambda c: (np.exp(1 - c) + 15) / (2 * (1 - c) * (15 * c + 1))
+    assert quad(pace, 0.0, 1 - left[0])[0] == pytest.approx(1.0, rel=1e-9)
+    assert quad(pace, 1 - left[0], 1 - left[1])[0] == pytest.approx(1.0, rel=1e-9)
+    np.testing.assert_array_equal(r, 1.0)
+
+
+def test_weights_of_random_clouds_are_those_of_a_loop():
+    cloud, beta = clouds(0, 2, 9, 3), 3.0
+    x = cloud.x[1]
+    np.testing.assert_allclose(np.linalg.norm(x, axis=1), 1.0, rtol=1e-14)
+    own, nearest, outputs = [], [], []
+    for i in range(4):
+        weights = np.exp(beta * (x @ x[i]))
+        others = np.delete(weights, i)
+        own.append(weights[i] / weights.sum())
+        nearest.append(others.max() / others.sum())
+        outputs.append(weights @ x / np.linalg.norm(weights @ x))
+    cosines = [outputs[i] @ outputs[j] for i in range(4) for j in range(i)]
+    found = [part(beta)[1] for part in (cloud.own, cloud.nearest, cloud.cosine)]
+    np.testing.assert_allclose(found, [np.mean(own), np.mean(nearest), np.mean(cosines)], rtol=1e-12)
+
+
+def test_threshold_and_power_of_a_known_law():
+    """Samples that are one half at known beta, with a known spread; and a line through points with errors."""
+    spread = np.array([-0.1, 0.0, 0.1])
+    log_beta, error = threshold(lambda beta: 1 / (1 + (3.0 / beta) ** 2) + spread, 1.0)
+    assert log_beta == pytest.approx(np.log(3.0), abs=2e-3)
+    assert error == pytest.approx(0.1 / np.sqrt(3) / 0.5, rel=1e-2)
+    sizes = (10, 100, 1000)
+    slope, of_slope, height = power(sizes, [(2 * np.log(n) - 1, 0.1) for n in sizes])
+    assert (slope, height) == (pytest.approx(2.0), pytest.approx(-1.0))
+    assert of_slope == pytest.approx(0.1 / (np.sqrt(2) * np.log(10)))
+
+
+def test_first_speeds_are_those_of_a_loop():
+    """One cloud of three tokens, by hand; under Peri a direction turns at the sine of what is written to it."""
+    speeds, largest = first_speeds(5, 1, 3, 2)
+    x = np.random.default_rng((5, 3, 2)).normal(size=(3, 2))
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    slow, fast, sizes = [], [], []
+    for i in range(3):
+        weights = np.exp(x @ x[i])
+        written = weights @ x / weights.sum()
+        sizes.append(np.linalg.norm(written))
+        slow.append(abs(written[0] * x[i, 1] - written[1] * x[i, 0]))
+        fast.append(slow[-1] / sizes[-1])
+    np.testing.assert_allclose(speeds, [[np.mean(slow), np.mean(fast)]], rtol=1e-12)
+    assert largest == pytest.approx(max(sizes) / (np.sqrt(np.log(3) / 3) + np.log(3) / 2))
+
+
+def made_up(rates, scatter=0.01):
+    """Runs in which 1 - mean cosine falls by these rates, each start a little off."""
+    noise = np.exp(scatter * np.random.default_rng(0).normal(size=(8, len(NAMES), 1)))
+    left = np.exp(-np.multiply.outer(np.array(rates), TS))[None] * noise
+    return {d: Runs(left, np.ones_like(left), np.ones((*left.shape, d))) for d in (3, 16)}
+
+
+def test_claims_on_the_pace_fail_where_it_is_another():
+    runs = made_up((0.4, 0.1, 0.2, 0.5, 0.3))
+    assert not _late(runs).holds and not _order(runs).holds
+    np.testing.assert_allclose(_slopes(runs[16].left, POST, 8.0, 10.0, np.asarray), 0.4, rtol=1e-9)
+    middle, error = _middle(np.array([1.0, 2.0, 3.0, 4.0, 100.0]))
+    assert middle == 3.0 and error == pytest.approx(1.858 / np.sqrt(5))
+
+
+def test_layers_until_the_residual_is_gone():
+    residual = np.array([[1.0, 1e-3, 1e-13, 1e-16], [1.0, 1e-13, 1e-16, 1e-16], [1.0, 0.9, 0.8, 0.7]])
+    mean, error = layers_until_gone(residual)
+    assert mean == pytest.approx((2 + 1 + 4) / 3) and error == pytest.approx(np.std([2, 1, 4], ddof=1) / np.sqrt(3))
+    assert list(PARTS)[0] == rank_collapse.ALONE and PARTS[rank_collapse.SKIPPED] == (1, 0, 0, 0)

@@ -1,0 +1,158 @@
+"""Experiments of a user's own: run, drawn, recorded and skipped as those of the package; clashes met at the door."""
+
+import functools
+import importlib.util
+import json
+import types
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from clusterjax.experiments import EXPERIMENTS, Experiment, Files, Settings, find_experiments, reproduce
+from clusterjax.experiments.framework.identity import identity_of
+from clusterjax.experiments.framework.record import read_record
+
+from ..helpers import as_a_user
+from .own import COINS, Parameters, experiment, run
+
+
+QUICKLY = Files(("png",), film=False)
+FIGURE3 = EXPERIMENTS[2]
+
+
+def drawn(names, out, **more):
+    """The records, and the lines of progress."""
+    lines = []
+    return reproduce(names, out, Settings(starts=2, **more), QUICKLY, say=lines.append), lines
+
+
+def test_it_is_drawn_recorded_and_in_the_gallery(tmp_path):
+    (record,), _ = drawn([experiment()], tmp_path)
+    assert read_record(tmp_path / "coins") == record and record["claims"][0]["verdict"] == "reproduces"
+    assert record["parameters"] == {"seed": 0, "n": 8, "share": 0.5, "coin": "fair"}, "no solver is made up for it"
+    assert (tmp_path / "coins" / "coins.png").is_file()
+    page = (tmp_path / "index.html").read_text("utf-8")
+    assert '<section id="coins">' in page and "The question: Do they fall on both sides?" in page
+    assert "Not of this library, and at the end: coins." in page
+    drawn([experiment("dice", asks=False)], tmp_path)
+    page = (tmp_path / "index.html").read_text("utf-8")
+    assert "The paper: Do they fall on both sides?" in page and "at the end: coins, dice." in page
+
+
+def test_a_gallery_of_the_package_alone_does_not_speak_of_others(tmp_path):
+    from clusterjax.experiments.framework.gallery import write_gallery
+
+    from .test_gallery import RECORD, written
+
+    written(tmp_path, RECORD)
+    assert "Not of this library" not in write_gallery(tmp_path).read_text("utf-8")
+
+
+def test_they_come_behind_those_of_the_package_in_the_order_given():
+    own = [experiment("b"), experiment("a")]
+    found = find_experiments([own[0], "first_token", own[1], FIGURE3, "figure3"])
+    assert [one.name for one in found] == ["figure3", "figure8", "b", "a"] and found[0] is FIGURE3
+    assert find_experiments([own[0]]) == [own[0]]
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    (
+        ([experiment(), experiment()], "'coins(_too)?' is also experiment 0 of your own; give it another"),
+        ([one := experiment(), one], "'coins(_too)?' is also experiment 0 of your own"),
+        ([experiment("Figure4")], "'Figure4' is also a figure of the package; give it another"),
+        ([replace(FIGURE3, title="Mine")], "'(figure3|single_cluster)' is also a figure of the package"),
+        ([experiment("one"), experiment("one_too")], "'one_too' is also experiment 0 of your own"),
+        ([experiment("one"), experiment("ONE")], "'ONE(_too)?' is also experiment 0 of your own"),
+    ),
+    ids=("twins", "twice", "ours", "changed", "alias", "capitals"),
+)
+def test_clashes_are_refused_before_anything_is_done(tmp_path, names, words):
+    with pytest.raises(ValueError, match=f"^names must hold experiments of different names and aliases, but {words}"):
+        drawn(names, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "names", (experiment(), [run], [Experiment], ["figure3", None]), ids=("bare", "function", "class", "none")
+)
+def test_what_is_no_experiment_is_refused(tmp_path, names):
+    with as_a_user(), pytest.raises(ValueError, match="^names must be a sequence of names of figures"):
+        drawn(names, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("outcome", (None, "Seen.", {}), ids=str)
+def test_what_returns_no_outcome_is_refused(tmp_path, outcome):
+    with as_a_user(), pytest.raises(ValueError, match="^what coins returns must be an Outcome, but it is"):
+        drawn([experiment(run=lambda settings, say: outcome)], tmp_path)
+    assert not (tmp_path / "coins").exists()
+
+
+def loaded(path, text):
+    """The module that a file holds."""
+    path.write_text(text, "utf-8")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+TEXT = """
+from tests.experiments import own
+
+SIDES = 2
+
+def run(settings, say):
+    assert SIDES == 2
+    return own.run(settings, say)
+"""
+
+
+def test_a_changed_file_is_run_again_and_an_unchanged_one_is_not(tmp_path):
+    path, out = tmp_path / "mine.py", tmp_path / "out"
+    first = lambda text=TEXT, **more: drawn([experiment(run=loaded(path, text).run, **more)], out)[1]
+    assert not any("done already" in line for line in first())
+    assert any("done already" in line for line in first())
+    assert not any("done already" in line for line in first(TEXT.replace("SIDES", "FACES"))), "run itself is the same"
+    assert any("done already" in line for line in first(TEXT.replace("SIDES", "FACES")))
+    assert not any("done already" in line for line in first(TEXT.replace("SIDES", "FACES"), asks=False))
+
+
+def test_a_version_stands_for_the_code(tmp_path):
+    path, out = tmp_path / "mine.py", tmp_path / "out"
+    again = lambda text, version: drawn([experiment(run=loaded(path, text).run, version=version)], out)[1]
+    again(TEXT, "1")
+    assert any("done already" in line for line in again(TEXT + "# more", "1"))
+    assert not any("done already" in line for line in again(TEXT + "# more", "2"))
+
+
+def test_what_nothing_tells_from_an_earlier_one_is_run_again_and_says_why(tmp_path):
+    typed = types.FunctionType(compile("def run(s, say): return f(s, say)", "<stdin>", "exec").co_consts[0], {"f": run})
+    for _ in range(2):
+        lines = drawn([experiment(run=typed)], tmp_path)[1]
+        assert lines[0].endswith("coins: run again, for nothing tells whether it has changed; give it a version")
+        assert not any("done already" in line for line in lines)
+    assert any("done already" in drawn([experiment(run=typed, version="1")], tmp_path)[1][0] for _ in range(2))
+
+
+def made_by(captured, default=1):
+    def inner(settings, say, *, more=default):
+        return captured, more
+
+    return inner
+
+
+def test_values_from_around_tell_one_experiment_from_another():
+    known = lambda function: identity_of(experiment(run=function))
+    values = (1, 1.0, True, "1", None, (1, 2), [1, 2], {"a": 1}, np.arange(3), np.arange(3.0), Parameters(), COINS, run)
+    each = [known(made_by(value)) for value in values]
+    assert None not in each and len({json.dumps(one) for one in each}) == len(values)
+    assert known(made_by(Parameters(n=9))) != known(made_by(Parameters()))
+    assert known(made_by(1, default=2)) != known(made_by(1))
+    assert known(functools.partial(run, 1)) != known(functools.partial(run, 2)) != known(run)
+    assert known(made_by(np.array([1.0, 2.0]))) != known(made_by(np.array([1.0, 3.0])))
+    for unknown in (object(), {1, 2}, np.array([object()]), print):
+        assert known(made_by(unknown)) is None
+    assert known(made_by(1)) == known(made_by(1))

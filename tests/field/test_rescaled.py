@@ -1,0 +1,265 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.linalg
+
+import clusterjax as cjx
+
+from ..attention_cases import BETA, FORM, KINDS, MASSES, D, N, X, kinds, outcome
+from ..helpers import DTYPES, CountTraces, assert_close, assert_derivatives, assert_same, name_of, normal, rotation
+from ..reference import attention as attention_reference, fields as reference
+
+
+Z = normal(31, N, D)
+TURN = rotation(7, D)
+
+
+def symmetric(*eigenvalues):
+    return TURN @ jnp.diag(jnp.asarray(eigenvalues)) @ TURN.T
+
+
+MATRICES = {
+    "none": None,
+    "general": normal(32, D, D),
+    "symmetric": symmetric(1.0, 0.4, -0.6),
+    "nilpotent": jnp.asarray([[0.0, 1.0, 2.0], [0.0, 0.0, -1.0], [0.0, 0.0, 0.0]]),
+    "decaying": symmetric(-0.2, -1.0, -2.0),
+    "turning": jnp.asarray([[0.3, -2.0, 0.0], [2.0, 0.3, 0.0], [0.0, 0.0, -0.5]]),
+    "defective": jnp.asarray([[1.0, 10.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.5]]),
+}
+matrices = pytest.mark.parametrize("matrix", MATRICES)
+
+velocity = eqx.filter_jit(lambda field, t, z: field(t, z))
+there = eqx.filter_jit(lambda field, t, z: field.unscale(t, z))
+back = eqx.filter_jit(lambda field, t, x: field.rescale(t, x))
+
+
+def as_matrix(matrix):
+    return np.eye(D) if MATRICES[matrix] is None else np.asarray(MATRICES[matrix])
+
+
+# --- definition
+
+
+@matrices
+def test_velocity_is_that_of_the_paper(matrix):
+    """sum_j P_ij V (z_j - z_i) with the attention of e^{tV} z, whose exponential is SciPy's."""
+    field = cjx.RescaledField(cjx.SoftmaxAttention(BETA, query_key=FORM), MATRICES[matrix])
+
+    def weights(x):
+        return attention_reference.softmax_weights(x, BETA, np.asarray(FORM))
+
+    for t in (0.0, 0.4, 1.5, -0.7):
+        expected = reference.rescaled(t, np.asarray(Z), weights, as_matrix(matrix))
+        assert_close(velocity(field, jnp.asarray(t), Z), expected, "composed")
+
+
+@kinds
+def test_rescaled_tokens_move_as_the_tokens_do(kind):
+    """z = e^{-tV} x moves by e^{-tV}(dx/dt - V x), whatever the attention is, and the masses."""
+    attention, value, t = KINDS[kind][0](query_key=FORM, mask=cjx.CausalMask()), MATRICES["general"], 0.8
+    plain = cjx.AttentionField(attention, value, cjx.Euclidean(), masses=MASSES)
+    x = np.asarray(Z) @ scipy.linalg.expm(t * np.asarray(value)).T
+    moved = np.asarray(velocity(plain, t, jnp.asarray(x))) - x @ np.asarray(value).T
+    expected = moved @ scipy.linalg.expm(-t * np.asarray(value)).T
+    assert_close(velocity(cjx.RescaledField(attention, value, masses=MASSES), t, Z), expected, "composed")
+
+
+@matrices
+def test_unscale_is_the_exponential_and_rescale_its_inverse(matrix):
+    field = cjx.RescaledField(cjx.SoftmaxAttention(BETA), MATRICES[matrix])
+    for t in (0.0, 1.5, -0.7):
+        grown = np.asarray(Z) @ scipy.linalg.expm(t * as_matrix(matrix)).T
+        assert_close(there(field, jnp.asarray(t), Z), grown, "composed")
+        assert_close(back(field, jnp.asarray(t), there(field, jnp.asarray(t), Z)), Z, "composed")
+
+
+def test_no_value_is_the_identity():
+    attention = cjx.SoftmaxAttention(BETA, query_key=FORM)
+    for t in (0.0, 3.0, 200.0):
+        one, two = (velocity(cjx.RescaledField(attention, value), jnp.asarray(t), Z) for value in (None, jnp.eye(D)))
+        assert_close(one, two, "composed")
+
+
+# --- invariance
+
+
+@matrices
+def test_velocities_turn_with_the_tokens(matrix):
+    turn = rotation(8, D)
+    field = cjx.RescaledField(cjx.SoftmaxAttention(BETA, query_key=FORM), MATRICES[matrix])
+    value = None if MATRICES[matrix] is None else turn @ MATRICES[matrix] @ turn.T
+    turned = cjx.RescaledField(cjx.SoftmaxAttention(BETA, query_key=turn @ FORM @ turn.T), value)
+    t = jnp.asarray(1.3)
+    assert_close(velocity(turned, t, Z @ turn.T), velocity(field, t, Z) @ turn.T, "composed")
+
+
+# --- limits
+
+
+@matrices
+@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
+def test_nothing_overflows(matrix, dtype):
+    """To t = 1e4, where e^{tV} has long left the floating numbers."""
+    field = cjx.RescaledField(cjx.SoftmaxAttention(BETA, query_key=FORM), MATRICES[matrix])
+    for t in (10.0, 100.0, 1e4):
+        found = velocity(field, jnp.asarray(t, dtype), Z.astype(dtype))
+        assert found.dtype == dtype
+        assert np.all(np.isfinite(found))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
+def test_at_large_times_softmax_is_hardmax(dtype):
+    """With V = I the attention of e^t z is that of z at inverse temperature beta e^{2t}."""
+    z = Z.astype(dtype)
+    field = cjx.RescaledField(cjx.SoftmaxAttention(BETA, query_key=FORM))
+    limit = outcome(cjx.HardmaxAttention(query_key=FORM), z, z)[1] - z
+    for t in (40.0, 400.0, 1e4):
+        assert_close(velocity(field, jnp.asarray(t, dtype), z), limit, "identity")
+    early = outcome(cjx.SoftmaxAttention(BETA * np.exp(3.0), query_key=FORM), z, z)[1] - z
+    assert_close(velocity(field, jnp.asarray(1.5, dtype), z), early, "composed")
+
+
+def test_nothing_overflows_in_unoptimised_code():
+    """Where scores are made twice and rounded differently, which unoptimised code does, none exceeds their largest."""
+    env = os.environ | {"XLA_FLAGS": "--xla_backend_optimization_level=0", "JAX_PLATFORMS": "cpu"}
+    test = f"{Path(__file__)}::test_at_large_times_softmax_is_hardmax"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=Path(__file__).parents[2])
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+@pytest.mark.parametrize("matrix", ("symmetric", "decaying"))
+def test_large_times_with_a_symmetric_value(matrix):
+    """Against scores compared as logarithms in the eigenbasis; to t = 1e4."""
+    field = cjx.RescaledField(cjx.SoftmaxAttention(BETA), MATRICES[matrix])
+    for t in (2.0, 10.0, 80.0, 1e4):
+        expected = reference.rescaled_symmetric(t, np.asarray(Z), as_matrix(matrix), BETA)
+        assert_close(velocity(field, jnp.asarray(t), Z), expected, "composed")
+
+
+def test_a_defective_value_at_large_times():
+    """e^{tV} = e^t (I + tN) on the first two axes: the scores are those of (z_1 + 10 t z_2, z_2), by far."""
+    field = cjx.RescaledField(cjx.SoftmaxAttention(BETA), MATRICES["defective"])
+    for t in (60.0, 1e3):
+        z = np.asarray(Z)
+        grown = np.stack([z[:, 0] + 10 * t * z[:, 1], z[:, 1]], axis=1)
+        chosen = np.argmax(grown @ grown.T, axis=1)
+        expected = (z[chosen] - z) @ as_matrix("defective").T
+        assert_close(velocity(field, jnp.asarray(t), Z), expected, "composed")
+
+
+def test_a_decaying_value_ends_in_the_mean():
+    field = cjx.RescaledField(cjx.SoftmaxAttention(BETA), MATRICES["decaying"])
+    expected = (np.asarray(Z).mean(axis=0) - np.asarray(Z)) @ as_matrix("decaying").T
+    assert_close(velocity(field, jnp.asarray(1e4), Z), expected)
+
+
+@pytest.mark.parametrize("d", (1, D))
+def test_one_token_is_at_rest(d):
+    field = cjx.RescaledField(cjx.SoftmaxAttention(BETA), 0.7 * jnp.eye(d))
+    for t in (0.0, 1e4):
+        assert_same(velocity(field, jnp.asarray(t), Z[:1, :d]), np.zeros((1, d)))
+
+
+# --- a value that is traced
+
+
+@jax.jit
+def built_inside(value, t, z):
+    return cjx.RescaledField(cjx.SoftmaxAttention(BETA, query_key=FORM), value)(t, z)
+
+
+@pytest.mark.parametrize("matrix", [matrix for matrix in MATRICES if matrix != "none"])
+def test_a_traced_value_is_as_good(matrix):
+    """Where the value is not known while compiling: under jit, grad and vmap."""
+    field = cjx.RescaledField(cjx.SoftmaxAttention(BETA, query_key=FORM), MATRICES[matrix])
+    for t in (0.0, 1.5):
+        found = built_inside(MATRICES[matrix], jnp.asarray(t), Z)
+        assert_close(found, velocity(field, jnp.asarray(t), Z), "composed")
+    assert np.all(np.isfinite(built_inside(MATRICES[matrix], jnp.asarray(1e4), Z)))
+
+
+@pytest.mark.parametrize("matrix", ("general", "defective"))
+def test_a_traced_value_is_as_good_at_large_times(matrix):
+    field = cjx.RescaledField(cjx.SoftmaxAttention(BETA, query_key=FORM), MATRICES[matrix])
+    for t in (60.0, 300.0, 1e4):
+        found = built_inside(MATRICES[matrix], jnp.asarray(t), Z)
+        assert_close(found, velocity(field, jnp.asarray(t), Z), "composed")
+
+
+@pytest.mark.parametrize("matrix", ("general", "nilpotent"))
+def test_derivatives_in_tokens_value_and_form(matrix):
+    packed = jnp.concatenate([Z.ravel(), MATRICES[matrix].ravel(), FORM.ravel()])
+
+    def fn(packed):
+        z, value, form = jnp.split(packed, (N * D, N * D + D * D))
+        attention = cjx.SoftmaxAttention(0.3, query_key=form.reshape(D, D), mask=cjx.CausalMask())
+        return cjx.RescaledField(attention, value.reshape(D, D))(0.6, z.reshape(N, D))
+
+    assert_derivatives(fn, packed)
+
+
+def test_the_derivative_in_the_value_is_finite_at_large_times():
+    gradient = jax.jit(jax.grad(lambda value: jnp.sum(built_inside(value, jnp.asarray(30.0), Z) ** 2)))
+    for matrix in ("symmetric", "nilpotent", "decaying"):
+        assert np.all(np.isfinite(gradient(MATRICES[matrix])))
+
+
+def test_a_value_that_is_replaced():
+    """As `equinox.tree_at` and every optimiser do."""
+    attention = cjx.SoftmaxAttention(BETA)
+    replaced = eqx.tree_at(lambda field: field.value, cjx.RescaledField(attention, -3 * jnp.eye(D)), 3 * jnp.eye(D))
+    wanted = cjx.RescaledField(attention, 3 * jnp.eye(D))
+    assert_close(velocity(replaced, jnp.asarray(200.0), Z), velocity(wanted, jnp.asarray(200.0), Z))
+
+
+def test_rescale_neither_overflows_nor_underflows_early():
+    """e^{-tV} x with V = diag(1, -1, 0) at t = 400: e^{400} is a floating number, and so is e^{-400}."""
+    field = cjx.RescaledField(cjx.SoftmaxAttention(BETA), jnp.diag(jnp.asarray([1.0, -1.0, 0.0])))
+    found = back(field, jnp.asarray(400.0), jnp.ones((1, D)))
+    assert_close(jnp.log(found), np.array([[-400.0, 400.0, 0.0]]), "composed")
+
+
+# --- contract
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
+def test_dtype_is_that_of_the_tokens(dtype):
+    field = cjx.RescaledField(cjx.SoftmaxAttention(BETA, query_key=FORM), MATRICES["symmetric"], masses=MASSES)
+    z = Z.astype(dtype)
+    for t in (1.5, 1, jnp.asarray(1.5, jnp.float32), jnp.asarray(1.5)):
+        assert field(t, z).dtype == dtype
+    for array in (field.unscale(1.5, z), field.rescale(1.5, z)):
+        assert array.dtype == dtype
+    assert_close(velocity(field, jnp.asarray(1.5), z), velocity(field, jnp.asarray(1.5), Z), "composed")
+
+
+def test_one_trace_for_any_numbers():
+    body = CountTraces(lambda field, t: field(t, Z))
+    compiled = eqx.filter_jit(body)
+    for k in (0.5, 1.0, 2.0, -3.0, 9.0):
+        compiled(cjx.RescaledField(cjx.SoftmaxAttention(k), k * MATRICES["general"]), jnp.asarray(k))
+    assert body.traces == 1
+
+
+def test_mapping_over_values_and_tokens_equals_a_loop():
+    values = jnp.stack([MATRICES["general"], MATRICES["symmetric"], MATRICES["turning"]])
+    zs = jnp.stack([Z, Z[::-1], 0.5 * Z])
+    together = jax.jit(jax.vmap(lambda value, z: built_inside(value, jnp.asarray(1.5), z)))(values, zs)
+    for b in range(3):
+        field = cjx.RescaledField(cjx.SoftmaxAttention(BETA, query_key=FORM), values[b])
+        assert_close(together[b], velocity(field, jnp.asarray(1.5), zs[b]), "composed")
+
+
+def test_it_lives_in_space():
+    field = cjx.RescaledField(cjx.SoftmaxAttention(BETA))
+    assert field.space == cjx.Euclidean()
+    assert not np.allclose(velocity(field, jnp.asarray(0.0), 2 * X), velocity(field, jnp.asarray(0.0), X))

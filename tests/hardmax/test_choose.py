@@ -1,0 +1,139 @@
+"""Control: A and alpha for given leaders; margins and bounds against NumPy, impossible sets, bad input."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from clusterjax.hardmax import HardmaxLayer, certificate, choose_leaders, leaders
+from clusterjax.hardmax._choose import startable
+
+from ..helpers import as_a_user, normal
+
+
+N, D, CONDITION = 9, 2, 100.0
+
+
+def least_cosine(z, A, i):
+    """min_j <A z_i, z_i - z_j> / (|z_i| |z_i - z_j|), one pair at a time."""
+    terms = []
+    for j in range(len(z)):
+        if j != i:
+            gap = z[i] - z[j]
+            terms.append(float((A @ z[i]) @ gap) / (np.linalg.norm(z[i]) * np.linalg.norm(gap)))
+    return min(terms)
+
+
+def random_form(rng, d, condition):
+    axes = np.linalg.qr(rng.normal(size=(d, d)))[0]
+    return (axes * condition ** -rng.uniform(0, 1, d)) @ axes.T
+
+
+@pytest.fixture(scope="module")
+def choices():
+    """Pairs of tokens that can lead from the start, in ten clouds of one shape."""
+    found = []
+    for seed in range(10):
+        z0 = normal(seed, N, D)
+        wanted = np.flatnonzero(startable(np.asarray(z0)))[:2].tolist()
+        found.append((np.asarray(z0), wanted, choose_leaders(z0, wanted, condition=CONDITION)))
+    return found
+
+
+def test_wanted_tokens_lead_from_the_start(choices):
+    """Where it succeeded, as nearly always; A is definite and within the condition, and `leaders` agrees."""
+    for z0, wanted, choice in choices:
+        A = np.asarray(choice.layer.A)
+        values = np.linalg.eigvalsh(A)
+        np.testing.assert_allclose(A, A.T, rtol=0, atol=1e-15)
+        assert abs(values[-1] - 1) < 1e-12 and values[0] >= (1 - 1e-9) / CONDITION
+        first = leaders(jnp.asarray(z0), choice.layer, 100).first
+        assert np.array_equal(np.asarray(first) >= 0, np.asarray(choice.leaders.mask))
+        assert choice.succeeded == bool(np.all(np.asarray(first)[wanted] >= 0))
+        assert (choice.margin > 0) == bool(np.all(np.asarray(first)[wanted] == 0))
+        assert certificate(jnp.asarray(z0), choice.layer).held
+        assert choice.succeeded or choice.bound < 0.01, "no form can do much better, so that it may be impossible"
+    assert sum(choice.succeeded for *_, choice in choices) >= 8
+
+
+def test_margin_is_the_least_cosine_and_no_form_beats_the_bound(choices):
+    rng = np.random.default_rng(0)
+    for z0, wanted, choice in choices:
+        A = np.asarray(choice.layer.A)
+        np.testing.assert_allclose(choice.margin, min(least_cosine(z0, A, i) for i in wanted), rtol=0, atol=1e-12)
+        forms = [random_form(rng, D, CONDITION) for _ in range(300)]
+        best = max(min(least_cosine(z0, A / np.linalg.norm(A, 2), i) for i in wanted) for A in forms)
+        assert best <= choice.bound + 1e-12
+        assert best <= choice.margin + 0.02, "a random form does better than the search"
+        assert choice.margin <= choice.bound + 1e-9
+
+
+def test_exactly_means_no_others():
+    """Of five clouds of one shape, at least in one the pair leads alone, and then nobody else ever does."""
+    found = []
+    for seed in range(5):
+        z0 = normal(50 + seed, N, D)
+        far = np.argmax(np.linalg.norm(np.asarray(z0), axis=1))
+        against = np.argmin(np.asarray(z0) @ np.asarray(z0)[far])
+        choice = choose_leaders(z0, [int(far), int(against)], exactly=True)
+        led = leaders(z0, choice.layer, 200).indices.tolist()
+        assert choice.succeeded == (led == sorted([int(far), int(against)]))
+        found.append(choice.succeeded)
+        if choice.succeeded:
+            assert "found: exactly tokens " in repr(choice)
+    assert any(found)
+
+
+def test_token_within_the_hull_cannot_lead_from_the_start():
+    """Nor can the shorter of two on one ray; the bound proves it, the second one all but proves it."""
+    z0 = jnp.asarray([[2.0, 0.0], [-1.0, 2.0], [-1.0, -2.0], [0.5, 0.25], [1.0, 0.0], [0.0, 0.0]])
+    assert startable(np.asarray(z0)).tolist() == [True, True, True, False, False, False]
+    for wanted, most in (([3], 0.0), ([0, 4], 1e-4)):
+        choice = choose_leaders(z0, wanted)
+        assert choice.impossible == (wanted[-1],) and choice.margin < 0 and choice.bound < most
+        assert not choice.succeeded and "not found: tokens" in repr(choice)
+    assert choose_leaders(z0, [5]).impossible == (5,)
+
+
+def test_one_token_may_lead_alone_though_the_origin_is_within():
+    """The others turn away from the origin by steps of less than a right angle each, towards the one long token."""
+    z0 = jnp.asarray([[10.0, 0.0], [0.5, 2.0], [0.5, -2.0], [-0.3, 0.5], [-0.3, -0.5]])
+    assert leaders(z0, HardmaxLayer(1.0), 100).indices.tolist() == [0]
+    choice = choose_leaders(z0, [0], exactly=True)
+    assert choice.succeeded and choice.leaders.indices.tolist() == [0]
+
+
+@pytest.mark.parametrize("scale", (1e-150, 1e150))
+def test_scale_does_not_matter(scale):
+    z0 = normal(3, N, D)
+    plain, scaled = choose_leaders(z0, [0]), choose_leaders(scale * z0, [0])
+    np.testing.assert_allclose(scaled.margin, plain.margin, rtol=1e-9)
+
+
+Z = normal(4, 5, 2)
+REFUSED = {
+    "nobody": (lambda: choose_leaders(Z, []), "^wanted must be a list of token numbers, but it is .*; name at least"),
+    "stranger": (lambda: choose_leaders(Z, [5]), r"^wanted must name tokens 0 to 4, each once, but it is \[5\]; mend"),
+    "twice": (lambda: choose_leaders(Z, [1, 1]), "^wanted must name tokens 0 to 4, each once"),
+    "mask": (lambda: choose_leaders(Z, [0.5]), "^wanted must be a list of token numbers"),
+    "condition": (
+        lambda: choose_leaders(Z, [0], condition=0.5),
+        "^condition must be a finite number of at least 1, but",
+    ),
+    "alphas": (lambda: choose_leaders(Z, [0], alphas=(1.0, 0.0)), "^alphas must be a finite number above 0"),
+    "starts": (lambda: choose_leaders(Z, [0], starts=0), "^starts must be an integer from 1 to 10000, but it is 0"),
+    "lonely": (lambda: choose_leaders(Z[:1], [0]), "^z0 must hold at least 2 tokens"),
+    "NaN": (lambda: choose_leaders(Z.at[0, 0].set(np.nan), [0]), "^z0 must be finite, but row 0"),
+    "traced": (lambda: jax.jit(lambda z: choose_leaders(z, [0]).layer.A)(Z), "^z0 must not be traced"),
+}
+
+
+@pytest.mark.parametrize(("call", "message"), REFUSED.values(), ids=REFUSED)
+def test_bad_input_is_refused(call, message):
+    with as_a_user(), pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_layer_of_a_choice_is_a_plain_layer():
+    choice = choose_leaders(normal(5, N, D), [0])
+    assert isinstance(choice.layer, HardmaxLayer) and float(choice.layer.alpha) in (1.0, 4.0, 16.0, 0.25)

@@ -1,0 +1,246 @@
+"""Where tokens end in flat and in high dimensions, and what a certificate says when a clause fails."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.spatial import ConvexHull
+
+import clusterjax as cjx
+from clusterjax.hardmax import HardmaxLayer, certificate, limit_set
+from clusterjax.hardmax._certificate import make_certificate
+from clusterjax.hardmax._fixed_point import run_to_fixed_point
+from clusterjax.hardmax._hull import facets, nearest_in_hull, outside
+from clusterjax.hardmax._limit import settled_tolerance
+
+from ..helpers import DTYPES, as_a_user, assert_same, name_of, normal
+
+
+LAYER = HardmaxLayer(1)
+
+
+# --- hulls
+
+
+@pytest.mark.parametrize("d", (1, 2, 3, 5))
+def test_vertices_are_those_of_quickhull(d):
+    points = np.asarray(normal(d, 30, d))
+    far = outside(points)
+    expected = [points.argmin(), points.argmax()] if d == 1 else ConvexHull(points).vertices
+    assert set(np.flatnonzero(far > 1e-10)) == set(expected)
+    edge = np.concatenate([points, points[expected[:2]].mean(axis=0, keepdims=True)])
+    assert outside(edge)[-1] < 1e-12
+
+
+def test_nearest_point_satisfies_its_inequalities():
+    """p is nearest to the origin if and only if <p, q - p> >= 0 for every point q; at the origin it is zero."""
+    for seed in range(20):
+        points = np.asarray(normal(40 + seed, 12, 3)) + 2.0 * (seed % 2)
+        nearest = nearest_in_hull(points)
+        assert ((points - nearest) @ nearest).min() > -1e-12
+    assert np.linalg.norm(nearest_in_hull(np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]]))) < 1e-15
+    np.testing.assert_allclose(nearest_in_hull(np.array([[3.0, 4.0]])), [3.0, 4.0], rtol=1e-14)
+
+
+def test_facets_of_a_cube_a_square_a_segment_and_a_point():
+    cube = np.array(np.meshgrid([0.0, 1.0], [0.0, 1.0], [0.0, 1.0])).reshape(3, 8).T
+    assert facets(cube, 1e-6).shape == (12, 3)
+    square = np.pad([[0.0, 0.0], [1.0, 1.0], [1.0, 0.0], [0.0, 1.0]], ((0, 0), (0, 3)))
+    edges = facets(square, 1e-6)
+    assert edges[:, 1].tolist() == np.roll(edges[:, 0], -1).tolist()
+    np.testing.assert_allclose(np.linalg.norm(square[edges[:, 0]] - square[edges[:, 1]], axis=1), 1.0)
+    assert sorted(facets(square[:2], 1e-6).ravel()) == [0, 1]
+    assert len(facets(square[:1], 1e-6)) == 0
+
+
+# --- the limit set
+
+
+def test_line_has_two_ends():
+    """d = 1, and the same cloud laid along a line of space."""
+    z0 = jnp.asarray([[2.0], [-1.0], [0.5], [-0.25], [1.0]])
+    found = limit_set(z0, LAYER)
+    assert found.points.tolist() == [[2.0], [-1.0]] and found.goes_to.tolist() == [0, 1, 0, 1, 0]
+    assert found.dimension == 1 and sorted(found.facets.ravel()) == [0, 1]
+    laid = limit_set(z0 * jnp.asarray([[1.0, -2.0, 0.5]]), LAYER)
+    assert laid.dimension == 1 and laid.goes_to.tolist() == found.goes_to.tolist()
+    assert repr(laid) == (
+        f"LimitSet(5 tokens, 2 leaders, polytope of dimension 1 with 2 vertices, 0 other points; settled after "
+        f"{laid.layers} layers)"
+    )
+
+
+def test_plane_in_space_is_the_plane():
+    z0, turn = normal(1, 40, 2), np.linalg.qr(normal(2, 5, 5))[0][:2]
+    flat, laid = limit_set(z0, LAYER), limit_set(z0 @ turn, LAYER)
+    assert laid.dimension == flat.dimension == 2
+    assert laid.goes_to.tolist() == flat.goes_to.tolist() and laid.is_vertex.tolist() == flat.is_vertex.tolist()
+    np.testing.assert_allclose(laid.points, flat.points @ turn, rtol=0, atol=1e-12)
+    assert {frozenset(f) for f in laid.facets.tolist()} == {frozenset(f) for f in flat.facets.tolist()}
+
+
+def test_half_space_cloud_has_one_point():
+    """Tokens on one ray all come to the farthest: K is a point."""
+    found = limit_set(jnp.asarray([[1.0, 1.0], [3.0, 3.0], [2.0, 2.0]]), LAYER)
+    assert found.points.tolist() == [[3.0, 3.0]] and found.dimension == 0 and len(found.facets) == 0
+    assert found.outside.tolist() == [np.inf]
+    assert certificate(jnp.asarray([[1.0, 1.0], [3.0, 3.0], [2.0, 2.0]]), LAYER).held
+
+
+def test_duplicates_make_a_vertex_without_a_leader():
+    z0 = jnp.asarray([[2.0, 0.0], [2.0, 0.0], [-1.0, 0.0], [0.5, 0.0]])
+    found = limit_set(z0, LAYER)
+    assert found.leaders.indices.tolist() == [2] and found.goes_to.tolist() == [1, 1, 0, 1]
+    np.testing.assert_allclose(found.vertices, [[-1.0, 0.0], [2.0, 0.0]], rtol=0, atol=1e-13)
+
+
+def test_padding_is_nowhere():
+    z0 = jnp.asarray([[1.0, 1.0], [-1.0, 1.0], [0.0, 0.5], [50.0, 50.0], [0.0, 0.0]])
+    layer = HardmaxLayer(1, masses=[1.0, 1.0, 1.0, 0.0, 0.0])
+    found = limit_set(z0, layer)
+    assert found.goes_to.tolist() == [0, 1, 2, -1, -1] and found.distance[3:].tolist() == [0.0, 0.0]
+    assert certificate(z0, layer).held
+
+
+@pytest.mark.parametrize("alpha", (0.5, 20.0))
+def test_tokens_that_merge_with_a_leader_do_not_draw_others_to_it(alpha):
+    """Two tokens come to one corner of a side, none to the other; the token between the corners stays between them."""
+    z0 = jnp.asarray([[1.0, 1.0], [1.0, -1.0], [-1.0, 0.5], [0.5, 0.0], [0.5, 0.25], [0.125, 0.5]])
+    found = limit_set(z0, HardmaxLayer(alpha))
+    assert found.goes_to.tolist() == [0, 1, 2, 3, 0, 0]
+    np.testing.assert_allclose(found.points[3], [1.0, 0.0], rtol=0, atol=1e-12)
+    slow = run_to_fixed_point(z0, HardmaxLayer(alpha), jnp.asarray(1000), jnp.asarray(-1.0))
+    assert int(slow.layers) == 1000 and certificate(z0, HardmaxLayer(alpha)).held
+    np.testing.assert_allclose(slow.x[3], [1.0, 0.0], rtol=0, atol=1e-12)
+    assert_same(slow.x[:3], z0[:3])
+    assert_same(cjx.iterate(HardmaxLayer(alpha), z0, 200, save_every=200).x1[:3], z0[:3])
+
+
+def test_tokens_are_where_the_answer_says():
+    """Distances are those to the named points, and the run's own end; each leader goes to itself."""
+    z0 = normal(3, 60, 3)
+    found = limit_set(z0, HardmaxLayer(0.4))
+    end = np.asarray(cjx.iterate(HardmaxLayer(0.4), z0, found.layers, save_every=found.layers).x1)
+    np.testing.assert_allclose(np.linalg.norm(end - found.points[found.goes_to], axis=1), found.distance, atol=1e-12)
+    assert found.settled and found.distance.max() < 1e-12
+    led = found.leaders.indices
+    assert found.goes_to[led].tolist() == list(range(len(led)))
+    assert_same(found.points[: len(led)], np.asarray(found.leaders.points)[led])
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
+def test_single_precision_settles_too(dtype):
+    z0 = normal(4, 50, 2).astype(dtype)
+    found = certificate(z0, HardmaxLayer(1.0))
+    assert found.limit.settled and found.limit.points.dtype == np.float64
+    assert found.limit.goes_to.tolist() == limit_set(z0.astype(float), HardmaxLayer(1.0)).goes_to.tolist()
+    assert found.held
+
+
+@pytest.mark.parametrize("name", ("low rank", "indefinite", "asymmetric"))
+def test_any_form_has_an_answer(name):
+    """The open questions: no theorem, but tokens that settle, or the word that they do not."""
+    form = {"low rank": [[1.0, 2.0], [2.0, 4.0]], "indefinite": [[1.0, 0.0], [0.0, -1.0]],
+            "asymmetric": [[1.0, -2.0], [2.0, 1.0]]}[name]  # fmt: skip
+    found = limit_set(normal(5, 20, 2), HardmaxLayer(1.0, form), 500)
+    assert len(found.points) >= 1 and found.goes_to.min() >= 0
+    assert found.settled == (found.layers < 500)
+    if found.settled:
+        assert found.distance.max() < 1e-10
+
+
+# --- certificates
+
+
+def run_to_its_end(z0, depth=200):
+    return run_to_fixed_point(z0, LAYER, jnp.asarray(depth), settled_tolerance(z0.dtype))
+
+
+def verdicts(end, z0):
+    return [clause.held for clause in make_certificate(end, np.asarray(z0), np.ones(len(z0), bool), np.eye(2)).clauses]
+
+
+def test_certificate_reads_well():
+    found = certificate(jnp.asarray([[1.0, 1.0], [-1.0, 1.0], [0.0, 0.5]]), LAYER)
+    lines = repr(found).splitlines()
+    assert found.held and len(found.clauses) == 5 and len(lines) == 11
+    assert lines[0].startswith("LimitSet(3 tokens, 2 leaders, polytope of dimension 1")
+    assert lines[1] == "  held    There are leaders."
+    assert "1 such point, " in lines[-1]
+    assert all(clause.margin > 0 for clause in found.clauses)
+
+
+def test_margin_of_the_first_clause_is_that_of_cauchy_and_schwarz():
+    """The longest token, (2, 0), against (1.5, 1): <z, z - z'> / |z|^2 = 1/4."""
+    found = certificate(jnp.asarray([[2.0, 0.0], [1.5, 1.0], [-1.0, 0.0]]), LAYER)
+    np.testing.assert_allclose(found.clauses[0].margin, 0.25, rtol=1e-14)
+
+
+def test_too_few_layers_are_not_called_convergence():
+    found = certificate(jnp.asarray([[2.0, 0.0], [0.5, 0.0], [-1.0, 0.0]]), LAYER, 4)
+    assert [clause.held for clause in found.clauses] == [True, True, False, False, False] and not found.held
+    assert found.clauses[2].margin <= 0 and "not settled" in found.clauses[2].measured
+    assert "FAILED  Every token converges to a point of S." in repr(found)
+
+
+@pytest.mark.parametrize("depth", (26, 40))
+def test_tokens_that_still_move_have_not_arrived_though_they_are_near(depth):
+    """The token within halves its distance to a corner in each layer: near enough after 24, at rest after 45."""
+    z0 = jnp.asarray([[1.0, 1.0], [-1.0, 1.0], [-1.0, -1.0], [1.0, -1.0], [0.5, 0.25]])
+    found = certificate(z0, LAYER, depth)
+    assert [clause.held for clause in found.clauses] == [True, True, False, True, True]
+    assert float(found.limit.distance.max()) < 1e-7 and "not settled" in found.clauses[2].measured
+    assert certificate(z0, LAYER).held
+
+
+def test_certificate_sees_what_is_wrong():
+    """Runs with one thing wrong each: no leader, a leader that moved, one too many, a token off its point."""
+    z0 = jnp.asarray([[1.0, 1.0], [-1.0, 1.0], [0.0, 0.5], [0.5, -2.0]])
+    end = run_to_its_end(z0)
+    assert verdicts(end, z0) == [True] * 5
+    nobody = eqx.tree_at(lambda e: e.leaders.first, end, jnp.full(4, -1))
+    assert verdicts(nobody, z0)[:2] == [False, False]
+    moved = eqx.tree_at(lambda e: e.x, end, end.x.at[0].add(1e-4))
+    assert verdicts(moved, z0)[1:3] == [False, False]
+    crowned = eqx.tree_at(lambda e: e.leaders.first, end, end.leaders.first.at[2].set(0))
+    assert not verdicts(crowned, z0)[1]
+    overlooked = eqx.tree_at(lambda e: e.leaders.first, end, end.leaders.first.at[0].set(-1))
+    assert not verdicts(overlooked, z0)[1]
+    astray = eqx.tree_at(lambda e: e.x, end, end.x.at[2].set(jnp.asarray([0.25, 1.0])))
+    assert verdicts(astray, z0) == [True, True, False, False, False]
+
+
+def test_masses_do_not_change_the_theorem():
+    z0 = normal(6, 25, 2)
+    masses = np.random.default_rng(7).uniform(0.1, 3, 25)
+    found = certificate(z0, HardmaxLayer(0.8, masses=masses))
+    assert found.held
+    assert found.limit.goes_to.tolist() == limit_set(z0, HardmaxLayer(0.8)).goes_to.tolist()
+
+
+Z = normal(8, 5, 2)
+SCHEDULE = cjx.PiecewiseConstant(jnp.asarray([0.0]), jnp.eye(2)[None])
+REFUSED = {
+    "indefinite": (lambda: certificate(Z, HardmaxLayer(1.0, jnp.diag(jnp.asarray([1.0, -2.0])))),
+                   r"^A must be positive definite, but its least eigenvalue is -2; the theorem asks"),
+    "singular": (lambda: certificate(Z, HardmaxLayer(1.0, jnp.ones((2, 2)))), "^A must be positive definite"),
+    "asymmetric": (lambda: certificate(Z, HardmaxLayer(1.0, jnp.asarray([[1.0, 0.5], [0.0, 1.0]]))),
+                   r"^A must be symmetric, but A - A\^T has an entry of 0.5; the theorem asks"),
+    "schedule": (lambda: certificate(Z, HardmaxLayer(1.0, SCHEDULE)), "^A must be one matrix, but it is a Piece"),
+    "mask": (lambda: certificate(Z, HardmaxLayer(1.0, mask=cjx.CausalMask())), "^mask must be full, but it is a C.*;"),
+    "zero token": (lambda: certificate(Z.at[3].set(0.0), LAYER), "^z0 must hold no zero token, but row 3 is zero"),
+    "equal tokens": (lambda: certificate(Z.at[3].set(Z[1]), LAYER), "^z0 must hold distinct tokens, but rows 1 and 3"),
+    "depth": (lambda: certificate(Z, LAYER, 0), "^depth must be a positive integer, but it is 0; pass"),
+    "depth of the limit": (lambda: limit_set(Z, LAYER, 1.5), r"^depth must be a positive integer, but it is 1\.5"),
+    "NaN": (lambda: limit_set(Z.at[2, 0].set(np.nan), LAYER), "^z0 must be finite, but row 2"),
+    "traced": (lambda: jax.jit(lambda z: limit_set(z, LAYER).points)(Z), "^z0 must not be traced"),
+    "traced, certified": (lambda: jax.jit(lambda z: certificate(z, LAYER).held)(Z), "^z0 must not be traced"),
+    "no layer": (lambda: limit_set(Z, None), "^layer must be a HardmaxLayer, but it is None; pass one"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "message"), REFUSED.values(), ids=REFUSED)
+def test_bad_input_is_refused(call, message):
+    with as_a_user(), pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,106 @@
+"""What public functions and constructors take has a type; where it is `Any`, the reason is given here."""
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import pytest
+
+import clusterjax as cjx
+
+from .test_docs import NAMES
+
+
+HANDED_ON = "whatever the user's own function takes: it is handed on as it is"
+KEYWORDS = "keyword arguments of several types, which another constructor checks by name"
+
+# Each public parameter that may be anything, and why no type is narrower.
+ANYTHING = {
+    "simulate args": HANDED_ON,
+    "iterate args": HANDED_ON,
+    "plot.style overrides": "settings of matplotlib, each of a type of its own",
+    "probe.Controls trained": "what the user's own measure returned",
+    "probe.Controls shuffled": "what the user's own measure returned",
+    "probe.Model config": "a configuration of transformers, whose classes differ from version to version",
+    "transformer.LanguageModel.random options": KEYWORDS,
+    "transformer.Transformer.random options": KEYWORDS,
+    "transformer.save further": "values of JSON, which may be nested",
+}
+
+
+def is_anything(annotation: Any) -> bool:
+    """Whether a parameter of this annotation may be anything: `Any`, `Any | None`, or none."""
+    if annotation is inspect.Parameter.empty or annotation is Any:
+        return True
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return any(map(is_anything, typing.get_args(annotation)))
+    return False
+
+
+def callables(name: str, value: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """What users call: a function; of a class its constructor and its public methods."""
+    if not inspect.isclass(value):
+        yield name, value
+        return
+    if not value.__name__.startswith("Abstract"):
+        yield name, value
+    for method, held in vars(value).items():
+        function = held.__func__ if isinstance(held, classmethod | staticmethod) else held
+        if inspect.isfunction(function) and not method.startswith("_"):
+            yield f"{name}.{method}", function
+
+
+def parameters(names: dict[str, Any]) -> dict[str, Any]:
+    """The annotation of each parameter of these names, by its own."""
+    return {
+        f"{called.removeprefix('clusterjax.')} {parameter.name}": parameter.annotation
+        for name, value in names.items()
+        for called, function in callables(name, value)
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.name not in ("self", "cls")
+    }
+
+
+PARAMETERS = parameters(NAMES)
+
+
+def test_public_parameters_have_types():
+    assert len(PARAMETERS) > 1000
+    untyped = {name for name, annotation in PARAMETERS.items() if is_anything(annotation)}
+    assert sorted(untyped - set(ANYTHING)) == [], "give these a type, such as those of clusterjax/_custom_types.py"
+    assert sorted(set(ANYTHING) & set(PARAMETERS) - untyped) == [], "these have a type by now: take them off the list"
+    assert len(ANYTHING) <= 10 and all(ANYTHING.values())
+
+
+def _converted(value: float) -> Any:
+    return jnp.asarray(value)
+
+
+class _Module(eqx.Module):
+    stored: Any = eqx.field(converter=_converted)
+    anything: Any
+    perhaps: Any | None = None
+
+    def method(self, untyped, typed: int) -> None:
+        pass
+
+
+def test_the_reader_of_types_sees():
+    """A constructor takes what its converters take, whatever the field holds; and what has no type may be anything."""
+    found = {name: is_anything(annotation) for name, annotation in parameters({"_Module": _Module}).items()}
+    assert found == {
+        "_Module stored": False,
+        "_Module anything": True,
+        "_Module perhaps": True,
+        "_Module.method untyped": True,
+        "_Module.method typed": False,
+    }
+
+
+@pytest.mark.parametrize("beta", (1, 2.5, jnp.asarray(1.0), [[1.0]][0][0], cjx.Interpolated([0.0], [1.0])))
+def test_a_parameter_may_be_a_number_an_array_or_a_schedule(beta):
+    assert cjx.SoftmaxAttention(beta).weights(jnp.eye(2)).shape == (2, 2)

@@ -1,0 +1,95 @@
+"""Faults of what many small systems are summed by, of phase diagrams, and of what is refused at the door."""
+
+from .mutant import Mutant
+
+
+_SYSTEMS = "clusterjax/_summation/systems.py"
+_BATCHES = ("tests/test_batching.py",)
+_PHASE = ("tests/phase/test_diagram.py",)
+
+BATCHES = (
+    Mutant(
+        "a-batch-normalises-without-masses",
+        _SYSTEMS,
+        "jnp.sum(weights if masses is None else weights * masses[None], axis=1)",
+        "jnp.sum(weights, axis=1)",
+        _BATCHES,
+    ),
+    Mutant(
+        "a-batch-forgets-the-rows-of-its-mask",
+        _SYSTEMS,
+        "        allowed = _allowed(index, n, None",
+        "        allowed = _allowed(jnp.arange(index.shape[0]), n, None",
+        _BATCHES,
+    ),
+    Mutant(
+        "a-batch-rounds-no-shift-down",
+        _SYSTEMS,
+        "    top = rounded_down(jnp.max(scores, axis=axis), d)",
+        "    top = jnp.max(scores, axis=axis) * (1 + 4 * jnp.finfo(scores.dtype).eps)",
+        _BATCHES,
+    ),
+    Mutant(
+        "products-of-a-batch-count-masses-of-zero",
+        _SYSTEMS,
+        "    return masses > 0 if allowed is None else allowed & (masses > 0)",
+        "    return allowed",
+        _BATCHES,
+    ),
+    Mutant(
+        "a-rule-is-differentiated",
+        "clusterjax/_batching.py",
+        "ad.primitive_jvps[_call] = _derivative",
+        "ad.primitive_jvps[_call] = lambda p, t, plain, **_: (plain(*p), list(map(jnp.zeros_like, plain(*p))))",
+        _BATCHES,
+    ),
+    Mutant(
+        "a-batch-of-close-pairs-counts-itself",
+        "clusterjax/_observables/similarity.py",
+        "            close = (cosines > cosine) & (index[:, None] != jnp.arange(n)[None, :])[:, :, None]",
+        "            close = cosines > cosine",
+        _BATCHES,
+    ),
+    Mutant(
+        "blocks-are-joined-with-their-filling",
+        "clusterjax/_blocks.py",
+        "    return a.reshape(-1, *a.shape[2:])[:n]",
+        "    return a.reshape(-1, *a.shape[2:])[-n:]",
+        _BATCHES,
+    ),
+    Mutant(
+        "a-diagram-saves-a-step-early",
+        "clusterjax/phase/_integrators.py",
+        "        counts = jnp.ceil(ts * jnp.exp(-log_step) - 1e-3)",
+        "        counts = jnp.floor(ts * jnp.exp(-log_step))",
+        _PHASE,
+    ),
+    Mutant(
+        "unnormalised-steps-are-not-slowed",
+        "clusterjax/phase/_integrators.py",
+        "at_time(attention.offset, 0.0, ts.dtype) + log_factor",
+        "at_time(attention.offset, 0.0, ts.dtype)",
+        _PHASE,
+    ),
+    Mutant(
+        "a-diagram-forgets-its-mask",
+        "clusterjax/phase/_diagram.py",
+        "kind(beta, query_key=b, mask=self.mask)",
+        "kind(beta, query_key=b)",
+        _PHASE,
+    ),
+    Mutant(
+        "a-mask-that-is-not-served-passes",
+        "clusterjax/_summation/base.py",
+        "    if served.masks is not None and mask is not None and not isinstance(mask, served.masks):",
+        "    if False and served.masks is not None:",
+        ("tests/summation/test_names.py",),
+    ),
+    Mutant(
+        "a-function-mask-may-leave-a-token-alone",
+        "clusterjax/_mask.py",
+        "        return allowed | (i == j)",
+        "        return allowed",
+        ("tests/field/test_functions.py",),
+    ),
+)

@@ -1,0 +1,87 @@
+"""The exact curve of the phase diagrams: by quadrature, by the printed numbers, at its limits."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from clusterjax import equiangular_beta, equiangular_time
+
+from .. import oracles
+from ..helpers import as_a_user
+from ..theory.test_equiangular import CURVE, HITTING_TIMES
+
+
+BETAS = np.array([0.0, 1.0, 4.0, 9.0, 30.0])
+
+
+@pytest.mark.parametrize("unnormalised", (False, True))
+@pytest.mark.parametrize("n", (2, 5, 64))
+def test_time_is_the_integral(n, unnormalised):
+    for gamma0 in (0.0, 0.3, -0.5 / (n - 1)):
+        for gamma in (0.5, 0.999):
+            found = equiangular_time(gamma, BETAS, n, gamma0, unnormalised=unnormalised)
+            expected = [
+                oracles.equiangular_time_by_quadrature(gamma, n, beta, gamma0, softmax=not unnormalised)
+                for beta in BETAS
+            ]
+            np.testing.assert_allclose(found, expected, rtol=1e-11)
+
+
+def test_printed_times_and_betas():
+    """Oracle 1.2: the hitting times of 0.999, and the curve read the other way."""
+    for n, row in HITTING_TIMES.items():
+        np.testing.assert_allclose(
+            equiangular_time(1 - 1e-3, np.array(list(row)), n), list(row.values()), rtol=0, atol=1e-6
+        )
+    times = np.array(list(CURVE), float)
+    np.testing.assert_allclose(equiangular_beta(times, 128), list(CURVE.values()), rtol=0, atol=1e-6)
+
+
+def test_large_beta_is_finite():
+    """The time is e^beta / (2 beta) for two tokens, far beyond the largest float, and 1 / beta unnormalised."""
+    betas = np.array([40.0, 80.0, 1000.0])
+    off = np.asarray(equiangular_time(1 - 1e-3, betas, 2, log=True)) - betas + np.log(2 * betas)
+    np.testing.assert_allclose(off[:2], np.log([1.00126, 1.00031]), rtol=0, atol=6e-6)
+    assert 0 < off[2] < 1e-5
+    single = equiangular_time(jnp.float32(0.999), jnp.asarray(betas, jnp.float32), 64, log=True)
+    assert single.dtype == jnp.float32
+    np.testing.assert_allclose(single, equiangular_time(0.999, betas, 64, log=True), rtol=1e-5)
+    assert abs(equiangular_time(0.999, 1000.0, 2, unnormalised=True) * 1000 - 1) < 2e-3
+
+
+def test_beta_is_the_inverse():
+    betas = np.array([0.0, 0.5, 3.0, 9.0, 200.0])
+    for unnormalised in (False, True):
+        times = equiangular_time(1 - 1e-2, betas, 32, unnormalised=unnormalised)
+        np.testing.assert_allclose(equiangular_beta(times, 32, 1e-2, unnormalised=unnormalised), betas, atol=1e-9)
+    early, late = np.array([0.1, 5.0]), np.array([5.3, 70.0])
+    assert np.isnan(equiangular_beta(early, 32)).all() and np.isnan(equiangular_beta(late, 32, unnormalised=True)).all()
+
+
+def test_derivatives():
+    """dt / d gamma is one over the velocity; d beta / dt is one over dt / d beta."""
+    one, beta = jnp.asarray(1.0), jnp.asarray(4.0)
+    slope = lambda fn, at: jax.jit(lambda at: jax.jvp(fn, (at,), (one,)))(at)[1]
+    by_gamma = slope(lambda gamma: equiangular_time(gamma, beta, 32), jnp.asarray(0.5))
+    np.testing.assert_allclose(by_gamma, 1 / oracles.equiangular_rate(0.5, 32, 4.0), rtol=1e-12)
+    there = slope(lambda beta: equiangular_time(0.999, beta, 32), beta)
+    back = slope(lambda t: equiangular_beta(t, 32), equiangular_time(0.999, beta, 32))
+    np.testing.assert_allclose(there * back, 1.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    (
+        (lambda: equiangular_time(0.5, 1.0, 1), "n must be an integer of at least 2"),
+        (lambda: equiangular_time(1.0, 1.0, 4), "gamma must be from gamma0 up to below 1, but it is 1"),
+        (lambda: equiangular_time(0.1, 1.0, 4, 0.2), "gamma must be from gamma0 up to below 1, but it is 0.1"),
+        (lambda: equiangular_time(0.5, 1.0, 4, -0.5), "gamma0 must be above -1 / \\(n - 1\\) = -0.333"),
+        (lambda: equiangular_time(0.5, -1.0, 4), "beta must be not negative"),
+        (lambda: equiangular_beta(0.0, 4), "t must be positive"),
+        (lambda: equiangular_beta(1.0, 4, 1.5), "delta must be a finite number above 0 and below 1"),
+    ),
+)
+def test_what_it_refuses(call, words):
+    with as_a_user(), pytest.raises(ValueError, match=words):
+        call()

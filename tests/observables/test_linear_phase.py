@@ -1,0 +1,136 @@
+"""The angular power of a cloud, and the rates at which it first grows: oracle 1.5."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+
+import clusterjax as cjx
+
+from .. import oracles
+
+
+DEGREE = 7
+
+
+def power(x, masses, d):
+    """The double loop over pairs, of the polynomials that SciPy knows."""
+    polynomial = {
+        2: lambda degree, c: np.cos(degree * np.arccos(np.clip(c, -1, 1))),
+        3: lambda degree, c: scipy.special.eval_legendre(degree, c),
+    }.get(d, lambda degree, c: scipy.special.eval_gegenbauer(degree, d / 2 - 1, c) / scipy.special.eval_gegenbauer(
+        degree, d / 2 - 1, 1.0))  # fmt: skip
+    found = np.zeros(DEGREE + 1)
+    for degree in range(DEGREE + 1):
+        for i in range(len(x)):
+            for j in range(len(x)):
+                found[degree] += masses[i] * masses[j] * polynomial(degree, float(x[i] @ x[j]))
+    return found / masses.sum() ** 2
+
+
+@pytest.mark.parametrize("d", (2, 3, 5))
+def test_power_is_the_sum_over_pairs(d):
+    x, masses = oracles.unit_tokens(1, 9, d), np.random.default_rng(2).random(9)
+    x[0], masses[1] = np.eye(d)[-1], 0.0
+    actual = cjx.angular_power(jnp.asarray(3 * x), DEGREE, jnp.asarray(masses))
+    np.testing.assert_allclose(actual, power(x, masses, d), rtol=0, atol=1e-13)
+    equal = cjx.angular_power(jnp.asarray(x, jnp.float32), DEGREE)
+    assert equal.dtype == jnp.float32
+    np.testing.assert_allclose(equal, power(x, np.ones(9), d), rtol=0, atol=1e-5)
+
+
+def test_power_of_more_tokens_than_a_chunk():
+    """A regular polygon of n corners has power at the multiples of n alone, and a great circle of it P_l(0)^2."""
+    angles = 2 * np.pi * np.arange(5000) / 5000
+    circle = jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=1)
+    np.testing.assert_allclose(cjx.angular_power(circle, 4), [1, 0, 0, 0, 0], rtol=0, atol=1e-13)
+    equator = jnp.pad(circle, ((0, 0), (0, 1)))
+    np.testing.assert_allclose(cjx.angular_power(equator, 4), [1, 0, 1 / 4, 0, 9 / 64], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("d", (2, 3))
+def test_power_of_coinciding_tokens_and_its_derivative(d):
+    together = jnp.tile(jnp.asarray(oracles.unit_tokens(3, 1, d)), (6, 1))
+    np.testing.assert_allclose(cjx.angular_power(together, 9), np.ones(10), rtol=0, atol=1e-12)
+    x, towards = jnp.asarray(oracles.unit_tokens(4, 6, d)), jnp.asarray(oracles.unit_tokens(5, 6, d))
+    value = jax.jit(lambda s: cjx.angular_power(x + s * towards, 3)[3])
+    slope = (value(1e-5) - value(-1e-5)) / 2e-5
+    np.testing.assert_allclose(jax.jit(jax.grad(value))(0.0), slope, rtol=1e-7)
+
+
+@pytest.mark.parametrize("d", (2, 3, 4))
+def test_energy_is_the_power_times_the_coefficients(d):
+    """Funk and Hecke: E = (1 / 2 beta) sum_l a_l N(d, l) p_l."""
+    x, beta, degrees = jnp.asarray(oracles.unit_tokens(6, 12, d)), 2.0, np.arange(31)
+    dimension = scipy.special.binom(degrees + d - 1, d - 1) - scipy.special.binom(degrees + d - 3, d - 1)
+    dimension[:2] = 1, d
+    total = np.sum(oracles.coefficient(degrees, beta, d) * dimension * np.asarray(cjx.angular_power(x, 30)))
+    np.testing.assert_allclose(total / (2 * beta), cjx.interaction_energy(x, beta), rtol=1e-12)
+
+
+@pytest.mark.parametrize("softmax", (True, False), ids=("SA", "USA"))
+@pytest.mark.parametrize("d, beta", [(2, 9.0), (3, 9.0), (3, 81.0), (8, 4.0)])
+def test_rates_are_those_of_the_oracle(d, beta, softmax):
+    expected = [oracles.harmonic_rate(degree, beta, d, softmax=softmax) for degree in range(13)]
+    np.testing.assert_allclose(cjx.uniform_growth_rates(beta, d, 12, unnormalised=not softmax), expected, rtol=1e-12)
+
+
+def test_printed_rates():
+    """1.5: the largest softmax rates, and the degree that has them."""
+    for beta, degree, printed in (
+        (1.0, 1, 0.44638997),
+        (5.0, 3, 0.68267833),
+        (9.0, 4, 0.70449703),
+        (81.0, 13, 0.73199536),
+    ):
+        rates = cjx.uniform_growth_rates(beta, 2, 40)
+        assert np.argmax(rates) == degree
+        np.testing.assert_allclose(rates[degree], printed, rtol=0, atol=6e-9)
+    np.testing.assert_allclose(cjx.uniform_growth_rates(9.0, 3, 40).max(), 0.70314476, rtol=0, atol=6e-9)
+
+
+def test_rates_at_zero_and_below():
+    """At beta = 0 only the mean grows, at (d - 1) / d; the rates are continuous there."""
+    np.testing.assert_allclose(cjx.uniform_growth_rates(0.0, 3, 4), [0, 2 / 3, 0, 0, 0], rtol=0, atol=1e-15)
+    for beta in (1e-6, -1e-6):
+        expected = cjx.uniform_growth_rates(0.0, 3, 4)
+        np.testing.assert_allclose(cjx.uniform_growth_rates(beta, 3, 4), expected, rtol=0, atol=1e-5)
+    assert cjx.uniform_growth_rates(-2.0, 2, 4)[1] > 0 > cjx.uniform_growth_rates(-2.0, 2, 4)[2]
+
+
+@pytest.mark.parametrize("d", (2, 3))
+def test_power_of_a_lattice_grows_at_the_rate(d):
+    """Even tokens, pushed a little along the gradient of x_d^2: the amplitude of degree 2 rises as e^(lambda t)."""
+    beta, degree, push = 3.0, 2, 1e-4
+    nodes, weights = np.polynomial.legendre.leggauss(24)
+    angles = 2 * np.pi * np.arange(48) / 48
+    if d == 2:
+        x, masses = np.stack([np.cos(angles), np.sin(angles)], axis=1), np.ones(48)
+        along = np.stack([np.cos(angles), np.zeros(48)], axis=1)
+    else:
+        z, phi = (a.ravel() for a in np.meshgrid(nodes, angles, indexing="ij"))
+        x = np.stack([np.sqrt(1 - z**2) * np.cos(phi), np.sqrt(1 - z**2) * np.sin(phi), z], axis=1)
+        masses, along = np.repeat(weights, 48), np.stack([0 * z, 0 * z, z], axis=1)
+    field = cjx.AttentionField(cjx.SoftmaxAttention(beta), masses=jnp.asarray(masses))
+    size = eqx.filter_jit(lambda x: cjx.angular_power(x, degree, jnp.asarray(masses))[degree])
+    pushed = cjx.Sphere().retract(jnp.asarray(x + push * along))
+    rate = jax.jvp(lambda x: jnp.log(size(x)), (pushed,), (field(0.0, pushed),))[1] / 2
+    np.testing.assert_allclose(rate, cjx.uniform_growth_rates(beta, d, degree)[degree], rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "call, name",
+    [
+        (lambda: cjx.uniform_growth_rates(np.inf, 3, 4), "beta"),
+        (lambda: cjx.uniform_growth_rates(1.0, 1, 4), "d must be"),
+        (lambda: cjx.uniform_growth_rates(1.0, 3, -1), "max_degree"),
+        (lambda: cjx.angular_power(jnp.ones((4, 3)), -2), "max_degree"),
+        (lambda: cjx.angular_power(jnp.ones((4, 1)), 2), "two dimensions"),
+        (lambda: cjx.angular_power(jnp.zeros((4, 3)), 2), "zero row"),
+    ],
+)
+def test_bad_input(call, name):
+    with pytest.raises(ValueError, match=name):
+        call()

@@ -1,0 +1,121 @@
+import math
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+from clusterjax._observables import _pairs, expected_strong_centres, renyi_centres
+from clusterjax._space import Sphere
+
+from ..reference import observables as reference
+
+
+def uniform(key, draws, n, d):
+    return jax.vmap(lambda k: Sphere().sample(k, n, d))(jr.split(key, draws))
+
+
+def counts(x, separation, strong):
+    centres = jax.vmap(lambda y: renyi_centres(y, separation, strong=strong))(x)
+    return np.sum(np.asarray(centres), axis=1)
+
+
+@pytest.mark.parametrize("strong", (False, True))
+@pytest.mark.parametrize("separation", (0.2, 0.5, 1.5, 3.0))
+@pytest.mark.parametrize("d", (2, 3))
+def test_centres_are_those_of_the_definition(d, separation, strong):
+    x = np.random.default_rng(d).normal(size=(50, d))
+    actual = renyi_centres(jnp.asarray(x), separation, strong=strong)
+    np.testing.assert_array_equal(actual, reference.renyi_centres(x, separation, strong))
+
+
+def test_order_and_kinds_differ():
+    """Tokens 0.4 apart: each second one is a centre at 0.5, but only the first is a strong one."""
+    angles = 0.4 * np.arange(6)
+    x = jnp.asarray(np.stack([np.cos(angles), np.sin(angles)], axis=1))
+    np.testing.assert_array_equal(renyi_centres(x, 0.5), [1, 0, 1, 0, 1, 0])
+    np.testing.assert_array_equal(renyi_centres(x, 0.5, strong=True), [1, 0, 0, 0, 0, 0])
+    np.testing.assert_array_equal(renyi_centres(x, 0.3, strong=True), np.ones(6))
+
+
+def test_special_clouds():
+    pair = jnp.asarray([[2.0, 0], [-3.0, 0], [1.0, 0]])
+    for strong in (False, True):
+        np.testing.assert_array_equal(renyi_centres(pair, 3.1, strong=strong), [1, 1, 0])
+        np.testing.assert_array_equal(renyi_centres(pair, math.pi, strong=strong), [1, 0, 0])
+        np.testing.assert_array_equal(renyi_centres(pair[:, :1], 1.0, strong=strong), [1, 1, 0])
+        np.testing.assert_array_equal(renyi_centres(pair[:1], 1.0, strong=strong), [1])
+        np.testing.assert_array_equal(renyi_centres(pair.astype(jnp.float32), 1e-4, strong=strong), [1, 1, 0])
+
+
+def test_expected_number_in_closed_form():
+    """C10: pi / delta on the circle, 1 / sin^2(delta / 2) on the sphere, and the printed values."""
+    for delta in (0.1, 0.5, 1.5, 2.5):
+        np.testing.assert_allclose(expected_strong_centres(delta, math.inf, 2), math.pi / delta, rtol=1e-12)
+        np.testing.assert_allclose(
+            expected_strong_centres(delta, math.inf, 3), 1 / math.sin(delta / 2) ** 2, rtol=1e-12
+        )
+    np.testing.assert_allclose(expected_strong_centres(0.5, math.inf, 2), 6.2832, rtol=0, atol=5e-5)
+    np.testing.assert_allclose(expected_strong_centres(0.5, math.inf, 3), 16.3375, rtol=0, atol=5e-5)
+    np.testing.assert_allclose(expected_strong_centres(1.0, math.inf, 4), 5.7607, rtol=0, atol=5e-5)
+    np.testing.assert_allclose(expected_strong_centres(1.0, math.inf, 1), 2, rtol=1e-12)
+    np.testing.assert_allclose(expected_strong_centres(math.pi, 9, 1), 1, rtol=1e-12)
+    assert expected_strong_centres(jnp.asarray(0.5, jnp.float32), 200, 3).dtype == jnp.float32
+
+
+@pytest.mark.parametrize("n", (1, 2, 7, 200))
+def test_expected_number_for_finite_n(n):
+    """Token k + 1 is strong with probability (1 - p)^k."""
+    p = 0.5 / math.pi
+    expected = sum((1 - p) ** k for k in range(n))
+    np.testing.assert_allclose(expected_strong_centres(0.5, n, 2), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("d, separation", ((2, 0.5), (3, 0.5), (4, 1.0), (3, 2.0)))
+def test_number_of_strong_centres(getkey, d, separation):
+    """C10 by Monte Carlo, 4 sigma; the printed d = 3 formula, a third of this, would be 50 sigma off."""
+    drawn = counts(uniform(getkey(), 1000, 200, d), separation, True)
+    error = drawn.std() / math.sqrt(1000)
+    assert abs(drawn.mean() - float(expected_strong_centres(separation, 200, d))) < 4 * error
+
+
+@pytest.mark.parametrize("d, mean, error", ((2, 9.135, 0.030), (3, 27.13, 0.06)))
+def test_number_of_centres(getkey, d, mean, error):
+    """C11 by Monte Carlo: the recorded mean at n = 200, delta = 0.5."""
+    drawn = counts(uniform(getkey(), 500, 200, d), 0.5, False)
+    assert abs(drawn.mean() - mean) < 4 * math.hypot(error, drawn.std() / math.sqrt(500))
+
+
+def test_number_of_centres_on_a_full_circle(getkey):
+    """C11: Renyi's parking constant times 2 pi / delta as n grows, here but for a deficit of order 1/n."""
+    drawn = counts(uniform(getkey(), 200, 5000, 2), 0.5, False)
+    assert abs(drawn.mean() - 0.7475979202534 * 2 * math.pi / 0.5) < 4 * drawn.std() / math.sqrt(200) + 0.02
+
+
+def test_blocks_of_rows_change_nothing(monkeypatch):
+    """No other test here has eleven tokens."""
+    monkeypatch.setattr(_pairs, "_BLOCK_ENTRIES", 33)
+    x = np.random.default_rng(5).normal(size=(11, 3))
+    for strong in (False, True):
+        actual = renyi_centres(jnp.asarray(x), 0.8, strong=strong)
+        np.testing.assert_array_equal(actual, reference.renyi_centres(x, 0.8, strong))
+
+
+@pytest.mark.parametrize("separation", (0.0, -0.1, 3.2, np.nan))
+def test_bad_separation(separation):
+    for function in (
+        lambda: renyi_centres(jnp.ones((3, 2)), separation),
+        lambda: expected_strong_centres(separation, 9, 2),
+    ):
+        with pytest.raises(ValueError, match="separation must be"):
+            function()
+
+
+def test_bad_numbers_and_tokens():
+    with pytest.raises(ValueError, match="n must be a positive integer"):
+        expected_strong_centres(0.5, 0, 2)
+    with pytest.raises(ValueError, match="d must be a positive integer"):
+        expected_strong_centres(0.5, 9, 0)
+    with pytest.raises(ValueError, match="no zero row"):
+        renyi_centres(jnp.zeros((3, 2)), 0.5)

@@ -1,0 +1,92 @@
+"""No word piece is ever drawn as a box: what the font lacks is an escape, in every picture that names words."""
+
+import json
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from clusterjax import plot, probe, transformer
+from clusterjax.experiments.albert_spectra.panels import listed
+from clusterjax.experiments.framework.layout import drawable
+from clusterjax.plot._letters import one_line
+
+from ..probe_cases import PLBERT, needs_plbert
+
+
+LACKED = "\u6771"  # east; DejaVu Sans has no Chinese
+
+
+def draw(words):
+    """Draw words as plain text, a hundred in a line: matplotlib warns of each letter that the font lacks."""
+    figure = Figure(figsize=(20, 20))
+    with plot.style():
+        for line in range(0, len(words), 100):
+            figure.text(0, line / len(words), " ".join(words[line : line + 100]), parse_math=False)
+        figure.draw_without_rendering()
+
+
+def vocabularies():
+    return {
+        "albert": list(probe.load().tokenizer.get_vocab()),
+        "language model": list(transformer.load_tokenizer().get_vocab()),
+    }
+
+
+@pytest.mark.parametrize("name", ("albert", "language model"))
+def test_every_piece_of_the_package_is_drawn(name):
+    """Raw, one piece makes matplotlib warn, which is an error here; as labels none does, nor looks as another."""
+    pieces = vocabularies()[name]
+    assert len(pieces) > 2000 and LACKED in pieces and "🙂" in pieces
+    with pytest.warns(UserWarning, match="Glyph .* missing from font"):
+        draw([LACKED])
+    labels = [one_line(piece) for piece in pieces]
+    draw(labels)
+    draw([drawable(piece) for piece in pieces])
+    assert len(set(labels)) == len(pieces) and not any("□" in label for label in labels)
+
+
+@needs_plbert
+def test_every_phoneme_is_drawn():
+    """One of them is a combining tilde, which alone would be drawn on the word before it."""
+    symbols = list(json.loads((PLBERT / "phoneme_vocab.json").read_text("utf-8")))
+    draw([one_line(symbol) for symbol in symbols])
+    assert one_line("\u0303") == r"\u0303" and "ə" in symbols and one_line("ə") == "ə"
+
+
+@pytest.mark.parametrize(
+    ("word", "label"),
+    [
+        ("a\u30e9", r"a\u30e9"),
+        ("##\u0303o\u0303", "##\\u0303o\u0303"),
+        ("a\u200bb", r"a\u200bb"),
+        ("\x07", r"\x07"),
+        ("\U0001f642", r"\U0001f642"),
+        ("a\tb\n", "a⇥b↵"),
+        ("  ", "␣␣"),
+        ("", ""),
+        ("naïve", "naïve"),
+    ],
+)
+def test_what_cannot_be_drawn_is_escaped(word, label):
+    assert one_line(word) == label
+
+
+def pictures():
+    word = f"{LACKED}$x$"
+    number = np.zeros((1, 1), int)
+    memory = transformer.KeyValueMemory(number + 1.0, number, number, number, number + 1.0, np.zeros(1), np.ones(1))
+    yield plot.neuron_memory(memory, 0, [word], np.zeros((1, 2), int)).figure
+    yield plot.logit_lens(np.zeros((1, 1, 1)), [word], tokens=[word]).figure
+    yield plot.words(np.array([[0.0, 0.0], [1.0, 1.0]]), [word, word], leaders=[0]).figure
+    yield plot.residual_flow(np.ones((1, 1, 2, 2)), tokens=[word, word]).figure
+    yield plot.heatmap(np.ones((1, 1)), xnames=[LACKED], ynames=[LACKED]).figure
+
+
+def test_every_picture_of_words_escapes_them():
+    """A dollar begins no formula either, where words are not asked to be formulas."""
+    for figure in pictures():
+        figure.draw_without_rendering()
+        written = " ".join(text.get_text() for text in figure.findobj(lambda one: hasattr(one, "get_text")))
+        assert LACKED not in written and r"\u6771" in written
+    assert listed([LACKED, "a"]) == r"\u6771  a"

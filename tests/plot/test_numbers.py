@@ -1,0 +1,124 @@
+"""Histograms, matrices, spectra and series as pictures: the numbers in the artists are those that were given."""
+
+import itertools
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from matplotlib.collections import QuadMesh
+
+from clusterjax import plot
+
+from ..plotting import as_set, sphere_tokens, words
+
+
+def test_histograms_count_each_pair_once():
+    x = sphere_tokens(9)
+    cosines = np.array([x[i] @ x[j] for i in range(9) for j in range(i + 1, 9)])
+    edges = np.linspace(-1, 1, 9)
+    counted = [sum(low <= c < high for c in cosines) for low, high in itertools.pairwise(edges)]
+    for values in (x @ x.T, cosines):
+        (ax,) = plot.histograms([values], bins=8)
+        stairs = ax.patches[0].get_data()
+        np.testing.assert_allclose(stairs.edges, edges)
+        np.testing.assert_allclose(stairs.values, np.array(counted) / 36 / 0.25, rtol=1e-12)
+    (ax,) = plot.histograms([counted], bins=8, counted=True)
+    np.testing.assert_allclose(ax.patches[0].get_data().values, np.array(counted) / 36 / 0.25, rtol=1e-12)
+
+
+def test_histograms_share_axes_and_write_the_height_of_a_spike():
+    """Tokens that coincide have cosine 1 up to rounding beyond it; all their mass is in the last bin."""
+    flat = np.linspace(-1, 1, 1000)
+    axes = plot.histograms([flat, flat, flat, np.full(10, 1.0 + 2e-7)], bins=40, labels=list("abcd"))
+    assert [ax.get_title() for ax in axes] == list("abcd")
+    assert len({ax.get_ylim() for ax in axes}) == 1
+    assert axes[3].patches[0].get_data().values[-1] == pytest.approx(20.0)
+    assert [words(ax) for ax in axes] == [set(), set(), set(), {"peak 20"}]
+    assert axes[0].figure.get_supxlabel() == "cosine similarity"
+    assert all(ax.get_yscale() == "log" for ax in plot.histograms([flat, flat], log=True))
+
+
+def test_ridgeline_stands_on_its_layers():
+    values = [np.random.default_rng(k).uniform(-1, 1, 200) for k in range(20)]
+    ax = plot.ridgeline(values, bins=10)
+    assert len(ax.lines) == 20
+    for k, line in enumerate(ax.lines):
+        density = np.histogram(values[k], np.linspace(-1, 1, 11), density=True)[0]
+        height = line.get_ydata()[::2] + k
+        np.testing.assert_allclose(height / height.sum(), density / density.sum(), rtol=1e-9)
+    assert [int(text.get_text()) for text in ax.get_yticklabels()] == list(range(0, 20, 2))
+    assert ax.get_ylim()[0] < -19 and ax.get_ylim()[1] > 0
+
+
+def test_heatmap_shows_the_matrix_upright():
+    matrix = np.arange(12.0).reshape(3, 4)
+    matrix[1, 2] = np.nan
+    ax = plot.heatmap(matrix, xnames=["a", "b", "c", "word"], ynames=["p", "q", "r"])
+    (image,) = ax.images
+    np.testing.assert_array_equal(np.ma.filled(image.get_array(), np.nan), matrix)
+    assert image.get_clim() == (0.0, 11.0) and image.origin == "upper"
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["a", "b", "c", "word"]
+    assert ax.get_xlabel() == "attended token" and len(ax.figure.axes) == 2
+    assert plot.heatmap(matrix - 2.0, symmetric=True).images[0].get_clim() == (-9.0, 9.0)
+    assert plot.heatmap(matrix, limits=(-1, 20)).images[0].get_clim() == (-1.0, 20.0)
+    assert plot.heatmap(np.zeros((2, 2))).images[0].get_clim() == (-0.5, 0.5)
+
+
+def test_spectrum_holds_every_eigenvalue_on_equal_axes():
+    values = np.array([1.0, -0.5 + 2j, -0.5 - 2j, np.nan])
+    ax = plot.spectrum(values, unit_circle=True, label="V")
+    drawn = np.asarray(ax.collections[0].get_offsets())
+    np.testing.assert_allclose(drawn @ [1, 1j], values[:3])
+    assert ax.get_aspect() == 1.0 and ax.get_xlim()[1] > 2.0
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("Re λ", "Im λ")
+    assert [patch.get_radius() for patch in ax.patches] == [1]
+    plot.spectrum(jnp.array([5.0, 0.1]), ax, label="B")
+    assert ax.get_xlim()[1] > 5.0 and len(ax.collections) == 2
+    plot.spectrum(np.array([0.1]), ax)
+    assert ax.get_xlim()[1] > 5.0
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["V", "B"]
+
+
+def test_phase_diagram_puts_cells_around_their_points():
+    xs, ys = np.array([1.0, 10.0, 100.0]), np.array([0.0, 1.0, 3.0, 4.0])
+    grid = np.arange(12.0).reshape(4, 3)
+    ax = plot.phase_diagram(
+        xs, ys, grid, contour=5.0, curves={"theory": (xs, [0.0, 1.0, 2.0])}, log_x=True, xlabel="β", ylabel="t"
+    )
+    (mesh,) = [artist for artist in ax.collections if isinstance(artist, QuadMesh)]
+    corners = mesh.get_coordinates()
+    np.testing.assert_allclose(corners[0, :, 0], 10.0 ** np.array([-0.5, 0.5, 1.5, 2.5]))
+    np.testing.assert_allclose(corners[:, 0, 1], [-0.5, 0.5, 2.0, 3.5, 4.5])
+    np.testing.assert_array_equal(np.asarray(mesh.get_array()).reshape(4, 3), grid)
+    assert ax.get_xscale() == "log" and ax.get_yscale() == "linear"
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("β", "t")
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["theory"]
+    np.testing.assert_array_equal(ax.lines[-1].get_ydata(), [0.0, 1.0, 2.0])
+
+
+def test_time_series_draws_the_band_of_one_error():
+    ts, mean, error = np.arange(4.0), np.array([4.0, 3.0, 2.0, 1.0]), np.array([0.1, 0.2, 0.3, 0.4])
+    ax = plot.time_series(ts, mean, error, label="a", ylabel="clusters")
+    np.testing.assert_array_equal(ax.lines[0].get_ydata(), mean)
+    band = as_set(ax.collections[0].get_paths()[0].vertices)
+    assert as_set(np.stack([ts, mean - error], 1)) | as_set(np.stack([ts, mean + error], 1)) <= band
+    plot.time_series(ts, mean + 1, np.stack([mean, mean + 3]), ax, label="b")
+    assert as_set(np.stack([ts, mean + 3], 1)) <= as_set(ax.collections[1].get_paths()[0].vertices)
+    assert ax.lines[0].get_color() != ax.lines[1].get_color()
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["a", "b"]
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("t", "clusters")
+
+
+@pytest.mark.parametrize("draw", ("time_series", "spectrum"))
+def test_titles_and_legends_stand_above_the_data_and_apart(draw):
+    numbers = np.array([1.0, 2.0, 3.0])
+    if draw == "spectrum":
+        ax = plot.spectrum(numbers, label="V", title="A title")
+    else:
+        ax = plot.time_series(numbers, numbers, label="V", title="A title")
+    figure = ax.figure
+    figure.draw_without_rendering()
+    frame, legend, title = (part.get_window_extent() for part in (ax.patch, ax.get_legend().get_texts()[0], ax.title))
+    assert legend.y0 >= frame.y1
+    assert title.y0 >= legend.y1
+    assert title.y1 <= figure.bbox.y1

@@ -1,0 +1,369 @@
+"""Pictures of a Transformer: what flows between streams, positions, the logit lens, neurons as memories."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb, to_rgba
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch, PathPatch
+
+from clusterjax import plot, transformer
+from clusterjax.plot import OKABE_ITO
+
+from ..helpers import as_a_user, assert_close
+from ..transformer_cases import FARTHEST, N, X, attention_of, block_of
+
+
+LONG = ["The", "incomprehensibilities", "of", "$5", "a$b$c", "Tower", "notwithstanding", "x\n", " ", "internationally",
+        "internationalisation", "."]  # fmt: skip
+VOCABULARY = [f"word{k}" for k in range(9)]
+
+
+def drawn(figure, texts):
+    """The boxes (k, 4) in pixels of the texts that are seen: left, bottom, right, top."""
+    figure.draw_without_rendering()
+    seen = [text for text in texts if text.get_visible() and text.get_text()]
+    return np.array([text.get_window_extent().extents for text in seen])
+
+
+def overlapping(boxes, slack=1.0):
+    """How many pairs of boxes share more than `slack` pixels in both directions."""
+    low, high = np.maximum(boxes[:, None, :2], boxes[:, :2]), np.minimum(boxes[:, None, 2:], boxes[:, 2:])
+    return int(np.triu((high - low > slack).all(axis=2), 1).sum())
+
+
+def arcs(ax):
+    """The arcs as (from, to, layer) and their widths, widest first."""
+    found = [patch for patch in ax.patches if isinstance(patch, PathPatch)]
+    ends = [patch.get_path().vertices[[0, -1]] for patch in found]
+    return [(*end[:, 0].tolist(), int(end[0, 1])) for end in ends], np.array([patch.get_linewidth() for patch in found])
+
+
+def flow(layers=2, heads=3, n=5):
+    return np.random.default_rng(1).uniform(size=(layers, heads, n, n))
+
+
+@pytest.mark.parametrize("most", (1, 7, 10**4))
+def test_the_strongest_arcs_are_drawn_in_proportion(most):
+    moved = flow()
+    ax = plot.residual_flow(moved, most=most)
+    assert isinstance(ax, Axes)
+    expected = sorted(
+        ((moved[l, h, i, j], (j, i, l), h) for l, h, i, j in np.ndindex(moved.shape) if i != j), reverse=True
+    )[:most]
+    places, widths = arcs(ax)
+    assert places == [place for _, place, _ in expected]
+    sizes = np.array([size for size, _, _ in expected])
+    np.testing.assert_allclose(widths / widths[0], sizes / sizes[0])
+    assert [patch.get_edgecolor() for patch in ax.patches] == [to_rgba(OKABE_ITO[h]) for _, _, h in expected]
+
+
+def test_what_is_zero_or_stays_is_no_arc():
+    moved = np.zeros((1, 2, 3, 3))
+    moved[0, :, 1, 1] = 5.0
+    assert arcs(plot.residual_flow(moved))[0] == []
+    moved[0, 1, 2, 0] = 1e-3
+    ax = plot.residual_flow(moved, written=np.zeros((1, 3)))
+    assert arcs(ax)[0] == [(0.0, 2.0, 0)]
+    names = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert names == ["head 2", "widest: moved 0.001", "feed-forward, darkest: adds 0"]
+
+
+def test_boxes_are_the_darker_the_more_is_written():
+    written = np.array([[1.0, 4.0, 2.0], [0.0, 3.0, 0.5]])
+    ax = plot.residual_flow(flow(2, 1, 3), written=written)
+    boxes = [patch for patch in ax.patches if isinstance(patch, FancyBboxPatch)]
+    places = [(round(box.get_x() - 0.3), int(box.get_y())) for box in boxes]
+    assert places == [(k, layer) for layer in range(2) for k in range(3)]
+    darkness = np.array([1 - box.get_facecolor()[0] for box in boxes])
+    np.testing.assert_allclose(darkness / darkness[1], written.ravel() / 4.0, atol=1e-12)
+    assert "feed-forward, darkest: adds 4" in [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+@pytest.mark.parametrize(("heads", "width"), ((4, None), (12, 3.35)))
+def test_long_words_do_not_overlap(heads, width):
+    """Twelve tokens, some very long, in a figure of its own and in one column; words are no mathematics."""
+    ax = None if width is None else Figure(figsize=(width, 4.0), layout="constrained").add_subplot()
+    ax = plot.residual_flow(flow(2, heads, 12), ax, written=np.ones((2, 12)), tokens=LONG, most=60)
+    figure, labels = ax.figure, ax.get_xticklabels()
+    assert [text.get_text() for text in labels[:9]] == (
+        ["The", "incomprehensi…", "of", "$5", "a$b$c", "Tower", "notwithstandi…", "x↵", "␣"]
+    )
+    legend = ax.get_legend().get_texts()
+    assert len(legend) == heads + 2
+    boxes = drawn(figure, [*labels, *ax.get_yticklabels(), *legend])
+    assert overlapping(boxes) == 0 and (boxes[:, :2] >= -1).all()
+    assert (boxes[:, 2:] <= np.array([figure.bbox.width, figure.bbox.height]) + 1).all()
+
+
+def test_heads_beyond_seven_have_dashes():
+    ax = plot.residual_flow(flow(1, 9, 2), most=100)
+    looks = {(patch.get_edgecolor(), patch.get_linestyle()) for patch in ax.patches}
+    assert len(looks) == 9
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    (
+        ({"moved": np.ones((2, 3, 3))}, r"moved must be \(layers, heads, n, n\)"),
+        ({"moved": np.ones((1, 1, 3, 2))}, r"its shape is \(1, 1, 3, 2\)"),
+        ({"moved": -np.ones((1, 1, 2, 2))}, "moved must be finite and not negative"),
+        ({"moved": np.full((1, 1, 2, 2), np.nan)}, "moved must be finite"),
+        ({"written": np.ones((2, 1))}, r"written must be of shape \(1, 2\), as moved is, but it is \(2, 1\)"),
+        ({"written": -np.ones((1, 2))}, "written must be finite and not negative"),
+        ({"most": 0}, "most must be an integer from 1 to 1000000, but it is 0"),
+        ({"most": True}, "most must be an integer from 1 to 1000000, but it is True"),
+        ({"tokens": ["a"]}, "tokens must be 2 names, one for each token, but there are 1"),
+        ({"tokens": "ab"}, "tokens must be a sequence of strings"),
+    ),
+)
+def test_bad_flows_are_refused(change, words):
+    with as_a_user(), pytest.raises(ValueError, match=words):
+        plot.residual_flow(**({"moved": np.ones((1, 1, 2, 2))} | change))
+
+
+def test_sinusoids_depend_on_the_offset_alone():
+    """Heat map, cosines and inner products of the table are those of the formula."""
+    n, d = 12, 8
+    table = transformer.sinusoidal_positions(n, d)
+    (image,) = plot.position_table(table).images
+    np.testing.assert_array_equal(np.asarray(image.get_array()), np.asarray(table))
+    assert image.get_clim() == (-1.0, 1.0)  # cos 0 is in it
+    offsets = np.arange(1 - n, n)
+    expected = np.cos(offsets[:, None] / 10_000.0 ** (np.arange(0, d, 2) / d)).sum(axis=1)
+    ax = plot.position_offsets(table, label="sinusoidal")
+    np.testing.assert_allclose(ax.lines[0].get_xydata(), np.stack([offsets, expected], axis=1), atol=1e-12)
+    band = ax.collections[0].get_paths()[0].vertices
+    assert all(abs(y - expected[int(round(x)) + n - 1]) < 1e-9 for x, y in band)
+    (image,) = plot.position_cosines(table).images
+    index = np.arange(n)
+    np.testing.assert_allclose(image.get_array(), expected[index[None] - index[:, None] + n - 1] / (d / 2), atol=1e-12)
+
+
+def test_a_learned_table_has_a_band_and_zero_has_no_angle():
+    table = np.array([[3.0, 0.0], [0.0, 2.0], [-1.0, 0.0], [0.0, 0.0]])
+    (image,) = plot.position_cosines(table).images
+    cosines = np.ma.filled(image.get_array(), 9.0)
+    np.testing.assert_allclose(cosines, [[1, 0, -1, 9], [0, 1, 0, 9], [-1, 0, 1, 9], [9, 9, 9, 9]])
+    assert image.get_clim() == (-1.0, 1.0)
+    ax = plot.position_offsets(table)
+    assert ax.get_legend() is None
+    band = ax.collections[0].get_paths()[0].vertices
+    assert [(band[np.isclose(band[:, 0], k), 1].min(), band[np.isclose(band[:, 0], k), 1].max()) for k in (0, 2)] == [
+        (0.0, 9.0), (-3.0, 0.0)
+    ]  # fmt: skip
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), [0, -1.5, 0, 3.5, 0, -1.5, 0])
+
+
+def test_relative_positions_add_what_the_attention_adds():
+    """The lines are the part of the scores of a layer that its relative positions make, averaged over the queries."""
+    attention = attention_of(relative=True)
+    attention = eqx.tree_at(lambda a: a.key, attention, jnp.zeros_like(attention.key))
+    relative, queries = attention.relative, np.einsum("nd,hdk->hnk", X, attention.query)
+    ax = plot.relative_positions(relative.keys, queries=queries, beta=attention.beta)
+    scores = np.log(np.asarray(eqx.filter_jit(attention.weights)(X)))  # up to a constant for each query
+    row, middle = np.clip(np.arange(N) - 2, -FARTHEST, FARTHEST) + FARTHEST, FARTHEST
+    added = np.asarray(attention.beta)[:, None, None] * np.einsum("hnk,rk->hnr", queries, relative.keys)
+    assert_close(scores[:, 2] - scores[:, 2, 2:3], added[:, 2, row] - added[:, 2, middle, None])
+    lines = [line for line in ax.lines if line.get_marker() == "o"]
+    assert [line.get_label() for line in lines] == ["head 1", "head 2", "head 3"]
+    for line, band, one in zip(lines, ax.collections, added, strict=True):
+        np.testing.assert_allclose(line.get_xydata(), np.stack([np.arange(-2, 3), one.mean(axis=0)], axis=1))
+        high = {tuple(point) for point in band.get_paths()[0].vertices.round(9)}
+        assert {(k - 2.0, y) for k, y in enumerate((one.mean(axis=0) + one.std(axis=0)).round(9))} <= high
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["≤ −2", "−1", "0", "1", "≥ 2"]
+    ax = plot.relative_positions(relative.keys, label="keys")
+    plot.relative_positions(3.0 * relative.keys, ax, label="values")
+    lengths = np.linalg.norm(relative.keys, axis=1)
+    keys, values = (line for line in ax.lines if line.get_marker() == "o")
+    np.testing.assert_allclose(keys.get_ydata(), lengths)
+    np.testing.assert_allclose(values.get_ydata(), 3.0 * lengths)
+    assert ax.get_ylim()[0] == 0.0 and ax.get_ylim()[1] > 3.0 * lengths.max()
+
+
+def test_vectors_of_distances_without_a_name_need_no_legend():
+    assert plot.relative_positions(np.ones((3, 2))).get_legend() is None
+
+
+@pytest.mark.parametrize(
+    ("draw", "words"),
+    (
+        (lambda: plot.position_table(np.ones(3)), r"table must be finite with a row for each position.*\(3,\)"),
+        (lambda: plot.position_cosines(np.full((2, 2), np.inf)), "table must be finite"),
+        (lambda: plot.position_offsets(np.ones((1, 2))), "table must be of two positions at least"),
+        (lambda: plot.relative_positions(np.ones((4, 2))), r"row for each distance from -m to m.*\(4, 2\)"),
+        (lambda: plot.relative_positions(np.ones((3, 2)), queries=np.ones((1, 5, 3))), r"queries must be .* 2\)"),
+        (
+            lambda: plot.relative_positions(np.ones((3, 2)), queries=np.ones((4, 5, 2)), beta=np.ones(5)),
+            r"beta must be \(\) or \(4,\), but its shape is \(5,\)",
+        ),
+    ),
+)
+def test_bad_positions_are_refused(draw, words):
+    with as_a_user(), pytest.raises(ValueError, match=words):
+        draw()
+
+
+def lens_of(levels=3, n=4, seed=0):
+    return 3.0 * np.random.default_rng(seed).normal(size=(levels, n, len(VOCABULARY)))
+
+
+def cells(ax):
+    return {tuple(map(int, text.get_position())): text for text in ax.texts}
+
+
+def test_the_lens_shows_the_likeliest_words_from_the_bottom_up():
+    logits = lens_of()
+    ax = plot.logit_lens(logits, VOCABULARY, tokens=["a", "b", "c", "d"])
+    shares = np.exp(logits) / np.exp(logits).sum(axis=2, keepdims=True)
+    (image,) = ax.images
+    np.testing.assert_allclose(np.asarray(image.get_array()), shares.max(axis=2), rtol=1e-12)
+    assert image.get_clim() == (0.0, 1.0) and ax.get_ylim() == (-0.5, 2.5)
+    assert {place: text.get_text() for place, text in cells(ax).items()} == {
+        (k, level): VOCABULARY[int(logits[level, k].argmax())] for level in range(3) for k in range(4)
+    }
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["a", "b", "c", "d"]
+    assert ax.figure.axes[1].get_ylabel() == "probability of the word"
+
+
+def test_entropy_is_in_bits_between_certain_and_uniform():
+    logits = np.zeros((1, 4, 8))
+    logits[0, 1, 5] = 800.0  # certain, and nothing overflows
+    logits[0, 2, 4:] = -800.0  # four words alike: two bits
+    logits[0, 3] = np.log([1e-300, 1 / 8, 1 / 2, 1e-300, 1 / 8, 1 / 4, 1e-300, 1e-300])
+    ax = plot.logit_lens(logits, lambda k: f"w{k}", entropy=True)
+    (image,) = ax.images
+    np.testing.assert_allclose(np.asarray(image.get_array()), [[3.0, 0.0, 2.0, 1.75]], atol=1e-12)
+    assert image.get_clim() == (0.0, 3.0) and ax.figure.axes[1].get_ylabel() == "entropy (bits)"
+    assert [text.get_text() for text in ax.texts] == ["w0", "w5", "w0", "w2"]
+
+
+def luminance(colour):
+    channels = np.array(to_rgb(colour))
+    return np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4) @ [
+        0.2126,
+        0.7152,
+        0.0722,
+    ]
+
+
+def test_words_are_readable_in_every_cell_and_stay_in_it():
+    """On each shade the contrast is above 4.5, as the guidelines for accessible web pages ask; long words are cut."""
+    logits = np.zeros((12, 12, 20))
+    logits[:, np.arange(12), np.arange(12) % 2] = np.linspace(0.1, 8, 144).reshape(12, 12)
+    ax = Figure(figsize=(3.35, 3.0), layout="constrained").add_subplot()
+    plot.logit_lens(logits, ["the", *19 * ["incomprehensibilities"]], ax, tokens=LONG)
+    image, found = ax.images[0], cells(ax)
+    assert len(found) == 144 and {text.get_text() for text in found.values()} == {"the", found[5, 5].get_text()}
+    assert found[5, 5].get_text().startswith("in") and found[5, 5].get_text().endswith("…")
+    colours = image.cmap(image.norm(np.asarray(image.get_array())))
+    assert {text.get_color() for text in found.values()} == {"black", "white"}
+    for (k, level), text in found.items():
+        pair = sorted((luminance(text.get_color()), luminance(colours[level, k])))
+        assert (pair[1] + 0.05) / (pair[0] + 0.05) >= 4.5
+    boxes = drawn(ax.figure, ax.texts)
+    width = ax.get_window_extent().width / 12
+    assert (boxes[:, 2] - boxes[:, 0] <= width + 1).all() and overlapping(boxes) == 0
+    assert overlapping(drawn(ax.figure, ax.get_xticklabels())) == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    (
+        ({"logits": np.ones((3, 9))}, r"logits must be finite and of shape \(levels, n, words\).*\(3, 9\)"),
+        ({"logits": np.full((1, 2, 9), np.nan)}, "logits must be finite"),
+        ({"words": VOCABULARY[:8]}, "words must be 9 strings, one for each id, but there are 8"),
+        ({"words": "abcdefghi"}, "words must be a sequence of strings"),
+        ({"tokens": ["a"]}, "tokens must be 4 names"),
+    ),
+)
+def test_bad_lenses_are_refused(change, words):
+    with as_a_user(), pytest.raises(ValueError, match=words):
+        plot.logit_lens(**({"logits": lens_of(), "words": VOCABULARY} | change))
+
+
+TEXTS = np.array([[0, 1, 2, 3, 4, 5], [8, 7, 6, 0, 0, 0]])
+MEMORY = transformer.KeyValueMemory(
+    activation=np.array([[2.5, 1.25], [0.5, -np.inf]]), text=np.array([[0, 1], [1, -1]]),
+    position=np.array([[3, 0], [2, -1]]), promoted=np.array([[4, 2, 7], [1, 0, 5]]),
+    promotion=np.array([[3.0, 1.0, -0.5], [2.0, 1.5, 1.0]]), mean=np.zeros(2), rate=np.ones(2),
+)  # fmt: skip
+
+
+def rows_of(ax):
+    """The texts of each row, from left to right."""
+    found: dict[float, list[str]] = {}
+    for text in sorted(ax.texts, key=lambda text: text.get_window_extent().x0):
+        if text.get_text():
+            found.setdefault(round(text.xy[1], 6), []).append(text.get_text())
+    return found
+
+
+def test_a_neuron_is_shown_with_its_words_and_places():
+    present = np.array([[True] * 6, [True] * 3 + [False] * 3])
+    ax = plot.neuron_memory(MEMORY, [1, 0], VOCABULARY, TEXTS, present=present)
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["word1", "word0", "word5", "word4", "word2", "word7"]
+    np.testing.assert_allclose([bar.get_width() for bar in ax.patches], [2.0, 1.5, 1.0, 3.0, 1.0, -0.5])
+    tops, rows = [float(ax.get_yticks()[k]) for k in (0, 3)], rows_of(ax)
+    assert rows[-1.0] == ["neuron 1", "fires most at"] and rows[round(tops[1] - 1, 6)] == ["neuron 0", "fires most at"]
+    assert rows[tops[0]] == ["0.500", "word8 word7", "word6"], "what is padding is not read"
+    assert rows[round(tops[1], 6)] == ["2.50", "word0 word1 word2", "word3", "word4 word5"]
+    assert rows[round(tops[1] + 1, 6)] == ["1.25", "word8", "word7 word6"] and len(rows) == 5
+    assert [text.get_text() for text in ax.texts if text.get_weight() == "bold"].count("word3") == 1
+    low, high = ax.spines["bottom"].get_bounds()
+    assert (low, high) == (-0.5, 3.0) and all(low <= tick <= high for tick in ax.get_xticks())
+    single = plot.neuron_memory(MEMORY, 0, lambda k: VOCABULARY[k], TEXTS, most=1)
+    assert [text.get_text() for text in single.get_yticklabels()] == ["word4"] and len(rows_of(single)) == 2
+
+
+@pytest.mark.parametrize("width", (3.35, 6.7))
+def test_places_are_cut_to_their_room(width):
+    words = [*LONG, "$x$"]
+    texts = np.stack([np.roll(np.arange(13), k) for k in range(4)]).repeat(3, axis=1)
+    memory = MEMORY._replace(
+        activation=-np.arange(1, 5.0)[None] * 1e-3, text=np.arange(4)[None], position=np.array([[0, 20, 38, 19]]),
+        promoted=np.arange(6)[None], promotion=np.linspace(3e3, 1e3, 6)[None],
+    )  # fmt: skip
+    ax = Figure(figsize=(width, 1.8), layout="constrained").add_subplot()
+    plot.neuron_memory(memory, 0, words, texts, ax)
+    boxes = drawn(ax.figure, [*ax.texts, *ax.get_yticklabels()])
+    assert len(boxes) == 6 + 2 + 4 * 4 - 2 and overlapping(boxes) == 0
+    assert (boxes[:, 2] <= ax.figure.bbox.width + 1).all() and (boxes[:, 0] >= -1).all()
+    assert any(text.get_text().startswith("… ") for text in ax.texts)
+    assert any(text.get_text().endswith(" …") for text in ax.texts)
+    assert not any("\n" in text.get_text() for text in ax.texts)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    (
+        ({"memory": 3}, "memory must be a key-value memory, but it is 3"),
+        ({"neurons": 2}, r"neurons must be from 0 to 1, but one is not in \[2\]"),
+        ({"neurons": []}, "neurons must be one integer or several"),
+        ({"neurons": 0.5}, "neurons must be one integer or several"),
+        ({"words": VOCABULARY[:8]}, "words must be at least 9 strings"),
+        ({"texts": TEXTS[:1]}, r"texts must be the ids \(texts, n\) that the memory was made from"),
+        ({"texts": TEXTS.astype(float)}, "texts must be an array of integers"),
+        ({"present": TEXTS[:, :2]}, r"present must be .* of shape \(2, 6\)"),
+        ({"most": 0}, "most must be an integer from 1 to 1000000, but it is 0"),
+    ),
+)
+def test_bad_memories_are_refused(change, words):
+    with as_a_user(), pytest.raises(ValueError, match=words):
+        plot.neuron_memory(**({"memory": MEMORY, "neurons": 0, "words": VOCABULARY, "texts": TEXTS} | change))
+
+
+def test_a_head_that_looks_back_is_drawn_from_each_token_to_the_next():
+    """Every query of the first head asks for the token before, which its relative positions answer."""
+    block = block_of("none", "causal", relative=True)
+    part = lambda b: (b.attention.query, b.attention.relative.keys)
+    query, keys = part(block)
+    ahead = jnp.zeros(keys.shape[1]).at[0].set(1e3)
+    block = eqx.tree_at(part, block, (query.at[0].set(0.0).at[0, 0, 0].set(1.0), keys.at[FARTHEST - 1].set(ahead)))
+    stream = transformer.residual_stream(transformer.Transformer.of([block]), X.at[:, 0].set(1.0))
+    written = jnp.linalg.norm(stream.feed_forward, axis=-1)
+    places, widths = arcs(plot.residual_flow(stream.moved[:, :1], written=written))
+    far = {(float(k), k + 1.0, 0) for k in range(N - 1)}
+    assert {place for place, width in zip(places, widths, strict=True) if width > 1e-3 * widths[0]} == far

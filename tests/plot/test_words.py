@@ -1,0 +1,143 @@
+"""Words with names: no two overlap, none hides a marker, leaders and sides are told apart; and their film."""
+
+import numpy as np
+import pytest
+from matplotlib.collections import PathCollection
+from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
+from PIL import Image
+
+from clusterjax import plot
+from clusterjax.plot import OKABE_ITO, WordRun
+
+from ..helpers import as_a_user
+
+
+BLUE, VERMILION = to_rgba(OKABE_ITO[0]), to_rgba(OKABE_ITO[5])
+LINE = (np.array([2.0, 0.0]), -1.0)  # x = 1/2
+CROWD = np.random.default_rng(3).normal(size=(40, 2)) * [1.0, 0.3]
+NAMES = [f"word{k}" + "abcdefgh"[: k % 8] for k in range(len(CROWD))]
+
+
+def stars_and_dots(ax):
+    dots, stars = [artist for artist in ax.collections if isinstance(artist, PathCollection)]
+    return stars, dots
+
+
+def drawn(ax):
+    """The boxes of all names, as a browser would measure them, in pixels; by name."""
+    figure = ax.figure
+    figure.draw_without_rendering()
+    return {text.get_text(): text.get_window_extent() for text in ax.texts}
+
+
+def overlap(a, b, slack):
+    return min(a.x1, b.x1) - max(a.x0, b.x0) > slack and min(a.y1, b.y1) - max(a.y0, b.y0) > slack
+
+
+@pytest.mark.parametrize("layout", (None, "constrained"))
+def test_no_two_names_overlap_and_none_leaves_the_picture(layout):
+    figure = Figure(figsize=(3.4, 2.4), layout=layout)
+    ax = plot.words(CROWD, NAMES, figure.add_subplot(), leaders=[0, 5, 9], line=LINE)
+    boxes = drawn(ax)
+    assert len(boxes) >= 15 and {NAMES[0], NAMES[5], NAMES[9]} <= set(boxes)
+    found = list(boxes.values())
+    pixel = figure.dpi / 72  # points: a box of matplotlib is as high as a line, with its gap to the next
+    assert not any(overlap(a, b, 1.6 * pixel) for k, a in enumerate(found) for b in found[:k])
+    window = ax.get_window_extent()
+    assert all(box.x0 >= window.x0 - 1 and box.x1 <= window.x1 + 1 for box in found)
+
+
+def test_no_name_hides_a_marker():
+    ax = plot.words(CROWD, NAMES, Figure(figsize=(3.4, 2.4)).add_subplot(), line=LINE)
+    boxes, spots = drawn(ax), ax.transData.transform(CROWD)
+    assert len(boxes) >= 15
+    for name, box in boxes.items():
+        hidden = (spots > [box.x0, box.y0 + 2]).all(axis=1) & (spots < [box.x1, box.y1 - 2]).all(axis=1)
+        assert not hidden.any(), name
+
+
+def test_leaders_are_stars_and_sides_have_colours():
+    x = np.array([[-1.0, 0.0], [0.0, 0.5], [2.0, 0.0], [3.0, 1.0]])
+    stars, dots = stars_and_dots(plot.words(x, list("abcd"), leaders=np.array([False, False, False, True]), line=LINE))
+    assert np.allclose(stars.get_offsets(), x[3:]) and np.allclose(stars.get_facecolor(), [BLUE])
+    assert np.allclose(dots.get_offsets(), x[:3]) and np.allclose(dots.get_facecolor(), [VERMILION, VERMILION, BLUE])
+
+
+def test_dividing_line_is_where_the_decoder_is_zero():
+    normal, offset = np.array([1.0, 2.0]), 0.7
+    ax = plot.words(CROWD, NAMES, line=(normal, offset))
+    (line,) = [line for line in ax.lines if line.get_linestyle() == "--"]
+    ends = np.array(line.get_data()).T
+    assert np.allclose(ends @ normal + offset, 0.0, atol=1e-9) and np.linalg.norm(ends[0] - ends[1]) > 5
+
+
+def test_words_on_a_leader_are_counted_and_have_no_name():
+    x = np.array([[1.0, 0.0], [1.0, 0.0], [1.0001, 0.0], [-1.0, 0.5], [0.0, 0.0]])
+    assert set(drawn(plot.words(x, list("abcde"), leaders=[0, 3]))) == {"a +2", "d", "e"}
+
+
+def test_words_without_a_name_or_outside_have_no_text():
+    limits = ((-2.0, 2.0), (-1.0, 1.0))
+    ax = plot.words(np.array([[0.0, 0.0], [1.0, 0.0], [5.0, 0.0]]), ["a", "", "c"], limits=limits, equal=False)
+    assert set(drawn(ax)) == {"a"} and ax.get_xlim() == (-2.0, 2.0) and ax.get_aspect() == "auto"
+
+
+def test_names_of_leaders_stay_when_words_move():
+    """With the places of all frames to avoid, a leader's name stands at the same place in each."""
+    later = 0.5 * CROWD + 0.5 * CROWD[0]
+    later[0] = CROWD[0]
+    both, limits = np.concatenate([CROWD, later]), ((-4.0, 4.0), (-2.0, 2.0))
+    boxes = [drawn(plot.words(x, NAMES, leaders=[0], limits=limits, avoid=both))[NAMES[0]] for x in (CROWD, later)]
+    assert np.allclose(boxes[0].get_points(), boxes[1].get_points())
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    (
+        ({"names": ["a"]}, "names must be 2 strings, one for each word, but there are 1"),
+        ({"names": "ab"}, "names must be a sequence of strings"),
+        ({"x": np.ones((2, 3))}, "x must be finite points of the plane"),
+        ({"leaders": [2]}, "leaders must name tokens from 0 to 1"),
+        ({"line": ([0.0, 0.0], 1.0)}, "line must be a normal"),
+        ({"limits": ((1.0, 0.0), (0.0, 1.0))}, "limits must be"),
+        ({"avoid": np.ones(3)}, "avoid must be finite points"),
+    ),
+)
+def test_bad_words_are_refused(change, words):
+    given = {"x": np.eye(2), "names": ["a", "b"]} | change
+    with as_a_user(), pytest.raises(ValueError, match=words):
+        plot.words(**given)
+
+
+def made_run(layers=3):
+    x = np.array([[1.0, 0.0], [0.2, 0.6], [-1.0, 0.1]])
+    xs = np.stack([x * [1, 1], x * [[1], [0.5], [1]], x * [[1], [0.25], [1]]])[:layers]
+    return WordRun(xs, ["great", "plot", "awful"], np.array([0, -1, 1]), "a review")
+
+
+def test_film_rests_at_each_layer_and_moves_between(tmp_path):
+    path, seen = tmp_path / "film.gif", []
+    limits = ((-1.5, 1.5), (-0.5, 1.0))
+    plot.animate_words(
+        [made_run(), made_run()], path, line=LINE, limits=limits, hold=1, move=2, dpi=60,
+        progress=lambda *count: seen.append(count),
+    )  # fmt: skip
+    assert seen[-1] == (8, 8) and [one for one, _ in seen] == list(range(1, 9))
+    with Image.open(path) as film:
+        assert film.n_frames == 7, "the two frames of rest at the end are one that lasts twice as long"
+        duration = 0
+        for k in range(film.n_frames):
+            film.seek(k)
+            duration += film.info["duration"]
+    assert duration == 800
+    assert made_run().leading(0).tolist() == [0] and made_run().leading(1).tolist() == [0, 2]
+
+
+def test_bad_films_are_refused(tmp_path):
+    options = dict(line=LINE, limits=((-1.0, 1.0), (-1.0, 1.0)))
+    with pytest.raises(ValueError, match="path must end in .gif"):
+        plot.animate_words([made_run()], tmp_path / "film.png", **options)
+    with pytest.raises(ValueError, match=r"runs must be of one depth, but theirs are \[1, 2\]"):
+        plot.animate_words([made_run(), made_run(2)], tmp_path / "film.gif", **options)
+    assert not list(tmp_path.iterdir())

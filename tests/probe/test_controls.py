@@ -1,0 +1,244 @@
+"""Random weights and shuffled tokens: what stays as it is, and a verdict with an error bar."""
+
+import functools
+
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from flax import nnx
+from scipy import stats
+
+from clusterjax import probe
+from clusterjax.probe.networks.train import _network
+
+from ..helpers import as_a_user
+from ..probe_cases import PLBERT, SHARED, T5, many_texts, needs_plbert, plbert_texts, tensors_of, write
+from .test_encode import add_tokenizer
+
+
+TEXTS = many_texts(6, 12)
+measure = functools.partial(probe.similarity_histograms, bins=20, rank=False, batch_size=6)
+
+
+def load(config, folder):
+    return probe.load(write(folder, config, tensors_of(config)), dtype=jnp.float64)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return load(SHARED, tmp_path_factory.mktemp("m"))
+
+
+def test_the_three_runs_and_their_differences(model):
+    """Each is the measurement by hand; differences are paired by text, and random weights add their own spread."""
+    found = probe.controls(measure, model, TEXTS, key=jr.key(0), draws=2)
+    np.testing.assert_array_equal(found.trained.cosine.values, measure(model, TEXTS).cosine.values)
+    trained, shuffled = found.trained.cosine.values, found.shuffled.cosine.values
+    difference = trained - shuffled
+    np.testing.assert_allclose(found.beyond_shuffled.difference, difference.mean(axis=0), rtol=0, atol=1e-14)
+    np.testing.assert_allclose(
+        found.beyond_shuffled.error, difference.std(axis=0, ddof=1) / np.sqrt(6), rtol=1e-9, atol=1e-15
+    )
+    draws = np.stack([run.cosine.values for run in found.random])
+    assert (draws[0] != draws[1]).any()
+    paired = (trained - draws.mean(axis=0)).std(axis=0, ddof=1) / np.sqrt(6)
+    between = draws.mean(axis=1).std(axis=0, ddof=1) / np.sqrt(2)
+    np.testing.assert_allclose(found.beyond_random.error, np.hypot(paired, between), rtol=1e-9)
+    welch = (paired**2 + between**2) ** 2 / (paired**4 / 5 + between**4 / 1)
+    np.testing.assert_allclose(found.beyond_random.freedom, welch, rtol=1e-9)
+    np.testing.assert_allclose(found.beyond_shuffled.freedom, 5, rtol=1e-12)
+    assert found.z == min(found.beyond_shuffled.z[-1], found.beyond_random.z[-1])
+    chances = [stats.t.sf(one.z[-1], one.freedom[-1]) for one in (found.beyond_shuffled, found.beyond_random)]
+    sigmas = float(stats.norm.isf(max(chances)))  # as unlikely under a normal distribution
+    assert found.clusters_beyond_controls == (sigmas > 2)
+    assert found._replace(sigmas=sigmas - 1e-6).clusters_beyond_controls
+    assert not found._replace(sigmas=sigmas + 1e-6).clusters_beyond_controls
+
+
+def test_few_draws_need_more():
+    """At 2 sigmas two texts must be 14 errors above, by the table of Student; many only 2. Heads are all asked."""
+    one = probe.Comparison(np.zeros(4), np.ones(4), np.array([2.01, 13.9, 14.0, 1.99]), np.array([np.inf, 1, 1, 1e9]))
+    assert one.exceeds(2.0).tolist() == [True, False, True, False]
+    heads = one._replace(z=np.array([[3.0, 3.0], [3.0, 1.0]]), freedom=np.inf)
+    found = probe.Controls(None, None, (), heads, heads, 0, 2.0)
+    assert found.clusters_beyond_controls and found.z == 3
+    assert not found._replace(level=1).clusters_beyond_controls and found._replace(level=1).z == 1
+
+
+@pytest.mark.parametrize("kind", ("heads", "sinks"))
+def test_heads_have_controls(kind, model):
+    """Their mean correlation, and the sink of each head, against differences that are computed by hand."""
+    run, pick = {
+        "heads": (functools.partial(probe.head_correlations, replicates=2), lambda found: found.between_heads.values),
+        "sinks": (probe.attention_sinks, lambda found: found.excess["first"].values),
+    }[kind]
+    found = probe.controls(run, model, TEXTS, key=jr.key(0), draws=2, level=1)
+    ours, shuffled = pick(found.trained), pick(found.shuffled)
+    drawn = np.stack([pick(one) for one in found.random])
+    assert ours.shape == (6, 4) if kind == "heads" else (6, 4, 3)
+    apart = ours - (drawn[0] + drawn[1]) / 2
+    error = np.sqrt(apart.var(axis=0, ddof=1) / 6 + drawn.mean(axis=1).var(axis=0, ddof=1) / 2)
+    for one, difference, allowed in (
+        (found.beyond_shuffled, (ours - shuffled).mean(axis=0), (ours - shuffled).std(axis=0, ddof=1) / np.sqrt(6)),
+        (found.beyond_random, apart.mean(axis=0), error),
+    ):
+        np.testing.assert_allclose(one.difference, difference, rtol=0, atol=1e-14)
+        np.testing.assert_allclose(one.error, allowed, rtol=1e-6, atol=1e-14)
+    assert found.z == min(found.beyond_shuffled.z[1].min(), found.beyond_random.z[1].min())
+    other = found.compare({"heads": lambda found: found.between_heads, "sinks": "mass.first"}[kind])
+    np.testing.assert_allclose(other[1].difference, found.beyond_random.difference, rtol=0, atol=1e-14)
+
+
+def test_one_network_proves_nothing(model):
+    """What random networks differ by is not known from one: no error, and no verdict."""
+    apart = iter((9.0, 1.0, 1.0))
+    made = lambda mean: np.linspace(mean, mean + 1e-3, 18).reshape(6, 3) ** 2
+    far = lambda model, texts: (lambda rows: probe.Average(rows[0], rows[0], 6, rows))(made(next(apart)))
+    found = probe.controls(far, model, TEXTS, key=jr.key(0), statistic=lambda average: average, draws=1)
+    assert found.beyond_shuffled.exceeds().all() and (found.beyond_random.difference > 60).all()
+    assert np.isnan(found.beyond_random.error).all() and not found.clusters_beyond_controls
+
+
+@pytest.mark.parametrize("config", (SHARED, T5), ids=("albert", "t5"))
+def test_what_was_removed_stays_removed(config, tmp_path):
+    """Random weights of a network without a part are those of the network, without that part."""
+    model = load(config, tmp_path)
+    for part in (probe.without_norms, probe.without_feed_forward, lambda model: probe.on_sphere(model, 2.0)):
+        one, other = probe.randomise(part(model), jr.key(1)), part(probe.randomise(model, jr.key(1)))
+        np.testing.assert_array_equal(*(probe.trace(m, TEXTS.token_ids[:2]).hidden for m in (one, other)))
+        assert one.name.endswith("with random weights")
+    assert probe.randomise(probe.deeper(model, 2), jr.key(1)).num_layers == 2 * model.num_layers
+
+
+def test_a_start_of_ones_own(model):
+    """Its weights are those that are measured, in the precision of the model; one of other sizes is refused."""
+    sizes = model.network.sizes
+    mine = lambda key: probe.Albert(sizes._replace(spread=0.5), nnx.Rngs(key), head=True)
+    found = probe.tensors(probe.randomise(model, jr.key(2), initial=mine).network)
+    for name, array in probe.tensors(mine(jr.key(2))).items():
+        assert name.startswith("predictions.") or (found[name].dtype == np.float64 and (found[name] == array).all())
+    wide = lambda key: probe.Albert(sizes._replace(intermediate_size=24), nnx.Rngs(key))
+    with as_a_user(), pytest.raises(ValueError, match=r"initial must return .* whose encoder/.*ffn/bias is of shape"):
+        probe.randomise(model, jr.key(2), initial=wide)
+
+
+def test_the_start_of_the_package():
+    """With the seed of its training its tokens began at a mean cosine of 0.50 after the last layer, with others up to
+    0.75; as `transformers` begins, above 0.9."""
+    model = probe.load()
+    texts = probe.encode(model, probe.bundled_texts()[:4], length=64)
+    run = functools.partial(measure, batch_size=4)
+    found = probe.controls(run, model, texts, key=jr.key(0), draws=2, initial=probe.bundled_start)
+    plain = probe.randomise(model, jr.key(0))
+    true = probe.randomise(model, jr.key(0), initial=lambda key: _network(probe.AlbertRecipe(), 0))
+    starts = [one.cosine.mean[12] for one in found.random]
+    assert 0.4 < min(starts) < max(starts) < 0.8 and run(plain, texts).cosine.mean[12] > 0.9
+    assert run(true, texts).cosine.mean[12] == pytest.approx(0.5, abs=0.03)
+
+
+def test_tokens_are_shuffled_within_their_text():
+    """The same words in each text, special ones and padding in place, and another order for another key."""
+    shuffled = probe.shuffle_tokens(TEXTS, jr.key(1), fixed=(int(TEXTS.token_ids[2, 4]),))
+    stays = ~TEXTS.mask | (TEXTS.token_ids == TEXTS.token_ids[2, 4])
+    np.testing.assert_array_equal(shuffled.token_ids[stays], TEXTS.token_ids[stays])
+    np.testing.assert_array_equal(np.sort(shuffled.token_ids, axis=1), np.sort(TEXTS.token_ids, axis=1))
+    np.testing.assert_array_equal(shuffled.mask, TEXTS.mask)
+    assert (shuffled.token_ids != TEXTS.token_ids).any()
+    again, other = (probe.shuffle_tokens(TEXTS, jr.key(seed)).token_ids for seed in (1, 2))
+    assert (again != other).any()
+
+
+def test_all_orders_are_equally_likely():
+    """Of 600 shuffles of three words each of the six orders comes 100 times, up to chance."""
+    texts = probe.Encoded(np.tile(np.array([[1, 2, 3]], np.int32), (600, 1)), np.ones((600, 3), bool))
+    counts = np.unique(probe.shuffle_tokens(texts, jr.key(3)).token_ids, axis=0, return_counts=True)[1]
+    assert len(counts) == 6 and np.abs(counts - 100).max() < 4 * np.sqrt(100 * 5 / 6)
+
+
+def test_special_tokens_of_the_tokenizer_stay(tmp_path):
+    model = probe.load(add_tokenizer(write(tmp_path, SHARED, tensors_of(SHARED))))
+    model.tokenizer.add_special_tokens({"cls_token": "[CLS]", "sep_token": "[SEP]"})
+    seen = []
+    constant = probe.Average(np.zeros(3), np.zeros(3), 2, np.zeros((2, 3)))
+    found = probe.controls(
+        lambda model, texts: seen.append(texts),
+        model,
+        ["a b c d e f", "g h i"],
+        key=jr.key(0),
+        statistic=lambda found: constant,
+        draws=1,
+    )
+    plain, shuffled, random = (texts.token_ids for texts in seen)
+    np.testing.assert_array_equal(plain, random)
+    np.testing.assert_array_equal(plain[:, 0], shuffled[:, 0])
+    assert (shuffled != plain).any() and shuffled[0, 7] == plain[0, 7] == 2 == shuffled[1, 4]
+    assert np.isnan(found.z) and not found.clusters_beyond_controls  # nothing differs: no evidence
+
+
+def spread_of(name, sizes):
+    """The standard deviation with which `transformers` draws a matrix: of T5 by the numbers of its inputs."""
+    if isinstance(sizes, probe.AlbertSizes):
+        return 0.02
+    d, k, heads, wide = sizes.hidden_size, sizes.head_size, sizes.num_heads, sizes.intermediate_size
+    attention = {"q": (d * k) ** -0.5, "k": d**-0.5, "v": d**-0.5, "o": (heads * k) ** -0.5}
+    others = {"shared": 1.0, "relative_attention_bias": d**-0.5, "wi_0": d**-0.5, "wi_1": d**-0.5, "wo": wide**-0.5}
+    return (attention | others)[name.split(".")[-2]]
+
+
+WIDE_ALBERT = SHARED | {"embedding_size": 30, "hidden_size": 60, "type_vocab_size": 6}
+WIDE_T5 = T5 | {"d_model": 40, "d_ff": 50, "d_kv": 16, "num_heads": 4, "relative_attention_num_buckets": 32}
+
+
+@pytest.mark.parametrize("config", (WIDE_ALBERT, WIDE_T5), ids=("albert", "t5"))
+def test_random_weights_are_those_before_training(config, tmp_path):
+    """Sizes, depth and heads stay; the spread of each matrix is that of the initialiser, biases are 0, scales 1."""
+    model = load(config, tmp_path)
+    network = probe.randomise(model, jr.key(4)).network
+    old = model.network
+    assert (network.sizes, network.depth, network.num_heads) == (old.sizes, old.depth, old.num_heads)
+    for name, array in probe.tensors(network).items():
+        assert array.shape == probe.tensors(old)[name].shape and array.dtype == np.float64
+        norm = "norm" in name.lower() and name.endswith("weight")
+        assert not name.endswith("bias") or not array.any() or "relative" in name
+        assert not norm or (array == 1).all()
+        if array.ndim == 2:
+            spread = spread_of(name, network.sizes)
+            assert 0.75 * spread < array.std() < 1.3 * spread, name
+    first, again, other = (probe.tensors(probe.randomise(model, jr.key(k)).network) for k in (4, 4, 5))
+    assert all((first[name] == again[name]).all() for name in first)
+    assert any((first[name] != other[name]).any() for name in first)
+
+
+def test_a_store_for_each_run(tmp_path, model):
+    runs = [probe.controls(measure, model, TEXTS, key=jr.key(0), draws=1, store=tmp_path / "runs") for _ in range(2)]
+    assert sorted(path.stem for path in (tmp_path / "runs").iterdir()) == ["random-0", "shuffled", "trained"]
+    np.testing.assert_array_equal(runs[0].beyond_random.z, runs[1].beyond_random.z)
+
+
+def test_one_text_proves_nothing(model):
+    """However far apart the runs are, one text has no error bar, and no verdict."""
+    one, runs = probe.Encoded(*(array[:1] for array in TEXTS)), iter((9.0, 1.0, 1.0))
+    far = lambda model, texts: probe.Average(np.zeros(3), np.zeros(3), 1, np.full((1, 3), next(runs)))
+    found = probe.controls(far, model, one, key=jr.key(0), statistic=lambda average: average, draws=1)
+    assert (found.beyond_random.difference == 8).all() and not found.clusters_beyond_controls
+
+
+def test_bad_arguments(model):
+    with as_a_user():
+        with pytest.raises(ValueError, match="draws must be a positive integer, but it is 0"):
+            probe.controls(measure, model, TEXTS, key=jr.key(0), draws=0)
+        for statistic in (lambda found: found.density, "densities", "density", "cosine.first"):
+            with pytest.raises(ValueError, match="statistic must give an Average whose values are kept"):
+                probe.controls(measure, model, TEXTS, key=jr.key(0), statistic=statistic)
+
+
+@needs_plbert
+def test_a_trained_network_clusters_less_than_its_controls():
+    """PL-BERT: random weights end at a mean cosine of about 0.9, shuffled phonemes at about 0.65, the texts at 0.5."""
+    model = probe.load(PLBERT)
+    run = functools.partial(probe.similarity_histograms, rank=False, batch_size=4)
+    found = probe.controls(run, model, plbert_texts(4, 96), key=jr.key(0), draws=2, fixed=(0,))
+    last = [part.cosine.mean[12] for part in (found.trained, found.shuffled, found.random[0])]
+    assert 0.4 < last[0] < 0.6 < last[1] < 0.75 < 0.85 < last[2]
+    assert not found.clusters_beyond_controls and found.z < -2

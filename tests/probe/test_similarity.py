@@ -1,0 +1,173 @@
+"""Figure 1: cosines between the tokens of a text, level by level, against a loop over pairs."""
+
+import dataclasses
+import functools
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import clusterjax as cjx
+from clusterjax import probe
+
+from ..helpers import as_a_user, normal, sphere_tokens
+from ..probe_cases import PLBERT, SHARED, T5, many_texts, needs_plbert, plbert_texts, tensors_of, write
+from ..reference import probes as reference
+
+
+NAMES = ("density", "quantiles", "cosine", "near_mass", "effective_rank", "num_clusters")
+TEXTS = many_texts(5, 12)
+
+
+@pytest.fixture(scope="module", params=(SHARED, T5), ids=("albert", "t5"))
+def model(request, tmp_path_factory):
+    config = request.param
+    return probe.load(write(tmp_path_factory.mktemp("m"), config, tensors_of(config)), dtype=jnp.float64)
+
+
+@pytest.fixture(scope="module")
+def found(model):
+    return probe.similarity_histograms(model, TEXTS, bins=20, near=0.4, batch_size=2)
+
+
+def test_every_statistic_is_that_of_a_loop(model, found):
+    """Mean and error over texts, of each text alone and without padding."""
+    each = []
+    for ids, mask in zip(*TEXTS, strict=True):
+        hidden = np.asarray(probe.trace(model, ids[None, mask]).hidden[0])
+        rows = [reference.similarity(x, [True] * len(x), found.edges, 0.4, found.probabilities) for x in hidden]
+        each.append({name: np.array([row[name] for row in rows], float) for name in NAMES})
+    for name in NAMES:
+        average = getattr(found, name)
+        mean, spread = reference.average([row[name] for row in each])
+        # A quantile is read off the histogram: right up to a bin, which is 0.1 wide.
+        allowed = 0.1 if name == "quantiles" else 1e-11
+        np.testing.assert_allclose(average.mean, mean, rtol=0, atol=allowed)
+        if name != "quantiles":
+            np.testing.assert_allclose(average.error, spread / np.sqrt(5), rtol=0, atol=1e-11)
+    assert found.num_clusters.mean.max() > found.num_clusters.mean.min()
+    np.testing.assert_allclose((found.density.mean * np.diff(found.edges)).sum(axis=1), 1, rtol=1e-12)
+
+
+def test_hidden_states_by_hand_and_padding(model, found):
+    """`trace` gives the same; and padding the batch further, with anything in place of padding, changes nothing."""
+    traced = probe.trace(model, *TEXTS)
+    wide = np.concatenate([np.asarray(traced.hidden), np.zeros((5, model.num_layers + 1, 9, 12))], axis=2)
+    mask = np.concatenate([TEXTS.mask, np.zeros((5, 9), bool)], axis=1)
+    junk = np.where(mask[:, None, :, None], wide, np.asarray(normal(3, 12))[None, None, None, :])
+    for hidden, words in ((traced.hidden, TEXTS.mask), (wide, mask), (junk, mask)):
+        by_hand = probe.similarity_of_hidden(hidden, words, bins=20, near=0.4)
+        for name in NAMES:
+            ours, theirs = getattr(by_hand, name), getattr(found, name)
+            np.testing.assert_allclose(ours.mean, theirs.mean, rtol=1e-11, atol=1e-12)
+            np.testing.assert_allclose(ours.error, theirs.error, rtol=1e-9, atol=1e-11)
+
+
+def test_the_observables_say_the_same():
+    """One text without padding: histogram, rank, clusters and near pairs are those of the front door."""
+    x = sphere_tokens(0, 30, 3)
+    found = probe.similarity_of_hidden(x[None, None], bins=17, near=0.93)
+    density, edges = cjx.cosine_histogram(x, 17)
+    np.testing.assert_allclose(found.edges, edges, rtol=0, atol=1e-15)
+    np.testing.assert_allclose(found.density.mean[0], density, rtol=1e-12)
+    assert found.num_clusters.mean[0] == int(cjx.num_clusters(x, found.radius)) > 1
+    np.testing.assert_allclose(found.effective_rank.mean[0], cjx.effective_rank(x), rtol=1e-12)
+    np.testing.assert_allclose(found.near_mass.mean[0], cjx.close_pairs_fraction(x, 0.93), rtol=1e-12)
+
+
+def test_uniform_tokens_have_the_density_of_the_sphere():
+    """Oracle: in dimension 3 the cosine is uniform on [-1, 1], and in dimension d its variance is 1 / d."""
+    x = jnp.stack([sphere_tokens(seed, 200, 3) for seed in range(8)])[:, None]
+    found = probe.similarity_of_hidden(x, bins=8, near=0.999)
+    np.testing.assert_allclose(found.density.mean[0], 0.5, rtol=0, atol=5 * found.density.error.max())
+    np.testing.assert_allclose(found.quantiles.mean[0], 2 * found.probabilities - 1, rtol=0, atol=0.02)
+    assert abs(found.cosine.mean[0]) < 4 * found.cosine.error[0] < 0.02
+
+
+def test_collapsed_tokens():
+    """All tokens on one ray: all mass in the last bin, rank 1, one cluster, every quantile in the last bin."""
+    x = (jnp.arange(1.0, 7.0)[:, None] * jnp.asarray([1.0, 2.0, -1.0])[None])[None, None]
+    found = probe.similarity_of_hidden(x, bins=10)
+    assert found.density.mean[0, -1] == pytest.approx(5.0) and found.near_mass.mean[0] == 1
+    assert found.num_clusters.mean[0] == 1 and found.effective_rank.mean[0] == pytest.approx(1.0, abs=1e-6)
+    assert (found.quantiles.mean >= 0.8).all() and np.isnan(found.cosine.error).all()
+
+
+def test_edges_of_ones_own_and_no_rank():
+    """Narrower edges count the same pairs in what is left of the range, and quantiles end at the edges."""
+    x = sphere_tokens(0, 30, 3)[None, None]
+    whole = probe.similarity_of_hidden(x, bins=20, rank=False)
+    narrow = probe.similarity_of_hidden(x, bins=np.linspace(-0.5, 0.5, 11), rank=False)
+    np.testing.assert_allclose(narrow.density.mean, whole.density.mean[:, 5:15], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(narrow.quantiles.mean, np.clip(whole.quantiles.mean, -0.5, 0.5), rtol=0, atol=1e-12)
+    assert np.isnan(narrow.effective_rank.mean).all()
+
+
+def test_a_resumed_run_is_of_the_same_settings(model, tmp_path):
+    store = tmp_path / "run.safetensors"
+    first = probe.similarity_histograms(model, TEXTS, bins=20, near=0.4, batch_size=2, store=store)
+    again = probe.similarity_histograms(model, TEXTS, bins=20, near=0.4, batch_size=2, store=store)
+    np.testing.assert_array_equal(first.density.mean, again.density.mean)
+    with pytest.raises(ValueError, match="with near = 0.5, but .* with near = 0.4"):
+        probe.similarity_histograms(model, TEXTS, bins=20, near=0.5, batch_size=2, store=store)
+
+
+def test_bad_arguments(model):
+    x = np.asarray(sphere_tokens(0, 4, 3))[None, None]
+    with as_a_user():
+        for options, message in (
+            ({"near": 1.0}, "near must be a finite number of at least -1 and below 1, but it is 1.0"),
+            ({"quantiles": (0.5, 2.0)}, "quantiles must be from 0 to 1, but entry 1 is 2.0"),
+            ({"bins": 0}, "bins must be a positive integer"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                probe.similarity_of_hidden(x, **options)
+        for hidden, mask, message in (
+            (x[0], None, r"hidden must be .* of shape \(texts, levels, n, d\), but its shape is \(1, 4, 3\)"),
+            (x, np.ones((1, 3), bool), r"mask must be of the shape of texts and tokens, \(1, 4\)"),
+            (x, np.arange(4)[None] < 1, "at least two tokens"),
+            (x * np.nan, None, "hidden must be finite"),
+            (x * (np.arange(4) > 0)[:, None], None, "hidden must have no zero token"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                probe.similarity_of_hidden(hidden, mask)
+
+
+def test_a_network_that_overflows():
+    """Layers without norms multiply: the text and the level are named, and nothing plausible comes back."""
+    model = probe.load()
+    tensors = nnx.clone(model.network)
+    for block in tensors.blocks():
+        block.ffn_output.kernel[...] = 1e5 * block.ffn_output.kernel[...]
+    wild = probe.without_norms(dataclasses.replace(model, network=tensors))
+    hidden = np.asarray(probe.trace(wild, TEXTS.token_ids[:2]).hidden)
+    level = int(np.argmin(np.isfinite(hidden[0]).all(axis=(1, 2))))
+    assert 0 < level < 12
+    for run in (functools.partial(probe.similarity_histograms, rank=False), probe.head_correlations):
+        with pytest.raises(
+            ValueError, match=rf"but those of text 0 are not from level {level} of .* without norms' on"
+        ):
+            run(wild, probe.Encoded(TEXTS.token_ids[:2], np.ones((2, 12), bool)))
+
+
+def test_a_mask_of_numbers():
+    """0 and 1 are no indices: the same as False and True; other numbers are refused."""
+    hidden, mask = np.asarray(normal(5, 3, 2, 6, 4)), np.arange(6)[None] < np.array([6, 3, 4])[:, None]
+    expected = probe.similarity_of_hidden(hidden, mask, bins=9)
+    for kind in (np.int32, np.float64):
+        with as_a_user():
+            found = probe.similarity_of_hidden(hidden, mask.astype(kind), bins=9)
+        for name in NAMES:
+            np.testing.assert_array_equal(getattr(found, name).values, getattr(expected, name).values)
+    with as_a_user(), pytest.raises(ValueError, match="mask must be true at words and false at padding"):
+        probe.similarity_of_hidden(hidden, 2 * mask, bins=9)
+
+
+@needs_plbert
+def test_a_trained_network():
+    """PL-BERT, an ALBERT for phonemes: the mean cosine of its tokens rises from 0.1 to 0.5 in short texts."""
+    model = probe.load(PLBERT)
+    found = probe.similarity_histograms(model, plbert_texts(4, 96), batch_size=4, rank=False)
+    assert 0.05 < found.cosine.mean[0] < 0.2 and 0.4 < found.cosine.mean[12] < 0.65
+    assert (found.cosine.error < 0.05).all() and found.density.mean.shape == (13, 200)

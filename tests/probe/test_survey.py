@@ -1,0 +1,241 @@
+"""Many texts: means and errors, batches of few shapes, and a run that is killed and goes on."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from flax import nnx
+
+from clusterjax import probe
+from clusterjax.probe.measures.tally import Tally
+
+from ..helpers import CountTraces, as_a_user, normal
+from ..probe_cases import SHARED, many_texts, tensors_of, write
+from ..reference import probes as reference
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return probe.load(write(tmp_path_factory.mktemp("m"), SHARED, tensors_of(SHARED)), dtype=jnp.float64)
+
+
+TEXTS = many_texts(7, 12)
+
+
+def level(hidden, mask):
+    words = jnp.sum(mask, axis=1).astype(hidden.dtype)
+    return {"mean": jnp.sum(hidden, axis=1) / words[:, None], "words": words}
+
+
+def layer(hidden, attention, mask):
+    return {"first": jnp.sum(attention[:, :, :, 0], axis=-1)}
+
+
+MEASURE = probe.Measure(level, layer)
+
+
+def test_means_and_errors_over_texts(model):
+    """Those of a loop over texts that are run one by one, without padding."""
+    found = probe.survey(model, TEXTS, MEASURE, batch_size=3, keep=("words",))
+    each, first = [], []
+    for ids, mask in zip(*TEXTS, strict=True):
+        traced = probe.trace(model, ids[None, mask])
+        each.append(np.asarray(traced.hidden[0]).mean(axis=1))
+        first.append(np.asarray(traced.attention[0, :, :, :, 0]).sum(axis=-1))
+    for average, values in ((found.levels["mean"], each), (found.layers["first"], first)):
+        mean, spread = reference.average(values)
+        np.testing.assert_allclose(average.mean, mean, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(average.spread, spread, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(average.error, spread / np.sqrt(7), rtol=0, atol=1e-12)
+        assert average.values is None and average.mean.dtype == np.float64
+    words = found.levels["words"].values
+    np.testing.assert_array_equal(words, np.repeat(TEXTS.mask.sum(1)[:, None], 5, axis=1))
+    assert found.texts == found.levels["mean"].texts == 7
+
+
+def test_batches_have_few_shapes(model):
+    """One compilation, though the last batch is short and the lengths differ; the batch size changes nothing."""
+    counted = CountTraces(level)
+    by_three = probe.survey(model, TEXTS, probe.Measure(counted), batch_size=3)
+    once = counted.traces
+    probe.survey(model, probe.Encoded(TEXTS.token_ids[::-1], TEXTS.mask[::-1]), probe.Measure(counted), batch_size=3)
+    assert counted.traces == once
+    by_seven = probe.survey(model, TEXTS, probe.Measure(level), batch_size=100)
+    for name in by_three.levels:
+        np.testing.assert_allclose(by_three.levels[name].mean, by_seven.levels[name].mean, rtol=0, atol=1e-13)
+        np.testing.assert_allclose(by_three.levels[name].spread, by_seven.levels[name].spread, rtol=0, atol=1e-13)
+
+
+def test_one_text_has_no_error(model):
+    found = probe.survey(model, probe.Encoded(*(array[:1] for array in TEXTS)), MEASURE)
+    assert np.isnan(found.levels["mean"].error).all() and np.isfinite(found.levels["mean"].mean).all()
+
+
+def test_spread_of_large_numbers():
+    """No digits cancel where the mean is large, whatever the batches."""
+    values = 1e8 + np.asarray(normal(0, 50, 2))
+    tally = Tally()
+    for start in (0, 7, 20):
+        tally.add("it", values[start : {0: 7, 7: 20, 20: 50}[start]])
+        tally.texts = {0: 7, 7: 20, 20: 50}[start]
+    np.testing.assert_allclose(tally.average("it").spread, (values - 1e8).std(axis=0, ddof=1), rtol=1e-7)
+
+
+def test_a_measure_for_each_batch(model):
+    """A function of the batch gives a measure that knows the ids, without compiling anew."""
+    found = probe.survey(model, TEXTS, lambda ids, mask: probe.Measure(_Ids(jnp.asarray(ids))), batch_size=2)
+    ids = np.where(TEXTS.mask, TEXTS.token_ids, 0).sum(axis=1)
+    np.testing.assert_allclose(found.levels["sum"].mean, np.full(5, ids.mean()), rtol=1e-15)
+
+
+class _Ids(eqx.Module):
+    ids: jax.Array
+
+    def __call__(self, hidden, mask):
+        return {"sum": jnp.sum(jnp.where(mask, self.ids, 0), axis=1)}
+
+
+def test_resampled_means(model):
+    """The mean of each replicate is that of the texts it drew."""
+    counts = probe.bootstrap_counts(jr.key(1), 4, 7)
+    assert counts.sum(axis=1).tolist() == [7] * 4 and (counts[0] != counts[1]).any()
+    found = probe.survey(
+        model, TEXTS, MEASURE, batch_size=3, keep=("mean",), resample=("mean",), replicates=counts
+    )  # fmt: skip
+    values = found.levels["mean"].values
+    for row, replicate in zip(counts, found.resampled["mean"], strict=True):
+        drawn = np.concatenate([values[i : i + 1] for i in range(7) for _ in range(row[i])])
+        np.testing.assert_allclose(replicate, drawn.mean(axis=0), rtol=0, atol=1e-13)
+
+
+class _Killed(Exception):
+    pass
+
+
+def test_a_killed_run_goes_on_bit_for_bit(model, tmp_path):
+    counts = probe.bootstrap_counts(jr.key(1), 4, 7)
+    run = lambda **options: probe.survey(
+        model, TEXTS, MEASURE, batch_size=3, keep=("words",), resample=("first",), replicates=counts, **options
+    )
+    said, store = [], tmp_path / "new" / "run.safetensors"
+
+    def kill(line):
+        said.append(line)
+        if len(said) == 2:
+            raise _Killed
+
+    with pytest.raises(_Killed):
+        run(store=store, say=kill)
+    resumed = run(store=store, say=said.append)
+    assert said == ["3 of 7 texts", "6 of 7 texts", "resuming after 6 of 7 texts", "7 of 7 texts"]
+    straight, again = run(), run(store=store, say=said.append)
+    assert said[-1] == "resuming after 7 of 7 texts"
+    for found in (resumed, again):
+        jax.tree_util.tree_map(np.testing.assert_array_equal, found, straight)
+    assert [path.name for path in store.parent.iterdir()] == ["run.safetensors"]
+
+
+def test_a_store_of_another_run_is_refused(model, tmp_path):
+    """The settings that differ are named; so are other texts and other weights."""
+    store = tmp_path / "run.safetensors"
+    run = lambda model=model, texts=TEXTS, near=0.5, size=3: probe.survey(
+        model, texts, MEASURE, settings={"near": near}, store=store, batch_size=size
+    )
+    run()
+    with pytest.raises(ValueError, match=r"store must be of this run with near = 0.6, but .* with near = 0.5; remove"):
+        run(near=0.6)
+    with pytest.raises(ValueError, match="with batch_size = 4, but"):
+        run(size=4)
+    with pytest.raises(ValueError, match="of this run with texts = "):
+        run(texts=probe.Encoded(TEXTS.token_ids[::-1], TEXTS.mask))
+    deeper = dataclasses.replace(model, network=probe.Albert(model.network.sizes, nnx.Rngs(5), dtype=jnp.float64))
+    with pytest.raises(ValueError, match="of this run with model = "):
+        run(model=deeper)
+    store.write_bytes(b"no such file")
+    with pytest.raises(ValueError, match="store must be a file of this library, but .* cannot be read"):
+        run()
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(ValueError, match="store must be a file that can be written"):
+        probe.survey(model, TEXTS, MEASURE, store=tmp_path / "file" / "run.safetensors")
+
+
+def test_a_store_of_other_statistics_is_refused(model, tmp_path):
+    """What is kept, what is resampled, and which statistics there are, also once all texts are in."""
+    store, counts = tmp_path / "run.safetensors", probe.bootstrap_counts(jr.key(1), 4, 7)
+    run = lambda measure=MEASURE, keep=("words",), resample=("first",): probe.survey(
+        model, TEXTS, measure, keep=keep, resample=resample, replicates=counts, store=store, batch_size=4
+    )
+    run()
+    with pytest.raises(ValueError, match=r"with keep = \['mean', 'words'\], but .* with keep = \['words'\]; remove"):
+        run(keep=("words", "mean"))
+    with pytest.raises(ValueError, match=r"with resample = \['mean'\], but .* with resample = \['first'\]; remove"):
+        run(resample=("mean",))
+    with pytest.raises(ValueError, match=r"with resample = .*, statistics = \['levels.mean', 'levels.words'\], but"):
+        run(measure=probe.Measure(level), resample=("mean",))
+    with pytest.raises(ValueError, match=r"resample must name statistics of the measure, but 'first' is none of"):
+        run(measure=probe.Measure(level))
+    for_each_batch = lambda ids, mask: probe.Measure(level, layer)
+    np.testing.assert_array_equal(run(for_each_batch).resampled["first"], run().resampled["first"])
+
+
+def test_states_that_are_not_finite(model, tmp_path):
+    """The text and the first level are named, and the batches before are kept; if asked, the numbers are what they
+    are."""
+    wild = dataclasses.replace(model, network=nnx.clone(model.network))
+    tables = wild.network.embeddings.word_embeddings.embedding
+    tables[...] = tables[...].at[3].set(jnp.inf)
+    ids = np.where(TEXTS.token_ids == 3, 4, TEXTS.token_ids)
+    texts = probe.Encoded(np.where(np.arange(7)[:, None] == 5, 3, ids).astype(np.int32), TEXTS.mask)
+    store = tmp_path / "run.safetensors"
+    with pytest.raises(
+        ValueError, match=r"texts must have finite hidden states, but those of text 5 are not from level 0"
+    ):
+        probe.survey(wild, texts, MEASURE, batch_size=3, store=store)
+    tally = Tally()
+    with pytest.raises(ValueError, match="store must be of this run with "):
+        tally.restore(store, {})
+    found = probe.survey(wild, texts, MEASURE, batch_size=3, finite=False, keep=("mean",)).levels["mean"].values
+    assert np.isfinite(found[:5]).all() and not np.isfinite(found[5]).any() and np.isfinite(found[6]).all()
+
+
+def test_a_store_that_is_nan_in_one_part(tmp_path):
+    """What was not asked for is NaN throughout; a mean that is NaN while its values are numbers is damage."""
+    tally, store = Tally(), tmp_path / "run.safetensors"
+    tally.add("it", np.ones((3, 2)), keep=True)
+    tally.add("other", np.full((3, 2), np.nan), keep=True)
+    tally.texts = 3
+    tally.save(store, {})
+    Tally().restore(store, {}, ("it", "other"))
+    tally.arrays["it/mean"] = np.full(2, np.nan)
+    tally.save(store, {})
+    with pytest.raises(ValueError, match=r"run.safetensors 'it' is NaN in one part and not in another"):
+        Tally().restore(store, {}, ("it", "other"))
+
+
+def test_bad_texts(model):
+    with as_a_user():
+        with pytest.raises(ValueError, match="texts must be a sequence of texts, at least 1, but it holds 0"):
+            probe.survey(model, [], MEASURE)
+        with pytest.raises(ValueError, match="must have a tokenizer"):
+            probe.survey(model, ["a b"], MEASURE)
+        with pytest.raises(ValueError, match="texts must have at least two tokens each, but text 1 has one"):
+            probe.survey(
+                model, probe.Encoded(TEXTS.token_ids, np.arange(12) < np.array([[3], [1]] + [[2]] * 5)), MEASURE
+            )
+        with pytest.raises(ValueError, match="batch_size must be a positive integer, but it is 0"):
+            probe.survey(model, TEXTS, MEASURE, batch_size=0)
+        with pytest.raises(ValueError, match="replicates must be an integer from 1 to 2147483647, but it is 0"):
+            probe.bootstrap_counts(jr.key(0), 0, 3)
+    with pytest.warns(UserWarning, match="2 of 2 texts are longer than 16 tokens"):
+        long = probe.Encoded(np.tile(TEXTS.token_ids[:2], (1, 2)), np.ones((2, 24), bool))
+        assert probe.survey(model, long, MEASURE).levels["words"].mean[0] == 16
+    with as_a_user():
+        for length in (-3, 0, 1, 17, 2.5, True):
+            with pytest.raises(ValueError, match="length must be an integer from 2 to 16, but it is"):
+                probe.survey(model, TEXTS, MEASURE, length=length)
+    cut = probe.survey(model, TEXTS, MEASURE, length=2)
+    assert cut.levels["words"].mean[0] == 2 and cut.levels["words"].spread[0] == 0

@@ -1,0 +1,312 @@
+"""Reading checkpoints: three formats that agree bit for bit, and every tensor accounted for."""
+
+import json
+import re
+import shutil
+
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors.numpy
+from flax import nnx, serialization
+from flax.traverse_util import flatten_dict, unflatten_dict
+
+from clusterjax import probe
+
+from ..probe_cases import (
+    ALBERT,
+    SHARED,
+    T5,
+    albert_head_tree,
+    albert_tree,
+    t5_tree,
+    tensors_of,
+    write,
+    write_msgpack,
+)
+
+
+def parameters(model):
+    return {path: np.asarray(value[...]) for path, value in nnx.to_flat_state(nnx.state(model.network))}
+
+
+def assert_same_parameters(model, other):
+    found, expected = parameters(model), parameters(other)
+    assert found.keys() == expected.keys()
+    for path, value in expected.items():
+        assert found[path].dtype == value.dtype
+        np.testing.assert_array_equal(found[path], value)
+
+
+def write_shards(folder, config, tensors):
+    """The same tensors in two files and their index."""
+    write(folder, config, {})
+    (folder / "model.safetensors").unlink()
+    names = sorted(tensors)
+    shards = {"model-00001-of-00002.safetensors": names[::2], "model-00002-of-00002.safetensors": names[1::2]}
+    for shard, part in shards.items():
+        (folder / shard).write_bytes(safetensors.numpy.save({name: tensors[name] for name in part}))
+    index = {"metadata": {}, "weight_map": {name: shard for shard, part in shards.items() for name in part}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    return folder
+
+
+def write_flax_shards(folder, config, tree):
+    """A Flax tree as transformers 4 wrote large ones: trees of parts of it, and an index of names with slashes."""
+    write(folder, config, {})
+    (folder / "model.safetensors").unlink()
+    flat = flatten_dict(tree, sep="/")
+    shards = {f"flax_model-0000{k + 1}-of-00002.msgpack": sorted(flat)[k::2] for k in range(2)}
+    for shard, part in shards.items():
+        content = serialization.to_bytes(unflatten_dict({name: flat[name] for name in part}, sep="/"))
+        (folder / shard).write_bytes(content)
+    index = {"metadata": {}, "weight_map": {name: shard for shard, part in shards.items() for name in part}}
+    (folder / "flax_model.msgpack.index.json").write_text(json.dumps(index))
+    return folder
+
+
+@pytest.mark.parametrize(("config", "tree"), ((ALBERT, albert_tree), (T5, t5_tree)), ids=("albert", "t5"))
+def test_formats_agree_bit_for_bit(tmp_path, config, tree):
+    """safetensors, shards and the published Flax tree hold the same network; the tree's paths are the network's."""
+    tensors = tensors_of(config)
+    whole = probe.load(write(tmp_path / "whole", config, tensors))
+    assert_same_parameters(probe.load(write_shards(tmp_path / "shards", config, tensors)), whole)
+    flax = probe.load(write_msgpack(tmp_path / "flax", config, tree(config, tensors)))
+    assert_same_parameters(flax, whole)
+    shards = probe.load(write_flax_shards(tmp_path / "flax-shards", config, tree(config, tensors)))
+    assert_same_parameters(shards, whole)
+    assert shards.left_out == flax.left_out
+    if config is T5:
+        assert flax.left_out == ("decoder.final_layer_norm.weight", "lm_head.kernel") and whole.left_out == ()
+    paths = {tuple(map(str, path)) for path in parameters(whole)}
+    published = tree(config, tensors)
+    for path in paths:
+        leaf = published
+        for part in path:
+            leaf = leaf[part]
+        assert isinstance(leaf, np.ndarray)
+
+
+@pytest.mark.parametrize("config", (SHARED, T5), ids=("albert", "t5"))
+def test_tensors_are_what_was_read(tmp_path, config):
+    """Back under their names, and fit to be written."""
+    expected = tensors_of(config, head=True) if config is SHARED else tensors_of(config)
+    found = probe.tensors(probe.load(write(tmp_path / "one", config, expected)).network)
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array)
+    (tmp_path / "one" / "model.safetensors").write_bytes(safetensors.numpy.save(found))
+    again = probe.load(tmp_path / "one")
+    assert_same_parameters(again, probe.load(write(tmp_path / "two", config, expected)))
+
+
+def test_prefixes_heads_and_twins(tmp_path):
+    """The body under `albert.`, a head beside it, second copies of what is tied, counters of early versions."""
+    tensors = tensors_of(SHARED, head=True)
+    plain = probe.load(write(tmp_path / "plain", SHARED, tensors))
+    full = {name if name.startswith("predictions") else f"albert.{name}": array for name, array in tensors.items()}
+    full |= {
+        "predictions.decoder.weight": tensors["embeddings.word_embeddings.weight"],
+        "predictions.decoder.bias": tensors["predictions.bias"],
+        "albert.embeddings.position_ids": np.arange(16)[None],
+        "sop_classifier.classifier.weight": np.ones((2, 12), "f4"),
+    }
+    model = probe.load(write(tmp_path / "full", SHARED, full))
+    assert_same_parameters(model, plain)
+    assert model.left_out == ("albert.embeddings.position_ids", "sop_classifier.classifier.weight")
+    flax = probe.load(write_msgpack(tmp_path / "flax", SHARED, albert_head_tree(SHARED, tensors)))
+    assert_same_parameters(flax, plain)
+    full["predictions.decoder.bias"] = tensors["predictions.bias"] + 1
+    with pytest.warns(UserWarning, match="ties 'predictions.decoder.bias' to 'predictions.bias', but holds different"):
+        assert_same_parameters(probe.load(write(tmp_path / "twins", SHARED, full)), plain)
+
+
+def test_an_untied_head_has_a_decoder_of_its_own(tmp_path):
+    """`tie_word_embeddings` false: the decoder is a parameter, and missing if the file has none."""
+    config = SHARED | {"tie_word_embeddings": False}
+    tensors = tensors_of(SHARED, head=True)
+    with pytest.raises(ValueError, match=re.escape("lacks 'predictions.decoder.weight'")):
+        probe.load(write(tmp_path / "lacks", config, tensors))
+    tensors["predictions.decoder.weight"] = np.full((30, 6), 2.0, "f4")
+    model = probe.load(write(tmp_path / "has", config, tensors))
+    np.testing.assert_array_equal(model.network.predictions.decoder.kernel[...], np.full((6, 30), 2.0))
+    hidden = jnp.ones((3, 8, 12), jnp.float32)
+    assert model.logits(hidden).shape == (3, 8, 30)
+
+
+def test_t5_with_its_decoder_and_the_embedding_under_another_name(tmp_path):
+    tensors = tensors_of(T5)
+    plain = probe.load(write(tmp_path / "plain", T5, tensors))
+    shared = tensors.pop("shared.weight")
+    tensors |= {"encoder.embed_tokens.weight": shared, "decoder.block.0.layer.0.SelfAttention.q.weight": shared}
+    model = probe.load(write(tmp_path / "other", T5, tensors | {"lm_head.weight": shared}))
+    assert_same_parameters(model, plain)
+    assert model.left_out == ("decoder.block.0.layer.0.SelfAttention.q.weight", "lm_head.weight")
+    with pytest.raises(ValueError, match="must be an ALBERT for logits"):
+        model.logits(jnp.ones((3, 8, 12)))
+
+
+def test_only_what_the_file_has(tmp_path):
+    """Pooler and head are there if the file has them, and say so if they are not."""
+    whole = probe.load(write(tmp_path / "whole", SHARED, tensors_of(SHARED)))
+    assert whole.network.pooler is not None and whole.network.predictions is None
+    assert whole.network.pool(jnp.ones((3, 8, 12), jnp.float32)).shape == (3, 12)
+    with pytest.raises(ValueError, match="this network has no masked-LM head"):
+        whole.logits(jnp.ones((3, 8, 12), jnp.float32))
+    bare = probe.load(write(tmp_path / "bare", SHARED, tensors_of(SHARED, pooler=False)))
+    with pytest.raises(ValueError, match="this network has no pooler"):
+        bare.network.pool(jnp.ones((3, 8, 12), jnp.float32))
+
+
+@pytest.mark.parametrize("half", (np.float16, ml_dtypes.bfloat16), ids=lambda dtype: np.dtype(dtype).name)
+def test_half_precision_is_read_as_float32(tmp_path, half):
+    tensors = {name: array.astype(half) for name, array in tensors_of(SHARED).items()}
+    rounded = {name: array.astype("f4") for name, array in tensors.items()}
+    expected = probe.load(write(tmp_path / "rounded", SHARED, rounded))
+    assert_same_parameters(probe.load(write(tmp_path / "half", SHARED, tensors)), expected)
+    tree = albert_tree(SHARED, tensors)
+    assert_same_parameters(probe.load(write_msgpack(tmp_path / "flax", SHARED, tree)), expected)
+    assert {value.dtype for value in parameters(expected).values()} == {np.dtype("f4")}
+
+
+BROKEN = {
+    "missing": (lambda t: t.pop("pooler.bias"), "lacks 'pooler.bias'"),
+    "two missing": (lambda t: [t.pop(f"embeddings.LayerNorm.{n}") for n in ("bias", "weight")], "and 1 more"),
+    "extra": (lambda t: t.update({"adapter.down": t["pooler.bias"]}), "has 'adapter.down', which no part"),
+    "another layer": (
+        lambda t: t.update({"encoder.albert_layer_groups.2.albert_layers.0.ffn.bias": np.ones(20, "f4")}),
+        "has 'encoder.albert_layer_groups.2.albert_layers.0.ffn.bias'",
+    ),
+    "misshapen": (
+        lambda t: t.update({"pooler.weight": np.ones((12, 11), "f4")}),
+        "'pooler.weight' of .* has the shape \\(12, 11\\) in place of \\(12, 12\\)",
+    ),
+    "transposed": (
+        lambda t: t.update({"encoder.embedding_hidden_mapping_in.weight": np.ones((6, 12), "f4")}),
+        "has the shape \\(6, 12\\) in place of \\(12, 6\\)",
+    ),
+    "nan": (lambda t: t.update({"pooler.bias": np.full(12, np.nan, "f4")}), "'pooler.bias' of .* holds NaN"),
+    "infinite": (
+        lambda t: t.update({"pooler.bias": np.full(12, np.inf, "f4")}),
+        "'pooler.bias' of .* holds NaN or inf",
+    ),
+    "quantised": (lambda t: t.update({"pooler.bias": np.ones(12, "i1")}), "'pooler.bias' of .* is of int8"),
+    "twice": (lambda t: t.update({"albert.pooler.bias": t["pooler.bias"]}), "'pooler.bias' with and without a prefix"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_every_tensor_is_accounted_for(tmp_path, name):
+    change, message = BROKEN[name]
+    tensors = tensors_of(ALBERT)
+    change(tensors)
+    with pytest.raises(ValueError, match=message):
+        probe.load(write(tmp_path, ALBERT, tensors))
+
+
+def test_a_decoder_is_no_part_of_albert(tmp_path):
+    """What is left out of one architecture is an error in the other."""
+    tensors = tensors_of(SHARED) | {"decoder.final_layer_norm.weight": np.ones(12, "f4")}
+    with pytest.raises(ValueError, match="has 'decoder.final_layer_norm.weight'"):
+        probe.load(write(tmp_path, SHARED, tensors))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write(tmp_path / "model", SHARED, tensors_of(SHARED))
+
+
+def lie(file):
+    """A header that claims more numbers than the file has."""
+    content = file.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    header["pooler.bias"]["shape"] = [120]
+    lying = json.dumps(header).encode()
+    file.write_bytes(len(lying).to_bytes(8, "little") + lying + content[8 + size :])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    (
+        lambda file: file.write_bytes(file.read_bytes()[:-5]),
+        lambda file: file.write_bytes(file.read_bytes()[:6]),
+        lambda file: file.write_bytes(b""),
+        lambda file: file.write_bytes(b"version https://git-lfs.github.com/spec/v1"),
+        lambda file: file.write_bytes((2**60).to_bytes(8, "little") + file.read_bytes()[8:]),
+        lie,
+    ),
+    ids=("truncated", "no header", "empty", "pointer", "endless header", "lying header"),
+)
+def test_broken_safetensors(folder, damage):
+    damage(folder / "model.safetensors")
+    with pytest.raises(ValueError, match="weights must be a whole safetensors file, but .*model.safetensors"):
+        probe.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    (
+        (lambda whole: whole[:-7], "whole msgpack file of Flax"),
+        (lambda whole: b"", "whole msgpack file of Flax"),
+        (lambda whole: b"\xc1\xff not msgpack", "whole msgpack file of Flax"),
+        (lambda whole: b"P", "must be a tree of arrays, but in .* it is int"),
+        (lambda whole: b"\x93\x01\x02\x03", "must be a tree of arrays, but in .* it is list"),
+        (lambda whole: b"\x80", "must be a tree of arrays, but in .* it is dict"),
+        (lambda whole: b"\x81\xa1a\x81\xa1b\xa3abc", "must be a tree of arrays, but in .* 'a.b' is str"),
+    ),
+    ids=("truncated", "empty", "noise", "number", "list", "no leaves", "a leaf of text"),
+)
+def test_broken_msgpack(tmp_path, content, message):
+    folder = write_msgpack(tmp_path, SHARED, albert_tree(SHARED, tensors_of(SHARED)))
+    file = folder / "flax_model.msgpack"
+    file.write_bytes(content(file.read_bytes()))
+    with pytest.raises(ValueError, match=message):
+        probe.load(folder)
+
+
+def _edit(index, **changes):
+    index.write_text(json.dumps({"weight_map": json.loads(index.read_text())["weight_map"] | changes}))
+
+
+FIRST, SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    (
+        (lambda index: (index.parent / SECOND).unlink(), f"the shard .*{SECOND}' is missing"),
+        (lambda index: index.write_text("{"), "must have an index with a weight_map"),
+        (lambda index: index.write_text('{"weight_map": ["a"]}'), "must have an index with a weight_map"),
+        (lambda index: _edit(index, extra=FIRST), f"'extra' is not in .*{FIRST}"),
+        (lambda index: _edit(index, **{"pooler.bias": SECOND, "pooler.weight": SECOND}), "'pooler.*' is .* in"),
+        (lambda index: _edit(index, extra="../model.safetensors"), "in shards beside their index"),
+    ),
+    ids=("a shard missing", "no JSON", "no map", "not in the shard", "in another shard", "elsewhere"),
+)
+def test_broken_index(tmp_path, damage, message):
+    folder = write_shards(tmp_path, SHARED, tensors_of(SHARED))
+    damage(folder / "model.safetensors.index.json")
+    with pytest.raises(ValueError, match=message):
+        probe.load(folder)
+
+
+def test_broken_shards_of_flax(tmp_path):
+    folder = write_flax_shards(tmp_path, SHARED, albert_tree(SHARED, tensors_of(SHARED)))
+    shard = folder / "flax_model-00002-of-00002.msgpack"
+    shard.write_bytes(shard.read_bytes()[:-7])
+    with pytest.raises(ValueError, match="whole msgpack file of Flax, but .*flax_model-00002"):
+        probe.load(folder)
+    shard.unlink()
+    with pytest.raises(ValueError, match="the shard .*flax_model-00002-of-00002.msgpack' is missing"):
+        probe.load(folder)
+
+
+def test_pickles_are_refused(folder):
+    shutil.move(folder / "model.safetensors", folder / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="only has pytorch_model.bin, a pickle, which runs whatever code"):
+        probe.load(folder)
+    (folder / "pytorch_model.bin").unlink()
+    with pytest.raises(ValueError, match="none of model.safetensors, flax_model.msgpack and an index"):
+        probe.load(folder)

@@ -1,0 +1,203 @@
+"""Training on made-up reviews: the planted words come to lead; the start, the dropout and the recipe are as stated."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+from clusterjax.sentiment import (
+    Recipe,
+    Reviews,
+    Vocabulary,
+    encode_reviews,
+    evaluate,
+    fit,
+    leaders_report,
+    official_split,
+    synthetic_reviews,
+)
+from clusterjax.sentiment._fit import log_ratio, start, thinned
+
+from ..helpers import as_a_user
+
+
+MADE_UP = synthetic_reviews(jr.key(1), 1500, num_neutral=100, shortest=8, longest=24, planted=3)
+SPLIT = official_split(MADE_UP.reviews, key=jr.key(0))
+RECIPE = Recipe(epochs=20, drop=0.0, length=32, depth=6, learning_rate=0.01)
+FEW = SPLIT.train.take(np.arange(200)), SPLIT.validation.take(np.arange(50))
+SHORT = Recipe(epochs=3, length=32, depth=2, min_count=1)
+
+
+@functools.cache
+def fitted():
+    return fit(SPLIT.train, SPLIT.validation, RECIPE, key=jr.key(0))
+
+
+def same(a, b):
+    leaves = zip(*(jax.tree_util.tree_leaves(one.model) for one in (a, b)), strict=True)
+    return all(np.array_equal(x, y) for x, y in leaves)
+
+
+def test_reviews_that_it_has_not_seen_are_told_apart():
+    found = evaluate(fitted(), SPLIT.test)
+    assert found.accuracy > 0.9 and min(found.positive_accuracy, found.negative_accuracy) > 0.85
+    best = max(epoch["validation accuracy"] for epoch in fitted().history)
+    assert evaluate(fitted(), SPLIT.validation).accuracy == fitted().history[fitted().best_epoch - 1][
+        "validation accuracy"
+    ] == pytest.approx(best)  # fmt: skip
+
+
+def test_planted_words_lead():
+    """Of the most frequent leaders most were planted, and each of these is on its side; so is no other word far out."""
+    found = leaders_report(fitted(), SPLIT.test)
+    sides = {word: 1 for word in MADE_UP.positive} | {word: -1 for word in MADE_UP.negative}
+    planted = [one for one in found.leaders if one.word in sides]
+    assert len(planted) >= 8 and len({sides[one.word] for one in planted}) == 2
+    assert all(one.distance * sides[one.word] > 1 for one in planted)
+    assert all(abs(one.distance) < 0.5 for one in found.leaders if one.word not in sides)
+    assert found.leaders_per_review < 4
+
+
+def test_it_trains_in_single_precision_and_moves_alpha():
+    model = fitted().model
+    assert {leaf.dtype for leaf in jax.tree_util.tree_leaves(model)} == {jnp.dtype("float32")}
+    assert abs(float(model.alpha[0]) - 1) > 0.05
+    assert set(fitted().history[0]) >= {"loss", "accuracy", "validation loss", "validation accuracy", "alpha"}
+    fixed = fit(*FEW, SHORT.with_(learn_alpha=False, epochs=1, heads=2, alpha=0.75), key=jr.key(0))
+    np.testing.assert_allclose(fixed.model.alpha, 0.75, rtol=1e-6)
+
+
+def test_only_ngrams_tell_the_order_of_words():
+    """Reviews of the same words, whose sentiment is the order of two of them: no bag of words can, pairs can."""
+    rng, words = np.random.default_rng(0), ("plot", "cast", "film", "scene", "actor")
+    labels = np.arange(240) % 2
+    fill = (" ".join(rng.choice(words, 6)) for _ in labels)
+    reviews = Reviews(
+        tuple(f"{text}. {('thin thick', 'thick thin')[y]}." for text, y in zip(fill, labels, strict=True)), labels
+    )
+    seen, unseen = reviews.take(np.arange(160)), reviews.take(np.arange(160, 240))
+    found = {n: fit(seen, unseen, Recipe(ngrams=n, epochs=12, drop=0.0, length=32), key=jr.key(0)) for n in (1, 2)}
+    assert "thick thin" in found[2].vocabulary.ids and "thick thin" not in found[1].vocabulary.ids
+    assert evaluate(found[2], unseen).accuracy == 1.0 and evaluate(found[1], unseen).accuracy < 0.75
+    assert np.all((found[2].logits(["thick thin film", "film. thin thick"]) > 0) == [True, False])
+
+
+class Killed(Exception):
+    pass
+
+
+def test_killed_run_goes_on_bit_for_bit(tmp_path):
+    def killed(line):
+        if line.startswith("epoch 1 of"):
+            raise Killed
+
+    path, whole = tmp_path / "checkpoint", fit(*FEW, SHORT, key=jr.key(2))
+    with pytest.raises(Killed):
+        fit(*FEW, SHORT, key=jr.key(2), checkpoint=path, say=killed)
+    for data, recipe, seed, words in (
+        (FEW, SHORT, 3, "key = "),
+        ((FEW[0].take(np.arange(199)), FEW[1]), SHORT, 2, "data = "),
+        (FEW, SHORT.with_(drop=0.25), 2, "drop = 0.25, but .* drop = 0.5"),
+    ):
+        # Whatever else the settings changed, they are named; arrays of other shapes never come to be compared.
+        with pytest.raises(ValueError, match=f"checkpoint must be of this run with .*{words}"):
+            fit(*data, recipe, key=jr.key(seed), checkpoint=path)
+    done = fit(*FEW, SHORT, key=jr.key(2), checkpoint=path)
+    assert same(done, whole) and done.best_epoch == whole.best_epoch and len(done.history) == 3
+
+
+def test_log_ratio_is_that_of_counting():
+    reviews = Reviews(("good plot good", "good bad", "bad plot", "bad"), np.array([1, 1, 0, 0]))
+    vocabulary = Vocabulary(("good", "bad", "plot", "rare"), (3, 3, 2, 1))
+    found = log_ratio(encode_reviews(reviews, vocabulary), vocabulary.size, 0.5)
+    positive, negative = [2, 1, 1, 0], [0, 2, 1, 0]  # in how many reviews of each label the word is
+    sums = [sum(0.5 + n for n in (0, 0, *counts)) for counts in (positive, negative)]
+    expected = [np.log((p + 0.5) / sums[0] * sums[1] / (q + 0.5)) for p, q in zip(positive, negative, strict=True)]
+    np.testing.assert_allclose(found, [0, 0, *expected], rtol=1e-12)
+
+
+@pytest.mark.parametrize("naive_bayes", (True, False))
+def test_start_is_the_log_ratio_along_w(naive_bayes):
+    encoded = encode_reviews(FEW[0], fitted().vocabulary)
+    words = fitted().vocabulary.size
+    recipe = Recipe(dim=3, heads=2, noise=1e-3, naive_bayes=naive_bayes, depth=2, alpha=1.5)
+    model = start(encoded, words, recipe, key=jr.key(0))
+    ratio = log_ratio(encoded, words, recipe.smoothing) * naive_bayes
+    np.testing.assert_allclose(np.linalg.norm(model.w, axis=1), 1, rtol=1e-6)
+    rest = np.asarray(model.embedding) - ratio[:, None, None] * np.asarray(model.w)
+    assert 0.9e-3 < rest.std() < 1.1e-3 and np.abs(ratio).max() * (1 - naive_bayes) == 0
+    np.testing.assert_allclose(model.alpha, 1.5, rtol=1e-6)
+    assert model.v == 0 and model.depth == 2
+
+
+def test_dropout_leaves_words_as_they_are_and_out_of_order_none():
+    rng = np.random.default_rng(0)
+    ids = jnp.asarray([rng.permutation(np.arange(1, 65)) for _ in range(400)], jnp.int32)
+    counts = jnp.asarray(rng.integers(0, 3, ids.shape), jnp.float32)
+    new, left = (np.asarray(one) for one in thinned(ids, counts, 0.5, jr.key(1)))
+    assert new.shape == left.shape and new.shape[1] < 64 and new.shape[1] % 16 == 0
+    stayed = {1: 0, 2: 0}
+    for row in range(400):
+        before = {int(i): int(c) for i, c in zip(ids[row], counts[row], strict=True) if c}
+        kept = [(int(i), int(c)) for i, c in zip(new[row], left[row], strict=True) if c]
+        assert all(before[i] == c for i, c in kept) and len({i for i, _ in kept}) == len(kept)
+        assert [i for i in before if i in dict(kept)] == [i for i, _ in kept]
+        assert not np.any(left[row, len(kept) :])
+        for _, c in kept:
+            stayed[c] += 1
+    for count, share in ((1, 0.5), (2, 0.75)):  # a word of count c is dropped with probability 2^-c
+        assert stayed[count] / float((counts == count).sum()) == pytest.approx(share, abs=0.02)
+
+
+def test_patience_and_vocabulary_are_passed_on():
+    lines = []
+    words = Vocabulary.build(FEW[0].texts, min_count=5)
+    done = fit(*FEW, SHORT.with_(epochs=9, learning_rate=1e-9), key=jr.key(0), patience=2, vocabulary=words,
+               say=lines.append)  # fmt: skip
+    assert done.vocabulary is words and done.best_epoch == 1 and len(done.history) == 3 == len(lines)
+
+
+def test_logits_of_texts():
+    texts = ["wonderful excellent", "", "awful boring waste"]
+    found = fitted().logits(texts)
+    assert found[0] > 0.5 and found[2] < -0.5 and found[1] == fitted().model.v
+    assert fitted().logits([]).shape == (0,)
+
+
+def test_reviews_that_cannot_be_trained_on():
+    none = Reviews((), np.zeros(0, np.int8))
+    with pytest.raises(ValueError, match="training must hold reviews, but it is empty"):
+        fit(none, FEW[1], SHORT, key=jr.key(0))
+    with pytest.raises(ValueError, match="validation must hold reviews, but it is empty"):
+        fit(FEW[0], none, SHORT, key=jr.key(0))
+    one = FEW[0].take(np.flatnonzero(FEW[0].labels == 1))
+    with pytest.raises(ValueError, match="training must hold reviews of both labels"):
+        fit(one, FEW[1], SHORT, key=jr.key(0))
+
+
+def test_recipes():
+    assert Recipe.of_dim(2) == Recipe()
+    assert Recipe.of_dim(16) == Recipe(dim=16, noise=0.4, learning_rate=6e-3)
+    assert Recipe.of_dim(4, epochs=2) == Recipe(dim=4, noise=0.2, epochs=2)
+    assert Recipe.of_dim(2, heads=4) == Recipe(heads=4, alpha=1.3, learn_alpha=False)
+    bag = Recipe.bag_of_words(ngrams=2)
+    assert (bag.depth, bag.dim, bag.heads, bag.ngrams, bag.min_count) == (0, 1, 1, 2, 5)
+    assert Recipe.of_dim(2, ngrams=2, length=200) == Recipe(ngrams=2, length=200, min_count=5)
+    assert Recipe(**Recipe(dim=3).record()) == Recipe(dim=3)
+
+
+@pytest.mark.parametrize(
+    "change",
+    (
+        {"dim": 0}, {"heads": True}, {"epochs": 1.5}, {"batch_size": 0}, {"length": -1}, {"min_count": 0},
+        {"depth": -1}, {"learning_rate": 0.0}, {"alpha": -1.0}, {"clip": float("inf")}, {"smoothing": float("nan")},
+        {"drop": 1.0}, {"label_smoothing": -0.1}, {"noise": -1.0}, {"warm_up": -1},
+    ),
+    ids=str,
+)  # fmt: skip
+def test_recipes_that_cannot_be(change):
+    with as_a_user(), pytest.raises(ValueError, match=f"{next(iter(change))} must"):
+        Recipe(**change)

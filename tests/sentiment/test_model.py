@@ -1,0 +1,181 @@
+"""The classifier: shares, paths, its softmax twin, its logits in batches, and what it refuses."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from clusterjax import iterate
+from clusterjax.hardmax import HardmaxLayer
+from clusterjax.sentiment import HardmaxClassifier, predict_logits
+
+from ..helpers import CountTraces, as_a_user, assert_close, normal
+from ..reference import sentiment as reference
+
+
+WORDS, HEADS, D, DEPTH, REVIEWS, N = 30, 2, 2, 4, 5, 12
+
+
+def classifier(seed=0, A=None, d=D, depth=DEPTH, **options):
+    given = {"embedding": normal(seed, WORDS, HEADS, d), "w": normal(seed + 1, HEADS, d), "v": jnp.asarray(-0.5)}
+    return HardmaxClassifier(**(given | {"alpha": jnp.asarray([0.5, 1.5])} | options), A=A, depth=depth)
+
+
+def batch(seed=0):
+    """Reviews whose words come once each; the last has none."""
+    rng = np.random.default_rng(seed)
+    ids = np.array([rng.permutation(WORDS)[:N] for _ in range(REVIEWS)])
+    counts = rng.integers(1, 4, ids.shape) * (np.arange(N) < np.array([12, 7, 3, 1, 0])[:, None])
+    return jnp.asarray(ids, jnp.int32), jnp.asarray(counts, float)
+
+
+MODEL = classifier()
+SKEW = normal(9, HEADS, D, D)
+
+
+def reference_of(model, ids, counts):
+    given = [np.asarray(one) for one in (model.embedding, model.w, model.v, model.alpha)]
+    A = None if model.A is None else np.asarray(model.A)
+    return [
+        reference.logit(*given, A, model.depth, i, c) for i, c in zip(np.asarray(ids), np.asarray(counts), strict=True)
+    ]
+
+
+@pytest.mark.parametrize("model", (MODEL, classifier(A=SKEW), classifier(d=6)), ids=("plain", "A", "six dimensions"))
+def test_shares_are_those_of_loops_and_give_the_logit(model):
+    ids, counts = batch()
+    logits, shares = (jax.jit(type(model).logits)(model, ids, counts), jax.jit(type(model).shares)(model, ids, counts))
+    expected = reference_of(model, ids, counts)
+    present = np.asarray(counts) > 0
+    assert_close(np.asarray(shares)[present], np.stack([u for _, u in expected])[present])
+    assert_close(logits, np.array([logit for logit, _ in expected]))
+    np.testing.assert_allclose((np.asarray(shares) * present[:, :, None]).sum(axis=1)[:-1], 1, rtol=1e-12)
+    again = jnp.einsum("rnh,rnhd,hd->r", shares, model.embedding[ids], model.w) + model.v
+    assert_close(again, logits, "identity")
+
+
+def test_shares_are_the_derivative():
+    """The derivative of a logit in the embedding of a word is the word's share times w."""
+    ids, counts = batch(1)
+    grad = jax.jit(jax.grad(lambda model: model.logits(ids[:1], counts[:1])[0]))(MODEL)
+    shares = MODEL.shares(ids[:1], counts[:1])[0]
+    assert_close(grad.embedding[ids[0]], shares[:, :, None] * MODEL.w[None], "identity")
+
+
+@pytest.mark.parametrize("A", (None, SKEW), ids=("plain", "A"))
+def test_path_is_that_of_the_layers(A):
+    """With the definition, ties and all, and without repeated words: the words go where `iterate` takes them."""
+    model = classifier(A=A)
+    ids, counts = batch(2)
+    for head in range(HEADS):
+        path = model.path(ids[0], counts[0], head)
+        layer = HardmaxLayer(model.alpha[head], None if A is None else A[head], masses=counts[0])
+        np.testing.assert_array_equal(path, iterate(layer, model.embedding[ids[0], head], DEPTH).xs)
+        form = None if A is None else np.asarray(A[head])
+        start = list(np.asarray(model.embedding)[np.asarray(ids[0]), head])
+        assert_close(path, np.array(reference.walk(start, float(model.alpha[head]), form, counts[0] > 0, DEPTH)[0]))
+    mean = sum(
+        jnp.dot(model.w[head], counts[0] @ model.path(ids[0], counts[0], head)[-1]) / counts[0].sum()
+        for head in range(HEADS)
+    )
+    assert_close(mean + model.v, model.logits(ids[:1], counts[:1])[0], "identity")
+
+
+def test_no_layers_have_a_path_of_one_place():
+    model, (ids, counts) = classifier(depth=0), batch()
+    np.testing.assert_array_equal(model.path(ids[0], counts[0], 1), model.embedding[ids[0], 1][None])
+    soft = model.softmax_logits(ids, counts, 3.0)
+    assert_close(soft, model.logits(ids, counts), "identity")
+
+
+def test_softmax_comes_to_the_hardmax_as_beta_grows():
+    ids, counts = batch(3)
+    softmax = jax.jit(lambda beta: MODEL.softmax_logits(ids, counts, beta))
+    hardmax = np.asarray(MODEL.logits(ids, counts))
+    gaps = [np.abs(np.asarray(softmax(jnp.asarray(beta))) - hardmax).max() for beta in (1.0, 100.0, 1e5)]
+    assert gaps[0] > 0.01 and gaps[1] < gaps[0] / 2 and gaps[2] < 1e-9
+
+
+def test_softmax_is_that_of_loops():
+    ids, counts = batch(4)
+    beta, total = 2.0, np.zeros(REVIEWS)
+    for row in range(REVIEWS):
+        for head in range(HEADS):
+            z, m = np.asarray(MODEL.embedding)[np.asarray(ids[row]), head], np.asarray(counts[row])
+            for _ in range(DEPTH):
+                weights = m * np.exp(beta * z @ z.T)
+                z = (z + MODEL.alpha[head] * weights @ z / weights.sum(axis=1, keepdims=True)) / (1 + MODEL.alpha[head])
+                z = np.asarray(z)
+            total[row] += (m @ z / m.sum()) @ np.asarray(MODEL.w[head]) if m.sum() else 0
+        total[row] -= 0.5
+    assert_close(MODEL.softmax_logits(ids[:-1], counts[:-1], beta), total[:-1])
+
+
+def test_positive_definite_form_is_absorbed_by_the_embedding():
+    """A = L L^T with E and w is the identity with E L and L^-1 w."""
+    S = normal(5, HEADS, D, D)
+    A = jnp.einsum("hab,hcb->hac", S, S)
+    root = jnp.linalg.cholesky(A)
+    ids, counts = batch(6)
+    moved = classifier(
+        embedding=jnp.einsum("whd,hde->whe", MODEL.embedding, root),
+        w=jnp.einsum("hde,he->hd", jnp.linalg.inv(root), MODEL.w),
+    )
+    assert_close(moved.logits(ids, counts), classifier(A=A).logits(ids, counts), "composed")
+
+
+@pytest.mark.parametrize("size", (1, 2, 5, 1024))
+def test_batches_do_not_matter(size):
+    ids, counts = batch()
+    found = predict_logits(MODEL, np.asarray(ids), np.asarray(counts, int), batch_size=size)
+    assert isinstance(found, np.ndarray)
+    assert_close(found, np.asarray(MODEL.logits(ids, counts)), "identity")
+    assert predict_logits(MODEL, np.asarray(ids)[:0], np.asarray(counts)[:0]).shape == (0,)
+
+
+def test_new_numbers_do_not_compile_again():
+    traced = CountTraces(lambda model, ids, counts: model.logits(ids, counts))
+    fn = jax.jit(traced)
+    for seed in range(3):
+        fn(classifier(seed), *batch(seed))
+    assert traced.traces == 1
+
+
+def test_one_head_may_leave_its_axis_out():
+    plain = HardmaxClassifier(normal(0, WORDS, D), normal(1, D), 0.0, 1.0, np.eye(D))
+    full = HardmaxClassifier(normal(0, WORDS, 1, D), normal(1, 1, D), jnp.zeros(()), jnp.ones(1), np.eye(D)[None])
+    assert plain.embedding.shape == (WORDS, 1, D) and plain.depth == 8
+    assert jax.tree_util.tree_structure(plain) == jax.tree_util.tree_structure(full)
+    for a, b in zip(jax.tree_util.tree_leaves(plain), jax.tree_util.tree_leaves(full), strict=True):
+        np.testing.assert_array_equal(a, b)
+    np.testing.assert_allclose(plain.alpha, 1, rtol=1e-15)
+
+
+@pytest.mark.parametrize("alpha", (1e-6, 0.5, 1.0, 30.0, 1000.0))
+def test_alpha_comes_back(alpha):
+    np.testing.assert_allclose(classifier(alpha=alpha).alpha, alpha, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    (
+        ({"embedding": np.zeros(4)}, "embedding must be of shape"),
+        ({"embedding": np.zeros((0, 1, 2))}, "embedding must be of shape"),
+        ({"w": np.zeros((1, D))}, "w must be of shape"),
+        ({"w": np.full((HEADS, D), np.nan)}, "w must be finite"),
+        ({"v": np.zeros(2)}, "v must be of shape"),
+        ({"v": np.inf}, "v must be a finite number"),
+        ({"alpha": 0.0}, "alpha must be a finite number above 0"),
+        ({"alpha": [1.0, -1.0]}, "alpha must be at least 0"),
+        ({"alpha": [1.0, 0.0]}, "alpha must be positive"),
+        ({"alpha": [1.0, np.nan]}, "alpha must be finite"),
+        ({"A": np.zeros((HEADS, D, 3))}, "A must be of shape"),
+        ({"A": np.eye(D)}, "A must be of shape"),
+        ({"depth": -1}, "depth must be an integer"),
+        ({"depth": 2.0}, "depth must be an integer"),
+    ),
+    ids=str,
+)
+def test_parameters_that_cannot_be(options, words):
+    with as_a_user(), pytest.raises(ValueError, match=words):
+        classifier(**options)

@@ -1,0 +1,205 @@
+"""Text to words: the recipe against a reader of single characters, and what each option does."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from clusterjax.sentiment import TextOptions
+
+from ..helpers import as_a_user
+from ..reference import text as reference
+
+
+PIECES = (
+    *"not no nor never cannot Never NOT good BAD film the The wasn't didn’t CAN`T n't n'the don't_ don'té".split(),
+    *"a I x <br /> < > <> <<b>> é É K ſ İ ’ ' ` _ 1 10 9th . , ; : ! ? ( ) \" - -- & ... sooo OOH ca \\ \\1".split(),
+    *(" ", "  ", "\n", "\t", "\x85", "\x96", "\xa0", "\x00", "\ud800", "\u2028", "日本", "😀", ""),
+)
+
+
+def random_text(rng, pieces):
+    glue = ("", " ", " ", " ")
+    return "".join(PIECES[i] + glue[j] for i, j in rng.integers((len(PIECES), len(glue)), size=(pieces, 2)))
+
+
+TEXTS = [random_text(np.random.default_rng(seed), pieces) for seed in range(300) for pieces in (1, 4, 60)]
+
+
+# --- definition
+
+
+def test_recipe_is_that_of_the_reference():
+    options = TextOptions()
+    for text in TEXTS:
+        assert options.words(text) == reference.recipe(text), text
+
+
+@pytest.mark.parametrize("scope", (1, 2, 7))
+def test_negation_scope_is_that_of_the_reference(scope):
+    options = TextOptions(negation_scope=scope)
+    for text in TEXTS:
+        assert options.words(text) == reference.recipe(text, scope), text
+
+
+@pytest.mark.parametrize(("scope", "n"), ((3, 2), (1, 3), (2, 7)))
+def test_ngrams_are_those_of_the_reference(scope, n):
+    options = TextOptions(negation_scope=scope, ngrams=n)
+    for text in TEXTS:
+        assert options.words(text) == reference.recipe_ngrams(text, scope, n), text
+
+
+def test_ngrams_without_negation_are_those_of_its_words():
+    """Without a scope nothing is marked, but clauses still end: taken apart at stops, n-grams are those of words."""
+    options, words = TextOptions(negation_scope=0, ngrams=2), TextOptions(negation_scope=0)
+    for text in TEXTS:
+        assert [word for word in options.words(text) if " " not in word] == words.words(text)
+    found = ["one", "two", "one two", "three", "four", "five", "four five"]
+    assert options.words("one two, three. <br />four five") == found
+
+
+def test_published_pipeline_is_that_of_the_reference():
+    options = TextOptions.published()
+    for text in TEXTS:
+        assert options.words(text) == reference.published(text), text
+
+
+EXAMPLES = (
+    ("", []),
+    ("The and of", []),
+    ("It wasn't that good.<br />AWFUL!", ["not_good", "awful"]),
+    ("no plot, great cast", ["not_plot", "great", "cast"]),
+    ("not one two three four", ["not_one", "not_two", "not_three", "four"]),
+    ("not one never two three four five", ["not_one", "not_two", "not_three", "not_four", "five"]),
+    ("not of the one", ["not_one"]),
+    ("I can't. Good", ["ca", "good"]),
+    ("not<br />good", ["good"]),
+    ("not <i>good</i>", ["good"]),
+    ("10/10 café", ["caf"]),
+)
+
+
+@pytest.mark.parametrize(("text", "words"), EXAMPLES)
+def test_recipe_by_hand(text, words):
+    assert TextOptions().words(text) == words
+
+
+PUBLISHED = (
+    ("movie<br />It", ["movieIt"]),
+    ("I don't like The café", ["I", "like", "The", "caf"]),
+    ("sooooo cool, see https://a.bc/d?e=f or www.x.org now", ["soo", "cool", "see"]),
+    ("in 1984 the 2nd B4D x", ["nd", "BD", "x"]),
+    ("naïve under_score", ["nave", "score"]),
+    ("good\xa0film", ["goodfilm"]),
+    ("not good", ["good"]),
+    ("It’s good“ film", ["It", "good", "film"]),
+)
+
+
+@pytest.mark.parametrize(("text", "words"), PUBLISHED)
+def test_published_by_hand(text, words):
+    assert TextOptions.published().words(text) == words
+
+
+# --- each option
+
+
+OPTIONS = (
+    (dict(lower=False), "The Good NOT bad", ["The", "Good", "NOT", "bad"]),
+    (dict(tag=" "), "not<br />good", ["not_good"]),
+    (dict(tag=r" \1 \g<0> end "), "a<br />b", ["end"]),
+    (dict(expand_not=False), "wasn't good", ["good"]),
+    (dict(negation_scope=0), "not good, never bad", ["good", "never", "bad"]),
+    (dict(negators={"hardly"}), "hardly good not bad", ["not_good", "not_bad"]),
+    (dict(stop_words=()), "not the end", ["not_the", "not_end"]),
+    (dict(single_letters=True), "plan b of x", ["plan", "b", "x"]),
+    (dict(drop_links=True), "see www.bad.com/awful here", ["see"]),
+    (dict(glue=True), "no b4d café. go9od", ["not_bd", "not_caf", "good"]),
+    (dict(longest_run=2), "sooo goood", ["soo", "good"]),
+    (dict(longest_run=1), "sooo goood", ["god"]),
+    (dict(ngrams=2), "a waste of time, not worth it", ["waste", "time", "waste time", "not_worth"]),
+    (dict(ngrams=3), "Waste of good time", ["waste", "good", "waste good", "time", "good time", "waste good time"]),
+)
+
+
+@pytest.mark.parametrize(("options", "text", "words"), OPTIONS, ids=lambda value: str(value)[:40])
+def test_each_option(options, text, words):
+    assert TextOptions(**options).words(text) == words
+    assert TextOptions().words(text) != words
+
+
+def test_lemmas_come_after_the_stop_words_and_before_them():
+    lemmas = {"was": "wa", "films": "film", "mes": "me"}
+    options = TextOptions(lemmatise=lambda word: lemmas.get(word, word))
+    assert options.words("Was films, mes; not mes films") == ["film", "not_film"]
+    assert TextOptions(lemmatise=str.upper).words("not films. Good") == ["not_FILMS", "GOOD"]
+    assert TextOptions.published(lambda word: "x" + word).words("The films") == ["xThe", "xfilms"]
+
+
+def test_words_are_letters_in_any_text():
+    """Whatever the text, words are of letters, and the parts of a text between two full stops are independent."""
+    for text in TEXTS:
+        for word in TextOptions().words(text):
+            assert set(word.removeprefix("not_")) <= set(reference.LOWER) and len(word) > 1
+    for first, second in zip(TEXTS, TEXTS[1:], strict=False):
+        if "<" not in first:
+            apart = TextOptions().words(first) + TextOptions().words(second)
+            assert TextOptions().words(f"{first} . {second}") == apart
+
+
+# --- contract
+
+
+SETTINGS = (
+    TextOptions(),
+    TextOptions.published(),
+    TextOptions(tag=" ", negators=("hardly",), stop_words={"the"}, longest_run=3, ngrams=2),
+)
+
+
+@pytest.mark.parametrize("options", SETTINGS, ids=("recipe", "published", "other"))
+def test_options_survive_json(options):
+    back = TextOptions.from_record(json.loads(json.dumps(options.record())))
+    assert back == options and hash(back) == hash(options)
+    assert all(back.words(text) == options.words(text) for text in TEXTS[:100])
+
+
+def test_a_lemmatiser_is_passed_again():
+    options = TextOptions(lemmatise=str.upper)
+    assert TextOptions.from_record(json.loads(json.dumps(options.record())), lemmatise=str.upper) == options
+    with pytest.raises(ValueError, match=r"^lemmatise must be what it was.*recorded with one.*pass the same"):
+        TextOptions.from_record(options.record())
+    with pytest.raises(ValueError, match=r"^lemmatise must be what it was.*recorded without one.*pass None"):
+        TextOptions.from_record(TextOptions().record(), lemmatise=str.upper)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    (
+        ({"lower": "yes"}, "lower must be True or False"),
+        ({"negation_scope": 2.0}, "negation_scope must be an integer"),
+        ({"stop_words": 3}, "stop_words must be a sequence of words"),
+        ({"stop_words": [3]}, "stop_words must be a sequence of words"),
+        ({"new": 3}, "record must hold the options"),
+    ),
+)
+def test_records_of_other_options_are_refused(change, match):
+    with as_a_user(), pytest.raises(ValueError, match=match):
+        TextOptions.from_record({**TextOptions().record(), **change})
+    with as_a_user(), pytest.raises(ValueError, match="record must hold the options"):
+        TextOptions.from_record(["lower"])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    (("lower", 1), ("negation_scope", -1), ("longest_run", True), ("tag", None), ("negators", "no not"), ("ngrams", 0)),
+)
+def test_options_of_another_kind_are_refused(name, value):
+    with as_a_user(), pytest.raises(ValueError, match=rf"^{name} must be .*, but it is .*; pass .*\.$"):
+        TextOptions(**{name: value})
+
+
+def test_options_do_not_change():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        TextOptions().lower = False

@@ -1,0 +1,231 @@
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import clusterjax as cjx
+
+from ..clouds import CLOUDS as DEGENERATE, MASSES, cloud as degenerate, masses as masses_of
+from ..helpers import assert_close, assert_same, tolerance as tolerance_of
+from ..reference import attention as reference, sums as by_rows
+
+
+MASKS = {"full": (cjx.FullMask(), reference.full), "causal": (cjx.CausalMask(), reference.causal)}
+masks = pytest.mark.parametrize("name", MASKS)
+N = 300  # three chunks of causal rows, and a power of two is well above
+
+
+def quarters(seed, n):
+    """Numbers of few bits: scores are exact, ties are ties, and many tokens are one."""
+    return np.round(4 * np.random.default_rng(seed).normal(size=(n, 2))) / 4
+
+
+def cloud(name, n=N):
+    rng, index = np.random.default_rng(3), np.arange(n)
+    return {
+        "heap": quarters(1, n),
+        "one point": np.full((n, 2), 0.75),
+        "origin": np.zeros((n, 2)),
+        "line": np.stack([index % 17, 2 * (index % 17)], axis=1) / 4 - 1,
+        "across": np.stack([np.full(n, 2.0), (index % 23) / 4], axis=1),
+        "square": np.stack([index % 9, rng.integers(0, 9, n)], axis=1) / 2 - 2,
+        "circle": np.stack([np.cos(0.7 * index), np.sin(0.7 * index)], axis=1),
+        "two heaps": np.where(index[:, None] % 3 == 0, [[1.0, 0.5]], [[-0.5, 1.0]]),
+    }[name]
+
+
+CLOUDS = ("heap", "one point", "origin", "line", "across", "square", "circle", "two heaps")
+
+
+def data_of(name, n=N, dtype=np.float64):
+    """Queries, tokens, values and masses, of which some are zero, and in the causal case the first ones."""
+    tokens = cloud(name, n)
+    queries = tokens if name == "circle" else quarters(2, n)
+    masses = np.where((np.arange(n) % 5 == 2) | (np.arange(n) < min(4, n - 1)), 0, 0.25 * (1 + np.arange(n) % 4))
+    values = np.random.default_rng(4).normal(size=(n, 3))
+    return tuple(jnp.asarray(a.astype(dtype)) for a in (queries, tokens, values, masses))
+
+
+@functools.cache
+def program(name, method):
+    """One compiled function for all clouds: sums, and the derivative of a number in values and masses."""
+
+    def both(queries, tokens, values, masses, tolerance):
+        def loss(queries, tokens, values, masses):
+            found = method.hardmax(queries, tokens, values, masses, MASKS[name][0], tolerance)
+            return jnp.sum(jnp.sin(found.total)) + jnp.sum(jnp.cos(found.normaliser)), found
+
+        gradients, found = jax.grad(loss, argnums=(0, 1, 2, 3), has_aux=True)(queries, tokens, values, masses)
+        return found, gradients
+
+    return jax.jit(both)
+
+
+def results(name, shape, method, tolerance=0.0):
+    return program(name, method)(*data_of(shape), jnp.asarray(tolerance, float))
+
+
+# --- definition
+
+
+@masks
+@pytest.mark.parametrize("shape", CLOUDS)
+def test_sums_and_derivatives_are_those_of_every_pair(name, shape):
+    """Tie for tie: a token too many or too few would be a whole mass off. Tolerance of rounding on the circle."""
+    tolerance = 64 * np.finfo(float).eps if shape == "circle" else 0.0
+    (found, gradients), (wanted, pairs) = (results(name, shape, m, tolerance) for m in (cjx.Hull(), cjx.Dense()))
+    assert_close(found.normaliser, wanted.normaliser, "identity")
+    assert_close(found.total, wanted.total, "identity")
+    assert np.any(np.asarray(wanted.normaliser) == 0) == (name == "causal")
+    for one, two in zip(gradients, pairs, strict=True):
+        assert_close(one, two, "identity")
+    assert np.any(np.asarray(pairs[2]) != 0) and np.any(np.asarray(pairs[3]) != 0)
+
+
+@masks
+def test_sums_are_the_double_loop(name):
+    queries, tokens, values, masses = (np.asarray(a) for a in data_of("heap"))
+    attained, total = reference.hardmax_sums(queries, tokens, values, masses, MASKS[name][1])
+    found, _ = results(name, "heap", cjx.Hull())
+    assert_close(found.normaliser, attained)
+    assert_close(found.total, total)
+    assert np.sum(attained > 1) > 10  # more than any token has
+
+
+@masks
+@pytest.mark.parametrize("tolerance", (0.05, 0.7, 3.0))
+def test_a_wide_tolerance_takes_what_dense_takes(name, tolerance):
+    """Half the cloud and more: nodes with scores on both sides of the threshold are descended to, and none twice."""
+    found, wanted = (results(name, "heap", method, tolerance)[0] for method in (cjx.Hull(), cjx.Dense()))
+    assert_close(found.normaliser, wanted.normaliser, "identity")
+    assert_close(found.total, wanted.total, "identity")
+    assert np.mean(wanted.normaliser) > (0 if tolerance < 0.1 else 5)
+
+
+@masks
+def test_tokens_that_differ_by_rounding_are_one(name):
+    """Two heaps of tokens a few units apart: half of all tokens tie in each row, as they do for Dense."""
+    x = cloud("two heaps") * (1 + 2 * np.finfo(float).eps * np.random.default_rng(5).integers(-1, 2, (N, 2)))
+    queries, _, values, _ = data_of("heap")
+    data = (queries, jnp.asarray(x), values, jnp.ones(N))
+    tolerance = jnp.asarray(64 * np.finfo(float).eps, float)
+    found, wanted = (program(name, method)(*data, tolerance)[0] for method in (cjx.Hull(), cjx.Dense()))
+    assert_same(found.normaliser, wanted.normaliser)
+    assert np.sum(np.asarray(wanted.normaliser) >= 90) > N / 3
+
+
+@masks
+@pytest.mark.parametrize("shape", ("heap", "circle"))
+def test_deep_hierarchies_and_many_packets_are_those_of_every_pair(name, shape, monkeypatch):
+    """A packet spans several nodes, and there are more packets than one call takes."""
+    monkeypatch.setattr("clusterjax._summation.nearest.hull._PACKETS_PER_CALL", 8)
+    data = (*data_of(shape, 2500), jnp.asarray(64 * np.finfo(float).eps))
+    (found, gradients), (wanted, pairs) = (program(name, method)(*data) for method in (cjx.Hull(), cjx.Blocked()))
+    assert_close(found.normaliser, wanted.normaliser, "identity")
+    assert_close(found.total, wanted.total, "identity")
+    for one, two in zip(gradients[2:], pairs[2:], strict=True):
+        assert_close(one, two, "identity")
+
+
+def seen_by(name, n):
+    return (lambda i: np.arange(n) <= i) if name == "causal" else (lambda i: np.ones(n, bool))
+
+
+def check_degenerate(name, shape, seed, dtype, n=N):
+    """Every sure tie is taken and no other token, with the derivative of every pair; how many rows are unsure.
+
+    The sine of a sum of hundreds has a derivative that errs with the sum: in float32 as much as that of every pair.
+    """
+    eps = float(np.finfo(dtype).eps)
+    tokens = degenerate(shape, n, seed=seed).astype(dtype)
+    queries = tokens if seed % 3 else degenerate("generic", n, seed=seed).astype(dtype)
+    masses = masses_of(MASSES[seed % len(MASSES)], n, seed=seed).astype(dtype)
+    values = np.random.default_rng(seed).normal(size=(n, 3)).astype(dtype)
+    data = (*map(jnp.asarray, (queries, tokens, values, masses)), jnp.asarray(64 * eps, dtype))
+    (found, gradients), (_, pairs) = (program(name, method)(*data) for method in (cjx.Hull(), cjx.Dense()))
+    wide = tuple(a.astype(np.float64) for a in (queries, tokens, values, masses))
+    mean, unsure, _ = by_rows.hardmax(*wide, seen_by(name, n), np.zeros_like(wide[2]), 64 * eps, 8 * eps)
+    total = np.where(unsure[:, None], 0, found.total / np.where(found.normaliser > 0, found.normaliser, 1)[:, None])
+    assert_close(total.astype(dtype), np.where(unsure[:, None], 0, mean), "identity")
+    if not unsure.any():
+        _, exact = program(name, cjx.Dense())(*map(jnp.asarray, wide), jnp.asarray(64 * eps))
+        for one, two, three in zip(gradients, pairs, exact, strict=True):
+            error, of_pairs = (np.abs(np.asarray(found, np.float64) - three).max() for found in (one, two))
+            scale = np.abs(three).max()
+            assert error <= max(tolerance_of(dtype, "identity") * scale, 8 * of_pairs), (shape, seed, error, of_pairs)
+    return int(unsure.sum())
+
+
+@masks
+@pytest.mark.parametrize("shape", DEGENERATE)
+def test_degenerate_clouds_are_those_of_the_loop(name, shape):
+    """Among them heaps at the rim with tokens inside that are left out as interior: no node may count those."""
+    assert sum(check_degenerate(name, shape, seed, np.float64) for seed in range(5)) < 0.1 * 5 * N
+
+
+@pytest.mark.exhaustive
+@masks
+@pytest.mark.parametrize("dtype", (np.float32, np.float64))
+def test_no_degenerate_cloud_breaks_a_tie(name, dtype):
+    """An attack: 1,300 clouds for each mask and dtype."""
+    unsure = [check_degenerate(name, shape, seed, dtype) for shape in DEGENERATE for seed in range(100)]
+    assert sum(unsure) < 0.1 * N * len(unsure)
+
+
+# --- contract
+
+
+@masks
+def test_second_derivatives_are_those_of_every_pair(name):
+    """Reverse over reverse, through the loops over hierarchies."""
+    queries, tokens, values, masses = data_of("heap")
+    away = jnp.asarray(np.random.default_rng(5).normal(size=values.shape))
+
+    def curvature(method):
+        def loss(t):
+            found = method.hardmax(queries, tokens, values + t * away, masses, MASKS[name][0], jnp.zeros(()))
+            return jnp.sum(jnp.sin(found.total))
+
+        return jax.jit(jax.grad(jax.grad(loss)))(0.3)
+
+    found, wanted = curvature(cjx.Hull()), curvature(cjx.Blocked())
+    assert abs(wanted) > 1
+    assert abs(found - wanted) < 1e-11 * abs(wanted)
+
+
+def test_one_token_has_itself():
+    queries, tokens, values, masses = data_of("heap", 1)
+    found = cjx.Hull().hardmax(queries, tokens, values, masses, cjx.FullMask(), jnp.asarray(0.0, float))
+    assert_same(found.normaliser, masses)
+    assert_same(found.total, masses[:, None] * values)
+
+
+def test_mapping_over_a_batch_equals_a_loop():
+    """Both traversals at once; each element of the batch has a hierarchy of its own."""
+    fn = jax.jit(lambda q, y, v, tolerance: cjx.Hull().hardmax(q, y, v, None, cjx.FullMask(), tolerance).total)
+    batch = [data_of(shape)[:3] for shape in ("heap", "square")]
+    together = jax.vmap(lambda *data: fn(*data, jnp.asarray(0.0, float)))(
+        *(jnp.stack(pair) for pair in zip(*batch, strict=True))
+    )
+    for b, (queries, tokens, values) in enumerate(batch):
+        alone = cjx.Dense().hardmax(queries, tokens, values, None, cjx.FullMask(), jnp.asarray(0.0, float))
+        assert_close(together[b], alone.total)
+
+
+def test_what_it_does_not_serve_is_refused():
+    x, zero = jnp.ones((4, 3)), jnp.asarray(0.0, float)
+    assert not hasattr(cjx.Hull(), "exponential")
+    with pytest.raises(ValueError, match=r"^tokens of Hull must be of dimension 2, but theirs is 3; take summation=Bl"):
+        cjx.Hull().hardmax(x, x, x, None, cjx.FullMask(), zero)
+    with pytest.raises(ValueError, match="^mask of Hull must be FullMask or CausalMask, but it is a WindowMask; take"):
+        cjx.Hull().hardmax(x[:, :2], x[:, :2], x, None, cjx.WindowMask(3), zero)
+
+
+def test_auto_takes_it_in_the_plane_for_many():
+    auto, full, causal = cjx.Auto(), cjx.FullMask(), cjx.CausalMask()
+    assert isinstance(auto.choose_hardmax(100_000, 2, full), cjx.Hull)
+    assert isinstance(auto.choose_hardmax(100_000, 2, causal), cjx.Hull)
+    for n, d, mask in ((1000, 2, full), (5000, 2, causal), (100_000, 3, full), (100_000, 2, cjx.WindowMask(9))):
+        assert not isinstance(auto.choose_hardmax(n, d, mask), cjx.Hull)

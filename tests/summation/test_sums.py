@@ -1,0 +1,393 @@
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import clusterjax as cjx
+from clusterjax._summation import ratio
+
+from ..helpers import assert_close, assert_derivatives, assert_same, normal, temporary_bytes
+from ..reference import attention as reference
+
+
+def masks_of(n):
+    graph = np.random.default_rng(5).random((n, n)) < 0.3
+    np.fill_diagonal(graph, True)
+    return {
+        "full": (cjx.FullMask(), reference.full),
+        "causal": (cjx.CausalMask(), reference.causal),
+        "window": (cjx.WindowMask(5), reference.window(5)),
+        "causal window": (cjx.WindowMask(5, causal=True), reference.causal_window(5)),
+        "matrix": (cjx.MatrixMask(graph), reference.permitted(graph)),
+    }
+
+
+# Dense has two kernels: strips where token and value together have at most 16 numbers, matrix products above.
+FEW, MANY = (3, 2), (12, 5)
+KERNELS = {
+    "strips": (cjx.Dense(), FEW),
+    "products": (cjx.Dense(), MANY),
+    "blocks that divide": (cjx.Blocked(11, 11), FEW),
+    "blocks that do not": (cjx.Blocked(7, 10), FEW),
+    "blocks of many": (cjx.Blocked(11, 7), MANY),
+}
+THREE = ("strips", "products", "blocks that do not")
+three_kernels = pytest.mark.parametrize("kernel", THREE)
+
+# Which sum, over which mask, with masses or without.
+CASES = (
+    ("exponential", "full", False),
+    ("exponential", "full", True),
+    ("exponential", "causal", False),
+    ("exponential", "causal", True),
+    ("exponential", "window", True),
+    ("exponential", "causal window", False),
+    ("exponential", "matrix", True),
+    ("hardmax", "full", False),
+    ("hardmax", "causal", True),
+    ("hardmax", "window", False),
+    ("hardmax", "causal window", True),
+    ("hardmax", "matrix", False),
+)
+FEW_CASES = (CASES[0], CASES[3], CASES[8])
+
+
+def data_of(n, d, k, dtype=np.float64):
+    """Queries, tokens, values and masses; the numbers are quarters, so that scores are exact and ties are ties."""
+    queries, tokens = (jnp.asarray((np.round(4 * normal(seed, n, d)) / 4).astype(dtype)) for seed in (1, 2))
+    index = np.arange(n)
+    masses = np.where((index % 3 == 0) & (n > 1), 0, 0.25 * (1 + index % 4))
+    return queries, tokens, normal(3, n, k, dtype=dtype), jnp.asarray(masses.astype(dtype))
+
+
+def one_sum(summation, kind, mask, queries, tokens, values, masses):
+    if kind == "exponential":
+        return summation.exponential(queries, tokens, values, masses, mask)
+    return summation.hardmax(queries, tokens, values, masses, mask, jnp.zeros((), queries.dtype))
+
+
+def compiled(summation, cases, n):
+    """A function of the data that computes all of the cases."""
+    masks = masks_of(n)
+
+    def compute(*data):
+        return {
+            (kind, name, heavy): one_sum(summation, kind, masks[name][0], *data[:3], data[3] if heavy else None)
+            for kind, name, heavy in cases
+        }
+
+    return jax.jit(compute)
+
+
+@functools.cache
+def computed(kernel, n, dtype=np.float64):
+    summation, (d, k) = KERNELS[kernel]
+    cases = CASES if kernel in THREE and n == 33 and dtype == np.float64 else FEW_CASES
+    return compiled(summation, cases, n)(*data_of(n, d, k, dtype))
+
+
+@functools.cache
+def expected(kind, name, heavy, n, d, k):
+    queries, tokens, values, masses = (np.asarray(a) for a in data_of(n, d, k))
+    double_loop = reference.exponential_sums if kind == "exponential" else reference.hardmax_sums
+    return double_loop(queries, tokens, values, masses if heavy else None, masks_of(n)[name][1])
+
+
+def shiftless(found):
+    """What does not depend on the shift: the logarithm of the normaliser, and the average."""
+    return found.shift + jnp.log(found.normaliser), ratio(found.total, found.normaliser)
+
+
+# --- definition
+
+
+@pytest.mark.parametrize(
+    ("kernel", "n", "dtype"),
+    [(kernel, 33, np.float64) for kernel in KERNELS]
+    + [(kernel, n, np.float64) for kernel in THREE for n in (1, 2, 65)]
+    + [(kernel, 33, np.float32) for kernel in THREE],
+)
+def test_sums_are_the_double_loop(kernel, n, dtype):
+    """Over every mask, without masses and with (a third are zero, so that some rows have nothing to attend to)."""
+    for (kind, name, heavy), found in computed(kernel, n, dtype).items():
+        first, second = expected(kind, name, heavy, n, *KERNELS[kernel][1])
+        empty = np.isinf(first) | (first == 0)
+        log_sum, mean = shiftless(found) if kind == "exponential" else (found.normaliser, found.total)
+        assert log_sum.dtype == mean.dtype == dtype
+        assert_close(log_sum[~empty], first[~empty])
+        assert_close(mean, second)
+        assert_same(found.normaliser[empty], np.zeros(empty.sum()))
+        assert_same(found.total[empty], np.zeros((empty.sum(), mean.shape[1])))
+
+
+@three_kernels
+def test_the_normaliser_is_of_the_size_of_a_mass(kernel):
+    """The shift is near the largest exponent of each row: what is left neither overflows nor underflows."""
+    d, k = KERNELS[kernel][1]
+    for (_, _, heavy), found in computed(kernel, 33).items():
+        masses = np.asarray(data_of(33, d, k)[3]) if heavy else np.ones(33)
+        normaliser = np.asarray(found.normaliser)
+        some = normaliser > 0
+        assert np.all(normaliser[some] >= 0.999 * masses[masses > 0].min())
+        assert np.all(normaliser[some] <= 1.001 * masses.sum())
+        assert some.all() or heavy
+
+
+def test_some_rows_of_the_data_have_nothing_and_some_have_ties():
+    """What the comparison above rests on."""
+    log_sum, _ = expected("exponential", "causal", True, 33, *FEW)
+    assert 0 < np.sum(np.isinf(log_sum)) < 33
+    attained, _ = expected("hardmax", "full", False, 33, *FEW)
+    assert np.any(attained > 1)
+
+
+# --- invariance
+
+
+@three_kernels
+def test_causal_sums_do_not_see_what_comes_later(kernel):
+    """Bit for bit: rows before token 20 are the same whatever the tokens from 20 on are."""
+    summation, (d, k) = KERNELS[kernel]
+    first = data_of(33, d, k)
+    other = [jnp.concatenate([a[:20], 3 - a[20:]]) for a in first]
+    compute = compiled(summation, (CASES[3], CASES[5], CASES[10]), 33)
+    before, after = compute(*first), compute(*other)
+    for case in before:
+        for one, two in zip(jax.tree.leaves(before[case]), jax.tree.leaves(after[case]), strict=True):
+            assert_same(one[:20], two[:20])
+        assert not np.any(before[case].total[20:] == after[case].total[20:])
+
+
+@three_kernels
+def test_sums_move_with_a_permutation_of_the_tokens(kernel):
+    """With the full mask; with the causal one they must not."""
+    summation, (d, k) = KERNELS[kernel]
+    order = np.random.default_rng(0).permutation(33)
+    data = data_of(33, d, k)
+    plain = computed(kernel, 33)
+    full, causal, hard = CASES[1], CASES[2], CASES[7]
+    moved = compiled(summation, (full, causal, hard), 33)(*(a[order] for a in data))
+    assert_close(shiftless(moved[full])[1], shiftless(plain[full])[1][order], "identity")
+    assert_close(moved[hard].total, plain[hard].total[order], "identity")
+    assert not np.allclose(shiftless(moved[causal])[1], shiftless(plain[causal])[1][order], atol=0.1)
+
+
+def test_blocks_that_nobody_sees_are_not_looked_at():
+    """The tokens of a skipped block may be NaN: rows 0 to 21 never meet the columns of the last block."""
+    data = data_of(33, *FEW)
+    spoilt = [a.at[22:].set(jnp.nan) for a in data[:3]]
+    compute = compiled(cjx.Blocked(11, 11), (CASES[3], CASES[5]), 33)
+    whole, part = (jax.tree.leaves(compute(*some, data[3])) for some in (data[:3], spoilt))
+    for one, two in zip(whole, part, strict=True):
+        assert_same(two[:22], one[:22])
+        assert np.all(np.isnan(two[22:]))
+
+
+# --- limits
+
+
+@three_kernels
+def test_large_exponents_stay_finite(kernel):
+    """Scores of 1e5 of either sign, in float32: the sums are those of the maximum; of no score at all, the mean."""
+    summation, (d, k) = KERNELS[kernel]
+    queries, tokens, values, _ = data_of(33, d, k, np.float32)
+    queries = queries.at[5].set(0)
+    compute = jax.jit(
+        lambda q: (
+            shiftless(summation.exponential(q, tokens, values, None, cjx.FullMask())),
+            summation.hardmax(q, tokens, values, None, cjx.FullMask(), jnp.float32(0)),
+        )
+    )
+    for size in (1e5, -1e5):
+        (log_sum, mean), hard = compute(jnp.float32(size) * queries)
+        assert_close(log_sum, np.max(size * np.asarray(queries) @ np.asarray(tokens).T, axis=1), "composed")
+        assert_close(mean, ratio(hard.total, hard.normaliser), "identity")
+        assert_close(mean[5], values.mean(axis=0), "identity")
+
+
+def test_ratio_of_nothing_is_zero_and_flat():
+    total, normaliser = jnp.asarray([[1.0, 2.0], [0.0, 0.0]]), jnp.asarray([2.0, 0.0])
+    assert_same(ratio(total, normaliser), [[0.5, 1.0], [0.0, 0.0]])
+    for gradient in jax.grad(lambda *sums: jnp.sum(ratio(*sums)), argnums=(0, 1))(total, normaliser):
+        assert np.all(np.isfinite(gradient))
+
+
+# --- derivatives
+
+
+def loss_of(summation, cases):
+    """One number that depends on every sum of the cases, and on no shift."""
+    masks = masks_of(33)
+
+    def loss(*data):
+        total = 0.0
+        for kind, name, heavy in cases:
+            found = one_sum(summation, kind, masks[name][0], *data[:3], data[3] if heavy else None)
+            mean = ratio(found.total, found.normaliser)
+            total += jnp.sum(jnp.cos(mean)) + (jnp.sum(jnp.sin(shiftless(found)[0])) if kind == "exponential" else 0)
+        return total
+
+    return loss
+
+
+@functools.cache
+def derivatives(kernel):
+    """The gradient of the loss in all four arguments, and its derivative in a direction by forward mode."""
+    summation, (d, k) = KERNELS[kernel]
+    queries, tokens, values, masses = data_of(33, d, k)
+    data = (queries, tokens, values, masses + 0.25)
+    loss = loss_of(summation, (CASES[0], CASES[3], CASES[6]))
+
+    @jax.jit
+    def both(data, directions):
+        return jax.grad(loss, argnums=(0, 1, 2, 3))(*data), jax.jvp(loss, data, directions)[1]
+
+    directions = tuple(normal(7 + seed, *a.shape) for seed, a in enumerate(data))
+    return directions, *both(data, directions)
+
+
+@pytest.mark.parametrize(("blocked", "dense"), (("blocks that do not", "strips"), ("blocks of many", "products")))
+def test_derivatives_through_blocks_are_those_of_dense(blocked, dense):
+    """Reverse and forward mode, over several masks at once."""
+    _, gradients, along = derivatives(blocked)
+    _, dense_gradients, dense_along = derivatives(dense)
+    for found, wanted in zip(gradients, dense_gradients, strict=True):
+        assert np.all(np.any(np.asarray(wanted) != 0, axis=0))
+        assert_close(found, wanted, "identity")
+    assert_close(along, dense_along, "identity")
+
+
+@pytest.mark.parametrize("kernel", (*THREE, "blocks of many"))
+def test_reverse_mode_is_the_transpose_of_forward_mode(kernel):
+    directions, gradients, along = derivatives(kernel)
+    pairing = sum(jnp.sum(g * v) for g, v in zip(gradients, directions, strict=True))
+    assert_close(pairing, along, "identity")
+
+
+@pytest.mark.parametrize("kernel", ("strips", "products"))
+def test_derivatives_are_those_of_finite_differences(kernel):
+    """Of the exponential sums, in queries, tokens, values and masses at once."""
+    summation, (d, k) = KERNELS[kernel]
+    queries, tokens, values, masses = data_of(33, d, k)
+    packed = jnp.concatenate([queries, tokens, values, masses[:, None] + 1], axis=1)
+
+    def fn(packed):
+        parts = jnp.split(packed, (d, 2 * d, 2 * d + k), axis=1)
+        found = summation.exponential(*parts[:3], parts[3][:, 0], cjx.CausalMask())
+        return jnp.concatenate([shiftless(found)[0][:, None], shiftless(found)[1]], axis=1)
+
+    assert_derivatives(fn, packed, step=1e-3)
+
+
+def test_hardmax_is_flat_in_the_scores():
+    """The set of maximisers does not move: derivatives come through values and masses only."""
+    data, found = data_of(33, *FEW), []
+    for summation in (cjx.Dense(), cjx.Blocked(7, 10)):
+        loss = loss_of(summation, (CASES[8],))
+        *flat, in_values, in_masses = jax.jit(jax.grad(loss, argnums=(0, 1, 2, 3)))(*data)
+        assert_same(jnp.concatenate(flat), np.zeros((66, 3)))
+        assert np.any(np.asarray(in_values) != 0) and np.any(np.asarray(in_masses) != 0)
+        found.append((in_values, in_masses))
+    for dense, blocked in zip(*found, strict=True):
+        assert_close(blocked, dense, "identity")
+
+
+# --- contract
+
+
+@pytest.mark.parametrize(
+    ("kernel", "wrap"), (*((kernel, lambda loss: loss) for kernel in THREE), ("blocks that do not", jax.grad))
+)
+def test_mapping_over_a_batch_equals_a_loop(kernel, wrap):
+    """Queries, tokens, values and masses are all mapped over; also the gradient through blocks."""
+    summation, (d, k) = KERNELS[kernel]
+    queries, tokens, values, masses = data_of(33, d, k)
+    batch = tuple(jnp.stack([a, a[::-1], 0.5 * a]) for a in (queries, tokens, values, masses + 0.25))
+    fn = wrap(loss_of(summation, (CASES[3],)))
+    together, alone = jax.jit(jax.vmap(fn))(*batch), jax.jit(fn)
+    for b in range(3):
+        assert_close(together[b], alone(*(a[b] for a in batch)), "identity")
+
+
+def test_auto_is_dense_for_few_tokens_and_blocked_for_many():
+    auto = cjx.Auto()
+    assert isinstance(auto.choose(64, 3), cjx.Dense)
+    assert isinstance(auto.choose(100_000, 5), cjx.Blocked)
+    found, wanted = compiled(auto, FEW_CASES, 33)(*data_of(33, *FEW)), computed("strips", 33)
+    for case in FEW_CASES:
+        assert_close(found[case].total, wanted[case].total, "exact")
+
+
+@pytest.mark.parametrize("field", ("block_rows", "block_columns"))
+@pytest.mark.parametrize("size", (0, -1, True))
+def test_blocks_must_be_positive_integers(field, size):
+    message = rf"^{field} must be a positive integer, but it is {size!r}; 512 is a good start\.$"
+    with pytest.raises(ValueError, match=message):
+        cjx.Blocked(**{field: size})
+
+
+# --- memory, by what the compiler allots; nothing is run
+
+
+def shapes(n, dtype):
+    return jax.ShapeDtypeStruct((n, 3), dtype)
+
+
+def average(summation, mask):
+    return lambda x: ratio(*(lambda s: (s.total, s.normaliser))(summation.exponential(x, x, x, None, mask)))
+
+
+def gradient(summation, mask):
+    return jax.grad(lambda x: jnp.sum(average(summation, mask)(x) ** 2))
+
+
+MASKS = (cjx.FullMask(), cjx.CausalMask())
+
+
+@pytest.mark.parametrize("mask", MASKS, ids=lambda mask: type(mask).__name__)
+def test_blocked_never_holds_every_pair(mask):
+    """Forwards and backwards: well under n x n numbers, and a few blocks at most beside what grows as n."""
+    n, blocked = 4096, cjx.Blocked(128, 256)
+    for fn in (average(blocked, mask), gradient(blocked, mask)):
+        used = temporary_bytes(fn, shapes(n, jnp.float64))
+        assert used < n * n * 8 / 32
+        assert used < 8 * (16 * 128 * 256 + 64 * n)
+
+
+def test_blocked_memory_grows_as_n():
+    """Twice the tokens, twice the memory at most, backwards too."""
+    blocked = cjx.Blocked(64, 64)
+    small, large = (temporary_bytes(gradient(blocked, cjx.CausalMask()), shapes(n, jnp.float32)) for n in (8192, 16384))
+    assert large < 2.2 * small
+
+
+def test_the_measure_sees_every_pair():
+    """The assertions above can fail: the backward pass of Dense does hold n x n."""
+    n = 2048
+    assert temporary_bytes(gradient(cjx.Dense(), cjx.FullMask()), shapes(n, jnp.float64)) > n * n * 8
+
+
+def test_mapping_blocked_over_a_batch_holds_no_pairs_either():
+    n, batch = 2048, 4
+    mapped = jax.vmap(gradient(cjx.Blocked(64, 64), cjx.CausalMask()))
+    used = temporary_bytes(mapped, jax.ShapeDtypeStruct((batch, n, 3), jnp.float64))
+    assert used < batch * n * n * 8 / 16
+
+
+@pytest.mark.parametrize("mask", MASKS, ids=lambda mask: type(mask).__name__)
+@pytest.mark.parametrize("which", (average, gradient), ids=("forwards", "backwards"))
+def test_a_hundred_thousand_tokens_fit_into_200_megabytes(mask, which):
+    assert temporary_bytes(which(cjx.Blocked(), mask), shapes(100_000, jnp.float32)) < 200e6
+
+
+@pytest.mark.parametrize(
+    "attention", [cjx.SoftmaxAttention(3.0), cjx.UnnormalisedAttention(3.0), cjx.HardmaxAttention()]
+)
+@pytest.mark.parametrize("summation", [cjx.Dense(), cjx.Blocked(8, 4), cjx.Auto()])
+def test_values_of_none_are_the_tokens(attention, summation):
+    x = cjx.Sphere().sample(jax.random.key(5), 20, 3)
+    attention = eqx.tree_at(lambda a: a.summation, attention, summation)
+    np.testing.assert_array_equal(attention.average(x, None), attention.average(x, x))

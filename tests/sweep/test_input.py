@@ -1,0 +1,211 @@
+"""What a sweep is asked is met at the door: each refusal names the argument, its value, and what to do."""
+
+import importlib.util
+import math
+import sys
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+import clusterjax as cjx
+from clusterjax import sweep
+from clusterjax.sweep._axis import parse_axes
+from clusterjax.sweep._outputs import label_outputs
+
+from ..helpers import as_a_user
+
+
+def double(beta):
+    return 2 * beta
+
+
+@pytest.mark.parametrize(
+    ("axes", "words"),
+    (
+        ({}, "axes must map names to values, but it is an empty dict"),
+        ({"beta": []}, r"beta must have at least one point, but its shape is \(0,\)"),
+        ({"beta": np.zeros((0, 3))}, r"beta must have at least one point, but its shape is \(0, 3\)"),
+        ({"beta": 3.0}, r"beta must be a sequence of values, but it is 3.0; pass \[3.0\]"),
+        ({"beta": np.float64(3)}, "beta must have at least one point, but its shape is ()"),
+        ({"beta": "hot"}, r"beta must be a sequence of values, but it is 'hot'; pass \['hot'\]"),
+        ({"beta": [1.0, math.nan]}, "beta must not hold nan"),
+        ({"beta": jr.split(jr.key(0), 3)}, "beta must not be of keys, but it is .*; pass integers"),
+        ([("beta", [1.0]), ("beta", [2.0])], "names of their own, but 'beta' is there twice; rename one"),
+        ([("beta", [np.eye(2)]), ("beta_values", [2.0])], r"must not be called \['beta_values'\]"),
+        ([1.0, 2.0], "axes must map names to values"),
+        (3, "axes must map names to values, but it is 3"),
+        ({"beta": {1.0, 2.0}}, "beta must be a sequence of values, but it is a set of 2"),
+        ({"beta": b"ab"}, "beta must be a sequence of values, but it is b'ab'"),
+        ({"beta": [1, 10**30]}, "beta must fit 64 bits"),
+        ({"key": [1.0]}, "must not be called 'key', which a sweep keeps for itself"),
+        ({"status": [1.0]}, "must not be called 'status'"),
+        ({"two words": [1.0]}, "names that an argument can have, but one is 'two words'"),
+        ({"lambda": [1.0]}, "names that an argument can have, but one is 'lambda'"),
+        ({3: [1.0]}, "names that an argument can have, but one is 3"),
+        (
+            {f"a{k}": np.arange(2**8) for k in range(4)},
+            "axes must have at most 1e.08 points, but they have 4294967296; split",
+        ),
+    ),
+    ids=lambda value: "",
+)
+def test_axes_that_cannot_be(axes, words):
+    with as_a_user(), pytest.raises(ValueError, match=words):
+        sweep.run(double, axes, batch_size=1)
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "words"),
+    (
+        (3, {}, "function must be a function of one point, but it is 3"),
+        (lambda: 0.0, {}, r"function must take each axis by name, but it lacks \['beta'\]"),
+        (lambda beta, /: beta, {}, r"but it lacks \['beta'\]"),
+        (lambda beta, n, d=2: beta, {}, r"all that function needs, but \['n'\] are missing"),
+        (lambda beta: {"beta": beta}, {}, "must not return 'beta', which is an axis; rename the output"),
+        (lambda beta: {"reason": beta}, {}, "must not return 'reason', which is kept by a sweep"),
+        (lambda beta: {"y": "word"}, {}, "or a dictionary of arrays, but 'y' is a str"),
+        (lambda beta: {"y": {"z": beta}}, {}, "or a dictionary of arrays, but 'y' is a dict"),
+        (lambda beta: None, {}, "or a dictionary of arrays, but 'result' is a NoneType"),
+        (lambda beta: {1: beta}, {}, "must return numbers under names, but 1 is of"),
+        (lambda beta: {}, {}, "function must return at least one array, but it returned an empty dict"),
+        (lambda beta: jnp.zeros((10**6, 10**6)), {}, "function must return no more than memory holds, .* 14901.2 GiB"),
+        (lambda beta, key: key, {}, "return jax.random.key_data of a key"),
+        (double, {"batch_size": 0}, "batch_size must be a positive integer, but it is 0"),
+        (double, {"batch_size": True}, "batch_size must be a positive integer, but it is True"),
+        (double, {"batch_size": 2.5}, "batch_size must be a positive integer, but it is 2.5"),
+        (double, {"seed": -1}, "seed must be an integer from 0 to 4294967295, but it is -1"),
+        (double, {"seed": 2**32}, "seed must be an integer from 0 to 4294967295, but it is 4294967296"),
+        (double, {"version": 2.5}, "version must be a word or an integer, but it is 2.5"),
+        (double, {"batch_size": 10**30}, "batch_size must be a positive integer, but it is an integer of 100 bits"),
+        (double, {"resume": 1}, "resume must be True or False, but it is 1"),
+        (double, {"finite": None}, "finite must be True or False, but it is None"),
+        (double, {"progress": "no"}, "progress must be True or False, but it is 'no'"),
+        (double, {"version": True}, "version must be a word or an integer, but it is True"),
+        (double, {"cost": lambda beta: None}, "cost must be finite, but it is None at point 0"),
+        (double, {"cost": 3.0}, "cost must be a function of axes, by their names, but it is 3.0"),
+        (double, {"variables": [1]}, "variables must be a mapping of outputs to sweep.Variable, but it is a list of 1"),
+        (double, {"store": 3}, "store must be a path, but it is 3"),
+        (double, {"devices": []}, "devices must be a sequence of devices of jax, at least 1, but it holds 0"),
+        (double, {"devices": "cpu"}, "devices must be a sequence of devices of jax, .* but it is 'cpu'"),
+        (double, {"devices": [7]}, "devices must be a sequence of devices of jax, .* but entry 0 is 7"),
+        (double, {"cost": lambda beta: math.inf * beta}, "cost must be finite, but it is inf at point 0"),
+        (double, {"variables": {"x": sweep.Variable()}}, r"variables must name outputs \(\['result'\]\).* \['x'\]"),
+        (
+            double,
+            {"variables": {"result": ("t",)}},
+            r"variables\['result'\] must be a sweep.Variable, but it is a tuple of 1",
+        ),
+        (double, {"variables": {"result": sweep.Variable(("t",))}}, r"'result' of shape \(\) as many dims"),
+        (lambda beta: jnp.ones(2), {"variables": {"result": sweep.Variable(("beta",))}}, "dims of their own, .*'beta'"),
+        (
+            lambda beta: jnp.ones(2),
+            {"variables": {"result": sweep.Variable(("t",), {"t": [1.0]})}},
+            r"coords along its dims {'t': 2}, but those of 't' have shape \(1,\)",
+        ),
+    ),
+    ids=lambda value: "",
+)
+def test_what_else_cannot_be(function, options, words, tmp_path):
+    store = tmp_path / "store"
+    with as_a_user(), pytest.raises(ValueError, match=words):
+        sweep.run(function, {"beta": [1.0, 2.0]}, **{"batch_size": 1, "store": store} | options)
+    assert not store.exists()
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    (
+        (lambda: sweep.Axis((), static=True), r"values must have at least one point, but its shape is \(0,\)"),
+        (lambda: sweep.Axis(3.0), r"values must be a sequence of values, but it is 3.0"),
+        (lambda: sweep.Axis([1.0, math.nan], static=True), "values must not hold nan, which labels nothing"),
+        (lambda: sweep.Axis([1.0], unit=3), "unit must be a string, but it is 3"),
+        (lambda: sweep.Axis([1.0], static=1), "static must be True or False, but it is 1"),
+        (lambda: sweep.Variable("t"), "dims must be a sequence of strings, but it is 't'"),
+        (lambda: sweep.Variable(("",)), "dims must be a string that is not empty"),
+        (
+            lambda: sweep.Variable(("t",), {"t": [0.0, math.nan]}),
+            r"coords\['t'\] must not hold nan, which labels nothing",
+        ),
+        (lambda: sweep.Variable(("t",), [1.0]), "coords must be a mapping of dims to values, but it is a list of 1"),
+        (lambda: sweep.Variable(("t",), {"t": [None]}), r"coords\['t'\] must be a sequence of numbers or strings"),
+        (lambda: sweep.Variable(("t",), {"t": [[1.0]]}), r"coords\['t'\] must be an array of real numbers"),
+        (lambda: sweep.Variable(description=3), "description must be a string, but it is 3"),
+        (lambda: sweep.read_starts(""), "path must be a path, but it is ''"),
+        (lambda: sweep.open(3), "store must be a path, but it is 3"),
+    ),
+    ids=lambda value: "",
+)
+def test_labels_and_files_that_cannot_be(make, words):
+    with as_a_user(), pytest.raises(ValueError, match=f"^{words}.*; .*\\.$"):
+        make()
+
+
+def test_an_axis_keeps_what_can_be_read_only_once():
+    found = sweep.run(double, {"beta": sweep.Axis(float(k) for k in range(3))}, batch_size=3, progress=False)
+    assert found.result.values.tolist() == [0.0, 2.0, 4.0]
+
+
+def test_all_points_must_return_the_same(tmp_path):
+    """A shape that depends on a static value has no place in one array; what always raises is raised."""
+    axes = {"n": sweep.Axis([2, 3], static=True)}
+    words = r"same names, shapes and dtypes .*\(\(2,\).* at {'n': 2} and .*\(3,\).* at {'n': 3}; pad them"
+    with pytest.raises(ValueError, match=words):
+        sweep.run(lambda n: jnp.ones(n), axes, batch_size=1, store=tmp_path / "store")
+
+    def broken(n):
+        raise ZeroDivisionError(f"no {n}")
+
+    with pytest.raises(ZeroDivisionError, match="no 2"):
+        sweep.run(broken, axes, batch_size=1, store=tmp_path / "store")
+    assert not (tmp_path / "store").exists()
+
+
+def test_two_outputs_may_share_a_dim_of_one_size():
+    variables = {name: sweep.Variable(("t",)) for name in ("x", "y")}
+    outputs, _ = label_outputs({"x": ((3,), "float32"), "y": ((3,), "bfloat16")}, [], variables)
+    assert [(out.dims, out.dtype) for out in outputs] == [(("t",), "float32"), (("t",), "float32")]
+    with pytest.raises(ValueError, match="'y' dims of their own, but 't' of size 2 is .* a dim of another size"):
+        label_outputs({"x": ((3,), "float32"), "y": ((2,), "float32")}, [], variables)
+
+
+def test_what_axes_become():
+    def mask_size(x):
+        return x
+
+    values = {
+        "integers": range(3),
+        "truths": [True, False],
+        "single": np.asarray([1.5], np.float32),
+        "bare": jnp.asarray([1.5], jnp.bfloat16),
+        "sizes": sweep.Axis(np.asarray([16, 32]), static=True),
+        "objects": [cjx.FullMask(), cjx.WindowMask(2), mask_size, "a\nword", None],
+    }
+    parsed = {axis.name: axis for axis in parse_axes(values)}
+    assert [axis.values.dtype.name for axis in list(parsed.values())[:4]] == ["int64", "bool", "float32", "bfloat16"]
+    assert [axis.static for axis in parsed.values()] == [False] * 4 + [True] * 2
+    assert parsed["sizes"].values == [16, 32] and type(parsed["sizes"].values[0]) is int
+    labels = {name: axis.coords()[0].values for name, axis in parsed.items()}
+    assert labels["bare"].dtype == np.float32 and labels["sizes"].tolist() == [16, 32]
+    assert labels["objects"].tolist() == ["FullMask()", "WindowMask(width=2)", "mask_size", "a word", "None"]
+
+
+def test_a_named_tuple_is_a_dictionary():
+    class Pair(NamedTuple):
+        mean: jax.Array
+        many: float
+
+    found = sweep.run(lambda beta: Pair(beta, 3.0), {"beta": [1.0]}, batch_size=9, progress=False)
+    assert found["mean"].item() == 1 and found["many"].item() == 3
+
+
+@pytest.mark.parametrize("missing", ("xarray", "zarr"))
+def test_without_its_libraries_it_says_how_to_install_them(monkeypatch, missing):
+    monkeypatch.setitem(sys.modules, missing, None)
+    spec = importlib.util.spec_from_file_location("clusterjax.sweep_again", sweep.__file__)
+    assert spec is not None and spec.loader is not None
+    with pytest.raises(ImportError, match=r"needs xarray and zarr; .*: pip install 'clusterjax\[sweep\]'"):
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))

@@ -1,0 +1,209 @@
+"""What `jax.vmap` makes of a function with a rule of its own: the same numbers, and the same derivatives."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import clusterjax as cjx
+from clusterjax._batching import call_with_rule
+from clusterjax._blocks import cut, join, map_blocks, map_systems_last
+from clusterjax._observables.similarity import close_fraction
+from clusterjax._summation import ratio
+
+from .helpers import assert_close, assert_same, normal
+from .reference import attention as reference, phase
+
+
+# --- the rule
+
+
+def square(x, scale):
+    return {"y": scale * x**2}
+
+
+def wrong_on_purpose(batched, x, scale):
+    """Not the square, so that a test sees which of the two ran."""
+    assert batched == (True, False)
+    return {"y": scale * x**2 + 1}
+
+
+def called(x, scale=jnp.asarray(2.0)):
+    return call_with_rule(square, wrong_on_purpose, x, scale)["y"]
+
+
+def test_a_batch_goes_by_the_rule_and_one_call_by_the_function():
+    x = jnp.arange(3.0)
+    assert_same(called(x), 2 * x**2)
+    assert_same(jax.jit(called)(x), 2 * x**2)
+    assert_same(jax.vmap(called)(x), 2 * x**2 + 1)
+    assert_same(jax.jit(jax.vmap(called, in_axes=1, out_axes=1))(x[None]), 2 * x[None] ** 2 + 1)
+    assert_same(jax.vmap(jax.vmap(called))(x[None]), 2 * x[None] ** 2 + 1)
+
+
+def test_derivatives_are_those_of_the_function():
+    """Of every order, and in either order with `vmap`, in a loop and a checkpoint too: the rule has none."""
+    x = jnp.arange(1.0, 4.0)
+    f = lambda x: jnp.sum(called(x))
+    assert_same(jax.grad(f)(x), 4 * x)
+    assert_same(jax.hessian(f)(x), 4 * jnp.eye(3))
+    assert_same(jax.vmap(jax.grad(called))(x), 4 * x)
+    assert_same(jax.vmap(jax.grad(jax.grad(called)))(x), jnp.full(3, 4.0))
+    assert_same(jax.grad(lambda x: jnp.sum(jax.vmap(called)(x)))(x), 4 * x)
+    assert_same(jax.grad(lambda x: jnp.sum(jax.checkpoint(jax.vmap(called))(x)))(x), 4 * x)
+    looped = lambda x: jax.lax.scan(lambda c, _: (jnp.sqrt(called(c)), None), x, length=2)[0]
+    assert_close(jax.hessian(lambda x: jnp.sum(looped(x) ** 2))(x), 8 * jnp.eye(3))
+    assert_same(jax.jvp(called, (x,), (jnp.ones(3),))[1], 4 * x)
+    assert_same(jax.grad(lambda scale: jnp.sum(called(x, scale)))(jnp.asarray(2.0)), jnp.sum(x**2))
+
+
+# --- blocks
+
+
+@pytest.mark.parametrize("n", (1, 5, 6, 7))
+def test_blocks_are_cut_and_joined(n):
+    x = jnp.asarray(normal(0, n, 2))
+    blocks = cut(x, 3)
+    assert blocks.shape == (-(-n // 3), 3, 2)
+    assert_same(join(blocks, n), x)
+    assert_same(blocks[-1, -1], x[-1])
+    assert_same(join(cut(x, 3, 0.0), 3 * len(blocks))[n:], jnp.zeros((3 * len(blocks) - n, 2)))
+    for recompute in (False, True):
+        doubled = map_blocks(lambda a, b: {"sum": a + b}, 3, x, x, recompute=recompute)
+        assert_same(doubled["sum"], 2 * x)
+    sizes = map_blocks(lambda a: jnp.full(a.shape[0], a.shape[0]), 3, x)
+    assert (np.asarray(sizes) == min(n, 3)).all()
+
+
+def test_systems_are_last_in_a_kernel_and_first_outside():
+    x = jnp.asarray(normal(1, 70, 4, 2))
+
+    def kernel(x):
+        assert x.shape[:2] == (4, 2)
+        return jnp.sum(x, axis=1)
+
+    assert_same(map_systems_last(kernel, x, pairs=2**20), jnp.sum(x, axis=2))
+
+
+# --- the sums of many systems
+
+
+def masks_of(n):
+    graph = np.random.default_rng(5).random((n, n)) < 0.3
+    np.fill_diagonal(graph, True)
+    return {
+        "full": (cjx.FullMask(), reference.full),
+        "causal": (cjx.CausalMask(), reference.causal),
+        "window": (cjx.WindowMask(5), reference.window(5)),
+        "matrix": (cjx.MatrixMask(graph), reference.permitted(graph)),
+    }
+
+
+def batch(systems, n, d, k, dtype=np.float64):
+    """Queries, tokens, values, masses (a third are zero), and among the systems one heap, one line and one outlier."""
+    queries, tokens, values = (
+        np.array(normal(seed, systems, n, width, dtype=dtype)) for seed, width in ((1, d), (2, d), (3, k))
+    )
+    tokens[0] = tokens[0, :1]
+    tokens[1, :, 1:] = 0
+    tokens[2, 0] *= 1e3
+    masses = np.where((np.arange(n) % 3 == 0) & (n > 1), 0, 0.25 * (1 + np.arange(n) % 4))
+    return jnp.asarray(queries), jnp.asarray(tokens), jnp.asarray(values), jnp.asarray(masses.astype(dtype))
+
+
+SIZES = ((64, 33, 2, 2), (70, 5, 3, 1), (16, 1, 2, 2), (20, 40, 6, 5), (130, 20, 2, 9))
+
+
+@pytest.mark.parametrize("mask", ("full", "causal", "window", "matrix"))
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+@pytest.mark.parametrize("heavy", (False, True))
+def test_a_batch_is_the_double_loop_of_each(sizes, mask, heavy):
+    systems, n, d, k = sizes
+    queries, tokens, values, masses = batch(*sizes)
+    ours, theirs = masks_of(n)[mask]
+    weights = masses if heavy else None
+    one = lambda q, y, v: cjx.Dense().exponential(q, y, v, weights, ours)
+    found = jax.jit(jax.vmap(one))(queries, tokens, values)
+    for s in (0, 1, 2, systems - 1):
+        log_sum, mean = reference.exponential_sums(
+            *(np.asarray(a[s]) for a in (queries, tokens, values)), np.asarray(masses) if heavy else None, theirs
+        )
+        empty = np.isinf(log_sum)
+        assert_close((found.shift[s] + jnp.log(found.normaliser[s]))[~empty], log_sum[~empty])
+        assert_close(ratio(found.total[s], found.normaliser[s])[~empty], mean[~empty])
+        assert not np.asarray(found.normaliser[s])[empty].any()
+
+
+def test_a_batch_of_masses_or_masks_has_each_its_own():
+    """Masses of each system go by the kernel, a mask of each system by the plain sums."""
+    queries, tokens, _, masses = batch(18, 7, 2, 2)
+    many = jnp.stack([jnp.roll(masses, s) for s in range(18)])
+    graphs = jnp.asarray(np.random.default_rng(0).random((18, 7, 7)) < 0.5) | jnp.eye(7, dtype=bool)[None]
+    dense = cjx.Dense()
+    of_mass = jax.vmap(lambda q, y, m: dense.exponential(q, y, None, m, cjx.CausalMask()))(queries, tokens, many)
+    of_mask = eqx.filter_vmap(lambda q, y, g: dense.exponential(q, y, None, None, cjx.MatrixMask(g)))(
+        queries, tokens, graphs
+    )
+    for s in (0, 17):
+        for found, one in (
+            (of_mass, dense.exponential(queries[s], tokens[s], None, many[s], cjx.CausalMask())),
+            (of_mask, dense.exponential(queries[s], tokens[s], None, None, cjx.MatrixMask(graphs[s]))),
+        ):
+            assert_close(ratio(found.total[s], found.normaliser[s]), ratio(one.total, one.normaliser))
+
+
+@pytest.mark.parametrize("dtype", (np.float32, np.float64))
+@pytest.mark.parametrize("d", (2, 6))
+def test_huge_scores_of_a_batch_give_the_nearest(dtype, d):
+    """Scores of 1e10 and 1e30: rounding takes no row to zero, and the average is the token of the largest score."""
+    x = np.tile(np.eye(d, dtype=dtype), (16, 1, 1))
+    average = lambda beta, x: cjx.SoftmaxAttention(beta, summation=cjx.Dense()).average(x, None)
+    for beta in (1e10, 1e30, -1e30):
+        wanted = x[0] if beta > 0 else (1 - x[0]) / (d - 1)
+        assert_close(jax.jit(jax.vmap(average, (None, 0)))(beta, jnp.asarray(x))[3], wanted)
+
+
+def test_derivatives_of_a_batch_are_those_of_each():
+    """First and second derivatives of attention in a batch, and of a batch: those of Blocked."""
+    x = jnp.asarray(normal(4, 16, 6, 2))
+
+    def number(summation):
+        attention = lambda beta: cjx.SoftmaxAttention(beta, mask=cjx.CausalMask(), summation=summation)
+        return lambda beta, x: jnp.sum(jnp.sin(attention(beta).average(x, None)))
+
+    ours, theirs = number(cjx.Dense()), number(cjx.Blocked(3, 3))
+    beta = jnp.asarray(1.7)
+    for f in (lambda g: jax.grad(g, (0, 1)), lambda g: jax.grad(jax.grad(g)), jax.hessian):
+        found, wanted = (jax.jit(jax.vmap(f(g), (None, 0)))(beta, x) for g in (ours, theirs))
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12), found, wanted)
+        summed = lambda g: lambda beta, x: jnp.sum(jax.vmap(g, (None, 0))(beta, x))
+        found, wanted = (jax.jit(f(summed(g)))(beta, x) for g in (ours, theirs))
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12), found, wanted)
+
+
+def test_simulations_of_a_batch_are_those_alone():
+    field = cjx.AttentionField(cjx.SoftmaxAttention(4.0))
+    x0 = cjx.Sphere().sample(jax.random.key(0), 16 * 8, 2).reshape(16, 8, 2)
+    run = lambda x: cjx.simulate(field, x, jnp.asarray([0.0, 2.0])).xs[-1]
+    many = jax.jit(jax.vmap(run))(x0)
+    for s in (0, 15):
+        np.testing.assert_allclose(many[s], run(x0[s]), atol=1e-12)
+
+
+# --- close pairs
+
+
+@pytest.mark.parametrize(("systems", "n", "d"), ((70, 9, 2), (3, 40, 3), (16, 5, 6), (64, 2, 2)))
+def test_close_pairs_of_a_batch_are_counted(systems, n, d):
+    """Also where tokens repeat, and NaN where one is not a number."""
+    x = np.array(normal(6, systems, n, d))
+    x /= np.linalg.norm(x, axis=2, keepdims=True)
+    x[0] = x[0, :1]
+    x[1, 0] = np.nan
+    found = jax.jit(jax.vmap(close_fraction, (0, None)))(jnp.asarray(x), jnp.asarray(0.4))
+    assert np.isnan(found[1]) and found[0] == 1
+    for s in (0, 2, systems - 1):
+        assert_close(found[s], phase.close_pairs(x[s], 0.4))
+    each = jax.vmap(close_fraction)(jnp.asarray(x), jnp.linspace(-0.9, 0.9, systems))
+    assert_close(each[2], phase.close_pairs(x[2], np.linspace(-0.9, 0.9, systems)[2]))

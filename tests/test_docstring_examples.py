@@ -1,0 +1,113 @@
+"""The examples in the docstrings of public names run as a user would run them, and print what they say.
+
+An example is a fenced block in the form of `doctest`, inside an `!!! example`. They run in two processes beside each
+other, in float32: those of the front door, and those of the parts behind it. Most of their time is compiling, and what
+one example has compiled the next one uses.
+"""
+
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from .house.test_docs import NAMES, public_modules
+
+
+ROOT = Path(__file__).resolve().parents[1]
+BLOCK = re.compile(r"^!!! example\n\n^    ```python\n(.*?)^    ```$", re.MULTILINE | re.DOTALL)
+
+# The names that README, guides, notebooks, benchmarks and experiments use most: each of them shows what it does.
+MUST_HAVE = """
+    simulate iterate AttentionField MultiHeadField FunctionField SoftmaxAttention UnnormalisedAttention HardmaxAttention
+    FullMask CausalMask WindowMask FunctionMask Sphere Euclidean PiecewiseConstant Auto Blocked Harmonic Hull Sharded
+    interaction_energy cluster_labels num_clusters cosine_histogram renyi_centres hardmax.HardmaxLayer hardmax.leaders
+    hardmax.limit_set phase.phase_diagram sweep.run probe.load probe.encode probe.similarity_histograms transformer.load
+    transformer.residual_stream sentiment.fit sentiment.explain plot.circle experiments.find_experiments
+""".split()
+
+CHILD = """
+import doctest, json, sys
+parser, runner = doctest.DocTestParser(), doctest.DocTestRunner()
+for name, code in json.load(sys.stdin):
+    runner.run(parser.get_doctest(code, {}, name, name, 0))
+sys.exit(1 if runner.summarize(verbose=False).failed else 0)
+"""
+
+
+def examples(words: str) -> list[str]:
+    """The code of each example of a docstring."""
+    return [textwrap.dedent(code) for code in BLOCK.findall(inspect.cleandoc(words))]
+
+
+EXAMPLES = [(name, code) for name, value in NAMES.items() for code in examples(value.__doc__ or "")]
+
+
+def start(chosen: list[tuple[str, str]], folder: Path) -> subprocess.Popen:
+    """A fresh interpreter that runs these examples, with jax as it comes but for less time spent on compiling."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+    env |= {"JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
+    (folder / "examples.json").write_text(json.dumps(chosen), "utf-8")
+    with open(folder / "examples.json", encoding="utf-8") as given:
+        return subprocess.Popen(
+            [sys.executable, "-c", CHILD], stdin=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            cwd=folder, env=env,
+        )  # fmt: skip
+
+
+def test_the_most_used_names_have_an_example():
+    parts = {module.__name__ for module in public_modules()}
+    named = {f"clusterjax.{name}" for name in MUST_HAVE}
+    there = {name for name in named if name.rpartition(".")[0] in parts}
+    assert len(named) >= 30 and there <= set(NAMES)
+    assert sorted(there - {name for name, _ in EXAMPLES}) == []
+
+
+@pytest.mark.parametrize("name", [name for name, value in NAMES.items() if ">>>" in (value.__doc__ or "")])
+def test_each_example_is_in_a_block(name):
+    """What is not found would not be run."""
+    words = NAMES[name].__doc__
+    assert words.count(">>> ") == sum(code.count(">>> ") for code in examples(words))
+
+
+@pytest.mark.slow
+def test_the_examples_print_what_they_say(tmp_path):
+    running = []
+    for behind in (False, True):  # `clusterjax.simulate`, and `clusterjax.probe.load`
+        (folder := tmp_path / str(behind)).mkdir()
+        running.append(start([example for example in EXAMPLES if (example[0].count(".") > 1) == behind], folder))
+    # Both are waited for before anything is asserted, so that no process is left behind.
+    ended = [(*process.communicate(), process.returncode) for process in running]
+    for told, warned, code in ended:
+        assert code == 0, told or warned
+
+
+def test_a_wrong_example_fails(tmp_path):
+    (right, wrong) = examples(
+        """Halves.
+
+        !!! example
+
+            ```python
+            >>> 4 / 2
+            2.0
+            ```
+
+        !!! example
+
+            ```python
+            >>> 4 / 2
+            3.0
+            ```
+        """
+    )
+    for code, failed in ((right, 0), (wrong, 1)):
+        process = start([("halve", code)], tmp_path)
+        told, _ = process.communicate()
+        assert process.returncode == failed
+        assert ("Got:\n    2.0" in told) == bool(failed)

@@ -1,0 +1,217 @@
+"""Derivatives, symmetries and orders: oracle 7, and the sensitivities of oracle 1.2."""
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from clusterjax import (
+    AttentionField,
+    Blocked,
+    CausalMask,
+    Dense,
+    Euclidean,
+    FullMask,
+    HardmaxAttention,
+    Retract,
+    SoftmaxAttention,
+    Sphere,
+    UnnormalisedAttention,
+    WindowMask,
+    interaction_energy,
+    simulate,
+)
+
+from .. import oracles
+from ..solving import solve_tightly
+
+
+PRINTED = {(2, 1.0, 1.0): -0.2537765843, (64, 4.0, 6.0): -0.0076223092, (128, 9.0, 15.0): -0.0059506236}
+
+
+def cosine_of(n, t, **options):
+    def cosine(beta):
+        x = solve_tightly(AttentionField(SoftmaxAttention(beta)), jnp.eye(n), [0.0, t], **options).xs[-1]
+        return x[0] @ x[1]
+
+    return cosine
+
+
+def test_printed_sensitivities():
+    """1.2: d gamma / d beta against its printed values and against differences of the exact cosine."""
+    for (n, beta, t), printed in PRINTED.items():
+        exact, h = oracles.equiangular_sensitivity(t, n, beta), 1e-4
+        np.testing.assert_allclose(exact, printed, rtol=0, atol=6e-11)
+        ends = [oracles.equiangular_cosine(t, n, beta + sign * h) for sign in (1, -1)]
+        np.testing.assert_allclose(exact, (ends[0] - ends[1]) / (2 * h), rtol=0, atol=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "adjoint, tolerance",
+    [
+        (dfx.ForwardMode(), 1e-8),
+        pytest.param(dfx.DirectAdjoint(), 1e-8, marks=pytest.mark.exhaustive),
+        (dfx.RecursiveCheckpointAdjoint(), 1e-8),
+        pytest.param(dfx.BacksolveAdjoint(), 1e-5, marks=pytest.mark.exhaustive),
+    ],
+    ids=lambda option: type(option).__name__ if isinstance(option, dfx.AbstractAdjoint) else "",
+)
+def test_sensitivity_through_every_adjoint(adjoint, tolerance):
+    """7.2: d gamma / d beta for n = 2: forward, reverse and checkpointed to 1e-8, backsolve to 1e-5."""
+    n, beta, t = 2, 1.0, 1.0
+    cosine = cosine_of(n, t, adjoint=adjoint, max_steps=256)
+    if isinstance(adjoint, dfx.ForwardMode):
+        derivative = jax.jvp(cosine, (jnp.asarray(beta),), (jnp.asarray(1.0),))[1]
+    else:
+        derivative = jax.grad(cosine)(jnp.asarray(beta))
+    np.testing.assert_allclose(derivative, oracles.equiangular_sensitivity(t, n, beta), rtol=0, atol=tolerance)
+
+
+@pytest.mark.exhaustive
+def test_sensitivity_of_many_tokens():
+    """7.2: forward for n = 64, beta = 4, t = 6, and checkpointed for n = 128, beta = 9, t = 15, to 1e-8."""
+    forward = cosine_of(64, 6.0, adjoint=dfx.ForwardMode())
+    derivative = jax.jvp(forward, (jnp.asarray(4.0),), (jnp.asarray(1.0),))[1]
+    np.testing.assert_allclose(derivative, oracles.equiangular_sensitivity(6.0, 64, 4.0), rtol=0, atol=1e-8)
+    derivative = jax.grad(cosine_of(128, 15.0))(jnp.asarray(9.0))
+    np.testing.assert_allclose(derivative, oracles.equiangular_sensitivity(15.0, 128, 9.0), rtol=0, atol=1e-8)
+
+
+@eqx.filter_jit
+def derivatives(value_of, parameters, mask, summation):
+    """`value_of(field, x0)` and its derivative by x0, beta, B and V."""
+
+    def value(parameters):
+        x0, beta, form, value = parameters
+        return value_of(
+            AttentionField(SoftmaxAttention(beta, query_key=form, mask=mask, summation=summation), value), x0
+        )
+
+    return jax.value_and_grad(value)(parameters)
+
+
+def flow(field, x0):
+    weights = jnp.asarray(oracles.unit_tokens(3, *x0.shape))
+    return jnp.sum(weights * simulate(field, x0, jnp.asarray([0.0, 1.0]), max_steps=64).xs[-1])
+
+
+def velocity(field, x0):
+    return jnp.sum(jnp.asarray(oracles.unit_tokens(3, *x0.shape)) * field(0.0, x0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("value_of, mask", [(flow, FullMask()), (velocity, FullMask()), (velocity, CausalMask())])
+def test_reverse_mode_through_blocked_equals_dense(value_of, mask):
+    """Blocks are computed again in the backward pass, to the same derivative by x0, beta, B and V."""
+    form, value = jnp.asarray(np.random.default_rng(1).normal(size=(2, 3, 3)))
+    parameters = (jnp.asarray(oracles.unit_tokens(2, 11, 3)), jnp.asarray(2.0), form, value)
+    dense, blocked = (derivatives(value_of, parameters, mask, s) for s in (Dense(), Blocked(4, 3)))
+    for expected, actual in zip(jax.tree.leaves(dense), jax.tree.leaves(blocked), strict=True):
+        assert np.abs(expected).max() > 1e-3
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-10)
+
+
+FIELDS = {
+    "SA": lambda form, value: AttentionField(SoftmaxAttention(2.0, query_key=form), value),
+    "USA": lambda form, value: AttentionField(UnnormalisedAttention(2.0, query_key=form), value),
+    "causal": lambda form, value: AttentionField(SoftmaxAttention(2.0, query_key=form, mask=CausalMask()), value),
+}
+
+
+@pytest.mark.parametrize("attention", (SoftmaxAttention, UnnormalisedAttention))
+def test_autodiff_of_the_energy_is_the_velocity(attention):
+    """7.1: n P grad E is the velocity of USA, (n^2 / Z) P grad E that of SA, to 1e-12."""
+    n, beta = 10, 2.5
+    x = jnp.asarray(oracles.unit_tokens(4, n, 4))
+    gradient = Sphere().tangent(x, jax.grad(interaction_energy)(x, jnp.asarray(beta)))
+    partition = np.exp(beta * np.asarray(x @ x.T)).sum(axis=1)
+    factor = n**2 / partition if attention is SoftmaxAttention else np.full(n, float(n))
+    velocity = AttentionField(attention(beta))(0.0, x)
+    np.testing.assert_allclose(factor[:, None] * gradient, velocity, rtol=0, atol=1e-12 * np.abs(velocity).max())
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_forward_and_reverse_derivatives_are_adjoint(name):
+    """7.3: <u, J v> = <J^T u, v>, to 1e-12."""
+    rng = np.random.default_rng(5)
+    form, value, u, v = (jnp.asarray(rng.normal(size=shape)) for shape in ((4, 4), (4, 4), (8, 4), (8, 4)))
+    x = jnp.asarray(oracles.unit_tokens(6, 8, 4))
+    velocity = lambda y: FIELDS[name](form, value)(0.0, y)
+    forward = jax.jit(lambda x: jnp.sum(u * jax.jvp(velocity, (x,), (v,))[1]))(x)
+    reverse = jax.jit(lambda x: jnp.sum(jax.vjp(velocity, x)[1](u)[0] * v))(x)
+    assert abs(forward) > 1e-2
+    np.testing.assert_allclose(forward, reverse, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_rotations_and_permutations(name):
+    """7.4: f(X R^T) = f(X) R^T for B = V = I, and f(PX) = P f(X); permutations must fail where the mask is causal."""
+    rng = np.random.default_rng(7)
+    x = jnp.asarray(oracles.unit_tokens(8, 9, 4))
+    rotation, order = jnp.asarray(np.linalg.qr(rng.normal(size=(4, 4)))[0]), rng.permutation(9)
+    plain, random = FIELDS[name](None, None), FIELDS[name](*jnp.asarray(rng.normal(size=(2, 4, 4))))
+    velocity = plain(0.0, x)
+    np.testing.assert_allclose(plain(0.0, x @ rotation.T), velocity @ rotation.T, rtol=0, atol=1e-13)
+    assert np.abs(random(0.0, x @ rotation.T) - random(0.0, x) @ rotation.T).max() > 0.1
+    for field in (plain, random):
+        difference = np.abs(field(0.0, x[order]) - field(0.0, x)[order]).max()
+        assert difference > 0.1 if name == "causal" else difference < 1e-13
+
+
+@eqx.filter_jit
+def angular_jacobian(field, theta):
+    def velocity(theta):
+        x = jnp.stack([jnp.cos(theta), jnp.sin(theta)], axis=1)
+        return jnp.sum(jnp.stack([-x[:, 1], x[:, 0]], axis=1) * field(0.0, x), axis=1)
+
+    return velocity(theta), jax.jacfwd(velocity)(theta)
+
+
+def test_symmetry_of_the_jacobian_on_the_circle():
+    """7.6: that of USA is symmetric everywhere, diag(Z) times that of SA at critical points only."""
+    beta, n = 2.0, 7
+    usa, sa = AttentionField(UnnormalisedAttention(beta)), AttentionField(SoftmaxAttention(beta))
+    random = np.random.default_rng(9).uniform(-np.pi, np.pi, n)
+    consensus_and_opposite = np.array([0.3] * 4 + [0.3 + np.pi] * 3)
+    for theta, critical in ((random, False), (2 * np.pi * np.arange(n) / n, True), (consensus_and_opposite, True)):
+        x = oracles.circle_tokens(theta)
+        partition = np.exp(beta * x @ x.T).sum(axis=1)
+        velocity, jacobian = (np.asarray(out) for out in angular_jacobian(usa, jnp.asarray(theta)))
+        assert bool(np.abs(velocity).max() < 1e-13) is critical
+        np.testing.assert_allclose(jacobian, jacobian.T, rtol=0, atol=1e-12)
+        weighted = partition[:, None] * np.asarray(angular_jacobian(sa, jnp.asarray(theta))[1])
+        asymmetry = np.abs(weighted - weighted.T).max()
+        assert asymmetry < 1e-11 if critical else asymmetry > 0.1
+
+
+@pytest.mark.parametrize("mask", (FullMask(), CausalMask(), WindowMask(3)), ids=("full", "causal", "window"))
+@pytest.mark.parametrize("beta", (-3.0, 0.0, 9.0))
+def test_rows_sum_to_one_and_velocities_are_tangent(mask, beta):
+    """7.8: the rows of softmax and hardmax weights sum to one, and <x_i, x_i'> = 0, each to 1e-15 of its size."""
+    rng = np.random.default_rng(10)
+    x, value = jnp.asarray(oracles.unit_tokens(11, 12, 3)), jnp.asarray(rng.normal(size=(3, 3)))
+    for attention in (SoftmaxAttention(beta, mask=mask), HardmaxAttention(mask=mask)):
+        weights = attention.weights(x)
+        np.testing.assert_allclose(np.sum(weights, axis=1), 1.0, rtol=0, atol=1e-15)
+        assert np.all(np.asarray(weights) >= 0)
+    for attention in (SoftmaxAttention(beta, mask=mask), UnnormalisedAttention(beta, mask=mask)):
+        velocity = AttentionField(attention, value)(0.0, x)
+        assert np.abs(np.sum(x * velocity, axis=1)).max() < 1e-15 * max(1.0, np.abs(velocity).max())
+
+
+def test_normalised_euler_is_of_first_order():
+    """7.9: the error of the authors' scheme x <- normalise(x + dt v(x)) against the flow halves with dt."""
+    x0, ts = jnp.asarray(oracles.unit_tokens(12, 8, 3)), jnp.asarray([0.0, 2.0])
+    attention = SoftmaxAttention(1.0)
+    flow = solve_tightly(AttentionField(attention), x0, ts).xs[-1]
+
+    def error(dt):
+        options = {"solver": Retract(dfx.Euler()), "stepsize_controller": dfx.ConstantStepSize(), "dt0": dt}
+        return jnp.abs(simulate(AttentionField(attention, space=Euclidean()), x0, ts, **options).xs[-1] - flow).max()
+
+    errors = np.array([error(jnp.asarray(dt)) for dt in (0.1, 0.05, 0.025, 0.0125)])
+    slopes = np.log2(errors[:-1] / errors[1:])
+    np.testing.assert_allclose(slopes, 1.0, rtol=0, atol=0.05)

@@ -1,0 +1,182 @@
+"""The block of Appendix A.1 against loops: heads, norms, feed-forward, masks, positions; stacks by scan; bad input."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from clusterjax import transformer
+
+from ..helpers import DTYPES, as_a_user, assert_close, assert_derivatives, assert_same, normal
+from ..reference import transformer as reference
+from ..transformer_cases import (
+    ACTIVATIONS,
+    EPSILON,
+    FARTHEST,
+    HEADS,
+    HIDDEN,
+    MASKS,
+    RESIDUALS,
+    D,
+    K,
+    N,
+    X,
+    attention_of,
+    block_by_loops,
+    block_of,
+    heads_by_loops,
+    in_dtype,
+)
+
+
+call = eqx.filter_jit(lambda module, *args: module(*args))
+PRESENT = jnp.array([True, True, False, True, False, True])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("relative", (False, True), ids=("", "relative"))
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("where", RESIDUALS)
+def test_block_is_that_of_the_appendix(where, mask, relative, dtype):
+    activation = "relu" if where == "post" else "gelu"
+    block = block_of(where, mask, activation, relative)
+    expected = block_by_loops(block, X, where, mask, activation)
+    found = call(in_dtype(block, dtype), X.astype(dtype))
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, expected, atol=(1e-12 if dtype == jnp.float64 else 2e-5) * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("relative", (False, True), ids=("", "relative"))
+@pytest.mark.parametrize("mask", MASKS)
+def test_heads_and_what_they_pass_on(mask, relative):
+    attention = attention_of(5, mask, relative)
+    weights, updates = heads_by_loops(attention, X, mask)
+    found = eqx.filter_jit(type(attention).heads)(attention, X)
+    assert_close(found.weights, weights)
+    assert_close(found.updates, updates)
+    assert_close(call(attention, X), updates.sum(axis=0))
+    passed = attention.passed(X)
+    for h in range(HEADS):
+        for i in range(N):
+            for j in range(N):
+                given = reference.times(np.asarray(attention.value[h]), X[j])
+                if relative:
+                    given = given + attention.relative.values[reference._row(i, j, FARTHEST)]
+                given = reference.times(np.asarray(attention.output[h]), given)
+                lengths = jnp.broadcast_to(passed.lengths(), (HEADS, N, N))
+                np.testing.assert_allclose(lengths[h, i, j], np.linalg.norm(given), rtol=1e-10)
+                np.testing.assert_allclose(passed.along(X)[h, i, j], given @ np.asarray(X[i]), rtol=1e-9, atol=1e-10)
+
+
+def test_padding_is_not_attended_to():
+    block = block_of("pre", "causal", "gelu", True)
+    assert_close(call(block, X, PRESENT), block_by_loops(block, X, "pre", "causal", "gelu", PRESENT))
+    other = X.at[2].set(100.0)
+    kept = np.flatnonzero(PRESENT)
+    assert_same(call(block, other, PRESENT)[kept], call(block, X, PRESENT)[kept])
+
+
+def test_layer_norm_is_that_of_the_slides():
+    """Slides 7 and 8: [2, 4, 6, 8] has mean 5 and variance 5; and parts of a sum, carried along, add up."""
+    norm = transformer.LayerNorm.identity(4)
+    found = norm(jnp.array([[2.0, 4.0, 6.0, 8.0]]))
+    np.testing.assert_allclose(found, [[-1.34, -0.45, 0.45, 1.34]], atol=5e-3)
+    np.testing.assert_allclose(found, np.array([[-3, -1, 1, 3]]) / np.sqrt(5 + 1e-5), rtol=1e-12)
+    assert abs(float(found.mean())) < 1e-15 and float(found.var()) == pytest.approx(1, abs=1e-5)
+    general = transformer.LayerNorm(normal(1, D), normal(2, D), EPSILON)
+    expected = [reference.layer_norm(x, general.gain, general.bias, EPSILON) for x in np.asarray(X)]
+    assert_close(general(X), np.array(expected))
+    parts = normal(3, 4, N, D)
+    total = parts.sum(axis=0)
+    assert_close(general.carry(total, parts).sum(axis=0) + general.bias[None], general(total), "identity")
+    half = transformer.LayerNorm.identity(512, dtype=jnp.float32)(1000 + normal(4, 3, 512).astype(jnp.bfloat16))
+    assert half.dtype == jnp.bfloat16 and np.abs(np.asarray(half, float).mean(axis=1)).max() < 0.02
+
+
+def test_feed_forward_adds_the_values_of_the_keys_that_fire():
+    forward = block_of(activation="gelu").feed_forward
+    weights = tuple(map(np.asarray, (forward.w_in, forward.w_out, forward.bias_in, forward.bias_out)))
+    assert_close(forward(X), reference.feed_forward(np.asarray(X), *weights, reference.gelu))
+    assert forward.num_neurons == HIDDEN and ACTIVATIONS["gelu"][0] is forward.activation
+    assert_close(forward.activations(X) @ forward.w_out + forward.bias_out[None], forward(X), "identity")
+    assert_close(jax.nn.gelu(forward.scores(X)), forward.activations(X), "identity")
+
+
+@pytest.mark.parametrize("where", RESIDUALS)
+def test_a_stack_is_its_blocks_in_turn(where):
+    blocks = [block_of(where, "causal", "relu", True, seed) for seed in (1, 20, 40)]
+    norm = transformer.LayerNorm(normal(60, D), None, EPSILON)
+    stack = transformer.Transformer.of(blocks, norm=norm)
+    levels = [X]
+    for block in blocks:
+        levels.append(call(block, levels[-1]))
+    assert_close(eqx.filter_jit(type(stack).levels)(stack, X), np.stack(levels), "composed")
+    assert_close(call(stack, X), norm(levels[-1]), "composed")
+    assert stack.num_layers == 3
+    assert_same(stack.block(1).attention.query, blocks[1].attention.query)
+    shared = transformer.Transformer(blocks[0], 3)
+    again = call(blocks[0], call(blocks[0], call(blocks[0], X)))
+    assert_close(call(shared, X), again, "composed")
+    assert shared.num_layers == 3 and shared.block(-1) is blocks[0]
+    order = shared.scan(lambda block, x, given: (x + given, given), jnp.asarray(0), jnp.arange(3), reverse=True)[1]
+    assert order.tolist() == [0, 1, 2]
+
+
+def test_a_decoder_does_not_see_what_comes_and_an_encoder_does():
+    for causal in (True, False):
+        stack = transformer.Transformer.random(jax.random.key(0), D, 2, HIDDEN, 2, causal=causal)
+        changed = call(stack, X.at[-1].add(1.0)) - call(stack, X)
+        assert bool(jnp.all(changed[:-1] == 0)) == causal
+
+
+def test_it_maps_and_has_derivatives():
+    block = block_of("pre", "causal", "gelu", True)
+    batch = normal(9, 3, N, D)
+    mapped = jax.vmap(lambda x: call(block, x))(batch)
+    assert_close(mapped[1], call(block, batch[1]), "identity")
+    assert_derivatives(lambda x: jnp.sum(jnp.sin(block(x))), X)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: transformer.MultiHeadAttention.random(jax.random.key(0), 8, 3), "heads must divide d, but heads is 3"),
+        (lambda: attention_of()(normal(0, N, D + 1)), r"x must be tokens of dimension 8, but its shape is \(6, 9\)"),
+        (lambda: attention_of()(X, jnp.ones(N - 1, bool)), "present must say of each of 6 tokens"),
+        (lambda: attention_of()(X, jnp.ones(N)), "and its dtype float64; pass booleans"),
+        (
+            lambda: transformer.MultiHeadAttention(*normal(0, 3, HEADS, D, K), normal(1, HEADS, D, K)),
+            r"query, key and value must be \(h, d, k\) and output \(h, k, d\)",
+        ),
+        (
+            lambda: transformer.MultiHeadAttention(*normal(0, 3, HEADS, D, K), normal(1, HEADS, K, D), jnp.ones(2)),
+            r"beta must be one number, or one for each of 3 heads, but its shape is \(2,\)",
+        ),
+        (lambda: transformer.LayerNorm(jnp.ones(3), jnp.ones(4)), r"but their shapes are \(3,\) and \(4,\)"),
+        (lambda: transformer.LayerNorm(jnp.ones(3))(X), r"x must be tokens of dimension 3, .* \(6, 8\)"),
+        (lambda: transformer.LayerNorm(jnp.ones(3), None, -1.0), "epsilon must be .* of at least 0, but it is -1.0"),
+        (lambda: transformer.FeedForward(normal(0, D, 3), normal(1, D, 3)), r"w_in must be \(d, m\), w_out \(m, d\)"),
+        (lambda: block_of().feed_forward(normal(0, N, 3)), r"x must be tokens of dimension 8, .* \(6, 3\)"),
+        (
+            lambda: transformer.Block(attention_of(), None, (None, None)),
+            "norms of attention and feed_forward must be 1 with PostNorm and 1 layers, but 0 are there",
+        ),
+        (
+            lambda: transformer.Block(attention_of(), transformer.FeedForward(normal(0, 5, 3), normal(1, 3, 5))),
+            "must be of one dimension, but they are {'attention': 8, 'feed_forward': 5}",
+        ),
+        (lambda: transformer.Transformer.of([]), "blocks must be a sequence of blocks, at least 1, but it holds 0"),
+        (lambda: transformer.Transformer.of([block_of(), block_of("pre")]), "block 1 is not like block 0"),
+        (lambda: transformer.Transformer(block_of()), "have a leading axis, or with depth a single one"),
+        (
+            lambda: transformer.Transformer(block_of(), 2, transformer.LayerNorm.identity(3)),
+            r"norm must be of the dimension of the blocks, 8, but its gain is \(3,\)",
+        ),
+        (lambda: transformer.Transformer(block_of(), 0), "depth must be a positive integer, but it is 0"),
+        (lambda: transformer.Transformer(block_of(), 2).block(2), "layer must be an integer from -2 to 1, but it is 2"),
+    ],
+)
+def test_bad_input_is_met_at_the_door(make, message):
+    with as_a_user(), pytest.raises(ValueError, match=message):
+        make()

@@ -1,0 +1,67 @@
+"""The language model of the package: what is said of it is what it is."""
+
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import numpy as np
+import pytest
+
+from clusterjax import probe, transformer
+from clusterjax.transformer._bundled import BUNDLED
+
+from ..helpers import as_a_user
+
+
+@pytest.fixture(scope="module")
+def model():
+    return transformer.load()
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return transformer.load_tokenizer()
+
+
+def ids_of(tokenizer, text):
+    return jnp.asarray(tokenizer.encode(text, add_special_tokens=False).ids)
+
+
+def test_it_is_the_one_of_the_report(model, tokenizer):
+    report = transformer.bundled_training()["report"]
+    recipe = report["recipe"]
+    assert model.stack.num_layers == recipe["layers"] and model.num_words == recipe["words"]
+    assert tokenizer.get_vocab_size() == model.num_words
+    assert sum(np.size(leaf) for leaf in jtu.tree_leaves(model)) == report["parameters"]
+    assert model.embedding.dtype == jnp.float32
+    assert sum(file.stat().st_size for file in BUNDLED.iterdir()) < 6e6
+
+
+def test_its_loss_on_passages_is_the_one_on_record(model, tokenizer):
+    """And lower, for each passage but few, than it was before training."""
+    last = transformer.bundled_training()["snapshots"][-1]
+    length = model.positions.longest()
+    passages = [ids_of(tokenizer, text)[:length] for text in probe.bundled_texts()]
+    full = jnp.stack([ids for ids in passages if len(ids) == length])
+    assert len(full) > 40
+    losses = jax.vmap(lambda ids: transformer.language_loss(model, ids[None])[0])(full)
+    assert np.mean(losses) == pytest.approx(last["loss"][-1], abs=0.1), "all passages, and those that fill the rows"
+    assert float(np.max(losses)) < np.log(model.num_words)
+
+
+def test_it_knows_what_follows(model, tokenizer):
+    """Words that nobody who read film reviews would miss, at temperature 0."""
+    best = lambda text: tokenizer.id_to_token(int(jnp.argmax(model.next_token(ids_of(tokenizer, text)))))
+    assert best("this is one of the worst") in ("movies", "films", "movie", "film")
+    assert best("it was a waste of") in ("time", "money")
+    greedy = model.extend(ids_of(tokenizer, "the film is"), 8)
+    assert greedy.shape == (11,) and tokenizer.decode(greedy.tolist()).startswith("the film is")
+    one, other = (model.extend(ids_of(tokenizer, "the film is"), 8, key=jax.random.key(seed)) for seed in (0, 1))
+    assert one.tolist() != other.tolist()
+
+
+def test_a_folder_without_tokenizer_is_refused(tmp_path):
+    with as_a_user(), pytest.raises(ValueError, match="folder must hold a tokenizer.json, but .* cannot"):
+        transformer.load_tokenizer(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{")
+    with as_a_user(), pytest.raises(ValueError, match="name the folder of a language model"):
+        transformer.load_tokenizer(tmp_path)

@@ -1,0 +1,169 @@
+"""Positions, the head, the language model: the slides' numbers, continuation, the lens, saving, bad input."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+import clusterjax as cjx
+from clusterjax import transformer
+
+from ..helpers import as_a_user, assert_close, assert_same, normal
+from ..reference import transformer as reference
+from ..transformer_cases import EPSILON, FARTHEST, K, N, block_of
+
+
+WORDS, D, LONGEST = 17, 8, 12
+IDS = jnp.array([3, 1, 4, 1, 5, 9])
+
+
+def model_of(**options):
+    options = {"positions": LONGEST, "scale": 0.5} | options
+    return transformer.LanguageModel.random(jr.key(0), WORDS, D, 2, 16, 3, **options)
+
+
+call = eqx.filter_jit(lambda model, *args: model(*args))
+
+
+def test_sinusoidal_positions_are_those_of_the_slides():
+    """Slide 25: PE(1) with d = 4, and the sum with the embedding of "cat"."""
+    table = transformer.sinusoidal_positions(3, 4)
+    np.testing.assert_allclose(table[1], [0.841, 0.540, 0.010, 1.000], atol=5e-4)
+    np.testing.assert_allclose(table[1] + jnp.array([0.5, 0.3, -0.2, 0.8]), [1.341, 0.840, -0.190, 1.800], atol=5e-4)
+    for d in (5, 8):
+        expected = np.stack([reference.sinusoid(p, d) for p in range(40)])
+        assert_close(transformer.sinusoidal_positions(40, d), expected)
+    far = transformer.sinusoidal_positions(100_000, 2, dtype=jnp.float32)[-1]
+    np.testing.assert_allclose(far, reference.sinusoid(99_999, 2), atol=1e-7)
+
+
+def test_sinusoids_turn_by_the_distance_alone():
+    """Section 3.5 of 1706.03762: PE(p + k) is a rotation of PE(p) that does not depend on p."""
+    table = np.asarray(transformer.sinusoidal_positions(30, 6))
+    inner = table @ table.T
+    for distance in range(5):
+        np.testing.assert_allclose(np.ptp(np.diagonal(inner, distance)), 0, atol=1e-12)
+
+
+def test_relative_positions_are_clipped_and_do_not_move_with_the_text():
+    relative = transformer.RelativePositions.random(jr.key(0), FARTHEST, K)
+    rows = relative.rows(5)
+    assert rows[0].tolist() == [2, 3, 4, 4, 4] and rows[4].tolist() == [0, 0, 0, 1, 2]
+    block = block_of("pre", "causal", "gelu", True)
+    long = normal(3, 9, D)
+    window = eqx.tree_at(lambda b: b.attention.mask, block, cjx.WindowMask(3, causal=True), is_leaf=_is_mask)
+    assert_close(call(window, long)[4:][2:], call(window, long[4:])[2:], "composed")
+
+
+def _is_mask(leaf):
+    return isinstance(leaf, cjx.CausalMask)
+
+
+def test_logits_are_products_with_the_embedding():
+    model = model_of()
+    levels = [model.embedding[IDS] + model.positions.table[:N]]
+    for layer in range(3):
+        levels.append(model.stack.block(layer)(levels[-1]))
+    x = model.stack.norm(levels[-1])
+    assert_close(call(model, IDS), x @ model.embedding.T, "composed")
+    lens = eqx.filter_jit(type(model).logit_lens)(model, IDS)
+    assert lens.shape == (4, N, WORDS)
+    assert_close(lens[-1], call(model, IDS), "identity")
+    assert_close(lens[1], model.stack.norm(levels[1]) @ model.embedding.T, "composed")
+    own = model_of(tied=False)
+    assert own.head.unembedding is not None
+    assert_close(call(own, IDS)[0], own.stack(own.embed(IDS))[0] @ own.head.unembedding.T, "composed")
+
+
+def test_the_distribution_of_the_next_word():
+    model = model_of()
+    found = model.next_token(IDS, 0.7)
+    logits = np.asarray(call(model, IDS)[-1]) / 0.7
+    assert_close(found, np.exp(logits) / np.exp(logits).sum(), "composed")
+    assert float(found.sum()) == pytest.approx(1)
+
+
+def test_cross_entropy_is_the_mean_surprise():
+    logits, targets = normal(0, 4, WORDS), np.array([0, 5, 2, 16])
+    each = [-np.log(np.exp(row[t]) / np.exp(row).sum()) for row, t in zip(np.asarray(logits), targets, strict=True)]
+    assert_close(transformer.cross_entropy(logits, jnp.asarray(targets)), np.mean(each), "composed")
+    present = jnp.array([True, False, True, False])
+    kept = transformer.cross_entropy(logits, jnp.asarray(targets), present)
+    assert_close(kept, np.mean([each[0], each[2]]), "composed")
+    assert float(transformer.cross_entropy(logits, jnp.asarray(targets), jnp.zeros(4, bool))) == 0
+    with as_a_user(), pytest.raises(ValueError, match=r"the shapes are \(4,\) and \(3, 17\)"):
+        transformer.cross_entropy(logits[1:], jnp.asarray(targets))
+
+
+@pytest.mark.parametrize("residual", (transformer.PreNorm(), transformer.PostNorm()), ids=("pre", "post"))
+def test_the_likeliest_continuation_is_taken_word_by_word(residual):
+    """Against a loop that runs the whole model on the text so far, of which the positions hold the last twelve."""
+    model = model_of(residual=residual)
+    text = IDS.tolist()
+    for _ in range(10):
+        text.append(int(jnp.argmax(call(model, jnp.asarray(text[-LONGEST:]))[-1])))
+    assert model.extend(IDS, 10).tolist() == text
+    assert model.extend(IDS, 0).tolist() == IDS.tolist()
+
+
+def test_drawn_words_follow_the_distribution():
+    model = model_of()
+    drawn = jax.vmap(lambda key: model.extend(IDS, 1, key=key, temperature=2.0)[-1])(jr.split(jr.key(3), 4000))
+    share = np.bincount(np.asarray(drawn), minlength=WORDS) / 4000
+    expected = np.asarray(model.next_token(IDS, 2.0))
+    error = np.sqrt(expected * (1 - expected) / 4000)
+    assert (np.abs(share - expected) < 4.5 * error + 1e-9).all()
+    once = model.extend(IDS, 8, key=jr.key(1))
+    assert_same(once, model.extend(IDS, 8, key=jr.key(1)))
+    assert once.tolist() != model.extend(IDS, 8, key=jr.key(2)).tolist()
+
+
+def test_mixed_precision_rounds_the_stream_and_not_the_weights():
+    model = model_of(dtype=jnp.float32)
+    mixed = model_of(dtype=jnp.float32, stream_dtype=jnp.bfloat16)
+    assert mixed.embed(IDS).dtype == jnp.bfloat16
+    found, expected = call(mixed, IDS), call(model, IDS)
+    assert found.dtype == jnp.float32
+    assert 0 < np.abs(found - expected).max() < 0.05 * np.abs(expected).max()
+    slope = eqx.filter_grad(lambda m: transformer.cross_entropy(m(IDS[:-1]), IDS[1:]))(mixed)
+    assert slope.embedding.dtype == jnp.float32 and np.isfinite(slope.embedding).all()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: model_of()(jnp.arange(13)), "at most 12 tokens, as many as there are positions, but it has 13"),
+        (lambda: model_of()(jnp.array([0, 17])), "ids must be from 0 to 16, but one is 17"),
+        (lambda: model_of()(jnp.array([-1, 2])), "ids must be from 0 to 16, but one is -1"),
+        (lambda: model_of()(jnp.array([0.0])), "ids must be a vector of integers"),
+        (lambda: model_of().extend(IDS, -1), "steps must be an integer of at least 0, but it is -1"),
+        (lambda: transformer.LanguageModelHead()(normal(0, 2, D)), "embedding must be given to a head that is tied"),
+        (
+            lambda: transformer.LanguageModelHead(normal(0, WORDS, 5))(normal(0, 2, D)),
+            r"x must be tokens of dimension 5, .* \(2, 8\)",
+        ),
+        (lambda: transformer.LanguageModelHead(normal(0, WORDS)), r"unembedding must have 2 axes, .* \(17,\)"),
+        (
+            lambda: transformer.LanguageModel(normal(0, WORDS, 5), model_of().stack),
+            r"embedding must be of the dimension of the stack, 8, but its shape is \(17, 5\)",
+        ),
+        (lambda: transformer.LearnedPositions(normal(0, 3)), r"table must have 2 axes, .* \(3,\)"),
+        (
+            lambda: transformer.LanguageModel(
+                normal(0, WORDS, D), model_of().stack, transformer.LearnedPositions(normal(0, LONGEST, 5))
+            ),
+            r"positions must be of the dimension of the embedding, 8, but their table is \(12, 5\)",
+        ),
+        (lambda: transformer.LanguageModel.random(jr.key(0), 2**31, 2**31, 1, 1, 1), "words must be small enough for"),
+        (lambda: transformer.RelativePositions(normal(0, 4, 3)), r"its shape is \(4, 3\); pass \(2 m \+ 1, k\)"),
+        (lambda: transformer.RelativePositions(normal(0, 3, 3), normal(0, 5, 3)), "must be of one shape"),
+        (lambda: transformer.sinusoidal_positions(0, 4), "n must be a positive integer, but it is 0"),
+        (lambda: transformer.sinusoidal_positions(4, 4, base=0.0), "base must be .* above 0, but it is 0.0"),
+    ],
+)
+def test_bad_input_is_met_at_the_door(make, message):
+    with as_a_user(), pytest.raises(ValueError, match=message):
+        make()
+    assert EPSILON > 0

@@ -1,0 +1,228 @@
+"""The residual stream is the sum of its parts; what moved between tokens; the feed-forward as a memory."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+from clusterjax import transformer
+
+from ..helpers import DTYPES, as_a_user, assert_close
+from ..transformer_cases import RESIDUALS, D, N, X, block_of, in_dtype
+
+
+CASES = pytest.mark.parametrize("where", RESIDUALS)
+
+
+def stack_of(where, relative=True):
+    return transformer.Transformer.of([block_of(where, "causal", "gelu", relative, seed) for seed in (1, 30)])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@CASES
+def test_the_stream_is_the_sum_of_its_parts(where, dtype):
+    """Embedding, every head, every feed-forward, and with PostNorm the biases of the norms."""
+    found = transformer.residual_stream(in_dtype(stack_of(where), dtype), X.astype(dtype))
+    last = found.stream[-1]
+    assert found.stream.shape == (5, N, D) and found.heads.shape == (2, 3, N, D) and found.stream.dtype == dtype
+    scale = float(jnp.abs(last).max())
+    assert float(jnp.abs(found.total - last).max()) < (1e-12 if dtype == jnp.float64 else 1e-5) * scale
+    parts = found.embedding + found.heads.sum((0, 1)) + found.feed_forward.sum(0) + found.biases
+    assert_close(found.total, parts, "identity")
+    assert bool(jnp.any(found.biases != 0)) == (where == "post")
+
+
+@CASES
+def test_the_stream_is_that_of_the_blocks(where):
+    stack, x = stack_of(where), X
+    found = transformer.residual_stream(stack, X)
+    for layer in range(2):
+        block = stack.block(layer)
+        norm, residual = block.norms, block.residual
+        x = residual.write(norm[0], x + block.attention(residual.read(norm[0], x)))
+        assert_close(found.stream[2 * layer + 1], x, "composed")
+        x = residual.write(norm[1], x + block.feed_forward(residual.read(norm[1], x)))
+        assert_close(found.stream[2 * layer + 2], x, "composed")
+
+
+@CASES
+def test_what_a_part_leaves_is_what_is_missing_without_it(where):
+    """In a stack whose later layers add nothing a part can be left out by hand: the carried norms are all that is left.
+
+    With PreNorm and NoNorm what is left is what was written.
+    """
+    block = block_of(where, "full", "relu")
+    found = transformer.residual_stream(transformer.Transformer.of([block]), X)
+    written = block.attention.heads(block.residual.read(block.norms[0], X)).updates
+    if where != "post":
+        assert_close(found.heads[0], written, "composed")
+        return
+    first, second = block.norms
+    total = X + written.sum(axis=0)
+    after = first(total)
+    whole = after + block.feed_forward(after)
+    assert_close(found.heads[0], second.carry(whole, first.carry(total, written)), "composed")
+
+
+@CASES
+def test_shares_add_up_to_one_and_are_those_of_pairs(where):
+    """Against a loop over pairs of tokens, in a stack of one layer with relative positions."""
+    block = block_of(where, "causal", "gelu", True)
+    found = transformer.residual_stream(transformer.Transformer.of([block]), X)
+    shares = found.shares()
+    everything = shares["embedding"] + shares["heads"].sum((0, 1)) + shares["feed_forward"].sum(0) + shares["biases"]
+    np.testing.assert_allclose(everything, 1, rtol=1e-12)
+    assert_close(found.share.sum(axis=-1), shares["heads"], "composed")
+    (first, second), attention = block.norms, block.attention
+    read = block.residual.read(first, X)
+    total = X + attention(read)
+    after = block.residual.write(first, total)
+    whole = after + block.feed_forward(block.residual.read(second, after))
+    last, rows = found.stream[-1], attention.relative.rows(N)
+    for h in range(3):
+        for i in range(N):
+            for j in range(N):
+                given = (read[j] @ attention.value[h] + attention.relative.values[rows[i, j]]) @ attention.output[h]
+                written = found.weights[0, h, i, j] * given
+                np.testing.assert_allclose(found.moved[0, h, i, j], jnp.linalg.norm(written), rtol=1e-9)
+                left = jnp.zeros_like(X).at[i].set(written)
+                left = block.residual.carry(second, whole, block.residual.carry(first, total, left))[i]
+                share = left @ last[i] / (last[i] @ last[i])
+                np.testing.assert_allclose(found.share[0, h, i, j], share, rtol=1e-8, atol=1e-12)
+
+
+def test_it_takes_a_language_model_padding_and_shared_weights():
+    model = transformer.LanguageModel.random(jr.key(0), 11, D, 2, 16, 2, scale=0.4)
+    ids, present = jnp.array([1, 2, 3, 0]), jnp.array([True, True, True, False])
+    found = transformer.residual_stream(model, ids, present)
+    assert_close(found.stream[0], model.embed(ids))
+    assert_close(found.stream[-1], model.stack.levels(model.embed(ids), present)[-1], "composed")
+    assert float(jnp.abs(found.moved[..., :3, 3]).max()) == 0
+    shared = transformer.Transformer(block_of("pre"), 3)
+    again = transformer.residual_stream(shared, X)
+    assert again.heads.shape[0] == 3
+    assert_close(again.total, shared(X), "composed")
+    without = transformer.Transformer(
+        transformer.Block(block_of("none").attention, None, (None, None), transformer.NoNorm()), 2
+    )
+    alone = transformer.residual_stream(without, X)
+    assert_close(alone.total, without(X), "composed")
+    assert not alone.feed_forward.any()
+    with as_a_user(), pytest.raises(ValueError, match=r"tokens must be tokens of dimension 8, .* \(6, 7\)"):
+        transformer.residual_stream(shared, X[:, :7])
+
+
+# --- memories
+
+
+def test_the_eiffel_tower_of_the_slides():
+    """Slides 19 to 21. They print four entries of each vector and dots for the rest: the four give 1.03 and 0.35 of
+    the 1.2 and 0.4 that the neurons fire with, so that the rest gives 0.17 and 0.05, here in a fifth entry. The third
+    is where the slides add the 1.12 of Paris."""
+    stream = jnp.array([0.4, 0.2, 0.2, 0.1]) + jnp.array([0.1, 0.2, 0.0, 0.1]) + jnp.array([0.2, 0.0, 0.3, 0.0])
+    np.testing.assert_allclose(stream, [0.7, 0.4, 0.5, 0.2])
+    keys = jnp.array([[0.8, 0.1, 0.9, -0.1], [0.1, 0.8, -0.2, 0.3]])
+    np.testing.assert_allclose(keys @ stream, [1.03, 0.35])
+    rest = jnp.array([[0.17], [0.05]])
+    values = jnp.array([[0.9, 0.8, 0.6, 0.0, 0.0], [0.1, 0.7, 0.05, 0.0, 0.0]])
+    forward = transformer.FeedForward(jnp.concatenate([keys, rest], axis=1).T, values)
+    whole = jnp.append(stream, 1.0)[None]
+    np.testing.assert_allclose(forward.activations(whole), [[1.2, 0.4]])
+    np.testing.assert_allclose(forward(whole)[0, :3], [1.12, 1.24, 0.74])
+    writes = jnp.array([[0.0, 0.0, 0.9, 0.0, 0.0], [0.25, 0.125, 0.1, 0.75, 0.0]])  # 0.1, 0.05 and 0.3 are given
+    forward = transformer.FeedForward(jnp.concatenate([keys, rest], axis=1).T, writes)
+    np.testing.assert_allclose(forward(whole)[0, :4], [0.1, 0.05, 1.12, 0.3])
+    np.testing.assert_allclose(stream + forward(whole)[0, :4], [0.8, 0.45, 1.62, 0.5])
+
+
+def corpus(model):
+    texts = np.random.default_rng(0).integers(0, model.num_words, (7, 5))
+    return texts, np.arange(5)[None, :] < np.array([5, 3, 5, 1, 4, 5, 2])[:, None]
+
+
+@pytest.mark.parametrize("batch_size", (2, 7))
+def test_memories_are_those_of_a_loop(batch_size):
+    model = transformer.LanguageModel.random(jr.key(0), 11, D, 2, 6, 3, scale=0.6)
+    texts, present = corpus(model)
+    found = transformer.key_value_memory(model, texts, present, layer=-2, top=4, words=3, batch_size=batch_size)
+    block, fired = model.stack.block(1), []
+    for t, (ids, there) in enumerate(zip(texts, present, strict=True)):
+        x = model.stack.levels(model.embed(jnp.asarray(ids)), jnp.asarray(there))[1]
+        x = x + block.attention(block.norms[0](x), jnp.asarray(there))
+        scores = block.norms[1](x) @ block.feed_forward.w_in + block.feed_forward.bias_in[None]
+        fired += [(t, p, np.asarray(jax.nn.gelu(scores[p]))) for p in np.flatnonzero(there)]
+    for neuron in range(6):
+        ranked = sorted(fired, key=lambda one, neuron=neuron: -one[2][neuron])[:4]
+        np.testing.assert_allclose(found.activation[neuron], [one[2][neuron] for one in ranked], rtol=1e-9)
+        assert found.text[neuron].tolist() == [one[0] for one in ranked]
+        assert found.position[neuron].tolist() == [one[1] for one in ranked]
+        promoted = np.asarray(model.embedding @ block.feed_forward.w_out[neuron])
+        assert found.promoted[neuron].tolist() == np.argsort(-promoted)[:3].tolist()
+        np.testing.assert_allclose(found.promotion[neuron], np.sort(promoted)[::-1][:3], rtol=1e-9)
+        values = np.array([one[2][neuron] for one in fired])
+        np.testing.assert_allclose(found.mean[neuron], values.mean(), rtol=1e-9)
+        np.testing.assert_allclose(found.rate[neuron], (values > 0).mean())
+    means = transformer.mean_activations(model, texts, present, layer=1, batch_size=batch_size)
+    expected = [np.mean([one[2] for one in fired if one[0] == t], axis=0) for t in range(7)]
+    np.testing.assert_allclose(means, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_few_places_leave_room():
+    model = transformer.LanguageModel.random(jr.key(0), 11, D, 2, 6, 1)
+    found = transformer.key_value_memory(model, [[1, 2]], layer=0, top=4, words=1)
+    assert np.isneginf(found.activation[:, 2:]).all() and (found.text[:, 2:] == -1).all()
+
+
+def test_a_detector_is_the_neuron_of_the_largest_area():
+    rng = np.random.default_rng(0)
+    labels = rng.random(40) < 0.4
+    activations = rng.normal(size=(40, 5)).round(1)
+    activations[:, 3] -= 2.0 * labels
+    found = transformer.best_detector(activations, labels)
+    for neuron in range(5):
+        ones, zeros = activations[labels, neuron], activations[~labels, neuron]
+        wins = np.mean([(a > b) + 0.5 * (a == b) for a in ones for b in zeros])
+        assert found.area[neuron] == pytest.approx(wins)
+    assert found.neuron == 3 and found.sign == -1
+    best = max(
+        np.mean((activations[:, 3] < cut) == labels) for cut in [-np.inf, *(np.unique(activations[:, 3]) + 1e-6)]
+    )
+    assert found.accuracy == pytest.approx(best)
+    assert np.mean(found.predict(activations) == labels) == pytest.approx(found.accuracy)
+    assert transformer.best_detector(-activations, labels).sign == 1
+
+
+def _of(**options):
+    model = transformer.LanguageModel.random(jr.key(0), 11, D, 2, 6, 1)
+    return transformer.key_value_memory(model, **({"texts": [[1, 2]], "layer": 0} | options))
+
+
+def _without():
+    model = transformer.LanguageModel.random(jr.key(0), 11, D, 2, 6, 1)
+    bare = eqx.tree_at(
+        lambda m: (m.stack.blocks.feed_forward, m.stack.blocks.norms), model,
+        (None, (model.stack.blocks.norms[0], None)),
+    )  # fmt: skip
+    return transformer.mean_activations(bare, [[1, 2]], layer=0)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: _of(layer=1), "layer must be an integer from -1 to 0, but it is 1"),
+        (lambda: _of(words=12), "words must be an integer from 1 to 11, but it is 12"),
+        (lambda: _of(top=0), "top must be a positive integer, but it is 0"),
+        (lambda: _of(texts=[1, 2]), r"texts must be ids, \(texts, n\), at least one, but its shape is \(2,\)"),
+        (lambda: _of(texts=[[1, 11]]), "texts must be from 0 to 10, but one is 11"),
+        (lambda: _of(present=[[True]]), r"present must say of each .* shape is \(1, 1\) .* \(1, 2\)"),
+        (lambda: _of(present=[[False, False]]), "text 0 holds none"),
+        (_without, "block 0 has none"),
+        (lambda: transformer.best_detector(np.ones((2, 3)), [True, True]), "2 of 2 are true"),
+        (lambda: transformer.best_detector(np.ones((2, 3)), [True]), r"labels must say .* its shape is \(1,\)"),
+    ],
+)
+def test_bad_input_is_met_at_the_door(make, message):
+    with as_a_user(), pytest.raises(ValueError, match=message):
+        make()

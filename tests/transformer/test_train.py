@@ -1,0 +1,237 @@
+"""Training of a language model: it beats the baselines, goes on bit for bit, and refuses what it cannot use."""
+
+import json
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import jax.tree_util as jtu
+import numpy as np
+import pytest
+
+from clusterjax import _pretraining, transformer
+from clusterjax._misc import draw_normal
+from clusterjax.transformer._bigrams import bigram_loss, unigram_loss
+from clusterjax.transformer._train import _optimiser, doublings, windows
+
+from ..helpers import as_a_user, assert_same
+
+
+def texts(count=400):
+    """Sentences of a grammar in which the word two places back decides: more than a bigram can know."""
+    rng = np.random.default_rng(0)
+    lines = []
+    for _ in range(count):
+        a, b = rng.choice(["ba", "do", "mi", "lu"], 2)
+        line = [a, b]
+        for _ in range(14):
+            line.append(line[-2] if rng.random() < 0.9 else rng.choice(["ba", "do", "mi", "lu"]))
+        lines.append(" ".join(line))
+    return lines
+
+
+SMALL = transformer.LanguageRecipe(
+    words=21, d=16, heads=2, hidden=32, layers=2, length=16, batch_size=8, steps=230, epoch_steps=40, warm_up=20,
+    learning_rate=1e-2, held_out=0.1,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    path = tmp_path_factory.mktemp("texts") / "texts.txt"
+    path.write_text("\n".join(texts()))
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(corpus, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    lines = []
+    return folder, transformer.train_language_model(folder, [corpus], SMALL, snapshots=3, say=lines.append), lines
+
+
+def test_it_beats_guessing_by_the_word_before(run):
+    folder, report, lines = run
+    assert report["held-out loss"] < report["bigram loss"] - 0.2 < report["unigram loss"]
+    assert json.loads((folder / "report.json").read_text()) == report
+    assert "by the word before" in lines[-1]
+    history = json.loads((folder / "history.json").read_text())
+    assert len(history) == 6 and history[-1]["held-out loss"] == report["held-out loss"]
+    assert sorted(path.name for path in (folder / "snapshots").glob("step-*")) == [
+        "step-000000", "step-000080", "step-000120", "step-000230"
+    ]  # fmt: skip
+    model = transformer.load(folder)
+    assert transformer.load_further(folder)["report"] == report
+    assert_same(model.embedding, transformer.load(folder / "snapshots" / "step-000230").embedding)
+    beta = model.stack.blocks.attention.beta
+    assert_same(beta, transformer.load(folder / "snapshots" / "step-000000").stack.blocks.attention.beta)
+
+
+def test_a_killed_run_goes_on_bit_for_bit(run, corpus, tmp_path):
+    whole, report, _ = run
+    (tmp_path / "tokenizer.json").write_bytes((whole / "tokenizer.json").read_bytes())
+
+    def die(line):
+        if line.startswith("epoch 3"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        transformer.train_language_model(tmp_path, [corpus], SMALL, snapshots=3, say=die)
+    lines = []
+    again = transformer.train_language_model(tmp_path, [corpus], SMALL, snapshots=3, say=lines.append)
+    assert any("resuming after epoch 3 of 6" in line for line in lines)
+    assert {**again, "seconds": 0} == {**report, "seconds": 0}, "the clock alone may differ"
+    one, other = (jtu.tree_leaves(transformer.load(folder)) for folder in (whole, tmp_path))
+    for a, b in zip(one, other, strict=True):
+        assert_same(a, b)
+
+
+def test_another_run_is_refused_and_nothing_is_touched(run, corpus):
+    folder = run[0]
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    for options, seed, message in (({}, 1, "seed = 1"), ({"layers": 1}, 0, "of this run with recipe")):
+        recipe = transformer.LanguageRecipe(**{**SMALL.__dict__, **options})
+        with as_a_user(), pytest.raises(ValueError, match=message):
+            transformer.train_language_model(folder, [corpus], recipe, seed=seed, say=lambda line: None)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_a_model_of_another_run_without_its_checkpoint_is_not_overwritten(run, corpus, tmp_path):
+    transformer.save(transformer.load(run[0]), tmp_path)
+    before = (tmp_path / "model.safetensors").read_bytes()
+    (tmp_path / "tokenizer.json").write_bytes((run[0] / "tokenizer.json").read_bytes())
+    with pytest.raises(ValueError, match="out must be a new folder or that of this run, but .* holds config.json of"):
+        transformer.train_language_model(tmp_path, [corpus], SMALL, say=lambda line: None)
+    assert (tmp_path / "model.safetensors").read_bytes() == before and not (tmp_path / "snapshots").exists()
+
+
+def test_fewer_steps_than_between_checkpoints_are_made_and_no_more(corpus, monkeypatch, tmp_path):
+    asked = {}
+    monkeypatch.setattr(_pretraining, "train", lambda *given, **options: asked.update(options) or 1 / 0)
+    recipe = transformer.LanguageRecipe(**{**SMALL.__dict__, "steps": 1})
+    with pytest.raises(ZeroDivisionError):
+        transformer.train_language_model(tmp_path, [corpus], recipe, say=lambda line: None)
+    assert asked["steps"] == asked["batches"].steps == 1
+
+
+def test_texts_of_other_content_are_another_run(run, corpus, tmp_path):
+    """Of the same name, with the same word pieces in another order: their number and their sum are the same."""
+    words = corpus.read_text().split("\n")
+    other = tmp_path / corpus.name
+    other.write_text("\n".join([words[1], words[0], *words[2:]]))
+    with pytest.raises(ValueError, match="checkpoint must be of this run with data = .* but .* is of one with data = "):
+        transformer.train_language_model(run[0], [other], SMALL, say=lambda line: None)
+
+
+def test_baselines_are_those_of_a_loop():
+    """Interpolated Kneser-Ney with counts in dictionaries."""
+    rng = np.random.default_rng(0)
+    rows, held, words = rng.integers(0, 9, (30, 7)) ** 2 % 11, rng.integers(0, 11, (8, 7)), 11
+    counts, kinds = {}, {}
+    for row in rows.tolist():
+        for v, w in zip(row[:-1], row[1:], strict=True):
+            counts[v, w] = counts.get((v, w), 0) + 1
+    for v, w in counts:
+        kinds.setdefault(w, set()).add(v)
+    once, twice = (sum(c == k for c in counts.values()) for k in (1, 2))
+    discount = once / (once + 2 * twice)
+    spread = {w: len(kinds.get(w, ())) + 1 for w in range(words)}
+    total, n = 0.0, 0
+    plain = np.bincount(rows[:, 1:].ravel(), minlength=words) + 1
+    of_one = 0.0
+    for row in held.tolist():
+        for v, w in zip(row[:-1], row[1:], strict=True):
+            after = {u: c for (a, u), c in counts.items() if a == v}
+            p = spread[w] / sum(spread.values())
+            if after:
+                seen = sum(after.values())
+                p = max(after.get(w, 0) - discount, 0) / seen + discount * len(after) / seen * p
+            total, n, of_one = total - math.log(p), n + 1, of_one - math.log(plain[w] / plain.sum())
+    assert bigram_loss(rows, held, words) == pytest.approx(total / n)
+    assert unigram_loss(rows, held, words) == pytest.approx(of_one / n)
+    sure = np.tile(np.arange(6), (50, 1))
+    assert bigram_loss(sure, sure[:2], 6) < 0.05 < unigram_loss(sure, sure[:2], 6)
+
+
+def test_probabilities_of_the_bigram_sum_to_one():
+    rows, words = np.random.default_rng(1).integers(0, 5, (20, 6)), 7
+    for v in range(words):
+        losses = [bigram_loss(rows, np.array([[v, w]]), words) for w in range(words)]
+        assert np.exp(-np.array(losses)).sum() == pytest.approx(1)
+
+
+def test_windows_ask_for_each_word_once():
+    found = windows(np.arange(11), 3)
+    assert found.tolist() == [[0, 1, 2, 3], [3, 4, 5, 6], [6, 7, 8, 9]]
+    assert windows(np.arange(3), 3).shape == (0, 4)
+    assert doublings(16, 4) == {2, 4, 8, 16} and doublings(1, 8) == {1}
+
+
+def test_the_loss_is_that_of_the_next_word():
+    model = SMALL.model(0)
+    rows = jnp.array([[1, 2, 3, 4], [5, 6, 7, 8]])
+    loss, more = eqx.filter_jit(transformer.language_loss)(model, rows)
+    next_token = eqx.filter_jit(type(model).next_token)
+    each, right = [], []
+    for row in rows:
+        for k in range(3):
+            chances = np.asarray(next_token(model, row[: k + 1]), float)
+            each.append(-math.log(chances[int(row[k + 1])]))
+            right.append(chances.argmax() == int(row[k + 1]))
+    assert float(loss) == pytest.approx(np.mean(each), rel=1e-5)
+    assert float(more["accuracy"]) == pytest.approx(np.mean(right))
+
+
+def test_muon_turns_the_gradient_of_each_matrix_into_an_orthogonal_one():
+    """The heads of a layer are one matrix, and each layer has its own; the rest is moved by AdamW."""
+    recipe = transformer.LanguageRecipe(**{**SMALL.__dict__, "weight_decay": 0.0, "warm_up": 0})
+    params = eqx.filter(recipe.model(0), eqx.is_inexact_array)
+    keys = iter(jr.split(jr.key(1), len(jtu.tree_leaves(params))))
+    gradient = jtu.tree_map(lambda leaf: draw_normal(next(keys), leaf.shape, leaf.dtype), params)
+    optimiser = _optimiser(recipe)
+    with jax.numpy_dtype_promotion("standard"):  # optax mixes its counters with floats
+        update = optimiser.update(gradient, optimiser.init(params), params)[0]
+    attention, forward = update.stack.blocks.attention, update.stack.blocks.feed_forward
+    heads = lambda weights: jnp.moveaxis(weights, 2, 1).reshape(2, recipe.d, recipe.d)
+    matrices = [heads(weights) for weights in (attention.query, attention.key, attention.value)]
+    matrices += [attention.output.reshape(2, recipe.d, recipe.d), forward.w_in, forward.w_out]
+    for weights in matrices:
+        for matrix in weights:
+            values = np.linalg.svd(np.asarray(matrix), compute_uv=False)
+            assert values[13] > 0.4 * values[0] > 0  # five steps lift all but the smallest
+    before = np.linalg.svd(np.asarray(heads(gradient.stack.blocks.attention.query)), compute_uv=False)
+    assert np.all(before[:, 13] < 0.25 * before[:, 0])
+    sizes = np.concatenate(
+        [np.abs(part).ravel() for part in (update.embedding, attention.beta, update.stack.norm.gain)]
+    )
+    np.testing.assert_allclose(sizes, sizes[0], rtol=1e-3)
+    assert 1 < sizes[0] / recipe.embedding_rate < 2, "the first step of Adam after Nesterov"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"heads": 3}, "heads must divide d, 128, but it is 3"),
+        ({"layers": 0}, "layers must be an integer from 1 to 2147483647, but it is 0"),
+        ({"norm": "sandwich"}, "norm must be one of 'pre', 'post', 'none', but it is 'sandwich'"),
+        ({"stream": "float8"}, "stream must be one of 'float32', 'bfloat16'"),
+        ({"learning_rate": 0.0}, "learning_rate must be a finite number above 0"),
+        ({"embedding_rate": math.inf}, "embedding_rate must be a finite number above 0"),
+        ({"held_out": 1.0}, "held_out must be a finite number above 0 and below 1"),
+        ({"weight_decay": -1.0}, "weight_decay must be a finite number of at least 0"),
+    ],
+)
+def test_recipes_out_of_range(options, message):
+    with as_a_user(), pytest.raises(ValueError, match=message):
+        transformer.LanguageRecipe(**options)
+
+
+def test_too_few_texts_and_bad_seeds(corpus, tmp_path):
+    recipe = transformer.LanguageRecipe(**{**SMALL.__dict__, "batch_size": 4000})
+    with as_a_user(), pytest.raises(ValueError, match="paths must hold 160000 rows of 16 word pieces"):
+        transformer.train_language_model(tmp_path, [corpus], recipe, say=lambda line: None)
+    for seed in (-1, 2**63, 0.5):
+        with as_a_user(), pytest.raises(ValueError, match="seed must be an integer from 0"):
+            transformer.train_language_model(tmp_path, [corpus], SMALL, seed=seed)

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from .._check import check_array, check_float_dtype, check_integer
 from .._custom_types import DTypeLike, Masses, Numbers, Tokens
-from .._mask import AbstractMask, CausalMask, FullMask, check_mask
+from .._mask import AbstractMask, FullMask, check_mask
 from .._misc import is_concrete
 from .base import (
     AbstractExponentialSum,
@@ -28,13 +28,13 @@ from .harmonic.summation import Harmonic, longest_query
 from .nearest.hull import Hull
 
 
-# The least number of tokens for which `Hull` is chosen, with a full mask and with a causal one. In float32 it is faster
-# from half of that on (benchmarks/hardmax_hull.py).
-_HULL_FULL, _HULL_CAUSAL = 8192, 32_768
+# The least number of tokens for which `Hull` is chosen: (full mask, any other). In float32 it is faster from half of
+# that on (benchmarks/hardmax_hull.py).
+_HULL = (8192, 32_768)
 
-# The least number of tokens for which `Harmonic` is chosen, by dimension and item size of the dtype: (full, causal). It
-# is faster from a quarter of that on (benchmarks/harmonic.py), but takes seconds to compile where the others take
-# tenths.
+# The least number of tokens for which `Harmonic` is chosen, by dimension and item size of the dtype: (full mask, any
+# other). It is faster from a quarter of that on (benchmarks/harmonic.py), but takes seconds to compile where the others
+# take tenths.
 _HARMONIC = {
     (2, 4): (2048, 4096),
     (2, 8): (2048, 4096),
@@ -85,11 +85,11 @@ class Auto(AbstractExponentialSum, AbstractNearestSearch):
         dtype = check_float_dtype(dtype) or jnp.float32
         if queries is not None:
             check_array(queries, "queries", shape=(None, d), finite=False)
-        full, causal = _HARMONIC.get((d, jnp.dtype(dtype).itemsize), (None, None))
-        # Masks of other kinds have no expansion: no number of tokens is enough.
-        least = full if isinstance(mask, FullMask) else causal if isinstance(mask, CausalMask) else None
-        if least is not None and n >= least and not _too_long(queries, d, dtype):
-            return Harmonic()
+        harmonic = Harmonic()
+        if harmonic.supports.serves(mask, d, dtype):
+            least = _least(_HARMONIC[d, jnp.dtype(dtype).itemsize], mask)
+            if n >= least and not _too_long(queries, d, dtype):
+                return harmonic
         # Up to here a matrix of all pairs is at most 8 MB in float64.
         return Dense() if n < 1024 else Blocked()
 
@@ -98,9 +98,10 @@ class Auto(AbstractExponentialSum, AbstractNearestSearch):
         check_integer(n, "n", remedy="pass the number of tokens")
         check_integer(d, "d", remedy="pass their dimension")
         check_mask(mask)
-        large = n >= (_HULL_FULL if isinstance(mask, FullMask) else _HULL_CAUSAL)
-        if large and d == 2 and isinstance(mask, FullMask | CausalMask):
-            return Hull()
+        hull = Hull()
+        # `Hull` serves every floating dtype.
+        if n >= _least(_HULL, mask) and hull.supports.serves(mask, d, jnp.float32):
+            return hull
         return Dense() if n < 1024 else Blocked()
 
     def exponential(
@@ -126,6 +127,11 @@ class Auto(AbstractExponentialSum, AbstractNearestSearch):
     ) -> HardmaxSums:
         n, d = tokens.shape
         return self.choose_hardmax(n, d, mask).hardmax(queries, tokens, values, masses, mask, tie_tolerance)
+
+
+def _least(thresholds: tuple[int, int], mask: AbstractMask) -> int:
+    full, other = thresholds
+    return full if isinstance(mask, FullMask) else other
 
 
 def _too_long(queries: Any, d: int, dtype: Any) -> bool:

@@ -55,13 +55,21 @@ class Support(NamedTuple):
     - `dimensions`: Of the tokens; None is any.
     - `masks`: The kinds of masks; None is any.
     - `dtypes`: Of the tokens; None is any floating one.
-    - `forward_mode`: Whether it has derivatives in forward mode. Those of reverse mode all have.
+    - `forward_mode`: Whether it has derivatives in forward mode (`jax.jvp`, `diffrax.ForwardMode`). Those of reverse
+        mode all have.
     """
 
     dimensions: tuple[int, ...] | None = None
     masks: tuple[type[AbstractMask], ...] | None = None
     dtypes: tuple[str, ...] | None = None
     forward_mode: bool = True
+
+    def serves(self, mask: AbstractMask, d: int, dtype: Any) -> bool:
+        """Whether tokens of this dimension and dtype are served, with this mask."""
+        by_mask = self.masks is None or isinstance(mask, self.masks)
+        by_dimension = self.dimensions is None or d in self.dimensions
+        by_dtype = self.dtypes is None or jnp.dtype(dtype).name in self.dtypes
+        return by_mask and by_dimension and by_dtype
 
 
 class AbstractSummation(eqx.Module):

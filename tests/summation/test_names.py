@@ -161,6 +161,32 @@ def test_float16_is_refused_by_series():
         cjx.SoftmaxAttention(1.0, summation=cjx.Harmonic()).average(x, None)
 
 
+@pytest.mark.parametrize("name", SUMMATIONS)
+def test_forward_mode_is_as_supports_says(name):
+    summation = SUMMATIONS[name]
+    kind = "softmax" if isinstance(summation, cjx.AbstractExponentialSum) else "hardmax"
+    x = sphere_tokens(2, 16, 2)
+    average = lambda x: KINDS[kind](summation=summation).average(x, None)
+    served = True
+    try:
+        jax.jvp(average, (x,), (jnp.ones_like(x),))
+    except TypeError as error:
+        assert "forward-mode" in str(error)
+        served = False
+    assert served == summation.supports.forward_mode
+
+
+def test_auto_asks_its_candidates_what_they_serve():
+    auto, n = cjx.Auto(), 2**17
+    for mask in (cjx.FullMask(), cjx.CausalMask(), cjx.WindowMask(5)):
+        for d in (1, 2, 3, 4, 5):
+            for dtype in (jnp.float16, jnp.bfloat16, jnp.float32, jnp.float64):
+                series = cjx.Harmonic().supports.serves(mask, d, dtype)
+                assert isinstance(auto.choose(n, d, dtype, mask), cjx.Harmonic if series else cjx.Blocked)
+            hull = cjx.Hull().supports.serves(mask, d, jnp.float32)
+            assert isinstance(auto.choose_hardmax(n, d, mask), cjx.Hull if hull else cjx.Blocked)
+
+
 class Slow(cjx.AbstractExponentialSum):
     """A summation of a user's own: one class, and nothing else is told of it."""
 

@@ -9,22 +9,20 @@ functions and the Bessel functions of each query.
 Moments are those of degree + 2: two multiplications by coordinates lose two degrees.
 """
 
-from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
-from ...._custom_types import Masses, Scalar, Tokens
+from ...._custom_types import Scalar, Tokens
 from ...._misc import matmul
-from .base import AbstractSeries, cached_chunk
+from .base import cached_chunk
 from .bessel import held_scale, length_and_direction, scaled_bessel
-from .derived import Derived, derived, einsum, split, with_derivatives, with_one_length
-from .lengths import OneLength, make_one_length
-from .rounding import POWER, TokenRounding, at_lengths, at_one_length, bessel_units, norm, roots, with_neighbours
+from .derived import Derived, derived, einsum, with_derivatives, with_one_length
+from .harmonics import GeneralSeries, Harmonics, IsotropicSeries
+from .rounding import POWER, TokenRounding, bessel_units, norm, roots, with_neighbours
 from .sphere_moments import empty_moments, harmonics, sphere_moments, sphere_waves, times_coordinates
 from .sphere_tables import coordinates, legendre_fourier, legendre_fourier_sizes, orders, recurrence
 from .waves import add_up
@@ -94,6 +92,15 @@ def _wave_coefficients(degree: int, moments: Array, length: Scalar) -> Derived:
 _sums_by_waves = with_one_length(_wave_coefficients, _by_waves)
 
 
+def _recurrence_coefficients(degree: int, moments: Array) -> Derived:
+    """By degree: functions, and all orders with their cosines and sines."""
+
+    def by_degree(part):
+        return jnp.transpose(part, (3, 0, 1, 2)).reshape(degree + 1, part.shape[0], -1)
+
+    return Derived(*(by_degree(part) for part in _derived_harmonics(moments, degree)))
+
+
 def _by_recurrence(degree: int, queries: Tokens, coefficients: Array) -> Array:
     """The sums for queries of any length, (functions, n), degree by degree."""
     length, direction = length_and_direction(queries)
@@ -132,82 +139,27 @@ _sums_by_recurrence = with_derivatives(
 )
 
 
-class IsotropicSphereSeries(AbstractSeries):
-    r"""Spherical harmonics for tokens in three dimensions and queries of one length.
-
-    A harmonic is a sum of products of a wave in $\phi$ and a wave in $\theta$, so that moments and sums of a chunk are
-    two matrix products each.
-
-    **Arguments:**
-
-    - `degree`: The highest degree of the truncated series.
-    """
-
-    degree: int = eqx.field(static=True)
-    block: ClassVar[int] = 64
-
-    def chunk_size(self, dtype: Any, causal: bool) -> int:
-        return cached_chunk(self.degree, dtype, causal)
-
-    def empty(self, dtype: Any) -> Array:
-        return empty_moments(self.degree + 2, dtype)
-
-    def moments(self, tokens: Tokens, masses: Masses) -> Array:
-        return sphere_moments(self.degree + 2, tokens, masses)
-
-    def coefficients(self, moments: Any, length: Scalar) -> OneLength:
-        return make_one_length(partial(_wave_coefficients, self.degree), moments, length)
-
-    def evaluate(self, queries: Tokens, coefficients: OneLength) -> tuple[Float[Array, " n"], Float[Array, "n d"]]:
-        return split(_sums_by_waves(self.degree, queries, coefficients))
-
-    def token_rounding(self) -> TokenRounding:
-        return _TOKEN_ROUNDING
-
-    def error_terms(self, moments: Array, length: Scalar, gradients: bool) -> Scalar:
-        return at_one_length(_error_terms(self.degree, moments, gradients, True), length, 3)
-
-    def rounding(self, error_terms: Scalar, lengths: Float[Array, " n"]) -> Float[Array, " n"]:
-        return jnp.broadcast_to(error_terms, lengths.shape)
+_HARMONICS = Harmonics(
+    dimension=3,
+    chunk_size=cached_chunk,
+    empty=empty_moments,
+    moments=sphere_moments,
+    wave_coefficients=_wave_coefficients,
+    sums_by_waves=_sums_by_waves,
+    recurrence_coefficients=_recurrence_coefficients,
+    sums_by_recurrence=_sums_by_recurrence,
+    error_terms=_error_terms,
+    token_rounding=_TOKEN_ROUNDING,
+)
 
 
-class GeneralSphereSeries(AbstractSeries):
-    """Spherical harmonics for tokens in three dimensions and queries of any lengths.
+class IsotropicSphereSeries(IsotropicSeries):
+    """Spherical harmonics for tokens in three dimensions and queries of one length."""
 
-    The moments are those of `IsotropicSphereSeries`; the sums go table_errors the harmonics degree by degree, with
-    Bessel functions of each query's own length.
+    harmonics: ClassVar[Harmonics] = _HARMONICS
 
-    **Arguments:**
 
-    - `degree`: The highest degree of the truncated series.
-    """
+class GeneralSphereSeries(GeneralSeries):
+    """Spherical harmonics for tokens in three dimensions and queries of any lengths."""
 
-    degree: int = eqx.field(static=True)
-    block: ClassVar[int] = 64
-
-    def chunk_size(self, dtype: Any, causal: bool) -> int:
-        return cached_chunk(self.degree, dtype, causal)
-
-    def empty(self, dtype: Any) -> Array:
-        return empty_moments(self.degree + 2, dtype)
-
-    def moments(self, tokens: Tokens, masses: Masses) -> Array:
-        return sphere_moments(self.degree + 2, tokens, masses)
-
-    def coefficients(self, moments: Any, length: Scalar) -> Derived:
-        def by_degree(part):
-            return jnp.transpose(part, (3, 0, 1, 2)).reshape(self.degree + 1, part.shape[0], -1)
-
-        return Derived(*(by_degree(part) for part in _derived_harmonics(moments, self.degree)))
-
-    def evaluate(self, queries: Tokens, coefficients: Derived) -> tuple[Float[Array, " n"], Float[Array, "n d"]]:
-        return split(_sums_by_recurrence(self.degree, queries, coefficients))
-
-    def token_rounding(self) -> TokenRounding:
-        return _TOKEN_ROUNDING
-
-    def error_terms(self, moments: Array, length: Scalar, gradients: bool) -> Array:
-        return _error_terms(self.degree, moments, gradients, False)
-
-    def rounding(self, error_terms: Array, lengths: Float[Array, " n"]) -> Float[Array, " n"]:
-        return at_lengths(error_terms, lengths, 3)
+    harmonics: ClassVar[Harmonics] = _HARMONICS

@@ -9,22 +9,19 @@ Moments are those of degree + 2, as in three dimensions; $Y_{lmp}$ is zero unles
 parities are kept in arrays of their own.
 """
 
-from functools import partial
 from typing import Any, ClassVar
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from ...._custom_types import Masses, Scalar, Tokens
+from ...._custom_types import Scalar, Tokens
 from ...._misc import matmul
-from .base import AbstractSeries
 from .bessel import held_scale, length_and_direction, scaled_bessel
-from .derived import Derived, derived, einsum, split, with_derivatives, with_one_length
-from .lengths import OneLength, make_one_length
-from .rounding import POWER, TokenRounding, at_lengths, at_one_length, bessel_units, norm, roots, with_neighbours
+from .derived import Derived, derived, einsum, with_derivatives, with_one_length
+from .harmonics import GeneralSeries, Harmonics, IsotropicSeries
+from .rounding import POWER, TokenRounding, bessel_units, norm, roots, with_neighbours
 from .sphere_tables import orders
 from .three_sphere_moments import (
     azimuth_waves,
@@ -41,7 +38,7 @@ from .three_sphere_tables import coordinates, jacobi_fourier, jacobi_fourier_siz
 from .waves import add_up
 
 
-def _chunk_size(degree: int, causal: bool) -> int:
+def _chunk_size(degree: int, dtype: Any, causal: bool) -> int:
     """Full sums: what fits the cache. Causal: more, since the coefficients of a chunk cost as much as its sums."""
     if causal:
         return 1024
@@ -175,79 +172,27 @@ _sums_by_recurrence = with_derivatives(
 )
 
 
-class IsotropicThreeSphereSeries(AbstractSeries):
-    r"""Harmonics for tokens in four dimensions and queries of one length.
-
-    A harmonic is a sum of products of a wave in each angle of $(\cos\eta\, e^{i\phi}, \sin\eta\, e^{i\psi})$, so that
-    moments and sums of a chunk are two matrix products each.
-
-    **Arguments:**
-
-    - `degree`: The highest degree of the truncated series.
-    """
-
-    degree: int = eqx.field(static=True)
-    block: ClassVar[int] = 64
-
-    def chunk_size(self, dtype: Any, causal: bool) -> int:
-        return _chunk_size(self.degree, causal)
-
-    def empty(self, dtype: Any) -> Array:
-        return empty_moments(self.degree + 2, dtype)
-
-    def moments(self, tokens: Tokens, masses: Masses) -> Array:
-        return three_sphere_moments(self.degree + 2, tokens, masses)
-
-    def coefficients(self, moments: Any, length: Scalar) -> OneLength:
-        return make_one_length(partial(_wave_coefficients, self.degree), moments, length)
-
-    def evaluate(self, queries: Tokens, coefficients: OneLength) -> tuple[Float[Array, " n"], Float[Array, "n d"]]:
-        return split(_sums_by_waves(self.degree, queries, coefficients))
-
-    def token_rounding(self) -> TokenRounding:
-        return _TOKEN_ROUNDING
-
-    def error_terms(self, moments: Array, length: Scalar, gradients: bool) -> Scalar:
-        return at_one_length(_error_terms(self.degree, moments, gradients, True), length, 4)
-
-    def rounding(self, error_terms: Scalar, lengths: Float[Array, " n"]) -> Float[Array, " n"]:
-        return jnp.broadcast_to(error_terms, lengths.shape)
+_HARMONICS = Harmonics(
+    dimension=4,
+    chunk_size=_chunk_size,
+    empty=empty_moments,
+    moments=three_sphere_moments,
+    wave_coefficients=_wave_coefficients,
+    sums_by_waves=_sums_by_waves,
+    recurrence_coefficients=_recurrence_coefficients,
+    sums_by_recurrence=_sums_by_recurrence,
+    error_terms=_error_terms,
+    token_rounding=_TOKEN_ROUNDING,
+)
 
 
-class GeneralThreeSphereSeries(AbstractSeries):
-    """Harmonics for tokens in four dimensions and queries of any lengths.
+class IsotropicThreeSphereSeries(IsotropicSeries):
+    """Harmonics for tokens in four dimensions and queries of one length."""
 
-    The moments are those of `IsotropicThreeSphereSeries`; the sums go table_errors the harmonics degree by degree, with
-    Bessel functions of each query's own length.
+    harmonics: ClassVar[Harmonics] = _HARMONICS
 
-    **Arguments:**
 
-    - `degree`: The highest degree of the truncated series.
-    """
+class GeneralThreeSphereSeries(GeneralSeries):
+    """Harmonics for tokens in four dimensions and queries of any lengths."""
 
-    degree: int = eqx.field(static=True)
-    block: ClassVar[int] = 64
-
-    def chunk_size(self, dtype: Any, causal: bool) -> int:
-        return _chunk_size(self.degree, causal)
-
-    def empty(self, dtype: Any) -> Array:
-        return empty_moments(self.degree + 2, dtype)
-
-    def moments(self, tokens: Tokens, masses: Masses) -> Array:
-        return three_sphere_moments(self.degree + 2, tokens, masses)
-
-    def coefficients(self, moments: Any, length: Scalar) -> Derived:
-        return _recurrence_coefficients(self.degree, moments)
-
-    def evaluate(self, queries: Tokens, coefficients: Derived) -> tuple[Float[Array, " n"], Float[Array, "n d"]]:
-        return split(_sums_by_recurrence(self.degree, queries, coefficients))
-
-    def token_rounding(self) -> TokenRounding:
-        return _TOKEN_ROUNDING
-
-    def error_terms(self, moments: Array, length: Scalar, gradients: bool) -> Array:
-        return _error_terms(self.degree, moments, gradients, False)
-
-    def rounding(self, error_terms: Array, lengths: Float[Array, " n"]) -> Float[Array, " n"]:
-        return at_lengths(error_terms, lengths, 4)
+    harmonics: ClassVar[Harmonics] = _HARMONICS

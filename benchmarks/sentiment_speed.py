@@ -22,7 +22,7 @@ import optax
 from _harness import HERE, Program, check, interleave, measure, report, say
 
 from clusterjax import sentiment
-from clusterjax._training import Batches, _epoch, _State
+from clusterjax._training_loop import Batches, _epoch, _State
 from clusterjax.sentiment._fit import _Loss
 
 

@@ -1,7 +1,8 @@
 """Blocks of rows: split arrays, map over the blocks one at a time, join the results.
 
 Where the number of rows is no multiple of the block size, the last block is padded with copies of the last row, which
-is a legitimate row for every function, or with a number; `join` drops the results of the padding.
+is a legitimate row for every function, or with a number; `join` drops the results of the padding. `map_systems_last` is
+the same for a batch of small systems, with the systems in the last axis.
 """
 
 from collections.abc import Callable

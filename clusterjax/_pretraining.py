@@ -36,7 +36,7 @@ from ._corpus import (
 )
 from ._json import read_json
 from ._model_folder import ARRAYS, CONFIG, HISTORY, REPORT
-from ._training import Batches, Training, train
+from ._training_loop import Batches, Training, train
 
 
 CHECKPOINT = "checkpoint.safetensors"

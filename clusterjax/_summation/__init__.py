@@ -17,4 +17,4 @@ from .dense import Dense as Dense
 from .devices.sharded import Sharded as Sharded
 from .harmonic.summation import Harmonic as Harmonic
 from .nearest.hull import Hull as Hull
-from .witness import summation_names as summation_names
+from .recorder import summation_names as summation_names

@@ -2,7 +2,7 @@
 
 **Algorithm.** Three forms of the same sums. Plain: one matrix product of scores, exponentials, one product with values.
 Strips, on a CPU in few dimensions: an online softmax (Milakov, Gimelshein, 1805.02867) over narrow strips of columns,
-each coordinate an array of its own. A batch of small systems under `jax.vmap`: `systems.py`.
+each coordinate an array of its own. A batch of small systems under `jax.vmap`: `systems_last.py`.
 
 **Invariants.** All forms agree but for rounding, and their derivatives are those of the plain form or of the strips;
 the shift of a row carries no derivative.
@@ -23,7 +23,7 @@ from .._mask import AbstractMask, FullMask
 from .._misc import below
 from .base import AbstractExponentialSum, AbstractNearestSearch, ExponentialSums, HardmaxSums, Support
 from .rows import Columns, exponential_rows, hardmax_rows, lowest, make_columns, rounded_down
-from .systems import suits, system_sums
+from .systems_last import batch_rule
 
 
 class Dense(AbstractExponentialSum, AbstractNearestSearch):
@@ -55,7 +55,7 @@ class Dense(AbstractExponentialSum, AbstractNearestSearch):
         def single(queries, tokens, values, masses, arrays):
             return _single(queries, tokens, values, masses, eqx.combine(arrays, static))
 
-        batch = functools.partial(_batch, single, static)
+        batch = functools.partial(batch_rule, single, static)
         return ExponentialSums(*run(single, batch, queries, tokens, values, masses, arrays))
 
     @eqx.filter_jit
@@ -86,18 +86,6 @@ def _single(queries, tokens, values, masses, mask: AbstractMask):
         return _strips(queries, make_columns(tokens, values, masses, _strip_width(n)), mask)
     shift, sums = exponential_rows(queries, jnp.arange(n), make_columns(tokens, values, masses, n), mask)
     return shift, sums[:, 0], sums[:, 1:]
-
-
-def _batch(single: Any, static: AbstractMask, batched: Any, queries, tokens, values, masses, arrays):
-    """The same of a batch: `system_sums` for many small systems under one mask, else `single` mapped over them."""
-    # Positions in `batched`: queries, tokens, values, masses, arrays of the mask.
-    several = batched[0] and batched[1] and not any(jax.tree.leaves(batched[4]))
-    if not (several and suits(*tokens.shape)):
-        axes = jax.tree.map(lambda is_batched: 0 if is_batched else None, batched)
-        return jax.vmap(single, axes)(queries, tokens, values, masses, arrays)
-    spread = lambda a, is_batched: a if a is None or is_batched else jnp.broadcast_to(a, (len(tokens), *a.shape))
-    values, masses = spread(values, batched[2]), spread(masses, batched[3])
-    return system_sums(queries, tokens, values, masses, eqx.combine(arrays, static))
 
 
 def _strip_width(n: int) -> int:

@@ -1,4 +1,4 @@
-"""Training the classifier through the hardmax: naive-Bayes start, token dropout, and the loop of `_training`.
+"""Training the classifier through the hardmax: naive-Bayes start, token dropout, and the loop of `_training_loop`.
 
 Words start along w at their naive-Bayes log ratio (Wang and Manning, *Baselines and bigrams*, ACL 2012, eq. (2)), with
 noise across; then AdamW on the cross entropy through the exact derivative of the hardmax layers. Token dropout leaves
@@ -35,7 +35,7 @@ from .._check import (
     check_sequence,
 )
 from .._misc import draw_normal
-from .._training import Batches, Training, train
+from .._training_loop import Batches, Training, train
 from ._encode import Encoded, check_encoded, check_reviews, encode_reviews
 from ._model import HardmaxClassifier, predict_logits
 from ._recipe import Recipe, check_recipe

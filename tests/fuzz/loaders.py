@@ -22,7 +22,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from clusterjax import probe, sentiment, sweep, transformer
 from clusterjax._corpus import read_texts, train_tokenizer, write_tokenizer
-from clusterjax._training import Batches, train
+from clusterjax._training_loop import Batches, train
 from clusterjax.experiments.framework.networks import _phonemes, _symbols
 from clusterjax.phase._starts import read_starts
 from clusterjax.probe.networks.masked_modelling import Held

@@ -3,7 +3,7 @@
 from .mutant import Mutant
 
 
-_SYSTEMS = "clusterjax/_summation/systems.py"
+_SYSTEMS = "clusterjax/_summation/systems_last.py"
 _BATCHES = ("tests/test_batching.py",)
 _PHASE = ("tests/phase/test_diagram.py",)
 

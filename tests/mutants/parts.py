@@ -7,7 +7,7 @@ _MASK, _SPACE = ("tests/test_mask.py",), ("tests/test_space.py",)
 _FIELD = ("tests/field/test_attention_field.py",)
 _RETRACT = ("tests/test_solver.py",)
 _SIMULATE = ("tests/test_simulate.py",)
-_TRAIN = ("tests/test_training.py",)
+_TRAIN = ("tests/test_training_loop.py",)
 _SWEEP = ("tests/sweep/test_run.py", "tests/sweep/test_store.py")
 _HARDMAX = ("tests/hardmax/test_layer.py", "tests/hardmax/test_theorem.py", "tests/hardmax/test_limit.py")
 _CLUSTERS = ("tests/observables/test_clusters.py",)
@@ -160,14 +160,14 @@ PARTS = (
     # Seeds and stores
     Mutant(
         "every-epoch-in-the-same-order",
-        "clusterjax/_training.py",
+        "clusterjax/_training_loop.py",
         'batches, jr.fold_in(key, progress["epoch"])',
         "batches, jr.fold_in(key, 0)",
         _TRAIN,
     ),
     Mutant(
         "a-resumed-run-forgets-its-optimiser",
-        "clusterjax/_training.py",
+        "clusterjax/_training_loop.py",
         '    return restored, header["progress"]',
         '    return _State(restored.params, state.optimiser, restored.best), header["progress"]',
         _TRAIN,

@@ -11,7 +11,7 @@ import pytest
 import safetensors.numpy
 
 from clusterjax import _pretraining as module, probe
-from clusterjax._training import train as real_train
+from clusterjax._training_loop import train as real_train
 from clusterjax.probe import AlbertRecipe, train_albert
 
 from ..helpers import as_a_user

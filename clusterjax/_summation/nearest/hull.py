@@ -47,7 +47,7 @@ from ..base import AbstractNearestSearch, HardmaxSums, Support, check_supported
 from ..rows import tie_slack
 from . import traversal
 from .bounding_volumes import Hierarchy, build_hierarchy, build_sums, hilbert_order, push_down
-from .interior import interior_mask
+from .convex_hull import interior_mask
 
 
 class Hull(AbstractNearestSearch):

@@ -35,7 +35,7 @@ def summation_names(part: Any, evaluate: Callable[[Any], Any]) -> list[str]:
     """
     seen = _Seen()
     is_summation = lambda node: isinstance(node, AbstractSummation)
-    record = lambda node: Witness(node, seen) if is_summation(node) else node
+    record = lambda node: Recorder(node, seen) if is_summation(node) else node
     recorded = jtu.tree_map(record, part, is_leaf=is_summation)
     jax.eval_shape(lambda: evaluate(recorded))
     # In the order of first use, each once.
@@ -53,7 +53,7 @@ class _Seen:
         self.names: list[str] = []
 
 
-class Witness(AbstractExponentialSum, AbstractNearestSearch):
+class Recorder(AbstractExponentialSum, AbstractNearestSearch):
     """Takes the place of a summation and records its name, or that of the one which `Auto` chooses."""
 
     summation: AbstractSummation

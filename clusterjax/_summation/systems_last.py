@@ -14,6 +14,7 @@ score, less what rounding may have made of it: no exponent is above that roundin
 import functools
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -27,6 +28,22 @@ from .rows import lowest, rounded_down
 
 # So many scores are held at once where they are products of matrices.
 _SCORES_IN_MEMORY = 2**21
+
+
+def batch_rule(single: Any, static: AbstractMask, batched: Any, queries, tokens, values, masses, arrays):
+    """What `Dense` computes under `jax.vmap`, as the rule of `call_with_rule`: shifts, normalisers and totals of all.
+
+    `system_sums` for many small systems under one mask, else `single(queries, tokens, values, masses, arrays)` mapped
+    over the batch. A mask is split into its `arrays` and the `static` rest.
+    """
+    # Positions in `batched`: queries, tokens, values, masses, arrays of the mask.
+    several = batched[0] and batched[1] and not any(jax.tree.leaves(batched[4]))
+    if not (several and suits(*tokens.shape)):
+        axes = jax.tree.map(lambda is_batched: 0 if is_batched else None, batched)
+        return jax.vmap(single, axes)(queries, tokens, values, masses, arrays)
+    spread = lambda a, is_batched: a if a is None or is_batched else jnp.broadcast_to(a, (len(tokens), *a.shape))
+    values, masses = spread(values, batched[2]), spread(masses, batched[3])
+    return system_sums(queries, tokens, values, masses, eqx.combine(arrays, static))
 
 
 def suits(systems: int, n: int, d: int) -> bool:

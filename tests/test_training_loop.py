@@ -13,7 +13,7 @@ import safetensors.numpy
 
 from clusterjax._lock import locked
 from clusterjax._run_file import replace
-from clusterjax._training import Batches, train
+from clusterjax._training_loop import Batches, train
 
 from .helpers import as_a_user
 

@@ -1,17 +1,15 @@
 """Small functions that every part uses: dtypes, tracing, normalisation, numerically careful differences."""
 
 import functools
-import math
 import warnings
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import jax.tree_util as jtu
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
 
 # None of these is a JAX array. Types are compared first, since a list may hold a million leaves.
@@ -80,12 +78,6 @@ def _over_coordinates(what: Literal["max", "sum"], x: Float[Array, "*batch d"]) 
         return (jnp.max if what == "max" else jnp.sum)(x, axis=-1, keepdims=True)
     coordinates = (x[..., k : k + 1] for k in range(x.shape[-1]))
     return functools.reduce(jnp.maximum if what == "max" else jnp.add, coordinates)
-
-
-def draw_normal(key: PRNGKeyArray, shape: tuple[int, ...], dtype: Any) -> Array:
-    """The numbers of `jax.random.normal`, drawn in a row: of several short axes XLA unrolls the generator, and compiles
-    for seconds."""
-    return jr.normal(key, (math.prod(shape),), dtype).reshape(shape)
 
 
 def below(scores: Array, top: Array) -> Array:

@@ -16,7 +16,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ._check import check_array, check_float_dtype, check_instance, check_integer, check_key
 from ._custom_types import DTypeLike, Tokens
-from ._misc import draw_normal, is_concrete, normalise
+from ._misc import is_concrete, normalise
+from ._random import draw_normal
 
 
 class AbstractSpace(eqx.Module):

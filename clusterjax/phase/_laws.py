@@ -18,7 +18,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._check import check_array, check_instance, check_scalar
 from .._custom_types import Numbers, RealScalarLike
-from .._misc import draw_normal, matmul
+from .._misc import matmul
+from .._random import draw_normal
 
 
 Matrices = Float[Array, "..."] | None  # None, (d, d), or (systems, d, d)

@@ -23,7 +23,8 @@ from .._check import (
     shown,
 )
 from .._custom_types import DTypeLike, Numbers
-from .._misc import draw_normal, is_concrete
+from .._misc import is_concrete
+from .._random import draw_normal
 from ..sweep._plan import check_seed
 
 

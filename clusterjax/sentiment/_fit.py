@@ -34,7 +34,7 @@ from .._check import (
     check_say,
     check_sequence,
 )
-from .._misc import draw_normal
+from .._random import draw_normal
 from .._training_loop import Batches, Training, train
 from ._encode import Encoded, check_encoded, check_reviews, encode_reviews
 from ._model import HardmaxClassifier, predict_logits

@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from .._check import check_flag, check_integer, check_number
+from .._random import generator
 from ._encode import check_reviews
-from ._random import generator
 from ._reviews import Reviews
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._check import check_integer, check_sequence
-from ._random import generator
+from .._random import generator
 from ._reviews import Reviews
 from ._text import MOST, NEGATORS, STOP_WORDS
 

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._check import check_callable, check_flag, check_key
 from .._custom_types import DTypeLike
-from .._misc import draw_normal
+from .._random import draw_normal
 from ._attention import contract
 from ._checks import check_draw, check_features, check_sizes, weights, weights_or_none
 from ._norm import lifted

@@ -19,7 +19,8 @@ from .._custom_types import DTypeLike, RealScalarLike, Tokens
 from .._field import AbstractField, MultiHeadField, PerceptronField
 from .._field.base import check_field
 from .._layer import ResidualLayer
-from .._misc import draw_normal, is_concrete
+from .._misc import is_concrete
+from .._random import draw_normal
 from .._schedule import Parameter
 from .._space import AbstractSpace, Euclidean, check_space
 from .._summation import AbstractExponentialSum, Auto, check_summation

@@ -27,7 +27,7 @@ from .._check import (
     check_scalar,
 )
 from .._custom_types import DTypeLike, Numbers, RealScalarLike
-from .._misc import draw_normal
+from .._random import draw_normal
 from ._checks import check_draw, check_ids, check_optional, check_present, check_range, check_sizes, weights
 from ._head import LanguageModelHead
 from ._norm import AbstractResidual, PreNorm

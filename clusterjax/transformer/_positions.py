@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._check import check_flag, check_float_dtype, check_integer, check_key, check_number
 from .._custom_types import DTypeLike
-from .._misc import draw_normal
+from .._random import draw_normal
 from ._checks import check_draw, check_sizes, weights, weights_or_none
 
 

@@ -16,7 +16,7 @@ PACKAGE = ROOT / "clusterjax"
 FRONT_DOOR = "clusterjax"
 LONGEST_FILE = 400
 
-BASE = {"_lazy", "_custom_types", "_misc", "_blocks", "_batching", "_check"}
+BASE = {"_lazy", "_custom_types", "_misc", "_blocks", "_batching", "_check", "_random"}
 RUNS = {"_lock", "_drafts", "_log"}
 WHERE = BASE | {"_space", "_mask", "_schedule"}
 FIELDS = WHERE | {"_summation", "_attention", "_field", "_layer"}
@@ -37,6 +37,7 @@ FLOORS: dict[str, set[str]] = {
     "_blocks": set(),
     "_batching": set(),
     "_check": {"_misc"},
+    "_random": {"_check"},
     "_space": BASE,
     "_mask": BASE,
     "_schedule": BASE,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from clusterjax import _pretraining, transformer
-from clusterjax._misc import draw_normal
+from clusterjax._random import draw_normal
 from clusterjax.transformer._bigrams import bigram_loss, unigram_loss
 from clusterjax.transformer._train import _optimiser, doublings, windows
 

@@ -21,9 +21,10 @@ from jaxtyping import Array, Float
 
 from ... import probe
 from ..._field import AbstractField, PerceptronField
+from ..._random import generator
 from ..._simulate import simulate
 from ...probe.measures.controls import _special
-from ...probe.measures.survey import encoded, generator
+from ...probe.measures.survey import encoded
 from ...probe.networks.layers import activation
 from ..framework.ensemble import count_clusters
 from ..framework.experiment import Settings

@@ -32,13 +32,14 @@ from ..._check import (
     refusal,
     shown,
 )
+from ..._random import generator
 from ..networks.albert import Albert
 from ..networks.batch import Encoded
 from ..networks.load import Model, check_model
 from ..networks.t5 import T5Encoder
 from .head_correlations import HeadCorrelations
 from .sinks import AttentionSinks
-from .survey import encoded, generator
+from .survey import encoded
 from .tally import Average, average_of
 
 

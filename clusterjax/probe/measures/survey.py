@@ -29,13 +29,13 @@ from ..._check import (
     check_flag,
     check_instance,
     check_integer,
-    check_key,
     check_path,
     check_say,
     check_sequence,
     refusal,
     shown,
 )
+from ..._random import generator
 from ..networks.batch import Encoded, check_batch, encode
 from ..networks.load import Model, check_model
 from .stream import Measure, stream
@@ -227,15 +227,6 @@ def bootstrap_counts(key: PRNGKeyArray, replicates: int, texts: int) -> np.ndarr
     check_integer(replicates, "replicates", most=_MOST, remedy="pass 100, say")
     check_integer(texts, "texts", most=_MOST, remedy="pass how many there are")
     return generator(key).multinomial(texts, np.full(texts, 1 / texts), size=replicates).astype(np.int32)
-
-
-def generator(key: PRNGKeyArray) -> np.random.Generator:
-    """A NumPy generator seeded by `key`."""
-    # Resamples and orders are drawn on the host, before any batch is sent to a device.
-    import jax.random as jr
-
-    check_concrete(check_key(key), "key")
-    return np.random.default_rng(np.asarray(jr.key_data(key)).astype(np.uint32).ravel().tolist())
 
 
 def fingerprint(model: Model) -> str:

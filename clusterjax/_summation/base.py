@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import check_instance, refusal, shown
-from .._custom_types import Masses, Tokens
+from .._custom_types import DTypeLike, Masses, Tokens
 from .._mask import AbstractMask
 
 
@@ -64,7 +64,7 @@ class Support(NamedTuple):
     dtypes: tuple[str, ...] | None = None
     forward_mode: bool = True
 
-    def serves(self, mask: AbstractMask, d: int, dtype: Any) -> bool:
+    def serves(self, mask: AbstractMask, d: int, dtype: DTypeLike) -> bool:
         """Whether tokens of this dimension and dtype are served, with this mask."""
         by_mask = self.masks is None or isinstance(mask, self.masks)
         by_dimension = self.dimensions is None or d in self.dimensions

@@ -6,7 +6,7 @@ from functools import partial
 from ..framework.experiment import Cost, Experiment, Film, Outcome, Settings
 from ..framework.sources import particles
 from .claims import caption_of, claims_of
-from .measure import EARLY, GAPPED, PLAIN, SECONDS, TIMES, Parameters, Results, measure
+from .measure import EARLY, GAPPED, PLAIN, TIMES, VALUES, Parameters, Results, measure
 from .panels import draw
 
 
@@ -18,7 +18,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
     return Outcome(
         caption_of(m, claims),
         claims,
-        {"n": p.n, "d": 2, "beta": p.beta, "value": "diag(-1, v2), v2 in " + ", ".join(f"{v:g}" for v in SECONDS),
+        {"n": p.n, "d": 2, "beta": p.beta, "value": "diag(-1, v2), v2 in " + ", ".join(f"{v:g}" for v in VALUES),
          "query_key": "identity", "mask": "causal", "radius": p.radius, "starts": m.starts, "times": list(TIMES)},
         _series(m),
         partial(draw, m),

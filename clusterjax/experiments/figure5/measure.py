@@ -21,9 +21,9 @@ from ..framework.particles import MOST_TOKENS
 
 TIMES = (0.1, 1.2, 5.0)  # of the snapshots
 EARLY = TIMES[-1]
-# The second eigenvalues of V = diag(-1, .); the first is V = -I, the last has the widest gap.
-SECONDS = (-1.0, -4.0, -10.0)
-PLAIN, GAPPED = SECONDS[0], SECONDS[-1]
+# V by its second eigenvalue: the first is -I, the last has the widest gap.
+VALUES = {second: np.diag([-1.0, second]) for second in (-1.0, -4.0, -10.0)}
+PLAIN, GAPPED = -1.0, -10.0
 GAPPED_END = 20.0  # with a gap nothing moves long before
 
 
@@ -87,12 +87,12 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
     """Simulate each V from the same starts, and measure."""
     x0 = draw_starts(settings.seed, settings.starts, p.n, 2)
     ensembles = {}
-    for second in SECONDS:
+    for second, value in VALUES.items():
         say("simulating V = " + name_of(second))
         end = p.end if second == PLAIN else GAPPED_END
         # 51 times to t = 5 for the pictures, ten more in a geometric series to the end.
         ts = np.concatenate([np.linspace(0.0, EARLY, 51), np.geomspace(10.0, end, 10)])
-        ensembles[second] = run_ensemble(x0, ts, beta=p.beta, value=jnp.diag(jnp.asarray([-1.0, second])))
+        ensembles[second] = run_ensemble(x0, ts, beta=p.beta, value=value)
     say("measuring")
     runs = {}
     for second, run in ensembles.items():

@@ -49,7 +49,7 @@ class Harmonics(NamedTuple):
     token_rounding: TokenRounding
 
 
-class IsotropicSeries(AbstractSeries):
+class AbstractIsotropicSeries(AbstractSeries):
     """The series for queries of one length: a few matrix products for each chunk of tokens.
 
     **Arguments:**
@@ -87,9 +87,9 @@ class IsotropicSeries(AbstractSeries):
         return jnp.broadcast_to(error_terms, lengths.shape)
 
 
-class GeneralSeries(AbstractSeries):
+class AbstractGeneralSeries(AbstractSeries):
     """The series for queries of any lengths: the sums go through the harmonics degree by degree, with Bessel functions
-    of each query's own length. Its moments are those of `IsotropicSeries`.
+    of each query's own length. Its moments are those of `AbstractIsotropicSeries`.
 
     **Arguments:**
 

@@ -21,7 +21,7 @@ from ...._misc import matmul
 from .base import cached_chunk
 from .bessel import held_scale, length_and_direction, scaled_bessel
 from .derived import Derived, derived, einsum, with_derivatives, with_one_length
-from .harmonics import GeneralSeries, Harmonics, IsotropicSeries
+from .harmonics import AbstractGeneralSeries, AbstractIsotropicSeries, Harmonics
 from .rounding import POWER, TokenRounding, bessel_units, norm, roots, with_neighbours
 from .sphere_moments import empty_moments, harmonics, sphere_moments, sphere_waves, times_coordinates
 from .sphere_tables import coordinates, legendre_fourier, legendre_fourier_sizes, orders, recurrence
@@ -153,13 +153,13 @@ _HARMONICS = Harmonics(
 )
 
 
-class IsotropicSphereSeries(IsotropicSeries):
+class IsotropicSphereSeries(AbstractIsotropicSeries):
     """Spherical harmonics for tokens in three dimensions and queries of one length."""
 
     harmonics: ClassVar[Harmonics] = _HARMONICS
 
 
-class GeneralSphereSeries(GeneralSeries):
+class GeneralSphereSeries(AbstractGeneralSeries):
     """Spherical harmonics for tokens in three dimensions and queries of any lengths."""
 
     harmonics: ClassVar[Harmonics] = _HARMONICS

@@ -20,7 +20,7 @@ from ...._custom_types import Scalar, Tokens
 from ...._misc import matmul
 from .bessel import held_scale, length_and_direction, scaled_bessel
 from .derived import Derived, derived, einsum, with_derivatives, with_one_length
-from .harmonics import GeneralSeries, Harmonics, IsotropicSeries
+from .harmonics import AbstractGeneralSeries, AbstractIsotropicSeries, Harmonics
 from .rounding import POWER, TokenRounding, bessel_units, norm, roots, with_neighbours
 from .sphere_tables import orders
 from .three_sphere_moments import (
@@ -186,13 +186,13 @@ _HARMONICS = Harmonics(
 )
 
 
-class IsotropicThreeSphereSeries(IsotropicSeries):
+class IsotropicThreeSphereSeries(AbstractIsotropicSeries):
     """Harmonics for tokens in four dimensions and queries of one length."""
 
     harmonics: ClassVar[Harmonics] = _HARMONICS
 
 
-class GeneralThreeSphereSeries(GeneralSeries):
+class GeneralThreeSphereSeries(AbstractGeneralSeries):
     """Harmonics for tokens in four dimensions and queries of any lengths."""
 
     harmonics: ClassVar[Harmonics] = _HARMONICS

@@ -5,7 +5,9 @@ what tests spend their time on.
 """
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,6 +15,8 @@ import jax.numpy as jnp
 import jaxtyping
 import numpy as np
 
+
+ROOT = Path(__file__).resolve().parents[1]
 
 # Relative to the largest entry of what is expected, by dtype and by what is compared with what:
 #   exact        the same numbers by the same operations: a sum that must not round differently
@@ -33,6 +37,16 @@ TOLERANCES = {
 }
 
 DTYPES = (jnp.float32, jnp.float64)
+
+
+def fresh_environment(*dropped: str, **settings: str) -> dict[str, str]:
+    """The environment of a fresh interpreter that runs on the CPU, with jax as it comes: no variable that begins with
+    `JAX_`, or with another of `dropped`. It reads and writes the compiled programs of the test's own process.
+    """
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", *dropped))}
+    folder = jax.config.jax_compilation_cache_dir
+    cache = {"JAX_COMPILATION_CACHE_DIR": folder, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"} if folder else {}
+    return env | cache | {"JAX_PLATFORMS": "cpu", "MPLBACKEND": "Agg", "PYTHONPATH": str(ROOT)} | settings
 
 
 def tolerance(dtype: Any, kind: str) -> float:

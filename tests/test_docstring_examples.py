@@ -7,7 +7,6 @@ one example has compiled the next one uses.
 
 import inspect
 import json
-import os
 import re
 import subprocess
 import sys
@@ -16,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from .helpers import fresh_environment
 from .house.test_docs import NAMES, public_modules
 
 
-ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"^!!! example\n\n^    ```python\n(.*?)^    ```$", re.MULTILINE | re.DOTALL)
 
 # The names that README, guides, notebooks, benchmarks and experiments use most: each of them shows what it does.
@@ -50,8 +49,7 @@ EXAMPLES = [(name, code) for name, value in NAMES.items() for code in examples(v
 
 def start(chosen: list[tuple[str, str]], folder: Path) -> subprocess.Popen:
     """A fresh interpreter that runs these examples, with jax as it comes but for less time spent on compiling."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
-    env |= {"JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
+    env = fresh_environment(JAX_DISABLE_MOST_OPTIMIZATIONS="1")
     (folder / "examples.json").write_text(json.dumps(chosen), "utf-8")
     with open(folder / "examples.json", encoding="utf-8") as given:
         return subprocess.Popen(

@@ -1,6 +1,5 @@
 """Every notebook is a pair: a percent script that runs, and an .ipynb with the same cells, executed without error."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -10,6 +9,8 @@ import jupytext
 import nbformat
 import pytest
 from nbclient import NotebookClient
+
+from .helpers import fresh_environment
 
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,8 +41,7 @@ def faults(script: Path) -> list[str]:
 
 def run(script: Path) -> subprocess.CompletedProcess:
     """The script from top to bottom at its small sizes, outside the test's own jax configuration."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XLA_"))}
-    env |= {"SMALL": "1", "MPLBACKEND": "Agg", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+    env = fresh_environment("XLA_", SMALL="1")
     return subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=script.parent, env=env)
 
 

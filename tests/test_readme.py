@@ -1,6 +1,5 @@
 """The examples of the README and of the pages in docs run as a reader would run them, and print what these say."""
 
-import os
 import re
 import subprocess
 import sys
@@ -8,6 +7,8 @@ import textwrap
 from pathlib import Path
 
 import pytest
+
+from .helpers import fresh_environment
 
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,8 +32,7 @@ def examples(text: str) -> list[tuple[str, str]]:
 
 def run(code: str, folder: Path) -> subprocess.CompletedProcess:
     """`code` in a fresh interpreter with jax as it comes, in an empty folder."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XLA_"))}
-    env |= {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
+    env = fresh_environment("XLA_")
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, env=env)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import clusterjax as cjx
 
-from ..helpers import as_a_user
+from ..helpers import as_a_user, fresh_environment
 
 
 ROOT = Path(__file__).parents[2]
@@ -23,13 +23,11 @@ def start(part, devices, *where):
     quick = os.environ.get("XLA_FLAGS", "")
     settings = {
         "XLA_FLAGS": f"{quick} --xla_force_host_platform_device_count={devices}",
-        "JAX_PLATFORMS": "cpu",
         "JAX_DISABLE_MOST_OPTIMIZATIONS": str(jax.config.read("jax_disable_most_optimizations")),
-        "PYTHONPATH": str(ROOT),
     }
     command = [sys.executable, str(ROOT / "tests" / "sharded_child.py"), part, *map(str, where)]
     return subprocess.Popen(
-        command, env=os.environ | settings, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command, env=fresh_environment(**settings), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 
 

@@ -22,8 +22,6 @@ def run() -> int:
     **Returns:**
 
     Its exit status, as `clusterjax._cli.main` gives it; 141 if what it printed could not be printed to the end.
-
-    Source: this library.
     """
     end_quietly_on_signals()
     for stream in (sys.stdout, sys.stderr):
@@ -43,8 +41,6 @@ def end_quietly_on_signals() -> None:
     """Have SIGINT and SIGTERM end this process with one line and status 130 or 143, whatever it is at.
 
     The main thread answers between two steps of Python; while it is in compiled code another thread does.
-
-    Source: this library.
     """
     read, write = os.pipe()
     os.set_blocking(write, False)

@@ -21,6 +21,7 @@ from .base import (
     ExponentialSums,
     HardmaxSums,
     Support,
+    serves,
 )
 from .blocked import Blocked
 from .dense import Dense
@@ -86,7 +87,7 @@ class Auto(AbstractExponentialSum, AbstractNearestSearch):
         if queries is not None:
             check_array(queries, "queries", shape=(None, d), finite=False)
         harmonic = Harmonic()
-        if harmonic.supports.serves(mask, d, dtype):
+        if serves(harmonic, mask, d, dtype):
             least = _least(_HARMONIC[d, jnp.dtype(dtype).itemsize], mask)
             if n >= least and not _too_long(queries, d, dtype):
                 return harmonic
@@ -100,7 +101,7 @@ class Auto(AbstractExponentialSum, AbstractNearestSearch):
         check_mask(mask)
         hull = Hull()
         # `Hull` serves every floating dtype.
-        if n >= _least(_HULL, mask) and hull.supports.serves(mask, d, jnp.float32):
+        if n >= _least(_HULL, mask) and serves(hull, mask, d, jnp.float32):
             return hull
         return Dense() if n < 1024 else Blocked()
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import check_instance, refusal, shown
-from .._custom_types import DTypeLike, Masses, Tokens
+from .._custom_types import Masses, Tokens
 from .._mask import AbstractMask
 
 
@@ -63,13 +63,6 @@ class Support(NamedTuple):
     masks: tuple[type[AbstractMask], ...] | None = None
     dtypes: tuple[str, ...] | None = None
     forward_mode: bool = True
-
-    def serves(self, mask: AbstractMask, d: int, dtype: DTypeLike) -> bool:
-        """Whether tokens of this dimension and dtype are served, with this mask."""
-        by_mask = self.masks is None or isinstance(mask, self.masks)
-        by_dimension = self.dimensions is None or d in self.dimensions
-        by_dtype = self.dtypes is None or jnp.dtype(dtype).name in self.dtypes
-        return by_mask and by_dimension and by_dtype
 
 
 class AbstractSummation(eqx.Module):
@@ -147,6 +140,15 @@ def check_summation(
     if inner is not None:
         check_summation(inner, f"{name}.inner", kind)
     return checked
+
+
+def serves(summation: AbstractSummation, mask: AbstractMask, d: int, dtype: Any) -> bool:
+    """Whether the summation serves tokens of this dimension and dtype, with this mask."""
+    served = summation.supports
+    by_mask = served.masks is None or isinstance(mask, served.masks)
+    by_dimension = served.dimensions is None or d in served.dimensions
+    by_dtype = served.dtypes is None or jnp.dtype(dtype).name in served.dtypes
+    return by_mask and by_dimension and by_dtype
 
 
 def check_supported(

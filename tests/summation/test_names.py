@@ -15,6 +15,7 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax._simulate import _summations, _with_summations
+from clusterjax._summation.base import serves
 from clusterjax._summation.devices import sharded
 from clusterjax._summation.harmonic import summation as harmonic
 
@@ -181,9 +182,9 @@ def test_auto_asks_its_candidates_what_they_serve():
     for mask in (cjx.FullMask(), cjx.CausalMask(), cjx.WindowMask(5)):
         for d in (1, 2, 3, 4, 5):
             for dtype in (jnp.float16, jnp.bfloat16, jnp.float32, jnp.float64):
-                series = cjx.Harmonic().supports.serves(mask, d, dtype)
+                series = serves(cjx.Harmonic(), mask, d, dtype)
                 assert isinstance(auto.choose(n, d, dtype, mask), cjx.Harmonic if series else cjx.Blocked)
-            hull = cjx.Hull().supports.serves(mask, d, jnp.float32)
+            hull = serves(cjx.Hull(), mask, d, jnp.float32)
             assert isinstance(auto.choose_hardmax(n, d, mask), cjx.Hull if hull else cjx.Blocked)
 
 

@@ -57,8 +57,9 @@ class Sharded(AbstractExponentialSum, AbstractNearestSearch):
     pair in the ring, in which all devices take part if one of them has such a row.
 
     With `Dense` and `Blocked` the columns rotate around the ring of devices, so that no device ever holds all of them,
-    forwards or backwards; with a causal mask blocks of later tokens are skipped. The ring has derivatives in reverse
-    mode only.
+    forwards or backwards; with a causal mask blocks of later tokens are skipped.
+
+    Derivatives are those of reverse mode only, which is all that the ring has.
 
     !!! example
 
@@ -105,8 +106,8 @@ class Sharded(AbstractExponentialSum, AbstractNearestSearch):
 
     @property
     def supports(self) -> Support:
-        inner = self.inner.supports
-        return inner._replace(forward_mode=inner.forward_mode and isinstance(self.inner, Harmonic))
+        # The ring has none, and `Harmonic` takes it for rows that are not certified.
+        return self.inner.supports._replace(forward_mode=False)
 
     @eqx.filter_jit
     def exponential(

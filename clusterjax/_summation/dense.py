@@ -29,9 +29,8 @@ from .systems_last import batch_rule
 class Dense(AbstractExponentialSum, AbstractNearestSearch):
     """Every pair of tokens, O(n^2) time, and memory in the backward pass.
 
-    In few dimensions on a CPU the forward pass scans over narrow strips of columns, which stay in the cache, and under
-    `jax.vmap` over many small systems over blocks with the systems in the last axis; elsewhere it is two matrix
-    products.
+    Two matrix products; in few dimensions on a CPU a scan over narrow strips of columns, which stay in the cache. Many
+    small systems under `jax.vmap` are summed with the systems in the last axis.
     """
 
     @property

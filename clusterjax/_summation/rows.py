@@ -142,7 +142,7 @@ def exponential_rows(
     )
 
 
-_SMALL_EXPONENT = 16  # e^-16 is far from the end of float32
+_SMALL_EXPONENT = 16  # e^-16 is far above the underflow threshold of float32
 
 
 def rounded_down(top: Array, d: int) -> Array:

@@ -3,12 +3,12 @@
 **Algorithm.** In few dimensions systems are taken some dozens at a time and stand in the last axis, so that every
 operation runs along them: no product of small matrices, no reduction along a short last axis. Of each, blocks of rows
 meet all columns: the scores, written out over the coordinates; their maximum; exponentials; sums. In more dimensions
-products of matrices are faster, one a system.
+products of matrices are faster, one per system.
 
 **Reference.** None: a layout, which was chosen by measuring (benchmarks/batched.py, benchmarks/phase_diagram.py).
 
 **Invariants.** The sums are those of `Dense` for each system alone, but for rounding. The shift of a row is its largest
-score, less what rounding may have made of it: no exponent is above that rounding, and one is no further below zero.
+score rounded down (`rounded_down`), so that exponents are at most a few rounding errors above zero.
 """
 
 import functools
@@ -47,7 +47,7 @@ def batch_rule(single: Any, static: AbstractMask, batched: Any, queries, tokens,
 
 
 def suits(systems: int, n: int, d: int) -> bool:
-    """Whether so many systems of n tokens are summed faster here than one after the other."""
+    """Whether so many systems of n tokens are summed faster here than one after the other, as measured on a CPU."""
     return systems >= (16 if d <= FEW_DIMENSIONS else 4) and n <= 256
 
 

@@ -24,7 +24,7 @@ from ._leaders import enter
 from ._limit import LimitSet, counted, limit_of, present_tokens, settled_tolerance, small
 
 
-# A length up to which a difference counts as zero, relative to the longest token: rounding units, and the least.
+# A length up to which a difference counts as zero, relative to the longest token: machine epsilons, and the least.
 _ZERO = (1024, 1e-7)
 
 

@@ -38,7 +38,8 @@ from .._space import AbstractSpace, Euclidean
 from .._summation import AbstractExponentialSum, AbstractNearestSearch, Auto
 
 
-# A token that ties with the mean it moves to has arrived within so many tie tolerances, relative to the longest token.
+# A token that ties with the mean it moves to has arrived if it is within so many tie tolerances of it, relative to the
+# longest token: the scores of such tokens differ by rounding alone.
 _ARRIVED = 64
 
 
@@ -76,7 +77,7 @@ class HardmaxLayer(AbstractLayer):
         of mass zero is padding: nobody attends to it, and it does not move. None is one each.
     - `mask`: Which tokens each token may attend to.
     - `tie_tolerance`: Scores closer than this, relative to $|A z_i| \max_j |z_j|$, are ties; None is 64 times the
-        rounding unit.
+        machine epsilon.
     - `summation`: How the sums are computed.
 
     **Raises:**
@@ -177,7 +178,7 @@ class SoftmaxTwin(AbstractLayer):
 
 
 def check_hardmax_layer(layer: Any) -> HardmaxLayer:
-    """`layer`, if it is a `HardmaxLayer`; a ValueError else."""
+    """`layer`, if it is a `HardmaxLayer`; a ValueError otherwise."""
     return check_instance(layer, "layer", HardmaxLayer, "a HardmaxLayer", "pass one, HardmaxLayer(alpha)")
 
 

@@ -66,10 +66,10 @@ def leaders(z0: Tokens, layer: HardmaxLayer, depth: int) -> Leaders:
     r"""The tokens with $C_i^k = \{i\}$ at some layer $k \le$ `depth`, with the first such layer.
 
     With a symmetric positive definite A, once a leader is always a leader, and it never moves again. A token that has
-    come to a leader ties with it, so that it is not counted; nor is one that is, at its first such layer, within the
-    root of 64 rounding units of an earlier leader, relative to its length: it has merged with it. Layers 0 to `depth`
-    are looked at, `depth` + 1 of them, in one pass that holds neither the layers nor, for large n, an (n, n) matrix.
-    Works under `jax.jit` and `jax.vmap`.
+    come to a leader ties with it, so that it is not counted. Nor is a token that has merged with an earlier leader:
+    one whose distance from it is at most $\sqrt{64\,\epsilon}$ times its length, $\epsilon$ the machine epsilon.
+    Layers 0 to `depth` are looked at, `depth` + 1 of them, in one pass that holds neither the layers nor, for large n,
+    an (n, n) matrix. Works under `jax.jit` and `jax.vmap`.
 
     !!! example
 
@@ -134,15 +134,16 @@ def no_leaders(z0: Tokens) -> Leaders:
 def advance(x: Tokens, earlier: Leaders, layer: HardmaxLayer, k: RealScalarLike) -> tuple[Tokens, Leaders]:
     """The tokens after layer `k`, and the leaders before it; tokens that merged with a leader are attended to no more.
 
-    In exact arithmetic they would never have the score of their leader; here they come to tie with it, and would weigh
-    in the means of others. What a mask hides cannot be told apart so, and under one they go on to be attended to.
+    In exact arithmetic a merged token never has the score of its leader. Here it comes to tie with it, and would have
+    weight in the means of others. Under a mask merged tokens are attended to all the same: a token may attend to one
+    whose leader the mask hides from it.
     """
     led = jnp.asarray(earlier.mask)
     merged = _merged(x, led) & ~led
     new = ~led & ~merged & alone(layer, k, x)
     first = jnp.where(new, jnp.asarray(k, earlier.first.dtype), earlier.first)
     points = jnp.where(led[:, None], earlier.points, x)
-    # Under a mask a merged token may be the only one of its leader's that some token may attend to.
+    # Under a mask the leader itself may be hidden from some token: see above.
     hidden = merged if isinstance(layer.mask, FullMask) else None
     return hardmax_step(layer, k, x, hidden), Leaders(first, points)
 
@@ -174,6 +175,7 @@ def _merged(x: Tokens, leading: Bool[Array, " n"]) -> Bool[Array, " n"]:
 
     def block(rows: Tokens, index: Int[Array, " rows"]) -> Bool[Array, " rows"]:
         sums = squares[index][:, None] + squares[None, :]
+        # The squared distance; `sums` is about twice the squared length, hence 64 in the docstring of `leaders`.
         near = sums - 2 * matmul(rows, x.T) <= 32 * jnp.finfo(x.dtype).eps * sums
         return jnp.any(near & leading[None, :] & (index[:, None] != jnp.arange(x.shape[0])[None, :]), axis=1)
 

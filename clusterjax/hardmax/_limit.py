@@ -24,7 +24,7 @@ from ._leaders import Leaders, enter
 
 
 # Relative to the longest token: what counts as one point, and as outside a hull; and when tokens have settled. Each is
-# so many rounding units, and no less than so much.
+# (k, floor), for the larger of k times the machine epsilon and the floor.
 _SAME = (2048, 1e-6)
 _OUTSIDE = (64, 1e-10)
 _SETTLED = (256, 0.0)
@@ -131,7 +131,7 @@ def limit_set(z0: Tokens, layer: HardmaxLayer, depth: int = 100_000) -> LimitSet
 
 
 def small(size: tuple[int, float], dtype: Any) -> float:
-    """So many rounding units of `dtype`, and no less than so much."""
+    """The larger of k times the machine epsilon of `dtype` and a floor."""
     return max(size[0] * float(np.finfo(dtype).eps), size[1])
 
 

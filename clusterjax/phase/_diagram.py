@@ -174,7 +174,7 @@ def check_integrator(integrator: Any, dtype: Any) -> None:
     """
     check_instance(integrator, "integrator", AbstractIntegrator, "NormalisedEuler or Adaptive", "pass one of these")
     eps = float(jnp.finfo(dtype).eps)
-    # Ten rounding units: x + h u with a shorter step leaves most coordinates as they are.
+    # Ten machine epsilons: x + h u with a shorter step leaves most coordinates as they are.
     least = {Adaptive: ("tolerance", eps), NormalisedEuler: ("dt", 10 * eps)}
     name, bound = least.get(type(integrator), ("", 0.0))
     value = getattr(integrator, name, None)

@@ -44,7 +44,7 @@ class AbstractIntegrator(eqx.Module):
 
     @abstractmethod
     def steps(self, beta: float, t: float, unnormalised: bool) -> float:
-        """About how many steps there are up to time `t`."""
+        """About how many evaluations of the field there are up to time `t`, of the slowest system."""
 
 
 class NormalisedEuler(AbstractIntegrator):

@@ -95,7 +95,7 @@ def phase_diagram(
 
     **Raises:**
 
-    - `ValueError` if an argument cannot be, or the steps are more than anyone waits for.
+    - `ValueError` if an argument is invalid, or there would be more than 1e9 steps.
 
     ??? cite "Source"
 

@@ -132,7 +132,7 @@ class ClusterRank(AbstractStatistic):
 
 
 def check_systems(x: Any) -> Float[Array, "d n systems"]:
-    """`x` as an array, if it is of many systems of two tokens or more; tokens that are no numbers make no number."""
+    """`x` as an array, if it is of many systems of two tokens or more; they may be NaN."""
     x = check_array(x, "x", shape=("d", "n", "systems"), finite=False)
     if x.shape[1] < 2:
         raise refusal("x", "hold at least 2 tokens a system", f"its shape is {x.shape}", "pass (d, n, systems)")

@@ -94,7 +94,7 @@ def fit(
 ) -> Fitted:
     """Train a `HardmaxClassifier` through the hardmax itself, and keep its best epoch on the validation part.
 
-    In float32, with the whole training part on the device; an epoch is one compiled scan. The test part is no argument
+    In float32, with the whole training part on the device; an epoch is one compiled loop. The test part is no argument
     and is never seen.
 
     !!! example

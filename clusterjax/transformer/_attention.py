@@ -40,7 +40,7 @@ def check_relative(relative: Any) -> RelativePositions | None:
 
 
 def check_heads(attention: Any, name: str = "attention") -> "MultiHeadAttention":
-    """`attention`, if it is that of a Transformer; a ValueError else."""
+    """`attention`, if it is that of a Transformer; a ValueError otherwise."""
     return check_instance(
         attention, name, MultiHeadAttention, "a MultiHeadAttention", "make one with MultiHeadAttention.random"
     )
@@ -74,7 +74,7 @@ class Heads(eqx.Module):
 
 
 class Passed(eqx.Module):
-    """What head h gives from token j to a token i that attends to it alone, the sum of two vectors.
+    r"""What head h adds to a token i that attends to token j alone: `given` of j, plus `by_distance` of the distance.
 
     **Attributes:**
 
@@ -198,6 +198,7 @@ class MultiHeadAttention(eqx.Module):
         Source: 1706.03762, Section 3.2.2: k = d / h.
         """
         check_key(key)
+        # The matrices have d times d entries: the product is checked against overflow.
         d, _ = check_sizes(d=d, width=d)
         (heads,) = check_sizes(heads=heads)
         if d % heads:

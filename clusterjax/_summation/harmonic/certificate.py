@@ -21,13 +21,13 @@ there are. With `POWER` and the counts of `series/rounding.py`,
 
 1. *Moments.* The features of a token are off by f units at any degree, and by g for each degree; so many degrees are
    $\lambda = \sqrt{(d - 1)\kappa}$ on average, by the coefficients of the kernel (its Laplacian at its maximum is
-   $-(d - 1)\kappa$). Their sum goes through no more than s sums: those of a block (half a block and one, where
-   all masses are equal: no order of summing has a larger mean depth), sums of blocks in pairs, one addition for each
-   further device, and three more for what carries the chunks: there the summation is compensated, and over K
-   chunks its error is of second order, K^2 u. An error of each feature, relative to 1, becomes one of the
-   sum through the absolute sum of the Fourier coefficients of $e^{\kappa(t - 1)}$ in the angles of y. It is 1 on the
-   circle, with cosine and sine of it a factor of $\sqrt 2$ in the products, and below $\sqrt 2$ on the spheres (1.40
-   and 1.38 were computed). So $u\,(\sqrt 2\,(f + s) + g\lambda)\,W$.
+   $-(d - 1)\kappa$). A feature goes through at most s additions: those of its block (where all masses are equal, on
+   average at most half of a block and one, in whatever order), those of blocks in pairs, one for each further device,
+   and four for the compensated sum over chunks (one for the chunk, three for the carried correction), whose error over
+   K chunks is of second order, $K^2 u$. A feature that is off by $\epsilon$ changes the sum by at most $\epsilon$
+   times the absolute sum of the Fourier coefficients of $e^{\kappa(t - 1)}$ in the angles of y. That is 1 on the
+   circle, times $\sqrt 2$ since a product has a cosine and a sine, and below $\sqrt 2$ on the spheres (1.40 and 1.38
+   were computed). So $u\,(\sqrt 2\,(f + s) + g\lambda)\,W$.
 2. *Coefficients and evaluation.* Here the moments are known, and each degree errs in proportion to the length of its
    moments: close to zero for uniform tokens, whose moments of higher degree cancel, and $\sqrt{N_l}\,W$ for equal ones.
    This is `AbstractSeries.rounding`.
@@ -63,12 +63,13 @@ from .series.base import AbstractSeries
 from .series.rounding import pairwise_depth
 
 
-# By dimension: the error of the computed angle between a query and a token, in rounding units.
+# By dimension: the error of the computed angle between a query and a token, in units: normalising both, the sines and
+# cosines of their angles, and products of these; rounded up to a power of two.
 ANGLES = {2: 8.0, 3: 16.0, 4: 16.0}
 
 
 def unit_of(dtype: Any) -> float:
-    """The rounding unit u of a dtype: the largest relative error of one operation."""
+    """The unit roundoff u of a dtype: the largest relative error of one operation."""
     return float(jnp.finfo(dtype).eps) / 2
 
 
@@ -77,8 +78,8 @@ class Rounding(NamedTuple):
 
     **Arguments:**
 
-    - `units`, `growth`: The errors of the moments relative to W, in rounding units: at every degree, and in addition
-        per degree.
+    - `units`, `growth`: The errors of the moments relative to W, in units of the roundoff: at every degree, and in
+        addition per degree.
     - `tail`: The truncation error of the kernel.
     - `underflow`: A bound of all that underflows, for masses of at most one.
     - `d`: The dimension.
@@ -162,6 +163,6 @@ def truncation_share(dtype: Any, tolerance: float) -> float:
 
     It is far below the tolerance, since relative to a small Z it counts as W / Z times as much.
     """
-    # In float32 a larger share would be no gain: the rounding unit is the larger of the two there.
+    # In float32 a larger share would be no gain: the unit roundoff is the larger of the two there.
     share = 1e-5 if jnp.dtype(dtype).itemsize == 4 else 1e-4
     return max(unit_of(dtype), tolerance * share)

@@ -134,7 +134,7 @@ class _Cloud(eqx.Module):
 _DIAGONAL_BLOCK = 128
 # Rows of similar query direction that traverse together.
 _PACKET_SIZE = 64
-# Packets per call of a traversal: enough that its fixed cost is small, few enough that little waits for the longest.
+# Packets per call of a traversal: enough that its fixed cost is small, few enough that a long one holds up few others.
 _PACKETS_PER_CALL = 256
 
 

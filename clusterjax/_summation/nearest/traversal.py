@@ -83,8 +83,8 @@ def traverse(
         node, unfinished, skipped, entered, state = carry
         paused = jnp.any(entered, axis=1)
         low, high = _score_bounds(_rectangles(hierarchy, node), query)
-        # Deeper nodes have larger indices and fewer leading zeros. `skipped` is that count for the node that a row does
-        # not descend from: the row is inactive as long as the packet is at a node with fewer.
+        # Deeper nodes have larger indices and fewer leading zeros. `skipped` is the depth, as such a count, of the node
+        # at which a row stopped, 0 for an active row: it is inactive while the packet is below that node.
         zeros = lax.clz(node)[:, None]
         active = (unfinished & ~paused)[:, None] & (zeros >= skipped)
         state, descend = at_node(state, node, active, low, high)
@@ -100,6 +100,7 @@ def traverse(
         remains = descend | (after != end)
         return jnp.where(moving & unfinished & remains, following, node), unfinished & (remains | ~moving)
 
+    # A leaf costs as much for one packet as for all: they are processed when half of the packets wait at one.
     def most_are_moving(carry):
         _, unfinished, _, entered, _ = carry
         return 2 * jnp.sum(unfinished & ~jnp.any(entered, axis=1)) > jnp.sum(unfinished)

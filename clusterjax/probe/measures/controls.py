@@ -72,8 +72,8 @@ class Comparison(NamedTuple):
     freedom: np.ndarray | float = np.inf
 
     def exceeds(self, sigmas: float = 2.0) -> np.ndarray:
-        """Where the difference is above zero as surely as a normal number is by so many standard deviations: beyond
-        the quantile of Student's t with that probability, which few texts or networks move far out.
+        """Where the difference is above zero by a one-sided t-test, at the level of a Gaussian tail of `sigmas`
+        standard deviations; with few texts or networks Student's t has a heavier tail.
 
         **Raises:**
 
@@ -310,7 +310,7 @@ def shuffle_tokens(texts: Encoded, key: PRNGKeyArray, fixed: Sequence[int] = ())
 
     **Raises:**
 
-    - `ValueError` if `texts` is no `Encoded`, `key` no PRNG key, or `fixed` holds something else than integers.
+    - `ValueError` if `texts` is no `Encoded`, `key` no PRNG key, or `fixed` holds anything other than integers.
     """
     check_instance(texts, "texts", Encoded, "an Encoded", "pass what encode returns")
     fixed = _check_fixed(fixed)
@@ -375,8 +375,8 @@ def _comparison(differences: np.ndarray, between: np.ndarray, freedom: float) ->
     is added, itself estimated with `freedom` degrees of freedom."""
     paired, texts = average_of(differences), len(differences)
     within = paired.error**2
-    # Both comparisons come through here; 0 / 0 gives NaN, which `exceeds` takes for no.
-    with np.errstate(divide="ignore", invalid="ignore"):  # nothing differs at all: 0 / 0 is no evidence
+    # Where nothing differs at all 0 / 0 gives NaN, which `exceeds` takes for no evidence.
+    with np.errstate(divide="ignore", invalid="ignore"):
         error = np.sqrt(within + between)
         welch = (within + between) ** 2 / (within**2 / (texts - 1) + between**2 / freedom)
         return Comparison(paired.mean, error, paired.mean / error, np.where(error == 0, texts - 1, welch))

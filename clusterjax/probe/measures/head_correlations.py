@@ -31,7 +31,7 @@ from .tally import Average
 
 # Rows of the maps at a time, and floats in a vector register of most CPUs.
 _ROWS, _LANES = 64, 8
-# A map whose squared deviations from its mean sum to more than this may lose a digit when 1 is subtracted.
+# A map whose squared deviations from its mean sum to more than this loses at most a digit when 1 is subtracted.
 _VARIED = 0.25
 
 
@@ -142,7 +142,8 @@ def correlate(
     # Chosen when the program is lowered for a device, so that one traced program serves both.
     products = lax.platform_dependent(attention, mask, cpu=products_by_rows, default=products_at_once)
     size = jnp.sqrt(jnp.diagonal(products, axis1=1, axis2=2))
-    # Below this a map, whose mean times the root of its entries is 1, differs from a constant by rounding only.
+    # Below this a map differs from a constant by rounding only: its mean times the square root of the number of its
+    # entries is 1.
     varies = size > 16 * jnp.finfo(attention.dtype).eps
     size = jnp.where(varies, size, jnp.ones_like(size))
     # (texts, heads, heads).

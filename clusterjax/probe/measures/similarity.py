@@ -264,7 +264,6 @@ class _OfLevel(eqx.Module):
         # Integers: in float32 a bin would stop counting at 2^24.
         counts = jnp.zeros(bins + 1, jnp.int32).at[which.ravel()].add(1)[:-1].astype(cosines.dtype)
         total = jnp.sum(pairs).astype(cosines.dtype)
-        # Counts are whole numbers, so that a quantile between two bins is always of the lower one.
         below = lower + jnp.concatenate([jnp.zeros(1, counts.dtype), jnp.cumsum(counts)])
         wanted = self.probabilities * total
         # The first bin at whose upper edge the wanted number of pairs is reached.

@@ -54,7 +54,7 @@ def average_of(values: np.ndarray) -> Average:
 class Tally:
     """Statistics by name, each as the mean and the sum of squared deviations of the texts so far.
 
-    The deviations are from the mean of the moment (Chan, Golub and LeVeque 1983), so that no digits cancel. With
+    The deviations are from the running mean (Chan, Golub and LeVeque 1983), so that no digits cancel. With
     `weights`, (replicates, texts of this batch), the weighted sums of each replicate are kept as well.
     """
 
@@ -64,7 +64,7 @@ class Tally:
 
     def add(self, name: str, rows: Any, *, keep: bool = False, weights: np.ndarray | None = None) -> None:
         """Add a batch, (texts in it, ...); the caller raises `texts` when the statistics of all names are added."""
-        rows = np.array(rows, np.float64, order="C")  # what a store gives back adds up in this order too
+        rows = np.array(rows, np.float64, order="C")  # one memory order, so that sums are equal bit for bit
         mean = np.mean(rows, axis=0)
         squares = np.sum((rows - mean) ** 2, axis=0)
         before, new = self.texts, len(rows)

@@ -31,7 +31,7 @@ def einsum(spec: str, *operands: Array) -> Array:
 
 
 class Derived(NamedTuple):
-    """The same of two sets of sums: those of value and gradient, and those of the Hessian.
+    """Harmonics, or coefficients made of them, of two sets of sums: value and gradient, and the Hessian.
 
     **Arguments:**
 
@@ -73,7 +73,7 @@ def with_derivatives(first: Evaluate, second: Evaluate, moved_coefficients: Any 
     The derivative in the queries is made of `second`, the Hessian: no angle is differentiated. That in the coefficients
     is `moved_coefficients(degree, queries, coefficients, their tangent)`; without it `first` of the tangent, since
     `first` is linear in the coefficients. Derivatives of higher order differentiate `second` itself, angles included:
-    queries exactly at a pole have first derivatives, and second ones only along the axis.
+    queries exactly at a pole have first derivatives, and second ones only in the direction of the polar axis.
     """
 
     @partial(jax.custom_jvp, nondiff_argnums=(0,))

@@ -13,7 +13,7 @@ import pytest
 from flax import nnx
 
 from clusterjax import probe
-from clusterjax.probe.networks.sizes import sizes_of
+from clusterjax.probe.networks.config import sizes_of
 
 from ..helpers import as_a_user
 from ..probe_cases import ALBERT, IDS, MASK, SHARED, T5, albert_tree, tensors_of, write, write_msgpack

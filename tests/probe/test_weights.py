@@ -143,7 +143,7 @@ def test_t5_with_its_decoder_and_the_embedding_under_another_name(tmp_path):
     model = probe.load(write(tmp_path / "other", T5, tensors | {"lm_head.weight": shared}))
     assert_same_parameters(model, plain)
     assert model.left_out == ("decoder.block.0.layer.0.SelfAttention.q.weight", "lm_head.weight")
-    with pytest.raises(ValueError, match="must be an ALBERT for logits"):
+    with pytest.raises(ValueError, match="must have a head for logits"):
         model.logits(jnp.ones((3, 8, 12)))
 
 

@@ -209,9 +209,8 @@ class Results:
 def measure(p: Parameters, network: Network, settings: Settings, say: Callable[[str], None]) -> Results:
     """Run the texts of the network through its layers and the controls, and test the cosines before the first layer."""
     deep = further(network.model, settings)
-    # The networks of random weights have neither of these parts. Without them here one compiled program serves all.
-    if isinstance(deep.network, probe.Albert):
-        deep.network.pooler = deep.network.predictions = None
+    # The networks of random weights have no pooler and no head. Without them here one compiled program serves all.
+    deep.network.drop_head()
     say(f"running {len(network.texts.mask)} texts through {deep.num_layers} layers, with two controls")
     special, trained = special_ids(network), network.model.num_layers
     of = functools.partial(measure_alike, special=special, near=p.near)

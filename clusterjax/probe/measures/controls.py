@@ -33,10 +33,9 @@ from ..._check import (
     shown,
 )
 from ..._random import generator
-from ..networks.albert import Albert
 from ..networks.batch import Encoded
 from ..networks.load import Model, check_model
-from ..networks.t5 import T5Encoder
+from ..networks.network import AbstractNetwork
 from .head_correlations import HeadCorrelations
 from .sinks import AttentionSinks
 from .survey import encoded
@@ -44,7 +43,7 @@ from .tally import Average, average_of
 
 
 Statistic = str | Callable[[Any], Average]
-Initial = Callable[[PRNGKeyArray], Albert | T5Encoder]
+Initial = Callable[[PRNGKeyArray], AbstractNetwork]
 
 
 class Comparison(NamedTuple):
@@ -259,16 +258,15 @@ def randomise(model: Model, key: PRNGKeyArray, *, initial: Initial | None = None
     """
     network: Any = nnx.clone(check_model(model).network)
     check_concrete(check_key(key), "key")
-    if isinstance(network, Albert):
-        # They take no part in the hidden states, and `initial` may return a network without them.
-        network.pooler = network.predictions = None
+    # It plays no part in the hidden states, and `initial` may return a network without it.
+    network.drop_head()
     if initial is None:
         initial = lambda key: type(network)(network.sizes, nnx.Rngs(key))
     drawn_network = _check_initial(initial)(key)
-    if not isinstance(drawn_network, Albert | T5Encoder):
+    if not isinstance(drawn_network, AbstractNetwork):
         raise refusal(
             "initial",
-            "return an Albert or a T5Encoder",
+            "return a network of probe",
             f"it returns {shown(drawn_network)}",
             "build one with model.network.sizes",
         )

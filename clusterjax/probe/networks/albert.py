@@ -12,6 +12,7 @@ import functools
 from typing import Any, cast
 
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
@@ -19,13 +20,14 @@ from jaxtyping import Array, Bool, Float, Int
 from ..._check import check_array, check_flag, refusal
 from ..._custom_types import DTypeLike
 from .layer_scan import check_depth, run_layers
-from .layers import LayerNorm, Precision, activation, attend, check_making, init_normal, signed
+from .layers import LayerNorm, Precision, activation, attend, check_making, init_normal, set_zero, signed
+from .network import AbstractNetwork, AttentionMaps, Context, maps_of_heads
 from .sizes import AlbertSizes, check_heads, check_sizes
 from .token_ids import check_ids, check_like, check_mask
 
 
 @signed
-class Albert(nnx.Module):
+class Albert(AbstractNetwork):
     r"""ALBERT: one layer, applied again and again; $x \leftarrow N(x + A(x))$, then $x \leftarrow N(x + F(x))$.
 
     A is multi-head attention, F the feed-forward, N a layer norm. Padding neither attends nor is attended to, and is
@@ -171,6 +173,10 @@ class Albert(nnx.Module):
         """None: the positions of ALBERT are in its embedding."""
         return None
 
+    def context(self, n: int) -> Context:
+        """Nothing: the positions of ALBERT are in its embedding."""
+        return Context()
+
     def blocks(self) -> list[Any]:
         """The layers that have weights of their own."""
         return [layer for group in self.encoder.albert_layer_groups for layer in group.albert_layers]
@@ -187,6 +193,60 @@ class Albert(nnx.Module):
     def finish(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n d"]:
         """What is done after the last layer: nothing."""
         return hidden
+
+    def attention_maps(self) -> list[AttentionMaps]:
+        """The maps of each of `blocks`, in double precision on the host."""
+        parts = (block.attention for block in self.blocks())
+        return [maps_of_heads(part.query, part.key, part.value, part.dense, self.num_heads) for part in parts]
+
+    @property
+    def score_scale(self) -> float:
+        """What the products of queries and keys are multiplied by: the root of the dimension of a head, inverted."""
+        return (self.sizes.hidden_size // self.num_heads) ** -0.5
+
+    def word_factors(self) -> tuple[np.ndarray, np.ndarray]:
+        """The table of words, (words, e), and the map from its rows to the hidden space, (e, d)."""
+        table, map_ = self.embeddings.word_embeddings.embedding, self.encoder.embedding_hidden_mapping_in.kernel
+        return np.asarray(table[...], np.float64), np.asarray(map_[...], np.float64)
+
+    def norm_scales(self) -> None:
+        """None: the norms act on the stream itself."""
+        return None
+
+    def last_scale(self) -> None:
+        """None: there is no norm after the last layer."""
+        return None
+
+    def silence_feed_forward(self, block: nnx.Module) -> None:
+        """Set the last map of the feed-forward to zero, in place."""
+        set_zero(block.ffn_output)
+
+    def set_norms(self, block: nnx.Module, norm: nnx.Module) -> None:
+        """Put `norm` in the place of both norms of the block."""
+        block.attention.LayerNorm, block.full_layer_layer_norm = norm, norm
+
+    def hold_length(self, block: nnx.Module, length: nnx.Module) -> None:
+        """Have the block scale the stream by `length`: in the place of both norms."""
+        self.set_norms(block, length)
+
+    def drop_head(self) -> None:
+        """Take away pooler and masked-LM head, in place."""
+        self.pooler = self.predictions = None
+
+    @property
+    def shares_layers(self) -> bool:
+        """True: the trained group of layers, again and again."""
+        return True
+
+    @property
+    def num_token_types(self) -> int:
+        """How many token types it has."""
+        return self.sizes.type_vocab_size
+
+    @property
+    def max_positions(self) -> int:
+        """The longest text, in tokens."""
+        return self.sizes.max_positions
 
 
 class _Embeddings(nnx.Module):
@@ -234,7 +294,9 @@ class _Layer(nnx.Module):
         self.full_layer_layer_norm = LayerNorm(sizes.hidden_size, sizes.eps, dtype)
         self.activation = sizes.activation
 
-    def __call__(self, x: Float[Array, "batch n d"], mask: Bool[Array, "batch n"], bias: None) -> tuple[Array, Array]:
+    def __call__(
+        self, x: Float[Array, "batch n d"], mask: Bool[Array, "batch n"], context: Context
+    ) -> tuple[Array, Array]:
         x, weights = self.attention(x, mask)
         return self.full_layer_layer_norm(self.ffn_output(activation(self.activation)(self.ffn(x))) + x), weights
 

@@ -18,7 +18,6 @@ from jaxtyping import Array
 
 from ..._check import check_concrete, check_integer, check_sequence
 from ..._misc import is_concrete
-from .albert import Albert
 from .load import Model, check_model
 from .token_ids import check_ids, check_like, check_mask
 from .tokenizer import special_tokens, tokenize
@@ -132,9 +131,11 @@ def check_batch(model: Model, token_ids: Any, mask: Any, token_types: Any) -> tu
     token_ids = jnp.asarray(check_ids(token_ids, "token_ids", model.network.sizes.vocab_size), jnp.int32)
     mask = check_mask(mask, token_ids.shape)
     if token_types is not None:
-        if not isinstance(model.network, Albert):
-            raise ValueError("token_types must be None for T5, which has none, but they are given; leave them out.")
-        types = model.network.sizes.type_vocab_size
+        types = model.network.num_token_types
+        if types is None:
+            raise ValueError(
+                f"token_types must be None for {model.name!r}, which has none, but they are given; leave them out."
+            )
         token_types = check_like(token_types, "token_types", token_ids.shape, types, "the token types")
     limit = model.max_positions
     if limit is not None and token_ids.shape[1] > limit:

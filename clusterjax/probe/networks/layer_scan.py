@@ -49,12 +49,12 @@ def run_layers_measured(
     """
     # The embedding of padding is not zero.
     hidden = blank(embedded, mask)
-    # Of T5: the same for every layer, so it is computed once, outside the scan. None for ALBERT.
-    bias = network.position_bias(embedded.shape[1])
+    # The same for every layer, so it is computed once, outside the scan.
+    context = network.context(embedded.shape[1])
     order, block_of = _blocks(network)
 
     def step(hidden, index):
-        after, attention = block_of(index)(hidden, mask, bias)
+        after, attention = block_of(index)(hidden, mask, context)
         return blank(after, mask), None if measure is None else measure(hidden, attention)
 
     # `order` is None for a single block: then nothing is scanned over, and `length` says how often it is applied.

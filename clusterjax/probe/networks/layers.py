@@ -99,6 +99,13 @@ def init_normal(spread: float) -> Any:
     return nnx.initializers.normal(spread)
 
 
+def set_zero(linear: Any) -> None:
+    """Set a linear map to zero, in place."""
+    linear.kernel[...] = jnp.zeros_like(linear.kernel[...])
+    if linear.bias is not None:
+        linear.bias[...] = jnp.zeros_like(linear.bias[...])
+
+
 class LayerNorm(nnx.Module):
     """Rows shifted to mean zero and scaled to variance one, then scaled and shifted by what was learnt."""
 

@@ -16,17 +16,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 from jaxtyping import Array, Float
 
-from ..._check import check_float_dtype, check_instance, check_integer, check_path, refusal
+from ..._check import check_float_dtype, check_instance, check_path, refusal
 from ..._custom_types import DTypeLike
 from ..._model_folder import ModelFolder
-from .albert import Albert
+from .architectures import ARCHITECTURES
+from .config import read_config, sizes_of
 from .layer_scan import check_depth
 from .locate import locate
-from .sizes import AlbertSizes, T5Sizes, read_config, sizes_of
-from .t5 import T5Encoder
+from .network import AbstractNetwork
 from .tokenizer import read_tokenizer
 from .weights import read_weights
 
@@ -41,7 +40,7 @@ class Model:
 
     **Attributes:**
 
-    - `network`: An `Albert` or a `T5Encoder`.
+    - `network`: The network: an `Albert`, a `T5Encoder`, or another.
     - `config`: The configuration, of `transformers`.
     - `name`: What it was loaded as.
     - `folder`: Where its files are; None if it has none.
@@ -49,7 +48,7 @@ class Model:
     - `tokenizer`: That of `transformers`, read when it is first asked for; None if the folder has none.
     """
 
-    network: Albert | T5Encoder = dataclasses.field(repr=False)
+    network: AbstractNetwork = dataclasses.field(repr=False)
     config: Any = dataclasses.field(repr=False)
     name: str
     folder: Path | None = None
@@ -79,18 +78,15 @@ class Model:
     @property
     def max_positions(self) -> int | None:
         """The longest text, in tokens; None if there is no limit."""
-        sizes = self.network.sizes
-        return sizes.max_positions if isinstance(sizes, AlbertSizes) else None
+        return self.network.max_positions
 
     def logits(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n words"]:
-        """The scores of the masked-LM head, from the last hidden states; see `Albert.logits`.
+        """The scores of each word at each place, from the last hidden states, by the head of the network.
 
         **Raises:**
 
         - `ValueError` if the model has no such head.
         """
-        if not isinstance(self.network, Albert):
-            raise ValueError(f"model must be an ALBERT for logits, but {self.name!r} is a T5 encoder; load an ALBERT.")
         return self.network.logits(hidden)
 
 
@@ -172,9 +168,9 @@ def load(
             "layer 1 on, and nothing of it was trained.",
             stacklevel=2,
         )
-    # ALBERT shares its layer, so depth beyond training is what its figures are about; T5 repeats a stack that was made
-    # to be run once.
-    if isinstance(sizes, T5Sizes) and depth is not None and depth > sizes.num_layers:
+    # ALBERT shares its layer, so depth beyond training is what its figures are about; others repeat a stack that was
+    # made to be run once.
+    if not network.shares_layers and depth is not None and depth > sizes.num_layers:
         warnings.warn(
             f"{name!r} was trained with {sizes.num_layers} blocks and is deepened to {depth} by applying them again "
             "from the first: nothing of it was trained to be so deep.",
@@ -187,22 +183,9 @@ def _read(folder: Path, options: dict[str, Any]) -> tuple[Any, Any, Any, tuple[s
     """The network of a folder, its configuration, its sizes, and the tensors that were left out."""
     config = read_config(folder)
     sizes = sizes_of(config, folder / "config.json")
-    make = functools.partial(_make, sizes, **options)
+    make = functools.partial(ARCHITECTURES[config.model_type].make, sizes, **options)
     network, left_out = read_weights(folder, sizes, make, options["dtype"])
     return network, config, sizes, left_out
-
-
-def _make(sizes: Any, *, heads: int | None, **options: Any) -> Albert | T5Encoder:
-    """A network of these sizes; its weights are replaced afterwards."""
-    if isinstance(sizes, AlbertSizes):
-        return Albert(sizes, nnx.Rngs(0), heads=heads, **options)
-    # ALBERT has no parameter for each head; T5 has, a column of its bias.
-    if heads is not None and check_integer(heads, "heads") != sizes.num_heads:
-        raise ValueError(
-            f"heads must be None for T5, whose bias of positions is learnt for each of its {sizes.num_heads} heads, "
-            f"but it is {heads!r}; leave it out."
-        )
-    return T5Encoder(sizes, nnx.Rngs(0), **options)
 
 
 def _check_dtype(dtype: Any) -> np.dtype:

@@ -1,31 +1,27 @@
-"""The sizes that define a network, read from a `config.json` by transformers and kept without it.
+"""The sizes that define a network: named tuples of plain numbers, checked when they are made.
 
-`AlbertSizes` and `T5Sizes` are named tuples of plain numbers, checked when they are made: hashable, so that they can
-be static under `jax.jit`, and independent of the classes of transformers, which change between its versions.
+They are hashable, so that they can be static under `jax.jit`, and independent of the classes of transformers, which
+change between its versions. `config` reads them from a `config.json`.
 
-Invariants: a configuration is refused with the name of the entry and the file before any array is made of it; no code
-of a checkpoint is run, and only the three architectures below are known.
+Invariant: no network is made of sizes that it cannot have.
 """
 
 import functools
-import math
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from ..._check import check_choice, check_flag, check_instance, check_integer, check_number, refusal, shown
-from ..._disk import check
-from ..._json import Within, misfit, read_json
 
 
-_LABELS = Within(int, 0, 10**5)
-_MOST = 2**31 - 1
+MOST = 2**31 - 1
 ACTIVATIONS = ("gelu", "gelu_new", "relu")
-_FLAGS, _REALS = ("tied", "gated"), ("eps", "spread")
+FLAGS, REALS = ("tied", "gated"), ("eps", "spread")
+# What a network may lack.
+NULLABLE = ("window",)
 _Sizes = TypeVar("_Sizes", bound=type)
 
 
-def _checked(cls: _Sizes) -> _Sizes:
-    """A named tuple whose numbers are checked when it is made."""
+def checked(cls: _Sizes) -> _Sizes:
+    """A named tuple whose numbers are checked when it is made, and then by its method `fit`, if it has one."""
     # `__new__` and not `__init__`, which a named tuple does not have; `_replace` and `_make` come through here as well.
     make = cls.__new__
 
@@ -43,23 +39,17 @@ def check_sizes(sizes: Any, kind: Any) -> Any:
     for name, value in sizes._asdict().items():
         if name == "activation":
             check_choice(value, name, ACTIVATIONS)
-        elif name in _FLAGS:
+        elif name in FLAGS:
             check_flag(value, name)
-        elif name in _REALS:
+        elif name in REALS:
             check_number(value, name, above=0)
         else:
-            check_integer(value, name, most=_MOST)
-    if isinstance(sizes, AlbertSizes):
-        check_heads(sizes.hidden_size, sizes.num_heads, "num_heads")
-        return sizes
-    # Four buckets are the fewest with one for small and one for large distances in each direction; distances of which
-    # all have a bucket of their own would leave none to share.
-    check_integer(sizes.num_buckets, "num_buckets", least=4, most=_MOST)
-    check_integer(sizes.max_distance, "max_distance", least=sizes.num_buckets // 4 + 1, most=_MOST)
+            check_integer(value, name, most=MOST)
+    sizes.fit()
     return sizes
 
 
-@_checked
+@checked
 class AlbertSizes(NamedTuple):
     """The numbers that make an ALBERT.
 
@@ -101,8 +91,17 @@ class AlbertSizes(NamedTuple):
     tied: bool = True
     spread: float = 0.02
 
+    @property
+    def num_blocks(self) -> int:
+        """How many layers have weights of their own."""
+        return self.num_groups * self.inner_layers
 
-@_checked
+    def fit(self) -> None:
+        """Raise a ValueError unless the numbers fit together."""
+        check_heads(self.hidden_size, self.num_heads, "num_heads")
+
+
+@checked
 class T5Sizes(NamedTuple):
     """The numbers that make a T5 encoder.
 
@@ -139,66 +138,17 @@ class T5Sizes(NamedTuple):
     max_distance: int = 128
     eps: float = 1e-6
 
+    @property
+    def num_blocks(self) -> int:
+        """How many layers have weights of their own."""
+        return self.num_layers
 
-def read_config(folder: Path) -> Any:
-    """The `transformers` configuration of a folder; no network, no code of the folder's own."""
-    path = folder / "config.json"
-    if not path.is_file():
-        raise ValueError(f"path must be a folder with a config.json, but {str(folder)!r} has none; put it there.")
-    fields = read_json(path, object, argument="config", remedy="fetch it again")
-    kind = fields.get("model_type") if isinstance(fields, dict) else None
-    # transformers alone takes seconds to import, and PyTorch with it where that is installed.
-    import transformers
-
-    # mT5 has the encoder of T5 with other numbers.
-    classes = {"albert": "AlbertConfig", "t5": "T5Config", "mt5": "MT5Config"}
-    if not isinstance(kind, str) or kind not in classes:
-        raise ValueError(
-            f"config must be of an architecture among {', '.join(classes)}, but {str(path)!r} is of {kind!r}; name "
-            "another checkpoint."
-        )
-    wrong = misfit(fields, {"num_labels?": (None, _LABELS), "_num_labels?": (None, _LABELS)})
-    if wrong is not None:  # transformers makes a name for each of them
-        raise ValueError(f"config must be one of {kind}, but in {str(path)!r} {wrong}; mend it.")
-    check(path, "config", "fetch it again")
-    try:
-        # `from_dict` fills what the file leaves out by the defaults of transformers, which is how published files are
-        # meant.
-        return getattr(transformers, classes[kind]).from_dict(fields)
-    except Exception as error:  # which errors its validation raises differs between versions of transformers
-        raise ValueError(f"config must be one of {kind}, but {str(path)!r} is refused ({error}); mend it.") from error
-
-
-def sizes_of(config: Any, file: Path) -> AlbertSizes | T5Sizes:
-    """The sizes of a network from its configuration, checked; `file` is where the configuration is, for messages."""
-    albert, place = config.model_type == "albert", repr(str(file))
-    sizes = _albert(config, place) if albert else _t5(config)
-    for name, value in sizes.items():
-        if name == "activation" or name in _FLAGS:
-            continue
-        # bool is an int to Python, and JSON gives 1.0 where an integer was meant; both are refused.
-        is_integer = name not in _REALS
-        kind = int if is_integer else int | float
-        if isinstance(value, bool) or not isinstance(value, kind) or not 0 < value < math.inf:
-            raise ValueError(f"config must have a positive {name}, but in {place} it is {value!r}; mend it.")
-        if is_integer and value > _MOST:
-            raise ValueError(f"config must have a {name} of at most {_MOST}, but in {place} it is {value!r}; mend it.")
-    if sizes["activation"] not in ACTIVATIONS:
-        raise ValueError(
-            f"config must have an activation among {', '.join(ACTIVATIONS)}, but in {place} it is "
-            f"{sizes['activation']!r}; name another checkpoint."
-        )
-    if albert and sizes["hidden_size"] % sizes["num_heads"]:
-        raise ValueError(
-            f"config must have a num_attention_heads that divides the hidden size, {sizes['hidden_size']}, but in "
-            f"{place} it is {sizes['num_heads']}; mend it."
-        )
-    if not albert and (sizes["num_buckets"] < 4 or sizes["max_distance"] <= sizes["num_buckets"] // 4):
-        raise ValueError(
-            f"config must have at least 4 buckets and a max_distance beyond a quarter of them, but in {place} it has "
-            f"{sizes['num_buckets']} and {sizes['max_distance']}; mend it."
-        )
-    return AlbertSizes(**sizes) if albert else T5Sizes(**sizes)
+    def fit(self) -> None:
+        """Raise a ValueError unless the numbers fit together."""
+        # Four buckets are the fewest with one for small and one for large distances in each direction; distances of
+        # which all have a bucket of their own would leave none to share.
+        check_integer(self.num_buckets, "num_buckets", least=4, most=MOST)
+        check_integer(self.max_distance, "max_distance", least=self.num_buckets // 4 + 1, most=MOST)
 
 
 def check_heads(hidden_size: int, heads: Any, name: str) -> int:
@@ -213,7 +163,8 @@ def check_heads(hidden_size: int, heads: Any, name: str) -> int:
     return number
 
 
-def _albert(config: Any, place: str) -> dict[str, Any]:
+def albert_sizes(config: Any, place: str) -> dict[str, Any]:
+    """The arguments of `AlbertSizes` from a configuration of transformers; `place` is where it is, for messages."""
     # Versions 4 of transformers could build ALBERT with relative positions; no published checkpoint has them.
     positions = getattr(config, "position_embedding_type", "absolute")
     if positions != "absolute":
@@ -240,7 +191,8 @@ def _albert(config: Any, place: str) -> dict[str, Any]:
     )
 
 
-def _t5(config: Any) -> dict[str, Any]:
+def t5_sizes(config: Any, place: str) -> dict[str, Any]:
+    """The arguments of `T5Sizes` from a configuration of transformers."""
     return dict(
         vocab_size=config.vocab_size,
         hidden_size=config.d_model,

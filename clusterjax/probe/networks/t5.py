@@ -18,13 +18,14 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..._custom_types import DTypeLike
 from .layer_scan import check_depth, run_layers
-from .layers import Precision, RMSNorm, activation, attend, check_making, init_normal, signed
+from .layers import Precision, RMSNorm, activation, attend, check_making, init_normal, set_zero, signed
+from .network import AbstractNetwork, AttentionMaps, Context, maps_of_heads
 from .sizes import T5Sizes, check_sizes
 from .token_ids import check_ids, check_mask
 
 
 @signed
-class T5Encoder(nnx.Module):
+class T5Encoder(AbstractNetwork):
     r"""The encoder of T5: $x \leftarrow x + A(N(x))$, then $x \leftarrow x + F(N(x))$, and a last N after all blocks.
 
     A is multi-head attention whose scores are not scaled and have a bias that depends on the head and on the bucket of
@@ -110,6 +111,10 @@ class T5Encoder(nnx.Module):
         """The hidden states before the first block; T5 has no token types."""
         return self.shared(token_ids)
 
+    def context(self, n: int) -> Context:
+        """The bias of positions."""
+        return Context(bias=self.position_bias(n))
+
     def position_bias(self, n: int) -> Float[Array, "1 heads n n"]:
         """What is added to the scores of n tokens, in every block."""
         first: Any = self.encoder.block[0].layer[0]
@@ -131,6 +136,65 @@ class T5Encoder(nnx.Module):
     def finish(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n d"]:
         """What is done after the last block: the last norm."""
         return self.encoder.final_layer_norm(hidden)
+
+    def logits(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n words"]:
+        """Refused: an encoder has no head that scores words."""
+        raise ValueError(
+            "model must have a head for logits, but it is a T5 encoder; load a network with a language-modelling head."
+        )
+
+    def attention_maps(self) -> list[AttentionMaps]:
+        """The maps of each of `blocks`, in double precision on the host."""
+        parts = (block.layer[0].SelfAttention for block in self.blocks())
+        return [maps_of_heads(part.q, part.k, part.v, part.o, self.num_heads) for part in parts]
+
+    @property
+    def score_scale(self) -> float:
+        """What the products of queries and keys are multiplied by: 1."""
+        return 1.0
+
+    def word_factors(self) -> tuple[np.ndarray, None]:
+        """The table of words, (words, d), in double precision; its rows are in the hidden space."""
+        return np.asarray(self.shared.embedding[...], np.float64), None
+
+    def norm_scales(self) -> list[np.ndarray]:
+        """The scales of the norm that each block applies to what its attention reads, (d,)."""
+        return [np.asarray(block.layer[0].layer_norm.weight[...], np.float64) for block in self.blocks()]
+
+    def last_scale(self) -> np.ndarray:
+        """The scale of the norm after the last block, (d,)."""
+        return np.asarray(self.encoder.final_layer_norm.weight[...])
+
+    def silence_feed_forward(self, block: nnx.Module) -> None:
+        """Set the last map of the feed-forward to zero, in place."""
+        set_zero(block.layer[1].DenseReluDense.wo)
+
+    def set_norms(self, block: nnx.Module, norm: nnx.Module) -> None:
+        """Put `norm` in the place of the norms of both sublayers."""
+        for sublayer in block.layer:
+            sublayer.layer_norm = norm
+
+    def hold_length(self, block: nnx.Module, length: nnx.Module) -> None:
+        """Have the block scale the stream by `length` before its first norm, which acts on what attention reads."""
+        block.layer[0] = _FromLength(block.layer[0], length)
+
+    def drop_head(self) -> None:
+        """Nothing to take away."""
+
+    @property
+    def shares_layers(self) -> bool:
+        """False: each block has weights of its own."""
+        return False
+
+    @property
+    def num_token_types(self) -> None:
+        """None: it takes none."""
+        return None
+
+    @property
+    def max_positions(self) -> None:
+        """None: relative positions have no limit."""
+        return None
 
 
 def relative_buckets(distances: np.ndarray, sizes: T5Sizes) -> np.ndarray:
@@ -175,10 +239,10 @@ class _T5Block(nnx.Module):
         )
 
     def __call__(
-        self, x: Float[Array, "batch n d"], mask: Bool[Array, "batch n"], bias: Float[Array, "1 heads n n"]
+        self, x: Float[Array, "batch n d"], mask: Bool[Array, "batch n"], context: Context
     ) -> tuple[Array, Array]:
         attend_, feed = cast(tuple[_AttentionSublayer, _FeedForwardSublayer], tuple(self.layer))
-        x, weights = attend_(x, mask, bias)
+        x, weights = attend_(x, mask, context.bias)
         return feed(x), weights
 
 
@@ -188,6 +252,19 @@ class _AttentionSublayer(nnx.Module):
         self.layer_norm = RMSNorm(sizes.hidden_size, sizes.eps, dtype)
 
     def __call__(self, x: Array, mask: Array, bias: Array) -> tuple[Array, Array]:
+        out, weights = self.SelfAttention(self.layer_norm(x), mask, bias)
+        return x + out, weights
+
+
+class _FromLength(nnx.Module):
+    """The attention of a block, with its residual stream scaled to one length before."""
+
+    def __init__(self, attend: Any, length: nnx.Module):
+        self.SelfAttention, self.layer_norm, self.length = attend.SelfAttention, attend.layer_norm, length
+
+    def __call__(self, x: Array, mask: Array, bias: Array) -> tuple[Array, Array]:
+        # Before the norm of the block, which is then of a state of known length.
+        x = self.length(x)
         out, weights = self.SelfAttention(self.layer_norm(x), mask, bias)
         return x + out, weights
 

@@ -13,7 +13,6 @@ import numpy as np
 from jaxtyping import Float
 
 from ..._check import check_array, check_concrete, check_integer, refusal
-from .albert import Albert
 from .load import Model, check_model
 
 
@@ -60,7 +59,7 @@ def nearest_words(model: Model, vectors: Float[Any, "m d"], top: int = 10) -> Ne
         Lan et al., *ALBERT: a lite BERT* (1909.11942), Section 3.1 for the factors. Peat, *Clustering in Transformers*,
         Section 5, asks for the semantic interpretation of eigenspaces.
     """
-    words, map_ = _factors(check_model(model))
+    words, map_ = check_model(model).network.word_factors()
     d = words.shape[1] if map_ is None else map_.shape[1]
     check_concrete(vectors, "vectors")
     check_array(vectors, "vectors", shape=("m", d), remedy="pass the real parts of those of value_directions, say")
@@ -81,14 +80,3 @@ def nearest_words(model: Model, vectors: Float[Any, "m d"], top: int = 10) -> Ne
     known = model.tokenizer
     names = None if known is None else [known.convert_ids_to_tokens(row.tolist()) for row in ids]
     return NearestWords(ids, np.take_along_axis(cosines, ids, axis=1), names)
-
-
-def _factors(model: Model) -> tuple[np.ndarray, np.ndarray | None]:
-    """The table of words, and the map from its rows to the hidden space if there is one."""
-    network: Any = model.network
-    if isinstance(network, Albert):
-        table = network.embeddings.word_embeddings.embedding
-        return np.asarray(table[...], np.float64), np.asarray(
-            network.encoder.embedding_hidden_mapping_in.kernel[...], np.float64
-        )
-    return np.asarray(network.shared.embedding[...], np.float64), None

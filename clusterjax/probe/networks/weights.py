@@ -18,22 +18,13 @@ import numpy as np
 from flax import nnx
 
 from ..._check import check_instance
-from .albert import Albert
-from .sizes import AlbertSizes
-from .t5 import T5Encoder
+from .architectures import architecture_of
+from .network import AbstractNetwork
 from .weight_files import Tensors, read_tensors
 
 
 # The last word of a parameter in the tree of Flax, and what transformers calls it in PyTorch.
 _TORCH = {"kernel": "weight", "embedding": "weight", "scale": "weight"}
-
-# What a file may hold beside the network, by the name of the network's prefix: the decoder, heads for tasks, and
-# counters that early versions of transformers saved.
-_PREFIX = {"albert": "albert.", "t5": "transformer."}
-_LEFT_OUT = {
-    "albert": r"(sop_classifier|classifier|qa_outputs)\.|embeddings\.(position_ids|token_type_ids)$",
-    "t5": r"(decoder|lm_head|classifier|classification_head|qa_outputs)\.",
-}
 
 
 def read_weights(folder: Path, sizes: Any, make: Any, dtype: Any) -> tuple[Any, tuple[str, ...]]:
@@ -41,15 +32,15 @@ def read_weights(folder: Path, sizes: Any, make: Any, dtype: Any) -> tuple[Any, 
 
     `make(pooler=..., head=...)` builds the network; only its shapes are computed.
     """
-    kind = "albert" if isinstance(sizes, AlbertSizes) else "t5"
-    bare = lambda name: name.removeprefix(_PREFIX[kind])
+    architecture = architecture_of(sizes)
+    bare = lambda name: name.removeprefix(architecture.prefix)
     # By a pattern: the parts of tasks differ between the classes of transformers that saved the file.
-    left_out = re.compile(_LEFT_OUT[kind])
+    left_out = re.compile(architecture.left_out)
     tensors = read_tensors(folder, lambda name: not left_out.match(bare(name)))
-    arrays = _without_twins(_bare(tensors, bare), sizes, tensors)
+    arrays = _without_copies(_bare(tensors, bare), architecture.ties(sizes), tensors)
     _check_layers(sizes, arrays, tensors)
     # Pooler and masked-LM head are built only where the file has them, so that nothing stays at random values.
-    parts = {part: any(name.startswith(f"{key}.") for name in arrays) for part, key in _PARTS[kind].items()}
+    parts = {part: any(name.startswith(f"{key}.") for name in arrays) for part, key in architecture.parts.items()}
     # `eval_shape`: the random weights that would be replaced at once are never drawn.
     form, state = nnx.split(nnx.eval_shape(lambda: make(**parts)))
     flat = list(nnx.to_flat_state(state))
@@ -64,7 +55,7 @@ def read_weights(folder: Path, sizes: Any, make: Any, dtype: Any) -> tuple[Any, 
 
 def _check_layers(sizes: Any, arrays: dict[str, np.ndarray], tensors: Tensors) -> None:
     """Raise a ValueError if there are fewer tensors than layers, before a network of so many layers is built."""
-    layers = sizes.num_groups * sizes.inner_layers if isinstance(sizes, AlbertSizes) else sizes.num_layers
+    layers = sizes.num_blocks
     # A `config.json` with a billion layers would otherwise build a billion modules before the names are compared.
     if layers > len(arrays):
         raise ValueError(
@@ -81,7 +72,7 @@ def tensors(network: nnx.Module) -> dict[str, np.ndarray]:
 
     **Arguments:**
 
-    - `network`: An `Albert` or a `T5Encoder`.
+    - `network`: An `Albert`, or another network of `probe`.
 
     **Returns:**
 
@@ -89,18 +80,15 @@ def tensors(network: nnx.Module) -> dict[str, np.ndarray]:
 
     **Raises:**
 
-    - `ValueError` if `network` is neither.
+    - `ValueError` if `network` is none.
     """
-    check_instance(network, "network", (Albert, T5Encoder), "an Albert or a T5Encoder", "pass model.network, say")
+    check_instance(network, "network", AbstractNetwork, "a network of probe", "pass model.network, say")
     arrays = {}
     for path, value in nnx.to_flat_state(nnx.state(network, nnx.Param)):
         array = np.asarray(value[...])
         # Contiguous, because safetensors writes the memory as it lies.
         arrays[_name_in_file(path, False)] = np.ascontiguousarray(array.T if path[-1] == "kernel" else array)
     return arrays
-
-
-_PARTS = {"albert": {"pooler": "pooler", "head": "predictions"}, "t5": {}}
 
 
 def _bare(tensors: Tensors, bare: Any) -> dict[str, np.ndarray]:
@@ -116,24 +104,18 @@ def _bare(tensors: Tensors, bare: Any) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _without_twins(arrays: dict[str, np.ndarray], sizes: Any, tensors: Tensors) -> dict[str, np.ndarray]:
+def _without_copies(arrays: dict[str, np.ndarray], ties: dict[str, str], tensors: Tensors) -> dict[str, np.ndarray]:
     """The arrays without the second copies that transformers writes of what it ties."""
-    twins = {"encoder.embed_tokens.weight": "shared.weight"}
-    if isinstance(sizes, AlbertSizes):
-        twins = {"predictions.decoder.bias": "predictions.bias"}
-        if sizes.tied:
-            word = "embeddings.word_embeddings."
-            twins |= {"predictions.decoder.weight": f"{word}weight", "predictions.decoder.kernel": f"{word}embedding"}
     arrays = dict(arrays)
-    for twin, name in twins.items():
-        if twin not in arrays:
+    for tied, name in ties.items():
+        if tied not in arrays:
             continue
-        copy = arrays.pop(twin)
-        copy = copy.T if twin.endswith("kernel") else copy
+        copy = arrays.pop(tied)
+        copy = copy.T if tied.endswith("kernel") else copy
         # If only the copy is there it becomes the original.
         if not np.array_equal(arrays.setdefault(name, copy), copy):
             warnings.warn(
-                f"{str(tensors.file)!r} ties {twin!r} to {name!r}, but holds different numbers for them; {name!r} is "
+                f"{str(tensors.file)!r} ties {tied!r} to {name!r}, but holds different numbers for them; {name!r} is "
                 "used, as in transformers.",
                 stacklevel=2,
             )

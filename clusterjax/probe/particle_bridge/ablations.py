@@ -17,7 +17,6 @@ from jaxtyping import Array, Float
 
 from ..._check import check_array, check_concrete, check_integer, refusal
 from ..measures.survey import dtype_of
-from ..networks.albert import Albert
 from ..networks.load import Model, check_model
 
 
@@ -64,14 +63,8 @@ def without_feed_forward(model: Model) -> Model:
     """
     check_model(model)
 
-    def silence(block: Any) -> None:
-        # The last map of the feed-forward at zero gives zero, whatever comes before it.
-        last = block.ffn_output if isinstance(model.network, Albert) else block.layer[1].DenseReluDense.wo
-        last.kernel[...] = jnp.zeros_like(last.kernel[...])
-        if last.bias is not None:
-            last.bias[...] = jnp.zeros_like(last.bias[...])
-
-    return _changed(model, silence, "without feed-forward")
+    # The last map of the feed-forward at zero gives zero, whatever comes before it.
+    return _changed(model, lambda network, block: network.silence_feed_forward(block), "without feed-forward")
 
 
 def without_norms(model: Model) -> Model:
@@ -97,7 +90,7 @@ def without_norms(model: Model) -> Model:
         Geshkovski et al., *The emergence of clusters in self-attention dynamics* (2305.05465), eq. (1.1), has dynamics
         without norms.
     """
-    return _changed(check_model(model), lambda block: _set_norms(block, _Nothing()), "without norms")
+    return _changed(check_model(model), lambda network, block: network.set_norms(block, _Nothing()), "without norms")
 
 
 def on_sphere(model: Model, radius: float | Float[np.ndarray, " blocks"]) -> Model:
@@ -128,12 +121,8 @@ def on_sphere(model: Model, radius: float | Float[np.ndarray, " blocks"]) -> Mod
     remaining_lengths = iter(check_radius(model, radius).tolist())
 
     # `blocks()` gives each block with weights of its own once, in the order of `radius`.
-    def hold(block: Any) -> None:
-        length = _Length(next(remaining_lengths), dtype_of(model))
-        if isinstance(model.network, Albert):
-            _set_norms(block, length)
-        else:
-            block.layer[0] = _FromLength(block.layer[0], length)
+    def hold(network: Any, block: Any) -> None:
+        network.hold_length(block, _Length(next(remaining_lengths), dtype_of(model)))
 
     return _changed(model, hold, "on the sphere")
 
@@ -149,8 +138,10 @@ def check_radius(model: Model, radius: Any) -> np.ndarray:
     lengths = np.asarray(radius, np.float64)
     if np.any(lengths <= 0):
         raise refusal("radius", "be positive", f"it is {lengths}", remedy)
-    if lengths.shape != () and (isinstance(model.network, Albert) or lengths.shape != (blocks,)):
-        allowed = "a number" if isinstance(model.network, Albert) else f"a number, or one for each of {blocks} blocks"
+    # Norms on the stream hold one length in all blocks.
+    one = model.network.norm_scales() is None
+    if lengths.shape != () and (one or lengths.shape != (blocks,)):
+        allowed = "a number" if one else f"a number, or one for each of {blocks} blocks"
         raise refusal("radius", f"be {allowed}", f"it has shape {lengths.shape}", remedy)
     return np.broadcast_to(lengths, (blocks,))
 
@@ -173,31 +164,9 @@ class _Length(nnx.Module):
         return x * (self.radius[...] / jnp.sqrt(jnp.where(square > 0, square, jnp.ones_like(square))))
 
 
-class _FromLength(nnx.Module):
-    """The attention of a block of T5, with its residual stream scaled to one length before."""
-
-    def __init__(self, attend: Any, length: _Length):
-        self.SelfAttention, self.layer_norm, self.length = attend.SelfAttention, attend.layer_norm, length
-
-    def __call__(self, x: Array, mask: Array, bias: Array) -> tuple[Array, Array]:
-        # Before the norm of the block, which is then of a state of known length.
-        x = self.length(x)
-        out, weights = self.SelfAttention(self.layer_norm(x), mask, bias)
-        return x + out, weights
-
-
 def _changed(model: Model, change: Any, what: str) -> Model:
     network = nnx.clone(model.network)
     # Each block with weights of its own; layers that share it change with it.
     for block in network.blocks():
-        change(block)
+        change(network, block)
     return dataclasses.replace(model, network=network, name=f"{model.name} {what}")
-
-
-def _set_norms(block: Any, norm: nnx.Module) -> None:
-    # A layer of ALBERT; a block of T5 has a list `layer` of two sublayers, each with its own norm.
-    if hasattr(block, "attention"):
-        block.attention.LayerNorm, block.full_layer_layer_norm = norm, norm
-    else:
-        for part in block.layer:
-            part.layer_norm = norm

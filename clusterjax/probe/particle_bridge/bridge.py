@@ -23,7 +23,6 @@ from ..._check import check_choice, check_integer, check_number
 from ..measures.stream import Measure
 from ..measures.survey import check_surveyed, check_texts, digest, encoded, fingerprint, survey
 from ..measures.tally import Average, average_of
-from ..networks.albert import Albert
 from ..networks.batch import Encoded
 from ..networks.load import Model
 from .ablations import on_sphere, without_feed_forward, without_norms
@@ -205,7 +204,7 @@ def bridge(
 def _radius(model: Model, squares: np.ndarray) -> float | Float[np.ndarray, " blocks"]:
     """The length of hidden states from the mean squares of what enters each layer: one number for ALBERT, whose norms
     keep it constant, one for each block of T5."""
-    if isinstance(model.network, Albert):
+    if model.network.norm_scales() is None:
         return float(np.sqrt(np.mean(squares)))
     order = np.asarray(model.network.order())
     return np.array([np.sqrt(np.mean(squares[order == block])) for block in range(order.max() + 1)])

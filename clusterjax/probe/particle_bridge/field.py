@@ -38,7 +38,6 @@ from ..._schedule import (
 from ..._space import AbstractSpace, Sphere, check_space
 from ..._summation import AbstractExponentialSum, Auto, Dense, check_supported
 from ..measures.survey import dtype_of
-from ..networks.albert import Albert
 from ..networks.head_matrices import head_matrices
 from ..networks.load import Model
 from .ablations import check_radius
@@ -199,11 +198,11 @@ def particle_field(
     n = None if n is None else check_integer(n, "n")
     order = np.asarray(model.network.order())
     r = check_radius(model, radius)[:, None, None, None]
-    if isinstance(model.network, Albert):
+    scales = model.network.norm_scales()
+    if scales is None:
         read_scale, write_scale = r, 1.0
     else:
         # T5 reads sqrt(d) s x whatever the length r is; r only divides what is written, x being the state over r.
-        scales = [np.asarray(block.layer[0].layer_norm.weight[...], np.float64) for block in model.network.blocks()]
         read_scale = np.sqrt(matrices.query.shape[2]) * np.stack(scales)[:, None, :, None]
         write_scale = read_scale / r
 
@@ -213,7 +212,7 @@ def particle_field(
             return jnp.asarray(array[0], dtype)
         return PiecewiseConstant(jnp.arange(len(order), dtype=dtype), jnp.asarray(array[order], dtype))
 
-    bias = None if n is None else model.network.position_bias(n)
+    bias = None if n is None else model.network.context(n).bias
     # The scale of the scores is put into the queries, so that beta = 1 is the network's own temperature.
     return FactoredHeadsField(
         beta, over_time(matrices.query * (matrices.scale * read_scale)),

@@ -20,7 +20,6 @@ from jaxtyping import Array, Bool, Float
 
 from ..._simulate import simulate
 from ..measures.survey import dtype_of
-from ..networks.albert import Albert
 from ..networks.batch import Encoded
 from ..networks.load import Model
 from .field import FactoredHeadsField, mean_cosine, particle_field
@@ -48,9 +47,8 @@ class Particles(NamedTuple):
                 (embedded_directions(model, data.token_ids[rows], data.mask[rows]), jnp.asarray(data.mask[rows]))
             )
         field = particle_field(model, radius, n=data.mask.shape[1])
-        network, scale = model.network, None
-        if not isinstance(network, Albert):
-            scale = jnp.asarray(network.encoder.final_layer_norm.weight[...])
+        scale = model.network.last_scale()
+        scale = None if scale is None else jnp.asarray(scale)
         return cls(field, scale, batches, model.num_layers + 1, steps_per_layer, texts)
 
     def curves(self, log_scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

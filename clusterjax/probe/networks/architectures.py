@@ -1,0 +1,121 @@
+"""The architectures that `load` knows: how the configuration and the files of each become its network.
+
+A new architecture is a file with its sizes and its network (`network.AbstractNetwork`), and an entry of
+`ARCHITECTURES`.
+
+Invariants: an entry of `config.json` is refused by its name before any array is made; nothing here depends on the
+classes of transformers, which change between its versions, but for those of configurations.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from flax import nnx
+
+from ..._check import check_integer
+from .albert import Albert
+from .network import AbstractNetwork
+from .sizes import AlbertSizes, T5Sizes, albert_sizes, t5_sizes
+from .t5 import T5Encoder
+
+
+class Architecture(NamedTuple):
+    """What `load` has to know of an architecture.
+
+    **Arguments:**
+
+    - `config`: The class of `transformers` that fills in what a `config.json` leaves out.
+    - `network`: The class of the network, whose first argument are the sizes.
+    - `sizes`: The class of the sizes.
+    - `read_sizes`: The sizes by name, of the configuration and the place of the file.
+    - `fit`: Raises a ValueError unless such sizes fit together.
+    - `make`: The network of some sizes: `make(sizes, heads=..., depth=..., dtype=...)` and optional parts.
+    - `prefix`: Of all tensors in a model with a head, removed.
+    - `left_out`: A pattern of the tensors that are no part of the network: decoders, heads for tasks.
+    - `parts`: Optional parts of the network by the argument that makes them, with what their tensors begin with.
+    - `ties`: Copies that transformers writes of tied weights, with the names of the originals, given the sizes.
+    """
+
+    config: str
+    network: type[AbstractNetwork]
+    sizes: type
+    read_sizes: Callable[[Any, str], dict[str, Any]]
+    fit: Callable[[dict[str, Any], str], None]
+    make: Callable[..., AbstractNetwork]
+    prefix: str
+    left_out: str
+    parts: dict[str, str]
+    ties: Callable[[Any], dict[str, str]]
+
+
+def heads_fit(sizes: dict[str, Any], place: str) -> None:
+    """Raise a ValueError unless the heads divide the hidden size."""
+    if sizes["hidden_size"] % sizes["num_heads"]:
+        raise ValueError(
+            f"config must have a num_attention_heads that divides the hidden size, {sizes['hidden_size']}, but in "
+            f"{place} it is {sizes['num_heads']}; mend it."
+        )
+
+
+def _t5_fit(sizes: dict[str, Any], place: str) -> None:
+    if sizes["num_buckets"] < 4 or sizes["max_distance"] <= sizes["num_buckets"] // 4:
+        raise ValueError(
+            f"config must have at least 4 buckets and a max_distance beyond a quarter of them, but in {place} it has "
+            f"{sizes['num_buckets']} and {sizes['max_distance']}; mend it."
+        )
+
+
+def _make_albert(sizes: AlbertSizes, *, heads: int | None, **options: Any) -> Albert:
+    return Albert(sizes, nnx.Rngs(0), heads=heads, **options)
+
+
+def _make_t5(sizes: T5Sizes, *, heads: int | None, **options: Any) -> T5Encoder:
+    # T5 has a parameter for each head, a column of its bias.
+    if heads is not None and check_integer(heads, "heads") != sizes.num_heads:
+        raise ValueError(
+            f"heads must be None for T5, whose bias of positions is learnt for each of its {sizes.num_heads} heads, "
+            f"but it is {heads!r}; leave it out."
+        )
+    return T5Encoder(sizes, nnx.Rngs(0), **options)
+
+
+def _albert_ties(sizes: AlbertSizes) -> dict[str, str]:
+    ties, word = {"predictions.decoder.bias": "predictions.bias"}, "embeddings.word_embeddings."
+    if sizes.tied:
+        ties |= {"predictions.decoder.weight": f"{word}weight", "predictions.decoder.kernel": f"{word}embedding"}
+    return ties
+
+
+_ALBERT = Architecture(
+    config="AlbertConfig",
+    network=Albert,
+    sizes=AlbertSizes,
+    read_sizes=albert_sizes,
+    fit=heads_fit,
+    make=_make_albert,
+    prefix="albert.",
+    # Of early versions of transformers: counters.
+    left_out=r"(sop_classifier|classifier|qa_outputs)\.|embeddings\.(position_ids|token_type_ids)$",
+    parts={"pooler": "pooler", "head": "predictions"},
+    ties=_albert_ties,
+)
+_T5 = Architecture(
+    config="T5Config",
+    network=T5Encoder,
+    sizes=T5Sizes,
+    read_sizes=t5_sizes,
+    fit=_t5_fit,
+    make=_make_t5,
+    prefix="transformer.",
+    left_out=r"(decoder|lm_head|classifier|classification_head|qa_outputs)\.",
+    parts={},
+    ties=lambda sizes: {"encoder.embed_tokens.weight": "shared.weight"},
+)
+
+# By the `model_type` of a configuration. mT5 has the encoder of T5 with other numbers.
+ARCHITECTURES: dict[str, Architecture] = {"albert": _ALBERT, "t5": _T5, "mt5": _T5._replace(config="MT5Config")}
+
+
+def architecture_of(sizes: Any) -> Architecture:
+    """The architecture of these sizes."""
+    return next(one for one in ARCHITECTURES.values() if one.sizes is type(sizes))

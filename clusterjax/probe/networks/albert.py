@@ -219,11 +219,13 @@ class Albert(AbstractNetwork):
 
     def silence_feed_forward(self, block: nnx.Module) -> None:
         """Set the last map of the feed-forward to zero, in place."""
-        set_zero(block.ffn_output)
+        layer: Any = block
+        set_zero(layer.ffn_output)
 
     def set_norms(self, block: nnx.Module, norm: nnx.Module) -> None:
         """Put `norm` in the place of both norms of the block."""
-        block.attention.LayerNorm, block.full_layer_layer_norm = norm, norm
+        layer: Any = block
+        layer.attention.LayerNorm, layer.full_layer_layer_norm = norm, norm
 
     def hold_length(self, block: nnx.Module, length: nnx.Module) -> None:
         """Have the block scale the stream by `length`: in the place of both norms."""

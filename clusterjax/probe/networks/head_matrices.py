@@ -46,4 +46,5 @@ def head_matrices(model: Model) -> HeadMatrices:
     - `ValueError` if `model` is no `Model`.
     """
     network = check_model(model).network
-    return HeadMatrices(*map(np.stack, zip(*network.attention_maps(), strict=True)), network.score_scale)
+    query, key, value, output = (np.stack(maps) for maps in zip(*network.attention_maps(), strict=True))
+    return HeadMatrices(query, key, value, output, network.score_scale)

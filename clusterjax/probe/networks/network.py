@@ -174,4 +174,5 @@ def maps_of_heads(
         for kernel, count in zip(kernels[:3], (heads, groups, groups), strict=True)
     ]
     divided[1:] = [np.repeat(part, heads // groups, axis=0) for part in divided[1:]]
-    return AttentionMaps(*divided, kernels[3].reshape(heads, -1, kernels[3].shape[1]))
+    query, key, value = divided
+    return AttentionMaps(query, key, value, kernels[3].reshape(heads, -1, kernels[3].shape[1]))

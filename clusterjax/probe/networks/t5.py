@@ -167,16 +167,19 @@ class T5Encoder(AbstractNetwork):
 
     def silence_feed_forward(self, block: nnx.Module) -> None:
         """Set the last map of the feed-forward to zero, in place."""
-        set_zero(block.layer[1].DenseReluDense.wo)
+        whole: Any = block
+        set_zero(whole.layer[1].DenseReluDense.wo)
 
     def set_norms(self, block: nnx.Module, norm: nnx.Module) -> None:
         """Put `norm` in the place of the norms of both sublayers."""
-        for sublayer in block.layer:
+        whole: Any = block
+        for sublayer in whole.layer:
             sublayer.layer_norm = norm
 
     def hold_length(self, block: nnx.Module, length: nnx.Module) -> None:
         """Have the block scale the stream by `length` before its first norm, which acts on what attention reads."""
-        block.layer[0] = _FromLength(block.layer[0], length)
+        whole: Any = block
+        whole.layer[0] = _FromLength(whole.layer[0], length)
 
     def drop_head(self) -> None:
         """Nothing to take away."""
@@ -242,7 +245,7 @@ class _T5Block(nnx.Module):
         self, x: Float[Array, "batch n d"], mask: Bool[Array, "batch n"], context: Context
     ) -> tuple[Array, Array]:
         attend_, feed = cast(tuple[_AttentionSublayer, _FeedForwardSublayer], tuple(self.layer))
-        x, weights = attend_(x, mask, context.bias)
+        x, weights = attend_(x, mask, cast(Array, context.bias))
         return feed(x), weights
 
 
@@ -259,7 +262,7 @@ class _AttentionSublayer(nnx.Module):
 class _FromLength(nnx.Module):
     """The attention of a block, with its residual stream scaled to one length before."""
 
-    def __init__(self, attend: Any, length: nnx.Module):
+    def __init__(self, attend: Any, length: Any):
         self.SelfAttention, self.layer_norm, self.length = attend.SelfAttention, attend.layer_norm, length
 
     def __call__(self, x: Array, mask: Array, bias: Array) -> tuple[Array, Array]:

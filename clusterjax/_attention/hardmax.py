@@ -41,7 +41,7 @@ class HardmaxAttention(AbstractAttention):
     - `query_key`: The form $B = Q^\top K$, (d, d), or a schedule. None is the identity.
     - `mask`: Which tokens each token may attend to.
     - `summation`: How the sums are computed: one that serves the mask and the dimension of the tokens.
-    - `tie_tolerance`: Relative, >= 0; None is 64 times the rounding unit of the dtype of x.
+    - `tie_tolerance`: Relative, >= 0; None is 64 times the machine epsilon of the dtype of x.
 
     **Raises:**
 

@@ -126,7 +126,7 @@ def check_parts(mask: Any, summation: Any, kind: type[AbstractSummation]) -> Non
 
 
 def check_attention(attention: Any, name: str = "attention") -> AbstractAttention:
-    """`attention`, if it is one; a ValueError else."""
+    """`attention`, if it is one; raises a `ValueError` otherwise."""
     return check_instance(
         attention, name, AbstractAttention, "an attention of clusterjax", "pass SoftmaxAttention(beta), for example"
     )

@@ -40,7 +40,7 @@ def check_relative(relative: Any) -> RelativePositions | None:
 
 
 def check_heads(attention: Any, name: str = "attention") -> "MultiHeadAttention":
-    """`attention`, if it is that of a Transformer; a ValueError else."""
+    """`attention`, if it is that of a Transformer; raises a `ValueError` otherwise."""
     return check_instance(
         attention, name, MultiHeadAttention, "a MultiHeadAttention", "make one with MultiHeadAttention.random"
     )

@@ -140,5 +140,5 @@ class Block(eqx.Module):
 
 
 def check_block(block: Any, name: str = "block") -> Block:
-    """`block`, if it is one; a ValueError else."""
+    """`block`, if it is one; raises a `ValueError` otherwise."""
     return check_instance(block, name, Block, "a Block", "make one with Block.random")

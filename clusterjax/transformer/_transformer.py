@@ -223,5 +223,5 @@ def check_layer(layer: Any, layers: int) -> int:
 
 
 def check_stack(stack: Any, name: str = "stack") -> Transformer:
-    """`stack`, if it is a Transformer; a ValueError else."""
+    """`stack`, if it is a Transformer; raises a `ValueError` otherwise."""
     return check_instance(stack, name, Transformer, "a Transformer", "make one with Transformer.random")

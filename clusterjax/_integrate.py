@@ -1,8 +1,8 @@
-"""One call of diffrax, and the three ways in which `Trajectory.at` finds tokens between the save times.
+"""One call of diffrax, and the interpolants of `Trajectory.at`, which gives tokens between the save times.
 
-`Polynomials`: the dense output of the run. `Resumed`: the run integrated again from the last save time before t,
-without any memory beyond the saved tokens. `NotKept`: neither is possible. Invariant: adaptive controllers step onto
-every jump of a schedule, so that no step straddles a discontinuity of the field.
+`Polynomials` evaluates the dense output of the run. `Resumed` integrates again from the last save time before t, and
+stores nothing beyond the saved tokens. Where neither is possible `NotKept` raises. Invariant: adaptive controllers step
+onto every jump of a schedule, so that no step straddles a discontinuity of the field.
 """
 
 from contextlib import nullcontext
@@ -21,7 +21,7 @@ from ._schedule import AbstractSchedule
 from ._space import AbstractSpace
 
 
-class Machinery(eqx.Module):
+class SolverOptions(eqx.Module):
     """The solver and its options, as `integrate` passes them to diffrax."""
 
     solver: dfx.AbstractSolver
@@ -31,26 +31,24 @@ class Machinery(eqx.Module):
     max_steps: int
 
 
-def integrate(
-    terms, field, y0, t0, t1, args, machinery, saveat, event=None, throw=True, progress=dfx.NoProgressMeter()
-):
+def integrate(terms, field, y0, t0, t1, args, options, saveat, event=None, throw=True, progress=dfx.NoProgressMeter()):
     """diffrax's solution from `t0` to `t1`, stepping onto the jumps of the field's schedules."""
     # diffrax mixes dtypes while it searches for the time of an event, which strict promotion would refuse.
     promotion = nullcontext() if event is None else jax.numpy_dtype_promotion("standard")
     with promotion:
         return dfx.diffeqsolve(
             terms,
-            machinery.solver,
+            options.solver,
             t0,
             t1,
-            machinery.dt0,
+            options.dt0,
             y0,
             args,
             saveat=saveat,
-            stepsize_controller=_on_jumps(machinery.controller, field, y0.dtype),
-            adjoint=machinery.adjoint,
+            stepsize_controller=_on_jumps(options.controller, field, y0.dtype),
+            adjoint=options.adjoint,
             event=event,
-            max_steps=machinery.max_steps,
+            max_steps=options.max_steps,
             throw=throw,
             progress_meter=progress,
         )
@@ -84,22 +82,22 @@ class Resumed(eqx.Module):
     rest: Any = eqx.field(static=True)
 
     @classmethod
-    def make(cls, field, args, machinery, ts, xs) -> "Resumed":
+    def make(cls, field, args, options, ts, xs) -> "Resumed":
         # NumPy arrays too: as static fields they could not be compared, and `jit` would fail.
         is_array = lambda leaf: eqx.is_array(leaf) or isinstance(leaf, np.ndarray)
-        return cls(*eqx.partition((field, args, machinery, ts, xs), is_array))
+        return cls(*eqx.partition((field, args, options, ts, xs), is_array))
 
     def __call__(self, t: Array) -> Array:
-        field, args, machinery, ts, xs = eqx.combine(self.arrays, self.rest)
-        return _resume(field, args, machinery, ts, xs, t)
+        field, args, options, ts, xs = eqx.combine(self.arrays, self.rest)
+        return _resume(field, args, options, ts, xs, t)
 
 
 @eqx.filter_jit
-def _resume(field, args, machinery, ts, xs, t) -> Array:
+def _resume(field, args, options, ts, xs, t) -> Array:
     # The index of the last save time <= t; clipped, since a traced t may lie outside.
     last = jnp.clip(jnp.searchsorted(ts, t, side="right") - 1, 0, ts.shape[0] - 1)
     # The same solver and controller; the first step is chosen as at the start of a run.
-    solution = integrate(dfx.ODETerm(field), field, xs[last], ts[last], t, args, machinery, dfx.SaveAt(t1=True))
+    solution = integrate(dfx.ODETerm(field), field, xs[last], ts[last], t, args, options, dfx.SaveAt(t1=True))
     return field.space.retract(solution.ys[-1])
 
 

@@ -33,7 +33,7 @@ from ._check import (
 from ._custom_types import RealScalarLike, Tokens
 from ._field import AbstractField, MultiHeadField
 from ._field.base import check_field
-from ._integrate import Machinery, NotKept, Polynomials, Resumed, integrate
+from ._integrate import NotKept, Polynomials, Resumed, SolverOptions, integrate
 from ._misc import as_float, is_concrete, warn_of_rounding
 from ._noise import check_noise, make_terms
 from ._saved import Saved, TokensAnd, blanked
@@ -145,7 +145,7 @@ def simulate(
         )
     if solver is None:
         solver = dfx.Tsit5() if noise is None else Retract(dfx.Heun(), field.space)
-    machinery = Machinery(
+    options = SolverOptions(
         solver,
         controller,
         dt0,
@@ -155,21 +155,21 @@ def simulate(
     # Outside of `jit`, where beta and the tokens have values.
     field = _with_summations(field, x0)
     return _run(
-        field, x0, ts, check_args(args), machinery, event, save, dense, noise, key, throw, progress, _sharding(x0)
+        field, x0, ts, check_args(args), options, event, save, dense, noise, key, throw, progress, _sharding(x0)
     )
 
 
 @eqx.filter_jit
-def _run(field, x0, ts, args, machinery, event, save, dense, noise, key, throw, progress, sharding) -> Trajectory:
+def _run(field, x0, ts, args, options, event, save, dense, noise, key, throw, progress, sharding) -> Trajectory:
     # The sphere's start is normalised, so that saved tokens at ts[0] are of unit length too.
     start = _shard(field.space.retract(x0), sharding)
-    terms = make_terms(field, x0, ts, noise, key, machinery.dt0)
-    saveat = _save_at(field.space, ts, save, dense, machinery.adjoint)
+    terms = make_terms(field, x0, ts, noise, key, options.dt0)
+    saveat = _save_at(field.space, ts, save, dense, options.adjoint)
     # With sharded tokens the check of the result comes below.
     throw_inside = throw and sharding is None
-    solution = integrate(terms, field, start, ts[0], ts[-1], args, machinery, saveat, event, throw_inside, progress)
+    solution = integrate(terms, field, start, ts[0], ts[-1], args, options, saveat, event, throw_inside, progress)
     # BacksolveAdjoint supports one plain `SaveAt(ts=...)` only.
-    if isinstance(machinery.adjoint, dfx.BacksolveAdjoint):
+    if isinstance(options.adjoint, dfx.BacksolveAdjoint):
         saved, saved_ts = solution.ys, solution.ts
         t1, x1 = ts[-1], field.space.retract(saved[-1])
     else:
@@ -186,7 +186,7 @@ def _run(field, x0, ts, args, machinery, event, save, dense, noise, key, throw, 
     if solution.interpolation is not None:
         interpolant = Polynomials(solution.interpolation, field.space)
     elif tokens_saved and noise is None:
-        interpolant = Resumed.make(field, args, machinery, ts, saved)
+        interpolant = Resumed.make(field, args, options, ts, saved)
     else:
         interpolant = NotKept()
     if throw and sharding is not None:

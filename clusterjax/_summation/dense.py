@@ -29,9 +29,9 @@ from .systems import suits, system_sums
 class Dense(AbstractExponentialSum, AbstractNearestSearch):
     """Every pair of tokens, O(n^2) time, and memory in the backward pass.
 
-    In few dimensions on a CPU the forward pass scans over narrow strips of columns, which stay in the cache, and under
-    `jax.vmap` over many small systems over blocks with the systems in the last axis; elsewhere it is two matrix
-    products.
+    In few dimensions on a CPU the forward pass scans over narrow strips of columns, which stay in the cache. Where
+    `jax.vmap` maps over many small systems there, it takes blocks of them with the systems in the last axis. Elsewhere
+    it is two matrix products.
     """
 
     @property
@@ -89,7 +89,7 @@ def _single(queries, tokens, values, masses, mask: AbstractMask):
 
 
 def _batch(single: Any, static: AbstractMask, batched: Any, queries, tokens, values, masses, arrays):
-    """The same of a batch: `system_sums` for many small systems under one mask, else `single` mapped over them."""
+    """The same of a batch: `system_sums` for many small systems under one mask, otherwise `single` mapped over them."""
     # Positions in `batched`: queries, tokens, values, masses, arrays of the mask.
     several = batched[0] and batched[1] and not any(jax.tree.leaves(batched[4]))
     if not (several and suits(*tokens.shape)):

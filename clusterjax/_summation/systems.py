@@ -3,12 +3,13 @@
 **Algorithm.** In few dimensions systems are taken some dozens at a time and stand in the last axis, so that every
 operation runs along them: no product of small matrices, no reduction along a short last axis. Of each, blocks of rows
 meet all columns: the scores, written out over the coordinates; their maximum; exponentials; sums. In more dimensions
-products of matrices are faster, one a system.
+products of matrices are faster, one per system.
 
 **Reference.** None: a layout, which was chosen by measuring (benchmarks/batched.py, benchmarks/phase_diagram.py).
 
 **Invariants.** The sums are those of `Dense` for each system alone, but for rounding. The shift of a row is its largest
-score, less what rounding may have made of it: no exponent is above that rounding, and one is no further below zero.
+score, lowered by a bound of its rounding error where that bound is large (`rounded_down`). No exponent is above zero,
+and at least one of each row is so near to zero that its exponential does not underflow.
 """
 
 import functools
@@ -31,6 +32,8 @@ _SCORES_IN_MEMORY = 2**21
 
 def suits(systems: int, n: int, d: int) -> bool:
     """Whether so many systems of n tokens are summed faster here than one after the other."""
+    # Chosen by measuring (benchmarks/batched.py). In few dimensions the vector instructions run along the systems, so
+    # that it takes more of them; in more dimensions four are enough for a batch of matrix products.
     return systems >= (16 if d <= FEW_DIMENSIONS else 4) and n <= 256
 
 

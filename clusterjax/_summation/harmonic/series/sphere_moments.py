@@ -1,6 +1,6 @@
 r"""Moments of tokens on the sphere, by waves in both angles, and their harmonics $\sum_j m_j Y_{lm}(y_j)$.
 
-**Algorithm.** Moments are sums of products of waves, two matrix products a chunk; a table turns them into harmonics
+**Algorithm.** Moments are sums of products of waves, two matrix products per chunk; a table turns them into harmonics
 once, after all chunks are added. **Reference.** `sphere_tables.py`.
 
 **Invariants.** Moments are (orders, 2, orders): by m, cosine or sine of $m\phi$, and k; cosines of $k\theta$ where m is

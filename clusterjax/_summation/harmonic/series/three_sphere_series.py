@@ -1,7 +1,7 @@
 r"""The series of the sphere in four dimensions, for queries of one length and of any lengths.
 
 **Algorithm.** $e^{\langle q, y\rangle} = \sum_l a_l(|q|) \sum_{mp} Y_{lmp}(q / |q|) Y_{lmp}(y)$ in Hopf coordinates.
-One length: products of waves in the three angles, two matrix products a chunk. Any lengths: a scan over pairs of
+One length: products of waves in the three angles, two matrix products per chunk. Any lengths: a scan over pairs of
 degrees 2j and 2j + 1, with the three-term recurrence of Jacobi polynomials for all orders (m, p) at once.
 
 **Reference.** Gegenbauer's addition theorem, DLMF 10.23.9 and 18.18.8; Jacobi polynomials, 18.9.2. **Invariants.**

@@ -1,7 +1,7 @@
-r"""Cosines and sines of the multiples of angles, of which harmonics are made.
+r"""Waves: the cosines and sines of the multiples of an angle. Harmonics are sums of products of waves.
 
 **Algorithm.** An angle is the pair of its cosine and sine, taken from coordinates without trigonometric functions.
-Multiples come from complex multiplication: one loop makes an even and an odd multiple a step. **Reference.** The
+Multiples come from complex multiplication: one loop makes an even and an odd multiple per step. **Reference.** The
 addition theorems, DLMF 4.21.2 and 4.21.3; error growth as `rounding.py` counts it. **Invariants.** The k-th multiple is
 made by at most k complex products; at the poles, where an angle is undefined, it is zero and its derivative finite.
 """
@@ -40,14 +40,14 @@ def waves(azimuths: Sequence[Angle], polar: Angle, count: int) -> tuple[list[tup
     r"""Multiples below `count`, an even number, of some angles, each table (count, n).
 
     Of each angle in `azimuths` cosine and sine in turns, first of the even multiples, then of the odd ones; of `polar`
-    the cosines, and the sines. They are built upwards, two multiples a step: none loses more than a few roundings.
+    the cosines, and the sines. They are built upwards, two multiples per step: none loses more than a few roundings.
     """
 
     def rotate(wave: Angle, by: Angle) -> Angle:
         return wave[0] * by[0] - wave[1] * by[1], wave[1] * by[0] + wave[0] * by[1]
 
     angles = (*azimuths, polar)
-    # Two multiples a step halve the number of sequential steps of the scan.
+    # Two multiples per step halve the number of sequential steps of the scan.
     twice = [rotate(angle, angle) for angle in angles]
 
     def step(carry: Any, _: None) -> tuple[Any, Any]:

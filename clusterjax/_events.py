@@ -111,7 +111,7 @@ def stationary_event(
     r"""Ends a run as soon as $|\dot x_i| \le$ `speed` for every token.
 
     The velocity is that of the run's own terms, evaluated at the tokens brought back to `space`; it is one more
-    evaluation a step. Its time, its gradient and a start at rest are as in `clustered_event`. Slow is not
+    evaluation per step. Its time, its gradient and a start at rest are as in `clustered_event`. Slow is not
     converged: a metastable state moves at a speed of the order of $e^{-c\beta}$.
 
     **Arguments:**

@@ -38,7 +38,7 @@ class Retract(dfx.AbstractWrappedSolver):
     `Euclidean()` it is their scheme without tangent projection. The order is that of the wrapped solver where the field
     is tangent to `space`; of another field the tangent part is followed, to first order. What is interpolated within a
     step is retracted too, so that dense output is continuous. A solver that hands its last evaluation on to the next
-    step (FSAL, such as Tsit5) evaluates it anew at the retracted tokens: one evaluation more a step.
+    step (FSAL, such as Tsit5) evaluates it anew at the retracted tokens: one evaluation more per step.
 
     The state is an array of tokens; of a tuple, such as the state of `BacksolveAdjoint`, the first entry is retracted.
     That adjoint is the one of the unretracted equation: right where the field is tangent to `space`, and only there.
@@ -111,6 +111,7 @@ class Retract(dfx.AbstractWrappedSolver):
         made_jump: bool | Array,
     ):
         # The end of the last step was retracted: a first-same-as-last evaluation kept from there is of another point.
+        # `made_jump=True` makes diffrax evaluate the field again at y0.
         y1, error, dense_info, solver_state, result = self.solver.step(
             terms, t0, t1, y0, args, solver_state, made_jump=True
         )

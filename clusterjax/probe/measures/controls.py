@@ -71,8 +71,10 @@ class Comparison(NamedTuple):
     freedom: np.ndarray | float = np.inf
 
     def exceeds(self, sigmas: float = 2.0) -> np.ndarray:
-        """Where the difference is above zero as surely as a normal number is by so many standard deviations: beyond
-        the quantile of Student's t with that probability, which few texts or networks move far out.
+        """Where the difference is significantly above zero: a one-sided t-test.
+
+        Its level is the probability that a normal number exceeds its mean by `sigmas` standard deviations. With few
+        texts or networks the threshold of `z` is larger than `sigmas`, since it is a quantile of Student's t.
 
         **Raises:**
 
@@ -81,8 +83,7 @@ class Comparison(NamedTuple):
         import scipy.special  # when it is needed: its import takes as long as a small run
 
         sigmas = check_number(sigmas, "sigmas")
-        # The quantile of Student's t with the tail probability of `sigmas` of a normal distribution: with few degrees
-        # of freedom it is much larger.
+        # The quantile of Student's t with the tail probability of `sigmas` of a normal distribution.
         return self.z > -scipy.special.stdtrit(self.freedom, scipy.special.ndtr(-sigmas))
 
 
@@ -309,7 +310,7 @@ def shuffle_tokens(texts: Encoded, key: PRNGKeyArray, fixed: Sequence[int] = ())
 
     **Raises:**
 
-    - `ValueError` if `texts` is no `Encoded`, `key` no PRNG key, or `fixed` holds something else than integers.
+    - `ValueError` if `texts` is no `Encoded`, `key` no PRNG key, or `fixed` holds anything other than integers.
     """
     check_instance(texts, "texts", Encoded, "an Encoded", "pass what encode returns")
     fixed = _check_fixed(fixed)
@@ -374,8 +375,8 @@ def _comparison(differences: np.ndarray, between: np.ndarray, freedom: float) ->
     is added, itself estimated with `freedom` degrees of freedom."""
     paired, texts = average_of(differences), len(differences)
     within = paired.error**2
-    # Both comparisons come through here; 0 / 0 gives NaN, which `exceeds` takes for no.
-    with np.errstate(divide="ignore", invalid="ignore"):  # nothing differs at all: 0 / 0 is no evidence
+    # Where nothing differs at all, z is 0 / 0 = NaN, which `exceeds` does not count as above zero.
+    with np.errstate(divide="ignore", invalid="ignore"):
         error = np.sqrt(within + between)
         welch = (within + between) ** 2 / (within**2 / (texts - 1) + between**2 / freedom)
         return Comparison(paired.mean, error, paired.mean / error, np.where(error == 0, texts - 1, welch))

@@ -44,7 +44,7 @@ class Average(NamedTuple):
 
 
 def average_of(values: np.ndarray) -> Average:
-    """The `Average` of one value a text, (N, ...)."""
+    """The `Average` of one value per text, (N, ...)."""
     tally = Tally()
     tally.add("it", values, keep=True)
     tally.texts = len(values)
@@ -54,7 +54,7 @@ def average_of(values: np.ndarray) -> Average:
 class Tally:
     """Statistics by name, each as the mean and the sum of squared deviations of the texts so far.
 
-    The deviations are from the mean of the moment (Chan, Golub and LeVeque 1983), so that no digits cancel. With
+    The deviations are from the running mean (Chan, Golub and LeVeque 1983), so that no digits cancel. With
     `weights`, (replicates, texts of this batch), the weighted sums of each replicate are kept as well.
     """
 
@@ -64,7 +64,8 @@ class Tally:
 
     def add(self, name: str, rows: Any, *, keep: bool = False, weights: np.ndarray | None = None) -> None:
         """Add a batch, (texts in it, ...); the caller raises `texts` when the statistics of all names are added."""
-        rows = np.array(rows, np.float64, order="C")  # what a store gives back adds up in this order too
+        # In C order, that of rows read from a store: NumPy adds up in memory order, so that the sums are bitwise equal.
+        rows = np.array(rows, np.float64, order="C")
         mean = np.mean(rows, axis=0)
         squares = np.sum((rows - mean) ** 2, axis=0)
         before, new = self.texts, len(rows)

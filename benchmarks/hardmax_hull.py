@@ -3,8 +3,9 @@ time grow?
 
 Hardmax sums of `Hull` beside `Blocked`, full and causal, for tokens on the circle, in a disc, and in two heaps of
 tokens that are equal but for rounding; ties within the default tolerance. Every answer is checked before it is timed:
-against every pair up to 16,384 tokens, and above it in a hundred rows. Rows may differ where a score is within two
-rounding units of the least that still ties. The exponent is that of the time from 16,384 tokens to the most.
+against every pair up to 16,384 tokens, and above it in a hundred rows. Rows may differ where a score is within four
+machine epsilons, times the two lengths, of the least that still ties. The exponent is that of
+the time from 16,384 tokens to the most.
 """
 
 import jax

@@ -5,7 +5,8 @@ of one folder are written in one transaction (`write_folder`) with a journal, as
 *Transaction Processing*, chapter 9), and `checksums.json` beside them:
 
 1. every file is written under another name, `model.safetensors.draft`, and synced to the disk;
-2. `checksums.json.draft`, the journal, which lists them, is put beside them by one rename, which commits them;
+2. `checksums.json.draft`, the journal, which lists them, is put beside them by one rename, which commits the
+   transaction;
 3. each draft is renamed to its final name, `checksums.json` last.
 
 A process that is stopped before 2 leaves the old files; one that is stopped after it leaves all that `recover` needs to

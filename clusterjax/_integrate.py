@@ -1,8 +1,8 @@
-"""One call of diffrax, and how `Trajectory.at` finds tokens between the save times.
+"""One call of diffrax, and the interpolants of `Trajectory.at`, which gives tokens between the save times.
 
-`Polynomials`: the dense output of the run. `Resumed`: the run integrated again from the last save time before t,
-without any memory beyond the saved tokens. `NotKept`: it cannot. Invariant: adaptive controllers step onto
-every jump of a schedule, so that no step straddles a discontinuity of the field.
+`Polynomials` evaluates the dense output of the run. `Resumed` integrates again from the last save time before t, and
+stores nothing beyond the saved tokens. Where neither is possible `NotKept` raises. Invariant: adaptive controllers step
+onto every jump of a schedule, so that no step straddles a discontinuity of the field.
 """
 
 from contextlib import nullcontext

@@ -352,5 +352,5 @@ _ROWS_AT_ONCE = 512
 
 
 def check_mask(mask: Any, name: str = "mask") -> AbstractMask:
-    """`mask`, if it is one; a ValueError otherwise."""
+    """`mask`, if it is one; raises a `ValueError` otherwise."""
     return check_instance(mask, name, AbstractMask, "a mask of clusterjax", "pass CausalMask(), for example")

@@ -42,14 +42,16 @@ StoredParameter: TypeAlias = Array | AbstractSchedule
 
 def _knots(name: str) -> Callable[[Numbers], Array]:
     def convert(value: Numbers) -> Array:
-        return check_array(value, name, finite=False, remedy="pass one time a value")
+        return check_array(value, name, finite=False, remedy="pass one time per value")
 
     return convert
 
 
 def _check_knots(ts: Array, values: Array, lengths: tuple[int, ...], rule: str) -> None:
     if ts.ndim != 1 or ts.shape[0] < 1:
-        raise ValueError(f"ts must be a non-empty vector of times, but its shape is {ts.shape}; pass one time a value.")
+        raise ValueError(
+            f"ts must be a non-empty vector of times, but its shape is {ts.shape}; pass one time per value."
+        )
     if values.ndim < 1 or values.shape[0] < 1 or values.shape[0] not in lengths:
         raise ValueError(
             f"values must have {rule}, but it has shape {values.shape} and ts has length {ts.shape[0]}; "

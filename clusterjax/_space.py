@@ -65,7 +65,7 @@ def _check_points(**points: Any) -> tuple[Array, ...]:
 
 
 def check_space(space: Any, name: str = "space") -> AbstractSpace:
-    """`space`, if it is one; a ValueError otherwise."""
+    """`space`, if it is one; raises a `ValueError` otherwise."""
     return check_instance(
         space, name, AbstractSpace, "a space of clusterjax", "pass an instance such as Sphere() or Euclidean()"
     )

@@ -123,9 +123,9 @@ def train(
 ) -> Training:
     """Minimise `loss` over `batches`, each epoch in a new random order.
 
-    The data stay on the device and an epoch is one compiled loop. With a `checkpoint` the state is written after each
-    epoch, in one piece; a run that was killed goes on from it, and its numbers are those of a run that was not, bit for
-    bit.
+    The data stay on the device and an epoch is one compiled `fori_loop`. With a `checkpoint` the state is written after
+    each epoch, in one piece; a run that was killed goes on from it, and its numbers are those of a run that was not,
+    bit for bit.
 
     **Arguments:**
 

@@ -144,7 +144,7 @@ def test_derivative_in_time_is_the_slope():
         ([0.0, np.nan], [1.0, 2.0], r"^ts must be finite and strictly increasing, but it is .*; sort it\.$"),
         ([0.0, np.inf], [1.0, 2.0], r"^ts must be finite and strictly increasing, but it is .*; sort it\.$"),
         ([0.0, 1.0], [1.0, np.nan], r"^values must be finite, but some are not; mend them\.$"),
-        ([], [], r"^ts must be a non-empty vector of times, but its shape is \(0,\); pass one time a value\.$"),
+        ([], [], r"^ts must be a non-empty vector of times, but its shape is \(0,\); pass one time per value\.$"),
         ([[0.0, 1.0]], [[1.0, 2.0]], r"^ts must be a non-empty vector of times, but its shape is \(1, 2\); pass"),
         ([0.0, 1.0], [1.0, 2.0, 3.0], r"^values must have one entry for each time.* but it has shape \(3,\) and ts"),
         ([0.0, 1.0], 1.0, r"^values must have one entry for each time.* but it has shape \(\) and ts has length 2"),

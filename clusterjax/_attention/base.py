@@ -126,7 +126,7 @@ def check_parts(mask: Any, summation: Any, kind: type[AbstractSummation]) -> Non
 
 
 def check_attention(attention: Any, name: str = "attention") -> AbstractAttention:
-    """`attention`, if it is one; a ValueError otherwise."""
+    """`attention`, if it is one; raises a `ValueError` otherwise."""
     return check_instance(
         attention, name, AbstractAttention, "an attention of clusterjax", "pass SoftmaxAttention(beta), for example"
     )
@@ -171,9 +171,11 @@ def check_masses(masses: Any) -> None:
         return
     array = None if isinstance(masses, AbstractSchedule) else as_numbers(masses)
     if array is None:
-        raise ValueError(f"masses must be a vector, one mass a token, but it is {shown(masses)}; pass an array.")
+        raise ValueError(f"masses must be a vector, one mass per token, but it is {shown(masses)}; pass an array.")
     if np.ndim(array) != 1:
-        raise ValueError(f"masses must be a vector, one mass a token, but its shape is {np.shape(array)}; reshape it.")
+        raise ValueError(
+            f"masses must be a vector, one mass per token, but its shape is {np.shape(array)}; reshape it."
+        )
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise ValueError(f"masses must be real, but its dtype is {array.dtype}; mend them.")
     # Traced masses have no values to check.

@@ -200,7 +200,7 @@ def check_tokens(x: Any, name: str = "x", *, min_tokens: int = 1) -> Array:
     if array is None:
         raise refusal(
             name,
-            "be an array of real numbers of shape (n, d), one token a row",
+            "be an array of real numbers of shape (n, d), one token per row",
             f"it is {shown(x)}",
             "pass an array of shape (n, d)",
         )
@@ -223,13 +223,13 @@ def check_rank(x: Any, name: str = "x") -> None:
     if not isinstance(x, jax.Array | np.ndarray):
         raise refusal(
             name,
-            "be an array of real numbers of shape (n, d), one token a row",
+            "be an array of real numbers of shape (n, d), one token per row",
             f"it is {shown(x)}",
             "pass an array of shape (n, d)",
         )
     if np.ndim(x) != 2:
         raise ValueError(
-            f"{name} must have two dimensions, (n, d), one token a row, but its shape is {np.shape(x)}; "
+            f"{name} must have two dimensions, (n, d), one token per row, but its shape is {np.shape(x)}; "
             "map over further axes with jax.vmap."
         )
     if x.shape[0] < 1 or x.shape[1] < 1:

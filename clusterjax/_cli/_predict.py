@@ -19,8 +19,8 @@ def add_predict(commands: argparse._SubParsersAction) -> None:
     )
     command.add_argument("folder", type=named, metavar="DIR", help="where train wrote the model")
     command.add_argument("text", nargs="?", metavar="TEXT", help="a review")
-    command.add_argument("--stdin", action="store_true", help="one review a line, one line of answer each")
-    command.add_argument("--json", action="store_true", help="the answer as JSON, one object a line")
+    command.add_argument("--stdin", action="store_true", help="one review per line, one line of answer each")
+    command.add_argument("--json", action="store_true", help="the answer as JSON, one object per line")
     command.set_defaults(run=_predict)
 
 
@@ -28,7 +28,7 @@ def _predict(arguments: argparse.Namespace) -> int:
     from ..sentiment import explain, load, predict_many
 
     if arguments.stdin == (arguments.text is not None):
-        raise ValueError("TEXT or --stdin must be given, and one of them alone; say --stdin for one review a line.")
+        raise ValueError("TEXT or --stdin must be given, and one of them alone; say --stdin for one review per line.")
     fitted = load(arguments.folder)
     if not arguments.stdin:
         explanation = explain(fitted, arguments.text)

@@ -152,7 +152,7 @@ class ScaledField(AbstractField):
 
 
 def check_field(field: Any, name: str = "field") -> AbstractField:
-    """`field`, if it is one; a ValueError otherwise."""
+    """`field`, if it is one; raises a `ValueError` otherwise."""
     remedy = "build one with AttentionField, or subclass AbstractField"
     # A function is a frequent argument: the message says how to make a field of it.
     if callable(field) and not isinstance(field, type):

@@ -101,7 +101,7 @@ class MultiHeadField(AbstractField):
         check_summation(self.summation)
         check_space(self.space)
         if self.beta is None:
-            raise ValueError("beta must be a number or one a head, but it is None; pass () or (h,) real numbers.")
+            raise ValueError("beta must be a number or one per head, but it is None; pass () or (h,) real numbers.")
         check_real(self.beta, "beta", "pass finite real inverse temperatures, () or (h,)")
         check_masses(self.masses)
         for name in ("query_key", "value"):

@@ -73,7 +73,8 @@ class RescaledField(AbstractField):
         check_time(t)
         x = self.enter(x)
         factor, matrix = _exponential(self.value, jnp.asarray(t, x.dtype), x)
-        # Scores are quadratic in the tokens: at this size a difference of one machine epsilon decides every softmax.
+        # Scores are quadratic in the tokens: at this size a relative difference of one machine epsilon decides every
+        # softmax.
         direction = matmul(x, matrix.T)
         size = jax.lax.stop_gradient(jnp.maximum(jnp.max(jnp.abs(direction)), 1))
         # 0.4: the scores, products of two such tokens, stay below the largest number to the power 0.8.

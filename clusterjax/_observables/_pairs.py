@@ -64,7 +64,7 @@ def check_masses(masses: Any, x: Tokens) -> Float[Array, " n"]:
     n = x.shape[0]
     if masses is None:
         return jnp.full((n,), 1 / n, dtype=x.dtype)
-    remedy = "pass one mass a token, that is for each row of x"
+    remedy = "pass one mass per token, that is for each row of x"
     # Checked before they are cast: a number that overflows in the dtype of x would pass as infinite.
     masses = check_array(masses, "masses", shape=(n,), least=0, remedy=remedy).astype(x.dtype)
     if is_concrete(masses) and not np.asarray(masses).any():

@@ -23,7 +23,7 @@ _MAX_EXCESS = 80.0
 def check_energy_arguments(
     x: Any, beta: Any, query_key: Any, masses: Any
 ) -> tuple[Tokens, Float[Array, ""], Float[Array, "d d"] | None, Masses]:
-    """The arguments as arrays of one dtype, the masses summing to 1; or a ValueError."""
+    """The arguments as arrays of one dtype, the masses summing to 1; raises a `ValueError` otherwise."""
     x = check_tokens(x)
     beta = check_scalar(beta, "beta", x.dtype)
     if query_key is not None:

@@ -39,7 +39,7 @@ def cluster_labels(x: Tokens, radius: RealScalarLike) -> Int[Array, " n"]:
 
     **Arguments:**
 
-    - `x`: Tokens, one a row.
+    - `x`: Tokens, one per row.
     - `radius`: The largest step; it has no default, since clusters are a property of it. May be traced.
 
     **Returns:**

@@ -47,7 +47,7 @@ def interaction_energy(
 
     **Arguments:**
 
-    - `x`: Tokens, one a row.
+    - `x`: Tokens, one per row.
     - `beta`: Inverse temperature, not zero; may be traced, so that sweeping it does not recompile.
     - `query_key`: $B = Q^\top K$; None means the identity.
     - `masses`: Masses of the tokens, not negative; None means equal ones.
@@ -158,7 +158,7 @@ def energy_dissipation(
     speeds = jnp.sum(jnp.square(Sphere().tangent(x, velocity)), axis=-1)
     if log_partition is None:
         return jnp.sum(masses * speeds)
-    remedy = "pass SoftmaxAttention(...).log_partition(x), one number a token"
+    remedy = "pass SoftmaxAttention(...).log_partition(x), one number per token"
     log_partition = check_array(log_partition, "log_partition", shape=(x.shape[0],), remedy=remedy)
     # Z times the square of the speed as one exponential: Z alone may overflow where the product does not. A token at
     # rest gives 0, not infinity times 0.
@@ -183,7 +183,7 @@ def perceptron_energy(
 
     **Arguments:**
 
-    - `x`: Tokens, one a row.
+    - `x`: Tokens, one per row.
     - `features`: The rows $a_j$: inner weights, and outer weights up to the amplitudes.
     - `amplitudes`: $\omega_j$.
     - `primitive`: $\Phi$, elementwise, a primitive of the activation: `lambda s: jax.nn.relu(s)**2 / 2` for a ReLU.
@@ -211,7 +211,7 @@ def perceptron_energy(
 
 
 def _check_features(x: Tokens, features: Any, amplitudes: Any) -> tuple[Float[Array, "m d"], Float[Array, " m"]]:
-    remedy = "pass vectors of the tokens' dimension, one feature a row"
+    remedy = "pass vectors of the tokens' dimension, one feature per row"
     features = check_array(features, "features", shape=("m", x.shape[1]), remedy=remedy)
     remedy = "pass one number for each row of features"
     amplitudes = check_array(amplitudes, "amplitudes", shape=features.shape[:1], remedy=remedy)

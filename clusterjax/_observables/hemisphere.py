@@ -45,7 +45,7 @@ def hemisphere(x: Tokens) -> Hemisphere:
 
     **Arguments:**
 
-    - `x`: Tokens, one a row, none of them zero; only their directions count; not traced.
+    - `x`: Tokens, one per row, none of them zero; only their directions count; not traced.
 
     **Returns:**
 

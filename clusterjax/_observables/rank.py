@@ -16,7 +16,7 @@ def rank(x: Tokens, tolerance: RealScalarLike) -> Int[Array, ""]:
 
     **Arguments:**
 
-    - `x`: Tokens, one a row; their mean is not subtracted.
+    - `x`: Tokens, one per row; their mean is not subtracted.
     - `tolerance`: The relative threshold, positive; it has no default, since the rank is a property of it. May be
       traced.
 
@@ -47,7 +47,7 @@ def effective_rank(x: Tokens) -> Scalar:
 
     **Arguments:**
 
-    - `x`: Tokens, one a row; their mean is not subtracted.
+    - `x`: Tokens, one per row; their mean is not subtracted.
 
     **Returns:**
 

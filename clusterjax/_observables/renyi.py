@@ -41,7 +41,7 @@ def renyi_centres(x: Tokens, separation: RealScalarLike, *, strong: bool = False
 
     **Arguments:**
 
-    - `x`: Tokens, one a row, none of them zero; only their directions count.
+    - `x`: Tokens, one per row, none of them zero; only their directions count.
     - `separation`: An angle in radians, in (0, pi]; the papers take a multiple of `beta ** -0.5`. May be traced.
     - `strong`: Whether to ask for strong centres.
 

@@ -31,7 +31,7 @@ def pairwise_cosine(x: Tokens) -> Float[Array, "n n"]:
 
     **Arguments:**
 
-    - `x`: Tokens, one a row, none of them zero.
+    - `x`: Tokens, one per row, none of them zero.
 
     **Returns:**
 
@@ -72,7 +72,7 @@ def cosine_histogram(
 
     **Arguments:**
 
-    - `x`: At least two tokens, one a row, none of them zero.
+    - `x`: At least two tokens, one per row, none of them zero.
     - `bins`: The number of equal bins of [-1, 1], or the increasing edges of the bins.
 
     **Returns:**
@@ -101,7 +101,7 @@ def close_pairs_fraction(x: Tokens, cosine: RealScalarLike) -> Scalar:
 
     **Arguments:**
 
-    - `x`: At least two tokens, one a row, none of them zero.
+    - `x`: At least two tokens, one per row, none of them zero.
     - `cosine`: The threshold; it has no default, since the fraction is a property of it. May be traced.
 
     **Returns:**

@@ -111,7 +111,7 @@ class Retract(dfx.AbstractWrappedSolver):
         made_jump: bool | Array,
     ):
         # The end of the last step was retracted: a first-same-as-last evaluation kept from there is of another point.
-        # `made_jump` makes diffrax evaluate anew.
+        # `made_jump=True` makes diffrax evaluate the field again at y0.
         y1, error, dense_info, solver_state, result = self.solver.step(
             terms, t0, t1, y0, args, solver_state, made_jump=True
         )

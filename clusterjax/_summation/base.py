@@ -133,7 +133,7 @@ _KINDS: dict[type[AbstractSummation], tuple[str, str]] = {
 def check_summation(
     summation: Any, name: str = "summation", kind: type[AbstractSummation] = AbstractSummation
 ) -> AbstractSummation:
-    """`summation`, if it is one of this kind, and so are those inside it; a ValueError otherwise."""
+    """`summation`, if it is one of this kind, and so are those inside it; raises a `ValueError` otherwise."""
     checked = check_instance(summation, name, kind, *_KINDS[kind])
     # `Sharded` wraps another summation, which has to be of the same kind.
     inner = getattr(checked, "inner", None)

@@ -29,8 +29,9 @@ from .systems_last import batch_rule
 class Dense(AbstractExponentialSum, AbstractNearestSearch):
     """Every pair of tokens, O(n^2) time, and memory in the backward pass.
 
-    Two matrix products; in few dimensions on a CPU a scan over narrow strips of columns, which stay in the cache. Many
-    small systems under `jax.vmap` are summed with the systems in the last axis.
+    In few dimensions on a CPU the forward pass scans over narrow strips of columns, which stay in the cache. Where
+    `jax.vmap` maps over many small systems there, it takes blocks of them with the systems in the last axis. Elsewhere
+    it is two matrix products.
     """
 
     @property
@@ -85,6 +86,18 @@ def _single(queries, tokens, values, masses, mask: AbstractMask):
         return _strips(queries, make_columns(tokens, values, masses, _strip_width(n)), mask)
     shift, sums = exponential_rows(queries, jnp.arange(n), make_columns(tokens, values, masses, n), mask)
     return shift, sums[:, 0], sums[:, 1:]
+
+
+def _batch(single: Any, static: AbstractMask, batched: Any, queries, tokens, values, masses, arrays):
+    """The same of a batch: `system_sums` for many small systems under one mask, otherwise `single` mapped over them."""
+    # Positions in `batched`: queries, tokens, values, masses, arrays of the mask.
+    several = batched[0] and batched[1] and not any(jax.tree.leaves(batched[4]))
+    if not (several and suits(*tokens.shape)):
+        axes = jax.tree.map(lambda is_batched: 0 if is_batched else None, batched)
+        return jax.vmap(single, axes)(queries, tokens, values, masses, arrays)
+    spread = lambda a, is_batched: a if a is None or is_batched else jnp.broadcast_to(a, (len(tokens), *a.shape))
+    values, masses = spread(values, batched[2]), spread(masses, batched[3])
+    return system_sums(queries, tokens, values, masses, eqx.combine(arrays, static))
 
 
 def _strip_width(n: int) -> int:

@@ -142,7 +142,7 @@ def exponential_rows(
     )
 
 
-_SMALL_EXPONENT = 16  # e^-16 is far above the underflow threshold of float32
+_SMALL_EXPONENT = 16  # e^-16 = 1e-7 is far above the underflow threshold of float32, 1e-38
 
 
 def rounded_down(top: Array, d: int) -> Array:
@@ -151,6 +151,9 @@ def rounded_down(top: Array, d: int) -> Array:
     XLA may fuse the scores into their maximum and again into the weights, and round the two differently, by up to d eps
     relative to the score. Where that is so much that the largest weight might vanish, the shift is lowered by it, and
     all scores above the shift count as equal to it (`below`): their differences are rounding errors.
+
+    This concerns scores that are elementwise sums over coordinates, as in the strips of `Dense` and in `systems.py`.
+    `exponential_rows` takes its scores from a matrix product, which XLA computes once, and `below` is enough there.
     """
     off = d * jnp.finfo(top.dtype).eps * jnp.abs(top)
     return jnp.where(off > _SMALL_EXPONENT, top - off, top)

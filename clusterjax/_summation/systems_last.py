@@ -8,7 +8,8 @@ products of matrices are faster, one per system.
 **Reference.** None: a layout, which was chosen by measuring (benchmarks/batched.py, benchmarks/phase_diagram.py).
 
 **Invariants.** The sums are those of `Dense` for each system alone, but for rounding. The shift of a row is its largest
-score rounded down (`rounded_down`), so that exponents are at most a few rounding errors above zero.
+score, lowered by a bound of its rounding error where that bound is large (`rounded_down`). No exponent is above zero,
+and at least one of each row is so near to zero that its exponential does not underflow.
 """
 
 import functools
@@ -47,7 +48,9 @@ def batch_rule(single: Any, static: AbstractMask, batched: Any, queries, tokens,
 
 
 def suits(systems: int, n: int, d: int) -> bool:
-    """Whether so many systems of n tokens are summed faster here than one after the other, as measured on a CPU."""
+    """Whether so many systems of n tokens are summed faster here than one after the other."""
+    # Chosen by measuring (benchmarks/batched.py). In few dimensions the vector instructions run along the systems, so
+    # that it takes more of them; in more dimensions four are enough for a batch of matrix products.
     return systems >= (16 if d <= FEW_DIMENSIONS else 4) and n <= 256
 
 

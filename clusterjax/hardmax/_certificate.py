@@ -20,11 +20,12 @@ from .._schedule import AbstractSchedule
 from ._fixed_point import FixedPoint, run_to_fixed_point
 from ._hull import nearest_in_hull
 from ._layer import HardmaxLayer
-from ._leaders import enter
+from ._leaders import check_fit
 from ._limit import LimitSet, counted, limit_of, present_tokens, settled_tolerance, small
 
 
-# A length up to which a difference counts as zero, relative to the longest token: machine epsilons, and the least.
+# A length up to which a difference counts as zero, relative to the longest token: max(k * eps, floor), eps the machine
+# epsilon.
 _ZERO = (1024, 1e-7)
 
 
@@ -35,8 +36,8 @@ class Clause(NamedTuple):
 
     - `says`: The clause, in words.
     - `held`: Whether it held.
-    - `margin`: By how much, relative to the length of the longest token: positive if it held, else not. Infinite if
-        there was nothing that it speaks of.
+    - `margin`: By how much, relative to the length of the longest token: positive if and only if it held. Infinite if
+        the clause is about nothing in this cloud.
     - `measured`: What was found, in words and numbers.
     """
 
@@ -102,7 +103,7 @@ def certificate(z0: Tokens, layer: HardmaxLayer, depth: int = 100_000) -> Certif
         leaders and clusters.
     """
     # Traced tokens have no numbers to judge.
-    z0 = enter(z0, layer)
+    z0 = check_fit(z0, layer)
     if not is_concrete((z0, layer)):
         raise ValueError("z0 must not be traced, but it is; call this host function outside jax.jit.")
     form = definite_form(layer, z0.shape[1])
@@ -118,7 +119,7 @@ def certificate(z0: Tokens, layer: HardmaxLayer, depth: int = 100_000) -> Certif
 
 
 def definite_form(layer: HardmaxLayer, d: int) -> np.ndarray:
-    """A, if it is symmetric positive definite; or a ValueError."""
+    """A, if it is symmetric positive definite; raises a `ValueError` otherwise."""
     if isinstance(layer.A, AbstractSchedule):
         raise ValueError(f"A must be one matrix, but it is a {type(layer.A).__name__}; the theorem fixes A.")
     form = np.eye(d) if layer.A is None else np.asarray(layer.A, np.float64)

@@ -1,10 +1,11 @@
 r"""`choose_leaders`: a search for A and alpha that make given tokens the leaders.
 
-**Algorithm.** Token i leads from the start if and only if $\langle A z_i, z_i - z_j\rangle > 0$ for all j. The least of
-these, over $|z_i| |z_i - z_j|$, is concave in A; projected gradient ascent on a softened minimum (log-sum-exp,
-sharpened along the way), with momentum and with steps divided by the root mean square of the gradient's norm, maximises
-it over the A with eigenvalues in [1 / condition, 1]. Weights on the pairs give an upper bound by weak duality (Boyd,
-Vandenberghe, *Convex Optimization*, section 5.2). Candidates are then run with each alpha.
+**Algorithm.** Token i leads from the start if and only if the scaled inner products
+$\langle A z_i, z_i - z_j\rangle / (|z_i|\,|z_i - z_j|)$ are positive for all j. They are linear in A, so that their
+minimum, the margin, is concave in A. Projected gradient ascent on a softened minimum (log-sum-exp, sharpened along the
+way) with momentum and a normalised step maximises it over the A with eigenvalues in [1 / condition, 1]. Weights on the
+pairs give an upper bound by weak duality (Boyd, Vandenberghe, *Convex Optimization*, section 5.2). Candidates are then
+run with each alpha.
 
 **Invariants.** What is returned is judged by running the layers, not by the search; `bound` holds for every admissible
 A.
@@ -30,12 +31,15 @@ from ._leaders import Leaders
 from ._limit import settled_tolerance
 
 
-# Gradient steps from each start (more found no further sets in benchmarks/hardmax_convergence.py), and the most starts.
+# Gradient steps from each start, chosen by trying, and the largest number of starts.
 _STEPS = 300
 _MOST_STARTS = 10_000
-# The softness of the minimum falls from one to the other along the steps, geometrically.
+# The softness of the minimum falls from `_SOFTEST` to `_SHARPEST` along the steps, geometrically.
 _SHARPEST, _SOFTEST = 1e-3, 0.1
-# The most layers in which a candidate is run; one that has not settled by then is not taken.
+# The bound is the least over so many values of the softness. Each gives a valid bound, so that more of them can only
+# improve it; 13 are three for each factor of ten between `_SHARPEST` / 100 and `_SOFTEST`.
+_BOUND_SOFTNESSES = 13
+# The most layers in which a candidate is run, chosen by trying; it ends earlier where the tokens have settled.
 _DEPTH = 2000
 
 
@@ -48,11 +52,11 @@ class LeaderChoice(eqx.Module):
     - `leaders`: The `Leaders` that it makes, when all tokens have settled.
     - `wanted`: (n,), the tokens that were to lead.
     - `exactly`: Whether no others were to.
-    - `margin`: How surely the wanted ones lead from the start: the least of
-        $\langle A z_i, z_i - z_j\rangle / (|z_i| |z_i - z_j|)$, where the largest eigenvalue of A is one. Negative if
-        some of them do not.
-    - `bound`: No A within the condition has a larger margin, of all wanted tokens; negative if none makes all of them
-        lead from the start.
+    - `margin`: The least $\langle A z_i, z_i - z_j\rangle / (|z_i|\,|z_i - z_j|)$ over the wanted tokens i and all
+        other tokens j, where the largest eigenvalue of A is one. It is positive if and only if all wanted tokens lead
+        from the start.
+    - `bound`: An upper bound of the margin over all A within the condition; if it is negative, none of them makes all
+        wanted tokens lead from the start.
     - `impossible`: The wanted tokens that no A at all makes lead from the start.
     - `succeeded`: Whether what was wanted was found.
     """
@@ -90,22 +94,24 @@ def choose_leaders(
 ) -> LeaderChoice:
     r"""Look for a symmetric positive definite A, and alpha, with which the tokens `wanted` are leaders.
 
-    Token i leads from the start if and only if $\langle A z_i, z_i - z_j\rangle > 0$ for all j: linear in A. The least
-    of these numbers, scaled, is concave in A, and is made as large as it can be over the A with eigenvalues between
-    1/`condition` and 1, by gradient steps on a softened minimum that sharpens. Leaders stay leaders, so that this is
-    all that has to be done for at least the wanted ones; and weights on the pairs that attain the minimum give a
-    `bound` that tells when there is no such A. With `exactly` every other token must have someone to follow: that
-    is not concave, and is tried from several starts; which tokens lead later is seen by running, with each of `alphas`.
+    Token i leads from the start if and only if $\langle A z_i, z_i - z_j\rangle > 0$ for all j: linear in A. The
+    minimum of these numbers, divided by $|z_i|\,|z_i - z_j|$, is concave in A. It is maximised over the A with
+    eigenvalues between 1/`condition` and 1, by gradient steps on a softened minimum that sharpens. Leaders stay
+    leaders, so that this suffices where other tokens may lead as well. Weights on the pairs that attain the minimum
+    give a `bound`, which is negative only if there is no such A. With `exactly` no other token may lead: for each of
+    them the minimum over j must be negative. This is not a concave problem, and several starts are tried. Which tokens
+    lead at later layers is found by running the layers with each of `alphas`.
 
-    Under no A does a token lead from the start that is no vertex of the convex hull of the tokens and the origin: of
-    two tokens on one ray at most the longer does. The token of largest A-norm always leads, so that a set
-    without any vertex is not to be had exactly. A token that is no vertex can become a leader later; that is not looked
-    for. A host function.
+    Some sets are impossible for every A. A token that is no vertex of the convex hull of the tokens and the origin
+    never leads from the start; so of two tokens on one ray at most the longer one does. The token of largest A-norm
+    always leads, so that with `exactly` a set that contains no vertex is impossible. A token that is no vertex can
+    become a leader at a later layer; the search does not look for that. A host function.
 
     Measured on sets of one, two and four such vertices of normal clouds (n = 8 and 16, d = 2 and 4; see
     benchmarks/hardmax_convergence.py): at least the wanted ones were found for 77 to 100 % of the sets, and found or
     proved impossible for 97 %; exactly they were found for 33 to 53 % of the pairs, 53 to 80 % of the sets of four,
-    and never for one token alone, which few clouds allow. A grid over A and alpha found no set that was not found here.
+    and never for one token alone, which only exceptional clouds allow. A grid over A and alpha found no set
+    that was not found here.
 
     **Arguments:**
 
@@ -199,7 +205,7 @@ def _starting_forms(d: int, condition: float, starts: int, seed: int) -> Float[n
 
 
 def _scaled_products(A: Float[Array, "d d"], z: Tokens) -> Float[Array, "n n"]:
-    """<A z_i, z_i - z_j> over the lengths of z_i and z_i - z_j; infinite for j = i."""
+    """<A z_i, z_i - z_j> / (|z_i| |z_i - z_j|), linear in A; infinite for j = i."""
     # Expanded, so that one product of matrices gives all pairs; the lengths are taken from the differences themselves.
     images, tiny = matmul(z, A), jnp.finfo(z.dtype).tiny
     differences = jnp.sum(images * z, axis=1, keepdims=True) - matmul(images, z.T)
@@ -221,8 +227,8 @@ def _search(
     # A zero token has equal scores for all tokens: it attends to all of them, and never leads among others.
     nonzero = jnp.any(z != 0, axis=1)
 
-    # Of each token a number to be made positive: the least scaled product of a wanted one, minus that of one that may
-    # not lead.
+    # For each token a number to be made positive: the least scaled product of a wanted token, and minus the least one
+    # of a token that may not lead.
     def rows(A: Array, softness: Array) -> Array:
         products = _scaled_products(A, z)
         others = -_soft_minimum(products, softness, axis=1)
@@ -242,8 +248,8 @@ def _search(
 
     def ascend(A: Array) -> Array:
         def step(carry: Any, k: Array) -> tuple[Any, None]:
-            # Running means of the gradient, and of its squared norm, by which the step is divided.
-            # The decay rates 0.8 and 0.95 were chosen by trying.
+            # Momentum with a normalised step: `first` is a running mean of the gradient, `second` one of its squared
+            # norm, a single number. Neither is corrected for the start at zero. 0.8 and 0.95 were chosen by trying.
             A, first, second, best, height = carry
             share = k.astype(z.dtype) / _STEPS
             softness = _SOFTEST * (_SHARPEST / _SOFTEST) ** share
@@ -274,7 +280,8 @@ def _search(
             return jnp.sum(jnp.where(values > 0, values, values / condition))
 
         # Every softness gives a valid bound; the least of them is returned. One at a time, for memory.
-        return jnp.min(lax.map(with_softness, jnp.geomspace(_SHARPEST / 100, _SOFTEST, 13, dtype=z.dtype)))
+        tried = jnp.geomspace(_SHARPEST / 100, _SOFTEST, _BOUND_SOFTNESSES, dtype=z.dtype)
+        return jnp.min(lax.map(with_softness, tried))
 
     best = jax.vmap(ascend)(jax.vmap(clipped)(forms))
     margins = jax.vmap(lambda A: jnp.min(jnp.where(wanted[:, None], _scaled_products(A, z), jnp.inf)))(best)

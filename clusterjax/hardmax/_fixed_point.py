@@ -1,7 +1,7 @@
 """Applies hardmax layers until no token moves by more than a tolerance: the fixed point of the dynamics.
 
 A `lax.while_loop` with one layer per step, compiled once for each shape. Tokens approach their limits by the factor
-1 / (1 + alpha) a layer (Alcalde, Fantuzzi, Zuazua, 2407.01602, eq. (1a)), so that the distance to the mean which a
+1 / (1 + alpha) per layer (Alcalde, Fantuzzi, Zuazua, 2407.01602, eq. (1a)), so that the distance to the mean which a
 token moves to, `left`, measures convergence whatever alpha is. Leaders are recorded on the way.
 """
 

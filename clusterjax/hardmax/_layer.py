@@ -38,8 +38,9 @@ from .._space import AbstractSpace, Euclidean
 from .._summation import AbstractExponentialSum, AbstractNearestSearch, Auto
 
 
-# A token that ties with the mean it moves to has arrived if it is within so many tie tolerances of it, relative to the
-# longest token: the scores of such tokens differ by rounding alone.
+# A token that ties with the mean it moves to, and is within so many tie slacks of it, has arrived. A tie bounds only
+# the component of the way along A z_i; the way itself is longer by 1 / cos of the angle between them. 64 was chosen to
+# allow for angles close to a right angle, and still to exclude a token that ties with a mean far away.
 _ARRIVED = 64
 
 
@@ -53,10 +54,10 @@ class HardmaxLayer(AbstractLayer):
     piecewise constant the derivative with respect to any A is zero: derivatives flow through the tokens and `alpha`.
     Sums, and the choice, are exact where the numbers are (dyadic tokens and `alpha` = 1 or 3, say).
 
-    Rounding has the last word: a token that ties with the mean it goes to, and is within 64 tie tolerances of it, has
-    arrived and stays. After some 70 layers, for `alpha` = 1/2, tokens have come so near to their leaders that they
-    count as ties of them; from then on they weigh in the mean of a token that stands between two leaders, and draw it
-    to one side. `leaders`, `limit_set` and `certificate` know which tokens lead and leave the merged ones out.
+    Two effects of rounding. A token that ties with the mean it goes to, and is within 64 tie tolerances of it, has
+    arrived and stays. After some 70 layers, for `alpha` = 1/2, tokens have come so near to their leaders that they tie
+    with them; from then on they count in the mean of a token that stands between two leaders, and shift it to one
+    side. `leaders`, `limit_set` and `certificate` know which tokens lead and leave the merged ones out.
 
     !!! example
 
@@ -77,7 +78,7 @@ class HardmaxLayer(AbstractLayer):
         of mass zero is padding: nobody attends to it, and it does not move. None is one each.
     - `mask`: Which tokens each token may attend to.
     - `tie_tolerance`: Scores closer than this, relative to $|A z_i| \max_j |z_j|$, are ties; None is 64 times the
-        machine epsilon.
+        machine epsilon of the dtype of the tokens.
     - `summation`: How the sums are computed.
 
     **Raises:**
@@ -178,7 +179,7 @@ class SoftmaxTwin(AbstractLayer):
 
 
 def check_hardmax_layer(layer: Any) -> HardmaxLayer:
-    """`layer`, if it is a `HardmaxLayer`; a ValueError otherwise."""
+    """`layer`, if it is a `HardmaxLayer`; raises a `ValueError` otherwise."""
     return check_instance(layer, "layer", HardmaxLayer, "a HardmaxLayer", "pass one, HardmaxLayer(alpha)")
 
 

@@ -65,11 +65,11 @@ class Leaders(eqx.Module):
 def leaders(z0: Tokens, layer: HardmaxLayer, depth: int) -> Leaders:
     r"""The tokens with $C_i^k = \{i\}$ at some layer $k \le$ `depth`, with the first such layer.
 
-    With a symmetric positive definite A, once a leader is always a leader, and it never moves again. A token that has
-    come to a leader ties with it, so that it is not counted. Nor is a token that has merged with an earlier leader:
-    one whose distance from it is at most $\sqrt{64\,\epsilon}$ times its length, $\epsilon$ the machine epsilon.
-    Layers 0 to `depth` are looked at, `depth` + 1 of them, in one pass that holds neither the layers nor, for large n,
-    an (n, n) matrix. Works under `jax.jit` and `jax.vmap`.
+    With a symmetric positive definite A, a leader stays a leader and never moves again. A token that has come to a
+    leader ties with it, so that it is not counted. A token whose first such layer finds it within
+    $8\sqrt{\varepsilon}$ of an earlier leader, relative to its length, with the machine epsilon $\varepsilon$, is not
+    counted either: it has merged with that leader. Layers 0 to `depth` are examined, `depth` + 1 of them, in one pass
+    that stores neither the layers nor, for large n, an (n, n) matrix. Works under `jax.jit` and `jax.vmap`.
 
     !!! example
 
@@ -100,13 +100,13 @@ def leaders(z0: Tokens, layer: HardmaxLayer, depth: int) -> Leaders:
         Alcalde, Fantuzzi, Zuazua, *Clustering in pure-attention hardmax transformers* (2407.01602), the definition of
         a leader. That merged tokens are left out: this library.
     """
-    z0 = enter(z0, layer)
+    z0 = check_fit(z0, layer)
     depth = check_integer(depth, "depth", least=0, remedy="pass the number of layers")
     return _leaders(z0, layer, depth)
 
 
-def enter(z0: Any, layer: Any) -> Tokens:
-    """`z0` as tokens that fit `layer`, which is a `HardmaxLayer`; or a ValueError."""
+def check_fit(z0: Any, layer: Any) -> Tokens:
+    """`z0` as tokens that fit `layer`, which is a `HardmaxLayer`; raises a `ValueError` otherwise."""
     check_hardmax_layer(layer)
     z0 = check_tokens(z0, "z0")
     layer.check(*z0.shape)
@@ -134,16 +134,16 @@ def no_leaders(z0: Tokens) -> Leaders:
 def advance(x: Tokens, earlier: Leaders, layer: HardmaxLayer, k: RealScalarLike) -> tuple[Tokens, Leaders]:
     """The tokens after layer `k`, and the leaders before it; tokens that merged with a leader are attended to no more.
 
-    In exact arithmetic a merged token never has the score of its leader. Here it comes to tie with it, and would have
-    weight in the means of others. Under a mask merged tokens are attended to all the same: a token may attend to one
-    whose leader the mask hides from it.
+    In exact arithmetic their scores would always differ from that of their leader. In floating-point numbers they tie
+    with it, and would count in the means of other tokens. Under a mask other than the full one, merged tokens are still
+    attended to: a token may be allowed to attend to a merged token and not to its leader.
     """
     led = jnp.asarray(earlier.mask)
     merged = _merged(x, led) & ~led
     new = ~led & ~merged & alone(layer, k, x)
     first = jnp.where(new, jnp.asarray(k, earlier.first.dtype), earlier.first)
     points = jnp.where(led[:, None], earlier.points, x)
-    # Under a mask the leader itself may be hidden from some token: see above.
+    # Under a mask some token may be allowed to attend to a merged token, and not to the leader at the same place.
     hidden = merged if isinstance(layer.mask, FullMask) else None
     return hardmax_step(layer, k, x, hidden), Leaders(first, points)
 
@@ -175,7 +175,7 @@ def _merged(x: Tokens, leading: Bool[Array, " n"]) -> Bool[Array, " n"]:
 
     def block(rows: Tokens, index: Int[Array, " rows"]) -> Bool[Array, " rows"]:
         sums = squares[index][:, None] + squares[None, :]
-        # The squared distance; `sums` is about twice the squared length, hence 64 in the docstring of `leaders`.
+        # The sums are about twice the squared length, so that this is a distance of sqrt(64 eps) lengths.
         near = sums - 2 * matmul(rows, x.T) <= 32 * jnp.finfo(x.dtype).eps * sums
         return jnp.any(near & leading[None, :] & (index[:, None] != jnp.arange(x.shape[0])[None, :]), axis=1)
 

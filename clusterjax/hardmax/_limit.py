@@ -20,11 +20,11 @@ from .._schedule import at_time
 from ._fixed_point import FixedPoint, run_to_fixed_point
 from ._hull import affine_coordinates, facets, outside
 from ._layer import HardmaxLayer
-from ._leaders import Leaders, enter
+from ._leaders import Leaders, check_fit
 
 
-# Relative to the longest token: what counts as one point, and as outside a hull; and when tokens have settled. Each is
-# (k, floor), for the larger of k times the machine epsilon and the floor.
+# Relative to the longest token: what counts as one point, and as outside a hull; and when tokens have settled. Each
+# pair (k, floor) stands for max(k * eps, floor), with the machine epsilon eps of the dtype; see `small`.
 _SAME = (2048, 1e-6)
 _OUTSIDE = (64, 1e-10)
 _SETTLED = (256, 0.0)
@@ -122,7 +122,7 @@ def limit_set(z0: Tokens, layer: HardmaxLayer, depth: int = 100_000) -> LimitSet
         Alcalde, Fantuzzi, Zuazua, *Clustering in pure-attention hardmax transformers* (2407.01602), the theorem's
         polytope K and set S.
     """
-    z0 = enter(z0, layer)
+    z0 = check_fit(z0, layer)
     if not is_concrete((z0, layer)):
         raise ValueError("z0 must not be traced, but it is; call this host function outside jax.jit.")
     depth = check_integer(depth, "depth", remedy="pass the most layers to apply")
@@ -131,7 +131,7 @@ def limit_set(z0: Tokens, layer: HardmaxLayer, depth: int = 100_000) -> LimitSet
 
 
 def small(size: tuple[int, float], dtype: Any) -> float:
-    """The larger of k times the machine epsilon of `dtype` and a floor."""
+    """max(k * eps, floor) of the pair `size` = (k, floor), with the machine epsilon eps of `dtype`."""
     return max(size[0] * float(np.finfo(dtype).eps), size[1])
 
 

@@ -143,7 +143,8 @@ class PhaseDiagram(eqx.Module):
         def at_one_time(x):
             # (systems, n, d) to (d, n, systems), as statistics take them.
             x = jnp.transpose(x, (2, 1, 0))
-            # A statistic of tokens that are not finite may be a number all the same: no pair with NaN is close.
+            # Of NaN tokens `ClosePairs` is NaN, but the ranks are numbers: comparisons with NaN are false. Hence the
+            # test here, which also finds finite tokens that have lost their length.
             unit = jnp.all(jnp.abs(jnp.sum(x * x, axis=0) - 1) < 0.5, axis=0)
             return tuple(jnp.where(unit, statistic(x), jnp.nan) for statistic in self.statistics)
 
@@ -151,7 +152,7 @@ class PhaseDiagram(eqx.Module):
         return jax.lax.map(at_one_time, xs)
 
     def cost(self, beta: float) -> float:
-        """About how many steps a row takes."""
+        """About how many evaluations of the field each system of a row takes."""
         return self.integrator.steps(check_number(beta, "beta", least=0), float(self.ts[-1]), self.unnormalised)
 
 
@@ -169,12 +170,12 @@ def check_law(law: Any, name: str) -> None:
 
 
 def check_integrator(integrator: Any, dtype: Any) -> None:
-    """Raise a ValueError unless it is a scheme of the phase diagrams, no finer than the numbers of `dtype`: of smaller
-    steps most are lost in rounding, and tokens stand still.
+    """Raise a ValueError unless it is a scheme of the phase diagrams, whose step or tolerance `dtype` resolves: most of
+    a smaller step is lost in rounding, and tokens do not move.
     """
     check_instance(integrator, "integrator", AbstractIntegrator, "NormalisedEuler or Adaptive", "pass one of these")
     eps = float(jnp.finfo(dtype).eps)
-    # Ten machine epsilons: x + h u with a shorter step leaves most coordinates as they are.
+    # Ten times the machine epsilon: x + h u with a shorter step leaves most coordinates as they are.
     least = {Adaptive: ("tolerance", eps), NormalisedEuler: ("dt", 10 * eps)}
     name, bound = least.get(type(integrator), ("", 0.0))
     value = getattr(integrator, name, None)

@@ -29,7 +29,14 @@ from .._space import AbstractSpace, Euclidean
 MOST_STEPS = 10**9
 MOST_TRIES = 10**7
 
-# In single precision the square of a longer step times a drift may overflow.
+# The most evaluations of the field per system that `phase_diagram` accepts, by the estimate of the integrator: the most
+# steps of `NormalisedEuler`, which makes one evaluation per step. `Adaptive` has the same limit, not 7 MOST_TRIES: its
+# estimate was up to 60 times too high where it was compared with runs, so that runs would be refused that finish. A
+# system that needs more than MOST_TRIES is NaN from there on.
+MOST_EVALUATIONS = MOST_STEPS
+
+# Where a step h is near 1 / eps, 8e6 in float32, x is lost in the rounding of x + h u. Nothing overflows there: a token
+# is divided by its largest coordinate before its squares are added.
 LONGEST_STEP = 1e6
 
 
@@ -44,7 +51,7 @@ class AbstractIntegrator(eqx.Module):
 
     @abstractmethod
     def steps(self, beta: float, t: float, unnormalised: bool) -> float:
-        """About how many evaluations of the field there are up to time `t`, of the slowest system."""
+        """The cost of one system up to time `t`: an estimate of the number of evaluations of the field."""
 
 
 class NormalisedEuler(AbstractIntegrator):
@@ -73,7 +80,9 @@ class NormalisedEuler(AbstractIntegrator):
     ) -> Float[Array, "times n d"]:
         log_step = jnp.log(jnp.asarray(self.dt, ts.dtype))
         if isinstance(attention, UnnormalisedAttention):
-            # h u with h = dt / factor: e^beta overflows, the product does not. The factor goes into the offset.
+            # h u = dt (u / factor) with h = dt / factor: u may overflow, as e^beta does, u / factor does not. The
+            # offset is subtracted from the exponents, so that log_factor added to it divides u by the factor. Hence
+            # `_Steps` multiplies the field by dt, while one step advances the time by h.
             log_factor = log_largest_velocity(at_time(attention.beta, 0.0)).astype(ts.dtype)
             offset = at_time(attention.offset, 0.0, ts.dtype) + log_factor
             attention = eqx.tree_at(lambda a: a.offset, attention, offset)
@@ -125,7 +134,11 @@ class Adaptive(AbstractIntegrator):
         self, attention: AbstractAttention, value: Array | None, x0: Tokens, ts: Float[Array, " times"]
     ) -> Float[Array, "times n d"]:
         double = ts.dtype == jnp.float64
-        # The first attempted step; the controller lets it grow by at most a factor of four at a time.
+        # rtol: coordinates of unit tokens are at most one and may be zero, so that relative errors mean nothing. norm:
+        # the largest coordinate, not the root mean square, so that `tolerance` means the same for any n and d. dtmin:
+        # at the last time t a step below eps t / 2 does not advance the time. A thousandth of this scale, since at
+        # early times shorter steps do; a system that asks for less has failed.
+        # first: the first attempted step; the controller lets it grow by at most a factor of four at a time.
         first = jnp.asarray(0.1, ts.dtype)
         if isinstance(attention, UnnormalisedAttention):  # whose velocities are up to e^beta
             first = first * jnp.exp(-at_time(attention.beta, 0.0, ts.dtype))
@@ -140,8 +153,9 @@ class Adaptive(AbstractIntegrator):
         return run.xs[1:]
 
     def steps(self, beta: float, t: float, unnormalised: bool) -> float:
-        # Six evaluations a step, and velocities that vary on a scale of 1 / beta: an estimate to order the points by.
-        return 6 * t * (1 + beta) * (math.exp(min(beta, 700)) if unnormalised else 1.0)
+        # Seven evaluations per step: six, and one more since `Retract` changes the end of the last step. Velocities
+        # vary on a scale of 1 / beta. A rough estimate, to order the points by.
+        return 7 * t * (1 + beta) * (math.exp(min(beta, 700)) if unnormalised else 1.0)
 
 
 class _Steps(AbstractField):

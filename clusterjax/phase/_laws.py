@@ -1,7 +1,7 @@
-"""The laws of random V and Q^T K in the phase diagrams, and how often they are drawn.
+"""The laws of random V and Q^T K in the phase diagrams, and the scopes of one draw.
 
-A law says how one matrix is distributed, an occasion whether there is one for the diagram, for each beta or for each
-system. Invariant: a matrix depends on the seed, and where it is drawn per beta on the value of beta, never on its
+A law says how one matrix is distributed, a draw scope whether one matrix is drawn for the diagram, for each beta or for
+each system. Invariant: a matrix depends on the seed, and where it is drawn per beta on the value of beta, never on its
 index.
 """
 
@@ -25,8 +25,8 @@ from .._random import draw_normal
 Matrices = Float[Array, "..."] | None  # None, (d, d), or (systems, d, d)
 
 
-class AbstractOccasion(eqx.Module):
-    """When a random matrix is drawn anew."""
+class AbstractDrawScope(eqx.Module):
+    """The scope of one draw of a random matrix: when it is drawn anew."""
 
     @abstractmethod
     def draw(
@@ -35,7 +35,7 @@ class AbstractOccasion(eqx.Module):
         """`sample` of one key, (d, d), or of a key for each system, (systems, d, d)."""
 
 
-class Once(AbstractOccasion):
+class Once(AbstractDrawScope):
     """One matrix for the whole diagram."""
 
     def draw(
@@ -44,7 +44,7 @@ class Once(AbstractOccasion):
         return sample(key)
 
 
-class PerBeta(AbstractOccasion):
+class PerBeta(AbstractDrawScope):
     """One matrix for all systems of one beta."""
 
     def draw(
@@ -53,7 +53,7 @@ class PerBeta(AbstractOccasion):
         return sample(_of_beta(key, beta))
 
 
-class PerSystem(AbstractOccasion):
+class PerSystem(AbstractDrawScope):
     """A matrix for each system."""
 
     def draw(
@@ -63,9 +63,9 @@ class PerSystem(AbstractOccasion):
         return jax.vmap(sample)(jr.split(_of_beta(key, beta), systems))
 
 
-def check_occasion(drawn: Any) -> None:
+def check_draw_scope(drawn: Any) -> None:
     """Raise a ValueError unless it says when a matrix is drawn anew."""
-    check_instance(drawn, "drawn", AbstractOccasion, "Once(), PerBeta() or PerSystem()", "pass one of these")
+    check_instance(drawn, "drawn", AbstractDrawScope, "Once(), PerBeta() or PerSystem()", "pass one of these")
 
 
 class AbstractLaw(eqx.Module):
@@ -95,10 +95,10 @@ class Square(AbstractLaw):
         The code of Geshkovski et al., *A mathematical perspective on transformers* (2312.10794): its random V.
     """
 
-    drawn: AbstractOccasion = PerSystem()
+    drawn: AbstractDrawScope = PerSystem()
 
     def __check_init__(self):
-        check_occasion(self.drawn)
+        check_draw_scope(self.drawn)
 
     def draw(self, key: PRNGKeyArray, beta: Float[Array, ""], systems: int, d: int, query_key: Matrices) -> Matrices:
         def sample(key):
@@ -120,10 +120,10 @@ class Product(AbstractLaw):
         The code of Geshkovski et al., *A mathematical perspective on transformers* (2312.10794): its random Q^T K.
     """
 
-    drawn: AbstractOccasion = PerSystem()
+    drawn: AbstractDrawScope = PerSystem()
 
     def __check_init__(self):
-        check_occasion(self.drawn)
+        check_draw_scope(self.drawn)
 
     def draw(self, key: PRNGKeyArray, beta: Float[Array, ""], systems: int, d: int, query_key: Matrices) -> Matrices:
         def sample(key):
@@ -146,10 +146,10 @@ class Wigner(AbstractLaw):
         which has too small a diagonal, is left out.
     """
 
-    drawn: AbstractOccasion = PerSystem()
+    drawn: AbstractDrawScope = PerSystem()
 
     def __check_init__(self):
-        check_occasion(self.drawn)
+        check_draw_scope(self.drawn)
 
     def draw(self, key: PRNGKeyArray, beta: Float[Array, ""], systems: int, d: int, query_key: Matrices) -> Matrices:
         def sample(key):

@@ -23,7 +23,7 @@ from ..sweep._outputs import Variable
 from ..sweep._plan import check_seed
 from ..sweep._run import check_place, run
 from ._diagram import PhaseDiagram, check_integrator, check_law, check_statistics, check_times
-from ._integrators import MOST_STEPS, AbstractIntegrator, NormalisedEuler
+from ._integrators import MOST_EVALUATIONS, AbstractIntegrator, NormalisedEuler
 from ._laws import AbstractLaw, Identity
 from ._starts import Given, Uniform, check_sizes, check_starts
 from ._statistics import AbstractStatistic, ClosePairs
@@ -95,7 +95,7 @@ def phase_diagram(
 
     **Raises:**
 
-    - `ValueError` if an argument is invalid, or there would be more than 1e9 steps.
+    - `ValueError` if an argument is invalid, or one system would take more than 1e9 evaluations of the field.
 
     ??? cite "Source"
 
@@ -136,12 +136,12 @@ def phase_diagram(
         seed,
         mask=mask,
     )
-    # The largest beta takes the most steps, whichever attention it is.
-    steps = diagram.cost(betas.max())
-    if not steps <= MOST_STEPS:
+    # The largest beta takes the most evaluations of the field, whichever attention it is.
+    evaluations = diagram.cost(betas.max())
+    if not evaluations <= MOST_EVALUATIONS:
         raise ValueError(
-            f"betas must leave fewer than {MOST_STEPS:.0e} steps up to the last time, but beta = {betas.max():g} takes "
-            f"{steps:.1e}; take smaller ones, or shorter times."
+            f"betas must leave fewer than {MOST_EVALUATIONS:.0e} evaluations of the field for each system, but "
+            f"beta = {betas.max():g} takes {evaluations:.1e}; take smaller ones, or shorter times."
         )
     # Two variables over time for each statistic: the mean over the systems and its standard error.
     variables = {}

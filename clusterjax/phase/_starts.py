@@ -150,12 +150,12 @@ def check_starts(x0: Any, name: str = "starts") -> Float[np.ndarray, "samples n 
     check_concrete(x0, name)
     array, rule = as_numbers(x0), "be floats of shape (samples, n, d) with n >= 2"
     if array is None:
-        raise refusal(name, rule, f"they are {shown(x0)}", "pass one unit vector a token")
+        raise refusal(name, rule, f"they are {shown(x0)}", "pass one unit vector per token")
     x0 = np.asarray(array)
     # One system may be given without its axis.
     x0 = x0[None] if x0.ndim == 2 else x0
     if x0.ndim != 3 or x0.size == 0 or x0.dtype.kind != "f" or x0.shape[1] < 2:
-        raise refusal(name, rule, f"they are {x0.dtype} of shape {x0.shape}", "pass one unit vector a token")
+        raise refusal(name, rule, f"they are {x0.dtype} of shape {x0.shape}", "pass one unit vector per token")
     # A zero token has no direction.
     wrong = ~np.isfinite(x0).all(axis=2) | (np.abs(x0).max(axis=2) == 0)
     if wrong.any():

@@ -132,10 +132,14 @@ class ClusterRank(AbstractStatistic):
 
 
 def check_systems(x: Any) -> Float[Array, "d n systems"]:
-    """`x` as an array, if it is of many systems of two tokens or more; they may be NaN."""
+    """`x` as an array, if it holds many systems of two tokens or more.
+
+    NaN tokens are accepted. `ClosePairs` of them is NaN; `GramRank` and `ClusterRank` are numbers without a meaning,
+    since comparisons with NaN are false. `PhaseDiagram` replaces every statistic of such a system by NaN.
+    """
     x = check_array(x, "x", shape=("d", "n", "systems"), finite=False)
     if x.shape[1] < 2:
-        raise refusal("x", "hold at least 2 tokens a system", f"its shape is {x.shape}", "pass (d, n, systems)")
+        raise refusal("x", "hold at least 2 tokens per system", f"its shape is {x.shape}", "pass (d, n, systems)")
     return x
 
 

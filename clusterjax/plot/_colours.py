@@ -48,7 +48,7 @@ def token_colours(n: int, labels: Numbers | None = None, colours: Any = None) ->
 def _label_colours(n: int, labels: np.ndarray) -> np.ndarray:
     if labels.shape != (n,) or labels.dtype.kind not in "iub":
         raise ValueError(
-            f"labels must be {n} integers, one a token, but are of shape {labels.shape} and dtype {labels.dtype}; "
+            f"labels must be {n} integers, one per token, but are of shape {labels.shape} and dtype {labels.dtype}; "
             "pass what clusterjax.cluster_labels gives."
         )
     # All negative labels are one name, first in the order: ranks of the others count from 0 after the shift below.

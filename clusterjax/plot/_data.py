@@ -47,7 +47,7 @@ def check_unit_tokens(x: Numbers, d: int, name: str = "x", *, other: str | None 
     """`x` as an (n, d) array of unit vectors; rows that are not finite are kept, and must be skipped by the caller."""
     x = real_array(x, name)
     if x.ndim != 2 or x.shape[0] < 1 or x.shape[1] != d:
-        remedy = f"pass one unit vector a row, shape (n, {d})"
+        remedy = f"pass one unit vector per row, shape (n, {d})"
         if x.ndim == 2 and other is not None:
             remedy += f", or draw it with {other}"
         raise ValueError(f"{name} must have the shape (n, {d}) with n >= 1, but its shape is {x.shape}; {remedy}.")

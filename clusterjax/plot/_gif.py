@@ -1,4 +1,4 @@
-"""GIFs that are small and quick to write: one palette for all frames, no dithering, one drawing a frame."""
+"""GIFs that are small and quick to write: one palette for all frames, no dithering, one drawing per frame."""
 
 from collections.abc import Iterable
 from io import BytesIO

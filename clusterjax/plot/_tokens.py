@@ -67,9 +67,9 @@ def circle(
 
     **Arguments:**
 
-    - `x`: Tokens (n, 2), one unit vector a row.
+    - `x`: Tokens (n, 2), one unit vector per row.
     - `ax`: Where to draw; None makes a figure 6 cm wide.
-    - `labels`: Integers (n,), such as `cluster_labels` gives: one colour a cluster, grey where negative.
+    - `labels`: Integers (n,), such as `cluster_labels` gives: one colour per cluster, grey where negative.
     - `colours`: In place of `labels`: one colour, n colours, or n numbers, which viridis colours.
     - `highlight`: The index of a token to draw in red, larger, and named in a legend.
     - `trail`: The path (times, 2) of one token; it spirals outward to the circle, the oldest point innermost.
@@ -112,7 +112,7 @@ def sphere(
 
     **Arguments:**
 
-    - `x`: Tokens (n, 3), one unit vector a row.
+    - `x`: Tokens (n, 3), one unit vector per row.
     - `ax`: Where to draw, a plain Axes; None makes a figure 6 cm wide.
     - `labels`, `colours`, `highlight`, `counts_from`, `size`: As for `circle`.
     - `trail`: The path (times, 3) of one token, drawn along great circles, older parts paler.

@@ -200,7 +200,7 @@ def project(x: Numbers, view: Numbers = (22.0, -55.0)) -> tuple[np.ndarray, np.n
     """
     points = real_array(x, "x")
     if points.ndim != 2 or points.shape[1] != 3:
-        raise ValueError(f"x must have the shape (n, 3), but its shape is {points.shape}; pass one point a row.")
+        raise ValueError(f"x must have the shape (n, 3), but its shape is {points.shape}; pass one point per row.")
     return sphere_view(view).project(points)
 
 

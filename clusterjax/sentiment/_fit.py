@@ -94,8 +94,8 @@ def fit(
 ) -> Fitted:
     """Train a `HardmaxClassifier` through the hardmax itself, and keep its best epoch on the validation part.
 
-    In float32, with the whole training part on the device; an epoch is one compiled loop. The test part is no argument
-    and is never seen.
+    In float32, with the whole training part on the device; an epoch is one compiled `fori_loop`. The test part is no
+    argument and is never seen.
 
     !!! example
 
@@ -295,7 +295,7 @@ def accuracy(logits: np.ndarray, labels: np.ndarray) -> float:
 
     **Arguments:**
 
-    - `logits`, `labels`: Vectors of one entry a review; labels are 0 or 1.
+    - `logits`, `labels`: Vectors of one entry per review; labels are 0 or 1.
     """
     logits = check_host_array(logits, "logits", shape=("reviews",))
     labels = check_labels(check_host_array(labels, "labels", shape=logits.shape), "labels")

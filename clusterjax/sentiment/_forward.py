@@ -2,7 +2,7 @@
 
 Algorithm: in layer k token i moves by alpha / (1 + alpha) towards the token of its largest score (2407.01602, eq.
 (1)). With these targets fixed, which they are almost everywhere, the logit is linear in the embedding, sum_i u_i <w,
-E_i> + v; the backward pass carries the shares u through the layers in reverse, one scalar a token, and the derivative
+E_i> + v; the backward pass carries the shares u through the layers in reverse, one scalar per token, and the derivative
 with respect to the embedding is the outer product of u and w.
 
 Each head of each review is one lane. In few dimensions on a CPU the lanes run along the last axis and a running

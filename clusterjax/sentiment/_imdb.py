@@ -1,7 +1,7 @@
 """Reads film reviews: from the hub, the published folder, a CSV or Parquet file, or synthetic ones.
 
 The published folder (Maas et al., *Learning word vectors for sentiment analysis*, ACL 2011) has train and test, each
-with neg and pos, each with one file a review, named by its number and its stars; the film of review k is line k of a
+with neg and pos, each with one file per review, named by its number and its stars; the film of review k is line k of a
 file of addresses. Tables are read by `clusterjax._tables`.
 
 Invariants: all of a source is read or none; a value that is not understood is refused with its row or file; the memory

@@ -33,7 +33,8 @@ class Axis:
 
     **Arguments:**
 
-    - `values`: Numbers, one a point. Booleans and integers keep their kind; floats have the dtype that jax gives them.
+    - `values`: Numbers, one per point. Booleans and integers keep their kind; floats have the dtype that jax gives
+        them.
         An array of more axes, such as a stack of matrices (m, d, d), is cut along its first and labelled by index.
     - `unit`: For the coordinate's attribute `units`; empty for none.
     - `description`: One sentence, for its attribute `description`.

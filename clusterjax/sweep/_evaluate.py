@@ -160,7 +160,7 @@ def _collect(task: Task, frame: Frame, number: int, result: Any, program: Any, d
 def _outcome_of(task: Task, outputs: list[Output], arrays: dict[str, Any], count: int) -> Outcome:
     """The outcome of points that were run; those with a number that is not finite are marked."""
     kept = {out.name: np.asarray(arrays[out.name])[:count].astype(out.dtype) for out in outputs}
-    # One status and one reason a point.
+    # One status and one reason per point.
     status, reasons = np.full(count, FINISHED, np.uint8), [""] * count
     if task.finite:
         bad = {name: ~np.all(_is_number(array).reshape(count, -1), axis=1) for name, array in kept.items()}

@@ -21,8 +21,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from .._check import check_array, check_instance, check_key, check_scalar
 from .._custom_types import DTypeLike, Numbers
 from .._mask import AbstractMask, FullMask, check_mask
-from .._random import draw_normal
-from ._checks import check_draw, check_optional, check_sizes, check_stream, weights
+from .._misc import draw_normal
+from ._checks import check_draw, check_optional, check_sizes, check_stream, weights as matrices_of
 from ._norm import at_least_single
 from ._positions import RelativePositions
 
@@ -40,7 +40,7 @@ def check_relative(relative: Any) -> RelativePositions | None:
 
 
 def check_heads(attention: Any, name: str = "attention") -> "MultiHeadAttention":
-    """`attention`, if it is that of a Transformer; a ValueError otherwise."""
+    """`attention`, if it is that of a Transformer; raises a `ValueError` otherwise."""
     return check_instance(
         attention, name, MultiHeadAttention, "a MultiHeadAttention", "make one with MultiHeadAttention.random"
     )
@@ -74,13 +74,16 @@ class Heads(eqx.Module):
 
 
 class Passed(eqx.Module):
-    r"""What head h adds to a token i that attends to token j alone: `given` of j, plus `by_distance` of the distance.
+    r"""What head h adds to token i where it attends to token j alone: $g^h_j + b^h_{r(i, j)}$.
+
+    The vectors are $g^h_j = W_{c,h}^\top W_{V,h}^\top x_j$ and $b^h_r = W_{c,h}^\top v_r$, with the vector $v_r$ that
+    is added to the values at the distance of number r = r(i, j) from i to j.
 
     **Attributes:**
 
-    - `given`: (h, n, d), of the token j.
-    - `by_distance`: (h, 2 m + 1, d), of the distance from i to j; None without such vectors.
-    - `rows`: (n, n), which of them belongs to i and j.
+    - `given`: $g$, (h, n, d).
+    - `by_distance`: $b$, (h, 2 m + 1, d); None if nothing is added to the values, and then b is zero.
+    - `rows`: r, (n, n), the row of `by_distance` of each i and j; None if `by_distance` is.
     """
 
     given: Float[Array, "h n d"]
@@ -153,10 +156,10 @@ class MultiHeadAttention(eqx.Module):
         relative: RelativePositions | None = None,
     ):
         self.query, self.key, self.value = (
-            weights(name, "(h, d, k)")(matrices)
+            matrices_of(name, "(h, d, k)")(matrices)
             for name, matrices in (("query", query), ("key", key), ("value", value))
         )
-        self.output = weights("output", "(h, k, d)")(output)
+        self.output = matrices_of("output", "(h, k, d)")(output)
         shapes = {name: jnp.shape(getattr(self, name)) for name in ("query", "key", "value", "output")}
         first = shapes["query"]
         # (h, d, k) three times, and (h, k, d).
@@ -198,7 +201,7 @@ class MultiHeadAttention(eqx.Module):
         Source: 1706.03762, Section 3.2.2: k = d / h.
         """
         check_key(key)
-        # The matrices have d times d entries: the product is checked against overflow.
+        # The matrices of all heads together have d times d entries: the product of the sizes is bounded.
         d, _ = check_sizes(d=d, width=d)
         (heads,) = check_sizes(heads=heads)
         if d % heads:
@@ -234,7 +237,7 @@ class MultiHeadAttention(eqx.Module):
 
         Source: Peat, *Clustering in Transformers*, Appendix A.1.
         """
-        return self._weights(*self.enter(x, present))
+        return self._weights(*self.validated(x, present))
 
     def _weights(self, x: Array, present: Array | None) -> Array:
         n = x.shape[0]
@@ -257,8 +260,8 @@ class MultiHeadAttention(eqx.Module):
         scores = contract("hik,hjk->hij", queries, attention_keys)
         if self.relative is None:
             return scores
-        # <q_i, k_j + a_r> = <q_i, k_j> + <q_i, a_r>: 2 m + 1 products a token, and a gather, in place of keys for each
-        # pair.
+        # <q_i, k_j + a_r> = <q_i, k_j> + <q_i, a_r>: 2 m + 1 products per token, and a gather, in place of keys for
+        # each pair.
         by_distance = contract("hik,rk->hir", queries, cast(self.relative.keys))
         rows = jnp.asarray(self.relative.rows(x.shape[0]))
         return scores + jnp.take_along_axis(by_distance, jnp.broadcast_to(rows[None], scores.shape), axis=2)
@@ -276,14 +279,14 @@ class MultiHeadAttention(eqx.Module):
 
         Source: Peat, *Clustering in Transformers*, Appendix A.1.
         """
-        x, present = self.enter(x, present)
+        x, present = self.validated(x, present)
         # Kept here for the caller; `__call__` does not return it.
         weights = self._weights(x, present)
         return Heads(weights, contract("hnk,hkd->hnd", self._mixed(x, weights), self._as(x.dtype)(self.output)))
 
     def __call__(self, x: Float[Array, "n d"], present: Bool[Array, " n"] | None = None) -> Float[Array, "n d"]:
         """What the layer adds to each token, (n, d)."""
-        return self._added(*self.enter(x, present))
+        return self._added(*self.validated(x, present))
 
     def _added(self, x: Array, present: Array | None) -> Array:
         mixed = self._mixed(x, self._weights(x, present))
@@ -303,7 +306,7 @@ class MultiHeadAttention(eqx.Module):
         return mixed + contract("hir,rk->hik", by_distance, cast(self.relative.values))
 
     def passed(self, x: Float[Array, "n d"]) -> "Passed":
-        """What each token would give to one that attends to it alone.
+        """What each token would add to a token that attends to it alone.
 
         **Arguments:**
 
@@ -321,10 +324,12 @@ class MultiHeadAttention(eqx.Module):
 
     def check(self, x: Numbers, present: Numbers | None = None) -> None:
         """Raise a ValueError unless the layer fits the tokens."""
-        self.enter(x, present)
+        self.validated(x, present)
 
-    def enter(self, x: Numbers, present: Numbers | None = None) -> tuple[Float[Array, "n d"], Bool[Array, " n"] | None]:
-        """The tokens and which of them are present, as arrays; a ValueError unless the layer fits them."""
+    def validated(
+        self, x: Numbers, present: Numbers | None = None
+    ) -> tuple[Float[Array, "n d"], Bool[Array, " n"] | None]:
+        """The tokens and which of them are present, as arrays; raises a `ValueError` unless the layer fits them."""
         tokens, present = check_stream(x, present, self.d)
         self.mask.check(tokens.shape[0])
         return tokens, present

@@ -130,7 +130,7 @@ class Block(eqx.Module):
         - `present`: Which of them are present, (n,); padding is not attended to. None is all of them.
         """
         # Checked once here; below, the methods without checks are called.
-        x, present = self.attention.enter(x, present)
+        x, present = self.attention.validated(x, present)
         first, second = self.norms
         # `read` is the norm with PreNorm, `write` the norm with PostNorm; otherwise they return what they are given.
         x = self.residual.write(first, x + self.attention._added(self.residual.read(first, x), present))
@@ -140,5 +140,5 @@ class Block(eqx.Module):
 
 
 def check_block(block: Any, name: str = "block") -> Block:
-    """`block`, if it is one; a ValueError otherwise."""
+    """`block`, if it is one; raises a `ValueError` otherwise."""
     return check_instance(block, name, Block, "a Block", "make one with Block.random")

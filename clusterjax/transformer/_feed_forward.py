@@ -26,7 +26,7 @@ from ._norm import lifted
 
 
 def check_activation(value: Callable[..., Any]) -> Callable[..., Any]:
-    """`value`, if it is a function of an array; a ValueError otherwise."""
+    """`value`, if it is a function of an array; raises a `ValueError` otherwise."""
     return check_callable(value, "activation", "a function of one array", takes=1)
 
 

@@ -33,7 +33,7 @@ def lifted(array: Array, like: Array) -> Array:
 
 
 def check_epsilon(value: float) -> float:
-    """`value`, if it may be added to a variance; a ValueError otherwise."""
+    """`value`, if it may be added to a variance; raises a `ValueError` otherwise."""
     return check_number(value, "epsilon", least=0, remedy="1e-5 is usual")
 
 
@@ -145,12 +145,12 @@ class AbstractResidual(eqx.Module):
 
 
 def check_norm(norm: Any, name: str = "norm") -> LayerNorm:
-    """`norm`, if it is one; a ValueError otherwise."""
+    """`norm`, if it is one; raises a `ValueError` otherwise."""
     return check_instance(norm, name, LayerNorm, "a LayerNorm", "pass LayerNorm.identity(d), for example")
 
 
 def check_residual(residual: Any) -> AbstractResidual:
-    """`residual`, if it is one; a ValueError otherwise."""
+    """`residual`, if it is one; raises a `ValueError` otherwise."""
     return check_instance(
         residual, "residual", AbstractResidual, "a place of the norms", "pass PostNorm(), PreNorm() or NoNorm()"
     )

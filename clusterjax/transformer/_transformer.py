@@ -185,7 +185,7 @@ class Transformer(eqx.Module):
         - `x`: (n, d).
         - `present`: Which tokens are present, (n,); None is all of them.
         """
-        return self._through(*self.enter(x, present))
+        return self._through(*self.validated(x, present))
 
     def _through(self, x: Array, present: Array | None) -> Array:
         x = self.scan(lambda block, x, _: (block(x, present), None), x)[0]
@@ -199,7 +199,7 @@ class Transformer(eqx.Module):
         - `x`, `present`: As above.
         """
 
-        return self._levels(*self.enter(x, present))
+        return self._levels(*self.validated(x, present))
 
     def _levels(self, x: Array, present: Array | None) -> Array:
         def step(block: Block, x: Array, _: None) -> tuple[Array, Array]:
@@ -212,8 +212,10 @@ class Transformer(eqx.Module):
     def _last(self, x: Array) -> Array:
         return x if self.norm is None else normalised(self.norm, x)
 
-    def enter(self, x: Numbers, present: Numbers | None = None) -> tuple[Float[Array, "n d"], Bool[Array, " n"] | None]:
-        """The tokens and which of them are present, as arrays; a ValueError unless they are of the dimension."""
+    def validated(
+        self, x: Numbers, present: Numbers | None = None
+    ) -> tuple[Float[Array, "n d"], Bool[Array, " n"] | None]:
+        """The tokens and which of them are present, as arrays; raises a `ValueError` if they do not fit."""
         return check_stream(x, present, self.blocks.attention.query.shape[-2])
 
 
@@ -223,5 +225,5 @@ def check_layer(layer: Any, layers: int) -> int:
 
 
 def check_stack(stack: Any, name: str = "stack") -> Transformer:
-    """`stack`, if it is a Transformer; a ValueError otherwise."""
+    """`stack`, if it is a Transformer; raises a `ValueError` otherwise."""
     return check_instance(stack, name, Transformer, "a Transformer", "make one with Transformer.random")

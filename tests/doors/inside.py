@@ -24,7 +24,7 @@ STEPS = {
     ),
     "hardmax": ("check", "HardmaxLayer.step"),
     "transformer": (
-        "check", "enter", "brake", "growth", "carry", "read", "write", "retract", "tangent", "distance",
+        "check", "enter", "validated", "brake", "growth", "carry", "read", "write", "retract", "tangent", "distance",
         "MultiHeadAttention.passed", "LanguageModel.check_range", "Transformer.scan", "longest",
     ),
     "probe": ("check", "enter", "blocks", "order", "position_bias", "embed", "finish", "pool"),

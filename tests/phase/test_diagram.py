@@ -224,7 +224,7 @@ def test_refused_files(tmp_path):
         ({"betas": [1.0, 1e39], "dtype": "float32"}, "betas must be finite in float32"),
         ({"times": [0.0, 1e-300], "dtype": "float32"}, "times must increase in float32"),
         ({"times": [0.0, 1e39], "dtype": "float32"}, "times must be finite in float32"),
-        ({"betas": [30.0], "unnormalised": True}, "betas must leave fewer than 1e\\+09 steps"),
+        ({"betas": [30.0], "unnormalised": True}, "betas must leave fewer than 1e\\+09 evaluations of the field"),
     ),
     ids=str,
 )
@@ -298,7 +298,7 @@ def test_more_steps_than_anyone_waits_for_are_no_numbers():
         (lambda: PhaseDiagram(Uniform(2, 3, 2), [[1.0]]), r"ts must be an array of real numbers of shape \(times,\)"),
         (lambda: PhaseDiagram(Uniform(1, 3, 2), [1.0])(1.0), "starts must be of at least 2 systems"),
         (lambda: PhaseDiagram(Uniform(2, 3, 2), [1.0])(-1.0), "beta must be a finite number of at least 0"),
-        (lambda: ClosePairs()(np.ones((2, 1, 4))), "x must hold at least 2 tokens a system"),
+        (lambda: ClosePairs()(np.ones((2, 1, 4))), "x must hold at least 2 tokens per system"),
     ),
     ids=lambda value: "",
 )

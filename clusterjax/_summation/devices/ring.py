@@ -1,6 +1,6 @@
 """Sums over all pairs of tokens that lie on several devices, by ring attention (Liu, Zaharia, Abbeel, 2310.01889).
 
-Each device keeps its queries. The blocks of tokens rotate around the ring of devices, one `ppermute` a step; after as
+Each device keeps its queries. The blocks of tokens rotate around the ring of devices, one `ppermute` per step; after as
 many steps as there are devices each has summed its rows over every block, and each block is back on its own device.
 
 Invariants: a device holds one block beside its own rows, forwards and backwards; sums of exponentials are kept relative

@@ -14,36 +14,38 @@ So log Z errs by the tolerance, and the unnormalised sums by it relative to thei
 themselves, each coordinate of which is measured against 1, their length. The reference are the sums of the queries and
 tokens as they are given, in exact arithmetic.
 
-**Algorithm.** u is half the distance from 1 to the next number, W the mass that a row attends to, and $\kappa = |q|$.
-The errors are of two kinds. The first are absolute: those of the terms of a series, which are as large as W even where
-their sum Z is small; their bound is E. They do not average out: equal tokens round in the same way, however many
-there are. With `POWER` and the counts of `series/rounding.py`,
+**Algorithm.** u is the unit roundoff, half the distance from 1 to the next number; bounds are counted in units of u. W
+is the mass that a row attends to, and $\kappa = |q|$. The errors are of two kinds. The first are absolute: those of the
+terms of a series, which are as large as W even where their sum Z is small; their bound is E. They do not average out:
+equal tokens round in the same way, however many there are. With `POWER` and the counts of `series/rounding.py`,
 
-1. *Moments.* The features of a token are off by f units at any degree, and by g for each degree; so many degrees are
-   $\lambda = \sqrt{(d - 1)\kappa}$ on average, by the coefficients of the kernel (its Laplacian at its maximum is
-   $-(d - 1)\kappa$). A feature goes through at most s additions: those of its block (where all masses are equal, on
-   average at most half of a block and one, in whatever order), those of blocks in pairs, one for each further device,
-   and four for the compensated sum over chunks (one for the chunk, three for the carried correction), whose error over
-   K chunks is of second order, $K^2 u$. A feature that is off by $\epsilon$ changes the sum by at most $\epsilon$
-   times the absolute sum of the Fourier coefficients of $e^{\kappa(t - 1)}$ in the angles of y. That is 1 on the
-   circle, times $\sqrt 2$ since a product has a cosine and a sine, and below $\sqrt 2$ on the spheres (1.40 and 1.38
-   were computed). So $u\,(\sqrt 2\,(f + s) + g\lambda)\,W$.
+1. *Moments.* The features of a token err by f units at any degree, and by g more for each degree. The mean degree of
+   the kernel is at most $\lambda = \sqrt{(d - 1)\kappa}$ (its Laplacian at its maximum is $-(d - 1)\kappa$). A feature
+   then goes through at most s additions, which `make_rounding` counts: within a block, over the blocks in pairs, over
+   the chunks and over the devices. The sum over chunks is compensated: its error is of second order, K^2 u for K
+   chunks, and one unit where the compensation is added. If every feature errs by at most $\varepsilon$, the sum of a
+   row errs by at most $\varepsilon W$ times the sum of the absolute Fourier coefficients of $e^{\kappa(t - 1)}$ in the
+   angles of y. That sum is 1 on the circle, times $\sqrt 2$ because cosine and sine both err; on the spheres it is
+   below $\sqrt 2$ (1.40 and 1.38 were computed). So $u\,(\sqrt 2\,(f + s) + g\lambda)\,W$.
 2. *Coefficients and evaluation.* Here the moments are known, and each degree errs in proportion to the length of its
    moments: close to zero for uniform tokens, whose moments of higher degree cancel, and $\sqrt{N_l}\,W$ for equal ones.
    This is `AbstractSeries.rounding`.
-3. *Truncation.* The degree is chosen such that the tail of the kernel is at most `truncation_share`: times W.
+3. *Truncation.* The degree is chosen such that the tail of the kernel is at most `truncation_share`; the error is at
+   most that times W.
 4. *Underflow*, in the series and in the sums of pairs: the least normal number for each of n tokens and of the terms,
    times the mass where that is more than one.
 
 The second are relative to each term, and so to Z: `relative_error`.
 
-5. *Angles.* Tokens are normalised, directions and lengths of queries rounded, and angles made of them: `ANGLES` units,
-   each of which changes a score by $\kappa u$. Tokens off the unit sphere, lengths that differ from the one that a
-   series is made for: by what they were measured to be.
+5. *Angles.* Tokens are normalised, directions and lengths of queries are rounded, and angles are computed from them:
+   `ANGLES` + 2 units, each of which changes a score by $\kappa u$. Tokens off the unit sphere count by their measured
+   norm, and a query length that differs from the one the series is made for by twice the difference: the series
+   has $e^{\ell(t - 1)}$ in place of $e^{|q|(t - 1)}$, and |t - 1| is at most 2.
 6. *Pairs within a chunk* (causal): scores, exponentials, and a sum of positive terms in any order.
 
-An average is off by $|N - N_*| / Z + |N_* / Z_*|\,|Z - Z_*| / Z$, with the computed Z in the denominators. So both
-kinds count twice, the first once for the sum of masses and once for the column that is worst: the row is certified if
+With $N_*$ and $Z_*$ the exact sums, an average errs by at most $|N - N_*| / Z + |N_* / Z_*|\,|Z - Z_*| / Z$, with the
+computed Z in the denominators. So both kinds count twice, the first once for the sum of masses and once for the worst
+column: the row is certified if
 $E_Z + \max_v E_v / \max_j |v_j| + 2 R Z \le$ `tolerance` Z.
 
 **Invariants.** A row with a NaN is not certified, nor one whose Z is not positive, or small against E. A row that
@@ -63,13 +65,21 @@ from .series.base import AbstractSeries
 from .series.rounding import pairwise_depth
 
 
-# By dimension: the error of the computed angle between a query and a token, in units: normalising both, the sines and
-# cosines of their angles, and products of these; rounded up to a power of two.
+# By dimension: the error of the computed angle between a query and a token, in units of u, less the 2 that
+# `relative_error` adds. Coordinates that err by one unit each turn a vector by at most one unit, and a factor common to
+# all coordinates does not turn it. Units that are counted, rounded up, for d = 2, 3, 4:
+# - `normalise` rounds each coordinate of a token twice: 2, 2, 2; the direction of a query once: 1, 1, 1.
+# - `azimuth` divides two coordinates: 1 for each azimuth, and over all of them at most 1 on the sphere. `inclination`
+#   divides too: 1. Its arguments are distances that err by 2 units, one of them (d = 3) or both (d = 4), and change the
+#   angle by half of that each: 1 or 2. The roots of the sums of squares, for tokens and again for queries: 0, 2.3, 3.2.
+# - The length of a query, the root of a sum of d squares: d / 2 + 1, so 2, 2.5, 3.
+# - The measured | |y|^2 - 1 |, which enters as a half: d / 2, so 1, 1.5, 2.
+# The sums 6, 11.6 and 14.4 are below 10, 18 and 18.
 ANGLES = {2: 8.0, 3: 16.0, 4: 16.0}
 
 
 def unit_of(dtype: Any) -> float:
-    """The unit roundoff u of a dtype: the largest relative error of one operation."""
+    """The unit roundoff u of a dtype, half its machine epsilon: the largest relative error of one operation."""
     return float(jnp.finfo(dtype).eps) / 2
 
 
@@ -78,8 +88,8 @@ class Rounding(NamedTuple):
 
     **Arguments:**
 
-    - `units`, `growth`: The errors of the moments relative to W, in units of the roundoff: at every degree, and in
-        addition per degree.
+    - `units`, `growth`: The errors of the moments relative to W, in units of u: at every degree, and in addition per
+        degree.
     - `tail`: The truncation error of the kernel.
     - `underflow`: A bound of all that underflows, for masses of at most one.
     - `d`: The dimension.
@@ -107,10 +117,13 @@ def make_rounding(
     `equal` says that all masses are one and there are no values.
     """
     chunks = -(-n // size)
-    # The number of additions that a term goes through: within a block, over blocks, chunks and devices.
+    # The number s of additions that a term goes through. Within a block of b terms: at most b - 1, in any order; where
+    # all masses are equal their mean over the terms counts, which is largest one after another, (b + 1) / 2.
     depth = series.block / 2 + 1 if equal else series.block + 1
+    # Then: in pairs over the blocks of a chunk; over K chunks K^2 u and one addition of the compensation, which causal
+    # sums make twice (over the chunks of the devices before, and over those of this one); over the devices. These need
+    # 2 of the 1 + 3; the other two, and the b + 1 in place of b - 1, are to spare.
     depth = depth + pairwise_depth(size // series.block) + 1 + 3 + chunks**2 * unit_of(dtype) + (devices - 1)
-    # That is: pairwise over the blocks of a chunk, their last addition, the compensated sum over chunks, the devices.
     features, growth = series.token_rounding()
     # 10,000 is more than the number of harmonics up to the highest degree of any series.
     underflow = 4 * (n * devices + 10_000) * float(jnp.finfo(dtype).tiny)
@@ -133,7 +146,7 @@ def relative_error(
     # Of a pair: a score of d products, the shift, an exponential, and the sum over the chunk.
     within = unit * ((d + 4) * lengths + pairs + 8) if pairs else 0.0
     return 1.01 * (
-        length_error + lengths * (norm_error / 2 + (ANGLES[d] + 2) * unit) + within + norm_error / 2 + 4 * unit
+        2 * length_error + lengths * (norm_error / 2 + (ANGLES[d] + 2) * unit) + within + norm_error / 2 + 4 * unit
     )
 
 
@@ -163,6 +176,8 @@ def truncation_share(dtype: Any, tolerance: float) -> float:
 
     It is far below the tolerance, since relative to a small Z it counts as W / Z times as much.
     """
-    # In float32 a larger share would be no gain: the unit roundoff is the larger of the two there.
+    # At the default tolerances this is no more than the first part of E, about 100 u W: in float64 1e-4 of 1e-10 is
+    # 90 u, and in float32 the share is u up to a tolerance of 6e-3. A smaller share would need higher degrees, and
+    # certify hardly any row more.
     share = 1e-5 if jnp.dtype(dtype).itemsize == 4 else 1e-4
     return max(unit_of(dtype), tolerance * share)

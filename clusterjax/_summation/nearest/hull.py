@@ -134,7 +134,8 @@ class _Cloud(eqx.Module):
 _DIAGONAL_BLOCK = 128
 # Rows of similar query direction that traverse together.
 _PACKET_SIZE = 64
-# Packets per call of a traversal: enough that its fixed cost is small, few enough that a long one holds up few others.
+# Packets per call of a traversal. A call takes as long as the longest path of its packets, and finished packets wait:
+# with more packets more of them wait; with fewer the fixed cost of a call is paid more often.
 _PACKETS_PER_CALL = 256
 
 
@@ -241,7 +242,7 @@ def _diagonal_scores(queries: Tokens, tokens: Tokens, present: Bool[Array, " n"]
 
 
 def _diagonal_attended(block: tuple[Array, ...]) -> Float[Array, "n n"]:
-    """One where a row of a diagonal block attends to a token of it, else zero, (n, n)."""
+    """One where a row of a diagonal block attends to a token of it, and zero otherwise, (n, n)."""
     queries, tokens, present, threshold, weights = block
     scores = _diagonal_scores(queries, tokens, present)
     # A row without present tokens has a threshold of -inf, and attends to none.

@@ -83,8 +83,9 @@ def traverse(
         node, unfinished, skipped, entered, state = carry
         paused = jnp.any(entered, axis=1)
         low, high = _score_bounds(_rectangles(hierarchy, node), query)
-        # Deeper nodes have larger indices and fewer leading zeros. `skipped` is the depth, as such a count, of the node
-        # at which a row stopped, 0 for an active row: it is inactive while the packet is below that node.
+        # The depth of a node as the number of leading zeros of its index: fewer for deeper nodes. `skipped` is this
+        # number for the node where the row stopped, and 0 while the row is active. A row that stopped is inactive at
+        # deeper nodes, until the packet has left the subtree.
         zeros = lax.clz(node)[:, None]
         active = (unfinished & ~paused)[:, None] & (zeros >= skipped)
         state, descend = at_node(state, node, active, low, high)
@@ -100,7 +101,8 @@ def traverse(
         remains = descend | (after != end)
         return jnp.where(moving & unfinished & remains, following, node), unfinished & (remains | ~moving)
 
-    # A leaf costs as much for one packet as for all: they are processed when half of the packets wait at one.
+    # All packets take part in a step and in a batch of leaves, and the results of those that wait are discarded. With
+    # half as the limit, at least half of the unfinished packets do useful work in either.
     def most_are_moving(carry):
         _, unfinished, _, entered, _ = carry
         return 2 * jnp.sum(unfinished & ~jnp.any(entered, axis=1)) > jnp.sum(unfinished)

@@ -132,7 +132,7 @@ def _alike(averages: dict[str, Average], edges: np.ndarray) -> Alike:
 
 
 class _OfBoth(eqx.Module):
-    """The statistics of one level, of all tokens and of those of `words`, one row a text."""
+    """The statistics of one level, of all tokens and of those of `words`, one row per text."""
 
     of_level: Any
     near: float = eqx.field(static=True)

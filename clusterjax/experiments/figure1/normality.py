@@ -56,7 +56,7 @@ def normality_of(model: probe.Model, texts: probe.Encoded, special: Sequence[int
 
 
 def normality(texts: Sequence[np.ndarray], rng: np.random.Generator) -> Normality:
-    r"""A test of normality for numbers that come in independent groups, one a text, but depend on each other within.
+    r"""A test of normality for numbers that come in independent groups, one per text, but depend on each other within.
 
     The distribution of $D$ is that of the resampled texts: of $\sup_x |(F^* - \Phi^*) - (F - \Phi)|$, with mean and
     spread fitted anew each time. Each text counts as one.

@@ -71,8 +71,10 @@ class Comparison(NamedTuple):
     freedom: np.ndarray | float = np.inf
 
     def exceeds(self, sigmas: float = 2.0) -> np.ndarray:
-        """Where the difference is above zero by a one-sided t-test, at the level of a Gaussian tail of `sigmas`
-        standard deviations; with few texts or networks Student's t has a heavier tail.
+        """Where the difference is significantly above zero: a one-sided t-test.
+
+        Its level is the probability that a normal number exceeds its mean by `sigmas` standard deviations. With few
+        texts or networks the threshold of `z` is larger than `sigmas`, since it is a quantile of Student's t.
 
         **Raises:**
 
@@ -81,8 +83,7 @@ class Comparison(NamedTuple):
         import scipy.special  # when it is needed: its import takes as long as a small run
 
         sigmas = check_number(sigmas, "sigmas")
-        # The quantile of Student's t with the tail probability of `sigmas` of a normal distribution: with few degrees
-        # of freedom it is much larger.
+        # The quantile of Student's t with the tail probability of `sigmas` of a normal distribution.
         return self.z > -scipy.special.stdtrit(self.freedom, scipy.special.ndtr(-sigmas))
 
 
@@ -373,7 +374,7 @@ def _comparison(differences: np.ndarray, between: np.ndarray, freedom: float) ->
     is added, itself estimated with `freedom` degrees of freedom."""
     paired, texts = average_of(differences), len(differences)
     within = paired.error**2
-    # Where nothing differs at all 0 / 0 gives NaN, which `exceeds` takes for no evidence.
+    # Where nothing differs at all, z is 0 / 0 = NaN, which `exceeds` does not count as above zero.
     with np.errstate(divide="ignore", invalid="ignore"):
         error = np.sqrt(within + between)
         welch = (within + between) ** 2 / (within**2 / (texts - 1) + between**2 / freedom)

@@ -4,7 +4,7 @@ Pearson's correlation of two maps as vectors of w^2 numbers: one product of the 
 by (w^2, h), for each text. On a CPU the product is taken a few rows of the maps at a time, which stay in the cache,
 and centring is arithmetic on the result: the entries of a map of w words sum to w, so that it subtracts 1.
 
-Invariants: padding is in no sum, else the zeros that all heads share would correlate them; a constant map has
+Invariants: padding is in no sum, since the zeros that all heads share would correlate them; a constant map has
 correlation 0 with the others and 1 with itself; the mean over texts is of correlations, not of products.
 """
 
@@ -31,7 +31,8 @@ from .tally import Average
 
 # Rows of the maps at a time, and floats in a vector register of most CPUs.
 _ROWS, _LANES = 64, 8
-# A map whose squared deviations from its mean sum to more than this loses at most a digit when 1 is subtracted.
+# If the squared deviations of a map from its mean sum to p, 1 is subtracted from 1 + p, which enlarges rounding errors
+# by (1 + p) / p. Above this p that is less than 5: at most one digit is lost.
 _VARIED = 0.25
 
 
@@ -142,8 +143,8 @@ def correlate(
     # Chosen when the program is lowered for a device, so that one traced program serves both.
     products = lax.platform_dependent(attention, mask, cpu=products_by_rows, default=products_at_once)
     size = jnp.sqrt(jnp.diagonal(products, axis1=1, axis2=2))
-    # Below this a map differs from a constant by rounding only: its mean times the square root of the number of its
-    # entries is 1.
+    # A map of w words has the mean 1 / w and w^2 entries, so that the length of its constant part is 1. Below this
+    # length of the deviations it differs from a constant by rounding only.
     varies = size > 16 * jnp.finfo(attention.dtype).eps
     size = jnp.where(varies, size, jnp.ones_like(size))
     # (texts, heads, heads).

@@ -217,7 +217,7 @@ def _by_level(measure: "_OfLevel", hidden: Array, mask: Array) -> dict[str, Arra
 
 
 class _OfLevel(eqx.Module):
-    """The statistics of one level, one row a text."""
+    """The statistics of one level, one row per text."""
 
     edges: Float[Array, " edges"]
     near: Float[Array, ""]
@@ -264,6 +264,8 @@ class _OfLevel(eqx.Module):
         # Integers: in float32 a bin would stop counting at 2^24.
         counts = jnp.zeros(bins + 1, jnp.int32).at[which.ravel()].add(1)[:-1].astype(cosines.dtype)
         total = jnp.sum(pairs).astype(cosines.dtype)
+        # Sums of whole numbers are exact (below 2^24 in float32), so that a quantile that falls on the edge between two
+        # bins is always found in the lower one.
         below = lower + jnp.concatenate([jnp.zeros(1, counts.dtype), jnp.cumsum(counts)])
         wanted = self.probabilities * total
         # The first bin at whose upper edge the wanted number of pairs is reached.

@@ -265,11 +265,11 @@ def _check_finite(model: Model, finite: Bool[np.ndarray, "levels texts"], rows: 
 
 
 def _check_rows(statistics: Any, texts: int, axis: int = 0) -> dict[str, Any]:
-    """What a measure returned, if it is a dictionary of arrays with one row a text along `axis`."""
+    """What a measure returned, if it is a dictionary of arrays with one row per text along `axis`."""
     has_rows = lambda array: np.shape(array)[axis : axis + 1] == (texts,)
     if not isinstance(statistics, dict) or not all(map(has_rows, statistics.values())):
         what = "some have other rows" if isinstance(statistics, dict) else f"one returns {shown(statistics)}"
-        rule = "have functions that return dictionaries of arrays with one row a text"
+        rule = "have functions that return dictionaries of arrays with one row per text"
         raise refusal("measure", rule, what, "return {'mean': jnp.mean(hidden, axis=(1, 2))}, say")
     return statistics
 

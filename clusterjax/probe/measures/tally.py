@@ -44,7 +44,7 @@ class Average(NamedTuple):
 
 
 def average_of(values: np.ndarray) -> Average:
-    """The `Average` of one value a text, (N, ...)."""
+    """The `Average` of one value per text, (N, ...)."""
     tally = Tally()
     tally.add("it", values, keep=True)
     tally.texts = len(values)
@@ -64,7 +64,8 @@ class Tally:
 
     def add(self, name: str, rows: Any, *, keep: bool = False, weights: np.ndarray | None = None) -> None:
         """Add a batch, (texts in it, ...); the caller raises `texts` when the statistics of all names are added."""
-        rows = np.array(rows, np.float64, order="C")  # one memory order, so that sums are equal bit for bit
+        # In C order, that of rows read from a store: NumPy adds up in memory order, so that the sums are bitwise equal.
+        rows = np.array(rows, np.float64, order="C")
         mean = np.mean(rows, axis=0)
         squares = np.sum((rows - mean) ** 2, axis=0)
         before, new = self.texts, len(rows)

@@ -39,7 +39,7 @@ def check_like(value: Any, name: str, shape: tuple[int, ...], size: int, what: s
     """`value` as int32, if it is an array of integers of the shape of the token ids, below `size`."""
     ids = check_ids(value, name, size, what)
     if np.shape(ids) != shape:
-        raise refusal(name, f"be of the shape of token_ids, {shape}", f"it is {np.shape(ids)}", "pass one a token")
+        raise refusal(name, f"be of the shape of token_ids, {shape}", f"it is {np.shape(ids)}", "pass one per token")
     return jnp.asarray(ids, jnp.int32)
 
 
@@ -53,7 +53,7 @@ def check_mask(mask: Any, shape: tuple[int, ...], of: str = "token_ids") -> Arra
             "mask", "be true at words and false at padding", f"it is {shown(mask)}", f"pass an array of shape {shape}"
         )
     if np.shape(numbers) != shape:
-        raise refusal("mask", f"be of the shape of {of}, {shape}", f"it is {np.shape(numbers)}", "pass one a token")
+        raise refusal("mask", f"be of the shape of {of}, {shape}", f"it is {np.shape(numbers)}", "pass one per token")
     # A mask of 0.5 or of -1 would silently become True.
     if is_concrete(numbers) and not np.all((np.asarray(numbers) == 0) | (np.asarray(numbers) == 1)):
         raise refusal("mask", "be true at words and false at padding", "it holds other numbers", "pass 1 and 0")

@@ -67,8 +67,8 @@ class AbstractSeries(eqx.Module):
 
     @abstractmethod
     def rounding(self, error_terms: Any, lengths: Float[Array, " n"]) -> Float[Array, " n"]:
-        """A bound of the errors of `coefficients` and `evaluate`, in units of the roundoff, in the largest of the sums
-        of each query, whose length is given; the moments are taken as exact."""
+        """A bound of the errors of `coefficients` and `evaluate`, in units of the unit roundoff, in the largest of the
+        sums of each query, whose length is given; the moments are taken as exact."""
 
 
 def cached_chunk(degree: int, dtype: Any, causal: bool, size: int = 36_000) -> int:

@@ -71,7 +71,7 @@ def scaled_bessel(kappa: Float[Array, "..."], degree: int, d: int) -> Float[Arra
 
 
 def held_scale(kappa: Float[Array, " n"]) -> Float[Array, " n"]:
-    r"""1 in value; its derivative, that of $e^\kappa$, cancels that of the prefactor $e^{-\kappa}$."""
+    r"""The value 1 with the derivative of $e^\kappa$, which cancels that of the prefactor $e^{-\kappa}$."""
     return jnp.exp(kappa - lax.stop_gradient(kappa))
 
 

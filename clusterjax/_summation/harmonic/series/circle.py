@@ -79,7 +79,8 @@ class CircleSeries(AbstractSeries):
         P, R = _step_counts(self.degree)
         first = _fourier(derived(moments, _times_coordinates).first, self.degree)
         weighted = first * scaled_bessel(length, self.degree, 2)[None, None]
-        # Padded with zeros to R P frequencies; for each sum (1, x, y) a table (giant steps, baby steps).
+        # The coefficients of frequencies 0 to degree, padded with zeros to R P of them. For each of the sums of 1, x
+        # and y they are reshaped to a table, (giant steps, baby steps), of the frequencies a + P b.
         cosine, sine = jnp.pad(weighted, ((0, 0), (0, 0), (0, P * R - self.degree - 1))).reshape(2, 3, R, P)
         # cos(a + Pb) = cos a cos Pb - sin a sin Pb, sin(a + Pb) = sin a cos Pb + cos a sin Pb.
         of_cosine = jnp.concatenate([cosine, sine], axis=2)

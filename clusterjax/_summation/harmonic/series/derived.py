@@ -31,7 +31,7 @@ def einsum(spec: str, *operands: Array) -> Array:
 
 
 class Derived(NamedTuple):
-    """Harmonics, or coefficients made of them, of two sets of sums: value and gradient, and the Hessian.
+    """Coefficients, or anything else that belongs to sums: for value and gradient, and for the Hessian.
 
     **Arguments:**
 
@@ -72,8 +72,9 @@ def with_derivatives(first: Evaluate, second: Evaluate, moved_coefficients: Any 
 
     The derivative in the queries is made of `second`, the Hessian: no angle is differentiated. That in the coefficients
     is `moved_coefficients(degree, queries, coefficients, their tangent)`; without it `first` of the tangent, since
-    `first` is linear in the coefficients. Derivatives of higher order differentiate `second` itself, angles included:
-    queries exactly at a pole have first derivatives, and second ones only in the direction of the polar axis.
+    `first` is linear in the coefficients. Derivatives of higher order differentiate `second` itself, angles included.
+    At a pole, where the azimuth is undefined, its derivative is taken as zero: there first derivatives are right, and
+    second ones only along the polar axis, that is in the length of the query.
     """
 
     @partial(jax.custom_jvp, nondiff_argnums=(0,))

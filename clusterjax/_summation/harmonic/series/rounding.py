@@ -1,4 +1,4 @@
-r"""Bounds of the rounding errors of a series, in units of the roundoff u = eps / 2; see ../certificate.py.
+r"""Bounds of the rounding errors of a series, in units of the unit roundoff u = eps / 2; see ../certificate.py.
 
 **Reference.** Higham, *Accuracy and stability of numerical algorithms*, sections 3.1, 3.6 and 4.2. **Invariant.**
 Bounds are for the worst case, of first order in u. A sum of k numbers in any order errs by at most k u times the sum of
@@ -25,7 +25,7 @@ from ...._misc import matmul
 from .bessel import number_of_harmonics, scaled_bessel
 
 
-# Units per power of e^{i theta}: sqrt(5) + 3, as derived above.
+# Units of u per power of e^{i theta}: sqrt(5) + 3, as derived above.
 POWER = 5.25
 
 

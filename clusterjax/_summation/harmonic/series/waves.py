@@ -1,4 +1,4 @@
-r"""Cosines and sines of the multiples of angles, of which harmonics are made.
+r"""Waves: the cosines and sines of the multiples of an angle. Harmonics are sums of products of waves.
 
 **Algorithm.** An angle is the pair of its cosine and sine, taken from coordinates without trigonometric functions.
 Multiples come from complex multiplication: one loop makes an even and an odd multiple per step. **Reference.** The
@@ -47,7 +47,7 @@ def waves(azimuths: Sequence[Angle], polar: Angle, count: int) -> tuple[list[tup
         return wave[0] * by[0] - wave[1] * by[1], wave[1] * by[0] + wave[0] * by[1]
 
     angles = (*azimuths, polar)
-    # Two multiples a step halve the number of sequential steps of the scan.
+    # Two multiples per step halve the number of sequential steps of the scan.
     twice = [rotate(angle, angle) for angle in angles]
 
     def step(carry: Any, _: None) -> tuple[Any, Any]:

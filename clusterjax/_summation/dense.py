@@ -88,18 +88,6 @@ def _single(queries, tokens, values, masses, mask: AbstractMask):
     return shift, sums[:, 0], sums[:, 1:]
 
 
-def _batch(single: Any, static: AbstractMask, batched: Any, queries, tokens, values, masses, arrays):
-    """The same of a batch: `system_sums` for many small systems under one mask, otherwise `single` mapped over them."""
-    # Positions in `batched`: queries, tokens, values, masses, arrays of the mask.
-    several = batched[0] and batched[1] and not any(jax.tree.leaves(batched[4]))
-    if not (several and suits(*tokens.shape)):
-        axes = jax.tree.map(lambda is_batched: 0 if is_batched else None, batched)
-        return jax.vmap(single, axes)(queries, tokens, values, masses, arrays)
-    spread = lambda a, is_batched: a if a is None or is_batched else jnp.broadcast_to(a, (len(tokens), *a.shape))
-    values, masses = spread(values, batched[2]), spread(masses, batched[3])
-    return system_sums(queries, tokens, values, masses, eqx.combine(arrays, static))
-
-
 def _strip_width(n: int) -> int:
     """How many columns a strip has: as many as keep strip and accumulators in the first-level cache."""
     # 2048 scores of a strip: 8 or 16 KB.

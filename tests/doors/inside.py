@@ -27,7 +27,9 @@ STEPS = {
         "check", "enter", "validated", "brake", "growth", "carry", "read", "write", "retract", "tangent", "distance",
         "MultiHeadAttention.passed", "LanguageModel.check_range", "Transformer.scan", "longest",
     ),
-    "probe": ("check", "enter", "blocks", "order", "position_bias", "embed", "finish", "pool"),
+    "probe": ("check", "enter", "blocks", "order", "position_bias", "embed", "finish", "pool",
+              "context", "attention_maps", "word_factors", "norm_scales", "last_scale", "silence_feed_forward",
+              "set_norms", "hold_length", "drop_head"),
     "phase": ("steps", "Adaptive.run", "NormalisedEuler.run", "draw"),
     "experiments": ("Measured.record", "Source.record"),
 }  # fmt: skip

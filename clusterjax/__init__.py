@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         FullMask as FullMask,
         FunctionMask as FunctionMask,
         MatrixMask as MatrixMask,
+        SinkMask as SinkMask,
         WindowMask as WindowMask,
     )
     from ._observables import (

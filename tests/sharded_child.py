@@ -191,6 +191,7 @@ def exhaustive():
     graph = np.random.default_rng(1).random((N, N)) < 0.3
     np.fill_diagonal(graph, True)
     masks = {"full": FULL, "causal": CAUSAL, "window": cjx.WindowMask(5), "graph": cjx.MatrixMask(graph)}
+    masks["sink"] = cjx.SinkMask(5, kept=3)
     out = {}
     for size in (2, 4):
         for name, mask in masks.items():

@@ -25,6 +25,10 @@ RULES = (
     (cjx.WindowMask(1000), reference.full),
     (cjx.WindowMask(4, causal=True), reference.causal_window(4)),
     (cjx.WindowMask(1000, causal=True), reference.causal),
+    (cjx.SinkMask(3, kept=2), reference.sink(3, 2)),
+    (cjx.SinkMask(1, kept=1), reference.sink(1, 1)),
+    (cjx.SinkMask(3, kept=0), reference.causal_window(3)),
+    (cjx.SinkMask(2, kept=1000), reference.causal),
     (cjx.MatrixMask(GRAPH), reference.permitted(GRAPH)),
 )
 IDS = [f"{number}-{name_of(mask)}" for number, (mask, _) in enumerate(RULES)]
@@ -116,6 +120,12 @@ def test_width_must_be_a_positive_integer(width):
     message = rf"^width must be a positive integer, but it is {width!r}; the token itself counts\.$"
     with as_a_user(), pytest.raises(ValueError, match=message):
         cjx.WindowMask(width)
+
+
+@pytest.mark.parametrize("kept", (-1, 2.0, True, None))
+def test_what_is_kept_must_be_a_number_of_tokens(kept):
+    with as_a_user(), pytest.raises(ValueError, match=rf"^kept must be .*, but it is {kept!r}; pass how many"):
+        cjx.SinkMask(3, kept=kept)
 
 
 @pytest.mark.parametrize(

@@ -156,12 +156,14 @@ def _masks_and_spaces() -> dict[str, Case]:
         "FullMask": case(),
         "FunctionMask": case({"allowed": lambda i, j: j <= i}),
         "MatrixMask": case({"permitted": permitted}, permitted=ARRAY),
+        "SinkMask": case({"width": 2, "kept": 1}, kept=COUNT),
         "WindowMask": case({"width": 2}),
         "Euclidean": case(),
         "Sphere": case(),
     }
     rule = lambda: cjx.FunctionMask(lambda i, j: j <= i)
-    masks = (cjx.CausalMask, cjx.FullMask, rule, lambda: cjx.MatrixMask(permitted), lambda: cjx.WindowMask(2))
+    given = (rule, lambda: cjx.MatrixMask(permitted))
+    masks = (cjx.CausalMask, cjx.FullMask, *given, lambda: cjx.SinkMask(2, 1), lambda: cjx.WindowMask(2))
     for mask in masks:
         found[f"{type(mask()).__name__}.matrix"] = case({"n": N}, mask)
     for space in (cjx.Euclidean, cjx.Sphere):

@@ -87,7 +87,7 @@ BATCHES = (
     ),
     Mutant(
         "a-function-mask-may-leave-a-token-alone",
-        "clusterjax/_mask.py",
+        "clusterjax/_mask/given.py",
         "        return allowed | (i == j)",
         "        return allowed",
         ("tests/field/test_functions.py",),

@@ -25,6 +25,11 @@ def causal_window(width):
     return lambda i, j: 0 <= i - j < width
 
 
+def sink(width, kept):
+    """To oneself, the `width` - 1 predecessors, and those of the first `kept` that are predecessors too."""
+    return lambda i, j: j <= i and (i - j < width or j < kept)
+
+
 def permitted(matrix):
     """To those that a matrix names."""
     return lambda i, j: bool(matrix[i][j])

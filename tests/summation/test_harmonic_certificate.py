@@ -292,6 +292,12 @@ SERIES = (CircleSeries, 2), (IsotropicSphereSeries, 3), (IsotropicThreeSphereSer
 GENERAL = (GeneralCircleSeries, 2), (GeneralSphereSeries, 3), (GeneralThreeSphereSeries, 4)
 
 
+@pytest.mark.parametrize(("kind", "d"), SERIES[1:] + GENERAL[1:])
+def test_a_series_knows_its_dimension(kind, d):
+    """Its bound weights degrees by Bessel functions of that dimension; by those of another one it would hold too."""
+    assert kind.harmonics.dimension == d
+
+
 @pytest.mark.parametrize(("series", "d"), (*SERIES, *GENERAL), ids=lambda a: getattr(a, "__name__", a))
 def test_what_rounds_after_the_moments_follows_them(series, d):
     """Of a heap each degree errs at least as its coefficient does, in proportion to its mass, wherever it is."""

@@ -235,9 +235,9 @@ def test_heads_sums_scales_and_rescaled_fields(monkeypatch):
             np.ones(2), heads, heads, summation=hull, attention=lambda beta, **options: cjx.HardmaxAttention(**options)
         ),
         "Blocked": cjx.MultiHeadField(1.0, heads, heads, mask=window, summation=cjx.Blocked()),
-        "Blocked and Hull": 2.0 * cjx.AttentionField(cjx.SoftmaxAttention(1.0, summation=cjx.Blocked()))
+        "Blocked and Hull and Dense": 2.0 * cjx.AttentionField(cjx.SoftmaxAttention(1.0, summation=cjx.Blocked()))
         + -cjx.AttentionField(cjx.HardmaxAttention(summation=hull))
-        + cjx.AttentionField(cjx.UnnormalisedAttention(1.0, summation=cjx.Blocked())),
+        + cjx.AttentionField(cjx.UnnormalisedAttention(1.0, summation=cjx.Dense())),
         "Dense": cjx.RescaledField(cjx.SoftmaxAttention(1.0), eye),
         None: cjx.PerceptronField(eye, eye),
     }

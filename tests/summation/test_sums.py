@@ -21,6 +21,7 @@ def masks_of(n):
         "causal": (cjx.CausalMask(), reference.causal),
         "window": (cjx.WindowMask(5), reference.window(5)),
         "causal window": (cjx.WindowMask(5, causal=True), reference.causal_window(5)),
+        "sink": (cjx.SinkMask(5, kept=2), reference.sink(5, 2)),
         "matrix": (cjx.MatrixMask(graph), reference.permitted(graph)),
     }
 

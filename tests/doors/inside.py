@@ -29,7 +29,7 @@ STEPS = {
     ),
     "probe": ("check", "enter", "blocks", "order", "position_bias", "embed", "finish", "pool",
               "context", "attention_maps", "word_factors", "norm_scales", "last_scale", "silence_feed_forward",
-              "set_norms", "hold_length", "drop_head"),
+              "set_norms", "hold_length", "drop_head", "fit", "T5Encoder.logits"),
     "phase": ("steps", "Adaptive.run", "NormalisedEuler.run", "draw"),
     "experiments": ("Measured.record", "Source.record"),
 }  # fmt: skip

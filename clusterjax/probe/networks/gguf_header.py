@@ -173,21 +173,31 @@ class _Cursor:
         """The place of the next so many bytes, which are then behind."""
         place = self.place
         if size > self.end - place:
-            short = "it ends before its header does" if self.end == len(self.data) else "its header is too long"
-            raise ValueError(short)
+            more = f"its header has more than {self.end} bytes"
+            raise ValueError("it ends before its header does" if self.end == len(self.data) else more)
         self.place += size
         return place
 
     def number(self, form: str) -> Any:
         return struct.unpack_from(form, self.data, self.take(struct.calcsize(form)))[0]
 
+    def texts(self, number: int) -> list[str]:
+        """The next so many texts, each after its length; in one loop, since vocabularies are long."""
+        found = []
+        for _ in range(number):
+            begin = self.place + 8
+            size = int.from_bytes(self.data[self.place : begin], "little")
+            if begin + size > self.end:
+                self.take(8 + size)
+            self.place = begin + size
+            try:
+                found.append(self.data[begin : self.place].decode())
+            except UnicodeDecodeError as error:
+                raise ValueError(f"the text at byte {begin} is not in UTF-8") from error
+        return found
+
     def text(self) -> str:
-        length = self.number("<Q")
-        place = self.take(length)
-        try:
-            return self.data[place : place + length].decode()
-        except UnicodeDecodeError as error:
-            raise ValueError(f"the text at byte {place} is not in UTF-8") from error
+        return self.texts(1)[0]
 
     def value(self, name: str) -> Any:
         kind = self.number("<I")
@@ -198,7 +208,7 @@ class _Cursor:
         if self.entries > MOST_ENTRIES:
             raise ValueError(f"its lists have more than {MOST_ENTRIES} entries")
         if inner == _TEXT:
-            return [self.text() for _ in range(length)]
+            return self.texts(length)
         if inner not in _NUMBERS:
             raise ValueError(f"{name[:60]!r} is a list of type {inner}, which is not read")
         dtype = np.dtype(_NUMBERS[inner])

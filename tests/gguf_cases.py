@@ -102,6 +102,13 @@ def write_gguf(path, arrays, sizes=SIZES, *, kind="F32", architecture="llama", s
     return path
 
 
+def tiny_gguf(path):
+    """A file of as few bytes as a network can have, with a small tokenizer."""
+    words = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "smollm", "tokenizer.ggml.tokens": list("abcdefg"),
+        "tokenizer.ggml.token_type": [1] * 7, "tokenizer.ggml.merges": ["a b"]}  # fmt: skip
+    return write_gguf(path, network(SMALLEST), SMALLEST, words=words)
+
+
 def letters():
     """How GPT-2 writes each byte as a letter."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]

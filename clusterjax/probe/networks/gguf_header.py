@@ -85,8 +85,8 @@ def opened(file: Path) -> Iterator[tuple[Header, mmap]]:
 def library() -> Any:
     """The library gguf, or an ImportError that says how to get it."""
     try:
-        import gguf
-        import gguf.quants
+        import gguf  # pyright: ignore[reportMissingImports]
+        import gguf.quants  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise ImportError(
             "reading a GGUF file needs gguf; install it with: pip install 'clusterjax[smollm2]'", name="gguf"

@@ -10,6 +10,7 @@ embedding; a way to cut text that is not known is refused, since ids would be wr
 
 import contextlib
 import math
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -94,9 +95,12 @@ def _settings(header: Header, file: Path) -> dict[str, Any]:
         raise wrong(file, f"have a tokenizer among {known}", f"{{}} has {str(kind)[:60]!r}")
     embedding = header.places.get("token_embd.weight")
     rows = embedding.shape[0] if embedding is not None else 0
-    if not _are(words, str) or not 0 < len(words) <= rows or len(set(words)) < len(words):
-        number = len(words) if isinstance(words, list) else "no"
-        raise wrong(file, f"have a list of at most {rows} words, each once", f"{{}} has {number} in its tokenizer")
+    if not _are(words, str) or not 0 < len(words) <= rows:
+        number = len(words) if isinstance(words, list) else "none"
+        raise wrong(file, f"have words, and no more than the {rows} rows of its embedding", f"{{}} has {number}")
+    if len(set(words)) < len(words):
+        twice = next(word for word, times in Counter(words).items() if times > 1)
+        raise wrong(file, "have each word once", f"{{}} has {twice[:60]!r} twice")
     amiss = misfit(given, _FLAGS | {f"{name}_token_id?": Within(int, 0, len(words) - 1) for name in _SPECIAL})
     kinds = given.setdefault("token_type", [1] * len(words))
     if amiss is None and not (_are(kinds, int) and len(kinds) == len(words)):

@@ -83,6 +83,7 @@ EXTRAS = {
     "flax": {"probe"},
     "transformers": {"probe"},
     "datasets": {"probe"},
+    "gguf": set(),
     "xarray": {"sweep", "phase"},
     "zarr": {"sweep"},
 }

@@ -1,4 +1,4 @@
-"""Trained networks, ALBERT and the encoder of T5: loaded, run, traced layer by layer, and made into particle models."""
+"""Trained networks, ALBERT, the encoder of T5 and Llama: loaded, run, traced layer by layer, and made into particle models."""
 
 from typing import TYPE_CHECKING
 
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
         bundled_training as bundled_training,
     )
     from .networks.head_matrices import HeadMatrices as HeadMatrices, head_matrices as head_matrices
+    from .networks.llama import Llama as Llama
+    from .networks.llama_sizes import LlamaSizes as LlamaSizes
     from .networks.load import Model as Model, load as load
     from .networks.sizes import AlbertSizes as AlbertSizes, T5Sizes as T5Sizes
     from .networks.t5 import T5Encoder as T5Encoder

@@ -241,7 +241,7 @@ def fingerprint(model: Model) -> str:
 
 def dtype_of(model: Model) -> np.dtype:
     """The dtype of the weights, and so of all hidden states."""
-    return np.dtype(jtu.tree_leaves(nnx.state(model.network))[0].dtype)
+    return np.dtype(jtu.tree_leaves(nnx.state(model.network, nnx.Param))[0].dtype)
 
 
 class _WithFinite(eqx.Module):

@@ -14,6 +14,8 @@ from flax import nnx
 
 from ..._check import check_integer
 from .albert import Albert
+from .llama import Llama
+from .llama_sizes import LlamaSizes, llama_fit, llama_sizes
 from .network import AbstractNetwork
 from .sizes import AlbertSizes, T5Sizes, albert_sizes, t5_sizes
 from .t5 import T5Encoder
@@ -79,6 +81,16 @@ def _make_t5(sizes: T5Sizes, *, heads: int | None, **options: Any) -> T5Encoder:
     return T5Encoder(sizes, nnx.Rngs(0), **options)
 
 
+def _make_llama(sizes: LlamaSizes, *, heads: int | None, **options: Any) -> Llama:
+    # Rotation pairs the entries of a head, so that another division of the matrices would rotate other pairs.
+    if heads is not None and check_integer(heads, "heads") != sizes.num_heads:
+        raise ValueError(
+            f"heads must be None for a network whose {sizes.num_heads} heads are rotated each by itself, but it is "
+            f"{heads!r}; leave it out."
+        )
+    return Llama(sizes, nnx.Rngs(0), **options)
+
+
 def _albert_ties(sizes: AlbertSizes) -> dict[str, str]:
     ties, word = {"predictions.decoder.bias": "predictions.bias"}, "embeddings.word_embeddings."
     if sizes.tied:
@@ -111,9 +123,30 @@ _T5 = Architecture(
     parts={},
     ties=lambda sizes: {"encoder.embed_tokens.weight": "shared.weight"},
 )
+_LLAMA = Architecture(
+    config="LlamaConfig",
+    network=Llama,
+    sizes=LlamaSizes,
+    read_sizes=llama_sizes,
+    fit=llama_fit,
+    make=_make_llama,
+    prefix="model.",
+    # Early versions of transformers saved the frequencies of rotation with each layer.
+    left_out=r"(score|classifier|qa_outputs)\.|(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq$",
+    parts={"head": "lm_head"},
+    ties=lambda sizes: {"lm_head.weight": "embed_tokens.weight"} if sizes.tied else {},
+)
 
-# By the `model_type` of a configuration. mT5 has the encoder of T5 with other numbers.
-ARCHITECTURES: dict[str, Architecture] = {"albert": _ALBERT, "t5": _T5, "mt5": _T5._replace(config="MT5Config")}
+# By the `model_type` of a configuration. mT5 has the encoder of T5 with other numbers; Mistral is a Llama whose tokens
+# see a window of others, Qwen2 one with biases.
+ARCHITECTURES: dict[str, Architecture] = {
+    "albert": _ALBERT,
+    "t5": _T5,
+    "mt5": _T5._replace(config="MT5Config"),
+    "llama": _LLAMA,
+    "mistral": _LLAMA._replace(config="MistralConfig"),
+    "qwen2": _LLAMA._replace(config="Qwen2Config"),
+}
 
 
 def architecture_of(sizes: Any) -> Architecture:

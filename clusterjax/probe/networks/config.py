@@ -11,9 +11,11 @@ from typing import Any
 from ..._disk import check
 from ..._json import Within, misfit, read_json
 from .architectures import ARCHITECTURES
-from .sizes import ACTIVATIONS, FLAGS, MOST, NULLABLE, REALS
+from .sizes import CHOICES, FLAGS, MOST, NULLABLE, OTHERS, REALS
 
 
+# What messages call the entries of `CHOICES`.
+_WORDS = {"activation": "an activation", "scaling": "a rope_type"}
 _LABELS = Within(int, 0, 10**5)
 
 
@@ -55,7 +57,7 @@ def sizes_of(config: Any, file: Path) -> Any:
     architecture, place = ARCHITECTURES[config.model_type], repr(str(file))
     sizes = architecture.read_sizes(config, place)
     for name, value in sizes.items():
-        if name == "activation" or name in FLAGS or (value is None and name in NULLABLE):
+        if name in CHOICES or name in FLAGS or name in OTHERS or (value is None and name in NULLABLE):
             continue
         # bool is an int to Python, and JSON gives 1.0 where an integer was meant; both are refused.
         is_integer = name not in REALS
@@ -64,10 +66,11 @@ def sizes_of(config: Any, file: Path) -> Any:
             raise ValueError(f"config must have a positive {name}, but in {place} it is {value!r}; mend it.")
         if is_integer and value > MOST:
             raise ValueError(f"config must have a {name} of at most {MOST}, but in {place} it is {value!r}; mend it.")
-    if sizes["activation"] not in ACTIVATIONS:
-        raise ValueError(
-            f"config must have an activation among {', '.join(ACTIVATIONS)}, but in {place} it is "
-            f"{sizes['activation']!r}; name another checkpoint."
-        )
+    for name in CHOICES.keys() & sizes.keys():
+        if sizes[name] not in CHOICES[name]:
+            raise ValueError(
+                f"config must have {_WORDS[name]} among {', '.join(CHOICES[name])}, but in {place} it is "
+                f"{sizes[name]!r}; name another checkpoint."
+            )
     architecture.fit(sizes, place)
     return architecture.sizes(**sizes)

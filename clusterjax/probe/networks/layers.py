@@ -1,4 +1,4 @@
-"""What ALBERT and T5 share: attention among the words of a text, the norms, the activations.
+"""What the networks share: attention among the words of a text, the norms, the activations.
 
 Attention is softmax(q k^T + bias) v with padding masked on both sides (Vaswani et al., 1706.03762, Section 3.2.1); the
 layer norm is that of Ba et al. (1607.06450), the RMS norm that of Zhang and Sennrich (1910.07467), without a mean.
@@ -57,18 +57,32 @@ def check_making(rngs: Any, dtype: Any, precision: Any) -> tuple[Any, Any]:
 
 def attend(
     query: Float[Array, "batch n heads k"],
-    attention_keys: Float[Array, "batch n heads k"],
-    value: Float[Array, "batch n heads k"],
+    attention_keys: Float[Array, "batch n shared k"],
+    value: Float[Array, "batch n shared k"],
     mask: Bool[Array, "batch n"],
     bias: Float[Array, "1 heads n n"] | None = None,
     precision: Any = lax.Precision.HIGHEST,
+    allowed: Bool[Array, "n n"] | None = None,
 ) -> tuple[Float[Array, "batch n heads k"], Float[Array, "batch heads n n"]]:
-    """The attended values and the weights: each row of a word sums to 1 over the words, all else is zero."""
+    """The attended values and the weights: each row of a word sums to 1 over the words, all else is zero.
+
+    Where there are fewer keys and values than queries, each serves as many heads in a row. `allowed` says which token
+    may attend to which, each to itself at least; None is all to all.
+    """
+    (batch, n, heads, k), shared = query.shape, value.shape[2]
     # (batch, heads, n, n): all pairs at once, for the weights themselves are among what is measured.
-    scores = jnp.einsum("bihk,bjhk->bhij", query, attention_keys, precision=precision)
+    if heads == shared:
+        scores = jnp.einsum("bihk,bjhk->bhij", query, attention_keys, precision=precision)
+    else:
+        # The queries of heads that share a key lie side by side, (batch, shared, heads / shared, n, k): no key is
+        # copied.
+        queries = jnp.moveaxis(query.reshape(batch, n, shared, heads // shared, k), 1, 3)
+        scores = jnp.einsum("bgqik,bjgk->bgqij", queries, attention_keys, precision=precision)
+        scores = scores.reshape(batch, heads, n, n)
     scores = scores if bias is None else scores + bias
+    seen = mask[:, None, None, :] if allowed is None else mask[:, None, None, :] & allowed[None, None]
     # A text without words has a row without a maximum; its weights are zero, and so is their derivative.
-    scores = jnp.where(mask[:, None, None, :], scores, -jnp.inf)
+    scores = jnp.where(seen, scores, -jnp.inf)
     top = lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True))
     # The maximum is taken off so that no exponential overflows. It carries no derivative: the weights do not depend on
     # it.
@@ -78,7 +92,12 @@ def attend(
     # Rows of padding would attend to the words; as zeros they drop out of every later sum over rows.
     weights = jnp.where(mask[:, None, :, None], weights, jnp.zeros_like(weights))
     # Heads first: for "bhij,bjhk" XLA's product on a CPU takes twice as long.
-    attended = jnp.einsum("bhij,bhjk->bhik", weights, jnp.swapaxes(value, 1, 2), precision=precision)
+    values = jnp.swapaxes(value, 1, 2)
+    if heads == shared:
+        attended = jnp.einsum("bhij,bhjk->bhik", weights, values, precision=precision)
+    else:
+        grouped = weights.reshape(batch, shared, heads // shared, n, n)
+        attended = jnp.einsum("bgqij,bgjk->bgqik", grouped, values, precision=precision).reshape(batch, heads, n, k)
     return jnp.swapaxes(attended, 1, 2), weights
 
 
@@ -90,8 +109,12 @@ def blank(hidden: Float[Array, "batch n d"], mask: Bool[Array, "batch n"]) -> Fl
 def activation(name: str) -> Callable[[Array], Array]:
     """The function that `transformers` calls by this name; its gelu_new is the tanh approximation of gelu."""
     # `gelu_new` of transformers is the approximation by tanh; `gelu` is the exact function with erf.
-    gelu = {"gelu": False, "gelu_new": True}
-    return jax.nn.relu if name == "relu" else functools.partial(jax.nn.gelu, approximate=gelu[name])
+    return {
+        "gelu": functools.partial(jax.nn.gelu, approximate=False),
+        "gelu_new": functools.partial(jax.nn.gelu, approximate=True),
+        "relu": jax.nn.relu,
+        "silu": jax.nn.silu,
+    }[name]
 
 
 def init_normal(spread: float) -> Any:

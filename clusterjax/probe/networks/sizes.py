@@ -13,10 +13,14 @@ from ..._check import check_choice, check_flag, check_instance, check_integer, c
 
 
 MOST = 2**31 - 1
-ACTIVATIONS = ("gelu", "gelu_new", "relu")
-FLAGS, REALS = ("tied", "gated"), ("eps", "spread")
+ACTIVATIONS = ("gelu", "gelu_new", "relu", "silu")
+CHOICES = {"activation": ACTIVATIONS, "scaling": ("default", "linear", "llama3")}
+FLAGS = ("tied", "gated", "attention_bias", "output_bias", "feed_forward_bias")
+REALS = ("eps", "spread", "theta", "factor", "low_frequency", "high_frequency")
 # What a network may lack.
 NULLABLE = ("window",)
+# Neither numbers nor words: what `fit` checks.
+OTHERS = ("sliding",)
 _Sizes = TypeVar("_Sizes", bound=type)
 
 
@@ -37,8 +41,10 @@ def check_sizes(sizes: Any, kind: Any) -> Any:
     """`sizes`, if they are of this kind and a network can be made of them."""
     check_instance(sizes, "sizes", kind, f"a {kind.__name__}", "pass those of a model, model.network.sizes, say")
     for name, value in sizes._asdict().items():
-        if name == "activation":
-            check_choice(value, name, ACTIVATIONS)
+        if name in OTHERS or (value is None and name in NULLABLE):
+            continue
+        if name in CHOICES:
+            check_choice(value, name, CHOICES[name])
         elif name in FLAGS:
             check_flag(value, name)
         elif name in REALS:
@@ -60,7 +66,7 @@ class AlbertSizes(NamedTuple):
     - `hidden_size`, `num_heads`, `intermediate_size`: d, the heads that divide it, the width of the feed-forward.
     - `num_layers`: How many times a group of layers is applied.
     - `num_groups`, `inner_layers`: How many groups share these times evenly, and of how many layers each group is.
-    - `activation`: "gelu", "gelu_new" or "relu".
+    - `activation`: "gelu", "gelu_new", "relu" or "silu".
     - `max_positions`, `type_vocab_size`: Rows of the embeddings of positions and token types.
     - `eps`: Of the layer norms.
     - `tied`: Whether the masked-LM head uses the word embedding.

@@ -13,6 +13,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
@@ -42,7 +43,11 @@ def read_weights(folder: Path, sizes: Any, make: Any, dtype: Any) -> tuple[Any, 
     # Pooler and masked-LM head are built only where the file has them, so that nothing stays at random values.
     parts = {part: any(name.startswith(f"{key}.") for name in arrays) for part, key in architecture.parts.items()}
     # `eval_shape`: the random weights that would be replaced at once are never drawn.
-    form, state = nnx.split(nnx.eval_shape(lambda: make(**parts)))
+    build = lambda: make(**parts)
+    form, state, rest = nnx.split(nnx.eval_shape(build), nnx.Param, ...)
+    if nnx.to_flat_state(rest):
+        # What no file holds, such as the window of each layer. Compiled, so that the weights are not drawn for it.
+        rest = jax.jit(lambda: nnx.state(build(), nnx.Not(nnx.Param)))()
     flat = list(nnx.to_flat_state(state))
     names = [_name_in_file(path, tensors.flax) for path, _ in flat]
     _account(names, arrays, tensors)
@@ -50,7 +55,7 @@ def read_weights(folder: Path, sizes: Any, make: Any, dtype: Any) -> tuple[Any, 
         (path, variable.replace(_parameter(name, str(path[-1]), variable.shape, arrays[name], tensors, dtype)))
         for name, (path, variable) in zip(names, flat, strict=True)
     ]
-    return nnx.merge(form, nnx.from_flat_state(filled)), tensors.left_out
+    return nnx.merge(form, nnx.from_flat_state(filled), rest), tensors.left_out
 
 
 def _check_layers(sizes: Any, arrays: dict[str, np.ndarray], tensors: Tensors) -> None:

@@ -22,7 +22,7 @@ from ..._check import check_integer, check_scalar, refusal
 from ..._custom_types import RealScalarLike, Tokens
 from ..._field import AbstractField
 from ..._field.heads import map_heads
-from ..._mask import AbstractMask, FullMask
+from ..._mask import AbstractMask, CausalMask, FullMask
 from ..._misc import matmul, normalise
 from ..._schedule import (
     PiecewiseConstant,
@@ -167,8 +167,9 @@ def particle_field(
     the scale learnt, whatever r is: the scores are $d\langle W_Q^\top (s \odot x_i), W_K^\top (s \odot x_j)\rangle$,
     and x is turned by $P_x\sum_j w_{ij}\sqrt d\, V (s \odot x_j) / r$, less and less as the states grow.
 
-    With `beta` = 1 the temperature is thus the network's own. The biases of the maps, and the centre and scale of
-    ALBERT's norms, have no counterpart and are left out. Layers with weights of their own follow each other as pieces
+    With `beta` = 1 the temperature is thus the network's own. The biases of the maps, the centre and scale of ALBERT's
+    norms, and the rotation of queries and keys by which a Llama knows positions, have no counterpart and are left out,
+    and so are its windows: the field of a causal network has a `CausalMask`. A Llama reads and writes as T5. Layers with weights of their own follow each other as pieces
     that are constant in time.
 
     **Arguments:**
@@ -212,12 +213,14 @@ def particle_field(
             return jnp.asarray(array[0], dtype)
         return PiecewiseConstant(jnp.arange(len(order), dtype=dtype), jnp.asarray(array[order], dtype))
 
-    bias = None if n is None else model.network.context(n).bias
+    context = model.network.context(1 if n is None else n)
+    bias = None if n is None else context.bias
     # The scale of the scores is put into the queries, so that beta = 1 is the network's own temperature.
     return FactoredHeadsField(
         beta, over_time(matrices.query * (matrices.scale * read_scale)),
         over_time(matrices.key * read_scale), over_time(matrices.value * write_scale), over_time(matrices.output),
         bias=None if bias is None else jnp.asarray(bias[0], dtype),
+        mask=CausalMask() if context.causal else FullMask(),
     )  # fmt: skip
 
 

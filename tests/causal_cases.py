@@ -1,0 +1,30 @@
+"""A small causal network whose tokens are letters, for the tests of what comes next."""
+
+from types import SimpleNamespace
+
+from flax import nnx
+
+from clusterjax import probe
+
+
+WORDS = 26
+
+
+class Letters:
+    """A tokenizer whose tokens are the letters from a to z; "ab" is merged into one, z, where it stands together."""
+
+    def __call__(self, texts, **options):
+        return {"input_ids": [[ord(letter) - ord("a") for letter in text.replace("ab", "z")] for text in texts]}
+
+    def decode(self, ids):
+        return "".join(chr(ord("a") + number) for number in ids)
+
+
+def causal_model(max_positions=40):
+    sizes = probe.LlamaSizes(
+        vocab_size=WORDS, hidden_size=8, num_heads=4, num_shared=2, head_size=2, intermediate_size=12, num_layers=2,
+        max_positions=max_positions, tied=False, spread=0.6,
+    )  # fmt: skip
+    model = probe.Model(probe.Llama(sizes, nnx.Rngs(0), head=True), SimpleNamespace(), "letters")
+    model.__dict__["tokenizer"] = Letters()
+    return model

@@ -104,8 +104,9 @@ def write_gguf(path, arrays, sizes=SIZES, *, kind="F32", architecture="llama", s
 
 def tiny_gguf(path):
     """A file of as few bytes as a network can have, with a small tokenizer."""
-    words = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "smollm", "tokenizer.ggml.tokens": list("abcdefg"),
-        "tokenizer.ggml.token_type": [1] * 7, "tokenizer.ggml.merges": ["a b"]}  # fmt: skip
+    given = {"tokens": ["a", "b", "ab", "Ġ", "1", "<|end|>"], "token_type": [1] * 5 + [3], "merges": ["a b"]}
+    given |= {"model": "gpt2", "pre": "smollm"}
+    words = {f"tokenizer.ggml.{name}": value for name, value in given.items()}
     return write_gguf(path, network(SMALLEST), SMALLEST, words=words)
 
 

@@ -66,7 +66,7 @@ def read_gguf(file: Path) -> GGUF:
         shapes = _shapes(config)
         for name in sorted(shapes.keys() ^ header.places.keys()):
             where = "lacks" if name in shapes else "has beside them"
-            raise wrong(file, "hold the tensors of its architecture and no others", f"{{}} {where} {name!r}")
+            raise wrong(file, "hold the tensors of its architecture and no others", f"{{}} {where} {name[:60]!r}")
         for name, (_, shape) in shapes.items():
             found = header.places[name].shape
             if found != shape:

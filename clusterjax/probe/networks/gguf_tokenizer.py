@@ -130,9 +130,15 @@ def _of_bytes(given: dict[str, Any]) -> Any:
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     cut = given["pre"]
-    # From the second letter on: a word may be a space.
-    merges = [(merge[:k], merge[k + 1 :]) for merge in given["merges"] for k in (merge.find(" ", 1),)]
     vocabulary = {word: number for number, word in enumerate(given["tokens"])}
+    merges = []
+    for merge in given["merges"]:
+        # From the second letter on: a word may be a space.
+        first, _, second = merge[1:].partition(" ")
+        merges.append((merge[:1] + first, second))
+        # Before tokenizers sees it, whose Rust panics, and prints where, at a union that is no word.
+        if not second or not vocabulary.keys() >= {*merges[-1], "".join(merges[-1])}:
+            raise ValueError(f"it merges {merge[:60]!r}, which are not words, or no word together")
     # Of llama-bpe, whole words of the vocabulary are taken before any merge.
     built = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=cut == "llama-bpe"))
     if cut == "qwen2":

@@ -142,6 +142,7 @@ def _networks() -> dict[str, Case]:
                      "precision": lax.Precision.HIGHEST},
             dear=True, **options,
         ),
+        "LlamaSizes.fit": case(on=llama_sizes),
         "Llama": case(
             lambda: {"sizes": llama_sizes(), "rngs": nnx.Rngs(0), "depth": 1, "head": True, "dtype": "float32",
                      "precision": lax.Precision.HIGHEST},

@@ -149,7 +149,7 @@ def test_transformers_reads_what_was_read(tmp_path, folder):
 
 
 def test_no_token_depends_on_later_ones(folder):
-    """Another end of a text changes nothing before it, and weights above the diagonal and beyond the window are zero."""
+    """Another end of a text changes nothing before it; weights above the diagonal and beyond the window are zero."""
     model = probe.load(folder, dtype=jnp.float64)
     found, other = probe.trace(model, IDS), probe.trace(model, np.where(np.arange(8) < 5, IDS, 29))
     np.testing.assert_array_equal(found.hidden[:, :, :5], other.hidden[:, :, :5])
@@ -186,7 +186,7 @@ def test_heads_and_their_field(folder):
         ):  # fmt: skip
             expected = tensors[f"model.layers.1.self_attn.{name}_proj.weight"][part].T
             np.testing.assert_array_equal(found[1, head], expected.astype("f8"))
-    field = probe.particle_field(model, [1.0, 2.0, 3.0])
+    field = probe.particle_field(model, np.array([1.0, 2.0, 3.0]))
     assert isinstance(field.mask, cjx.CausalMask) and field.bias is None
     x = jnp.asarray(np.random.default_rng(0).normal(size=(5, 12)))
     x = x / jnp.linalg.norm(x, axis=1, keepdims=True)
@@ -215,7 +215,7 @@ def test_every_tool_takes_it(folder):
     assert probe.nearest_words(model, np.real(vectors), 2).token_ids.shape == (1, 2)
     changed = {
         "deeper": probe.deeper(model, 2), "feed-forward": probe.without_feed_forward(model),
-        "norms": probe.without_norms(model), "sphere": probe.on_sphere(model, [1.0, 2.0, 3.0]),
+        "norms": probe.without_norms(model), "sphere": probe.on_sphere(model, np.array([1.0, 2.0, 3.0])),
         "random": probe.randomise(model, key),
         "all": probe.randomise(probe.without_feed_forward(probe.on_sphere(model, 2.0)), key),
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""One layer of ALBERT and one block of T5 and of Llama, word by word and number by number, from tensors in PyTorch's names."""
+"""A layer of ALBERT, a block of T5 and of Llama, word by word and number by number, from tensors in PyTorch's names."""
 
 import math
 

@@ -107,8 +107,8 @@ def load(
     Reads `config.json` and the weights: `model.safetensors`, else the shards of `model.safetensors.index.json`, else
     `flax_model.msgpack`, else the shards of `flax_model.msgpack.index.json`. Nothing is ever unpickled, and no code of
     a checkpoint is run. Every tensor is accounted for: it is a parameter, or it is of a decoder or a head for a task,
-    which `Model.left_out` lists, or it is an error. The pooler and the masked-LM head of an ALBERT, and the head of a Llama
-    that scores words, are kept where the file has them.
+    which `Model.left_out` lists, or it is an error. The pooler and the masked-LM head of an ALBERT, and the head of
+    a Llama that scores words, are kept where the file has them.
 
     !!! example
 
@@ -129,8 +129,8 @@ def load(
 
     **Other arguments:**
 
-    - `depth`: How often the trained group of layers (ALBERT) or how many blocks (T5, Llama) are applied; None is as trained.
-        Deeper repeats the trained sequence from its start, so that the first layers are those of the trained network:
+    - `depth`: How often the trained group of layers (ALBERT) or how many blocks (T5, Llama) are applied; None is as
+        trained. Deeper repeats the trained sequence from its start, so that the first layers are those of the trained network:
         an ALBERT applies its shared layer further, the others their stack cyclically, with the last norm after the last
         block, and a warning says so.
     - `heads`: Divides the trained matrices of an ALBERT into another number of heads. This is another network from

@@ -97,8 +97,8 @@ def on_sphere(model: Model, radius: float | Float[np.ndarray, " blocks"]) -> Mod
     """The model whose tokens are held at the length `radius`.
 
     The norms of ALBERT then only scale, without centring or anything learnt. T5 and Llama, whose norms act on what
-    attention reads and not on the tokens, keep them, and their tokens are scaled before each block. Without its feed-forward this
-    is one Euler step of length 1 of the particle model for each layer, with biases.
+    attention reads and not on the tokens, keep them, and their tokens are scaled before each block. Without its
+    feed-forward this is one Euler step of length 1 of the particle model for each layer, with biases.
 
     **Arguments:**
 

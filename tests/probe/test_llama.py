@@ -12,6 +12,7 @@ from flax import nnx
 
 import clusterjax as cjx
 from clusterjax import probe
+from clusterjax.probe.networks.rotation import rotate, rotation
 
 from ..probe_cases import IDS, LLAMA, MASK, tensors_of, write
 from ..reference import networks
@@ -163,8 +164,6 @@ def test_no_token_depends_on_later_ones(folder):
 def test_scores_depend_on_distances(folder):
     """Queries and keys rotated by the same number of places more have the same products."""
     sizes = probe.load(folder).network.sizes
-    from clusterjax.probe.networks.rotation import rotate, rotation
-
     cosines, sines = rotation(12, sizes, jnp.float64)
     x, y = (jnp.asarray(np.random.default_rng(k).normal(size=(1, 4, 2, 6))) for k in (0, 1))
     products = []

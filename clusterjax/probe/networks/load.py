@@ -130,9 +130,9 @@ def load(
     **Other arguments:**
 
     - `depth`: How often the trained group of layers (ALBERT) or how many blocks (T5, Llama) are applied; None is as
-        trained. Deeper repeats the trained sequence from its start, so that the first layers are those of the trained network:
-        an ALBERT applies its shared layer further, the others their stack cyclically, with the last norm after the last
-        block, and a warning says so.
+        trained. Deeper repeats the trained sequence from its start, so that the first layers are those of the trained
+        network: an ALBERT applies its shared layer further, the others their stack cyclically, with the last norm
+        after the last block, and a warning says so.
     - `heads`: Divides the trained matrices of an ALBERT into another number of heads. This is another network from
         layer 1 on, and a warning says so; the published figures of ALBERT at great depth have 1 head in place of 16.
     - `dtype`: float32, or float64 where `jax_enable_x64` is set. Half precision in a file is read into it.

@@ -28,6 +28,16 @@ T5 = {
     "relative_attention_num_buckets": 8, "relative_attention_max_distance": 10, "feed_forward_proj": "gated-gelu",
     "layer_norm_epsilon": 1e-6, "pad_token_id": 0, "decoder_start_token_id": 0,
 }  # fmt: skip
+LLAMA = {
+    "model_type": "qwen2", "vocab_size": 30, "hidden_size": 12, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "head_dim": 6, "intermediate_size": 20, "num_hidden_layers": 3, "max_position_embeddings": 16,
+    "hidden_act": "silu", "rms_norm_eps": 1e-6, "use_sliding_window": True, "sliding_window": 3,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"], "tie_word_embeddings": False,
+    "rope_parameters": {
+        "rope_type": "llama3", "rope_theta": 100.0, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 32,
+    },
+}  # fmt: skip
 
 IDS = np.random.default_rng(3).integers(1, 30, (3, 8))
 MASK = np.arange(8)[None, :] < np.array([8, 5, 2])[:, None]
@@ -106,6 +116,21 @@ def t5_shapes(config):
     return shapes
 
 
+def llama_shapes(config, *, head=True):
+    """Every tensor of a Qwen2 and its shape, in the names of PyTorch."""
+    d, wide, words = (config[name] for name in ("hidden_size", "intermediate_size", "vocab_size"))
+    inner, shared = (config["head_dim"] * config[f"num_{name}_heads"] for name in ("attention", "key_value"))
+    shapes = {"model.embed_tokens.weight": (words, d), "model.norm.weight": (d,)}
+    for i in range(config["num_hidden_layers"]):
+        layer = f"model.layers.{i}."
+        maps = {"self_attn.q_proj": (inner, d), "self_attn.k_proj": (shared, d), "self_attn.v_proj": (shared, d)}
+        shapes |= {f"{layer}{name}.bias": shape[:1] for name, shape in maps.items()}
+        maps |= {"self_attn.o_proj": (d, inner), "mlp.gate_proj": (wide, d), "mlp.up_proj": (wide, d)}
+        maps |= {"mlp.down_proj": (d, wide), "input_layernorm": (d,), "post_attention_layernorm": (d,)}
+        shapes |= {f"{layer}{name}.weight": shape for name, shape in maps.items()}
+    return shapes | ({"lm_head.weight": (words, d)} if head else {})
+
+
 @functools.cache
 def _drawn(shapes, seed):
     rng = np.random.default_rng(seed)
@@ -120,7 +145,8 @@ def _drawn(shapes, seed):
 
 def tensors_of(config, seed=0, **parts):
     """Random tensors of a checkpoint of this configuration."""
-    shapes = albert_shapes(config, **parts) if config["model_type"] == "albert" else t5_shapes(config)
+    of = {"albert": albert_shapes, "qwen2": llama_shapes}
+    shapes = of.get(config["model_type"], t5_shapes)(config, **parts)
     return dict(_drawn(tuple(shapes.items()), seed))
 
 

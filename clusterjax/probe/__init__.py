@@ -1,4 +1,4 @@
-"""Trained networks, ALBERT, the encoder of T5 and Llama: loaded, run, traced layer by layer, and made into particle models."""
+"""Trained networks, ALBERT, T5 and Llama: loaded, run, traced layer by layer, and made into particle models."""
 
 from typing import TYPE_CHECKING
 

@@ -13,6 +13,7 @@ from clusterjax import probe
 from clusterjax.probe.measures.tally import average_of
 from clusterjax.probe.networks.bundled import BUNDLED
 
+from ..causal_cases import causal_model
 from .cases import Case, case
 from .lower import ARGS, SCALAR, TIME, TOKENS
 from .rules import (
@@ -63,6 +64,11 @@ def t5_sizes():
 
 
 @functools.cache
+def llama_sizes():
+    return probe.LlamaSizes(8, D, 2, 1, 2, D, 1, window=2, sliding=(True,))
+
+
+@functools.cache
 def albert():
     return probe.Albert(sizes(), nnx.Rngs(0), pooler=True, head=True)
 
@@ -70,6 +76,11 @@ def albert():
 @functools.cache
 def t5():
     return probe.T5Encoder(t5_sizes(), nnx.Rngs(0))
+
+
+@functools.cache
+def llama():
+    return probe.Llama(llama_sizes(), nnx.Rngs(0), head=True)
 
 
 @functools.cache
@@ -121,6 +132,7 @@ def _networks() -> dict[str, Case]:
     return {
         "AlbertSizes": case(lambda: sizes()._asdict()),
         "T5Sizes": case(lambda: t5_sizes()._asdict()),
+        "LlamaSizes": case(lambda: llama_sizes()._asdict(), window=NONE, sliding=NONE),
         "Albert": case(
             lambda: {"sizes": sizes(), "rngs": nnx.Rngs(0), "depth": 1, "heads": 2, "dtype": "float32",
                      "precision": lax.Precision.HIGHEST},
@@ -131,12 +143,21 @@ def _networks() -> dict[str, Case]:
                      "precision": lax.Precision.HIGHEST},
             dear=True, **options,
         ),
+        "LlamaSizes.fit": case(on=llama_sizes),
+        "Llama": case(
+            lambda: {"sizes": llama_sizes(), "rngs": nnx.Rngs(0), "depth": 1, "head": True, "dtype": "float32",
+                     "precision": lax.Precision.HIGHEST},
+            dear=True, **options,
+        ),
         "Albert.__call__": case(
             ids | {"token_types": 0 * IDS, "position_ids": np.tile(np.arange(N), (2, 1))}, albert, dear=True,
             token_ids=BATCHES, mask=NONE | BATCHES, token_types=NONE | BATCHES, position_ids=NONE | BATCHES,
         ),
         "T5Encoder.__call__": case({"token_ids": IDS % 8, "mask": MASK}, t5, dear=True, token_ids=BATCHES,
                                    mask=NONE | BATCHES),
+        "Llama.__call__": case({"token_ids": IDS % 8, "mask": MASK}, llama, dear=True, token_ids=BATCHES,
+                               mask=NONE | BATCHES),
+        "Llama.logits": case({"hidden": jnp.ones((1, 2, D))}, llama, hidden=ARRAY),
         "Albert.logits": case({"hidden": jnp.ones((1, 2, D))}, albert, hidden=ARRAY),
         "Model.logits": case({"hidden": jnp.ones((1, 2, D))}, model, hidden=ARRAY),
         "load": case({"depth": 1, "heads": 8, "dtype": "float32"}, dear=True, path=NONE, depth=NONE, heads=NONE,
@@ -243,6 +264,18 @@ def _heads() -> dict[str, Case]:
     }  # fmt: skip
 
 
+def _continuations() -> dict[str, Case]:
+    return {
+        "NextWords": case({"words": ["a"], "token_ids": np.array([0]), "probabilities": np.array([1.0])}),
+        "next_words": case(lambda: {"model": causal_model(), "text": "cd", "top": 2}, text=ANY_TEXT),
+        "continuation_log_prob": case(
+            lambda: {"model": causal_model(), "text": "cd", "continuation": "e"},
+            text=ANY_TEXT,
+            continuation=ANY_TEXT | SENTENCES | STRINGS | SENTENCES | STRINGS,
+        ),
+    }
+
+
 def _training() -> dict[str, Case]:
     recipe = lambda: probe.AlbertRecipe(
         200, 4, 4, 1, 4, 1, length=8, batch_size=2, steps=1, epoch_steps=1, stages=(), held_out=0.5
@@ -262,5 +295,12 @@ def _training() -> dict[str, Case]:
 
 CASES = {
     f"probe.{name}": found
-    for name, found in {**_networks(), **_batches(), **_surveys(), **_heads(), **_training()}.items()
+    for name, found in {
+        **_networks(),
+        **_batches(),
+        **_surveys(),
+        **_heads(),
+        **_continuations(),
+        **_training(),
+    }.items()
 }

@@ -7,7 +7,7 @@ import pytest
 from clusterjax import probe
 from clusterjax.probe.networks.t5 import relative_buckets
 
-from ..probe_cases import ALBERT, IDS, MASK, T5, tensors_of, write
+from ..probe_cases import ALBERT, IDS, LLAMA, MASK, T5, tensors_of, write
 from ..reference import networks
 
 
@@ -19,6 +19,11 @@ def albert(tmp_path_factory):
 @pytest.fixture(scope="module")
 def t5(tmp_path_factory):
     return probe.load(write(tmp_path_factory.mktemp("t5"), T5, tensors_of(T5)), dtype=jnp.float64)
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory):
+    return probe.load(write(tmp_path_factory.mktemp("llama"), LLAMA, tensors_of(LLAMA)), dtype=jnp.float64)
 
 
 def words_of(text):
@@ -95,7 +100,7 @@ def test_relative_buckets_of_pytorch(buckets, furthest):
     assert found.tolist() == theirs.tolist()
 
 
-@pytest.mark.parametrize("name", ("albert", "t5"))
+@pytest.mark.parametrize("name", ("albert", "t5", "llama"))
 def test_padding_is_nothing(name, request):
     """It has no attention and no state, and what is written there does not matter."""
     model = request.getfixturevalue(name)
@@ -112,7 +117,7 @@ def test_padding_is_nothing(name, request):
     np.testing.assert_array_equal(found.mask, MASK)
 
 
-@pytest.mark.parametrize("name", ("albert", "t5"))
+@pytest.mark.parametrize("name", ("albert", "t5", "llama"))
 def test_a_text_in_a_batch_is_the_text_alone(name, request):
     """The shortest text with its padding and its companions, and without any of them."""
     model = request.getfixturevalue(name)

@@ -38,7 +38,7 @@ def test_what_a_model_knows(folders):
 @pytest.mark.parametrize(
     ("fields", "message"),
     (
-        ({"model_type": "bert"}, "architecture among albert, t5, mt5, but .* is of 'bert'"),
+        ({"model_type": "bert"}, "architecture among albert, t5, mt5, llama, mistral, qwen2, but .* is of 'bert'"),
         ({"model_type": "umt5"}, "is of 'umt5'"),
         ({"model_type": None}, "is of None"),
         ({"hidden_act": "swish"}, "activation among gelu, gelu_new, relu, silu, but in '.*config.json' it is 'swish'"),
@@ -57,7 +57,7 @@ def test_configurations_that_do_not_fit(tmp_path, fields, message):
 @pytest.mark.parametrize(
     ("fields", "message"),
     (
-        ({"feed_forward_proj": "gated-silu"}, "activation among .*config.json"),
+        ({"feed_forward_proj": "gated-mish"}, "activation among .*config.json"),
         ({"feed_forward_proj": "a-b-c"}, "config must be one of t5, but .* is refused"),
         ({"relative_attention_num_buckets": 2}, "at least 4 buckets .*config.json"),
         ({"relative_attention_max_distance": 2}, "at least 4 buckets .*config.json"),

@@ -1,4 +1,4 @@
-"""One layer of ALBERT and one block of T5, word by word and number by number, from tensors in PyTorch's names."""
+"""A layer of ALBERT, a block of T5 and of Llama, word by word and number by number, from tensors in PyTorch's names."""
 
 import math
 
@@ -37,13 +37,18 @@ def rms_norm(x, weight, eps):
 def act(name, v):
     if name == "relu":
         return max(v, 0.0)
+    if name == "silu":
+        return v / (1 + math.exp(-v))
     if name == "gelu":
         return v * (1 + math.erf(v / math.sqrt(2))) / 2
     return v / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3)))
 
 
-def attention(query, key, value, heads, scale, word, bias=None):
-    """The values that each word attends to, heads side by side, and the weights; a padding's row is zero."""
+def attention(query, key, value, heads, scale, word, bias=None, back=math.inf):
+    """The values that each word attends to, heads side by side, and the weights; a padding's row is zero.
+
+    `back` is how many tokens it sees, itself the last; without it all, those behind it as well.
+    """
     n, size = len(query), query.shape[1] // heads
     out, weights = np.zeros((n, heads * size)), np.zeros((heads, n, n))
     for h in range(heads):
@@ -51,7 +56,7 @@ def attention(query, key, value, heads, scale, word, bias=None):
         for i in range(n):
             if not word[i]:
                 continue
-            seen = [j for j in range(n) if word[j]]
+            seen = [j for j in range(n) if word[j] and (back == math.inf or i - back < j <= i)]
             score = {j: scale * math.fsum(query[i, a] * key[j, a] for a in part) for j in seen}
             if bias is not None:
                 score = {j: score[j] + bias[h][i][j] for j in seen}
@@ -120,3 +125,52 @@ def t5_block(x, tensors, prefix, heads, word, bias, activation, gated, eps, norm
     else:
         wide = bend(linear(y, get("layer.1.DenseReluDense.wi")))
     return x + linear(wide, get("layer.1.DenseReluDense.wo")), weights
+
+
+def llama_frequency(a, size, rope):
+    """By how much pair a of the entries of a head turns from one place to the next."""
+    frequency = rope["rope_theta"] ** (-2 * a / size)
+    if rope["rope_type"] == "linear":
+        return frequency / rope["factor"]
+    if rope["rope_type"] == "llama3":
+        low, high, length = (
+            rope[name] for name in ("low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+        )
+        wave = 2 * math.pi / frequency
+        if wave > length / low:
+            return frequency / rope["factor"]
+        if wave >= length / high:
+            smooth = (length / wave - low) / (high - low)
+            return (1 - smooth) * frequency / rope["factor"] + smooth * frequency
+    return frequency
+
+
+def rotated(x, size, rope):
+    """Each row of x, heads of this size side by side, turned by its place."""
+    out, half = np.zeros(x.shape), size // 2
+    for i, row in enumerate(x):
+        for first in range(0, len(row), size):
+            for a in range(half):
+                angle, (u, v) = i * llama_frequency(a, size, rope), (row[first + a], row[first + half + a])
+                out[i, first + a] = u * math.cos(angle) - v * math.sin(angle)
+                out[i, first + half + a] = v * math.cos(angle) + u * math.sin(angle)
+    return out
+
+
+def llama_block(x, tensors, prefix, heads, shared, word, back, rope, activation, eps):
+    """x after one block, and its attention, (heads, n, n); each word sees `back` words, itself the last."""
+
+    def map_(name, y):
+        return linear(y, tensors[f"{prefix}{name}.weight"], tensors.get(f"{prefix}{name}.bias"))
+
+    y = rms_norm(x, tensors[f"{prefix}input_layernorm.weight"], eps)
+    query, key, value = (map_(f"self_attn.{name}_proj", y) for name in "qkv")
+    size = query.shape[1] // heads
+    query, key = rotated(query, size, rope), rotated(key, size, rope)
+    # Each head of keys and values serves as many heads of queries in a row.
+    columns = [h // (heads // shared) * size + a for h in range(heads) for a in range(size)]
+    out, weights = attention(query, key[:, columns], value[:, columns], heads, size**-0.5, word, back=back)
+    x = x + map_("self_attn.o_proj", out)
+    y = rms_norm(x, tensors[f"{prefix}post_attention_layernorm.weight"], eps)
+    wide = np.vectorize(lambda v: act(activation, v))(map_("mlp.gate_proj", y)) * map_("mlp.up_proj", y)
+    return x + map_("mlp.down_proj", wide), weights

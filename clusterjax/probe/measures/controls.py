@@ -231,11 +231,11 @@ def controls(
 def randomise(model: Model, key: PRNGKeyArray, *, initial: Initial | None = None) -> Model:
     """The model with random weights in place of its own: those of a network that has not been trained.
 
-    Without `initial` they are drawn as `transformers` begins: normal; for ALBERT all matrices and embeddings with the
-    standard deviation `initializer_range`, for T5 with those of Mesh TensorFlow; biases 0, the scales of norms 1. A
-    network that began in another way has other controls, and they may reverse the verdict: pass how it began, which for
-    the ALBERT of the package is `bundled_start`. Depth and heads are those of the model, and what was removed from it
-    stays removed: norms, and parameters that are all zero. It has no pooler and no masked-LM head.
+    Without `initial` they are drawn as `transformers` begins: normal; for ALBERT and Llama all matrices and embeddings
+    with the standard deviation `initializer_range`, for T5 with those of Mesh TensorFlow; biases 0, the scales of norms
+    1. A network that began in another way has other controls, and they may reverse the verdict: pass how it began,
+    which for the ALBERT of the package is `bundled_start`. Depth and heads are those of the model, and what
+    was removed from it stays removed: norms, and parameters that are all zero. It has no pooler and no masked-LM head.
 
     **Arguments:**
 

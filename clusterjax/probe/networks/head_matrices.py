@@ -20,7 +20,7 @@ class HeadMatrices(NamedTuple):
 
     - `query`, `key`, `value`: (blocks, heads, d, k).
     - `output`: (blocks, heads, k, d).
-    - `scale`: What the scores are multiplied by: $1/\\sqrt k$ for ALBERT, 1 for T5.
+    - `scale`: What the scores are multiplied by: $1/\\sqrt k$ for ALBERT and Llama, 1 for T5.
     """
 
     query: np.ndarray

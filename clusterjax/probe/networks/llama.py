@@ -200,7 +200,7 @@ class Llama(AbstractNetwork):
     def hold_length(self, block: nnx.Module, length: nnx.Module) -> None:
         """Have the block scale the stream by `length` before its first norm, which acts on what attention reads."""
         whole: Any = block
-        whole.length = length
+        whole.length = nnx.data(length)
 
     def drop_head(self) -> None:
         """Take away the head that scores words, in place; one that is tied is the embedding, and stays."""

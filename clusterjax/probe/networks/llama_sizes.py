@@ -35,8 +35,9 @@ class LlamaSizes(NamedTuple):
     - `theta`: The base of the rotary frequencies.
     - `scaling`: What is done to these frequencies: nothing ("default"), all are divided by `factor` ("linear"), or the
         low ones are ("llama3").
-    - `factor`, `low_frequency`, `high_frequency`, `original_positions`: Of the scaling. In "llama3" frequencies of fewer
-        than `low_frequency` turns in `original_positions` tokens are divided, those of more than `high_frequency` stay.
+    - `factor`, `low_frequency`, `high_frequency`, `original_positions`: Of the scaling. In "llama3" frequencies of
+        fewer than `low_frequency` turns in `original_positions` tokens are divided, those of more than `high_frequency`
+        stay.
     - `spread`: Standard deviation of random weights.
 
     **Raises:**

@@ -13,6 +13,7 @@ from .weight_files import FLAX, WHOLE
 
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 GGUF, SMOLLM2 = ".gguf", "smollm2"
+GGUF, SMOLLM2 = ".gguf", "smollm2"
 _SMALL = ["*.json", "*.model", "*.txt"]  # configuration, index, tokenizer; never *.bin
 
 
@@ -46,6 +47,17 @@ def locate(path: str | Path | None) -> tuple[Path, str]:
                 "folder in which the model was saved anew as safetensors."
             )
     return snapshot, str(path)
+
+
+def _installed() -> Path:
+    """The file of the package that brings SmolLM2."""
+    file = find_smollm2()
+    if file is None:
+        raise ValueError(
+            f"path must be of a network that is there, but {SMOLLM2!r} comes with a package that is not installed; "
+            "install it with pip install 'clusterjax[smollm2]'."
+        )
+    return file
 
 
 def _installed() -> Path:

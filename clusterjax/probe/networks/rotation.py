@@ -1,11 +1,10 @@
 """Rotary positions: queries and keys are turned by angles that grow with their place, so that scores know distances.
 
 Entry a of a query and entry a + k/2 are turned as one pair, by the angle p f_a at place p (Su et al., *RoFormer*,
-2104.09864, Section 3.2). "llama3" is the scaling of Llama 3.1 (Grattafiori et al., *The Llama 3 herd of models*,
-2407.21783, Section 3.4.2, for its base), as `transformers` computes it.
+2104.09864, Section 3.2). "llama3" is the scaling of Llama 3.1, as `transformers` computes it.
 
-Invariants: scores depend on the difference of places only; angles are computed in double precision on the host, whatever
-the precision of the network.
+Invariants: scores depend on the difference of places only; angles are computed in double precision on the host,
+whatever the precision of the network.
 """
 
 from typing import Any

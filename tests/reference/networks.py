@@ -1,4 +1,4 @@
-"""One layer of ALBERT and one block of T5, word by word and number by number, from tensors in PyTorch's names."""
+"""Layers of ALBERT, BERT, T5 and GPT-2, word by word and number by number, from tensors in PyTorch's names."""
 
 import math
 
@@ -42,7 +42,7 @@ def act(name, v):
     return v / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3)))
 
 
-def attention(query, key, value, heads, scale, word, bias=None):
+def attention(query, key, value, heads, scale, word, bias=None, causal=False):
     """The values that each word attends to, heads side by side, and the weights; a padding's row is zero."""
     n, size = len(query), query.shape[1] // heads
     out, weights = np.zeros((n, heads * size)), np.zeros((heads, n, n))
@@ -51,7 +51,7 @@ def attention(query, key, value, heads, scale, word, bias=None):
         for i in range(n):
             if not word[i]:
                 continue
-            seen = [j for j in range(n) if word[j]]
+            seen = [j for j in range(n) if word[j] and (j <= i or not causal)]
             score = {j: scale * math.fsum(query[i, a] * key[j, a] for a in part) for j in seen}
             if bias is not None:
                 score = {j: score[j] + bias[h][i][j] for j in seen}
@@ -120,3 +120,36 @@ def t5_block(x, tensors, prefix, heads, word, bias, activation, gated, eps, norm
     else:
         wide = bend(linear(y, get("layer.1.DenseReluDense.wi")))
     return x + linear(wide, get("layer.1.DenseReluDense.wo")), weights
+
+
+def bert_layer(x, tensors, prefix, heads, word, activation, eps):
+    """x after one layer, and its attention, (heads, n, n)."""
+
+    def map_(name, y):
+        return linear(y, tensors[f"{prefix}{name}.weight"], tensors[f"{prefix}{name}.bias"])
+
+    def norm(name, y):
+        return layer_norm(y, tensors[f"{prefix}{name}.weight"], tensors[f"{prefix}{name}.bias"], eps)
+
+    query, key, value = (map_(f"attention.self.{name}", x) for name in ("query", "key", "value"))
+    out, weights = attention(query, key, value, heads, 1 / math.sqrt(x.shape[1] / heads), word)
+    x = norm("attention.output.LayerNorm", x + map_("attention.output.dense", out))
+    wide = np.vectorize(lambda v: act(activation, v))(map_("intermediate.dense", x))
+    return norm("output.LayerNorm", x + map_("output.dense", wide)), weights
+
+
+def gpt2_block(x, tensors, prefix, heads, word, activation, eps, scale):
+    """x after one block, and its attention, (heads, n, n); `scale` is what the scores are multiplied by."""
+
+    def map_(name, y):  # the inputs are the rows of these weights
+        return linear(y, tensors[f"{prefix}{name}.weight"].T, tensors[f"{prefix}{name}.bias"])
+
+    def norm(name, y):
+        return layer_norm(y, tensors[f"{prefix}{name}.weight"], tensors[f"{prefix}{name}.bias"], eps)
+
+    d, all_three = x.shape[1], map_("attn.c_attn", norm("ln_1", x))
+    query, key, value = (all_three[:, k * d : (k + 1) * d] for k in range(3))
+    out, weights = attention(query, key, value, heads, scale, word, causal=True)
+    x = x + map_("attn.c_proj", out)
+    wide = np.vectorize(lambda v: act(activation, v))(map_("mlp.c_fc", norm("ln_2", x)))
+    return x + map_("mlp.c_proj", wide), weights

@@ -61,14 +61,19 @@ def attend(
     value: Float[Array, "batch n heads k"],
     mask: Bool[Array, "batch n"],
     bias: Float[Array, "1 heads n n"] | None = None,
+    allowed: Bool[Array, "n n"] | None = None,
     precision: Any = lax.Precision.HIGHEST,
 ) -> tuple[Float[Array, "batch n heads k"], Float[Array, "batch heads n n"]]:
-    """The attended values and the weights: each row of a word sums to 1 over the words, all else is zero."""
+    """The attended values and the weights: each row of a word sums to 1 over the words, all else is zero.
+
+    Token i attends to token j only where `allowed` is true; None allows all pairs.
+    """
     # (batch, heads, n, n): all pairs at once, for the weights themselves are among what is measured.
     scores = jnp.einsum("bihk,bjhk->bhij", query, attention_keys, precision=precision)
     scores = scores if bias is None else scores + bias
     # A text without words has a row without a maximum; its weights are zero, and so is their derivative.
     scores = jnp.where(mask[:, None, None, :], scores, -jnp.inf)
+    scores = scores if allowed is None else jnp.where(allowed[None, None], scores, -jnp.inf)
     top = lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True))
     # The maximum is taken off so that no exponential overflows. It carries no derivative: the weights do not depend on
     # it.

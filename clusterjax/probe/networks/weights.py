@@ -1,7 +1,8 @@
 """Matches the tensors of a checkpoint with the parameters of a network, one to one.
 
 The names in a file are those of the parameter tree, up to three differences: the prefix of a model with a head, the
-last word (`kernel` in Flax, `weight` in PyTorch) and the layout of a linear map, which PyTorch keeps as (out, in).
+last word (`kernel` in Flax, `weight` in PyTorch; old words of old files) and the layout of a linear map, which PyTorch
+keeps as (out, in).
 Copies that transformers writes of tied weights are compared with their originals and left out.
 
 Invariants: each parameter gets one tensor and each tensor of the file is a parameter, a tied copy, or of a part that
@@ -13,6 +14,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
@@ -33,16 +35,18 @@ def read_weights(folder: Path, sizes: Any, make: Any, dtype: Any) -> tuple[Any, 
     `make(pooler=..., head=...)` builds the network; only its shapes are computed.
     """
     architecture = architecture_of(sizes)
-    bare = lambda name: name.removeprefix(architecture.prefix)
     # By a pattern: the parts of tasks differ between the classes of transformers that saved the file.
     left_out = re.compile(architecture.left_out)
-    tensors = read_tensors(folder, lambda name: not left_out.match(bare(name)))
-    arrays = _without_copies(_bare(tensors, bare), architecture.ties(sizes), tensors)
+    tensors = read_tensors(folder, lambda name: not left_out.match(architecture.bare(name)))
+    arrays = _without_copies(_bare(tensors, architecture.bare), architecture.ties(sizes), tensors)
     _check_layers(sizes, arrays, tensors)
     # Pooler and masked-LM head are built only where the file has them, so that nothing stays at random values.
     parts = {part: any(name.startswith(f"{key}.") for name in arrays) for part, key in architecture.parts.items()}
     # `eval_shape`: the random weights that would be replaced at once are never drawn.
-    form, state = nnx.split(nnx.eval_shape(lambda: make(**parts)))
+    split = lambda network: nnx.split(network, nnx.Param, ...)
+    form, state, rest = split(nnx.eval_shape(lambda: make(**parts)))
+    # What is no parameter is in no file: constants of layers. Compiled, so that the random weights are not drawn.
+    rest = jax.jit(lambda: split(make(**parts))[2])() if rest else rest
     flat = list(nnx.to_flat_state(state))
     names = [_name_in_file(path, tensors.flax) for path, _ in flat]
     _account(names, arrays, tensors)
@@ -50,7 +54,7 @@ def read_weights(folder: Path, sizes: Any, make: Any, dtype: Any) -> tuple[Any, 
         (path, variable.replace(_parameter(name, str(path[-1]), variable.shape, arrays[name], tensors, dtype)))
         for name, (path, variable) in zip(names, flat, strict=True)
     ]
-    return nnx.merge(form, nnx.from_flat_state(filled)), tensors.left_out
+    return nnx.merge(form, nnx.from_flat_state(filled), rest), tensors.left_out
 
 
 def _check_layers(sizes: Any, arrays: dict[str, np.ndarray], tensors: Tensors) -> None:

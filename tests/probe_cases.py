@@ -39,6 +39,16 @@ LLAMA = {
     },
 }  # fmt: skip
 
+BERT = {
+    "model_type": "bert", "vocab_size": 30, "hidden_size": 12, "num_hidden_layers": 3, "num_attention_heads": 3,
+    "intermediate_size": 20, "hidden_act": "gelu", "max_position_embeddings": 16, "type_vocab_size": 2,
+    "layer_norm_eps": 1e-12, "pad_token_id": 0,
+}  # fmt: skip
+GPT2 = {
+    "model_type": "gpt2", "vocab_size": 30, "n_embd": 12, "n_layer": 3, "n_head": 3, "n_positions": 16,
+    "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5, "bos_token_id": 1, "eos_token_id": 1,
+}  # fmt: skip
+
 IDS = np.random.default_rng(3).integers(1, 30, (3, 8))
 MASK = np.arange(8)[None, :] < np.array([8, 5, 2])[:, None]
 
@@ -131,22 +141,63 @@ def llama_shapes(config, *, head=True):
     return shapes | ({"lm_head.weight": (words, d)} if head else {})
 
 
+def _with_biases(maps):
+    """The weights of PyTorch, (out, in), and of norms, each with its bias."""
+    weights = {f"{name}.weight": shape for name, shape in maps.items()}
+    return weights | {f"{name}.bias": shape[:1] for name, shape in maps.items()}
+
+
+def bert_shapes(config, *, pooler=True, head=False):
+    """Every tensor of a BERT and its shape, in the names of PyTorch."""
+    d, wide, words = (config[name] for name in ("hidden_size", "intermediate_size", "vocab_size"))
+    rows = {"word": words, "position": config["max_position_embeddings"], "token_type": config["type_vocab_size"]}
+    shapes = {f"embeddings.{name}_embeddings.weight": (count, d) for name, count in rows.items()}
+    maps = {"embeddings.LayerNorm": (d,)}
+    for i in range(config["num_hidden_layers"]):
+        layer = f"encoder.layer.{i}."
+        maps |= {f"{layer}attention.self.{name}": (d, d) for name in ("query", "key", "value")}
+        maps |= {f"{layer}attention.output.dense": (d, d), f"{layer}attention.output.LayerNorm": (d,)}
+        maps |= {f"{layer}intermediate.dense": (wide, d), f"{layer}output.dense": (d, wide)}
+        maps |= {f"{layer}output.LayerNorm": (d,)}
+    maps |= {"pooler.dense": (d, d)} if pooler else {}
+    if head:
+        maps |= {"cls.predictions.transform.dense": (d, d), "cls.predictions.transform.LayerNorm": (d,)}
+        shapes["cls.predictions.bias"] = (words,)
+    return shapes | _with_biases(maps)
+
+
+def gpt2_shapes(config):
+    """Every tensor of a GPT-2 and its shape, in the names of PyTorch; its linear maps are (in, out)."""
+    d = config["n_embd"]
+    wide = config.get("n_inner") or 4 * d
+    shapes, norms = {"wte.weight": (config["vocab_size"], d), "wpe.weight": (config["n_positions"], d)}, {"ln_f": (d,)}
+    for i in range(config["n_layer"]):
+        norms |= {f"h.{i}.ln_1": (d,), f"h.{i}.ln_2": (d,)}
+        maps = {"attn.c_attn": (d, 3 * d), "attn.c_proj": (d, d), "mlp.c_fc": (d, wide), "mlp.c_proj": (wide, d)}
+        for name, shape in maps.items():
+            shapes[f"h.{i}.{name}.weight"], shapes[f"h.{i}.{name}.bias"] = shape, shape[1:]
+    return shapes | _with_biases(norms)
+
+
+SHAPES = {
+    "albert": albert_shapes, "t5": t5_shapes, "mt5": t5_shapes, "bert": bert_shapes, "gpt2": gpt2_shapes,
+    "qwen2": llama_shapes,
+}  # fmt: skip
+
+
 @functools.cache
 def _drawn(shapes, seed):
     rng = np.random.default_rng(seed)
     # Large enough that attention is far from uniform and no layer is nearly the identity.
+    is_scale = lambda name: ("norm" in name.lower() or "ln_" in name) and "weight" in name
     return {
-        name: (rng.normal(size=shape) * 0.4 + (1.0 if "norm" in name.lower() and "weight" in name else 0.0)).astype(
-            "f4"
-        )
-        for name, shape in shapes
+        name: (rng.normal(size=shape) * 0.4 + (1.0 if is_scale(name) else 0.0)).astype("f4") for name, shape in shapes
     }
 
 
 def tensors_of(config, seed=0, **parts):
     """Random tensors of a checkpoint of this configuration."""
-    of = {"albert": albert_shapes, "qwen2": llama_shapes}
-    shapes = of.get(config["model_type"], t5_shapes)(config, **parts)
+    shapes = SHAPES[config["model_type"]](config, **parts)
     return dict(_drawn(tuple(shapes.items()), seed))
 
 

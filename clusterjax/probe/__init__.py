@@ -1,4 +1,4 @@
-"""Trained networks, ALBERT, T5 and Llama: loaded, run, traced layer by layer, and made into particle models."""
+"""Trained networks, encoders and causal ones: loaded, run, traced layer by layer, and made into particle models."""
 
 from typing import TYPE_CHECKING
 
@@ -51,16 +51,18 @@ if TYPE_CHECKING:
     from .measures.tally import Average as Average
     from .networks.albert import Albert as Albert
     from .networks.batch import Encoded as Encoded, encode as encode
+    from .networks.bert import Bert as Bert
     from .networks.bundled import (
         bundled_start as bundled_start,
         bundled_texts as bundled_texts,
         bundled_training as bundled_training,
     )
+    from .networks.gpt2 import GPT2 as GPT2, GPT2Sizes as GPT2Sizes
     from .networks.head_matrices import HeadMatrices as HeadMatrices, head_matrices as head_matrices
     from .networks.llama import Llama as Llama
     from .networks.llama_sizes import LlamaSizes as LlamaSizes
     from .networks.load import Model as Model, load as load
-    from .networks.sizes import AlbertSizes as AlbertSizes, T5Sizes as T5Sizes
+    from .networks.sizes import AlbertSizes as AlbertSizes, BertSizes as BertSizes, T5Sizes as T5Sizes
     from .networks.t5 import T5Encoder as T5Encoder
     from .networks.train import AlbertRecipe as AlbertRecipe, train_albert as train_albert
     from .networks.vocabulary import NearestWords as NearestWords, nearest_words as nearest_words

@@ -83,6 +83,25 @@ def llama():
     return probe.Llama(llama_sizes(), nnx.Rngs(0), head=True)
 
 
+def bert_sizes():
+    return probe.BertSizes(8, D, 2, D, 1, max_positions=8)
+
+
+@functools.cache
+def bert():
+    return probe.Bert(bert_sizes(), nnx.Rngs(0), pooler=True, head=True)
+
+
+@functools.cache
+def gpt2_sizes():
+    return probe.GPT2Sizes(8, D, 2, D, 1, max_positions=8)
+
+
+@functools.cache
+def gpt2():
+    return probe.GPT2(gpt2_sizes(), nnx.Rngs(0))
+
+
 @functools.cache
 def model():
     """With the tokenizer of the package, whose words it has."""
@@ -133,6 +152,8 @@ def _networks() -> dict[str, Case]:
         "AlbertSizes": case(lambda: sizes()._asdict()),
         "T5Sizes": case(lambda: t5_sizes()._asdict()),
         "LlamaSizes": case(lambda: llama_sizes()._asdict(), window=NONE, sliding=NONE),
+        "BertSizes": case(lambda: bert_sizes()._asdict()),
+        "GPT2Sizes": case(lambda: gpt2_sizes()._asdict()),
         "Albert": case(
             lambda: {"sizes": sizes(), "rngs": nnx.Rngs(0), "depth": 1, "heads": 2, "dtype": "float32",
                      "precision": lax.Precision.HIGHEST},
@@ -148,6 +169,16 @@ def _networks() -> dict[str, Case]:
                      "precision": lax.Precision.HIGHEST},
             dear=True, **options,
         ),
+        "Bert": case(
+            lambda: {"sizes": bert_sizes(), "rngs": nnx.Rngs(0), "depth": 1, "heads": 2, "dtype": "float32",
+                     "precision": lax.Precision.HIGHEST},
+            dear=True, heads=NONE, **options,
+        ),
+        "GPT2": case(
+            lambda: {"sizes": gpt2_sizes(), "rngs": nnx.Rngs(0), "depth": 1, "heads": 2, "dtype": "float32",
+                     "precision": lax.Precision.HIGHEST},
+            dear=True, heads=NONE, **options,
+        ),
         "Albert.__call__": case(
             ids | {"token_types": 0 * IDS, "position_ids": np.tile(np.arange(N), (2, 1))}, albert, dear=True,
             token_ids=BATCHES, mask=NONE | BATCHES, token_types=NONE | BATCHES, position_ids=NONE | BATCHES,
@@ -157,6 +188,14 @@ def _networks() -> dict[str, Case]:
         "Llama.__call__": case({"token_ids": IDS % 8, "mask": MASK}, llama, dear=True, token_ids=BATCHES,
                                mask=NONE | BATCHES),
         "Llama.logits": case({"hidden": jnp.ones((1, 2, D))}, llama, hidden=ARRAY),
+        "Bert.__call__": case(
+            {"token_ids": IDS % 8, "mask": MASK, "token_types": 0 * IDS}, bert, dear=True, token_ids=BATCHES,
+            mask=NONE | BATCHES, token_types=NONE | BATCHES,
+        ),
+        "GPT2.__call__": case({"token_ids": IDS % 8, "mask": MASK}, gpt2, dear=True, token_ids=BATCHES,
+                              mask=NONE | BATCHES),
+        "Bert.logits": case({"hidden": jnp.ones((1, 2, D))}, bert, hidden=ARRAY),
+        "GPT2.logits": case({"hidden": jnp.ones((1, 2, D))}, gpt2, hidden=ARRAY),
         "Albert.logits": case({"hidden": jnp.ones((1, 2, D))}, albert, hidden=ARRAY),
         "Model.logits": case({"hidden": jnp.ones((1, 2, D))}, model, hidden=ARRAY),
         "load": case({"depth": 1, "heads": 8, "dtype": "float32"}, dear=True, path=NONE, depth=NONE, heads=NONE,

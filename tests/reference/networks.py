@@ -1,4 +1,4 @@
-"""A layer of ALBERT, a block of T5 and of Llama, word by word and number by number, from tensors in PyTorch's names."""
+"""Layers of ALBERT, BERT, T5, GPT-2 and Llama, word by word and number by number, from tensors in PyTorch's names."""
 
 import math
 
@@ -44,7 +44,7 @@ def act(name, v):
     return v / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3)))
 
 
-def attention(query, key, value, heads, scale, word, bias=None, back=math.inf):
+def attention(query, key, value, heads, scale, word, bias=None, back=None):
     """The values that each word attends to, heads side by side, and the weights; a padding's row is zero.
 
     `back` is how many tokens it sees, itself the last; without it all, those behind it as well.
@@ -56,7 +56,7 @@ def attention(query, key, value, heads, scale, word, bias=None, back=math.inf):
         for i in range(n):
             if not word[i]:
                 continue
-            seen = [j for j in range(n) if word[j] and (back == math.inf or i - back < j <= i)]
+            seen = [j for j in range(n) if word[j] and (back is None or i - back < j <= i)]
             score = {j: scale * math.fsum(query[i, a] * key[j, a] for a in part) for j in seen}
             if bias is not None:
                 score = {j: score[j] + bias[h][i][j] for j in seen}
@@ -174,3 +174,36 @@ def llama_block(x, tensors, prefix, heads, shared, word, back, rope, activation,
     y = rms_norm(x, tensors[f"{prefix}post_attention_layernorm.weight"], eps)
     wide = np.vectorize(lambda v: act(activation, v))(map_("mlp.gate_proj", y)) * map_("mlp.up_proj", y)
     return x + map_("mlp.down_proj", wide), weights
+
+
+def bert_layer(x, tensors, prefix, heads, word, activation, eps):
+    """x after one layer, and its attention, (heads, n, n)."""
+
+    def map_(name, y):
+        return linear(y, tensors[f"{prefix}{name}.weight"], tensors[f"{prefix}{name}.bias"])
+
+    def norm(name, y):
+        return layer_norm(y, tensors[f"{prefix}{name}.weight"], tensors[f"{prefix}{name}.bias"], eps)
+
+    query, key, value = (map_(f"attention.self.{name}", x) for name in ("query", "key", "value"))
+    out, weights = attention(query, key, value, heads, 1 / math.sqrt(x.shape[1] / heads), word)
+    x = norm("attention.output.LayerNorm", x + map_("attention.output.dense", out))
+    wide = np.vectorize(lambda v: act(activation, v))(map_("intermediate.dense", x))
+    return norm("output.LayerNorm", x + map_("output.dense", wide)), weights
+
+
+def gpt2_block(x, tensors, prefix, heads, word, activation, eps, scale):
+    """x after one block, and its attention, (heads, n, n); `scale` is what the scores are multiplied by."""
+
+    def map_(name, y):  # the inputs are the rows of these weights
+        return linear(y, tensors[f"{prefix}{name}.weight"].T, tensors[f"{prefix}{name}.bias"])
+
+    def norm(name, y):
+        return layer_norm(y, tensors[f"{prefix}{name}.weight"], tensors[f"{prefix}{name}.bias"], eps)
+
+    d, all_three = x.shape[1], map_("attn.c_attn", norm("ln_1", x))
+    query, key, value = (all_three[:, k * d : (k + 1) * d] for k in range(3))
+    out, weights = attention(query, key, value, heads, scale, word, back=math.inf)
+    x = x + map_("attn.c_proj", out)
+    wide = np.vectorize(lambda v: act(activation, v))(map_("mlp.c_fc", norm("ln_2", x)))
+    return x + map_("mlp.c_proj", wide), weights

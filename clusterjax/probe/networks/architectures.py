@@ -7,6 +7,7 @@ Invariants: an entry of `config.json` is refused by its name before any array is
 classes of transformers, which change between its versions, but for those of configurations.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,10 +15,12 @@ from flax import nnx
 
 from ..._check import check_integer
 from .albert import Albert
+from .bert import Bert
+from .gpt2 import GPT2, GPT2Sizes, gpt2_sizes
 from .llama import Llama
 from .llama_sizes import LlamaSizes, llama_fit, llama_sizes
 from .network import AbstractNetwork
-from .sizes import AlbertSizes, T5Sizes, albert_sizes, t5_sizes
+from .sizes import AlbertSizes, BertSizes, T5Sizes, albert_sizes, bert_sizes, t5_sizes
 from .t5 import T5Encoder
 
 
@@ -36,6 +39,7 @@ class Architecture(NamedTuple):
     - `left_out`: A pattern of the tensors that are no part of the network: decoders, heads for tasks.
     - `parts`: Optional parts of the network by the argument that makes them, with what their tensors begin with.
     - `ties`: Copies that transformers writes of tied weights, with the names of the originals, given the sizes.
+    - `renamed`: Ends of names in old files, with what they are called now.
     """
 
     config: str
@@ -48,13 +52,21 @@ class Architecture(NamedTuple):
     left_out: str
     parts: dict[str, str]
     ties: Callable[[Any], dict[str, str]]
+    renamed: tuple[tuple[str, str], ...] = ()
+
+    def bare(self, name: str) -> str:
+        """The name of a tensor in the tree, from that in a file."""
+        name = name.removeprefix(self.prefix)
+        for old, new in self.renamed:
+            name = f"{name.removesuffix(old)}{new}" if name.endswith(old) else name
+        return name
 
 
-def heads_fit(sizes: dict[str, Any], place: str) -> None:
+def heads_fit(sizes: dict[str, Any], place: str, entry: str = "num_attention_heads") -> None:
     """Raise a ValueError unless the heads divide the hidden size."""
     if sizes["hidden_size"] % sizes["num_heads"]:
         raise ValueError(
-            f"config must have a num_attention_heads that divides the hidden size, {sizes['hidden_size']}, but in "
+            f"config must have a {entry} that divides the hidden size, {sizes['hidden_size']}, but in "
             f"{place} it is {sizes['num_heads']}; mend it."
         )
 
@@ -91,11 +103,32 @@ def _make_llama(sizes: LlamaSizes, *, heads: int | None, **options: Any) -> Llam
     return Llama(sizes, nnx.Rngs(0), **options)
 
 
+def _make_bert(sizes: BertSizes, **options: Any) -> Bert:
+    return Bert(sizes, nnx.Rngs(0), **options)
+
+
+def _make_gpt2(sizes: GPT2Sizes, **options: Any) -> GPT2:
+    return GPT2(sizes, nnx.Rngs(0), **options)
+
+
 def _albert_ties(sizes: AlbertSizes) -> dict[str, str]:
     ties, word = {"predictions.decoder.bias": "predictions.bias"}, "embeddings.word_embeddings."
     if sizes.tied:
         ties |= {"predictions.decoder.weight": f"{word}weight", "predictions.decoder.kernel": f"{word}embedding"}
     return ties
+
+
+def _bert_ties(sizes: BertSizes) -> dict[str, str]:
+    head, word = "cls.predictions.", "embeddings.word_embeddings."
+    # Two names of one bias: where the decoder is tied transformers adds `bias`, else `decoder.bias`.
+    if not sizes.tied:
+        return {f"{head}bias": f"{head}decoder.bias"}
+    ties = {f"{head}decoder.weight": f"{word}weight", f"{head}decoder.kernel": f"{word}embedding"}
+    return ties | {f"{head}decoder.bias": f"{head}bias"}
+
+
+def _gpt2_ties(sizes: GPT2Sizes) -> dict[str, str]:
+    return {"lm_head.weight": "wte.weight"} if sizes.tied else {}
 
 
 _ALBERT = Architecture(
@@ -139,6 +172,37 @@ _LLAMA = Architecture(
 
 # By the `model_type` of a configuration. mT5 has the encoder of T5 with other numbers; Mistral is a Llama whose tokens
 # see a window of others, Qwen2 one with biases.
+
+
+_BERT = Architecture(
+    config="BertConfig",
+    network=Bert,
+    sizes=BertSizes,
+    read_sizes=bert_sizes,
+    fit=heads_fit,
+    make=_make_bert,
+    prefix="bert.",
+    left_out=r"(cls\.seq_relationship|classifier|qa_outputs)\.|embeddings\.(position_ids|token_type_ids)$",
+    parts={"pooler": "pooler", "head": "cls.predictions"},
+    ties=_bert_ties,
+    # The names of TensorFlow, in which the first files were written.
+    renamed=((".LayerNorm.gamma", ".LayerNorm.weight"), (".LayerNorm.beta", ".LayerNorm.bias")),
+)
+_GPT2 = Architecture(
+    config="GPT2Config",
+    network=GPT2,
+    sizes=GPT2Sizes,
+    read_sizes=gpt2_sizes,
+    fit=functools.partial(heads_fit, entry="n_head"),
+    make=_make_gpt2,
+    prefix="transformer.",
+    # Of early versions of transformers: the causal mask, and what it put in the place of scores.
+    left_out=r"h\.\d+\.attn\.(bias|masked_bias)$|(score|classifier|multiple_choice_head|qa_outputs)\.",
+    parts={"head": "lm_head"},
+    ties=_gpt2_ties,
+)
+
+# By the `model_type` of a configuration. mT5 has the encoder of T5 with other numbers.
 ARCHITECTURES: dict[str, Architecture] = {
     "albert": _ALBERT,
     "t5": _T5,
@@ -146,6 +210,8 @@ ARCHITECTURES: dict[str, Architecture] = {
     "llama": _LLAMA,
     "mistral": _LLAMA._replace(config="MistralConfig"),
     "qwen2": _LLAMA._replace(config="Qwen2Config"),
+    "bert": _BERT,
+    "gpt2": _GPT2,
 }
 
 

@@ -66,8 +66,8 @@ def attend(
 ) -> tuple[Float[Array, "batch n heads k"], Float[Array, "batch heads n n"]]:
     """The attended values and the weights: each row of a word sums to 1 over the words, all else is zero.
 
-    Where there are fewer keys and values than queries, each serves as many heads in a row. `allowed` says which token
-    may attend to which, each to itself at least; None is all to all.
+    Token i attends to token j only where `allowed` is true, to itself at least; None allows all pairs. Where there are
+    fewer keys and values than queries, each serves as many heads in a row.
     """
     (batch, n, heads, k), shared = query.shape, value.shape[2]
     # (batch, heads, n, n): all pairs at once, for the weights themselves are among what is measured.

@@ -43,7 +43,7 @@ class Model:
 
     **Attributes:**
 
-    - `network`: The network: an `Albert`, a `T5Encoder`, a `Llama`, or another.
+    - `network`: The network: an `Albert`, a `Bert`, a `GPT2`, a `Llama`, a `T5Encoder`, or another.
     - `config`: The configuration, of `transformers`.
     - `name`: What it was loaded as.
     - `folder`: The folder with its files, or its GGUF file; None if it has none.
@@ -107,13 +107,13 @@ def load(
     heads: int | None = None,
     dtype: DTypeLike = jnp.float32,
 ) -> Model:
-    """The ALBERT, T5 encoder or Llama of a folder, or of the Hugging Face hub.
+    """The network of a folder, of a GGUF file, or of the Hugging Face hub: ALBERT, BERT, GPT-2, Llama, encoder of T5.
 
     Reads `config.json` and the weights: `model.safetensors`, else the shards of `model.safetensors.index.json`, else
     `flax_model.msgpack`, else the shards of `flax_model.msgpack.index.json`. Nothing is ever unpickled, and no code of
     a checkpoint is run. Every tensor is accounted for: it is a parameter, or it is of a decoder or a head for a task,
-    which `Model.left_out` lists, or it is an error. The pooler and the masked-LM head of an ALBERT, and the head of
-    a Llama that scores words, are kept where the file has them.
+    which `Model.left_out` lists, or it is an error. The pooler of an ALBERT or BERT, and the head that scores words,
+    are kept where the file has them. GPT-2 is read from safetensors only.
 
     !!! example
 
@@ -135,11 +135,11 @@ def load(
 
     **Other arguments:**
 
-    - `depth`: How often the trained group of layers (ALBERT) or how many blocks (T5, Llama) are applied; None is as
+    - `depth`: How often the trained group of layers (ALBERT) or how many blocks (others) are applied; None is as
         trained. Deeper repeats the trained sequence from its start, so that the first layers are those of the trained
-        network: an ALBERT applies its shared layer further, the others their stack cyclically, with the last norm
-        after the last block, and a warning says so.
-    - `heads`: Divides the trained matrices of an ALBERT into another number of heads. This is another network from
+        network: an ALBERT applies its shared layer further, others their stack cyclically, with the last norm, if there
+        is one, after the last block, and a warning says so.
+    - `heads`: Divides the trained matrices into another number of heads; not of a T5. This is another network from
         layer 1 on, and a warning says so; the published figures of ALBERT at great depth have 1 head in place of 16.
     - `dtype`: float32, or float64 where `jax_enable_x64` is set. Half precision in a file is read into it.
 
@@ -156,8 +156,9 @@ def load(
     ??? cite "Source"
 
         Lan et al., *ALBERT: a lite BERT* (1909.11942); Raffel et al., *Exploring the limits of transfer learning with a
-        unified text-to-text transformer* (1910.10683); Touvron et al., *LLaMA: open and efficient foundation language
-        models* (2302.13971). Depth beyond training: Geshkovski et al., *A mathematical
+        unified text-to-text transformer* (1910.10683); Devlin et al., *BERT* (1810.04805); Radford et al., *Language
+        models are unsupervised multitask learners* (2019); Touvron et al., *LLaMA: open and efficient foundation
+        language models* (2302.13971). Depth beyond training: Geshkovski et al., *A mathematical
         perspective on transformers* (2312.10794), Section 1, and the code of its figure.
     """
     dtype = _check_dtype(dtype)

@@ -15,7 +15,9 @@ from ..._check import check_choice, check_flag, check_instance, check_integer, c
 MOST = 2**31 - 1
 ACTIVATIONS = ("gelu", "gelu_new", "relu", "silu")
 CHOICES = {"activation": ACTIVATIONS, "scaling": ("default", "linear", "llama3")}
-FLAGS = ("tied", "gated", "attention_bias", "output_bias", "feed_forward_bias")
+FLAGS = (
+    "tied", "gated", "attention_bias", "output_bias", "feed_forward_bias", "scaled", "scaled_by_layer",
+)  # fmt: skip
 REALS = ("eps", "spread", "theta", "factor", "low_frequency", "high_frequency")
 # What a network may lack.
 NULLABLE = ("window",)
@@ -157,6 +159,53 @@ class T5Sizes(NamedTuple):
         check_integer(self.max_distance, "max_distance", least=self.num_buckets // 4 + 1, most=MOST)
 
 
+@checked
+class BertSizes(NamedTuple):
+    """The numbers that make a BERT.
+
+    **Arguments:**
+
+    - `vocab_size`, `hidden_size`: Rows and columns of the word embedding.
+    - `num_heads`, `intermediate_size`: The heads, which divide the hidden size, and the width of the feed-forward.
+    - `num_layers`: The layers, each with weights of its own.
+    - `activation`: "gelu", "gelu_new" or "relu".
+    - `max_positions`, `type_vocab_size`: Rows of the embeddings of positions and token types.
+    - `eps`: Of the layer norms.
+    - `tied`: Whether the masked-LM head uses the word embedding.
+    - `spread`: Standard deviation of random weights.
+
+    **Raises:**
+
+    - `ValueError` if a number is not positive, the heads do not divide the hidden size, or the activation is another.
+
+    ??? cite "Source"
+
+        Devlin et al., *BERT: pre-training of deep bidirectional transformers for language understanding* (1810.04805),
+        Section 3; the defaults are those of `transformers.BertConfig`.
+    """
+
+    vocab_size: int
+    hidden_size: int
+    num_heads: int
+    intermediate_size: int
+    num_layers: int
+    activation: str = "gelu"
+    max_positions: int = 512
+    type_vocab_size: int = 2
+    eps: float = 1e-12
+    tied: bool = True
+    spread: float = 0.02
+
+    @property
+    def num_blocks(self) -> int:
+        """How many layers have weights of their own."""
+        return self.num_layers
+
+    def fit(self) -> None:
+        """Raise a ValueError unless the numbers fit together."""
+        check_heads(self.hidden_size, self.num_heads, "num_heads")
+
+
 def check_heads(hidden_size: int, heads: Any, name: str) -> int:
     """`heads`, if so many divide the hidden size."""
     try:
@@ -211,4 +260,31 @@ def t5_sizes(config: Any, place: str) -> dict[str, Any]:
         num_buckets=config.relative_attention_num_buckets,
         max_distance=config.relative_attention_max_distance,
         eps=config.layer_norm_epsilon,
+    )
+
+
+def bert_sizes(config: Any, place: str) -> dict[str, Any]:
+    """The arguments of `BertSizes` from a configuration of transformers; `place` is where it is, for messages."""
+    # Versions 5 of transformers no longer have relative positions, and would read such a file as if they were absolute.
+    positions = getattr(config, "position_embedding_type", None)
+    if positions not in (None, "absolute"):
+        raise ValueError(
+            f"config must have absolute positions, but in {place} position_embedding_type is {positions!r}; name "
+            "another checkpoint."
+        )
+    if getattr(config, "is_decoder", False):
+        raise ValueError(f"config must be of an encoder, but in {place} is_decoder is true; name another checkpoint.")
+    return dict(
+        vocab_size=config.vocab_size,
+        hidden_size=config.hidden_size,
+        num_heads=config.num_attention_heads,
+        intermediate_size=config.intermediate_size,
+        num_layers=config.num_hidden_layers,
+        activation=config.hidden_act,
+        max_positions=config.max_position_embeddings,
+        type_vocab_size=config.type_vocab_size,
+        eps=config.layer_norm_eps,
+        # None means tied, as in transformers.
+        tied=config.tie_word_embeddings is not False,
+        spread=config.initializer_range,
     )

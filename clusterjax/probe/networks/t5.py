@@ -287,7 +287,7 @@ class _SelfAttention(nnx.Module):
 
     def __call__(self, x: Array, mask: Array, bias: Array) -> tuple[Array, Array]:
         query, attention_keys, value = (map_(x).reshape(*x.shape[:2], *self.heads) for map_ in (self.q, self.k, self.v))
-        out, weights = attend(query, attention_keys, value, mask, bias, self.precision)
+        out, weights = attend(query, attention_keys, value, mask, bias, precision=self.precision)
         return self.o(out.reshape(*x.shape[:2], -1)), weights
 
 

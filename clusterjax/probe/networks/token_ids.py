@@ -43,6 +43,18 @@ def check_like(value: Any, name: str, shape: tuple[int, ...], size: int, what: s
     return jnp.asarray(ids, jnp.int32)
 
 
+def check_places(ids: Any, most: int) -> None:
+    """Raise a ValueError if the texts are longer than the positions of the network."""
+    # A lookup beyond the table does not fail: it gives NaN, and the message would be about hidden states.
+    if np.shape(ids)[1] > most:
+        raise refusal(
+            "token_ids",
+            f"hold at most {most} tokens a text, the positions",
+            f"their shape is {np.shape(ids)}",
+            "cut the texts",
+        )
+
+
 def check_mask(mask: Any, shape: tuple[int, ...], of: str = "token_ids") -> Array:
     """`mask` as booleans, if it has this shape and holds nothing but 0 and 1; None is True throughout."""
     if mask is None:

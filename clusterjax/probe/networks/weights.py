@@ -1,7 +1,8 @@
 """Matches the tensors of a checkpoint with the parameters of a network, one to one.
 
 The names in a file are those of the parameter tree, up to three differences: the prefix of a model with a head, the
-last word (`kernel` in Flax, `weight` in PyTorch) and the layout of a linear map, which PyTorch keeps as (out, in).
+last word (`kernel` in Flax, `weight` in PyTorch; old words of old files) and the layout of a linear map, which PyTorch
+keeps as (out, in).
 Copies that transformers writes of tied weights are compared with their originals and left out.
 
 Invariants: each parameter gets one tensor and each tensor of the file is a parameter, a tied copy, or of a part that
@@ -36,24 +37,22 @@ def read_weights(folder: Path, sizes: Any, make: Any, dtype: Any) -> tuple[Any, 
     architecture = architecture_of(sizes)
     # By a pattern: the parts of tasks differ between the classes of transformers that saved the file.
     left_out = re.compile(architecture.left_out)
-    wanted = lambda name: not left_out.match(name.removeprefix(architecture.prefix))
-    return fill(read_tensors(folder, wanted), sizes, make, dtype)
+    tensors = read_tensors(folder, lambda name: not left_out.match(architecture.bare(name)))
+    return fill(tensors, sizes, make, dtype)
 
 
 def fill(tensors: Tensors, sizes: Any, make: Any, dtype: Any) -> tuple[Any, tuple[str, ...]]:
     """A network with these tensors as its weights, and the names of those that were left out on purpose."""
     architecture = architecture_of(sizes)
-    bare = lambda name: name.removeprefix(architecture.prefix)
-    arrays = _without_copies(_bare(tensors, bare), architecture.ties(sizes), tensors)
+    arrays = _without_copies(_bare(tensors, architecture.bare), architecture.ties(sizes), tensors)
     _check_layers(sizes, arrays, tensors)
     # Pooler and masked-LM head are built only where the file has them, so that nothing stays at random values.
     parts = {part: any(name.startswith(f"{key}.") for name in arrays) for part, key in architecture.parts.items()}
     # `eval_shape`: the random weights that would be replaced at once are never drawn.
-    build = lambda: make(**parts)
-    form, state, rest = nnx.split(nnx.eval_shape(build), nnx.Param, ...)
-    if nnx.to_flat_state(rest):
-        # What no file holds, such as the window of each layer. Compiled, so that the weights are not drawn for it.
-        rest = jax.jit(lambda: nnx.state(build(), nnx.Not(nnx.Param)))()
+    split = lambda network: nnx.split(network, nnx.Param, ...)
+    form, state, rest = split(nnx.eval_shape(lambda: make(**parts)))
+    # What is no parameter is in no file: constants of layers. Compiled, so that the random weights are not drawn.
+    rest = jax.jit(lambda: split(make(**parts))[2])() if rest else rest
     flat = list(nnx.to_flat_state(state))
     names = [_name_in_file(path, tensors.flax) for path, _ in flat]
     _account(names, arrays, tensors)

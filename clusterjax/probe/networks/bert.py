@@ -1,0 +1,339 @@
+"""BERT in flax.nnx, with the parameter tree of the published files.
+
+Embedding of words, positions and token types with a layer norm, then layers of attention and feed-forward, each with a
+residual connection and a layer norm after it: post-norm (Devlin et al., *BERT*, 1810.04805, Section 3).
+
+Invariants: attribute names are those of the checkpoints, since `weights` matches tensors by them; the number of heads
+is no parameter, so the same matrices can be divided into another number; what comes out at padding is zero.
+"""
+
+import functools
+from typing import Any, cast
+
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from ..._check import check_array, check_flag
+from ..._custom_types import DTypeLike
+from .layer_scan import check_depth, run_layers
+from .layers import LayerNorm, Precision, activation, attend, check_making, init_normal, set_zero, signed
+from .network import AbstractNetwork, AttentionMaps, Context, maps_of_heads
+from .sizes import BertSizes, check_heads, check_sizes
+from .token_ids import check_ids, check_like, check_mask, check_places
+
+
+@signed
+class Bert(AbstractNetwork):
+    r"""BERT: $x \leftarrow N(x + A(x))$, then $x \leftarrow N(x + F(x))$, in layers with weights of their own.
+
+    A is multi-head attention, F the feed-forward, N a layer norm. Padding neither attends nor is attended to, and is
+    zero in what comes out. The layers are applied by one `lax.scan` over their stacked weights. Deeper than trained
+    means the stack again from its first layer. No dropout.
+
+    The parameter tree, with i a layer, is
+
+        embeddings/{word_embeddings,position_embeddings,token_type_embeddings}/embedding
+        embeddings/LayerNorm/{scale,bias}
+        encoder/layer/i/attention/self/{query,key,value}/{kernel,bias}
+        encoder/layer/i/attention/output/dense/{kernel,bias}
+        encoder/layer/i/{intermediate,output}/dense/{kernel,bias}
+        encoder/layer/i/{attention/output,output}/LayerNorm/{scale,bias}
+        pooler/dense/{kernel,bias}                                                      (if `pooler`)
+        cls/predictions/transform/dense/{kernel,bias}                                   (if `head`)
+        cls/predictions/transform/LayerNorm/{scale,bias}                                (if `head`)
+        cls/predictions/bias                                              (if `head`, and it is tied)
+        cls/predictions/decoder/{kernel,bias}                             (if `head`, and it is not tied)
+
+    **Arguments:**
+
+    - `sizes`: A `BertSizes`.
+    - `rngs`: `nnx.Rngs` of the random weights.
+
+    **Other arguments:**
+
+    - `depth`: How many layers are applied; None is the trained `sizes.num_layers`.
+    - `heads`: Heads into which the trained matrices are divided; None is `sizes.num_heads`. Any other number is another
+        network from layer 1 on.
+    - `pooler`, `head`: Whether to have the pooler, and the masked-LM head that `logits` needs.
+    - `dtype`: Of the parameters, and so of everything.
+    - `precision`: Of the matrix products.
+
+    **Raises:**
+
+    - `ValueError` if `depth` is not positive, `heads` does not divide the hidden size, or an option is of another kind.
+
+    ??? cite "Source"
+
+        Devlin et al., *BERT: pre-training of deep bidirectional transformers for language understanding* (1810.04805),
+        Section 3; the tree is that of `BertForMaskedLM` and `BertModel` of transformers.
+    """
+
+    def __init__(
+        self,
+        sizes: BertSizes,
+        rngs: nnx.Rngs,
+        *,
+        depth: int | None = None,
+        heads: int | None = None,
+        pooler: bool = False,
+        head: bool = False,
+        dtype: DTypeLike = jnp.float32,
+        precision: Precision = lax.Precision.HIGHEST,
+    ):
+        check_sizes(sizes, BertSizes)
+        heads = check_heads(sizes.hidden_size, sizes.num_heads if heads is None else heads, "heads")
+        dtype, precision = check_making(rngs, dtype, precision)
+        check_flag(pooler, "pooler")
+        check_flag(head, "head")
+        self.sizes, self.num_heads = sizes, heads
+        self.depth = sizes.num_layers if depth is None else check_depth(depth)
+        self.unroll = 1
+        std = init_normal(sizes.spread)
+        linear = functools.partial(
+            nnx.Linear, kernel_init=std, param_dtype=dtype, dtype=dtype, precision=cast(Any, precision), rngs=rngs
+        )
+        self.embeddings = _Embeddings(sizes, rngs, dtype)
+        self.encoder = _Encoder(sizes, heads, linear, dtype, precision)
+        # None where the checkpoint has no such part, so that the parameter tree is that of the file.
+        self.pooler = _Dense(linear, sizes.hidden_size, sizes.hidden_size) if pooler else None
+        self.cls = _Heads(sizes, linear, dtype) if head else None
+
+    @property
+    def num_layers(self) -> int:
+        """How many layers are applied."""
+        return self.depth
+
+    def __call__(
+        self,
+        token_ids: Int[Array, "batch n"],
+        mask: Bool[Array, "batch n"] | None = None,
+        token_types: Int[Array, "batch n"] | None = None,
+    ) -> Float[Array, "batch n d"]:
+        """The hidden states after the last layer; for those of all layers see `trace`.
+
+        **Raises:**
+
+        - `ValueError` if the ids are not those of a batch, or there are more of them than positions.
+        """
+        sizes = self.sizes
+        ids = jnp.asarray(check_ids(token_ids, "token_ids", sizes.vocab_size), jnp.int32)
+        mask = check_mask(mask, ids.shape)
+        if token_types is not None:
+            token_types = check_like(token_types, "token_types", ids.shape, sizes.type_vocab_size, "the token types")
+        check_places(ids, sizes.max_positions)
+        return run_layers(self, self.embed(ids, token_types), mask)
+
+    def embed(
+        self, token_ids: Int[Array, "batch n"], token_types: Int[Array, "batch n"] | None = None
+    ) -> Float[Array, "batch n d"]:
+        """The hidden states before the first layer."""
+        return self.embeddings(token_ids, token_types)
+
+    def logits(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n words"]:
+        """The scores of each word of the vocabulary at each place, from the last hidden states.
+
+        **Raises:**
+
+        - `ValueError` if the network has no masked-LM head, or `hidden` is not of its size.
+        """
+        if self.cls is None:
+            raise ValueError("head must be True for logits, but this network has no masked-LM head; load one that has.")
+        hidden = check_array(hidden, "hidden", shape=("batch", "n", self.sizes.hidden_size))
+        return self.cls.predictions(hidden, self.embeddings.word_embeddings.embedding[...])
+
+    def pool(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch d"]:
+        """The pooled first token, from the last hidden states.
+
+        **Raises:**
+
+        - `ValueError` if the network has no pooler.
+        """
+        if self.pooler is None:
+            raise ValueError("pooler must be True for pool, but this network has no pooler; load one that has.")
+        return jnp.tanh(self.pooler.dense(hidden[:, 0]))
+
+    def context(self, n: int) -> Context:
+        """Nothing: the positions of BERT are in its embedding."""
+        return Context()
+
+    def blocks(self) -> list[Any]:
+        """The layers that have weights of their own."""
+        return list(self.encoder.layer)
+
+    def order(self) -> list[int]:
+        """Which of `blocks` each layer is."""
+        return [i % self.sizes.num_layers for i in range(self.depth)]
+
+    def finish(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n d"]:
+        """What is done after the last layer: nothing."""
+        return hidden
+
+    def attention_maps(self) -> list[AttentionMaps]:
+        """The maps of each of `blocks`, in double precision on the host."""
+        parts = ((block.attention.self, block.attention.output.dense) for block in self.blocks())
+        return [maps_of_heads(part.query, part.key, part.value, out, self.num_heads) for part, out in parts]
+
+    @property
+    def score_scale(self) -> float:
+        """What the products of queries and keys are multiplied by: the root of the dimension of a head, inverted."""
+        return (self.sizes.hidden_size // self.num_heads) ** -0.5
+
+    def word_factors(self) -> tuple[np.ndarray, None]:
+        """The table of words, (words, d), in double precision; its rows are in the hidden space."""
+        return np.asarray(self.embeddings.word_embeddings.embedding[...], np.float64), None
+
+    def norm_scales(self) -> None:
+        """None: the norms act on the stream itself."""
+        return None
+
+    def last_scale(self) -> None:
+        """None: there is no norm after the last layer."""
+        return None
+
+    def silence_feed_forward(self, block: nnx.Module) -> None:
+        """Set the last map of the feed-forward to zero, in place."""
+        layer: Any = block
+        set_zero(layer.output.dense)
+
+    def set_norms(self, block: nnx.Module, norm: nnx.Module) -> None:
+        """Put `norm` in the place of both norms of the block."""
+        layer: Any = block
+        layer.attention.output.LayerNorm, layer.output.LayerNorm = norm, norm
+
+    def hold_length(self, block: nnx.Module, length: nnx.Module) -> None:
+        """Have the block scale the stream by `length`: in the place of both norms."""
+        self.set_norms(block, length)
+
+    def drop_head(self) -> None:
+        """Take away pooler and masked-LM head, in place."""
+        self.pooler = self.cls = None
+
+    @property
+    def shares_layers(self) -> bool:
+        """False: each layer has weights of its own."""
+        return False
+
+    @property
+    def num_token_types(self) -> int:
+        """How many token types it has."""
+        return self.sizes.type_vocab_size
+
+    @property
+    def max_positions(self) -> int:
+        """The longest text, in tokens."""
+        return self.sizes.max_positions
+
+
+class _Embeddings(nnx.Module):
+    def __init__(self, sizes: BertSizes, rngs: nnx.Rngs, dtype: Any):
+        def table(rows: int) -> nnx.Embed:
+            init = init_normal(sizes.spread)
+            return nnx.Embed(rows, sizes.hidden_size, embedding_init=init, param_dtype=dtype, dtype=dtype, rngs=rngs)
+
+        self.word_embeddings = table(sizes.vocab_size)
+        self.position_embeddings = table(sizes.max_positions)
+        self.token_type_embeddings = table(sizes.type_vocab_size)
+        self.LayerNorm = LayerNorm(sizes.hidden_size, sizes.eps, dtype)
+
+    def __call__(self, token_ids: Int[Array, "batch n"], token_types: Int[Array, "batch n"] | None) -> Array:
+        types = jnp.zeros_like(token_ids) if token_types is None else token_types
+        # (1, n): broadcast over the batch by the sum.
+        positions = self.position_embeddings(jnp.arange(token_ids.shape[1])[None])
+        return self.LayerNorm(self.word_embeddings(token_ids) + self.token_type_embeddings(types) + positions)
+
+
+class _Encoder(nnx.Module):
+    def __init__(self, sizes: BertSizes, heads: int, linear: Any, dtype: Any, precision: Any):
+        layers = range(sizes.num_layers)
+        self.layer = nnx.List([_Layer(sizes, heads, linear, dtype, precision) for _ in layers])
+
+
+class _Layer(nnx.Module):
+    def __init__(self, sizes: BertSizes, heads: int, linear: Any, dtype: Any, precision: Any):
+        d, wide = sizes.hidden_size, sizes.intermediate_size
+        self.attention = _Attention(sizes, heads, linear, dtype, precision)
+        self.intermediate = _Dense(linear, d, wide)
+        self.output = _Output(linear, wide, sizes, dtype)
+        self.activation = sizes.activation
+
+    def __call__(
+        self, x: Float[Array, "batch n d"], mask: Bool[Array, "batch n"], context: Context
+    ) -> tuple[Array, Array]:
+        x, weights = self.attention(x, mask)
+        return self.output(activation(self.activation)(self.intermediate.dense(x)), x), weights
+
+
+class _Attention(nnx.Module):
+    def __init__(self, sizes: BertSizes, heads: int, linear: Any, dtype: Any, precision: Any):
+        self.self = _SelfAttention(sizes.hidden_size, heads, linear, precision)
+        self.output = _Output(linear, sizes.hidden_size, sizes, dtype)
+
+    def __call__(self, x: Float[Array, "batch n d"], mask: Bool[Array, "batch n"]) -> tuple[Array, Array]:
+        attended, weights = self.self(x, mask)
+        return self.output(attended, x), weights
+
+
+class _SelfAttention(nnx.Module):
+    def __init__(self, d: int, heads: int, linear: Any, precision: Any):
+        self.query, self.key, self.value = (linear(d, d) for _ in range(3))
+        self.num_heads, self.precision = heads, precision
+
+    def __call__(self, x: Float[Array, "batch n d"], mask: Bool[Array, "batch n"]) -> tuple[Array, Array]:
+        size = x.shape[-1] // self.num_heads
+        query, attention_keys, value = (
+            map_(x).reshape(*x.shape[:2], self.num_heads, size) for map_ in (self.query, self.key, self.value)
+        )
+        # The scale is put into the queries, (n, d), and not into the scores, (n, n).
+        out, weights = attend(query * size**-0.5, attention_keys, value, mask, precision=self.precision)
+        return out.reshape(x.shape), weights
+
+
+class _Dense(nnx.Module):
+    """A linear map under the name that the checkpoints give it."""
+
+    def __init__(self, linear: Any, size: int, out: int):
+        self.dense = linear(size, out)
+
+
+class _Output(nnx.Module):
+    """The end of a sublayer: a linear map, the residual connection, the norm."""
+
+    def __init__(self, linear: Any, size: int, sizes: BertSizes, dtype: Any):
+        self.dense = linear(size, sizes.hidden_size)
+        self.LayerNorm = LayerNorm(sizes.hidden_size, sizes.eps, dtype)
+
+    def __call__(self, x: Array, residual: Float[Array, "batch n d"]) -> Array:
+        return self.LayerNorm(self.dense(x) + residual)
+
+
+class _Heads(nnx.Module):
+    def __init__(self, sizes: BertSizes, linear: Any, dtype: Any):
+        self.predictions = _Predictions(sizes, linear, dtype)
+
+
+class _Predictions(nnx.Module):
+    def __init__(self, sizes: BertSizes, linear: Any, dtype: Any):
+        self.transform = _Transform(sizes, linear, dtype)
+        # Of a tied decoder only the bias is a parameter; transformers keeps that of another beside its kernel.
+        self.bias = nnx.Param(jnp.zeros(sizes.vocab_size, dtype)) if sizes.tied else None
+        self.decoder = None if sizes.tied else linear(sizes.hidden_size, sizes.vocab_size)
+
+    def __call__(self, hidden: Float[Array, "batch n d"], words: Float[Array, "words d"]) -> Array:
+        hidden = self.transform(hidden)
+        if self.decoder is not None:
+            return self.decoder(hidden)
+        scores = jnp.einsum("bnd,wd->bnw", hidden, words, precision=self.transform.dense.precision)
+        return scores + cast(Any, self.bias)[...][None, None]
+
+
+class _Transform(nnx.Module):
+    def __init__(self, sizes: BertSizes, linear: Any, dtype: Any):
+        self.dense = linear(sizes.hidden_size, sizes.hidden_size)
+        self.LayerNorm = LayerNorm(sizes.hidden_size, sizes.eps, dtype)
+        self.activation = sizes.activation
+
+    def __call__(self, hidden: Float[Array, "batch n d"]) -> Array:
+        return self.LayerNorm(activation(self.activation)(self.dense(hidden)))

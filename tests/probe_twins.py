@@ -1,0 +1,48 @@
+"""Tiny networks of transformers, saved as they save them, and how far those of the package are from them."""
+
+import numpy as np
+import pytest
+
+from clusterjax import probe
+
+
+REASON = "the networks are compared with those of PyTorch, which is not installed"
+
+
+def save_twin(folder, name, config, seed=0):
+    """The network of transformers of this class, with random numbers in all that it has, saved into a folder."""
+    torch = pytest.importorskip("torch", reason=REASON)
+    import transformers
+
+    torch.manual_seed(seed)
+    fields = {key: value for key, value in config.items() if key != "model_type"}
+    kind = transformers.AutoConfig.for_model(config["model_type"], **fields)
+    network = getattr(transformers, name)(kind)
+    with torch.no_grad():
+        for parameter in network.parameters():  # biases begin at zero, and the scales of norms at one
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    network.save_pretrained(str(folder))
+    return getattr(transformers, name).from_pretrained(str(folder), attn_implementation="eager").eval()
+
+
+def errors(model, twin, ids, mask, token_types=None):
+    """The largest differences at words: of hidden states over the largest entry of their level, of attention, and of
+    the scores of words, which is None without a head."""
+    torch = pytest.importorskip("torch", reason=REASON)
+    given = {"input_ids": ids, "attention_mask": mask.astype(np.int64), "token_type_ids": token_types}
+    given = {name: torch.tensor(value) for name, value in given.items() if value is not None}
+    with torch.no_grad():
+        out = twin(**given, output_hidden_states=True, output_attentions=True)
+    hidden = np.stack([part.numpy() for part in out.hidden_states], 1)
+    attention = np.stack([part.numpy() for part in out.attentions], 1)
+    found = probe.trace(model, ids, mask, token_types=token_types)
+    assert found.hidden.shape == hidden.shape and found.attention.shape == attention.shape
+    levels = range(hidden.shape[1])
+    largest = lambda theirs, ours: np.abs(np.asarray(ours) - theirs)[mask].max() / np.abs(theirs[mask]).max()
+    of_hidden = max(largest(hidden[:, k], found.hidden[:, k]) for k in levels)
+    rows = np.broadcast_to(mask[:, None, None, :, None], attention.shape)
+    of_attention = np.abs(np.asarray(found.attention) - attention)[rows].max()
+    if not hasattr(out, "logits"):
+        return of_hidden, of_attention, None
+    of_logits = np.abs(np.asarray(model.logits(found.hidden[:, -1])) - out.logits.numpy())[mask].max()
+    return of_hidden, of_attention, of_logits

@@ -2,6 +2,8 @@
 
 import contextlib
 import re
+from pathlib import Path
+from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 from flax import nnx
 
 from clusterjax import probe
+from clusterjax.probe.networks.config import sizes_of
 
 from ..helpers import as_a_user
 from ..probe_cases import BERT, IDS, MASK, TYPES, tensors_of, write
@@ -117,7 +120,7 @@ def test_old_files_and_prefixes(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "message"),
     (
-        ({"num_attention_heads": 5}, "num_attention_heads.* 12.*5|12.*num_attention_heads.*5|5.*12"),
+        ({"num_attention_heads": 5}, "num_attention_heads that divides the hidden size, 12, .* it is 5"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'; name another"),
         ({"is_decoder": True}, "must be of an encoder, but in '.*config.json' is_decoder is true; name another"),
         ({"hidden_act": "tanh"}, "activation among .* 'tanh'"),
@@ -129,6 +132,15 @@ def test_old_files_and_prefixes(tmp_path):
 def test_configurations_that_do_not_fit(tmp_path, fields, message):
     with as_a_user(), pytest.raises(ValueError, match=message):
         probe.load(write(tmp_path, BERT | fields, tensors_of(BERT)))
+
+
+@pytest.mark.parametrize("wrong", ("12", None, float("nan"), True, 0), ids=str)
+@pytest.mark.parametrize("field", ("hidden_size", "intermediate_size", "type_vocab_size", "vocab_size"))
+def test_numbers_that_are_none(field, wrong):
+    """Whatever the version of transformers lets through, before anything is computed of it."""
+    config = SimpleNamespace(**(BERT | {"initializer_range": 0.02, "tie_word_embeddings": None, field: wrong}))
+    with as_a_user(), pytest.raises(ValueError, match=f"positive {field}, but in 'config.json' it is {wrong!r}; mend"):
+        sizes_of(config, Path("config.json"))
 
 
 BROKEN = {

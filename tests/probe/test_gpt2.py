@@ -1,12 +1,15 @@
 """GPT-2 against transformers where PyTorch is installed, against double loops everywhere."""
 
 import re
+from pathlib import Path
+from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from clusterjax import probe
+from clusterjax.probe.networks.config import sizes_of
 
 from ..helpers import as_a_user
 from ..probe_cases import GPT2, IDS, MASK, tensors_of, write
@@ -138,6 +141,23 @@ def test_an_untied_head(tmp_path):
 def test_configurations_that_do_not_fit(tmp_path, fields, message):
     with as_a_user(), pytest.raises(ValueError, match=message):
         probe.load(write(tmp_path, GPT2 | fields, tensors_of(GPT2)))
+
+
+NAMES = {"n_embd": "hidden_size", "n_inner": "intermediate_size", "n_layer": "num_layers", "vocab_size": "vocab_size"}
+
+
+@pytest.mark.parametrize("wrong", ("12", None, float("nan"), True, 0), ids=str)
+@pytest.mark.parametrize("field", NAMES)
+def test_numbers_that_are_none(field, wrong):
+    """Whatever the version of transformers lets through, before anything is computed of it."""
+    whole = GPT2 | {"initializer_range": 0.02, "tie_word_embeddings": None, "scale_attn_weights": True}
+    whole |= {"scale_attn_by_inverse_layer_idx": False, "n_inner": None}
+    if field == "n_inner" and wrong is None:  # four times the hidden size
+        assert sizes_of(SimpleNamespace(**whole), Path("config.json")).intermediate_size == 48
+        return
+    message = f"positive {NAMES[field]}, but in 'config.json' it is {wrong!r}; mend"
+    with as_a_user(), pytest.raises(ValueError, match=message):
+        sizes_of(SimpleNamespace(**(whole | {field: wrong})), Path("config.json"))
 
 
 BROKEN = {

@@ -26,6 +26,7 @@ def test_measures(model):
     assert similar.cosine.mean.shape == (4,) and np.isfinite(similar.cosine.mean).all()
     heads = probe.head_correlations(model, texts, clusters=1, replicates=2, key=jr.key(0))
     assert np.isfinite(np.asarray(heads.correlation.mean)).all() and heads.correlation.mean.shape == (3, 3, 3)
+    texts.token_ids[:, 1] = 1
     sinks = probe.attention_sinks(model, texts, special={"[SEP]": 1})
     first = sinks.mass["first"].mean
     assert first.shape == sinks.mass["[SEP]"].mean.shape == (3, 3) and np.all((first > 0) & (first < 1))

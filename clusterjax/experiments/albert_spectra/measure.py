@@ -151,9 +151,8 @@ def untrained_beta(model: probe.Model) -> float:
     """
     matrices, sizes = probe.head_matrices(model), model.network.sizes
     d, r = matrices.query.shape[2:]
-    # ALBERT draws all weights with one standard deviation, T5 those of Q with (d r)^(-1/2) and those of K with
-    # d^(-1/2).
-    both = sizes.spread**2 if isinstance(sizes, probe.AlbertSizes) else 1 / (d * np.sqrt(r))
+    # T5 draws the weights of Q with (d r)^(-1/2) and those of K with d^(-1/2), others both with one standard deviation.
+    both = 1 / (d * np.sqrt(r)) if isinstance(sizes, probe.T5Sizes) else sizes.spread**2
     return float(matrices.scale * both * d * np.sqrt(r * (d + 1) / 2))
 
 

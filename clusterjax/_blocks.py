@@ -51,7 +51,7 @@ def map_blocks(fn: Callable[..., Any], size: int, *arrays: Any, recompute: bool 
 # the coordinates; beyond, products of matrices are faster. So many numbers of each kind are worked on at once, for at
 # least so many systems: XLA reduces arrays of this size by vector instructions, and smaller ones by scalar ones; more
 # than that is no longer in the cache of a core.
-FEW_DIMENSIONS, PAIRS_AT_ONCE, LEAST_SYSTEMS = 4, 2**15, 64
+FEW_DIMENSIONS, PAIRS_AT_ONCE, LEAST_SYSTEMS = 4, 2**14, 32
 
 
 def systems_at_once(pairs: int) -> int:

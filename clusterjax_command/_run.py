@@ -1,5 +1,6 @@
 """From the first line to the status, with nothing but the standard library until signals are seen to."""
 
+import atexit
 import contextlib
 import io
 import os
@@ -13,6 +14,7 @@ from typing import Any, Never
 GRACE = 0.5  # seconds in which the main thread may answer a signal, before another one does
 CLOSED_PIPE = 141  # what a shell reports of a process that wrote into a pipe that nobody reads
 _ENDING = threading.Lock()
+_STATUS: list[int] = []  # the exit status, once there is one
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM") if hasattr(signal, name))
 
 
@@ -34,7 +36,9 @@ def run() -> int:
         status = main()
     except SystemExit as stop:
         status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-    return status if _flushed() or status else CLOSED_PIPE
+    # All is said and written: a signal while Python shuts down no longer changes how the command ended.
+    _STATUS.append(status if _flushed() or status else CLOSED_PIPE)
+    return _STATUS[0]
 
 
 def end_quietly_on_signals() -> None:
@@ -49,6 +53,9 @@ def end_quietly_on_signals() -> None:
     for number in _SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # of a job in the background a shell has SIGINT ignored
             signal.signal(number, _end)
+            # Registered first, so that it runs last: Python then gives back the default, which kills, unless a signal
+            # is ignored.
+            atexit.register(signal.signal, number, signal.SIG_IGN)
 
 
 def _watch(read: int) -> None:
@@ -60,6 +67,8 @@ def _watch(read: int) -> None:
 
 
 def _end(number: int, frame: Any = None) -> Never | None:
+    if _STATUS:
+        os._exit(_STATUS[0])
     if not _ENDING.acquire(blocking=False):
         return None
     with contextlib.suppress(BaseException):  # a module that is only half imported, a disk that is gone

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,20 @@ def test_a_signal_during_imports_is_quiet(number):
         assert status in (128 + number, 2) and err.count("\n") == 1 and "Traceback" not in err
         assert "what was finished is kept" in err if status != 2 else "folder must be one of a model" in err
     assert stopped > 0
+
+
+@pytest.mark.parametrize("number", (signal.SIGINT, signal.SIGTERM))
+@pytest.mark.parametrize("late", ("import atexit; atexit.register(time.sleep, 5)", "Late.last = Late()"))
+def test_a_signal_after_the_end_does_not_change_it(number, late):
+    """While functions run at the exit, and while modules are taken down after that."""
+    slow = "import time\nclass Late:\n    def __del__(self, time=time):\n        time.sleep(2)"
+    main = f"{slow}\n{late}\nprint('up', flush=True)\nreturn 2"
+    process = start("predict", main=main)
+    assert process.stdout.readline() == "up\n"
+    time.sleep(0.5)
+    process.send_signal(number)
+    status, _, err = ended(process)
+    assert (status, err) == (2, "")
 
 
 def test_nothing_heavy_is_imported_before_signals_are_seen_to():

@@ -37,7 +37,7 @@ def run() -> int:
     except SystemExit as stop:
         status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     # All is said and written: a signal while Python shuts down no longer changes how the command ended.
-    _STATUS.append(status if _flushed() or status else CLOSED_PIPE)
+    _STATUS[:] = [status if _flushed() or status else CLOSED_PIPE]
     return _STATUS[0]
 
 

@@ -100,3 +100,12 @@ def below(scores: Array, top: Array) -> Array:
 def matmul(a: Array, b: Array) -> Array:
     """The matrix product in full precision: accelerators would otherwise round float32 factors to ten bits."""
     return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
+
+
+def rotate_pairs(x: Float[Array, "*batch n k"], cosines: Array, sines: Array) -> Float[Array, "*batch n k"]:
+    """Entries a and a + k/2 of each row of `x` turned as one pair, by angles whose cosines and sines are (n, k/2).
+
+    Source: Su et al., *RoFormer* (2104.09864), Section 3.2, with the pairs as Llama has them.
+    """
+    first, second = jnp.split(x, 2, axis=-1)
+    return jnp.concatenate([first * cosines - second * sines, second * cosines + first * sines], axis=-1)

@@ -1,6 +1,10 @@
 """Attentions: softmax, unnormalised and hardmax, as matrices of weights and as averages."""
 
-from .base import AbstractAttention as AbstractAttention, query_key_form as query_key_form
+from .base import (
+    AbstractAttention as AbstractAttention,
+    AbstractExponentialAttention as AbstractExponentialAttention,
+    query_key_form as query_key_form,
+)
 from .hardmax import HardmaxAttention as HardmaxAttention
 from .softmax import SoftmaxAttention as SoftmaxAttention
 from .unnormalised import UnnormalisedAttention as UnnormalisedAttention

@@ -73,6 +73,30 @@ class AbstractAttention(eqx.Module):
         return x if form is None else matmul(x, form)
 
 
+class AbstractExponentialAttention(AbstractAttention):
+    r"""An attention whose weights are exponentials of scores: it also averages with queries that are given.
+
+    The tokens that a query is compared with need not be those of the query: heads in factors have queries and keys of
+    their own.
+    """
+
+    @abstractmethod
+    def between(
+        self,
+        queries: Float[Array, "n k"],
+        tokens: Float[Array, "n k"],
+        values: Float[Array, "n v"] | None,
+        t: RealScalarLike = 0.0,
+        masses: Masses | None = None,
+        *,
+        bias: Float[Array, "n n"] | None = None,
+    ) -> Float[Array, "n v"]:
+        r"""$\sum_j w_{ij} v_j$ with scores $\beta(\langle q_i, y_j\rangle + b_{ij})$; nothing is checked.
+
+        A bias makes of the scores what no summation sums, and so forms the (n, n) matrix of weights.
+        """
+
+
 def query_key_form(query: Parameter, key: Parameter) -> StoredParameter:
     r"""The form $B = Q^\top K$, for which $\langle Q x, K y\rangle = \langle x, B y\rangle$.
 

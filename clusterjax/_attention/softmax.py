@@ -13,10 +13,10 @@ from .._mask import AbstractMask, FullMask
 from .._misc import below, matmul
 from .._schedule import StoredParameter, at_time, optional_parameter, parameter
 from .._summation import AbstractExponentialSum, Auto, check_supported, ratio
-from .base import AbstractAttention, check_beta, check_dimension, check_parts, check_square
+from .base import AbstractExponentialAttention, check_beta, check_dimension, check_parts, check_square
 
 
-class SoftmaxAttention(AbstractAttention):
+class SoftmaxAttention(AbstractExponentialAttention):
     r"""Self-attention (SA): $w_{ij} = e^{\beta\langle x_i, B x_j\rangle} / \sum_k e^{\beta\langle x_i, B x_k\rangle}$.
 
     Each row of weights is positive and sums to one. At `beta = 0` the average is the mean; as `beta` grows it tends to
@@ -76,7 +76,25 @@ class SoftmaxAttention(AbstractAttention):
         self, x: Tokens, values: Float[Array, "n k"] | None, t: RealScalarLike = 0.0, masses: Masses | None = None
     ) -> Float[Array, "n k"]:
         x, values, masses = self.enter(x, values, t, masses)
-        return softmax_average(self._queries(x, t), x, values, masses, self.mask, self.summation)
+        return self.between(self.queries(x, t), x, values, t, masses)
+
+    def between(
+        self,
+        queries: Float[Array, "n k"],
+        tokens: Float[Array, "n k"],
+        values: Float[Array, "n v"] | None,
+        t: RealScalarLike = 0.0,
+        masses: Masses | None = None,
+        *,
+        bias: Float[Array, "n n"] | None = None,
+    ) -> Float[Array, "n v"]:
+        beta = at_time(self.beta, t, queries.dtype)
+        # (n, k) numbers, where beta times the scores would be (n, n).
+        queries = beta * queries
+        if bias is None:
+            return softmax_average(queries, tokens, values, masses, self.mask, self.summation)
+        weights = softmax_weights(matmul(queries, tokens.T) + beta * bias, masses, self.mask)
+        return matmul(weights, tokens if values is None else values)
 
     def log_partition(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, " n"]:
         r"""$\log Z_i = \log\sum_j m_j e^{\beta\langle x_i, B x_j\rangle}$, (n,); finite at any beta."""

@@ -13,10 +13,10 @@ from .._mask import AbstractMask, FullMask
 from .._misc import matmul
 from .._schedule import StoredParameter, at_time, optional_parameter, parameter
 from .._summation import AbstractExponentialSum, Auto, check_supported
-from .base import AbstractAttention, check_beta, check_dimension, check_parts, check_square
+from .base import AbstractExponentialAttention, check_beta, check_dimension, check_parts, check_square
 
 
-class UnnormalisedAttention(AbstractAttention):
+class UnnormalisedAttention(AbstractExponentialAttention):
     r"""Unnormalised self-attention (USA): $w_{ij} = e^{\beta\langle x_i, B x_j\rangle - \text{offset}} / n$.
 
     With a causal mask the sum of row i is divided by i, and generally by the number of tokens that i may attend to;
@@ -69,22 +69,34 @@ class UnnormalisedAttention(AbstractAttention):
 
     def weights(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, "n n"]:
         x, _, masses = self.enter(x, None, t, masses)
-        masses = jnp.ones(x.shape[0], x.dtype) if masses is None else masses
-        scores = matmul(self._queries(x, t), x.T) - at_time(self.offset, t, x.dtype)
-        allowed = self.mask.matrix(x.shape[0]) & (masses > 0)[None, :]
-        # No shift here: the weights are wanted as they are, and overflow where they are too large for the dtype.
-        kernel = jnp.exp(jnp.where(allowed, scores, -jnp.inf)) * masses[None, :]
-        return kernel / self._attended(masses)[:, None]
+        return self._of_scores(matmul(self._queries(x, t), x.T), t, masses)
 
     def average(
         self, x: Tokens, values: Float[Array, "n k"] | None, t: RealScalarLike = 0.0, masses: Masses | None = None
     ) -> Float[Array, "n k"]:
         x, values, masses = self.enter(x, values, t, masses)
+        return self.between(self.queries(x, t), x, values, t, masses)
+
+    def between(
+        self,
+        queries: Float[Array, "n k"],
+        tokens: Float[Array, "n k"],
+        values: Float[Array, "n v"] | None,
+        t: RealScalarLike = 0.0,
+        masses: Masses | None = None,
+        *,
+        bias: Float[Array, "n n"] | None = None,
+    ) -> Float[Array, "n v"]:
+        beta = at_time(self.beta, t, queries.dtype)
+        queries = beta * queries
+        if bias is not None:
+            weights = self._of_scores(matmul(queries, tokens.T) + beta * bias, t, masses)
+            return matmul(weights, tokens if values is None else values)
         # The normaliser of the sums is not used: the divisor is the attended mass.
-        sums = self.summation.exponential(self._queries(x, t), x, values, masses, self.mask)
-        masses = jnp.ones(x.shape[0], x.dtype) if masses is None else masses
+        sums = self.summation.exponential(queries, tokens, values, masses, self.mask)
+        masses = jnp.ones(queries.shape[0], queries.dtype) if masses is None else masses
         # One exponential of the difference: e^shift alone may overflow where the product with e^-offset does not.
-        size = jnp.exp(sums.shift - at_time(self.offset, t, x.dtype)) / self._attended(masses)
+        size = jnp.exp(sums.shift - at_time(self.offset, t, queries.dtype)) / self._attended(masses)
         return size[:, None] * sums.total
 
     def check(self, n: int, d: int) -> None:
@@ -94,6 +106,15 @@ class UnnormalisedAttention(AbstractAttention):
 
     def _queries(self, x: Tokens, t: RealScalarLike) -> Tokens:
         return at_time(self.beta, t, x.dtype) * self.queries(x, t)
+
+    def _of_scores(self, scores: Float[Array, "n n"], t: RealScalarLike, masses: Masses | None) -> Float[Array, "n n"]:
+        """The weights that belong to scores, (n, n)."""
+        masses = jnp.ones(scores.shape[0], scores.dtype) if masses is None else masses
+        allowed = self.mask.matrix(scores.shape[0]) & (masses > 0)[None, :]
+        scores = scores - at_time(self.offset, t, scores.dtype)
+        # No shift here: the weights are wanted as they are, and overflow where they are too large for the dtype.
+        kernel = jnp.exp(jnp.where(allowed, scores, -jnp.inf)) * masses[None, :]
+        return kernel / self._attended(masses)[:, None]
 
     def _attended(self, masses: Masses) -> Float[Array, " n"]:
         """The mass of the tokens that each token may attend to; one where that is zero, so that its sum is 0 / 1."""

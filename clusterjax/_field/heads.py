@@ -1,5 +1,7 @@
 """`MultiHeadField`: several heads of attention, mapped over their stacked parameters with `jax.vmap`.
 
+A head is given by its form B_h and its V_h, (d, d), or by their factors (`HeadFactors`), at k/d of the cost.
+
 Invariant: equal to the sum of one `AttentionField` a head, but for rounding. Whether there is a matrix (None or not) is
 static and the same for all heads; their number is the only shape that compiles anew.
 """
@@ -12,13 +14,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._attention import AbstractAttention, SoftmaxAttention
+from .._attention import AbstractAttention, AbstractExponentialAttention, SoftmaxAttention
 from .._attention.base import check_dimension, check_masses, check_number_of_masses
-from .._check import check_callable
-from .._custom_types import RealScalarLike, Tokens
+from .._check import check_callable, check_instance, refusal
+from .._custom_types import Masses, Numbers, RealScalarLike, Tokens
 from .._mask import AbstractMask, FullMask, check_mask
 from .._misc import matmul
 from .._schedule import (
+    Parameter,
     StoredParameter,
     at_time,
     check_real,
@@ -29,8 +32,9 @@ from .._schedule import (
     parameter,
 )
 from .._space import AbstractSpace, Sphere, check_space
-from .._summation import AbstractSummation, Auto, check_summation, check_supported
+from .._summation import AbstractSummation, Auto, Dense, check_summation, check_supported
 from .base import AbstractField
+from .factors import HeadFactors
 
 
 def _builder(attention: Callable[..., AbstractAttention]) -> Callable[..., AbstractAttention]:
@@ -65,6 +69,8 @@ class MultiHeadField(AbstractField):
         (2, True)
         ```
 
+    Heads of a network are mostly of rank k, far below d: `MultiHeadField.factored` takes their factors.
+
     **Arguments:**
 
     - `beta`: Inverse temperature, () or (h,), or a schedule of such.
@@ -73,6 +79,7 @@ class MultiHeadField(AbstractField):
     - `attention`: `SoftmaxAttention` or `UnnormalisedAttention`, the class; called as
         `attention(beta, query_key=..., mask=..., summation=...)`.
     - `mask`, `summation`, `space`, `masses`: As in `AttentionField` and its attention, shared by the heads.
+    - `factors`: The factors of the heads in place of `query_key` and `value`: what `MultiHeadField.factored` makes.
 
     **Raises:**
 
@@ -94,12 +101,85 @@ class MultiHeadField(AbstractField):
     summation: AbstractSummation = eqx.field(default=Auto(), kw_only=True)
     space: AbstractSpace = eqx.field(default=Sphere(), kw_only=True)
     masses: Array | None = eqx.field(default=None, converter=optional_array("masses"), kw_only=True)
+    factors: HeadFactors | None = eqx.field(default=None, kw_only=True)
+
+    @classmethod
+    def factored(
+        cls,
+        beta: Parameter,
+        query: Parameter,
+        key: Parameter,
+        value: Parameter,
+        output: Parameter,
+        *,
+        bias: Parameter | None = None,
+        rotation: tuple[Numbers, Numbers] | None = None,
+        attention: Callable[..., AbstractAttention] = SoftmaxAttention,
+        mask: AbstractMask = FullMask(),
+        summation: AbstractSummation = Auto(),
+        space: AbstractSpace = Sphere(),
+        masses: Numbers | None = None,
+    ) -> "MultiHeadField":
+        r"""The same field of heads in factors, $B_h = W_Q^h W_K^{h\top}$ and $V_h = (W_V^h W_O^h)^\top$.
+
+        Tokens are rows, and multiply from the left, as in the code of networks: the query of token i is x_i @ query[h].
+        Tokens are mapped to the k dimensions of each head first, so that a head of size k costs k/d of one with (d, d)
+        matrices, and sums are those of `summation` in k dimensions.
+
+        !!! example
+
+            ```python
+            >>> import clusterjax as cjx, jax, jax.numpy as jnp
+            >>> q, k, v = jax.random.normal(jax.random.key(0), (3, 4, 8, 2))  # 4 heads of size 2, d = 8
+            >>> heads = cjx.MultiHeadField.factored(1.0, q, k, v, jnp.swapaxes(v, 1, 2), mask=cjx.CausalMask())
+            >>> heads.num_heads, heads(0.0, cjx.Sphere().sample(jax.random.key(1), n=5, d=8)).shape
+            (4, (5, 8))
+            ```
+
+        **Arguments:**
+
+        - `beta`: Inverse temperature, () or (h,), or a schedule of such.
+        - `query`, `key`: (h, d, k), or schedules of such.
+        - `value`: (h, d, v), or a schedule; v is mostly k.
+        - `output`: (h, v, d), or a schedule.
+
+        **Other arguments:**
+
+        - `bias`: (h, n, n), or a schedule: what positions add to the scores, as in T5, which are
+            $\beta(\langle q_i, k_j\rangle + b_{ij})$. The matrix of weights is then formed: only `Dense` serves.
+        - `rotation`: Cosines and sines, both (n, k/2), of angles by which the queries and keys of the tokens are
+            rotated at their places, entries a and a + k/2 as one pair, as in Llama.
+        - `attention`: `SoftmaxAttention` or `UnnormalisedAttention`, the class.
+        - `mask`, `summation`, `space`, `masses`: As in `MultiHeadField`.
+
+        **Returns:**
+
+        A `MultiHeadField`.
+
+        **Raises:**
+
+        - `ValueError` if the factors do not fit together or hold a number that is not finite and real, or a bias comes
+            with a summation that cannot have one.
+
+        ??? cite "Source"
+
+            Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 2: multi-head
+            attention; rotation: Su et al., *RoFormer* (2104.09864), Section 3.2; bias: Raffel et al., *T5*
+            (1910.10683).
+        """
+        factors = HeadFactors(query, key, value, output, bias=bias, rotation=rotation)
+        return cls(
+            beta, None, None, attention=attention, mask=mask, summation=summation, space=space, masses=masses,
+            factors=factors,
+        )  # fmt: skip
 
     def __check_init__(self):
         # The attention is built when the field is called: its options are checked here, where they are given.
         check_mask(self.mask)
         check_summation(self.summation)
         check_space(self.space)
+        if self.factors is not None:
+            self._check_factors()
         if self.beta is None:
             raise ValueError("beta must be a number or one per head, but it is None; pass () or (h,) real numbers.")
         check_real(self.beta, "beta", "pass finite real inverse temperatures, () or (h,)")
@@ -126,30 +206,61 @@ class MultiHeadField(AbstractField):
     def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
         check_time(t)
         y = self.enter(x)
-        beta, query_key, value, masses = (
-            at_time(p, t, y.dtype) for p in (self.beta, self.query_key, self.value, self.masses)
-        )
+        beta, masses = (at_time(p, t, y.dtype) for p in (self.beta, self.masses))
+        total = self._of_forms if self.factors is None else self._of_factors
+        # One projection of the sum: the projection is linear.
+        return self.space.tangent(y, total(t, y, beta, masses))
 
+    def check(self, n: int, d: int) -> None:
+        self.mask.check(n)
+        check_supported(self.summation, self.mask, d if self.factors is None else self.factors.size)
+        check_dimension(self.query_key, "query_key", d)
+        check_dimension(self.value, "value", d)
+        if self.factors is not None:
+            self.factors.check(n, d)
+        check_number_of_masses(self.masses, n)
+
+    def _of_forms(self, t: RealScalarLike, y: Tokens, beta: Array, masses: Masses | None) -> Tokens:
         def head(beta: Array, query_key: Array | None, value: Array | None) -> Float[Array, "n d"]:
             # Built inside the map: each head has its slice of the stacks, and mask and summation are shared.
             attention = self.attention(beta, query_key=query_key, mask=self.mask, summation=self.summation)
             average = attention.average(y, None, t, masses)
             return average if value is None else matmul(average, value.T)
 
-        heads = map_heads(head, self.num_heads, beta, query_key, value)
-        # One projection of the sum: the projection is linear.
-        return self.space.tangent(y, jnp.sum(heads, axis=0))
+        query_key, value = (at_time(p, t, y.dtype) for p in (self.query_key, self.value))
+        return jnp.sum(map_heads(head, self.num_heads, beta, query_key, value), axis=0)
 
-    def check(self, n: int, d: int) -> None:
-        self.mask.check(n)
-        check_supported(self.summation, self.mask, d)
-        check_dimension(self.query_key, "query_key", d)
-        check_dimension(self.value, "value", d)
-        check_number_of_masses(self.masses, n)
+    def _of_factors(self, t: RealScalarLike, y: Tokens, beta: Array, masses: Masses | None) -> Tokens:
+        factors = self.factors
+        assert factors is not None
+
+        def head(beta: Array, queries: Array, tokens: Array, values: Array, bias: Array | None) -> Float[Array, "n v"]:
+            attention = check_instance(
+                self.attention(beta, mask=self.mask, summation=self.summation), "attention",
+                AbstractExponentialAttention, "softmax or unnormalised where heads are in factors",
+                "pass SoftmaxAttention, or the products of the factors as query_key and value",
+            )  # fmt: skip
+            return attention.between(queries, tokens, values, t, masses, bias=bias)
+
+        return factors.write(map_heads(head, self.num_heads, beta, *factors.map(y, t)), t)
+
+    def _check_factors(self) -> None:
+        """Raise a ValueError unless the factors stand alone, and the summation can have their bias."""
+        factors = check_instance(
+            self.factors, "factors", HeadFactors, "the factors of heads", "call MultiHeadField.factored"
+        )
+        for name in ("query_key", "value"):
+            if getattr(self, name) is not None:
+                raise refusal(name, "be None where there are factors", "it is given", "pass one of the two")
+        check_supported(self.summation, self.mask)
+        if factors.bias is not None and not isinstance(self.summation, Auto | Dense):
+            name = type(self.summation).__name__
+            raise refusal("summation", "be Auto or Dense where there is a bias", f"it is {name}", "leave it out")
 
     def _stacks(self) -> dict[str, tuple[int, ...]]:
         """The shape of each stacked parameter; () where it is None or the same for all heads."""
         names = ("beta", "query_key", "value")
-        return {
+        shapes = {
             name: jnp.shape(example(getattr(self, name))) if getattr(self, name) is not None else () for name in names
         }
+        return shapes if self.factors is None else shapes | {"factors": (self.factors.num_heads,)}

@@ -1,5 +1,6 @@
 """Velocities and layers as the papers write them: plain loops over tokens, in double precision."""
 
+import cmath
 import math
 
 import numpy as np
@@ -42,6 +43,42 @@ def heads(x, weights, values, sphere=True):
     total = np.zeros((n, d))
     for weigh, value in zip(weights, values, strict=True):
         total += velocity(points, weigh, value, sphere=False)
+    return np.array([tangent(points[i], total[i]) for i in range(n)]) if sphere else total
+
+
+def factored_heads(
+    x, betas, query, key, value, output, allowed, masses=None, bias=None, angles=None, normalise=True, sphere=True
+):
+    """The same of heads in factors, token by token; `angles` (n, k/2) turn the pairs (a, a + k/2) of queries and keys.
+
+    A token that may attend to no mass gets nothing.
+    """
+    n, d = x.shape
+    points = np.array([unit(row) for row in x]) if sphere else np.array(x)
+    mass = [1.0] * n if masses is None else [float(m) for m in masses]
+    total = np.zeros((n, d))
+    for h, (q, k, v, o) in enumerate(zip(query, key, value, output, strict=True)):
+        half = q.shape[1] // 2
+
+        def turned(row, i, half=half):
+            if angles is None:
+                return row
+            # As complex numbers: another way to turn than that of the package.
+            pairs = [complex(row[a], row[a + half]) * cmath.exp(1j * angles[i][a]) for a in range(half)]
+            return np.array([pair.real for pair in pairs] + [pair.imag for pair in pairs])
+
+        for i in range(n):
+            seen = [j for j in range(n) if allowed(i, j) and mass[j] > 0]
+            score = {
+                j: betas[h] * (math.fsum(turned(points[i] @ q, i) * turned(points[j] @ k, j))
+                               + (0.0 if bias is None else bias[h][i][j]))
+                for j in seen
+            }  # fmt: skip
+            top = max(score.values(), default=0.0) if normalise else 0.0
+            terms = {j: mass[j] * math.exp(score[j] - top) for j in seen}
+            size = math.fsum(terms.values()) if normalise else math.fsum(mass[j] for j in range(n) if allowed(i, j))
+            for j in seen:
+                total[i] += terms[j] / size * ((points[j] @ v) @ o)
     return np.array([tangent(points[i], total[i]) for i in range(n)]) if sphere else total
 
 
@@ -98,4 +135,56 @@ def layers(x, field, step, depth, sphere=True):
     for k in range(depth):
         moved = saved[-1] + step * field(k * step, saved[-1])
         saved.append(np.array([unit(row) for row in moved]) if sphere else moved)
+    return np.array(saved)
+
+
+def block_of_decoder(x, scale, query, key, value, output, heads, shared, allowed, radius, beta=1.0, turn=None):
+    """P_x of what the attention of a pre-norm block, without biases, writes onto tokens of length `radius`, over that.
+
+    Weights are those of PyTorch, (out, in); the norm makes sqrt(d) `scale` x / |x| of a token; `shared` heads of keys
+    and values serve as many of queries in a row; `turn` rotates rows of queries and keys at their places.
+    """
+    n, d = x.shape
+    points = np.array([unit(row) for row in x])
+    read = np.array([[math.sqrt(d) * float(s) * float(v) for s, v in zip(scale, row, strict=True)] for row in points])
+    maps = [read @ np.asarray(weight, float).T for weight in (query, key, value)]
+    maps[:2] = [rows if turn is None else turn(rows) for rows in maps[:2]]
+    k = maps[0].shape[1] // heads
+    attended = np.zeros((n, heads * k))
+    for h in range(heads):
+        mine = slice(h * k, h * k + k)
+        theirs = slice(h // (heads // shared) * k, h // (heads // shared) * k + k)
+        for i in range(n):
+            seen = [j for j in range(n) if allowed(i, j)]
+            score = [beta / math.sqrt(k) * float(maps[0][i, mine] @ maps[1][j, theirs]) for j in seen]
+            terms = [math.exp(s - max(score)) for s in score]
+            for j, term in zip(seen, terms, strict=True):
+                attended[i, mine] += term / math.fsum(terms) * maps[2][j, theirs]
+    moved = attended @ np.asarray(output, float).T / radius
+    return np.array([tangent(point, row) for point, row in zip(points, moved, strict=True)])
+
+
+def euler(x, velocity, times, step):
+    """x at each of `times`, by x + step velocity(t, x), then x / |x|."""
+    x, saved, count = np.array([unit(row) for row in x]), [], 0
+    for time in times:
+        while count * step < time - step / 2:
+            x = x + step * velocity(count * step, x)
+            x, count = np.array([unit(row) for row in x]), count + 1
+        saved.append(x)
+    return np.array(saved)
+
+
+def bogacki_shampine(x, velocity, steps, per_unit):
+    """x at 0, 1, ..., `steps` by the method of order three, `per_unit` steps in a unit of time, without retraction."""
+    saved, h = [np.array(x, float)], 1 / per_unit
+    for unit_of_time in range(steps):
+        x = saved[-1]
+        for part in range(per_unit):
+            t = unit_of_time + part * h
+            first = velocity(t, x)
+            second = velocity(t + h / 2, x + h / 2 * first)
+            third = velocity(t + 3 * h / 4, x + 3 * h / 4 * second)
+            x = x + h * (2 * first + 3 * second + 4 * third) / 9
+        saved.append(x)
     return np.array(saved)

@@ -79,6 +79,43 @@ def uniform(n, causal):
     return [[(1 / (i + 1) if j <= i else 0.0) if causal else 1 / n for j in range(n)] for i in range(n)]
 
 
+def first_against_others(x, mask):
+    """The first word against the others, one pair after the other."""
+    seen = words(mask)
+    first, others = seen[0], seen[1:]
+    cosine = lambda i, j: float(x[i] @ x[j]) / (np.linalg.norm(x[i]) * np.linalg.norm(x[j]))
+    pairs = [(i, j) for i in others for j in others if i < j]
+    lengths = sorted(float(np.linalg.norm(x[i])) for i in others)
+    middle = (lengths[(len(lengths) - 1) // 2] + lengths[len(lengths) // 2]) / 2
+    length = float(np.linalg.norm(x[first]))
+    return {
+        "cosine": sum(cosine(first, j) for j in others) / len(others),
+        "cosine_of_others": sum(cosine(i, j) for i, j in pairs) / len(pairs),
+        "length": length,
+        "length_of_others": middle,
+        "ratio": length / middle,
+    }
+
+
+def place_mass(weights, mask, target, separator):
+    """The mean weight that words but the first give to a place, or to the other words that are a separator."""
+    seen, total = words(mask), 0.0
+    for k, i in enumerate(seen[1:], 1):
+        for m, j in enumerate(seen):
+            wanted = {
+                "previous": m == k - 1, "self": m == k, "next": m == k + 1, "first": m == 0,
+            }.get(target, separator[j] and j != i)  # fmt: skip
+            total += weights[i][j] if wanted else 0.0
+    return total / (len(seen) - 1)
+
+
+def uniform_over(mask, allowed):
+    """Attention of each word without preference among the words that it may attend to."""
+    n = len(mask)
+    rows = [[float(mask[i] and mask[j] and allowed(i, j)) for j in range(n)] for i in range(n)]
+    return [[w / max(sum(row), 1.0) for w in row] for row in rows]
+
+
 def rand_index(first, second):
     """The adjusted Rand index, from all pairs: agreements beyond those expected."""
     pairs = [(i, j) for i in range(len(first)) for j in range(i)]

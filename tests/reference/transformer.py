@@ -29,12 +29,25 @@ def gelu(v):
     return v / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3)))
 
 
-def heads(x, query, key, value, output, beta, allowed, relative=None):
-    """The weights (h, n, n) and what each head adds (h, n, d); `relative` is m and the two tables of vectors."""
+def turned(vector, place, base):
+    """A query or key at a place: entries a and a + k/2 turned by the angle place / base^(2 a / k)."""
+    k, out = len(vector), np.zeros(len(vector))
+    for a in range(k // 2):
+        angle = place / base ** (2 * a / k)
+        out[a] = math.cos(angle) * vector[a] - math.sin(angle) * vector[a + k // 2]
+        out[a + k // 2] = math.sin(angle) * vector[a] + math.cos(angle) * vector[a + k // 2]
+    return out
+
+
+def heads(x, query, key, value, output, beta, allowed, relative=None, base=None):
+    """The weights (h, n, n) and what each head adds (h, n, d); `relative` is m and the two tables of vectors, `base`
+    that of rotary positions."""
     n, count = len(x), len(query)
     weights, updates = np.zeros((count, n, n)), np.zeros((count, n, x.shape[1]))
     for h in range(count):
         q, k, v = ([times(matrix[h], token) for token in x] for matrix in (query, key, value))
+        if base is not None:
+            q, k = ([turned(vector, place, base) for place, vector in enumerate(vectors)] for vectors in (q, k))
         for i in range(n):
             seen = [j for j in range(n) if allowed(i, j)]
             score = {}
@@ -116,3 +129,24 @@ def next_word_loss(logits, ids, present):
             losses.append(top + np.log(sum(np.exp(one - top) for one in row)) - row[ids[place + 1]])
             right.append(int(np.argmax(row)) == ids[place + 1])
     return sum(losses) / len(losses), sum(right) / len(right)
+
+
+def lstm(words, weight_ih, weight_hh, bias, present):
+    """Cell, hidden, input, forget, candidate and output of an LSTM at each place, (n, m) each; entry by entry."""
+    n, m = len(words), weight_hh.shape[1]
+    cell, hidden = np.zeros(m), np.zeros(m)
+    out = np.zeros((6, n, m))
+    sigmoid = lambda v: 1 / (1 + math.exp(-v))
+    for t in range(n):
+        score = [dot(weight_ih[g], words[t]) + dot(weight_hh[g], hidden) + bias[g] for g in range(4 * m)]
+        after_cell, after_hidden = cell.copy(), hidden.copy()
+        for u in range(m):
+            write, keep, read = (sigmoid(score[g * m + u]) for g in (0, 1, 3))
+            candidate = math.tanh(score[2 * m + u])
+            if present[t]:
+                after_cell[u] = keep * cell[u] + write * candidate
+                after_hidden[u] = read * math.tanh(after_cell[u])
+            out[2:, t, u] = write, keep, candidate, read
+        cell, hidden = after_cell, after_hidden
+        out[0, t], out[1, t] = cell, hidden
+    return out

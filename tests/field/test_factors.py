@@ -1,0 +1,176 @@
+"""Several heads in factors: masks, masses, bias, rotation, summations, schedules and derivatives."""
+
+import functools
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import clusterjax as cjx
+from clusterjax.probe.networks.rotation import rotate
+
+from ..attention_cases import MASKS, MASSES
+from ..helpers import DTYPES, as_a_user, assert_close, assert_derivatives, name_of, normal, rotation as orthogonal
+from ..reference import fields as reference
+
+
+H, D, K, N = 3, 5, 4, 9
+BETAS = jnp.asarray([0.5, 2.0, -1.0])
+QUERY, KEY, VALUE, OUTPUT = normal(31, H, D, K), normal(32, H, D, K), normal(33, H, D, 3), normal(34, H, 3, D)
+FACTORS = (QUERY, KEY, VALUE, OUTPUT)
+FORMS, VALUES = jnp.einsum("hdk,hek->hde", QUERY, KEY), jnp.einsum("hdk,hke->hed", VALUE, OUTPUT)
+X = normal(35, N, D)
+# Repeated, opposite and parallel tokens.
+DEGENERATE = jnp.stack([X[0], X[0], -X[0], 2 * X[0], X[1], X[1], X[1], -X[1], X[0]])
+BIAS = 2 * normal(36, H, N, N)
+ANGLES = np.linspace(0, 3, N)[:, None] * np.array([[1.0, 0.3]])
+TURN = (jnp.cos(jnp.asarray(ANGLES)), jnp.sin(jnp.asarray(ANGLES)))
+PLACES = {
+    "nothing": ({}, {}),
+    "bias": ({"bias": BIAS}, {"bias": np.asarray(BIAS)}),
+    "rotation": ({"rotation": TURN}, {"angles": ANGLES}),
+    "both": ({"bias": BIAS, "rotation": TURN}, {"bias": np.asarray(BIAS), "angles": ANGLES}),
+}
+SPACES = (cjx.Sphere(), cjx.Euclidean())
+
+velocity = eqx.filter_jit(lambda field, x, t=0.0: field(t, x))
+factored = functools.partial(cjx.MultiHeadField.factored, BETAS, *FACTORS)
+
+
+@pytest.mark.parametrize("places", PLACES.values(), ids=PLACES)
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+@pytest.mark.parametrize("masses", (None, MASSES), ids=("no masses", "masses"))
+@pytest.mark.parametrize("kind", (cjx.SoftmaxAttention, cjx.UnnormalisedAttention), ids=name_of)
+def test_factors_are_double_loops(places, mask, masses, kind):
+    """On generic and degenerate tokens, with tokens of mass zero, some of whom see no mass at all."""
+    ours, theirs = places
+    for x, space in ((X, SPACES[0]), (DEGENERATE, SPACES[0]), (0.5 * X, SPACES[1])):
+        field = factored(mask=mask[0], masses=masses, attention=kind, space=space, **ours)
+        expected = reference.factored_heads(
+            np.asarray(x), np.asarray(BETAS), *map(np.asarray, FACTORS), mask[1],
+            None if masses is None else np.asarray(masses), normalise=kind is cjx.SoftmaxAttention,
+            sphere=space == SPACES[0], **theirs,
+        )  # fmt: skip
+        assert_close(velocity(field, x), expected)
+    assert field.num_heads == H
+
+
+@pytest.mark.parametrize("kind", (cjx.SoftmaxAttention, cjx.UnnormalisedAttention), ids=name_of)
+def test_factors_are_the_field_of_their_products(kind):
+    """Also with one beta for all heads, and by each summation."""
+    for beta in (1.5, BETAS):
+        expected = velocity(cjx.MultiHeadField(beta, FORMS, VALUES, attention=kind, mask=cjx.CausalMask()), X)
+        for summation in (cjx.Auto(), cjx.Dense(), cjx.Blocked(4, 2)):
+            field = cjx.MultiHeadField.factored(
+                beta, *FACTORS, attention=kind, mask=cjx.CausalMask(), summation=summation
+            )
+            assert_close(velocity(field, X), expected)
+
+
+def test_rotation_knows_distances_and_no_places():
+    """Scores depend on the differences of angles; equal angles change nothing; the same pairs as in a Llama."""
+    expected = velocity(factored(rotation=TURN), X)
+    later = ANGLES + np.array([0.7, -2.0])
+    assert_close(velocity(factored(rotation=(np.cos(later), np.sin(later))), X), expected)
+    same = np.ones((N, 1)) * np.array([[0.4, 1.1]])
+    assert_close(velocity(factored(rotation=(np.cos(same), np.sin(same))), X), velocity(factored(), X))
+    assert np.abs(np.asarray(expected - velocity(factored(), X))).max() > 1e-2
+    queries = jnp.einsum("nd,hdk->nhk", X, QUERY)
+    turned = np.asarray(rotate(queries[None], TURN)[0])
+    plain = np.asarray(queries)
+    half = (plain[..., :2] + 1j * plain[..., 2:]) * np.exp(1j * ANGLES)[:, None]
+    assert_close(turned, np.concatenate([half.real, half.imag], axis=-1))
+
+
+def test_a_bias_of_minus_infinity_would_be_a_mask():
+    later = np.where(np.arange(N)[:, None] < np.arange(N), -1e9, 0.0) * np.ones((H, 1, 1))
+    field = cjx.MultiHeadField.factored(1.5, *FACTORS, bias=later)
+    assert_close(velocity(field, X), velocity(cjx.MultiHeadField.factored(1.5, *FACTORS, mask=cjx.CausalMask()), X))
+
+
+def test_factors_may_depend_on_time():
+    two = [jnp.stack([part, 2 * part]) for part in (*FACTORS, BIAS)]
+    pieces = [cjx.PiecewiseConstant([0.0, 1.0], part) for part in two]
+    beta = cjx.Interpolated([0.0, 2.0], jnp.stack([BETAS, 2 * BETAS]))
+    field = cjx.MultiHeadField.factored(beta, *pieces[:4], bias=pieces[4], mask=cjx.CausalMask())
+    assert field.num_heads == H
+    then = cjx.MultiHeadField.factored(
+        1.75 * BETAS, *(part[1] for part in two[:4]), bias=two[4][1], mask=cjx.CausalMask()
+    )
+    assert_close(velocity(field, X, jnp.asarray(1.5)), velocity(then, X))
+
+
+@pytest.mark.parametrize("places", (PLACES["nothing"], PLACES["both"]), ids=("nothing", "both"))
+def test_derivatives_of_factors(places):
+    parts = (0.3 * X, *FACTORS, BETAS)
+    packed, edges = jnp.concatenate([part.ravel() for part in parts]), np.cumsum([part.size for part in parts])[:-1]
+
+    def fn(packed):
+        x, *factors, betas = (
+            found.reshape(part.shape) for found, part in zip(jnp.split(packed, edges), parts, strict=True)
+        )
+        field = cjx.MultiHeadField.factored(
+            betas, *factors, mask=cjx.CausalMask(), space=SPACES[1], masses=MASSES + 0.1, **places[0]
+        )
+        return field(0.0, x)
+
+    assert_derivatives(fn, packed)
+
+
+def test_rotations_of_space_turn_the_velocity():
+    turn = orthogonal(3, D)
+    mapped = (*(jnp.einsum("de,hek->hdk", turn, part) for part in FACTORS[:3]), jnp.einsum("hkd,ed->hke", OUTPUT, turn))
+    field = cjx.MultiHeadField.factored(BETAS, *mapped, bias=BIAS, rotation=TURN, mask=cjx.CausalMask())
+    expected = velocity(factored(bias=BIAS, rotation=TURN, mask=cjx.CausalMask()), X) @ turn.T
+    assert_close(velocity(field, X @ turn.T), expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_dtype_of_the_tokens(dtype):
+    field = factored(bias=BIAS, rotation=TURN)
+    found = velocity(field, X.astype(dtype))
+    assert found.dtype == dtype
+    assert_close(found, np.asarray(velocity(field, X)).astype(dtype))
+
+
+def test_wrong_factors_are_refused():
+    make, ones = cjx.MultiHeadField.factored, jnp.ones((2, 5, 3))
+    out, even = jnp.ones((2, 3, 5)), jnp.ones((2, 5, 4))
+    angles = jnp.ones((6, 2))
+    with as_a_user():
+        for call, message in (
+            (lambda: make(1.0, ones, ones, ones, ones), r"query, key, value and output must be \(h, d, k\)"),
+            (lambda: make(1.0, ones[0], ones, ones, out), r"query, key, value and output must be \(h, d, k\)"),
+            (lambda: make(1.0, None, ones, ones, out), "query must be given, but it is None"),
+            (lambda: make(jnp.ones(3), ones, ones, ones, out), "must agree on the number of heads"),
+            (lambda: make(1.0, ones, ones, ones, out, rotation=jnp.ones(3)), "rotation must be two arrays"),
+            (
+                lambda: make(1.0, ones, ones, ones, out, rotation=(angles, angles)),
+                r"rotation must be of shape \(n, 1.5\)",
+            ),
+            (lambda: make(1.0, even, even, ones, out, rotation=(angles, angles[:3])), "cosines and sines of one shape"),
+            (lambda: make(1.0, ones, ones, ones, out, bias=jnp.ones((1, 4, 4))), r"bias must be of shape \(2, n, n\)"),
+            (
+                lambda: make(1.0, ones, ones, ones, out, bias=jnp.ones((2, 4, 4)), summation=cjx.Blocked(2)),
+                "summation must be Auto or Dense where there is a bias",
+            ),
+            (
+                lambda: make(1.0, even, even, ones, out, rotation=(angles, angles)).check(7, 5),
+                r"rotation must be \(7, 2\) for 7 tokens",
+            ),
+            (
+                lambda: cjx.MultiHeadField(
+                    1.0, jnp.ones((2, 5, 5)), None, factors=make(1.0, ones, ones, ones, out).factors
+                ),
+                "query_key must be None where there are factors",
+            ),
+            (
+                lambda: make(1.0, ones, ones, ones, out, attention=lambda beta, **how: cjx.HardmaxAttention(**how))(
+                    0.0, jnp.ones((4, 5))
+                ),
+                "attention must be softmax or unnormalised where heads are in factors",
+            ),
+        ):
+            with pytest.raises(ValueError, match=message):
+                call()

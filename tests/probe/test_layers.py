@@ -1,10 +1,13 @@
 """The layers against double loops, and what padding may not do."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 from clusterjax import probe
+from clusterjax.probe.networks.layers import _ROWS, Distances, attend, distance_rows
 from clusterjax.probe.networks.t5 import relative_buckets
 
 from ..probe_cases import ALBERT, IDS, LLAMA, MASK, T5, tensors_of, write
@@ -124,3 +127,25 @@ def test_a_text_in_a_batch_is_the_text_alone(name, request):
     found, alone = probe.trace(model, IDS, MASK), probe.trace(model, IDS[2:, :2])
     np.testing.assert_allclose(found.hidden[2, :, :2], alone.hidden[0], rtol=0, atol=1e-13)
     np.testing.assert_allclose(found.attention[2, :, :, :2, :2], alone.attention[0], rtol=0, atol=1e-13)
+
+
+def test_blocks_of_rows_are_the_causal_matrix_at_once():
+    """A text beyond two blocks, whose last is shorter, with padding, shared keys, a bias and vectors of distances."""
+    rng, n = np.random.default_rng(0), 2 * _ROWS + 9
+    draw = lambda *shape: jnp.asarray(rng.normal(size=shape))
+    query, keys, value = draw(2, n, 4, 3), draw(2, n, 2, 3), draw(2, n, 2, 3)
+    bias, mask = draw(1, 4, n, n), jnp.arange(n)[None] < jnp.array([n, n - 20])[:, None]
+    allowed = jnp.tril(jnp.ones((n, n), bool))
+    places = np.arange(n)
+    distances = Distances(draw(5, 3), draw(5, 3), distance_rows(places, places, 5))
+    given = query, keys, value, mask, bias, lax.Precision.HIGHEST, allowed, distances
+    attended, weights = attend(*given)
+    in_blocks, of_blocks = attend(*given, causal=True)
+    np.testing.assert_allclose(of_blocks, weights, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(in_blocks, attended, rtol=0, atol=1e-13)
+    # Several blocks indeed: of later keys no exponential is computed.
+    written = str(jax.make_jaxpr(lambda q: attend(q, *given[1:], causal=True)[0])(query))
+    exponentials = [line for line in written.splitlines() if "= exp " in line]
+    shapes = [f"2,4,{_ROWS},{_ROWS}]", f"2,4,{_ROWS},{2 * _ROWS}]", f"2,4,9,{n}]"]
+    assert len(exponentials) == 3
+    assert all(shape in line for shape, line in zip(shapes, exponentials, strict=True))

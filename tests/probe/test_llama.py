@@ -186,7 +186,7 @@ def test_heads_and_their_field(folder):
             expected = tensors[f"model.layers.1.self_attn.{name}_proj.weight"][part].T
             np.testing.assert_array_equal(found[1, head], expected.astype("f8"))
     field = probe.particle_field(model, np.array([1.0, 2.0, 3.0]))
-    assert isinstance(field.mask, cjx.CausalMask) and field.bias is None
+    assert isinstance(field.mask, cjx.CausalMask) and field.factors.bias is None
     x = jnp.asarray(np.random.default_rng(0).normal(size=(5, 12)))
     x = x / jnp.linalg.norm(x, axis=1, keepdims=True)
     time = jnp.asarray(1.5)  # in block 1

@@ -19,9 +19,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..._check import check_array, check_flag, refusal
 from ..._custom_types import DTypeLike
+from .block import AbstractBlock, Affine, Context, Projected, affine, project_heads
 from .layer_scan import check_depth, run_layers
-from .layers import LayerNorm, Precision, activation, attend, check_making, init_normal, set_zero, signed
-from .network import AbstractNetwork, AttentionMaps, Context, maps_of_heads
+from .layers import AbstractNorm, LayerNorm, Precision, activation, check_making, init_normal, product, signed
+from .network import AbstractNetwork, AttentionMaps, maps_of_heads
 from .sizes import AlbertSizes, check_heads, check_sizes
 from .token_ids import check_ids, check_like, check_mask
 
@@ -71,6 +72,8 @@ class Albert(AbstractNetwork):
         Lan et al., *ALBERT: a lite BERT* (1909.11942), Section 3.1; the tree is that of `FlaxAlbertForMaskedLM` and
         `FlaxAlbertModel` in versions 4 of transformers.
     """
+
+    shares_layers: bool = True
 
     def __init__(
         self,
@@ -177,7 +180,7 @@ class Albert(AbstractNetwork):
         """Nothing: the positions of ALBERT are in its embedding."""
         return Context()
 
-    def blocks(self) -> list[Any]:
+    def blocks(self) -> "list[_Layer]":
         """The layers that have weights of their own."""
         return [layer for group in self.encoder.albert_layer_groups for layer in group.albert_layers]
 
@@ -193,6 +196,11 @@ class Albert(AbstractNetwork):
     def finish(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n d"]:
         """What is done after the last layer: nothing."""
         return hidden
+
+    def unembedding(self) -> Float[Array, "words d"]:
+        """The vector of each word: its embedding, mapped to the hidden space. The masked-LM head is not linear."""
+        map_ = self.encoder.embedding_hidden_mapping_in
+        return product("we,ed->wd", self.embeddings.word_embeddings.embedding[...], map_.kernel[...], map_.precision)
 
     def attention_maps(self) -> list[AttentionMaps]:
         """The maps of each of `blocks`, in double precision on the host."""
@@ -217,38 +225,9 @@ class Albert(AbstractNetwork):
         """None: there is no norm after the last layer."""
         return None
 
-    def silence_feed_forward(self, block: nnx.Module) -> None:
-        """Set the last map of the feed-forward to zero, in place."""
-        layer: Any = block
-        set_zero(layer.ffn_output)
-
-    def set_norms(self, block: nnx.Module, norm: nnx.Module) -> None:
-        """Put `norm` in the place of both norms of the block."""
-        layer: Any = block
-        layer.attention.LayerNorm, layer.full_layer_layer_norm = norm, norm
-
-    def hold_length(self, block: nnx.Module, length: nnx.Module) -> None:
-        """Have the block scale the stream by `length`: in the place of both norms."""
-        self.set_norms(block, length)
-
     def drop_head(self) -> None:
         """Take away pooler and masked-LM head, in place."""
         self.pooler = self.predictions = None
-
-    @property
-    def shares_layers(self) -> bool:
-        """True: the trained group of layers, again and again."""
-        return True
-
-    @property
-    def num_token_types(self) -> int:
-        """How many token types it has."""
-        return self.sizes.type_vocab_size
-
-    @property
-    def max_positions(self) -> int:
-        """The longest text, in tokens."""
-        return self.sizes.max_positions
 
 
 class _Embeddings(nnx.Module):
@@ -288,37 +267,45 @@ class _Group(nnx.Module):
         self.albert_layers = nnx.List([_Layer(sizes, heads, linear, dtype, precision) for _ in inner])
 
 
-class _Layer(nnx.Module):
+class _Layer(AbstractBlock):
     def __init__(self, sizes: AlbertSizes, heads: int, linear: Any, dtype: Any, precision: Any):
-        self.attention = _Attention(sizes, heads, linear, dtype, precision)
+        self.attention = _Attention(sizes, linear, dtype)
         self.ffn = linear(sizes.hidden_size, sizes.intermediate_size)
         self.ffn_output = linear(sizes.intermediate_size, sizes.hidden_size)
         self.full_layer_layer_norm = LayerNorm(sizes.hidden_size, sizes.eps, dtype)
-        self.activation = sizes.activation
+        self.activation, self.num_heads, self.precision = sizes.activation, heads, precision
 
-    def __call__(
-        self, x: Float[Array, "batch n d"], mask: Bool[Array, "batch n"], context: Context
-    ) -> tuple[Array, Array]:
-        x, weights = self.attention(x, mask)
-        return self.full_layer_layer_norm(self.ffn_output(activation(self.activation)(self.ffn(x))) + x), weights
+    @property
+    def post_norm(self) -> bool:
+        return True
+
+    def norms(self) -> tuple[AbstractNorm, AbstractNorm]:
+        return self.attention.LayerNorm, self.full_layer_layer_norm
+
+    def set_norms(self, norm: AbstractNorm) -> None:
+        # Of any norm, where the constructor has layer norms.
+        whole: Any = self
+        whole.attention.LayerNorm, whole.full_layer_layer_norm = norm, norm
+
+    def project(self, read: Float[Array, "batch n d"]) -> Projected:
+        part = self.attention
+        return project_heads(part.query(read), part.key(read), part.value(read), self.num_heads)
+
+    def head_outputs(self) -> Affine:
+        return affine(self.attention.dense, self.num_heads)
+
+    def activations(self, read: Float[Array, "batch n d"]) -> Array:
+        return activation(self.activation)(self.ffn(read))
+
+    def neuron_values(self) -> Affine:
+        return affine(self.ffn_output)
 
 
 class _Attention(nnx.Module):
-    def __init__(self, sizes: AlbertSizes, heads: int, linear: Any, dtype: Any, precision: Any):
+    def __init__(self, sizes: AlbertSizes, linear: Any, dtype: Any):
         d = sizes.hidden_size
         self.query, self.key, self.value, self.dense = (linear(d, d) for _ in range(4))
         self.LayerNorm = LayerNorm(d, sizes.eps, dtype)
-        self.num_heads, self.precision = heads, precision
-
-    def __call__(self, x: Float[Array, "batch n d"], mask: Bool[Array, "batch n"]) -> tuple[Array, Array]:
-        size = x.shape[-1] // self.num_heads
-        query, attention_keys, value = (
-            map_(x).reshape(*x.shape[:2], self.num_heads, size) for map_ in (self.query, self.key, self.value)
-        )
-        # The scale is put into the queries, (n, d), and not into the scores, (n, n). Heads are the last axes: column h
-        # k + i of the matrix is entry i of head h, as in the published checkpoints.
-        out, weights = attend(query * size**-0.5, attention_keys, value, mask, precision=self.precision)
-        return self.LayerNorm(x + self.dense(out.reshape(x.shape))), weights
 
 
 class _Predictions(nnx.Module):

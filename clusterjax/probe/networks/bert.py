@@ -18,9 +18,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..._check import check_array, check_flag
 from ..._custom_types import DTypeLike
+from .block import AbstractBlock, Affine, Context, Projected, affine, project_heads
 from .layer_scan import check_depth, run_layers
-from .layers import LayerNorm, Precision, activation, attend, check_making, init_normal, set_zero, signed
-from .network import AbstractNetwork, AttentionMaps, Context, maps_of_heads
+from .layers import AbstractNorm, LayerNorm, Precision, activation, check_making, init_normal, signed
+from .network import AbstractNetwork, AttentionMaps, maps_of_heads
 from .sizes import BertSizes, check_heads, check_sizes
 from .token_ids import check_ids, check_like, check_mask, check_places
 
@@ -159,7 +160,7 @@ class Bert(AbstractNetwork):
         """Nothing: the positions of BERT are in its embedding."""
         return Context()
 
-    def blocks(self) -> list[Any]:
+    def blocks(self) -> "list[_Layer]":
         """The layers that have weights of their own."""
         return list(self.encoder.layer)
 
@@ -170,6 +171,10 @@ class Bert(AbstractNetwork):
     def finish(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n d"]:
         """What is done after the last layer: nothing."""
         return hidden
+
+    def unembedding(self) -> Float[Array, "words d"]:
+        """The embedding of each word. The masked-LM head is not linear."""
+        return self.embeddings.word_embeddings.embedding[...]
 
     def attention_maps(self) -> list[AttentionMaps]:
         """The maps of each of `blocks`, in double precision on the host."""
@@ -193,38 +198,9 @@ class Bert(AbstractNetwork):
         """None: there is no norm after the last layer."""
         return None
 
-    def silence_feed_forward(self, block: nnx.Module) -> None:
-        """Set the last map of the feed-forward to zero, in place."""
-        layer: Any = block
-        set_zero(layer.output.dense)
-
-    def set_norms(self, block: nnx.Module, norm: nnx.Module) -> None:
-        """Put `norm` in the place of both norms of the block."""
-        layer: Any = block
-        layer.attention.output.LayerNorm, layer.output.LayerNorm = norm, norm
-
-    def hold_length(self, block: nnx.Module, length: nnx.Module) -> None:
-        """Have the block scale the stream by `length`: in the place of both norms."""
-        self.set_norms(block, length)
-
     def drop_head(self) -> None:
         """Take away pooler and masked-LM head, in place."""
         self.pooler = self.cls = None
-
-    @property
-    def shares_layers(self) -> bool:
-        """False: each layer has weights of its own."""
-        return False
-
-    @property
-    def num_token_types(self) -> int:
-        """How many token types it has."""
-        return self.sizes.type_vocab_size
-
-    @property
-    def max_positions(self) -> int:
-        """The longest text, in tokens."""
-        return self.sizes.max_positions
 
 
 class _Embeddings(nnx.Module):
@@ -251,44 +227,49 @@ class _Encoder(nnx.Module):
         self.layer = nnx.List([_Layer(sizes, heads, linear, dtype, precision) for _ in layers])
 
 
-class _Layer(nnx.Module):
+class _Layer(AbstractBlock):
     def __init__(self, sizes: BertSizes, heads: int, linear: Any, dtype: Any, precision: Any):
         d, wide = sizes.hidden_size, sizes.intermediate_size
-        self.attention = _Attention(sizes, heads, linear, dtype, precision)
+        self.attention = _Attention(sizes, linear, dtype)
         self.intermediate = _Dense(linear, d, wide)
         self.output = _Output(linear, wide, sizes, dtype)
-        self.activation = sizes.activation
+        self.activation, self.num_heads, self.precision = sizes.activation, heads, precision
 
-    def __call__(
-        self, x: Float[Array, "batch n d"], mask: Bool[Array, "batch n"], context: Context
-    ) -> tuple[Array, Array]:
-        x, weights = self.attention(x, mask)
-        return self.output(activation(self.activation)(self.intermediate.dense(x)), x), weights
+    @property
+    def post_norm(self) -> bool:
+        return True
+
+    def norms(self) -> tuple[AbstractNorm, AbstractNorm]:
+        return self.attention.output.LayerNorm, self.output.LayerNorm
+
+    def set_norms(self, norm: AbstractNorm) -> None:
+        # Of any norm, where the constructor has layer norms.
+        whole: Any = self
+        whole.attention.output.LayerNorm, whole.output.LayerNorm = norm, norm
+
+    def project(self, read: Float[Array, "batch n d"]) -> Projected:
+        part = self.attention.self
+        return project_heads(part.query(read), part.key(read), part.value(read), self.num_heads)
+
+    def head_outputs(self) -> Affine:
+        return affine(self.attention.output.dense, self.num_heads)
+
+    def activations(self, read: Float[Array, "batch n d"]) -> Array:
+        return activation(self.activation)(self.intermediate.dense(read))
+
+    def neuron_values(self) -> Affine:
+        return affine(self.output.dense)
 
 
 class _Attention(nnx.Module):
-    def __init__(self, sizes: BertSizes, heads: int, linear: Any, dtype: Any, precision: Any):
-        self.self = _SelfAttention(sizes.hidden_size, heads, linear, precision)
+    def __init__(self, sizes: BertSizes, linear: Any, dtype: Any):
+        self.self = _SelfAttention(sizes.hidden_size, linear)
         self.output = _Output(linear, sizes.hidden_size, sizes, dtype)
-
-    def __call__(self, x: Float[Array, "batch n d"], mask: Bool[Array, "batch n"]) -> tuple[Array, Array]:
-        attended, weights = self.self(x, mask)
-        return self.output(attended, x), weights
 
 
 class _SelfAttention(nnx.Module):
-    def __init__(self, d: int, heads: int, linear: Any, precision: Any):
+    def __init__(self, d: int, linear: Any):
         self.query, self.key, self.value = (linear(d, d) for _ in range(3))
-        self.num_heads, self.precision = heads, precision
-
-    def __call__(self, x: Float[Array, "batch n d"], mask: Bool[Array, "batch n"]) -> tuple[Array, Array]:
-        size = x.shape[-1] // self.num_heads
-        query, attention_keys, value = (
-            map_(x).reshape(*x.shape[:2], self.num_heads, size) for map_ in (self.query, self.key, self.value)
-        )
-        # The scale is put into the queries, (n, d), and not into the scores, (n, n).
-        out, weights = attend(query * size**-0.5, attention_keys, value, mask, precision=self.precision)
-        return out.reshape(x.shape), weights
 
 
 class _Dense(nnx.Module):
@@ -299,14 +280,11 @@ class _Dense(nnx.Module):
 
 
 class _Output(nnx.Module):
-    """The end of a sublayer: a linear map, the residual connection, the norm."""
+    """The last linear map of a part, and its norm, under the names that the checkpoints give them."""
 
     def __init__(self, linear: Any, size: int, sizes: BertSizes, dtype: Any):
         self.dense = linear(size, sizes.hidden_size)
         self.LayerNorm = LayerNorm(sizes.hidden_size, sizes.eps, dtype)
-
-    def __call__(self, x: Array, residual: Float[Array, "batch n d"]) -> Array:
-        return self.LayerNorm(self.dense(x) + residual)
 
 
 class _Heads(nnx.Module):

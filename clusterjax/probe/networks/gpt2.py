@@ -18,9 +18,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..._check import check_array, check_flag
 from ..._custom_types import DTypeLike
+from .block import AbstractBlock, Affine, Context, Projected, project_heads
 from .layer_scan import check_depth, run_layers
-from .layers import LayerNorm, Precision, activation, attend, check_making, init_normal, signed
-from .network import AbstractNetwork, AttentionMaps, Context, maps_of_heads
+from .layers import AbstractNorm, LayerNorm, Precision, activation, check_making, init_normal, signed
+from .network import AbstractNetwork, AttentionMaps, maps_of_heads
 from .sizes import check_heads, check_sizes, checked
 from .token_ids import check_ids, check_mask, check_places
 
@@ -201,7 +202,7 @@ class GPT2(AbstractNetwork):
         """That no token attends to a later one."""
         return Context(causal=True)
 
-    def blocks(self) -> list[Any]:
+    def blocks(self) -> "list[_Block]":
         """The blocks that have weights of their own."""
         return list(self.h)
 
@@ -228,6 +229,10 @@ class GPT2(AbstractNetwork):
         if self.lm_head is None:
             raise ValueError("head must be True for logits, but this network has no head for words; load one that has.")
         return self.lm_head(hidden)
+
+    def unembedding(self) -> Float[Array, "words d"]:
+        """The vector that each word is scored by: its embedding, or that of the head where it has its own."""
+        return self.wte.embedding[...] if self.lm_head is None else self.lm_head.kernel[...].T
 
     def attention_maps(self) -> list[AttentionMaps]:
         """The maps of each of `blocks`, in double precision on the host.
@@ -263,40 +268,9 @@ class GPT2(AbstractNetwork):
         """The scale of the norm after the last block, (d,); its centring and its bias are left out."""
         return np.asarray(self.ln_f.scale[...])
 
-    def silence_feed_forward(self, block: nnx.Module) -> None:
-        """Set the last map of the feed-forward to zero, in place."""
-        whole: Any = block
-        for parameter in (whole.mlp.c_proj.weight, whole.mlp.c_proj.bias):
-            parameter[...] = jnp.zeros_like(parameter[...])
-
-    def set_norms(self, block: nnx.Module, norm: nnx.Module) -> None:
-        """Put `norm` in the place of both norms of the block."""
-        whole: Any = block
-        whole.ln_1, whole.ln_2 = norm, norm
-
-    def hold_length(self, block: nnx.Module, length: nnx.Module) -> None:
-        """Have the block scale the stream by `length` before its first norm, which acts on what attention reads."""
-        whole: Any = block
-        whole.length = nnx.data(length)
-
     def drop_head(self) -> None:
         """Take away the map to the scores of words, in place."""
         self.lm_head = None
-
-    @property
-    def shares_layers(self) -> bool:
-        """False: each block has weights of its own."""
-        return False
-
-    @property
-    def num_token_types(self) -> None:
-        """None: it takes none."""
-        return None
-
-    @property
-    def max_positions(self) -> int:
-        """The longest text, in tokens."""
-        return self.sizes.max_positions
 
 
 class _Kernel(NamedTuple):
@@ -315,44 +289,50 @@ class _Conv1D(nnx.Module):
         return jnp.einsum("bni,io->bno", x, self.weight[...], precision=self.precision) + self.bias[...][None, None]
 
 
-class _Block(nnx.Module):
+class _Block(AbstractBlock):
     def __init__(self, sizes: GPT2Sizes, index: int, heads: int, linear: Any, dtype: Any, precision: Any):
         self.ln_1, self.ln_2 = (LayerNorm(sizes.hidden_size, sizes.eps, dtype) for _ in range(2))
-        self.attn = _Attention(sizes, index, heads, linear, dtype, precision)
+        self.attn = _Attention(sizes, index, linear, dtype)
         self.mlp = _FeedForward(sizes, linear)
-        self.length = nnx.data(None)  # what holds the stream at one length, if anything does
+        self.num_heads, self.scale = heads, None if sizes.scaled else 1.0
+        self.activation, self.precision = sizes.activation, precision
 
-    def __call__(
-        self, x: Float[Array, "batch n d"], mask: Bool[Array, "batch n"], context: Context
-    ) -> tuple[Array, Array]:
-        x = x if self.length is None else self.length(x)
-        out, weights = self.attn(self.ln_1(x), mask, context)
-        x = x + out
-        return x + self.mlp(self.ln_2(x)), weights
+    @property
+    def post_norm(self) -> bool:
+        return False
+
+    def norms(self) -> tuple[AbstractNorm, AbstractNorm]:
+        return self.ln_1, self.ln_2
+
+    def set_norms(self, norm: AbstractNorm) -> None:
+        # Of any norm, where the constructor has layer norms.
+        whole: Any = self
+        whole.ln_1, whole.ln_2 = norm, norm
+
+    def project(self, read: Float[Array, "batch n d"]) -> Projected:
+        query, attention_keys, value = jnp.split(self.attn.c_attn(read), 3, axis=-1)
+        parts = project_heads(query, attention_keys, value, self.num_heads, self.scale)
+        return parts if self.attn.share is None else parts._replace(query=parts.query * self.attn.share[...])
+
+    def head_outputs(self) -> Affine:
+        linear = self.attn.c_proj
+        return Affine(linear.weight[...].reshape(self.num_heads, -1, linear.weight.shape[-1]), linear.bias[...])
+
+    def activations(self, read: Float[Array, "batch n d"]) -> Array:
+        return activation(self.activation)(self.mlp.c_fc(read))
+
+    def neuron_values(self) -> Affine:
+        return Affine(self.mlp.c_proj.weight[...], self.mlp.c_proj.bias[...])
 
 
 class _Attention(nnx.Module):
-    def __init__(self, sizes: GPT2Sizes, index: int, heads: int, linear: Any, dtype: Any, precision: Any):
+    def __init__(self, sizes: GPT2Sizes, index: int, linear: Any, dtype: Any):
         d = sizes.hidden_size
         self.c_attn = linear(d, 3 * d, sizes.spread)
         # What is added to the stream begins smaller, by the root of how often something is added.
         self.c_proj = linear(d, d, sizes.spread * (2 * sizes.num_layers) ** -0.5)
         # An array, for it differs between blocks that share one program; no `Param`, for it is in no file.
         self.share = nnx.Variable(jnp.asarray(1 / (index + 1), dtype)) if sizes.scaled_by_layer else None
-        self.num_heads, self.scaled, self.precision = heads, sizes.scaled, precision
-
-    def __call__(
-        self, x: Float[Array, "batch n d"], mask: Bool[Array, "batch n"], context: Context
-    ) -> tuple[Array, Array]:
-        n, size = x.shape[1], x.shape[-1] // self.num_heads
-        query, attention_keys, value = (
-            part.reshape(*x.shape[:2], self.num_heads, size) for part in jnp.split(self.c_attn(x), 3, axis=-1)
-        )
-        query = query * size**-0.5 if self.scaled else query
-        query = query if self.share is None else query * self.share[...]
-        allowed = jnp.tril(jnp.ones((n, n), bool)) if context.causal else None
-        out, weights = attend(query, attention_keys, value, mask, allowed=allowed, precision=self.precision)
-        return self.c_proj(out.reshape(x.shape)), weights
 
 
 class _FeedForward(nnx.Module):
@@ -360,7 +340,3 @@ class _FeedForward(nnx.Module):
         d, wide = sizes.hidden_size, sizes.intermediate_size
         self.c_fc = linear(d, wide, sizes.spread)
         self.c_proj = linear(wide, d, sizes.spread * (2 * sizes.num_layers) ** -0.5)
-        self.activation = sizes.activation
-
-    def __call__(self, x: Float[Array, "batch n d"]) -> Array:
-        return self.c_proj(activation(self.activation)(self.c_fc(x)))

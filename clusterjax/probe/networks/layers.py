@@ -10,16 +10,22 @@ without words gives zeros, with derivatives that are zero and not NaN.
 import contextlib
 import functools
 import inspect
+from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax import lax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from ..._check import check_float_dtype, check_instance, refusal, shown
+
+
+# Rows of a causal matrix that are computed at once, at least, and into how many such blocks it is divided at most: half
+# of the pairs are left out, and what is computed of one block stays in the cache of the processor.
+_ROWS, _MOST_BLOCKS = 64, 8
 
 
 _Class = TypeVar("_Class", bound=type)
@@ -55,22 +61,79 @@ def check_making(rngs: Any, dtype: Any, precision: Any) -> tuple[Any, Any]:
     return float_dtype, precision
 
 
+class Distances(NamedTuple):
+    """Learnt vectors of the distance of two tokens (Shaw et al., 1803.02155).
+
+    **Arguments:**
+
+    - `keys`: Added to the keys, (distances, k).
+    - `values`: Added to the values, (distances, k); None is nothing.
+    - `rows`: The row of both for token j from token i, (i, j).
+    """
+
+    keys: Float[Array, "distances k"]
+    values: Float[Array, "distances k"] | None
+    rows: Int[Array, "i j"]
+
+
+def distance_rows(i: Any, j: Any, distances: int) -> Int[Array, "i j"]:
+    """The row of each distance from the places `i`, (i,), to `j`, (j,); farther ones have the first and last row."""
+    farthest = distances // 2
+    return jnp.clip(j[None, :] - i[:, None], -farthest, farthest) + farthest
+
+
+def product(equation: str, first: Array, second: Array, precision: Any) -> Array:
+    """`einsum` of two arrays, in one dtype."""
+    return jnp.einsum(equation, first, second.astype(first.dtype), precision=precision)
+
+
 def attend(
-    query: Float[Array, "batch n heads k"],
-    attention_keys: Float[Array, "batch n shared k"],
-    value: Float[Array, "batch n shared k"],
-    mask: Bool[Array, "batch n"],
-    bias: Float[Array, "1 heads n n"] | None = None,
+    query: Float[Array, "batch i heads k"],
+    attention_keys: Float[Array, "batch j shared k"],
+    value: Float[Array, "batch j shared k"],
+    mask: Bool[Array, "batch j"],
+    bias: Float[Array, "1 heads i j"] | None = None,
     precision: Any = lax.Precision.HIGHEST,
-    allowed: Bool[Array, "n n"] | None = None,
-) -> tuple[Float[Array, "batch n heads k"], Float[Array, "batch heads n n"]]:
+    allowed: Bool[Array, "i j"] | None = None,
+    distances: Distances | None = None,
+    asking: Bool[Array, "batch i"] | None = None,
+    causal: bool = False,
+) -> tuple[Float[Array, "batch i heads k"], Float[Array, "batch heads i j"]]:
     """The attended values and the weights: each row of a word sums to 1 over the words, all else is zero.
 
     Token i attends to token j only where `allowed` is true, to itself at least; None allows all pairs. Where there are
-    fewer keys and values than queries, each serves as many heads in a row.
+    fewer keys and values than queries, each serves as many heads in a row. `distances` are added to keys and values.
+    `asking` says which queries are of words; None is `mask`, for queries and keys of the same tokens. `causal` promises
+    that of the same tokens none attends to a later one, so that blocks of rows are computed up to their last column.
     """
-    (batch, n, heads, k), shared = query.shape, value.shape[2]
-    # (batch, heads, n, n): all pairs at once, for the weights themselves are among what is measured.
+    asking = mask if asking is None else asking
+    n = query.shape[1]
+    size = max(_ROWS, -(-n // _MOST_BLOCKS))
+    if not causal or n < 2 * size:
+        return _attend_rows(query, attention_keys, value, mask, bias, precision, allowed, distances, asking)
+    attended, weights = [], []
+    for first in range(0, n, size):
+        last = min(first + size, n)
+        rows, until = slice(first, last), slice(0, last)
+        near = distances if distances is None else distances._replace(rows=distances.rows[rows, until])
+        part, of_part = _attend_rows(
+            query[:, rows], attention_keys[:, until], value[:, until], mask[:, until],
+            None if bias is None else bias[:, :, rows, until], precision,
+            None if allowed is None else allowed[rows, until], near, asking[:, rows],
+        )  # fmt: skip
+        attended.append(part)
+        # Nobody computes these where only the attended values are asked for.
+        weights.append(jnp.pad(of_part, ((0, 0), (0, 0), (0, 0), (0, n - last))))
+    return jnp.concatenate(attended, axis=1), jnp.concatenate(weights, axis=2)
+
+
+def _attend_rows(
+    query: Array, attention_keys: Array, value: Array, mask: Array, bias: Array | None, precision: Any,
+    allowed: Array | None, distances: Distances | None, asking: Array,
+) -> tuple[Float[Array, "batch i heads k"], Float[Array, "batch heads i j"]]:  # fmt: skip
+    """`attend`, all pairs of these rows and columns at once."""
+    (batch, n, heads, k), (among, shared) = query.shape, value.shape[1:3]
+    # (batch, heads, i, j): all pairs at once, for the weights themselves are among what is measured.
     if heads == shared:
         scores = jnp.einsum("bihk,bjhk->bhij", query, attention_keys, precision=precision)
     else:
@@ -78,8 +141,13 @@ def attend(
         # copied.
         queries = jnp.moveaxis(query.reshape(batch, n, shared, heads // shared, k), 1, 3)
         scores = jnp.einsum("bgqik,bjgk->bgqij", queries, attention_keys, precision=precision)
-        scores = scores.reshape(batch, heads, n, n)
+        scores = scores.reshape(batch, heads, n, among)
     scores = scores if bias is None else scores + bias
+    if distances is not None:
+        # <q_i, k_j + a_r> = <q_i, k_j> + <q_i, a_r>: a product for each distance, and a gather.
+        of_distances = jnp.einsum("bihk,rk->bhir", query, distances.keys, precision=precision)
+        rows = jnp.broadcast_to(distances.rows[None, None], scores.shape)
+        scores = scores + jnp.take_along_axis(of_distances, rows, axis=3)
     seen = mask[:, None, None, :] if allowed is None else mask[:, None, None, :] & allowed[None, None]
     # A text without words has a row without a maximum; its weights are zero, and so is their derivative.
     scores = jnp.where(seen, scores, -jnp.inf)
@@ -90,15 +158,21 @@ def attend(
     total = jnp.sum(exponentials, axis=-1, keepdims=True)
     weights = exponentials / jnp.where(total > 0, total, jnp.ones_like(total))
     # Rows of padding would attend to the words; as zeros they drop out of every later sum over rows.
-    weights = jnp.where(mask[:, None, :, None], weights, jnp.zeros_like(weights))
+    weights = jnp.where(asking[:, None, :, None], weights, jnp.zeros_like(weights))
     # Heads first: for "bhij,bjhk" XLA's product on a CPU takes twice as long.
     values = jnp.swapaxes(value, 1, 2)
     if heads == shared:
         attended = jnp.einsum("bhij,bhjk->bhik", weights, values, precision=precision)
     else:
-        grouped = weights.reshape(batch, shared, heads // shared, n, n)
+        grouped = weights.reshape(batch, shared, heads // shared, n, among)
         attended = jnp.einsum("bgqij,bgjk->bgqik", grouped, values, precision=precision).reshape(batch, heads, n, k)
-    return jnp.swapaxes(attended, 1, 2), weights
+    attended = jnp.swapaxes(attended, 1, 2)
+    if distances is not None and distances.values is not None:
+        # The weights of token i are summed by distance before they multiply the vectors of distances.
+        number, places = distances.keys.shape[0], jnp.arange(n)[:, None]
+        summed = jnp.zeros((batch, heads, n, number), weights.dtype).at[:, :, places, distances.rows].add(weights)
+        attended = attended + jnp.einsum("bhir,rk->bihk", summed, distances.values, precision=precision)
+    return attended, weights
 
 
 def blank(hidden: Float[Array, "batch n d"], mask: Bool[Array, "batch n"]) -> Float[Array, "batch n d"]:
@@ -122,14 +196,30 @@ def init_normal(spread: float) -> Any:
     return nnx.initializers.normal(spread)
 
 
-def set_zero(linear: Any) -> None:
-    """Set a linear map to zero, in place."""
-    linear.kernel[...] = jnp.zeros_like(linear.kernel[...])
-    if linear.bias is not None:
-        linear.bias[...] = jnp.zeros_like(linear.bias[...])
+class AbstractNorm(nnx.Module):
+    """A norm of rows, which is linear in a row once its statistics are known, plus a bias."""
+
+    @abstractmethod
+    def carry(self, x: Float[Array, "batch n d"], share: Float[Array, "*shares batch n d"]) -> Array:
+        """What the norm leaves of a share of `x`, without the bias: with the statistics of `x`, linear in `share`."""
+
+    @abstractmethod
+    def offset(self) -> Float[Array, " d"] | None:
+        """The bias that is added; None is none."""
+
+    def __call__(self, x: Float[Array, "batch n d"]) -> Float[Array, "batch n d"]:
+        # A row is the share of itself that is all of it.
+        out, offset = self.carry(x, x), self.offset()
+        # Broadcast by hand: the tests run with strict rank promotion.
+        return out if offset is None else out + offset[None, None]
 
 
-class LayerNorm(nnx.Module):
+def _lifted(array: Array, like: Array) -> Array:
+    """`array` with as many axes as `like`, new ones first."""
+    return jnp.expand_dims(array, tuple(range(like.ndim - array.ndim)))
+
+
+class LayerNorm(AbstractNorm):
     """Rows shifted to mean zero and scaled to variance one, then scaled and shifted by what was learnt."""
 
     def __init__(self, size: int, eps: float, dtype: Any):
@@ -137,24 +227,30 @@ class LayerNorm(nnx.Module):
         self.bias = nnx.Param(jnp.zeros(size, dtype))
         self.eps = eps
 
-    def __call__(self, x: Float[Array, "batch n d"]) -> Float[Array, "batch n d"]:
+    def carry(self, x: Float[Array, "batch n d"], share: Float[Array, "*shares batch n d"]) -> Array:
         # Two passes: the variance from the centred entries, since mean(x^2) - mean(x)^2 cancels where the mean is
         # large.
         centred = x - jnp.mean(x, axis=-1, keepdims=True)
         variance = jnp.mean(centred * centred, axis=-1, keepdims=True)
-        # Broadcast by hand: the tests run with strict rank promotion.
-        scale, bias = self.scale[...][None, None], self.bias[...][None, None]
-        return centred * lax.rsqrt(variance + self.eps) * scale + bias
+        # XLA makes the centred entries once where the share is `x` itself.
+        share = share - jnp.mean(share, axis=-1, keepdims=True)
+        return share * _lifted(lax.rsqrt(variance + self.eps), share) * _lifted(self.scale[...], share)
+
+    def offset(self) -> Float[Array, " d"]:
+        return self.bias[...]
 
 
-class RMSNorm(nnx.Module):
+class RMSNorm(AbstractNorm):
     """Rows scaled to mean square one, then by what was learnt."""
 
     def __init__(self, size: int, eps: float, dtype: Any):
         self.weight = nnx.Param(jnp.ones(size, dtype))
         self.eps = eps
 
-    def __call__(self, x: Float[Array, "batch n d"]) -> Float[Array, "batch n d"]:
+    def carry(self, x: Float[Array, "batch n d"], share: Float[Array, "*shares batch n d"]) -> Array:
         # In the dtype of the stream, where PyTorch's T5 takes float32 whatever the dtype; see `T5Encoder`.
         square = jnp.mean(x * x, axis=-1, keepdims=True)
-        return x * lax.rsqrt(square + self.eps) * self.weight[...][None, None]
+        return share * _lifted(lax.rsqrt(square + self.eps), share) * _lifted(self.weight[...], share)
+
+    def offset(self) -> None:
+        return None

@@ -19,11 +19,12 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..._check import check_array, check_flag
 from ..._custom_types import DTypeLike
+from .block import AbstractBlock, Affine, Context, Projected, affine, project_heads
 from .layer_scan import check_depth, run_layers
-from .layers import Precision, RMSNorm, activation, attend, check_making, init_normal, set_zero, signed
+from .layers import AbstractNorm, Precision, RMSNorm, activation, check_making, init_normal, signed
 from .llama_sizes import LlamaSizes
-from .network import AbstractNetwork, AttentionMaps, Context, maps_of_heads
-from .rotation import rotate, rotation
+from .network import AbstractNetwork, AttentionMaps, maps_of_heads
+from .rotation import rotation
 from .sizes import check_sizes
 from .token_ids import check_ids, check_mask
 
@@ -132,7 +133,7 @@ class Llama(AbstractNetwork):
         """That no token attends to later ones, and the angles of the places."""
         return Context(causal=True, rotation=rotation(n, self.sizes, self.norm.weight[...].dtype))
 
-    def blocks(self) -> list[Any]:
+    def blocks(self) -> "list[_LlamaBlock]":
         """The blocks that have weights of their own."""
         return list(self.layers)
 
@@ -162,6 +163,10 @@ class Llama(AbstractNetwork):
         words = self.embed_tokens.embedding[...]
         return jnp.einsum("bnd,wd->bnw", hidden, words, precision=cast(Any, self.precision))
 
+    def unembedding(self) -> Float[Array, "words d"]:
+        """The vector that each word is scored by: its embedding, or that of the head where it has its own."""
+        return self.embed_tokens.embedding[...] if self.lm_head is None else self.lm_head.kernel[...].T
+
     def attention_maps(self) -> list[AttentionMaps]:
         """The maps of each of `blocks`, in double precision on the host."""
         parts = (block.self_attn for block in self.blocks())
@@ -187,84 +192,53 @@ class Llama(AbstractNetwork):
         """The scale of the norm after the last block, (d,)."""
         return np.asarray(self.norm.weight[...])
 
-    def silence_feed_forward(self, block: nnx.Module) -> None:
-        """Set the last map of the feed-forward to zero, in place."""
-        whole: Any = block
-        set_zero(whole.mlp.down_proj)
-
-    def set_norms(self, block: nnx.Module, norm: nnx.Module) -> None:
-        """Put `norm` in the place of the norms of both sublayers."""
-        whole: Any = block
-        whole.input_layernorm, whole.post_attention_layernorm = norm, norm
-
-    def hold_length(self, block: nnx.Module, length: nnx.Module) -> None:
-        """Have the block scale the stream by `length` before its first norm, which acts on what attention reads."""
-        whole: Any = block
-        whole.length = nnx.data(length)
-
     def drop_head(self) -> None:
         """Take away the head that scores words, in place; one that is tied is the embedding, and stays."""
         self.lm_head = None
 
-    @property
-    def shares_layers(self) -> bool:
-        """False: each block has weights of its own."""
-        return False
 
-    @property
-    def num_token_types(self) -> None:
-        """None: there are no token types."""
-        return None
-
-    @property
-    def max_positions(self) -> int:
-        """The longest text, in tokens."""
-        return self.sizes.max_positions
-
-
-class _LlamaBlock(nnx.Module):
+class _LlamaBlock(AbstractBlock):
     def __init__(self, sizes: LlamaSizes, width: int | None, linear: Any, dtype: Any, precision: Any):
         self.input_layernorm = RMSNorm(sizes.hidden_size, sizes.eps, dtype)
-        self.self_attn = _LlamaAttention(sizes, width, linear, precision)
+        self.self_attn = _LlamaAttention(sizes, linear)
         self.post_attention_layernorm = RMSNorm(sizes.hidden_size, sizes.eps, dtype)
         self.mlp = _GatedFeedForward(sizes, linear)
-        # What holds the stream at one length, in a network that was changed so.
-        self.length: Any = None
+        # An array, since layers of different windows are one program; no `Param`, since no file holds it.
+        self.width = None if width is None else nnx.Variable(jnp.asarray(width, jnp.int32))
+        self.num_heads, self.activation, self.precision = sizes.num_heads, sizes.activation, precision
 
-    def __call__(
-        self, x: Float[Array, "batch n d"], mask: Bool[Array, "batch n"], context: Context
-    ) -> tuple[Array, Array]:
-        x = x if self.length is None else self.length(x)
-        out, weights = self.self_attn(self.input_layernorm(x), mask, context)
-        x = x + out
-        return x + self.mlp(self.post_attention_layernorm(x)), weights
+    @property
+    def post_norm(self) -> bool:
+        return False
+
+    def norms(self) -> tuple[AbstractNorm, AbstractNorm]:
+        return self.input_layernorm, self.post_attention_layernorm
+
+    def set_norms(self, norm: AbstractNorm) -> None:
+        # Of any norm, where the constructor has RMS norms.
+        whole: Any = self
+        whole.input_layernorm, whole.post_attention_layernorm = norm, norm
+
+    def project(self, read: Float[Array, "batch n d"]) -> Projected:
+        part = self.self_attn
+        return project_heads(part.q_proj(read), part.k_proj(read), part.v_proj(read), self.num_heads)
+
+    def head_outputs(self) -> Affine:
+        return affine(self.self_attn.o_proj, self.num_heads)
+
+    def activations(self, read: Float[Array, "batch n d"]) -> Array:
+        return activation(self.activation)(self.mlp.gate_proj(read)) * self.mlp.up_proj(read)
+
+    def neuron_values(self) -> Affine:
+        return affine(self.mlp.down_proj)
 
 
 class _LlamaAttention(nnx.Module):
-    def __init__(self, sizes: LlamaSizes, width: int | None, linear: Any, precision: Any):
+    def __init__(self, sizes: LlamaSizes, linear: Any):
         d, k, bias = sizes.hidden_size, sizes.head_size, sizes.attention_bias
         self.q_proj = linear(d, sizes.num_heads * k, use_bias=bias)
         self.k_proj, self.v_proj = (linear(d, sizes.num_shared * k, use_bias=bias) for _ in range(2))
         self.o_proj = linear(sizes.num_heads * k, d, use_bias=sizes.output_bias)
-        # An array, since layers of different windows are one program; no `Param`, since no file holds it.
-        self.width = None if width is None else nnx.Variable(jnp.asarray(width, jnp.int32))
-        self.head_size, self.precision = k, precision
-
-    def __call__(
-        self, x: Float[Array, "batch n d"], mask: Bool[Array, "batch n"], context: Context
-    ) -> tuple[Array, Array]:
-        query, attention_keys, value = (
-            map_(x).reshape(*x.shape[:2], -1, self.head_size) for map_ in (self.q_proj, self.k_proj, self.v_proj)
-        )
-        turn = cast(Any, context.rotation)
-        query, attention_keys = rotate(query * self.head_size**-0.5, turn), rotate(attention_keys, turn)
-        places = jnp.arange(x.shape[1], dtype=jnp.int32)
-        back = places[:, None] - places[None, :]
-        allowed = back >= 0
-        if self.width is not None:
-            allowed = allowed & (back < self.width[...])
-        out, weights = attend(query, attention_keys, value, mask, precision=self.precision, allowed=allowed)
-        return self.o_proj(out.reshape(*x.shape[:2], -1)), weights
 
 
 class _GatedFeedForward(nnx.Module):
@@ -272,7 +246,3 @@ class _GatedFeedForward(nnx.Module):
         d, wide, bias = sizes.hidden_size, sizes.intermediate_size, sizes.feed_forward_bias
         self.gate_proj, self.up_proj = (linear(d, wide, use_bias=bias) for _ in range(2))
         self.down_proj = linear(wide, d, use_bias=bias)
-        self.activation = sizes.activation
-
-    def __call__(self, x: Float[Array, "batch n d"]) -> Array:
-        return self.down_proj(activation(self.activation)(self.gate_proj(x)) * self.up_proj(x))

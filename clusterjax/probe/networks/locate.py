@@ -6,6 +6,7 @@ Copies from the hub are in the hub's own cache.
 import re
 from pathlib import Path
 
+from ...transformer._bundled import BUNDLED as OWN_LANGUAGE_MODEL
 from .bundled import BUNDLED, NAME
 from .gguf_file import find_smollm2
 from .weight_files import FLAX, WHOLE
@@ -13,6 +14,7 @@ from .weight_files import FLAX, WHOLE
 
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 GGUF, SMOLLM2 = ".gguf", "smollm2"
+LANGUAGE_MODEL = "language-model"  # that of `transformer`
 GGUF, SMOLLM2 = ".gguf", "smollm2"
 _SMALL = ["*.json", "*.model", "*.txt"]  # configuration, index, tokenizer; never *.bin
 
@@ -32,6 +34,8 @@ def locate(path: str | Path | None) -> tuple[Path, str]:
             f"path must be a folder, a {GGUF} file or an id of the hub, but {str(path)!r} is another file; name its "
             "folder."
         )
+    if str(path) == LANGUAGE_MODEL:
+        return OWN_LANGUAGE_MODEL, LANGUAGE_MODEL
     if str(path) == SMOLLM2:
         return _installed(), SMOLLM2
     if not _ID.fullmatch(str(path)):

@@ -2,33 +2,23 @@
 
 A network embeds token ids, applies blocks one after another, finishes the stream, and scores words. Blocks with weights
 of their own are a list, and each layer names one of them, so that one `lax.scan` runs a network of any depth
-(`layer_scan`). What all layers share for texts of n tokens, and no layer computes, is a `Context`.
+(`layer_scan`). What all layers share for texts of n tokens, and no layer computes, is a `Context`; a block in its parts
+is `block.AbstractBlock`.
 
 Invariants: a tool asks the network and never which class it is; a new architecture is one file, and a line of
 `architectures.ARCHITECTURES`.
 """
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-
-class Context(NamedTuple):
-    """What the layers of a network share for texts of n tokens.
-
-    **Arguments:**
-
-    - `bias`: Added to the scores, (1, heads, n, n); None without positions of that kind.
-    - `causal`: Whether token i attends to no later token.
-    - `rotation`: Cosines and sines of the angles by which queries and keys are rotated, both (n, k / 2); None without.
-    """
-
-    bias: Float[Array, "1 heads n n"] | None = None
-    causal: bool = False
-    rotation: tuple[Float[Array, "n half"], Float[Array, "n half"]] | None = None
+from ..._mask import AbstractMask
+from .block import AbstractBlock, Context, Gains
 
 
 class AttentionMaps(NamedTuple):
@@ -55,12 +45,19 @@ class AbstractNetwork(nnx.Module):
     - `num_heads`: The heads of each layer.
     - `depth`: How often the trained sequence of layers, or how many of its layers, are applied.
     - `unroll`: Layers in a step of the scan: with all of them derivatives are faster, compiling is slower.
+    - `mask`: Which tokens may attend to which, in place of what the network was trained with; None is as trained.
+    - `gains`: By what each part of each layer multiplies what it writes; None is 1.
+    - `shares_layers`: Whether one layer is applied again and again, so that more depth than trained is the same network
+        further.
     """
 
     sizes: Any
     num_heads: int
     depth: int
     unroll: int
+    mask: AbstractMask | None = None
+    gains: Gains | None = None
+    shares_layers: bool = False
 
     @property
     @abstractmethod
@@ -78,9 +75,8 @@ class AbstractNetwork(nnx.Module):
         """What the layers share for texts of n tokens."""
 
     @abstractmethod
-    def blocks(self) -> list[Any]:
-        """The blocks that have weights of their own: `block(hidden, mask, context)` returns the hidden states after it
-        and its attention."""
+    def blocks(self) -> Sequence[AbstractBlock]:
+        """The blocks that have weights of their own."""
 
     @abstractmethod
     def order(self) -> list[int]:
@@ -98,6 +94,11 @@ class AbstractNetwork(nnx.Module):
 
         - `ValueError` if the network has no head that scores words.
         """
+
+    @abstractmethod
+    def unembedding(self) -> Float[Array, "words d"]:
+        """The vector in the hidden space that each word of the vocabulary is scored by, where the head is linear; else,
+        and without a head, the embedding of each word."""
 
     @abstractmethod
     def attention_maps(self) -> list[AttentionMaps]:
@@ -123,35 +124,22 @@ class AbstractNetwork(nnx.Module):
         """The scale of the norm after the last layer, (d,); None without such a norm."""
 
     @abstractmethod
-    def silence_feed_forward(self, block: nnx.Module) -> None:
-        """Set the last map of the block's feed-forward to zero, in place."""
-
-    @abstractmethod
-    def set_norms(self, block: nnx.Module, norm: nnx.Module) -> None:
-        """Put `norm` in the place of every norm of the block."""
-
-    @abstractmethod
-    def hold_length(self, block: nnx.Module, length: nnx.Module) -> None:
-        """Have the block scale the stream by `length`, in place."""
-
-    @abstractmethod
     def drop_head(self) -> None:
         """Take away what plays no part in the hidden states, in place: a pooler, a head that scores words."""
 
     @property
-    @abstractmethod
-    def shares_layers(self) -> bool:
-        """Whether one layer is applied again and again, so that more depth than trained is the same network further."""
-
-    @property
-    @abstractmethod
     def num_token_types(self) -> int | None:
         """How many token types it has; None if it takes none."""
+        return getattr(self.sizes, "type_vocab_size", None)
 
     @property
-    @abstractmethod
     def max_positions(self) -> int | None:
         """The longest text, in tokens; None if there is no limit."""
+        return getattr(self.sizes, "max_positions", None)
+
+    def shared_context(self, n: int) -> Context:
+        """`context`, with the mask that the network was given."""
+        return self.context(n) if self.mask is None else self.context(n)._replace(allowed=self.mask.matrix(n))
 
 
 def maps_of_heads(

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..._misc import rotate_pairs
 from .llama_sizes import LlamaSizes
 
 
@@ -42,5 +43,5 @@ def rotate(
 ) -> Float[Array, "batch n heads k"]:
     """Each query or key turned by the angles of its place."""
     cosines, sines = (part[None, :, None, :] for part in turn)
-    first, second = jnp.split(x, 2, axis=-1)
-    return jnp.concatenate([first * cosines - second * sines, second * cosines + first * sines], axis=-1)
+    # Heads stand behind the places here, so that the angles carry an axis for them.
+    return rotate_pairs(x, cosines, sines)

@@ -17,9 +17,10 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from ..._custom_types import DTypeLike
+from .block import AbstractBlock, Affine, Context, Projected, affine, project_heads
 from .layer_scan import check_depth, run_layers
-from .layers import Precision, RMSNorm, activation, attend, check_making, init_normal, set_zero, signed
-from .network import AbstractNetwork, AttentionMaps, Context, maps_of_heads
+from .layers import AbstractNorm, Precision, RMSNorm, activation, check_making, init_normal, signed
+from .network import AbstractNetwork, AttentionMaps, maps_of_heads
 from .sizes import T5Sizes, check_sizes
 from .token_ids import check_ids, check_mask
 
@@ -125,7 +126,7 @@ class T5Encoder(AbstractNetwork):
         # Row i, column j holds distance j - i, at place j - i + n - 1; heads first, with an axis for the batch.
         return jnp.moveaxis(by_distance[places[None, :] - places[:, None] + n - 1], -1, 0)[None]
 
-    def blocks(self) -> list[Any]:
+    def blocks(self) -> "list[_T5Block]":
         """The blocks that have weights of their own."""
         return list(self.encoder.block)
 
@@ -143,9 +144,13 @@ class T5Encoder(AbstractNetwork):
             "model must have a head for logits, but it is a T5 encoder; load a network with a language-modelling head."
         )
 
+    def unembedding(self) -> Float[Array, "words d"]:
+        """The embedding of each word; an encoder has no head."""
+        return self.shared.embedding[...]
+
     def attention_maps(self) -> list[AttentionMaps]:
         """The maps of each of `blocks`, in double precision on the host."""
-        parts = (block.layer[0].SelfAttention for block in self.blocks())
+        parts = (cast(Any, block.layer[0]).SelfAttention for block in self.blocks())
         return [maps_of_heads(part.q, part.k, part.v, part.o, self.num_heads) for part in parts]
 
     @property
@@ -165,39 +170,8 @@ class T5Encoder(AbstractNetwork):
         """The scale of the norm after the last block, (d,)."""
         return np.asarray(self.encoder.final_layer_norm.weight[...])
 
-    def silence_feed_forward(self, block: nnx.Module) -> None:
-        """Set the last map of the feed-forward to zero, in place."""
-        whole: Any = block
-        set_zero(whole.layer[1].DenseReluDense.wo)
-
-    def set_norms(self, block: nnx.Module, norm: nnx.Module) -> None:
-        """Put `norm` in the place of the norms of both sublayers."""
-        whole: Any = block
-        for sublayer in whole.layer:
-            sublayer.layer_norm = norm
-
-    def hold_length(self, block: nnx.Module, length: nnx.Module) -> None:
-        """Have the block scale the stream by `length` before its first norm, which acts on what attention reads."""
-        whole: Any = block
-        whole.layer[0] = _FromLength(whole.layer[0], length)
-
     def drop_head(self) -> None:
         """Nothing to take away."""
-
-    @property
-    def shares_layers(self) -> bool:
-        """False: each block has weights of its own."""
-        return False
-
-    @property
-    def num_token_types(self) -> None:
-        """None: it takes none."""
-        return None
-
-    @property
-    def max_positions(self) -> None:
-        """None: relative positions have no limit."""
-        return None
 
 
 def relative_buckets(distances: np.ndarray, sizes: T5Sizes) -> np.ndarray:
@@ -235,45 +209,49 @@ class _Stack(nnx.Module):
         self.final_layer_norm = RMSNorm(sizes.hidden_size, sizes.eps, dtype)
 
 
-class _T5Block(nnx.Module):
+class _T5Block(AbstractBlock):
     def __init__(self, sizes: T5Sizes, table: Any, linear: Any, dtype: Any, precision: Any):
         self.layer = nnx.List(
-            [_AttentionSublayer(sizes, table, linear, dtype, precision), _FeedForwardSublayer(sizes, linear, dtype)]
+            [_AttentionSublayer(sizes, table, linear, dtype), _FeedForwardSublayer(sizes, linear, dtype)]
         )
+        self.num_heads, self.gated = sizes.num_heads, sizes.gated
+        self.activation, self.precision = sizes.activation, precision
 
-    def __call__(
-        self, x: Float[Array, "batch n d"], mask: Bool[Array, "batch n"], context: Context
-    ) -> tuple[Array, Array]:
-        attend_, feed = cast(tuple[_AttentionSublayer, _FeedForwardSublayer], tuple(self.layer))
-        x, weights = attend_(x, mask, cast(Array, context.bias))
-        return feed(x), weights
+    @property
+    def post_norm(self) -> bool:
+        return False
+
+    def norms(self) -> tuple[AbstractNorm, AbstractNorm]:
+        return cast(Any, self.layer[0]).layer_norm, cast(Any, self.layer[1]).layer_norm
+
+    def set_norms(self, norm: AbstractNorm) -> None:
+        for part in cast(Any, self.layer):
+            part.layer_norm = norm
+
+    def project(self, read: Float[Array, "batch n d"]) -> Projected:
+        part = cast(Any, self.layer[0]).SelfAttention
+        return project_heads(part.q(read), part.k(read), part.v(read), self.num_heads, 1.0)
+
+    def head_outputs(self) -> Affine:
+        return affine(cast(Any, self.layer[0]).SelfAttention.o, self.num_heads)
+
+    def activations(self, read: Float[Array, "batch n d"]) -> Array:
+        part, act = cast(Any, self.layer[1]).DenseReluDense, activation(self.activation)
+        # The gated form of T5 1.1: one map is activated and multiplies the other (1910.10683 and 2002.05202).
+        return act(part.wi_0(read)) * part.wi_1(read) if self.gated else act(part.wi(read))
+
+    def neuron_values(self) -> Affine:
+        return affine(cast(Any, self.layer[1]).DenseReluDense.wo)
 
 
 class _AttentionSublayer(nnx.Module):
-    def __init__(self, sizes: T5Sizes, table: Any, linear: Any, dtype: Any, precision: Any):
-        self.SelfAttention = _SelfAttention(sizes, table, linear, precision)
+    def __init__(self, sizes: T5Sizes, table: Any, linear: Any, dtype: Any):
+        self.SelfAttention = _SelfAttention(sizes, table, linear)
         self.layer_norm = RMSNorm(sizes.hidden_size, sizes.eps, dtype)
-
-    def __call__(self, x: Array, mask: Array, bias: Array) -> tuple[Array, Array]:
-        out, weights = self.SelfAttention(self.layer_norm(x), mask, bias)
-        return x + out, weights
-
-
-class _FromLength(nnx.Module):
-    """The attention of a block, with its residual stream scaled to one length before."""
-
-    def __init__(self, attend: Any, length: Any):
-        self.SelfAttention, self.layer_norm, self.length = attend.SelfAttention, attend.layer_norm, length
-
-    def __call__(self, x: Array, mask: Array, bias: Array) -> tuple[Array, Array]:
-        # Before the norm of the block, which is then of a state of known length.
-        x = self.length(x)
-        out, weights = self.SelfAttention(self.layer_norm(x), mask, bias)
-        return x + out, weights
 
 
 class _SelfAttention(nnx.Module):
-    def __init__(self, sizes: T5Sizes, table: Any, linear: Any, precision: Any):
+    def __init__(self, sizes: T5Sizes, table: Any, linear: Any):
         d, inner = sizes.hidden_size, sizes.num_heads * sizes.head_size
         # Queries begin smaller by the root of the head size, in place of the factor 1 / sqrt(k) that other networks put
         # into the scores.
@@ -283,21 +261,12 @@ class _SelfAttention(nnx.Module):
         if table is not None:
             init = init_normal(d**-0.5)
             self.relative_attention_bias = table(sizes.num_buckets, sizes.num_heads, embedding_init=init)
-        self.heads, self.precision = (sizes.num_heads, sizes.head_size), precision
-
-    def __call__(self, x: Array, mask: Array, bias: Array) -> tuple[Array, Array]:
-        query, attention_keys, value = (map_(x).reshape(*x.shape[:2], *self.heads) for map_ in (self.q, self.k, self.v))
-        out, weights = attend(query, attention_keys, value, mask, bias, precision=self.precision)
-        return self.o(out.reshape(*x.shape[:2], -1)), weights
 
 
 class _FeedForwardSublayer(nnx.Module):
     def __init__(self, sizes: T5Sizes, linear: Any, dtype: Any):
         self.DenseReluDense = _Dense(sizes, linear)
         self.layer_norm = RMSNorm(sizes.hidden_size, sizes.eps, dtype)
-
-    def __call__(self, x: Array) -> Array:
-        return x + self.DenseReluDense(self.layer_norm(x))
 
 
 class _Dense(nnx.Module):
@@ -309,9 +278,3 @@ class _Dense(nnx.Module):
         else:
             self.wi = into()
         self.wo = linear(wide, d, kernel_init=init_normal(wide**-0.5))
-        self.gated, self.activation = sizes.gated, sizes.activation
-
-    def __call__(self, x: Array) -> Array:
-        act = activation(self.activation)
-        # The gated form of T5 1.1: one map is activated and multiplies the other (1910.10683 and 2002.05202).
-        return self.wo(act(self.wi_0(x)) * self.wi_1(x) if self.gated else act(self.wi(x)))

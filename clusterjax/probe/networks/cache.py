@@ -1,0 +1,158 @@
+"""Keys and values of what a causal network has read, kept so that each further token costs one place and not all.
+
+No token attends to a later one, so the keys and values of a text are those of its beginning and of what follows
+(Vaswani et al., 1706.03762, Section 3.2.3; Shazeer, *Fast transformer decoding*, 1911.02150, Section 2.4). They are
+written to the places of their tokens in arrays of a fixed size, and the queries of the tokens that are read see the
+places up to their own. One layer is compiled, and called for each in turn: a scan over stacked weights would copy the
+weights of each layer out of the stack, which for one token takes longer than the products, and a program of all layers
+compiles for long.
+
+Invariants: what is read in pieces is what is read at once, but for rounding, under every causal mask and with every
+kind of positions; what stands behind the last token that was read is never attended to, and is overwritten.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import numpy as np
+from flax import nnx
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from ..._check import refusal
+from .block import Context, Gains
+from .layer_scan import gains_of
+from .layers import attend, distance_rows
+from .network import AbstractNetwork
+
+
+class Parts(NamedTuple):
+    """A network taken apart, so that its layers are called one by one.
+
+    **Arguments:**
+
+    - `whole`: The network: its form, which is static, and its arrays.
+    - `blocks`: The same of each block.
+    - `order`: Which of them each layer is.
+    - `gains`: Those of each layer at all places.
+    - `shared`: What the layers share at all places: the bias, the rotation and what is allowed of `Context`.
+    """
+
+    whole: tuple[Any, tuple[Array, ...]]
+    blocks: list[tuple[Any, tuple[Array, ...]]]
+    order: list[int]
+    gains: list[Gains]
+    shared: tuple[Any, Any, Any]
+
+
+class Cache(NamedTuple):
+    """The keys, rotated, and the values of the tokens of texts that were read, at their places, for one layer.
+
+    **Arguments:**
+
+    - `keys`, `values`: (batch, size, shared, k).
+    """
+
+    keys: Float[Array, "batch size shared k"]
+    values: Float[Array, "batch size shared k"]
+
+
+def take_apart(network: AbstractNetwork, size: int) -> Parts:
+    """A causal network for texts of so many places.
+
+    **Raises:**
+
+    - `ValueError` if under the mask of the network a token attends to a later one.
+    """
+    context, gains = network.shared_context(size), gains_of(network, size)
+    if context.allowed is not None and np.triu(np.asarray(context.allowed), 1).any():
+        rule = "have a mask under which no token attends to a later one"
+        raise refusal("model", rule, f"its mask is {type(network.mask).__name__}", "pass it with CausalMask(), say")
+    layers = range(network.num_layers)
+    return Parts(
+        _flat(network), [_flat(block) for block in network.blocks()], network.order(),
+        [jtu.tree_map(lambda leaf, at=layer: leaf[at], gains) for layer in layers],
+        (context.bias, context.rotation, context.allowed),
+    )  # fmt: skip
+
+
+def empty(network: AbstractNetwork, batch: int, size: int) -> list[Cache]:
+    """The cache of each layer, for so many texts of so many places."""
+    parts = jax.eval_shape(lambda: network.blocks()[0].project(network.embed(jnp.zeros((batch, size), jnp.int32))))
+    make = lambda part: jnp.zeros(part.shape, part.dtype)
+    return [Cache(make(parts.key), make(parts.value)) for _ in range(network.num_layers)]
+
+
+def read_on(
+    parts: Parts, caches: list[Cache], ids: Int[Array, "batch size"], first: Int[Array, " batch"], count: int
+) -> tuple[Float[Array, "batch count d"], list[Cache]]:
+    """The hidden states after the last layer of `count` tokens of each text from the place `first` on.
+
+    **Arguments:**
+
+    - `parts`: What `take_apart` made of the network.
+    - `caches`: What was kept of the tokens before `first`, by layer; they are used up.
+    - `ids`: The texts, on as many places as the caches have; those behind the tokens that are read may hold any.
+    - `first`: The place of the first token of each text to be read.
+    - `count`: How many are read.
+
+    **Returns:**
+
+    The hidden states, before the last norm, and the caches with what was kept of these tokens.
+    """
+    hidden, kept = _embed(*parts.whole, ids, first, count), []
+    for which, gains, cache in zip(parts.order, parts.gains, caches, strict=True):
+        hidden, cache = _layer(*parts.blocks[which], hidden, cache, gains, parts.shared, first)
+        kept.append(cache)
+    return hidden, kept
+
+
+def _flat(module: nnx.Module) -> tuple[Any, tuple[Array, ...]]:
+    form, state = nnx.split(module)
+    leaves, tree = jtu.tree_flatten(state)
+    # A tuple of arrays is handed to a compiled function faster than a tree of Flax.
+    return (form, tree), tuple(leaves)
+
+
+def whole(form: Any, leaves: tuple[Array, ...]) -> Any:
+    """The module again."""
+    return nnx.merge(form[0], jtu.tree_unflatten(form[1], leaves))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 4))
+def _embed(form: Any, leaves: Any, ids: Array, first: Array, count: int) -> Array:
+    # XLA looks up those places only that are taken.
+    take = lambda row, first: lax.dynamic_slice_in_dim(row, first, count, 0)
+    return jax.vmap(take)(whole(form, leaves).embed(ids), first)
+
+
+@functools.partial(jax.jit, static_argnums=0, donate_argnums=3)
+def _layer(
+    form: Any, leaves: Any, hidden: Array, cache: Cache, gains: Gains, shared: Any, first: Array
+) -> tuple[Array, Cache]:
+    block, (count, size) = whole(form, leaves), (hidden.shape[1], cache.keys.shape[1])
+    among = jnp.arange(size, dtype=jnp.int32)
+
+    def of_text(hidden: Array, cache: Cache, first: Array) -> tuple[Array, Cache]:
+        rows = lambda x, axis: None if x is None else lax.dynamic_slice_in_dim(x, first, count, axis)
+        asking = first + jnp.arange(count, dtype=jnp.int32)
+        bias, turn, allowed = shared
+        turn = None if turn is None else (rows(turn[0], 0), rows(turn[1], 0))
+        context = Context(rows(bias, 2), True, turn, rows(allowed, 0))
+        gain = jtu.tree_map(lambda gain: rows(gain, gain.ndim - 1), gains)
+        hidden = block.enter(hidden[None])
+        query, keys, values, distances = block.turned(block.read(0, hidden), context)
+        write = lambda kept, new: lax.dynamic_update_slice_in_dim(kept, new[0].astype(kept.dtype), first, 0)
+        cache = Cache(write(cache.keys, keys), write(cache.values, values))
+        if distances is not None:
+            distances = distances._replace(rows=distance_rows(asking, among, distances.keys.shape[0]))
+        attended, _ = attend(
+            query, cache.keys[None], cache.values[None], jnp.ones((1, size), bool), context.bias, block.precision,
+            block.allowed(asking, among, context), distances, jnp.ones((1, count), bool),
+        )  # fmt: skip
+        return block.after_feed_forward(block.add_heads(hidden, attended, gain), gain)[0], cache
+
+    return jax.vmap(of_text)(hidden, cache, first)

@@ -1,0 +1,177 @@
+"""A loaded network as the tools of `transformer` see it: the residual stream, memories and the logit lens read this.
+
+The parts are those of `block.AbstractBlock`, for one text in place of a batch.
+
+Invariants: the last stream of a view, finished, is the last hidden state of `trace`; what is not present is zero in it,
+and so is every part of it; gains of knock-outs act on what is written and not on the weights.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.tree_util as jtu
+from flax import nnx
+from jaxtyping import Array, Bool, Float, Int
+
+from ..._check import check_integer, refusal
+from ...transformer._attention import Heads, Passed
+from ...transformer._view import AbstractBlockView, AbstractView
+from .block import AbstractBlock, Context, Gains
+from .layer_scan import gains_of, scan_layers
+from .network import AbstractNetwork
+
+
+class _BlockView(AbstractBlockView):
+    block: AbstractBlock
+    gains: Gains
+    present: Bool[Array, " n"]
+    context: Context
+
+    def enter(self, x: Float[Array, "n d"], share: Float[Array, "*shares n d"]) -> Float[Array, "*shares n d"]:
+        # The embedding of padding is not zero.
+        share, length = self._blank(share), self.block.length
+        return share if length is None else length.carry(x[None], share[..., None, :, :])[..., 0, :, :]
+
+    def read(self, part: int, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        return self.block.read(part, x[None])[0]
+
+    def write(self, part: int, total: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        return self._blank(self.block.write(part, total[None])[0])
+
+    def carry(
+        self, part: int, total: Float[Array, "n d"], share: Float[Array, "*shares n d"]
+    ) -> Float[Array, "*shares n d"]:
+        return self._blank(self.block.carry(part, total[None], share[..., None, :, :])[..., 0, :, :])
+
+    def _blank(self, share: Float[Array, "*shares n d"]) -> Float[Array, "*shares n d"]:
+        """Zeros in place of padding, as the scan over layers has them between the blocks."""
+        present = jnp.expand_dims(self.present[:, None], tuple(range(share.ndim - 2)))
+        return jnp.where(present, share, jnp.zeros_like(share))
+
+    def heads(self, read: Float[Array, "n d"]) -> Heads:
+        attended, weights = self.block.attend(read[None], self.present[None], self.context)
+        updates = jnp.einsum("nhk,hkd->hnd", attended[0], self.block.head_outputs().kernel, precision="highest")
+        gain = self._gain()
+        return Heads(weights[0], updates if gain is None else updates * gain[:, :, None])
+
+    def attention_bias(self) -> Float[Array, "n d"] | None:
+        kernel, bias = self.block.head_outputs()
+        if bias is None:
+            return None
+        of_tokens = jnp.broadcast_to(bias[None], (self.present.shape[0], kernel.shape[-1]))
+        return of_tokens if self.gains.attention is None else of_tokens * self.gains.attention[:, None]
+
+    def passed(self, read: Float[Array, "n d"]) -> Passed:
+        parts, output = self.block.project(read[None]), self.block.head_outputs().kernel
+        # (n, h, k): heads that share their values have copies of them.
+        values = jnp.repeat(parts.value[0], output.shape[0] // parts.value.shape[2], axis=1)
+        given = jnp.einsum("nhk,hkd->hnd", values, output, precision="highest")
+        if parts.distances is None or parts.distances.values is None:
+            return Passed(given, None, None)
+        by_distance = jnp.einsum("rk,hkd->hrd", parts.distances.values, output, precision="highest")
+        return Passed(given, by_distance, parts.distances.rows)
+
+    def written(self, weights: Float[Array, "h n n"]) -> Float[Array, "h n n"]:
+        gain = self._gain()
+        return weights if gain is None else weights * gain[:, :, None]
+
+    def activations(self, read: Float[Array, "n d"]) -> Float[Array, "n m"]:
+        return self.block.activations(read[None])[0]
+
+    def added(self, read: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        return self.block.feed_forward(read[None], self.gains)[0]
+
+    def _gain(self) -> Float[Array, "h n"] | None:
+        """That of each head at each token; None is 1."""
+        whole, heads = self.gains.attention, self.gains.heads
+        if whole is None:
+            return heads
+        whole = jnp.broadcast_to(whole[None], (self.block.head_outputs().kernel.shape[0], *whole.shape))
+        return whole if heads is None else whole * heads
+
+
+class NetworkView(AbstractView):
+    """A network of `probe`, its arrays apart from its form, so that it can be traced."""
+
+    form: Any = eqx.field(static=True)
+    state: Any
+
+    @classmethod
+    def of(cls, network: AbstractNetwork) -> "NetworkView":
+        """The view of a network."""
+        return cls(*nnx.split(network))
+
+    @property
+    def network(self) -> AbstractNetwork:
+        """The network again, with whatever arrays the view holds."""
+        return nnx.merge(self.form, self.state)
+
+    @property
+    def num_layers(self) -> int:
+        return self.network.num_layers
+
+    @property
+    def num_heads(self) -> int:
+        return self.network.num_heads
+
+    @property
+    def num_words(self) -> int:
+        return self.network.sizes.vocab_size
+
+    @property
+    def width(self) -> int:
+        return self.network.sizes.hidden_size
+
+    @property
+    def post_norm(self) -> bool:
+        return self.network.blocks()[0].post_norm
+
+    def block(self, layer: int, n: int) -> AbstractBlockView:
+        network = self.network
+        layer = check_integer(layer, "layer", least=-network.num_layers, most=network.num_layers - 1)
+        gains = jtu.tree_map(lambda gain: gain[layer], gains_of(network, n))
+        block = network.blocks()[network.order()[layer]]
+        return _BlockView(block, gains, jnp.ones(n, bool), network.shared_context(n))
+
+    def check(self, n: int) -> None:
+        most, network = self.network.max_positions, self.network
+        if most is not None and n > most:
+            raise refusal("ids", f"be at most {most}, the positions", f"there are {n}", "cut the text")
+        if network.mask is not None:
+            network.mask.check(n)
+
+    def embed(self, ids: Int[Array, " n"]) -> Float[Array, "n d"]:
+        return self.network.embed(ids[None])[0]
+
+    def scan(
+        self,
+        step: Callable[[AbstractBlockView, Any, Any], tuple[Any, Any]],
+        carry: Any,
+        present: Bool[Array, " n"] | None,
+        each: Any = None,
+        *,
+        n: int,
+        reverse: bool = False,
+    ) -> tuple[Any, Any]:
+        network = self.network
+        present = jnp.ones(n, bool) if present is None else present
+        context = network.shared_context(n)
+
+        def step_of_block(block: AbstractBlock, carry: Any, given: tuple[Gains, Any]) -> tuple[Any, Any]:
+            return step(_BlockView(block, given[0], present, context), carry, given[1])
+
+        return scan_layers(network, step_of_block, carry, n, each, reverse=reverse)
+
+    def logits(self, x: Float[Array, "n d"]) -> Float[Array, "n words"]:
+        network = self.network
+        return network.logits(network.finish(x[None]))[0]
+
+    def values(self, layer: int) -> Float[Array, "m d"]:
+        network = self.network
+        layer = check_integer(layer, "layer", least=-network.num_layers, most=network.num_layers - 1)
+        return network.blocks()[network.order()[layer]].neuron_values().kernel
+
+    def unembedding(self) -> Float[Array, "words d"]:
+        return self.network.unembedding()

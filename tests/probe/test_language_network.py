@@ -1,0 +1,142 @@
+"""The language model of `transformer` as a network of `probe`: the same function, whatever the options."""
+
+import dataclasses
+import warnings
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+import clusterjax as cjx
+from clusterjax import probe, transformer
+
+from ..helpers import as_a_user
+
+
+IDS = np.random.default_rng(3).integers(0, 11, (3, 8))
+MASK = np.arange(8)[None, :] < np.array([8, 5, 2])[:, None]
+
+
+def _model(positions=16, **options):
+    """A model with random biases and gains too."""
+    model = transformer.LanguageModel.random(
+        jr.key(0), 11, 8, 2, 12, 3, positions=positions, scale=0.5, dtype=jnp.float64, **options
+    )
+    leaves, form = jax.tree_util.tree_flatten(model)
+    drawn = [leaf + 0.3 * jr.normal(jr.fold_in(jr.key(1), k), leaf.shape, leaf.dtype) for k, leaf in enumerate(leaves)]
+    return jax.tree_util.tree_unflatten(form, drawn)
+
+
+def _relative(values):
+    return transformer.RelativePositions.random(jr.key(2), 2, 4, values=values, scale=0.5, dtype=jnp.float64)
+
+
+CASES = {
+    "as GPT-2": lambda: _model(),
+    "post-norm": lambda: _model(residual=transformer.PostNorm()),
+    "no norm": lambda: _model(residual=transformer.NoNorm()),
+    "no biases": lambda: _model(bias=False, tied=False),
+    "sinusoidal": lambda: _model(positions=transformer.SinusoidalPositions(8, 30.0)),
+    "relative": lambda: _model(positions=None, relative=_relative(False)),
+    "relative values": lambda: _model(positions=None, relative=_relative(True)),
+    "rotary": lambda: _model(positions=None, relative=transformer.RotaryPositions(4, 30.0)),
+    "shared": lambda: _model(shared=True),
+    "not causal": lambda: _model(causal=False, activation=jax.nn.relu),
+}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def pair(request):
+    model = CASES[request.param]()
+    return model, probe.from_language_model(model, name="ours")
+
+
+def test_levels_are_those_of_the_model(pair):
+    """Every level and the logits, text by text."""
+    model, network = pair
+    found = probe.trace(network, IDS, MASK)
+    logits = np.asarray(network.logits(found.hidden[:, -1]))
+    for text, present in enumerate(MASK):
+        levels = model.stack.levels(model.embed(jnp.asarray(IDS[text])), jnp.asarray(present))
+        expected = np.asarray(levels)[:-1][:, present]
+        np.testing.assert_allclose(np.asarray(found.hidden)[text, :-1][:, present], expected, rtol=0, atol=1e-12)
+        scored = np.asarray(model(jnp.asarray(IDS[text]), jnp.asarray(present)))
+        np.testing.assert_allclose(logits[text][present], scored[present], rtol=0, atol=1e-11)
+        block = model.stack.block(1)
+        read = block.residual.read(block.norms[0], levels[1])
+        weights = np.asarray(block.attention.weights(read, jnp.asarray(present)))[:, present]
+        np.testing.assert_allclose(np.asarray(found.attention)[text, 1][:, present], weights, rtol=0, atol=1e-13)
+
+
+def test_tools_agree(pair):
+    """The residual stream, the logit lens and the memories, by either way in."""
+    model, network = pair
+    ids = jnp.asarray(IDS[0])
+    ours, theirs = transformer.residual_stream(network, ids), transformer.residual_stream(model, ids)
+    for a, b in zip(jax.tree_util.tree_leaves(ours), jax.tree_util.tree_leaves(theirs), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-11)
+    lens = transformer.logit_lens(network, ids)
+    np.testing.assert_allclose(lens, transformer.logit_lens(model, ids), rtol=0, atol=1e-11)
+    np.testing.assert_allclose(lens, model.logit_lens(ids), rtol=0, atol=1e-11)
+    one, other = (transformer.key_value_memory(m, IDS, MASK, layer=1, top=2, words=3) for m in (network, model))
+    np.testing.assert_array_equal(one.promoted, other.promoted)
+    np.testing.assert_allclose(one.mean, other.mean, rtol=0, atol=1e-12)
+    assert probe.head_matrices(network).query.shape == (len(network.network.blocks()), 2, 8, 4)
+
+
+def test_fields_agree(pair):
+    """The velocity of a layer, by either way in; forms of two tokens know no distances."""
+    model, network = pair
+    x = jr.normal(jr.key(4), (6, 8), jnp.float64)
+    if model.stack.block(2).attention.relative is not None:
+        with pytest.raises(ValueError, match="block must be without relative positions"):
+            transformer.as_field(model, 2)
+        return
+    ours, theirs = (transformer.as_field(one, 2, space=space) for one in pair for space in [cjx.Sphere()])
+    np.testing.assert_allclose(ours(0.0, x), theirs(0.0, x), rtol=0, atol=1e-12)
+    if not isinstance(model.stack.blocks.residual, transformer.PostNorm):
+        ours, theirs = (transformer.as_field(one, 2) for one in pair)
+        np.testing.assert_allclose(ours(0.0, x), theirs(0.0, x), rtol=0, atol=1e-11)
+
+
+def test_measures(pair):
+    """Similarity, sinks and controls run on it."""
+    _, network = pair
+    texts = probe.Encoded(IDS.astype(np.int32), MASK)
+    assert np.isfinite(probe.similarity_histograms(network, texts).cosine.mean).all()
+    assert probe.attention_sinks(network, texts).mass["first"].mean.shape == (3, 2)
+    redrawn = probe.trace(probe.randomise(network, jr.key(0)), IDS, MASK).hidden
+    assert np.isfinite(redrawn).all() and not np.allclose(redrawn, probe.trace(network, IDS, MASK).hidden)
+
+
+def test_folder(tmp_path):
+    """`load` reads what `save` wrote, with its depth; the model of the package has a tokenizer."""
+    model = _model()
+    transformer.save(model, tmp_path / "model")
+    loaded = probe.load(tmp_path / "model", dtype=jnp.float64)
+    np.testing.assert_array_equal(
+        probe.trace(loaded, IDS).hidden, probe.trace(probe.from_language_model(model), IDS).hidden
+    )
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        assert probe.load(tmp_path / "model", depth=5).network.order() == [0, 1, 2, 0, 1]
+    assert "deepened to 5" in str(told[-1].message)
+    ours = probe.load("language-model")
+    assert ours.num_layers == transformer.load().stack.num_layers
+    assert probe.next_words(ours, "one of the worst films i have ever", top=1).words == ["seen"]
+
+
+def test_refused(tmp_path):
+    transformer.save(transformer.FeedForward.random(jr.key(0), 4, 8), tmp_path / "part")
+    other = dataclasses.replace(_model(), stream_dtype=jnp.bfloat16)
+    cases = [
+        (lambda: probe.from_language_model(3), "model must be a LanguageModel"),
+        (lambda: probe.from_language_model(other), "compute in the dtype of its parameters"),
+        (lambda: probe.load("language-model", heads=2), "heads must be None for a language model"),
+        (lambda: probe.load(tmp_path / "part"), "path must be of a language model, but it is of a FeedForward"),
+    ]
+    for make, message in cases:
+        with as_a_user(), pytest.raises(ValueError, match=message):
+            make()

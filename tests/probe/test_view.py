@@ -1,0 +1,309 @@
+"""The residual stream, memories, the logit lens, knock-outs and masks, on every kind of loaded network."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import clusterjax as cjx
+from clusterjax import probe, transformer
+from clusterjax.probe.measures.stream import _measure
+
+from ..helpers import as_a_user
+from ..probe_cases import ALBERT, BERT, GPT2, IDS, LLAMA, MASK, SHARED, T5, tensors_of, write
+
+
+CONFIGS = {"albert": ALBERT, "shared albert": SHARED, "bert": BERT, "gpt2": GPT2, "llama": LLAMA, "t5": T5}
+
+
+@pytest.fixture(scope="module", params=CONFIGS)
+def model(request, tmp_path_factory):
+    config = CONFIGS[request.param]
+    return probe.load(write(tmp_path_factory.mktemp("tiny"), config, tensors_of(config)), dtype=jnp.float64)
+
+
+def _stream(model, text=1):
+    return transformer.residual_stream(model, jnp.asarray(IDS[text]), jnp.asarray(MASK[text]))
+
+
+def _finished(model, x, mask):
+    """The last norm of the network, with zeros at padding, as `trace` has it."""
+    return np.where(mask[:, None], np.asarray(model.network.finish(jnp.asarray(x)[None])[0]), 0)
+
+
+def test_parts_add_up_to_the_stream(model):
+    """After each block the stream is what `trace` has; its parts add up to it, and their shares to 1."""
+    stream, mask = _stream(model), MASK[1]
+    hidden = np.asarray(probe.trace(model, IDS, MASK).hidden[1])
+    after_blocks = np.asarray(stream.stream)[2:-1:2]
+    np.testing.assert_allclose(after_blocks, hidden[1:-1], rtol=0, atol=1e-10 * np.abs(hidden).max())
+    np.testing.assert_allclose(_finished(model, stream.stream[-1], mask), hidden[-1], rtol=0, atol=1e-10)
+    np.testing.assert_allclose(stream.total, stream.stream[-1], rtol=0, atol=1e-10 * np.abs(stream.stream).max())
+    assert not np.asarray(stream.total)[~mask].any()
+    shares = stream.shares()
+    total = sum(np.asarray(part).reshape(-1, 8).sum(axis=0) for part in shares.values())
+    np.testing.assert_allclose(total[mask], 1, rtol=0, atol=1e-9)
+    # A head's share is the sum over the tokens that it moved from.
+    heads = np.asarray(shares["heads"])
+    np.testing.assert_allclose(np.asarray(stream.share).sum(axis=-1)[..., mask], heads[..., mask], rtol=0, atol=1e-9)
+
+
+def test_moved_is_a_double_loop(model):
+    """The length of what each head moves from token to token in the first layer, from the maps of the heads."""
+    stream, network = _stream(model, 0), model.network
+    block, maps = network.blocks()[network.order()[0]], probe.head_matrices(model)
+    x = np.asarray(stream.stream[0])
+    read = np.asarray(block.read(0, jnp.asarray(x)[None])[0])
+    first = network.order()[0]
+    bias = np.asarray(block.project(jnp.zeros((1, 1, x.shape[1])))[2][0, 0])
+    bias = np.repeat(bias, model.num_heads // bias.shape[0], axis=0)
+    expected = np.zeros((model.num_heads, 8, 8))
+    for h in range(model.num_heads):
+        for i in range(8):
+            for j in range(8):
+                value = read[j] @ maps.value[first, h] + bias[h]
+                expected[h, i, j] = np.linalg.norm(stream.weights[0, h, i, j] * value @ maps.output[first, h])
+    np.testing.assert_allclose(stream.moved[0], expected, rtol=0, atol=1e-12 * max(1, expected.max()))
+
+
+def test_memories_are_those_of_the_layer(model):
+    """Strongest places, means and promoted words, against all activations written out."""
+    layer, network = 1, model.network
+    found = transformer.key_value_memory(model, IDS, MASK, layer=layer, top=3, words=4, batch_size=2)
+    block = network.blocks()[network.order()[layer]]
+    hidden = jnp.asarray(probe.trace(model, IDS, MASK).hidden[:, layer])
+    middle = block.after_attention(hidden, jnp.asarray(MASK), network.context(8))[0]
+    fired = np.asarray(block.activations(block.read(1, middle)))
+    values, words = np.asarray(block.neuron_values().kernel), np.asarray(network.unembedding())
+    np.testing.assert_allclose(found.mean, fired[MASK].mean(axis=0), rtol=0, atol=1e-11)
+    for neuron in range(fired.shape[-1]):
+        strongest = np.sort(fired[..., neuron][MASK])[::-1][:3]
+        np.testing.assert_allclose(found.activation[neuron], strongest, rtol=0, atol=1e-11)
+        of_words = [values[neuron] @ word for word in words]
+        np.testing.assert_allclose(found.promotion[neuron], np.sort(of_words)[::-1][:4], rtol=0, atol=1e-11)
+    means = transformer.mean_activations(model, IDS, MASK, layer=layer)
+    np.testing.assert_allclose(means[2], fired[2][MASK[2]].mean(axis=0), rtol=0, atol=1e-11)
+
+
+def test_memories_of_knocked_out_networks(model):
+    """What fires in a layer follows the knock-outs before it."""
+    knocked = probe.without(model, "attention", layer=0)
+    found = transformer.mean_activations(knocked, IDS, MASK, layer=1)
+    hidden = jnp.asarray(probe.trace(knocked, IDS, MASK).hidden[:, 1])
+    network = model.network
+    block = network.blocks()[network.order()[1]]
+    middle = block.after_attention(hidden, jnp.asarray(MASK), network.context(8))[0]
+    fired = np.asarray(block.activations(block.read(1, middle)))
+    np.testing.assert_allclose(found[0], fired[0].mean(axis=0), rtol=0, atol=1e-11)
+
+
+def _zeroed(model, what, *, layer, index=None):
+    """The network with the rows of a map at zero, in a clone whose layers share no block."""
+    network = nnx.clone(model.network)
+    block = network.blocks()[network.order()[layer]]
+    kernel, bias = block.head_outputs() if what == "attention" else block.neuron_values()
+    zero = jnp.zeros_like(kernel) if index is None else kernel.at[index].set(0)
+    affine = type(block.neuron_values())(
+        zero, None if bias is None else jnp.zeros_like(bias) if index is None else bias
+    )
+    name = "head_outputs" if what == "attention" else "neuron_values"
+    return network, block, name, affine
+
+
+@pytest.mark.parametrize(
+    ("part", "options"),
+    [("attention", {}), ("attention", {"head": 1}), ("feed_forward", {}), ("feed_forward", {"neuron": [3, 5]})],
+)
+def test_without_is_a_map_of_zeros(model, part, options, monkeypatch):
+    """The first layer that is no other layer's block, with its rows at zero."""
+    order = model.network.order()
+    alone = [layer for layer in range(len(order)) if order.count(order[layer]) == 1]
+    if not alone:
+        pytest.skip("all layers are one block, whose maps cannot be zero in one of them alone")
+    layer, index = alone[-1], next(iter(options.values()), None)
+    network, block, name, affine = _zeroed(
+        model, part, layer=layer, index=None if index is None else jnp.asarray(index)
+    )
+    knocked = probe.without(model, part, layer=layer - len(order), **options)
+    found = np.asarray(probe.trace(knocked, IDS, MASK).hidden)
+    # The layer by hand, from what enters it; `after_attention` asks the block for its maps.
+    before = jnp.asarray(probe.trace(model, IDS, MASK).hidden[:, layer])
+    np.testing.assert_array_equal(found[:, layer], before)
+    monkeypatch.setattr(type(block), name, lambda self: affine)
+    after, _ = block(before, jnp.asarray(MASK), network.context(8))
+    if layer == len(order) - 1:
+        after = network.finish(after)
+    expected = np.where(MASK[:, :, None], np.asarray(after), 0)
+    np.testing.assert_allclose(found[:, layer + 1], expected, rtol=0, atol=1e-11)
+
+
+def test_without_at_one_token(model):
+    """That token takes the stream of a network without the part, the others that of the network."""
+    for part in ("attention", "feed_forward"):
+        for token in (0, 1):
+            here = np.asarray(probe.trace(probe.without(model, part, layer=0, token=token), IDS, MASK).hidden)[:, 1]
+            nowhere = np.asarray(probe.trace(model, IDS, MASK).hidden)[:, 1]
+            everywhere = np.asarray(probe.trace(probe.without(model, part, layer=0), IDS, MASK).hidden)[:, 1]
+            np.testing.assert_allclose(here[:, token], everywhere[:, token], rtol=0, atol=1e-12)
+            rest = np.arange(8) != token
+            np.testing.assert_allclose(here[:, rest], nowhere[:, rest], rtol=0, atol=1e-12)
+            assert not np.allclose(here[0, token], nowhere[0, token])
+
+
+def test_knock_outs_add_up(model):
+    """One after the other is both, whether or not they name tokens; what was knocked out stays so."""
+    both = probe.without(model, "feed_forward", layer=[0, 1], token=[0, 2])
+    one = probe.without(
+        probe.without(model, "feed_forward", layer=[0, 1], token=0), "feed_forward", layer=[0, 1], token=2
+    )
+    np.testing.assert_array_equal(probe.trace(both, IDS, MASK).hidden, probe.trace(one, IDS, MASK).hidden)
+    everywhere = probe.without(probe.without(both, "feed_forward"), "attention", head=0, token=1)
+    other = probe.without(probe.without(model, "attention", head=0, token=1), "feed_forward")
+    np.testing.assert_array_equal(probe.trace(everywhere, IDS, MASK).hidden, probe.trace(other, IDS, MASK).hidden)
+    np.testing.assert_array_equal(
+        probe.trace(probe.without_feed_forward(model), IDS, MASK).hidden,
+        probe.trace(probe.without(model, "feed_forward"), IDS, MASK).hidden,
+    )
+
+
+def test_parts_of_knocked_out_networks(model):
+    """A head that is knocked out writes and moves nothing, attends as ever, and the parts add up."""
+    stream = _stream(probe.without(probe.without(model, "attention", layer=1, head=0), "attention", layer=0, token=2))
+    assert not np.asarray(stream.moved[1, 0]).any() and np.asarray(stream.weights[1, 0]).any()
+    assert not np.asarray(stream.moved[0, :, 2]).any() and np.asarray(stream.moved[0, :, 1]).any()
+    np.testing.assert_allclose(stream.total, stream.stream[-1], rtol=0, atol=1e-10 * np.abs(stream.stream).max())
+
+
+def test_parts_on_the_sphere(model):
+    """Norms that only hold a length carry shares as well."""
+    stream = _stream(probe.on_sphere(model, 2.0))
+    np.testing.assert_allclose(stream.total, stream.stream[-1], rtol=0, atol=1e-10 * np.abs(stream.stream).max())
+    shares = sum(np.asarray(part).reshape(-1, 8).sum(axis=0) for part in stream.shares().values())
+    np.testing.assert_allclose(shares[MASK[1]], 1, rtol=0, atol=1e-9)
+
+
+def test_masks_are_those_of_core_dynamics(model):
+    """Weights are zero where the mask forbids, rows sum to 1, and at one place they are the softmax of what is left."""
+    for mask in (cjx.FullMask(), cjx.CausalMask(), cjx.WindowMask(3), cjx.SinkMask(2, 1)):
+        weights = np.asarray(probe.trace(probe.with_mask(model, mask), IDS, MASK).attention)
+        allowed = (
+            np.asarray(mask.matrix(8))[None, None, None] & MASK[:, None, None, None, :] & MASK[:, None, None, :, None]
+        )
+        assert not weights[~np.broadcast_to(allowed, weights.shape)].any()
+        np.testing.assert_allclose(weights.sum(axis=-1)[0], 1, rtol=0, atol=1e-12)
+    # Of the first layer the scores are the same under every mask, so that weights differ by a factor for each row.
+    full = np.asarray(probe.trace(probe.with_mask(model, cjx.FullMask()), IDS, MASK).attention)[:, 0]
+    part = np.asarray(probe.trace(probe.with_mask(model, cjx.SinkMask(2, 1)), IDS, MASK).attention)[:, 0]
+    kept = np.where(part > 0, full, 0)
+    kept = kept / np.where(kept.sum(-1, keepdims=True) > 0, kept.sum(-1, keepdims=True), 1)
+    np.testing.assert_allclose(part, kept, rtol=0, atol=1e-12)
+
+
+def test_a_matrix_as_mask(model):
+    """A mask with an array of its own is traced with the network; one of another size is refused."""
+    allowed = np.tril(np.ones((8, 8), bool))
+    ours = probe.trace(probe.with_mask(model, cjx.MatrixMask(jnp.asarray(allowed))), IDS, MASK).hidden
+    np.testing.assert_array_equal(ours, probe.trace(probe.with_mask(model, cjx.CausalMask()), IDS, MASK).hidden)
+    with as_a_user(), pytest.raises(ValueError, match="8"):
+        probe.trace(probe.with_mask(model, cjx.MatrixMask(jnp.eye(4, dtype=bool))), IDS, MASK)
+
+
+def test_fields_that_are_refused(model):
+    d = model.network.sizes.hidden_size
+    cases = [
+        (lambda: transformer.as_field(model), "layer must say which layer of the network it is, but it is None"),
+        (lambda: transformer.as_field(model, 9), "layer must be an integer from"),
+        (lambda: transformer.as_field(model, 0, space=3), "space must be"),
+        (lambda: transformer.as_field(model, 0, summation=cjx.Dense()), r"summation must be Auto\(\)"),
+        (lambda: transformer.as_field(model, 0, space=cjx.Sphere())(0.0, jnp.ones((3, d + 1))), f"of {d + 1}"),
+    ]
+    if model.network.blocks()[0].post_norm:
+        cases.append((lambda: transformer.as_field(model, 0), "space must be given"))
+    for make, message in cases:
+        with as_a_user(), pytest.raises(ValueError, match=message):
+            make()
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_logit_lens(name, tmp_path):
+    """Each level through the last norm and the head; the words that are asked for, or all."""
+    config = CONFIGS[name]
+    model = probe.load(write(tmp_path, config, tensors_of(config)), dtype=jnp.float64)
+    stream = transformer.residual_stream(model, jnp.asarray(IDS[0]))
+    lens = np.asarray(transformer.logit_lens(model, jnp.asarray(IDS[0])))
+    head = np.asarray(model.network.unembedding())
+    for level, x in enumerate(np.asarray(stream.stream)[::2]):
+        finished = np.asarray(model.network.finish(jnp.asarray(x)[None])[0])
+        expected = np.array([[row @ word for word in head] for row in finished])
+        np.testing.assert_allclose(lens[level], expected, rtol=0, atol=1e-10)
+    some = transformer.logit_lens(model, jnp.asarray(IDS[0]), words=jnp.array([4, 2]))
+    np.testing.assert_array_equal(some, lens[:, :, [4, 2]])
+
+
+def test_a_layer_as_a_field(model):
+    """Its velocity is what the attention alone and the feed-forward alone add, or that of the parts on the sphere."""
+    ids, everywhere = IDS[:1], np.ones((1, IDS.shape[1]), bool)
+    layer, post = 1, model.network.blocks()[0].post_norm
+    field = transformer.as_field(model, layer, space=cjx.Sphere() if post else None)
+    if not post:
+        hidden = np.asarray(probe.trace(model, ids, everywhere).hidden)[0, layer]
+        expected = 0.0
+        for part in ("feed_forward", "attention"):
+            alone = np.asarray(probe.trace(probe.without(model, part, layer=layer), ids, everywhere).hidden)
+            expected = expected + alone[0, layer + 1] - hidden
+        np.testing.assert_allclose(field(0.0, jnp.asarray(hidden)), expected, rtol=0, atol=1e-11)
+    else:
+        x = cjx.Sphere().retract(jnp.asarray(np.random.default_rng(0).normal(size=(5, field.view.width))))
+        block, present = model.network.blocks()[model.network.order()[layer]], jnp.ones((1, 5), bool)
+        _, weights = block.attend(x[None], present, model.network.shared_context(5))
+        heads, bias = block.head_outputs()
+        values = np.asarray(block.project(x[None]).value)[0]
+        expected = np.zeros(x.shape) + np.asarray(bias)
+        for head in range(len(heads)):
+            for i in range(5):
+                for j in range(5):
+                    expected[i] += weights[0, head, i, j] * values[j, head] @ np.asarray(heads[head])
+        expected += np.asarray(block.feed_forward(x[None])[0])
+        tangent = expected - np.sum(expected * x, axis=1, keepdims=True) * np.asarray(x)
+        np.testing.assert_allclose(field(0.0, x), tangent, rtol=0, atol=1e-11)
+    traj = cjx.simulate(
+        field,
+        field.space.retract(jnp.ones((4, field.view.width)) + jnp.eye(4, field.view.width)),
+        jnp.array([0.0, 0.1]),
+    )
+    assert np.isfinite(traj.x1).all()
+
+
+def test_refused(model):
+    """What cannot be knocked out, and what cannot be taken apart."""
+    cases = [
+        (lambda: probe.without(model, "norm"), "part must be"),
+        (lambda: probe.without(model, "attention", neuron=1), "neuron must be None unless part is 'feed_forward'"),
+        (lambda: probe.without(model, "feed_forward", head=1), "head must be None unless part is 'attention'"),
+        (lambda: probe.without(model, "attention", layer=99), "layer must be"),
+        (lambda: probe.without(model, "attention", head=[]), "head must name one at least"),
+        (lambda: probe.without(model, "attention", token=-1), "token must be"),
+        (lambda: probe.trace(probe.without(model, "attention", token=8), IDS, MASK), "token must be one of each text"),
+        (lambda: probe.deeper(probe.without(model, "attention"), 2), "deeper before parts"),
+        (lambda: probe.with_mask(model, "causal"), "mask must be"),
+        (lambda: transformer.residual_stream(model, jnp.arange(31)), "tokens must be"),
+        (lambda: transformer.residual_stream(3, jnp.arange(3)), "model must be a LanguageModel or a Transformer"),
+        (lambda: transformer.key_value_memory(model, IDS, layer=9), "layer must be"),
+    ]
+    for make, message in cases:
+        with as_a_user(), pytest.raises(ValueError, match=message):
+            make()
+
+
+def test_a_last_token_may_be_the_last_of_the_text(model):
+    knocked = probe.without(model, "attention", layer=0, token=7)
+    hidden = np.asarray(probe.trace(knocked, IDS, MASK).hidden)
+    assert not np.allclose(hidden[0, 1, 7], np.asarray(probe.trace(model, IDS, MASK).hidden)[0, 1, 7])
+
+
+def test_one_program_for_all_knock_outs(model):
+    """Another layer and token of the same kind of knock-out compiles nothing anew."""
+    probe.trace(probe.without(model, "attention", layer=0, token=3), IDS, MASK)
+    size = _measure._cached._cache_size()
+    probe.trace(probe.without(model, "attention", layer=1, token=3), IDS, MASK)
+    assert _measure._cached._cache_size() == size

@@ -17,12 +17,19 @@ if TYPE_CHECKING:
         randomise as randomise,
         shuffle_tokens as shuffle_tokens,
     )
+    from .measures.first_token import FirstToken as FirstToken, first_token as first_token
+    from .measures.generation import Generated as Generated, generate as generate
     from .measures.head_clusters import (
         HeadClusters as HeadClusters,
         adjusted_rand as adjusted_rand,
         head_clusters as head_clusters,
     )
     from .measures.head_correlations import HeadCorrelations as HeadCorrelations, head_correlations as head_correlations
+    from .measures.head_signs import HeadSigns as HeadSigns, head_signs as head_signs
+    from .measures.kept_tokens import special_ids as special_ids
+    from .measures.losses import token_losses as token_losses
+    from .measures.parameter_counts import ParameterCounts as ParameterCounts, parameter_counts as parameter_counts
+    from .measures.position_heads import PositionHeads as PositionHeads, position_heads as position_heads
     from .measures.similarity import (
         Similarity as Similarity,
         similarity_histograms as similarity_histograms,
@@ -61,7 +68,7 @@ if TYPE_CHECKING:
     from .networks.head_matrices import HeadMatrices as HeadMatrices, head_matrices as head_matrices
     from .networks.llama import Llama as Llama
     from .networks.llama_sizes import LlamaSizes as LlamaSizes
-    from .networks.load import Model as Model, load as load
+    from .networks.load import Model as Model, from_language_model as from_language_model, load as load
     from .networks.sizes import AlbertSizes as AlbertSizes, BertSizes as BertSizes, T5Sizes as T5Sizes
     from .networks.t5 import T5Encoder as T5Encoder
     from .networks.train import AlbertRecipe as AlbertRecipe, train_albert as train_albert
@@ -75,6 +82,7 @@ if TYPE_CHECKING:
     )
     from .particle_bridge.bridge import Bridge as Bridge, bridge as bridge
     from .particle_bridge.field import FactoredHeadsField as FactoredHeadsField, particle_field as particle_field
+    from .particle_bridge.knock_out import with_mask as with_mask, without as without
 else:
     from .._lazy import lazy_names
 

@@ -24,7 +24,7 @@ from ..networks.tokenizer import tokenize
 
 
 # Texts are padded to a multiple of this, so that few lengths are compiled.
-_LENGTHS = 16
+LENGTHS = 16
 
 
 class NextWords(NamedTuple):
@@ -63,9 +63,9 @@ def next_words(model: Model, text: str, top: int = 10) -> NextWords:
 
         Vaswani et al., *Attention is all you need* (1706.03762), Section 3.4: softmax of the scores of the words.
     """
-    _check_causal(model)
+    check_causal(model)
     check_integer(top, "top", most=model.network.sizes.vocab_size, remedy="pass 1, or up to the size of the vocabulary")
-    ids = _ids(model, check_text(text, "text"), "text")
+    ids = ids_of(model, check_text(text, "text"), "text")
     log_p = np.asarray(_log_probabilities(model, [ids])[0, len(ids) - 1])
     best = np.argsort(-log_p, kind="stable")[:top]
     words = [model.tokenizer.decode([int(number)]) for number in best]
@@ -95,10 +95,10 @@ def continuation_log_prob(
 
         Radford et al., *Language models are unsupervised multitask learners* (2019), eq. (1): the chain rule.
     """
-    _check_causal(model)
+    check_causal(model)
     several = not isinstance(continuation, str)
     wanted = check_sequence(continuation, "continuation", str, "texts") if several else [continuation]
-    start = _ids(model, check_text(text, "text"), "text")
+    start = ids_of(model, check_text(text, "text"), "text")
     rows = [_joined(model, text, start, more) for more in wanted]
     log_p = _log_probabilities(model, rows)
     # Token k is expected at place k - 1.
@@ -109,16 +109,16 @@ def continuation_log_prob(
     return np.array(sums) if several else sums[0]
 
 
-def _check_causal(model: Any) -> None:
+def check_causal(model: Any) -> None:
     """Raise a ValueError unless the model is causal, and has a tokenizer."""
     if not check_model(model).network.context(1).causal:
         rule = "be causal, so that a place says what comes next"
-        raise refusal("model", rule, f"{model.name!r} is not", "load GPT-2, a Llama, or 'smollm2'")
+        raise refusal("model", rule, f"{model.name!r} is not", "load GPT-2, a Llama, 'language-model' or 'smollm2'")
     if model.tokenizer is None:
         raise refusal("model", "have a tokenizer", f"that of {model.name!r} is missing", "put it into its folder")
 
 
-def _ids(model: Model, text: str, name: str) -> np.ndarray:
+def ids_of(model: Model, text: str, name: str) -> np.ndarray:
     """The token ids of a text."""
     ids = tokenize(model.tokenizer, model.folder, model.network.sizes.vocab_size, [text], verbose=False)[0]
     if not ids:
@@ -128,12 +128,12 @@ def _ids(model: Model, text: str, name: str) -> np.ndarray:
 
 def _joined(model: Model, text: str, start: np.ndarray, more: str) -> np.ndarray:
     """The ids of `start` and of what follows it."""
-    whole = _ids(model, text + more, "continuation")
+    whole = ids_of(model, text + more, "continuation")
     # The pieces of both together, where those of the text stay what they are; most do, if the continuation begins with
     # a space. Otherwise those of the continuation alone.
     if len(whole) > len(start) and np.array_equal(whole[: len(start)], start):
         return whole
-    return np.concatenate([start, _ids(model, more, "continuation")])
+    return np.concatenate([start, ids_of(model, more, "continuation")])
 
 
 def _log_probabilities(model: Model, rows: Sequence[np.ndarray]) -> Float[Array, "batch n words"]:
@@ -142,7 +142,7 @@ def _log_probabilities(model: Model, rows: Sequence[np.ndarray]) -> Float[Array,
     limit = model.max_positions
     if limit is not None and longest > limit:
         raise refusal("text", f"have at most {limit} tokens", f"it has {longest} with what follows", "cut it")
-    n = -(-longest // _LENGTHS) * _LENGTHS
+    n = -(-longest // LENGTHS) * LENGTHS
     n = n if limit is None else min(n, limit)
     token_ids, mask = np.zeros((len(rows), n), np.int32), np.zeros((len(rows), n), bool)
     for i, row in enumerate(rows):

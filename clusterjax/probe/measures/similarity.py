@@ -27,6 +27,7 @@ from ..._observables.similarity import among, among_equal, check_edges
 from ..networks.batch import Encoded
 from ..networks.load import Model
 from ..networks.token_ids import check_mask
+from .kept_tokens import OfKept, check_enough, check_kept, kept_tokens
 from .stream import Measure
 from .survey import check_surveyed, dtype_of, encoded, survey
 from .tally import Average, Tally
@@ -79,6 +80,8 @@ def similarity_histograms(
     near: float = 0.9,
     quantiles: Sequence[float] = _QUANTILES,
     rank: bool = True,
+    leave_out: Sequence[int] = (),
+    without_first: bool = False,
     length: int | None = None,
     batch_size: int = 8,
     store: str | os.PathLike[str] | None = None,
@@ -89,7 +92,8 @@ def similarity_histograms(
     A token is never compared with itself, so that there is no spike of mass 1/n at similarity 1, and padding is in no
     number. Each text counts as one: its histogram integrates to 1, whatever its length, and the errors are those of a
     mean over texts. Memory is that of one batch at one layer; see `survey`. What is found says nothing by itself: see
-    `controls`.
+    `controls`. Special tokens, and the first token of a causal network, often stand apart from all others, and are in
+    many pairs: `leave_out` and `without_first` measure the words alone.
 
     !!! example
 
@@ -115,6 +119,8 @@ def similarity_histograms(
     - `near`: The cosine above which a pair is near; also decides the clusters.
     - `quantiles`: Their probabilities, between 0 and 1.
     - `rank`: Whether to compute the effective rank, which takes longer than all the rest.
+    - `leave_out`: Ids of tokens that are in no number, such as `special_ids(model)`. The network reads them as before.
+    - `without_first`: Whether the first token of each text is in no number.
     - `length`, `batch_size`, `store`, `say`: As in `survey`.
 
     **Returns:**
@@ -124,7 +130,7 @@ def similarity_histograms(
     **Raises:**
 
     - `ValueError` if `near` is not in [-1, 1), a quantile is no probability, `bins` are neither a positive integer nor
-        increasing edges, and as in `survey`.
+        increasing edges, `leave_out` are no ids, a text has fewer than two tokens left, and as in `survey`.
 
     **Warns:** if texts are longer than the positions and `length` does not say where to cut them, with how many.
 
@@ -136,7 +142,9 @@ def similarity_histograms(
     """
     check_surveyed(model, batch_size, store, say)
     _check_options(bins, near, quantiles, rank)
+    leave_out, without_first = check_kept(leave_out, without_first)
     data = encoded(model, texts, length)
+    check_enough(data, leave_out, without_first)
     # Edges and thresholds are arrays of the measure, so that other values of them compile nothing anew.
     measure = _measure_of(bins, near, quantiles, rank, dtype_of(model))
     near, quantiles = float(near), np.asarray(quantiles, np.float64).tolist()
@@ -144,9 +152,16 @@ def similarity_histograms(
         "measure": "similarity", "edges": np.asarray(measure.edges).tolist(), "near": near,
         "quantiles": quantiles, "rank": bool(rank),
     }  # fmt: skip
+    what: Measure | Callable[[Any, Any], Measure] = Measure(level=measure)
+    if leave_out or without_first:
+        # In the settings only where it is asked for, so that stores of all tokens stay what they were.
+        settings |= {"leave_out": list(leave_out), "without_first": without_first}
+        # Made for each batch: which tokens are kept is an array of the measure, so nothing compiles anew.
+        what = lambda ids, mask: Measure(
+            level=OfKept(measure, jnp.asarray(kept_tokens(ids, mask, leave_out, without_first)))
+        )
     surveyed = survey(
-        model, data, Measure(level=measure), batch_size=batch_size, keep=_SCALARS, settings=settings,
-        store=store, say=say,
+        model, data, what, batch_size=batch_size, keep=_SCALARS, settings=settings, store=store, say=say,
     )  # fmt: skip
     return _similarity(measure, near, surveyed.levels)
 

@@ -149,7 +149,8 @@ def survey(
             raise refusal(argument, "name statistics of the measure", told, "choose of these")
     asked: dict[str, Any] = {}
     if path is not None:  # reading all weights takes longer than a short text
-        asked = {"model": fingerprint(model), "texts": digest(data), "batch_size": size, **(settings or {})}
+        asked = {"model": fingerprint(model, data.mask.shape[1]), "texts": digest(data), "batch_size": size}
+        asked |= settings or {}
         asked |= {"keep": sorted(keep), "statistics": statistics}
         if replicates is not None:
             asked |= {"resample": sorted(resample), "replicates": digest([replicates])}
@@ -229,14 +230,33 @@ def bootstrap_counts(key: PRNGKeyArray, replicates: int, texts: int) -> np.ndarr
     return generator(key).multinomial(texts, np.full(texts, 1 / texts), size=replicates).astype(np.int32)
 
 
-def fingerprint(model: Model) -> str:
-    """A hash of the network: its sizes, its depth and heads, and all its weights."""
+def fingerprint(model: Model, n: int | None = None) -> str:
+    """A hash of the network: its sizes, depth and heads, its weights, which parts are knocked out, and, for texts of
+    `n` tokens, who attends to whom; without `n` a mask that was given is left out."""
     network = model.network
-    hasher = hashlib.sha256(repr((network.sizes, network.depth, network.num_heads)).encode())
+    hasher = hashlib.sha256(repr((_sizes_said(network.sizes), network.depth, network.num_heads)).encode())
     # In the order of the tree, which is that of the names: the same weights always give the same hash.
     for leaf in jtu.tree_leaves(nnx.state(network)):
         hasher.update(np.ascontiguousarray(leaf).tobytes())
+    if network.gains is not None:
+        # Their numbers are among the leaves, but not of which part they are.
+        named = [name for name, gain in zip(network.gains._fields, network.gains, strict=True) if gain is not None]
+        hasher.update(repr(named).encode())
+    # A mask is no weight. Nothing is added where all attend to all, so that files of 0.1.0 are still read.
+    context = network.context(1) if n is None else network.shared_context(n)
+    if context.causal:
+        hasher.update(b"causal")
+    if n is not None and context.allowed is not None:
+        hasher.update(b"allowed" + np.asarray(context.allowed).tobytes())
     return hasher.hexdigest()
+
+
+def _sizes_said(sizes: Any) -> Any:
+    """The sizes, with functions by their names: what `repr` says of a function is another in each process."""
+    if not any(map(callable, sizes)):
+        return sizes
+    name = lambda entry: f"{entry.__module__}.{getattr(entry, '__qualname__', type(entry).__name__)}"
+    return [name(entry) if callable(entry) else entry for entry in sizes]
 
 
 def dtype_of(model: Model) -> np.dtype:

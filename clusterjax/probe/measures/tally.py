@@ -40,7 +40,8 @@ class Average(NamedTuple):
     @property
     def error(self) -> np.ndarray:
         """The standard error of `mean`: `spread` divided by the root of N."""
-        return self.spread / np.sqrt(self.texts)
+        # Of a statistic that is one number, NumPy's quotient would be a scalar.
+        return np.asarray(self.spread / np.sqrt(self.texts))
 
 
 def average_of(values: np.ndarray) -> Average:

@@ -1,0 +1,162 @@
+r"""The first token of a causal network against all others: its length, and its cosine to them, level by level.
+
+Under a causal mask the first token attends to itself alone, and every other token attends to it. In trained networks it
+becomes far longer than the others, which attend to it and take next to nothing from it (Sun et al., *Massive
+activations in large language models*, 2402.17762). Peat, *Clustering in Transformers*, Section 4.2.4, has it as the
+token about which the others gather.
+
+Invariants: padding is in no number, on either side of a text; lengths are Euclidean and cosines do not depend on them;
+each text counts as one, and the ratio of the lengths is taken within it.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from ..._check import check_number
+from ..._misc import matmul, normalise
+from ..networks.batch import Encoded
+from ..networks.load import Model
+from .kept_tokens import check_enough
+from .stream import Measure
+from .survey import check_surveyed, encoded, survey
+from .tally import Average
+
+
+class FirstToken(NamedTuple):
+    """What `first_token` returns; each `Average` is over texts, (levels,), and keeps the value of each text.
+
+    **Attributes:**
+
+    - `cosine`: The mean cosine of the first token to the others.
+    - `cosine_of_others`: The mean cosine of the others among each other.
+    - `length`: The length of the first token.
+    - `length_of_others`: The median of the lengths of the others.
+    - `ratio`: `length` divided by `length_of_others`, in each text.
+    """
+
+    cosine: Average
+    cosine_of_others: Average
+    length: Average
+    length_of_others: Average
+    ratio: Average
+
+    def apart(self, times: float = 10.0, sigmas: float = 2.0) -> Bool[np.ndarray, " levels"]:
+        """At which levels the first token is surely more than `times` as long as the others.
+
+        **Arguments:**
+
+        - `times`: How many times as long as the median of the others.
+        - `sigmas`: By how many standard errors the mean of the ratio must exceed that; with one text, which has no
+            standard error, it never does.
+
+        **Returns:**
+
+        One truth value for each level.
+
+        **Raises:**
+
+        - `ValueError` if `times` is not positive, or `sigmas` is negative.
+        """
+        times = check_number(times, "times", above=0, remedy="pass 10, say")
+        sigmas = check_number(sigmas, "sigmas", least=0, remedy="pass 2, say")
+        # A comparison with NaN is False.
+        return self.ratio.mean - sigmas * self.ratio.error > times
+
+
+def first_token(
+    model: Model,
+    texts: Sequence[str] | Encoded,
+    *,
+    length: int | None = None,
+    batch_size: int = 8,
+    store: str | os.PathLike[str] | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> FirstToken:
+    r"""How far the first token stands apart at each level: $|x_1|$ against the median of $|x_i|$, $i > 1$, and the mean
+    of $\langle x_1, x_i\rangle / (|x_1||x_i|)$ against that of the pairs without it.
+
+    Any network is taken: the first token of an encoder is its special token, if it has one. Levels are those of
+    `trace`: that after a last norm has lengths of its own.
+
+    !!! example
+
+        ```python
+        >>> from clusterjax import probe
+        >>> model = probe.load()
+        >>> found = probe.first_token(model, probe.bundled_texts()[:4], length=32)
+        >>> found.cosine.mean.shape  # levels 0 to 12
+        (13,)
+        >>> bool(found.cosine.mean[-1] < found.cosine_of_others.mean[-1] - 0.3)  # [CLS] stays away from the words
+        True
+        ```
+
+    **Arguments:**
+
+    - `model`: What `load` returned.
+    - `texts`: The texts, or the `Encoded` of them. At least three tokens each.
+
+    **Other arguments:**
+
+    - `length`, `batch_size`, `store`, `say`: As in `survey`.
+
+    **Returns:**
+
+    A `FirstToken`.
+
+    **Raises:**
+
+    - `ValueError` if a text has fewer than three tokens, and as in `survey`.
+
+    **Warns:** if texts are longer than the positions and `length` does not say where to cut them, with how many.
+
+    ??? cite "Source"
+
+        Sun et al., *Massive activations in large language models* (2402.17762), Section 2: the lengths; Peat,
+        *Clustering in Transformers*, Section 4.2.4: the first token of causal attention.
+    """
+    check_surveyed(model, batch_size, store, say)
+    data = encoded(model, texts, length)
+    check_enough(data, (), False, least=3)
+    levels = survey(
+        model, data, Measure(level=OF_FIRST), batch_size=batch_size, keep=FirstToken._fields,
+        settings={"measure": "first token"}, store=store, say=say,
+    ).levels  # fmt: skip
+    return FirstToken(**levels)
+
+
+class _OfFirst(eqx.Module):
+    """The statistics of one level, one row per text."""
+
+    def __call__(self, hidden: Float[Array, "batch n d"], mask: Bool[Array, "batch n"]) -> dict[str, Array]:
+        return jax.vmap(_of_text)(hidden, mask)
+
+
+# One instance, so that each call finds the program compiled by the first.
+OF_FIRST = _OfFirst()
+
+
+def _of_text(x: Float[Array, "n d"], word: Bool[Array, " n"]) -> dict[str, Array]:
+    first = word & (jnp.cumsum(word) == 1)
+    others = word & ~first
+    lengths = jnp.linalg.norm(x, axis=1)
+    # Rows of padding are zero; their cosines are masked below.
+    unit = jnp.where(word[:, None], normalise(x), jnp.zeros_like(x))
+    cosines = jnp.clip(matmul(unit, unit.T), -1, 1)
+    mean = lambda pairs: jnp.sum(jnp.where(pairs, cosines, jnp.zeros_like(cosines))) / jnp.sum(pairs).astype(x.dtype)
+    length = jnp.sum(jnp.where(first, lengths, jnp.zeros_like(lengths)))
+    # The median: a few of the others may be as long as the first one.
+    median = jnp.nanmedian(jnp.where(others, lengths, jnp.full_like(lengths, jnp.nan)))
+    return {
+        "cosine": mean(first[:, None] & others[None, :]),
+        "cosine_of_others": mean(others[:, None] & others[None, :] & ~jnp.eye(len(word), dtype=bool)),
+        "length": length,
+        "length_of_others": median,
+        "ratio": length / median,
+    }

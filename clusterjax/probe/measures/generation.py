@@ -1,0 +1,238 @@
+"""Texts continued token by token by a causal network, with the keys and values of what it has read kept.
+
+The most probable token is taken at each place (greedy), or one is drawn from softmax(scores / temperature), of all
+words or of the `top_k` most probable (Fan et al., *Hierarchical neural story generation*, 1805.04833, Section 5.1). All
+texts of a batch are continued together, each from its own length on.
+
+Invariants: a token and its probability are those of a pass over the whole text, but for rounding; neither depends on
+what stands beside the text in the batch; after a token that ends the text nothing follows.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from ..._check import check_concrete, check_integer, check_key, check_scalar, check_sequence, refusal
+from ..._custom_types import RealScalarLike
+from ..networks.cache import empty, read_on, take_apart, whole
+from ..networks.load import Model
+from ..networks.network import AbstractNetwork
+from .continuation import LENGTHS, check_causal, ids_of
+
+
+# As many texts are scored one by one, which up to here is faster than all at once.
+_SINGLE = 8
+
+
+class Generated(NamedTuple):
+    """What `generate` returns, of each text.
+
+    **Attributes:**
+
+    - `texts`: What follows the text, without a token that ends it.
+    - `token_ids`: The tokens that follow, (batch, num_tokens), with one that ends the text; 0 behind it.
+    - `log_probs`: The log probability of each, in nats, given all before it and at temperature 1 among all words,
+        (batch, num_tokens); 0 behind the end.
+    - `lengths`: How many tokens follow, (batch,).
+    """
+
+    texts: list[str]
+    token_ids: np.ndarray
+    log_probs: np.ndarray
+    lengths: np.ndarray
+
+
+def generate(
+    model: Model,
+    texts: str | Sequence[str],
+    num_tokens: int = 32,
+    *,
+    temperature: RealScalarLike = 0.0,
+    top_k: int | None = None,
+    key: PRNGKeyArray | None = None,
+) -> Generated:
+    """Continue texts by a causal network, greedily or drawn at random.
+
+    The logarithms of each text add up to what `continuation_log_prob` says of its continuation.
+
+    !!! example
+
+        ```python
+        >>> from clusterjax import probe
+        >>> model = probe.load("language-model")
+        >>> found = probe.generate(model, "one of the worst films i have ever", 1)
+        >>> found.texts, found.log_probs.shape
+        ([' seen'], (1, 1))
+        ```
+
+    **Arguments:**
+
+    - `model`: What `load` returned, causal and with a head: GPT-2, the Llama family, "smollm2", "language-model".
+    - `texts`: The texts, each of at least one token; or one.
+    - `num_tokens`: How many tokens follow at most; fewer where the network ends the text.
+
+    **Other arguments:**
+
+    - `temperature`: By which the scores are divided before a token is drawn; at 0 the most probable one is taken.
+    - `top_k`: Draw of so many of the most probable tokens only; None is all.
+    - `key`: PRNG key, needed where the temperature is not 0.
+
+    **Returns:**
+
+    A `Generated`.
+
+    **Raises:**
+
+    - `ValueError` if the model is not causal, has no head or no tokenizer; if a text is empty, or longer than the
+        positions with what follows; if `temperature` is negative, or not 0 without a `key`.
+
+    ??? cite "Source"
+
+        Radford et al., *Language models are unsupervised multitask learners* (2019), Section 2; Fan et al.,
+        *Hierarchical neural story generation* (1805.04833), Section 5.1, for `top_k`.
+    """
+    check_causal(model)
+    wanted = check_sequence([texts] if isinstance(texts, str) else texts, "texts", str, "texts")
+    num_tokens = check_integer(num_tokens, "num_tokens", remedy="ask for 1 or more")
+    for name, value in (("temperature", temperature), ("key", key)):
+        check_concrete(value, name)
+    temperature = check_scalar(temperature, "temperature", jnp.float32, least=0)
+    if top_k is not None:
+        words = model.network.sizes.vocab_size
+        top_k = check_integer(top_k, "top_k", most=words, remedy="pass 1, or up to the size of the vocabulary, or None")
+    drawn = bool(temperature > 0)
+    if drawn and key is None:
+        raise refusal(
+            "key", "be a PRNG key where the temperature is not 0", "it is None", "pass jax.random.key(0), say"
+        )
+    rows = [ids_of(model, text, "texts") for text in wanted]
+    longest, limit = max(map(len, rows)), model.max_positions
+    if limit is not None and longest + num_tokens > limit:
+        raise refusal(
+            "texts", f"have at most {limit} tokens with the {num_tokens} that follow",
+            f"one of them has {longest} without", "cut it, or ask for fewer",
+        )  # fmt: skip
+    # Sizes of which there are few, so that few programs are compiled.
+    n, room = (-(-number // LENGTHS) * LENGTHS for number in (longest, num_tokens))
+    n, size = (number if limit is None else min(number, limit) for number in (n, n + room))
+    keys = None
+    if drawn:
+        keys = jax.vmap(functools.partial(jr.fold_in, check_key(key)))(jnp.arange(len(rows)))
+    ends = ends_of(model)
+    found, log_probs, counts = _continue(
+        model.network, rows, num_tokens, (n, size, room), ends, _Drawing(keys, temperature), top_k if drawn else None
+    )
+    after = [_text(model, row, new[:count], ends) for row, new, count in zip(rows, found, counts, strict=True)]
+    return Generated(after, found, log_probs, counts)
+
+
+def ends_of(model: Model) -> list[int]:
+    """The tokens that end a text, as the configuration says; where it does not, as the tokenizer does."""
+    given = getattr(model.config, "eos_token_id", None)
+    given = getattr(model.tokenizer, "eos_token_id", None) if given is None else given
+    ends = given if isinstance(given, list | tuple) else [given]
+    return [int(end) for end in ends if isinstance(end, int | np.integer)]
+
+
+def _text(model: Model, before: np.ndarray, new: np.ndarray, ends: list[int]) -> str:
+    """What the new tokens add to the text."""
+    new = new[:-1] if len(new) and new[-1] in ends else new
+    known, whole = (model.tokenizer.decode(row.tolist()) for row in (before, np.concatenate([before, new])))
+    # Decoded alone, the first token of some tokenizers would lose the space before it.
+    return whole[len(known) :] if whole.startswith(known) else model.tokenizer.decode(new.tolist())
+
+
+class _Drawing(NamedTuple):
+    """How a token is taken: one key a text, or None for the most probable one; and the temperature."""
+
+    keys: PRNGKeyArray | None
+    temperature: Float[Array, ""]
+
+
+class _Written(NamedTuple):
+    """What has been written so far, of each text."""
+
+    ids: Int[Array, "batch size"]
+    log_probs: Float[Array, "batch room"]
+    ended: Bool[Array, " batch"]
+    counts: Int[Array, " batch"]
+
+
+def _continue(
+    network: AbstractNetwork,
+    rows: Sequence[np.ndarray],
+    num_tokens: int,
+    sizes: tuple[int, int, int],
+    ends: list[int],
+    drawing: _Drawing,
+    top_k: int | None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The tokens that follow each row, their log probabilities, and how many they are."""
+    (n, size, room), batch = sizes, len(rows)
+    ids, lengths = np.zeros((batch, size), np.int32), np.array([len(row) for row in rows], np.int32)
+    for i, row in enumerate(rows):
+        ids[i, : len(row)] = row
+    parts, caches = take_apart(network, size), empty(network, batch, size)
+    dtype = caches[0].keys.dtype
+    written = _Written(jnp.asarray(ids), jnp.zeros((batch, room), dtype), jnp.zeros(batch, bool),
+                       jnp.zeros(batch, jnp.int32))  # fmt: skip
+    write = functools.partial(_write, *parts.whole, ends=jnp.asarray(ends, jnp.int32), drawing=drawing, top_k=top_k)
+    hidden, caches = read_on(parts, caches, written.ids, jnp.zeros(batch, jnp.int32), n)
+    hidden = hidden[jnp.arange(batch), lengths - 1]
+    for step in range(num_tokens):
+        if step:
+            hidden, caches = read_on(parts, caches, written.ids, jnp.asarray(lengths + step - 1), 1)
+            hidden = hidden[:, 0]
+        written = write(hidden, written, jnp.asarray(lengths), jnp.asarray(step, jnp.int32))
+        if np.asarray(written.ended).all():
+            break
+    found = np.asarray(written.ids)[np.arange(batch)[:, None], lengths[:, None] + np.arange(num_tokens)]
+    return found, np.asarray(written.log_probs)[:, :num_tokens], np.asarray(written.counts)
+
+
+@functools.partial(jax.jit, static_argnums=0, static_argnames="top_k")
+def _write(
+    form: Any,
+    leaves: Any,
+    hidden: Float[Array, "batch d"],
+    written: _Written,
+    lengths: Int[Array, " batch"],
+    step: Int[Array, ""],
+    *,
+    ends: Int[Array, " ends"],
+    drawing: _Drawing,
+    top_k: int | None,
+) -> _Written:
+    """The next token of each text that has not ended, from the hidden state of the last layer at the one before."""
+    network = whole(form, leaves)
+    score = lambda hidden: network.logits(network.finish(hidden[:, None]))[:, 0]
+    # For a product with the table of words XLA transposes the whole of it on a CPU, but for a single row.
+    single = hidden.shape[0] <= _SINGLE
+    logits = lax.map(lambda row: score(row[None])[0], hidden) if single else score(hidden)
+    ids, log_probs, ended, counts = written
+    place = lengths + step
+    if drawing.keys is None:
+        token = jnp.argmax(logits, axis=-1)
+    else:
+        # A key for each place of each text: what is drawn does not depend on what stands beside it.
+        keys = jax.vmap(jr.fold_in)(drawing.keys, place)
+        scores, which = (logits, None) if top_k is None else lax.top_k(logits, top_k)
+        token = jax.vmap(jr.categorical)(keys, scores / drawing.temperature.astype(scores.dtype))
+        token = token if which is None else jnp.take_along_axis(which, token[:, None], axis=1)[:, 0]
+    token = token.astype(jnp.int32)
+    log_prob = jnp.take_along_axis(jax.nn.log_softmax(logits, axis=-1), token[:, None], axis=1)[:, 0]
+    # Nothing more is written to a text that has ended.
+    blank = lambda new: jnp.where(ended, jnp.zeros_like(new), new)
+    return _Written(
+        ids.at[jnp.arange(ids.shape[0]), place].set(blank(token)),
+        log_probs.at[:, step].set(blank(log_prob).astype(log_probs.dtype)),
+        ended | jnp.any(token[:, None] == ends[None], axis=1),
+        counts + jnp.where(ended, 0, 1).astype(counts.dtype),
+    )

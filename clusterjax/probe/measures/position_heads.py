@@ -1,0 +1,235 @@
+r"""Heads that attend to a place: to the token before, to themselves, to the first token, to a separator.
+
+The score of head h for a target is the mean weight $w_{i,t(i)}$ that a token i gives it, over all tokens of a text but
+the first, whose row is forced in a causal network. What a head without preference would give depends on the mask:
+uniform attention over the m_i tokens that token i may attend to gives 1 / m_i. Only what exceeds that is a preference.
+
+Invariants: padding neither gives nor receives; scores and baselines are means over the same rows; a uniform head has
+the excess 0 under any mask.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from ..._check import check_instance, check_integer, check_sequence, refusal, shown
+from ..networks.batch import Encoded
+from ..networks.load import Model
+from .stream import Measure
+from .survey import check_surveyed, encoded, survey
+from .tally import Average, average_of
+
+
+PLACES = ("previous", "self", "next", "first")
+
+
+class PositionHeads(NamedTuple):
+    """What `position_heads` returns; each `Average` is over texts, (layers, heads), and keeps the value of each text.
+
+    **Attributes:**
+
+    - `mass`: By the name of the target: the mean weight that the tokens of a text, but for the first, give it.
+    - `baseline`: The same of a head that attends uniformly to all that the mask allows.
+    - `excess`: `mass` less `baseline`.
+    """
+
+    mass: dict[str, Average]
+    baseline: dict[str, Average]
+    excess: dict[str, Average]
+
+    def strongest(self, target: str) -> tuple[int, int]:
+        """Layer and head, counted from 0, with the largest mean excess for a target.
+
+        **Arguments:**
+
+        - `target`: "previous", "self", "next", "first", or a separator.
+
+        **Returns:**
+
+        Two integers.
+
+        **Raises:**
+
+        - `ValueError` if there is no such target.
+        """
+        if not isinstance(target, str) or target not in self.excess:
+            told = f"it is {shown(target)}"
+            raise refusal("target", f"be one of {', '.join(self.excess)}", told, "choose one of these")
+        mean = self.excess[target].mean
+        layer, head = np.unravel_index(int(np.argmax(mean)), mean.shape)
+        return int(layer), int(head)
+
+
+def position_heads(
+    model: Model,
+    texts: Sequence[str] | Encoded,
+    *,
+    separators: Mapping[str, int | Sequence[int]] | None = None,
+    length: int | None = None,
+    batch_size: int = 8,
+    store: str | os.PathLike[str] | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> PositionHeads:
+    r"""How much each head attends to the token before, the token itself, the next one, the first one, and separators,
+    beside uniform attention over all that the mask allows.
+
+    The mass of a target is $\frac{1}{n-1}\sum_{i=2}^n w_{i,t(i)}$, with t(i) = i - 1, i, i + 1 or 1; a token that has
+    no such neighbour gives it nothing. That of a separator is the sum over its places other than i itself. The baseline
+    replaces $w_{ij}$ by $1/m_i$, with $m_i$ the tokens that token i may attend to: all n in an encoder, i in a causal
+    network, no more than the window in one that slides, and what `with_mask` lets it attend to. For the first token of
+    a causal network it is $(H_n - 1)/(n - 1)$, as in `attention_sinks`.
+
+    !!! example
+
+        ```python
+        >>> from clusterjax import probe
+        >>> model = probe.load()
+        >>> found = probe.position_heads(model, probe.bundled_texts()[:4], length=32)
+        >>> sorted(found.excess)
+        ['[SEP]', 'first', 'next', 'previous', 'self']
+        >>> found.excess["first"].mean.shape  # layers, heads
+        (12, 8)
+        ```
+
+    **Arguments:**
+
+    - `model`: What `load` returned.
+    - `texts`: The texts, or the `Encoded` of them. At least two tokens each.
+
+    **Other arguments:**
+
+    - `separators`: Ids of tokens by name, one or several for each, such as `{"stop": [18, 28]}`; texts without any of
+        them give them nothing. None is [SEP] of the model's tokenizer, if it has one.
+    - `length`, `batch_size`, `store`, `say`: As in `survey`.
+
+    **Returns:**
+
+    A `PositionHeads`.
+
+    **Raises:**
+
+    - `ValueError` if `separators` are no ids by name, one is named as a place is, and as in `survey`.
+
+    **Warns:** if texts are longer than the positions and `length` does not say where to cut them, with how many.
+
+    ??? cite "Source"
+
+        Clark et al., *What does BERT look at?* (1906.04341), Section 3: heads that attend to the previous and the next
+        token, and to separators. The baseline: this library.
+    """
+    check_surveyed(model, batch_size, store, say)
+    asked = None if separators is None else check_separators(separators)
+    data = encoded(model, texts, length)
+    ids = _sep(model) if asked is None else asked
+    mass = survey(
+        model, data, lambda token_ids, mask: Measure(layer=of_layer(token_ids, mask, ids)), batch_size=batch_size,
+        keep=("mass",),
+        settings={"measure": "position heads", "separators": {name: list(of) for name, of in ids.items()}},
+        store=store, say=say,
+    ).layers["mass"]  # fmt: skip
+    return position_heads_of(_allowed(model, data.mask.shape[1]), data, mass, ids)
+
+
+def position_heads_of(
+    allowed: Bool[np.ndarray, "layers n n"], data: Encoded, mass: Average, separators: Mapping[str, Sequence[int]]
+) -> PositionHeads:
+    """A `PositionHeads` of the masses of all targets, whose values are (texts, layers, heads, targets), and of what the
+    mask of each layer allows."""
+    assert mass.values is not None
+    # The same for all heads of a layer; it depends on the mask alone, so that no network runs for it.
+    baseline = np.broadcast_to(_baselines(allowed, data, separators)[:, :, None], mass.values.shape)
+    split = lambda values: {target: average_of(values[..., k]) for k, target in enumerate([*PLACES, *separators])}
+    return PositionHeads(split(mass.values), split(baseline), split(mass.values - baseline))
+
+
+def _allowed(model: Model, n: int) -> Bool[np.ndarray, "layers n n"]:
+    """Which token may attend to which, in each layer."""
+    blocks, context = model.network.blocks(), model.network.shared_context(n)
+    places = jnp.arange(n, dtype=jnp.int32)
+    rules = [block.allowed(places, places, context) for block in blocks]
+    matrices = np.stack([np.ones((n, n), bool) if rule is None else np.asarray(rule) for rule in rules])
+    # A network of one shared block is asked for no order.
+    return matrices[model.network.order()] if len(blocks) > 1 else np.repeat(matrices, model.num_layers, axis=0)
+
+
+def _baselines(
+    allowed: Bool[np.ndarray, "layers n n"], data: Encoded, separators: Mapping[str, Sequence[int]]
+) -> Float[np.ndarray, "texts layers targets"]:
+    """The masses of uniform attention over what the mask of each layer allows."""
+    # Few masks are different: mostly one, or two where some layers slide.
+    different, which = np.unique(allowed.reshape(len(allowed), -1), axis=0, return_inverse=True)
+    found = []
+    for matrix in different.reshape(-1, *allowed.shape[1:]):
+        rows = []
+        for ids, mask in zip(*data, strict=True):
+            pairs = matrix[None] & mask[None, None, :] & mask[None, :, None]
+            uniform = pairs / np.maximum(pairs.sum(axis=-1, keepdims=True), 1)
+            places = np.asarray(of_layer(ids[None], mask[None], separators).separators)
+            rows.append(np.einsum("bij,btij->t", uniform, _chosen(np, mask[None], places)))
+        found.append(np.array(rows) / (data.mask.sum(axis=1) - 1)[:, None])
+    return np.stack(found, axis=1)[:, np.asarray(which).ravel()]
+
+
+def _chosen(xp: Any, mask: Any, separators: Any) -> Any:
+    """Which pairs count for each target, (batch, targets, n, n); `xp` is NumPy, or that of JAX."""
+    place = xp.cumsum(mask, axis=1)
+    index = xp.where(mask, place, 0)
+    # Neighbours among the words of a text, wherever its padding is; (batch, n, n).
+    apart = index[:, None, :] - index[:, :, None]
+    both = mask[:, :, None] & mask[:, None, :]
+    targets = [both & (apart == offset) for offset in (-1, 0, 1)]
+    targets.append(both & (index[:, None, :] == 1))
+    targets += [both & (apart != 0) & separators[:, k, None, :] for k in range(separators.shape[1])]
+    # The row of the first token is left out.
+    return xp.stack(targets, axis=1) & (index > 1)[:, None, :, None]
+
+
+class _OfLayer(eqx.Module):
+    """The mass of each target in each text, (batch, heads, targets)."""
+
+    separators: Bool[Array, "batch separators n"]
+
+    def __call__(self, hidden: Array, attention: Float[Array, "batch heads n n"], mask: Bool[Array, "batch n"]):
+        chosen = _chosen(jnp, mask, self.separators).astype(attention.dtype)
+        total = jnp.einsum("bhij,btij->bht", attention, chosen)
+        rows = jnp.sum(mask, axis=1).astype(attention.dtype) - 1
+        return {"mass": total / rows[:, None, None]}
+
+
+def of_layer(token_ids: np.ndarray, mask: np.ndarray, separators: Mapping[str, Sequence[int]]) -> _OfLayer:
+    """The measure of a layer for one batch of texts."""
+    ids = np.asarray(token_ids)
+    places = [np.isin(ids, np.asarray(list(of), np.int64)) & mask for of in separators.values()]
+    return _OfLayer(jnp.asarray(np.stack(places, axis=1) if places else np.zeros((len(ids), 0, ids.shape[1]), bool)))
+
+
+def check_separators(separators: Any) -> dict[str, tuple[int, ...]]:
+    """The ids of each name, if they are ids by name."""
+    rule, remedy = "be ids of tokens by name", "pass {'[SEP]': 3}, say"
+    check_instance(separators, "separators", Mapping, rule.removeprefix("be "), remedy)
+    found = {}
+    for name, ids in separators.items():
+        if not isinstance(name, str):
+            raise refusal("separators", rule, f"a name is {shown(name)}", remedy)
+        if name in PLACES:
+            raise refusal("separators", f"have other names than {', '.join(PLACES)}", f"one is {name!r}", "rename it")
+        several = [ids] if isinstance(ids, int | np.integer) else check_sequence(
+            ids, f"separators[{name!r}]", object, "ids of tokens", least=1
+        )  # fmt: skip
+        checked = [
+            check_integer(token, f"separators[{name!r}][{place}]", least=0) for place, token in enumerate(several)
+        ]
+        # Python integers: ids of NumPy could not be written as settings in JSON.
+        found[name] = tuple(map(int, checked))
+    return found
+
+
+def _sep(model: Model) -> dict[str, tuple[int, ...]]:
+    """[SEP] of the tokenizer, if it has one."""
+    token = None if model.tokenizer is None else model.tokenizer.sep_token_id
+    return {} if token is None else {"[SEP]": (int(token),)}

@@ -1,0 +1,234 @@
+"""Texts continued with keys and values kept: against a pass over the whole text, and against transformers."""
+
+from types import SimpleNamespace
+
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from flax import nnx
+
+from clusterjax import CausalMask, FullMask, SinkMask, probe, transformer
+from clusterjax.probe.networks.cache import _layer
+
+from ..causal_cases import WORDS, Letters, causal_model
+from ..helpers import as_a_user
+from ..probe_twins import save_twin
+
+
+TEXTS = ["c", "defghijk", "lmn"]
+STARTS = [[ord(letter) - ord("a") for letter in text] for text in TEXTS]
+
+
+def lettered(network, **config):
+    """A network with letters for tokens, and no end of texts but the one in `config`."""
+    model = probe.Model(network, SimpleNamespace(**config), "letters")
+    model.__dict__["tokenizer"] = Letters()
+    return model
+
+
+def llama(**options):
+    sizes = probe.LlamaSizes(
+        vocab_size=WORDS, hidden_size=8, num_heads=4, num_shared=2, head_size=2, intermediate_size=12, num_layers=3,
+        max_positions=40, spread=0.6, **({"tied": False} | options),
+    )  # fmt: skip
+    return lettered(probe.Llama(sizes, nnx.Rngs(0), head=True, dtype=jnp.float64))
+
+
+def gpt2():
+    sizes = probe.GPT2Sizes(WORDS, 8, 2, 12, 3, max_positions=24, scaled_by_layer=True, spread=0.5)
+    return lettered(probe.GPT2(sizes, nnx.Rngs(0), dtype=jnp.float64))
+
+
+def language(**options):
+    options = {"positions": None} | options
+    model = transformer.LanguageModel.random(jr.key(0), WORDS, 8, 2, 12, 3, scale=0.6, dtype=jnp.float64, **options)
+    return lettered(probe.from_language_model(model).network)
+
+
+def relative():
+    return transformer.RelativePositions.random(jr.key(2), 2, 4, values=True, scale=0.9, dtype=jnp.float64)
+
+
+CASES = {
+    "llama, windows": lambda: llama(window=3, sliding=(True, False, True)),
+    "llama, tied": lambda: llama(tied=True),
+    "gpt2": gpt2,
+    "language, learned": lambda: language(positions=40),
+    "language, sinusoidal": lambda: language(positions=transformer.SinusoidalPositions(8, 30.0)),
+    "language, relative": lambda: language(relative=relative(), residual=transformer.PostNorm()),
+    "language, rotary, shared": lambda: language(relative=transformer.RotaryPositions(4, 30.0), shared=True),
+    "first token and window": lambda: probe.with_mask(llama(), SinkMask(3, 1)),
+    "without a head at a token": lambda: probe.without(llama(), "attention", layer=1, token=[9]),
+    "without neurons": lambda: probe.without(gpt2(), "feed_forward", layer=0, neuron=[1, 5]),
+    "one sphere": lambda: probe.on_sphere(llama(), np.array([1.0, 2.0, 3.0])),
+}
+
+
+def log_probs_after(model, ids):
+    """The log probabilities after each place, of one pass over the whole text."""
+    hidden = probe.trace(model, np.array([ids], np.int32)).hidden[:, -1]
+    scores = np.asarray(model.logits(hidden), np.float64)[0]
+    return scores - np.log(np.sum(np.exp(scores), axis=1, keepdims=True))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_cached_is_uncached(name):
+    """Texts of three lengths at once, far beyond the windows: each token is the likeliest of a pass over all."""
+    model = CASES[name]()
+    model.__dict__["tokenizer"] = Letters()
+    found = probe.generate(model, TEXTS, 12)
+    assert found.token_ids.shape == found.log_probs.shape == (3, 12) and found.lengths.tolist() == [12, 12, 12]
+    for start, new, log_probs, text in zip(STARTS, found.token_ids, found.log_probs, found.texts, strict=True):
+        expected = log_probs_after(model, [*start, *new])[len(start) - 1 : -1]
+        np.testing.assert_array_equal(new, expected.argmax(axis=1))
+        np.testing.assert_allclose(log_probs, expected[np.arange(12), new], rtol=0, atol=1e-11)
+        assert text == Letters().decode(new.tolist())
+
+
+def test_single_precision_and_the_chain_rule():
+    model = causal_model()
+    found = probe.generate(model, TEXTS, 9)
+    assert found.log_probs.dtype == np.float32
+    for text, new, log_probs in zip(TEXTS, found.texts, found.log_probs, strict=True):
+        np.testing.assert_allclose(log_probs.sum(), probe.continuation_log_prob(model, text, new), rtol=1e-5)
+
+
+def test_company_changes_nothing():
+    """A text alone, and a text twenty times, which is scored in another way; drawn texts have a key each."""
+    model, key = llama(), jr.key(3)
+    together = probe.generate(model, TEXTS, 6, temperature=1.5, key=key)
+    alone = probe.generate(model, TEXTS[0], 6, temperature=1.5, key=key)
+    assert together.texts[0] == alone.texts[0] and len(alone.texts) == 1
+    many = probe.generate(model, TEXTS * 7, 6, temperature=1.5, key=key)
+    assert many.texts[:3] == together.texts and len(set(many.texts)) > 5
+    np.testing.assert_allclose(many.log_probs[:3], together.log_probs, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("top_k", (None, 3))
+def test_frequencies_are_the_probabilities(top_k):
+    model, count, temperature = llama(), 3000, 1.7
+    found = probe.generate(model, ["cd"] * count, 1, temperature=temperature, top_k=top_k, key=jr.key(0))
+    log_p = log_probs_after(model, [2, 3])[-1]
+    np.testing.assert_allclose(found.log_probs[:, 0], log_p[found.token_ids[:, 0]], rtol=0, atol=1e-11)
+    expected = np.exp(log_p / temperature)
+    if top_k is not None:
+        expected[np.argsort(-log_p)[top_k:]] = 0.0
+    expected = count * expected / expected.sum()
+    seen = np.bincount(found.token_ids[:, 0], minlength=WORDS)
+    assert not seen[expected == 0].any()
+    some = expected > 5
+    deviations = (seen - expected)[some] / np.sqrt(expected * (1 - expected / count))[some]
+    assert some.sum() >= 3 and np.abs(deviations).max() < 4
+
+
+def test_one_temperature_is_nearly_greedy_and_one_word_is():
+    model = llama()
+    greedy = probe.generate(model, TEXTS, 5)
+    for options in ({"temperature": 1e-4}, {"temperature": 5.0, "top_k": 1}):
+        np.testing.assert_array_equal(probe.generate(model, TEXTS, 5, key=jr.key(1), **options).token_ids,
+                                      greedy.token_ids)  # fmt: skip
+
+
+def test_the_end_of_a_text():
+    """The text that comes to it first stops there; the loop stops when all have."""
+    free = probe.generate(llama(), TEXTS, 10)
+    end = int(free.token_ids[1, 3])
+    for eos in (end, [WORDS + 3, end]):
+        model = lettered(llama().network, eos_token_id=eos)
+        found = probe.generate(model, TEXTS, 10)
+        for i in range(3):
+            at = np.flatnonzero(free.token_ids[i] == end)
+            count = int(at[0]) + 1 if len(at) else 10
+            assert found.lengths[i] == count
+            np.testing.assert_array_equal(found.token_ids[i, :count], free.token_ids[i, :count])
+            np.testing.assert_allclose(found.log_probs[i, :count], free.log_probs[i, :count], rtol=0, atol=1e-12)
+            assert not found.token_ids[i, count:].any() and not found.log_probs[i, count:].any()
+            kept = count - 1 if len(at) else count
+            assert found.texts[i] == free.texts[i][:kept]
+    assert found.lengths[1] <= 4
+
+
+def test_positions_are_used_to_the_last():
+    model = gpt2()
+    found = probe.generate(model, TEXTS, 16)
+    new = found.token_ids[1]
+    np.testing.assert_array_equal(new, log_probs_after(model, [*STARTS[1], *new])[7:-1].argmax(axis=1))
+    with (
+        as_a_user(),
+        pytest.raises(ValueError, match="^texts must have at most 24 tokens with the 17 that follow, but"),
+    ):
+        probe.generate(model, TEXTS, 17)
+
+
+TINY = {
+    "LlamaForCausalLM": {
+        "model_type": "llama", "vocab_size": WORDS, "hidden_size": 16, "intermediate_size": 20,
+        "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 40,
+        "tie_word_embeddings": False, "bos_token_id": 1,
+    },
+    "MistralForCausalLM": {
+        "model_type": "mistral", "vocab_size": WORDS, "hidden_size": 16, "intermediate_size": 20, "head_dim": 4,
+        "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 1, "max_position_embeddings": 40,
+        "sliding_window": 3, "bos_token_id": 1,
+    },
+    "GPT2LMHeadModel": {
+        "model_type": "gpt2", "vocab_size": WORDS, "n_embd": 12, "n_layer": 3, "n_head": 3, "n_positions": 40,
+        "bos_token_id": 1,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_transformers_continues_so(tmp_path, name):
+    """`generate(do_sample=False)` of the same weights, text by text, with an end of texts that one of them meets."""
+    torch = pytest.importorskip("torch", reason="generation is compared with PyTorch's, which is not installed")
+    config = TINY[name]
+    twin = save_twin(tmp_path, name, config | {"eos_token_id": None})
+    free = twin.generate(torch.tensor(STARTS[1:2]), do_sample=False, max_new_tokens=14, pad_token_id=0, eos_token_id=-1)
+    end = int(free[0, len(STARTS[1]) + 2])
+    model = lettered(probe.load(tmp_path).network, eos_token_id=end)
+    found = probe.generate(model, TEXTS, 14)
+    for i, start in enumerate(STARTS):
+        theirs = twin.generate(torch.tensor([start]), do_sample=False, max_new_tokens=14, pad_token_id=0,
+                               eos_token_id=end, attention_mask=torch.ones((1, len(start))))  # fmt: skip
+        expected = theirs[0, len(start) :].numpy()
+        np.testing.assert_array_equal(found.token_ids[i, : found.lengths[i]], expected)
+    assert found.lengths[1] <= 3
+
+
+def test_few_programs_are_compiled():
+    """Two of a layer, for texts and for a token; texts of other lengths, more tokens, other temperatures: no more."""
+    model = llama()
+    before = _layer._cache_size()
+    probe.generate(model, ["cd", "e"] * 2, 3, temperature=1.0, key=jr.key(0))
+    assert _layer._cache_size() == before + 2
+    probe.generate(model, ["cdefg", "hij"] * 2, 9, temperature=0.3, key=jr.key(1))
+    assert _layer._cache_size() == before + 2
+
+
+def test_refused():
+    model = llama()
+    with_mask = lambda mask: lettered(probe.with_mask(model, mask).network)
+    cases = [
+        (
+            lambda: probe.generate(probe.load(), "a b"),
+            "model must be causal, .* is not; load GPT-2, a Llama, 'language",
+        ),
+        (lambda: probe.generate(model, ""), "texts"),
+        (lambda: probe.generate(model, []), "texts"),
+        (lambda: probe.generate(model, "c", 0), "num_tokens must be a positive integer"),
+        (
+            lambda: probe.generate(model, "c", 40),
+            "texts must have at most 40 tokens with the 40 that follow, .* has 1 ",
+        ),
+        (lambda: probe.generate(model, "c", temperature=1.0), "key must be a PRNG key where the temperature is not 0"),
+        (lambda: probe.generate(model, "c", temperature=-1.0), "temperature must"),
+        (lambda: probe.generate(model, "c", temperature=1.0, top_k=27, key=jr.key(0)), "top_k must be .* 1 to 26"),
+        (lambda: probe.generate(with_mask(FullMask()), "c", 2), "model must have a mask under which no"),
+    ]
+    for call, message in cases:
+        with as_a_user(), pytest.raises(ValueError, match=f"^{message}"):
+            call()
+    plain, masked = (probe.generate(one, "c", 2) for one in (model, with_mask(CausalMask())))
+    assert plain.texts == masked.texts

@@ -1,0 +1,83 @@
+"""Parameters by part: counted from the sizes of tiny networks of each kind, by the definition of their layers."""
+
+from types import SimpleNamespace
+
+import jax.random as jr
+import jax.tree_util as jtu
+import numpy as np
+import pytest
+from flax import nnx
+
+from clusterjax import probe, transformer
+
+
+W, D, H, K, M, L, P = 20, 8, 2, 4, 12, 3, 16  # words, dimension, heads, of a head, neurons, layers, positions
+
+
+def of(network):
+    return probe.Model(network, SimpleNamespace(), "tiny")
+
+
+def llama(tied):
+    sizes = probe.LlamaSizes(W, D, H, 1, K, M, L, tied=tied)
+    return of(probe.Llama(sizes, nnx.Rngs(0), head=True))
+
+
+def test_a_llama_has_gates_shared_keys_and_no_positions():
+    counts = probe.parameter_counts(llama(tied=False))
+    expected = np.zeros(6, int)
+    expected[0] = W * D
+    expected[5] = W * D
+    for _ in range(L):
+        expected[2] += D * H * K + 2 * D * K + H * K * D
+        expected[3] += 3 * D * M
+        expected[4] += 2 * D
+    expected[4] += D
+    np.testing.assert_array_equal(counts, expected)
+    assert counts.total == expected.sum()
+    np.testing.assert_allclose(list(counts.shares.values()), expected / expected.sum(), rtol=1e-15)
+    # Tied: the head is the embedding.
+    assert probe.parameter_counts(llama(tied=True)) == counts._replace(unembedding=0)
+
+
+def test_gpt2_has_a_table_of_positions_and_biases():
+    sizes = probe.GPT2Sizes(
+        vocab_size=W, hidden_size=D, num_heads=H, intermediate_size=M, num_layers=L, max_positions=P
+    )
+    counts = probe.parameter_counts(of(probe.GPT2(sizes, nnx.Rngs(0))))
+    attention, feed_forward = L * (4 * D * D + 4 * D), L * (2 * D * M + M + D)
+    assert counts == (W * D, P * D, attention, feed_forward, (2 * L + 1) * 2 * D, 0)
+
+
+def test_bert_and_t5():
+    sizes = probe.BertSizes(vocab_size=W, hidden_size=D, num_heads=H, intermediate_size=M, num_layers=L)
+    counts = probe.parameter_counts(of(probe.Bert(sizes, nnx.Rngs(0))))
+    assert counts[2:] == (L * (4 * D * D + 4 * D), L * (2 * D * M + M + D), (2 * L + 1) * 2 * D, 0)
+    assert counts.embedding == (W + sizes.type_vocab_size) * D and counts.positions == sizes.max_positions * D
+    sizes = probe.T5Sizes(vocab_size=W, hidden_size=D, num_heads=H, head_size=K, intermediate_size=M, num_layers=L)
+    counts = probe.parameter_counts(of(probe.T5Encoder(sizes, nnx.Rngs(0))))
+    assert counts == (W * D, sizes.num_buckets * H, L * 4 * D * H * K, L * 2 * D * M, (2 * L + 1) * D, 0)
+
+
+def test_the_language_model_of_the_package():
+    model = transformer.LanguageModel.random(jr.key(0), W, D, H, M, L)
+    counts = probe.parameter_counts(probe.from_language_model(model))
+    assert counts.attention == L * 4 * D * D and counts.feed_forward == L * (2 * D * M + M + D)
+    assert counts.embedding == W * D and counts.norms == (2 * L + 1) * 2 * D and counts.unembedding == 0
+    assert counts.positions % D == 0 and counts.positions > 0
+
+
+def test_an_albert_counts_its_layer_once_with_its_head():
+    model = probe.load()
+    counts, sizes = probe.parameter_counts(model), model.network.sizes
+    d, m = sizes.hidden_size, sizes.intermediate_size
+    assert counts.attention == 4 * d * d + 4 * d and counts.feed_forward == 2 * d * m + m + d
+    leaves = jtu.tree_leaves(nnx.state(model.network, nnx.Param))
+    assert counts.unembedding > 0 and counts.total == sum(leaf.size for leaf in leaves)
+
+
+def test_a_parameter_of_an_unknown_name_is_refused():
+    model = llama(tied=True)
+    model.network.more = nnx.Param(np.zeros(3, np.float32))
+    with pytest.raises(ValueError, match="parameters of known names, but 'more' is none"):
+        probe.parameter_counts(model)

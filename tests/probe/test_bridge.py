@@ -64,7 +64,7 @@ def test_the_factored_field_is_the_field_of_many_heads():
     forms = jnp.einsum("hdk,hek->hde", query, key)
     values = jnp.einsum("hdk,hke->hed", value, output)
     for masses in (None, jnp.asarray([1.0, 0.0, 2.0, 1.0, 0.5, 0.0])):
-        ours = probe.FactoredHeadsField(1.5, query, key, value, output, masses=masses)
+        ours = cjx.MultiHeadField.factored(1.5, query, key, value, output, masses=masses)
         theirs = cjx.MultiHeadField(1.5, forms, values, masses=masses)
         np.testing.assert_allclose(ours(0.0, x, None), theirs(0.0, x, None), rtol=0, atol=1e-12)
 
@@ -77,9 +77,7 @@ def test_a_step_of_the_particles_is_a_layer_on_the_sphere(config, tmp_path):
     hidden = np.asarray(probe.trace(probe.on_sphere(probe.without_feed_forward(model), 2.5), TEXTS.token_ids).hidden)
     np.testing.assert_allclose(np.linalg.norm(hidden[:, 1:], axis=-1), 2.5, rtol=1e-12)
     field = probe.particle_field(model, 2.5)
-    flat = probe.FactoredHeadsField(
-        field.beta, field.query, field.key, field.value, field.output, space=cjx.Euclidean()
-    )  # fmt: skip
+    flat = eqx.tree_at(lambda field: field.space, field, cjx.Euclidean())
     for layer in (1, 2):
         for text in hidden[:2]:
             x = jnp.asarray(text[layer] / 2.5)
@@ -143,7 +141,7 @@ def test_a_step_of_the_particles_is_a_block_of_t5_on_the_sphere(t5):
     hidden = np.asarray(probe.trace(held, TEXTS.token_ids).hidden)
     field = probe.particle_field(t5, lengths, n=8)
     flat = eqx.tree_at(lambda field: field.space, field, cjx.Euclidean())
-    unbiased = eqx.tree_at(lambda field: field.bias, flat, None)
+    unbiased = eqx.tree_at(lambda field: field.factors.bias, flat, None)
     unit = lambda x: x / np.linalg.norm(x, axis=-1, keepdims=True)
     for text in hidden[:2]:
         for layer, block in enumerate(order):
@@ -163,8 +161,8 @@ def test_the_bridge_of_t5(t5):
     hidden = np.asarray(probe.trace(t5, *TEXTS).hidden)
     each = [[np.mean(reference.cosines(x, mask)) for x in text] for text, mask in zip(hidden, TEXTS.mask, strict=True)]
     np.testing.assert_allclose(found.network.values, each, rtol=0, atol=1e-12)
-    lengths = [np.sqrt(np.mean([(x[layer][m] ** 2).sum(-1).mean() for x, m in zip(hidden, TEXTS.mask, strict=True)]))
-               for layer in range(4)]  # fmt: skip
+    squares = [[np.median((x[m] ** 2).sum(-1)) for x in text[:4]] for text, m in zip(hidden, TEXTS.mask, strict=True)]
+    lengths = np.sqrt(np.mean(squares, axis=0))
     repeated = np.sqrt((lengths[0] ** 2 + lengths[3] ** 2) / 2)
     np.testing.assert_allclose(found.radius, [repeated, lengths[1], lengths[2]], rtol=1e-12)
     for curve in found.curves.values():
@@ -200,6 +198,7 @@ def test_what_is_fitted_to_other_texts_is_measured_on_these(model):
     expected = curves(particles, np.log([apart.time_per_layer, apart.beta]))
     np.testing.assert_allclose(apart.curves["fitted"].values, expected, rtol=0, atol=1e-12)
     np.testing.assert_allclose(apart.curves["particles"].values, curves(particles, np.zeros(2)), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(particles.predicted(np.array([0.3, -0.1])), curves(particles, [0.3, -0.1]), atol=1e-12)
     assert len(apart.losses) == 4 and not apart.converged
 
 
@@ -265,7 +264,9 @@ def test_which_scale_is_time_and_which_is_beta(particles, model):
     """Half the time and twice beta, against a loop: half of the velocity at beta 2, by Runge and Kutta's fourth order,
     each step brought back to the sphere."""
     field, rounds = probe.particle_field(model, 9.0), 8
-    matrices = [np.asarray(part) for part in (field.query, field.key, field.value, field.output)]
+    matrices = [
+        np.asarray(part) for part in (getattr(field.factors, name) for name in ("query", "key", "value", "output"))
+    ]
     velocity = lambda x: 0.5 * reference.heads_velocity(x, 2.0, *matrices)
     for text, (ids, mask) in enumerate(zip(*TEXTS, strict=True)):
         x = np.asarray(probe.trace(model, ids[None, mask]).hidden[0, 0])
@@ -375,9 +376,9 @@ def test_bad_arguments(model):
         with pytest.raises(ValueError, match="radius must be positive, but it is 0.0"):
             probe.on_sphere(model, 0.0)
         with pytest.raises(ValueError, match=r"query, key, value and output must be \(h, d, k\)"):
-            probe.FactoredHeadsField(1.0, ones, ones, ones, ones)
-        field = probe.FactoredHeadsField(1.0, ones, ones, ones, jnp.ones((2, 3, 5)), masses=jnp.ones(4))
-        wrong = probe.FactoredHeadsField(1.0, ones, ones, ones, jnp.ones((2, 3, 5)), bias=jnp.ones((2, 4, 4)))
+            cjx.MultiHeadField.factored(1.0, ones, ones, ones, ones)
+        field = cjx.MultiHeadField.factored(1.0, ones, ones, ones, jnp.ones((2, 3, 5)), masses=jnp.ones(4))
+        wrong = cjx.MultiHeadField.factored(1.0, ones, ones, ones, jnp.ones((2, 3, 5)), bias=jnp.ones((2, 4, 4)))
         with pytest.raises(ValueError, match=r"bias must be \(2, 6, 6\) for 2 heads and 6 tokens"):
             wrong.check(6, 5)
         with pytest.raises(ValueError, match=r"query must be \(h, 4, k\) .*; pass tokens of the hidden size"):

@@ -1,5 +1,7 @@
 """Masks, summations and the bias of the field whose heads are in factors."""
 
+import functools
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -17,7 +19,11 @@ def test_masks_summations_and_the_bias_of_the_factored_field():
     query, key, value = (jnp.asarray(rng.normal(size=(2, 5, 3))) for _ in range(3))
     output, x = jnp.asarray(rng.normal(size=(2, 3, 5))), sphere_tokens(2, 6, 5)
     forms, values = jnp.einsum("hdk,hek->hde", query, key), jnp.einsum("hdk,hke->hed", value, output)
-    make = lambda **options: probe.FactoredHeadsField(1.5, query, key, value, output, **options)
+    make = functools.partial(cjx.MultiHeadField.factored, 1.5, query, key, value, output)
+    # The former name still works, and says the new one.
+    with pytest.warns(DeprecationWarning, match="call clusterjax.MultiHeadField.factored"):
+        former = probe.FactoredHeadsField(1.5, query, key, value, output)
+    np.testing.assert_array_equal(former(0.0, x, None), make()(0.0, x, None))
     expected = cjx.MultiHeadField(1.5, forms, values, mask=cjx.CausalMask())(0.0, x, None)
     later = np.where(np.arange(6)[:, None] < np.arange(6), -1e9, 0.0) * np.ones((2, 1, 1))
     for field in (

@@ -8,6 +8,7 @@ tree matters, and the name of the model says what was done.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -17,7 +18,10 @@ from jaxtyping import Array, Float
 
 from ..._check import check_array, check_concrete, check_integer, refusal
 from ..measures.survey import dtype_of
+from ..networks.block import AbstractBlock
+from ..networks.layers import AbstractNorm
 from ..networks.load import Model, check_model
+from .knock_out import without
 
 
 def deeper(model: Model, times: int) -> Model:
@@ -40,6 +44,11 @@ def deeper(model: Model, times: int) -> Model:
     """
     # A clone shares no parameter with the model that was given.
     network: Any = nnx.clone(check_model(model).network)
+    if network.gains is not None:
+        raise refusal(
+            "model", "be made deeper before parts of its layers are knocked out",
+            "it has layers with parts knocked out", "call deeper first, then without",
+        )  # fmt: skip
     network.depth = check_integer(times, "times", remedy="pass 2, say") * network.depth
     return dataclasses.replace(model, network=network, name=f"{model.name} {times} times as deep")
 
@@ -61,10 +70,7 @@ def without_feed_forward(model: Model) -> Model:
 
     - `ValueError` if `model` is no `Model`.
     """
-    check_model(model)
-
-    # The last map of the feed-forward at zero gives zero, whatever comes before it.
-    return _changed(model, lambda network, block: network.silence_feed_forward(block), "without feed-forward")
+    return without(model, "feed_forward")
 
 
 def without_norms(model: Model) -> Model:
@@ -90,7 +96,7 @@ def without_norms(model: Model) -> Model:
         Geshkovski et al., *The emergence of clusters in self-attention dynamics* (2305.05465), eq. (1.1), has dynamics
         without norms.
     """
-    return _changed(check_model(model), lambda network, block: network.set_norms(block, _Nothing()), "without norms")
+    return _changed(check_model(model), lambda block: block.set_norms(_Nothing()), "without norms")
 
 
 def on_sphere(model: Model, radius: float | Float[np.ndarray, " blocks"]) -> Model:
@@ -121,8 +127,13 @@ def on_sphere(model: Model, radius: float | Float[np.ndarray, " blocks"]) -> Mod
     remaining_lengths = iter(check_radius(model, radius).tolist())
 
     # `blocks()` gives each block with weights of its own once, in the order of `radius`.
-    def hold(network: Any, block: Any) -> None:
-        network.hold_length(block, _Length(next(remaining_lengths), dtype_of(model)))
+    def hold(block: AbstractBlock) -> None:
+        length = _Length(next(remaining_lengths), dtype_of(model))
+        if block.post_norm:
+            block.set_norms(length)
+        else:
+            # Before the first norm of the block, which is then of a stream of known length.
+            block.length = nnx.data(length)
 
     return _changed(model, hold, "on the sphere")
 
@@ -146,27 +157,34 @@ def check_radius(model: Model, radius: Any) -> np.ndarray:
     return np.broadcast_to(lengths, (blocks,))
 
 
-class _Nothing(nnx.Module):
-    def __call__(self, x: Float[Array, "batch n d"]) -> Float[Array, "batch n d"]:
-        return x
+class _Nothing(AbstractNorm):
+    def carry(self, x: Float[Array, "batch n d"], share: Float[Array, "*shares batch n d"]) -> Array:
+        return share
+
+    def offset(self) -> None:
+        return None
 
 
-class _Length(nnx.Module):
+class _Length(AbstractNorm):
     """Every row scaled to one length; an array, so that another length compiles nothing anew."""
 
     def __init__(self, radius: float, dtype: Any):
         # A `Variable` and no `Param`: it is not trained, not written to checkpoints and not drawn by `randomise`.
         self.radius = nnx.Variable(jnp.asarray(radius, dtype))
 
-    def __call__(self, x: Float[Array, "batch n d"]) -> Float[Array, "batch n d"]:
+    def carry(self, x: Float[Array, "batch n d"], share: Float[Array, "*shares batch n d"]) -> Array:
         square = jnp.sum(x * x, axis=-1, keepdims=True)
         # A row of padding is zero, and stays.
-        return x * (self.radius[...] / jnp.sqrt(jnp.where(square > 0, square, jnp.ones_like(square))))
+        scale = self.radius[...] / jnp.sqrt(jnp.where(square > 0, square, jnp.ones_like(square)))
+        return share * jnp.expand_dims(scale, tuple(range(share.ndim - scale.ndim)))
+
+    def offset(self) -> None:
+        return None
 
 
-def _changed(model: Model, change: Any, what: str) -> Model:
+def _changed(model: Model, change: Callable[[AbstractBlock], None], what: str) -> Model:
     network = nnx.clone(model.network)
     # Each block with weights of its own; layers that share it change with it.
     for block in network.blocks():
-        change(network, block)
+        change(block)
     return dataclasses.replace(model, network=network, name=f"{model.name} {what}")

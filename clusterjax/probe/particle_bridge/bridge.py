@@ -19,7 +19,9 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from ..._check import check_choice, check_integer, check_number
+from ..._check import check_choice, check_flag, check_integer, check_number
+from ..._field import MultiHeadField
+from ..._mask import FullMask
 from ..measures.stream import Measure
 from ..measures.survey import check_surveyed, check_texts, digest, encoded, fingerprint, survey
 from ..measures.tally import Average, average_of
@@ -27,7 +29,7 @@ from ..networks.batch import Encoded
 from ..networks.load import Model
 from .ablations import on_sphere, without_feed_forward, without_norms
 from .field import mean_cosine
-from .fit import fit_scales
+from .fit import AS_IT_COMES, UNIFORM, fit_scales
 from .particles import Particles
 
 
@@ -42,15 +44,18 @@ class Bridge(NamedTuple):
     - `network`: The curve of the network as it is.
     - `curves`: By name: "without feed-forward", "without norms", "on the sphere" (attention only, the norms replaced by
         a projection onto the sphere), "particles" (continuous time, no biases, one layer in time 1, beta 1), "fitted"
-        (the same with `time_per_layer` and `beta`).
+        (the same with `time_per_layer` and `beta`), and, if it was asked for, "uniform" (beta 0, with a time of its
+        own: whom a token attends to plays no part).
     - `time_per_layer`, `beta`: What was fitted; beta is relative to the network's own.
     - `losses`: The mean squared difference of the curves of particles and network, at each step of the fit, also
         those that were taken back; infinite where the particles overflow.
-    - `radius`: The length of hidden states that sets the unit of beta, their root mean square over the levels; of T5
-        an array, (blocks,), of what enters each block.
+    - `radius`: The length of hidden states that sets the unit of beta, their root mean square over the levels; where
+        norms act on what is read (T5, GPT-2, Llama) an array, (blocks,), of what enters each block, the root mean
+        square over texts of the median over tokens: a first token may be a hundred times as long as all others.
     - `converged`: Whether the fit came to its end: time and beta would each change by less than 0.1 %, or the loss
         would if it changed by a factor e. So the fit ends where beta goes to 0, if attention without preference does
         best.
+    - `time_uniform`: The time per layer of "uniform"; None if it was not asked for.
     """
 
     network: Average
@@ -60,6 +65,7 @@ class Bridge(NamedTuple):
     losses: np.ndarray
     radius: float | Float[np.ndarray, " blocks"]
     converged: bool = False
+    time_uniform: float | None = None
 
     def difference(self, name: str) -> Average:
         """A curve less that of the network, level by level, paired by text.
@@ -102,6 +108,7 @@ def bridge(
     fit_steps: int = 30,
     first_step: float = 0.5,
     steps_per_layer: int = 4,
+    uniform: bool = False,
     length: int | None = None,
     batch_size: int = 8,
     store: str | os.PathLike[str] | None = None,
@@ -110,8 +117,9 @@ def bridge(
     r"""How far the particle model with a network's own heads predicts the similarity of its tokens, layer by layer.
 
     The particles start from the directions of the embedded tokens as they enter the first layer, uncentred, so that
-    both curves start from the same number, and move by `particle_field`; those of T5 know positions by its bias, and
-    are scaled by its last norm at the last level. Between this and the network are three
+    both curves start from the same number, and move by `particle_field`: causally if the network is causal, with the
+    bias by which T5 knows positions, with the rotation by which a Llama does. They are scaled by the last norm, if the
+    network has one, at the last level. Between this and the network are three
     networks that lack a part each, so that one sees which part makes the curve. Then two numbers are fitted, the time
     that a layer takes and beta, to the least mean squared difference of the curves, by the steps of Levenberg and
     Marquardt in their logarithms, with exact derivatives of the curves through `simulate` in forward mode. A step that
@@ -129,6 +137,7 @@ def bridge(
     - `fit_steps`: The most steps of the fit; 0 leaves time and beta at 1. See `Bridge.converged`.
     - `first_step`: How long the first of them may be, in the logarithm; the next ones are as long as they do good.
     - `steps_per_layer`: Steps of the solver (Bogacki and Shampine's third order, constant steps) in a layer.
+    - `uniform`: Whether a time is also fitted for beta = 0, as a baseline: the curve "uniform".
     - `length`, `batch_size`, `say`: As in `survey`.
     - `store`: A folder, in which each network has its file, as in `survey`, and the fit another, written after each
         step. A run that was killed goes on from there, and one of more `fit_steps` from the end of one of fewer.
@@ -153,6 +162,7 @@ def bridge(
     check_surveyed(model, batch_size, store, say)
     fit_steps = check_integer(fit_steps, "fit_steps", least=0, most=_MOST, remedy="pass 30, say")
     steps_per_layer = check_integer(steps_per_layer, "steps_per_layer", most=_MOST, remedy="pass 4, say")
+    check_flag(uniform, "uniform")
     first_step = check_number(first_step, "first_step", above=0, most=10, remedy="pass 0.5, say")
     if fit_on is not None:
         check_texts(fit_on, "fit_on")
@@ -164,8 +174,7 @@ def bridge(
         survey(changed, texts, _CURVE, batch_size=batch_size, keep=("cosine",), finite=finite, store=file(name)).levels
     )
     measured = curve(model, "network", data)
-    # Of what enters each layer, hence without the last level.
-    radius = _radius(model, measured["square"].mean[:-1])
+    radius = _radius(model, measured)
     say("network measured")
     parts = {
         "without feed-forward": without_feed_forward(model),
@@ -176,37 +185,57 @@ def bridge(
     curves = {name: curve(changed, name, data, finite=False)["cosine"] for name, changed in parts.items()}
     say("networks without parts measured")
     make = lambda texts: Particles.make(model, texts, radius, batch_size, steps_per_layer)
-    target, kept = _kept(measured["cosine"]), file("fit")
+    fitted = make(other)
     asked: dict[str, Any] = {}
     # What the fit depends on, so that a file of another network, other texts or other steps is refused.
-    if kept is not None:  # reading all weights takes longer than a short text
-        asked = {"model": fingerprint(model), "texts": digest(other), "radius": np.asarray(radius).tolist()}
+    if store is not None:  # reading all weights takes longer than a short text
+        asked = {"model": fingerprint(model, other.mask.shape[1]), "texts": digest(other)}
         asked |= {
+            "radius": np.asarray(radius).tolist(),
             "batch_size": batch_size,
             "steps_per_layer": steps_per_layer,
             "first_step": first_step,
             "fit": "Levenberg-Marquardt",
-        }
+        } | _marks(fitted.field)
+    # With other texts the curves that are returned are predictions for `texts`.
+    target = _kept((measured if fit_on is None else curve(model, "network on what is fitted", other))["cosine"])
+    run = lambda name, first: fit_scales(
+        fitted, target, fit_steps, first_step, say, file(name), asked | ({"beta": 0} if name != "fit" else {}), first
+    )
+    fit = run("fit", AS_IT_COMES)
+    without = run("fit uniform", UNIFORM) if uniform else None
     if fit_on is None:
-        fit = fit_scales(make(data), target, fit_steps, first_step, say, kept, asked)
-        start, best = fit.start, fit.best
+        start, best, flat = fit.start, fit.best, None if without is None else without.best
     else:
-        # Fitted to the other texts; the curves that are returned are then predictions for `texts`.
-        of_other = _kept(curve(model, "network on what is fitted", other)["cosine"])
-        fit = fit_scales(make(other), of_other, fit_steps, first_step, say, kept, asked)
         particles = make(data)
-        start, best = (particles.curves(scales)[0] for scales in (np.zeros(2), fit.log_scales))
+        start, best = (particles.predicted(scales) for scales in (AS_IT_COMES, fit.log_scales))
+        flat = None if without is None else particles.predicted(without.log_scales)
     curves["particles"], curves["fitted"] = average_of(start), average_of(best)
+    time_uniform = None
+    if without is not None and flat is not None:
+        curves["uniform"], time_uniform = average_of(flat), float(np.exp(without.log_scales[0]))
     time, beta = np.exp(fit.log_scales)
-    return Bridge(measured["cosine"], curves, float(time), float(beta), fit.losses, radius, fit.converged)
+    return Bridge(measured["cosine"], curves, float(time), float(beta), fit.losses, radius, fit.converged, time_uniform)
 
 
-def _radius(model: Model, squares: np.ndarray) -> float | Float[np.ndarray, " blocks"]:
-    """The length of hidden states from the mean squares of what enters each layer: one number for ALBERT, whose norms
-    keep it constant, one for each block of T5."""
+def _marks(field: MultiHeadField) -> dict[str, Any]:
+    """What the field knows of places and masks, for the file of a fit. Nothing where it knows neither, so that files
+    from before there were such fields are still read, and are refused where there is one."""
+    factors, marks = field.factors, {}
+    assert factors is not None
+    if factors.rotation is not None:
+        marks["rotated"] = digest([np.asarray(part) for part in factors.rotation])
+    if not isinstance(field.mask, FullMask):
+        marks["mask"] = type(field.mask).__name__
+    return marks
+
+
+def _radius(model: Model, levels: dict[str, Average]) -> float | Float[np.ndarray, " blocks"]:
+    """The length of what enters the layers, hence without the last level: one number for ALBERT, whose norms keep it
+    constant, one for each block where norms act on what is read."""
     if model.network.norm_scales() is None:
-        return float(np.sqrt(np.mean(squares)))
-    order = np.asarray(model.network.order())
+        return float(np.sqrt(np.mean(levels["square"].mean[:-1])))
+    order, squares = np.asarray(model.network.order()), levels["median"].mean[:-1]
     return np.array([np.sqrt(np.mean(squares[order == block])) for block in range(order.max() + 1)])
 
 
@@ -215,7 +244,10 @@ def _level(hidden: Float[Array, "batch n d"], mask: Bool[Array, "batch n"]) -> d
     words = jnp.sum(mask, axis=1).astype(hidden.dtype)
     # As a product: XLA's older code for the sum of squares over two axes takes fifteen seconds to compile.
     squares = jnp.einsum("bnd,bnd->b", hidden, hidden, precision=lax.Precision.HIGHEST)
-    return {"cosine": jax.vmap(mean_cosine)(hidden, mask), "square": squares / words}
+    lengths = jnp.where(mask, jnp.einsum("bnd,bnd->bn", hidden, hidden), jnp.full_like(hidden[..., 0], jnp.nan))
+    # The median of the squares is not drawn by a first token that is a hundred times as long as the others.
+    median = jnp.nanmedian(lengths, axis=1)
+    return {"cosine": jax.vmap(mean_cosine)(hidden, mask), "square": squares / words, "median": median}
 
 
 _CURVE = Measure(level=_level)

@@ -1,164 +1,79 @@
-"""The heads of a trained network as a velocity of particles on the sphere, in their factors.
+"""The heads of a trained network as a velocity of particles on the sphere: `MultiHeadField` with its factors.
 
-The field of multi-head attention (Geshkovski et al., 2312.10794, Section 2) with B_h = W_Q W_K^T and V_h = (W_V W_O)^T
-of rank k: tokens are mapped to the k dimensions of each head first, (h, n, k), and the sums over tokens are those of
-`softmax_average`, with the engine's masks and summations. A head of size k costs k/d of one with (d, d) matrices.
+B_h = W_Q W_K^T and V_h = (W_V W_O)^T of rank k (Geshkovski et al., 2312.10794, Section 2), with the lengths and scales
+by which the network reads and writes, its bias of positions or its rotation of queries and keys, and its mask.
 
-Invariants: equal to `MultiHeadField` with the products of the factors; a bias changes the scores only, and needs the
-(n, n) matrix of weights; a token of mass zero moves and is not attended to.
+Invariants: a step of length 1 of the field is a layer of the network on the sphere, without feed-forward and biases; a
+token of mass zero moves and is not attended to.
 """
 
+import warnings
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, Float
 
-from ..._attention.base import check_masses, check_parts
-from ..._attention.softmax import softmax_average, softmax_weights
-from ..._check import check_integer, check_scalar, refusal
-from ..._custom_types import RealScalarLike, Tokens
-from ..._field import AbstractField
-from ..._field.heads import map_heads
-from ..._mask import AbstractMask, CausalMask, FullMask
-from ..._misc import matmul, normalise
-from ..._schedule import (
-    PiecewiseConstant,
-    StoredParameter,
-    at_time,
-    check_real,
-    check_time,
-    example,
-    optional_array,
-    optional_parameter,
-    parameter,
-)
-from ..._space import AbstractSpace, Sphere, check_space
-from ..._summation import AbstractExponentialSum, Auto, Dense, check_supported
+from ..._check import check_integer, check_scalar
+from ..._custom_types import Numbers, RealScalarLike
+from ..._field import MultiHeadField
+from ..._mask import AbstractMask, CausalMask, FullMask, MatrixMask
+from ..._misc import normalise
+from ..._schedule import Parameter, PiecewiseConstant
+from ..._space import AbstractSpace, Sphere
+from ..._summation import AbstractSummation, Auto
 from ..measures.survey import dtype_of
 from ..networks.head_matrices import head_matrices
 from ..networks.load import Model
 from .ablations import check_radius
 
 
-class FactoredHeadsField(AbstractField):
-    r"""$\dot x_i = P_{x_i}\sum_h\sum_j w^h_{ij}\, W_O^{h\top} W_V^{h\top} x_j$, $w^h$ the softmax of $\beta(\langle W_Q^{h\top}x_i, W_K^{h\top}x_j\rangle + b^h_{ij})$.
-
-    The same velocity as `MultiHeadField` with $B_h = W_Q^h W_K^{h\top}$ and $V_h = (W_V^h W_O^h)^\top$, without the
-    (d, d) matrices: for heads of size k its cost is k/d of that.
+def FactoredHeadsField(  # noqa: N802 - it was a class
+    beta: Parameter,
+    query: Parameter,
+    key: Parameter,
+    value: Parameter,
+    output: Parameter,
+    *,
+    space: AbstractSpace = Sphere(),
+    masses: Numbers | None = None,
+    bias: Parameter | None = None,
+    mask: AbstractMask = FullMask(),
+    summation: AbstractSummation = Auto(),
+) -> MultiHeadField:
+    r"""The former name of `clusterjax.MultiHeadField.factored`, which takes the same arguments.
 
     **Arguments:**
 
-    - `beta`: Inverse temperature, a number, an array of shape (), or a schedule.
-    - `query`, `key`, `value`: (h, d, k), or schedules of such.
-    - `output`: (h, k, d), or a schedule.
-    - `space`: `Sphere()` or `Euclidean()`.
-    - `masses`: (n,), not negative: how much each token counts for others; None is one each, and padding has 0.
-    - `bias`: (h, n, n): what positions add to the scores, as in T5; None is nothing.
-    - `mask`: Which tokens may attend to which.
-    - `summation`: How the sums over tokens of dimension k are computed; with a bias they are dense.
+    - `beta`, `query`, `key`, `value`, `output`, `space`, `masses`, `bias`, `mask`, `summation`: As there.
+
+    **Returns:**
+
+    A `MultiHeadField`.
 
     **Raises:**
 
-    - `ValueError` if the factors do not fit together or hold a number that is not finite and real.
+    - `ValueError` as there.
+
+    **Warns:** that the name is deprecated, with the new one.
 
     ??? cite "Source"
 
         Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 2: multi-head attention.
-    """  # noqa: E501
-
-    beta: StoredParameter = eqx.field(converter=parameter("beta"))
-    query: StoredParameter = eqx.field(converter=parameter("query"))
-    key: StoredParameter = eqx.field(converter=parameter("key"))
-    value: StoredParameter = eqx.field(converter=parameter("value"))
-    output: StoredParameter = eqx.field(converter=parameter("output"))
-    space: AbstractSpace = eqx.field(default=Sphere(), kw_only=True)
-    masses: Array | None = eqx.field(default=None, converter=optional_array("masses"), kw_only=True)
-    bias: StoredParameter | None = eqx.field(default=None, converter=optional_parameter("bias"), kw_only=True)
-    mask: AbstractMask = eqx.field(default=FullMask(), kw_only=True)
-    summation: AbstractExponentialSum = eqx.field(default=Auto(), kw_only=True)
-
-    def __check_init__(self):
-        check_space(self.space)
-        check_parts(self.mask, self.summation, AbstractExponentialSum)
-        check_masses(self.masses)
-        check_real(self.bias, "bias", "pass the real bias of each head")
-        names = ("query", "key", "value", "output")
-        for name in ("beta", *names):
-            if getattr(self, name) is None:
-                raise refusal(name, "be given", "it is None", "pass those of a particle_field, say")
-            check_real(getattr(self, name), name, "pass what is real, such as the factors of each head")
-        if jnp.shape(example(self.beta)) != ():
-            raise refusal(
-                "beta", "be a number", f"its shape is {jnp.shape(example(self.beta))}", "pass one for all heads"
-            )
-        shapes = {name: jnp.shape(example(getattr(self, name))) for name in names}
-        heads, d, k = shapes["query"] if len(shapes["query"]) == 3 else (0, 0, 0)
-        value = shapes["value"]
-        fits = shapes["key"] == (heads, d, k) and value[:2] == (heads, d) and len(value) == 3
-        if not heads or not fits or shapes["output"] != (heads, value[2], d):
-            raise ValueError(
-                f"query, key, value and output must be (h, d, k), three times, and (h, k, d), but they are {shapes}; "
-                "pass those of head_matrices, one block."
-            )
-        bias = None if self.bias is None else jnp.shape(example(self.bias))
-        if bias is not None and (len(bias) != 3 or bias[0] != heads or bias[1] != bias[2] or not bias[1]):
-            raise refusal("bias", f"be of shape ({heads}, n, n)", f"its shape is {bias}", "pass that of as many heads")
-        if bias is not None and not isinstance(self.summation, Auto | Dense):
-            name = type(self.summation).__name__
-            raise refusal("summation", "be Auto or Dense where there is a bias", f"it is {name}", "leave it out")
-
-    def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
-        check_time(t)
-        y = self.enter(x)
-        beta, query, attention_keys, value, output, masses = (
-            at_time(p, t, y.dtype) for p in (self.beta, self.query, self.key, self.value, self.output, self.masses)
-        )
-        bias = at_time(self.bias, t, y.dtype)
-
-        # The tokens are mapped to the k dimensions of each head first, so that no (d, d) matrix is ever formed.
-        def factor(maps: Float[Array, "h d k"]) -> Float[Array, "h n k"]:
-            return jnp.einsum("nd,hdk->hnk", y, maps, precision=lax.Precision.HIGHEST)
-
-        def head(queries: Array, keys_of_head: Array, values: Array, bias: Array | None) -> Float[Array, "n v"]:
-            if bias is None:
-                return softmax_average(beta * queries, keys_of_head, values, masses, self.mask, self.summation)
-            # With a bias the scores are no inner products of rank k, so the matrix of weights is formed.
-            scores = beta * (matmul(queries, keys_of_head.T) + bias)
-            return matmul(softmax_weights(scores, masses, self.mask), values)
-
-        averages = map_heads(head, query.shape[0], factor(query), factor(attention_keys), factor(value), bias)
-        # One contraction over heads and their dimensions: the heads' outputs (h, n, d) are never held one by one.
-        velocity = jnp.einsum("hnv,hvd->nd", averages, output, precision=lax.Precision.HIGHEST)
-        return self.space.tangent(y, velocity)
-
-    def check(self, n: int, d: int) -> None:
-        """Raise a ValueError unless the field fits `n` tokens of dimension `d`."""
-        if jnp.shape(example(self.query))[1] != d:
-            raise ValueError(
-                f"query must be (h, {d}, k) for tokens of {d} dimensions, but it is {jnp.shape(example(self.query))}; "
-                "pass tokens of the hidden size of the network, or other factors."
-            )
-        if self.masses is not None and jnp.shape(example(self.masses)) != (n,):
-            raise ValueError(
-                f"masses must hold one mass for each of the {n} tokens, but they are "
-                f"{jnp.shape(example(self.masses))}; pass a vector of length n."
-            )
-        self.mask.check(n)
-        heads, _, k = jnp.shape(example(self.query))
-        check_supported(self.summation, None, k)
-        if self.bias is not None and jnp.shape(example(self.bias)) != (heads, n, n):
-            raise ValueError(
-                f"bias must be ({heads}, {n}, {n}) for {heads} heads and {n} tokens, but it is "
-                f"{jnp.shape(example(self.bias))}; pass that of as many positions."
-            )
+    """
+    warnings.warn(
+        "probe.FactoredHeadsField is deprecated; call clusterjax.MultiHeadField.factored with the same arguments.",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    return MultiHeadField.factored(
+        beta, query, key, value, output, space=space, masses=masses, bias=bias, mask=mask, summation=summation
+    )
 
 
 def particle_field(
     model: Model, radius: float | Float[np.ndarray, " blocks"], *, beta: RealScalarLike = 1.0, n: int | None = None
-) -> FactoredHeadsField:
+) -> MultiHeadField:
     r"""The heads of a network as a field on the sphere, with one layer in one unit of time.
 
     A hidden state of length r is r times a unit vector x. In ALBERT its scores are $r^2\langle W_Q^\top x_i, W_K^\top
@@ -167,10 +82,12 @@ def particle_field(
     the scale learnt, whatever r is: the scores are $d\langle W_Q^\top (s \odot x_i), W_K^\top (s \odot x_j)\rangle$,
     and x is turned by $P_x\sum_j w_{ij}\sqrt d\, V (s \odot x_j) / r$, less and less as the states grow.
 
-    With `beta` = 1 the temperature is thus the network's own. The biases of the maps, the centre and scale of ALBERT's
-    norms, and the rotation of queries and keys by which a Llama knows positions, have no counterpart and are left out,
-    and so are its windows: the field of a causal network has a `CausalMask`. A Llama reads and writes as T5. Layers
-    with weights of their own follow each other as pieces that are constant in time.
+    With `beta` = 1 the temperature is thus the network's own. A Llama reads and writes as T5, and the queries and keys
+    of its particles are rotated at their places, so that their scores are the network's. The field of a causal network
+    has a `CausalMask`, and that of a network with windows, or with the mask of `with_mask`, the same mask, if it is
+    that of all layers: windows of some layers alone (Qwen2) are left out. So are the biases of the maps, the centre of
+    layer norms and vectors of distances, which have no counterpart. Layers with weights of their own follow each other
+    as pieces that are constant in time.
 
     **Arguments:**
 
@@ -181,11 +98,12 @@ def particle_field(
     **Other arguments:**
 
     - `beta`: The inverse temperature, relative to the network's own.
-    - `n`: The number of tokens, for the bias by which T5 knows positions; None leaves it out. ALBERT has none.
+    - `n`: The number of tokens, for the bias by which T5 knows positions, the rotation by which a Llama does, and
+        windows; None leaves all of them out. ALBERT has none.
 
     **Returns:**
 
-    A `FactoredHeadsField`.
+    A `MultiHeadField` with `factors`.
 
     **Raises:**
 
@@ -215,14 +133,33 @@ def particle_field(
         return PiecewiseConstant(jnp.arange(len(order), dtype=dtype), jnp.asarray(array[order], dtype))
 
     context = model.network.context(1 if n is None else n)
-    bias = None if n is None else context.bias
+    bias, rotation = (None, None) if n is None else (context.bias, context.rotation)
     # The scale of the scores is put into the queries, so that beta = 1 is the network's own temperature.
-    return FactoredHeadsField(
+    return MultiHeadField.factored(
         beta, over_time(matrices.query * (matrices.scale * read_scale)),
         over_time(matrices.key * read_scale), over_time(matrices.value * write_scale), over_time(matrices.output),
         bias=None if bias is None else jnp.asarray(bias[0], dtype),
-        mask=CausalMask() if context.causal else FullMask(),
+        rotation=rotation,
+        mask=_mask_of(model, n),
     )  # fmt: skip
+
+
+def _mask_of(model: Model, n: int | None) -> AbstractMask:
+    """The mask of all layers; where they differ, whether they are causal."""
+    network = model.network
+    if network.mask is not None:
+        return network.mask
+    context = network.context(1 if n is None else n)
+    plain = CausalMask() if context.causal else FullMask()
+    if n is None:
+        return plain
+    places = jnp.arange(n, dtype=jnp.int32)
+    rules = [block.allowed(places, places, context) for block in network.blocks()]
+    first = rules[0]
+    if first is None or any(rule is None or not np.array_equal(rule, first) for rule in rules):
+        return plain
+    # A matrix serves any rule, but no other summation than the dense one: the usual rules stay what they are.
+    return plain if np.array_equal(first, plain.matrix(n)) else MatrixMask(first)
 
 
 def mean_cosine(x: Float[Array, "n d"], word: Any) -> Float[Array, ""]:

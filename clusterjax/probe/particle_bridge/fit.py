@@ -20,6 +20,9 @@ from ..measures.tally import Tally
 
 _CLOSE = 1e-3  # three digits
 
+AS_IT_COMES = np.zeros(2)  # time 1 and beta 1
+UNIFORM = np.array([0.0, -np.inf])  # beta 0
+
 
 class Fit(NamedTuple):
     """What `fit_scales` returns: the best logarithms of time per layer and beta, (2,); the curves with them and those
@@ -34,11 +37,13 @@ class Fit(NamedTuple):
 
 def fit_scales(
     particles: Any, target: np.ndarray, steps: int, first: float, log: Callable[[str], None],
-    store: Path | None = None, asked: dict[str, Any] | None = None,
+    store: Path | None = None, asked: dict[str, Any] | None = None, begin: np.ndarray = AS_IT_COMES,
 ) -> Fit:  # fmt: skip
     """The logarithms of time per layer and beta with the least mean squared difference of `particles.curves` from
-    `target`, (texts, levels); `first` bounds the length of the first step."""
-    trial = log_scales = gradient = np.zeros(2)
+    `target`, (texts, levels); `first` bounds the length of the first step, and `begin` is where the fit begins: from
+    `UNIFORM` beta stays 0, since no derivative leads away from it."""
+    trial = log_scales = begin
+    gradient = np.zeros(2)
     curvature, damping, losses, converged = np.zeros((2, 2)), 0.0, [], False
     # The losses and derivatives of all steps, the curves of the first, and those of each step that was the best so far:
     # with them the fit goes again, without the particles, where a run that was killed went.

@@ -1,13 +1,14 @@
 """The particle model of a network, run on many texts: its curves of mean cosine, and their derivatives.
 
-Each text is a system of n particles that starts from the directions of its embedded tokens and moves by
-`FactoredHeadsField`; one layer is one unit of time. The equation is integrated by Bogacki and Shampine's third-order
-method with constant steps, under `jax.vmap` over texts, and differentiated in forward mode by the two logarithms
-log(time per layer) and log(beta).
+Each text is a system of n particles that starts from the directions of its embedded tokens and moves by the
+`MultiHeadField` of its heads; one layer is one unit of time. The equation is integrated by Bogacki and Shampine's
+third-order method with constant steps, under `jax.vmap` over texts, and differentiated in forward mode by the two
+logarithms log(time per layer) and log(beta).
 
 Invariants: all batches have one shape, so that one program serves them; padding has mass zero and moves nothing.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import diffrax as dfx
@@ -18,17 +19,18 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Bool, Float
 
+from ..._field import MultiHeadField
 from ..._simulate import simulate
 from ..measures.survey import dtype_of
 from ..networks.batch import Encoded
 from ..networks.load import Model
-from .field import FactoredHeadsField, mean_cosine, particle_field
+from .field import mean_cosine, particle_field
 
 
 class Particles(NamedTuple):
     """The particle model of all texts, in batches of one shape."""
 
-    field: FactoredHeadsField
+    field: MultiHeadField
     last_scale: Array | None
     starts: list[tuple[Array, Array]]
     levels: int
@@ -53,17 +55,23 @@ class Particles(NamedTuple):
 
     def curves(self, log_scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The curve of each text, (texts, levels), and its derivative by both logarithms, (texts, levels, 2)."""
+        curves, derivatives = zip(*self._computed(_with_derivatives, log_scales), strict=True)
+        return self._joined(curves), self._joined(derivatives)
+
+    def predicted(self, log_scales: np.ndarray) -> np.ndarray:
+        """The curve of each text alone, (texts, levels), at a third of the cost."""
+        return self._joined(self._computed(_without_derivatives, log_scales))
+
+    def _computed(self, function: Callable[..., Any], log_scales: np.ndarray) -> list[Any]:
         scales = jnp.asarray(log_scales, self.starts[0][0].dtype)
-        computed = [
-            _with_derivatives(self.field, scales, self.last_scale, *start, self.levels, self.steps_per_layer)
+        return [
+            function(self.field, scales, self.last_scale, *start, self.levels, self.steps_per_layer)
             for start in self.starts
         ]
+
+    def _joined(self, parts: Sequence[Array]) -> np.ndarray:
         # The copies that fill the last batch are cut off.
-        curves, derivatives = (
-            np.concatenate([np.asarray(p, np.float64) for p in part])[: self.texts]
-            for part in zip(*computed, strict=True)
-        )
-        return curves, derivatives
+        return np.concatenate([np.asarray(part, np.float64) for part in parts])[: self.texts]
 
 
 def _curves_of(
@@ -102,6 +110,9 @@ def _curves_of(
         return run.xs
 
     return jax.vmap(of_text)(x0, mask)
+
+
+_without_derivatives = eqx.filter_jit(_curves_of)
 
 
 @eqx.filter_jit

@@ -13,6 +13,7 @@ from .reference import attention as masks, transformer as reference
 
 
 N, D, HEADS, K, HIDDEN, FARTHEST, EPSILON = 6, 8, 3, 4, 10, 2, 1e-3
+BASE = 30.0  # of rotary positions, so small that the slowest pair turns visibly over six places
 RESIDUALS = {"post": transformer.PostNorm(), "pre": transformer.PreNorm(), "none": transformer.NoNorm()}
 ACTIVATIONS = {"relu": (jax.nn.relu, reference.relu), "gelu": (jax.nn.gelu, reference.gelu)}
 MASKS = {
@@ -23,12 +24,19 @@ MASKS = {
 X = normal(0, N, D)
 
 
+def relative_of(vectors, relative):
+    """`relative` is False, True or "rotary"."""
+    if relative == "rotary":
+        return transformer.RotaryPositions(K, BASE)
+    return transformer.RelativePositions(*vectors) if relative else None
+
+
 def attention_of(seed=1, mask="full", relative=False):
     into = normal(seed, 3, HEADS, D, K)
     vectors = normal(seed + 1, 2, 2 * FARTHEST + 1, K)
     return transformer.MultiHeadAttention(
         *into, normal(seed + 2, HEADS, K, D), jnp.array([0.5, 1.0, 0.2]), mask=MASKS[mask][0],
-        relative=transformer.RelativePositions(*vectors) if relative else None,
+        relative=relative_of(vectors, relative),
     )  # fmt: skip
 
 
@@ -49,10 +57,14 @@ def heads_by_loops(attention, x, mask="full", present=None):
     rule = MASKS[mask][1]
     allowed = rule if present is None else lambda i, j: i == j or (rule(i, j) and bool(present[j]))
     relative = attention.relative
-    vectors = None if relative is None else (relative.farthest, np.asarray(relative.keys), np.asarray(relative.values))
+    vectors = base = None
+    if isinstance(relative, transformer.RelativePositions):
+        vectors = (relative.farthest, np.asarray(relative.keys), np.asarray(relative.values))
+    elif relative is not None:
+        base = relative.base
     matrices = (np.asarray(part) for part in (attention.query, attention.key, attention.value, attention.output))
     beta = np.broadcast_to(np.asarray(attention.beta), (attention.num_heads,))
-    return reference.heads(np.asarray(x), *matrices, beta, allowed, vectors)
+    return reference.heads(np.asarray(x), *matrices, beta, allowed, vectors, base)
 
 
 def block_by_loops(block, x, where, mask, activation, present=None):

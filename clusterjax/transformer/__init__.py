@@ -28,6 +28,8 @@ if TYPE_CHECKING:
         value_matrices as value_matrices,
     )
     from ._language_model import LanguageModel as LanguageModel
+    from ._logit_lens import logit_lens as logit_lens
+    from ._lstm import LSTMLanguageModel as LSTMLanguageModel, LSTMStates as LSTMStates
     from ._memory import (
         Detector as Detector,
         KeyValueMemory as KeyValueMemory,
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
         AbstractPositions as AbstractPositions,
         LearnedPositions as LearnedPositions,
         RelativePositions as RelativePositions,
+        RotaryPositions as RotaryPositions,
         SinusoidalPositions as SinusoidalPositions,
         sinusoidal_positions as sinusoidal_positions,
     )

@@ -1,8 +1,9 @@
 """Multi-head attention with its own query, key, value and output matrices.
 
 Scaled dot-product attention (Vaswani et al., *Attention is all you need*, 1706.03762, Section 3.2), with learnt
-vectors of the distance j - i added to keys and values where wanted (Shaw et al., 1803.02155). What each head passes
-from token to token, and how long it is, is as in Kobayashi et al., *Attention is not only a weight* (2004.10102).
+vectors of the distance j - i added to keys and values where wanted (Shaw et al., 1803.02155), or with queries and keys
+turned by their places (Su et al., *RoFormer*, 2104.09864). What each head passes from token to token, and how long it
+is, is as in Kobayashi et al., *Attention is not only a weight* (2004.10102).
 
 Invariants: rows of weights sum to 1; a token may always attend to itself, so no softmax is over nothing; weights of a
 wider dtype than the stream are rounded where they are used, and softmax is in float32 at least.
@@ -24,7 +25,7 @@ from .._mask import AbstractMask, FullMask, check_mask
 from .._random import draw_normal
 from ._checks import check_draw, check_optional, check_sizes, check_stream, weights as matrices_of
 from ._norm import at_least_single
-from ._positions import RelativePositions
+from ._positions import RelativePositions, RotaryPositions
 
 
 def contract(equation: str, *operands: Array) -> Array:
@@ -32,11 +33,12 @@ def contract(equation: str, *operands: Array) -> Array:
     return jnp.einsum(equation, *operands, precision=jax.lax.Precision.HIGHEST)
 
 
-def check_relative(relative: Any) -> RelativePositions | None:
-    """`relative`, if it is None or relative positions."""
+def check_relative(relative: Any) -> RelativePositions | RotaryPositions | None:
+    """`relative`, if it is None, or relative or rotary positions."""
     return check_optional(
-        relative, "relative", RelativePositions, "RelativePositions", "make them with RelativePositions.random"
-    )
+        relative, "relative", (RelativePositions, RotaryPositions), "RelativePositions, RotaryPositions",
+        "make them with RelativePositions.random or RotaryPositions",
+    )  # fmt: skip
 
 
 def check_heads(attention: Any, name: str = "attention") -> "MultiHeadAttention":
@@ -124,7 +126,8 @@ class MultiHeadAttention(eqx.Module):
     - `output`: $W_c$, (h, k, d).
     - `beta`: The inverse temperature, () or (h,); None is $1/\sqrt{k}$.
     - `mask`: Which tokens may attend to which.
-    - `relative`: Vectors of the distances; None is none.
+    - `relative`: `RelativePositions`, vectors of the distances, or `RotaryPositions`, by which queries and keys are
+        turned; None is neither.
 
     **Raises:**
 
@@ -142,7 +145,7 @@ class MultiHeadAttention(eqx.Module):
     output: Float[Array, "h k d"]
     beta: Float[Array, "..."]
     mask: AbstractMask
-    relative: RelativePositions | None
+    relative: RelativePositions | RotaryPositions | None
 
     def __init__(
         self,
@@ -153,7 +156,7 @@ class MultiHeadAttention(eqx.Module):
         beta: Numbers | None = None,
         *,
         mask: AbstractMask = FullMask(),  # noqa: B008
-        relative: RelativePositions | None = None,
+        relative: RelativePositions | RotaryPositions | None = None,
     ):
         self.query, self.key, self.value = (
             matrices_of(name, "(h, d, k)")(matrices)
@@ -174,7 +177,12 @@ class MultiHeadAttention(eqx.Module):
         self.beta = _beta(1 / math.sqrt(k) if beta is None else beta, heads).astype(self.query.dtype)
         # Last, when the sizes of the heads are known.
         self.mask, self.relative = check_mask(mask), check_relative(relative)
-        if relative is not None and relative.keys.shape[1] != k:
+        if isinstance(relative, RotaryPositions) and relative.k != k:
+            raise ValueError(
+                f"relative must be of the dimension of the keys, {k}, but its k is {relative.k}; pass "
+                f"RotaryPositions({k})."
+            )
+        if isinstance(relative, RelativePositions) and relative.keys.shape[1] != k:
             raise ValueError(
                 f"relative must be of the dimension of the keys, {k}, but its shape is {relative.keys.shape}; pass "
                 f"(2 m + 1, {k})."
@@ -189,7 +197,7 @@ class MultiHeadAttention(eqx.Module):
         *,
         scale: float | None = None,
         mask: AbstractMask = FullMask(),  # noqa: B008
-        relative: RelativePositions | None = None,
+        relative: RelativePositions | RotaryPositions | None = None,
         dtype: DTypeLike | None = None,
     ) -> "MultiHeadAttention":
         r"""Normal weights of standard deviation `scale` (None: $1/\sqrt{d}$), each head d / heads wide.
@@ -256,9 +264,12 @@ class MultiHeadAttention(eqx.Module):
     def _scores(self, x: Array, cast: Callable[[Array], Array]) -> Float[Array, "h n n"]:
         queries = contract("nd,hdk->hnk", x, cast(self.query))
         attention_keys = contract("nd,hdk->hnk", x, cast(self.key))
+        if isinstance(self.relative, RotaryPositions):
+            # <R_i q_i, R_j k_j> is the score: what is passed on is not turned.
+            queries, attention_keys = self.relative(queries), self.relative(attention_keys)
         # (h, n, n).
         scores = contract("hik,hjk->hij", queries, attention_keys)
-        if self.relative is None:
+        if not isinstance(self.relative, RelativePositions):
             return scores
         # <q_i, k_j + a_r> = <q_i, k_j> + <q_i, a_r>: 2 m + 1 products per token, and a gather, in place of keys for
         # each pair.
@@ -296,7 +307,7 @@ class MultiHeadAttention(eqx.Module):
         cast = self._as(x.dtype)
         # Mixed in the k dimensions of the head and mapped to d afterwards: that order costs n^2 k and not n^2 d.
         mixed = contract("hij,hjk->hik", weights, contract("nd,hdk->hnk", x, cast(self.value)))
-        if self.relative is None or self.relative.values is None:
+        if not isinstance(self.relative, RelativePositions) or self.relative.values is None:
             return mixed
         # (n, n): the row of the table for each pair.
         rows, number = jnp.asarray(self.relative.rows(x.shape[0])), self.relative.keys.shape[0]
@@ -317,7 +328,7 @@ class MultiHeadAttention(eqx.Module):
         cast, relative = self._as(x.dtype), self.relative
         # (h, n, d): W_c^T W_V^T x_j of each head.
         given = contract("hnk,hkd->hnd", contract("nd,hdk->hnk", x, cast(self.value)), cast(self.output))
-        if relative is None or relative.values is None:
+        if not isinstance(relative, RelativePositions) or relative.values is None:
             return Passed(given, None, None)
         by_distance = contract("rk,hkd->hrd", cast(relative.values), cast(self.output))
         return Passed(given, by_distance, jnp.asarray(relative.rows(x.shape[0])))

@@ -22,7 +22,7 @@ from ._attention import MultiHeadAttention, check_heads
 from ._checks import check_optional, check_sizes
 from ._feed_forward import FeedForward, check_activation
 from ._norm import AbstractResidual, LayerNorm, PostNorm, check_epsilon, check_norm, check_residual
-from ._positions import RelativePositions
+from ._positions import RelativePositions, RotaryPositions
 
 
 class Block(eqx.Module):
@@ -93,7 +93,7 @@ class Block(eqx.Module):
         residual: AbstractResidual = PostNorm(),  # noqa: B008
         activation: Callable[[Array], Array] = jax.nn.relu,
         mask: AbstractMask = FullMask(),  # noqa: B008
-        relative: RelativePositions | None = None,
+        relative: RelativePositions | RotaryPositions | None = None,
         bias: bool = False,
         epsilon: float = 1e-5,
         scale: float | None = None,

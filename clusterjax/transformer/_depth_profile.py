@@ -20,9 +20,10 @@ from .._custom_types import Numbers
 from .._misc import normalise
 from ._block import Block
 from ._head import cross_entropy
-from ._language_model import LanguageModel
+from ._language_model import LanguageModel, check_model
 from ._memory import batches, check_texts
 from ._norm import at_least_single
+from ._view import view_of
 
 
 class DepthProfile(NamedTuple):
@@ -82,7 +83,7 @@ def depth_profile(
         Clustering: Geshkovski et al. (2312.10794), Section 1; sinks: Xiao et al. (2309.17453); nostalgebraist,
         *Interpreting GPT: the logit lens* (2020).
     """
-    ids, is_present = check_texts(model, texts, present)
+    ids, is_present = check_texts(view_of(check_model(model)), texts, present)
     # One token has no pair and no next word.
     if ids.shape[1] < 2 or not is_present[:, :2].all():
         raise ValueError(
@@ -91,7 +92,7 @@ def depth_profile(
         )
     profiles = [
         jax.tree_util.tree_map(lambda leaf, size=size: np.asarray(leaf)[:size], _profiles(model, ids, is_present))
-        for _, ids, is_present, size in batches(model, ids, is_present, batch_size)
+        for _, ids, is_present, size in batches(view_of(model), ids, is_present, batch_size)
     ]
     return DepthProfile(*(np.concatenate(part) for part in zip(*profiles, strict=True)))
 

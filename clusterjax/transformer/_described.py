@@ -23,8 +23,9 @@ from ._block import Block
 from ._feed_forward import FeedForward
 from ._head import LanguageModelHead
 from ._language_model import LanguageModel
+from ._lstm import LSTMLanguageModel
 from ._norm import LayerNorm, NoNorm, PostNorm, PreNorm
-from ._positions import LearnedPositions, RelativePositions, SinusoidalPositions
+from ._positions import LearnedPositions, RelativePositions, RotaryPositions, SinusoidalPositions
 from ._transformer import Transformer
 
 
@@ -32,8 +33,8 @@ _MODULES = {
     kind.__name__: kind
     for kind in (
         Block, FeedForward, LanguageModel, LanguageModelHead, LayerNorm, LearnedPositions, MultiHeadAttention, NoNorm,
-        PostNorm, PreNorm, RelativePositions, SinusoidalPositions, Transformer, CausalMask, FullMask, MatrixMask,
-        WindowMask,
+        PostNorm, PreNorm, RelativePositions, RotaryPositions, SinusoidalPositions, Transformer, CausalMask, FullMask,
+        MatrixMask, WindowMask, LSTMLanguageModel, eqx.nn.LSTMCell,
     )
 }  # fmt: skip
 _ACTIVATIONS = {
@@ -67,7 +68,7 @@ _FIELDS: dict[str, dict[Any, Any]] = {
     "MultiHeadAttention": {
         **dict.fromkeys(("query", "key", "value", "output", "beta"), _ARRAY),
         "mask": _module("FullMask", "CausalMask", "WindowMask", "MatrixMask"),
-        "relative": (None, _module("RelativePositions")),
+        "relative": (None, _module("RelativePositions", "RotaryPositions")),
     },
     "FeedForward": {
         "w_in": _ARRAY, "w_out": _ARRAY, "bias_in": _MAYBE, "bias_out": _MAYBE,
@@ -85,8 +86,16 @@ _FIELDS: dict[str, dict[Any, Any]] = {
         "positions": (None, _module("LearnedPositions", "SinusoidalPositions")),
         "stream_dtype": (None, {"dtype": _FLOATS, str: ()}),
     },
+    "LSTMLanguageModel": {
+        "embedding": _ARRAY, "cell": _module("LSTMCell"), "output": _ARRAY, "head": _module("LanguageModelHead"),
+    },
+    "LSTMCell": {
+        "weight_ih": _ARRAY, "weight_hh": _ARRAY, "bias": _MAYBE, "input_size": _COUNT, "hidden_size": _COUNT,
+        "use_bias": bool,
+    },
     "LearnedPositions": {"table": _ARRAY},
     "SinusoidalPositions": {"d": _COUNT, "base": Within(float, 1e-300, 1e300)},
+    "RotaryPositions": {"k": _COUNT, "base": Within(float, 1e-300, 1e300)},
     "RelativePositions": {"keys": _ARRAY, "values": _MAYBE},
     "WindowMask": {"width": _COUNT, "causal": bool},
     "MatrixMask": {"permitted": {"array": str, "dtype": "bool", str: ()}},
@@ -188,6 +197,9 @@ def _try_shapes(module: Any) -> None:
         most = None if module.positions is None else module.positions.longest()
         # Shapes alone: nothing is computed, however large the model.
         eqx.filter_eval_shape(module, jax.ShapeDtypeStruct((n if most is None else min(n, most),), jnp.int32))
+    elif isinstance(module, LSTMLanguageModel):
+        module.__check_init__()
+        eqx.filter_eval_shape(module, jax.ShapeDtypeStruct((n,), jnp.int32))
     elif isinstance(module, Transformer | Block | MultiHeadAttention | FeedForward | LayerNorm):
         # `object.__new__` skipped it; it compares depth and the axes of the arrays.
         if isinstance(module, Transformer):

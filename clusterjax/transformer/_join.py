@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._check import check_float_dtype, check_integer, check_key
+from .._check import check_float_dtype, check_integer, check_key, refusal, shown
 from .._custom_types import DTypeLike, RealScalarLike, Tokens
 from .._field import AbstractField, MultiHeadField, PerceptronField
 from .._field.base import check_field
@@ -27,7 +27,11 @@ from .._summation import AbstractExponentialSum, Auto, check_summation
 from ._attention import MultiHeadAttention, check_heads, contract
 from ._block import Block, check_block
 from ._checks import check_sizes
+from ._language_model import LanguageModel
+from ._network_field import NetworkField
 from ._norm import LayerNorm, NoNorm, PostNorm, PreNorm, check_norm, normalised
+from ._transformer import check_layer
+from ._view import AbstractView, HasView, view_of
 
 
 class Standardised(AbstractSpace):
@@ -114,7 +118,8 @@ class NormedField(AbstractField):
 
 
 def as_field(
-    block: Block,
+    block: Block | LanguageModel | HasView,
+    layer: int | None = None,
     *,
     space: AbstractSpace | None = None,
     summation: AbstractExponentialSum = Auto(),  # noqa: B008
@@ -132,30 +137,51 @@ def as_field(
 
     **Arguments:**
 
-    - `block`: A `Block`.
+    - `block`: A `Block`; or a `LanguageModel`, or what `clusterjax.probe.load` returned, of which it is the block of
+        one layer.
+    - `layer`: Which layer of such a network, from 0, or with a negative number from the end; None for a `Block`.
+
+    **Other arguments:**
+
     - `space`: Another space, in which case the norms of the block are left out; None is as above.
     - `summation`: How sums over tokens are computed.
 
     **Returns:**
 
-    A field. As the step h goes to zero, the block with what it adds multiplied by h, and `as_layer(field, h)`, agree
-    up to order $h^2$.
+    A field. That of a loaded network has its biases, positions (token i stands at place i), windows and knock-outs,
+    and computes its sums as the network does. As the step h goes to zero, the block with what it adds multiplied by h,
+    and `as_layer(field, h)`, agree up to order $h^2$.
 
     **Raises:**
 
     - `ValueError` if the block has relative positions, whose scores are no form of the two tokens, or norms of
-        `PostNorm` that are no projections.
+        `PostNorm` that are no projections; or a loaded network has norms on the stream and no space is given.
 
     ??? cite "Source"
 
         Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 2: from the layers of a
         Transformer to the flow.
     """
-    # A stack has a leading axis of layers; its blocks are many fields, one after the other.
-    _check_single(check_block(block).attention, "block")
-    check_summation(summation, kind=AbstractExponentialSum)
     if space is not None:
         check_space(space)
+    check_summation(summation, kind=AbstractExponentialSum)
+    if not isinstance(block, Block):
+        # A class has the methods of its objects.
+        if isinstance(block, type) or not isinstance(block, LanguageModel | HasView):
+            remedy = "make one with Block.random, or pass what clusterjax.probe.load returns"
+            raise refusal("block", "be a Block, a LanguageModel or a loaded network", f"it is {shown(block)}", remedy)
+        view = view_of(block)
+        if layer is None:
+            remedy = "pass its number, or a block of the stack"
+            raise refusal("layer", "say which layer of the network it is", "it is None", remedy)
+        layer = check_layer(layer, view.num_layers)
+        if not isinstance(block, LanguageModel):
+            return _network_field(view, layer, space, summation)
+        block = block.stack.block(layer)
+    elif layer is not None:
+        raise refusal("layer", "be None for a single block", f"it is {shown(layer)}", "leave it out")
+    # A stack has a leading axis of layers; its blocks are many fields, one after the other.
+    _check_single(check_block(block).attention, "block")
     if block.attention.relative is not None:
         raise ValueError(
             "block must be without relative positions, but its attention has some: its scores depend on the places of "
@@ -173,6 +199,19 @@ def as_field(
     for field in fields[1:]:
         total = total + field
     return total
+
+
+def _network_field(
+    view: AbstractView, layer: int, space: AbstractSpace | None, summation: AbstractExponentialSum
+) -> AbstractField:
+    """The velocity of one layer of a loaded network."""
+    if not isinstance(summation, Auto):
+        remedy = "leave it out, or take particle_field of clusterjax.probe"
+        raise refusal("summation", "be Auto() for a loaded network", f"it is {shown(summation)}", remedy)
+    if space is None and view.post_norm:
+        remedy = "pass clusterjax.Sphere() or clusterjax.transformer.Standardised()"
+        raise refusal("space", "be given for a network whose norms act on the stream", "it is None", remedy)
+    return NetworkField(view, layer, space is None, Euclidean() if space is None else space)
 
 
 def as_layer(field: AbstractField, step: Parameter) -> ResidualLayer:

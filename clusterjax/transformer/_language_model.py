@@ -50,7 +50,7 @@ class LanguageModel(eqx.Module):
 
     - `embedding`: (words, d).
     - `stack`: A `Transformer` of dimension d.
-    - `positions`: `LearnedPositions`, `SinusoidalPositions`, or None: relative ones are in the attention.
+    - `positions`: `LearnedPositions`, `SinusoidalPositions`, or None: relative and rotary ones are in the attention.
     - `head`: `LanguageModelHead`; by default tied to the embedding.
     - `stream_dtype`: None is the dtype of the embedding.
 

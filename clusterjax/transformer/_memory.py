@@ -8,8 +8,9 @@ Invariants: a corpus streams through in batches of one shape, and memory holds o
 ties between places are broken by text and position, so that the result does not depend on the size of a batch.
 """
 
+import functools
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import equinox as eqx
 import jax
@@ -20,8 +21,9 @@ from jaxtyping import Array, Float
 from .._check import as_numbers, check_array, check_concrete, check_integer
 from .._custom_types import Numbers
 from ._checks import check_booleans, check_ids
-from ._feed_forward import FeedForward
-from ._language_model import LanguageModel, check_model
+from ._language_model import LanguageModel
+from ._transformer import check_layer
+from ._view import AbstractBlockView, AbstractView, HasView, view_of
 
 
 class KeyValueMemory(NamedTuple):
@@ -48,7 +50,7 @@ class KeyValueMemory(NamedTuple):
 
 
 def key_value_memory(
-    model: LanguageModel,
+    model: LanguageModel | HasView,
     texts: Numbers,
     present: Numbers | None = None,
     *,
@@ -63,7 +65,7 @@ def key_value_memory(
 
     **Arguments:**
 
-    - `model`: A `LanguageModel`.
+    - `model`: A `LanguageModel`, or a network that `probe.load` returned.
     - `texts`: Ids, (texts, n).
     - `present`: Which tokens are present, (texts, n); None is all of them.
     - `layer`: Which layer, counted from 0, or with a negative number from the end.
@@ -84,22 +86,23 @@ def key_value_memory(
         Geva et al., *Transformer feed-forward layers are key-value memories* (2012.14913), Sections 3 and 4;
         *Transformers, part 2*, slides 9 and 16 to 21.
     """
+    view = view_of(model)
     # Raises if the block has none.
-    forward = _feed_forward(model, layer)
-    words = check_integer(words, "words", most=model.num_words, remedy="ask for as many as there are")
+    values = view.values(check_layer(layer, view.num_layers))
+    words = check_integer(words, "words", most=view.num_words, remedy="ask for as many as there are")
     top = check_integer(top, "top", remedy="pass 10, say")
-    best = _Best.empty(forward.num_neurons, top)
-    total, positive, places = np.zeros(forward.num_neurons), np.zeros(forward.num_neurons), 0
-    for begin, fired, is_present in _fired(model, texts, present, layer, batch_size):
+    neurons = values.shape[0]
+    best = _Best.empty(neurons, top)
+    total, positive, places = np.zeros(neurons), np.zeros(neurons), 0
+    for begin, fired, is_present in _fired(view, texts, present, layer, batch_size):
         # The best of the corpus are among the best so far and the new places; nothing else is kept.
         best = best.joined(begin, fired, is_present)
         # In float64: a corpus has too many places for sums in float32.
         total += fired[is_present].sum(axis=0, dtype=float)
         positive += (fired[is_present] > 0).sum(axis=0)
         places += int(is_present.sum())
-    matrix = model.embedding if model.head.unembedding is None else model.head.unembedding
     # (m, words): each value against the unembedding; the last norm is left out, as in the reference.
-    promotion, promoted = jax.lax.top_k(jnp.matmul(forward.w_out, matrix.T), words)
+    promotion, promoted = _promoted(values, view.unembedding(), words)
     return KeyValueMemory(
         best.activation, best.text, best.position, np.asarray(promoted), np.asarray(promotion), total / places,
         positive / places,
@@ -134,7 +137,7 @@ class Detector(NamedTuple):
 
 
 def mean_activations(
-    model: LanguageModel,
+    model: LanguageModel | HasView,
     texts: Numbers,
     present: Numbers | None = None,
     *,
@@ -149,11 +152,12 @@ def mean_activations(
 
     Source: *Transformers, part 2*, slide 12.
     """
-    _feed_forward(model, layer)
+    view = view_of(model)
+    view.values(check_layer(layer, view.num_layers))
     rows = [
         # Text by text, because texts differ in how many tokens are present.
         np.stack([values[mask].mean(axis=0) for values, mask in zip(fired, is_present, strict=True)])
-        for _, fired, is_present in _fired(model, texts, present, layer, batch_size)
+        for _, fired, is_present in _fired(view, texts, present, layer, batch_size)
     ]
     return np.concatenate(rows)
 
@@ -252,35 +256,34 @@ class _Best(NamedTuple):
         return _Best(*(np.take_along_axis(array, order, axis=1) for array in (values, texts, positions)))
 
 
-def _feed_forward(model: LanguageModel, layer: int) -> FeedForward:
-    forward = check_model(model).stack.block(layer).feed_forward
-    if forward is None:
-        raise ValueError(f"layer must have a feed-forward layer, but block {layer} has none; choose another model.")
-    return forward
+@functools.partial(jax.jit, static_argnums=2)
+def _promoted(values: Float[Array, "m d"], unembedding: Float[Array, "words d"], words: int) -> tuple[Array, Array]:
+    of_value = lambda value: tuple(jax.lax.top_k(jnp.matmul(unembedding, value, precision="highest"), words))
+    # In blocks of neurons: all inner products at once would be (m, words), gigabytes for a large vocabulary.
+    return jax.lax.map(of_value, values, batch_size=256)
 
 
 def _fired(
-    model: LanguageModel, texts: Any, present: Any, layer: int, batch_size: int
+    view: AbstractView, texts: Any, present: Any, layer: int, batch_size: int
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """The number of the first text, activations (b, n, m) and which tokens are there (b, n), batch after batch."""
-    layer_index = layer % model.stack.num_layers
-    for begin, ids, is_present, size in batches(model, texts, present, batch_size):
-        fired = _activations(model, ids, is_present, layer_index)
+    layer_index = layer % view.num_layers
+    for begin, ids, is_present, size in batches(view, texts, present, batch_size):
+        fired = _activations(view, ids, is_present, jnp.asarray(layer_index))
         yield begin, np.asarray(fired)[:size], np.asarray(is_present)[:size]
 
 
-def check_texts(model: LanguageModel, texts: Any, present: Any) -> tuple[np.ndarray, np.ndarray]:
+def check_texts(view: AbstractView, texts: Any, present: Any) -> tuple[np.ndarray, np.ndarray]:
     """The ids of texts and which tokens are there, (texts, n) both, if they are such."""
-    check_model(model)
     check_concrete(texts, "texts")
     check_concrete(present, "present")
-    ids = np.asarray(check_ids(texts, model.num_words, "texts", texts=True))
+    ids = np.asarray(check_ids(texts, view.num_words, "texts", texts=True))
     if present is None:
         return ids, np.ones(ids.shape, bool)
     return ids, np.asarray(check_booleans(present, "present", ids.shape, "say of each token whether it is there"))
 
 
-def batches(model: LanguageModel, texts: Any, present: Any, batch_size: int) -> Iterator[tuple[int, Array, Array, int]]:
+def batches(view: AbstractView, texts: Any, present: Any, batch_size: int) -> Iterator[tuple[int, Array, Array, int]]:
     """The number of the first text, ids and which tokens are there, (batch_size, n), and how many of the rows are
     texts: batch after batch of one shape.
 
@@ -288,10 +291,10 @@ def batches(model: LanguageModel, texts: Any, present: Any, batch_size: int) -> 
 
     - `ValueError` if the texts do not fit the model, or one has no token.
     """
-    ids, is_present = check_texts(model, texts, present)
+    ids, is_present = check_texts(view, texts, present)
     batch_size = min(check_integer(batch_size, "batch_size", remedy="pass 32, say"), len(ids))
     # Raises if the texts are longer than the positions, before anything runs.
-    model.embed(jnp.asarray(ids[0]))  # as long as there are positions
+    view.check(ids.shape[1])
     if not is_present.any(axis=1).all():
         empty = int(np.flatnonzero(~is_present.any(axis=1))[0])
         raise ValueError(f"texts must hold a token each, but text {empty} holds none; leave it out.")
@@ -304,15 +307,20 @@ def batches(model: LanguageModel, texts: Any, present: Any, batch_size: int) -> 
 
 
 @eqx.filter_jit
-def _activations(model: LanguageModel, ids: Array, present: Array, layer: int) -> Float[Array, "b n m"]:
+def _activations(view: AbstractView, ids: Array, present: Array, layer: Array) -> Float[Array, "b n m"]:
     def of_text(ids: Array, present: Array) -> Array:
-        def step(block: Any, x: Array, _: None) -> tuple[Array, Array]:
-            norm, residual = block.norms, block.residual
+        def step(block: AbstractBlockView, carry: tuple[Array, Array, Array], _: None) -> tuple[Any, None]:
+            x, kept, index = carry
             # The stream between the two sub-layers, which is what the feed-forward reads.
-            middle = residual.write(norm[0], x + block.attention(residual.read(norm[0], x), present))
-            return block(x, present), block.feed_forward.activations(residual.read(norm[1], middle))
+            middle = block.after_attention(x)
+            fired = cast(Array, block.activations(block.read(1, middle)))
+            # Of one layer only: those of all layers would be (layers, n, m).
+            kept = jnp.where(index == layer, fired, kept)
+            return (block.after_feed_forward(middle), kept, index + 1), None
 
-        # (layers, n, m), of which one layer is kept: the scan runs them all.
-        return model.stack.scan(step, model.embed(ids))[1][layer]
+        x = view.embed(ids)
+        kept = jnp.zeros((ids.shape[0], neurons), x.dtype)
+        return view.scan(step, (x, kept, jnp.asarray(0)), present, n=ids.shape[0])[0][1]
 
+    neurons = view.values(0).shape[0]
     return jax.vmap(of_text)(ids, present)

@@ -1,11 +1,12 @@
-"""The three kinds of position: sinusoidal, learned, relative.
+"""The four kinds of position: sinusoidal, learned, relative, rotary.
 
 Sinusoidal and learned ones are vectors that are added to the embedding (Vaswani et al., 1706.03762, Section 3.5;
 Devlin et al., *BERT*, 1810.04805). Relative ones are vectors of the clipped distance j - i that attention adds to keys
-and values (Shaw et al., 1803.02155, eqs. (3) to (5)).
+and values (Shaw et al., 1803.02155, eqs. (3) to (5)). Rotary ones turn queries and keys by angles that grow with their
+place (Su et al., *RoFormer*, 2104.09864, eqs. (14) to (16) and (34)).
 
 Invariants: positions count from 0; a table knows how many there are, and refuses longer texts; nothing of relative
-positions depends on where a text begins.
+and rotary positions depends on where a text begins; a rotation keeps the length of each query and key.
 """
 
 from abc import abstractmethod
@@ -17,12 +18,21 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._check import check_flag, check_float_dtype, check_integer, check_key, check_number
 from .._custom_types import DTypeLike
+from .._misc import rotate_pairs
 from .._random import draw_normal
-from ._checks import check_draw, check_sizes, weights, weights_or_none
+from ._checks import check_draw, check_features, check_sizes, weights, weights_or_none
+from ._norm import at_least_single
 
 
 def _dimension(d: int) -> int:
     return check_integer(d, "d")
+
+
+def _even(k: int) -> int:
+    k = check_integer(k, "k", least=2)
+    if k % 2:
+        raise ValueError(f"k must be even, since entries are turned in pairs, but it is {k}; choose other heads.")
+    return k
 
 
 def _base(value: float) -> float:
@@ -230,3 +240,64 @@ class RelativePositions(eqx.Module):
         # In NumPy, while tracing: the rows depend on n alone, and are a constant of the program.
         index = np.arange(n)
         return np.clip(index[None, :] - index[:, None], -self.farthest, self.farthest) + self.farthest
+
+
+class RotaryPositions(eqx.Module):
+    r"""Turns each query and key by angles that grow with its place: scores know distances alone.
+
+    Entries a and a + k/2 of a query or key at place p are turned as one pair by the angle $p f_a$ with
+    $f_a = b^{-2a/k}$; the paper pairs neighbours, which is the same up to the order of the entries. The score of two
+    tokens is $\langle R_i q_i, R_j k_j\rangle = \langle q_i, R_{j-i} k_j\rangle$. Nothing is trained, and it holds for
+    texts of any length.
+
+    !!! example
+
+        ```python
+        >>> import jax.numpy as jnp
+        >>> from clusterjax import transformer
+        >>> turned = transformer.RotaryPositions(2)(jnp.ones((3, 2)))  # places 0, 1 and 2, angle 1 between two
+        >>> turned.round(2).tolist()[0], round(float(turned[2] @ turned[1]), 2)  # 2 cos 1
+        ([1.0, 1.0], 1.08)
+        ```
+
+    **Arguments:**
+
+    - `k`: The dimension of the queries and keys of one head, even.
+    - `base`: b, > 0: the slowest pair turns once in about 2 pi b places.
+
+    **Raises:**
+
+    - `ValueError` if `k` is not a positive even integer, or `base` not positive.
+
+    ??? cite "Source"
+
+        Su, Lu, Pan, Murtadha, Wen, Liu, *RoFormer: enhanced Transformer with rotary position embedding* (2104.09864),
+        eqs. (14) to (16) and (34).
+    """
+
+    k: int = eqx.field(static=True, converter=_even)
+    base: float = eqx.field(default=10_000.0, static=True, converter=_base)
+
+    def __call__(self, x: Float[Array, "*heads n k"]) -> Float[Array, "*heads n k"]:
+        """Queries or keys, each turned by the angles of its place, (..., n, k).
+
+        **Arguments:**
+
+        - `x`: (..., n, k), places along the last axis but one.
+
+        **Raises:**
+
+        - `ValueError` if `x` is not of dimension k.
+
+        Source: 2104.09864, eq. (34).
+        """
+        # The message of a broadcast would not name the rotation, and with k = 2 there would be none.
+        x = check_features(x, self.k)
+        # Turned in float32 at least: in bfloat16 the angles of neighbouring places would be one.
+        wide = at_least_single(x.dtype)
+        # In NumPy's float64, (n, k / 2): in float32 the angles of far places would be off.
+        angles = np.arange(x.shape[-2])[:, None] / self.base ** (2 * np.arange(self.k // 2) / self.k)
+        # An axis for each of heads or batch: ranks are not promoted in silence.
+        angles = angles.reshape((1,) * (x.ndim - 2) + angles.shape)
+        cosines, sines = (jnp.asarray(table, wide) for table in (np.cos(angles), np.sin(angles)))
+        return rotate_pairs(x.astype(wide), cosines, sines).astype(x.dtype)

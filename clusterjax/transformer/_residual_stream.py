@@ -8,6 +8,7 @@ the transposes of the same maps, which gives the share of every pair of tokens w
 Invariants: the parts add up to the stream, and their shares to 1; both scans use the same `carry`.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -16,13 +17,12 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from .._check import check_instance
 from .._custom_types import Numbers
-from ._block import Block
 from ._checks import check_ids, check_present, check_stream
 from ._language_model import LanguageModel
 from ._norm import lifted
 from ._transformer import Transformer
+from ._view import AbstractBlockView, AbstractView, HasView, view_of
 
 
 class ResidualStream(eqx.Module):
@@ -34,7 +34,8 @@ class ResidualStream(eqx.Module):
     - `embedding`: (n, d), what is left at the end of what entered.
     - `heads`: (layers, h, n, d), what is left of what each head wrote.
     - `feed_forward`: (layers, n, d), the same for the feed-forward layers, their bias with them.
-    - `biases`: (n, d), the biases of the norms in the stream; zero unless there is `PostNorm`.
+    - `biases`: (n, d), the biases of the norms in the stream, and those that attention adds besides its heads; zero
+        for the modules of this package unless there is `PostNorm`.
     - `weights`: (layers, h, n, n), the attention weights.
     - `moved`: (layers, h, n, n), the length of what the head moved from token j (last axis) to token i, as it was
         written.
@@ -75,7 +76,7 @@ class ResidualStream(eqx.Module):
 
 
 def residual_stream(
-    model: Transformer | LanguageModel, tokens: Numbers, present: Bool[Array, " n"] | None = None
+    model: Transformer | LanguageModel | HasView, tokens: Numbers, present: Bool[Array, " n"] | None = None
 ) -> ResidualStream:
     """The stream of a text after every sub-layer, and the parts of which it is the sum.
 
@@ -93,14 +94,14 @@ def residual_stream(
 
     **Arguments:**
 
-    - `model`: A `LanguageModel`, or a `Transformer`. The last norm of a stack is not applied: it belongs to what reads
-        the stream.
-    - `tokens`: Ids, (n,), of a language model; of a stack the tokens, (n, d).
+    - `model`: A `LanguageModel`, a `Transformer`, or a network that `probe.load` returned. The last norm of a stack is
+        not applied: it belongs to what reads the stream.
+    - `tokens`: Ids, (n,), of a model that reads words; of a stack the tokens, (n, d).
     - `present`: Which of them are present, (n,); None is all.
 
     **Returns:**
 
-    A `ResidualStream`.
+    A `ResidualStream`. Of a loaded network what is not present is zero.
 
     **Raises:**
 
@@ -108,17 +109,16 @@ def residual_stream(
 
     Source: *Transformers, part 2*, slides 5, 6 and 15.
     """
-    kinds = (Transformer, LanguageModel)
-    check_instance(model, "model", kinds, "a LanguageModel or a Transformer", "pass clusterjax.transformer.load()")
-    if isinstance(model, LanguageModel):
-        stack, x = model.stack, model._embed(check_ids(tokens, model.num_words, "tokens"))
-        present = check_present(present, x.shape[0])
+    view = view_of(model, words=False)
+    if isinstance(model, Transformer):
+        x, present = check_stream(tokens, present, model.blocks.attention.query.shape[-2], "tokens")
+        # A mask of a fixed size is the same in all blocks.
+        model.block(0).attention.mask.check(x.shape[0])
     else:
-        stack = model
-        x, present = check_stream(tokens, present, stack.blocks.attention.query.shape[-2], "tokens")
-    # A mask of a fixed size is the same in all blocks.
-    stack.block(0).attention.mask.check(x.shape[0])
-    return _taken_apart(stack, x, present)
+        ids = jnp.asarray(check_ids(tokens, view.num_words, "tokens"), jnp.int32)
+        view.check(ids.shape[0])
+        x, present = view.embed(ids), check_present(present, ids.shape[0])
+    return _taken_apart(view, x, present)
 
 
 class _SubLayer(eqx.Module):
@@ -129,62 +129,70 @@ class _SubLayer(eqx.Module):
 
 
 @eqx.filter_jit
-def _taken_apart(stack: Transformer, x: Array, present: Array | None) -> ResidualStream:
-    layers, heads = stack.num_layers, stack.block(0).attention.num_heads
+def _taken_apart(view: AbstractView, x: Array, present: Array | None) -> ResidualStream:
+    layers, heads, n = view.num_layers, view.num_heads, x.shape[0]
     parts_per_layer = heads + 1  # a layer's heads, and its feed-forward
 
-    def step(block: Block, carry: tuple[Array, Array, Array, Array], _: None) -> tuple[Any, Any]:
-        x, parts, biases, layer = carry
+    def step(block: AbstractBlockView, carry: tuple[Array, Array, Array, Array], _: None) -> tuple[Any, Any]:
+        before, parts, biases, layer = carry
+        x, parts, biases = (block.enter(before, share) for share in (before, parts, biases))
         sublayers, stream = [], []
         for sub in (0, 1):
-            norm, read = block.norms[sub], block.residual.read(block.norms[sub], x)
+            read = block.read(sub, x)
             if sub == 0:
-                heads_result = block.attention.heads(read, present)
-                updates, offset = heads_result.updates, 0
+                heads_result = block.heads(read)
+                updates, offset, there = heads_result.updates, 0, True
+                bias = block.attention_bias()
             else:
-                update = jnp.zeros_like(x) if block.feed_forward is None else block.feed_forward(read)
-                updates, offset = update[None], heads
+                update, bias = block.added(read), None
+                there, offset = update is not None, heads
+                updates = jnp.zeros_like(x)[None] if update is None else update[None]
             total = x + jnp.sum(updates, axis=0)
+            if bias is not None:
+                total, biases = total + bias, biases + bias
             # The layer is a traced number inside the scan, so the place of its parts is dynamic.
             parts = lax.dynamic_update_slice(parts, updates, (1 + layer * parts_per_layer + offset, 0, 0))
             sublayers.append(_SubLayer(read, total))
-            if sub == 0 or block.feed_forward is not None:
-                x = block.residual.write(norm, total)
-                parts, biases = (block.residual.carry(norm, total, part) for part in (parts, biases))
+            if there:
+                x = block.write(sub, total)
+                parts, biases = (block.carry(sub, total, share) for share in (parts, biases))
                 # What the norm adds to the carried sum is its bias; it is a part of its own, and carried further.
-                biases = biases + (x - block.residual.carry(norm, total, total))
+                biases = biases + (x - block.carry(sub, total, total))
             stream.append(x)
-        return (x, parts, biases, layer + 1), (tuple(sublayers), jnp.stack(stream), heads_result.weights)
+        return (x, parts, biases, layer + 1), (before, tuple(sublayers), jnp.stack(stream), heads_result.weights)
 
     # (1 + layers (h + 1), n, d): the embedding, then of each layer its heads and its feed-forward; zero until written.
     parts = jnp.zeros((1 + layers * parts_per_layer, *x.shape), x.dtype).at[0].set(x)
-    (last, parts, biases, _), (sublayers, stream, weights) = stack.scan(
-        step, (x, parts, jnp.zeros_like(x), jnp.asarray(0)), None
+    (last, parts, biases, _), (entered, sublayers, stream, weights) = view.scan(
+        step, (x, parts, jnp.zeros_like(x), jnp.asarray(0)), present, n=n
     )
 
-    def step_back(block: Block, covector: Array, given: tuple[Any, Array]) -> tuple[Array, Any]:
-        (first, second), weights = given
-        if block.feed_forward is not None:
-            covector = _transposed_carry(block, 1, second.total, covector)
-        covector = _transposed_carry(block, 0, first.total, covector)
+    def step_back(block: AbstractBlockView, covector: Array, given: tuple[Any, Any, Array]) -> tuple[Array, Any]:
+        before, (first, second), weights = given
+        if block.added(second.read) is not None:
+            covector = _transposed(lambda share: block.carry(1, second.total, share), covector)
+        covector = _transposed(lambda share: block.carry(0, first.total, share), covector)
         # What head h would pass from j to i, before the norms that follow.
-        passed = block.attention.passed(first.read)
+        passed, written = block.passed(first.read), block.written(weights)
         # (h, n, n) each: the length that was moved, and its inner product with the covector, which is its share of the
         # last stream.
-        return covector, (weights * passed.lengths(), weights * passed.along(covector))
+        moved, share = written * passed.lengths(), written * passed.along(covector)
+        return _transposed(lambda share: block.enter(before, share), covector), (moved, share)
 
-    # x_i / |x_i|^2 of the last stream: its inner product with a part of token i is the share of that part.
-    covector = last / jnp.sum(last * last, axis=-1, keepdims=True)
+    # x_i / |x_i|^2 of the last stream: its inner product with a part of token i is the share of that part. What is not
+    # present may be zero, and has no shares.
+    square = jnp.sum(last * last, axis=-1, keepdims=True)
+    covector = last / jnp.where(square > 0, square, jnp.ones_like(square))
     # From the last block to the first; the results are stacked in the order of the layers.
-    moved, share = stack.scan(step_back, covector, (sublayers, weights), reverse=True)[1]
+    given = (entered, sublayers, weights)
+    moved, share = view.scan(step_back, covector, present, given, n=n, reverse=True)[1]
     stream = jnp.concatenate([x[None], stream.reshape(2 * layers, *x.shape)])
     written = parts[1:].reshape(layers, parts_per_layer, *x.shape)
     return ResidualStream(stream, parts[0], written[:, :heads], written[:, heads], biases, weights, moved, share)
 
 
-def _transposed_carry(block: Block, sub: int, total: Array, covector: Array) -> Array:
-    """The transpose of the norm after a sub-layer: its inner product with any part is that of `covector` with what the
-    norm leaves of the part."""
-    carry = lambda part: block.residual.carry(block.norms[sub], total, part)
-    # Exact and without a derivative of mean and variance: they are held at those of `total`.
-    return jax.linear_transpose(carry, total)(covector)[0]
+def _transposed(carry: Callable[[Array], Array], covector: Array) -> Array:
+    """The transpose of what becomes of a share of the stream: its inner product with any share is that of `covector`
+    with what is left of the share."""
+    # Exact and without a derivative of mean and variance: they are held at those of the stream.
+    return jax.linear_transpose(carry, covector)(covector)[0]

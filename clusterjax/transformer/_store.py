@@ -20,7 +20,8 @@ from ._bundled import BUNDLED
 from ._described import FORM, described, flat, rebuilt
 
 
-_FOLDER = ModelFolder("folder", "save it again", "transformer.save", "clusterjax transformer", 1)
+FORMAT = "clusterjax transformer"
+_FOLDER = ModelFolder("folder", "save it again", "transformer.save", FORMAT, 1)
 
 
 def save(module: eqx.Module, folder: str | Path, **further: Any) -> None:
@@ -28,7 +29,8 @@ def save(module: eqx.Module, folder: str | Path, **further: Any) -> None:
 
     **Arguments:**
 
-    - `module`: A `LanguageModel`, `Transformer`, `Block` or any other module of this package, made of such.
+    - `module`: A `LanguageModel`, `LSTMLanguageModel`, `Transformer`, `Block` or any other module of this package,
+        made of such.
     - `folder`: Where to; made if it is not there. A model that is there is replaced in one step: a process that is
         stopped at any moment leaves the old one or the new one.
     - `further`: What else to keep in `config.json`, of JSON.

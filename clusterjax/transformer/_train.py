@@ -1,8 +1,8 @@
 """Pre-training of a small causal language model: recipe, loss, optimiser, and what is written.
 
 The loop, its checkpoints and its report are those of `clusterjax._pretraining`. The matrices of the layers are trained
-by Muon (Jordan et al., 2024), all else by AdamW, with a warm-up and a cosine decay; the baselines are the losses of
-guessing by frequency and by the word before (`_bigrams`).
+by Muon (Jordan et al., 2024), all else, and an LSTM, by AdamW, with a warm-up and a cosine decay; the baselines are the
+losses of guessing by frequency and by the word before (`_bigrams`).
 
 Invariants: a run that was killed and started again gives the same model, bit for bit; each word of the rows but the
 first is a target once; inverse temperatures are not trained.
@@ -23,8 +23,8 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from .._check import check_choice, check_flag, check_integer, check_key, check_number
-from .._corpus import tokenizers_library
+from .._check import check_choice, check_flag, check_instance, check_integer, check_key, check_number
+from .._corpus import CLS, tokenizers_library
 from .._lock import locked
 from .._log import log_line as print_line
 from .._pretraining import (
@@ -41,13 +41,18 @@ from .._pretraining import (
 from ._bigrams import bigram_loss, unigram_loss
 from ._checks import check_ids, check_sizes
 from ._head import cross_entropy
-from ._language_model import LanguageModel, check_model
+from ._language_model import LanguageModel
+from ._lstm import LSTMLanguageModel
 from ._norm import NoNorm, PostNorm, PreNorm
+from ._positions import RelativePositions, RotaryPositions, SinusoidalPositions
 from ._store import save, save_with
 
 
 _MOST = 2**31 - 1
 _RESIDUALS = {"pre": PreNorm(), "post": PostNorm(), "none": NoNorm()}
+_POSITIONS = ("learned", "sinusoidal", "relative", "rotary")
+_FARTHEST = 16  # the largest distance with a vector of its own; Shaw et al. (1803.02155), Section 4.1, have 16 too
+_ARCHITECTURES = ("transformer", "lstm")
 _STREAMS = {"float32": None, "bfloat16": jnp.bfloat16}
 
 
@@ -58,10 +63,14 @@ class LanguageRecipe(AbstractRecipe):
 
     **Arguments:**
 
+    - `architecture`: "transformer", or "lstm" for an `LSTMLanguageModel`, of which `heads`, `layers`, `shared`, `norm`
+        and `positions` say nothing, and which AdamW trains alone.
     - `words`: Word pieces, special ones included.
-    - `d`, `heads`, `hidden`, `layers`: As in `LanguageModel.random`.
+    - `d`, `heads`, `hidden`, `layers`: As in `LanguageModel.random`; `hidden` is also the number of units of an LSTM.
     - `shared`: Whether all layers have the weights of one.
     - `norm`: "pre", "post" or "none": where the layer norms stand.
+    - `positions`: "learned", "sinusoidal", "relative" or "rotary": vectors that are added to the embedding, two kinds;
+        vectors of the distances up to 16, which attention adds; queries and keys that are turned.
     - `length`: Tokens in a row of training, and so the longest text that the model reads at once.
     - `batch_size`: Rows in a step.
     - `steps`: In all.
@@ -71,6 +80,8 @@ class LanguageRecipe(AbstractRecipe):
     - `embedding_rate`: The largest of AdamW, for embeddings, positions, norms and biases; it goes the same way.
     - `warm_up`, `weight_decay`: As said.
     - `held_out`: The share of the texts that is never trained on.
+    - `begin`: Whether each row begins with the token [CLS]. Without it rows begin anywhere in a text, and so with any
+        word piece.
     - `stream`: "float32", or "bfloat16" for mixed precision, which pays on an accelerator.
 
     **Raises:**
@@ -88,6 +99,7 @@ class LanguageRecipe(AbstractRecipe):
     layers: int = 4
     shared: bool = False
     norm: str = "pre"
+    positions: str = "learned"
     length: int = 64
     batch_size: int = 16
     steps: int = 4000
@@ -97,7 +109,9 @@ class LanguageRecipe(AbstractRecipe):
     warm_up: int = 200
     weight_decay: float = 0.01
     held_out: float = 0.02
+    begin: bool = False
     stream: str = "float32"
+    architecture: str = "transformer"
 
     def __post_init__(self):
         for name, least in (("words", 16), ("d", 1), ("heads", 1), ("hidden", 1), ("layers", 1), ("length", 4),
@@ -108,24 +122,45 @@ class LanguageRecipe(AbstractRecipe):
             self._set(name, check_number(getattr(self, name), name, above=0))
         self._set("weight_decay", check_number(self.weight_decay, "weight_decay", least=0))
         self._set("held_out", check_number(self.held_out, "held_out", above=0, below=1))
-        self._set("shared", check_flag(self.shared, "shared"))
+        for name in ("shared", "begin"):
+            self._set(name, check_flag(getattr(self, name), name))
         # Arrays of absurd sizes are refused with the name of the number, before any is allocated.
         check_sizes(words=self.words, d=self.d)
         check_sizes(d=self.d, hidden=self.hidden, layers=self.layers)
+        for name, choices in (("norm", _RESIDUALS), ("positions", _POSITIONS), ("stream", _STREAMS),
+                              ("architecture", _ARCHITECTURES)):  # fmt: skip
+            check_choice(getattr(self, name), name, choices)
+        if self.architecture == "lstm":
+            self._check_lstm()
         if self.d % self.heads:
             raise ValueError(f"heads must divide d, {self.d}, but it is {self.heads}; pass a divisor.")
-        for name, choices in (("norm", _RESIDUALS), ("stream", _STREAMS)):
-            check_choice(getattr(self, name), name, choices)
+        if self.positions == "rotary" and self.d // self.heads % 2:
+            raise ValueError(
+                f"d must be an even number for each head with rotary positions, but it is {self.d} for {self.heads} "
+                "heads; change one of them."
+            )
+
+    def _check_lstm(self) -> None:
+        """Raise a ValueError if something is asked for that an LSTM does not have."""
+        for name, default in (("shared", False), ("norm", "pre"), ("positions", "learned"), ("stream", "float32")):
+            if getattr(self, name) != default:
+                raise ValueError(
+                    f"{name} must be left at {default!r} with the architecture lstm, but it is "
+                    f"{getattr(self, name)!r}; leave it out."
+                )
 
     def _set(self, name: str, value: Any) -> None:
         """Keep a number of NumPy as one of Python, which JSON can hold."""
         object.__setattr__(self, name, value)
 
-    def model(self, seed: int) -> LanguageModel:
+    def model(self, seed: int) -> LanguageModel | LSTMLanguageModel:
         """The model before training."""
+        key = jr.key(check_seed(seed))
+        if self.architecture == "lstm":
+            return LSTMLanguageModel.random(key, self.words, self.d, self.hidden, dtype=jnp.float32)
         # float32 parameters in any case; `stream_dtype` is what mixed precision changes.
         initial_model = LanguageModel.random(
-            jr.key(check_seed(seed)), self.words, self.d, self.heads, self.hidden, self.layers, positions=self.length,
+            key, self.words, self.d, self.heads, self.hidden, self.layers, **self._places(key),
             residual=_RESIDUALS[self.norm], shared=self.shared, dtype=jnp.float32, stream_dtype=_STREAMS[self.stream],
         )  # fmt: skip
         # What writes to the stream writes the less the more layers there are.
@@ -135,21 +170,36 @@ class LanguageRecipe(AbstractRecipe):
         scale = (2 * self.layers) ** -0.5
         return eqx.tree_at(writers, initial_model, tuple(scale * weights for weights in writers(initial_model)))
 
+    def _places(self, key: PRNGKeyArray) -> dict[str, Any]:
+        """The options of `LanguageModel.random` that say how the model knows the places of its tokens."""
+        k = self.d // self.heads
+        if self.positions == "sinusoidal":
+            return {"positions": SinusoidalPositions(self.d)}
+        if self.positions == "relative":
+            # Drawn by a key of its own, so that the other weights are those of the other kinds.
+            drawn = RelativePositions.random(jr.fold_in(key, 1), _FARTHEST, k, dtype=jnp.float32)
+            return {"positions": None, "relative": drawn}
+        if self.positions == "rotary":
+            return {"positions": None, "relative": RotaryPositions(k)}
+        return {"positions": self.length}
+
 
 def language_loss(
-    model: LanguageModel, rows: Int[Array, "rows n"], key: PRNGKeyArray | None = None
+    model: LanguageModel | LSTMLanguageModel, rows: Int[Array, "rows n"], key: PRNGKeyArray | None = None
 ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
     """The mean cross entropy of each next word of the rows, in nats, and the share that is guessed right.
 
     **Arguments:**
 
-    - `model`: A causal `LanguageModel`.
+    - `model`: A causal `LanguageModel`, or an `LSTMLanguageModel`.
     - `rows`: Ids, (rows, n).
     - `key`: Not used.
 
     Source: *Transformers, part 2*, slide 28.
     """
-    rows = check_ids(rows, check_model(model).num_words, "rows", texts=True)
+    kinds = (LanguageModel, LSTMLanguageModel)
+    check_instance(model, "model", kinds, "a LanguageModel or an LSTMLanguageModel", "pass transformer.load()")
+    rows = check_ids(rows, model.num_words, "rows", texts=True)
     if rows.shape[1] < 2:
         raise ValueError(f"rows must have a next word, but their shape is {rows.shape}; pass two words at least.")
     if key is not None:
@@ -171,7 +221,7 @@ def train_language_model(
     snapshots: int = 8,
     say: Callable[[str], None] = print_line,
 ) -> dict[str, Any]:
-    """Train a causal language model, and write a folder that `load` reads.
+    """Train a causal language model, a Transformer or an LSTM, and write a folder that `load` reads.
 
     The folder holds the model, its tokenizer, the history of every checkpoint, a report with the held-out loss beside
     those of guessing by frequency and by the word before on the same rows, and under `snapshots` the model along the
@@ -214,7 +264,7 @@ def _train_in(asked: Request) -> dict[str, Any]:
     # So that a missing library is named before minutes of reading.
     tokenizers_library()  # before anything is read
     recipe = replace(asked.recipe, epoch_steps=min(asked.recipe.epoch_steps, asked.recipe.steps))
-    corpus = read_corpus(asked, recipe.words, "words", windows)
+    corpus = read_corpus(asked, recipe.words, "words", begun_windows if recipe.begin else windows)
     rows, rows_needed = corpus.rows, recipe.batch_size * recipe.epoch_steps
     if len(rows) < rows_needed or len(corpus.held) < 1:
         raise ValueError(
@@ -258,7 +308,17 @@ def windows(pieces: Int[np.ndarray, " pieces"], length: int) -> Int[np.ndarray, 
     return pieces[np.arange(rows)[:, None] * length + np.arange(length + 1)[None, :]]
 
 
-def evaluate(model: LanguageModel, batches: Int[Array, "k size n"]) -> dict[str, float]:
+def begun_windows(pieces: Int[np.ndarray, " pieces"], length: int) -> Int[np.ndarray, "rows window"]:
+    """A text in rows of the token [CLS] and `length` words: each word is to be guessed once, and the first of a row
+    from [CLS] alone. What does not fill the last row is left out.
+    """
+    # The last word of a row is a target only, as in `windows`, so that the model reads `length` tokens with [CLS].
+    rows = len(pieces) // length
+    kept = pieces[: rows * length].reshape(rows, length)
+    return np.concatenate([np.full((rows, 1), CLS, kept.dtype), kept], axis=1)
+
+
+def evaluate(model: LanguageModel | LSTMLanguageModel, batches: Int[Array, "k size n"]) -> dict[str, float]:
     """Loss and accuracy over batches that were held out."""
     measured = [_measured(model, rows) for rows in batches]
     return {
@@ -268,7 +328,7 @@ def evaluate(model: LanguageModel, batches: Int[Array, "k size n"]) -> dict[str,
 
 
 @eqx.filter_jit
-def _measured(model: LanguageModel, rows: Array) -> tuple[Array, dict[str, Array]]:
+def _measured(model: LanguageModel | LSTMLanguageModel, rows: Array) -> tuple[Array, dict[str, Array]]:
     return language_loss(model, rows)
 
 
@@ -285,6 +345,9 @@ def _optimiser(recipe: LanguageRecipe) -> optax.GradientTransformation:
         optax.warmup_cosine_decay_schedule(0.0, top, min(recipe.warm_up, total // 2), total)
         for top in (recipe.learning_rate, recipe.embedding_rate)
     )
+    if recipe.architecture == "lstm":
+        adam = optax.adamw(embedding_rate, b2=0.98, weight_decay=recipe.weight_decay)
+        return optax.chain(optax.clip_by_global_norm(1.0), adam)
     muon = optax.contrib.muon(
         rate, weight_decay=recipe.weight_decay, adam_learning_rate=embedding_rate, adam_b2=0.98,
         muon_weight_dimension_numbers=_matrices,
@@ -307,8 +370,10 @@ def _matrices(params: Any) -> Any:
     return eqx.tree_at(lambda m: (*attention(m), *forward(m)), none, axes, is_leaf=lambda leaf: leaf is None)
 
 
-def _trainable(model: LanguageModel) -> Any:
+def _trainable(model: LanguageModel | LSTMLanguageModel) -> Any:
     """All arrays but the inverse temperatures, which are redundant beside the weights of queries and keys."""
+    if isinstance(model, LSTMLanguageModel):
+        return None
     # beta multiplies <W_Q x, W_K y>, so training it beside W_Q and W_K would be redundant.
     every = jtu.tree_map(eqx.is_inexact_array, model)
     return eqx.tree_at(lambda m: m.stack.blocks.attention.beta, every, False)

@@ -88,15 +88,17 @@ class Transformer(eqx.Module):
         _check_last(norm)
         # The structure holds the static fields, such as activation and mask; shapes are compared beside it, since a
         # stack of arrays needs one.
-        forms = [jtu.tree_structure(block) for block in blocks]
-        shapes = [[jnp.shape(leaf) for leaf in jtu.tree_leaves(block)] for block in blocks]
+        # What is no array, such as the width of a window, is one for all layers.
+        kept = [eqx.partition(block, eqx.is_array) for block in blocks]
+        shapes = [[jnp.shape(leaf) for leaf in jtu.tree_leaves(arrays)] for arrays, _ in kept]
         for k in range(1, len(blocks)):
-            if forms[k] != forms[0] or shapes[k] != shapes[0]:
+            if not bool(eqx.tree_equal(kept[k][1], kept[0][1])) or shapes[k] != shapes[0]:
                 raise ValueError(
                     f"blocks must be alike but for their numbers, but block {k} is not like block 0; give all the "
                     "same sizes and options."
                 )
-        return cls(jtu.tree_map(lambda *leaves: jnp.stack(leaves), *blocks), norm=norm)
+        stacked = jtu.tree_map(lambda *leaves: jnp.stack(leaves), *(arrays for arrays, _ in kept))
+        return cls(eqx.combine(stacked, kept[0][1]), norm=norm)
 
     @classmethod
     def random(
@@ -147,7 +149,9 @@ class Transformer(eqx.Module):
         - `ValueError` if there is no such layer.
         """
         layer = check_layer(layer, self.num_layers)
-        return self.blocks if self.depth is not None else jtu.tree_map(lambda leaf: leaf[layer], self.blocks)
+        if self.depth is not None:
+            return self.blocks
+        return jtu.tree_map(lambda leaf: leaf[layer] if eqx.is_array(leaf) else leaf, self.blocks)
 
     def scan(
         self,

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import clusterjax as cjx
 from clusterjax import transformer
 
 from ..helpers import DTYPES, as_a_user, assert_close, assert_derivatives, assert_same, normal
@@ -31,11 +32,12 @@ from ..transformer_cases import (
 
 
 call = eqx.filter_jit(lambda module, *args: module(*args))
+RELATIVE, RELATIVE_NAMES = (False, True, "rotary"), ("", "relative", "rotary")
 PRESENT = jnp.array([True, True, False, True, False, True])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("relative", (False, True), ids=("", "relative"))
+@pytest.mark.parametrize("relative", RELATIVE, ids=RELATIVE_NAMES)
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("where", RESIDUALS)
 def test_block_is_that_of_the_appendix(where, mask, relative, dtype):
@@ -47,7 +49,7 @@ def test_block_is_that_of_the_appendix(where, mask, relative, dtype):
     np.testing.assert_allclose(found, expected, atol=(1e-12 if dtype == jnp.float64 else 2e-5) * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("relative", (False, True), ids=("", "relative"))
+@pytest.mark.parametrize("relative", RELATIVE, ids=RELATIVE_NAMES)
 @pytest.mark.parametrize("mask", MASKS)
 def test_heads_and_what_they_pass_on(mask, relative):
     attention = attention_of(5, mask, relative)
@@ -61,7 +63,7 @@ def test_heads_and_what_they_pass_on(mask, relative):
         for i in range(N):
             for j in range(N):
                 given = reference.times(np.asarray(attention.value[h]), X[j])
-                if relative:
+                if relative is True:
                     given = given + attention.relative.values[reference._row(i, j, FARTHEST)]
                 given = reference.times(np.asarray(attention.output[h]), given)
                 lengths = jnp.broadcast_to(passed.lengths(), (HEADS, N, N))
@@ -69,8 +71,9 @@ def test_heads_and_what_they_pass_on(mask, relative):
                 np.testing.assert_allclose(passed.along(X)[h, i, j], given @ np.asarray(X[i]), rtol=1e-9, atol=1e-10)
 
 
-def test_padding_is_not_attended_to():
-    block = block_of("pre", "causal", "gelu", True)
+@pytest.mark.parametrize("relative", (True, "rotary"), ids=RELATIVE_NAMES[1:])
+def test_padding_is_not_attended_to(relative):
+    block = block_of("pre", "causal", "gelu", relative)
     assert_close(call(block, X, PRESENT), block_by_loops(block, X, "pre", "causal", "gelu", PRESENT))
     other = X.at[2].set(100.0)
     kept = np.flatnonzero(PRESENT)
@@ -121,6 +124,20 @@ def test_a_stack_is_its_blocks_in_turn(where):
     assert shared.num_layers == 3 and shared.block(-1) is blocks[0]
     order = shared.scan(lambda block, x, given: (x + given, given), jnp.asarray(0), jnp.arange(3), reverse=True)[1]
     assert order.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("mask", [cjx.WindowMask(2, causal=True), cjx.SinkMask(2, 1)], ids=["window", "sink"])
+def test_a_stack_of_windows_is_its_blocks_in_turn(mask):
+    """Numbers of a mask, such as its width, are no arrays: a stack has one of each."""
+    make = lambda mask, key: transformer.Block.random(jax.random.key(key), D, 2, HIDDEN, mask=mask, dtype=jnp.float64)
+    blocks = [make(mask, key) for key in range(3)]
+    stack, x = transformer.Transformer.of(blocks), X
+    for block in blocks:
+        x = call(block, x)
+    assert_close(call(stack, X), x, "composed")
+    assert stack.block(2).attention.mask == mask
+    with pytest.raises(ValueError, match="block 1 is not like block 0"):
+        transformer.Transformer.of([blocks[0], make(cjx.WindowMask(3, causal=True), 1)])
 
 
 def test_a_decoder_does_not_see_what_comes_and_an_encoder_does():

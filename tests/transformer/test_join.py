@@ -100,6 +100,9 @@ def test_standardised_tokens_have_mean_zero_and_variance_one():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (lambda: transformer.as_field(block_of("none"), 1), "layer must be None for a single block, but it is 1"),
+        (lambda: transformer.as_field(transformer.load()), "layer must say which layer of the network it is"),
+        (lambda: transformer.as_field(transformer.load(), 4), "layer must be an integer from -4 to 3"),
         (lambda: transformer.as_field(block_of("none", relative=True)), "block must be without relative positions"),
         (lambda: transformer.as_field(block_of("post")), r"block.norms\[0\] must have gain 1 and bias 0"),
         (

@@ -10,9 +10,9 @@ import pytest
 import clusterjax as cjx
 from clusterjax import transformer
 
-from ..helpers import as_a_user, assert_close, assert_same, normal
+from ..helpers import DTYPES, as_a_user, assert_close, assert_same, normal
 from ..reference import transformer as reference
-from ..transformer_cases import EPSILON, FARTHEST, K, N, block_of
+from ..transformer_cases import BASE, EPSILON, FARTHEST, K, N, block_of
 
 
 WORDS, D, LONGEST = 17, 8, 12
@@ -55,6 +55,64 @@ def test_relative_positions_are_clipped_and_do_not_move_with_the_text():
     long = normal(3, 9, D)
     window = eqx.tree_at(lambda b: b.attention.mask, block, cjx.WindowMask(3, causal=True), is_leaf=_is_mask)
     assert_close(call(window, long)[4:][2:], call(window, long[4:])[2:], "composed")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rotary_positions_turn_each_pair_by_the_angle_of_its_place(dtype):
+    """RoFormer, eq. (34), by a loop: a text of one word is not turned, nor is a vector of zeros."""
+    turn = transformer.RotaryPositions(K, BASE)
+    x = normal(4, 2, 7, K).at[1, 3].set(0.0)
+    expected = [[reference.turned(row, place, BASE) for place, row in enumerate(np.asarray(text))] for text in x]
+    found = turn(x.astype(dtype))
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, expected, atol=1e-14 if dtype == jnp.float64 else 1e-6)
+    assert_same(turn(x[:, :1]), x[:, :1])
+    half = turn(x.astype(jnp.bfloat16))
+    assert half.dtype == jnp.bfloat16
+    np.testing.assert_allclose(half.astype(float), expected, atol=0.04)
+
+
+def test_rotary_positions_keep_lengths_and_know_distances_alone():
+    turn = transformer.RotaryPositions(K, BASE)
+    queries, keys = (turn(jnp.broadcast_to(normal(seed, K), (9, K))) for seed in (5, 6))
+    assert_close(jnp.linalg.norm(queries, axis=1), jnp.full(9, jnp.linalg.norm(normal(5, K))), "composed")
+    scores = np.asarray(queries @ keys.T)
+    for distance in range(-8, 9):
+        np.testing.assert_allclose(np.ptp(np.diagonal(scores, distance)), 0, atol=1e-12)
+    # A layer whose window ends three words back does not notice that a text has lost its beginning.
+    block, long = block_of("pre", "causal", "gelu", "rotary"), normal(3, 9, D)
+    window = eqx.tree_at(lambda b: b.attention.mask, block, cjx.WindowMask(3, causal=True), is_leaf=_is_mask)
+    assert_close(call(window, long)[6:], call(window, long[4:])[2:], "composed")
+    assert float(jnp.abs(call(block, long[::-1])[-1] - call(block, long)[-1]).max()) > 1e-3, "but places count"
+
+
+def test_a_model_with_rotary_positions_goes_on_beyond_any_length():
+    model = model_of(positions=None, relative=transformer.RotaryPositions(4))
+    text = IDS.tolist()
+    for _ in range(10):
+        text.append(int(jnp.argmax(call(model, jnp.asarray(text))[-1])))
+    assert model.extend(IDS, 10).tolist() == text
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda: transformer.RotaryPositions(3), "k must be even, .* but it is 3; "),
+        (lambda: transformer.RotaryPositions(4, 0.0), "base must be "),
+        (lambda: transformer.RotaryPositions(4)(jnp.ones((2, 3))), r"x must be tokens of dimension 4, .* \(2, 3\)"),
+        (
+            lambda: transformer.MultiHeadAttention.random(jr.key(0), 8, 2, relative=transformer.RotaryPositions(8)),
+            r"relative must be of the dimension of the keys, 4, but its k is 8; pass RotaryPositions\(4\)",
+        ),
+        (
+            lambda: transformer.MultiHeadAttention.random(jr.key(0), 8, 2, relative=transformer.SinusoidalPositions(4)),
+            "relative must be RelativePositions, RotaryPositions or None",
+        ),
+    ],
+)
+def test_rotary_positions_that_do_not_fit_are_refused(wrong, message):
+    with as_a_user(), pytest.raises(ValueError, match=message):
+        wrong()
 
 
 def _is_mask(leaf):

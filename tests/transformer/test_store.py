@@ -26,6 +26,9 @@ MODULES = {
     "half": lambda: in_dtype(model_of(), jnp.bfloat16),
     "sinusoids": lambda: model_of(positions=transformer.SinusoidalPositions(8), residual=transformer.PostNorm()),
     "relative, shared": lambda: transformer.Transformer(block_of("post", "causal", "gelu", True), 3),
+    "rotary": lambda: transformer.Transformer.of([block_of("pre", relative="rotary", seed=k) for k in (1, 9)]),
+    "lstm": lambda: transformer.LSTMLanguageModel.random(jr.key(0), 11, 8, 5),
+    "lstm, its own head": lambda: transformer.LSTMLanguageModel.random(jr.key(0), 11, 8, 5, tied=False),
     "none": lambda: block_of("none", "window"),
     "graph": lambda: transformer.MultiHeadAttention(
         *(getattr(attention_of(), name) for name in ("query", "key", "value", "output")),
@@ -45,7 +48,8 @@ def test_a_module_comes_back_bit_for_bit(name, tmp_path):
     for one, other in zip(*arrays, strict=True):
         assert one.dtype == other.dtype
         assert_same(one.astype(jnp.float64), other.astype(jnp.float64))
-    argument = jnp.array([1, 2, 3]) if isinstance(module, transformer.LanguageModel) else X
+    reads = isinstance(module, transformer.LanguageModel | transformer.LSTMLanguageModel)
+    argument = jnp.array([1, 2, 3]) if reads else X
     assert_same(eqx.filter_jit(found)(argument), eqx.filter_jit(module)(argument))
     assert transformer.load_further(tmp_path / "model") == {"note": {"step": 3}}
 

@@ -34,9 +34,10 @@ def test_the_stream_is_the_sum_of_its_parts(where, dtype):
     assert bool(jnp.any(found.biases != 0)) == (where == "post")
 
 
+@pytest.mark.parametrize("relative", (True, "rotary"), ids=("relative", "rotary"))
 @CASES
-def test_the_stream_is_that_of_the_blocks(where):
-    stack, x = stack_of(where), X
+def test_the_stream_is_that_of_the_blocks(where, relative):
+    stack, x = stack_of(where, relative), X
     found = transformer.residual_stream(stack, X)
     for layer in range(2):
         block = stack.block(layer)

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import equinox as eqx
 import jax
@@ -12,9 +13,10 @@ import numpy as np
 import pytest
 
 from clusterjax import _pretraining, transformer
+from clusterjax._corpus import CLS
 from clusterjax._random import draw_normal
 from clusterjax.transformer._bigrams import bigram_loss, unigram_loss
-from clusterjax.transformer._train import _optimiser, doublings, windows
+from clusterjax.transformer._train import _optimiser, begun_windows, doublings, windows
 
 from ..helpers import as_a_user, assert_same
 
@@ -50,6 +52,70 @@ def run(corpus, tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
     lines = []
     return folder, transformer.train_language_model(folder, [corpus], SMALL, snapshots=3, say=lines.append), lines
+
+
+KINDS = {
+    "learned": lambda m: m.positions.table.shape == (16, 16) and m.stack.blocks.attention.relative is None,
+    "sinusoidal": lambda m: isinstance(m.positions, transformer.SinusoidalPositions),
+    "relative": lambda m: m.positions is None and m.stack.blocks.attention.relative.keys.shape == (2, 33, 8),
+    "rotary": lambda m: m.positions is None and m.stack.blocks.attention.relative == transformer.RotaryPositions(8),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_of_positions_is_trained_and_read_again(kind, corpus, tmp_path):
+    recipe = replace(SMALL, positions=kind, steps=60, epoch_steps=30)
+    report = transformer.train_language_model(tmp_path, [corpus], recipe, snapshots=1, say=lambda line: None)
+    assert report["recipe"]["positions"] == kind
+    assert report["held-out loss"] < math.log(21) - 1, "it began with about the logarithm of the number of words"
+    before, model = recipe.model(0), transformer.load(tmp_path, like=recipe.model(0))
+    assert KINDS[kind](model)
+    assert_same(before.embedding, SMALL.model(0).embedding)
+    if kind == "relative":
+        moved = model.stack.blocks.attention.relative.keys - before.stack.blocks.attention.relative.keys
+        assert float(jnp.abs(moved).max()) > 1e-3, "the vectors of distances are trained"
+
+
+def test_an_lstm_is_trained_by_the_same_loop(corpus, tmp_path):
+    """It beats guessing by the word before, and a run that was killed goes on bit for bit."""
+    recipe = replace(SMALL, architecture="lstm", embedding_rate=0.01, steps=240, epoch_steps=40)
+    whole, again = tmp_path / "whole", tmp_path / "again"
+    report = transformer.train_language_model(whole, [corpus], recipe, snapshots=2, say=lambda line: None)
+    assert report["held-out loss"] < report["bigram loss"] - 0.5
+    assert report["parameters"] == 21 * 16 + 4 * 32 * (16 + 32 + 1) + 32 * 16
+    model = transformer.load(whole, like=recipe.model(0))
+    assert isinstance(model, transformer.LSTMLanguageModel)
+    assert isinstance(transformer.load(whole / "snapshots" / "step-000120"), transformer.LSTMLanguageModel)
+    again.mkdir()
+    (again / "tokenizer.json").write_bytes((whole / "tokenizer.json").read_bytes())
+
+    def die(line):
+        if line.startswith("epoch 3"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        transformer.train_language_model(again, [corpus], recipe, snapshots=2, say=die)
+    transformer.train_language_model(again, [corpus], recipe, snapshots=2, say=lambda line: None)
+    for one, other in zip(jtu.tree_leaves(model), jtu.tree_leaves(transformer.load(again)), strict=True):
+        assert_same(one, other)
+
+
+def test_rows_that_begin_with_a_token_guess_each_word_once():
+    pieces = np.arange(5, 16)
+    assert begun_windows(pieces, 4).tolist() == [[2, 5, 6, 7, 8], [2, 9, 10, 11, 12]]
+    assert begun_windows(pieces[:3], 4).shape == (0, 5)
+    assert windows(pieces, 4).tolist() == [[5, 6, 7, 8, 9], [9, 10, 11, 12, 13]]
+
+
+def test_with_begin_every_row_of_training_begins_with_the_token(corpus, monkeypatch, tmp_path):
+    asked = {}
+    monkeypatch.setattr(_pretraining, "train", lambda *given, **options: asked.update(options) or 1 / 0)
+    for begin in (False, True):
+        with pytest.raises(ZeroDivisionError):
+            recipe = replace(SMALL, begin=begin)
+            transformer.train_language_model(tmp_path / str(begin), [corpus], recipe, say=lambda line: None)
+        rows = np.asarray(asked["batches"].parts[0])
+        assert rows.shape[1] == 17 and bool((rows[:, 0] == CLS).all()) == begin and not (rows[:, 1:] == CLS).any()
 
 
 def test_it_beats_guessing_by_the_word_before(run):
@@ -215,6 +281,12 @@ def test_muon_turns_the_gradient_of_each_matrix_into_an_orthogonal_one():
     [
         ({"heads": 3}, "heads must divide d, 128, but it is 3"),
         ({"layers": 0}, "layers must be an integer from 1 to 2147483647, but it is 0"),
+        ({"positions": "absolute"}, "positions must be one of 'learned', 'sinusoidal', 'relative', 'rotary', but"),
+        (
+            {"positions": "rotary", "d": 12},
+            "d must be an even number for each head with rotary positions, but it is 12",
+        ),
+        ({"begin": 1}, "begin must be True or False, but it is 1"),
         ({"norm": "sandwich"}, "norm must be one of 'pre', 'post', 'none', but it is 'sandwich'"),
         ({"stream": "float8"}, "stream must be one of 'float32', 'bfloat16'"),
         ({"learning_rate": 0.0}, "learning_rate must be a finite number above 0"),

@@ -1,0 +1,295 @@
+"""What the tools that take a network apart ask of it, whatever it is made of: the modules here, or a loaded network.
+
+A network embeds the words of a text, applies blocks, and scores words. A block reads the stream, writes what its heads
+and its feed-forward add, and normalises; each norm is linear once its statistics are known, which is what `carry` is.
+The tools are written for one text, (n, d), and mapped over texts with `jax.vmap`.
+
+Invariants: what the heads write, what the attention adds besides, and what the feed-forward writes, each carried along,
+add up to the stream; views are PyTrees, so that a tool compiles once for each kind of network and shape.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from .._check import refusal, shown
+from ._attention import Heads, Passed
+from ._block import Block
+from ._language_model import LanguageModel
+from ._norm import PostNorm
+from ._transformer import Transformer
+
+
+class AbstractBlockView(eqx.Module):
+    """One block, as it acts on one text; part 0 is the attention, part 1 the feed-forward."""
+
+    @abstractmethod
+    def enter(self, x: Float[Array, "n d"], share: Float[Array, "*shares n d"]) -> Float[Array, "*shares n d"]:
+        """What the block leaves of a share of the stream `x` before it does anything else."""
+
+    @abstractmethod
+    def read(self, part: int, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        """What the part reads of the stream."""
+
+    @abstractmethod
+    def write(self, part: int, total: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        """The stream after the part, whose update has been added."""
+
+    @abstractmethod
+    def carry(
+        self, part: int, total: Float[Array, "n d"], share: Float[Array, "*shares n d"]
+    ) -> Float[Array, "*shares n d"]:
+        """What `write` leaves of a share of the sum, without the bias of the norm."""
+
+    @abstractmethod
+    def heads(self, read: Float[Array, "n d"]) -> Heads:
+        """What each head attends to and writes."""
+
+    @abstractmethod
+    def attention_bias(self) -> Float[Array, "n d"] | None:
+        """What the attention adds besides its heads; None is nothing."""
+
+    @abstractmethod
+    def passed(self, read: Float[Array, "n d"]) -> Passed:
+        """What each token would pass to one that attends to it alone."""
+
+    @abstractmethod
+    def written(self, weights: Float[Array, "h n n"]) -> Float[Array, "h n n"]:
+        """The weights by which what is passed is written: those of the attention, but for heads that are knocked
+        out."""
+
+    @abstractmethod
+    def activations(self, read: Float[Array, "n d"]) -> Float[Array, "n m"] | None:
+        """How strongly each neuron fires; None without a feed-forward."""
+
+    @abstractmethod
+    def added(self, read: Float[Array, "n d"]) -> Float[Array, "n d"] | None:
+        """What the feed-forward writes; None without one."""
+
+    def after_attention(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        """The stream between the two parts."""
+        x = self.enter(x, x)
+        total, bias = x + jnp.sum(self.heads(self.read(0, x)).updates, axis=0), self.attention_bias()
+        return self.write(0, total if bias is None else total + bias)
+
+    def after_feed_forward(self, middle: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        """The stream after the block, from that between its parts."""
+        added = self.added(self.read(1, middle))
+        return middle if added is None else self.write(1, middle + added)
+
+
+class AbstractView(eqx.Module):
+    """A network, as the tools see it."""
+
+    @property
+    @abstractmethod
+    def num_layers(self) -> int:
+        """How many blocks are applied."""
+
+    @property
+    @abstractmethod
+    def num_heads(self) -> int:
+        """The heads of each."""
+
+    @property
+    @abstractmethod
+    def num_words(self) -> int:
+        """How many words it knows."""
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """The dimension of the stream."""
+
+    @property
+    @abstractmethod
+    def post_norm(self) -> bool:
+        """Whether norms act on the stream itself, after each part."""
+
+    @abstractmethod
+    def check(self, n: int) -> None:
+        """Raise a ValueError unless texts may have `n` tokens."""
+
+    @abstractmethod
+    def block(self, layer: int, n: int) -> AbstractBlockView:
+        """One layer, for texts of `n` tokens that are all present.
+
+        **Raises:**
+
+        - `ValueError` if there is no such layer.
+        """
+
+    @abstractmethod
+    def embed(self, ids: Int[Array, " n"]) -> Float[Array, "n d"]:
+        """What enters the first block."""
+
+    @abstractmethod
+    def scan(
+        self,
+        step: Callable[[AbstractBlockView, Any, Any], tuple[Any, Any]],
+        carry: Any,
+        present: Bool[Array, " n"] | None,
+        each: Any = None,
+        *,
+        n: int,
+        reverse: bool = False,
+    ) -> tuple[Any, Any]:
+        """`step(block, carry, what the layer is given) -> (carry, what to keep)` for each layer in turn."""
+
+    @abstractmethod
+    def logits(self, x: Float[Array, "n d"]) -> Float[Array, "n words"]:
+        """The scores of each word, as from the stream after the last block."""
+
+    @abstractmethod
+    def values(self, layer: int) -> Float[Array, "m d"]:
+        """The value of each neuron of a layer.
+
+        **Raises:**
+
+        - `ValueError` if there is no such layer, or it has no feed-forward.
+        """
+
+    @abstractmethod
+    def unembedding(self) -> Float[Array, "words d"]:
+        """The vector that each word is scored by, or its embedding where the head is not linear."""
+
+
+@runtime_checkable
+class HasView(Protocol):
+    """A model that can be taken apart, such as what `probe.load` returns."""
+
+    def text_view(self) -> AbstractView:
+        """It as a view."""
+        ...
+
+
+def view_of(model: Any, *, words: bool = True) -> AbstractView:
+    """The view of a model; with `words` it has to be one that reads words.
+
+    **Raises:**
+
+    - `ValueError` if it is no model.
+    """
+    if isinstance(model, LanguageModel):
+        return _ModuleView(model.stack, model)
+    if isinstance(model, Transformer) and not words:
+        return _ModuleView(model, None)
+    # A class has its methods too, so it would pass for one of its objects.
+    if isinstance(model, HasView) and not isinstance(model, type):
+        return model.text_view()
+    rule = "be a LanguageModel" if words else "be a LanguageModel or a Transformer"
+    remedy = "pass clusterjax.transformer.load(), or what clusterjax.probe.load returns"
+    raise refusal("model", rule, f"it is {shown(model)}", remedy)
+
+
+class _ModuleBlock(AbstractBlockView):
+    """A `Block`, and which tokens are present."""
+
+    block: Block
+    present: Bool[Array, " n"] | None
+
+    def enter(self, x: Float[Array, "n d"], share: Float[Array, "*shares n d"]) -> Float[Array, "*shares n d"]:
+        return share
+
+    def read(self, part: int, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        return self.block.residual.read(self.block.norms[part], x)
+
+    def write(self, part: int, total: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        return self.block.residual.write(self.block.norms[part], total)
+
+    def carry(
+        self, part: int, total: Float[Array, "n d"], share: Float[Array, "*shares n d"]
+    ) -> Float[Array, "*shares n d"]:
+        return self.block.residual.carry(self.block.norms[part], total, share)
+
+    def heads(self, read: Float[Array, "n d"]) -> Heads:
+        return self.block.attention.heads(read, self.present)
+
+    def attention_bias(self) -> None:
+        return None
+
+    def passed(self, read: Float[Array, "n d"]) -> Passed:
+        return self.block.attention.passed(read)
+
+    def written(self, weights: Float[Array, "h n n"]) -> Float[Array, "h n n"]:
+        return weights
+
+    def activations(self, read: Float[Array, "n d"]) -> Float[Array, "n m"] | None:
+        return None if self.block.feed_forward is None else self.block.feed_forward.activations(read)
+
+    def added(self, read: Float[Array, "n d"]) -> Float[Array, "n d"] | None:
+        return None if self.block.feed_forward is None else self.block.feed_forward(read)
+
+
+class _ModuleView(AbstractView):
+    """A `Transformer`, with the `LanguageModel` that it is of, or None."""
+
+    stack: Transformer
+    model: LanguageModel | None
+
+    @property
+    def num_layers(self) -> int:
+        return self.stack.num_layers
+
+    @property
+    def num_heads(self) -> int:
+        return self.stack.block(0).attention.num_heads
+
+    @property
+    def num_words(self) -> int:
+        return self._language_model.num_words
+
+    @property
+    def _language_model(self) -> LanguageModel:
+        assert self.model is not None  # `view_of` has refused a stack where words are needed
+        return self.model
+
+    @property
+    def width(self) -> int:
+        return self.stack.blocks.attention.query.shape[-2]
+
+    @property
+    def post_norm(self) -> bool:
+        return isinstance(self.stack.blocks.residual, PostNorm)
+
+    def block(self, layer: int, n: int) -> AbstractBlockView:
+        return _ModuleBlock(self.stack.block(layer), None)
+
+    def check(self, n: int) -> None:
+        # Raises if there are fewer positions; a mask of a fixed size is the same in all blocks.
+        self._language_model.embed(jnp.zeros(n, jnp.int32))
+        self.stack.block(0).attention.mask.check(n)
+
+    def embed(self, ids: Int[Array, " n"]) -> Float[Array, "n d"]:
+        return self._language_model._embed(ids)
+
+    def scan(
+        self,
+        step: Callable[[AbstractBlockView, Any, Any], tuple[Any, Any]],
+        carry: Any,
+        present: Bool[Array, " n"] | None,
+        each: Any = None,
+        *,
+        n: int,
+        reverse: bool = False,
+    ) -> tuple[Any, Any]:
+        step_of_block = lambda block, carry, given: step(_ModuleBlock(block, present), carry, given)
+        return self.stack.scan(step_of_block, carry, each, reverse=reverse)
+
+    def logits(self, x: Float[Array, "n d"]) -> Float[Array, "n words"]:
+        model = self._language_model
+        return model.head._logits(model.stack._last(x), model.embedding)
+
+    def values(self, layer: int) -> Float[Array, "m d"]:
+        forward = self.stack.block(layer).feed_forward
+        if forward is None:
+            raise ValueError(f"layer must have a feed-forward layer, but block {layer} has none; choose another model.")
+        return forward.w_out
+
+    def unembedding(self) -> Float[Array, "words d"]:
+        model = self._language_model
+        return model.embedding if model.head.unembedding is None else model.head.unembedding

@@ -4,11 +4,13 @@ import argparse
 import contextlib
 import os
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import Any, Never, final
 
 from .._log import log_line, printable
 from ._check import check
+from ._complete import add_complete
 from ._figures import add_probe, add_reproduce
 from ._predict import add_predict
 from ._sweep import add_sweep
@@ -16,8 +18,19 @@ from ._train import add_train
 
 
 @final
+class _Help(argparse.HelpFormatter):
+    """Help whose lines do not break inside a word: names such as albert-bridge are to be copied."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
+
+@final
 class _Parser(argparse.ArgumentParser):
     """A parser whose errors are one line, as every other error of the command is."""
+
+    def __init__(self, **options: Any):
+        argparse.ArgumentParser.__init__(self, **options, formatter_class=_Help)
 
     def error(self, message: str) -> Never:
         _complain(f"{self.prog}: {message}; see {self.prog} --help.")
@@ -102,6 +115,7 @@ def _parser() -> argparse.ArgumentParser:
     add_reproduce(commands)
     add_train(commands)
     add_predict(commands)
+    add_complete(commands)
     add_probe(commands)
     add_sweep(commands)
     return parser

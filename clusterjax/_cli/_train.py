@@ -128,7 +128,18 @@ def _add_language_model(models: argparse._SubParsersAction) -> None:
     _add_texts(command)
     _add_common(command, LANGUAGE_MODEL)
     _add_snapshots(command)
+    command.add_argument(
+        "--architecture", choices=("transformer", "lstm"),
+        help="what is trained; an LSTM has --intermediate-size units in one layer (default: transformer)",
+    )  # fmt: skip
     command.add_argument("--norm", choices=("pre", "post", "none"), help="where layer norms stand (default: pre)")
+    command.add_argument(
+        "--positions", choices=("learned", "sinusoidal", "relative", "rotary"),
+        help="how it knows the places of its tokens (default: learned)",
+    )  # fmt: skip
+    command.add_argument(
+        "--begin", action="store_const", const=True, help="let each row of training begin with the token [CLS]"
+    )
     command.add_argument("--stream", choices=("float32", "bfloat16"), help="precision of the stream (default: float32)")
     command.set_defaults(run=_train_language_model)
 
@@ -198,7 +209,8 @@ def _train_albert(arguments: argparse.Namespace) -> int:
 def _train_language_model(arguments: argparse.Namespace) -> int:
     from ..transformer import LanguageRecipe, train_language_model
 
-    words = {name: getattr(arguments, name) for name in ("norm", "stream") if getattr(arguments, name) is not None}
+    names = ("architecture", "norm", "positions", "begin", "stream")
+    words = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
     with said_in_options(_options(LANGUAGE_MODEL)):
         train_language_model(
             arguments.out, arguments.texts, LanguageRecipe(**_given(arguments, LANGUAGE_MODEL), **words),

@@ -32,6 +32,7 @@ NEEDS = {
     ("train", "albert"): "--texts {0}/texts.txt --out {0}/out",
     ("train", "language-model"): "--texts {0}/texts.txt --out {0}/out",
     ("predict",): "{0}/folder text",
+    ("complete",): "language-model text",
     ("sweep", "phase-diagram"): "--store {0}/out --times 3 --n 3 --samples 2 --betas 1:2:2",
 }
 # A figure that reads what the option names.
@@ -40,7 +41,7 @@ HUGE = "1" + 30 * "0"
 WHOLE = ("", "x", "1.5", "-1", "nan", "inf", "1e3", HUGE, 5000 * "9")
 NUMBER = ("", "x", "-1", "nan", "inf", "-inf", "1e300", "1e-300", 400 * "9")
 # Options for which 0 is no bad value: of every command, and of one.
-NO_ZERO = {"--seed", "--snapshots"}
+NO_ZERO = {"--seed", "--snapshots", "--temperature"}
 NO_LAYERS = {("train", "sentiment"): {"--num-layers"}}
 PLACES = ("", "  ", "{0}/file/below", 5000 * "a")
 READ = (*PLACES, "{0}/absent.csv", "{0}/empty.csv", "{0}/nonsense.csv", "{0}/picture.png", "{0}/folder")
@@ -56,7 +57,7 @@ def values(action, words):
     if kind in ("int", "whole"):
         return WHOLE if option in NO_ZERO | NO_LAYERS.get(words, set()) else (*WHOLE, "0")
     if kind == "number":
-        return (*NUMBER, "0")
+        return NUMBER if option in NO_ZERO else (*NUMBER, "0")
     return {
         "--out": WRITTEN if action.dest == "out" else (*PLACES, "{0}/run", "{0}/run.gif", "{0}/absent/run.png"),
         "--store": (*PLACES, "{0}/file", "{0}/folder", "s3://bucket/run"),

@@ -128,9 +128,9 @@ def test_train_language_model_passes_its_options_on(monkeypatch, capsys):
     into = lambda *asked, **options: seen.update(options, asked=asked)
     monkeypatch.setattr("clusterjax.transformer.train_language_model", into)
     call = ["train", "language-model", "--texts", "a.txt", "b.txt", "--out", "folder", "--steps", "7"]
-    call += ["--embedding-rate", "0.5", "--norm", "post", "--stream", "bfloat16"]
+    call += ["--embedding-rate", "0.5", "--norm", "post", "--stream", "bfloat16", "--positions", "rotary", "--begin"]
     assert main([*call, "--seed", "4", "--snapshots", "2"]) == 0
-    recipe = LanguageRecipe(steps=7, embedding_rate=0.5, norm="post", stream="bfloat16")
+    recipe = LanguageRecipe(steps=7, embedding_rate=0.5, norm="post", stream="bfloat16", positions="rotary", begin=True)
     assert seen["asked"] == ("folder", ["a.txt", "b.txt"], recipe)
     assert (seen["seed"], seen["snapshots"]) == (4, 2)
     monkeypatch.undo()

@@ -8,9 +8,9 @@ import pytest
 from clusterjax import probe
 from clusterjax.experiments.albert_bridge import ALBERT_BRIDGE
 from clusterjax.experiments.albert_bridge.claims import caption_of, claims_of
-from clusterjax.experiments.albert_bridge.controls import BridgeControls, controls_of, share_missed
 from clusterjax.experiments.albert_bridge.measure import effort, parts_of
 from clusterjax.experiments.albert_bridge.panels import draw
+from clusterjax.experiments.framework.bridge_controls import BridgeControls, controls_of, share_missed
 from clusterjax.experiments.framework.networks import network_of
 from clusterjax.probe.measures.tally import average_of
 
@@ -106,10 +106,20 @@ def test_controls_are_the_network_shuffled_and_redrawn(found, monkeypatch):
         ran.append((model.name, texts, fit_on, options))
         return bridge_of(RISE)
 
-    monkeypatch.setattr("clusterjax.experiments.albert_bridge.controls.probe.bridge", bridge)
+    monkeypatch.setattr("clusterjax.experiments.framework.bridge_controls.probe.bridge", bridge)
     how = effort(True, 16)
     texts, others = parts_of(found.texts, how)
-    some = controls_of(found, bridge_of(RISE), texts, others, how, 0, None, lambda line: None)
+    some = controls_of(
+        found.model,
+        bridge_of(RISE),
+        texts,
+        others,
+        how,
+        0,
+        None,
+        lambda line: None,
+        special=tuple(found.model.tokenizer.all_special_ids),
+    )
     assert [name.endswith("with random weights") for name, *_ in ran] == [False, True, True, True]
     shuffled, *random = ran
     for shown, plain in ((shuffled[1], texts), (shuffled[2], others)):

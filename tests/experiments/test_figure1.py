@@ -113,6 +113,36 @@ def test_it_draws_the_network_beside_its_controls(outcome):
     assert outcome.film is None and "16 passages of at most" in outcome.caption
 
 
+def test_special_tokens_are_measured_apart(settings, outcome):
+    """Their mean cosine to words, by loops; that of all pairs is the mean of theirs, of words', and of one another."""
+    found = network_of(settings)
+    every, ids = cosines(settings, 8, ()), found.texts.token_ids
+    expected = []
+    for text, row, word in zip(every, ids, found.texts.mask, strict=True):
+        kept = [row[k] for k in range(len(row)) if word[k]]
+        special, words = ([k for k, one in enumerate(kept) if (one in (2, 3)) == of] for of in (True, False))
+        expected.append([np.mean([[level[i, j] for j in words] for i in special]) for level in text])
+    np.testing.assert_allclose(
+        outcome.series["special tokens to words trained"], np.mean(expected, axis=0), rtol=0, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(("apart", "holds"), [(0.1, True), (0.55, False)])
+def test_special_tokens_stand_apart_or_not(apart, holds):
+    """Of the words (0.6) by 0.5 in all runs: claimed of trained and shuffled, refuted by random weights alike."""
+    at = lambda value: average_of(np.array([0.0, value]) + 0.01 * TEXTS)
+    found = made(0.6, 0.6, 0.6, apart=at(apart), special=(2, 3))
+    random = tuple(one._replace(apart=at(0.6)) for one in found.seen.random)
+    found = dataclasses.replace(found, seen=found.seen._replace(random=random))
+    claim = claim_of(found, "The special tokens")
+    assert claim.holds == holds and claim.value == pytest.approx(0.6 - apart)
+    both = dataclasses.replace(found, seen=found.seen._replace(random=found.seen.random[:1] * 2))
+    assert claim_of(both, "The special tokens").holds == holds
+    same = tuple(one._replace(apart=at(apart)) for one in random)
+    assert not claim_of(dataclasses.replace(found, seen=found.seen._replace(random=same)), "The special tokens").holds
+    assert not [one for one in claims_of(made(0.9, 0.5, 0.6)) if one.says.startswith("The special tokens")]
+
+
 def hidden_of(n, apart):
     """A text of n tokens at one point, give or take a little, but for the first and the last, which are elsewhere."""
     x = np.tile([1.0, 0.0, 0.0], (n, 1)) + 0.01 * np.random.default_rng(n).normal(size=(n, 3))
@@ -221,15 +251,16 @@ def alike(cosine, *, height=1.0, top=2.0, clusters=(2, 2, 2, 2), mode=150):
 NEARLY = Normality(0.01, 0.015, 0.001, 0.1, 0.2)
 
 
-def made(trained, shuffled, random, error=0.01, *, words=None, normal=(NEARLY, NEARLY), **more):
+def made(trained, shuffled, random, error=0.01, *, words=None, normal=(NEARLY, NEARLY), apart=None, special=(), **more):
     """What figure 1 found, whose mean cosines are these at the last of two levels."""
     compare = lambda other, error: probe.Comparison(
         np.array([0.0, trained - other]), np.array([0.01, error]), np.array([0.0, (trained - other) / error])
     )
-    both = lambda one, words=None: Both(one, one if words is None else words)
+    none = average_of(np.full((4, 2), np.nan))
+    both = lambda one, words=None: Both(one, one if words is None else words, none if apart is None else apart)
     runs = both(alike(trained, **more), words), both(alike(shuffled)), (both(alike(random)),) * 2
     controls = probe.Controls(*runs, compare(shuffled, 0.01), compare(random, error), 1, 2.0)
-    return Results(Parameters(), controls, None, normal, 1, 1, ())
+    return Results(Parameters(), controls, None, normal, 1, 1, special)
 
 
 @pytest.mark.parametrize(

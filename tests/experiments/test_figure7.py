@@ -60,6 +60,16 @@ def test_heads_that_repel_are_just_those_that_keep_tokens_apart(counts, holds):
     assert claim.holds == holds and claim.value == 2
     assert "heads [2, 4] repel: largest real part from -0.100 to -0.050" in claim.measured
     assert "heads [1, 3] do not: largest real part from 0.100 to 0.250" in claim.measured
+    assert claim.measured.endswith("of the others heads [1, 3] attract (real), heads [] turn (a complex pair)")
+
+
+def test_cases_of_heads_as_they_come_and_rescaled():
+    """A pair turns unless it repels, in whichever order its two eigenvalues stand."""
+    spectra = [np.array([0.1 - 2j, 0.1 + 2j, 0.05]), np.array([-0.1 + 2j, -0.1 - 2j, -1.0]), np.array([0.2, 0.1, -9.0])]
+    matrices = np.stack([leading_block(one) for one in spectra])
+    some = TrainedValues(matrices, spectra, 0, "a network", 4.0, Subject("it", "a network"))
+    assert some.cases.tolist() == ["rotating", "repulsive", "attractive"]
+    np.testing.assert_array_equal(some.cases == "repulsive", some.repelling)
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,13 @@ def test_claims_of_the_language_model_say_what_it_is(strongest, holds):
     assert sink.says.startswith("In this causal model, whose training texts begin anywhere") and sink.holds == holds
     assert sink.value == strongest and "0.002 ± 0.001 over 3 random starts" in sink.measured
     assert gathers.holds and gathers.value == pytest.approx(0.2) and "(0.100, 0.110, 0.090)" in gathers.measured
-    sinks = "is a sink." if holds else "is hardly a sink, where texts in training begin anywhere."
+    sinks = (
+        "is a sink."
+        if holds
+        else (
+            "is hardly a sink, in this model, whose training texts begin anywhere; sink-training compares both kinds."
+        )
+    )
     assert language._verdict(replace(results, last=last((0, 0, 0, 1), (0, 0, 0, 1)))).endswith(sinks)
 
 
@@ -94,15 +100,19 @@ def test_a_start_of_the_language_model_is_that_of_its_recipe():
 )
 def test_rise_and_fall_are_those_of_the_curve(cosine, rise, fall, holds):
     before = starts(cosine[-1], *(cosine[0] + shift for shift in (-0.01, 0.0, 0.01)))
-    results = Results(REPORT, STEPS, last(cosine, cosine), 2e-7, before)
+    words = starts(cosine[-1] + 0.1, *(cosine[0] + shift for shift in (0.09, 0.1, 0.11)))
+    shuffled = np.array([0.1, cosine[-1]]) + TEXTS
+    results = Results(REPORT, STEPS, last(cosine, cosine), 2e-7, before, words, shuffled)
     claims = claims_of(results)
-    assert [claim.holds for claim in claims[:3]] == holds and claims[3].holds
+    assert [claims[k].holds for k in (0, 1, 3)] == holds and claims[4].holds
+    assert claims[2].holds == (rise > 0.1) or rise == 0.02
+    assert claims[2].value == pytest.approx(rise) and results.of_words[-1] == pytest.approx(cosine[-1] + 0.1)
     assert claims[0].value == pytest.approx(2.0)
     of_texts = (2 * TEXTS).std(ddof=1) / np.sqrt(5)
     assert claims[1].value == pytest.approx(rise)
     assert claims[1].error == pytest.approx(np.hypot(0.01 / np.sqrt(3), of_texts))
-    assert claims[2].value == pytest.approx(fall) and claims[2].error == pytest.approx(0.01 * np.sqrt(2))
-    assert not claims_of(replace(results, off=1e-2))[3].holds
+    assert claims[3].value == pytest.approx(fall) and claims[3].error == pytest.approx(0.01 * np.sqrt(2))
+    assert not claims_of(replace(results, off=1e-2))[4].holds
 
 
 def test_the_caption_says_which_way_it_went():

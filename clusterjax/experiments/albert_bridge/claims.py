@@ -3,10 +3,10 @@
 import numpy as np
 
 from ... import probe
+from ..framework.bridge_controls import BridgeControls
 from ..framework.controls import NAMES_OF_CONTROLS, random_words
 from ..framework.experiment import Claim, plus_minus
 from ..framework.networks import Network
-from .controls import BridgeControls
 from .panels import PARTS, WORDS
 
 

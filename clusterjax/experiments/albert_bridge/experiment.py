@@ -5,10 +5,10 @@ from functools import partial
 
 import numpy as np
 
+from ..framework.bridge_controls import CURVES
 from ..framework.experiment import Cost, Experiment, Outcome, Settings
 from ..framework.networks import Network, network_of
 from .claims import caption_of, claims_of
-from .controls import CURVES
 from .measure import Parameters, Results, measure
 from .panels import draw
 

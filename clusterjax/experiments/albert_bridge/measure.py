@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ... import probe
+from ..framework.bridge_controls import TEXTS, BridgeControls, Effort, controls_of
 from ..framework.experiment import Settings
 from ..framework.networks import WIDE, Network
 from ..framework.parameters import parameter
 from ..framework.starts import STARTS
-from .controls import TEXTS, BridgeControls, Effort, controls_of
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,12 @@ def measure(p: Parameters, network: Network, settings: Settings, say: Callable[[
         store=settings.store,
         say=say,
     )
+    special = network.fixed if network.fixed is not None else getattr(network.model.tokenizer, "all_special_ids", ())
     beside = controls_of(
-        network, bridge, texts, others, how, settings.seed, settings.store, say, many=p.controls, draws=p.draws
-    )
+        network.model, bridge, texts, others, how, settings.seed, settings.store, say, special=tuple(special),
+        # The package knows how its network was drawn.
+        initial=probe.bundled_start if network.bundled else None, many=p.controls, draws=p.draws,
+    )  # fmt: skip
     return Results(p, how, texts, others, bridge, beside)
 
 

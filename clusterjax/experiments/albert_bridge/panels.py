@@ -6,8 +6,8 @@ from matplotlib.figure import Figure
 
 from ... import probe
 from ...plot import OKABE_ITO, style, time_series
+from ..framework.bridge_controls import BridgeControls
 from ..framework.layout import WIDTH
-from .controls import BridgeControls
 
 
 PARTS = ("without feed-forward", "without norms", "on the sphere")

@@ -13,7 +13,7 @@ SAME = 1e-4  # of a mean cosine, by which float32 may differ from machine to mac
 
 def claims_of(m: Results) -> tuple[Claim, ...]:
     """All claims of the figure."""
-    return _learnt(m), _gathers(m), _grows(m), _same(m)
+    return _learnt(m), _gathers(m), _gathers_words(m), _grows(m), _same(m)
 
 
 def _learnt(m: Results) -> Claim:
@@ -45,6 +45,24 @@ def _gathers(m: Results) -> Claim:
         kind="finding",
         value=rise,
         error=of_rise,
+    )
+
+
+def _gathers_words(m: Results) -> Claim:
+    words, beyond = m.words, m.words.beyond
+    shuffled = m.shuffled_words[:, -1]
+    of_shuffled = plus_minus(shuffled.mean(), shuffled.std(ddof=1) / np.sqrt(len(shuffled)), 3)
+    return Claim(
+        says="So do its words alone, without the special tokens at both ends of a text.",
+        measured=f"mean cosine of the words after the last layer {m.of_words[-1]:.3f} after training ({of_shuffled} in "
+        f"random order), with the special tokens {m.last['cosine'][-1]:.3f}; {words.words()} before it; difference "
+        f"{plus_minus(beyond.difference[-1], beyond.error[-1], 3)}",
+        criterion=f"the difference from {len(words.each)} random starts exceeds two standard errors, or as many as are "
+        "as improbable with so few",
+        holds=words.exceeds(),
+        kind="finding",
+        value=float(beyond.difference[-1]),
+        error=float(beyond.error[-1]),
     )
 
 
@@ -89,10 +107,13 @@ def caption_of(m: Results) -> str:
         f"{report['recipe']['length']} word pieces, {report['parameters'] / 1e6:.2f} million parameters. (a) Loss on "
         "held-out texts, with the layers and the length that were trained at that step; dashed: guessing by "
         "frequency. (b) Mean cosine of the tokens at each level, one line for each snapshot, over "
-        f"{len(probe.bundled_texts())} passages that it has not seen; dashed: {len(m.starts.each)} networks as it "
+        f"{len(probe.bundled_texts())} passages that it has not seen; dotted: the words alone; dashed: "
+        f"{len(m.starts.each)} networks as it "
         f"might have started, the mean and its standard error over networks. (c) The same after layer {layers} against "
         "the step, and with the tokens in random order; crosses: those networks. Other standard errors are over "
         f"passages.{f' Dotted: until there it was trained with {before}.' if early else ''} "
+        f"All tokens are counted, also [CLS] and [SEP] at both ends of a text: the words alone end at "
+        f"{m.of_words[-1]:.2f}, and began at {m.words.mean[-1]:.2f} ± {m.words.error[-1]:.2f} in those networks. "
         f"{_verdict(m.steps, m.last, m.starts)}"
     )
 

@@ -38,7 +38,7 @@ def _series(m: Results) -> dict:
             "held_out_loss_by_epoch": [row["held-out loss"] for row in history],
         }
         | {f"last layer, {name}": values for name, values in m.last.items()}
-        | {"cosine_by_start": m.starts.each}
+        | {"cosine_by_start": m.starts.each, "cosine_of_words": m.of_words, "cosine_of_words_by_start": m.words.each}
     )
 
 

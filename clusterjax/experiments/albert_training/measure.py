@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import jax.random as jr
 import numpy as np
 
 from ... import probe
@@ -40,6 +41,8 @@ class Results:
     - `last`: What each snapshot has at its last level, by the name of the statistic, (snapshots,).
     - `off`: The largest difference of the mean cosines on record from those of the network of the package.
     - `starts`: Networks as it might have started, and the trained one beside them.
+    - `words`: The same without the special tokens at both ends of a text; snapshots on record are of all tokens.
+    - `shuffled_words`: That of the trained network with its words in random order, (texts, levels).
     """
 
     training: dict[str, Any]
@@ -47,6 +50,13 @@ class Results:
     last: dict[str, np.ndarray]
     off: float
     starts: Starts
+    words: Starts
+    shuffled_words: np.ndarray
+
+    @property
+    def of_words(self) -> np.ndarray:
+        """The mean cosine of the words of the trained network, without special tokens, (levels,)."""
+        return self.words.mean + self.words.beyond.difference
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
@@ -54,26 +64,36 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
     training = probe.bundled_training()
     snapshots = training["snapshots"]
     say(f"measuring the last of {len(snapshots)} snapshots again, and {p.draws} random starts")
-    off, starts = _measured_again(training, settings.seed, p.draws)
+    off, starts, words, shuffled = _measured_again(training, settings.seed, p.draws)
     steps = np.array([snapshot["step"] for snapshot in snapshots])
     last = {
         name: np.array([snapshot[name][-1] for snapshot in snapshots]) for name in snapshots[0] if name not in _NO_CURVE
     }
-    return Results(training, steps, last, off, starts)
+    return Results(training, steps, last, off, starts, words, shuffled)
 
 
-def _measured_again(training: dict[str, Any], seed: int, draws: int) -> tuple[float, Starts]:
+def _measured_again(training: dict[str, Any], seed: int, draws: int) -> tuple[float, Starts, Starts, np.ndarray]:
     """The largest difference of the recorded mean cosines of the last snapshot from those of the network of the
-    package, and that network beside others as it might have started."""
+    package, that network beside others as it might have started, with all tokens and with words alone, and the mean
+    cosines of its words in random order."""
     model = probe.load()
     # The random starts have neither of these parts. Without them here one compiled program serves all networks.
     for part in ("pooler", "predictions"):
         setattr(model.network, part, None)
     # To the full length of the network, as the snapshots were measured.
-    texts = encoded(model, probe.bundled_texts(), model.max_positions)
+    texts, special = encoded(model, probe.bundled_texts(), model.max_positions), probe.special_ids(model)
     others = [probe.randomise(model, key, initial=probe.bundled_start) for key in keys_of(seed, draws)]
-    cosines = [probe.similarity_histograms(network, texts, rank=False).cosine for network in (model, *others)]
+    of = lambda network, read, left_out: _values(
+        probe.similarity_histograms(network, read, rank=False, leave_out=left_out).cosine
+    )
+    every, words = ([of(network, texts, left_out) for network in (model, *others)] for left_out in ((), special))
+    shuffled = of(model, probe.shuffle_tokens(texts, jr.key(seed), special), special)
     recorded = np.array(training["snapshots"][-1]["cosine"])
-    values = [cosine.values for cosine in cosines if cosine.values is not None]
     # At any level, the first and the last included.
-    return float(np.max(np.abs(cosines[0].mean - recorded))), starts_of(values[0], values[1:])
+    off = float(np.max(np.abs(every[0].mean(axis=0) - recorded)))
+    return off, starts_of(every[0], every[1:]), starts_of(words[0], words[1:]), shuffled
+
+
+def _values(average: probe.Average) -> np.ndarray:
+    assert average.values is not None
+    return average.values

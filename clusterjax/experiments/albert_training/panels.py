@@ -50,6 +50,7 @@ def _levels(ax: Axes, m: Results) -> None:
                     label=f"{snapshot['step']}", xlabel="layer", ylabel="mean cosine")  # fmt: skip
     time_series(levels, m.starts.mean, m.starts.error, ax, colour="0.25", linestyle="--", label="starts",
                 xlabel="layer", ylabel="mean cosine")  # fmt: skip
+    ax.plot(levels, m.of_words, color="0.1", lw=0.9, ls=(0, (1, 1)), label="words alone")
     if (legend := ax.get_legend()) is not None:  # `time_series` makes one, without a title
         legend.remove()
     ax.legend(title="step", fontsize=5, title_fontsize=6, loc="best", handlelength=1.2)

@@ -22,7 +22,8 @@ def caption_of(network: Network, m: Results) -> str:
         "the same layers are applied further; filled: trained; thin: the normal distribution of the same mean and "
         f"spread; lines: the same tokens in random order, and {random_words(network, m.p.draws)}"
         f"{'' if m.usual is None else ', and of the usual scale'}. Peaks beyond the axis are cut off. A token is never "
-        "compared with itself, and padding with nothing. Below: (a) mean cosine; (b) the largest difference D from "
+        "compared with itself, and padding with nothing. Below: (a) mean cosine, and in black that of the words of the "
+        "trained network, without the special tokens at both ends of a text; (b) the largest difference D from "
         f"that normal distribution, as of Kolmogorov; (c) the height of the spike: the largest density above {near}; "
         "(d) its width, between the quartiles of the cosines; and without the special tokens at both ends of a text: "
         f"(e) pairs above {near}; (f) clusters, joined by chains of cosines of {near} or more; in both also the "
@@ -49,8 +50,10 @@ def _verdict(m: Results) -> str:
     same = [name for name, has in (("shuffled words", spikes[0]), ("random weights", all(spikes[1:]))) if has]
     spike = "there is a spike near 1" if _spike(seen.trained.every, late, m.p.near) else "there is no spike near 1"
     also = f"; {' and '.join(same)} show one as well" if same else ""
+    words = seen.trained.words.cosine.mean
+    apart = f" (without special tokens from {words[0]:.2f} to {words[m.trained]:.2f})" if m.special else ""
     return (
-        f"At the depth of training the mean cosine has gone from {cosine[0]:.2f} to {cosine[m.trained]:.2f}, "
+        f"At the depth of training the mean cosine has gone from {cosine[0]:.2f} to {cosine[m.trained]:.2f}{apart}, "
         f"{against(seen, lambda run: run.every.cosine, m.trained)}{learnt}. At layer {late} {spike}{also}."
     )
 
@@ -82,7 +85,10 @@ def claims_of(m: Results) -> tuple[Claim, ...]:
     # The control that is closer decides: both must be exceeded.
     nearer = min((seen.beyond_shuffled, seen.beyond_random), key=lambda control: control.z[trained])
     # A density times the width of its bins adds up to one.
-    mass = [(control.density.mean * np.diff(control.edges)).sum(axis=1) for control in seen.trained]
+    mass = [
+        (control.density.mean * np.diff(control.edges)).sum(axis=1)
+        for control in (seen.trained.every, seen.trained.words)
+    ]
     off = float(np.abs(np.stack(mass) - 1).max())
     return (
         _claim_of_normality(m),
@@ -90,7 +96,8 @@ def claims_of(m: Results) -> tuple[Claim, ...]:
             says="Tokens become more alike with depth.",
             measured=f"mean cosine {plus_minus(cosine.mean[0], cosine.error[0], 3)} before the first layer, "
             f"{plus_minus(cosine.mean[trained], cosine.error[trained], 3)} after layer {trained}; "
-            f"{m.beside('cosine', trained)} there",
+            f"{m.beside('cosine', trained)} there; without special tokens {_words_alone(m, 0)} and "
+            f"{_words_alone(m, trained)} ({m.beside('cosine', trained, 'words')})",
             criterion="the rise exceeds two standard errors",
             holds=rise > 2 * error,
             kind="paper",
@@ -98,6 +105,7 @@ def claims_of(m: Results) -> tuple[Claim, ...]:
             error=error,
             source=PEAT_FIGURE_1,
         ),
+        *_claims_of_special(m),
         _claim_of_spike(m),
         _claim_of_one_cluster(m, "every"),
         _claim_of_one_cluster(m, "words"),
@@ -123,6 +131,46 @@ def claims_of(m: Results) -> tuple[Claim, ...]:
             value=off,
         ),
     )
+
+
+def _words_alone(m: Results, level: int) -> str:
+    cosine = m.seen.trained.words.cosine
+    return plus_minus(cosine.mean[level], cosine.error[level], 3)
+
+
+def _claims_of_special(m: Results) -> tuple[Claim, ...]:
+    """That the special tokens stand apart, of a network that has some."""
+    level, (trained, shuffled, random) = m.trained, (m.seen.trained, m.seen.shuffled, m.seen.random)
+    if not m.special or np.isnan(trained.apart.mean).any():
+        return ()
+    value, error = _below(trained, level)
+    other, of_other = _below(shuffled, level)
+    each = [_below(one, level) for one in random]
+    return (
+        Claim(
+            says="The special tokens at the ends of a text stay apart from its words, which they mix into the mean "
+            "cosine; those of random weights do not, and those of shuffled words do.",
+            measured=f"mean cosine of a special token to a word {m.apart(level)} after layer {level}, of words among "
+            "each "
+            f"other {_words_alone(m, level)}: less by {plus_minus(value, error, 3)}, shuffled by "
+            f"{plus_minus(other, of_other, 3)}, random weights by "
+            f"{', '.join(f'{one[0]:.3f}' for one in each)}; after layer {m.deepest} {m.apart(m.deepest)}, of words "
+            f"{_words_alone(m, m.deepest)}",
+            criterion="less than words among each other by 0.2 and two standard errors, in shuffled words too, and "
+            "with "
+            "no network of random weights",
+            holds=min(value - 2 * error, other - 2 * of_other) > 0.2 and all(one[0] - 2 * one[1] < 0.2 for one in each),
+            kind="finding",
+            value=value,
+            error=error,
+        ),
+    )
+
+
+def _below(both: Both, level: int) -> tuple[float, float]:
+    """By how much the mean cosine of special tokens to words is below that of words, of a text: mean and error."""
+    assert both.words.cosine.values is not None and both.apart.values is not None
+    return _mean(both.words.cosine.values[:, level] - both.apart.values[:, level])
 
 
 def _claim_of_normality(m: Results) -> Claim:

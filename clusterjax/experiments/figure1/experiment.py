@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from ..framework.controls import NAMES
+from ..framework.controls import NAMES, runs_of
 from ..framework.experiment import Cost, Experiment, Outcome, Settings
 from ..framework.networks import network_of
 from .claims import caption_of, claims_of
@@ -44,7 +44,9 @@ def _series(m: Results) -> dict:
             for run, (mean, _) in zip(NAMES, m.runs(name, which), strict=False)
         }
         series |= {f"distance {run}{words}": mean for run, (mean, _) in zip(NAMES, m.distances(which), strict=False)}
-    return series
+    # With a key of its own: the mean cosine of a special token to a word.
+    runs = runs_of(m.seen, lambda both: both.apart)
+    return series | {f"special tokens to words {run}": mean for run, (mean, _) in zip(NAMES, runs, strict=False)}
 
 
 FIGURE1 = Experiment(

@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ... import probe
+from ..._misc import matmul, normalise
 from ...probe.measures.similarity import _measure_of
 from ...probe.measures.stream import Measure
 from ...probe.measures.survey import dtype_of, survey
@@ -79,11 +81,21 @@ class Alike(NamedTuple):
         return (self.edges[:-1] + np.diff(self.edges) / 2)[self.density.mean.argmax(axis=1)]
 
 
+WHICH = ("every", "words")
+
+
 class Both(NamedTuple):
-    """The same with all tokens, and without the special ones."""
+    """How alike the tokens are, with the special ones and without them.
+
+    **Attributes:**
+
+    - `every`, `words`: Of all tokens, and without the special ones.
+    - `apart`: The mean cosine of a special token to a word, (levels,); NaN if there are no special tokens.
+    """
 
     every: Alike
     words: Alike
+    apart: Average
 
 
 def measure_alike(
@@ -112,12 +124,13 @@ def measure_alike(
     of_level = _measure_of(BINS, near, MIDDLE, False, dtype_of(model))
     averages = survey(
         model, texts, lambda ids, mask: Measure(_OfBoth(of_level, near, jnp.asarray(words_of(ids, mask, special)))),
-        keep=[f"{which} {name}" for which in Both._fields for name in _KEPT], store=store,
+        keep=[f"{which} {name}" for which in WHICH for name in _KEPT] + ["apart"], store=store,
         settings={"measure": "figure 1", "bins": BINS, "near": near, "special": sorted(map(int, special))},
     ).levels  # fmt: skip
     # In double precision for the host, where densities are summed.
     edges = np.asarray(of_level.edges, np.float64)
-    return Both(*(_alike({name: averages[f"{which} {name}"] for name in _NAMES}, edges) for which in Both._fields))
+    whole, words = (_alike({name: averages[f"{which} {name}"] for name in _NAMES}, edges) for which in WHICH)
+    return Both(whole, words, averages["apart"])
 
 
 _KEPT = ("cosine", "near_mass", "num_clusters", "height", "top", "width")
@@ -140,7 +153,7 @@ class _OfBoth(eqx.Module):
 
     def __call__(self, hidden: Float[Array, "batch n d"], mask: Bool[Array, "batch n"]) -> dict[str, Array]:
         statistics = {}
-        for which, counted in zip(Both._fields, (mask, self.words), strict=True):
+        for which, counted in zip(WHICH, (mask, self.words), strict=True):
             numbers = self.of_level(hidden, counted)
             # Bins that begin at `near` or above it; their edges are not exact in float32.
             spike = jnp.where(self.of_level.edges[:-1] >= self.near - 1e-6, 1, 0).astype(hidden.dtype)
@@ -149,7 +162,15 @@ class _OfBoth(eqx.Module):
             # Quantiles 1/4 and 3/4, see MIDDLE.
             numbers["width"] = numbers["quantiles"][:, 1] - numbers["quantiles"][:, 0]
             statistics |= {f"{which} {name}": numbers[name] for name in _NAMES}
-        return statistics
+        return statistics | {"apart": jax.vmap(_mean_cosine)(hidden, mask & ~self.words, self.words)}
+
+
+def _mean_cosine(x: Float[Array, "n d"], some: Bool[Array, " n"], others: Bool[Array, " n"]) -> Float[Array, ""]:
+    """The mean cosine of the pairs of one of `some` with one of `others`; NaN if there are none."""
+    unit = jnp.where((some | others)[:, None], normalise(x), jnp.zeros_like(x))
+    pairs = some[:, None] & others[None, :]
+    cosines = jnp.where(pairs, matmul(unit, unit.T), jnp.zeros((len(some), len(some)), x.dtype))
+    return jnp.sum(cosines) / jnp.sum(pairs).astype(x.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,6 +204,11 @@ class Results:
         """The layer of the paper, or the last one if there are fewer."""
         return min(self.p.late, self.levels - 1)
 
+    @property
+    def deepest(self) -> int:
+        """Four times the depth of training, or the last level if there are fewer."""
+        return min(4 * self.trained, self.levels - 1)
+
     def runs(self, name: str, which: str = "every") -> list[Run]:
         """Mean and error of a statistic for each run; one network alone has no error."""
         # A statistic of all tokens or of the words alone, by its name.
@@ -198,6 +224,16 @@ class Results:
         usual = [] if self.usual is None else [(of(self.usual), None)]
         # D of one histogram has no error over texts here.
         return [(of(self.seen.trained), None), (of(self.seen.shuffled), None), (random.mean(axis=0), error), *usual]
+
+    def apart(self, level: int) -> str:
+        """The mean cosine of special tokens to words at a level, with its error, of the network and of both controls,
+        in words."""
+        (mean, error), shuffled, random = runs_of(self.seen, lambda both: both.apart)[:3]
+        assert error is not None
+        beside = ", ".join(
+            f"{word} {run[0][level]:.2f}" for word, run in zip(CONTROLS, (shuffled, random), strict=True)
+        )
+        return f"{mean[level]:.2f} ± {error[level]:.2f} ({beside})"
 
     def beside(self, name: str, level: int, which: str = "every", scale: int = 1, digits: int = 2) -> str:
         """The same of both controls, in words."""

@@ -13,7 +13,7 @@ from .measure import Results
 
 
 MERGED = 2  # bins of the measurement in one that is drawn
-SPECIAL = "trained, special tokens included"
+SPECIAL, WORDS = "trained, special tokens included", "trained, words alone"
 
 
 @style()
@@ -41,6 +41,7 @@ def draw(m: Results) -> Figure:
     every = m.seen.trained.every
     axes[1, 1].plot(levels, 100 * every.near_mass.mean, color="0.1", lw=0.8, label=SPECIAL)
     axes[1, 2].plot(levels, every.num_clusters.mean, color="0.1", lw=0.8, label=SPECIAL)
+    axes[0, 0].plot(levels, m.seen.trained.words.cosine.mean, color="0.1", lw=0.8, ls=(0, (4, 1)), label=WORDS)
     for ax in (axes[0, 2], axes[1, 2]):
         ax.set_yscale("log")
     axes[0, 2].set_ylim(bottom=1e-2)
@@ -48,6 +49,8 @@ def draw(m: Results) -> Figure:
         ax.set_ylim(bottom=0)
     # That panel has all lines, the one with special tokens included.
     handles, names = axes[1, 1].get_legend_handles_labels()
+    handles.append(axes[0, 0].get_lines()[-1])
+    names.append(WORDS)
     for ax in axes.flat:
         # One legend for all panels, below.
         if ax.get_legend() is not None:

@@ -85,6 +85,12 @@ def _repelling_words(source: TrainedValues) -> str:
     )
 
 
+def _cases_words(source: TrainedValues) -> str:
+    """Which of the heads that do not repel attract, and which turn tokens, by their leading eigenvalue."""
+    listed = lambda case: [int(head) + 1 for head in np.flatnonzero(source.cases == case)]
+    return f"heads {listed('attractive')} attract (real), heads {listed('rotating')} turn (a complex pair)"
+
+
 def _claim_of_repelling(m: Results) -> Claim:
     """Whether tokens stay apart at just the heads whose V repels."""
     source, heads, raw, n = m.source, m.heads, m.raw_heads, m.p.n
@@ -100,7 +106,9 @@ def _claim_of_repelling(m: Results) -> Claim:
             )
     return Claim(
         says="Heads whose V has its top eigenvalue left of zero repel: tokens stay apart at just these.",
-        measured=f"{int(repels.sum())} of {len(repels)} heads; " + "; ".join(words),
+        measured=f"{int(repels.sum())} of {len(repels)} heads; "
+        + "; ".join(words)
+        + f"; of the others {_cases_words(source)}",
         criterion=f"more than {n // 2} clusters of {n} tokens at t = 15 at just these heads, with time rescaled",
         holds=bool((repels == apart).all()),
         kind="finding",

@@ -322,6 +322,7 @@ class Experiment:
     - `reads_texts`: Whether it depends on `Settings.texts` as well.
     - `reads_depth`: Whether it depends on `Settings.depth`.
     - `reads_package`: Whether it depends on the network of the package, whatever `Settings.albert` is.
+    - `reads_causal`: Whether it depends on SmolLM2 where that is installed, and on `Settings.texts`; see `causal`.
     - `least_texts`: With fewer it has no error bar.
     - `asks`: Whether `claim` is a question, and not what a paper says.
     - `parameters`: What of it can be set: a frozen dataclass whose fields are made by `parameter`.
@@ -340,6 +341,7 @@ class Experiment:
     reads_texts: bool = False
     reads_depth: bool = False
     reads_package: bool = False
+    reads_causal: bool = False
     least_texts: int = 2
     asks: bool = False
     parameters: type = field(default=NoParameters, kw_only=True)
@@ -354,7 +356,10 @@ class Experiment:
         check_text(self.title, "title")
         check_text(self.claim, "claim", empty=True)
         check_callable(self.run, "run", "a function of settings and of one that reports progress")
-        for flag in ("reads_reviews", "reads_network", "reads_texts", "reads_depth", "reads_package", "asks"):
+        flags = (
+            "reads_reviews", "reads_network", "reads_texts", "reads_depth", "reads_package", "reads_causal", "asks",
+        )  # fmt: skip
+        for flag in flags:
             check_flag(getattr(self, flag), flag)
         check_integer(self.least_texts, "least_texts")
         if self.cost is not None:

@@ -27,14 +27,21 @@ if find_spec("flax") is not None and find_spec("transformers") is not None:
     from ..albert_bridge import ALBERT_BRIDGE
     from ..albert_spectra import ALBERT_SPECTRA
     from ..albert_training import ALBERT_TRAINING
+    from ..causal_bridge import CAUSAL_BRIDGE
+    from ..causal_network import CAUSAL_NETWORK
+    from ..facts import FACTS
     from ..figure1 import FIGURE1
     from ..figure2 import FIGURE2
     from ..figure7 import FIGURE7
     from ..figure8 import FIGURE8
     from ..interacting_heads import INTERACTING_HEADS
     from ..language_training import LANGUAGE_TRAINING
+    from ..lstm import LSTM
     from ..perceptron_delay import PERCEPTRON_DELAY
+    from ..sink_training import SINK_TRAINING
+    from ..word_senses import WORD_SENSES
 else:
+    FACTS = without_probe("facts", "facts", asks=True)
     FIGURE1 = without_probe("figure1", "similarity_histograms")
     FIGURE2 = without_probe("figure2", "attention_heads")
     FIGURE7 = without_probe("figure7", "albert_eigenvalues")
@@ -42,15 +49,21 @@ else:
     ALBERT_BRIDGE = without_probe("albert-bridge", "albert_bridge", asks=True)
     ALBERT_SPECTRA = without_probe("albert-spectra", "albert_spectra")
     ALBERT_TRAINING = without_probe("albert-training", "albert_training", asks=True)
+    CAUSAL_BRIDGE = without_probe("causal-bridge", "causal_bridge", asks=True)
+    CAUSAL_NETWORK = without_probe("causal-network", "causal_network", asks=True)
     INTERACTING_HEADS = without_probe("interacting-heads", "interacting_heads", asks=True)
     LANGUAGE_TRAINING = without_probe("language-training", "language_model", asks=True)
+    LSTM = without_probe("lstm", "lstm_states", asks=True)
+    SINK_TRAINING = without_probe("sink-training", "sink_training", asks=True)
     PERCEPTRON_DELAY = without_probe("perceptron-delay", "perceptron_delay", asks=True)
+    WORD_SENSES = without_probe("word-senses", "word_senses", asks=True)
 
 
 EXPERIMENTS: tuple[Experiment, ...] = (
     FIGURE1, FIGURE2, FIGURE3, FIGURE4, FIGURE5, FIGURE6, FIGURE7, FIGURE8, ALBERT_SPECTRA, ALBERT_BRIDGE,
-    ALBERT_TRAINING, LANGUAGE_TRAINING, NORM_SCHEMES, RANK_COLLAPSE, LONG_CONTEXT, PERCEPTRON_DELAY, INTERACTING_HEADS,
-    PHASE_DIAGRAM, LINEAR_PHASE, HARDMAX_POLYTOPE, SENTIMENT_WORDS, SENTIMENT_LEADERS, SENTIMENT_TRAINING,
+    ALBERT_TRAINING, LANGUAGE_TRAINING, CAUSAL_NETWORK, CAUSAL_BRIDGE, SINK_TRAINING, LSTM, FACTS, WORD_SENSES,
+    NORM_SCHEMES, RANK_COLLAPSE, LONG_CONTEXT, PERCEPTRON_DELAY, INTERACTING_HEADS, PHASE_DIAGRAM, LINEAR_PHASE,
+    HARDMAX_POLYTOPE, SENTIMENT_WORDS, SENTIMENT_LEADERS, SENTIMENT_TRAINING,
 )  # fmt: skip
 
 

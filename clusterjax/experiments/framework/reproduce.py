@@ -161,6 +161,10 @@ def fingerprint(experiment: Experiment, settings: Settings, files: Files) -> dic
     # Each input counts only for the figures that read it: other reviews leave figure 3 as it is.
     if experiment.reads_reviews:
         asked["reviews"] = digest(settings.imdb)
+    if experiment.reads_causal:
+        from .causal import causal_digest
+
+        asked["causal network"] = causal_digest(settings)
     if not (experiment.reads_network or experiment.reads_texts or experiment.reads_package):
         return asked
     from .networks import network_digest, network_of, package_digest  # which needs the extra probe

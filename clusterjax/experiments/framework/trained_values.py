@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ... import probe
+from ...probe.measures.head_signs import cases_of
 from .experiment import Settings
 from .networks import model_of, subject_of
 from .sources import UNIFORM
@@ -57,6 +58,12 @@ class TrainedValues:
     def repelling(self) -> np.ndarray:
         """Whether V repels: all its eigenvalues have negative real parts, (heads,)."""
         return self.top < 0
+
+    @property
+    def cases(self) -> np.ndarray:
+        """Which case of the theory each head is, as in `probe.head_signs`, (heads,)."""
+        # Of the eigenvalues in decreasing order of their real parts, of a pair the positive imaginary part first.
+        return cases_of(np.stack([one[np.lexsort((-one.imag, -one.real))] for one in self.spectra]))
 
     @property
     def leading(self) -> int:

@@ -72,7 +72,7 @@ def _sink(m: Results) -> Claim:
         measured=f"weight beyond uniform attention of the strongest head {plus_minus(m.sink[-1], m.of_sink[-1], 3)} "
         f"after training; of the strongest before it {plus_minus(before.mean(), of_before, 3)} over {len(before)} "
         "random starts. No token began its training texts, so that this says nothing of models whose texts begin "
-        "with one",
+        "with one: sink-training trains both kinds",
         criterion=f"more than {m.p.sink:g} after training",
         holds=bool(m.sink[-1] > m.p.sink),
         kind="finding",
@@ -128,7 +128,7 @@ def _verdict(m: Results) -> str:
     error = np.hypot(m.last["cosine error"][-1], m.last["shuffled cosine error"][-1])
     more = "more" if cosine - other > 2 * error else "less" if other - cosine > 2 * error else "no more"
     # The words of the claim on sinks, for either outcome.
-    weak = "is hardly a sink, where texts in training begin anywhere"
+    weak = "is hardly a sink, in this model, whose training texts begin anywhere; sink-training compares both kinds"
     return (
         f"Training gathers the tokens, but those of a text {more} than the same words in random order; and even the "
         f"strongest head {'is a sink' if m.sink[-1] > m.p.sink else weak}."

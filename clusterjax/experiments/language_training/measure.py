@@ -8,13 +8,14 @@ says nothing of another.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from ... import probe, transformer
+from ... import transformer
 from ..framework.experiment import Settings
 from ..framework.parameters import parameter
+from ..framework.passages import passages
 from ..framework.starts import STARTS, Starts, keys_of, seed_of, starts_of
 
 
@@ -66,7 +67,9 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
     snapshots, report = training["snapshots"], training["report"]
     say(f"measuring the last of {len(snapshots)} snapshots again, and {p.draws} random starts")
     texts, recipe = passages(report["recipe"]["length"]), transformer.LanguageRecipe(**report["recipe"])
-    models = (transformer.load(), *(recipe.model(seed_of(key)) for key in keys_of(settings.seed, p.draws)))
+    # The recipe of the package is not one of an LSTM.
+    random = (cast(transformer.LanguageModel, recipe.model(seed_of(key))) for key in keys_of(settings.seed, p.draws))
+    models = (transformer.load(), *random)
     again, *others = (transformer.depth_profile(model, *texts) for model in models)
     # The sink of a start is that of its own strongest head: heads of different starts do not correspond.
     before = np.array([profile.sink.mean(axis=0).max() for profile in others])
@@ -87,16 +90,3 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
         starts_of(again.cosine, [profile.cosine for profile in others]),
         before,
     )
-
-
-def passages(length: int) -> tuple[np.ndarray, np.ndarray]:
-    """The first word pieces of each passage of the package, and which of them are there, (passages, length) each."""
-    tokenizer = transformer.load_tokenizer()
-    # No special tokens: in training no token stood at the beginning of a text, which began anywhere.
-    rows = [
-        encoding.ids[:length] for encoding in tokenizer.encode_batch(probe.bundled_texts(), add_special_tokens=False)
-    ]
-    mask = np.arange(length)[None, :] < np.array([len(row) for row in rows])[:, None]
-    ids = np.zeros(mask.shape, np.int32)
-    ids[mask] = np.concatenate(rows)
-    return ids, mask

@@ -25,6 +25,7 @@ from ..._random import generator
 from ..._simulate import simulate
 from ...probe.measures.controls import _special
 from ...probe.measures.survey import encoded
+from ...probe.networks.block import Context
 from ...probe.networks.layers import activation
 from ..framework.ensemble import count_clusters
 from ..framework.experiment import Settings
@@ -166,7 +167,7 @@ def _lengths(model: probe.Model, hidden: Float[Array, "texts n d"]) -> tuple[flo
 
     # Follows the network through its layers, to see how long tokens are where they are read.
     def layer(x: Array, _: None) -> tuple[Array, tuple[Array, Array]]:
-        return block(x, mask, None)[0], (square(x), square(block.attention(x, mask)[0]))
+        return block(x, mask, Context())[0], (square(x), square(block.after_attention(x, mask, Context())[0]))
 
     _, squares = jax.jit(lambda x: jax.lax.scan(layer, x, None, length=model.num_layers))(hidden)
     radius, fed = (float(np.sqrt(np.mean(part))) for part in squares)

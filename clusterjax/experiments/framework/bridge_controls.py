@@ -1,16 +1,16 @@
 """The bridge of networks of random weights, and of shuffled words: what particles predict without training or order."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jax.random as jr
 import numpy as np
 
 from ... import probe
 from ...probe.measures.controls import _comparison
-from ..framework.networks import Network
-from ..framework.starts import STARTS, Starts, keys_of, starts_of
+from .starts import STARTS, Starts, keys_of, starts_of
 
 
 TEXTS, STEPS, PER_LAYER = 6, 8, 2  # at most: of each control
@@ -76,7 +76,7 @@ def share_missed(bridge: probe.Bridge, curve: str) -> np.ndarray:
 
 
 def controls_of(
-    network: Network,
+    model: probe.Model,
     bridge: probe.Bridge,
     texts: probe.Encoded,
     others: probe.Encoded,
@@ -85,6 +85,8 @@ def controls_of(
     store: Path | None,
     say: Callable[[str], None],
     *,
+    special: Sequence[int] = (),
+    initial: Callable[..., Any] | None = None,
     many: int = TEXTS,
     draws: int = STARTS,
 ) -> BridgeControls:
@@ -92,18 +94,19 @@ def controls_of(
 
     **Arguments:**
 
-    - `network`: The network.
+    - `model`: The network.
     - `bridge`, `texts`, `others`, `how`: Its bridge, what that was of, what it was fitted to, and with how much effort.
     - `seed`: Of weights and orders.
     - `store`: A folder; None keeps nothing.
     - `say`: Is given each line of progress.
+    - `special`: Ids that stay in place when a text is shuffled.
+    - `initial`: How the network was drawn before training, if that is known; None is as `transformers` draws.
     - `many`, `draws`: How many texts each control has at most, and how many networks of random weights there are.
     """
-    # The same texts for all controls, evenly spread.
-    rows = np.linspace(0, len(texts.mask) - 1, min(many, len(texts.mask))).astype(int)
-    few = lambda data: probe.Encoded(data.token_ids[rows], data.mask[rows])
-    shown, fitted = few(texts), few(others)
-    special = network.fixed if network.fixed is not None else getattr(network.model.tokenizer, "all_special_ids", ())
+    # The same texts for all controls, evenly spread; of those that were fitted to there may be fewer.
+    spread = lambda data: np.linspace(0, len(data.mask) - 1, min(many, len(data.mask))).astype(int)
+    few = lambda data: probe.Encoded(data.token_ids[spread(data)], data.mask[spread(data)])
+    rows, shown, fitted = spread(texts), few(texts), few(others)
 
     def run(name: str, model: probe.Model, shown: probe.Encoded, fitted: probe.Encoded) -> dict[str, np.ndarray]:
         say(f"running {name} as a network and as particles")
@@ -118,11 +121,9 @@ def controls_of(
         probe.shuffle_tokens(data, key, tuple(special))
         for data, key in zip((shown, fitted), jr.split(jr.key(seed)), strict=True)
     ]
-    shuffled = run("shuffled words", network.model, mixed[0], mixed[1])
-    # The package knows how its network was drawn; others as `transformers` draws.
-    initial = probe.bundled_start if network.bundled else None
+    shuffled = run("shuffled words", model, mixed[0], mixed[1])
     drawn = [
-        run(f"random weights {number} of {draws}", probe.randomise(network.model, key, initial=initial), shown, fitted)
+        run(f"random weights {number} of {draws}", probe.randomise(model, key, initial=initial), shown, fitted)
         for number, key in enumerate(keys_of(seed, draws), 1)
     ]
     random = {curve: np.stack([one[curve] for one in drawn]) for curve in CURVES}

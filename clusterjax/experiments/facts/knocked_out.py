@@ -1,0 +1,242 @@
+r"""What a causal network answers at the last place of a text with one part of one layer silenced at some of its places.
+
+What is silenced at layer l and at places from p on changes nothing before either: the stream enters layer l as in the
+whole network, and places before p keep their keys and values in every layer. So one run over the texts keeps levels,
+keys and values, and a knock-out goes on from there, through layers l to L - 1 and places p to the last. It is what
+`probe.without` computes (zero ablation), at about a fifth of its cost for texts of eight tokens.
+
+Source: Meng et al., *Locating and editing factual associations in GPT* (2202.05262), Section 2, for effects of single
+parts at single places.
+
+Invariants: a knock-out of no place gives the answer of the whole network; one compiled program serves all layers, parts
+and places of one number of tokens.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax import lax
+from jaxtyping import Array
+
+from ... import probe
+from ..._check import refusal
+from ..._misc import rotate_pairs
+from ...probe.networks.layer_scan import pick_block, scan_layers, stack_blocks
+from ...probe.networks.rotation import rotate
+from .known import Facts
+
+
+PARTS = ("attention", "feed_forward")
+_TOKENS = 768  # in a batch, so that a matrix product is large
+
+
+class Clean(NamedTuple):
+    """What the whole network does to the texts.
+
+    **Attributes:**
+
+    - `levels`: The stream that enters each layer, and the last one, (layers + 1, texts, n, d).
+    - `keys`, `values`: Of each layer, keys after their rotation, (layers, texts, n, shared, k).
+    - `fired`: How strongly each neuron fires at the last place, (layers, texts, m).
+    - `log_p`: The log probabilities of the next word, (texts, words).
+    """
+
+    levels: Array
+    keys: Array
+    values: Array
+    fired: Array
+    log_p: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A network ready to be silenced in parts: its arrays, its blocks stacked, and what it does to the texts whole."""
+
+    form: Any
+    state: Any
+    order: Array
+    block_form: Any
+    blocks: Any
+    lengths: np.ndarray
+    clean: Clean
+
+
+class Jobs(NamedTuple):
+    """What is to be silenced, one row a knock-out.
+
+    **Attributes:**
+
+    - `text`: (jobs,), in which text.
+    - `start`: (jobs,), the first place that is silenced.
+    - `stop`: (jobs,), the place after the last one.
+    - `part`: (jobs,), which of `PARTS`.
+    - `neuron`: (jobs,), the one neuron that is silenced; None is the whole part.
+    """
+
+    text: np.ndarray
+    start: np.ndarray
+    stop: np.ndarray
+    part: np.ndarray
+    neuron: np.ndarray | None = None
+
+
+def prepare(model: probe.Model, facts: Facts) -> Prepared:
+    """Run the texts through the whole network.
+
+    **Raises:**
+
+    - `ValueError` if the network is not causal, has a window, a bias of positions, or parts taken away.
+    """
+    network, n = model.network, facts.token_ids.shape[1]
+    context, first = network.shared_context(n), network.blocks()[0]
+    plain = context.causal and context.allowed is None and context.bias is None and first.width is None
+    if not plain or network.gains is not None:
+        rule = "be causal, without windows, biases of positions or parts taken away"
+        raise refusal("model", rule, f"{model.name!r} is not", "load 'smollm2' or 'language-model'")
+    form, state = nnx.split(network)
+    clean = _clean(form, state, jnp.asarray(facts.token_ids), jnp.asarray(facts.lengths))
+    return Prepared(
+        form, state, jnp.asarray(network.order(), jnp.int32), *stack_blocks(network.blocks()), facts.lengths, clean
+    )
+
+
+def answers_without(
+    ready: Prepared, layer: int, jobs: Jobs, answers: np.ndarray, say: Callable[[], None] = lambda: None
+) -> np.ndarray:
+    """The log probabilities of some words at the last place, each knock-out of one layer by itself.
+
+    **Arguments:**
+
+    - `ready`: What `prepare` returned.
+    - `layer`: Which layer, from 0.
+    - `jobs`: What is silenced.
+    - `answers`: (texts, words), the ids of the words that are asked for in each text.
+
+    **Returns:**
+
+    (jobs, words).
+    """
+    n = ready.clean.levels.shape[2]
+    widths = np.array([_width(int(tokens), n) for tokens in ready.lengths[jobs.text] - jobs.start])
+    found = np.full((len(jobs.text), answers.shape[1]), np.nan)
+    for width in np.unique(widths):
+        rows = np.flatnonzero(widths == width)
+        # Chunks of one size, which is the same for all layers as the jobs are; the last is filled up with copies.
+        chunks = math.ceil(len(rows) * int(width) / _TOKENS)
+        size = math.ceil(len(rows) / chunks)
+        for begin in range(0, len(rows), size):
+            chunk = rows[begin : begin + size]
+            filled = np.concatenate([chunk, np.full(size - len(chunk), chunk[0])])
+            of = Jobs(*(None if column is None else column[filled] for column in jobs))
+            begins = np.minimum(of.start, n - width)
+            places = begins[:, None] + np.arange(width)
+            silent = (places >= of.start[:, None]) & (places < of.stop[:, None])
+            gains = np.stack([np.where((of.part == part)[:, None] & silent, 0, 1) for part in range(len(PARTS))])
+            log_p = _without(
+                ready.form, ready.state, ready.order, ready.block_form, ready.blocks, ready.clean,
+                jnp.asarray(layer, jnp.int32), jnp.asarray(of.text), jnp.asarray(begins),
+                jnp.asarray(gains, ready.clean.levels.dtype),
+                None if of.neuron is None else jnp.asarray(of.neuron),
+                jnp.asarray(ready.lengths[of.text] - 1 - begins), jnp.asarray(answers[of.text]),
+            )  # fmt: skip
+            found[chunk] = np.asarray(log_p)[: len(chunk)]
+        say()
+    return found
+
+
+def _width(tokens: int, n: int) -> int:
+    """How many places are computed for so many: a few widths, one compiled program each."""
+    return next((width for width in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32) if tokens <= width < n), n)
+
+
+@eqx.filter_jit
+def _clean(form: Any, state: Any, ids: Array, lengths: Array) -> Clean:
+    network = nnx.merge(form, state)
+    mask = jnp.arange(ids.shape[1])[None] < lengths[:, None]
+    context = network.shared_context(ids.shape[1])
+    at_last = lambda x: jnp.take_along_axis(x, (lengths - 1)[:, None, None], axis=1)
+
+    def step(block: Any, hidden: Array, _: Any) -> tuple[Array, tuple[Array, ...]]:
+        projected = block.project(block.read(0, block.enter(hidden)))
+        key = projected.key if context.rotation is None else rotate(projected.key, context.rotation)
+        middle, _ = block.after_attention(hidden, mask, context)
+        fired = block.activations(block.read(1, at_last(middle)))[:, 0]
+        return block.after_feed_forward(middle), (hidden, key, projected.value, fired)
+
+    last, (levels, keys, values, fired) = scan_layers(network, step, network.embed(ids), ids.shape[1])
+    scores = network.logits(at_last(network.finish(last)))[:, 0]
+    return Clean(jnp.concatenate([levels, last[None]]), keys, values, fired, jax.nn.log_softmax(scores, axis=-1))
+
+
+@eqx.filter_jit
+def _without(
+    form: Any,
+    state: Any,
+    order: Array,
+    block_form: Any,
+    blocks: Any,
+    clean: Clean,
+    layer: Array,
+    text: Array,
+    begin: Array,
+    gains: Array,
+    neuron: Array | None,
+    last: Array,
+    answers: Array,
+) -> Array:
+    network, width = nnx.merge(form, state), gains.shape[2]
+    n = clean.levels.shape[2]
+    places = begin[:, None] + jnp.arange(width)[None]
+    # (jobs, width, n): each place sees itself and those before it.
+    seen = jnp.arange(n)[None, None] <= places[:, :, None]
+    rotation = network.context(n).rotation
+    turn = lambda x: x if rotation is None else rotate_pairs(x, *(part[places][:, :, None] for part in rotation))
+    replaced = jax.vmap(lambda whole, some, at: lax.dynamic_update_slice_in_dim(whole, some, at, axis=0))
+
+    def step(index: Array, x: Array) -> Array:
+        block = pick_block(block_form, blocks, order[index])
+        # Only the layer that is asked for is silenced.
+        gain = jnp.where(index == layer, gains, jnp.ones_like(gains))[..., None]
+        x = block.enter(x)
+        query, key, value, _ = block.project(block.read(0, x))
+        keys = replaced(clean.keys[index][text], turn(key), begin)
+        values = replaced(clean.values[index][text], value, begin)
+        kernel, bias = block.head_outputs()
+        attended = _attend(turn(query), keys, values, seen)
+        update = jnp.einsum("bqhk,hkd->bqd", attended, kernel, precision="highest")
+        x = block.write(0, x + gain[0] * _biased(update, bias))
+        fired = block.activations(block.read(1, x))
+        if neuron is not None:
+            # Of the feed-forward only this one is silenced.
+            chosen = jax.nn.one_hot(neuron, fired.shape[-1], dtype=fired.dtype)[:, None]
+            fired, gain = fired * (1 - (1 - gain[1]) * chosen), jnp.ones_like(gain)
+        kernel, bias = block.neuron_values()
+        update = jnp.einsum("bqm,md->bqd", fired, kernel, precision="highest")
+        return block.write(1, x + gain[1] * _biased(update, bias))
+
+    begins_with = jax.vmap(lambda whole, at: lax.dynamic_slice_in_dim(whole, at, width))(
+        clean.levels[layer][text], begin
+    )
+    x = lax.fori_loop(layer, order.shape[0], step, begins_with)
+    scores = network.logits(jnp.take_along_axis(network.finish(x), last[:, None, None], axis=1))[:, 0]
+    return jnp.take_along_axis(jax.nn.log_softmax(scores, axis=-1), answers, axis=1)
+
+
+def _biased(update: Array, bias: Array | None) -> Array:
+    return update if bias is None else update + bias[None, None]
+
+
+def _attend(query: Array, keys: Array, values: Array, seen: Array) -> Array:
+    """What each head attends to, (jobs, width, heads, k), where keys and values may serve several heads in a row."""
+    jobs, width, heads, k = query.shape
+    grouped = query.reshape(jobs, width, keys.shape[2], -1, k)
+    scores = jnp.einsum("bqsgk,bnsk->bsgqn", grouped, keys, precision="highest")
+    weights = jax.nn.softmax(jnp.where(seen[:, None, None], scores, -jnp.inf), axis=-1)
+    return jnp.einsum("bsgqn,bnsk->bqsgk", weights, values, precision="highest").reshape(jobs, width, heads, k)

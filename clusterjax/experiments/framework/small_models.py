@@ -1,0 +1,184 @@
+"""Small language models that an experiment trains itself, and what they read: film reviews, or made-up texts.
+
+With `Settings.imdb` the texts are those reviews. Without it they are made up: each word follows the one before it by a
+fixed table (a Markov chain), and after some words comes one of the few that are the text's own, or one of praise or of
+blame, mostly by the label of the text. So only after these words does attention to earlier ones help, as in the
+Bigram-Backcopy task of Guo et al., *Active-dormant attention heads* (2410.13835, Section 2). All words are pieces of
+the
+package's tokenizer, so that it reads both kinds.
+
+Invariants: the texts that a model is trained on, those that units are chosen on and those that are scored are different
+ones; the training is that of `clusterjax train language-model`, and the same seed gives the same models.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+import jax.tree_util as jtu
+import numpy as np
+from jaxtyping import Bool, Int
+
+from ... import transformer
+from ..._corpus import CLS, tokenise
+from ..._random import generator
+from ..._training_loop import Batches, train
+from ...sentiment import Reviews, load_imdb, official_split, random_split
+from ...transformer._train import _optimiser, _trainable, begun_windows, doublings, language_loss, windows
+from .experiment import Settings
+from .verdict import Subject
+
+
+MADE_UP_TEXTS = Subject(
+    "made-up texts", "made-up texts (a Markov chain of words, words that a text repeats, and words of praise or blame)"
+)
+PRAISE = ("wonderful", "excellent", "perfect", "great")
+BLAME = ("awful", "terrible", "boring", "horrible")
+WORDS, NEXT = 200, 4  # words of the chain, and how many may follow each
+TRIGGERS, OWN = 40, 6  # after the first so many of them comes a word of the text's own, of which it has so many
+TRUE = 0.85  # how often a word of praise or blame is that of the label
+LENGTH = 64  # tokens that a model reads at once
+LONG = 80  # words of a made-up text
+
+
+class Labelled(NamedTuple):
+    """Some texts, and which of them praise.
+
+    **Attributes:**
+
+    - `texts`: The texts.
+    - `labels`: Whether each is of praise, (texts,).
+    """
+
+    texts: list[str]
+    labels: Bool[np.ndarray, " texts"]
+
+
+@dataclass(frozen=True, eq=False)
+class Corpus:
+    """What models read.
+
+    **Attributes:**
+
+    - `seen`: The texts to train on.
+    - `chosen`, `scored`: Other texts, on which something is chosen, and others again, on which it is scored.
+    - `data`: What they are.
+    """
+
+    seen: list[str]
+    chosen: Labelled
+    scored: Labelled
+    data: Subject
+
+
+class Snapshot(NamedTuple):
+    """A model along its training, and the step at which it was so."""
+
+    step: int
+    model: Any
+
+
+def corpus_of(settings: Settings, seen: int, labelled: int) -> Corpus:
+    """So many texts to train on, and so many of each of the two other parts: reviews, or made-up ones.
+
+    **Raises:**
+
+    - `ValueError` if the reviews cannot be read, or are too few.
+    """
+    if settings.imdb is None:
+        rng = generator(jr.key(settings.seed))
+        parts = [made_up_texts(rng, count) for count in (seen, labelled, labelled)]
+        return Corpus(parts[0].texts, parts[1], parts[2], MADE_UP_TEXTS)
+    loaded, key = load_imdb(settings.imdb), jr.key(settings.seed)
+    split = random_split(loaded, key=key) if loaded.split is None else official_split(loaded, key=key)
+    if min(len(split.train) - labelled, len(split.test)) < 2:
+        raise ValueError(
+            f"imdb must hold more than {labelled} reviews of its training part and two of its test part, but there are "
+            f"{len(split.train)} and {len(split.test)}; add others."
+        )
+    # In random order: files have one label behind the other.
+    order = np.random.default_rng(settings.seed).permutation(len(split.train))
+    data = Subject("reviews", f"film reviews of {Path(settings.imdb).name}")
+    texts = _labelled(split.train.take(order[labelled : labelled + seen])).texts
+    others = np.random.default_rng(settings.seed).permutation(len(split.test))[:labelled]
+    return Corpus(texts, _labelled(split.train.take(order[:labelled])), _labelled(split.test.take(others)), data)
+
+
+def _labelled(reviews: Reviews) -> Labelled:
+    return Labelled([text.replace("<br />", " ") for text in reviews.texts], np.asarray(reviews.labels) == 1)
+
+
+def made_up_texts(rng: np.random.Generator, count: int) -> Labelled:
+    """So many made-up texts, half of which praise; the table of the chain is always the same."""
+    vocabulary = transformer.load_tokenizer().get_vocab()
+    # Whole words, the most frequent ones; no word is one of praise or blame.
+    whole = sorted((i, word) for word, i in vocabulary.items() if word.isalpha() and len(word) > 3)
+    every = [word for _, word in whole if word not in (*PRAISE, *BLAME)]
+    words, pool = every[:WORDS], every[WORDS : 2 * WORDS]
+    table = np.random.default_rng(0)
+    following = np.stack([table.choice(WORDS, NEXT, replace=False) for _ in range(WORDS)])
+    share = 1 / np.arange(1, NEXT + 1)
+    cumulative = np.cumsum(share / share.sum())
+    labels, texts = np.arange(count) % 2 == 1, []
+    for label in labels:
+        at, written = int(rng.integers(WORDS)), []
+        own = rng.choice(pool, OWN - 2, replace=False).tolist()
+        while len(written) < LONG:
+            written.append(words[at])
+            draws = rng.random(4)
+            if at < TRIGGERS:
+                kind = PRAISE if label == (draws[1] < TRUE) else BLAME
+                # A third of them is of praise or blame, the others are the text's own.
+                said = own if draws[0] < (OWN - 2) / OWN else kind
+                written.append(said[int(draws[2] * len(said))])
+            at = int(following[at, int(np.searchsorted(cumulative, draws[3]))])
+        texts.append(" ".join(written[:LONG]))
+    return Labelled(texts, labels)
+
+
+def train_small(
+    texts: list[str], recipe: transformer.LanguageRecipe, *, seed: int, snapshots: int = 1
+) -> list[Snapshot]:
+    """A model trained on texts, with the tokenizer of the package: as it was before training, and at no more than so
+    many steps that double, the last one at the end.
+
+    The loop, the loss and the optimiser are those of `transformer.train_language_model`; nothing is written.
+    """
+    model = recipe.model(seed)
+    pieces = tokenise(transformer.load_tokenizer(), texts)
+    rows = (begun_windows if recipe.begin else windows)(pieces, recipe.length)
+    kept, found = doublings(recipe.epochs, snapshots), [Snapshot(0, model)]
+
+    def keep(epoch: int, model: Any) -> None:
+        if epoch in kept:
+            found.append(Snapshot(recipe.steps_until(epoch), model))
+
+    # The optimiser does not depend on how texts begin: the two kinds share a compiled step.
+    train(
+        model, language_loss, Batches((jnp.asarray(rows),), recipe.batch_size, recipe.epoch_steps),
+        optimiser=_optimiser(replace(recipe, begin=False)), epochs=recipe.epochs, key=jr.fold_in(jr.key(seed), 1),
+        trainable=_trainable(model), steps=recipe.steps, keep=keep,
+    )  # fmt: skip
+    return found
+
+
+def parameters_of(model: Any) -> int:
+    """How many numbers a model has."""
+    return int(sum(np.size(leaf) for leaf in jtu.tree_leaves(eqx.filter(model, eqx.is_inexact_array))))
+
+
+def rows_of(
+    texts: list[str], length: int, *, begin: bool = False, end: bool = False
+) -> tuple[Int[np.ndarray, "texts n"], Bool[np.ndarray, "texts n"]]:
+    """The first word pieces of each text, or with `end` its last ones, and which are there; with `begin` there are
+    `length` - 1 of them, and [CLS] before."""
+    room = length - begin
+    encoded = transformer.load_tokenizer().encode_batch(texts, add_special_tokens=False)
+    ids, present = np.zeros((len(texts), length), np.int32), np.zeros((len(texts), length), bool)
+    for row, one in enumerate(encoded):
+        pieces = [CLS] * begin + (one.ids[-room:] if end else one.ids[:room])
+        ids[row, : len(pieces)], present[row, : len(pieces)] = pieces, True
+    return ids, present

@@ -1,0 +1,116 @@
+"""Which single unit tells praise from blame: chosen on some texts, scored on others.
+
+Each kind of unit has a value for each text, its mean over the last tokens of the text: a cell, a hidden state, the
+activation of a neuron, a coordinate of the residual stream. Of all units of a kind the one whose area under the ROC
+curve is farthest from one half is taken, with the threshold that divides the texts best.
+
+Source: Radford, Jozefowicz, Sutskever, *Learning to generate reviews and discovering sentiment* (1704.01444), Section
+4; *Transformers, part 2*, slide 12.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from ... import transformer
+from ..framework.small_models import Labelled, rows_of
+
+
+BATCH = 64
+KINDS = ("cell", "hidden", "neuron", "stream")
+
+
+class Unit(NamedTuple):
+    """The best unit of one kind.
+
+    **Attributes:**
+
+    - `unit`: Which one: for neurons and coordinates counted through all layers.
+    - `many`: Of how many.
+    - `chosen`: The accuracy on the texts that it was chosen on.
+    - `right`: Which of the other texts it tells right, (texts,).
+    """
+
+    unit: int
+    many: int
+    chosen: float
+    right: Bool[np.ndarray, " texts"]
+
+    @property
+    def accuracy(self) -> float:
+        """On the other texts."""
+        return float(self.right.mean())
+
+    @property
+    def error(self) -> float:
+        """Its standard error, (p (1 - p) / N)^(1/2)."""
+        return float(np.sqrt(self.accuracy * (1 - self.accuracy) / len(self.right)))
+
+
+def best_units(model: Any, chosen: Labelled, scored: Labelled, length: int) -> dict[str, Unit]:
+    """The best unit of each kind that a model has, by `KINDS`."""
+    of_chosen, of_scored = (values_of(model, *rows_of(part.texts, length, end=True)) for part in (chosen, scored))
+    found = {}
+    for kind, values in of_chosen.items():
+        detector = transformer.best_detector(values, chosen.labels)
+        right = detector.predict(of_scored[kind]) == scored.labels
+        found[kind] = Unit(detector.neuron, values.shape[1], detector.accuracy, right)
+    return found
+
+
+def values_of(model: Any, ids: np.ndarray, present: np.ndarray) -> dict[str, Float[np.ndarray, "texts units"]]:
+    """The mean of each unit over the tokens of each text, by kind."""
+    if isinstance(model, transformer.LSTMLanguageModel):
+        states = _in_batches(_of_lstm, model, ids, present)
+        return {"cell": states[0], "hidden": states[1]}
+    neurons = [
+        transformer.mean_activations(model, ids, present, layer=layer) for layer in range(model.stack.num_layers)
+    ]
+    (stream,) = _in_batches(_of_stream, model, ids, present)
+    return {"neuron": np.concatenate(neurons, axis=1), "stream": stream}
+
+
+def _in_batches(function: Any, model: Any, ids: np.ndarray, present: np.ndarray) -> list[np.ndarray]:
+    """The outputs of a function of a model and a batch of texts, for all texts."""
+    parts = []
+    for begin in range(0, len(ids), BATCH):
+        some = min(BATCH, len(ids) - begin)
+        # Filled up with the last text, so that all batches have one shape and one program.
+        rows = np.minimum(np.arange(begin, begin + BATCH), len(ids) - 1)
+        found = function(model, jnp.asarray(ids[rows]), jnp.asarray(present[rows]))
+        parts.append([np.asarray(part)[:some] for part in found])
+    return [np.concatenate(part) for part in zip(*parts, strict=True)]
+
+
+@eqx.filter_jit
+def _of_lstm(model: Any, ids: Array, present: Array) -> tuple[Array, Array]:
+    states = jax.vmap(model.states)(ids, present)
+    return _mean(states.cell, present), _mean(states.hidden, present)
+
+
+@eqx.filter_jit
+def _of_stream(model: Any, ids: Array, present: Array) -> tuple[Array]:
+    levels = jax.vmap(lambda ids, present: streams(model, ids, present))(ids, present)
+    # (texts, levels, d) in one row for each text.
+    means = jax.vmap(_mean, in_axes=(1, None), out_axes=1)(levels, present)
+    return (means.reshape(len(means), -1),)
+
+
+def _mean(values: Float[Array, "texts n units"], present: Bool[Array, "texts n"]) -> Float[Array, "texts units"]:
+    there = present[..., None].astype(values.dtype)
+    return jnp.sum(values * there, axis=1) / jnp.sum(there, axis=1)
+
+
+def streams(model: Any, ids: Array, present: Array) -> Float[Array, "levels n d"]:
+    """The residual stream of one text before the blocks and after each."""
+
+    def step(block: transformer.Block, x: Array, _: None) -> tuple[Array, Array]:
+        x = block(x, present)
+        return x, x
+
+    x = model.embed(ids)
+    return jnp.concatenate([x[None], model.stack.scan(step, x)[1]])

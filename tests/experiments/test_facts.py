@@ -1,0 +1,240 @@
+"""Facts and what they are lost with: knock-outs against the network without that part, claims on made-up numbers."""
+
+from dataclasses import replace
+
+import jax.random as jr
+import numpy as np
+import pytest
+
+from clusterjax import probe, transformer
+from clusterjax.experiments.facts.claims import caption_of, chosen, claims_of
+from clusterjax.experiments.facts.knocked_out import PARTS, Jobs, answers_without, prepare
+from clusterjax.experiments.facts.known import Facts, facts_of, known_facts, read_facts, with_foils
+from clusterjax.experiments.facts.measure import Parameters, Results, jobs_of
+from clusterjax.experiments.facts.neurons import Neurons, choose
+from clusterjax.experiments.facts.panels import draw
+
+from ..causal_cases import causal_model
+from ..network_cases import texts_of
+
+
+def own_model():
+    return probe.from_language_model(transformer.LanguageModel.random(jr.key(3), 23, 12, 2, 16, 3))
+
+
+def facts(words, n=9, texts=7):
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(5, n + 1, texts)
+    lengths[0] = n
+    begins = rng.integers(1, lengths - 2)
+    ends = np.array([rng.integers(begin, length - 1) for begin, length in zip(begins, lengths, strict=True)])
+    ids = rng.integers(0, words, (texts, n)).astype(np.int32)
+    answers = rng.integers(0, words, (texts, 2))
+    return Facts(np.array(["a"] * texts), ids, lengths, begins, ends, answers, np.ones(texts, bool))
+
+
+def log_p(model, facts, i):
+    """The answers of a network to one text alone, in a loop over the vocabulary."""
+    present = np.arange(facts.token_ids.shape[1]) < facts.lengths[i]
+    hidden = probe.trace(model, facts.token_ids[i : i + 1], present[None]).hidden[:, -1, facts.lengths[i] - 1][:, None]
+    scores = np.asarray(model.logits(hidden), np.float64)[0, 0]
+    total = 0.0
+    for score in scores:
+        total += np.exp(score)
+    return scores[facts.answers[i]] - np.log(total)
+
+
+@pytest.mark.parametrize("make", (causal_model, own_model))
+def test_a_knock_out_is_the_network_without_that_part(make):
+    model = make()
+    some = facts(model.network.sizes.vocab_size)
+    ready, rng = prepare(model, some), np.random.default_rng(1)
+    text = np.repeat(np.arange(3), 2)
+    start = np.array([rng.integers(0, some.lengths[i]) for i in text])
+    stop = np.array([rng.integers(at + 1, some.lengths[i] + 1) for at, i in zip(start, text, strict=True)])
+    jobs = Jobs(text, start, stop, rng.integers(0, 2, len(text)))
+    whole = np.take_along_axis(np.asarray(ready.clean.log_p), some.answers, axis=1)
+    for layer in range(model.num_layers):
+        found = answers_without(ready, layer, jobs, some.answers)
+        for k, i in enumerate(text):
+            places = list(range(start[k], stop[k]))
+            without = probe.without(model, PARTS[jobs.part[k]], layer=layer, token=places)
+            np.testing.assert_allclose(found[k], log_p(without, some, i), atol=2e-5)
+        # It is no other part, and not nothing.
+        assert layer > 0 or np.abs(found - whole[text]).max() > 1e-3
+
+
+@pytest.mark.parametrize("make", (causal_model, own_model))
+def test_a_neuron_is_silenced_alone(make):
+    model = make()
+    some = facts(model.network.sizes.vocab_size)
+    ready, last = prepare(model, some), some.lengths - 1
+    neuron = np.arange(len(some)) % ready.clean.fired.shape[2]
+    jobs = Jobs(np.arange(len(some)), last, last + 1, np.ones(len(some), int), neuron)
+    found = answers_without(ready, 1, jobs, some.answers)
+    for i in range(3):
+        without = probe.without(model, "feed_forward", layer=1, neuron=int(neuron[i]), token=int(last[i]))
+        np.testing.assert_allclose(found[i], log_p(without, some, i), atol=2e-5)
+
+
+def test_a_knock_out_of_no_place_changes_nothing():
+    model = causal_model()
+    some = facts(model.network.sizes.vocab_size)
+    ready, at = prepare(model, some), some.lengths - 1
+    whole = np.stack([log_p(model, some, i) for i in range(len(some))])
+    rows = np.arange(len(some))
+    np.testing.assert_allclose(
+        answers_without(ready, 0, Jobs(rows, at - 1, at - 1, rows % 2), some.answers), whole, atol=1e-5
+    )
+    np.testing.assert_allclose(np.take_along_axis(np.asarray(ready.clean.log_p), some.answers, 1), whole, atol=1e-5)
+
+
+def test_activations_at_the_last_place_are_those_of_the_trace():
+    model = causal_model()
+    some = facts(model.network.sizes.vocab_size)
+    ready, last = prepare(model, some), some.lengths - 1
+    present = np.arange(some.token_ids.shape[1]) < some.lengths[:, None]
+    for layer in range(model.num_layers):
+        fired = transformer.key_value_memory(
+            model, some.token_ids, present, layer=layer, top=int(some.lengths.sum()), words=1
+        )
+        for i in range(len(some)):
+            neuron, place = np.nonzero((fired.text == i) & (fired.position == last[i]))
+            assert len(neuron) == 12
+            np.testing.assert_allclose(ready.clean.fired[layer, i][neuron], fired.activation[neuron, place], atol=1e-5)
+
+
+def test_networks_that_are_not_causal_or_have_parts_taken_away_are_refused():
+    some = facts(20)
+    with pytest.raises(ValueError, match="be causal, without windows"):
+        prepare(probe.without(causal_model(), "attention", layer=0), some)
+    with pytest.raises(ValueError, match="be causal, without windows"):
+        prepare(probe.load(), some)
+
+
+def results(change, layers=6, own=False):
+    """Made-up results: `change` fills (facts, layers, parts, classes, 2)."""
+    shape = (20, layers, 2, 4, 2)
+    noise = 0.01 * np.random.default_rng(0).normal(size=shape)
+    filled = noise + change(np.zeros(shape))
+    some = facts(9, texts=20)
+    neurons = Neurons(np.zeros((20, 2), int), np.full((20, 2), -0.3), np.full((20, 2), 0.0), np.ones((20, 2, 2)))
+    return Results(
+        Parameters(), own, 40, some, np.arange(layers), layers, np.zeros((20, 2)), filled, 1e-6, neurons
+    )  # fmt: skip
+
+
+def lost(layer, part, place, by=3.0, foil=0.0):
+    def change(values):
+        values[:, layer, part, place] -= (by, foil)
+        return values
+
+    return change
+
+
+def test_claims_follow_from_what_is_lost():
+    of_subject, of_fact, of_depth, of_last, of_first, of_neurons, of_nothing = claims_of(results(lost(2, 1, 1)))
+    assert of_subject.holds and of_fact.holds and of_depth.holds and of_neurons.holds and of_nothing.holds
+    assert not of_last.holds and not of_first.holds
+    # What they write counts: three times the size, and no more for each unit of it.
+    m, of = results(lost(2, 1, 1)), lambda share, size: np.full((20, 2), share) * size
+    few = of(-0.1, 1) + 0.001 * np.arange(40).reshape(20, 2)
+    large = m.neurons._replace(promoting=of(-0.3, 1), random=few, size=np.full((20, 2, 2), (3.0, 0.9)))
+    assert not claims_of(replace(m, neurons=large))[5].holds
+    # 3 nats in one layer of the four from the third on; the attention loses none.
+    assert abs(of_subject.value - 0.75) < 0.02 and abs(of_fact.value + 3) < 0.02
+    assert "layer 3:" in of_fact.measured
+    # Of the middle and of the last third, of the attention, and of all answers alike.
+    assert not claims_of(results(lost(4, 1, 1)))[2].holds and not claims_of(results(lost(5, 1, 1)))[2].holds
+    assert not claims_of(results(lost(2, 0, 1)))[0].holds
+    assert not claims_of(results(lost(2, 1, 1, foil=3.0)))[1].holds
+    # The first two layers are no choice.
+    assert not claims_of(results(lost(1, 1, 1)))[0].holds and not claims_of(results(lost(1, 0, 3)))[3].holds
+    of_last = claims_of(results(lost(4, 0, 3)))[3]
+    assert of_last.holds and "attention of layer 5: margin -3.0" in of_last.measured
+    assert claims_of(results(lost(0, 1, slice(None))))[4].holds
+
+
+def test_a_layer_is_scored_on_facts_it_was_not_chosen_on():
+    found = chosen(results(lost(3, 1, 1)), 1, 1)
+    assert found.layer == 3 and found.margin.shape == (10,)
+
+    def only_chosen(values):
+        values[::2, 3, 1, 1, 0] -= 3
+        return values
+
+    assert abs(chosen(results(only_chosen), 1, 1).margin.mean()) < 0.1
+
+
+def test_captions_and_pictures_name_the_network_and_the_layers():
+    m = results(lost(2, 1, 1))
+    assert "20 facts of 1 relations that SmolLM2 knows, of 40 listed" in caption_of(m) and "every layer" in caption_of(
+        m
+    )
+    assert "layer 3 is missed most, -3.0" in caption_of(m)
+    assert "It knows no facts" in caption_of(results(lost(2, 1, 1), own=True))
+    words = texts_of(draw(m))
+    assert "change of the margin (nats),\nmean over layers 3 and on" in words and "layer" in words
+
+
+def test_every_class_of_places_is_silenced_where_there_is_one():
+    some = facts(9)
+    jobs, cells = jobs_of(some)
+    for k in range(len(jobs.text)):
+        i, at = jobs.text[k], range(jobs.start[k], jobs.stop[k])
+        wanted = (
+            range(some.begins[i], some.ends[i]), range(some.ends[i], some.ends[i] + 1),
+            range(some.ends[i] + 1, some.lengths[i] - 1), range(some.lengths[i] - 1, some.lengths[i]),
+        )[cells[k]]  # fmt: skip
+        assert at == wanted and len(at) > 0
+    assert len(set(zip(jobs.text, jobs.part, cells, strict=True))) == len(cells)
+    assert (np.bincount(jobs.part) == len(cells) // 2).all() and (cells == 1).sum() == 2 * len(some)
+
+
+def test_promoting_neurons_and_others_of_their_size():
+    rng = np.random.default_rng(2)
+    promotion, size = rng.normal(size=(3, 2, 40)), np.abs(rng.normal(size=(3, 2, 40)))
+    chosen_ones, drawn = choose(promotion, size, 4, rng)
+    for i in range(3):
+        np.testing.assert_array_equal(chosen_ones[i], np.argsort(-promotion[i].ravel())[:4])
+        assert len({*chosen_ones[i], *drawn[i]}) == 8
+        for one, other in zip(chosen_ones[i], drawn[i], strict=True):
+            assert one // 40 == other // 40
+            # One of the nearest, of which those that are taken do not count.
+            nearer = np.abs(size[i, one // 40] - size[i].ravel()[one]) < abs(
+                size[i].ravel()[other] - size[i].ravel()[one]
+            )
+            assert nearer.sum() <= 5 + 8
+
+
+def test_each_fact_has_a_foil_of_its_relation():
+    listed = read_facts()
+    assert len(listed) >= 350 and len({(relation, subject) for relation, _, subject, _ in listed}) == len(listed)
+    assert all(template.count("{}") == 1 and not template.startswith("{}") for _, template, *_ in listed)
+    assert not any(template.endswith("{}") for _, template, *_ in listed)
+    some = facts(9)
+    relations = np.array(["a", "a", "b", "b", "b", "c", "c"])
+    answers = np.array([[1, -1], [2, -1], [3, -1], [3, -1], [4, -1], [5, -1], [5, -1]])
+    found = with_foils(replace(some, relations=relations, answers=answers))
+    # The two of relation c have one object.
+    np.testing.assert_array_equal(found.answers, [[1, 2], [2, 1], [3, 4], [3, 4], [4, 3]])
+    known = known_facts(replace(some, relations=relations, answers=answers), np.array([1, 2, 3, 0, 4, 5, 5]), 3)
+    np.testing.assert_array_equal(known.answers[:, 0], [1, 3, 4])
+
+
+def test_subjects_are_found_in_the_tokens_of_a_text():
+    ids = {}
+
+    class Words:
+        def __call__(self, texts, **options):
+            return {"input_ids": [[ids.setdefault(word, len(ids)) for word in text.split()] for text in texts]}
+
+    model = causal_model()
+    model.__dict__["tokenizer"] = Words()
+    found = facts_of(
+        model, [("r", "The big {} is in", "Blue Old Tower", "Paris"), ("r", "The {} is", "Sea", "wet now")]
+    )
+    np.testing.assert_array_equal(found.lengths, [7, 3])
+    np.testing.assert_array_equal([found.begins, found.ends], [[2, 1], [4, 1]])
+    np.testing.assert_array_equal(found.whole, [True, False])
+    assert found.answers[0, 0] == ids["Paris"] and found.token_ids[1, 1] == ids["Sea"]

@@ -1,0 +1,116 @@
+"""Two senses of a word: cosines against a loop over pairs, and claims on made-up numbers."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from flax import nnx
+
+from clusterjax import probe
+from clusterjax.experiments.word_senses.claims import caption_of, claims_of, level_of
+from clusterjax.experiments.word_senses.measure import (
+    Cosines,
+    Parameters,
+    Results,
+    measure_model,
+    read_senses,
+    shuffled,
+)
+from clusterjax.experiments.word_senses.panels import draw
+
+from ..network_cases import texts_of as words_of
+
+
+SENSES = {
+    "bank": [["the river bank is wet", "a muddy bank of sand"], ["my money bank pays well", "one more bank loan now"]],
+    "splitword": [["a splitword here", "the splitword there"], ["some splitword now", "no splitword yet"]],
+    "bat": [["a black bat flies at night", "some bat sleeps"], ["swing the bat at balls", "this bat of wood"]],
+}
+
+
+class Words:
+    """A tokenizer whose tokens are words; "splitword" is two of them."""
+
+    def __init__(self):
+        self.ids = {}
+
+    def __call__(self, texts, **options):
+        rows = [text.replace(".", " .").replace("splitword", "split word").split() for text in texts]
+        return {"input_ids": [[self.ids.setdefault(word, len(self.ids)) for word in row] for row in rows]}
+
+    def num_special_tokens_to_add(self):
+        return 0
+
+
+@pytest.fixture(scope="module")
+def run():
+    sizes = probe.LlamaSizes(
+        vocab_size=80, hidden_size=8, num_heads=4, num_shared=2, head_size=2, intermediate_size=12, num_layers=2,
+        max_positions=40, spread=0.6,
+    )  # fmt: skip
+    model = probe.Model(probe.Llama(sizes, nnx.Rngs(0), head=True), SimpleNamespace(), "words")
+    model.__dict__["tokenizer"] = Words()
+    return model, measure_model(Parameters(draws=2), model, False, SENSES, 0, lambda line: None)
+
+
+def test_cosines_are_those_of_a_loop_over_pairs(run):
+    model, m = run
+    assert m.words == ("bank", "bat") and m.contexts == 2
+    for number, word in enumerate(m.words):
+        streams = []
+        for sense, contexts in enumerate(SENSES[word]):
+            for text in contexts:
+                # The text twice, up to the word where it comes the second time.
+                twice = f"{text} . {text}".split()
+                upto = twice[: len(twice) - twice[::-1].index(word)]
+                assert upto.count(word) == 2
+                ids = np.array([[model.tokenizer.ids[each] for each in upto]])
+                streams.append((sense, np.asarray(probe.trace(model, ids).hidden[0, :, -1], float)))
+        for level in range(3):
+            same, different = [], []
+            for i in range(4):
+                for j in range(i):
+                    (sense, x), (other, y) = (streams[k][0:2] for k in (i, j))
+                    a, b = x[level], y[level]
+                    (same if sense == other else different).append(a @ b / np.sqrt((a @ a) * (b @ b)))
+            np.testing.assert_allclose(m.trained.same[number, level], np.mean(same), atol=1e-5)
+            np.testing.assert_allclose(m.trained.different[number, level], np.mean(different), atol=1e-5)
+    # Rotary positions are not of the stream: the embedding of a word is one.
+    np.testing.assert_allclose(m.trained.same[:, 0], 1, atol=1e-6)
+    assert np.abs(m.trained.gap[:, 1:]).min() > 1e-4 and np.abs(m.trained.gap - m.shuffled.gap)[:, 1:].max() > 1e-4
+    assert m.off < 1e-6 and len(m.random) == 2 and np.abs(m.random[0].gap - m.random[1].gap).max() > 1e-4
+
+
+def test_other_words_are_shuffled_and_the_word_stays():
+    text = "a b c d word e f g h"
+    mixed = shuffled(text, "word", np.random.default_rng(0)).split()
+    assert mixed[4] == "word" and sorted(mixed) == sorted(text.split()) and mixed != text.split()
+
+
+def results(gap, random=0.0, order=0.0, words=12):
+    rng = np.random.default_rng(1)
+    of = lambda size: Cosines(0.6 + size + 0.01 * rng.normal(size=(words, 4)), np.full((words, 4), 0.6))
+    trained = of(np.array([0, 0, gap, 0]))
+    names = tuple(f"w{k}" for k in range(words))
+    return Results(False, names, 3, trained, of(np.array([0, 0, gap - order, 0])), (of(random), of(random)), 1e-7)
+
+
+def test_claims_follow_from_the_gap():
+    m = results(0.2)
+    assert level_of(m) == 2
+    assert [claim.holds for claim in claims_of(m)] == [True] * 4
+    assert abs(claims_of(m)[0].value - 0.2) < 0.02
+    assert not claims_of(results(-0.2))[0].holds
+    assert not claims_of(results(0.2, order=0.15))[1].holds
+    assert not claims_of(results(0.2, random=0.3))[2].holds
+    assert len(claims_of(results(0.2, words=6))) == 1
+    assert "After layer 2 the gap is 0.20" in caption_of(m) and "too few" in caption_of(results(0.2, words=6))
+    assert {"one sense", "random weights"} <= {*words_of(draw(m))}
+
+
+def test_at_least_twenty_words_have_three_contexts_of_each_sense():
+    senses = read_senses()
+    assert len(senses) >= 20
+    for word, both in senses.items():
+        assert len(both) == 2 and all(len(of) == 3 for of in both)
+        assert all(text.split().count(word) == 1 for of in both for text in of)

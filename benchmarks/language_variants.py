@@ -1,0 +1,207 @@
+"""What do positions, a first token and recurrence change in a small language model, all trained in the same short way?
+
+Six models of about a million parameters read the same texts with the same tokenizer, that of the package, by one recipe
+of a fifth of the steps of `clusterjax train language-model`: learned, sinusoidal, relative and rotary positions, texts
+that begin anywhere; learned positions with a token that begins every text; an LSTM. Their losses are compared on the
+same words of texts that no model has seen, with standard errors over texts. Of the two kinds of learned positions the
+snapshots along the way say whether heads become sinks of the first token, read with that token and without it.
+
+`TEXTS` are files of texts, such as the unlabelled reviews. Each run is kept under `--runs` and not repeated; one that
+was stopped goes on.
+"""
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from _harness import HERE, report, say
+
+from clusterjax import probe, transformer
+from clusterjax._corpus import CLS, read_texts, set_aside
+from clusterjax.transformer._bundled import BUNDLED
+
+
+SHORT: dict[str, Any] = {"steps": 800, "epoch_steps": 50, "warm_up": 100, "held_out": 0.1}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "learned": {},
+    "learned, begun": {"begin": True},
+    "LSTM": {"architecture": "lstm", "hidden": 374},  # so many units have as many parameters as the four layers
+    "rotary": {"positions": "rotary"},
+    "sinusoidal": {"positions": "sinusoidal"},
+    "relative": {"positions": "relative"},
+}
+ORDER = ("learned", "sinusoidal", "relative", "rotary", "learned, begun", "LSTM")
+TEXTS, READ = 6000, 64  # to train on and hold out, and of the latter those whose attention is measured
+SINK = 0.1  # beyond uniform attention
+LOSSES = ["model", "first token", "parameters", "steps", "held-out loss", "error", "less learned", "error of it",
+          "texts", "minutes"]  # fmt: skip
+SINKS = ["step", "trained with token", "read with token", "strongest head", "error", "uniform", "sinks", "of heads",
+         "length of first", "error of length", "cosine to others"]  # fmt: skip
+
+
+def folder_of(runs: Path, name: str) -> Path:
+    """Where a variant is trained."""
+    return runs / name.replace(", ", "-").lower()
+
+
+def train_all(runs: Path, paths: list[Path], short: dict[str, Any], names: list[str]) -> None:
+    """Train what is not trained yet, one after the other, on the same texts."""
+    texts = runs / "texts.jsonl"
+    if not texts.is_file():
+        runs.mkdir(parents=True, exist_ok=True)
+        every = read_texts(paths)
+        some = [every[i * len(every) // TEXTS] for i in range(TEXTS)] if len(every) > TEXTS else every
+        texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in some))
+    for name in names:
+        folder = folder_of(runs, name)
+        if (folder / "report.json").is_file():
+            continue
+        folder.mkdir(parents=True, exist_ok=True)
+        # The same tokens for all: training a tokenizer breaks ties at random.
+        if not (folder / "tokenizer.json").exists():
+            shutil.copy(BUNDLED / "tokenizer.json", folder)
+        say(f"training {name}")
+        recipe = transformer.LanguageRecipe(**short | VARIANTS[name])
+        transformer.train_language_model(folder, [texts], recipe, say=say)
+
+
+def held_rows(runs: Path, short: dict[str, Any], length: int) -> np.ndarray:
+    """`length` word pieces of each held-out text that has as many, from a place drawn at random: (texts, length)."""
+    every = read_texts([runs / "texts.jsonl"])
+    aside = set_aside(len(every), short["held_out"], 0)
+    held = [text for text, out in zip(every, aside, strict=True) if out]
+    rng, tokenizer = np.random.default_rng(0), transformer.load_tokenizer()
+    rows = [one.ids for one in tokenizer.encode_batch(held, add_special_tokens=False) if len(one.ids) >= length]
+    starts = [int(rng.integers(len(row) - length + 1)) for row in rows]
+    return np.array([row[start : start + length] for row, start in zip(rows, starts, strict=True)], np.int32)
+
+
+def begun(rows: np.ndarray) -> np.ndarray:
+    """The rows with [CLS] before them, their last word left out."""
+    return np.concatenate([np.full((len(rows), 1), CLS, rows.dtype), rows[:, :-1]], axis=1)
+
+
+def text_losses(model: Any, rows: np.ndarray, begin: bool) -> np.ndarray:
+    """The mean loss of words 1 to n - 2 of each row, in nats, (texts,): words that models of both kinds guess."""
+    ids = begun(rows) if begin else rows[:, :-1]
+    skip = int(begin)
+
+    @eqx.filter_jit
+    def of(model, ids):
+        logits = jax.vmap(model)(ids)[:, skip : ids.shape[1] - 1]
+        log_probs = jax.nn.log_softmax(logits.astype(jnp.float32))
+        return -jnp.take_along_axis(log_probs, ids[:, skip + 1 :, None], axis=-1)[..., 0].mean(axis=1)
+
+    return np.concatenate(
+        [np.asarray(of(model, jnp.asarray(part))) for part in np.array_split(ids, len(ids) // 64 + 1)]
+    )
+
+
+def error_of(values: np.ndarray) -> float:
+    """The standard error of a mean over texts."""
+    return float(values.std(ddof=1) / np.sqrt(len(values)))
+
+
+def loss_rows(runs: Path, rows: np.ndarray, names: list[str]) -> list[dict[str, Any]]:
+    """The table of the losses."""
+    found, first = [], None
+    for name in names:
+        done = json.loads((folder_of(runs, name) / "report.json").read_text())
+        begin = done["recipe"]["begin"]
+        losses = text_losses(transformer.load(folder_of(runs, name)), rows, begin)
+        first = losses if first is None else first
+        found.append({
+            "model": name.removesuffix(", begun"), "first token": begin, "parameters": done["parameters"],
+            "steps": done["steps"], "held-out loss": float(losses.mean()), "error": error_of(losses),
+            "less learned": float((losses - first).mean()), "error of it": error_of(losses - first),
+            "texts": len(losses), "minutes": done["seconds"] / 60,
+        })  # fmt: skip
+        say(f"{name}: {losses.mean():.3f} ± {error_of(losses):.3f} nats")
+    return found
+
+
+def sink_rows(runs: Path, rows: np.ndarray) -> list[dict[str, Any]]:
+    """The table of sinks along training."""
+    found = []
+    for name, trained in (("learned", False), ("learned, begun", True)):
+        for path in sorted((folder_of(runs, name) / "snapshots").glob("step-*")):
+            model = probe.from_language_model(transformer.load(path))
+            for read in (False, True):
+                ids = begun(rows) if read else rows
+                texts = probe.Encoded(ids, np.ones(ids.shape, bool))
+                heads = probe.position_heads(model, texts)
+                layer, head = heads.strongest("first")
+                excess, first = heads.excess["first"], probe.first_token(model, texts)
+                # The last level is that after the last norm, where all tokens have about one length.
+                level = int(np.argmax(first.ratio.mean[:-1]))
+                found.append({
+                    "step": int(path.name.removeprefix("step-")), "trained with token": trained,
+                    "read with token": read, "strongest head": float(excess.mean[layer, head]),
+                    "error": float(excess.error[layer, head]),
+                    "uniform": float(heads.baseline["first"].mean[layer, head]),
+                    "sinks": int((excess.mean - 2 * excess.error > SINK).sum()), "of heads": excess.mean.size,
+                    "length of first": float(first.ratio.mean[level]),
+                    "error of length": float(first.ratio.error[level]),
+                    "cosine to others": float(first.cosine.mean[level]),
+                })  # fmt: skip
+                say(f"{name}, {found[-1]}")
+    return found
+
+
+def findings_of_losses(found: list[dict[str, Any]], runs: Path) -> tuple[str, ...]:
+    done = json.loads((folder_of(runs, "learned") / "report.json").read_text())
+    guess = (
+        f"Guessing by the word before costs {done['bigram loss']:.3f} nats, by frequency {done['unigram loss']:.3f}, "
+        "on "
+        "the rows that the training held out."
+    )
+    told = [
+        f"{row['model']}{', a token begins every text' if row['first token'] else ''}: {row['less learned']:+.3f} ± "
+        f"{row['error of it']:.3f} nats against learned positions, paired by text."
+        for row in found[1:]
+    ]
+    return (guess, *told, "One training each: the errors are over texts and not over trainings.")
+
+
+def findings_of_sinks(found: list[dict[str, Any]]) -> tuple[str, ...]:
+    last = max(row["step"] for row in found)
+    return tuple(
+        f"Trained {'with' if row['trained with token'] else 'without'} the token, read "
+        f"{'with' if row['read with token'] else 'without'} it: {row['sinks']} of {row['of heads']} heads beyond "
+        f"{SINK:g} "
+        f"at step {last}, the strongest {row['strongest head']:.3f} ± {row['error']:.3f}; the first token "
+        f"{row['length of first']:.2f} ± {row['error of length']:.2f} times as long as the others at most."
+        for row in found
+        if row["step"] == last
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("texts", type=Path, nargs="+", help="files of texts to train on")
+    parser.add_argument("--runs", type=Path, help="where the runs are kept (default: out/language_variants)")
+    parser.add_argument("--quick", action="store_true", help="a few steps, to see that it runs")
+    parser.add_argument("--out", type=Path, help="folder of the two results files (default: results; quick: out)")
+    chosen = parser.parse_args()
+    short = SHORT | ({"steps": 20, "epoch_steps": 5, "warm_up": 5} if chosen.quick else {})
+    runs = chosen.runs or HERE / "out" / ("language_variants_quick" if chosen.quick else "language_variants")
+    out = chosen.out or HERE / ("out" if chosen.quick else "results")
+    train_all(runs, chosen.texts, short, list(VARIANTS))
+    rows = held_rows(runs, short, transformer.LanguageRecipe().length)
+    losses = loss_rows(runs, rows, list(ORDER))
+    report(losses, out / "language_variants.json", title="Positions, a first token and an LSTM, trained alike",
+           columns=LOSSES, best="held-out loss", quick=chosen.quick,
+           findings=findings_of_losses(losses, runs))  # fmt: skip
+    sinks = sink_rows(runs, rows[:READ])
+    report(sinks, out / "language_variants_sinks.json", title="Sinks along training, with and without a first token",
+           columns=SINKS, findings=findings_of_sinks(sinks), quick=chosen.quick)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -47,6 +47,7 @@ def _walk(name, dear):
     with as_a_user(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Complex dtype support")  # of diffrax, which a field may want in its args
         warnings.filterwarnings("ignore", "Animation was deleted")  # none is shown, nor written
+        warnings.filterwarnings("ignore", "probe.FactoredHeadsField is deprecated")
         verdicts = list(walk(name, called, CASES[name], dear=dear))
         if dear:
             gc.collect()
@@ -59,6 +60,7 @@ def _walk(name, dear):
     )
 
 
+@pytest.mark.filterwarnings("ignore:probe.FactoredHeadsField is deprecated")
 @pytest.mark.parametrize("name", [name for name in DOORS if not CASES[name].dear])
 def test_the_valid_call_is_valid(name):
     with as_a_user():

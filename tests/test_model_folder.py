@@ -56,6 +56,9 @@ def save_albert(folder, number):
 
 def load_albert(folder):
     network = probe.load(folder).network
+    # probe.load reads models of transformer.save too.
+    if not isinstance(network, probe.Albert):
+        raise ValueError("the folder holds another model")
     number = json.loads((folder / REPORT).read_bytes())["number"]
     expected = NETWORKS[number].network.embeddings.word_embeddings.embedding[...]
     assert np.array_equal(network.embeddings.word_embeddings.embedding[...], expected)

@@ -5,11 +5,11 @@ RECORDS = {
     "": ("Hemisphere", "Plateaus", "Support", "Trajectory"),
     "hardmax": ("Certificate", "Clause", "LeaderChoice", "Leaders", "LimitSet"),
     "sentiment": ("Evaluation", "Explanation", "Leader", "LeadersReport", "Leading", "Split", "SyntheticReviews"),
-    "transformer": ("DepthProfile", "Detector", "Heads", "KeyValueMemory", "ResidualStream"),
+    "transformer": ("DepthProfile", "Detector", "Heads", "KeyValueMemory", "LSTMStates", "ResidualStream"),
     "probe": (
-        "Activation", "AttentionSinks", "Average", "Bridge", "Comparison", "Controls", "Directions", "HeadClusters",
-        "HeadCorrelations", "HeadMatrices", "Model", "NearestWords", "NextWords", "Similarity", "Streamed", "Survey",
-        "Trace", "ValueSpectra",
+        "Activation", "AttentionSinks", "Average", "Bridge", "Comparison", "Controls", "Directions", "FirstToken",
+        "HeadClusters", "HeadCorrelations", "HeadMatrices", "Model", "NearestWords", "NextWords", "PositionHeads",
+        "Similarity", "Streamed", "Survey", "Trace", "ValueSpectra", "HeadSigns",
     ),
     "experiments": ("Claim", "Experiment", "Film", "Measured", "Outcome", "Source", "Subject"),
 }  # fmt: skip
@@ -19,7 +19,7 @@ RECORDS = {
 STEPS = {
     "": (
         "check", "enter", "queries", "exponential", "hardmax", "resolve", "allowed", "covers", "reaches",
-        "attended_mass", "jumps",
+        "attended_mass", "jumps", "between",
         "Retract.error_order", "Retract.func", "Retract.init", "Retract.order", "Retract.step", "Retract.strong_order",
     ),
     "hardmax": ("check", "HardmaxLayer.step"),
@@ -28,8 +28,8 @@ STEPS = {
         "MultiHeadAttention.passed", "LanguageModel.check_range", "Transformer.scan", "longest",
     ),
     "probe": ("check", "enter", "blocks", "order", "position_bias", "embed", "finish", "pool",
-              "context", "attention_maps", "word_factors", "norm_scales", "last_scale", "silence_feed_forward",
-              "set_norms", "hold_length", "drop_head", "fit", "T5Encoder.logits"),
+              "context", "attention_maps", "word_factors", "norm_scales", "last_scale", "shared_context", "unembedding",
+              "drop_head", "fit", "T5Encoder.logits"),
     "phase": ("steps", "Adaptive.run", "NormalisedEuler.run", "draw"),
     "experiments": ("Measured.record", "Source.record"),
 }  # fmt: skip

@@ -100,6 +100,11 @@ def _fields() -> dict[str, Case]:
         "SumField": case(lambda: {"fields": (field(), perceptron())}),
         "AttentionField.__call__": call(field),
         "MultiHeadField.__call__": call(heads),
+        "MultiHeadField.factored": case(
+            {"beta": T, **{name: EYE[None] for name in ("query", "key", "value", "output")}, "masses": MASSES},
+            beta=SCALAR | ARRAY, masses=OPTIONAL | SIZE, attention=CALLABLE,
+            **{name: PARAMETER for name in ("query", "key", "value", "output", "bias")},
+        ),
         "PerceptronField.__call__": call(perceptron),
         "RescaledField.__call__": call(rescaled),
         "ScaledField.__call__": call(lambda: 2.0 * field()),

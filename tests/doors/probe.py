@@ -9,13 +9,13 @@ import numpy as np
 from flax import nnx
 from jax import lax
 
-from clusterjax import probe
+from clusterjax import SinkMask, probe, transformer
 from clusterjax.probe.measures.tally import average_of
 from clusterjax.probe.networks.bundled import BUNDLED
 
 from ..causal_cases import causal_model
 from .cases import Case, case
-from .lower import ARGS, SCALAR, TIME, TOKENS
+from .lower import SCALAR
 from .rules import (
     ANY_TEXT,
     ARRAY,
@@ -125,16 +125,22 @@ def one_bridge():
 
 
 @functools.cache
+def one_first():
+    return probe.FirstToken(*[average_of(np.array([[19.0, 20.0], [21.0, 20.5]]))] * 5)
+
+
+@functools.cache
+def one_position():
+    found = {"self": average_of(np.array([[[0.1, 0.2]], [[0.2, 0.4]]]))}
+    return probe.PositionHeads(found, found, found)
+
+
+@functools.cache
 def controlled():
     found = SimpleNamespace(cosine=average_of(np.array([[0.1, 0.2], [0.2, 0.4]])))
     other = SimpleNamespace(cosine=average_of(np.array([[0.1, 0.1], [0.1, 0.3]])))
     nothing = probe.Comparison(np.zeros(2), np.ones(2), np.zeros(2), 1.0)
     return probe.Controls(found, other, (other, found), nothing, nothing, -1, 2.0)
-
-
-@functools.cache
-def heads_field():
-    return probe.particle_field(model(), 1.0)
 
 
 def some_texts(**more):
@@ -209,6 +215,16 @@ def _networks() -> dict[str, Case]:
         "on_sphere": case(lambda: {"model": model(), "radius": 1.0}),
         "without_feed_forward": case(lambda: {"model": model()}),
         "without_norms": case(lambda: {"model": model()}),
+        "without": case(
+            lambda: {"model": model(), "part": "attention", "layer": 0, "head": [0], "token": 1}, dear=True,
+            layer=NONE | FROM_THE_END | LIST, head=NONE | FROM_THE_END | LIST, neuron=NONE, token=NONE | COUNT | LIST,
+        ),
+        "from_language_model": case(
+            lambda: {"model": transformer.LanguageModel.random(KEY, 5, D, 2, 6, 1), "name": "ours"}, dear=True,
+            name=ANY_TEXT,
+        ),
+        "with_mask": case(lambda: {"model": model(), "mask": SinkMask(2, 1)}),
+        "Model.text_view": case({}, model),
         "randomise": case(
             lambda: {"model": model(), "key": KEY, "initial": lambda key: albert()}, initial=NONE
         ),
@@ -235,6 +251,7 @@ def _batches() -> dict[str, Case]:
 def _surveys() -> dict[str, Case]:
     counts = np.ones((2, 2), np.int32)
     similar = {"bins": 4, "near": 0.5, "quantiles": (0.25, 0.5), "rank": True}
+    left = {"leave_out": (), "without_first": True}
     ranges = {"bins": LIST, "near": COSINE, "quantiles": LIST | SIZE | LONG}
     return {
         "survey": case(
@@ -243,7 +260,18 @@ def _surveys() -> dict[str, Case]:
             dear=True, replicates=NONE, settings=NONE | NO_NAMES, keep=EMPTY, resample=EMPTY, **SURVEYED,
         ),
         "bootstrap_counts": case({"key": KEY, "replicates": 2, "texts": 3}),
-        "similarity_histograms": case(some_texts(**similar), dear=True, **ranges, **SURVEYED),
+        "similarity_histograms": case(some_texts(**similar, **left), dear=True, leave_out=EMPTY, **ranges, **SURVEYED),
+        "first_token": case(some_texts(), dear=True, **SURVEYED),
+        "FirstToken.apart": case({"times": 10.0, "sigmas": 2.0}, one_first, times=POSITIVE, sigmas=COUNT | POSITIVE),
+        "position_heads": case(
+            some_texts(separators={"[SEP]": (3,)}), dear=True, separators=NONE | NO_NAMES, **SURVEYED
+        ),
+        "PositionHeads.strongest": case({"target": "self"}, one_position),
+        "special_ids": case(lambda: {"model": model()}),
+        "token_losses": case(
+            lambda: {"model": causal_model(), "texts": texts(), "length": 4, "say": lambda line: None}, dear=True,
+            texts=SENTENCES, length=NONE,
+        ),
         "similarity_of_hidden": case(
             {"hidden": np.random.default_rng(0).normal(size=(2, 2, N, D)), "mask": MASK, **similar}, dear=True,
             hidden=ARRAY | PADDING, mask=NONE | ARRAY, **ranges,
@@ -292,12 +320,13 @@ def _heads() -> dict[str, Case]:
              "bias": jnp.ones((2, N, N))},
             beta=SCALAR, masses=NONE | ARRAY | SIZE, bias=NONE | ARRAY | SIZE, **parameter,
         ),
-        "FactoredHeadsField.__call__": case({"t": jnp.asarray(0.5), "x": jnp.eye(D)}, heads_field, dear=True, t=TIME,
-                                            x=TOKENS, args=ARGS),
         "particle_field": case(lambda: {"model": model(), "radius": 1.0, "beta": 1.0, "n": 3}, beta=NUMBER | TRACED,
                                n=NONE),
         "value_directions": case(lambda: {"model": model(), "head": 0, "block": 0, "top": 1}, head=COUNT, block=COUNT),
+        "head_signs": case(lambda: {"model": model()}),
+        "HeadSigns.count": case({"case": "attractive"}, lambda: probe.head_signs(model())),
         "value_spectra": case(lambda: {"model": model()}),
+        "parameter_counts": case(lambda: {"model": model()}),
         "nearest_words": case(lambda: {"model": model(), "vectors": np.ones((1, D)), "top": 2}, vectors=ARRAY | LIST),
     }  # fmt: skip
 
@@ -309,6 +338,20 @@ def _continuations() -> dict[str, Case]:
             lambda: {"model": causal_model(), "text": "cd", "continuation": "e"},
             text=ANY_TEXT,
             continuation=ANY_TEXT | SENTENCES | STRINGS | SENTENCES | STRINGS,
+        ),
+        "generate": case(
+            lambda: {
+                "model": causal_model(),
+                "texts": ["cd", "e"],
+                "num_tokens": 2,
+                "temperature": 1.0,
+                "top_k": 3,
+                "key": KEY,
+            },
+            dear=True,
+            texts=ANY_TEXT | SENTENCES | STRINGS,
+            temperature=COUNT,
+            top_k=NONE,
         ),
     }
 

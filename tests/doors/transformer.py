@@ -27,6 +27,7 @@ from .rules import (
     LIST,
     LONG,
     NONE,
+    NUMBER,
     PATH,
     POSITIVE,
     SIZE,
@@ -68,6 +69,7 @@ stack = functools.cache(lambda: transformer.Transformer(block(), 1))
 table = functools.cache(lambda: transformer.LearnedPositions(_normal(6, LONGEST, D)))
 relative = functools.cache(lambda: transformer.RelativePositions(_normal(7, 3, K), _normal(8, 3, K)))
 model = functools.cache(lambda: transformer.LanguageModel(EMBEDDING, stack(), table()))
+lstm = functools.cache(lambda: transformer.LSTMLanguageModel.random(KEY, WORDS, D, NEURONS))
 head = functools.cache(lambda: transformer.LanguageModelHead(EMBEDDING))
 average = functools.cache(lambda: cjx.SoftmaxAttention(1.0))
 flow = functools.cache(lambda: transformer.NormalisationField(average()))
@@ -140,6 +142,8 @@ def _positions() -> dict[str, Case]:
             {"key": KEY, "farthest": 1, "k": K, "scale": 0.5}, dear=True, **drawn, farthest=COUNT
         ),
         "RelativePositions.rows": case({"n": N}, relative),
+        "RotaryPositions": case({"k": K, "base": 100.0}, k=rule("one", "two entries are turned as a pair")),
+        "RotaryPositions.__call__": case({"x": _normal(9, N, K)}, lambda: transformer.RotaryPositions(K), x=POINTS),
         "SinusoidalPositions": case({"d": D, "base": 100.0}),
         "SinusoidalPositions.__call__": case({"n": N, "dtype": jnp.float32}, sinusoidal, dtype=DTYPE),
         "sinusoidal_positions": case({"n": N, "d": D, "base": 100.0}, dtype=DTYPE),
@@ -199,6 +203,22 @@ def _language_models() -> dict[str, Case]:
             {"ids": IDS, "steps": 1, "key": KEY, "temperature": T}, model, dear=True, steps=COUNT, key=NONE | TRACED,
             temperature=TEMPERATURE,
         ),
+        "LSTMLanguageModel": case(
+            lambda: {"embedding": EMBEDDING, "cell": lstm().cell, "output": lstm().output}, embedding=ARRAY | SIZE
+        ),
+        "LSTMLanguageModel.random": case(
+            {"key": KEY, "words": WORDS, "d": D, "hidden": NEURONS, "forget": T, "scale": 0.5}, dear=True, key=TRACED,
+            forget=NUMBER | TRACED, scale=COUNT | POSITIVE | TRACED, dtype=DTYPE,
+        ),
+        "LSTMLanguageModel.__call__": case(use, lstm, dear=True, **read),
+        "LSTMLanguageModel.states": case(use, lstm, dear=True, **read),
+        "LSTMLanguageModel.next_token": case(
+            {"ids": IDS, "temperature": T}, lstm, dear=True, temperature=TEMPERATURE
+        ),
+        "LSTMLanguageModel.extend": case(
+            {"ids": IDS, "steps": 1, "key": KEY, "temperature": T}, lstm, dear=True, steps=COUNT, key=NONE | TRACED,
+            temperature=TEMPERATURE,
+        ),
         "LanguageModelHead": case({"unembedding": EMBEDDING}, unembedding=NONE | ARRAY | SIZE),
         "LanguageModelHead.__call__": case(
             {"x": X, "embedding": EMBEDDING}, transformer.LanguageModelHead, dear=True, x=POINTS
@@ -215,6 +235,10 @@ def _language_models() -> dict[str, Case]:
         ),
         "residual_stream": case(
             lambda: {"model": model(), "tokens": IDS, "present": PRESENT}, dear=True, present=PLACES
+        ),
+        "logit_lens": case(
+            lambda: {"model": model(), "ids": IDS, "present": PRESENT, "words": IDS}, dear=True, present=PLACES,
+            words=NONE | SIZE | TRACED,
         ),
         "ResidualStream.shares": case({}, lambda: stages, dear=True),
         "depth_profile": case(corpus, dear=True, **texts),
@@ -265,7 +289,7 @@ def _files() -> dict[str, Case]:
             {
                 "words": 16, "d": D, "heads": HEADS, "hidden": NEURONS, "layers": 1, "norm": "pre", "length": 4,
                 "batch_size": 1, "steps": 2, "epoch_steps": 1, "learning_rate": 0.1, "embedding_rate": 0.1,
-                "warm_up": 1, "weight_decay": 0.1, "held_out": 0.5,
+                "warm_up": 1, "weight_decay": 0.1, "held_out": 0.5, "positions": "rotary",
             },
             warm_up=COUNT, weight_decay=COUNT | POSITIVE, held_out=rule("", ""),
         ),

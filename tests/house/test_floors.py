@@ -69,7 +69,11 @@ FLOORS: dict[str, set[str]] = {
     "hardmax": DYNAMICS | MEASURES | {"_training_loop"},
     "transformer": DYNAMICS | MEASURES | RUNS | DISK | {"_training_loop", "_corpus", "_pretraining"},
     "sentiment": DYNAMICS | MEASURES | RUNS | DISK | {"_training_loop", "_tables", "hardmax"},
-    "probe": DYNAMICS | MEASURES | RUNS | DISK | {"_training_loop", "_tables", "_corpus", "_pretraining"},
+    "probe": DYNAMICS
+    | MEASURES
+    | RUNS
+    | DISK
+    | {"transformer", "_training_loop", "_tables", "_corpus", "_pretraining"},
     "experiments": {FRONT_DOOR, "_training_loop", "_tables"} | RUNS | DISK | DYNAMICS | MEASURES | PARTS,
     "_cli": {FRONT_DOOR, "_version", "experiments", "_training_loop", "_tables"} | RUNS | DYNAMICS | MEASURES | PARTS,
     "__main__": {"_cli"},

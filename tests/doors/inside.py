@@ -10,6 +10,7 @@ RECORDS = {
         "Activation", "AttentionSinks", "Average", "Bridge", "Comparison", "Controls", "Directions", "FirstToken",
         "HeadClusters", "HeadCorrelations", "HeadMatrices", "Model", "NearestWords", "NextWords", "PositionHeads",
         "Similarity", "Streamed", "Survey", "Trace", "ValueSpectra", "HeadSigns",
+        "Generated", "ParameterCounts",
     ),
     "experiments": ("Claim", "Experiment", "Film", "Measured", "Outcome", "Source", "Subject"),
 }  # fmt: skip

@@ -350,7 +350,7 @@ def _continuations() -> dict[str, Case]:
             },
             dear=True,
             texts=ANY_TEXT | SENTENCES | STRINGS,
-            temperature=COUNT,
+            temperature=COUNT | POSITIVE,
             top_k=NONE,
         ),
     }

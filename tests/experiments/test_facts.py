@@ -8,11 +8,11 @@ import pytest
 
 from clusterjax import probe, transformer
 from clusterjax.experiments.facts.claims import caption_of, chosen, claims_of
-from clusterjax.experiments.facts.knocked_out import PARTS, Jobs, answers_without, prepare
 from clusterjax.experiments.facts.known import Facts, facts_of, known_facts, read_facts, with_foils
 from clusterjax.experiments.facts.measure import Parameters, Results, jobs_of
 from clusterjax.experiments.facts.neurons import Neurons, choose
 from clusterjax.experiments.facts.panels import draw
+from clusterjax.probe.measures.knocked_out import PARTS, Jobs, answers_without, prepare
 
 from ..causal_cases import causal_model
 from ..network_cases import texts_of
@@ -48,7 +48,7 @@ def log_p(model, facts, i):
 def test_a_knock_out_is_the_network_without_that_part(make):
     model = make()
     some = facts(model.network.sizes.vocab_size)
-    ready, rng = prepare(model, some), np.random.default_rng(1)
+    ready, rng = prepare(model, some.token_ids, some.lengths), np.random.default_rng(1)
     text = np.repeat(np.arange(3), 2)
     start = np.array([rng.integers(0, some.lengths[i]) for i in text])
     stop = np.array([rng.integers(at + 1, some.lengths[i] + 1) for at, i in zip(start, text, strict=True)])
@@ -68,7 +68,7 @@ def test_a_knock_out_is_the_network_without_that_part(make):
 def test_a_neuron_is_silenced_alone(make):
     model = make()
     some = facts(model.network.sizes.vocab_size)
-    ready, last = prepare(model, some), some.lengths - 1
+    ready, last = prepare(model, some.token_ids, some.lengths), some.lengths - 1
     neuron = np.arange(len(some)) % ready.clean.fired.shape[2]
     jobs = Jobs(np.arange(len(some)), last, last + 1, np.ones(len(some), int), neuron)
     found = answers_without(ready, 1, jobs, some.answers)
@@ -80,7 +80,7 @@ def test_a_neuron_is_silenced_alone(make):
 def test_a_knock_out_of_no_place_changes_nothing():
     model = causal_model()
     some = facts(model.network.sizes.vocab_size)
-    ready, at = prepare(model, some), some.lengths - 1
+    ready, at = prepare(model, some.token_ids, some.lengths), some.lengths - 1
     whole = np.stack([log_p(model, some, i) for i in range(len(some))])
     rows = np.arange(len(some))
     np.testing.assert_allclose(
@@ -92,7 +92,7 @@ def test_a_knock_out_of_no_place_changes_nothing():
 def test_activations_at_the_last_place_are_those_of_the_trace():
     model = causal_model()
     some = facts(model.network.sizes.vocab_size)
-    ready, last = prepare(model, some), some.lengths - 1
+    ready, last = prepare(model, some.token_ids, some.lengths), some.lengths - 1
     present = np.arange(some.token_ids.shape[1]) < some.lengths[:, None]
     for layer in range(model.num_layers):
         fired = transformer.key_value_memory(
@@ -107,9 +107,9 @@ def test_activations_at_the_last_place_are_those_of_the_trace():
 def test_networks_that_are_not_causal_or_have_parts_taken_away_are_refused():
     some = facts(20)
     with pytest.raises(ValueError, match="be causal, without windows"):
-        prepare(probe.without(causal_model(), "attention", layer=0), some)
+        prepare(probe.without(causal_model(), "attention", layer=0), some.token_ids, some.lengths)
     with pytest.raises(ValueError, match="be causal, without windows"):
-        prepare(probe.load(), some)
+        prepare(probe.load(), some.token_ids, some.lengths)
 
 
 def results(change, layers=6, own=False):

@@ -74,7 +74,7 @@ FLOORS: dict[str, set[str]] = {
     | RUNS
     | DISK
     | {"transformer", "_training_loop", "_tables", "_corpus", "_pretraining"},
-    "experiments": {FRONT_DOOR, "_training_loop", "_tables"} | RUNS | DISK | DYNAMICS | MEASURES | PARTS,
+    "experiments": {FRONT_DOOR, "_training_loop", "_tables", "_corpus"} | RUNS | DISK | DYNAMICS | MEASURES | PARTS,
     "_cli": {FRONT_DOOR, "_version", "experiments", "_training_loop", "_tables"} | RUNS | DYNAMICS | MEASURES | PARTS,
     "__main__": {"_cli"},
 }

@@ -59,8 +59,8 @@ def _series(m: Results) -> dict:
     for heads in m.heads:
         leading = heads.signs.leading
         series |= {
-            f"leading_real_part_by_head, {heads.name}": leading.real,
-            f"leading_imaginary_part_by_head, {heads.name}": leading.imag,
+            f"leading_real_part_by_head, {heads.name}": np.real(leading),
+            f"leading_imaginary_part_by_head, {heads.name}": np.imag(leading),
             f"clusters_by_head, {heads.name}": heads.clusters,
         }
     return series

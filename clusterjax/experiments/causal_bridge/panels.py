@@ -125,6 +125,6 @@ def _counts(ax: Axes, m: Results) -> None:
 
 
 def _legend(ax: Axes) -> None:
-    if ax.get_legend() is not None:
-        ax.get_legend().remove()
+    if (legend := ax.get_legend()) is not None:
+        legend.remove()
     ax.legend(fontsize=6, handlelength=2.2)

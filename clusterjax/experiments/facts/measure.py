@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ... import probe
+from ...probe.measures.knocked_out import PARTS, Jobs, Prepared, answers_without, prepare
 from ..framework.causal import ABSENT, smollm2
 from ..framework.experiment import Settings
 from ..framework.parameters import parameter
 from ..framework.passages import passages
-from .knocked_out import PARTS, Jobs, Prepared, answers_without, prepare
 from .known import Facts, facts_of, known_facts, read_facts
 from .neurons import Neurons, neurons_of
 
@@ -78,7 +78,7 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
         # What it expects takes the place of what is true.
         asked.answers[:, 0] = first
     facts = known_facts(asked, first, p.facts)
-    ready = prepare(model, facts)
+    ready = prepare(model, facts.token_ids, facts.lengths)
     return measure_prepared(p, ready, facts, own, listed, settings.seed, say)
 
 
@@ -91,7 +91,7 @@ def first_answers(model: probe.Model, facts: Facts) -> np.ndarray:
         rows = np.flatnonzero(widths == width)
         some = facts.take(rows)
         some = replace(some, token_ids=some.token_ids[:, :width])
-        first[rows] = np.asarray(prepare(model, some).clean.log_p).argmax(axis=1)
+        first[rows] = np.asarray(prepare(model, some.token_ids, some.lengths).clean.log_p).argmax(axis=1)
     return first
 
 

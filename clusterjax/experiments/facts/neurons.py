@@ -10,9 +10,8 @@ Source: Geva et al., *Transformer feed-forward layers are key-value memories* (2
 from typing import NamedTuple
 
 import numpy as np
-from flax import nnx
 
-from .knocked_out import Jobs, Prepared, answers_without
+from ...probe.measures.knocked_out import Jobs, Prepared, answers_without
 from .known import Facts
 
 
@@ -38,7 +37,7 @@ class Neurons(NamedTuple):
 
 def neurons_of(ready: Prepared, facts: Facts, log_p: np.ndarray, many: int, seed: int) -> Neurons:
     """The neurons that promote each object most, and as many random ones."""
-    network, rng = nnx.merge(ready.form, ready.state), np.random.default_rng(seed)
+    network, rng = ready.network, np.random.default_rng(seed)
     blocks, order = network.blocks(), network.order()
     words = np.asarray(network.unembedding())[facts.answers[:, 0]]
     fired = np.moveaxis(np.asarray(ready.clean.fired), 0, 1)

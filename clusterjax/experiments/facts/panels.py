@@ -49,8 +49,8 @@ def _by_layer(ax: Axes, m: Results, change: np.ndarray, ylabel: str) -> None:
     for k, name in enumerate(CLASSES):
         time_series(m.layers + 1, mean[:, k], error[:, k], ax, label=name, colour=COLOURS[k], linestyle=LINES[k],
                     xlabel="layer", ylabel=ylabel)  # fmt: skip
-    if ax.get_legend() is not None:
-        ax.get_legend().remove()
+    if (legend := ax.get_legend()) is not None:
+        legend.remove()
     ax.axhline(0, color="0.6", lw=0.6, zorder=0)
     # The first layer costs nats, later ones hundredths of a nat.
     ax.set_yscale("symlog", linthresh=0.1, linscale=0.7)

@@ -63,7 +63,7 @@ class TrainedValues:
     def cases(self) -> np.ndarray:
         """Which case of the theory each head is, as in `probe.head_signs`, (heads,)."""
         # Of the eigenvalues in decreasing order of their real parts, of a pair the positive imaginary part first.
-        return cases_of(np.stack([one[np.lexsort((-one.imag, -one.real))] for one in self.spectra]))
+        return cases_of(np.stack([one[np.lexsort((-np.imag(one), -np.real(one)))] for one in self.spectra]))
 
     @property
     def leading(self) -> int:

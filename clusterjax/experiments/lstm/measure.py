@@ -17,6 +17,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -114,8 +115,10 @@ def units_for(d: int, layers: int) -> int:
 
 def recipes_of(p: Parameters) -> dict[str, transformer.LanguageRecipe]:
     """How the two are trained."""
-    same = {"d": p.d, "heads": 4, "length": LENGTH, "steps": p.steps, "epoch_steps": max(1, p.steps // 16),
-            "warm_up": p.steps // 10}  # fmt: skip
+    same: dict[str, Any] = {
+        "d": p.d, "heads": 4, "length": LENGTH, "steps": p.steps, "epoch_steps": max(1, p.steps // 16),
+        "warm_up": p.steps // 10,
+    }  # fmt: skip
     return {
         "lstm": transformer.LanguageRecipe(architecture="lstm", hidden=units_for(p.d, p.layers), **same),
         "transformer": transformer.LanguageRecipe(hidden=4 * p.d, layers=p.layers, **same),
@@ -145,7 +148,10 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
 
 def states_of(model: Any, ids: np.ndarray) -> States:
     """What a model does to whole rows of texts."""
-    return States(*(None if part is None else np.asarray(part, float) for part in _states(model, jnp.asarray(ids))))
+    found: Any = _states(model, jnp.asarray(ids))
+    gates = None if found[3] is None else np.asarray(found[3], float)
+    along_text, along_layers, lengths, loss = (np.asarray(found[part], float) for part in (0, 1, 2, 4))
+    return States(along_text, along_layers, lengths, gates, loss)
 
 
 @eqx.filter_jit
@@ -181,7 +187,7 @@ def recurrence_off(model: transformer.LSTMLanguageModel, ids: np.ndarray) -> flo
     """By how much the states of the first texts miss the equations of the cell, at most, in double precision."""
     off = 0.0
     for row in ids[:4]:
-        s = transformer.LSTMStates(*(np.asarray(part, np.float64) for part in model.states(jnp.asarray(row))))
+        s = jtu.tree_map(lambda part: np.asarray(part, np.float64), model.states(jnp.asarray(row)))
         kept = np.concatenate([np.zeros_like(s.cell[:1]), s.cell[:-1]])
         cell = s.forget_gate * kept + s.input_gate * s.candidate
         off = max(off, np.abs(cell - s.cell).max(), np.abs(s.output_gate * np.tanh(s.cell) - s.hidden).max())

@@ -147,7 +147,7 @@ def _baseline(m: Results) -> Claim:
 def caption_of(m: Results) -> str:
     """What is seen, and what it is worth."""
     begun, plain = m.last(True, True), m.last(False, False)
-    come = "a sink comes" if begun.above(m.p.sink) else "hardly a sink comes"
+    come = "a sink comes" if begun.above(m.p.sink) else "hardly any comes"
     without = "none does" if plain.below(m.p.sink) else "one may"
     return (
         f"Two kinds of small causal models ({m.p.layers} layers, d = {m.p.d}, {m.parameters:,} parameters), trained "

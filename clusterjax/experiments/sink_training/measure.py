@@ -121,6 +121,7 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
             for read in KINDS:
                 raw[begin, read].append([_read(one, texts[read]) for one in snapshots])
             losses[begin].append(_losses(snapshots[-1], texts[begin], begin))
+    assert last is not None  # both kinds are trained at least once
     heads = probe.position_heads(probe.from_language_model(last), texts[True])
     harmonic = np.sum(1 / np.arange(1, LENGTH + 1))
     return Results(

@@ -106,7 +106,7 @@ def cases_of(values: np.ndarray) -> np.ndarray:
     """The case of each head from its eigenvalues, the leading one first."""
     leading, size = values[..., 0], _ROUNDING * np.abs(values).max(axis=-1)
     # Where everything is zero, `size` is too, and the comparisons with it must still say zero.
-    zero, real = np.abs(leading) <= size, np.abs(leading.imag) <= size
+    zero, real = np.abs(leading) <= size, np.abs(np.imag(leading)) <= size
     return np.select(
-        [zero, leading.real < -size, ~real], ["neutral", "repulsive", "rotating"], default="attractive"
+        [zero, np.real(leading) < -size, ~real], ["neutral", "repulsive", "rotating"], default="attractive"
     )  # fmt: skip

@@ -137,7 +137,10 @@ def _layer(
     among = jnp.arange(size, dtype=jnp.int32)
 
     def of_text(hidden: Array, cache: Cache, first: Array) -> tuple[Array, Cache]:
-        rows = lambda x, axis: None if x is None else lax.dynamic_slice_in_dim(x, first, count, axis)
+
+        def rows(x: Any, axis: int) -> Any:
+            return None if x is None else lax.dynamic_slice_in_dim(x, first, count, axis)
+
         asking = first + jnp.arange(count, dtype=jnp.int32)
         bias, turn, allowed = shared
         turn = None if turn is None else (rows(turn[0], 0), rows(turn[1], 0))

@@ -25,12 +25,11 @@ from flax import nnx
 from jax import lax
 from jaxtyping import Array
 
-from ... import probe
 from ..._check import refusal
 from ..._misc import rotate_pairs
-from ...probe.networks.layer_scan import pick_block, scan_layers, stack_blocks
-from ...probe.networks.rotation import rotate
-from .known import Facts
+from ..networks.layer_scan import pick_block, scan_layers, stack_blocks
+from ..networks.load import Model
+from ..networks.rotation import rotate
 
 
 PARTS = ("attention", "feed_forward")
@@ -67,6 +66,11 @@ class Prepared:
     lengths: np.ndarray
     clean: Clean
 
+    @property
+    def network(self) -> Any:
+        """The network itself, whole."""
+        return nnx.merge(self.form, self.state)
+
 
 class Jobs(NamedTuple):
     """What is to be silenced, one row a knock-out.
@@ -87,23 +91,29 @@ class Jobs(NamedTuple):
     neuron: np.ndarray | None = None
 
 
-def prepare(model: probe.Model, facts: Facts) -> Prepared:
+def prepare(model: Model, token_ids: np.ndarray, lengths: np.ndarray) -> Prepared:
     """Run the texts through the whole network.
+
+    **Arguments:**
+
+    - `model`: A causal network.
+    - `token_ids`: (texts, n), padded on the right.
+    - `lengths`: (texts,), how many tokens each has.
 
     **Raises:**
 
     - `ValueError` if the network is not causal, has a window, a bias of positions, or parts taken away.
     """
-    network, n = model.network, facts.token_ids.shape[1]
+    network, n = model.network, token_ids.shape[1]
     context, first = network.shared_context(n), network.blocks()[0]
     plain = context.causal and context.allowed is None and context.bias is None and first.width is None
     if not plain or network.gains is not None:
         rule = "be causal, without windows, biases of positions or parts taken away"
         raise refusal("model", rule, f"{model.name!r} is not", "load 'smollm2' or 'language-model'")
     form, state = nnx.split(network)
-    clean = _clean(form, state, jnp.asarray(facts.token_ids), jnp.asarray(facts.lengths))
+    clean = _clean(form, state, jnp.asarray(token_ids), jnp.asarray(lengths))
     return Prepared(
-        form, state, jnp.asarray(network.order(), jnp.int32), *stack_blocks(network.blocks()), facts.lengths, clean
+        form, state, jnp.asarray(network.order(), jnp.int32), *stack_blocks(network.blocks()), lengths, clean
     )
 
 
@@ -134,7 +144,10 @@ def answers_without(
         for begin in range(0, len(rows), size):
             chunk = rows[begin : begin + size]
             filled = np.concatenate([chunk, np.full(size - len(chunk), chunk[0])])
-            of = Jobs(*(None if column is None else column[filled] for column in jobs))
+            of = Jobs(
+                jobs.text[filled], jobs.start[filled], jobs.stop[filled], jobs.part[filled],
+                None if jobs.neuron is None else jobs.neuron[filled],
+            )  # fmt: skip
             begins = np.minimum(of.start, n - width)
             places = begins[:, None] + np.arange(width)
             silent = (places >= of.start[:, None]) & (places < of.stop[:, None])

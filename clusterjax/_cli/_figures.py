@@ -16,10 +16,10 @@ def add_reproduce(commands: argparse._SubParsersAction) -> None:
         help="the figures of the papers, each with the number that it claims",
         description="Simulate, measure and draw figures 1 to 8 of 'Clustering in Transformers' (simulations in "
         "float64), the heads, spectra and training of the network that comes with the package, the training of the "
-        "language model that comes with it, a causal network, facts that one knows, words of two senses, what layer "
-        "norms, feed-forwards, several heads and long contexts do to clustering, phase diagrams, the first phase of "
-        "very many tokens, the polytope of the hardmax dynamics, and the sentiment model that uses it. A second run "
-        "skips what is done.",
+        "language model that comes with it, a causal network, facts that one knows, words of two senses, a neuron "
+        "for sentiment, what layer norms, feed-forwards, several heads and long contexts do to clustering, phase "
+        "diagrams, the first phase of very many tokens, the polytope of the hardmax dynamics, and the sentiment model "
+        "that uses it. A second run skips what is done.",
         epilog="example: clusterjax reproduce figure3 figure5 --quick --set beta=5 --out gallery",
     )
     command.add_argument(
@@ -27,9 +27,9 @@ def add_reproduce(commands: argparse._SubParsersAction) -> None:
         nargs="*",
         metavar="NAME",
         help="any of figure1 to figure8, albert-spectra, albert-bridge and albert-training, language-training, "
-        "causal-network, causal-bridge, sink-training, lstm, facts, word-senses, norm-schemes, rank-collapse, "
-        "long-context, perceptron-delay and interacting-heads, phase-diagram and linear-phase, hardmax-polytope, "
-        "sentiment-words, sentiment-leaders and sentiment-training; none means all",
+        "causal-network, causal-bridge, sink-training, lstm, facts, word-senses, sentiment-neuron, norm-schemes, "
+        "rank-collapse, long-context, perceptron-delay and interacting-heads, phase-diagram and linear-phase, "
+        "hardmax-polytope, sentiment-words, sentiment-leaders and sentiment-training; none means all",
     )
     command.add_argument(
         "--out", type=named, default="gallery", metavar="DIR", help="where to write (default: gallery)"

@@ -56,6 +56,7 @@ DEAR = (
         "lstm",
         "facts",
         "word-senses",
+        "sentiment-neuron",
     ),
     *("sentiment-words", "sentiment-leaders", "sentiment-training", "perceptron-delay", "interacting-heads"),
 )
@@ -101,6 +102,7 @@ def test_registry_holds_every_experiment_in_order():
         "lstm",
         "facts",
         "word-senses",
+        "sentiment-neuron",
     ]
     layers = ["norm-schemes", "rank-collapse", "long-context", "perceptron-delay", "interacting-heads"]
     many = ["phase-diagram", "linear-phase"]

@@ -12,10 +12,10 @@ import pytest
 
 from clusterjax import probe, transformer
 from clusterjax._corpus import set_aside
-from clusterjax.experiments.framework import small_models as small
+from clusterjax.experiments.framework import small_models as small, units
 from clusterjax.experiments.framework.experiment import Settings
 from clusterjax.experiments.framework.few import Few
-from clusterjax.experiments.lstm import claims as of_lstm, measure as lstm, units
+from clusterjax.experiments.lstm import claims as of_lstm, measure as lstm
 from clusterjax.experiments.sink_training import claims as of_sinks, measure as sinks
 
 

@@ -38,6 +38,7 @@ if find_spec("flax") is not None and find_spec("transformers") is not None:
     from ..language_training import LANGUAGE_TRAINING
     from ..lstm import LSTM
     from ..perceptron_delay import PERCEPTRON_DELAY
+    from ..sentiment_neuron import SENTIMENT_NEURON
     from ..sink_training import SINK_TRAINING
     from ..word_senses import WORD_SENSES
 else:
@@ -54,6 +55,7 @@ else:
     INTERACTING_HEADS = without_probe("interacting-heads", "interacting_heads", asks=True)
     LANGUAGE_TRAINING = without_probe("language-training", "language_model", asks=True)
     LSTM = without_probe("lstm", "lstm_states", asks=True)
+    SENTIMENT_NEURON = without_probe("sentiment-neuron", "sentiment_neuron", asks=True)
     SINK_TRAINING = without_probe("sink-training", "sink_training", asks=True)
     PERCEPTRON_DELAY = without_probe("perceptron-delay", "perceptron_delay", asks=True)
     WORD_SENSES = without_probe("word-senses", "word_senses", asks=True)
@@ -62,8 +64,8 @@ else:
 EXPERIMENTS: tuple[Experiment, ...] = (
     FIGURE1, FIGURE2, FIGURE3, FIGURE4, FIGURE5, FIGURE6, FIGURE7, FIGURE8, ALBERT_SPECTRA, ALBERT_BRIDGE,
     ALBERT_TRAINING, LANGUAGE_TRAINING, CAUSAL_NETWORK, CAUSAL_BRIDGE, SINK_TRAINING, LSTM, FACTS, WORD_SENSES,
-    NORM_SCHEMES, RANK_COLLAPSE, LONG_CONTEXT, PERCEPTRON_DELAY, INTERACTING_HEADS, PHASE_DIAGRAM, LINEAR_PHASE,
-    HARDMAX_POLYTOPE, SENTIMENT_WORDS, SENTIMENT_LEADERS, SENTIMENT_TRAINING,
+    SENTIMENT_NEURON, NORM_SCHEMES, RANK_COLLAPSE, LONG_CONTEXT, PERCEPTRON_DELAY, INTERACTING_HEADS, PHASE_DIAGRAM,
+    LINEAR_PHASE, HARDMAX_POLYTOPE, SENTIMENT_WORDS, SENTIMENT_LEADERS, SENTIMENT_TRAINING,
 )  # fmt: skip
 
 

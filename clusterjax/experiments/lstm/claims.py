@@ -5,8 +5,8 @@ import numpy as np
 from ...probe.measures.tally import average_of
 from ..framework.experiment import Claim, plus_minus
 from ..framework.starts import Starts, starts_of
+from ..framework.units import Unit
 from .measure import GATES, Network, Results
-from .units import Unit
 
 
 SAME = 1e-5  # by how much float32 may miss the equations of the cell

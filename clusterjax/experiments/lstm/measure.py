@@ -26,7 +26,7 @@ from ..framework.experiment import Settings
 from ..framework.parameters import parameter
 from ..framework.small_models import LENGTH, Corpus, corpus_of, parameters_of, rows_of, train_small
 from ..framework.starts import keys_of, seed_of
-from .units import Unit, best_units, streams
+from ..framework.units import Unit, best_units, streams
 
 
 SEEN = 3000

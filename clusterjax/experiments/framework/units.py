@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ... import transformer
-from ..framework.small_models import Labelled, rows_of
+from .small_models import Labelled, rows_of
 
 
 BATCH = 64
@@ -54,12 +54,18 @@ class Unit(NamedTuple):
 def best_units(model: Any, chosen: Labelled, scored: Labelled, length: int) -> dict[str, Unit]:
     """The best unit of each kind that a model has, by `KINDS`."""
     of_chosen, of_scored = (values_of(model, *rows_of(part.texts, length, end=True)) for part in (chosen, scored))
-    found = {}
-    for kind, values in of_chosen.items():
-        detector = transformer.best_detector(values, chosen.labels)
-        right = detector.predict(of_scored[kind]) == scored.labels
-        found[kind] = Unit(detector.neuron, values.shape[1], detector.accuracy, right)
-    return found
+    return {kind: best_unit(of_chosen[kind], chosen.labels, of_scored[kind], scored.labels) for kind in of_chosen}
+
+
+def best_unit(
+    chosen: Float[np.ndarray, "texts units"],
+    labels: Bool[np.ndarray, " texts"],
+    scored: Float[np.ndarray, "others units"],
+    other_labels: Bool[np.ndarray, " others"],
+) -> Unit:
+    """The unit that tells best which texts are labelled, by its values in some texts, and in others."""
+    detector = transformer.best_detector(chosen, labels)
+    return Unit(detector.neuron, chosen.shape[1], detector.accuracy, detector.predict(scored) == other_labels)
 
 
 def values_of(model: Any, ids: np.ndarray, present: np.ndarray) -> dict[str, Float[np.ndarray, "texts units"]]:

@@ -1,0 +1,110 @@
+"""Units for sentiment: a planted neuron, a planted direction, and claims on made-up numbers."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from clusterjax.experiments.framework.small_models import Corpus, Labelled
+from clusterjax.experiments.framework.units import Unit
+from clusterjax.experiments.framework.verdict import Subject
+from clusterjax.experiments.sentiment_neuron.claims import caption_of, claims_of, place_of
+from clusterjax.experiments.sentiment_neuron.measure import (
+    LENGTH,
+    Parameters,
+    Results,
+    Told,
+    areas,
+    difference_of_means,
+    encoded,
+    told_by,
+)
+from clusterjax.experiments.sentiment_neuron.panels import draw
+from clusterjax.probe.measures.unit_means import UnitMeans
+
+from ..causal_cases import causal_model
+from ..network_cases import texts_of
+
+
+def planted(rng, labels, sure):
+    """Neuron 2 of layer 1 is high for praise in so many texts; so is the stream along (1, 1, 0, 0) at level 2."""
+    many = len(labels)
+    neurons = rng.normal(size=(many, 2, 5))
+    shown = labels ^ (np.arange(many) >= sure * many)
+    neurons[:, 1, 2] = -3.0 * shown + 0.1 * rng.normal(size=many)
+    levels = rng.normal(size=(many, 3, 4))
+    levels[:, 2, :2] += 4.0 * labels[:, None]
+    # Common to both coordinates and of opposite signs: it hides either, and not their sum.
+    noise = 8 * rng.normal(size=many)
+    levels[:, 2, 0] += noise
+    levels[:, 2, 1] -= noise
+    return UnitMeans(neurons, levels)
+
+
+def test_planted_units_are_found_and_scored_on_other_texts():
+    rng = np.random.default_rng(0)
+    labels = rng.permutation(np.arange(400) % 2 == 1)
+    others = rng.permutation(np.arange(200) % 2 == 1)
+    told = told_by([planted(rng, labels, 0.9), planted(rng, others, 0.7)], (labels, others))
+    neuron = told.best["neuron"]
+    assert neuron.unit == 1 * 5 + 2 and neuron.many == 10 and told.neurons == 5
+    assert neuron.chosen == pytest.approx(0.9, abs=0.01) and neuron.accuracy == pytest.approx(0.7, abs=0.01)
+    assert told.best["direction"].unit == 2 and told.best["direction"].accuracy > 0.9
+    assert told.best["coordinate"].accuracy < 0.75
+    assert told.neuron_areas.shape == (2,) and told.direction_areas.shape == (3,)
+    # The neuron is low for praise: its area counts from the side that was chosen.
+    assert told.neuron_areas[1] > 0.6 and told.direction_areas[2] > 0.95 > told.direction_areas[0]
+
+
+def test_areas_and_directions_are_those_of_loops():
+    rng = np.random.default_rng(1)
+    labels, values = np.array([1, 0, 1, 1, 0, 0], bool), rng.integers(0, 4, (6, 3)).astype(float)
+    for k in range(3):
+        pairs = [(a > b) + 0.5 * (a == b) for a in values[labels, k] for b in values[~labels, k]]
+        assert areas(values, labels)[k] == pytest.approx(np.mean(pairs))
+    levels = rng.normal(size=(6, 2, 3))
+    expected = sum(levels[i] / 3 if labels[i] else -levels[i] / 3 for i in range(6))
+    np.testing.assert_allclose(difference_of_means(levels, labels), expected, atol=1e-12)
+
+
+def test_the_last_tokens_are_read(monkeypatch):
+    text = "cdefghijklmnopqrstuvwxyz" * 4
+    model = causal_model()
+    letters = model.tokenizer
+    model.__dict__["tokenizer"] = lambda texts, add_special_tokens, verbose: letters(texts)
+    ids, present = encoded(model, Labelled([text, "cde"], np.array([True, False])))
+    assert ids.shape == (2, LENGTH) and present.sum(axis=1).tolist() == [LENGTH, 3]
+    assert [chr(ord("a") + i) for i in ids[0]] == list(text[-LENGTH:])
+    assert ids[1, :4].tolist() == [2, 3, 4, 0]
+
+
+def results(neuron=0.8, random=0.5, mixed=0.6, direction=0.9, cell=0.6, own=False):
+    rng, many = np.random.default_rng(0), 400
+    unit = lambda share, number=0, of=60: Unit(number, of, share, rng.permutation(np.arange(many) < share * many))
+
+    def told(share, along):
+        best = {"neuron": unit(share, 27), "coordinate": unit(0.55, 9, 12), "direction": unit(along, 1, 4)}
+        return Told(best, np.full(3, share), np.full(4, along), 20)
+
+    corpus = Corpus([], Labelled([], np.zeros(0, bool)), Labelled([], np.zeros(0, bool)), Subject("reviews", "reviews"))
+    return Results(
+        Parameters(), own, corpus, told(neuron, direction), told(mixed, mixed), (told(random, 0.5), told(random, 0.52)),
+        None if own else told(0.65, 0.7), unit(cell, 5, 187), 0.0,
+    )  # fmt: skip
+
+
+def test_claims_follow_the_numbers():
+    m = results()
+    assert [claim.holds for claim in claims_of(m)] == [True] * 5
+    assert [place_of(m, kind) for kind in m.trained.best] == ["layer 2, number 7", "level 3, number 0", "level 1"]
+    found = claims_of(m)
+    values = (0.3, 0.2, 0.1, 0.2)
+    assert [claim.value for claim in found[:4]] == pytest.approx(values) and all(claim.error > 0 for claim in found[:4])
+    assert not claims_of(results(random=0.8))[0].holds
+    assert not claims_of(results(mixed=0.8))[1].holds
+    assert not claims_of(results(direction=0.75))[2].holds
+    assert not claims_of(results(cell=0.8))[3].holds
+    assert not claims_of(replace(m, off=1e-3))[4].holds
+    assert "SmolLM2 is not installed" in caption_of(results(own=True)) and "SmolLM2" in caption_of(m)
+    assert {"area under the ROC curve", "neuron, random order"} <= {*texts_of(draw(m))}
+    assert "neuron, own\nmodel" not in texts_of(draw(results(own=True)))

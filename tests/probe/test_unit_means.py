@@ -1,0 +1,55 @@
+"""Means of units over the tokens of each text: those of the tools that look at one layer at a time, on several kinds of
+networks, and with padding on either side."""
+
+import numpy as np
+import pytest
+
+from clusterjax import probe, transformer
+from clusterjax.probe.measures import unit_means as means
+
+from ..causal_cases import causal_model
+
+
+MODELS = {"llama": causal_model, "language model": lambda: probe.load("language-model"), "ALBERT": probe.load}
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_means_are_those_of_each_layer_by_itself(kind, monkeypatch):
+    """Neurons by `transformer.mean_activations` of the words alone, levels by `probe.trace`."""
+    monkeypatch.setattr(means, "BATCH", 2)
+    model, rng = MODELS[kind](), np.random.default_rng(0)
+    ids = rng.integers(5, 26, (3, 7)).astype(np.int32)
+    mask = np.ones((3, 7), bool)
+    mask[1, 4:] = False
+    found = means.unit_means(model, ids, mask)
+    assert len(found.neurons) == 3 and found.levels.shape[:2] == (3, model.num_layers + 1)
+    # The last level of `trace` is after the last norm.
+    hidden = np.asarray(probe.trace(model, ids, mask).hidden, float)[:, :-1]
+    for text in range(3):
+        words = np.flatnonzero(mask[text])[1:]
+        np.testing.assert_allclose(found.levels[text, :-1], hidden[text][:, words].mean(axis=1), atol=2e-5, rtol=1e-5)
+    for layer in range(model.num_layers):
+        # The mean over all words less the first one, which is the mean of a text of that alone if the network is causal.
+        if kind == "ALBERT":
+            continue
+        count = mask.sum(axis=1)[:, None]
+        every = transformer.mean_activations(model, ids, mask, layer=layer) * count
+        first = transformer.mean_activations(model, ids[:, :1], layer=layer)
+        np.testing.assert_allclose(found.neurons[:, layer], (every - first) / (count - 1), atol=2e-5, rtol=1e-4)
+
+
+def test_the_first_token_counts_nowhere_and_padding_changes_nothing():
+    model, ids = causal_model(), np.array([[3, 4, 5, 6, 7]], np.int32)
+    whole = means.unit_means(model, ids, np.ones((1, 5), bool))
+    padded = means.unit_means(model, np.pad(ids, ((0, 0), (0, 2)), constant_values=9), np.arange(7)[None] < 5)
+    np.testing.assert_allclose(padded.neurons, whole.neurons, atol=1e-6)
+    np.testing.assert_allclose(padded.levels, whole.levels, atol=1e-6)
+    # At the embedding each token is by itself.
+    other = means.unit_means(model, np.array([[9, 4, 5, 6, 7]], np.int32), np.ones((1, 5), bool))
+    np.testing.assert_array_equal(other.levels[0, 0], whole.levels[0, 0])
+    assert np.abs(other.levels[0, 1] - whole.levels[0, 1]).max() > 1e-4
+
+
+def test_a_text_of_one_token_is_refused():
+    with pytest.raises(ValueError, match="two tokens of each text, but text 1 has fewer"):
+        means.unit_means(causal_model(), np.ones((2, 3), np.int32), np.array([[1, 1, 1], [1, 0, 0]], bool))

@@ -29,7 +29,7 @@ def test_means_are_those_of_each_layer_by_itself(kind, monkeypatch):
         words = np.flatnonzero(mask[text])[1:]
         np.testing.assert_allclose(found.levels[text, :-1], hidden[text][:, words].mean(axis=1), atol=2e-5, rtol=1e-5)
     for layer in range(model.num_layers):
-        # The mean over all words less the first one, which is the mean of a text of that alone if the network is causal.
+        # The mean over all words less the first one: in a causal network that of a text of it alone.
         if kind == "ALBERT":
             continue
         count = mask.sum(axis=1)[:, None]

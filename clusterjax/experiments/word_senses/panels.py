@@ -24,7 +24,7 @@ def draw(m: Results) -> Figure:
     right.axhline(0, color="0.6", lw=0.6, zorder=0)
     for letter, ax in zip("ab", (left, right), strict=True):
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-        ax.legend(fontsize=6)
+        ax.legend(fontsize=6, handlelength=2.8)
         ax.text(-0.02, 1.02, f"({letter})", ha="right", va="bottom", transform=ax.transAxes, weight="bold")
     return figure
 

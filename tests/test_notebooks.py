@@ -50,7 +50,7 @@ def test_pair_is_executed_and_in_step(script):
     assert not faults(script)
 
 
-DEAR = ("million_tokens", "trained_albert")  # minutes of a slow machine
+DEAR = ("million_tokens", "trained_albert", "causal_network", "lecture")  # minutes of a slow machine
 RUNS = [
     pytest.param(script, marks=pytest.mark.exhaustive if script.stem in DEAR else (), id=script.stem)
     for script in SCRIPTS

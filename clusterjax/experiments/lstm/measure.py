@@ -29,7 +29,7 @@ from ..framework.starts import keys_of, seed_of
 from ..framework.units import Unit, best_units, streams
 
 
-SEEN = 3000
+SEEN = 20_000
 GATES = ("forget_gate", "input_gate", "output_gate")
 
 
@@ -37,7 +37,7 @@ GATES = ("forget_gate", "input_gate", "output_gate")
 class Parameters:
     """What of the figure can be set."""
 
-    steps: int = parameter(600, "the steps of each training", least=16, most=100_000, quick=64)
+    steps: int = parameter(3000, "the steps of each training", least=16, most=100_000, quick=64)
     d: int = parameter(64, "the dimension of the stream, for four heads, and of words", least=8, most=1024, quick=16)
     layers: int = parameter(2, "the number of layers of the transformer", least=1, most=32)
     draws: int = parameter(3, "the number of networks of random weights of each kind", least=2, most=32, quick=2)

@@ -30,7 +30,7 @@ from ..framework.starts import keys_of, seed_of
 from ..framework.units import Unit, best_unit, best_units
 
 
-SEEN = 3000  # texts that the LSTM is trained on
+SEEN = 20_000  # texts that the LSTM is trained on
 KINDS = ("neuron", "coordinate", "direction")
 
 
@@ -42,7 +42,7 @@ class Parameters:
         1000, "the texts on which units are chosen, and as many others on which they are scored", least=20, quick=60
     )
     draws: int = parameter(3, "the number of networks of random weights", least=2, most=32, quick=2)
-    steps: int = parameter(600, "the steps of the training of the LSTM", least=16, most=100_000, quick=64)
+    steps: int = parameter(3000, "the steps of the training of the LSTM", least=16, most=100_000, quick=64)
     units: int = parameter(187, "the units of the LSTM", least=4, most=4096, quick=24)
 
 

@@ -1,6 +1,7 @@
 """Many texts: means and errors, batches of few shapes, and a run that is killed and goes on."""
 
 import dataclasses
+import warnings
 
 import equinox as eqx
 import jax
@@ -83,6 +84,19 @@ def test_spread_of_large_numbers():
         tally.add("it", values[start : {0: 7, 7: 20, 20: 50}[start]])
         tally.texts = {0: 7, 7: 20, 20: 50}[start]
     np.testing.assert_allclose(tally.average("it").spread, (values - 1e8).std(axis=0, ddof=1), rtol=1e-7)
+
+
+def test_statistics_of_what_is_not_finite_are_nan_without_a_warning():
+    """Of a network whose states overflow; the spread of finite ones is as it would be alone."""
+    tally, values = Tally(), np.array([[1.0, np.inf], [2.0, 1.0], [4.0, -np.inf]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for row in values:
+            tally.add("it", row[None])
+            tally.texts += 1
+    found = tally.average("it")
+    np.testing.assert_allclose([found.mean[0], found.spread[0]], [7 / 3, np.std([1, 2, 4], ddof=1)])
+    assert np.isnan(found.mean[1]) and np.isnan(found.spread[1])
 
 
 def test_a_measure_for_each_batch(model):

@@ -97,7 +97,7 @@ def _of_case(m: Results, ax: Axes, values: str, xlabel: str, ylabel: str) -> Non
             at = heads.signs.case == case
             ax.scatter(leading.real[at], up[at], s=11, marker=marker, facecolors="none", edgecolors=colour, lw=0.8)
     ax.axvline(0, color="0.6", lw=0.7, zorder=0)
-    ax.set(xlabel=xlabel, ylabel=ylabel, xlim=(-1.1, 1.1))
+    ax.set(xlabel=xlabel, ylabel=ylabel, xlim=(-1.1, 1.1), xticks=(-1, -0.5, 0, 0.5, 1))
 
 
 def _eigenvalues(ax: Axes, m: Results) -> None:

@@ -150,8 +150,7 @@ def _claim_of_first(m: Results) -> Claim:
         for k, (name, at) in enumerate(zip(CLASSES, layer, strict=True))
     )
     return Claim(
-        says=f"{of_model(m)[0].upper()}{of_model(m)[1:]} can do without the feed-forward of no layer as little as of "
-        "the first, at any token.",
+        says=f"Of all feed-forward layers {of_model(m)} misses the first one most, at whatever token it is silenced.",
         measured=f"layer whose loss costs log P of the object most, and the change in nats: {of}",
         criterion="it is the first layer for every class of tokens",
         holds=bool((layer == 0).all()),

@@ -22,7 +22,7 @@ from ..framework.small_models import LENGTH, Corpus, Snapshot, corpus_of, parame
 from ..framework.starts import keys_of, seed_of
 
 
-SEEN = 3000
+SEEN = 20_000
 SNAPSHOTS = 5
 KINDS = (False, True)  # whether a token begins each text
 
@@ -32,7 +32,7 @@ class Parameters:
     """What of the figure can be set."""
 
     trainings: int = parameter(3, "the number of trainings of each kind", least=2, most=32, quick=2)
-    steps: int = parameter(400, "the steps of each training", least=16, most=100_000, quick=64)
+    steps: int = parameter(1200, "the steps of each training", least=16, most=100_000, quick=64)
     d: int = parameter(128, "the dimension of the stream, for four heads", least=8, most=1024, quick=16)
     layers: int = parameter(3, "the number of layers", least=1, most=32, quick=2)
     texts: int = parameter(48, "the number of texts that are measured", least=4, most=1000, quick=16)

@@ -67,14 +67,16 @@ class Tally:
         """Add a batch, (texts in it, ...); the caller raises `texts` when the statistics of all names are added."""
         # In C order, that of rows read from a store: NumPy adds up in memory order, so that the sums are bitwise equal.
         rows = np.array(rows, np.float64, order="C")
-        mean = np.mean(rows, axis=0)
-        squares = np.sum((rows - mean) ** 2, axis=0)
         before, new = self.texts, len(rows)
-        # n_A and n_B texts: mean = mean_A + shift n_B / n, squares = squares_A + squares_B + shift^2 n_A n_B / n.
-        if before:
-            shift = mean - self.arrays[f"{name}/mean"]
-            mean = self.arrays[f"{name}/mean"] + shift * (new / (before + new))
-            squares = self.arrays[f"{name}/squares"] + squares + shift**2 * (before * new / (before + new))
+        # Where states may overflow (a network without its norms) the statistics are NaN, of which NumPy need not warn.
+        with np.errstate(invalid="ignore"):
+            mean = np.mean(rows, axis=0)
+            squares = np.sum((rows - mean) ** 2, axis=0)
+            # n_A and n_B texts: mean = mean_A + shift n_B / n, squares = squares_A + squares_B + shift^2 n_A n_B / n.
+            if before:
+                shift = mean - self.arrays[f"{name}/mean"]
+                mean = self.arrays[f"{name}/mean"] + shift * (new / (before + new))
+                squares = self.arrays[f"{name}/squares"] + squares + shift**2 * (before * new / (before + new))
         self.arrays[f"{name}/mean"], self.arrays[f"{name}/squares"] = mean, squares
         if keep:
             self.append(f"{name}/values", rows)

@@ -186,7 +186,10 @@ class LanguageModel(eqx.Module):
         - `ids`: (n,).
         - `present`: Which tokens are present, (n,); None is all of them.
         """
-        return self.head._logits(self.stack._through(*self._enter(ids, present)), self.embedding)
+        return self._logits(ids, present)
+
+    def _logits(self, ids: Any, present: Any = None, unroll: int = 1) -> Float[Array, "n words"]:
+        return self.head._logits(self.stack._through(*self._enter(ids, present), unroll), self.embedding)
 
     def _enter(self, ids: Any, present: Any) -> tuple[Array, Array | None]:
         x = self.embed(ids)

@@ -160,6 +160,7 @@ class Transformer(eqx.Module):
         each: PyTree = None,
         *,
         reverse: bool = False,
+        unroll: int = 1,
     ) -> tuple[Any, Any]:
         """`step(block, x, what the layer is given) -> (x, what to keep)` for each block in turn.
 
@@ -169,17 +170,19 @@ class Transformer(eqx.Module):
         - `x`: What is handed from block to block, of one shape.
         - `each`: Arrays whose first axis is that of the layers.
         - `reverse`: Whether the last block comes first.
+        - `unroll`: How many blocks the compiled program spells out, as in `jax.lax.scan`.
 
         **Returns:**
 
         The last `x`, and what was kept, stacked along a first axis in the order of the layers.
         """
         if self.depth is not None:
-            return lax.scan(lambda x, given: step(self.blocks, x, given), x, each, length=self.depth, reverse=reverse)
+            of_one = lambda x, given: step(self.blocks, x, given)
+            return lax.scan(of_one, x, each, length=self.depth, reverse=reverse, unroll=unroll)
         # `lax.scan` takes arrays only; the static part is the same for every layer.
         arrays, form = eqx.partition(self.blocks, eqx.is_array)
         step_of_arrays = lambda x, given: step(eqx.combine(given[0], form), x, given[1])
-        return lax.scan(step_of_arrays, x, (arrays, each), reverse=reverse)
+        return lax.scan(step_of_arrays, x, (arrays, each), reverse=reverse, unroll=unroll)
 
     def __call__(self, x: Float[Array, "n d"], present: Bool[Array, " n"] | None = None) -> Float[Array, "n d"]:
         """The tokens after the last block, normalised if there is a last norm.
@@ -191,8 +194,8 @@ class Transformer(eqx.Module):
         """
         return self._through(*self.validated(x, present))
 
-    def _through(self, x: Array, present: Array | None) -> Array:
-        x = self.scan(lambda block, x, _: (block(x, present), None), x)[0]
+    def _through(self, x: Array, present: Array | None, unroll: int = 1) -> Array:
+        x = self.scan(lambda block, x, _: (block(x, present), None), x, unroll=unroll)[0]
         return self._last(x)
 
     def levels(self, x: Float[Array, "n d"], present: Bool[Array, " n"] | None = None) -> Float[Array, "levels n d"]:

@@ -1,1 +1,1 @@
-"""The networks: ALBERT and T5 in Flax, their files, tokenizers, batches and pre-training."""
+"""The networks in Flax, all behind one interface: their files, tokenizers, batches, and the pre-training of ALBERT."""

@@ -56,6 +56,14 @@ def test_planted_units_are_found_and_scored_on_other_texts():
     assert told.neuron_areas[1] > 0.6 and told.direction_areas[2] > 0.95 > told.direction_areas[0]
 
 
+def test_level_and_threshold_of_a_direction_are_chosen_on_other_texts_than_itself():
+    """Of noise in many dimensions the difference of means separates the texts that it was made of, and no others."""
+    rng, labels = np.random.default_rng(2), np.arange(80) % 4 < 2
+    noise = lambda: UnitMeans(rng.normal(size=(80, 1, 3)), rng.normal(size=(80, 1, 200)))
+    told = told_by([noise(), noise()], (labels, labels))
+    assert told.best["direction"].chosen < 0.75 and abs(told.best["direction"].accuracy - 0.5) < 0.2
+
+
 def test_areas_and_directions_are_those_of_loops():
     rng = np.random.default_rng(1)
     labels, values = np.array([1, 0, 1, 1, 0, 0], bool), rng.integers(0, 4, (6, 3)).astype(float)

@@ -22,6 +22,7 @@ LIVE = {
     "gelu_new": ("GPT2LMHeadModel", {}),
     "gelu, a width of its own": ("GPT2LMHeadModel", {"activation_function": "gelu", "n_inner": 20}),
     "relu, large eps": ("GPT2LMHeadModel", {"activation_function": "relu", "layer_norm_epsilon": 1e-2}),
+    "gelu_pytorch_tanh": ("GPT2LMHeadModel", {"activation_function": "gelu_pytorch_tanh"}),
     "not scaled": ("GPT2LMHeadModel", {"scale_attn_weights": False}),
     "scaled by layer": ("GPT2LMHeadModel", {"scale_attn_by_inverse_layer_idx": True}),
     "only by layer": (

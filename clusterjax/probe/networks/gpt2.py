@@ -35,7 +35,7 @@ class GPT2Sizes(NamedTuple):
     - `vocab_size`, `hidden_size`: Rows and columns of the word embedding.
     - `num_heads`, `intermediate_size`: The heads, which divide the hidden size, and the width of the feed-forward.
     - `num_layers`: The blocks, each with weights of its own.
-    - `activation`: "gelu", "gelu_new" or "relu".
+    - `activation`: As in `AlbertSizes`.
     - `max_positions`: Rows of the embedding of positions.
     - `scaled`: Whether scores are divided by the root of the dimension of a head.
     - `scaled_by_layer`: Whether those of block i, from 1, are also divided by i.

@@ -181,13 +181,16 @@ def blank(hidden: Float[Array, "batch n d"], mask: Bool[Array, "batch n"]) -> Fl
 
 
 def activation(name: str) -> Callable[[Array], Array]:
-    """The function that `transformers` calls by this name; its gelu_new is the tanh approximation of gelu."""
-    # `gelu_new` of transformers is the approximation by tanh; `gelu` is the exact function with erf.
+    """The function that `transformers` calls by this name."""
+    # `gelu` is the exact function with erf; two names are of its approximation by tanh, and two of x / (1 + exp(-x)).
+    by_tanh = functools.partial(jax.nn.gelu, approximate=True)
     return {
         "gelu": functools.partial(jax.nn.gelu, approximate=False),
-        "gelu_new": functools.partial(jax.nn.gelu, approximate=True),
+        "gelu_new": by_tanh,
+        "gelu_pytorch_tanh": by_tanh,
         "relu": jax.nn.relu,
         "silu": jax.nn.silu,
+        "swish": jax.nn.silu,
     }[name]
 
 

@@ -24,7 +24,7 @@ class LlamaSizes(NamedTuple):
     - `head_size`: The dimension of each, even; times `num_heads` it need not be `hidden_size`.
     - `intermediate_size`: The width of the feed-forward.
     - `num_layers`: The blocks.
-    - `activation`: "silu", "gelu", "gelu_new" or "relu".
+    - `activation`: "silu", "swish", "gelu", "gelu_new", "gelu_pytorch_tanh" or "relu", as `transformers` names them.
     - `max_positions`: The longest text.
     - `eps`: Of the RMS norms.
     - `tied`: Whether words are scored by the table of the embedding.

@@ -13,7 +13,7 @@ from ..._check import check_choice, check_flag, check_instance, check_integer, c
 
 
 MOST = 2**31 - 1
-ACTIVATIONS = ("gelu", "gelu_new", "relu", "silu")
+ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish")
 CHOICES = {"activation": ACTIVATIONS, "scaling": ("default", "linear", "llama3")}
 FLAGS = (
     "tied", "gated", "attention_bias", "output_bias", "feed_forward_bias", "scaled", "scaled_by_layer",
@@ -68,7 +68,7 @@ class AlbertSizes(NamedTuple):
     - `hidden_size`, `num_heads`, `intermediate_size`: d, the heads that divide it, the width of the feed-forward.
     - `num_layers`: How many times a group of layers is applied.
     - `num_groups`, `inner_layers`: How many groups share these times evenly, and of how many layers each group is.
-    - `activation`: "gelu", "gelu_new", "relu" or "silu".
+    - `activation`: "gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu" or "swish", as `transformers` names them.
     - `max_positions`, `type_vocab_size`: Rows of the embeddings of positions and token types.
     - `eps`: Of the layer norms.
     - `tied`: Whether the masked-LM head uses the word embedding.
@@ -168,7 +168,7 @@ class BertSizes(NamedTuple):
     - `vocab_size`, `hidden_size`: Rows and columns of the word embedding.
     - `num_heads`, `intermediate_size`: The heads, which divide the hidden size, and the width of the feed-forward.
     - `num_layers`: The layers, each with weights of its own.
-    - `activation`: "gelu", "gelu_new" or "relu".
+    - `activation`: As in `AlbertSizes`.
     - `max_positions`, `type_vocab_size`: Rows of the embeddings of positions and token types.
     - `eps`: Of the layer norms.
     - `tied`: Whether the masked-LM head uses the word embedding.

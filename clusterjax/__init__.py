@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ._attention import (
         AbstractAttention as AbstractAttention,
         HardmaxAttention as HardmaxAttention,
+        KernelAttention as KernelAttention,
         SoftmaxAttention as SoftmaxAttention,
         UnnormalisedAttention as UnnormalisedAttention,
         query_key_form as query_key_form,

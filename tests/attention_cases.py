@@ -40,11 +40,24 @@ def hardmax(beta=BETA, **options):
     return cjx.HardmaxAttention(**options)
 
 
+def KERNEL(s):
+    return 1 / (1.5 - 0.4 * s) + 0.2 * s * s
+
+
+def kernel(**options):
+    return lambda beta=None, **more: cjx.KernelAttention(KERNEL, **options, **more)
+
+
 # How each kind is built here, and its double loop.
 KINDS = {
     "softmax": (softmax, lambda x, *how: reference.softmax_weights(x, BETA, *how)),
     "unnormalised": (unnormalised, lambda x, *how: reference.unnormalised_weights(x, BETA, *how, 0.4)),
     "hardmax": (hardmax, reference.hardmax_weights),
+    "kernel": (kernel(), lambda x, *how: reference.kernel_weights(x, KERNEL, True, *how)),
+    "kernel, not normalised": (
+        kernel(normalise=False),
+        lambda x, *how: reference.kernel_weights(x, KERNEL, False, *how),
+    ),
 }
 kinds = pytest.mark.parametrize("kind", KINDS)
 

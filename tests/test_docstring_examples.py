@@ -23,11 +23,12 @@ BLOCK = re.compile(r"^!!! example\n\n^    ```python\n(.*?)^    ```$", re.MULTILI
 
 # The names that README, guides, notebooks, benchmarks and experiments use most: each of them shows what it does.
 MUST_HAVE = """
-    simulate iterate AttentionField MultiHeadField FunctionField SoftmaxAttention UnnormalisedAttention HardmaxAttention
-    FullMask CausalMask WindowMask FunctionMask Sphere Euclidean PiecewiseConstant Auto Blocked Harmonic Hull Sharded
-    interaction_energy cluster_labels num_clusters cosine_histogram renyi_centres hardmax.HardmaxLayer hardmax.leaders
-    hardmax.limit_set phase.phase_diagram sweep.run probe.load probe.encode probe.similarity_histograms transformer.load
-    transformer.residual_stream sentiment.fit sentiment.explain plot.circle experiments.find_experiments
+    simulate iterate AttentionField MultiHeadField FunctionField SoftmaxAttention UnnormalisedAttention
+    HardmaxAttention KernelAttention FullMask CausalMask WindowMask FunctionMask Sphere Euclidean PiecewiseConstant
+    Auto Blocked Harmonic Hull Sharded interaction_energy cluster_labels num_clusters cosine_histogram renyi_centres
+    hardmax.HardmaxLayer hardmax.leaders hardmax.limit_set phase.phase_diagram sweep.run probe.load probe.encode
+    probe.similarity_histograms transformer.load transformer.residual_stream sentiment.fit sentiment.explain
+    plot.circle experiments.find_experiments
 """.split()
 
 CHILD = """

@@ -1,4 +1,4 @@
-"""Attentions: softmax, unnormalised and hardmax, as matrices of weights and as averages."""
+"""Attentions: softmax, unnormalised, hardmax and a kernel of one's own, as matrices of weights and as averages."""
 
 from .base import (
     AbstractAttention as AbstractAttention,
@@ -6,5 +6,6 @@ from .base import (
     query_key_form as query_key_form,
 )
 from .hardmax import HardmaxAttention as HardmaxAttention
+from .kernel import KernelAttention as KernelAttention
 from .softmax import SoftmaxAttention as SoftmaxAttention
 from .unnormalised import UnnormalisedAttention as UnnormalisedAttention

@@ -9,6 +9,7 @@ import clusterjax as cjx
 from ..attention_cases import (
     BETA,
     FORM,
+    KERNEL,
     KINDS,
     MASKS,
     MASSES,
@@ -115,11 +116,15 @@ def test_as_beta_grows_softmax_becomes_hardmax():
     assert_close(outcome(cjx.SoftmaxAttention(-1e5, query_key=FORM))[1], least[1])
 
 
+# The weight of a token that is alone, where rows do not sum to one.
+OF_ITSELF = {"unnormalised": np.exp(BETA - 0.4), "kernel, not normalised": KERNEL(1.0)}
+
+
 @kinds
 @pytest.mark.parametrize("d", (1, 3))
 def test_one_token_attends_to_itself(kind, d):
     x, values = sphere_tokens(1, 1, d), jnp.asarray([[2.0, -3.0]])
-    size = np.exp(BETA - 0.4) if kind == "unnormalised" else 1.0
+    size = OF_ITSELF.get(kind, 1.0)
     weights, average, *log_partition = outcome(KINDS[kind][0](), x, values)
     assert_close(weights, np.array([[size]]))
     assert_close(average, size * np.asarray(values))
@@ -130,7 +135,7 @@ def test_one_token_attends_to_itself(kind, d):
 @kinds
 def test_identical_tokens_share_equally(kind):
     x = jnp.broadcast_to(X[:1], (N, D))
-    size = np.exp(BETA - 0.4) if kind == "unnormalised" else 1.0
+    size = OF_ITSELF.get(kind, 1.0)
     weights, average, *_ = outcome(KINDS[kind][0](), x)
     assert_close(weights, np.full((N, N), size / N))
     assert_close(average, np.broadcast_to(size * np.mean(VALUES, axis=0), (N, 2)))

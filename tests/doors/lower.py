@@ -52,6 +52,7 @@ TIME = SCALAR
 softmax = functools.cache(lambda: cjx.SoftmaxAttention(1.0))
 unnormalised = functools.cache(lambda: cjx.UnnormalisedAttention(1.0))
 hardmax = functools.cache(lambda: cjx.HardmaxAttention())
+kernel = functools.cache(lambda: cjx.KernelAttention(lambda s: 1 + s * s))
 field = functools.cache(lambda: cjx.AttentionField(cjx.SoftmaxAttention(1.0, query_key=jnp.eye(D))))
 layer = functools.cache(lambda: cjx.ResidualLayer(field()))
 trajectory = functools.cache(lambda: cjx.simulate(field(), X, jnp.asarray([0.0, 1.0]), dense=True, max_steps=64))
@@ -63,7 +64,9 @@ heads = functools.cache(lambda: cjx.MultiHeadField(1.0, EYE[None], EYE[None]))
 def _attentions() -> dict[str, Case]:
     options = {"query_key": PARAMETER, "beta": SCALAR, "offset": SCALAR, "tie_tolerance": NONE | SCALAR}
     found = {}
-    for made, first in ((softmax, {"beta": T}), (unnormalised, {"beta": T, "offset": T}), (hardmax, {})):
+    own = {"function": lambda s: 1 + s * s, "normalise": False}
+    kinds = (softmax, {"beta": T}), (unnormalised, {"beta": T, "offset": T}), (hardmax, {}), (kernel, own)
+    for made, first in kinds:
         name = type(made()).__name__
         mine = {key: value for key, value in options.items() if key in (*first, "query_key")}
         if made is hardmax:

@@ -77,6 +77,20 @@ def unnormalised_weights(x, beta, form=None, allowed=full, masses=None, offset=0
     return out
 
 
+def kernel_weights(x, kernel, normalise, form=None, allowed=full, masses=None):
+    """m_j f(s_ij) over their sum, or over the mass of the tokens that i may attend to."""
+    n, score = x.shape[0], scores(x, form)
+    mass = [1.0] * n if masses is None else [float(m) for m in masses]
+    out = np.zeros((n, n))
+    for i in range(n):
+        seen = [j for j in range(n) if allowed(i, j) and mass[j] > 0]
+        terms = {j: mass[j] * float(kernel(score[i][j])) for j in seen}
+        whole = math.fsum(terms.values()) if normalise else math.fsum(mass[j] for j in seen)
+        for j in seen:
+            out[i, j] = terms[j] / whole
+    return out
+
+
 def hardmax_weights(x, form=None, allowed=full, masses=None, slack=1e-9):
     """m_j over the mass of the maximisers of s_ik, for the j among them; a score within `slack` is a maximiser."""
     n, score = x.shape[0], scores(x, form)

@@ -1,0 +1,130 @@
+r"""Attention with a kernel of a user's own, as a function of the inner products.
+
+**Algorithm.** The kernel is any function, and so no summation sums it: scores are formed for a block of rows at a time,
+(rows, n), masked, and multiplied with the values. Where pairs are masked the function is given the token's score with
+itself in place of theirs, so that a pair which does not count can neither overflow nor make a derivative NaN.
+
+**Invariants.** `average` equals `weights(x) @ values` but for rounding. Memory is (rows, n), also in derivatives, which
+compute each block again.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from .._blocks import map_blocks
+from .._check import check_array, check_callable, check_flag, refusal
+from .._custom_types import Masses, RealScalarLike, Tokens
+from .._mask import AbstractMask, FullMask, check_mask
+from .._misc import matmul
+from .._schedule import StoredParameter, optional_parameter
+from .._summation import AbstractSummation, Dense, ratio
+from .base import AbstractAttention, check_dimension, check_square
+
+
+_PAIRS = 2**22  # of which one block has about as many
+
+
+def _check_function(function: Callable[..., Any]) -> Callable[..., Any]:
+    return check_callable(function, "function", "a function of inner products", takes=1)
+
+
+class KernelAttention(AbstractAttention):
+    r"""Attention with a kernel of your own: $w_{ij} = f(s_{ij}) / \sum_k f(s_{ik})$ with $s_{ij} = \langle x_i, B
+    x_j\rangle$; with `normalise=False` $w_{ij} = f(s_{ij}) / n$.
+
+    With a mask the sum, or n, is over the tokens that i may attend to; with masses $w_{ij} \propto m_j f(s_{ij})$. A
+    row whose weights sum to zero is zero. The kernel may be negative; a normalised row whose sum is near zero is then
+    as large as it comes. With $f = e^{\beta s}$ it is `SoftmaxAttention` or `UnnormalisedAttention`, which are faster,
+    and have no score that overflows.
+
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, jax, jax.numpy as jnp
+        >>> bounded = cjx.KernelAttention(lambda s: jnp.where(s > 0.5, 1.0, 0.0))  # bounded confidence
+        >>> x = cjx.Sphere().sample(jax.random.key(0), n=32, d=2)
+        >>> traj = cjx.simulate(cjx.AttentionField(bounded), x, jnp.array([0.0, 60.0]))
+        >>> [int(cjx.num_clusters(x, radius=0.1)) for x in traj.xs]
+        [20, 2]
+        ```
+
+    **Arguments:**
+
+    - `function`: `function(s)` takes an array of inner products, and returns the kernel of each: real numbers of the
+        same shape. A function of JAX, or an `equinox.Module` that can be called, whose arrays are parameters and may be
+        differentiated.
+    - `query_key`: The form $B = Q^\top K$, (d, d), or a schedule. None is the identity.
+    - `normalise`: Whether each row is divided by its sum; otherwise by the mass of the tokens it may attend to.
+    - `mask`: Which tokens each token may attend to.
+
+    **Raises:**
+
+    - `ValueError` if `function` does not take one argument or `query_key` is not a square real matrix; on use, if
+        `function` returns another shape.
+
+    ??? cite "Source"
+
+        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 5, for general kernels.
+    """
+
+    function: Callable[..., Any] = eqx.field(converter=_check_function)
+    query_key: StoredParameter | None = eqx.field(default=None, converter=optional_parameter("query_key"), kw_only=True)
+    normalise: bool = eqx.field(default=True, static=True, kw_only=True)
+    mask: AbstractMask = eqx.field(default=FullMask(), kw_only=True)
+
+    def __check_init__(self):
+        check_square(self.query_key, "query_key")
+        check_flag(self.normalise, "normalise")
+        check_mask(self.mask)
+
+    @property
+    def summation(self) -> AbstractSummation:
+        """The one that forms all pairs: no other sums a kernel that may be anything."""
+        return Dense()
+
+    def weights(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, "n n"]:
+        x, _, masses = self.enter(x, None, t, masses)
+        masses = jnp.ones(x.shape[0], x.dtype) if masses is None else masses
+        queries = self.queries(x, t)
+        return self._rows(queries, jnp.arange(x.shape[0]), x, masses)
+
+    def average(
+        self, x: Tokens, values: Float[Array, "n k"] | None, t: RealScalarLike = 0.0, masses: Masses | None = None
+    ) -> Float[Array, "n k"]:
+        x, values, masses = self.enter(x, values, t, masses)
+        values, n = x if values is None else values, x.shape[0]
+        masses = jnp.ones(n, x.dtype) if masses is None else masses
+        of_rows = lambda queries, index: matmul(self._rows(queries, index, x, masses), values)
+        return map_blocks(of_rows, max(1, _PAIRS // n), self.queries(x, t), jnp.arange(n), recompute=True)
+
+    def check(self, n: int, d: int) -> None:
+        self.mask.check(n)
+        check_dimension(self.query_key, "query_key", d)
+
+    def _rows(
+        self, queries: Float[Array, "rows d"], index: Int[Array, " rows"], x: Tokens, masses: Masses
+    ) -> Float[Array, "rows n"]:
+        """The weights of some rows, whose numbers are `index`."""
+        allowed = self._allowed(index, masses)
+        scores = matmul(queries, x.T)
+        # The score of a row with itself: one that the function is asked about anyway.
+        own = jnp.take_along_axis(scores, index[:, None], axis=1)
+        kernel = self.function(jnp.where(allowed, scores, own))
+        kernel = check_array(
+            kernel, "function(s)", shape=scores.shape, finite=False, remedy="return the kernel of each inner product"
+        )
+        if jnp.iscomplexobj(kernel):
+            raise refusal("function(s)", "be real", f"its dtype is {kernel.dtype}", "return its real part")
+        kernel = jnp.where(allowed, kernel.astype(x.dtype), 0) * masses[None, :]
+        if self.normalise:
+            return ratio(kernel, jnp.sum(kernel, axis=1))
+        return ratio(kernel, self.mask.attended_mass(masses)[index])
+
+    def _allowed(self, index: Int[Array, " rows"], masses: Masses) -> Bool[Array, "rows n"]:
+        n = masses.shape[0]
+        allowed = jnp.broadcast_to(self.mask.allowed(index[:, None], jnp.arange(n)[None, :]), (index.shape[0], n))
+        return allowed & (masses > 0)[None, :]

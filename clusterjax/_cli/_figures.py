@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from .._log import log_line
+from ._names import FIGURES
 from ._options import add_renamed, said_in_options
 from ._precision import double_precision
 from ._types import integer, named, path, setting
@@ -26,10 +27,7 @@ def add_reproduce(commands: argparse._SubParsersAction) -> None:
         "names",
         nargs="*",
         metavar="NAME",
-        help="any of figure1 to figure8, albert-spectra, albert-bridge and albert-training, language-training, "
-        "causal-network, causal-bridge, sink-training, lstm, facts, word-senses, sentiment-neuron, norm-schemes, "
-        "rank-collapse, long-context, perceptron-delay and interacting-heads, phase-diagram and linear-phase, "
-        "hardmax-polytope, sentiment-words, sentiment-leaders and sentiment-training; none means all",
+        help=f"any of {FIGURES[0]} to {FIGURES[7]}, {', '.join(FIGURES[8:-1])} and {FIGURES[-1]}; none means all",
     )
     command.add_argument(
         "--out", type=named, default="gallery", metavar="DIR", help="where to write (default: gallery)"

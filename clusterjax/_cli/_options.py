@@ -16,10 +16,7 @@ class Renamed(argparse.Action):
 
 
 def add_renamed(command: argparse.ArgumentParser, renamed: Mapping[str, str]) -> None:
-    """Have a command refuse old spellings with the new ones, and leave them out of its help.
-
-    Without this an old spelling could be taken for the abbreviation of another option, as `--d` for `--dim`.
-    """
+    """Have a command refuse old spellings with the new ones, and leave them out of its help."""
     for old, new in renamed.items():
         command.add_argument(f"--{old}", action=Renamed, nargs="?", const=f"--{new}", help=argparse.SUPPRESS)
 

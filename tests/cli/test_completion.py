@@ -45,7 +45,7 @@ def completed(file, words):
     """What bash offers for the last of these words."""
     code = f"""
 source {file}
-COMP_WORDS=({' '.join(f'"{word}"' for word in words)})
+COMP_WORDS=({" ".join(f'"{word}"' for word in words)})
 COMP_CWORD={len(words) - 1}
 _shtab_clusterjax
 printf '%s\\n' "${{COMPREPLY[@]}}"

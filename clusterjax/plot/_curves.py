@@ -46,11 +46,13 @@ def training_curves(
     loss, accuracy = figure.subplots(1, 2)
     _panel(loss, history, at, "loss", xlabel, "loss (nats)")
     _panel(accuracy, history, at, "accuracy", xlabel, "accuracy")
+    lowest = min((levels or {}).values(), default=0.0)
     for words, level in (levels or {}).items():
         loss.axhline(level, color=GREY, linestyle="--", linewidth=0.9, zorder=1)
-        loss.annotate(
-            words, (1, level), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=6, color=INK
-        )
+        # The words on the lowest line stand below it: two lines may lie close to one another.
+        side = "top" if level == lowest and len(levels or {}) > 1 else "bottom"
+        at_right = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": side}
+        loss.annotate(words, (1, level), fontsize=6, color=INK, **at_right)
     for (words, places), (colour, line) in zip((marks or {}).items(), ((VERMILION, ":"), (GREY, ":")), strict=False):
         for k, place in enumerate(places):
             for ax in (loss, accuracy):

@@ -99,6 +99,9 @@ def reproduce(
     _refuse_undeclared(experiments, settings)
     # All fingerprints first: they read networks and texts, and refuse what cannot be read.
     asked = [fingerprint(experiment, settings, files) for experiment in experiments]
+    for experiment in experiments:
+        if experiment.check is not None:
+            experiment.check(settings)
     with locked(out):
         return _reproduce_in(out, experiments, asked, settings, files, force, say)
 

@@ -24,11 +24,11 @@ from ._disk import begin_reading, check, listed_files, state_of, write_folder
 from ._json import MOST_BYTES, decode, misfit, read_bounded
 
 
-ARRAYS, CONFIG, HISTORY, REPORT, VOCABULARY = (
-    "model.safetensors", "config.json", "history.json", "report.json", "vocabulary.json",
+ARRAYS, CONFIG, HISTORY, REPORT, VOCABULARY, PACKED_VOCABULARY = (
+    "model.safetensors", "config.json", "history.json", "report.json", "vocabulary.json", "vocabulary.json.gz",
 )  # fmt: skip
 # What belongs to one model and not to the next. A tokenizer and a checkpoint belong to the run, and stay.
-_OF_A_MODEL = {ARRAYS, CONFIG, HISTORY, REPORT, VOCABULARY}
+_OF_A_MODEL = {ARRAYS, CONFIG, HISTORY, REPORT, VOCABULARY, PACKED_VOCABULARY}
 _TRIES = 5
 
 _T = TypeVar("_T")

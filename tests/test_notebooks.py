@@ -50,7 +50,7 @@ def test_pair_is_executed_and_in_step(script):
     assert not faults(script)
 
 
-DEAR = ("million_tokens", "trained_albert", "causal_network", "lecture")  # minutes of a slow machine
+DEAR = ("04_million_tokens", "07_trained_albert", "08_causal_network", "09_lecture")  # minutes of a slow machine
 RUNS = [
     pytest.param(script, marks=pytest.mark.exhaustive if script.stem in DEAR else (), id=script.stem)
     for script in SCRIPTS

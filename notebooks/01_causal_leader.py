@@ -136,8 +136,9 @@ assert np.all(np.abs(rates - 0.5) < 5e-3)
 #
 # ## Exercises
 #
-# **1. All the rates.** The linearisation at consensus is a matrix: take it with `jax.jacfwd` and compare its eigenvalues
-# with $-(k-1)/k$. Tokens that are shifted a little along one tangent direction are enough, and any Q and K will do.
+# **1. All the rates.** The linearisation at consensus is a matrix: take it with `jax.jacfwd` and compare its
+# eigenvalues with $-(k-1)/k$. Tokens that are shifted a little along one tangent direction are enough, and any Q and K
+# will do.
 #
 # <details><summary>Answer</summary>
 #
@@ -161,8 +162,8 @@ assert np.all(np.abs(rates - 0.5) < 5e-3)
 #
 # <details><summary>Answer</summary>
 #
-# All rates but the first are 1/2, in one Jordan chain: token k falls like $t^{k-2} e^{-t/2}$, and news of the first token
-# travels along the text one token at a time. At t = 12 the far tokens have not arrived.
+# All rates but the first are 1/2, in one Jordan chain: token k falls like $t^{k-2} e^{-t/2}$, and news of the first
+# token travels along the text one token at a time. At t = 12 the far tokens have not arrived.
 #
 # ```python
 # window = cjx.AttentionField(cjx.SoftmaxAttention(1.0, mask=cjx.WindowMask(2, causal=True)))

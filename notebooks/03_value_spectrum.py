@@ -72,7 +72,8 @@ for row, (name, value) in zip(axes, values.items(), strict=True):
 plt.show()
 
 # %% [markdown]
-# *From above: a positive eigenvalue, a complex pair, a negative one. The first token, red, is only there to be followed.*
+# *From above: a positive eigenvalue, a complex pair, a negative one. The first token, red, is only there to be
+# followed.*
 
 # %%
 ts = jnp.linspace(0.0, 40.0, 161)
@@ -97,8 +98,8 @@ plt.show()
 # %% [markdown]
 # ## The claim, asserted
 #
-# *Gather*: at equal tokens the velocity is $P_x V x$, the power iteration in continuous time, so that every token ends on
-# the axis of the leading eigenvector. Often at both ends of it: the mean token may have any length. *Turn*: the same
+# *Gather*: at equal tokens the velocity is $P_x V x$, the power iteration in continuous time, so that every token ends
+# on the axis of the leading eigenvector. Often at both ends of it: the mean token may have any length. *Turn*: the same
 # power iteration finds the plane of the pair, and turns in it at the imaginary part. *Spread*: no token finds another,
 # and the mean token vanishes.
 
@@ -138,8 +139,8 @@ assert lengths["spread"][:, -1].max() < 0.02 and min(apart) > 0.7 * n
 #
 # <details><summary>Answer</summary>
 #
-# Where it was at t = 0: the flow is run backwards. What the solver lost on the way there is magnified on the way back, so
-# that this works while no two tokens have met.
+# Where it was at t = 0: the flow is run backwards. What the solver lost on the way there is magnified on the way back,
+# so that this works while no two tokens have met.
 #
 # ```python
 # there_and_back = cjx.PiecewiseConstant([0.0, 4.0], jnp.stack([jnp.eye(d), -jnp.eye(d)]))
@@ -151,8 +152,8 @@ assert lengths["spread"][:, -1].max() < 0.02 and min(apart) > 0.7 * n
 #
 # </details>
 #
-# **2. Two equal eigenvalues.** With the eigenvalues 1, 1 and -1/2 there is no leading axis. Where do the tokens end, and
-# what decides it?
+# **2. Two equal eigenvalues.** With the eigenvalues 1, 1 and -1/2 there is no leading axis. Where do the tokens end,
+# and what decides it?
 #
 # <details><summary>Answer</summary>
 #

@@ -203,11 +203,13 @@ for b in betas:
 #
 # ## Exercises
 #
-# **1. How many clusters?** At $\beta = 25$, which wave number does the theory favour, and does it win among 20,000 tokens?
+# **1. How many clusters?** At $\beta = 25$, which wave number does the theory favour, and does it win among 20,000
+# tokens?
 #
 # <details><summary>Answer</summary>
 #
-# About $\sqrt{2\beta} \approx 7$. In a single run its neighbours, which grow nearly as fast, may begin larger by chance.
+# About $\sqrt{2\beta} \approx 7$. In a single run its neighbours, which grow nearly as fast, may begin larger by
+# chance.
 #
 # ```python
 # theory = cjx.uniform_growth_rates(25.0, 2, 12)

@@ -182,8 +182,8 @@ assert {word for word in times if word not in positive and word in planted} <= s
 # deciding = away.argmax(axis=1)
 # another = np.where(led | (test.counts == 0), -1.0, np.random.default_rng(0).random(led.shape)).argmax(axis=1)
 # falls = without_word(deciding), without_word(another)
-# print(f"mean logit {np.abs(logits)[confident].mean():.2f}; without the leader {falls[0]:.2f} less, without another word "
-#       f"{falls[1]:.2f} less")
+# print(f"mean logit {np.abs(logits)[confident].mean():.2f}")
+# print(f"it is {falls[0]:.2f} less without the leader, and {falls[1]:.2f} less without another word")
 # assert falls[0] > 3 * abs(falls[1])
 # ```
 #

@@ -296,13 +296,13 @@ assert report["held-out loss"] < report["bigram loss"] - 0.3
 #
 # ## Exercises
 #
-# **1. Twice is once.** Show that the layer norm is a projection, that no scale of its input matters, and that gains other
-# than one spoil the first but not the second.
+# **1. Twice is once.** Show that the layer norm is a projection, that no scale of its input matters, and that gains
+# other than one spoil the first but not the second.
 #
 # <details><summary>Answer</summary>
 #
-# A vector on the sphere, in the hyperplane of mean zero, stays where it is. With gains the norm ends on an ellipsoid, of
-# which the next norm makes another one.
+# A vector on the sphere, in the hyperplane of mean zero, stays where it is. With gains the norm ends on an ellipsoid,
+# of which the next norm makes another one.
 #
 # ```python
 # x = 5 * jax.random.normal(key, (6, 4)) + 3
@@ -316,8 +316,8 @@ assert report["held-out loss"] < report["bigram loss"] - 0.3
 #
 # </details>
 #
-# **2. The head of a text.** Which of the heads of the small language model is the text above worst without? Silence each
-# with `probe.without`, and sum the losses of its words.
+# **2. The head of a text.** Which of the heads of the small language model is the text above worst without? Silence
+# each with `probe.without`, and sum the losses of its words.
 #
 # <details><summary>Answer</summary>
 #

@@ -195,12 +195,13 @@ assert np.all(np.abs(negative - 0.5) < 1e-12)
 # </details>
 #
 # **2. A trace of training?** Half of the eigenvalues of each head's symmetric part are negative. Ask the network before
-# training whether it has learned that, and the same of V: in how many heads is the leading eigenvalue real and positive?
+# training whether it has learned that, and the same of V: in how many heads is the leading eigenvalue real and
+# positive?
 #
 # <details><summary>Answer</summary>
 #
-# It has not: any matrix of rank k in general position has k of each sign. And with random weights the leading eigenvalue
-# of V is real and positive in some heads too; eight heads are too few to tell the shares apart.
+# It has not: any matrix of rank k in general position has k of each sign. And with random weights the leading
+# eigenvalue of V is real and positive in some heads too; eight heads are too few to tell the shares apart.
 #
 # ```python
 # def signs(network):
@@ -210,7 +211,8 @@ assert np.all(np.abs(negative - 0.5) < 1e-12)
 #     return share, (np.abs(leading.imag) < 1e-9) & (leading.real > 0)
 #
 #
-# for name, network in (("trained", model), *((f"random {i}", probe.randomise(model, jax.random.key(i))) for i in range(3))):
+# random = {f"random {seed}": probe.randomise(model, jax.random.key(seed)) for seed in range(3)}
+# for name, network in {"trained": model, **random}.items():
 #     share, attractive = signs(network)
 #     print(f"{name:>8}: negative {share.mean():.2f}, real and positive leading eigenvalue in {attractive.sum()} heads")
 #     assert np.all(np.abs(share - 0.5) < 1e-12)

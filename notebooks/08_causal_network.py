@@ -198,8 +198,8 @@ if SMOLLM2:
 #
 # ## Exercises
 #
-# **1. The place or the word?** Put another token in front of every text (of 64, the last one falls out), and measure the
-# length of the first one again.
+# **1. The place or the word?** Put another token in front of every text (of 64, the last one falls out), and measure
+# the length of the first one again.
 #
 # <details><summary>Answer</summary>
 #

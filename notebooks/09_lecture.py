@@ -228,8 +228,8 @@ if SMOLLM2:
 #
 # ## Exercises
 #
-# **1. Which head carries it?** Of the last attention layers one matters at the last token more than the others. Find it in
-# `lost`, and silence its heads one by one.
+# **1. Which head carries it?** Of the last attention layers one matters at the last token more than the others. Find it
+# in `lost`, and silence its heads one by one.
 #
 # <details><summary>Answer</summary>
 #
@@ -250,7 +250,8 @@ if SMOLLM2:
 # </details>
 #
 # **2. A sum of ninety terms.** The stream is the sum of what all parts wrote, and the head for words is linear but for
-# its norm. Group what attention and feed-forward layers wrote to the last token, and check that the groups add up to it.
+# its norm. Group what attention and feed-forward layers wrote to the last token, and check that the groups add up to
+# it.
 #
 # <details><summary>Answer</summary>
 #

@@ -21,6 +21,7 @@ from .rules import (
     LIST,
     LONG,
     NONE,
+    NOTHING,
     NUMBER,
     PATH,
     POSITIVE,
@@ -85,6 +86,11 @@ def _tokens() -> dict[str, Case]:
             {"trajectory": RUN, "ts": TS, "frames": 2}, dear=True, path=NONE, frames=NONE, fps=FEW, dpi=FEW,
             inches=SCALE, progress=NONE | CALLABLE, trail=FLAG,
             **of(*still[:-1], "view", "symbol", "ts", "turn", "trajectory"),
+        ),
+        "player": case(
+            {"trajectory": RUN, "ts": TS}, dear=True, path=NONE, trail=FLAG, title=ANY_TEXT, radius=NONE | POSITIVE,
+            fps=NONE | FEW, height=NOTHING,
+            **of(*still[:-1], "symbol", "ts", "trajectory"), view=NONE | ARRAY,
         ),
         "angles": case(
             lambda: {"trajectory": RUN, "ts": TS}, dear=True,

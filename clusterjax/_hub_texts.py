@@ -4,8 +4,11 @@ They are streamed, so that a few thousand texts of C4 need not its 300 GB. C4: R
 WikiText: Merity et al. (1609.07843), whose rows are paragraphs, and headings, which are left out.
 """
 
+import contextlib
 import itertools
+import logging
 import re
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from ._tables import MOST_BYTES, bytes_of, wanted
@@ -61,22 +64,40 @@ def read_hub_texts(of: HubTexts, most_texts: int, most_bytes: int = MOST_BYTES) 
     - `ImportError` if the library datasets is not installed.
     """
     datasets: Any = wanted("datasets", f"loading {of.name!r} from the hub")
-    texts, size = [], 0
     try:
-        rows = datasets.load_dataset(of.name, of.config, split=of.split, streaming=True)
-        kept = (str(row["text"]) for row in rows)
-        for text in itertools.islice((text for text in kept if text.strip() and not _is_heading(text)), most_texts):
-            size += bytes_of([text])
-            if size > most_bytes:
-                break
-            texts.append(text)
+        with _without_retries():
+            rows = datasets.load_dataset(of.name, of.config, split=of.split, streaming=True)
+            return _first(rows, most_texts, most_bytes)
     except Exception as error:  # of its many libraries: no network, no such variant, no room
         reason = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
         raise ValueError(
-            f"paths must be within reach, but {of.name!r} ({of.config}, {of.split}) could not be loaded ({reason[:200]}); "
-            "check the network, or name a file."
+            f"paths must be within reach, but {of.name!r} ({of.config}, {of.split}) could not be loaded "
+            f"({reason[:200]}); check the network, or name a file."
         ) from error
+
+
+def _first(rows: Iterable[Any], most_texts: int, most_bytes: int) -> list[str]:
+    """The first texts of the rows of a data set that are no headings and not blank."""
+    texts, size = [], 0
+    every = (str(row["text"]) for row in rows)
+    for text in itertools.islice((text for text in every if text.strip() and not _is_heading(text)), most_texts):
+        size += bytes_of([text])
+        if size > most_bytes:
+            break
+        texts.append(text)
     return texts
+
+
+@contextlib.contextmanager
+def _without_retries() -> Iterator[None]:
+    """Without a line for each time that the hub is asked in vain: the error says it once."""
+    logger = logging.getLogger("huggingface_hub")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _is_heading(text: str) -> bool:

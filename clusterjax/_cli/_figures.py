@@ -11,6 +11,9 @@ from ._precision import double_precision
 from ._types import integer, named, path, setting
 
 
+_READ = ".txt, .csv, .jsonl, .parquet (.gz), C4's .json.gz, or allenai/c4 or wikitext of the hub"
+
+
 def add_reproduce(commands: argparse._SubParsersAction) -> None:
     command = commands.add_parser(
         "reproduce",
@@ -39,7 +42,7 @@ def add_reproduce(commands: argparse._SubParsersAction) -> None:
     command.add_argument(
         "--albert", type=named, metavar="PATH", help="another network: an ALBERT's folder, or its id on the hub"
     )
-    command.add_argument("--texts", type=path, metavar="FILE", help="what that network reads (.txt, .csv, .jsonl)")
+    command.add_argument("--texts", type=path, metavar="FILE", help=f"what that network reads: {_READ}")
     _add_ids(command)
     command.add_argument(
         "--imdb", type=path, metavar="PATH", help="film reviews for the sentiment figures (CSV or folder)"
@@ -88,7 +91,7 @@ def add_probe(commands: argparse._SubParsersAction) -> None:
         metavar="MODEL",
         help="a folder, or an id on the hub; none means the ALBERT of the package",
     )
-    command.add_argument("--texts", type=path, metavar="FILE", help="what it reads: .txt, .csv, .jsonl, .parquet (.gz)")
+    command.add_argument("--texts", type=path, metavar="FILE", help=f"what it reads: {_READ}")
     _add_ids(command)
     command.add_argument("--out", type=named, default="probe", metavar="DIR", help="where to write (default: probe)")
     command.add_argument("--quick", action="store_true", help="fewer and shorter texts")

@@ -148,7 +148,8 @@ def _add_language_model(models: argparse._SubParsersAction) -> None:
 def _add_texts(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--texts", required=True, nargs="+", type=named, metavar="FILE",
-        help="what to train on: .txt, .csv, .jsonl, .parquet (.gz)",
+        help="what to train on: .txt, .csv, .jsonl, .parquet (.gz), C4's .json.gz, or allenai/c4 and wikitext of the "
+        "hub, of which 10000 texts are read",
     )  # fmt: skip
 
 

@@ -142,6 +142,22 @@ def test_another_run_in_the_folder_is_refused(texts, trained):
         assert contents(trained[0]) == before
 
 
+def test_a_finished_run_is_trained_further_in_its_last_stage(texts, trained, tmp_path):
+    folder, report, _ = trained
+    further, said = tmp_path / "further", []
+    shutil.copytree(folder, further)
+    found = train_albert(further, [texts], replace(RECIPE, steps=190), snapshots=4, say=said.append)
+    assert "trained further, from step 155 to 190: the learning rate rises and falls again" in said
+    (line,) = [line for line in said if "tokens at a time" in line]
+    assert line == "2 layers, 16 tokens at a time, until checkpoint 10"
+    before, after = (json.loads((place / "history.json").read_text()) for place in (folder, further))
+    assert after[:8] == before and len(after) == 10
+    assert found["legs"] == [155] and found["steps"] == 190 and found["recipe"] == report["recipe"] | {"steps": 190}
+    kept = {path.name for path in (further / "snapshots").iterdir() if "155" < path.stem[-3:]}
+    assert {name[:11] for name in kept} == {"step-000175", "step-000190"}
+    assert probe.load(further).num_layers == 2
+
+
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
 def test_a_network_without_its_checkpoint_is_not_overwritten(texts, trained, tmp_path, monkeypatch, name):
     """But a finished run of the same settings may be made again."""

@@ -59,23 +59,29 @@ FLOORS: dict[str, set[str]] = {
     "_log": set(),
     "_run_file": {"_json", "_arrays", "_disk"},
     "_model_folder": {"_json", "_arrays", "_disk"},
-    "_training_loop": BASE | DISK | {"_lock"},
+    "_further": DISK,
+    "_training_loop": BASE | DISK | {"_lock", "_further"},
     "_tables": set(),
     "_corpus": {"_tables", "_check"} | DISK,
-    "_pretraining": BASE | DISK | {"_training_loop", "_corpus"},
+    "_pretraining": BASE | DISK | {"_training_loop", "_corpus", "_further"},
     "plot": BASE | {"_space", "_trajectory", "_observables", "_drafts"},
     "sweep": BASE | RUNS | DISK,
     "phase": DYNAMICS | MEASURES | DISK | {"sweep"},
     "hardmax": DYNAMICS | MEASURES | {"_training_loop"},
-    "transformer": DYNAMICS | MEASURES | RUNS | DISK | {"_training_loop", "_corpus", "_pretraining"},
-    "sentiment": DYNAMICS | MEASURES | RUNS | DISK | {"_training_loop", "_tables", "hardmax"},
+    "transformer": DYNAMICS | MEASURES | RUNS | DISK | {"_training_loop", "_corpus", "_pretraining", "_further"},
+    "sentiment": DYNAMICS | MEASURES | RUNS | DISK | {"_training_loop", "_tables", "hardmax", "_further"},
     "probe": DYNAMICS
     | MEASURES
     | RUNS
     | DISK
-    | {"transformer", "_training_loop", "_tables", "_corpus", "_pretraining"},
+    | {"transformer", "_training_loop", "_tables", "_corpus", "_pretraining", "_further"},
     "experiments": {FRONT_DOOR, "_training_loop", "_tables", "_corpus"} | RUNS | DISK | DYNAMICS | MEASURES | PARTS,
-    "_cli": {FRONT_DOOR, "_version", "experiments", "_training_loop", "_tables"} | RUNS | DYNAMICS | MEASURES | PARTS,
+    "_cli": {FRONT_DOOR, "_version", "experiments", "_training_loop", "_tables", "_further"}
+    | RUNS
+    | DISK
+    | DYNAMICS
+    | MEASURES
+    | PARTS,
     "__main__": {"_cli"},
 }
 

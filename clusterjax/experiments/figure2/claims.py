@@ -32,8 +32,8 @@ def caption_of(network: Network, m: Results) -> str:
     return (
         f"The heads of {network.words}: {network.of_texts}. Heads and layers are counted from 1. (a) What each of "
         f"{tokens} tokens of one text receives{shortened}: the mean over the attending tokens, 1 being the uniform "
-        f"1/n, at layer {layer + 1}, which has the strongest sink. (b) The weight that the other tokens give "
-        f"{towards}, beyond that of uniform attention; means over texts, with a dot where this is within two standard "
+        f"1/n, at layer {m.shown + 1}, which {'has' if m.shown == layer else 'was asked for and has not'} the "
+        f"strongest sink. (b) The weight that the other tokens give {towards}, beyond that of uniform attention; means over texts, with a dot where this is within two standard "
         f"errors of none. It is largest at layer {layer + 1}, head {head + 1}, {m.targets[name]}. (c) This excess at "
         "the head that has most of it at each layer, with that of shuffled tokens and of "
         f"{random_words(network, m.p.draws)}. (d) Correlations of the attention maps of heads, ordered by the "

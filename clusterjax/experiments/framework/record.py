@@ -28,13 +28,18 @@ _CLAIM = {
 _FORM = {
     "schema": SCHEMA, "name": str, "title": str, "heading": str, "claim": str, "caption": str, "claims": [_CLAIM],
     "parameters": dict, "series": dict, "files": [str], "fingerprint": dict, "machine": dict, "versions": dict,
-    "seconds": {"simulation": float, "total": float}, "finished": str, "asks?": bool,
+    "seconds": {"simulation": float, "total": float}, "finished": str, "asks?": bool, "command?": (None, str),
 }  # fmt: skip
 _PACKAGES = ("clusterjax", "jax", "jaxlib", "diffrax", "equinox", "numpy", "scipy", "matplotlib")
 
 
 def record_of(
-    experiment: Experiment, outcome: Outcome, wanted: dict[str, Any], written: list[str], seconds: dict[str, float]
+    experiment: Experiment,
+    outcome: Outcome,
+    wanted: dict[str, Any],
+    written: list[str],
+    seconds: dict[str, float],
+    command: str | None = None,
 ) -> dict[str, Any]:
     """All of `results.json`."""
     claims = [_claim(outcome, claim) for claim in outcome.claims]
@@ -57,6 +62,7 @@ def record_of(
         "series": {name: np.round(np.asarray(values), 10).tolist() for name, values in outcome.series.items()},
         "files": written,
         "fingerprint": wanted,
+        "command": command,
         "machine": {"system": platform.platform(), "cores": os.cpu_count(), "device": jax.devices()[0].device_kind},
         "versions": {"python": platform.python_version()} | {name: version(name) for name in _PACKAGES},
         "seconds": seconds,

@@ -23,6 +23,8 @@ from ..._lock import locked
 from ..._log import log_line as print_line
 from ...plot import animate, save
 from ...sentiment._imdb import digest
+from ...sentiment._shipped import shipped_digest
+from .command import command_line
 from .experiment import Experiment, Film, Outcome, Settings, with_changed
 from .gallery import write_gallery
 from .identity import identity_of
@@ -99,6 +101,9 @@ def reproduce(
     _refuse_undeclared(experiments, settings)
     # All fingerprints first: they read networks and texts, and refuse what cannot be read.
     asked = [fingerprint(experiment, settings, files) for experiment in experiments]
+    for experiment in experiments:
+        if experiment.check is not None:
+            experiment.check(settings)
     with locked(out):
         return _reproduce_in(out, experiments, asked, settings, files, force, say)
 
@@ -161,6 +166,8 @@ def fingerprint(experiment: Experiment, settings: Settings, files: Files) -> dic
     # Each input counts only for the figures that read it: other reviews leave figure 3 as it is.
     if experiment.reads_reviews:
         asked["reviews"] = digest(settings.imdb)
+        # Without reviews, some figures are of the classifier of the package.
+        asked |= {"classifier": shipped_digest()} if settings.imdb is None else {}
     if experiment.reads_causal:
         from .causal import causal_digest
 
@@ -224,7 +231,7 @@ def _run_one(
             _animate(film, gif, settings.quick) if isinstance(film, Film) else film(gif)
             written.append(gif.name)
         seconds = {"simulation": round(simulated, 2), "total": round(time.perf_counter() - began, 2)}
-        record = record_of(experiment, outcome, wanted, written, seconds)
+        record = record_of(experiment, outcome, wanted, written, seconds, command_line(experiment, settings))
         # allow_nan=False: NaN is no JSON, and must have become null.
         text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
         (draft / RESULTS).write_text(text + "\n", "utf-8")

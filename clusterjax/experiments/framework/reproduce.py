@@ -23,6 +23,7 @@ from ..._lock import locked
 from ..._log import log_line as print_line
 from ...plot import animate, player, save
 from ...sentiment._imdb import digest
+from ...sentiment._shipped import shipped_digest
 from .command import command_line
 from .experiment import Experiment, Film, Outcome, Settings, with_changed
 from .gallery import write_gallery
@@ -100,6 +101,9 @@ def reproduce(
     _refuse_undeclared(experiments, settings)
     # All fingerprints first: they read networks and texts, and refuse what cannot be read.
     asked = [fingerprint(experiment, settings, files) for experiment in experiments]
+    for experiment in experiments:
+        if experiment.check is not None:
+            experiment.check(settings)
     with locked(out):
         return _reproduce_in(out, experiments, asked, settings, files, force, say)
 
@@ -162,6 +166,8 @@ def fingerprint(experiment: Experiment, settings: Settings, files: Files) -> dic
     # Each input counts only for the figures that read it: other reviews leave figure 3 as it is.
     if experiment.reads_reviews:
         asked["reviews"] = digest(settings.imdb)
+        # Without reviews, some figures are of the classifier of the package.
+        asked |= {"classifier": shipped_digest()} if settings.imdb is None else {}
     if experiment.reads_causal:
         from .causal import causal_digest
 

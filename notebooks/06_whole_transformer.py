@@ -293,3 +293,48 @@ assert report["held-out loss"] < report["bigram loss"] - 0.3
 #   left in the last stream.
 # - Whether training gathers the tokens of this model, and which of its heads become sinks: `clusterjax reproduce
 #   language-training`. Whether the perceptron delays the collapse: `clusterjax reproduce perceptron-delay`.
+#
+# ## Exercises
+#
+# **1. Twice is once.** Show that the layer norm is a projection, that no scale of its input matters, and that gains
+# other than one spoil the first but not the second.
+#
+# <details><summary>Answer</summary>
+#
+# A vector on the sphere, in the hyperplane of mean zero, stays where it is. With gains the norm ends on an ellipsoid,
+# of which the next norm makes another one.
+#
+# ```python
+# x = 5 * jax.random.normal(key, (6, 4)) + 3
+# gains = eqx.tree_at(lambda norm: norm.gain, norm, jnp.array([1.0, 2.0, 3.0, 4.0]))
+# np.testing.assert_allclose(norm(norm(x)), norm(x), atol=1e-12)
+# np.testing.assert_allclose(gains(7 * x), gains(x), atol=1e-12)
+# change = float(jnp.abs(gains(gains(x)) - gains(x)).max())
+# print(f"with gains, the second norm moves an entry by {change:.2f}")
+# assert change > 0.1
+# ```
+#
+# </details>
+#
+# **2. The head of a text.** Which of the heads of the small language model is the text above worst without? Silence
+# each with `probe.without`, and sum the losses of its words.
+#
+# <details><summary>Answer</summary>
+#
+# One head of a layer makes the difference of the others together look small; that is one text, and no statement about
+# the head. Taking a head away may even help.
+#
+# ```python
+# lm = probe.load("language-model")
+# sentence = probe.encode(lm, [text], length=len(ids))
+# loss = lambda one: float(np.mean(probe.token_losses(one, sentence)))
+# whole = loss(lm)
+# harm = np.array([[loss(probe.without(lm, "attention", layer=layer, head=head)) - whole
+#                   for head in range(lm.num_heads)] for layer in range(lm.num_layers)])
+# worst = np.unravel_index(harm.argmax(), harm.shape)
+# print(np.round(harm, 3))
+# print(f"worst without head {worst[1] + 1} of layer {worst[0] + 1}: {harm.max():+.3f} nats a word, to {whole:.3f}")
+# assert harm.max() > 0.05 and np.isfinite(harm).all()
+# ```
+#
+# </details>

@@ -175,3 +175,47 @@ assert np.all(np.abs(negative - 0.5) < 1e-12)
 #   texts; what then follows the curve is $\beta = 0$, uniform averaging at 0.70 of the network's pace, without the
 #   feed-forward that holds the network's tokens apart. One curve is not a mechanism: see `clusterjax reproduce
 #   albert-bridge` for what each part does.
+#
+# ## Exercises
+#
+# **1. Deeper.** ALBERT has one layer, which can be applied as often as one likes: `probe.load(depth=24)`. Do the tokens
+# become one?
+#
+# <details><summary>Answer</summary>
+#
+# They go on coming together, more slowly, and do not become one.
+#
+# ```python
+# deep = similarity(probe.load(depth=24), texts).cosine.mean
+# print("mean cosine at layers 0, 6, 12, 18, 24:", np.round(deep[::6], 3))
+# np.testing.assert_allclose(deep[:13], seen.trained.cosine.mean, atol=1e-4)
+# assert deep[12] < deep[24] < 0.99
+# ```
+#
+# </details>
+#
+# **2. A trace of training?** Half of the eigenvalues of each head's symmetric part are negative. Ask the network before
+# training whether it has learned that, and the same of V: in how many heads is the leading eigenvalue real and
+# positive?
+#
+# <details><summary>Answer</summary>
+#
+# It has not: any matrix of rank k in general position has k of each sign. And with random weights the leading
+# eigenvalue of V is real and positive in some heads too; eight heads are too few to tell the shares apart.
+#
+# ```python
+# def signs(network):
+#     found = probe.value_spectra(network)
+#     leading = found.value[0][:, 0]
+#     share = (found.query_key[0] < 0).mean(axis=1)
+#     return share, (np.abs(leading.imag) < 1e-9) & (leading.real > 0)
+#
+#
+# random = {f"random {seed}": probe.randomise(model, jax.random.key(seed)) for seed in range(3)}
+# for name, network in {"trained": model, **random}.items():
+#     share, attractive = signs(network)
+#     print(f"{name:>8}: negative {share.mean():.2f}, real and positive leading eigenvalue in {attractive.sum()} heads")
+#     assert np.all(np.abs(share - 0.5) < 1e-12)
+# ```
+#
+# </details>

@@ -160,3 +160,48 @@ assert {word for word in times if word not in positive and word in planted} <= s
 #   leader too, and near the hyperplane anything will do. "Leaders are meaningful" holds for those far from it.
 # - `Recipe.of_dim(16)`: nearly every word becomes its own leader, and nothing is left to interpret.
 # - Real reviews: `sentiment.load_imdb("imdb.csv")`, and `clusterjax reproduce sentiment-leaders --imdb imdb.csv`.
+#
+# ## Exercises
+#
+# **1. Is it the leader?** Take the deciding leader out of each confident review, and, for comparison, another of its
+# words. How much does the logit fall?
+#
+# <details><summary>Answer</summary>
+#
+# A count of zero takes a word out. Without its leader the review loses most of its logit, without another word hardly
+# anything: the leader decides, and not only by being one of the words.
+#
+# ```python
+# def without_word(places):
+#     counts = np.array(test.counts)
+#     counts[np.arange(len(counts)), places] = 0
+#     less = sentiment.predict_logits(model, test.ids, counts)
+#     return np.mean((np.abs(logits) - np.sign(logits) * less)[confident])
+#
+#
+# deciding = away.argmax(axis=1)
+# another = np.where(led | (test.counts == 0), -1.0, np.random.default_rng(0).random(led.shape)).argmax(axis=1)
+# falls = without_word(deciding), without_word(another)
+# print(f"mean logit {np.abs(logits)[confident].mean():.2f}")
+# print(f"it is {falls[0]:.2f} less without the leader, and {falls[1]:.2f} less without another word")
+# assert falls[0] > 3 * abs(falls[1])
+# ```
+#
+# </details>
+#
+# **2. What the layers are for.** `model.path` gives the words after each layer. Classify the review that is drawn above
+# after each of them, by the mean of its words. When is its logit large?
+#
+# <details><summary>Answer</summary>
+#
+# The mean word moves towards the leaders, layer by layer: the hardmax layers make a weak majority a clear answer.
+#
+# ```python
+# means = np.einsum("n,lnd->ld", np.asarray(counts), path) / float(counts.sum())
+# after_layers = means @ w + v
+# print("logit after layers 0 to 8:", np.round(after_layers, 2))
+# np.testing.assert_allclose(after_layers[-1], logits[row], rtol=1e-3)
+# assert after_layers[-1] > 1.5 * abs(after_layers[0])
+# ```
+#
+# </details>

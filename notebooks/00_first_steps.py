@@ -74,8 +74,13 @@ plot.snapshots(trajectory, times=(0.0, 3.0, 6.0, 15.0))
 plt.show()
 
 # %% [markdown]
-# *Equal tokens have equal velocities, so that a cluster never divides.*
-#
+# *Equal tokens have equal velocities, so that a cluster never divides.* The same run as a film; it can be turned, and
+# the slider is the time. `plot.player(trajectory, "run.html")` writes it as a page that needs nothing else.
+
+# %%
+plot.player(trajectory, radius=0.1, title=f"beta = {beta:g}", height=380)
+
+# %% [markdown]
 # ## Many runs
 #
 # `simulate` is a function of arrays: `jax.vmap` runs it for many starts at once, `jax.grad` differentiates it. Here the

@@ -64,16 +64,24 @@ def simulate(value, x0, ts):
 
 
 x0 = cjx.Sphere().sample(key, n=n, d=d)
-shown = jnp.array([0.0, 4.0, 8.0, 20.0])
-fig, axes = plt.subplots(3, 4, figsize=(6.0, 5.0), layout="constrained")
-for row, (name, value) in zip(axes, values.items(), strict=True):
+shown = jnp.array([0.0, 4.0, 20.0])
+fig, axes = plt.subplots(3, 3, figsize=(4.4, 4.8), layout="constrained")
+for row, value in zip(axes, values.values(), strict=True):
     plot.snapshots(simulate(value, x0, shown), times=shown, axes=row, highlight=0)
-    row[0].set_ylabel(name)
 plt.show()
 
 # %% [markdown]
 # *From above: a positive eigenvalue, a complex pair, a negative one. The first token, red, is only there to be
-# followed.*
+# followed.* How they turn, in a film that can be turned itself:
+
+# %%
+turning = simulate(values["turn"], x0, jnp.linspace(0.0, 16.0, 81))
+plot.player(turning, highlight=0, radius=0.1, title="eigenvalues 1 + 2i, 1 - 2i, -1/2", height=380)
+
+# %% [markdown]
+# ## Many runs
+#
+# The length of the mean token is 1 if all are one, and near 0 if they are spread, or at two opposite ends.
 
 # %%
 ts = jnp.linspace(0.0, 40.0, 161)
@@ -87,12 +95,12 @@ many = jax.jit(jax.vmap(run, in_axes=(None, 0)))
 keys = jax.random.split(key, starts)
 runs = {name: np.asarray(many(value, keys)) for name, value in values.items()}
 lengths = {name: np.linalg.norm(xs.mean(axis=2), axis=-1) for name, xs in runs.items()}  # of the mean token
-fig, ax = plt.subplots(figsize=(4.6, 2.6), layout="constrained")
+fig, ax = plt.subplots(figsize=(5.4, 2.6), layout="constrained")
 for (name, length), colour, line in zip(lengths.items(), plot.OKABE_ITO, ("-", "--", ":"), strict=False):
     ax.plot(ts, length.T, color=colour, ls=line, alpha=0.35, lw=0.8)
     ax.plot([], [], color=colour, ls=line, label=name)
 ax.set(xlabel="time t", ylabel="length of the mean token", ylim=(0, 1.02))
-ax.legend(frameon=False, loc="center right")
+ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
 plt.show()
 
 # %% [markdown]

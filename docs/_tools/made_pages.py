@@ -1,4 +1,4 @@
-"""The pages of the site that are made of other files: README, changelog, cards, references, and of the modules beside."""
+"""The pages of the site that are made of other files: README, changelog, cards, references; all of them in one list."""
 
 import re
 from collections.abc import Iterator
@@ -74,7 +74,7 @@ def references(root: Path) -> str:
         number = fields.get("eprint", "")
         link = f" [arXiv:{number}](https://arxiv.org/abs/{number})." if number else ""
         told = " ".join(f"{part.rstrip('.')}." for part in (where, year) if part)
-        lines.append(f"- <a id=\"{key}\"></a>{names}. *{fields.get('title', key)}*. {told}{link}")
+        lines.append(f'- <a id="{key}"></a>{names}. *{fields.get("title", key)}*. {told}{link}')
     return "\n".join(lines) + "\n"
 
 
@@ -83,7 +83,7 @@ def _first_name_first(name: str) -> str:
     return f"{first.strip()} {last.strip()}" if comma else name.strip()
 
 
-ACCENTS = {r"\'e": "é", r"\'a": "á", r"\'E": "É", r'\"o': "ö", r'\"u': "ü", r'\"a': "ä", r"\`e": "è", r"\^o": "ô"}
+ACCENTS = {r"\'e": "é", r"\'a": "á", r"\'E": "É", r"\"o": "ö", r"\"u": "ü", r"\"a": "ä", r"\`e": "è", r"\^o": "ô"}
 
 
 def _plain(text: str) -> str:

@@ -39,7 +39,7 @@ Each makes one claim and asserts it. They are shown as they were executed, and r
 
 
 def short_title(stem: str) -> str:
-    """"00_first_steps" in the navigation is "0. First steps"."""
+    """ "00_first_steps" in the navigation is "0. First steps"."""
     number, rest = re.fullmatch(r"(\d\d)?_?(.+)", stem).groups()
     words = rest.replace("_", " ").capitalize().replace("albert", "ALBERT")
     return f"{int(number)}. {words}" if number else words

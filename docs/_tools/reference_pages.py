@@ -48,7 +48,10 @@ def pages(root: Path) -> Iterator:
     for uri, members in groups.items():
         title, words = heading(uri, members[0].part, package)
         index += [f"## [{title}]({uri.removeprefix('reference/')})", "", "| name | |", "|---|---|"]
-        index += [f"| [`{n.name}`]({uri.removeprefix('reference/')}#{n.part}.{n.name}) | {_cell(n.summary)} |" for n in members]
+        index += [
+            f"| [`{n.name}`]({uri.removeprefix('reference/')}#{n.part}.{n.name}) | {_cell(n.summary)} |"
+            for n in members
+        ]
         index.append("")
         blocks = [f"::: {n.part}.{n.name}\n" for n in members]
         yield Made(uri, uri, title, f"# {title}\n\n{words}\n\n" + "\n".join(blocks))

@@ -6,6 +6,7 @@ from typing import Any
 
 from .experiment import Experiment, Settings
 from .parameters import changed_parameters, read_parameters
+from .record import network_of
 from .registry import EXPERIMENTS, is_known
 
 
@@ -67,8 +68,8 @@ def command_of(record: Mapping[str, Any]) -> str | None:
         said += [one for pair in _changed(experiment, values, quick) for one in ("--set", _set(*pair))]
     if quick:
         said.append("--quick")
-    # A heading names the network where it is not that of the paper, as no figure of the command's is.
-    if experiment.reads_network and _BUNDLED not in record["heading"]:
+    network = network_of(dict(record))
+    if (experiment.reads_network or experiment.reads_texts) and network not in ("", _BUNDLED):
         said += ["--albert", "PATH_OR_ID"]
     return _line(said)
 

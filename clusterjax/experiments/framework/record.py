@@ -141,6 +141,17 @@ def _untrue(record: dict[str, Any], place: Path) -> str | None:
     return None
 
 
+def network_of(record: dict[str, Any]) -> str:
+    """The name of the trained network that a record shows; empty if it shows none, or is too old to say."""
+    measured = record.get("measured_on")
+    network = measured.get("network") if isinstance(measured, dict) else None
+    words = network.get("words") if isinstance(network, dict) else None
+    # Networks are told by how many parameters they have, particles are not.
+    if not isinstance(words, str) or "parameters" not in words:
+        return ""
+    return words.split(",")[0].removeprefix("particles with eigenvalues of ")
+
+
 def lines_of(record: dict[str, Any]) -> list[str]:
     """What the command prints of each claim: the verdict, the number, what it was measured on, and if that is not what
     the paper measured, what that is.

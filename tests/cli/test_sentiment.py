@@ -241,6 +241,7 @@ def test_folders_that_are_no_model(trained, tmp_path, capsys):
 
 def test_text_or_stdin_and_not_both(trained, capsys):
     assert "one of them alone" in refused(capsys, "predict")
+    assert "TEXT must be a review, but" in refused(capsys, "predict", trained[0])
     assert "one of them alone" in refused(capsys, "predict", trained[0], "good", "--stdin")
 
 
@@ -329,7 +330,7 @@ def test_folder_that_cannot_be_written(trained, tmp_path, capsys):
         ["train"],
         ["train", "sentiment"],
         ["train", "other"],
-        ["predict"],
+        ["predict", "--nonsense"],
         ["train", "sentiment", "--learning-rate", "nan"],
     ),
     ids=str,

@@ -20,7 +20,8 @@ BASE = {"_lazy", "_custom_types", "_misc", "_blocks", "_batching", "_check", "_r
 RUNS = {"_lock", "_drafts", "_log"}
 WHERE = BASE | {"_space", "_mask", "_schedule"}
 FIELDS = WHERE | {"_summation", "_attention", "_field", "_layer"}
-DYNAMICS = FIELDS | {"_solver", "_trajectory", "_simulate", "_iterate", "_integrate", "_noise", "_saved"}
+RUN = {"_solver", "_describe", "_interpolants", "_trajectory", "_simulate", "_iterate", "_integrate", "_noise", "_saved"}
+DYNAMICS = FIELDS | RUN
 MEASURES = {"_observables", "_events"}
 DISK = {"_json", "_arrays", "_disk", "_run_file", "_model_folder"}
 PARTS = {"hardmax", "transformer", "sentiment", "probe", "sweep", "phase", "plot"}
@@ -46,12 +47,12 @@ FLOORS: dict[str, set[str]] = {
     "_field": WHERE | {"_summation", "_attention"},
     "_layer": WHERE | {"_summation", "_attention", "_field"},
     "_solver": WHERE | {"_field"},
-    "_trajectory": BASE | {"_space"},
-    "_integrate": FIELDS,
+    "_describe": {"_version"},
+    "_verdicts": set(),
+    "_interpolants": BASE | {"_space", "_describe"},
+    "_integrate": FIELDS | {"_describe", "_interpolants"},
     "_noise": FIELDS,
     "_saved": BASE | {"_space"},
-    "_simulate": FIELDS | {"_solver", "_trajectory", "_integrate", "_noise", "_saved"},
-    "_iterate": FIELDS | {"_trajectory"},
     "_observables": BASE | {"_space", "_summation"},
     "_events": BASE | {"_space", "_observables"},
     "_drafts": {"_disk"},
@@ -59,23 +60,35 @@ FLOORS: dict[str, set[str]] = {
     "_log": set(),
     "_run_file": {"_json", "_arrays", "_disk"},
     "_model_folder": {"_json", "_arrays", "_disk"},
-    "_training_loop": BASE | DISK | {"_lock"},
+    "_trajectory_file": BASE | DISK | {"_space", "_describe", "_interpolants", "_verdicts"},
+    "_trajectory_table": BASE | {"_describe", "_verdicts"},
+    "_trajectory": BASE | {"_interpolants", "_verdicts", "_trajectory_file", "_trajectory_table"},
+    "_simulate": FIELDS | {"_solver", "_trajectory", "_interpolants", "_integrate", "_noise", "_saved"},
+    "_iterate": FIELDS | {"_trajectory", "_interpolants", "_describe"},
+    "_further": DISK,
+    "_training_loop": BASE | DISK | {"_lock", "_further"},
     "_tables": set(),
-    "_corpus": {"_tables", "_check"} | DISK,
-    "_pretraining": BASE | DISK | {"_training_loop", "_corpus"},
+    "_hub_texts": {"_tables"},
+    "_corpus": {"_tables", "_hub_texts", "_check"} | DISK,
+    "_pretraining": BASE | DISK | {"_training_loop", "_corpus", "_further"},
     "plot": BASE | {"_space", "_trajectory", "_observables", "_drafts"},
     "sweep": BASE | RUNS | DISK,
     "phase": DYNAMICS | MEASURES | DISK | {"sweep"},
     "hardmax": DYNAMICS | MEASURES | {"_training_loop"},
-    "transformer": DYNAMICS | MEASURES | RUNS | DISK | {"_training_loop", "_corpus", "_pretraining"},
-    "sentiment": DYNAMICS | MEASURES | RUNS | DISK | {"_training_loop", "_tables", "hardmax"},
+    "transformer": DYNAMICS | MEASURES | RUNS | DISK | {"_training_loop", "_corpus", "_pretraining", "_further"},
+    "sentiment": DYNAMICS | MEASURES | RUNS | DISK | {"_training_loop", "_tables", "hardmax", "_further"},
     "probe": DYNAMICS
     | MEASURES
     | RUNS
     | DISK
-    | {"transformer", "_training_loop", "_tables", "_corpus", "_pretraining"},
+    | {"transformer", "_training_loop", "_tables", "_corpus", "_pretraining", "_further"},
     "experiments": {FRONT_DOOR, "_training_loop", "_tables", "_corpus"} | RUNS | DISK | DYNAMICS | MEASURES | PARTS,
-    "_cli": {FRONT_DOOR, "_version", "experiments", "_training_loop", "_tables"} | RUNS | DYNAMICS | MEASURES | PARTS,
+    "_cli": {FRONT_DOOR, "_version", "experiments", "_training_loop", "_tables", "_further"}
+    | RUNS
+    | DISK
+    | DYNAMICS
+    | MEASURES
+    | PARTS,
     "__main__": {"_cli"},
 }
 

@@ -88,8 +88,9 @@
       id: "leader", group: "Causal attention", title: "The leader",
       claim: "Causal, V = I: the first token does not move, and everyone comes to it in the end, whatever Q and K " +
         "(2411.04990).",
-      found: "A first token of mass 20 is reached sooner than one of mass 1: 2 clusters at t = 15 in this run.",
-      expected: 2, system: { beta: 4, mass: 20 },
+      found: "A first token of mass 20 is reached sooner: the mean cosine to it is 0.61 at t = 15 in this run, and 0.18 " +
+        "for a mass of 1.",
+      system: { beta: 4, mass: 20 },
     },
     {
       id: "hardmax", group: "Hardmax", title: "Hardmax: flee the farthest",
@@ -108,8 +109,8 @@
       id: "noise", group: "Noise", title: "Attention against noise",
       claim: "Brownian motion of temperature T is added: little noise leaves a crowd that wanders, more of it dissolves " +
         "every crowd.",
-      found: "At T = 0.02 the tokens stay together; push T to 0.5 and they do not.",
-      system: { beta: 4, causal: false, temperature: 0.02 },
+      found: "At T = 0.05 the tokens stay together; push T to 0.5 and they do not.",
+      system: { beta: 1, causal: false, temperature: 0.05 },
     },
   ];
 })();

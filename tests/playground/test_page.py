@@ -314,8 +314,9 @@ def test_it_fits_and_its_words_stand_out(browser, width, scheme):
 def test_everything_has_a_name_and_a_place_in_the_order_of_keys(page):
     """Each control has a label, and none is reached out of turn."""
     unnamed = page.run(
-        "return [...document.querySelectorAll('input, select, button, canvas')].filter((e) => !("
-        "e.getAttribute('aria-label') || e.getAttribute('aria-labelledby') || e.labels?.length || e.textContent.trim())).map((e) => e.outerHTML)"
+        "const named = (e) => e.getAttribute('aria-label') || e.getAttribute('aria-labelledby') || e.labels?.length;"
+        "return [...document.querySelectorAll('input, select, button, canvas')]"
+        ".filter((e) => !(named(e) || e.textContent.trim())).map((e) => e.outerHTML)"
     )
     assert (
         unnamed == [] and page.run("return document.querySelectorAll('[tabindex]:not([tabindex=\"0\"])').length") == 0

@@ -94,7 +94,8 @@ def check_callable(value: Any, name: str, what: str = "a function", *, takes: in
         try:
             inspect.signature(value).bind(*[None] * takes)
         except TypeError:
-            raise refusal(name, f"be {what}", f"{shown(value)} takes others", f"give it {takes} arguments") from None
+            remedy = f"give it {takes} argument{'s' if takes > 1 else ''}"
+            raise refusal(name, f"be {what}", f"{shown(value)} takes others", remedy) from None
         except ValueError:  # it has no signature
             pass
     return value

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .._log import log_line
+from ._curves import leave_curves
 from ._options import add_renamed, said_in_options
 from ._types import integer, named, number
 
@@ -147,7 +148,8 @@ def _add_language_model(models: argparse._SubParsersAction) -> None:
 def _add_texts(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--texts", required=True, nargs="+", type=named, metavar="FILE",
-        help="what to train on: .txt, .csv, .jsonl, .parquet (.gz)",
+        help="what to train on: .txt, .csv, .jsonl, .parquet (.gz), C4's .json.gz, or allenai/c4 and wikitext of the "
+        "hub, of which 10000 texts are read",
     )  # fmt: skip
 
 
@@ -178,8 +180,9 @@ def _given(arguments: argparse.Namespace, model: Model) -> dict[str, Any]:
 
 
 def _options(model: Model) -> dict[str, str]:
-    """The option that sets each field of the recipe."""
-    return {field: option for option, (field, _) in model.fields.items()}
+    """The option that sets each field of the recipe, and each other argument."""
+    others = {name: name for name in ("seed", "split", "patience", "imdb", "texts")}
+    return others | {field: option for option, (field, _) in model.fields.items()}
 
 
 def _train_sentiment(arguments: argparse.Namespace) -> int:
@@ -192,6 +195,7 @@ def _train_sentiment(arguments: argparse.Namespace) -> int:
             arguments.out, arguments.imdb, Recipe.of_dim(**given), seed=arguments.seed, split=arguments.split,
             patience=arguments.patience, resume=arguments.resume, say=log_line,
         )  # fmt: skip
+        leave_curves(arguments.out, log_line)
     return 0
 
 
@@ -203,6 +207,7 @@ def _train_albert(arguments: argparse.Namespace) -> int:
             arguments.out, arguments.texts, AlbertRecipe(**_given(arguments, ALBERT)), seed=arguments.seed,
             snapshots=arguments.snapshots, say=log_line,
         )  # fmt: skip
+        leave_curves(arguments.out, log_line)
     return 0
 
 
@@ -216,4 +221,5 @@ def _train_language_model(arguments: argparse.Namespace) -> int:
             arguments.out, arguments.texts, LanguageRecipe(**_given(arguments, LANGUAGE_MODEL), **words),
             seed=arguments.seed, snapshots=arguments.snapshots, say=log_line,
         )  # fmt: skip
+        leave_curves(arguments.out, log_line)
     return 0

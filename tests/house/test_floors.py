@@ -16,11 +16,21 @@ PACKAGE = ROOT / "clusterjax"
 FRONT_DOOR = "clusterjax"
 LONGEST_FILE = 400
 
-BASE = {"_lazy", "_custom_types", "_misc", "_blocks", "_batching", "_check", "_random"}
+BASE = {"_lazy", "_abstract", "_custom_types", "_misc", "_blocks", "_batching", "_check", "_random"}
 RUNS = {"_lock", "_drafts", "_log"}
 WHERE = BASE | {"_space", "_mask", "_schedule"}
 FIELDS = WHERE | {"_summation", "_attention", "_field", "_layer"}
-RUN = {"_solver", "_describe", "_interpolants", "_trajectory", "_simulate", "_iterate", "_integrate", "_noise", "_saved"}
+RUN = {
+    "_solver",
+    "_describe",
+    "_interpolants",
+    "_trajectory",
+    "_simulate",
+    "_iterate",
+    "_integrate",
+    "_noise",
+    "_saved",
+}
 DYNAMICS = FIELDS | RUN
 MEASURES = {"_observables", "_events"}
 DISK = {"_json", "_arrays", "_disk", "_run_file", "_model_folder"}
@@ -29,6 +39,7 @@ PARTS = {"hardmax", "transformer", "sentiment", "probe", "sweep", "phase", "plot
 # Each part, lowest first, and every part that it may import. What is named must stand above in this table.
 FLOORS: dict[str, set[str]] = {
     "_lazy": set(),
+    "_abstract": set(),
     "_version": set(),
     "_json": set(),
     "_arrays": {"_json"},

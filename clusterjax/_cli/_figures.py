@@ -108,6 +108,7 @@ _SHORT = {
     "head": "head that figure7 and figure8 show, from 1",
     "layer": "layer that figure2, figure7, figure8 and albert-spectra look at, from 1",
 }
+_OPTIONS = {"seed", "starts"}  # numbers that are no parameters of figures
 _OF_NETWORKS = ["figure1", "figure2", "albert-spectra", "albert-bridge"]
 # Each option, with the setting of the figures that it sets.
 _PROBED = {
@@ -171,6 +172,11 @@ def _given(pairs: list[tuple[str, int | float]]) -> dict[str, int | float]:
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(
             f"--set must give each parameter once, but {twice} is there {names.count(twice)} times; choose."
+        )
+    if option := next((name for name in names if name in _OPTIONS), None):
+        value = dict(pairs)[option]
+        raise ValueError(
+            f"--set must give parameters of figures, but {option} is an option of its own; say --{option} {value:g}."
         )
     return dict(pairs)
 

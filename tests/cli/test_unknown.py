@@ -59,6 +59,7 @@ def test_a_parameter_that_no_figure_or_not_this_one_has(capsys, tmp_path):
         "n=2.5": "n must be an integer",
         "beta=-1": "beta must be a finite number above 0",
         "d=1": "d must be an integer from",
+        "seed=3": "--set must give parameters of figures, but seed is an option of its own; say --seed 3.",
     }.items():
         call = ["reproduce", "figure4", "--set", given, "--out", str(tmp_path / "out")]
         assert main(call) == 2

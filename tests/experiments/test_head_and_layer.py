@@ -16,7 +16,7 @@ from clusterjax.experiments.framework.networks import further, network_of
 from clusterjax.experiments.framework.trained_values import check_head, leading_block, trained_values
 
 from ..helpers import as_a_user
-from ..network_cases import checkpoint
+from ..network_cases import CONFIG, checkpoint
 from ..probe_cases import T5
 
 
@@ -28,7 +28,8 @@ def layered(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def albert(tmp_path_factory):
-    return checkpoint(tmp_path_factory.mktemp("albert"))
+    """Its four heads have five dimensions each, so that some eigenvalue is real."""
+    return checkpoint(tmp_path_factory.mktemp("albert"), CONFIG | {"hidden_size": 20})
 
 
 def eigenvalues(settings, layer, head):

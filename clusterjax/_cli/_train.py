@@ -108,8 +108,9 @@ def _add_albert(models: argparse._SubParsersAction) -> None:
         "albert",
         help="an ALBERT of one's own, on texts",
         description="Train an ALBERT by masked language modelling. It writes weights, configuration and tokenizer, as "
-        "transformers reads them, the loss along the way with a picture of it, and snapshots of the weights. A run that "
-        "was killed goes on where it was, and one that is finished is trained further if it is asked for more steps.",
+        "transformers reads them, the loss along the way with a picture of it, and snapshots of the weights. A run "
+        "that was killed goes on where it was, and one that is finished is trained further if it is asked for more "
+        "steps.",
         epilog="example: clusterjax train albert --texts reviews.csv.gz wikitext.txt --out albert",
     )
     _add_texts(command)

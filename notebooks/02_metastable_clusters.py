@@ -186,12 +186,12 @@ assert 1.0 < slope < 2.0 and curved < 0.15 * np.ptp(np.log(medians[known]))
 # ```python
 # from clusterjax import phase
 #
-# diagram = phase.phase_diagram([0.5, 1.0, 2.0, 3.0, 4.0], [1.0, 4.0, 16.0, 64.0], n=8, samples=64, progress=False)
+# diagram = phase.phase_diagram([0.5, 1.0, 2.0, 3.0, 4.0], [4.0, 16.0, 64.0, 256.0], n=8, samples=64, progress=False)
 # share = diagram.close_pairs
 # print(share.round(2).to_pandas())
 # plot.clustering_diagram(diagram)
-# edge = [float(share.beta[np.flatnonzero(share.sel(t=t) > 0.5)].max(initial=0.0)) for t in (4.0, 16.0, 64.0)]
-# print("largest beta of which most pairs are close, at t = 4, 16, 64:", edge)
+# edge = [float(share.beta.where(share.sel(t=t) > 0.9).max()) for t in (16.0, 64.0, 256.0)]
+# print("largest beta of which nine pairs in ten are close, at t = 16, 64, 256:", edge)
 # assert edge == sorted(edge) and edge[-1] > edge[0]
 # ```
 #

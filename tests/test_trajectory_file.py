@@ -121,7 +121,9 @@ def test_between_the_save_times(tmp_path):
     assert_same(kept(layers, tmp_path).at(3), layers.at(3))
     batch = eqx.filter_vmap(lambda traj: traj.at(jnp.asarray(0.01)))
     assert_same(batch(kept(run("batch"), tmp_path)), batch(run("batch")))
-    with pytest.raises(ValueError, match=r"^at needs the tokens between the save times, but the file keeps a field as w"):
+    with pytest.raises(
+        ValueError, match=r"^at needs the tokens between the save times, but the file keeps a field as w"
+    ):
         kept(run("plain"), tmp_path).at(0.7)
 
 
@@ -204,7 +206,9 @@ def path(tmp_path):
 
 def test_a_later_version(path):
     _rewritten(path, version=2)
-    with pytest.raises(ValueError, match=r"^path must be a file of version 1, but .* is of version 2; read it with the c"):
+    with pytest.raises(
+        ValueError, match=r"^path must be a file of version 1, but .* is of version 2; read it with the c"
+    ):
         cjx.Trajectory.load(path)
 
 
@@ -213,7 +217,9 @@ def test_a_damaged_file(path, where):
     data = bytearray(path.read_bytes())
     data[int(where * len(data))] ^= 1
     path.write_bytes(bytes(data))
-    with pytest.raises(ValueError, match=r"^path must be (as it was written|a file of this library), but .*; name anot"):
+    with pytest.raises(
+        ValueError, match=r"^path must be (as it was written|a file of this library), but .*; name anot"
+    ):
         cjx.Trajectory.load(path)
 
 
@@ -275,7 +281,9 @@ def test_nodes_that_are_none(path, node):
 def test_a_verdict_that_this_diffrax_does_not_have(path):
     codes = {"array": "result", "dtype": str(arrays_of(run("layers").result)[0].dtype)}
     _rewritten(path, result={"codes": codes, "names": {"0": "bored"}})
-    with pytest.raises(ValueError, match=r"^path must be of a run with a verdict that diffrax has, but .* 'bored'; inst"):
+    with pytest.raises(
+        ValueError, match=r"^path must be of a run with a verdict that diffrax has, but .* 'bored'; inst"
+    ):
         cjx.Trajectory.load(path)
 
 
@@ -294,15 +302,23 @@ def test_polynomials_that_this_diffrax_does_not_have(tmp_path):
 def test_what_a_file_cannot_hold(tmp_path):
     traj = run("layers")
     keys = eqx.tree_at(lambda traj: traj.xs, traj, jax.random.split(jax.random.key(0), 3))
-    with as_a_user(), pytest.raises(ValueError, match=r"^xs must hold arrays of numbers, but it holds a PRNG key; save"):
+    with (
+        as_a_user(),
+        pytest.raises(ValueError, match=r"^xs must hold arrays of numbers, but it holds a PRNG key; save"),
+    ):
         keys.save(tmp_path / "run")
     odd = eqx.tree_at(lambda traj: traj.xs, traj, {3: traj.xs})
     with as_a_user(), pytest.raises(ValueError, match=r"^xs must have keys that are strings, but they are \[3\]; use"):
         odd.save(tmp_path / "run")
     narrow = eqx.tree_at(lambda traj: traj.xs, traj, traj.xs.astype("float8_e5m2"))
-    with as_a_user(), pytest.raises(ValueError, match=r"^xs must be of a dtype that safetensors has, but it is float8_e"):
+    with (
+        as_a_user(),
+        pytest.raises(ValueError, match=r"^xs must be of a dtype that safetensors has, but it is float8_e"),
+    ):
         narrow.save(tmp_path / "run")
-    with pytest.raises(ValueError, match="^the trajectory must have a value, but it is traced; call this outside of jit"):
+    with pytest.raises(
+        ValueError, match="^the trajectory must have a value, but it is traced; call this outside of jit"
+    ):
         jax.jit(lambda traj: traj.save(tmp_path / "run"))(run("single"))
     for name in (3, None, "", "a\0b"):
         with as_a_user(), pytest.raises(ValueError, match="^path must be a path, but"):
@@ -329,7 +345,9 @@ def test_without_x64_floats_are_rounded_with_one_warning_and_integers_kept_or_re
         with pytest.warns(UserWarning, match=r'holds is float64, but jax rounds it.*"jax_enable_x64", True'):
             again = cjx.Trajectory.load(tmp_path / "run")
         assert again.xs.dtype == jnp.float32
-        with pytest.raises(ValueError, match="^path must fit the 32 bits of jax, but saved in .* holds integers that nee"):
+        with pytest.raises(
+            ValueError, match="^path must fit the 32 bits of jax, but saved in .* holds integers that nee"
+        ):
             cjx.Trajectory.load(tmp_path / "wide")
     finally:
         jax.config.update("jax_enable_x64", True)

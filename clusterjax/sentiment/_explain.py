@@ -187,9 +187,10 @@ def explain(fitted: Fitted, text: str) -> Explanation:
     encoded = encode_reviews(Reviews((text,), np.zeros(1, np.int8)), fitted.vocabulary, length=length)
     n, (heads, d) = int(encoded.lengths[0]), model.w.shape
     w, v = np.asarray(model.w, np.float64), float(model.v)
+    unknown, cut = _not_read(fitted.vocabulary, text, length)
     if not n:
         nothing = np.zeros((model.depth + 1, 0, heads, d))
-        return Explanation(v, (), (), (), np.zeros(0), nothing, nothing[:, :, 0, 0])
+        return Explanation(v, (), (), (), np.zeros(0), nothing, nothing[:, :, 0, 0], unknown)
     # In steps of 16, so that texts of like length share a compilation; padding has the count 0.
     wide = -(-n // 16) * 16
     ids, counts = (np.pad(row[0, :n], (0, wide - n)) for row in (encoded.ids, encoded.counts))
@@ -203,7 +204,6 @@ def explain(fitted: Fitted, text: str) -> Explanation:
         for head in range(heads)
         for leader in _led(model, words, path[:, :, head], run.first[head, :n], run.points[head, :n], head)
     ]
-    unknown, cut = _not_read(fitted.vocabulary, text, length)
     return Explanation(
         float(parts.sum()) + v,
         words,
@@ -237,8 +237,7 @@ def _run(model: HardmaxClassifier, ids: Array, counts: Array) -> _Run:
         # No layer: a bag of words, which stays where it is.
         path = iterate(layer, start, model.depth).xs if model.depth else start[None]
         led = leaders(start, layer, model.depth)
-        # Padding leads nobody.
-        return path, jnp.where(counts > 0, led.first, -1), led.points
+        return path, led.first, led.points
 
     heads = jnp.moveaxis(model.embedding[ids], 1, 0), model.alpha, model.A
     path, first, points = jax.lax.map(of_head, heads)

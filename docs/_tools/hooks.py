@@ -16,6 +16,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import made_pages
 import mathml
+import papers
+import reference_pages
 import repository_links
 
 
@@ -23,6 +25,8 @@ ROOT = Path(__file__).resolve().parents[2]
 # The source, relative to the repository, of each page that is made here.
 SOURCES: dict[str, str] = {}
 MADE: list[made_pages.Made] = []
+# Where verdicts and numbers come in, which nobody types.
+MARKS = ("<!-- papers -->", "<!-- gallery -->")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -67,7 +71,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Leads links to files of the repository to the pages made of them."""
+    """Fills in what is made of results, and leads links to files of the repository to the pages made of them."""
+    if MARKS[0] in markdown:
+        markdown = markdown.replace(MARKS[0], papers.render(link=reference_pages.linker(ROOT / "clusterjax")))
+    if MARKS[1] in markdown:
+        markdown = markdown.replace(MARKS[1], papers.render_gallery(link=reference_pages.linker(ROOT / "clusterjax")))
     source = SOURCES.get(page.file.src_uri, f"docs/{page.file.src_uri}")
     return repository_links.rewrite(markdown, source, page.file.src_uri)
 

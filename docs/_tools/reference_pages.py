@@ -5,7 +5,7 @@ The names are read from the source, as `clusterjax/_lazy.py` reads them: nothing
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -63,6 +63,12 @@ INDEX = """# Reference
 Every public name, by part. `import clusterjax as cjx`, and `cjx.simulate` or `cjx.probe.load` needs no further import.
 In Python `help(cjx.simulate)` shows the same words.
 """
+
+
+def linker(package: Path) -> Callable[[str], str | None]:
+    """A function from a name as it is written after `cjx.`, such as "probe.load", to its place on the site."""
+    places = {f"{n.part}.{n.name}".removeprefix("clusterjax."): n for n in public_names(package)}
+    return lambda name: f"{page_of(n)}#{n.part}.{n.name}" if (n := places.get(name)) else None
 
 
 def page_of(name: Name) -> str:

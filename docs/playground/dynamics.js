@@ -10,6 +10,7 @@
   const root = (window.clusterjax = window.clusterjax || {});
   const RTOL = 1e-9, ATOL = 1e-11;
   const LEAST = 1e-10; // of a step: hardmax jumps, and steps would shrink for ever before a jump
+  const SHORT = 1e-6, MANY = 200; // after so many short steps in a row tokens slide: one step of 0.001 is taken as it is
   const TIES = 64 * Number.EPSILON; // of scores that count as equal, as in HardmaxAttention
 
   const unit = (x, n, d) => {
@@ -176,7 +177,8 @@
       this.system = system;
       this.field = new Field(system);
       this.t = this.before = 0;
-      this.steps = this.rejected = 0;
+      this.steps = this.rejected = this.done = this.short = 0;
+      this.forced = this.sliding = false;
       this.x = unit(Float64Array.from(x0), system.n, system.d);
       this.k = many(7);
       this.dense = many(5);
@@ -203,10 +205,17 @@
       const end = performance.now() + milliseconds;
       while (this.t < target) {
         if (this.noisy) this._heun();
-        else this._step();
+        else if (this.done < 6) this._evaluate();
+        else this._finish();
         if (performance.now() > end) break;
       }
       return this.t >= target;
+    }
+
+    /** Work on the step after the last one for a while, in a frame that does not need it yet. */
+    prepare(milliseconds) {
+      const end = performance.now() + milliseconds;
+      while (!this.noisy && this.done < 6 && performance.now() < end) this._evaluate();
     }
 
     /** The tokens at a time within the last step. */
@@ -222,34 +231,42 @@
       return unit(out, n, d);
     }
 
-    _step() {
-      const { x, k, stage } = this, size = x.length;
-      for (;;) {
-        const h = this.h;
-        for (let s = 0; s < 6; s++) {
-          const row = STAGES[s];
-          for (let i = 0; i < size; i++) {
-            let sum = 0;
-            for (let j = 0; j < row.length; j++) sum += row[j] * k[j][i];
-            stage[i] = x[i] + h * sum;
-          }
-          this.field.velocity(stage, k[s + 1]);
+    /** One velocity of the step in hand: a step is dear where tokens are many, and can be made in several frames. */
+    _evaluate() {
+      const { x, k, stage, h } = this, row = STAGES[this.done], size = x.length;
+      for (let i = 0; i < size; i++) {
+        let sum = 0;
+        for (let j = 0; j < row.length; j++) sum += row[j] * k[j][i];
+        stage[i] = x[i] + h * sum;
+      }
+      this.field.velocity(stage, k[++this.done]);
+    }
+
+    /** All velocities of the step are there: take it, or try a shorter one. */
+    _finish() {
+      const { x, k, stage, h } = this, size = x.length;
+      let square = 0;
+      for (let i = 0; i < size; i++) {
+        let error = 0;
+        for (let j = 0; j < 7; j++) error += ERROR[j] * k[j][i];
+        square += ((h * error) / (ATOL + RTOL * Math.max(Math.abs(x[i]), Math.abs(stage[i])))) ** 2;
+      }
+      const error = Math.max(Math.sqrt(square / size), 1e-10);
+      // Proportional and integral (Hairer and Wanner II, IV.2).
+      const factor = 0.9 * error ** -0.14 * (error <= 1 ? this.last ** 0.08 : 1);
+      this.done = 0;
+      if (error <= 1 || h <= LEAST || this.forced) {
+        this._accept(h);
+        this.last = Math.max(error, 1e-4);
+        this.h = Math.max(LEAST, h * Math.min(5, Math.max(0.2, factor)));
+        // Tokens that switch between leaders without end: a jump met at every step, however short.
+        this.short = this.forced ? MANY - 20 : h < SHORT ? this.short + 1 : 0;
+        this.forced = this.short > MANY;
+        if (this.forced) {
+          this.sliding = true;
+          this.h = 1e-3;
         }
-        let square = 0;
-        for (let i = 0; i < size; i++) {
-          let error = 0;
-          for (let j = 0; j < 7; j++) error += ERROR[j] * k[j][i];
-          square += ((h * error) / (ATOL + RTOL * Math.max(Math.abs(x[i]), Math.abs(stage[i])))) ** 2;
-        }
-        const error = Math.max(Math.sqrt(square / size), 1e-10);
-        // Proportional and integral (Hairer and Wanner II, IV.2).
-        const factor = 0.9 * error ** -0.14 * (error <= 1 ? this.last ** 0.08 : 1);
-        if (error <= 1 || h <= LEAST) {
-          this._accept(h);
-          this.last = Math.max(error, 1e-4);
-          this.h = Math.max(LEAST, h * Math.min(5, Math.max(0.2, factor)));
-          return;
-        }
+      } else {
         this.rejected++;
         this.h = Math.max(LEAST, h * Math.min(0.9, Math.max(0.1, factor)));
       }

@@ -68,40 +68,40 @@
       id: "one-cluster", group: "A mathematical perspective on transformers", title: "Full attention: one cluster",
       claim: "V = I on the sphere, everyone attends to everyone: for almost every start all tokens come to one point " +
         "(2312.10794).",
-      found: "One cluster at t = 15 in this run.", expected: 1,
+      found: "1 cluster at t = 15 in this run.", expected: 1,
       system: { beta: 1, causal: false },
     },
     {
       id: "circle", group: "A mathematical perspective on transformers", title: "Full attention: metastable on the circle",
       claim: "At a large β tokens on the circle form several clusters first, and those merge after very long times " +
         "(2312.10794, 2410.06833).",
-      found: "", expected: null,
+      found: "3 clusters at t = 15 in this run, where the sphere has one.", expected: 3,
       system: { d: 2, beta: 9, causal: false },
     },
     {
       id: "gradient", group: "A mathematical perspective on transformers", title: "Unnormalised: a gradient flow",
       claim: "Without the softmax's normaliser the flow climbs the interaction energy, which never falls (2312.10794).",
-      found: "Watch the energy: tokens in crowds move fast, lonely ones hardly at all.",
+      found: "38 clusters at t = 15 in this run: tokens in crowds move, lonely ones hardly at all.", expected: 38,
       system: { beta: 4, causal: false, attention: "unnormalised" },
     },
     {
       id: "leader", group: "Causal attention", title: "The leader",
       claim: "Causal, V = I: the first token does not move, and everyone comes to it in the end, whatever Q and K " +
         "(2411.04990).",
-      found: "A first token of mass 20 is a leader that the others reach sooner: one cluster by t = 15 in this run.",
-      expected: 1, system: { beta: 4, mass: 20 },
+      found: "A first token of mass 20 is reached sooner than one of mass 1: 2 clusters at t = 15 in this run.",
+      expected: 2, system: { beta: 4, mass: 20 },
     },
     {
-      id: "hardmax", group: "Hardmax", title: "Hardmax: two leaders",
-      claim: "β = ∞: everyone follows the token that scores highest. With B = diag(1, 0, 0) those are the two tokens " +
-        "farthest out along the first axis (after 2407.01602, here on the sphere).",
-      found: "Two clusters at t = 15 in this run, each at a leader that never moved.", expected: 2,
-      system: { attention: "hardmax", causal: false, form: diagonal(1, 0, 0) },
+      id: "hardmax", group: "Hardmax", title: "Hardmax: flee the farthest",
+      claim: "β = ∞ with B = V = -I: each token looks at the one before it that is farthest from it, and flees it.",
+      found: "Two opposite clusters: the first token, which stays, is one of them.", expected: 2,
+      system: { attention: "hardmax", form: diagonal(-1, -1, -1), value: diagonal(-1, -1, -1) },
     },
     {
       id: "frozen", group: "Hardmax", title: "Hardmax with B = I: nothing moves",
       claim: "Of unit tokens each scores itself highest, so that at β = ∞ everyone follows itself.",
-      found: "All 64 tokens stay where they are: the limit of the metastable states as β grows.", expected: 64,
+      found: "All 64 tokens stay where they are, 59 clusters at radius 0.1: where metastable states end as β grows.",
+      expected: 59,
       system: { attention: "hardmax", causal: false },
     },
     {

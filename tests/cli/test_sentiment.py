@@ -245,6 +245,37 @@ def test_text_or_stdin_and_not_both(trained, capsys):
     assert "one of them alone" in refused(capsys, "predict", trained[0], "good", "--stdin")
 
 
+def test_without_a_folder_the_classifier_of_the_package_answers(capsys, monkeypatch):
+    lines = lines_of(capsys, "predict", "A wonderful film.")
+    assert lines[0].startswith("positive, probability 0.987 of positive (logit +4.33")
+    assert lines[1] == "leader wonderful (+1.45), followed by film"
+    feed(monkeypatch, b"A wonderful film.\nA waste of time.\n")
+    first, second = lines_of(capsys, "predict", "--stdin")
+    assert first == "positive 0.987 leaders: wonderful" and second.startswith("negative")
+    (line,) = lines_of(capsys, "predict", "heads", "A waste of time.", "--json")
+    record = json.loads(line)
+    assert record["sentiment"] == "negative" and {leader["head"] for leader in record["leaders"]} == {0, 1, 2, 3}
+
+
+def test_a_folder_alone_is_no_review(trained, tmp_path, capsys, monkeypatch):
+    text = refused(capsys, "predict", trained[0])
+    assert "TEXT must be a review" in text and "is a folder; add the review behind it, or --stdin" in text
+    monkeypatch.chdir(tmp_path)
+    assert lines_of(capsys, "predict", "no such folder")[0].startswith("negative")
+    assert "DIR must be the folder of a model" in refused(capsys, "predict", 300 * "a", "good")
+    assert "DIR must be the folder of a model" in refused(capsys, "predict", "", "good")
+
+
+def test_what_was_not_read_is_said(capsys):
+    lines = lines_of(capsys, "predict", "A wonderful qwertz asdf qwertz film")
+    assert "not known: qwertz, asdf" in lines
+    lines = lines_of(capsys, "predict", "film " * 300 + "dull")
+    assert "only the end was read: 45 known words stand before it" in lines
+    (line,) = lines_of(capsys, "predict", "film " * 300 + "xyzzy", "--json")
+    record = json.loads(line)
+    assert record["unknown_words"] == ["xyzzy"] and record["words_before"] == 44
+
+
 def bad_data(folder):
     """Names of files that cannot be trained on, and what is said of each."""
     whole = gzip.compress(b"label,text\n" + b"1,good film\n0,bad film\n" * 500)

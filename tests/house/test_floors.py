@@ -20,7 +20,17 @@ BASE = {"_lazy", "_custom_types", "_misc", "_blocks", "_batching", "_check", "_r
 RUNS = {"_lock", "_drafts", "_log"}
 WHERE = BASE | {"_space", "_mask", "_schedule"}
 FIELDS = WHERE | {"_summation", "_attention", "_field", "_layer"}
-RUN = {"_solver", "_describe", "_interpolants", "_trajectory", "_simulate", "_iterate", "_integrate", "_noise", "_saved"}
+RUN = {
+    "_solver",
+    "_describe",
+    "_interpolants",
+    "_trajectory",
+    "_simulate",
+    "_iterate",
+    "_integrate",
+    "_noise",
+    "_saved",
+}
 DYNAMICS = FIELDS | RUN
 MEASURES = {"_observables", "_events"}
 DISK = {"_json", "_arrays", "_disk", "_run_file", "_model_folder"}
@@ -101,6 +111,7 @@ EXTRAS = {
     "transformers": {"probe"},
     "datasets": {"probe"},
     "gguf": set(),
+    "shtab": set(),
     "xarray": {"sweep", "phase"},
     "zarr": {"sweep"},
 }
@@ -136,11 +147,18 @@ def package_of(file: Path, level: int) -> str:
 
 
 def imports_of(file: Path, tree: ast.Module, modules: set[str] = MODULES) -> Iterator[Import]:
-    """Every import of `file`, wherever it stands, under the name of the module that it loads."""
+    """Every import of `file`, wherever it stands, under the name of the module that it loads.
+
+    `import x` under `if TYPE_CHECKING:` is for annotations alone; it runs as little as one inside a function.
+    """
     waiting: list[tuple[ast.AST, bool]] = [(tree, False)]
     while waiting:
         node, inside = waiting.pop()
         inside |= isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            waiting += [(child, inside or isinstance(child, ast.Import)) for child in node.body]
+            waiting += [(child, inside) for child in node.orelse]
+            continue
         waiting += [(child, inside) for child in ast.iter_child_nodes(node) if isinstance(child, STATEMENTS)]
         if isinstance(node, ast.Import):
             for name in node.names:
@@ -314,6 +332,8 @@ def test_no_file_is_too_long(folder):
         ("_new.py", "def f():\n    from clusterjax import Sphere", "clusterjax"),
         ("_new.py", "def f():\n    try:\n        pass\n    except OSError:\n        import clusterjax", "clusterjax"),
         ("_new.py", "if 1:\n    import clusterjax", "clusterjax"),
+        ("_new.py", "if TYPE_CHECKING:\n    from . import _misc", "clusterjax._misc"),
+        ("_new.py", "if TYPE_CHECKING:\n    f = 1\nelse:\n    import clusterjax", "clusterjax"),
     ),
 )
 def test_the_reader_of_imports_sees(where, line, target):
@@ -321,3 +341,8 @@ def test_the_reader_of_imports_sees(where, line, target):
     (found,) = imports_of(PACKAGE / where, ast.parse(line), MODULES | {"clusterjax._field.base", "clusterjax._misc"})
     assert found.target == target
     assert found.inside_function == line.startswith("def")
+
+
+def test_an_import_for_annotations_alone_does_not_run():
+    (found,) = imports_of(PACKAGE / "_new.py", ast.parse("if TYPE_CHECKING:\n    import xarray"))
+    assert found.target == "xarray" and found.inside_function

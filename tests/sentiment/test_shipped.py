@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import time
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -123,6 +124,16 @@ def test_the_card_says_what_the_report_says(name, fitted, report):
     assert rows["size"] == f"{size / 1e6:.2f} MB"
 
 
+def test_the_card_says_what_less_room_costs():
+    path = Path(__file__).parents[2] / "benchmarks" / "results" / "sentiment_shipped.json"
+    rows = read_json(path, dict, argument="file", remedy="mend it")["rows"]
+    changed = {(row["model"], row["storage"]): 100 * float(row["answers changed"]) for row in rows}
+    assert changed["d2", "float16"] == changed["heads", "float16"] == 0
+    rare = "float16, seen 50 times"
+    said = (changed["d2", "8 bits"], changed["d2", rare], changed["heads", rare])
+    assert re.findall(r"(\d\.\d) %\s+of", CARD) == [f"{share:.1f}" for share in said]
+
+
 def test_the_card_names_the_strongest_words(fitted):
     """Those that it lists are among the 40 strongest of the first classifier, and others are quoted as they stand."""
     strongest = sentiment.load_report()["strongest"]
@@ -130,6 +141,8 @@ def test_the_card_names_the_strongest_words(fitted):
         line = next(line for line in CARD.splitlines() if line.startswith(f"- Most {side}: "))
         words = [word.strip(" .") for word in line.removeprefix(f"- Most {side}: ").split(",")]
         assert words == [word for word, *_ in strongest[side][: len(words)]] and len(words) >= 8
+        names = re.search(rf"- Names among the 40 most {side}: ([^.]*)\.", CARD)
+        assert names and set(re.split(r",\s+", names[1])) <= {word for word, *_ in strongest[side]}
 
 
 def test_what_the_card_says_of_sentences_is_so():

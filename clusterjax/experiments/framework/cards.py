@@ -69,9 +69,9 @@ def colour_of(verdict: str) -> str:
 
 def verdict_rows(one: Shown) -> list[str]:
     """A row for each claim of a paper, and for each that is violated; one for all that was found here or is proved."""
-    title = html.escape(one.title.split(": ")[0] if one.title.startswith("Figure ") else one.title)
     quick = ' <span class="quick">quick run</span>' if one.quick else ""
-    figure = f'<td><a href="{one.anchor}">{title}</a>{quick}</td>'
+    # The name and not the title: it is short, and no two have the same.
+    figure = f'<td><a href="{one.anchor}">{html.escape(one.name)}</a>{quick}</td>'
     apart = [c for c in one.record["claims"] if c["kind"] == "paper" or c["verdict"] in (VIOLATED, NOT_MEASURED)]
     rest = [claim for claim in one.record["claims"] if claim not in apart]
     rows = [
@@ -176,9 +176,11 @@ def _pictures(one: Shown) -> str:
         parts.append(f'<a class="still" href="{still}"><img loading="lazy" alt="{alt}"{size} src="{still}"></a>')
     if player:
         title = html.escape(f"{one.title}: the run, to be turned and played")
-        # No more than scripts: the player asks for nothing, and cannot reach this page.
-        frame = f'<iframe loading="lazy" sandbox="allow-scripts" title="{title}" src="{player}"></iframe>'
-        parts.append(f'<details class="film" open><summary>The run, to be turned and played</summary>{frame}</details>')
+        # No more than scripts: the player asks for nothing, and cannot reach this page. It is loaded by the script, as
+        # browsers load frames late from servers alone; without scripts it would not play either, and is a link below.
+        frame = f'<iframe sandbox="allow-scripts" title="{title}" data-src="{player}"></iframe>'
+        summary = "<summary>The run, to be turned and played</summary>"
+        parts.append(f'<details class="film player" open hidden>{summary}{frame}</details>')
     elif film:
         image = f'<img loading="lazy" alt="The same run as a moving picture: {alt}" src="{film}">'
         parts.append(f'<details class="film" open><summary>Moving picture</summary>{image}</details>')

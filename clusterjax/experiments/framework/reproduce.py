@@ -228,12 +228,11 @@ def _run_one(
         film = outcome.film
         if files.film and film is not None:
             gif = draft / f"{experiment.name}.gif"
-            if isinstance(film, Film):
-                _animate(film, gif, settings.quick)
-                written.append(_play(film, draft / f"{experiment.name}-player.html", experiment.title).name)
-            else:
-                film(gif)
+            _animate(film, gif, settings.quick) if isinstance(film, Film) else film(gif)
             written.append(gif.name)
+            # What a function draws is a film alone: only runs can be played.
+            if isinstance(film, Film):
+                written.append(_play(film, draft / f"{experiment.name}-player.html", experiment.title).name)
         seconds = {"simulation": round(simulated, 2), "total": round(time.perf_counter() - began, 2)}
         record = record_of(experiment, outcome, wanted, written, seconds, command_line(experiment, settings))
         # allow_nan=False: NaN is no JSON, and must have become null.

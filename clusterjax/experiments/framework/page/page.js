@@ -1,5 +1,5 @@
-/* The page is whole without this: all is shown, and pictures are links. With it, a filter by verdict, pictures that open
-   large on the page, and a button that copies a command. */
+/* The page is whole without this: all is shown, and pictures and players are links. With it, a filter by verdict, players
+   on the page, pictures that open large on it, and a button that copies a command. */
 (function () {
   "use strict";
   const all = (selector, within = document) => Array.from(within.querySelectorAll(selector));
@@ -29,6 +29,19 @@
     apply();
     target.scrollIntoView();
   });
+
+  // Players are loaded a screen before they are scrolled to.
+  const near = new IntersectionObserver((entries) => {
+    for (const { isIntersecting, target } of entries) {
+      if (!isIntersecting) continue;
+      near.unobserve(target);
+      target.src = target.dataset.src;
+    }
+  }, { rootMargin: "100% 0px" });
+  for (const player of all(".player")) {
+    player.hidden = false;
+    near.observe(player.querySelector("iframe"));
+  }
 
   const large = document.getElementById("large"), whole = document.getElementById("whole");
   const picture = whole.querySelector("img");

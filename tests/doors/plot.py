@@ -193,7 +193,8 @@ def _texts() -> dict[str, Case]:
             dear=True, moved=ARRAY, ax=NONE, written=NONE | ARRAY, tokens=NONE | TEXTS, label=ANY_TEXT,
         ),
         "save": case(
-            lambda: {"fig": ax(), "path": "kept", "formats": ["svg"], "dpi": 20}, dear=True, path=PATH, formats=EMPTY
+            lambda: {"fig": ax(), "path": "kept", "formats": ["svg"], "dpi": 20}, dear=True, path=PATH,
+            formats=EMPTY | NONE,
         ),
         "style": case({"font_size": 10.0}),
     }  # fmt: skip

@@ -150,7 +150,9 @@ class Reader:
         narrow = array.astype(jax.dtypes.canonicalize_dtype(array.dtype))
         if array.dtype.kind in "iu" and not np.array_equal(narrow, array):
             found = f"{name} in {str(self.path)!r} holds integers that need 64"
-            raise refusal("path", "fit the 32 bits of jax", found, 'call jax.config.update("jax_enable_x64", True) first')
+            raise refusal(
+                "path", "fit the 32 bits of jax", found, 'call jax.config.update("jax_enable_x64", True) first'
+            )
         self.rounded |= array.dtype.kind in "fc"
         return narrow
 

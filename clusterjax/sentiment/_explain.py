@@ -62,7 +62,7 @@ class Explanation:
     - `path`: (layers, words, heads, d), where the words are before the first layer and after each.
     - `scores`: (layers, words), the logit of a review that ended in this place alone: its sign is the side of the
         hyperplane.
-    - `unknown`: The words of the text that the vocabulary does not have, each once; they are left out.
+    - `unknown`: The words of the text that the vocabulary does not have, each once; n-grams are not named.
     - `cut`: How many known words stand before the last ones, which alone are read of a long text.
     """
 

@@ -13,11 +13,12 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from ._abstract import AbstractPart
 from ._describe import Setup
 from ._space import AbstractSpace
 
 
-class AbstractInterpolant(eqx.Module):
+class AbstractInterpolant(AbstractPart):
     """The tokens at any time of a run, and the description of the run."""
 
     @abstractmethod

@@ -17,7 +17,6 @@ from ._custom_types import Tokens
 from ._describe import Setup
 from ._interpolants import LastSaved
 from ._layer import AbstractLayer
-from ._misc import warn_of_rounding
 from ._schedule import check_schedules
 from ._space import check_directions
 from ._trajectory import Trajectory
@@ -57,8 +56,7 @@ def iterate(layer: AbstractLayer, x0: Tokens, depth: int, args: Any = None, *, s
     - `ValueError` if `depth` or `save_every` is not a positive integer, or `save_every` does not divide `depth`, or
         `x0` is not a finite cloud that fits the layer.
     """
-    check_instance(layer, "layer", AbstractLayer, "a layer of clusterjax", "wrap a field in ResidualLayer")
-    warn_of_rounding(x0, "x0")
+    check_instance(layer, "layer", AbstractLayer, "a layer of clusterjax", "wrap a field, ResidualLayer(field, step)")
     x0 = check_tokens(x0, "x0")
     check_directions(layer.space, x0)
     layer.check(*x0.shape)

@@ -129,9 +129,9 @@ def differing(one: dict[str, Any], other: dict[str, Any], above: str = "") -> di
     """What differs between two settings, by name, `recipe.steps` of a dictionary within: both values, None for none."""
     found: dict[str, tuple[Any, Any]] = {}
     for name in sorted({*one, *other}):
-        pair = one.get(name), other.get(name)
-        if isinstance(pair[0], dict) and isinstance(pair[1], dict):
-            found |= differing(*pair, f"{above}{name}.")
-        elif pair[0] != pair[1]:
-            found[above + name] = pair
+        here, there = one.get(name), other.get(name)
+        if isinstance(here, dict) and isinstance(there, dict):
+            found |= differing(here, there, f"{above}{name}.")
+        elif here != there:
+            found[above + name] = here, there
     return found

@@ -20,12 +20,13 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Inexact
 
+from ._abstract import AbstractPart
 from ._check import as_numbers, check_array, check_callable, check_scalar, check_text, refusal, shown
 from ._custom_types import Numbers, RealScalarLike
-from ._misc import as_float, is_concrete
+from ._misc import as_float, is_concrete, warn_of_rounding
 
 
-class AbstractSchedule(eqx.Module):
+class AbstractSchedule(AbstractPart):
     """A parameter as a function of time."""
 
     @abstractmethod
@@ -289,6 +290,7 @@ def as_parameter(parameter: Any, name: str = "parameter") -> Any:
             f"{name} must be a number, an array of real numbers, a schedule or a function of t, but it is "
             f"{shown(parameter)}; pass one of these."
         )
+    warn_of_rounding(parameter, name)
     return as_float(array)
 
 

@@ -97,7 +97,8 @@ def simulate(
     - `stepsize_controller`: None is `PIDController(rtol=1e-6, atol=1e-8)` (with `noise`: `ConstantStepSize()`).
         Adaptive controllers step onto the jumps of every `PiecewiseConstant` parameter.
     - `dt0`: The first step; needed by `ConstantStepSize`, otherwise None lets diffrax choose.
-    - `event`: Stops the run early, for example `clustered_event(radius)`.
+    - `event`: Stops the run early: a `diffrax.Event`, for example `clustered_event(radius)`, or `diffrax.Event(fn)` of
+        a function `fn(t, x, args, **kwargs)`.
     - `adjoint`: How derivatives are taken, as in diffrax; None is `RecursiveCheckpointAdjoint()`. Use
         `diffrax.ForwardMode()` for forward mode.
     - `save`: `save(t, x, args)` is saved in place of the tokens, so that long runs keep only what is needed: arrays
@@ -276,7 +277,6 @@ def _save_at(space: AbstractSpace, ts: Array, save: Any, dense: bool, adjoint: d
 def check_start(field: AbstractField, x0: Any) -> Tokens:
     """`x0` as an array that `field` can start from, or a ValueError."""
     check_field(field)
-    warn_of_rounding(x0, "x0")
     x0 = check_tokens(x0, "x0")
     check_directions(field.space, x0)
     field.check(*x0.shape)
@@ -287,10 +287,15 @@ def _check_options(solver: Any, controller: Any, event: Any, adjoint: Any, progr
     """Raise a ValueError unless each of the options of diffrax is one, or None where that is its default."""
     for name, value, kind, what in (
         ("solver", solver, dfx.AbstractSolver, "diffrax.Tsit5()"),
-        ("stepsize_controller", controller, dfx.AbstractStepSizeController, "diffrax.ConstantStepSize()"),
+        ("stepsize_controller", controller, dfx.AbstractStepSizeController, "diffrax.PIDController(rtol, atol)"),
         ("event", event, dfx.Event, "clustered_event(radius)"),
         ("adjoint", adjoint, dfx.AbstractAdjoint, "diffrax.ForwardMode()"),
     ):
+        # diffrax takes no bare function either; it wants more arguments than a function of t, x and args has.
+        if name == "event" and callable(value) and not isinstance(value, type | dfx.Event):
+            what = (
+                "diffrax.Event(fn), where fn(t, x, args, **kwargs) is true, or changes its sign, at the end of the run"
+            )
         if value is not None:
             check_instance(value, name, kind, f"a diffrax {kind.__name__.removeprefix('Abstract')}", f"pass {what}")
     meter = dfx.AbstractProgressMeter
@@ -300,6 +305,7 @@ def _check_options(solver: Any, controller: Any, event: Any, adjoint: Any, progr
 def _check_times(ts: Any, dtype: Any) -> Array:
     if as_numbers(ts) is None or np.iscomplexobj(as_numbers(ts)):
         check_array(ts, "ts", shape=(None,), remedy="pass the start and the end")
+    warn_of_rounding(ts, "ts")
     ts = as_float(ts)
     if ts.ndim != 1 or ts.shape[0] < 2:
         raise ValueError(

@@ -144,7 +144,12 @@ class Trajectory(eqx.Module):
 
         - `ValueError` if it is no file that `save` wrote, of another version, or damaged.
         """
-        return cls(**files.read(check_path(path, "path")))
+        parts = files.read(check_path(path, "path"))
+        build = lambda parts: cls(**parts)
+        # Of a batch it is built for one run, whose shapes are those above.
+        for _ in range(parts["ts"].ndim - 1):
+            build = eqx.filter_vmap(build)
+        return build(parts)
 
     def to_xarray(self) -> "xarray.Dataset":
         """The run as a labelled dataset: `xs` over (time, token, dim), or (layer, token, dim) after `iterate`.

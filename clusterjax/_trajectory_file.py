@@ -150,7 +150,9 @@ class Reader:
         narrow = array.astype(jax.dtypes.canonicalize_dtype(array.dtype))
         if array.dtype.kind in "iu" and not np.array_equal(narrow, array):
             found = f"{name} in {str(self.path)!r} holds integers that need 64"
-            raise refusal("path", "fit the 32 bits of jax", found, 'call jax.config.update("jax_enable_x64", True) first')
+            raise refusal(
+                "path", "fit the 32 bits of jax", found, 'call jax.config.update("jax_enable_x64", True) first'
+            )
         self.rounded |= array.dtype.kind in "fc"
         return narrow
 
@@ -191,7 +193,7 @@ def read(path: Path) -> dict[str, Any]:
     parts |= {"result": _result(reader, header["result"])}
     parts |= {"interpolant": _interpolant(reader, header["between"], parts, setup)}
     if reader.rounded:
-        warn_of_rounding(np.zeros(0), f"what {str(path)!r} holds")
+        warn_of_rounding(np.zeros(1), f"what {str(path)!r} holds")
     return parts
 
 
@@ -214,7 +216,10 @@ def _written(interpolant: AbstractInterpolant, axes: int, writer: Writer) -> Any
     if not isinstance(interpolant, Polynomials) or type(interpolant.space).__name__ not in _SPACES:
         return None
     dense = interpolant.interpolation
-    make = dense.interpolation_cls
+    make, infos = dense.interpolation_cls, dense.infos
+    # `Retract` retracts what the polynomials of its solver give; so does `Polynomials`.
+    if hasattr(make, "wrapped") and type(infos["space"]) is type(interpolant.space):
+        make, infos = make.wrapped, infos["info"]
     of = getattr(make, "__self__", make)
     method = make.__name__ if of is not make else ""
     if getattr(of, "__name__", None) not in _interpolations() or method not in ("", "from_k"):
@@ -223,8 +228,11 @@ def _written(interpolant: AbstractInterpolant, axes: int, writer: Writer) -> Any
     filled = max(2, int(np.max(np.asarray(dense.ts_size))))
     cut = lambda array, many: array[(slice(None),) * axes + (slice(0, many),)]
     arrays = {
-        "ts": cut(dense.ts, filled), "infos": jtu.tree_map(lambda a: cut(a, filled - 1), dense.infos),
-        **{name: getattr(dense, name) for name in ("ts_size", "direction", "t0_if_trivial", "y0_if_trivial")},
+        "ts": cut(dense.ts, filled), "infos": jtu.tree_map(lambda a: cut(a, filled - 1), infos),
+        **{name: getattr(dense, name) for name in ("t0_if_trivial", "y0_if_trivial")},
+        # Weakly typed integers, which a file does not know: in the dtypes that diffrax compares them with.
+        "ts_size": jnp.asarray(dense.ts_size).astype(jnp.int32),
+        "direction": jnp.asarray(dense.direction).astype(dense.ts.dtype),
     }  # fmt: skip
     told = {"kind": "polynomials", "class": of.__name__, "method": method, "space": type(interpolant.space).__name__}
     return told | {"arrays": writer.node(arrays, "between")}

@@ -64,7 +64,8 @@ def dataset(run: Any) -> "xarray.Dataset":
         if not isinstance(value, str):
             # A count that is no array was the same for every run of a batch.
             add(name, np.broadcast_to(np.asarray(value), ts.shape[:-1]), (), name.replace("_", " "))
-    add("result", verdicts(run.result), (), _NAMES["result"])
+    # As objects: zarr has no lasting format for texts of a fixed length.
+    add("result", verdicts(run.result).astype(object), (), _NAMES["result"])
     coords: dict[str, Any] = {"token": np.arange(run.x1.shape[-2]), "dim": np.arange(run.x1.shape[-1])}
     attributes = {"units": "1", "long_name": "number of the layer" if clock == "layer" else "time"}
     # One axis of time, where all runs of the batch have it; otherwise times of each run.

@@ -12,7 +12,7 @@ import pytest
 import clusterjax as cjx
 from clusterjax._schedule import at_time
 
-from .helpers import DTYPES, CountTraces, as_a_user, assert_close, assert_derivatives, assert_same, name_of, normal
+from .helpers import DTYPES, CountTraces, as_a_user, assert_close, assert_derivatives, name_of, normal
 
 
 X = cjx.Sphere().retract(normal(1, 5, 3))

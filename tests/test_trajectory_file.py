@@ -21,6 +21,8 @@ X = cjx.Sphere().retract(normal(1, 5, 3))
 TS = jnp.asarray([0.0, 0.5, 1.0])
 V = normal(2, 3, 3)
 FIELD = cjx.AttentionField(cjx.SoftmaxAttention(2.0, mask=cjx.CausalMask()), V)
+# The solver that compiles fastest.
+EULER = {"solver": dfx.Euler(), "stepsize_controller": dfx.ConstantStepSize(), "dt0": 0.25}
 
 
 class Pair(eqx.Module):
@@ -55,11 +57,11 @@ RUNS = {
     "layers": lambda: cjx.iterate(cjx.ResidualLayer(FIELD, 0.1), X, 4, save_every=2),
     "single": lambda: cjx.iterate(cjx.ResidualLayer(FIELD, 0.1), X.astype(jnp.float32), 2),
     "batch": lambda: jax.vmap(
-        lambda beta, x: cjx.simulate(
-            cjx.AttentionField(cjx.SoftmaxAttention(beta)), x, TS, dense=True, max_steps=64,
-            event=cjx.clustered_event(0.5), throw=False,
+        lambda beta, radius: cjx.simulate(
+            cjx.AttentionField(cjx.SoftmaxAttention(beta)), X, TS, dense=True, max_steps=64,
+            event=cjx.clustered_event(radius), throw=False,
         )
-    )(jnp.asarray([1.0, 9.0, 30.0]), jnp.stack([X, -X, X[::-1]])),
+    )(jnp.asarray([1.0, 9.0, 30.0]), jnp.asarray([0.01, 1.9, 0.01])),
 }  # fmt: skip
 _MADE: dict[str, cjx.Trajectory] = {}
 
@@ -93,12 +95,12 @@ def test_everything_comes_back(name, tmp_path):
         assert jtu.tree_structure(before) == jtu.tree_structure(after), part
         for old, new in zip(arrays_of(before), arrays_of(after), strict=True):
             assert old.dtype == new.dtype and old.shape == new.shape
-            assert_same(new, old)
+            assert old.tobytes() == new.tobytes()
     before, after = traj.settings(), again.settings()
     assert jtu.tree_structure(before) == jtu.tree_structure(after)
     for old, new in zip(jtu.tree_leaves(before), jtu.tree_leaves(after), strict=True):
         assert np.asarray(old).dtype == np.asarray(new).dtype
-        assert_same(new, old)
+        assert np.asarray(old).tobytes() == np.asarray(new).tobytes()
     # And a file of what was loaded is the same file.
     again.save(tmp_path / "again")
     if name != "layers":
@@ -109,21 +111,19 @@ def test_the_sample_has_what_a_run_can_be():
     """Events, times that were not reached, and several verdicts are among what comes back."""
     saved, batch = run("saved"), run("batch")
     assert bool(dfx.is_event(saved.result)) and np.isnan(np.asarray(saved.xs)[-1]).all()
-    assert saved.saved["integers"][0][-1] == -1 and saved.saved["integers"][-1][-1] == 2**64 - 1
+    assert saved.saved["integers"][0][-1] == -1 and saved.saved["integers"][-1][-1] == np.uint64(2**64 - 1)
     assert len(set(arrays_of(batch.result)[0].tolist())) == 2
 
 
 def test_between_the_save_times(tmp_path):
     """Polynomials and layers come back; a field is code, and does not."""
     for name in ("dense", "hermite"):
-        assert_same(kept(run(name), tmp_path).at([0.1, 0.7]), run(name).at([0.1, 0.7]))
+        assert_close(kept(run(name), tmp_path).at([0.1, 0.7]), run(name).at([0.1, 0.7]))
     layers = run("layers")
     assert_same(kept(layers, tmp_path).at(3), layers.at(3))
     batch = eqx.filter_vmap(lambda traj: traj.at(jnp.asarray(0.01)))
     assert_same(batch(kept(run("batch"), tmp_path)), batch(run("batch")))
-    with pytest.raises(
-        ValueError, match=r"^at needs the tokens between the save times, but the file keeps a field as w"
-    ):
+    with pytest.raises(ValueError, match=r"^at needs the tokens between the save times, but the file keeps"):
         kept(run("plain"), tmp_path).at(0.7)
 
 
@@ -138,7 +138,7 @@ def test_a_run_goes_on_from_a_file(tmp_path):
     """From the end of a saved run, as from the end of the run itself."""
     again = kept(run("plain"), tmp_path)
     assert_close(again.xs[-1], run("plain").x1)
-    later = lambda traj: cjx.simulate(FIELD, traj.x1, [1.0, 2.0]).xs
+    later = lambda traj: cjx.simulate(FIELD, traj.x1, TS + 1, **EULER).xs
     assert_same(later(again), later(run("plain")))
 
 
@@ -170,18 +170,18 @@ def test_large_arrays_are_kept_where_the_run_needs_them_anyway():
     """`at` of a plain run needs the field; beside what a save function returns only the shape is kept."""
     large = jnp.zeros((3, 2**14))
     field = cjx.FunctionField(lambda t, x, args: x * args[0, 0])
-    assert cjx.simulate(field, X, TS[:2], large).settings()["args"].shape == large.shape
-    told = cjx.simulate(field, X, TS[:2], large, save=lambda t, x, args: t).settings()
+    assert cjx.simulate(field, X, TS[:2], large, **EULER).settings()["args"].shape == large.shape
+    told = cjx.simulate(field, X, TS[:2], large, save=lambda t, x, args: t, **EULER).settings()
     assert told["args"] == {"shape": [3, 2**14], "dtype": "float64"}
 
 
 def test_no_value_compiles_again_and_runs_of_two_lambdas_stack():
-    body = CountTraces(lambda beta: cjx.simulate(cjx.AttentionField(cjx.SoftmaxAttention(beta)), X, TS[:2]))
+    body = CountTraces(lambda beta: cjx.simulate(cjx.AttentionField(cjx.SoftmaxAttention(beta)), X, TS[:2], **EULER))
     compiled = jax.jit(body)
     first, second = compiled(1.0), compiled(2.0)
     assert body.traces == 1 and float(second.settings()["field"]["attention"]["beta"]) == 2.0
     assert jtu.tree_structure(first) == jtu.tree_structure(second)
-    ends = [cjx.simulate(FIELD, X, TS[:2], save=lambda t, x, args: t) for _ in range(2)]
+    ends = [cjx.simulate(FIELD, X, TS[:2], save=lambda t, x, args: t, **EULER) for _ in range(2)]
     assert jtu.tree_map(lambda *leaves: jnp.stack(leaves), *ends).xs.shape == (2, 2)
 
 
@@ -206,9 +206,7 @@ def path(tmp_path):
 
 def test_a_later_version(path):
     _rewritten(path, version=2)
-    with pytest.raises(
-        ValueError, match=r"^path must be a file of version 1, but .* is of version 2; read it with the c"
-    ):
+    with pytest.raises(ValueError, match=r"^path must be a file of version 1, but .* is of version 2; read it"):
         cjx.Trajectory.load(path)
 
 
@@ -217,9 +215,7 @@ def test_a_damaged_file(path, where):
     data = bytearray(path.read_bytes())
     data[int(where * len(data))] ^= 1
     path.write_bytes(bytes(data))
-    with pytest.raises(
-        ValueError, match=r"^path must be (as it was written|a file of this library), but .*; name anot"
-    ):
+    with pytest.raises(ValueError, match=r"^path must be (as it was written|a file of this library), but .*; name"):
         cjx.Trajectory.load(path)
 
 
@@ -281,9 +277,7 @@ def test_nodes_that_are_none(path, node):
 def test_a_verdict_that_this_diffrax_does_not_have(path):
     codes = {"array": "result", "dtype": str(arrays_of(run("layers").result)[0].dtype)}
     _rewritten(path, result={"codes": codes, "names": {"0": "bored"}})
-    with pytest.raises(
-        ValueError, match=r"^path must be of a run with a verdict that diffrax has, but .* 'bored'; inst"
-    ):
+    with pytest.raises(ValueError, match=r"^path must be of a run with a verdict that diffrax has, but .* 'bored'"):
         cjx.Trajectory.load(path)
 
 
@@ -304,21 +298,19 @@ def test_what_a_file_cannot_hold(tmp_path):
     keys = eqx.tree_at(lambda traj: traj.xs, traj, jax.random.split(jax.random.key(0), 3))
     with (
         as_a_user(),
-        pytest.raises(ValueError, match=r"^xs must hold arrays of numbers, but it holds a PRNG key; save"),
+        pytest.raises(ValueError, match=r"^xs must hold arrays of numbers, but it holds a PRNG key"),
     ):
         keys.save(tmp_path / "run")
     odd = eqx.tree_at(lambda traj: traj.xs, traj, {3: traj.xs})
-    with as_a_user(), pytest.raises(ValueError, match=r"^xs must have keys that are strings, but they are \[3\]; use"):
+    with as_a_user(), pytest.raises(ValueError, match=r"^xs must have keys that are strings, but they are"):
         odd.save(tmp_path / "run")
     narrow = eqx.tree_at(lambda traj: traj.xs, traj, traj.xs.astype("float8_e5m2"))
     with (
         as_a_user(),
-        pytest.raises(ValueError, match=r"^xs must be of a dtype that safetensors has, but it is float8_e"),
+        pytest.raises(ValueError, match=r"^xs must be of a dtype that safetensors has, but it is flo"),
     ):
         narrow.save(tmp_path / "run")
-    with pytest.raises(
-        ValueError, match="^the trajectory must have a value, but it is traced; call this outside of jit"
-    ):
+    with pytest.raises(ValueError, match="^the trajectory must have a value, but it is traced; call"):
         jax.jit(lambda traj: traj.save(tmp_path / "run"))(run("single"))
     for name in (3, None, "", "a\0b"):
         with as_a_user(), pytest.raises(ValueError, match="^path must be a path, but"):
@@ -328,7 +320,7 @@ def test_what_a_file_cannot_hold(tmp_path):
 
 def test_a_module_comes_back_as_a_dictionary(tmp_path):
     save = lambda t, x, args: Pair(t, x[0])
-    again = kept(cjx.simulate(FIELD, X, TS[:2], save=save), tmp_path)
+    again = kept(cjx.simulate(FIELD, X, TS[:2], save=save, **EULER), tmp_path)
     assert set(again.xs) == {"first", "second"}
     assert_same(again.xs["first"], TS[:2])
 
@@ -345,9 +337,7 @@ def test_without_x64_floats_are_rounded_with_one_warning_and_integers_kept_or_re
         with pytest.warns(UserWarning, match=r'holds is float64, but jax rounds it.*"jax_enable_x64", True'):
             again = cjx.Trajectory.load(tmp_path / "run")
         assert again.xs.dtype == jnp.float32
-        with pytest.raises(
-            ValueError, match="^path must fit the 32 bits of jax, but saved in .* holds integers that nee"
-        ):
+        with pytest.raises(ValueError, match="^path must fit the 32 bits of jax, but saved in .* holds"):
             cjx.Trajectory.load(tmp_path / "wide")
     finally:
         jax.config.update("jax_enable_x64", True)

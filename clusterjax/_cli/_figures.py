@@ -69,7 +69,7 @@ def _add_ids(command: argparse.ArgumentParser) -> None:
 def _add_drawing(command: argparse.ArgumentParser) -> None:
     command.add_argument("--seed", type=int, default=0, metavar="N", help="of all random draws (default: 0)")
     command.add_argument(
-        "--formats", default="png,svg", help="svg, pdf, or both; PNG there is always (default: png,svg)"
+        "--formats", default="png,svg,pdf", help="svg, pdf, or both; PNG there is always (default: png,svg,pdf)"
     )
     command.add_argument("--no-gif", action="store_true", help="make no moving pictures")
     command.add_argument("--force", action="store_true", help="run figures that are done already")

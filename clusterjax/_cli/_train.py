@@ -86,7 +86,8 @@ def _add_sentiment(models: argparse._SubParsersAction) -> None:
         "sentiment",
         help="the hardmax sentiment classifier, on film reviews",
         description="Train a sentiment classifier through hardmax attention. It writes model, vocabulary, history and "
-        "a report on the test part, at which it looks once. A run that was killed goes on where it was.",
+        "a report on the test part, at which it looks once, and a picture of the curves. A run that was killed goes on "
+        "where it was, and one that is finished is trained further if it is asked for more epochs.",
         epilog="example: clusterjax train sentiment --imdb imdb50k.csv.gz --dim 2 --out model",
     )
     command.add_argument(
@@ -107,8 +108,9 @@ def _add_albert(models: argparse._SubParsersAction) -> None:
         "albert",
         help="an ALBERT of one's own, on texts",
         description="Train an ALBERT by masked language modelling. It writes weights, configuration and tokenizer, as "
-        "transformers reads them, the loss along the way, and snapshots of the weights. A run that was killed goes on "
-        "where it was.",
+        "transformers reads them, the loss along the way with a picture of it, and snapshots of the weights. A run "
+        "that was killed goes on where it was, and one that is finished is trained further if it is asked for more "
+        "steps.",
         epilog="example: clusterjax train albert --texts reviews.csv.gz wikitext.txt --out albert",
     )
     _add_texts(command)
@@ -122,8 +124,8 @@ def _add_language_model(models: argparse._SubParsersAction) -> None:
         "language-model",
         help="a small causal language model, on texts",
         description="Train a causal language model. It writes the model, its tokenizer, the loss along the way beside "
-        "those of guessing by frequency and by the word before, and snapshots. A run that was killed goes on where it "
-        "was.",
+        "those of guessing by frequency and by the word before with a picture of them, and snapshots. A run that was "
+        "killed goes on where it was, and one that is finished is trained further if it is asked for more steps.",
         epilog="example: clusterjax train language-model --texts reviews.csv.gz wikitext.txt --out model",
     )
     _add_texts(command)

@@ -99,7 +99,7 @@ def _measured(references: Sequence[str], figures: Mapping[str, Any]) -> list[str
             lacking.append(f"**{why}** (`{name}`)")
         found += [(name, claim) for claim in claims or ()]
     # One claim of the paper is what the entry says; of several, and of what was found here, each is named.
-    said = lambda claim: "" if claim["kind"] == "paper" and len(found) == 1 else f" {plain(claim['says'])}"
+    said = lambda claim: "" if claim["kind"] == "paper" and len(found) == 1 else f" *{plain(claim['says'])}*"
     quick = lambda name: ", a quick run" if figures[name]["quick"] else ""
     lines = [
         f"**{plain(verdict_of(claim))}**:{said(claim)} {plain(claim['measured'])} "

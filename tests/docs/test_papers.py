@@ -124,6 +124,14 @@ def test_what_is_published_is_small_and_names_no_machine():
         assert figure["picture"] is None or (folder / figure["picture"]).is_file()
 
 
+def test_every_row_of_the_page_has_its_columns():
+    lines = [line for line in page.render().splitlines() if line.startswith("|")]
+    assert len(lines) == len(ENTRIES) + 2 * len(TABLE)
+    assert {line.count("|") for line in lines} == {5}
+    cards = [line for line in page.render_gallery().splitlines() if line.startswith("|")]
+    assert {line.count("|") for line in cards} <= {5}
+
+
 def test_every_verdict_of_the_page_is_one_that_a_run_may_have():
     allowed = {page.plain(verdict) for verdict in VERDICTS}
     found = re.findall(r"\*\*([^*]+)\*\*(?=:| \(`|<br>| \|)", page.render())
@@ -190,7 +198,7 @@ def test_rows_hold_verdicts_numbers_tests_and_names(root):
         "[`simulate`](api.md#simulate), `phase.Wigner` |"
     )
     assert two == (
-        "| Figure 5 | Two. | **holds**: d 1 &#124; 2 ([figure4](gallery.md#figure4))<br>**reproduces**: a &#60; b "
+        "| Figure 5 | Two. | **holds**: *d* 1 &#124; 2 ([figure4](gallery.md#figure4))<br>**reproduces**: *a &#60; b* "
         "1 &#124; 2 ([figure4](gallery.md#figure4))<br>**not measured by the run that is shown** (`figure4`)<br>**not "
         "measured yet** (`figure5`)<br>**tested**: `test_space.py::test_x` |  |"
     )

@@ -24,6 +24,7 @@ from .rules import (
     NUMBER,
     OVERFLOWN,
     PARAMETERS,
+    PATH,
     POSITIVE,
     SIZE,
     TEXT,
@@ -141,11 +142,20 @@ def _runs() -> dict[str, Case]:
         ),
         "ResidualLayer.__call__": case({"k": T, "x": X}, layer, dear=True, k=SCALAR, x=TOKENS, args=ARGS),
         "Trajectory.at": case({"t": T}, trajectory, dear=True, t=COUNT | ARRAY | TRACED | EMPTY | SIZE | LONG),
+        "Trajectory.save": case({"path": "run"}, trajectory, path=PATH),
+        "Trajectory.load": case(lambda: {"path": _kept()}, path=PATH),
+        "Trajectory.settings": case({}, trajectory),
+        "Trajectory.to_xarray": case({}, trajectory),
         "Retract": case(lambda: {"solver": dfx.Euler()}),
         "clustered_event": case({"radius": T}, radius=POSITIVE | TRACED, root_finder=NONE),
         "stationary_event": case({"speed": T}, speed=POSITIVE | TRACED, root_finder=NONE),
         "query_key_form": case({"query": EYE, "key": EYE}, query=ARRAY, key=ARRAY),
     }  # fmt: skip
+
+
+def _kept() -> str:
+    trajectory().save("kept")
+    return "kept"
 
 
 def _schedules() -> dict[str, Case]:

@@ -41,6 +41,8 @@ CASES = {
     "a network": ("figure2", Settings(albert="albert/albert-base-v2")),
     "a network in a folder with a space": ("figure7", Settings(albert="my network")),
     "texts": ("figure1", Settings(texts=Path("some texts.txt"))),
+    "ids": ("figure1", Settings(albert="a folder", ids=Path("ids.txt"))),
+    "a layer": ("figure2", Settings(parameters={"layer": 2})),
     "texts of a causal network": ("causal-network", Settings(texts=Path("texts.txt"))),
     "reviews": ("sentiment-words", Settings(imdb=Path("IMDB Dataset.csv"))),
 }
@@ -58,6 +60,7 @@ def test_the_command_reads_the_settings_back(asked, case):
     "settings",
     (
         Settings(albert="albert/albert-base-v2", depth=24, quick=True),
+        Settings(albert="a", length=16, ids=Path("ids.npy")),
         Settings(most_texts=8, length=32, heads=4, texts=Path("a.txt"), seed=3),
     ),
 )

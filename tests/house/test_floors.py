@@ -16,7 +16,7 @@ PACKAGE = ROOT / "clusterjax"
 FRONT_DOOR = "clusterjax"
 LONGEST_FILE = 400
 
-BASE = {"_lazy", "_custom_types", "_misc", "_blocks", "_batching", "_check", "_random"}
+BASE = {"_lazy", "_abstract", "_custom_types", "_misc", "_blocks", "_batching", "_check", "_random"}
 RUNS = {"_lock", "_drafts", "_log"}
 WHERE = BASE | {"_space", "_mask", "_schedule"}
 FIELDS = WHERE | {"_summation", "_attention", "_field", "_layer"}
@@ -39,6 +39,7 @@ PARTS = {"hardmax", "transformer", "sentiment", "probe", "sweep", "phase", "plot
 # Each part, lowest first, and every part that it may import. What is named must stand above in this table.
 FLOORS: dict[str, set[str]] = {
     "_lazy": set(),
+    "_abstract": set(),
     "_version": set(),
     "_json": set(),
     "_arrays": {"_json"},

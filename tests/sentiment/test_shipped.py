@@ -3,7 +3,8 @@
 import json
 import re
 import shutil
-import time
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
@@ -78,14 +79,16 @@ def test_it_is_the_one_of_the_report(fitted, report):
             assert alone == pytest.approx(place, abs=1e-3) and count == fitted.vocabulary.counts[number - 2]
 
 
-def test_it_loads_in_less_than_a_second(name):
-    """Of this process, since others may be busy; jax is loaded already."""
-    times = []
-    for _ in range(3):
-        start = time.process_time()
-        sentiment.load(name)
-        times.append(time.process_time() - start)
-    assert min(times) < 1.0
+def test_they_load_in_less_than_a_second():
+    """In a process of its own, without the types that tests check, and by its own time, since others may be busy."""
+    body = (
+        "import time; from clusterjax import sentiment; sentiment.load()\n"
+        "for name in (None, 'heads'):\n"
+        "    start = time.process_time(); sentiment.load(name); print(time.process_time() - start)"
+    )
+    child = subprocess.run([sys.executable, "-c", body], capture_output=True, text=True, check=True)
+    times = [float(line) for line in child.stdout.split()]
+    assert len(times) == 2 and max(times) < 1.0
 
 
 def test_it_is_right_about_a_dozen_sentences(fitted):

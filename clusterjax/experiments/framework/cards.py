@@ -13,7 +13,7 @@ from PIL import Image
 from .command import command_of
 from .record import RESULTS, told
 from .registry import EXPERIMENTS
-from .verdict import DIFFERENT, NOT_MEASURED, VERDICTS, VIOLATED
+from .verdict import DIFFERENT, FAILED, NOT_MEASURED, VERDICTS, VIOLATED
 
 
 MOST_BYTES = 2**26  # of a picture
@@ -64,7 +64,7 @@ def colour_of(verdict: str) -> str:
         return "apart"
     if verdict == NOT_MEASURED:
         return "none"
-    return "no" if verdict in (VIOLATED, "does not reproduce", "does not hold") else "yes"
+    return "no" if verdict in FAILED else "yes"
 
 
 def verdict_rows(one: Shown) -> list[str]:

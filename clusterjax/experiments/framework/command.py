@@ -45,6 +45,8 @@ def command_line(experiment: Experiment, settings: Settings) -> str | None:
         said.append("--quick")
     if settings.texts is not None and (experiment.reads_texts or experiment.reads_causal):
         said += ["--texts", settings.texts]
+    if settings.ids is not None and experiment.reads_texts:
+        said += ["--ids", settings.ids]
     if settings.imdb is not None and experiment.reads_reviews:
         said += ["--imdb", settings.imdb]
     return _line(said)

@@ -45,7 +45,7 @@ class Files:
     - `film`: Whether a run is also a GIF, and a page that plays it.
     """
 
-    formats: tuple[str, ...] = ("png", "svg")
+    formats: tuple[str, ...] = ("png", "svg", "pdf")
     film: bool = True
 
     def __post_init__(self):

@@ -27,7 +27,7 @@ class Trajectory(eqx.Module):
         an error stopped it; integers are -1 there, the largest number if unsigned, and booleans False.
     - `stats`: Counts of the run: `num_steps`, `num_accepted_steps`, `num_rejected_steps`, `max_steps`; and after
         `simulate` of attention `summation`, the name of what summed: of what `Auto` chose, `Sharded(Harmonic)` of
-        devices that exchange moments; several are joined by "and".
+        devices that exchange moments; several are joined by "and". `KernelAttention` sums by itself.
     - `result`: diffrax's verdict; `diffrax.is_successful(result)`, `diffrax.is_event(result)`.
     - `t1`: The time reached: `ts[-1]`, or that of the event.
     - `x1`: (n, d), the tokens at that time.

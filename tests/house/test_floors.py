@@ -23,6 +23,7 @@ FIELDS = WHERE | {"_summation", "_attention", "_field", "_layer"}
 RUN = {
     "_solver",
     "_describe",
+    "_summary",
     "_interpolants",
     "_trajectory",
     "_simulate",
@@ -64,7 +65,7 @@ FLOORS: dict[str, set[str]] = {
     "_summary": {"_misc"},
     "_account": BASE | {"_summary", "_verdicts"},
     "_interpolants": BASE | {"_space", "_describe"},
-    "_integrate": FIELDS | {"_describe", "_interpolants", "_summary"},
+    "_integrate": FIELDS | {"_describe", "_interpolants"},
     "_noise": FIELDS,
     "_saved": BASE | {"_space"},
     "_observables": BASE | {"_space", "_summation", "_summary"},

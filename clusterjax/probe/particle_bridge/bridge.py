@@ -72,8 +72,8 @@ class Bridge(NamedTuple):
         return short(self)
 
     def summary(self) -> str:
-        """What was fitted, and how far each curve is from that of the network: root mean square over levels, correlation,
-        and the last level ± its standard error."""
+        """What was fitted, and how far each curve is from that of the network: root mean square over levels,
+        correlation, and the last level ± its standard error."""
         end = "converged" if self.converged else "not converged"
         rows = [f"time per layer {self.time_per_layer:.4g}, beta {self.beta:.4g} of the network's own ({end})"]
         rows.append(f"network: mean cosine {levels(self.network.mean, self.network.error)}")

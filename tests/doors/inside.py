@@ -12,6 +12,7 @@ RECORDS = {
         "Similarity", "Streamed", "Survey", "Trace", "ValueSpectra", "HeadSigns",
         "Generated", "ParameterCounts",
     ),
+    "plot": ("Player",),
     "experiments": ("Claim", "Experiment", "Film", "Measured", "Outcome", "Source", "Subject"),
 }  # fmt: skip
 

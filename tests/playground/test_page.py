@@ -125,6 +125,11 @@ def test_a_link_carries_the_whole_state(page, browser):
     link = page.run("return document.getElementById('link').value")
     browser.open(PAGE, link[link.index("#") :])
     assert browser.run(STATE)["preset"] == "figure5-gap" and "diag(-1, -10)" in browser.run(TEXT, "claim")
+    # Its name is enough; with another run it is no example.
+    browser.open(PAGE, "#preset=figure5-gap")
+    assert browser.run(STATE)["value"] == [-1, 0, 0, -10] and browser.run(STATE)["preset"] == "figure5-gap"
+    browser.open(PAGE, "#preset=figure5-gap&beta=2")
+    assert (browser.run(STATE)["preset"], browser.run(STATE)["beta"], browser.run(STATE)["d"]) == ("", 2, 2)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,9 @@ if TYPE_CHECKING:
     )
     from ._observables import (
         Hemisphere as Hemisphere,
+        Lifetimes as Lifetimes,
         Plateaus as Plateaus,
+        Survival as Survival,
         angular_power as angular_power,
         close_pairs_fraction as close_pairs_fraction,
         cluster_labels as cluster_labels,
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
         num_clusters as num_clusters,
         pairwise_cosine as pairwise_cosine,
         perceptron_energy as perceptron_energy,
+        lifetimes as lifetimes,
         plateaus as plateaus,
         product_spectrum as product_spectrum,
         rank as rank,
@@ -83,6 +86,7 @@ if TYPE_CHECKING:
     )
     from ._simulate import simulate as simulate
     from ._solver import Retract as Retract
+    from ._solver import Rodas5P as Rodas5P
     from ._space import AbstractSpace as AbstractSpace, Euclidean as Euclidean, Sphere as Sphere
     from ._summation import (
         AbstractExponentialSum as AbstractExponentialSum,

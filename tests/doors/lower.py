@@ -141,6 +141,7 @@ def _runs() -> dict[str, Case]:
         "ResidualLayer.__call__": case({"k": T, "x": X}, layer, dear=True, k=SCALAR, x=TOKENS, args=ARGS),
         "Trajectory.at": case({"t": T}, trajectory, dear=True, t=COUNT | ARRAY | TRACED | EMPTY | SIZE | LONG),
         "Retract": case(lambda: {"solver": dfx.Euler()}),
+        "Rodas5P": case({"max_growth": 1.0}, max_growth=POSITIVE | NONE),
         "clustered_event": case({"radius": T}, radius=POSITIVE | TRACED, root_finder=NONE),
         "stationary_event": case({"speed": T}, speed=POSITIVE | TRACED, root_finder=NONE),
         "query_key_form": case({"query": EYE, "key": EYE}, query=ARRAY, key=ARRAY),

@@ -45,7 +45,7 @@ FLOORS: dict[str, set[str]] = {
     "_attention": WHERE | {"_summation"},
     "_field": WHERE | {"_summation", "_attention"},
     "_layer": WHERE | {"_summation", "_attention", "_field"},
-    "_solver": WHERE | {"_field"},
+    "_solver": WHERE | {"_attention", "_field"},
     "_trajectory": BASE | {"_space"},
     "_integrate": FIELDS,
     "_noise": FIELDS,

@@ -61,11 +61,11 @@ if TYPE_CHECKING:
         expected_strong_centres as expected_strong_centres,
         hemisphere as hemisphere,
         interaction_energy as interaction_energy,
+        lifetimes as lifetimes,
         log_interaction_energy as log_interaction_energy,
         num_clusters as num_clusters,
         pairwise_cosine as pairwise_cosine,
         perceptron_energy as perceptron_energy,
-        lifetimes as lifetimes,
         plateaus as plateaus,
         product_spectrum as product_spectrum,
         rank as rank,
@@ -85,8 +85,7 @@ if TYPE_CHECKING:
         PiecewiseConstant as PiecewiseConstant,
     )
     from ._simulate import simulate as simulate
-    from ._solver import Retract as Retract
-    from ._solver import Rodas5P as Rodas5P
+    from ._solver import Retract as Retract, Rodas5P as Rodas5P
     from ._space import AbstractSpace as AbstractSpace, Euclidean as Euclidean, Sphere as Sphere
     from ._summation import (
         AbstractExponentialSum as AbstractExponentialSum,

@@ -2,9 +2,9 @@ r"""How long states of a run last, when some runs end before the state does: lif
 
 **Algorithm.** Spells are maximal stretches of saved times in one state; their survival curve is that of Kaplan and
 Meier (J. Amer. Statist. Assoc. 53, 1958), $S(t) = \prod_{t_i \le t} (1 - d_i / n_i)$ with $d_i$ ends among $n_i$ spells
-that lasted so long, its variance that of Greenwood, $S^2 \sum d_i / (n_i (n_i - d_i))$. **Invariants.** A spell that was
-not seen to end counts as at risk until its last saved time, and as an end never. Without censored spells the curve is
-the share of spells that last longer.
+that lasted so long, its variance that of Greenwood, $S^2 \sum d_i / (n_i (n_i - d_i))$. **Invariants.** A spell that
+was not seen to end counts as at risk until its last saved time, and as an end never. Without censored spells the curve
+is the share of spells that last longer.
 """
 
 from typing import Any, final

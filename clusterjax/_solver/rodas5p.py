@@ -1,12 +1,12 @@
 r"""`Rodas5P`: a linearly implicit Rosenbrock method for very long times.
 
-**Algorithm.** With the Jacobian J at the start of a step of length h, one LU decomposition of I - h gamma J serves eight
-stages, $k_i = (I - h\gamma J)^{-1}\,\gamma\,(h f(t + c_i h, y + \sum_j a_{ij} k_j) + h^2 d_i f_t + \sum_j C_{ij} k_j)$;
-the step is $y + \sum_i b_i k_i$ and its error estimate is $k_8$. Of a batch under `jax.vmap` one run after the other
-is stepped, and those at the end are left out.
+**Algorithm.** With the Jacobian J at the start of a step of length h, one LU decomposition of I - h gamma J serves
+eight stages, $k_i = (I - h\gamma J)^{-1} \gamma (h f(t + c_i h, y + \sum_j a_{ij} k_j) + h^2 d_i f_t + \sum_j C_{ij}
+k_j)$; the step is $y + \sum_i b_i k_i$ and its error estimate is $k_8$. Of a batch under `jax.vmap` one run after the
+other is stepped, and those at the end are left out.
 
-**Reference.** Steinebach, *Construction of Rosenbrock-Wanner method Rodas5P* (BIT 63, 2023): coefficients. Hairer, Wanner,
-*Solving Ordinary Differential Equations II*, sections IV.3 (L-stability), IV.7 (this form of the stages).
+**Reference.** Steinebach, *Construction of Rosenbrock-Wanner method Rodas5P* (BIT 63, 2023): coefficients. Hairer,
+Wanner, *Solving Ordinary Differential Equations II*, sections IV.3 (L-stability), IV.7 (this form of the stages).
 
 **Invariants.** Order 5, with an error estimate and an interpolant of order 4, also where the field depends on time.
 Rounding errors along contracting directions are divided by 1 + h gamma |rate| in stages and error estimate alike: steps
@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from .._batching import call_with_rule
 from .._check import check_number
@@ -157,7 +157,9 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
         arrays, static = eqx.partition((terms, args), eqx.is_array)
 
         def single(t0, t1, y0, state, arrays):
-            return _step(*eqx.combine(arrays, static), t0, t1, y0, state, self.max_growth)
+            # diffrax keeps the direction of time as an integer, whose weak type is lost on the way here.
+            with jax.numpy_dtype_promotion("standard"):
+                return _step(*eqx.combine(arrays, static), t0, t1, y0, state, self.max_growth)
 
         # Elsewhere than on a CPU a batch of decompositions is the fast form.
         run = call_with_rule if jax.default_backend() == "cpu" else lambda plain, rule, *given: plain(*given)
@@ -169,7 +171,7 @@ def _step(terms, args, t0, t1, y0: Array, state, max_growth):
     """The end of the step, its error estimate, the coefficients of the interpolant, and the next state."""
     equation = Equation(terms)
     # `span` is the length in the time of diffrax, which runs forwards always; h has a sign.
-    span, h = t1 - t0, terms.contr(t0, t1)
+    span, h = t1 - t0, jnp.asarray(terms.contr(t0, t1), y0.dtype)
     linear = linearise(equation, t0, y0, args)
     solve, solve_tangent = linear.solver(_GAMMA * h)
     constant = lambda numbers: jnp.asarray(numbers, y0.dtype)
@@ -244,7 +246,7 @@ class _Interpolation(dfx.AbstractLocalInterpolation):
     t1: Any
     y0: Array
     y1: Array
-    polynomial: Float[Array, "3 *shape"]
+    polynomial: Array
 
     def evaluate(self, t0, t1=None, left: bool = True) -> Array:
         if t1 is not None:

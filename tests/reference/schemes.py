@@ -55,7 +55,7 @@ def rescaled_euler(z0, *, beta, value, step, steps):
 
 
 def rodas5p_step(velocity, y, h):
-    """One step of Rodas5P for an autonomous equation, with the matrices of the method as published; J by differences."""
+    """One step of Rodas5P for an autonomous equation, stage by stage; J by differences."""
     from clusterjax._solver import rodas5p
 
     size, gamma = y.size, rodas5p._GAMMA

@@ -143,21 +143,20 @@ def merging_time(angle, beta, first):
     """From `angle` (or pi less it, if below 1e-2) until the cosine is .99, by the law of two clusters."""
     second = 1 - first
 
-    def speed(theta):
-        back = np.exp(beta * (np.cos(theta) - 1))
-        return np.sin(theta) * (second / (first + second * back) + first / (second + first * back)) * back
+    def speed(sine, cosine):
+        back = np.exp(beta * (cosine - 1))
+        return sine * (second / (first + second * back) + first / (second + first * back)) * back
 
+    # In the logarithm of the angle, on the far side of the distance to the antipode, whose sine is then exact.
+    over = lambda sign, low, high: quad(
+        lambda s: np.exp(s) / speed(np.sin(np.exp(s)), sign * np.cos(np.exp(s))),
+        *(np.log(low), np.log(high)),
+        epsabs=0,
+        epsrel=1e-9,
+        limit=500,
+    )[0]
     end = np.arccos(0.99)
-    near = lambda low, high: quad(
-        lambda s: np.exp(s) / speed(np.exp(s)), np.log(low), np.log(high), epsabs=0, epsrel=1e-10
-    )[0]
-    if angle > 1e-2:
-        return near(end, angle)
-    # On the far side in the logarithm of the distance to the antipode.
-    far = quad(
-        lambda s: np.exp(s) / speed(np.pi - np.exp(s)), np.log(angle), np.log(np.pi / 2), epsabs=0, epsrel=1e-10
-    )[0]
-    return far + near(end, np.pi / 2)
+    return over(1, end, angle) if angle > 1e-2 else over(-1, angle, np.pi / 2) + over(1, end, np.pi / 2)
 
 
 @functools.partial(jax.jit, static_argnames=("solver", "counts"))

@@ -11,9 +11,10 @@ from typing import Any, final
 
 import equinox as eqx
 import numpy as np
-from jaxtyping import ArrayLike, Bool, Float, Int, Real
+from jaxtyping import Bool, Float, Int, Real
 
 from .._check import as_numbers, check_integer, check_number, shown
+from .._custom_types import Numbers
 from .._misc import is_concrete
 
 
@@ -130,9 +131,7 @@ class Survival(eqx.Module):
         return float(np.sum(np.diff(edges) * np.concatenate([[1.0], self.probabilities[before]])))
 
 
-def lifetimes(
-    ts: Real[ArrayLike, " times"], states: Real[ArrayLike, "... times"], *, state: int | None = None
-) -> Lifetimes:
+def lifetimes(ts: Numbers, states: Numbers, *, state: int | None = None) -> Lifetimes:
     """How long each state lasts along one run or many, such as how long k clusters live, with censoring.
 
     A spell is a maximal stretch of saved times with one state. It starts at its first saved time, for one from `ts[0]`

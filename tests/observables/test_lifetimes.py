@@ -26,12 +26,8 @@ def series(seed, runs=7, times=12):
 def test_spells_are_those_of_a_loop(seed, state):
     ts, states = series(seed)
     lives = cjx.lifetimes(ts, states, state=state)
-    expected = [
-        (*spell, run)
-        for run, row in enumerate(states)
-        for spell in reference.spells(ts, row)
-        if state in (None, spell[5])
-    ]
+    spells = [(*spell, run) for run, row in enumerate(states) for spell in reference.spells(ts, row)]
+    expected = [spell for spell in spells if state in (None, spell[5])]
     found = (lives.durations, lives.censored, lives.least, lives.most, lives.starts, lives.states, lives.runs)
     np.testing.assert_array_equal(np.array(found, dtype=float).T, np.array(expected, dtype=float).reshape(-1, 7))
     assert len(lives) == len(expected) > 0
@@ -55,7 +51,7 @@ def test_curve_is_that_of_a_loop_and_of_scipy(seed):
 
 
 def test_by_hand():
-    """Six spells 1, 2, 2+, 3, 4+, 5 (+ censored): S = 5/6, 2/3, 4/9, 0 at 1, 2, 3, 5."""
+    """Spells of 1, 2, 2+, 3, 4+ and 5, where + is censored: S = 5/6, 2/3, 4/9, 0 at 1, 2, 3, 5."""
     ts = np.arange(6.0)
     rows = [[2, 1, 1, 1, 1, 1], [2, 2, 1, 1, 1, 1], [2, 2, 2, -1, -1, -1], [2, 2, 2, 1, 1, 1]]
     rows += [[2, 2, 2, 2, 2, -1], [2, 2, 2, 2, 2, 1]]
@@ -124,7 +120,7 @@ BAD = {
 def test_what_it_refuses(name):
     given, words = BAD[name]
     with pytest.raises(ValueError, match=f"^{words}"):
-        cjx.lifetimes.__wrapped__(*given) if hasattr(cjx.lifetimes, "__wrapped__") else cjx.lifetimes(*given)
+        cjx.lifetimes(*given)
 
 
 def test_it_refuses_what_the_curve_does_not_say():

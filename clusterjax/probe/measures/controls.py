@@ -71,8 +71,7 @@ class Comparison(NamedTuple):
     z: np.ndarray
     freedom: np.ndarray | float = np.inf
 
-    def __repr__(self) -> str:
-        return short(self)
+    __repr__ = short
 
     def summary(self) -> str:
         """The difference ± its standard error, at the first and the last level."""
@@ -117,14 +116,12 @@ class Controls(NamedTuple):
     level: int
     sigmas: float
 
-    def __repr__(self) -> str:
-        return short(self)
+    __repr__ = short
 
     def summary(self) -> str:
         """The difference from each control ± its standard error at `level`, and the verdict."""
         rows = [f"the statistic of the trained network at level {self.level}, less that of each control:"]
-        networks = f"random weights ({len(self.random)} drawn)"
-        for name, by in (("shuffled tokens", self.beyond_shuffled), (networks, self.beyond_random)):
+        for name, by in (("shuffled tokens", self.beyond_shuffled), ("random weights", self.beyond_random)):
             told = estimate(by.difference[self.level], by.error[self.level])
             rows.append(f"  {name}: {told}, z = {spread(by.z[self.level])}")
         found = "exceeds both" if self.clusters_beyond_controls else "does not exceed both"

@@ -62,7 +62,7 @@ class Explanation:
     - `path`: (layers, words, heads, d), where the words are before the first layer and after each.
     - `scores`: (layers, words), the logit of a review that ended in this place alone: its sign is the side of the
         hyperplane.
-    - `unknown`: The words of the text that the vocabulary does not have, each once; they are left out.
+    - `unknown`: The words of the text that the vocabulary does not have, each once; n-grams are not named.
     - `cut`: How many known words stand before the last ones, which alone are read of a long text.
     """
 
@@ -194,7 +194,8 @@ def explain(fitted: Fitted, text: str) -> Explanation:
     # In steps of 16, so that texts of like length share a compilation; padding has the count 0.
     wide = -(-n // 16) * 16
     ids, counts = (np.pad(row[0, :n], (0, wide - n)) for row in (encoded.ids, encoded.counts))
-    run = jax.tree_util.tree_map(np.asarray, _run(model, ids, counts.astype(np.asarray(model.v).dtype)))
+    masses = jnp.asarray(counts, model.v.dtype)
+    run = jax.tree_util.tree_map(np.asarray, _run(model, jnp.asarray(ids), masses))
     # (layers, words, heads, d).
     path, words = np.moveaxis(run.path[:, :, :n], 0, 2), tuple(fitted.vocabulary.decode(ids[:n]))
     # Share times projection of the embedding, summed over heads.
@@ -229,8 +230,6 @@ class _Run(NamedTuple):
 @eqx.filter_jit
 def _run(model: HardmaxClassifier, ids: Array, counts: Array) -> _Run:
     # All in one program, and one head after the other in a loop of it: many small programs take seconds to compile.
-    ids, counts = jnp.asarray(ids), jnp.asarray(counts)
-
     def of_head(head: tuple[Array, Array, Array | None]) -> tuple[Array, Array, Array]:
         start, alpha, A = head
         layer = HardmaxLayer(alpha, A, masses=counts)  # pyright: ignore[reportArgumentType]

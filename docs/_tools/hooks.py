@@ -62,6 +62,8 @@ def _expanded(nav, pages: list[made_pages.Made]):
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the pages and pictures made here."""
+    if sitemap := files.get_file_from_path("sitemap.xml"):
+        files.remove(sitemap)  # as a plain file of the theme it is a template that nobody filled in
     for made in MADE:
         file = File.generated(config, made.uri, content=made.content, abs_src_path=made.path)
         if existing := files.get_file_from_path(made.uri):

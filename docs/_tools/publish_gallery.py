@@ -23,7 +23,7 @@ from clusterjax.experiments.framework.record import RESULTS, read_record
 
 
 OUT = Path(__file__).resolve().parents[1] / "gallery"
-WIDTH, MOST_BYTES = 1200, 60_000
+WIDTHS, MOST_BYTES = (1200, 1000, 800, 640, 480, 320), 60_000
 LONGEST = 16  # entries of a list of parameters that are shown
 ORDER = [name for paper in PAPERS for name in paper.experiments]
 _CLAIM = ("says", "kind", "verdict", "measured", "criterion", "value", "error", "holds", "apart", "on")
@@ -99,9 +99,8 @@ def shrunk(picture: Path) -> bytes:
     """The picture as WebP, of the best quality and the largest size that fit."""
     with Image.open(picture) as opened:
         image = opened.convert("RGB")
-    for width in (WIDTH, 1000, 800, 640, 480, 320):
-        scale = min(1.0, width / image.width)
-        small = image.resize((round(scale * image.width), round(scale * image.height)), Image.Resampling.LANCZOS)
+    for width in sorted({min(width, image.width) for width in WIDTHS}, reverse=True):
+        small = image.resize((width, round(width / image.width * image.height)), Image.Resampling.LANCZOS)
         for quality in (90, 80, 70, 60, 50):
             buffer = io.BytesIO()
             small.save(buffer, "WEBP", quality=quality, method=6)

@@ -260,7 +260,7 @@
         this.last = Math.max(error, 1e-4);
         this.h = Math.max(LEAST, h * Math.min(5, Math.max(0.2, factor)));
         // Tokens that switch between leaders without end: a jump met at every step, however short.
-        this.short = this.forced ? MANY - 20 : h < SHORT ? this.short + 1 : 0;
+        this.short = this.forced ? MANY - 3 : h < SHORT ? this.short + 1 : 0;
         this.forced = this.short > MANY;
         if (this.forced) {
           this.sliding = true;

@@ -1,5 +1,6 @@
 """What is published of a gallery: the numbers and a small picture of each figure, and nothing of the machine."""
 
+import io
 import json
 
 import numpy as np
@@ -22,9 +23,7 @@ def gallery(tmp_path):
     folder = tmp_path / "gallery"
     parameters = {"n": 64, "times": list(range(50)), "by": {str(k): k for k in range(50)}, "few": [1, 2]}
     place = written(folder, WHOLE | {"parameters": parameters})
-    # Noise is the picture that WebP makes least of.
-    noise = np.random.default_rng(0).integers(0, 256, (900, 1500, 3), dtype=np.uint8)
-    Image.fromarray(noise).save(place / "figure3.png")
+    Image.new("RGB", (1500, 900), "white").save(place / "figure3.png")
     written(folder, WHOLE | {"name": "figure4", "fingerprint": {"quick": True}, "asks": False})
     written(folder, WHOLE | {"name": "figure5", "measured_on": {"changed": "beta = 2 in place of 1"}})
     written(folder, WHOLE | {"name": "mine"})
@@ -49,17 +48,21 @@ def test_what_is_whole_is_published_and_the_rest_is_named(gallery, tmp_path, cap
     assert figure["claims"][1]["source"] == "A paper, Figure 1" and figure["claims"][0]["source"] is None
 
 
-def test_pictures_fit_and_keep_their_shape(gallery, tmp_path):
-    out = tmp_path / "out"
-    publish.publish(gallery, out)
-    assert (out / "figure3.webp").stat().st_size <= 60_000
-    with Image.open(out / "figure3.webp") as small:
-        assert small.width <= 1200 and abs(small.width / small.height - 1500 / 900) < 0.02
-    plain = tmp_path / "plain.png"
-    Image.new("RGB", (1500, 900), "white").save(plain)
-    plain.with_name("small.webp").write_bytes(publish.shrunk(plain))
-    with Image.open(plain.with_name("small.webp")) as small:
-        assert small.size == (1200, 720)
+def test_pictures_fit_and_keep_their_shape(tmp_path, monkeypatch):
+    picture = tmp_path / "picture.png"
+    Image.new("RGB", (1500, 900), "white").save(picture)
+    with Image.open(io.BytesIO(publish.shrunk(picture))) as small:
+        assert small.size == (1200, 720) and small.format == "WEBP"
+    # Noise is the picture that WebP makes least of.
+    noise = np.random.default_rng(0).integers(0, 256, (420, 700, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(picture)
+    monkeypatch.setattr(publish, "MOST_BYTES", 40_000)
+    data = publish.shrunk(picture)
+    with Image.open(io.BytesIO(data)) as small:
+        assert len(data) <= 40_000 and small.width < 700 and abs(small.width / small.height - 5 / 3) < 0.02
+    monkeypatch.setattr(publish, "MOST_BYTES", 100)
+    with pytest.raises(ValueError, match="^picture.png must be a picture that fits 100 bytes at 320 pixels"):
+        publish.shrunk(picture)
 
 
 def test_quick_runs_are_published_on_request_and_say_so(gallery, tmp_path):

@@ -188,6 +188,7 @@ def test_other_faults_of_a_release(released):
         ("## 0.2 (unreleased)\n", "has the heading"),
         ("## 0.2.0\n", "has the heading"),
         ("## 0.2.0 (soon)\n", "has the heading"),
+        ("## 0.2.0 (unreleased), and soon\n", "has the heading"),
         ("## 0.1.0 (unreleased)\n\n## 0.2.0 (unreleased)\n", "newest stands first"),
         ("## 0.2.0 (unreleased)\n\n## 0.2.0 (unreleased)\n", "newest stands first"),
         ("## 0.10.0 (unreleased)\n\n## 0.11.0 (unreleased)\n", "newest stands first"),

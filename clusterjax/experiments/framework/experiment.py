@@ -51,7 +51,8 @@ class Settings:
     - `quick`: Whether shorter runs will do; the caption then says so.
     - `albert`: The trained network of the figures that show one, as `probe.load` takes it; None is the one of the
         package.
-    - `imdb`: Where the film reviews are, as `sentiment.load_imdb` takes it; None makes reviews up, with planted words.
+    - `imdb`: Where the film reviews are, as `sentiment.load_imdb` takes it; None shows the classifier of the package
+        where a figure is of one, and makes reviews up, with planted words, where it trains.
     - `texts`: What that network reads, a file as `probe.read_texts` takes it; None is the texts that belong to it.
     - `most_texts`, `length`: How many of the texts it reads, evenly spread, and to how many tokens they are cut; None
         is 48 and 128, with `quick` 16 and 64, and never more than its positions.

@@ -100,7 +100,7 @@ def _title(figures: list[Shown]) -> str:
 
 
 def _part(name: str) -> str:
-    return (files(__package__) / "page" / name).read_text("utf-8")
+    return (files("clusterjax.experiments.framework") / "page" / name).read_text("utf-8")
 
 
 def _policy(style: str, script: str) -> str:

@@ -1,7 +1,7 @@
 # Everything from a bare clone with Python >= 3.11, pip and make: the environment lives in .venv, made once.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help reproduce test pytest exhaustive optimised mutants lint format notebooks bench docs clean
+.PHONY: help reproduce test pytest exhaustive optimised mutants oldest lint format notebooks docs bench clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -29,9 +29,11 @@ help:
 	@echo "make mutants     plant faults of one line, and see that the tests catch each"
 	@echo "make lint        ruff and basedpyright alone"
 	@echo "make format      let ruff rewrite what it can"
-	@echo "make notebooks   execute notebooks/*.py into their .ipynb"
+	@echo "make oldest      the tests with the oldest releases of what is installed that pyproject.toml admits"
+	@echo "make notebooks   execute notebooks/*.py into their .ipynb (ARGS=00: those whose names begin so)"
+	@echo "make docs        the site, into site/: open site/index.html, no server is needed"
 	@echo "make bench       run every benchmark and rewrite benchmarks/results"
-	@echo "make clean       remove .venv, caches and the gallery"
+	@echo "make clean       remove .venv, caches, the gallery and the site"
 
 # A second trained network, whose tokens are phonemes, is drawn as well where it lies beside the repository, of smaller
 # samples since it is ten times larger, unless ARGS ask for something else than --quick.
@@ -68,13 +70,21 @@ format: $(STAMPS)/dev
 	$(BIN)/ruff format
 
 notebooks: $(STAMPS)/dev
-	set -e; export PYTHONWARNINGS="ignore:IProgress not found"; for script in notebooks/*.py; do $(BIN)/jupytext --to ipynb --execute "$$script" --output "$${script%.py}.ipynb"; done
+	set -e; export PYTHONWARNINGS="ignore:IProgress not found"; for script in notebooks/$(ARGS)*.py; do $(BIN)/jupytext --to ipynb --execute "$$script" --output "$${script%.py}.ipynb"; done
+
+# The variable is Material's own switch for its notice about a MkDocs that this site does not use.
+docs: $(STAMPS)/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# On Python 3.11, the oldest, unless PYTHON names another.
+oldest:
+	tests/oldest.sh all $(ARGS)
 
 bench: $(STAMPS)/dev
 	set -e; for script in benchmarks/[!_]*.py; do $(BIN)/python "$$script" $(ARGS); done
 
 clean:
-	rm -rf $(VENV) gallery dist .pytest_cache .ruff_cache .jax_cache
+	rm -rf $(VENV) gallery site dist .pytest_cache .ruff_cache .jax_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A Python without ensurepip (Debian splits it off) borrows the pip that it has.
@@ -89,6 +99,10 @@ $(STAMPS)/plot: pyproject.toml | $(STAMPS)/venv
 	$(INSTALL) --editable '.[plot,probe,sweep]'
 	@touch $@
 
+$(STAMPS)/docs: pyproject.toml | $(STAMPS)/venv
+	$(INSTALL) --editable '.[docs]'
+	@touch $@
+
 $(STAMPS)/dev: pyproject.toml | $(STAMPS)/venv
 	$(INSTALL) --editable '.[dev]'
-	@touch $@ $(STAMPS)/plot
+	@touch $@ $(STAMPS)/plot $(STAMPS)/docs

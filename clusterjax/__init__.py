@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from ._schedule import (
         AbstractSchedule as AbstractSchedule,
         Combined as Combined,
+        FunctionSchedule as FunctionSchedule,
         Interpolated as Interpolated,
         PiecewiseConstant as PiecewiseConstant,
     )

@@ -21,7 +21,7 @@ import numpy as np
 from ._json import MOST_BYTES, Within, decode, misfit
 
 
-_DTYPES = {
+DTYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": jnp.bfloat16, "I64": "<i8", "I32": "<i4", "I16": "<i2",
     "I8": "i1", "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "?", "C64": "<c8",
 }  # fmt: skip
@@ -61,7 +61,7 @@ def read_arrays(data: bytes | mmap, wanted: Callable[[str], bool] = lambda name:
     metadata = header.pop("__metadata__", {})
     place, arrays, left_out = 0, {}, []
     for key, tensor in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
-        dtype = np.dtype(_DTYPES[tensor["dtype"]]) if tensor["dtype"] in _DTYPES else None
+        dtype = np.dtype(DTYPES[tensor["dtype"]]) if tensor["dtype"] in DTYPES else None
         begin, end = tensor["data_offsets"] if len(tensor["data_offsets"]) == 2 else (-1, -1)
         size = end - begin if dtype is None else math.prod(tensor["shape"]) * dtype.itemsize
         if begin != place or end - begin != size or start + end > len(data) or len(tensor["shape"]) > 32:

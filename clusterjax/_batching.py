@@ -80,7 +80,8 @@ ad.primitive_jvps[_call] = _derivative
 
 def _batch(args, axes, *, plain, rule):
     """The rule, with every batched argument moved to have the batch first."""
-    batched = [axis is not batching.not_mapped for axis in axes]
+    # None where there is no batch; jax 0.11 has no `batching.not_mapped` any more, which was its name.
+    batched = [axis is not None for axis in axes]
     args = [jnp.moveaxis(arg, axis, 0) if moved else arg for arg, axis, moved in zip(args, axes, batched, strict=True)]
     outputs = rule(batched, *args)
     return outputs, [0] * len(outputs)

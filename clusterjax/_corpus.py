@@ -17,6 +17,7 @@ from jaxtyping import Int
 
 from ._check import check_integer, check_path, check_sequence
 from ._disk import begin_reading, check, write_folder
+from ._hub_texts import HUB_NAMES, hub_texts_of, read_hub_texts
 from ._json import decode, read_bounded
 from ._tables import MOST_BYTES, bytes_of, lines_of, read_table, too_large
 
@@ -27,17 +28,20 @@ MOST_TOKENIZER = 2**27
 _COLUMNS = ("text", "prefix", "review")
 
 
-def read_texts(paths: Sequence[str | Path], *, most_bytes: int = MOST_BYTES) -> list[str]:
+def read_texts(paths: Sequence[str | Path], *, most_bytes: int = MOST_BYTES, most_texts: int = 10_000) -> list[str]:
     """The texts of some files, one after the other.
 
     **Arguments:**
 
-    - `paths`: Tables (`.csv`, `.parquet`) with a column `text`, lines of JSON (`.jsonl`) with a field `text` or
-        `prefix`, or plain text (`.txt`), of which each line that is not blank is a text. Each perhaps with `.gz`.
+    - `paths`: Tables (`.csv`, `.parquet`) with a column `text`, lines of JSON (`.jsonl`, or `.json` as C4 has it) with
+        a field `text` or `prefix`, or plain text (`.txt`), of which each line that is not blank is a text. Each perhaps
+        with `.gz`. Or data sets of the hub: "allenai/c4" and "wikitext" ("Salesforce/wikitext"), with a variant and a
+        part behind them if not those of English and of training, as in "wikitext:wikitext-2-raw-v1:test".
 
     **Other arguments:**
 
     - `most_bytes`: What the texts of one file may take in memory: their letters, and 64 bytes for each.
+    - `most_texts`: So many of a data set of the hub are read, the first of them; files are read whole.
 
     **Returns:**
 
@@ -49,9 +53,10 @@ def read_texts(paths: Sequence[str | Path], *, most_bytes: int = MOST_BYTES) -> 
         `most_bytes` once it is unpacked.
     """
     most_bytes = check_integer(most_bytes, "most_bytes", remedy="pass 2**30, say")
+    most_texts = check_integer(most_texts, "most_texts", remedy="pass 1000, say")
     texts: list[str] = []
     for path in check_paths(paths):
-        read = [text.replace("<br />", " ").strip() for text in _read(path, most_bytes)]
+        read = [text.replace("<br />", " ").strip() for text in _read(path, most_bytes, most_texts)]
         read = [text for text in read if text]
         if not read:
             raise ValueError(f"paths must hold texts, but there is none in {str(path)!r}; leave it out.")
@@ -65,9 +70,14 @@ def check_paths(paths: Any) -> list[Path]:
     return [check_path(path, f"paths[{place}]") for place, path in enumerate(listed)]
 
 
-def _read(path: Path, most: int) -> list[str]:
+def _read(path: Path, most: int, most_texts: int) -> list[str]:
+    hub = None if path.exists() else hub_texts_of(str(path))
+    if hub is not None:
+        return read_hub_texts(hub, most_texts, most)
     if not path.is_file():
-        raise ValueError(f"paths must be files, but there is none at {str(path)!r}; check its name.")
+        raise ValueError(
+            f"paths must be files, or of {', '.join(HUB_NAMES)}, but there is none at {str(path)!r}; check its name."
+        )
     # "texts.jsonl.gz" is of kind jsonl.
     kind = path.name.lower().removesuffix(".gz").rpartition(".")[2]
     if kind in ("csv", "parquet"):
@@ -76,7 +86,7 @@ def _read(path: Path, most: int) -> list[str]:
         if name is None:
             raise ValueError(f"paths must have a column 'text', but {str(path)!r} has {sorted(columns)}; rename one.")
         return [str(text) for text in columns[name] if text is not None]
-    if kind not in ("jsonl", "txt"):
+    if kind not in ("jsonl", "json", "txt"):
         raise ValueError(f"paths must be .txt, .jsonl, .csv or .parquet files, but one is {str(path)!r}; convert it.")
     texts, size = [], 0
     # Lines end at "\n" alone: `splitlines` also splits at characters that JSON may hold, such as U+2028.
@@ -84,7 +94,7 @@ def _read(path: Path, most: int) -> list[str]:
         for number, line in enumerate(lines, 1):
             line = line.strip()
             if line:
-                texts.append(_field(line, number, path) if kind == "jsonl" else line)
+                texts.append(line if kind == "txt" else _field(line, number, path))
                 size += bytes_of(texts[-1:])
             # Checked line by line: a small compressed file may unpack to any size.
             if size > most:

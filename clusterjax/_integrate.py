@@ -1,8 +1,7 @@
-"""One call of diffrax, and the interpolants of `Trajectory.at`, which gives tokens between the save times.
+"""One call of diffrax, and the interpolant that calls it again.
 
-`Polynomials` evaluates the dense output of the run. `Resumed` integrates again from the last save time before t, and
-stores nothing beyond the saved tokens. Where neither is possible `NotKept` raises. Invariant: adaptive controllers step
-onto every jump of a schedule, so that no step straddles a discontinuity of the field.
+`Resumed` integrates again from the last save time before t, and stores nothing beyond the saved tokens. Invariant:
+adaptive controllers step onto every jump of a schedule, so that no step straddles a discontinuity of the field.
 """
 
 from contextlib import nullcontext
@@ -16,9 +15,10 @@ import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Array, Float
 
+from ._describe import MOST_NUMBERS, Setup
 from ._field import AbstractField
+from ._interpolants import AbstractInterpolant
 from ._schedule import AbstractSchedule
-from ._space import AbstractSpace
 
 
 class SolverOptions(eqx.Module):
@@ -29,6 +29,16 @@ class SolverOptions(eqx.Module):
     dt0: Float[Array, ""] | None
     adjoint: dfx.AbstractAdjoint
     max_steps: int
+
+
+def setup_of(
+    field: AbstractField, args: Any, options: SolverOptions, most: int | None = MOST_NUMBERS, **further: Any
+) -> Setup:
+    """The description of a run."""
+    names = {"stepsize_controller": "controller"}
+    solving = ("solver", "stepsize_controller", "dt0", "adjoint", "max_steps")
+    told = {name: getattr(options, names.get(name, name)) for name in solving}
+    return Setup.of(most, field=field, args=args, **told, **further)
 
 
 def integrate(terms, field, y0, t0, t1, args, options, saveat, event=None, throw=True, progress=dfx.NoProgressMeter()):
@@ -65,27 +75,23 @@ def _on_jumps(controller: dfx.AbstractStepSizeController, field: AbstractField, 
     return dfx.ClipStepSizeController(controller, jump_ts=jnp.sort(jnp.concatenate(jumps)).astype(dtype))
 
 
-class Polynomials(eqx.Module):
-    """The dense output of diffrax, retracted."""
-
-    interpolation: dfx.DenseInterpolation
-    space: AbstractSpace
-
-    def __call__(self, t: Array) -> Array:
-        return self.space.retract(self.interpolation.evaluate(t))
-
-
-class Resumed(eqx.Module):
+class Resumed(AbstractInterpolant):
     """The run, integrated again from the last save time before t."""
 
     arrays: Any
+    further: Setup  # what is not needed to take the run up again
     rest: Any = eqx.field(static=True)
 
     @classmethod
-    def make(cls, field, args, options, ts, xs) -> "Resumed":
+    def make(cls, field, args, options, ts, xs, **further) -> "Resumed":
         # NumPy arrays too: as static fields they could not be compared, and `jit` would fail.
         is_array = lambda leaf: eqx.is_array(leaf) or isinstance(leaf, np.ndarray)
-        return cls(*eqx.partition((field, args, options, ts, xs), is_array))
+        arrays, rest = eqx.partition((field, args, options, ts, xs), is_array)
+        return cls(arrays, Setup.of(**further), rest)
+
+    def settings(self) -> dict[str, Any]:
+        field, args, options, _, _ = eqx.combine(self.arrays, self.rest)
+        return setup_of(field, args, options, None).settings() | self.further.settings()
 
     def __call__(self, t: Array) -> Array:
         field, args, options, ts, xs = eqx.combine(self.arrays, self.rest)
@@ -99,13 +105,3 @@ def _resume(field, args, options, ts, xs, t) -> Array:
     # The same solver and controller; the first step is chosen as at the start of a run.
     solution = integrate(dfx.ODETerm(field), field, xs[last], ts[last], t, args, options, dfx.SaveAt(t1=True))
     return field.space.retract(solution.ys[-1])
-
-
-class NotKept(eqx.Module):
-    """Raises: neither tokens nor polynomials were kept, or the noise between the save times is gone."""
-
-    def __call__(self, t: Array) -> Array:
-        raise ValueError(
-            "at needs the tokens between the save times, but the run had noise or a save function; "
-            "simulate with dense=True, or put the time into ts."
-        )

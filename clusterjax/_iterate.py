@@ -14,8 +14,10 @@ from jaxtyping import Array
 
 from ._check import check_args, check_instance, check_integer, check_tokens
 from ._custom_types import Tokens
+from ._describe import Setup
+from ._interpolants import LastSaved
 from ._layer import AbstractLayer
-from ._misc import warn_of_rounding
+from ._schedule import check_schedules
 from ._space import check_directions
 from ._trajectory import Trajectory
 
@@ -54,11 +56,11 @@ def iterate(layer: AbstractLayer, x0: Tokens, depth: int, args: Any = None, *, s
     - `ValueError` if `depth` or `save_every` is not a positive integer, or `save_every` does not divide `depth`, or
         `x0` is not a finite cloud that fits the layer.
     """
-    check_instance(layer, "layer", AbstractLayer, "a layer of clusterjax", "wrap a field in ResidualLayer")
-    warn_of_rounding(x0, "x0")
+    check_instance(layer, "layer", AbstractLayer, "a layer of clusterjax", "wrap a field, ResidualLayer(field, step)")
     x0 = check_tokens(x0, "x0")
     check_directions(layer.space, x0)
     layer.check(*x0.shape)
+    check_schedules(layer, (0.0,))
     depth = check_integer(depth, "depth", remedy="pass at least 1")
     save_every = check_integer(save_every, "save_every", remedy="pass at least 1")
     # The scan saves after rows of equal length; the message proposes the next smaller depth.
@@ -88,15 +90,6 @@ def _scan(layer: AbstractLayer, x0: Tokens, args: Any, depth: int, save_every: i
     # Layer numbers, in the dtype of the tokens as the times of `simulate` are.
     ts = jnp.arange(0, depth + 1, save_every).astype(x0.dtype)
     xs = jnp.concatenate([start[None], saved])
+    setup = Setup.of(layer=layer, args=args, depth=depth, save_every=save_every)
     stats = {"num_steps": jnp.asarray(depth), "max_steps": depth}
-    return Trajectory(ts, xs, stats, dfx.RESULTS.successful, ts[-1], last, _LastSaved(ts, xs))
-
-
-class _LastSaved(eqx.Module):
-    """The tokens of the last saved layer up to t."""
-
-    ts: Array
-    xs: Array
-
-    def __call__(self, t: Array) -> Array:
-        return self.xs[jnp.clip(jnp.searchsorted(self.ts, t, side="right") - 1, 0, self.ts.shape[0] - 1)]
+    return Trajectory(ts, xs, stats, dfx.RESULTS.successful, ts[-1], last, LastSaved(ts, xs, setup))

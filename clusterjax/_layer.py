@@ -6,6 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 
+from ._abstract import AbstractPart
 from ._check import check_tokens
 from ._custom_types import RealScalarLike, Tokens
 from ._field import AbstractField
@@ -15,7 +16,7 @@ from ._schedule import Parameter, StoredParameter, as_parameter, at_time, check_
 from ._space import AbstractSpace, check_space
 
 
-class AbstractLayer(eqx.Module):
+class AbstractLayer(AbstractPart):
     """A map of tokens to tokens, layer(k, x, args), the k-th of a network."""
 
     space: eqx.AbstractVar[AbstractSpace]

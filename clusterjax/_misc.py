@@ -1,6 +1,7 @@
 """Small functions that every part uses: dtypes, tracing, normalisation, numerically careful differences."""
 
 import functools
+import sys
 import warnings
 from typing import Any, Literal
 
@@ -49,15 +50,30 @@ _WARNED: set[str] = set()
 
 
 def warn_of_rounding(x: Any, name: str) -> None:
-    """Warn, once a process, that `x` is float64 and jax rounds it to float32."""
-    if str(getattr(x, "dtype", None)) == "float64" and not jax.config.read("jax_enable_x64") and not _WARNED:
+    """Warn, once a process, that `x` is an array of float64 and jax rounds it to float32.
+
+    Numbers of Python, lists of them and numbers of NumPy are of no precision that a caller chose.
+    """
+    chosen = isinstance(x, np.ndarray) and x.dtype == np.float64 and x.ndim > 0
+    if chosen and not jax.config.read("jax_enable_x64") and not _WARNED:
         # Once a process: a loop over runs would repeat it.
         _WARNED.add(name)
         warnings.warn(
             f"{name} is float64, but jax rounds it to float32, and the run with it; call "
             'jax.config.update("jax_enable_x64", True) first, or pass float32.',
-            stacklevel=3,
+            stacklevel=_outside(),
         )
+
+
+def _outside() -> int:
+    """The `stacklevel` of the first frame that is of no library: where the caller can do something about it."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in _LIBRARIES:
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+_LIBRARIES = {"clusterjax", "jax", "equinox", "diffrax", "jaxtyping", "beartype"}
 
 
 def normalise(x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:

@@ -12,6 +12,7 @@ snapshots along the way, resuming, and the final folder. Invariants:
 import functools
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,9 +35,10 @@ from ._corpus import (
     tokenizer_of,
     write_tokenizer,
 )
+from ._further import Legs, legs_of, same
 from ._json import read_json
 from ._model_folder import ARRAYS, CONFIG, HISTORY, REPORT
-from ._training_loop import Batches, Training, train
+from ._training_loop import Batches, Training, stored_run, train
 
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -187,8 +189,43 @@ def held_batches(corpus: Corpus, recipe: AbstractRecipe, most: int) -> Int[np.nd
     return some_batches(corpus.held, recipe.batch_size, most)
 
 
+def legs_in(asked: Request, ready: Callable[[Any], Any], record: Callable[[Any], dict[str, Any]]) -> tuple[Any, Legs]:
+    """The recipe of a call as it is run, and the legs of its run; of more than one if a finished run is trained
+    further.
+
+    **Arguments:**
+
+    - `asked`: The call.
+    - `ready`: Makes `epoch_steps` of a recipe what the texts and the steps allow.
+    - `record`: A recipe as JSON.
+
+    **Raises:**
+
+    - `ValueError` if the run in the folder has more steps, or is not finished and has fewer.
+    """
+    recipe, stored = ready(asked.recipe), stored_run(asked.folder / CHECKPOINT)
+    length_of = lambda settings: settings["recipe"].get("steps") if isinstance(settings.get("recipe"), dict) else None
+    if stored is None:
+        return recipe, Legs((), recipe.steps, recipe.epoch_steps)
+    # What is between two checkpoints was settled by the first leg, and stays.
+    first = (stored[0].get("legs") or [length_of(stored[0])])[0]
+    if isinstance(first, int) and first > 0:
+        begun = ready(replace(asked.recipe, steps=first))
+        is_of = lambda settings, length: same(settings["recipe"], record(replace(begun, steps=length)))
+        if is_of(stored[0], length_of(stored[0])):
+            recipe = replace(begun, steps=recipe.steps)
+    else:
+        is_of = lambda settings, length: False
+    return recipe, legs_of(stored, recipe.steps, recipe.epoch_steps, is_of, length_of, "steps")
+
+
 def pretrain(
-    asked: Request, corpus: Corpus, network: Pretraining, recipe: AbstractRecipe, settings: dict[str, Any]
+    asked: Request,
+    corpus: Corpus,
+    network: Pretraining,
+    recipe: AbstractRecipe,
+    settings: dict[str, Any],
+    legs: Legs,
 ) -> dict[str, Any]:
     """Train a network through its stages, write its files, and return its report.
 
@@ -197,6 +234,7 @@ def pretrain(
     - `asked`, `corpus`, `network`: As above.
     - `recipe`: That of the call, with as many steps between two checkpoints as the rows allow.
     - `settings`: The recipe as JSON; what says which data were used is put beside it.
+    - `legs`: As `legs_in` gives them.
 
     **Raises:**
 
@@ -206,11 +244,14 @@ def pretrain(
     settings = {"recipe": settings, "seed": asked.seed, "texts": [path.name for path in asked.paths]}
     settings |= {"word pieces": int(rows.size), "sum": int(rows.sum(dtype=np.int64))}
     # The word pieces themselves identify the data; file names and counts make a refusal readable.
-    settings |= {"data": digest_of(rows, network.batches)}
+    settings |= {"data": digest_of(rows, network.batches)} | legs.settings()
+    if legs.ends:
+        say(f"trained further, from step {legs.start} to {legs.total}: the learning rate rises and falls again")
     train_stage = functools.partial(
         train, network.model, batches=Batches((jnp.asarray(rows),), recipe.batch_size, recipe.epoch_steps),
         optimiser=network.optimiser, key=jr.fold_in(jr.key(asked.seed), 1), trainable=network.trainable,
-        checkpoint=folder / CHECKPOINT, settings=settings, steps=recipe.steps,
+        checkpoint=folder / CHECKPOINT, settings=settings, steps=recipe.steps, begun=(legs.start_epoch, legs.start),
+        former=_former(settings, legs),
     )  # fmt: skip
     # The steps in the name, padded so that names sort by step.
     snapshot = lambda step, model: network.snapshot(folder / "snapshots" / f"step-{step:06d}", model)
@@ -225,7 +266,7 @@ def pretrain(
 
     def keep(epoch: int, model: Any) -> None:
         if epoch in network.kept:
-            snapshot(recipe.steps_until(epoch), model)
+            snapshot(legs.steps_until(epoch), model)
 
     done: Any = None
     # Each stage resumes from the checkpoint of the one before, in this call or in an earlier one.
@@ -238,6 +279,15 @@ def pretrain(
     # The last model, not the best: pre-training monitors nothing.
     network.finish(done.last, {name: json.dumps(file, indent=1).encode() for name, file in files.items()}, report)
     return report
+
+
+def _former(settings: dict[str, Any], legs: Legs) -> dict[str, Any] | None:
+    """The settings of the finished run that is trained further."""
+    if not legs.ends:
+        return None
+    without = {name: value for name, value in settings.items() if name != "legs"}
+    before = legs._replace(ends=legs.ends[:-1])
+    return without | {"recipe": settings["recipe"] | {"steps": legs.start}} | before.settings()
 
 
 def _measured(done: Training, recipe: AbstractRecipe) -> dict[str, Any]:

@@ -24,12 +24,14 @@ class RunFile(NamedTuple):
     - `argument`: What the argument that names it is called, for messages.
     - `format`, `version`: What its header says; files of others are refused.
     - `remedy`: What to do about one that cannot be used.
+    - `follow`: Settings that follow from the others: they are named only where nothing else differs.
     """
 
     argument: str
     format: str
     version: int
     remedy: str
+    follow: tuple[str, ...] = ()
 
     def write(self, path: Path, arrays: dict[str, np.ndarray], settings: Any, **further: Any) -> None:
         """Write it in one piece.
@@ -70,7 +72,24 @@ class RunFile(NamedTuple):
 
         **Raises:**
 
-        - `ValueError` if it is no such file, damaged, or of other settings, which are named.
+        - `ValueError` if it is no such file, damaged, or of other settings, of which those that differ are named.
+        """
+        header, arrays = self.unpack(path, form)
+        asked, stored = plain(settings) or {}, header["settings"] or {}
+        if differ := differing(asked, stored):
+            differ = {name: pair for name, pair in differ.items() if name not in self.follow} or differ
+            wanted, actual = (", ".join(f"{name} = {pair[k]}" for name, pair in differ.items()) for k in (0, 1))
+            raise ValueError(
+                f"{self.argument} must be of this run with {wanted}, but {path} is of one with {actual}; {self.remedy}."
+            )
+        return header, arrays
+
+    def unpack(self, path: Path, form: dict[str, Any] | None = None) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """The same of whatever run it is: its settings are in the header.
+
+        **Raises:**
+
+        - `ValueError` if it is no such file, or damaged.
         """
         must = f"{self.argument} must be"
         try:
@@ -82,8 +101,14 @@ class RunFile(NamedTuple):
             raise ValueError(
                 f"{must} a file of this library, but {path} cannot be read ({error}); {self.remedy}."
             ) from None
-        if misfit(header, {"format": self.format, "version": self.version}) is not None:
+        if misfit(header, {"format": self.format, "version": int}) is not None:
             raise ValueError(f"{must} a file of this library, but {path} is not; {self.remedy}.")
+        # A later version may mean something else by every name that follows.
+        if header["version"] != self.version:
+            raise ValueError(
+                f"{must} a file of version {self.version}, but {path} is of version {header['version']}; read it with "
+                "the clusterjax that wrote it, or a later one."
+            )
         # After the format: a file of another program is named as such, not as damaged.
         if _SEALED in metadata and not is_sealed(data, str(header.get("sha256"))):
             raise ValueError(
@@ -92,10 +117,21 @@ class RunFile(NamedTuple):
         wrong = misfit(header, {"settings": (dict, None)} | (form or {}))
         if wrong is not None:
             raise ValueError(f"{must} a file of this library, but in {path} {wrong}; {self.remedy}.")
-        # Through JSON, so that tuples and lists of the settings compare equal.
-        asked, stored = json.loads(json.dumps(settings)) or {}, header["settings"] or {}
-        differ = [name for name in sorted({*asked, *stored}) if asked.get(name) != stored.get(name)]
-        if differ:
-            wanted, actual = (", ".join(f"{name} = {run.get(name)}" for name in differ) for run in (asked, stored))
-            raise ValueError(f"{must} of this run with {wanted}, but {path} is of one with {actual}; {self.remedy}.")
         return header, arrays
+
+
+def plain(settings: Any) -> Any:
+    """Settings as they come back from JSON: tuples and lists compare equal."""
+    return json.loads(json.dumps(settings))
+
+
+def differing(one: dict[str, Any], other: dict[str, Any], above: str = "") -> dict[str, tuple[Any, Any]]:
+    """What differs between two settings, by name, `recipe.steps` of a dictionary within: both values, None for none."""
+    found: dict[str, tuple[Any, Any]] = {}
+    for name in sorted({*one, *other}):
+        here, there = one.get(name), other.get(name)
+        if isinstance(here, dict) and isinstance(there, dict):
+            found |= differing(here, there, f"{above}{name}.")
+        elif here != there:
+            found[above + name] = here, there
+    return found

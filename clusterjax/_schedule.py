@@ -1,27 +1,32 @@
 """Schedules: parameters that depend on time, accepted wherever a parameter is.
 
-A parameter is None, an array or an `AbstractSchedule`; `as_parameter` converts, `at_time` evaluates. Invariant:
-schedules say where they are discontinuous (`jumps`), so that adaptive solvers step onto these times.
+A parameter is None, an array, an `AbstractSchedule`, or a function of t, of which `as_parameter` makes a
+`FunctionSchedule`, as `optax` takes a function of the step for a learning rate; `at_time` evaluates.
+
+Invariants: schedules say where they are discontinuous (`jumps`), so that adaptive solvers step onto these times; the
+shape of a schedule is found by abstract evaluation, which never sees a time at which it may be singular.
 """
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Inexact
 
-from ._check import as_numbers, check_array, check_callable, check_scalar, shown
+from ._abstract import AbstractPart
+from ._check import as_numbers, check_array, check_callable, check_scalar, check_text, refusal, shown
 from ._custom_types import Numbers, RealScalarLike
-from ._misc import as_float, is_concrete
+from ._misc import as_float, is_concrete, warn_of_rounding
 
 
-class AbstractSchedule(eqx.Module):
+class AbstractSchedule(AbstractPart):
     """A parameter as a function of time."""
 
     @abstractmethod
@@ -33,8 +38,8 @@ class AbstractSchedule(eqx.Module):
         """The times at which the parameter is discontinuous: a solver steps onto them, not over them."""
 
 
-Parameter: TypeAlias = Numbers | AbstractSchedule
-"""What is passed for a parameter: numbers, or a schedule of them."""
+Parameter: TypeAlias = Numbers | AbstractSchedule | Callable[[Any], Any]
+"""What is passed for a parameter: numbers, or a schedule of them, or a function of t."""
 
 StoredParameter: TypeAlias = Array | AbstractSchedule
 """What a field keeps of it: an array, or the schedule."""
@@ -151,6 +156,70 @@ class Interpolated(AbstractSchedule):
         return None
 
 
+class FunctionSchedule(AbstractSchedule):
+    r"""A function of time as a parameter, $t \mapsto f(t)$: what `SoftmaxAttention(f)` makes of a function.
+
+    Every parameter that takes a schedule takes a function of t, so that this class is seldom written out.
+
+    The function is part of what is compiled: the same function object compiles once, a new `lambda` each time it is
+    passed. Numbers that change from run to run, or are differentiated, belong into the arrays of an `equinox.Module`
+    with a `__call__(self, t)`, whose values never compile anew.
+
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, jax.numpy as jnp
+        >>> attention = cjx.SoftmaxAttention(lambda t: 1 + t)
+        >>> [float(attention.beta(t)) for t in (0.0, 3.0)]
+        [1.0, 4.0]
+        >>> field = cjx.AttentionField(attention, value=lambda t: jnp.exp(-t) * jnp.eye(3))
+        ```
+
+    **Arguments:**
+
+    - `fn`: `fn(t)` takes a time, an array of shape (), and returns the parameter at that time, computed by jax: real
+        numbers of the same shape and dtype at all times. It should be smooth: a solver is told of no jumps
+        (`PiecewiseConstant` tells it).
+    - `name`: What error messages call it.
+
+    **Raises:**
+
+    - `ValueError` if `fn` does not take one argument, or returns no real numbers, or cannot be traced by jax; on use
+        outside of `jit`, if it returns a number that is not finite.
+    """
+
+    fn: Callable[..., Any]
+    name: str = eqx.field(default="fn", static=True, kw_only=True)
+
+    def __check_init__(self):
+        check_text(self.name, "name")
+        check_callable(self.fn, self.name, "a function of t", takes=1)
+        # Traced, as it will be in a run; and with no value, since it may be singular where the run never comes.
+        jax.eval_shape(self._evaluate, 0.0)
+
+    def __call__(self, t: RealScalarLike) -> Inexact[Array, "..."]:
+        check_time(t)
+        # A number of Python stays weakly typed, so that it does not widen what the function computes in float32; the
+        # number of a layer becomes a float.
+        value = self._evaluate(as_float(t) if isinstance(t, Array) else jnp.asarray(float(t)))  # pyright: ignore[reportArgumentType]
+        if is_concrete(value) and not np.all(np.isfinite(np.asarray(value))):
+            found = f"at t = {t} " + ("it is " + str(value) if value.ndim == 0 else "some of its entries are not")
+            raise refusal(f"{self.name}(t)", "be finite", found, "return finite numbers at all times of the run")
+        return value
+
+    def jumps(self) -> Float[Array, " jumps"] | None:
+        return None
+
+    def _evaluate(self, t: Any) -> Array:
+        try:
+            value = self.fn(t)
+        except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
+            found = f"{shown(self.fn)} needs the value of t, which has none while a run is compiled"
+            remedy = "write it with jax.numpy, such as jnp.sin(t), or jnp.where(t < 1, a, b) in place of if"
+            raise refusal(self.name, "be a function of t that jax can trace", found, remedy) from error
+        return check_array(value, f"{self.name}(t)", finite=False, remedy="return the parameter at time t")
+
+
 class Combined(AbstractSchedule):
     """A function of several parameters, each of which may depend on time: $t \\mapsto f(a(t), b(t), ...)$.
 
@@ -204,21 +273,26 @@ def at_time(parameter: Any, t: RealScalarLike, dtype: Any = None) -> Any:
 
 
 def as_parameter(parameter: Any, name: str = "parameter") -> Any:
-    """What a field stores of a parameter: None and schedules as they are, all else as a floating array.
+    """What a field stores of a parameter: None and schedules as they are, functions as schedules, all else as a
+    floating array.
 
     **Raises:**
 
-    - `ValueError` naming the argument if it is no array of numbers.
+    - `ValueError` naming the argument if it is no array of numbers, and no schedule.
     """
     if parameter is None or isinstance(parameter, AbstractSchedule):
         return parameter
+    # Not a class, nor a module of numbers such as a field: `FunctionSchedule` refuses what takes other arguments.
+    if callable(parameter) and not isinstance(parameter, type):
+        return FunctionSchedule(parameter, name=name)
     # A boolean is an integer in Python, but as an inverse temperature a mistake.
     array = as_numbers(parameter)
     if array is None or array.dtype == bool and np.ndim(array) == 0:
         raise ValueError(
-            f"{name} must be a number, an array of real numbers or a schedule, but it is {shown(parameter)}; "
-            "pass one of these."
+            f"{name} must be a number, an array of real numbers, a schedule or a function of t, but it is "
+            f"{shown(parameter)}; pass one of these."
         )
+    warn_of_rounding(parameter, name)
     return as_float(array)
 
 
@@ -245,9 +319,25 @@ def optional_array(name: str) -> Callable[[Numbers | None], Array | None]:
     """The same for numbers that do not depend on time: a check of the field refuses schedules."""
 
     def convert(value: Numbers | None) -> Any:
-        return as_parameter(value, name)
+        return as_parameter(constant(value, name), name)
 
     return convert
+
+
+def constant(value: Any, name: str) -> Any:
+    """`value`, unless it is a function of t, where the numbers may not depend on time."""
+    if callable(value) and not isinstance(value, type | AbstractSchedule):
+        raise refusal(name, "not depend on time", f"it is {shown(value)}", "pass an array of numbers")
+    return value
+
+
+def check_schedules(tree: Any, times: Iterable[Any]) -> None:
+    """Raise a ValueError if a function of t in `tree` returns, at one of these times, a number that is not finite."""
+    is_schedule = lambda node: isinstance(node, FunctionSchedule)
+    for schedule in filter(is_schedule, jtu.tree_leaves(tree, is_leaf=is_schedule)):
+        # Under `jit` the values are traced, and pass.
+        for t in times:
+            schedule(t)
 
 
 def check_time(t: Any, name: str = "t") -> None:
@@ -257,8 +347,8 @@ def check_time(t: Any, name: str = "t") -> None:
 
 
 def example(parameter: Any) -> Any:
-    """A value of `parameter` from which its shape can be read."""
-    return parameter(0.0) if isinstance(parameter, AbstractSchedule) else parameter
+    """A value of `parameter`, or of a schedule what stands for one, from which its shape can be read."""
+    return jax.eval_shape(parameter, 0.0) if isinstance(parameter, AbstractSchedule) else parameter
 
 
 def check_real(parameter: Any, name: str, remedy: str) -> None:

@@ -18,7 +18,7 @@ from jax.core import Tracer
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ._attention import AbstractAttention, SoftmaxAttention, UnnormalisedAttention
+from ._attention import AbstractAttention, KernelAttention, SoftmaxAttention, UnnormalisedAttention
 from ._check import (
     as_numbers,
     check_args,
@@ -31,13 +31,15 @@ from ._check import (
     check_tokens,
 )
 from ._custom_types import RealScalarLike, Tokens
+from ._describe import StaticString
 from ._field import AbstractField, MultiHeadField
 from ._field.base import check_field
-from ._integrate import NotKept, Polynomials, Resumed, SolverOptions, integrate
+from ._integrate import Resumed, SolverOptions, integrate, setup_of
+from ._interpolants import NotKept, Polynomials
 from ._misc import as_float, is_concrete, warn_of_rounding
 from ._noise import check_noise, make_terms
 from ._saved import Saved, TokensAnd, blanked
-from ._schedule import AbstractSchedule
+from ._schedule import AbstractSchedule, check_schedules
 from ._solver import Retract, check_suits
 from ._space import AbstractSpace, check_directions
 from ._summation import Auto, Harmonic, summation_names
@@ -97,7 +99,8 @@ def simulate(
     - `stepsize_controller`: None is `PIDController(rtol=1e-6, atol=1e-8)` (with `noise`: `ConstantStepSize()`).
         Adaptive controllers step onto the jumps of every `PiecewiseConstant` parameter.
     - `dt0`: The first step; needed by `ConstantStepSize`, otherwise None lets diffrax choose.
-    - `event`: Stops the run early, for example `clustered_event(radius)`.
+    - `event`: Stops the run early: a `diffrax.Event`, for example `clustered_event(radius)`, or `diffrax.Event(fn)` of
+        a function `fn(t, x, args, **kwargs)`.
     - `adjoint`: How derivatives are taken, as in diffrax; None is `RecursiveCheckpointAdjoint()`. Use
         `diffrax.ForwardMode()` for forward mode.
     - `save`: `save(t, x, args)` is saved in place of the tokens, so that long runs keep only what is needed: arrays
@@ -128,6 +131,7 @@ def simulate(
     """
     x0 = check_start(field, x0)
     ts = _check_times(ts, x0.dtype)
+    check_schedules(field, (ts[0], ts[-1]))
     _check_options(solver, stepsize_controller, event, adjoint, progress)
     max_steps = check_integer(max_steps, "max_steps", remedy="pass the largest number of steps, such as 16_384")
     dense, throw = check_flag(dense, "dense"), check_flag(throw, "throw")
@@ -192,13 +196,15 @@ def _run(field, x0, ts, args, options, event, save, dense, noise, key, throw, pr
     reached = jnp.isfinite(jnp.asarray(saved_ts))
     saved = blanked(saved, reached)
     beside = blanked(solution.ys["beside"], reached) if isinstance(save, TokensAnd) else None
-    # How `Trajectory.at` finds tokens between the save times: see `_integrate.py`.
-    if solution.interpolation is not None:
-        interpolant = Polynomials(solution.interpolation, field.space)
-    elif tokens_saved and noise is None:
-        interpolant = Resumed.make(field, args, options, ts, saved)
+    # How `Trajectory.at` finds tokens between the save times: see `_integrate.py`, and `_interpolants.py`.
+    further = {"event": event, "save": save, "noise": noise, "key": key}
+    if solution.interpolation is None and tokens_saved and noise is None:
+        interpolant = Resumed.make(field, args, options, ts, saved, **further)
     else:
-        interpolant = NotKept()
+        setup = setup_of(field, args, options, **further)
+        lost = "the run had noise or a save function; simulate with dense=True, or put the time into ts"
+        polynomials = solution.interpolation
+        interpolant = NotKept(setup, lost) if polynomials is None else Polynomials(polynomials, field.space, setup)
     stats = solution.stats | _summations(field, start, ts[0], args)
     traj = Trajectory(ts, saved, stats, solution.result, t1, _shard(x1, sharding), interpolant, beside)
     if not throw:
@@ -228,11 +234,6 @@ def _shard(x: Array, sharding: NamedSharding | None) -> Array:
     # Leading axes, such as that of the save times, are not partitioned.
     spec = PartitionSpec(*(None,) * (x.ndim - 2), *sharding.spec)
     return jax.lax.with_sharding_constraint(x, NamedSharding(sharding.mesh, spec))
-
-
-@jtu.register_static
-class _StaticString(str):
-    """A string in a tree of arrays: without leaves, so that `jit` and `vmap` leave it alone."""
 
 
 def _is_attention(part: Any) -> bool:
@@ -265,7 +266,10 @@ def _summations(field: AbstractField, x: Tokens, t: Array, args: Any) -> dict[st
     """How the attentions of the field sum; nothing if it has none."""
     # One abstract evaluation of the field; at trace time only.
     names = summation_names(field, lambda field: field(t, x, args))
-    return {"summation": _StaticString(" and ".join(names))} if names else {}
+    # A kernel of a user's own is summed by its attention, in the place of a summation.
+    parts = jtu.tree_leaves(field, is_leaf=_is_attention)
+    names += ["KernelAttention"] * any(isinstance(part, KernelAttention) for part in parts)
+    return {"summation": StaticString(" and ".join(names))} if names else {}
 
 
 def _save_at(space: AbstractSpace, ts: Array, save: Any, dense: bool, adjoint: dfx.AbstractAdjoint) -> dfx.SaveAt:
@@ -287,7 +291,6 @@ def _save_at(space: AbstractSpace, ts: Array, save: Any, dense: bool, adjoint: d
 def check_start(field: AbstractField, x0: Any) -> Tokens:
     """`x0` as an array that `field` can start from, or a ValueError."""
     check_field(field)
-    warn_of_rounding(x0, "x0")
     x0 = check_tokens(x0, "x0")
     check_directions(field.space, x0)
     field.check(*x0.shape)
@@ -298,10 +301,15 @@ def _check_options(solver: Any, controller: Any, event: Any, adjoint: Any, progr
     """Raise a ValueError unless each of the options of diffrax is one, or None where that is its default."""
     for name, value, kind, what in (
         ("solver", solver, dfx.AbstractSolver, "diffrax.Tsit5()"),
-        ("stepsize_controller", controller, dfx.AbstractStepSizeController, "diffrax.ConstantStepSize()"),
+        ("stepsize_controller", controller, dfx.AbstractStepSizeController, "diffrax.PIDController(rtol, atol)"),
         ("event", event, dfx.Event, "clustered_event(radius)"),
         ("adjoint", adjoint, dfx.AbstractAdjoint, "diffrax.ForwardMode()"),
     ):
+        # diffrax takes no bare function either; it wants more arguments than a function of t, x and args has.
+        if name == "event" and callable(value) and not isinstance(value, type | dfx.Event):
+            what = (
+                "diffrax.Event(fn), where fn(t, x, args, **kwargs) is true, or changes its sign, at the end of the run"
+            )
         if value is not None:
             check_instance(value, name, kind, f"a diffrax {kind.__name__.removeprefix('Abstract')}", f"pass {what}")
     meter = dfx.AbstractProgressMeter
@@ -311,6 +319,7 @@ def _check_options(solver: Any, controller: Any, event: Any, adjoint: Any, progr
 def _check_times(ts: Any, dtype: Any) -> Array:
     if as_numbers(ts) is None or np.iscomplexobj(as_numbers(ts)):
         check_array(ts, "ts", shape=(None,), remedy="pass the start and the end")
+    warn_of_rounding(ts, "ts")
     ts = as_float(ts)
     if ts.ndim != 1 or ts.shape[0] < 2:
         raise ValueError(

@@ -8,19 +8,19 @@ tangent vectors of the sphere are orthogonal to the point, also for a point that
 from abc import abstractmethod
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ._abstract import AbstractPart
 from ._check import check_array, check_float_dtype, check_instance, check_integer, check_key
 from ._custom_types import DTypeLike, Tokens
 from ._misc import is_concrete, normalise
 from ._random import draw_normal
 
 
-class AbstractSpace(eqx.Module):
+class AbstractSpace(AbstractPart):
     """A space of tokens: retraction, tangent vectors, samples and distances."""
 
     @abstractmethod

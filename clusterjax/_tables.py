@@ -201,4 +201,7 @@ def wanted(library: str, what: str) -> Any:
         return importlib.import_module(library)
     except ImportError as error:
         package = library.split(".")[0]
-        raise ImportError(f"{what} needs {package}; install it with: pip install {package}", name=package) from error
+        # Both libraries that are asked for, pyarrow and datasets, are of one extra.
+        raise ImportError(
+            f"{what} needs {package}; install it with: pip install 'clusterjax[probe]'", name=package
+        ) from error

@@ -25,12 +25,16 @@ from jax import lax
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from ._check import check_integer
+from ._further import Stored
 from ._json import Within
 from ._lock import locked
-from ._run_file import RunFile
+from ._run_file import RunFile, plain
+from ._summary import short
 
 
-_FILE = RunFile("checkpoint", "clusterjax training", 1, "remove it, or choose another folder")
+_FILE = RunFile(
+    "checkpoint", "clusterjax training", 1, "remove it, or choose another folder", ("data", "sum", "word pieces")
+)  # fmt: skip
 _PROGRESS = {
     "epoch": Within(int, 0, 2**62), "best_epoch": Within(int, -1, 2**62), "best": (None, float),
     "history": [{str: float}], str: (),
@@ -102,6 +106,15 @@ class Training(NamedTuple):
     best_epoch: int
     stopped_early: bool
 
+    def __repr__(self) -> str:
+        return short(self)
+
+    def summary(self) -> str:
+        """The best epoch and its numbers."""
+        rows = [f"epoch {self.best_epoch} of {len(self.history)}{', stopped early' if self.stopped_early else ''}"]
+        best = self.history[self.best_epoch - 1] if 0 < self.best_epoch <= len(self.history) else {}
+        return "\n".join(rows + [f"{name}: {value:.4g}" for name, value in best.items() if np.ndim(value) == 0])
+
 
 def train(
     model: Any,
@@ -116,6 +129,8 @@ def train(
     monitor: str | None = None,
     patience: int | None = None,
     steps: int | None = None,
+    begun: tuple[int, int] = (0, 0),
+    former: dict[str, Any] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     settings: dict[str, Any] | None = None,
     keep: Callable[[int, Any], None] = lambda epoch, model: None,
@@ -140,8 +155,10 @@ def train(
     - `trainable`: A PyTree of booleans like `model`; None trains every floating array.
     - `evaluate`: After each epoch; its numbers join the history.
     - `monitor`: The name of the number whose largest value marks the best epoch.
-    - `patience`: Stop after so many epochs without a better one.
+    - `patience`: Stop after so many epochs without a better one, of those that this leg makes.
     - `steps`: How many in all; the epoch in which the last one is made is shorter. None makes those of all epochs.
+    - `begun`: Epochs and steps of a finished run that is trained further; see `_further`.
+    - `former`: Its settings, with which it goes on from the end of it.
     - `checkpoint`: A file, written after each epoch (safetensors with JSON in its header).
     - `settings`: What the run was asked to do; a checkpoint of other settings is refused.
     - `keep`: Is given the number of each finished epoch and its model, before the checkpoint is written.
@@ -170,13 +187,14 @@ def train(
             name = f".{path.name}.lock"
             stack.enter_context(locked(path.parent, "checkpoint", name=name, shown=path, clears=False))
         if path is not None and path.exists():
-            state, progress = _load(path, state, settings)
+            state, progress = _load(path, state, settings, former)
             say(f"resuming after epoch {progress['epoch']} of {epochs}")
-        stopped = _is_over(progress, patience)
+        stopped = _is_over(progress, patience, begun[0])
         while progress["epoch"] < epochs and not stopped:
             began = time.perf_counter()
             # Steps in this epoch: fewer in the last one if `steps` ends within it.
-            most = batches.steps if steps is None else min(batches.steps, steps - progress["epoch"] * batches.steps)
+            made = begun[1] + (progress["epoch"] - begun[0]) * batches.steps
+            most = batches.steps if steps is None else min(batches.steps, steps - made)
             state, numbers = _epoch(
                 state, fixed, batches, jr.fold_in(key, progress["epoch"]), jnp.asarray(most), loss=loss,
                 optimiser=optimiser,
@@ -198,7 +216,7 @@ def train(
                 _save(path, state, progress, settings)
             shown = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
             say(f"epoch {progress['epoch']} of {epochs}: {shown}")
-            stopped = _is_over(progress, patience)
+            stopped = _is_over(progress, patience, begun[0])
     best = eqx.combine(state.best, fixed)
     return Training(best, eqx.combine(state.params, fixed), progress["history"], progress["best_epoch"], stopped)
 
@@ -277,8 +295,20 @@ def _note(state: _State, progress: dict, numbers: dict[str, float], monitor: str
     }
 
 
-def _is_over(progress: dict, patience: int | None) -> bool:
-    return patience is not None and progress["epoch"] - max(progress["best_epoch"], 0) >= patience
+def _is_over(progress: dict, patience: int | None, begun: int = 0) -> bool:
+    return patience is not None and progress["epoch"] - max(progress["best_epoch"], begun) >= patience
+
+
+def stored_run(checkpoint: Path) -> Stored | None:
+    """What a checkpoint says of its run; None if there is none, or it cannot be read.
+
+    Whoever loads it says what is wrong with it.
+    """
+    try:
+        header, _ = _FILE.unpack(checkpoint, {"progress": _PROGRESS})
+    except ValueError:
+        return None
+    return header["settings"] or {}, header["progress"]["epoch"], header["progress"]["best_epoch"]
 
 
 def _make_folder(folder: Path) -> None:
@@ -297,9 +327,13 @@ def _save(path: Path, state: _State, progress: dict, settings: dict[str, Any] | 
     _FILE.write(path, {str(k): np.asarray(leaf) for k, leaf in enumerate(leaves)}, settings, progress=progress)
 
 
-def _load(path: Path, state: _State, settings: dict[str, Any] | None) -> tuple[_State, dict]:
+def _load(
+    path: Path, state: _State, settings: dict[str, Any] | None, former: dict[str, Any] | None
+) -> tuple[_State, dict]:
     # `read` refuses files of other settings; here the arrays are compared with those of the model.
-    header, arrays = _FILE.read(path, settings, {"progress": _PROGRESS})
+    stored = stored_run(path) if former is not None else None
+    of_former = stored is not None and stored[0] == plain(former)
+    header, arrays = _FILE.read(path, former if of_former else settings, {"progress": _PROGRESS})
     leaves, structure = jtu.tree_flatten(eqx.filter(state, eqx.is_array))
     stored = [arrays.get(str(k)) for k in range(len(leaves))]
     fits = len(arrays) == len(leaves) and len(header["progress"]["history"]) == header["progress"]["epoch"]

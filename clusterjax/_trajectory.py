@@ -1,6 +1,6 @@
 """`Trajectory`, what `simulate` and `iterate` return: the saved tokens, how the run went, and tokens in between."""
 
-from collections.abc import Callable
+import os
 from typing import Any
 
 import diffrax as dfx
@@ -9,8 +9,10 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, PyTree, Shaped
 
-from ._check import check_array, check_number
+from ._account import account, brief_run
+from ._check import check_array, check_number, check_path
 from ._custom_types import Numbers
+from ._interpolants import AbstractInterpolant
 from ._misc import is_concrete
 
 
@@ -31,7 +33,7 @@ class Trajectory(eqx.Module):
         an error stopped it; integers are -1 there, the largest number if unsigned, and booleans False.
     - `stats`: Counts of the run: `num_steps`, `num_accepted_steps`, `num_rejected_steps`, `max_steps`; and after
         `simulate` of attention `summation`, the name of what summed: of what `Auto` chose, `Sharded(Harmonic)` of
-        devices that exchange moments; several are joined by "and".
+        devices that exchange moments; several are joined by "and". `KernelAttention` sums by itself.
     - `result`: diffrax's verdict; `diffrax.is_successful(result)`, `diffrax.is_event(result)`.
     - `t1`: The time reached: `ts[-1]`, or that of the event.
     - `x1`: (n, d), the tokens at that time.
@@ -45,8 +47,15 @@ class Trajectory(eqx.Module):
     result: dfx.RESULTS
     t1: Float[Array, ""]
     x1: Float[Array, "n d"]
-    interpolant: Callable[[Array], Array]
+    interpolant: AbstractInterpolant
     saved: PyTree[Shaped[Array, "times ..."]] | None = None
+
+    def __repr__(self) -> str:
+        return brief_run(self)
+
+    def summary(self) -> str:
+        """How the run went, in a few lines: tokens, times, steps, verdict, field and solver."""
+        return account(self)
 
     @property
     def failure(self) -> str:
@@ -82,7 +91,7 @@ class Trajectory(eqx.Module):
 
         **Raises:**
 
-        - `ValueError` if `t` is outside of the run.
+        - `ValueError` if `t` is outside of the run, or the run is one that was loaded and had no `dense=True`.
         """
         # An array of booleans would become one of zeros and ones.
         if isinstance(t, bool | np.bool_):
@@ -99,6 +108,98 @@ class Trajectory(eqx.Module):
                     f"t must lie within the run, [{first}, {last}], but it is {held}; pass a time from there."
                 )
         return self.interpolant(t) if t.ndim == 0 else _at_each(self.interpolant, t)
+
+    def settings(self) -> dict[str, Any]:
+        """What the run was asked to do: the field with its parameters, the solver and its tolerances, the versions of
+        the libraries.
+
+        **Returns:**
+
+        A dictionary: of each object its class and its fields, arrays as they are, functions by name. Of runs with
+        `save`, `noise` or `dense`, and of layers, arrays of more than 16,384 numbers are told by shape and dtype only.
+        """
+        return self.interpolant.settings()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Keep the run in one file, with its settings: safetensors, with JSON and a checksum in the header.
+
+        The file is written whole or not at all, and holds no code: it is as safe to load as a table. `settings` has the
+        parameters of the field, the solver and the versions inside. A batch of runs, mapped over, is one file too.
+
+        !!! example
+
+            ```python
+            >>> import clusterjax as cjx, jax.numpy as jnp, os, tempfile
+            >>> traj = cjx.simulate(cjx.AttentionField(cjx.SoftmaxAttention(2.0)), jnp.eye(3), jnp.array([0.0, 1.0]))
+            >>> path = os.path.join(tempfile.mkdtemp(), "run.safetensors")
+            >>> traj.save(path)
+            >>> again = cjx.Trajectory.load(path)
+            >>> bool(jnp.array_equal(again.xs, traj.xs)), float(again.settings()["field"]["attention"]["beta"])
+            (True, 2.0)
+            ```
+
+        **Arguments:**
+
+        - `path`: The file; one that is there is replaced.
+
+        **Raises:**
+
+        - `ValueError` if the file cannot be written, `save` returned something that is no array of numbers, or this is
+            called inside of `jit`, `grad` or `vmap`.
+        """
+        from ._trajectory_file import write  # safetensors is loaded when it is needed
+
+        write(self, check_path(path, "path"))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Trajectory":
+        """The run that `save` kept in a file.
+
+        Everything is as it was, bit for bit: times, tokens, what `save` and `TokensAnd` returned, counts, result and
+        settings; but named tuples and modules that `save` returned are dictionaries of their fields, and `at` has the
+        tokens between the save times only after `simulate(..., dense=True)` or `iterate`. To go on from a saved run,
+        start from its tokens: `simulate(field, traj.x1, ts)`.
+
+        **Arguments:**
+
+        - `path`: The file.
+
+        **Returns:**
+
+        A `Trajectory`.
+
+        **Raises:**
+
+        - `ValueError` if it is no file that `save` wrote, of another version, or damaged.
+        """
+        from ._trajectory_file import read
+
+        parts = read(check_path(path, "path"))
+        build = lambda parts: cls(**parts)
+        # Of a batch it is built for one run, whose shapes are those above.
+        for _ in range(parts["ts"].ndim - 1):
+            build = eqx.filter_vmap(build)
+        return build(parts)
+
+    def to_xarray(self) -> Any:
+        """The run as a labelled dataset: `xs` over (time, token, dim), or (layer, token, dim) after `iterate`.
+
+        Batches, mapped over, have an axis `run` before these. What `save` and `TokensAnd` returned has the axes of its
+        trees by name. Units are attributes of each variable, as in the CF conventions (all are 1: tokens and time of
+        the model have no dimension); settings, as JSON, and versions are attributes of the dataset. Needs `xarray`.
+
+        **Returns:**
+
+        An `xarray.Dataset`.
+
+        **Raises:**
+
+        - `ImportError` if `xarray` is not installed.
+        - `ValueError` inside of `jit`, `grad` or `vmap`.
+        """
+        from ._trajectory_table import dataset
+
+        return dataset(self)
 
 
 def _used_up(result: dfx.RESULTS) -> Any:
@@ -118,6 +219,6 @@ def with_error(traj: Trajectory, value: Any = None) -> Any:
 
 
 @eqx.filter_jit
-def _at_each(interpolant: Callable[[Array], Array], ts: Float[Array, " times"]) -> Float[Array, "times n d"]:
+def _at_each(interpolant: AbstractInterpolant, ts: Float[Array, " times"]) -> Float[Array, "times n d"]:
     # One time after the other: each may integrate a part of the run anew.
     return jax.lax.map(interpolant, ts)

@@ -38,6 +38,8 @@ def test_the_base_package_says_what_else_to_install(tmp_path):
     calls = {
         "reproduce figure3": "plot", "probe": "plot", "train language-model --texts texts.txt --out a": "probe",
         "train albert --texts texts.txt --out a": "probe", "sweep phase-diagram --store a": "sweep",
+        "complete language-model hello": "probe", "train albert --texts allenai/c4 --out a": "probe",
+        "sweep phase-diagram --out a.png": "plot",
     }  # fmt: skip
     body = f"for call in {list(calls)!r}:\n    print(main(call.split()))"
     found = child((*PLOT, *PROBE, *SWEEP), body, tmp_path)

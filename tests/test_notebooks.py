@@ -1,5 +1,8 @@
-"""Every notebook is a pair: a percent script that runs, and an .ipynb with the same cells, executed without error."""
+"""Every notebook is a pair: a percent script that runs, and an .ipynb with the same cells, executed without error. Each
+ends with two exercises, whose answers, folded away in Markdown, are run behind its cells.
+"""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -39,10 +42,46 @@ def faults(script: Path) -> list[str]:
     return found
 
 
-def run(script: Path) -> subprocess.CompletedProcess:
-    """The script from top to bottom at its small sizes, outside the test's own jax configuration."""
+ANSWER = re.compile(r"^<details><summary>Answer</summary>$(.*?)^</details>$", re.M | re.S)
+CODE = re.compile(r"^```python$\n(.*?)^```$", re.M | re.S)
+
+
+def answers(script: Path) -> list[str]:
+    """The Markdown of each answer that is folded away."""
+    cells = jupytext.read(script, fmt="py:percent").cells
+    return [found for cell in cells if cell.cell_type == "markdown" for found in ANSWER.findall(cell.source)]
+
+
+def faults_of_exercises(script: Path) -> list[str]:
+    """What is wrong with the exercises of a notebook: there are two, and each answer says something and asserts it."""
+    text = "\n".join(cell.source for cell in jupytext.read(script, fmt="py:percent").cells)
+    found = []
+    asked = re.findall(r"^\*\*(\d)\. ", text.partition("## Exercises\n")[2], re.M)
+    if asked != ["1", "2"]:
+        found.append(f"{script.name} has the exercises {asked} under '## Exercises', not 1 and 2")
+    if len(answers(script)) != 2 or text.count("<details>") != 2:
+        found.append(f"{script.name} has {len(answers(script))} answers that are folded away, not 2")
+    for number, answer in enumerate(answers(script), 1):
+        code = CODE.findall(answer)
+        if len(code) != 1 or not re.search(r"^\s*(assert |np\.testing\.)", code[0], re.M):
+            found.append(f"answer {number} of {script.name} has no code that asserts something")
+        # Without an empty line behind the tag what follows is HTML, not Markdown.
+        if not answer.startswith("\n\n") or not CODE.sub("", answer).strip():
+            found.append(f"answer {number} of {script.name} is no Markdown, or says nothing")
+    return found
+
+
+def with_answers(script: Path) -> str:
+    """The cells of a notebook as one script, and behind them the code of its answers."""
+    return "\n\n".join([script.read_text("utf-8"), *(code for one in answers(script) for code in CODE.findall(one))])
+
+
+def run(script: Path, folder: Path) -> subprocess.CompletedProcess:
+    """The script and its answers, from top to bottom at small sizes, outside the test's own jax configuration."""
+    whole = folder / f"whole_{script.name}"
+    whole.write_text(with_answers(script), "utf-8")
     env = fresh_environment("XLA_", SMALL="1")
-    return subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=script.parent, env=env)
+    return subprocess.run([sys.executable, str(whole)], capture_output=True, text=True, cwd=script.parent, env=env)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
@@ -50,17 +89,39 @@ def test_pair_is_executed_and_in_step(script):
     assert not faults(script)
 
 
-DEAR = ("million_tokens", "trained_albert", "causal_network", "lecture")  # minutes of a slow machine
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_it_ends_with_two_exercises(script):
+    assert not faults_of_exercises(script)
+
+
+def test_they_are_numbered_from_the_first_steps():
+    numbers, names = zip(*(script.stem.split("_", 1) for script in SCRIPTS), strict=True)
+    assert names[0] == "first_steps" and 8 <= len(numbers) <= 10
+    assert numbers == tuple(f"{number:02}" for number in range(len(numbers)))
+
+
+def test_a_link_between_notebooks_leads_to_one():
+    for script in SCRIPTS:
+        linked = re.findall(r"\]\((\w+)\.ipynb\)", script.read_text("utf-8"))
+        assert set(linked) <= {one.stem for one in SCRIPTS}, script.name
+
+
+def test_they_are_small_enough_to_be_kept():
+    sizes = {pair.name: pair.stat().st_size for pair in NOTEBOOKS.glob("*.ipynb")}
+    assert max(sizes.values()) < 400e3 and sum(sizes.values()) < 2.5e6, sizes
+
+
+CHEAP = ("00_first_steps",)  # the others take from half a minute to minutes of a slow machine
 RUNS = [
-    pytest.param(script, marks=pytest.mark.exhaustive if script.stem in DEAR else (), id=script.stem)
+    pytest.param(script, marks=() if script.stem in CHEAP else pytest.mark.exhaustive, id=script.stem)
     for script in SCRIPTS
 ]
 
 
 @pytest.mark.parametrize("script", RUNS)
-def test_script_asserts_its_claim_and_runs(script):
+def test_script_and_answers_assert_their_claims_and_run(script, tmp_path):
     assert "assert " in script.read_text("utf-8"), f"{script.name} claims nothing that it asserts"
-    done = run(script)
+    done = run(script, tmp_path)
     assert done.returncode == 0, done.stderr[-4000:]
 
 
@@ -69,7 +130,42 @@ def test_every_notebook_has_its_script():
     assert not alone, f"These notebooks have no percent script: {alone}"
 
 
-EXAMPLE = "# %% [markdown]\n# One and one is two.\n\n# %%\ntotal = 1 + 1\nassert total == 2\ntotal\n"
+EXAMPLE = """# %% [markdown]
+# One and one is two.
+
+# %%
+total = 1 + 1
+assert total == 2
+total
+
+# %% [markdown]
+# ## Exercises
+#
+# **1. Three.** And one more?
+#
+# <details><summary>Answer</summary>
+#
+# It is three.
+#
+# ```python
+# assert total + 1 == 3
+# ```
+#
+# </details>
+#
+# **2. None.** And one less?
+#
+# <details><summary>Answer</summary>
+#
+# It is one.
+#
+# ```python
+# less = total - 1
+# assert less == 1
+# ```
+#
+# </details>
+"""
 
 
 @pytest.fixture(scope="module")
@@ -98,8 +194,9 @@ def edit(script: Path, change) -> None:
 
 
 def test_a_good_pair_has_no_faults(pair):
-    assert faults(pair) == []
-    assert run(pair).returncode == 0
+    assert faults(pair) == [] and faults_of_exercises(pair) == []
+    assert len(answers(pair)) == 2 and with_answers(pair).endswith("\n\nless = total - 1\nassert less == 1\n")
+    assert run(pair, pair.parent).returncode == 0
 
 
 def test_faults_are_found(pair):
@@ -116,6 +213,27 @@ def test_faults_are_found(pair):
     assert len(faults(pair)) == 1 and "is missing" in faults(pair)[0]
 
 
-def test_a_false_claim_fails(pair):
-    pair.write_text(EXAMPLE.replace("== 2", "== 3"), "utf-8")
-    assert run(pair).returncode == 1
+@pytest.mark.parametrize("claim", ["assert total == 2", "# assert total + 1 == 3", "# assert less == 1"])
+def test_a_false_claim_fails(pair, claim):
+    """Of the cells, and of each answer."""
+    assert claim in EXAMPLE
+    pair.write_text(EXAMPLE.replace(claim, f"{claim}0"), "utf-8")
+    done = run(pair, pair.parent)
+    assert done.returncode == 1 and "AssertionError" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "there, instead, words",
+    [
+        ("# **2. None.**", "# **3. None.**", "has the exercises"),
+        ("# <details><summary>Answer</summary>\n#\n# It is one.", "# It is one.", "has 1 answers"),
+        ("# assert less == 1\n", "", "answer 2 of example.py has no code"),
+        ("# ```python\n# less", "# ```\n# less", "answer 2 of example.py has no code"),
+        ("# It is one.\n#\n", "", "says nothing"),
+        ("</summary>\n#\n# It is three", "</summary>\n# It is three", "answer 1 of example.py is no Markdown"),
+    ],
+)
+def test_faults_of_exercises_are_found(pair, there, instead, words):
+    assert there in EXAMPLE
+    pair.write_text(EXAMPLE.replace(there, instead), "utf-8")
+    assert any(words in fault for fault in faults_of_exercises(pair))

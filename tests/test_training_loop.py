@@ -13,7 +13,7 @@ import safetensors.numpy
 
 from clusterjax._lock import locked
 from clusterjax._run_file import replace
-from clusterjax._training_loop import Batches, train
+from clusterjax._training_loop import Batches, stored_run, train
 
 from .helpers import as_a_user
 
@@ -272,6 +272,52 @@ def test_the_last_epoch_is_the_beginning_of_a_whole_one():
     means = np.diff([total for _, total in seen])
     np.testing.assert_allclose(moves.mean(axis=1), means, atol=1e-12)
     assert np.abs(moves).min() > 0
+
+
+def legs(epochs, ends=(), former=None, **options):
+    """A run whose last leg begins after those of `ends`, each an epoch and a step."""
+    begun = ends[-1] if ends else (0, 0)
+    name = lambda ends: SETTINGS | {"legs": [step for _, step in ends]}
+    return run(epochs, begun=begun, settings=name(ends), former=None if not ends else name(ends[:-1]), **options)
+
+
+@pytest.mark.parametrize("after", (4, 5))
+def test_a_finished_run_goes_on_to_more_steps(tmp_path, after):
+    """17 steps (7, 7, 3), then 12 more (7, 5): the same numbers whether the leg is killed or not."""
+    paths = [tmp_path / name for name in ("whole", "killed")]
+    for path in paths:
+        legs(3, steps=17, checkpoint=path)
+    with pytest.raises(Killed):
+        legs(5, [(3, 17)], steps=29, checkpoint=paths[1], say=killer(after))
+    lines = []
+    whole, again = (legs(5, [(3, 17)], steps=29, checkpoint=path, say=lines.append) for path in paths)
+    assert same((whole.model, whole.last), (again.model, again.last)) and history_of(whole) == history_of(again)
+    assert lines[0] == "resuming after epoch 3 of 5" and len(whole.history) == 5
+    assert int(optimiser_steps(paths[0])) == 29
+
+
+def optimiser_steps(path):
+    """The counter of Adam in a checkpoint."""
+    arrays = safetensors.numpy.load(path.read_bytes())
+    (count,) = [array for array in arrays.values() if array.dtype == np.int32]
+    return count
+
+
+def test_a_leg_goes_on_from_its_own_former_run_alone(tmp_path):
+    path = tmp_path / "checkpoint"
+    legs(2, checkpoint=path)
+    with pytest.raises(ValueError, match=r"with legs = \[14\], rate = 0.3, but .* with legs = \[\], rate = 0.1; "):
+        run(4, checkpoint=path, begun=(2, 14), settings=SETTINGS | {"legs": [14], "rate": 0.3},
+            former=SETTINGS | {"legs": [], "rate": 0.3})  # fmt: skip
+
+
+def test_patience_counts_from_the_beginning_of_a_leg(tmp_path):
+    options = {"monitor": "score", "patience": 2, "checkpoint": tmp_path / "checkpoint"}
+    assert len(run(9, evaluate=scores(0.5, 0.4, 0.4), **options).history) == 3
+    path = tmp_path / "checkpoint"
+    assert stored_run(path)[1:] == (3, 1) and stored_run(tmp_path / "none") is None
+    done = run(9, evaluate=scores(0.4, 0.4), begun=(3, 21), **options)
+    assert len(done.history) == 5 and done.stopped_early and done.best_epoch == 1
 
 
 def test_a_checkpoint_that_another_process_writes_is_left_alone(tmp_path):

@@ -13,10 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._abstract import AbstractPart
 from .._check import as_numbers, check_array, check_instance, check_tokens, shown
 from .._custom_types import Masses, RealScalarLike, Tokens
 from .._mask import AbstractMask, check_mask
-from .._misc import as_float, is_concrete, matmul
+from .._misc import as_float, is_concrete, matmul, warn_of_rounding
 from .._schedule import (
     AbstractSchedule,
     Combined,
@@ -31,7 +32,7 @@ from .._schedule import (
 from .._summation import AbstractSummation, check_summation, check_supported
 
 
-class AbstractAttention(eqx.Module):
+class AbstractAttention(AbstractPart):
     r"""A matrix of weights that depends on the tokens, (n, n), and averages of values with these weights."""
 
     query_key: eqx.AbstractVar[StoredParameter | None]
@@ -64,6 +65,7 @@ class AbstractAttention(eqx.Module):
         check_time(t)
         check_masses(masses)
         check_number_of_masses(masses, n)
+        warn_of_rounding(masses, "masses")
         return x, _check_values(values, n), None if masses is None else as_float(masses)
 
     def queries(self, x: Tokens, t: RealScalarLike) -> Tokens:

@@ -27,5 +27,6 @@ from ._objects import (
     check_say as check_say,
     check_sequence as check_sequence,
     check_text as check_text,
+    named_by as named_by,
 )
 from ._words import refusal as refusal, shown as shown

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._misc import as_float, is_concrete, leaves_unless_plain
+from .._misc import as_float, is_concrete, leaves_unless_plain, warn_of_rounding
 from ._numbers import check_number
 from ._objects import check_concrete
 from ._words import range_words, refusal, shown
@@ -45,6 +45,7 @@ def check_array(
     - `ValueError` naming the argument, what it was and what to do.
     """
     array = _checked(value, name, shape, integers, finite, least, most, remedy)
+    warn_of_rounding(value, name)
     return jnp.asarray(array) if integers else as_float(array)
 
 
@@ -215,6 +216,7 @@ def check_tokens(x: Any, name: str = "x", *, min_tokens: int = 1) -> Array:
         entries = np.asarray(array)[row]
         kept = f"{entries}" if entries.size <= 8 else f"{entries[:8]} and so on"
         raise ValueError(f"{name} must be finite, but row {row} is {kept}; remove or mend that token.")
+    warn_of_rounding(x, name)
     return as_float(array)
 
 

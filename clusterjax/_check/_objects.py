@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,8 +32,41 @@ def check_instance(value: Any, name: str, kind: type[_T] | tuple[type, ...], rul
         # A frequent mistake: the class in the place of an instance.
         if isinstance(value, type) and issubclass(value, kind):
             what, remedy = f"it is the class {value.__name__} itself", f"pass an instance, {value.__name__}(...)"
+        # Another: a word where other libraries take one.
+        elif isinstance(value, str):
+            meant = named_by(value, kind)
+            remedy = remedy if meant is None else f"pass {meant}"
         raise refusal(name, f"be {rule}", what, remedy)
     return value  # pyright: ignore[reportReturnType]
+
+
+def named_by(word: str, kind: type | tuple[type, ...]) -> str | None:
+    """The call that makes the object which `word` means, such as `CausalMask()` for "causal"; None if there is none.
+
+    Among the classes below `kind` that are public in their library, the shortest whose name begins with the word.
+    """
+    waiting, found = list(kind if isinstance(kind, tuple) else (kind,)), []
+    word = "".join(filter(str.isalnum, word)).lower()
+    while word and waiting:
+        cls = waiting.pop()
+        waiting += cls.__subclasses__()
+        if cls.__name__.lower().startswith(word) and not inspect.isabstract(cls):
+            found.append(cls)
+    for cls in sorted(found, key=lambda cls: len(cls.__name__)):
+        library, *parts = cls.__module__.split(".")
+        # By the name under which users have it, in the library or a public part of it; private classes have none.
+        for place in (library, ".".join((library, *parts[:1]))):
+            public = library in ("clusterjax", "diffrax", "optimistix") and "._" not in place
+            if public and getattr(sys.modules.get(place), cls.__name__, None) is cls:
+                owner = place.removeprefix("clusterjax").removeprefix(".")
+                return f"{owner + '.' if owner else ''}{cls.__name__}({'' if _needs_nothing(cls) else '...'})"
+    return None
+
+
+def _needs_nothing(cls: type) -> bool:
+    parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return all(p.default is not inspect.Parameter.empty or p.kind in kinds for p in parameters)
 
 
 def check_flag(value: Any, name: str) -> bool:
@@ -88,16 +122,25 @@ def check_callable(value: Any, name: str, what: str = "a function", *, takes: in
     - `ValueError` naming the argument, its value and what to do.
     """
     if not callable(value) or takes is not None and isinstance(value, type):
-        raise refusal(name, f"be {what}", f"it is {shown(value)}", "pass one that can be called")
+        raise refusal(name, f"be {what}", f"it is {shown(value)}", _function_named(value))
     # The signatures of built-in methods may list `self` too.
     if takes is not None and not inspect.isbuiltin(value):
         try:
             inspect.signature(value).bind(*[None] * takes)
         except TypeError:
-            raise refusal(name, f"be {what}", f"{shown(value)} takes others", f"give it {takes} arguments") from None
+            remedy = f"give it {takes} argument{'s' if takes > 1 else ''}"
+            raise refusal(name, f"be {what}", f"{shown(value)} takes others", remedy) from None
         except ValueError:  # it has no signature
             pass
     return value
+
+
+def _function_named(value: Any) -> str:
+    """What to pass in place of what cannot be called: of a word the function of jax that it names, if there is one."""
+    for module, owner in ((jax.nn, "jax.nn"), (jnp, "jax.numpy")):
+        if isinstance(value, str) and callable(getattr(module, value, None)) and not value.startswith("_"):
+            return f"pass {owner}.{value}"
+    return "pass one that can be called"
 
 
 def check_say(value: Any, name: str = "say") -> Callable[[str], Any]:

@@ -5,9 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from .._log import log_line
+from ._names import FIGURES
 from ._options import add_renamed, said_in_options
 from ._precision import double_precision
 from ._types import integer, named, path, setting
+
+
+_READ = ".txt, .csv, .jsonl, .parquet (.gz), C4's .json.gz, or allenai/c4 or wikitext of the hub"
 
 
 def add_reproduce(commands: argparse._SubParsersAction) -> None:
@@ -26,10 +30,7 @@ def add_reproduce(commands: argparse._SubParsersAction) -> None:
         "names",
         nargs="*",
         metavar="NAME",
-        help="any of figure1 to figure8, albert-spectra, albert-bridge and albert-training, language-training, "
-        "causal-network, causal-bridge, sink-training, lstm, facts, word-senses, sentiment-neuron, norm-schemes, "
-        "rank-collapse, long-context, perceptron-delay and interacting-heads, phase-diagram and linear-phase, "
-        "hardmax-polytope, sentiment-words, sentiment-leaders and sentiment-training; none means all",
+        help=f"any of {FIGURES[0]} to {FIGURES[7]}, {', '.join(FIGURES[8:-1])} and {FIGURES[-1]}; none means all",
     )
     command.add_argument(
         "--out", type=named, default="gallery", metavar="DIR", help="where to write (default: gallery)"
@@ -41,7 +42,8 @@ def add_reproduce(commands: argparse._SubParsersAction) -> None:
     command.add_argument(
         "--albert", type=named, metavar="PATH", help="another network: an ALBERT's folder, or its id on the hub"
     )
-    command.add_argument("--texts", type=path, metavar="FILE", help="what that network reads (.txt, .csv, .jsonl)")
+    command.add_argument("--texts", type=path, metavar="FILE", help=f"what that network reads: {_READ}")
+    _add_ids(command)
     command.add_argument(
         "--imdb", type=path, metavar="PATH", help="film reviews for the sentiment figures (CSV or folder)"
     )
@@ -49,15 +51,25 @@ def add_reproduce(commands: argparse._SubParsersAction) -> None:
         "--set", type=setting, action="append", default=[], metavar="NAME=VALUE", dest="given",
         help="a parameter that each of the figures declares; may be given several times",
     )  # fmt: skip
+    for name, words in _SHORT.items():
+        command.add_argument(f"--{name}", type=integer, metavar="N", help=f"{words}; the same as --set {name}=N")
     command.add_argument("--list", action="store_true", help="show figures, claims, parameters and cost, and run none")
     _add_drawing(command)
     command.set_defaults(run=_reproduce)
 
 
+def _add_ids(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--ids", type=path, metavar="FILE",
+        help="the same as token ids, for a folder without tokenizer: .txt, .csv or .jsonl with a text in each line, "
+        ".json or .npy",
+    )  # fmt: skip
+
+
 def _add_drawing(command: argparse.ArgumentParser) -> None:
     command.add_argument("--seed", type=int, default=0, metavar="N", help="of all random draws (default: 0)")
     command.add_argument(
-        "--formats", default="png,svg", help="svg, pdf, or both; PNG there is always (default: png,svg)"
+        "--formats", default="png,svg,pdf", help="svg, pdf, or both; PNG there is always (default: png,svg,pdf)"
     )
     command.add_argument("--no-gif", action="store_true", help="make no moving pictures")
     command.add_argument("--force", action="store_true", help="run figures that are done already")
@@ -79,7 +91,8 @@ def add_probe(commands: argparse._SubParsersAction) -> None:
         metavar="MODEL",
         help="a folder, or an id on the hub; none means the ALBERT of the package",
     )
-    command.add_argument("--texts", type=path, metavar="FILE", help="what it reads: .txt, .csv, .jsonl, .parquet (.gz)")
+    command.add_argument("--texts", type=path, metavar="FILE", help=f"what it reads: {_READ}")
+    _add_ids(command)
     command.add_argument("--out", type=named, default="probe", metavar="DIR", help="where to write (default: probe)")
     command.add_argument("--quick", action="store_true", help="fewer and shorter texts")
     for option, (_, words) in _PROBED.items():
@@ -89,6 +102,13 @@ def add_probe(commands: argparse._SubParsersAction) -> None:
     command.set_defaults(run=_probe)
 
 
+# Parameters of figures of networks that are options as well.
+_SHORT = {
+    "depth": "layers that figure1 applies the network",
+    "head": "head that figure7 and figure8 show, from 1",
+    "layer": "layer that figure2, figure7, figure8 and albert-spectra look at, from 1",
+}
+_OPTIONS = {"seed", "starts"}  # numbers that are no parameters of figures
 _OF_NETWORKS = ["figure1", "figure2", "albert-spectra", "albert-bridge"]
 # Each option, with the setting of the figures that it sets.
 _PROBED = {
@@ -119,19 +139,44 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     # Without a name the quick run leaves out the one figure that trains several models.
     quick = [experiment.name for experiment in EXPERIMENTS if experiment.name != "sentiment-training"]
     names = arguments.names or (quick if arguments.quick else [])
-    settings = Settings(
-        arguments.seed, starts, arguments.quick, arguments.albert, arguments.imdb, texts=arguments.texts,
-        parameters=_given(arguments.given),
-    )  # fmt: skip
-    return _draw(arguments, names, settings)
+    short = [(name, getattr(arguments, name)) for name in _SHORT if getattr(arguments, name) is not None]
+    _refuse_without([name for name, _ in short], find_experiments(names))
+    with said_in_options({"ids": "ids", "texts": "texts"}):
+        settings = Settings(
+            arguments.seed, starts, arguments.quick, arguments.albert, arguments.imdb, texts=arguments.texts,
+            parameters=_given([*arguments.given, *short]), ids=arguments.ids,
+        )  # fmt: skip
+        return _draw(arguments, names, settings)
+
+
+def _refuse_without(options: list[str], experiments: list[Any]) -> None:
+    """Raise a ValueError if one of the figures lacks the parameter of one of these options."""
+    from ..experiments import EXPERIMENTS
+    from ..experiments.framework.parameters import parameters_of
+
+    has = lambda experiment, name: any(one.name == name for one in parameters_of(experiment.parameters))
+    for option in options:
+        lacking = [experiment.name for experiment in experiments if not has(experiment, option)]
+        if lacking:
+            having = ", ".join(experiment.name for experiment in EXPERIMENTS if has(experiment, option))
+            others = f"{', '.join(lacking[:3])}{f' and {len(lacking) - 3} others' if len(lacking) > 3 else ''}"
+            raise ValueError(
+                f"--{option} must be given with figures that have it ({having}), but {others} "
+                f"{'have' if len(lacking) > 1 else 'has'} not; name those that have it alone."
+            )
 
 
 def _given(pairs: list[tuple[str, int | float]]) -> dict[str, int | float]:
-    """The parameters of `--set`, each once."""
+    """The parameters of `--set` and its short forms, each once."""
     names = [name for name, _ in pairs]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(
             f"--set must give each parameter once, but {twice} is there {names.count(twice)} times; choose."
+        )
+    if option := next((name for name in names if name in _OPTIONS), None):
+        value = dict(pairs)[option]
+        raise ValueError(
+            f"--set must give parameters of figures, but {option} is an option of its own; say --{option} {value:g}."
         )
     return dict(pairs)
 
@@ -140,9 +185,15 @@ def _probe(arguments: argparse.Namespace) -> int:
     from ..experiments import Settings
 
     given = {field: getattr(arguments, option.replace("-", "_")) for option, (field, _) in _PROBED.items()}
-    with said_in_options({field: option for option, (field, _) in _PROBED.items()}):
+    options = {field: option for option, (field, _) in _PROBED.items()}
+    with said_in_options(options | {"ids": "ids", "texts": "texts"}):
         settings = Settings(
-            arguments.seed, quick=arguments.quick, albert=arguments.model, texts=arguments.texts, **given
+            arguments.seed,
+            quick=arguments.quick,
+            albert=arguments.model,
+            texts=arguments.texts,
+            ids=arguments.ids,
+            **given,
         )
         return _draw(arguments, _OF_NETWORKS, settings)
 

@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import os
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -11,8 +10,10 @@ from typing import Any, Never, final
 from .._log import log_line, printable
 from ._check import check
 from ._complete import add_complete
+from ._completion import SHELLS, Completion
 from ._figures import add_probe, add_reproduce
 from ._predict import add_predict
+from ._spelling import unrecognised
 from ._sweep import add_sweep
 from ._train import add_train
 
@@ -30,10 +31,23 @@ class _Parser(argparse.ArgumentParser):
     """A parser whose errors are one line, as every other error of the command is."""
 
     def __init__(self, **options: Any):
-        argparse.ArgumentParser.__init__(self, **options, formatter_class=_Help)
+        # No abbreviations: a new option would change what an old call means.
+        argparse.ArgumentParser.__init__(self, **options, formatter_class=_Help, allow_abbrev=False)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse does it, but what a command does not know is refused by that command, and not by the whole."""
+        found, unknown = argparse.ArgumentParser.parse_known_args(self, args, namespace)
+        # argparse takes a list of names up to the first option; those behind it are names as well.
+        names = next((action.dest for action in self._actions if action.nargs == "*"), None)
+        if unknown and names is not None and not any(word.startswith("-") for word in unknown):
+            setattr(found, names, [*getattr(found, names), *unknown])
+        elif unknown:
+            self.error(f"unrecognized {unrecognised(self, unknown)}")
+        return found, []
 
     def error(self, message: str) -> Never:
-        _complain(f"{self.prog}: {message}; see {self.prog} --help.")
+        see = "See" if message.endswith("?") else "; see"
+        _complain(f"{self.prog}: {message}{' ' * (see == 'See')}{see} {self.prog} --help.")
         self.exit(2)
 
 
@@ -63,8 +77,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     The exit status: 0 if all went well, 1 if an identity was violated, 2 if the call was wrong or the machine too
     small for it, 130 if interrupted, 141 if nobody reads on what it answers.
     """
-    # transformers warns of every optional library that is missing.
-    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     arguments = _parser().parse_args(argv)
     name = f"clusterjax {arguments.command}"
     # Everything that a user can cause ends in one line and status 2; a bug shows its traceback.
@@ -111,6 +123,10 @@ def _parser() -> argparse.ArgumentParser:
         epilog="example: clusterjax reproduce figure3 --quick --out gallery",
     )  # fmt: skip
     parser.add_argument("--version", action=_Version, help="show the version and end")
+    parser.add_argument(
+        "--print-completion", action=Completion, choices=SHELLS, metavar="SHELL",
+        help="print a script by which bash or zsh completes this command, and end",
+    )  # fmt: skip
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     add_reproduce(commands)
     add_train(commands)

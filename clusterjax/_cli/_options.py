@@ -16,17 +16,15 @@ class Renamed(argparse.Action):
 
 
 def add_renamed(command: argparse.ArgumentParser, renamed: Mapping[str, str]) -> None:
-    """Have a command refuse old spellings with the new ones, and leave them out of its help.
-
-    Without this an old spelling could be taken for the abbreviation of another option, as `--d` for `--dim`.
-    """
+    """Have a command refuse old spellings with the new ones, and leave them out of its help."""
     for old, new in renamed.items():
         command.add_argument(f"--{old}", action=Renamed, nargs="?", const=f"--{new}", help=argparse.SUPPRESS)
 
 
 @contextlib.contextmanager
 def said_in_options(options: Mapping[str, str]) -> Iterator[None]:
-    """Have a ValueError that begins with an argument of Python begin with the option that sets it.
+    """Have a ValueError that begins with an argument of Python begin with the option that sets it, and one that tells
+    the settings of two runs apart name the options.
 
     **Arguments:**
 
@@ -36,9 +34,16 @@ def said_in_options(options: Mapping[str, str]) -> Iterator[None]:
         yield
     except ValueError as error:
         # Messages begin with the argument that they are about: "recipe.heads must divide dim, but ...".
-        match = re.match(r"(?:recipe\.)?(\w+) must (?:divide (\w+))?", str(error))
-        if match is None or match[1] not in options:
-            raise
+        text = str(error)
+        match = re.match(r"(?:recipe\.)?(\w+) must (?:divide (\w+))?", text)
         name = lambda argument: f"--{options[argument]}" if argument in options else argument
+        # "... of this run with recipe.steps = 20, but ...", "... of other settings: seed was 0, now 1; ...".
+        told = re.sub(
+            r"(?<=[ ,])(?:recipe\.)?(\w+)(?= = | was )", lambda found: name(found[1]), text
+        ) if " of this run with " in text or " of other settings: " in text else text  # fmt: skip
+        if match is None or match[1] not in options:
+            if told == text:
+                raise
+            raise ValueError(told) from error
         words = f"{name(match[1])} must " + (f"divide {name(match[2])}" if match[2] else "")
-        raise ValueError(words + str(error)[match.end() :]) from error
+        raise ValueError(words + told[match.end() :]) from error

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -13,11 +14,14 @@ from ._types import named
 def add_predict(commands: argparse._SubParsersAction) -> None:
     command = commands.add_parser(
         "predict",
-        help="the sentiment of a text, by a model that was trained",
-        description="The sentiment of a text, its leaders with the words that follow them, and the way of its words.",
-        epilog='example: clusterjax predict model "A wonderful film, not boring at all."',
+        help="the sentiment of a text",
+        description="The sentiment of a text, its leaders with the words that follow them, and the way of its words. "
+        "Without DIR by the classifier of the package, which knows English film reviews of 2011 and before, and is no "
+        "judge of other texts.",
+        epilog='example: clusterjax predict "A wonderful film, not boring at all."',
     )
-    command.add_argument("folder", type=named, metavar="DIR", help="where train wrote the model")
+    command.add_argument("folder", nargs="?", metavar="DIR", help="where train wrote a model; heads: the better one of "
+                         "the package, with four heads and n-grams")  # fmt: skip
     command.add_argument("text", nargs="?", metavar="TEXT", help="a review")
     command.add_argument("--stdin", action="store_true", help="one review per line, one line of answer each")
     command.add_argument("--json", action="store_true", help="the answer as JSON, one object per line")
@@ -27,11 +31,10 @@ def add_predict(commands: argparse._SubParsersAction) -> None:
 def _predict(arguments: argparse.Namespace) -> int:
     from ..sentiment import explain, load, predict_many
 
-    if arguments.stdin == (arguments.text is not None):
-        raise ValueError("TEXT or --stdin must be given, and one of them alone; say --stdin for one review per line.")
-    fitted = load(arguments.folder)
-    if not arguments.stdin:
-        explanation = explain(fitted, arguments.text)
+    folder, text = _model_and_text(arguments)
+    fitted = load(folder)
+    if text is not None:
+        explanation = explain(fitted, text)
         _answer(json.dumps(explanation.record(), ensure_ascii=False) if arguments.json else str(explanation))
         return 0
     # In batches, for the speed of one compiled call, and so that answers come while input is still arriving.
@@ -39,6 +42,29 @@ def _predict(arguments: argparse.Namespace) -> int:
         for prediction in predict_many(fitted, texts):
             _answer(json.dumps(prediction, ensure_ascii=False) if arguments.json else _short(prediction))
     return 0
+
+
+def _model_and_text(arguments: argparse.Namespace) -> tuple[str | None, str | None]:
+    """The model, None for that of the package, and the text, None for standard input.
+
+    One word alone is TEXT; with --stdin it is DIR.
+    """
+    folder, text = arguments.folder, arguments.text
+    if not arguments.stdin and text is None:
+        folder, text = None, folder
+    if arguments.stdin == (text is not None):
+        raise ValueError("TEXT or --stdin must be given, and one of them alone; say --stdin for one review per line.")
+    # `clusterjax predict model`, with the review forgotten.
+    if folder is None and text is not None and os.path.isdir(text):
+        raise ValueError(f"TEXT must be a review, but {text!r} is a folder; add the review behind it, or --stdin.")
+    return (None if folder is None else _named(folder)), text
+
+
+def _named(folder: str) -> str:
+    try:
+        return named(folder)
+    except argparse.ArgumentTypeError as error:
+        raise ValueError(f"DIR must be the folder of a model, but {error}; name one.") from error
 
 
 def _answer(line: str) -> None:

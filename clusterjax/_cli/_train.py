@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .._log import log_line
+from ._curves import leave_curves
 from ._options import add_renamed, said_in_options
 from ._types import integer, named, number
 
@@ -85,7 +86,8 @@ def _add_sentiment(models: argparse._SubParsersAction) -> None:
         "sentiment",
         help="the hardmax sentiment classifier, on film reviews",
         description="Train a sentiment classifier through hardmax attention. It writes model, vocabulary, history and "
-        "a report on the test part, at which it looks once. A run that was killed goes on where it was.",
+        "a report on the test part, at which it looks once, and a picture of the curves. A run that was killed goes on "
+        "where it was, and one that is finished is trained further if it is asked for more epochs.",
         epilog="example: clusterjax train sentiment --imdb imdb50k.csv.gz --dim 2 --out model",
     )
     command.add_argument(
@@ -106,8 +108,9 @@ def _add_albert(models: argparse._SubParsersAction) -> None:
         "albert",
         help="an ALBERT of one's own, on texts",
         description="Train an ALBERT by masked language modelling. It writes weights, configuration and tokenizer, as "
-        "transformers reads them, the loss along the way, and snapshots of the weights. A run that was killed goes on "
-        "where it was.",
+        "transformers reads them, the loss along the way with a picture of it, and snapshots of the weights. A run "
+        "that was killed goes on where it was, and one that is finished is trained further if it is asked for more "
+        "steps.",
         epilog="example: clusterjax train albert --texts reviews.csv.gz wikitext.txt --out albert",
     )
     _add_texts(command)
@@ -121,8 +124,8 @@ def _add_language_model(models: argparse._SubParsersAction) -> None:
         "language-model",
         help="a small causal language model, on texts",
         description="Train a causal language model. It writes the model, its tokenizer, the loss along the way beside "
-        "those of guessing by frequency and by the word before, and snapshots. A run that was killed goes on where it "
-        "was.",
+        "those of guessing by frequency and by the word before with a picture of them, and snapshots. A run that was "
+        "killed goes on where it was, and one that is finished is trained further if it is asked for more steps.",
         epilog="example: clusterjax train language-model --texts reviews.csv.gz wikitext.txt --out model",
     )
     _add_texts(command)
@@ -147,7 +150,8 @@ def _add_language_model(models: argparse._SubParsersAction) -> None:
 def _add_texts(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--texts", required=True, nargs="+", type=named, metavar="FILE",
-        help="what to train on: .txt, .csv, .jsonl, .parquet (.gz)",
+        help="what to train on: .txt, .csv, .jsonl, .parquet (.gz), C4's .json.gz, or allenai/c4 and wikitext of the "
+        "hub, of which 10000 texts are read",
     )  # fmt: skip
 
 
@@ -178,8 +182,9 @@ def _given(arguments: argparse.Namespace, model: Model) -> dict[str, Any]:
 
 
 def _options(model: Model) -> dict[str, str]:
-    """The option that sets each field of the recipe."""
-    return {field: option for option, (field, _) in model.fields.items()}
+    """The option that sets each field of the recipe, and each other argument."""
+    others = {name: name for name in ("seed", "split", "patience", "imdb", "texts")}
+    return others | {field: option for option, (field, _) in model.fields.items()}
 
 
 def _train_sentiment(arguments: argparse.Namespace) -> int:
@@ -192,6 +197,7 @@ def _train_sentiment(arguments: argparse.Namespace) -> int:
             arguments.out, arguments.imdb, Recipe.of_dim(**given), seed=arguments.seed, split=arguments.split,
             patience=arguments.patience, resume=arguments.resume, say=log_line,
         )  # fmt: skip
+        leave_curves(arguments.out, log_line)
     return 0
 
 
@@ -203,6 +209,7 @@ def _train_albert(arguments: argparse.Namespace) -> int:
             arguments.out, arguments.texts, AlbertRecipe(**_given(arguments, ALBERT)), seed=arguments.seed,
             snapshots=arguments.snapshots, say=log_line,
         )  # fmt: skip
+        leave_curves(arguments.out, log_line)
     return 0
 
 
@@ -216,4 +223,5 @@ def _train_language_model(arguments: argparse.Namespace) -> int:
             arguments.out, arguments.texts, LanguageRecipe(**_given(arguments, LANGUAGE_MODEL), **words),
             seed=arguments.seed, snapshots=arguments.snapshots, say=log_line,
         )  # fmt: skip
+        leave_curves(arguments.out, log_line)
     return 0

@@ -7,17 +7,17 @@ retracted tokens and return tangent vectors of their space, so that sums and mul
 from abc import abstractmethod
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 
+from .._abstract import AbstractPart
+from .._attention import AbstractAttention
 from .._check import check_instance, check_tokens, shown
 from .._custom_types import RealScalarLike, Tokens
-from .._misc import warn_of_rounding
 from .._schedule import Parameter, StoredParameter, as_parameter, at_time, check_real, example
 from .._space import AbstractSpace, check_directions
 
 
-class AbstractField(eqx.Module):
+class AbstractField(AbstractPart):
     """A velocity of tokens, dx/dt = field(t, x, args): what diffrax calls.
 
     Fields add (`field + field`) and scale (`2.0 * field`, `-field` for time reversed).
@@ -39,8 +39,6 @@ class AbstractField(eqx.Module):
 
     def enter(self, x: Tokens) -> Tokens:
         """The tokens at which the field is evaluated: `x`, checked and retracted."""
-        # Before `check_tokens` makes a JAX array of it, in float32 unless x64 is enabled.
-        warn_of_rounding(x, "x")
         x = check_tokens(x)
         self.check(*x.shape)
         check_directions(self.space, x, "x")
@@ -154,7 +152,9 @@ class ScaledField(AbstractField):
 def check_field(field: Any, name: str = "field") -> AbstractField:
     """`field`, if it is one; raises a `ValueError` otherwise."""
     remedy = "build one with AttentionField, or subclass AbstractField"
-    # A function is a frequent argument: the message says how to make a field of it.
-    if callable(field) and not isinstance(field, type):
+    # Frequent arguments: the message says how to make a field of them.
+    if isinstance(field, AbstractAttention):
+        remedy = "wrap it, AttentionField(attention)"
+    elif callable(field) and not isinstance(field, type):
         remedy = "wrap a function of t, x and args as FunctionField(function, space)"
     return check_instance(field, name, AbstractField, "a field of clusterjax", remedy)

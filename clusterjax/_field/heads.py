@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._attention import AbstractAttention, AbstractExponentialAttention, SoftmaxAttention
+from .._attention import AbstractAttention, AbstractExponentialAttention, KernelAttention, SoftmaxAttention
 from .._attention.base import check_dimension, check_masses, check_number_of_masses
-from .._check import check_callable, check_instance, refusal
+from .._check import check_callable, check_instance, named_by, refusal, shown
 from .._custom_types import Masses, Numbers, RealScalarLike, Tokens
 from .._mask import AbstractMask, FullMask, check_mask
 from .._misc import matmul
@@ -38,7 +38,19 @@ from .factors import HeadFactors
 
 
 def _builder(attention: Callable[..., AbstractAttention]) -> Callable[..., AbstractAttention]:
-    return check_callable(attention, "attention", "a class of attentions, or a function that builds one")
+    rule = "be a class of attentions, or a function that builds one"
+    # One attention, and a word, where the class of all of them is wanted.
+    if isinstance(attention, AbstractAttention):
+        raise refusal("attention", rule, f"it is {shown(attention)}", f"pass the class, {type(attention).__name__}")
+    if attention is KernelAttention:
+        remedy = (
+            "pass lambda beta, query_key, mask, summation: KernelAttention(function, query_key=query_key, mask=mask)"
+        )
+        raise refusal("attention", rule, "KernelAttention has no beta and no summation", remedy)
+    named = named_by(attention, AbstractAttention) if isinstance(attention, str) else None
+    if named is not None:
+        raise refusal("attention", rule, f"it is {shown(attention)}", f"pass the class, {named.split('(')[0]}")
+    return check_callable(attention, "attention", rule.removeprefix("be "))
 
 
 def map_heads(head: Callable[..., Float[Array, "n k"]], count: int, *parameters: Array | None) -> Float[Array, "h n k"]:

@@ -17,10 +17,10 @@ from jaxtyping import Array, Float
 
 from .._attention import AbstractAttention
 from .._attention.base import check_attention, check_dimension, check_masses, check_number_of_masses, check_square
-from .._check import check_tokens
+from .._check import check_tokens, shown
 from .._custom_types import Numbers, RealScalarLike, Tokens
 from .._misc import as_float, matmul
-from .._schedule import AbstractSchedule, as_parameter, at_time, check_time
+from .._schedule import AbstractSchedule, as_parameter, at_time, check_time, constant
 from .._space import AbstractSpace, Euclidean
 from .base import AbstractField
 
@@ -53,14 +53,14 @@ class RescaledField(AbstractField):
     masses: Array | None
 
     def __init__(self, attention: AbstractAttention, value: Numbers | None = None, *, masses: Numbers | None = None):
-        if isinstance(value, AbstractSchedule):
+        if isinstance(value, AbstractSchedule) or callable(value) and not isinstance(value, type):
             raise ValueError(
-                f"value must be constant in time, but it is a {type(value).__name__}: exp(-tV) is the flow of a "
+                f"value must be constant in time, but it is {shown(value)}: exp(-tV) is the flow of a "
                 "constant V only; use AttentionField with space=Euclidean()."
             )
         self.attention = check_attention(attention)
         self.value = as_parameter(value, "value")
-        self.masses = as_parameter(masses, "masses")
+        self.masses = as_parameter(constant(masses, "masses"), "masses")
         check_square(self.value, "value")
         check_masses(self.masses)
 

@@ -8,15 +8,15 @@ token may attend to itself, so that no softmax has an empty row.
 from abc import abstractmethod
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from .._abstract import AbstractPart
 from .._check import check_instance, check_integer
 from .._custom_types import IntScalar
 
 
-class AbstractMask(eqx.Module):
+class AbstractMask(AbstractPart):
     """A rule that says of each pair (i, j) whether token i may attend to token j."""
 
     @abstractmethod

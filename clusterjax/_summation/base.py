@@ -11,6 +11,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._abstract import AbstractPart
 from .._check import check_instance, refusal, shown
 from .._custom_types import Masses, Tokens
 from .._mask import AbstractMask
@@ -65,7 +66,7 @@ class Support(NamedTuple):
     forward_mode: bool = True
 
 
-class AbstractSummation(eqx.Module):
+class AbstractSummation(AbstractPart):
     """How attention's sums over tokens are computed: sums of exponentials, nearest-score searches, or both.
 
     A summation knows nothing of softmax, spaces or time. It is given queries q, tokens y, their values v, their

@@ -236,9 +236,9 @@ def _transposed(matrix: Any) -> Any:
 
 
 def check_alpha(alpha: Any) -> None:
-    """Raise a ValueError unless `alpha` is a positive finite number, at all knots if it is a schedule."""
+    """Raise a ValueError unless `alpha` is a positive finite number, at all knots (at layer 0) if it is a schedule."""
     check_beta(alpha, "alpha", "number above zero")
     # Positive at all knots is positive everywhere between them.
-    values = alpha.values if isinstance(alpha, PiecewiseConstant | Interpolated) else example(alpha)
+    values = alpha.values if isinstance(alpha, PiecewiseConstant | Interpolated) else at_time(alpha, 0.0)
     if is_concrete(values) and not np.all(np.asarray(values) > 0):
         raise ValueError(f"alpha must be positive, but it is {np.asarray(values)}; pass a number above zero.")

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from .._abstract import AbstractPart
 from .._attention import AbstractAttention, UnnormalisedAttention
 from .._check import check_number
 from .._custom_types import RealScalarLike, Scalar, Tokens
@@ -40,7 +41,7 @@ MOST_EVALUATIONS = MOST_STEPS
 LONGEST_STEP = 1e6
 
 
-class AbstractIntegrator(eqx.Module):
+class AbstractIntegrator(AbstractPart):
     """A scheme for the systems of a phase diagram."""
 
     @abstractmethod

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from .._abstract import AbstractPart
 from .._check import check_array, check_instance, check_scalar
 from .._custom_types import Numbers, RealScalarLike
 from .._misc import matmul
@@ -25,7 +26,7 @@ from .._random import draw_normal
 Matrices = Float[Array, "..."] | None  # None, (d, d), or (systems, d, d)
 
 
-class AbstractDrawScope(eqx.Module):
+class AbstractDrawScope(AbstractPart):
     """The scope of one draw of a random matrix: when it is drawn anew."""
 
     @abstractmethod
@@ -68,7 +69,7 @@ def check_draw_scope(drawn: Any) -> None:
     check_instance(drawn, "drawn", AbstractDrawScope, "Once(), PerBeta() or PerSystem()", "pass one of these")
 
 
-class AbstractLaw(eqx.Module):
+class AbstractLaw(AbstractPart):
     """Where V or Q^T K of a phase diagram come from."""
 
     @abstractmethod

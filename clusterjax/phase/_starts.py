@@ -11,6 +11,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._abstract import AbstractPart
 from .._arrays import read_arrays, read_npy, read_npz
 from .._check import (
     as_numbers,
@@ -32,7 +33,7 @@ from ..sweep._plan import check_seed
 MOST_NUMBERS = 10**10
 
 
-class AbstractStarts(eqx.Module):
+class AbstractStarts(AbstractPart):
     """The tokens of all systems at time zero."""
 
     @property

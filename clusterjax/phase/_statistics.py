@@ -3,17 +3,17 @@
 from abc import abstractmethod
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._abstract import AbstractPart
 from .._check import check_array, check_number, refusal
 from .._misc import matmul
 from .._observables.similarity import close_fraction
 
 
-class AbstractStatistic(eqx.Module):
+class AbstractStatistic(AbstractPart):
     """A number of each of many systems."""
 
     @property

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ._lens import logit_lens as logit_lens
     from ._maps import heatmap as heatmap, phase_diagram as phase_diagram
     from ._neurons import neuron_memory as neuron_memory
+    from ._player import Player as Player, player as player
     from ._polytope import attraction as attraction, polytope as polytope
     from ._positions import (
         position_cosines as position_cosines,

@@ -15,15 +15,16 @@ from matplotlib.text import Text
 from .._check import refusal
 from ._colours import Colours, token_legend
 from ._data import Numbers, TrajectoryLike, check_token_index, digits_between, frames_of, time_labels
-from ._door import door, gif
-from ._gif import GifWriter, palette, picture
+from ._door import door, film
+from ._films import film_writer
+from ._gif import picture
 from ._save import whole_file
 from ._scene import Scene
 from ._style import check_pixels
 from ._views import SphereView, checked_frame, view_of
 
 
-@door(path=gif)
+@door(path=film)
 def animate(
     trajectory: TrajectoryLike | Numbers,
     path: str | Path | None = None,
@@ -45,16 +46,16 @@ def animate(
     symbol: str = "t",
     progress: Callable[[int, int], Any] | None = None,
 ) -> FuncAnimation:
-    """The tokens moving on the circle or the sphere, the time above them; written as a GIF where a path is given.
+    """The tokens moving on the circle or the sphere, the time above them; written as a GIF or MP4 if a path is given.
 
-    What does not move is drawn once and kept, the GIF has one small palette for all its frames, and it is written under
-    another name until it is whole.
+    What does not move is drawn once and kept, a GIF has one small palette for all its frames, and the file is written
+    under another name until it is whole. An MP4 needs ffmpeg, and is the same bytes for the same run and ffmpeg.
 
     **Arguments:**
 
     - `trajectory`: Anything with `.ts` (times,) and `.xs` (times, n, d), or tokens (times, n, d), where d is 2 or 3.
-    - `path`: Where to write, ending in `.gif`; None writes nothing. The animation that is returned can write other
-        formats, with its own `save`.
+    - `path`: Where to write, ending in `.gif` or, where ffmpeg is installed, in `.mp4`; None writes nothing. The
+        animation that is returned can write other formats, with its own `save`.
     - `ts`: The save times (times,), where `trajectory` is an array; None counts the frames from 0.
     - `frames`: How many frames, evenly spaced in time, each the nearest saved one; None shows every saved one.
     - `fps`: Frames a second.
@@ -71,7 +72,8 @@ def animate(
 
     **Raises:**
 
-    - `ValueError` if the dimension is not 2 or 3, or if an argument does not fit it or cannot be written to.
+    - `ValueError` if the dimension is not 2 or 3, or if an argument does not fit it or cannot be written to; also for
+        an MP4 where there is no ffmpeg, or none that writes H.264.
     """
     run = frames_of(trajectory, ts)
     eye = view_of(run.xs.shape[2], view, "trajectory")
@@ -101,14 +103,14 @@ def animate(
 
     show(0)
     # `cache_frame_data` would keep what `show` returns of each frame, which nothing reads.
-    film = partial(FuncAnimation, figure, show, frames=len(chosen), interval=1000 / fps, cache_frame_data=False)
+    made = partial(FuncAnimation, figure, show, frames=len(chosen), interval=1000 / fps, cache_frame_data=False)
     if path is None:
-        return film()
+        return made()
     with whole_file(Path(path)) as draft:
         # The palette is that of three frames: the first, the middle and the last have all the colours of a run.
         pilots = (picture(figure, dpi) for k in sorted({0, len(chosen) // 2, len(chosen) - 1}) if show(k))
-        writer = GifWriter(fps, dpi, palette(pilots, scene.palette()))
-        animation = film()
+        writer = film_writer(Path(path), fps, dpi, pilots, scene.palette())
+        animation = made()
         animation.save(draft, writer=writer, dpi=dpi, progress_callback=_counting(progress))
     return animation
 

@@ -34,6 +34,8 @@ from .._check import (
     shown,
 )
 from ._data import real_array
+from ._films import FILMS
+from ._mp4 import check_ffmpeg
 from ._style import style
 
 
@@ -189,11 +191,14 @@ def file(value: Any, name: str) -> Path:
     return check_path(value, name)
 
 
-def gif(value: Any, name: str) -> Path:
-    """A name of a GIF."""
+def film(value: Any, name: str) -> Path:
+    """A name of a GIF, or where there is ffmpeg of an MP4."""
     path = check_path(value, name)
-    if path.suffix.lower() != ".gif":
-        raise refusal(name, "end in .gif", f"it is {shown(path)}", "choose such a name")
+    if path.suffix.lower() not in FILMS:
+        raise refusal(name, "end in .gif or .mp4", f"it is {shown(path)}", "choose such a name")
+    if path.suffix.lower() == ".mp4":
+        # Here and not as the first frame is written: the run may take minutes to draw.
+        check_ffmpeg(name, shown(path))
     return path
 
 

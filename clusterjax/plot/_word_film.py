@@ -10,8 +10,9 @@ from matplotlib.figure import Figure
 
 from .._check import check_host_array, check_integer, check_sequence, check_text
 from ._data import Numbers
-from ._door import door, gif, one_each, ranges
-from ._gif import GifWriter, palette, picture
+from ._door import door, film, one_each, ranges
+from ._films import film_writer
+from ._gif import picture
 from ._save import whole_file
 from ._style import BLACK, BLUE, VERMILION, check_pixels
 from ._words import words
@@ -52,7 +53,7 @@ def check_runs(runs: Any, name: str) -> list[WordRun]:
     return check_sequence(runs, name, WordRun, "WordRuns")
 
 
-@door(runs=check_runs, path=gif, limits=ranges)
+@door(runs=check_runs, path=film, limits=ranges)
 def animate_words(
     runs: Sequence[WordRun],
     path: str | Path,
@@ -65,14 +66,14 @@ def animate_words(
     dpi: int = 130,
     progress: Callable[[int, int], Any] | None = None,
 ) -> Path:
-    """A GIF of words that move from layer to layer along straight lines and rest at each; all names show at rest.
+    """A GIF or MP4 of words that move from layer to layer in straight lines and rest at each; all names show at rest.
 
     While words move only leaders have their names, which stay where they are, as leaders do.
 
     **Arguments:**
 
     - `runs`: A `WordRun` for each panel, one below the other.
-    - `path`: Where to write, ending in `.gif`.
+    - `path`: Where to write, ending in `.gif` or, where ffmpeg is installed, in `.mp4`.
     - `line`, `limits`: As for `words`.
     - `hold`, `move`: How many frames words rest at a layer and move to the next.
     - `fps`, `dpi`: Frames a second, and pixels an inch.
@@ -84,7 +85,7 @@ def animate_words(
 
     **Raises:**
 
-    - `ValueError` if `path` does not end in .gif or cannot be written, or the runs have different depths.
+    - `ValueError` if `path` does not end in .gif or .mp4 or cannot be written, or the runs have different depths.
     """
     depths = sorted({len(run.xs) - 1 for run in runs})
     if len(depths) != 1:
@@ -117,8 +118,8 @@ def animate_words(
     with whole_file(Path(path)) as draft:
         # Blue and vermilion of the sides, black of the stars, and the paper.
         pinned = np.array([[*_rgb(colour), 1.0] for colour in (BLUE, VERMILION, BLACK, "#FFFFFF")])
-        colours = palette((picture(show(float(k)), dpi) for k in sorted({0, depths[0] // 2, depths[0]})), pinned)
-        writer = GifWriter(fps, dpi, colours)
+        pilots = (picture(show(float(k)), dpi) for k in sorted({0, depths[0] // 2, depths[0]}))
+        writer = film_writer(Path(path), fps, dpi, pilots, pinned)
         with writer.saving(figure, str(draft), dpi):
             for number, time in enumerate(times, 1):
                 show(time)

@@ -8,19 +8,23 @@ Invariants: a text without known words has the logit v, no leaders and empty arr
 """
 
 from dataclasses import asdict, dataclass
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Array, Float, Int
 
 from .._check import check_integer, check_sequence, check_text
-from ..hardmax import leaders
+from .._iterate import iterate
+from ..hardmax import HardmaxLayer, leaders
 from ._encode import encode_reviews
 from ._fit import Fitted, check_fitted
 from ._leading import lead
 from ._model import HardmaxClassifier, predict_logits
 from ._reviews import Reviews
+from ._vocabulary import Vocabulary
 
 
 @final
@@ -58,6 +62,8 @@ class Explanation:
     - `path`: (layers, words, heads, d), where the words are before the first layer and after each.
     - `scores`: (layers, words), the logit of a review that ended in this place alone: its sign is the side of the
         hyperplane.
+    - `unknown`: The words of the text that the vocabulary does not have, each once; n-grams are not named.
+    - `cut`: How many known words stand before the last ones, which alone are read of a long text.
     """
 
     logit: float
@@ -67,6 +73,8 @@ class Explanation:
     contributions: Float[np.ndarray, " words"]
     path: Float[np.ndarray, "layers words heads d"]
     scores: Float[np.ndarray, "layers words"]
+    unknown: tuple[str, ...] = ()
+    cut: int = 0
 
     @property
     def probability(self) -> float:
@@ -85,6 +93,8 @@ class Explanation:
             "probability": self.probability,
             "logit": self.logit,
             "known_words": len(self.words),
+            "unknown_words": list(self.unknown),
+            "words_before": self.cut,
             "leaders": [asdict(leader) for leader in self.leaders],
             "words": [
                 {"word": word, "count": count, "contribution": float(part), "scores": score, "path": path}
@@ -132,11 +142,11 @@ class Explanation:
             return f"{head}\nno known words: this is the answer to an empty review"
         lines = [head]
         for leader in self.leaders:
-            names = ", ".join(leader.followers[:12]) + (
-                f" and {len(leader.followers) - 12} more" if len(leader.followers) > 12 else ""
-            )
             where = "" if len(self.path[0, 0]) == 1 else f" of head {leader.head}"
-            lines.append(f"leader{where} {leader.word} ({leader.distance:+.2f}), followed by {names or 'nobody'}")
+            followers = _some(leader.followers) or "nobody"
+            lines.append(f"leader{where} {leader.word} ({leader.distance:+.2f}), followed by {followers}")
+        lines += [f"not known: {_some(self.unknown)}"] if self.unknown else []
+        lines += [f"only the end was read: {self.cut} known words stand before it"] if self.cut else []
         return "\n".join([*lines, "score of each word's place (above zero: positive side; * leads)", self.table()])
 
 
@@ -173,43 +183,84 @@ def explain(fitted: Fitted, text: str) -> Explanation:
     """
     check_fitted(fitted)
     text, model = check_text(text, "text", empty=True), fitted.model
-    encoded = encode_reviews(Reviews((text,), np.zeros(1, np.int8)), fitted.vocabulary, length=fitted.recipe.length)
-    n = int(encoded.lengths[0])
-    ids, counts = encoded.ids[0, :n], encoded.counts[0, :n]
-    heads, d = model.w.shape
+    length = fitted.recipe.length
+    encoded = encode_reviews(Reviews((text,), np.zeros(1, np.int8)), fitted.vocabulary, length=length)
+    n, (heads, d) = int(encoded.lengths[0]), model.w.shape
     w, v = np.asarray(model.w, np.float64), float(model.v)
+    unknown, cut = _not_read(fitted.vocabulary, text, length)
     if not n:
         nothing = np.zeros((model.depth + 1, 0, heads, d))
-        return Explanation(v, (), (), (), np.zeros(0), nothing, nothing[:, :, 0, 0])
-    words = tuple(fitted.vocabulary.decode(ids))
-    # Counts as masses, in the dtype of the model.
-    masses = np.asarray(counts, np.asarray(model.v).dtype)
+        return Explanation(v, (), (), (), np.zeros(0), nothing, nothing[:, :, 0, 0], unknown)
+    # In steps of 16, so that texts of like length share a compilation; padding has the count 0.
+    wide = -(-n // 16) * 16
+    ids, counts = (np.pad(row[0, :n], (0, wide - n)) for row in (encoded.ids, encoded.counts))
+    masses = jnp.asarray(counts, model.v.dtype)
+    run = jax.tree_util.tree_map(np.asarray, _run(model, jnp.asarray(ids), masses))
     # (layers, words, heads, d).
-    path = np.stack([np.asarray(model.path(ids, masses, head)) for head in range(heads)], axis=2)
-    shares = np.asarray(model.shares(ids[None], masses[None]))[0]
-    leading = [leader for head in range(heads) for leader in _led(model, words, path[:, :, head], masses, head)]
+    path, words = np.moveaxis(run.path[:, :, :n], 0, 2), tuple(fitted.vocabulary.decode(ids[:n]))
+    # Share times projection of the embedding, summed over heads.
+    parts = np.einsum("nh,nhd,hd->n", run.shares[:n], path[0], w)
+    leading = [
+        leader
+        for head in range(heads)
+        for leader in _led(model, words, path[:, :, head], run.first[head, :n], run.points[head, :n], head)
+    ]
     return Explanation(
-        float(model.logits(ids[None], masses[None])[0]),
+        float(parts.sum()) + v,
         words,
-        tuple(int(count) for count in counts),
+        tuple(int(count) for count in counts[:n]),
         tuple(leading),
-        # Share times projection of the embedding, summed over heads.
-        np.einsum("nh,nhd,hd->n", shares, path[0], w),
+        parts,
         path,
         np.einsum("knhd,hd->kn", path, w) + v,
+        unknown,
+        cut,
     )
+
+
+class _Run(NamedTuple):
+    """One review on its way: (heads, layers, n, d) places, (n, heads) shares, and the leaders of each head."""
+
+    path: Any
+    shares: Any
+    first: Any
+    points: Any
+
+
+@eqx.filter_jit
+def _run(model: HardmaxClassifier, ids: Array, counts: Array) -> _Run:
+    # All in one program, and one head after the other in a loop of it: many small programs take seconds to compile.
+    def of_head(head: tuple[Array, Array, Array | None]) -> tuple[Array, Array, Array]:
+        start, alpha, A = head
+        layer = HardmaxLayer(alpha, A, masses=counts)  # pyright: ignore[reportArgumentType]
+        # No layer: a bag of words, which stays where it is.
+        path = iterate(layer, start, model.depth).xs if model.depth else start[None]
+        led = leaders(start, layer, model.depth)
+        return path, led.first, led.points
+
+    heads = jnp.moveaxis(model.embedding[ids], 1, 0), model.alpha, model.A
+    path, first, points = jax.lax.map(of_head, heads)
+    return _Run(path, model.shares(ids[None], counts[None])[0], first, points)
+
+
+def _not_read(vocabulary: Vocabulary, text: str, length: int) -> tuple[tuple[str, ...], int]:
+    """The words of a text that are not known, each once, n-grams left out; and how many known ones stand before the
+    last `length`."""
+    words = dict.fromkeys(word for word in vocabulary.options.words(text) if " " not in word)
+    unknown = tuple(word for word in words if word not in vocabulary.ids)
+    return unknown, max(0, len(vocabulary.encode(text)) - length)
 
 
 def _led(
     model: HardmaxClassifier,
     words: tuple[str, ...],
     path: Float[np.ndarray, "layers n d"],
-    masses: Float[np.ndarray, " n"],
+    first: Int[np.ndarray, " n"],
+    points: Float[np.ndarray, "n d"],
     head: int,
 ) -> list[Leading]:
     """The leaders of one head, most followed first."""
-    led = leaders(jnp.asarray(path[0]), model.layer(head, masses), model.depth)
-    indices, since, points = led.indices, np.asarray(led.first), np.asarray(led.points, np.float64)
+    indices, points = np.flatnonzero(first >= 0), np.asarray(points, np.float64)
     if not len(indices):
         return []
     # At the last layer each word attends to one; followed to the end, the chain names its leader.
@@ -223,7 +274,7 @@ def _led(
     for k, i in enumerate(indices.tolist()):
         followers = tuple(words[j] for j in np.flatnonzero(followed == k).tolist() if j != i)
         distance = (float(points[i] @ w) + offset) / float(np.linalg.norm(w))
-        found_leaders.append(Leading(words[i], followers, int(since[i]), distance, head))
+        found_leaders.append(Leading(words[i], followers, int(first[i]), distance, head))
     return sorted(found_leaders, key=lambda leader: -len(leader.followers))
 
 
@@ -269,6 +320,11 @@ def predict_many(fitted: Fitted, texts: tuple[str, ...]) -> list[dict[str, Any]]
             }
         )
     return predictions
+
+
+def _some(words: tuple[str, ...], most: int = 12) -> str:
+    """The first of these words, and how many more there are."""
+    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
 
 
 def _probability(logit: float) -> float:

@@ -13,6 +13,7 @@ import os
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, final
 
 import equinox as eqx
@@ -34,8 +35,10 @@ from .._check import (
     check_say,
     check_sequence,
 )
+from .._further import Legs, ended_early, later, legs_of, same
 from .._random import draw_normal
-from .._training_loop import Batches, Training, train
+from .._summary import short
+from .._training_loop import Batches, Training, stored_run, train
 from ._encode import Encoded, check_encoded, check_reviews, encode_reviews
 from ._model import HardmaxClassifier, predict_logits
 from ._recipe import Recipe, check_recipe
@@ -63,6 +66,15 @@ class Fitted:
     recipe: Recipe
     history: list[dict[str, float]]
     best_epoch: int
+
+    def __repr__(self) -> str:
+        return short(self)
+
+    def summary(self) -> str:
+        """The best epoch, with its numbers, and the sizes of model and vocabulary."""
+        rows = [f"epoch {self.best_epoch} of {len(self.history)}, {len(self.vocabulary.words)} words"]
+        best = self.history[self.best_epoch - 1] if 0 < self.best_epoch <= len(self.history) else {}
+        return "\n".join(rows + [f"{name}: {value:.4g}" for name, value in best.items() if np.ndim(value) == 0])
 
     def __post_init__(self):
         check_model(self.model, "model")
@@ -120,7 +132,8 @@ def fit(
     - `vocabulary`: None counts the words of the training part.
     - `options`: How texts become words, if the vocabulary is counted here; None is the defaults, with the recipe's
         `ngrams`.
-    - `checkpoint`: A file from which a killed run goes on, bit for bit.
+    - `checkpoint`: A file from which a killed run goes on, bit for bit, and a finished one that is asked for more
+        epochs: its learning rate rises and falls again, and the best of all epochs is kept.
     - `patience`: Stop after so many epochs without a better validation accuracy.
     - `say`: Is given a line of progress for each epoch.
 
@@ -155,11 +168,16 @@ def fit(
     # The vocabulary is of the training part only, so validation words may be unknown.
     seen = encode_reviews(training, vocabulary, length=recipe.length)
     unseen = encode_reviews(validation, vocabulary, length=recipe.length)
-    # Apart, so that another start leaves the order of the batches as it is.
-    start_key, train_key = jr.split(key)
+    start_key, train_key = keys_of(key)
     model = start(seen, vocabulary.size, recipe, key=start_key)
     run = train_encoded(model, seen, unseen, recipe, key=train_key, checkpoint=checkpoint, patience=patience, say=say)
     return Fitted(run.model, vocabulary, recipe, run.history, run.best_epoch)
+
+
+def keys_of(key: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray]:
+    """The keys of the start and of the training, apart, so that another start leaves the order of the batches."""
+    start_key, train_key = jr.split(key)
+    return start_key, train_key
 
 
 def start(seen: Encoded, words: int, recipe: Recipe, *, key: PRNGKeyArray) -> HardmaxClassifier:
@@ -247,6 +265,10 @@ def train_encoded(
         )
         for part in seen.buckets()
     )
+    settings = recipe.record() | {"key": jr.key_data(key).tolist(), "data": _fingerprint(seen, unseen)}
+    legs, former = _legs(settings, recipe, checkpoint, patience)
+    if legs.ends:
+        say(f"trained further, from epoch {legs.start} to {legs.total}: the learning rate rises and falls again")
     # A few rectangles by length, each with its own compiled step.
     batches = Batches(parts, recipe.batch_size)
     spec = jtu.tree_map(eqx.is_inexact_array, model)
@@ -265,21 +287,36 @@ def train_encoded(
         }
 
     return train(
-        model, _Loss(recipe.drop, recipe.label_smoothing), batches, optimiser=_optimiser(recipe, batches.steps),
-        epochs=recipe.epochs, key=key, trainable=spec, evaluate=evaluate, monitor="validation accuracy",
-        patience=patience, checkpoint=checkpoint, say=say,
-        settings=recipe.record() | {"key": jr.key_data(key).tolist(), "data": _fingerprint(seen, unseen)},
+        model, _Loss(recipe.drop, recipe.label_smoothing), batches,
+        optimiser=_optimiser(recipe, batches.steps, legs.start), epochs=recipe.epochs, key=key, trainable=spec,
+        evaluate=evaluate, monitor="validation accuracy", patience=patience, checkpoint=checkpoint, say=say,
+        settings=settings | legs.settings(), begun=(legs.start, legs.start * batches.steps), former=former,
     )  # fmt: skip
 
 
+def _legs(
+    settings: dict[str, Any], recipe: Recipe, checkpoint: str | os.PathLike[str] | None, patience: int | None
+) -> tuple[Legs, dict[str, Any] | None]:
+    """The legs of a run in epochs, of more than one if a finished run is trained further; and the settings of that run,
+    where this call begins to."""
+    stored = None if checkpoint is None else stored_run(Path(checkpoint))
+    without = lambda stored: {name: value for name, value in stored.items() if name != "legs"}
+    is_of = lambda stored, length: same(without(stored), settings | {"epochs": length})
+    over = stored is not None and ended_early(stored, patience)
+    legs = legs_of(stored, recipe.epochs, 1, is_of, lambda stored: stored.get("epochs"), "epochs", over)
+    begins = stored is not None and legs.ends and legs.ends != tuple(stored[0].get("legs", ()))
+    return legs, stored[0] if stored is not None and begins else None
+
+
 @functools.lru_cache(maxsize=8)  # the same object, so that a second run compiles nothing anew
-def _optimiser(recipe: Recipe, steps_of_epoch: int) -> optax.GradientTransformation:
-    # The cosine ends with the last step of the last epoch.
-    steps = recipe.epochs * steps_of_epoch
+def _optimiser(recipe: Recipe, steps_of_epoch: int, start: int = 0) -> optax.GradientTransformation:
+    # The cosine ends with the last step of the last epoch; it is that of the leg that begins after so many epochs.
+    steps = (recipe.epochs - start) * steps_of_epoch
     # In steps, since the warm-up may end within an epoch.
     rate = optax.warmup_cosine_decay_schedule(
         0.0, recipe.learning_rate, min(recipe.warm_up, steps // 2), steps, recipe.learning_rate / 50
     )
+    rate = later(rate, start * steps_of_epoch)
     return optax.chain(optax.clip_by_global_norm(recipe.clip), optax.adamw(rate, b2=0.99, weight_decay=0.0))
 
 

@@ -1,4 +1,4 @@
-"""A trained classifier as a folder: arrays, words, recipe, history, report."""
+"""A trained classifier as a folder: arrays, words, recipe, history, report; whole, or in a quarter of the room."""
 
 import json
 from importlib.metadata import version
@@ -9,26 +9,40 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from .._check import check_instance, check_path
+from .._check import check_flag, check_instance, check_path
 from .._json import Within, misfit
-from .._model_folder import ARRAYS, CONFIG, HISTORY, REPORT, VOCABULARY, ModelFolder
+from .._model_folder import ARRAYS, CONFIG, HISTORY, PACKED_VOCABULARY, REPORT, VOCABULARY, ModelFolder
 from ._fit import Fitted, check_fitted
 from ._model import HardmaxClassifier
 from ._recipe import Recipe
+from ._shipped import find_shipped
 from ._vocabulary import Vocabulary
 
 
 _FOLDER = ModelFolder("folder", "train it again", "sentiment.save", "clusterjax sentiment model", 1)
 _ARRAYS = ("embedding", "w", "v", "raw_alpha")
-_FORM = {"depth": Within(int, 0, 10**6), "best_epoch": Within(int, -1, 2**31), "recipe": dict}
+_FORM = {"depth": Within(int, 0, 10**6), "best_epoch": Within(int, -1, 2**31), "recipe": dict, "compact?": bool}
+_COMPACT = np.dtype(np.float16)
 
 
-def save(fitted: Fitted, folder: str | Path, report: dict[str, Any] | None = None) -> None:
+def save(fitted: Fitted, folder: str | Path, report: dict[str, Any] | None = None, *, compact: bool = False) -> None:
     """Write a classifier into a folder, from which `load` reads it bit for bit.
 
     The files are `model.safetensors`, `vocabulary.json`, `history.json`, `report.json`, `config.json` with the recipe
     and the versions, and `checksums.json` with the checksum of each. They are there whole or not at all: a process that
     is stopped at any moment leaves the former model or this one.
+
+    !!! example
+
+        ```python
+        >>> import tempfile
+        >>> from clusterjax import sentiment
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     sentiment.save(sentiment.load(), folder, compact=True)
+        ...     again = sentiment.load(folder)
+        >>> bool(again.logits(["A wonderful film."])[0] > 0)
+        True
+        ```
 
     **Arguments:**
 
@@ -36,12 +50,18 @@ def save(fitted: Fitted, folder: str | Path, report: dict[str, Any] | None = Non
     - `folder`: Where to write; made if it is not there. A model that is there is replaced.
     - `report`: Numbers to keep beside it, such as `evaluate(...).record()`; None writes none.
 
+    **Other arguments:**
+
+    - `compact`: Whether the embedding is rounded to float16, and the vocabulary compressed. Words nearer than a
+        thousandth may then change places, so that accuracy is to be measured again of what was written.
+
     **Raises:**
 
-    - `ValueError` if the folder cannot be written; a model that was there before stays.
+    - `ValueError` if the folder cannot be written, and a model that was there before stays; or if `compact` is asked
+        for of an embedding that float16 does not hold.
     """
     check_fitted(fitted)
-    folder, model = check_path(folder, "folder"), fitted.model
+    folder, model, compact = check_path(folder, "folder"), fitted.model, check_flag(compact, "compact")
     if report is not None:
         check_instance(report, "report", dict, "a dictionary", "pass numbers by name, or None")
     if model.embedding.shape[0] != fitted.vocabulary.size:
@@ -53,25 +73,56 @@ def save(fitted: Fitted, folder: str | Path, report: dict[str, Any] | None = Non
     arrays = {name: np.array(getattr(model, name), order="C") for name in _ARRAYS}
     if model.A is not None:
         arrays["A"] = np.array(model.A, order="C")
+    if compact:
+        arrays["embedding"] = _rounded(arrays["embedding"])
     config = {
         "depth": model.depth,
         "best_epoch": fitted.best_epoch,
         "recipe": fitted.recipe.record(),
         "words": fitted.vocabulary.size,
+        "compact": compact,
         "versions": {name: version(name) for name in ("clusterjax", "jax", "numpy")},
     }
     # Files of the model beside arrays and configuration, replaced in the same step.
-    further = {VOCABULARY: fitted.vocabulary._content(), HISTORY: _json(fitted.history)}
+    words = {PACKED_VOCABULARY: fitted.vocabulary._packed()} if compact else {VOCABULARY: fitted.vocabulary._content()}
+    further = words | {HISTORY: _json(fitted.history)}
     further |= {} if report is None else {REPORT: _report(report)}
     _FOLDER.write(folder, arrays, config, _json, further, metadata={"format": str(_FOLDER.format)}, gone=[REPORT])
 
 
-def load(folder: str | Path) -> Fitted:
-    """The classifier that `save` wrote.
+def _rounded(embedding: np.ndarray) -> np.ndarray:
+    """The embedding in float16.
+
+    **Raises:**
+
+    - `ValueError` if a number of it is too large for that.
+    """
+    largest = float(np.abs(embedding).max())
+    if not largest <= float(np.finfo(_COMPACT).max):
+        raise ValueError(
+            f"compact must be False for an embedding with numbers beyond {float(np.finfo(_COMPACT).max):g}, but its "
+            f"largest is {largest:g}; leave it out."
+        )
+    return embedding.astype(_COMPACT)
+
+
+def load(folder: str | Path | None = None) -> Fitted:
+    """The classifier that `save` wrote, or one that comes with the package.
+
+    !!! example
+
+        ```python
+        >>> from clusterjax import sentiment
+        >>> found = sentiment.explain(sentiment.load(), "A wonderful film.")
+        >>> found.sentiment, [leader.word for leader in found.leaders]
+        ('positive', ['wonderful'])
+        ```
 
     **Arguments:**
 
-    - `folder`: The folder.
+    - `folder`: The folder. None is the classifier of the package with d = 2 and one head, `"heads"` that with four
+        heads and n-grams; a folder of this name goes before it. Both were trained on the film reviews of Maas et al.;
+        `MODEL_CARD.md` beside them says what they are, and what not.
 
     **Returns:**
 
@@ -82,7 +133,7 @@ def load(folder: str | Path) -> Fitted:
     - `ValueError` if there is no such folder, a file is missing or broken, or it is of another format, version, or
         vocabulary.
     """
-    folder = check_path(folder, "folder")
+    folder = find_shipped(folder)
     if not folder.is_dir():
         raise ValueError(f"folder must be one of a model, but there is none at {str(folder)!r}; train one, or name it.")
     return _FOLDER.load(folder, _build)
@@ -90,9 +141,10 @@ def load(folder: str | Path) -> Fitted:
 
 def _build(folder: Path) -> Fitted:
     config = _FOLDER.config(folder)
-    _FOLDER.present(folder, ARRAYS, VOCABULARY, HISTORY)
+    words = PACKED_VOCABULARY if config.get("compact") is True else VOCABULARY
+    _FOLDER.present(folder, ARRAYS, words, HISTORY)
     # It has its own checksum, and is useful without the model.
-    vocabulary = Vocabulary.load(folder / VOCABULARY)
+    vocabulary = Vocabulary.load(folder / words)
     try:
         wrong = misfit(config, _FORM)
         if wrong is not None:
@@ -103,10 +155,10 @@ def _build(folder: Path) -> Fitted:
         raise _FOLDER.refusal("be whole", where) from error
     model = _model(folder, config["depth"])
     # The files may be of two models that were copied over each other.
-    words, heads, dim = model.embedding.shape
+    rows, heads, dim = model.embedding.shape
     # Rows of the embedding and ids of the vocabulary belong together.
-    if words != vocabulary.size:
-        where = f"the {words} rows of its {ARRAYS} are not the {vocabulary.size} ids of its {VOCABULARY}"
+    if rows != vocabulary.size:
+        where = f"the {rows} rows of its {ARRAYS} are not the {vocabulary.size} ids of its {words}"
         raise _FOLDER.refusal("hold one model", where)
     if (heads, dim, model.depth) != (recipe.heads, recipe.dim, recipe.depth):
         where = f"its {ARRAYS} is of {heads} heads of dimension {dim} and its {CONFIG} of {recipe.heads}"
@@ -116,22 +168,22 @@ def _build(folder: Path) -> Fitted:
     wrong = misfit(history, [{str: float}])
     if wrong is not None:
         raise _FOLDER.refusal("be whole", f"in {str(folder / HISTORY)!r} {wrong}")
-    _FOLDER.check(folder, CONFIG, ARRAYS, VOCABULARY, HISTORY)
+    _FOLDER.check(folder, CONFIG, ARRAYS, words, HISTORY)
     return Fitted(model, vocabulary, recipe, history, config["best_epoch"])
 
 
-def load_report(folder: str | Path) -> dict[str, Any] | None:
+def load_report(folder: str | Path | None = None) -> dict[str, Any] | None:
     """The report that `save` wrote beside the model, or None if there is none.
 
     **Arguments:**
 
-    - `folder`: The folder.
+    - `folder`: The folder, or a model of the package, as in `load`.
 
     **Raises:**
 
     - `ValueError` if it is broken.
     """
-    return _FOLDER.load(check_path(folder, "folder"), _build_report)
+    return _FOLDER.load(find_shipped(folder), _build_report)
 
 
 def _build_report(folder: Path) -> dict[str, Any] | None:
@@ -150,11 +202,12 @@ def _model(folder: Path, depth: Any) -> HardmaxClassifier:
     lacking = [name for name in _ARRAYS if name not in arrays]
     if lacking:
         raise _FOLDER.refusal("hold a whole model", f"{str(path)!r} lacks {lacking[0]!r}")
-    # All arrays have the precision in which the model was trained.
-    dtype = arrays["embedding"].dtype
+    # All arrays have the precision in which the model was trained, but that a compact embedding is rounded.
+    dtype = arrays["w"].dtype
     for name in (*_ARRAYS, *(["A"] if "A" in arrays else [])):
-        if arrays[name].dtype != dtype or dtype.name not in ("float16", "float32", "float64"):
-            where = f"in {str(path)!r} {name!r} is of {arrays[name].dtype} and 'embedding' of {dtype}"
+        known = dtype.name in ("float16", "float32", "float64")
+        if not known or arrays[name].dtype not in ((dtype, _COMPACT) if name == "embedding" else (dtype,)):
+            where = f"in {str(path)!r} {name!r} is of {arrays[name].dtype} and 'w' of {dtype}"
             raise _FOLDER.refusal("hold one model", where)
         if not np.all(np.isfinite(arrays[name])):
             raise _FOLDER.refusal("hold a model of finite numbers", f"in {str(path)!r} {name!r} has others")

@@ -13,11 +13,15 @@ from typing import Any, Literal
 
 import jax.random as jr
 import numpy as np
+from jaxtyping import PRNGKeyArray
 
 from .._check import check_choice, check_flag, check_integer, check_path, check_say
+from .._further import Stored, ended_early
 from .._lock import locked
 from .._log import log_line as print_line
-from ._fit import fit
+from .._run_file import differing, plain
+from .._training_loop import stored_run
+from ._fit import fit, keys_of
 from ._imdb import check_source, digest, load_imdb
 from ._recipe import Recipe, check_recipe
 from ._report import evaluate, leaders_report
@@ -42,8 +46,10 @@ def train_sentiment(
 ) -> dict[str, Any]:
     """Train on film reviews, choose the epoch on validation, evaluate on the test part once, and write it all to `out`.
 
-    While it trains, `checkpoint.safetensors` in `out` holds the last finished epoch; a run that was killed goes on from
-    it, bit for bit, when it is called again in the same way. A finished run is not repeated.
+    `checkpoint.safetensors` in `out` holds the last finished epoch; a run that was killed goes on from it, bit for bit,
+    when it is called again in the same way. A finished run is not repeated; asked for more epochs it is trained
+    further: the learning rate rises and falls again, the best of all epochs is kept, and the report has the epochs at
+    which each leg ended under `legs` of its settings.
 
     **Arguments:**
 
@@ -99,27 +105,27 @@ def _train_in(
     if finished is not None:
         log(f"done already, in {folder}; --fresh trains again")
         return finished
-    # After `_finished`, since a finished run has no checkpoint any more.
     if resume and not checkpoint.is_file():
         raise ValueError(f"resume must find {CHECKPOINT}, but {str(folder)!r} has none; leave --resume out.")
+    key = jr.fold_in(jr.key(seed), 1)
+    _refuse_another_seed(checkpoint, key, seed, resume)
     # Read and split again also by a resumed run: the checkpoint has no data.
     parts = _parts(imdb, split, seed, log)
     # Only once the reviews could be read: a wrong name leaves the checkpoint.
     if resume is False:
         checkpoint.unlink(missing_ok=True)
     fitted = fit(
-        parts.train, parts.validation, recipe, key=jr.fold_in(jr.key(seed), 1), checkpoint=checkpoint,
-        patience=patience, say=log,
+        parts.train, parts.validation, recipe, key=key, checkpoint=checkpoint, patience=patience, say=log
     )  # fmt: skip
-    report: dict[str, Any] = {"settings": settings, "best_epoch": fitted.best_epoch}
+    ended = stored_run(checkpoint)
+    legs = {"legs": ended[0]["legs"]} if ended and "legs" in ended[0] else {}
+    report: dict[str, Any] = {"settings": settings | legs, "best_epoch": fitted.best_epoch}
     report["reviews"] = {name: len(getattr(parts, name)) for name in ("train", "validation", "test")}
     evaluations = {name: evaluate(fitted, getattr(parts, name)) for name in ("validation", "test")}
     leaders = leaders_report(fitted, parts.test)
     report |= {name: evaluation.record() for name, evaluation in evaluations.items()} | {"leaders": leaders.record()}
     # All is on the disk before any of it is said.
     save(fitted, folder, report)
-    # After the model is on the disk.
-    checkpoint.unlink(missing_ok=True)
     log(f"best epoch: {fitted.best_epoch}")
     for name, evaluation in evaluations.items():
         log(f"{name}: {evaluation}")
@@ -129,32 +135,61 @@ def _train_in(
 
 
 def _finished(folder: Path, settings: dict[str, Any], resume: bool | None) -> dict[str, Any] | None:
-    """The report of a run that ended in this folder, if it is this one; an error if it is another."""
-    if resume is False or not (folder / "config.json").is_file() or (folder / CHECKPOINT).is_file():
+    """The report of a run that ended in this folder, if it is this one; None if there is one to go on with, which may
+    be that with fewer epochs; an error if it is another."""
+    if resume is False or not (folder / "config.json").is_file():
+        return None
+    checkpoint = folder / CHECKPOINT
+    stored = stored_run(checkpoint)
+    if checkpoint.is_file() and not (stored and _is_over(stored, settings["patience"])):
         return None
     # Raises if the finished model is damaged.
     load(folder)
     report = load_report(folder)
-    differ = _differing(report, settings)
+    recorded = report.get("settings") if isinstance(report, dict) else None
+    recorded = recorded if isinstance(recorded, dict) else {}
+    # The legs are not asked for: they are those of the run.
+    differ = differing({name: value for name, value in recorded.items() if name != "legs"}, plain(settings))
     # The same settings and other reviews: a sentence of its own, as the name of the file may be the same.
-    if differ == ["data"]:
+    if list(differ) == ["data"]:
         raise ValueError(
             f"imdb must be the reviews that the model in {str(folder)!r} was trained on, but their content is another; "
             "choose another folder, or replace the model with --fresh."
         )
+    if list(differ) == ["recipe.epochs"] and differ["recipe.epochs"][0] < settings["recipe"]["epochs"]:
+        if stored is not None:
+            return None
+        raise ValueError(
+            f"epochs must be the {differ['recipe.epochs'][0]} of the model in {str(folder)!r}, which has no "
+            f"{CHECKPOINT} to train further from, but it is {settings['recipe']['epochs']}; train anew with --fresh."
+        )
     if report is None or differ:
         raise ValueError(
-            f"out must be a folder without another model, but {str(folder)!r} has one of other settings; choose "
-            "another, or replace it with --fresh."
+            f"out must be a folder without another model, but {str(folder)!r} has one of other settings: "
+            f"{_differences(differ)}; choose another, or replace it with --fresh."
         )
     return report
 
 
-def _differing(report: dict[str, Any] | None, settings: dict[str, Any]) -> list[str]:
-    """The settings in which a finished run differs from those asked for."""
-    recorded = report.get("settings") if isinstance(report, dict) else None
-    recorded = recorded if isinstance(recorded, dict) else {}
-    return [name for name in sorted({*recorded, *settings}) if recorded.get(name) != settings.get(name)]
+def _refuse_another_seed(checkpoint: Path, key: PRNGKeyArray, seed: int, resume: bool | None) -> None:
+    """Raise a ValueError if the run of the checkpoint was begun with another seed, of which it has the key alone."""
+    stored = stored_run(checkpoint)
+    if resume is not False and stored is not None and stored[0].get("key") != jr.key_data(keys_of(key)[1]).tolist():
+        raise ValueError(
+            f"seed must be that of the run in {str(checkpoint.parent)!r}, but it is {seed}; pass that one, choose "
+            "another folder, or train anew with --fresh."
+        )
+
+
+def _is_over(stored: Stored, patience: int | None) -> bool:
+    """Whether the run of a checkpoint has made all its epochs, or has ended by its patience."""
+    return stored[1] == stored[0].get("epochs") or ended_early(stored, patience)
+
+
+def _differences(differ: dict[str, tuple[Any, Any]]) -> str:
+    """What differs, but for the digest of data of another name."""
+    names = [name for name in differ if name != "data" or "imdb" not in differ]
+    return ", ".join(f"{name} was {differ[name][0]}, now {differ[name][1]}" for name in names) or "none are recorded"
 
 
 def _parts(imdb: str | Path | None, split: str, seed: int, log: Callable[[str], None]) -> Split:

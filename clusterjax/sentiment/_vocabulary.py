@@ -1,13 +1,16 @@
 """Words and their ids, counted on the training part, and kept in a file beside the model.
 
 Ids go by frequency, the most frequent word first, ties in alphabetical order; 0 is padding and 1 the unknown word. The
-file is JSON with the options that turn texts into words and a checksum of itself.
+file is JSON with the options that turn texts into words and a checksum of itself, compressed if its name ends in `.gz`.
 
 Invariants: the same texts in any order give the same vocabulary; encoding then decoding gives the known words back; a
 file is refused unless it is whole, of this version and as it was written.
 """
 
+import gzip
+import io
 import json
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -34,6 +37,7 @@ from ._text import MOST, TextOptions
 
 
 PADDING, UNKNOWN = 0, 1
+PACKED, MOST_UNPACKED = ".gz", 2**28
 _RESERVED = ("<pad>", "<unk>")
 _FORMAT, _VERSION = "clusterjax vocabulary", 1
 _FORM = {
@@ -221,7 +225,8 @@ class Vocabulary:
 
         **Arguments:**
 
-        - `path`: The file; missing folders are made, and a file that is there is replaced.
+        - `path`: The file; missing folders are made, and a file that is there is replaced. One whose name ends in
+            `.gz` is compressed, to about a quarter.
 
         **Raises:**
 
@@ -231,7 +236,7 @@ class Vocabulary:
         try:
             # Errors of both become one sentence.
             path.parent.mkdir(parents=True, exist_ok=True)
-            replace(path, self._content())
+            replace(path, self._packed() if path.suffix == PACKED else self._content())
         except OSError as error:
             raise ValueError(
                 f"path must be a file that can be written, but {str(path)!r} cannot ({error.strerror}); choose another "
@@ -251,6 +256,10 @@ class Vocabulary:
             "counts": self.counts,
         }
         return seal((json.dumps(record, ensure_ascii=False) + "\n").encode())
+
+    def _packed(self) -> bytes:
+        """The same, compressed; always the same bytes, since no time is written into them."""
+        return gzip.compress(self._content(), compresslevel=9, mtime=0)
 
     @classmethod
     def load(cls, path: str | Path, *, lemmatise: Callable[[str], str] | None = None) -> "Vocabulary":
@@ -277,6 +286,7 @@ class Vocabulary:
                 f"path must be a vocabulary, but {str(path)!r} cannot be read ({error.strerror}); name the file."
             ) from error
         try:
+            data = _unpacked(data) if path.suffix == PACKED else data
             record = decode(data)
         except ValueError as error:
             raise ValueError(
@@ -315,6 +325,23 @@ class Vocabulary:
                 "checksum is another; write it again with save."
             )
         return vocabulary
+
+
+def _unpacked(data: bytes) -> bytes:
+    """What a file of gzip holds, if that is at most so many bytes: a small file may hold gigabytes.
+
+    **Raises:**
+
+    - `ValueError` if it is cut off, is none, or holds more.
+    """
+    try:
+        with gzip.open(io.BytesIO(data)) as stream:
+            content = stream.read(MOST_UNPACKED + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"no whole gzip file: {error}") from error
+    if len(content) > MOST_UNPACKED:
+        raise ValueError(f"more than {MOST_UNPACKED} bytes once it is unpacked")
+    return content
 
 
 def check_window(length: Any, keep: Any) -> int:

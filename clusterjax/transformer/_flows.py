@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._abstract import AbstractPart
 from .._attention import AbstractAttention
 from .._attention.base import check_attention, check_dimension, check_square
 from .._check import check_instance
@@ -25,7 +26,7 @@ from .._schedule import StoredParameter, at_time, check_real, check_time, exampl
 from .._space import AbstractSpace, Euclidean, check_space
 
 
-class AbstractNormalisation(eqx.Module):
+class AbstractNormalisation(AbstractPart):
     r"""How the direction $\theta$ and the length r of a token follow what attention writes, $A$.
 
     $\dot\theta = \frac1s P_\theta A(\theta)$, with the divisor s of the scheme, and $\dot r$ of the scheme.

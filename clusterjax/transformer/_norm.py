@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._abstract import AbstractPart
 from .._check import check_flag, check_float_dtype, check_instance, check_number
 from .._custom_types import DTypeLike
 from ._checks import check_features, check_sizes, weights, weights_or_none
@@ -121,7 +122,7 @@ def normalised(norm: LayerNorm, x: Float[Array, "*batch d"]) -> Float[Array, "*b
     return out if norm.bias is None else out + lifted(norm.bias.astype(x.dtype), out)
 
 
-class AbstractResidual(eqx.Module):
+class AbstractResidual(AbstractPart):
     """The place of the normalisation of a sub-layer: what the sub-layer reads, and what the stream becomes."""
 
     @abstractmethod

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from .._abstract import AbstractPart
 from .._check import check_flag, check_float_dtype, check_integer, check_key, check_number
 from .._custom_types import DTypeLike
 from .._misc import rotate_pairs
@@ -74,7 +75,7 @@ def sinusoidal_positions(
     return jnp.asarray(np.where(np.arange(d) % 2, np.cos(angles), np.sin(angles)), dtype)
 
 
-class AbstractPositions(eqx.Module):
+class AbstractPositions(AbstractPart):
     """A vector for each position, which is added to the embedding of the token there.
 
     Source: *Transformers, part 2*, slides 22 to 26.

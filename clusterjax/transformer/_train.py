@@ -25,6 +25,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from .._check import check_choice, check_flag, check_instance, check_integer, check_key, check_number
 from .._corpus import CLS, tokenizers_library
+from .._further import later
 from .._lock import locked
 from .._log import log_line as print_line
 from .._pretraining import (
@@ -35,6 +36,7 @@ from .._pretraining import (
     check_request,
     check_seed,
     held_batches,
+    legs_in,
     pretrain,
     read_corpus,
 )
@@ -229,7 +231,9 @@ def train_language_model(
 
     The folder holds the model, its tokenizer, the history of every checkpoint, a report with the held-out loss beside
     those of guessing by frequency and by the word before on the same rows, and under `snapshots` the model along the
-    way, at steps that double. A run that was killed goes on, bit for bit, when it is called again in the same way. A
+    way, at steps that double. A run that was killed goes on, bit for bit, when it is called again in the same way. One
+    that is finished is trained further when it is asked for more steps: the learning rate rises and falls again, which
+    is not one run of so many steps, and the report has the steps at which each leg ended under `legs`. A
     `tokenizer.json` that is in the folder is used; without one it is trained, which is not the same twice.
 
     **Arguments:**
@@ -267,7 +271,7 @@ def _train_in(asked: Request) -> dict[str, Any]:
     """`train_language_model` in a folder that no other run writes to."""
     # So that a missing library is named before minutes of reading.
     tokenizers_library()  # before anything is read
-    recipe = replace(asked.recipe, epoch_steps=min(asked.recipe.epoch_steps, asked.recipe.steps))
+    recipe, legs = legs_in(asked, _ready, asdict)
     corpus = read_corpus(asked, recipe.words, "words", begun_windows if recipe.begin else windows)
     rows, rows_needed = corpus.rows, recipe.batch_size * recipe.epoch_steps
     if len(rows) < rows_needed or len(corpus.held) < 1:
@@ -290,17 +294,23 @@ def _train_in(asked: Request) -> dict[str, Any]:
     initial_model = recipe.model(asked.seed)
     measure = functools.partial(evaluate, batches=jnp.asarray(held))
     network = Pretraining(
-        initial_model, _optimiser(recipe), [Stage(recipe.epochs, language_loss, measure)], held, bases,
-        doublings(recipe.epochs, asked.snapshots), snapshot=lambda path, model: save(model, path),
+        initial_model, _optimiser(recipe, legs.start), [Stage(legs.epochs, language_loss, measure)], held, bases,
+        {legs.start_epoch + k for k in doublings(legs.epochs - legs.start_epoch, asked.snapshots)},
+        snapshot=lambda path, model: save(model, path),
         finish=lambda model, files, report: save_with(model, asked.folder, {"report": report}, files),
         trainable=_trainable(initial_model),
     )  # fmt: skip
-    report = pretrain(asked, corpus, network, recipe, asdict(recipe))
+    report = pretrain(asked, corpus, network, recipe, asdict(recipe), legs)
     asked.say(
         f"held-out loss {report['held-out loss']:.3f} nats, by the word before {bases['bigram loss']:.3f}, by "
         f"frequency alone {bases['unigram loss']:.3f}; in {asked.folder}"
     )
     return report
+
+
+def _ready(recipe: LanguageRecipe) -> LanguageRecipe:
+    """The recipe with no more steps between two checkpoints than there are."""
+    return replace(recipe, epoch_steps=min(recipe.epoch_steps, recipe.steps))
 
 
 def windows(pieces: Int[np.ndarray, " pieces"], length: int) -> Int[np.ndarray, "rows window"]:
@@ -342,11 +352,12 @@ def doublings(epochs: int, count: int) -> set[int]:
 
 
 @functools.lru_cache(maxsize=8)  # the same object, so that a second run compiles nothing anew
-def _optimiser(recipe: LanguageRecipe) -> optax.GradientTransformation:
-    total = recipe.steps
+def _optimiser(recipe: LanguageRecipe, start: int = 0) -> optax.GradientTransformation:
+    # Of the leg that begins after so many steps.
+    total = recipe.steps - start
     # One schedule for each group of parameters, of the same form.
     rate, embedding_rate = (
-        optax.warmup_cosine_decay_schedule(0.0, top, min(recipe.warm_up, total // 2), total)
+        later(optax.warmup_cosine_decay_schedule(0.0, top, min(recipe.warm_up, total // 2), total), start)
         for top in (recipe.learning_rate, recipe.embedding_rate)
     )
     if recipe.architecture == "lstm":

@@ -12,10 +12,10 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from .._abstract import AbstractPart
 from .._check import refusal, shown
 from ._attention import Heads, Passed
 from ._block import Block
@@ -24,7 +24,7 @@ from ._norm import PostNorm
 from ._transformer import Transformer
 
 
-class AbstractBlockView(eqx.Module):
+class AbstractBlockView(AbstractPart):
     """One block, as it acts on one text; part 0 is the attention, part 1 the feed-forward."""
 
     @abstractmethod
@@ -82,7 +82,7 @@ class AbstractBlockView(eqx.Module):
         return middle if added is None else self.write(1, middle + added)
 
 
-class AbstractView(eqx.Module):
+class AbstractView(AbstractPart):
     """A network, as the tools see it."""
 
     @property

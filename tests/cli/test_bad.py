@@ -36,12 +36,15 @@ NEEDS = {
     ("sweep", "phase-diagram"): "--store {0}/out --times 3 --n 3 --samples 2 --betas 1:2:2",
 }
 # A figure that reads what the option names.
-READERS = {"--albert": "figure7", "--texts": "figure1", "--imdb": "sentiment-words"}
+READERS = {
+    "--albert": "figure7", "--texts": "figure1", "--imdb": "sentiment-words", "--ids": "figure1", "--depth": "figure1",
+    "--head": "figure7", "--layer": "figure2",
+}  # fmt: skip
 HUGE = "1" + 30 * "0"
 WHOLE = ("", "x", "1.5", "-1", "nan", "inf", "1e3", HUGE, 5000 * "9")
 NUMBER = ("", "x", "-1", "nan", "inf", "-inf", "1e300", "1e-300", 400 * "9")
 # Options for which 0 is no bad value: of every command, and of one.
-NO_ZERO = {"--seed", "--snapshots", "--temperature"}
+NO_ZERO = {"--seed", "--snapshots", "--temperature", "--depth", "--head", "--layer"}
 NO_LAYERS = {("train", "sentiment"): {"--num-layers"}}
 PLACES = ("", "  ", "{0}/file/below", 5000 * "a")
 READ = (*PLACES, "{0}/absent.csv", "{0}/empty.csv", "{0}/nonsense.csv", "{0}/picture.png", "{0}/folder")
@@ -65,7 +68,7 @@ def values(action, words):
         "--betas": ("", "1", "1:2", "a:b:c", "nan:1:3", "1:inf:3", "2:1:3", "-1:1:3", "1:2:0", "1:2:-3", "1:2:2.5",
                     "1:2:1", "1:1:3", "1:1e39:3", f"1:2:{HUGE}", "1:2:3:4", "1:2:1000000000"),
         "--statistics": ("", "nonsense", "close-pairs,,gram-rank", "close_pairs"),
-        "--albert": READ, "--texts": READ, "--imdb": READ, "--starts": READ, "--model": READ,
+        "--albert": READ, "--texts": READ, "--ids": READ, "--imdb": READ, "--starts": READ, "--model": READ,
     }.get(option, READ if action.dest in ("model", "folder") else ())  # fmt: skip
 
 

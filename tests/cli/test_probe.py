@@ -2,6 +2,8 @@
 
 import json
 import math
+import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -229,3 +231,53 @@ def test_numbers_that_are_not_finite_are_null(tmp_path, monkeypatch):
     assert json.loads((tmp_path / "one" / "results.json").read_text("utf-8"), parse_constant=pytest.fail) == record
     assert record["series"] == {"x": [1.0, None]} and record["parameters"]["a"] == [None, [1.5, None]]
     assert (record["claims"][0]["value"], record["claims"][0]["error"]) == (None, None)
+
+
+@pytest.fixture(scope="module")
+def bare(settings, tmp_path_factory):
+    """The same network without its tokenizer, and its texts as token ids; what it reads by them."""
+    folder = tmp_path_factory.mktemp("bare")
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(settings.albert / name, folder / name)
+    by_texts = network_of(replace(settings, length=12)).texts
+    rows = [ids[present].tolist() for ids, present in zip(*by_texts, strict=True)]
+    (folder / "ids.txt").write_text("\n".join(" ".join(map(str, row)) for row in rows) + "\n")
+    (folder / "ids.json").write_text(json.dumps(rows))
+    return folder, by_texts
+
+
+def test_token_ids_are_read_as_they_are(bare):
+    folder, by_texts = bare
+    for name in ("ids.txt", "ids.json"):
+        network = network_of(Settings(quick=True, albert=folder, ids=folder / name, length=12))
+        width = by_texts.mask.shape[1]
+        np.testing.assert_array_equal(network.texts.mask[:, :width], by_texts.mask)
+        assert not network.texts.mask[:, width:].any()
+        ids = network.texts.token_ids[:, :width]
+        np.testing.assert_array_equal(ids[by_texts.mask], by_texts.token_ids[by_texts.mask])
+        assert (
+            network.of_texts == f"16 texts of at most 12 token ids of {name}" and "none of them cut" in network.reading
+        )
+    few = network_of(Settings(quick=True, albert=folder, ids=folder / "ids.txt", length=5, most_texts=4))
+    assert few.texts.mask.shape == (4, 5) and few.texts.mask.all() and "4 of them cut to that" in few.of_texts
+    assert "reading 4 of 16 texts" in few.reading
+
+
+def test_a_probe_of_a_folder_without_tokenizer_takes_ids(bare, tmp_path, capsys, monkeypatch):
+    folder, _ = bare
+    monkeypatch.setattr("clusterjax._cli._figures._OF_NETWORKS", ["figure2"])
+    words = ["probe", folder, "--quick", "--length", "12", "--no-gif", "--formats", "png", "--out", tmp_path / "out"]
+    assert main([*map(str, words), "--ids", str(folder / "ids.txt")]) == 0
+    record = json.loads((tmp_path / "out" / "figure2" / "results.json").read_text("utf-8"))
+    assert record["parameters"]["texts"] == "16 texts of at most 12 token ids of ids.txt"
+    assert all(claim["holds"] for claim in record["claims"] if claim["kind"] == "identity")
+    capsys.readouterr()
+    assert main([*map(str, words), "--texts", str(folder / "ids.txt")]) == 2
+    line = capsys.readouterr().err
+    assert "model must have a tokenizer to read texts, but" in line and "name a file of token ids as ids" in line
+    assert main([*map(str, words), "--texts", "a", "--ids", "b"]) == 2
+    assert "--ids must be given in place of texts, but texts are 'a'" in capsys.readouterr().err
+    (folder / "bad.txt").write_text("1 2\n3 70\n")
+    assert main([*map(str, words), "--ids", str(folder / "bad.txt")]) == 2
+    line = capsys.readouterr().err
+    assert "--ids must be whole numbers from 0 to 69" in line and "line 2 of" in line and "holds 70; mend it." in line

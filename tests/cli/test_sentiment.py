@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -62,7 +63,7 @@ def test_a_run_says_what_it_does_and_writes_it_all(trained):
     assert "leaders a review" in printed and "model and report are in" in printed
     assert {path.name for path in folder.iterdir()} == {
         "model.safetensors", "vocabulary.json", "history.json", "report.json", "config.json",
-        "checksums.json",
+        "checksums.json", "checkpoint.safetensors", "curves.png",
     }  # fmt: skip
     fitted, report = load(folder), json.loads((folder / "report.json").read_text("utf-8"))
     assert (fitted.recipe.depth, fitted.recipe.length, fitted.recipe.batch_size) == (3, 48, 32)
@@ -78,7 +79,9 @@ def test_a_finished_run_is_not_repeated(trained, capsys, monkeypatch):
     (line,) = lines_of(capsys, "train", "sentiment", "--imdb", data, "--out", folder, *SMALL)
     assert "done already" in line and "--fresh" in line
     text = refused(capsys, "train", "sentiment", "--imdb", data, "--out", folder, *SMALL, "--seed", 1)
-    assert "of other settings" in text and "--fresh" in text
+    assert "has one of other settings: --seed was 0, now 1; choose another, or replace it with --fresh." in text
+    text = refused(capsys, "train", "sentiment", "--imdb", data, "--out", folder, *SMALL[2:], "--epochs", 1)
+    assert "has one of other settings: --epochs was 2, now 1; choose" in text
 
 
 def test_a_finished_run_on_a_file_of_other_content_is_not_done_already(trained, tmp_path, capsys, monkeypatch):
@@ -124,10 +127,38 @@ def test_a_killed_run_goes_on_bit_for_bit(trained, tmp_path, capsys, monkeypatch
     assert "what was finished is kept" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "model").iterdir()] == ["checkpoint.safetensors"]
     monkeypatch.setattr("clusterjax.sentiment._train.fit", real_fit)
-    assert "key" in refused(capsys, *call, "--seed", 5)
+    assert "--seed must be that of the run in" in refused(capsys, *call, "--seed", 5)
+    text = refused(capsys, *call, "--epochs", 3)
+    assert "--epochs must be the 2 of the run that is there until that is finished" in text
+    assert "but it is 3, and 1 are made; finish it first" in text
     assert "resuming after epoch 1 of 2" in lines_of(capsys, *call, "--resume")
     for name in ("model.safetensors", "vocabulary.json", "report.json", "config.json"):
         assert (tmp_path / "model" / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_a_finished_run_is_trained_further(trained, tmp_path, capsys):
+    """From where it ended, with the best of all epochs; a second call finds it done; without checkpoint it is told."""
+    folder, data, _ = trained
+    further = tmp_path / "model"
+    shutil.copytree(folder, further)
+    call = ("train", "sentiment", "--imdb", data, "--out", further, *SMALL[2:], "--epochs", 3)
+    before = (further / "curves.png").read_bytes()
+    lines = lines_of(capsys, *call)
+    assert "trained further, from epoch 2 to 3: the learning rate rises and falls again" in lines
+    assert "resuming after epoch 2 of 3" in lines and any(line.startswith("epoch 3 of 3") for line in lines)
+    assert f"curves are in {further / 'curves.png'}" in lines
+    assert (further / "curves.png").read_bytes() not in (b"", before)
+    fitted, former = load(further), load(folder)
+    assert fitted.history[:2] == former.history and len(fitted.history) == 3 and fitted.recipe.epochs == 3
+    best = int(np.argmax([row["validation accuracy"] for row in fitted.history])) + 1
+    assert fitted.best_epoch == best
+    report = json.loads((further / "report.json").read_text("utf-8"))
+    assert report["settings"]["legs"] == [2] and report["settings"]["recipe"]["epochs"] == 3
+    (line,) = lines_of(capsys, *call)
+    assert "done already" in line
+    assert "--epochs was 3, now 2" in refused(capsys, *call[:-1], 2)
+    (further / "checkpoint.safetensors").unlink()
+    assert "has no checkpoint.safetensors to train further from" in refused(capsys, *call[:-1], 4)
 
 
 def test_resume_insists_and_fresh_starts_anew(trained, tmp_path, capsys):
@@ -209,8 +240,40 @@ def test_folders_that_are_no_model(trained, tmp_path, capsys):
 
 
 def test_text_or_stdin_and_not_both(trained, capsys):
-    assert "one of them alone" in refused(capsys, "predict", trained[0])
+    assert "one of them alone" in refused(capsys, "predict")
+    assert "TEXT must be a review, but" in refused(capsys, "predict", trained[0])
     assert "one of them alone" in refused(capsys, "predict", trained[0], "good", "--stdin")
+
+
+def test_without_a_folder_the_classifier_of_the_package_answers(capsys, monkeypatch):
+    lines = lines_of(capsys, "predict", "A wonderful film.")
+    assert lines[0].startswith("positive, probability 0.987 of positive (logit +4.33")
+    assert lines[1] == "leader wonderful (+1.45), followed by film"
+    feed(monkeypatch, b"A wonderful film.\nA waste of time.\n")
+    first, second = lines_of(capsys, "predict", "--stdin")
+    assert first == "positive 0.987 leaders: wonderful" and second.startswith("negative")
+    (line,) = lines_of(capsys, "predict", "heads", "A waste of time.", "--json")
+    record = json.loads(line)
+    assert record["sentiment"] == "negative" and {leader["head"] for leader in record["leaders"]} == {0, 1, 2, 3}
+
+
+def test_a_folder_alone_is_no_review(trained, tmp_path, capsys, monkeypatch):
+    text = refused(capsys, "predict", trained[0])
+    assert "TEXT must be a review" in text and "is a folder; add the review behind it, or --stdin" in text
+    monkeypatch.chdir(tmp_path)
+    assert lines_of(capsys, "predict", "no such folder")[0].startswith("negative")
+    assert "DIR must be the folder of a model" in refused(capsys, "predict", 300 * "a", "good")
+    assert "DIR must be the folder of a model" in refused(capsys, "predict", "", "good")
+
+
+def test_what_was_not_read_is_said(capsys):
+    lines = lines_of(capsys, "predict", "A wonderful qwertz asdf qwertz film")
+    assert "not known: qwertz, asdf" in lines
+    lines = lines_of(capsys, "predict", "film " * 300 + "dull")
+    assert "only the end was read: 45 known words stand before it" in lines
+    (line,) = lines_of(capsys, "predict", "film " * 300 + "xyzzy", "--json")
+    record = json.loads(line)
+    assert record["unknown_words"] == ["xyzzy"] and record["words_before"] == 44
 
 
 def bad_data(folder):
@@ -267,7 +330,7 @@ def test_folder_that_cannot_be_written(trained, tmp_path, capsys):
         ["train"],
         ["train", "sentiment"],
         ["train", "other"],
-        ["predict"],
+        ["predict", "--nonsense"],
         ["train", "sentiment", "--learning-rate", "nan"],
     ),
     ids=str,

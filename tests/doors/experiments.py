@@ -55,8 +55,8 @@ def outcome() -> Outcome:
 def _cases() -> dict[str, Case]:
     return {
         "Settings": case(
-            {"starts": 2}, seed=COUNT, quick=FLAG, albert=FILE, imdb=FILE, texts=FILE, store=FILE, most_texts=NONE,
-            length=NONE, depth=NONE, heads=NONE, parameters=OF_NONE,
+            {"starts": 2}, seed=COUNT, quick=FLAG, albert=FILE, imdb=FILE, texts=FILE, store=FILE, ids=FILE,
+            most_texts=NONE, length=NONE, depth=NONE, heads=NONE, parameters=OF_NONE,
         ),
         "Settings.read": case({"kind": Parameters}, settings),
         "parameter": case(

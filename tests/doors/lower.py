@@ -24,8 +24,10 @@ from .rules import (
     NUMBER,
     OVERFLOWN,
     PARAMETERS,
+    PATH,
     POSITIVE,
     SIZE,
+    TEXT,
     TRACED,
     rule,
 )
@@ -140,6 +142,10 @@ def _runs() -> dict[str, Case]:
         ),
         "ResidualLayer.__call__": case({"k": T, "x": X}, layer, dear=True, k=SCALAR, x=TOKENS, args=ARGS),
         "Trajectory.at": case({"t": T}, trajectory, dear=True, t=COUNT | ARRAY | TRACED | EMPTY | SIZE | LONG),
+        "Trajectory.save": case({"path": "run"}, trajectory, path=PATH),
+        "Trajectory.load": case(lambda: {"path": _kept()}, path=PATH),
+        "Trajectory.settings": case({}, trajectory),
+        "Trajectory.to_xarray": case({}, trajectory),
         "Retract": case(lambda: {"solver": dfx.Euler()}),
         "Rodas5P": case({"max_growth": 1.0}, max_growth=POSITIVE | NONE),
         "clustered_event": case({"radius": T}, radius=POSITIVE | TRACED, root_finder=NONE),
@@ -148,12 +154,19 @@ def _runs() -> dict[str, Case]:
     }  # fmt: skip
 
 
+def _kept() -> str:
+    trajectory().save("kept")
+    return "kept"
+
+
 def _schedules() -> dict[str, Case]:
     ts, values = jnp.asarray([0.0, 1.0]), jnp.asarray([1.0, 2.0])
     found = {"Combined": case({"fn": jnp.add, "parts": (T, T)}, fn=CALLABLE, parts=PARAMETERS)}
     for cls in (cjx.Interpolated, cjx.PiecewiseConstant):
         found[cls.__name__] = case({"ts": ts, "values": values}, ts=ARRAY, values=ARRAY | BATCH)
         found[f"{cls.__name__}.__call__"] = case({"t": T}, lambda cls=cls: cls(ts, values), dear=True, t=TIME)
+    found["FunctionSchedule"] = case({"fn": lambda t: 1 + t, "name": "beta"}, name=TEXT)
+    found["FunctionSchedule.__call__"] = case({"t": T}, lambda: cjx.FunctionSchedule(jnp.sin), dear=True, t=TIME)
     found["Combined.__call__"] = case({"t": T}, lambda: cjx.Combined(jnp.add, (T, T)), dear=True, t=TIME)
     return found
 

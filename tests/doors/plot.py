@@ -21,6 +21,7 @@ from .rules import (
     LIST,
     LONG,
     NONE,
+    NOTHING,
     NUMBER,
     PATH,
     POSITIVE,
@@ -85,6 +86,11 @@ def _tokens() -> dict[str, Case]:
             {"trajectory": RUN, "ts": TS, "frames": 2}, dear=True, path=NONE, frames=NONE, fps=FEW, dpi=FEW,
             inches=SCALE, progress=NONE | CALLABLE, trail=FLAG,
             **of(*still[:-1], "view", "symbol", "ts", "turn", "trajectory"),
+        ),
+        "player": case(
+            {"trajectory": RUN, "ts": TS}, dear=True, path=NONE, trail=FLAG, title=ANY_TEXT, radius=NONE | POSITIVE,
+            fps=NONE | FEW, height=NOTHING,
+            **of(*still[:-1], "symbol", "ts", "trajectory"), view=NONE | ARRAY,
         ),
         "angles": case(
             lambda: {"trajectory": RUN, "ts": TS}, dear=True,
@@ -187,7 +193,8 @@ def _texts() -> dict[str, Case]:
             dear=True, moved=ARRAY, ax=NONE, written=NONE | ARRAY, tokens=NONE | TEXTS, label=ANY_TEXT,
         ),
         "save": case(
-            lambda: {"fig": ax(), "path": "kept", "formats": ["svg"], "dpi": 20}, dear=True, path=PATH, formats=EMPTY
+            lambda: {"fig": ax(), "path": "kept", "formats": ["svg"], "dpi": 20}, dear=True, path=PATH,
+            formats=EMPTY | NONE,
         ),
         "style": case({"font_size": 10.0}),
     }  # fmt: skip

@@ -235,7 +235,7 @@ def _batches() -> dict[str, Case]:
     run = lambda: {"model": model(), "token_ids": IDS, "mask": MASK, "token_types": 0 * IDS}
     rules = {"token_ids": BATCHES, "mask": NONE | BATCHES, "token_types": NONE | BATCHES}
     return {
-        "read_texts": case(lambda: {"paths": [BUNDLED / "texts.txt"], "most_bytes": 10**9}),
+        "read_texts": case(lambda: {"paths": [BUNDLED / "texts.txt"], "most_bytes": 10**9, "most_texts": 10**4}),
         "Encoded": case({"token_ids": IDS, "mask": MASK}, token_ids=ARRAY, mask=ARRAY),
         "encode": case(lambda: {"model": model(), "texts": TEXTS, "length": 6}, texts=SENTENCES | STRINGS, length=NONE),
         "Measure": case(lambda: {"level": measure().level, "layer": lambda hidden, attention, mask: {}},

@@ -168,11 +168,11 @@ def _model() -> dict[str, Case]:
         "predict_logits": case(lambda: {"model": model(), **use, "batch_size": 2}, dear=True),
         "load_released": case(lambda: {"path": _kept("released.npz")}, dear=True, dtype=NONE | CLASS_OF_FLOATS),
         "save": case(
-            lambda: {"fitted": fitted(), "folder": "kept", "report": {"accuracy": 1.0}}, folder=PATH,
-            report=NONE | OF_NONE,
+            lambda: {"fitted": fitted(), "folder": "kept", "report": {"accuracy": 1.0}, "compact": True}, folder=PATH,
+            report=NONE | OF_NONE, compact=FLAG,
         ),
-        "load": case(lambda: {"folder": folder()}),
-        "load_report": case(lambda: {"folder": folder()}, folder=TEXT),
+        "load": case(lambda: {"folder": folder()}, folder=NONE),
+        "load_report": case(lambda: {"folder": folder()}, folder=NONE | TEXT),
     }  # fmt: skip
 
 

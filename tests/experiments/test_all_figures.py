@@ -340,8 +340,10 @@ def test_film_is_written_where_it_is_asked_for(tmp_path):
     (record,) = reproduce(
         ["figure8"], out, Settings(starts=STARTS, quick=True), Files(("png", "svg")), say=lambda line: None
     )
-    assert record["files"] == ["figure8.png", "figure8.svg", "figure8.gif"]
+    assert record["files"] == ["figure8.png", "figure8.svg", "figure8.gif", "figure8-player.html"]
     assert (out / "figure8" / "figure8.gif").read_bytes()[:6] == b"GIF89a"
+    assert f"<title>{record['title']}" in (out / "figure8" / "figure8-player.html").read_text("utf-8")
+    assert record["command"] == f"clusterjax reproduce figure8 --seed 0 --starts {STARTS} --quick"
 
 
 def test_starts_do_not_depend_on_how_many_there_are():

@@ -1,14 +1,17 @@
-"""The gallery is one page that needs nothing else."""
+"""The gallery is a page of text beside the files that it shows: whole, safe, and of distinct names."""
 
+import base64
+import hashlib
 import json
+import re
 from html.parser import HTMLParser
 
 import pytest
+from PIL import Image
 
 from clusterjax.experiments import EXPERIMENTS
 from clusterjax.experiments.framework.gallery import write_gallery
-from clusterjax.experiments.framework.record import read_record
-from clusterjax.experiments.framework.reproduce import _finished
+from clusterjax.experiments.framework.papers import PAPERS
 
 
 RECORD = {
@@ -60,28 +63,57 @@ RECORD = {
 class Page(HTMLParser):
     """What a browser would see: tags, references, texts; complains of tags that do not close."""
 
-    VOID = ("meta", "img", "br")
+    VOID = ("meta", "img", "br", "input")
 
     def __init__(self, text):
         HTMLParser.__init__(self)
-        self.open, self.references, self.images, self.text = [], [], [], ""
-        self.attributes = set()
+        self.open, self.references, self.images, self.frames, self.text = [], [], [], [], ""
+        self.attributes, self.ids, self.headings, self.rows, self.cards = set(), [], [], [], []
+        self.texts = {}
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
         attributes = dict(attrs)
         self.attributes |= attributes.keys()
-        self.references += [value for name, value in attrs if name in ("src", "href")]
-        if tag == "img":
-            self.images.append(attributes)
+        self.references += [value for name, value in attrs if name in ("src", "href", "data-src")]
+        self.ids += [attributes["id"]] if "id" in attributes else []
+        if tag in ("img", "iframe"):
+            (self.images if tag == "img" else self.frames).append(attributes)
+        if tag in ("h1", "h2", "h3", "title"):
+            self.headings.append("")
+        if tag == "tr" and "table#all" in self.open:
+            self.rows.append("")
+        if tag == "article":
+            self.cards.append("")
         if tag not in self.VOID:
-            self.open.append(tag)
+            self.open.append(f"{tag}#{attributes['id']}" if "id" in attributes else tag)
 
     def handle_endtag(self, tag):
-        assert self.open and self.open.pop() == tag, f"</{tag}> closes nothing"
+        assert self.open and self.open.pop().split("#")[0] == tag, f"</{tag}> closes nothing"
 
     def handle_data(self, data):
+        if self.open and self.open[-1] in ("style", "script"):
+            self.texts[self.open[-1]] = data
+            return
         self.text += data
+        tags = {name.split("#")[0] for name in self.open}
+        if tags & {"h1", "h2", "h3", "title"}:
+            self.headings[-1] += data
+        if "table#all" in self.open and "tr" in self.open:
+            self.rows[-1] += data
+        if "article" in tags:
+            self.cards[-1] += data
+
+    @property
+    def figures(self):
+        """The links to cards, in order."""
+        own = [reference for reference in self.references if reference.startswith("#")]
+        fixed = ("#top", "#figures")
+        return list(dict.fromkeys(one for one in own if one not in fixed and not one.startswith("#paper-")))
+
+
+def page_of(folder):
+    return Page(write_gallery(folder).read_text("utf-8"))
 
 
 def written(folder, record=RECORD, name=None):
@@ -93,22 +125,66 @@ def written(folder, record=RECORD, name=None):
     return place
 
 
+def drawn(folder, record=RECORD):
+    """The same with a picture of 30 x 20 pixels, and files of other kinds."""
+    place = written(folder, record)
+    Image.new("RGB", (30, 20)).save(place / f"{record['name']}.png")
+    for name in (f"{record['name']}.svg", f"{record['name']}.gif", f"{record['name']}-player.html"):
+        (place / name).write_bytes(b"it")
+    return place
+
+
 @pytest.fixture
 def page(tmp_path):
-    place = written(tmp_path)
-    (place / "figure3.png").write_bytes(b"png")
-    (place / "figure3.gif").write_bytes(b"gif")
-    return Page(write_gallery(tmp_path).read_text("utf-8"))
+    drawn(tmp_path)
+    return page_of(tmp_path)
 
 
-def test_page_is_well_formed_and_fetches_nothing(page):
-    assert page.open == []
-    assert all(reference.startswith(("data:image/", "#")) for reference in page.references)
+def test_page_is_well_formed_and_its_files_are_beside_it(page):
+    assert page.open == [] and len(set(page.ids)) == len(page.ids)
+    assert {one for one in page.references if not one.startswith("#")} == {
+        f"./figure3/{name}"
+        for name in ("figure3.png", "figure3.svg", "figure3.gif", "figure3-player.html", "results.json")
+    }
+    assert all(reference[1:] in page.ids for reference in page.references if reference.startswith("#"))
 
 
-def test_pictures_are_embedded_with_a_text(page):
-    kinds = [image["src"].split(";")[0] for image in page.images]
-    assert kinds == ["data:image/png", "data:image/gif"] and all(image["alt"] for image in page.images)
+def test_pictures_are_loaded_late_open_large_and_have_a_text(page):
+    still, large = page.images
+    assert still["src"] == "./figure3/figure3.png" and still["alt"] == "Tokens of one start"
+    assert (still["loading"], still["width"], still["height"]) == ("lazy", "30", "20") and "src" not in large
+    assert page.references.count("./figure3/figure3.png") == 3, "the picture, what opens it, and the list of files"
+
+
+def test_a_run_is_played_in_a_frame_of_its_own(page, tmp_path):
+    (frame,) = page.frames
+    assert (frame["data-src"], frame["sandbox"]) == ("./figure3/figure3-player.html", "allow-scripts")
+    assert "src" not in frame, "it is loaded as it is scrolled to"
+    assert "a <single> cluster" in frame["title"]
+    # A run without a player, as those of earlier versions: its GIF.
+    (tmp_path / "figure3" / "figure3-player.html").unlink()
+    other = page_of(tmp_path)
+    assert other.frames == [] and [image.get("src") for image in other.images[:2]] == [
+        "./figure3/figure3.png", "./figure3/figure3.gif"
+    ]  # fmt: skip
+    assert all(image.get("loading") == "lazy" for image in other.images[:2])
+
+
+def test_the_page_is_text_whatever_the_pictures_weigh(page, tmp_path):
+    (tmp_path / "figure3" / "figure3.gif").write_bytes(bytes(10**6))
+    assert write_gallery(tmp_path).stat().st_size < 40_000
+
+
+def test_the_policy_allows_its_own_style_and_script_and_files_beside_it(page, tmp_path):
+    text = (tmp_path / "index.html").read_text("utf-8")
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', text)[1]
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == "'none'"
+    assert rules["img-src"] == rules["frame-src"] == "'self' file:" and "unsafe" not in policy
+    for tag, rule in (("style", "style-src"), ("script", "script-src")):
+        digest = base64.b64encode(hashlib.sha256(page.texts[tag].encode()).digest()).decode()
+        assert rules[rule] == f"'sha256-{digest}'"
+    assert "style" not in page.attributes and not any(name.startswith("on") for name in page.attributes)
 
 
 def test_claims_numbers_and_verdicts_are_shown_as_text(page):
@@ -116,127 +192,118 @@ def test_claims_numbers_and_verdicts_are_shown_as_text(page):
         assert words in page.text
 
 
+def test_the_table_of_verdicts_begins_each_row_with_the_verdict(page):
+    assert page.rows[0] == "VerdictClaimFigure" and page.rows[1].startswith("T. Peat, Clustering in Transformers")
+    assert page.rows[2].startswith("does not reproducec") and page.rows[2].endswith("figure3")
+    assert page.rows[3].startswith("holds 11 proved") and page.rows[3].endswith("figure3")
+    assert len(page.rows) == 4
+    (card,) = page.cards
+    assert re.search("VerdictClaimMeasuredCriterion\\s+holdsa < b", card)
+    assert "does not reproduce 1" in card.split("All gather")[0], "the verdicts stand before all else"
+
+
+def test_what_fails_or_was_not_measured_has_a_row_of_its_own(tmp_path):
+    violated = RECORD["claims"][0] | {"says": "it must", "holds": False, "verdict": "VIOLATED"}
+    absent = RECORD["claims"][0] | {"says": "it may", "kind": "finding", "value": None, "verdict": "not measured"}
+    written(tmp_path, RECORD | {"claims": [violated, absent]})
+    assert [row[:20] for row in page_of(tmp_path).rows[2:]] == ["VIOLATEDit mustfigur", "not measuredit mayfi"]
+
+
+def test_verdicts_can_be_chosen_and_without_a_script_all_is_shown(page, tmp_path):
+    text = (tmp_path / "index.html").read_text("utf-8")
+    found = re.findall(r'<input type="radio" name="verdict" value="([^"]*)"( checked)?>([^<]*)<', text)
+    assert found == [
+        ("", " checked", "all"), ("does not reproduce", "", "does not reproduce (1)"), ("holds", "", "holds (1)")
+    ]  # fmt: skip
+    assert '<form id="filter" hidden>' in text and text.count(" hidden>") == 2, "and the player"
+    assert 'id="figure3" data-verdicts="holds|does not reproduce"' in text
+
+
+def test_quick_runs_say_so_on_every_card_and_row(tmp_path):
+    written(tmp_path)
+    assert "quick run" not in page_of(tmp_path).text
+    written(tmp_path, RECORD | {"name": "figure4", "fingerprint": {"seed": 0, "quick": True}})
+    page = page_of(tmp_path)
+    assert ["quick run" in card for card in page.cards] == [False, True]
+    assert [row.endswith("quick run") for row in page.rows[2:]] == [False, False, True, True]
+    assert "1 of 2 figures are of quick runs" in page.text
+    written(tmp_path, RECORD | {"fingerprint": {"seed": 0, "quick": True}})
+    assert "All figures are of quick runs" in page_of(tmp_path).text
+
+
+def test_the_command_stands_on_the_card(tmp_path):
+    written(tmp_path, RECORD | {"command": "clusterjax reproduce figure3 --seed 1 --set 'beta=5'"})
+    assert "clusterjax reproduce figure3 --seed 1 --set 'beta=5'" in page_of(tmp_path).cards[0]
+    written(tmp_path)
+    assert "clusterjax reproduce figure3 --seed 0\n" in page_of(tmp_path).cards[0], "of a record without one"
+
+
 def test_empty_folder_gives_an_empty_page(tmp_path):
-    assert Page(write_gallery(tmp_path).read_text("utf-8")).images == []
+    page = page_of(tmp_path)
+    assert page.cards == [] and len(page.images) == 1 and "No figure is finished yet." in page.text
 
 
 def test_figures_stand_in_the_order_of_the_papers(tmp_path):
-    names = [one.name for one in EXPERIMENTS]
+    names = [name for paper in PAPERS for name in paper.experiments]
     for name in sorted(names):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "results.json").write_text(json.dumps(RECORD | {"name": name}), "utf-8")
-    page = Page(write_gallery(tmp_path).read_text("utf-8"))
-    assert page.references == [f"#{name}" for name in names] and "Figures 1 to 8" in page.text
+        written(tmp_path, RECORD | {"name": name, "title": f"Title of {name}"})
+    page = page_of(tmp_path)
+    assert page.figures == [f"#{name}" for name in names] and len(names) == len(EXPERIMENTS)
+    groups = [f"#paper-{paper.key}" for paper in PAPERS]
+    assert [one for one in page.references if one.startswith("#paper-")] == groups
+    assert len(set(page.headings[1:])) == len(page.headings) - 1, "the title stands in the head as well"
 
 
 @pytest.mark.parametrize(("name", "words"), (("figure3", "The paper: All"), ("albert-training", "The question: All")))
 def test_what_no_paper_says_is_not_called_so(tmp_path, name, words):
-    (tmp_path / name).mkdir()
-    (tmp_path / name / "results.json").write_text(json.dumps(RECORD | {"name": name}), "utf-8")
-    assert words in Page(write_gallery(tmp_path).read_text("utf-8")).text
+    written(tmp_path, RECORD | {"name": name})
+    assert words in page_of(tmp_path).text
+
+
+def test_titles_that_are_alike_are_told_apart(tmp_path):
+    for name in ("mine", "yours", "figure3"):
+        written(tmp_path, RECORD | {"name": name, "title": "One title"})
+    assert [head for head in page_of(tmp_path).headings if head.startswith("One")] == [
+        "One title (figure3)", "One title (mine)", "One title (yours)"
+    ]  # fmt: skip
+
+
+def of_network(words, name="figure1"):
+    return RECORD | {"name": name, "title": "Figure 1: similarity", "measured_on": {"network": {"words": words}}}
+
+
+def test_a_network_is_named_in_the_headings_and_in_the_title_of_its_page(tmp_path):
+    written(tmp_path / "plbert", of_network("PL-BERT, an ALBERT trained on phonemes, 6 million parameters"))
+    page = page_of(tmp_path / "plbert")
+    assert page.headings[:2] == ["Clustering in Transformers, reproduced: PL-BERT"] * 2
+    assert "Figure 1: similarity (PL-BERT)" in page.headings
+    written(tmp_path, of_network("the ALBERT of this package, trained, 1 million parameters"))
+    above = page_of(tmp_path)
+    assert above.headings[0] == "Clustering in Transformers, reproduced"
+    assert "Figure 1: similarity (the ALBERT of this package)" in above.headings
+    assert "Another network: PL-BERT, folder plbert" in above.text
 
 
 def test_gallery_of_another_network_is_linked(tmp_path):
-    (tmp_path / "plbert" / "figure3").mkdir(parents=True)
-    (tmp_path / "plbert" / "figure3" / "results.json").write_text(json.dumps(RECORD), "utf-8")
+    written(tmp_path / "plbert")
     (tmp_path / "stranger").mkdir()
     (tmp_path / "stranger" / "index.html").write_text("<p>not ours</p>")
-    assert Page(write_gallery(tmp_path).read_text("utf-8")).references == []
+    links = lambda: [one for one in page_of(tmp_path).references if one.startswith("./")]
+    assert links() == []
     write_gallery(tmp_path / "plbert")
-    page = Page(write_gallery(tmp_path).read_text("utf-8"))
-    assert page.open == [] and page.references == ["./plbert/index.html"] and "Another network: plbert" in page.text
+    page = page_of(tmp_path)
+    assert links() == ["./plbert/index.html"] and page.open == [] and "Another network: folder plbert" in page.text
+    # Not through a link of the file system.
+    (tmp_path / "gallery").mkdir()
+    (tmp_path / "gallery" / "linked").symlink_to(tmp_path / "plbert")
+    assert not [one for one in page_of(tmp_path / "gallery").references if one.startswith("./")]
 
 
 def test_figures_stand_in_the_order_of_their_numbers_and_strangers_are_left_out(tmp_path):
     for name in ("figure10", "figure9", "hardmax_figure2"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "results.json").write_text(json.dumps(RECORD | {"name": name, "title": name}), "utf-8")
+        written(tmp_path, RECORD | {"name": name, "title": name})
     for name, text in (("broken", "{"), ("foreign", "[1]"), ("copy", json.dumps(RECORD))):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "results.json").write_text(text, "utf-8")
-    page = Page(write_gallery(tmp_path).read_text("utf-8"))
-    assert page.references == ["#figure9", "#figure10", "#hardmax_figure2"]
-
-
-DEEP = "[" * 200_000 + "]" * 200_000
-OTHERS = {
-    "a list": "[]",
-    "nothing": "",
-    "half of it": json.dumps(RECORD)[:100],
-    "not UTF-8": b"\xff\xfe{}",
-    "no more than a name": '{"schema": 2, "name": "figure3"}',
-    "an older schema": json.dumps(RECORD | {"schema": 1}),
-    "a schema of text": json.dumps(RECORD | {"schema": "2"}),
-    "another figure's": json.dumps(RECORD | {"name": "figure4"}),
-    "claims of text": json.dumps(RECORD | {"claims": "none"}),
-    "a claim that is none": json.dumps(RECORD | {"claims": [3]}),
-    "seconds of text": json.dumps(RECORD | {"seconds": {"total": "<script>", "simulation": 1.0}}),
-    "finished by a number": json.dumps(RECORD | {"finished": 3}),
-    "files elsewhere": json.dumps(RECORD | {"files": ["../../secret"]}),
-    "a number that is none": json.dumps(RECORD | {"series": {"t": [float("nan")]}}),
-    "deep": DEEP,
-    "deep parameters": json.dumps(RECORD)[:-1] + f', "more": {DEEP}}}',
-    "a verdict of no kind": json.dumps(RECORD).replace("does not reproduce", "proved"),
-    "a verdict that does not follow": json.dumps(RECORD).replace("does not reproduce", "reproduces"),
-    "reproduces on other data": json.dumps(RECORD | {"claims": [RECORD["claims"][1] | {"holds": True, "apart": ["data"],
-                                                                                     "verdict": "reproduces"}]}),
-    "reproduces without a source": json.dumps(RECORD | {"claims": [RECORD["claims"][1] | {"source": None}]}),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", OTHERS)
-def test_results_of_another_shape_are_left_out_with_a_sentence(tmp_path, case):
-    """Neither the gallery nor `reproduce` stumbles over them, and the figure is run again."""
-    place = written(tmp_path, OTHERS[case], "figure3")
-    written(tmp_path, RECORD | {"name": "figure4"})
-    page, said = Page(write_gallery(tmp_path).read_text("utf-8")), []
-    assert page.references == ["#figure4"] and page.open == [] and "Left out: results.json must " in page.text
-    assert _finished(place, {"seed": 0}, said.append) is None
-    (line,) = said
-    assert line.startswith("figure3: results.json must ") and line.endswith("; run the figure again.")
-    assert len(line) < 500 + len(str(tmp_path))
-
-
-def test_an_older_schema_is_named(tmp_path):
-    with pytest.raises(
-        ValueError, match="must have schema 2, but .* has 1, whose verdicts do not say what they are of"
-    ):
-        read_record(written(tmp_path, RECORD | {"schema": 1}))
-
-
-def test_a_record_of_this_version_is_read(tmp_path):
-    assert read_record(written(tmp_path)) == RECORD
-
-
-@pytest.mark.parametrize("what", ("results.json", "figure3.png"))
-def test_links_to_other_places_are_not_followed(tmp_path, what):
-    secret = tmp_path / "secret"
-    secret.write_text(json.dumps(RECORD) if what == "results.json" else "secret", "utf-8")
-    place = written(tmp_path / "gallery")
-    (place / what).unlink(missing_ok=True)
-    (place / what).symlink_to(secret)
-    page = Page(write_gallery(tmp_path / "gallery").read_text("utf-8"))
-    assert page.images == [] and page.references == ([] if what == "results.json" else ["#figure3"])
-
-
-HOSTILE = '"><script>alert(1)</script>{{style}}'
-
-
-def test_no_text_of_a_record_becomes_markup(tmp_path):
-    """Each text of a record in turn, and all of them, and names of folders."""
-    hostile = {"title": HOSTILE, "heading": HOSTILE, "claim": HOSTILE, "caption": HOSTILE, "finished": HOSTILE,
-               "parameters": {HOSTILE: [HOSTILE]}, "versions": {HOSTILE: HOSTILE}, "machine": {HOSTILE: HOSTILE},
-               "claims": [claim | {"says": HOSTILE, "measured": HOSTILE, "criterion": HOSTILE, "on": HOSTILE}
-                          for claim in RECORD["claims"]]}  # fmt: skip
-    apart = hostile["claims"][1] | {"apart": ["data"], "verdict": "not the paper's data", "source": {"words": HOSTILE}}
-    record = RECORD | hostile | {"claims": [*hostile["claims"], apart], "name": HOSTILE.replace("/", "\\")}
-    (written(tmp_path, record) / f"{record['name']}.png").write_bytes(b"png")
-    for name in ("javascript:alert(1)", 'a" onclick="alert(1)', "&amp;"):
-        written(tmp_path / name)
-        write_gallery(tmp_path / name)
-    text = write_gallery(tmp_path).read_text("utf-8")
-    page = Page(text)
-    assert page.open == [] and "<script" not in text and "onclick" not in page.attributes
-    assert text.count(".still {") == 1, "what is written is not read for places to write at"
-    assert all(reference.startswith(("#%22", "./", "data:image/png")) for reference in page.references)
-    assert "./javascript%3Aalert%281%29/index.html" in page.references and HOSTILE in page.text
+        written(tmp_path, text, name)
+    page = page_of(tmp_path)
+    assert page.figures == ["#figure9", "#figure10", "#hardmax_figure2"]
+    assert "Not of this library: figures of your own" in page.headings

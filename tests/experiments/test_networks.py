@@ -13,6 +13,7 @@ from clusterjax.experiments.albert_spectra import ALBERT_SPECTRA
 from clusterjax.experiments.figure2 import FIGURE2
 from clusterjax.experiments.figure2.claims import caption_of, claims_of
 from clusterjax.experiments.figure2.measure import groups_of, largest_of, measure, targets_of
+from clusterjax.experiments.figure2.panels import panels_of
 from clusterjax.experiments.framework.layout import drawable
 from clusterjax.experiments.framework.networks import network_of
 from clusterjax.probe.measures.tally import average_of
@@ -283,3 +284,18 @@ def test_numbers_of_the_bridge_are_those_of_the_network(outcomes, found, traced)
 
 def test_tokens_are_drawable():
     assert drawable("a b\n$\U00012000ə") == r"a␣b␣\$\U00012000ə"
+
+
+def test_another_layer_of_figure_2_is_shown_and_said(run, found):
+    """What each token of the text receives at that layer; the strongest sink stays where it is."""
+    m = run[1]
+    strongest = m.strongest[1]
+    assert m.shown == strongest
+    other = (strongest + 1) % 3
+    at_other = replace(m, p=replace(m.p, layer=other + 1))
+    panels = panels_of(found, at_other)
+    assert panels.layer == other + 1 and at_other.strongest == m.strongest
+    one = m.activation
+    np.testing.assert_array_equal(panels.received, one.received[other] * len(one.token_ids))
+    assert f"at layer {other + 1}, which was asked for and has not the strongest sink" in caption_of(found, at_other)
+    assert f"at layer {strongest + 1}, which has the strongest sink" in caption_of(found, m)

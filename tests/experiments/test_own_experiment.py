@@ -33,11 +33,12 @@ def test_it_is_drawn_recorded_and_in_the_gallery(tmp_path):
     assert record["parameters"] == {"seed": 0, "n": 8, "share": 0.5, "coin": "fair"}, "no solver is made up for it"
     assert (tmp_path / "coins" / "coins.png").is_file()
     page = (tmp_path / "index.html").read_text("utf-8")
-    assert '<section id="coins">' in page and "The question: Do they fall on both sides?" in page
-    assert "Not of this library, and at the end: coins." in page
+    assert 'id="coins"' in page and "The question: Do they fall on both sides?" in page
+    assert "Not of this library: figures of your own" in page
     drawn([experiment("dice", asks=False)], tmp_path)
     page = (tmp_path / "index.html").read_text("utf-8")
-    assert "The paper: Do they fall on both sides?" in page and "at the end: coins, dice." in page
+    assert "The paper: Do they fall on both sides?" in page
+    assert page.index("figures of your own</h2>") < page.index('id="coins"') < page.index('id="dice"')
 
 
 def test_a_gallery_of_the_package_alone_does_not_speak_of_others(tmp_path):

@@ -11,11 +11,23 @@ from clusterjax.experiments import EXPERIMENTS, Files, Settings
 from clusterjax.experiments.framework.reproduce import fingerprint
 from clusterjax.experiments.sentiment.measure import further_moves, leaders_of, sample
 from clusterjax.experiments.sentiment.model import Source, recipe, reviews, trained
-from clusterjax.experiments.sentiment_leaders.claims import claims_of as leader_claims
-from clusterjax.experiments.sentiment_leaders.measure import Parameters as OfLeaders, measure as measure_leaders
+from clusterjax.experiments.sentiment.own_reviews import OWN_REVIEWS
+from clusterjax.experiments.sentiment.shipped import frequent_leaders, trained_shipped
+from clusterjax.experiments.sentiment_leaders.claims import caption_of as leader_caption, claims_of as leader_claims
+from clusterjax.experiments.sentiment_leaders.measure import (
+    Counted,
+    Parameters as OfLeaders,
+    count,
+    measure as measure_leaders,
+)
 from clusterjax.experiments.sentiment_training.claims import claims_of as training_claims
 from clusterjax.experiments.sentiment_training.measure import Curves
-from clusterjax.experiments.sentiment_words.measure import Parameters as OfWords, choose
+from clusterjax.experiments.sentiment_words.claims import caption_of as words_caption, claims_of as words_claims
+from clusterjax.experiments.sentiment_words.measure import (
+    Parameters as OfWords,
+    choose,
+    measure as measure_words,
+)
 from clusterjax.sentiment import Encoded, HardmaxClassifier
 from clusterjax.sentiment._imdb import digest
 
@@ -119,17 +131,93 @@ def test_review_that_is_shown_is_the_most_confident_that_fits(found):
     assert np.all(np.sign(one.run.xs[0][:, 0]) == np.sign(start @ w + float(found.fitted.model.v)))
 
 
-def test_claims_of_the_leaders_fail_where_leaders_mean_nothing(found):
+@pytest.fixture(scope="module")
+def counted():
+    """What the figure of leaders shows without reviews, and the same of the made-up ones."""
     results = measure_leaders(OfLeaders(), SETTINGS, lambda line: None)
-    counted = results.counted
-    assert results.fit is found and all(claim.holds for claim in leader_claims(results))
-    neutral = np.argsort(np.abs(found.ratio[2:]))[:15] + 2
-    wrong = replace(
-        counted, ids=neutral, farthest=np.full_like(counted.farthest, neutral[0]), leaders=0.1 * counted.words,
-        counts=counted.counts + 2,
-    )  # fmt: skip
-    held = [claim.holds for claim in leader_claims(replace(results, counted=wrong))]
-    assert held == [True, False, False, False, False, True, False]
+    planted = reviews(Source.of(SETTINGS)).planted
+    made = trained(SETTINGS, 2, lambda line: None)
+    return results, replace(results, counted=count(made, planted, 15), planted=planted)
+
+
+def test_without_reviews_the_leaders_are_those_that_were_counted_for_the_package(counted):
+    results, _ = counted
+    assert results.fitted.vocabulary.size > 40_000 and results.on.data.key == "imdb" and not results.planted
+    assert results.on.size == {"d": 2, "layers": 8, "words": 128, "reviews": 50_000, "seeds": 1}
+    assert results.counted.test == 25_000 and len(results.counted.names) == 15
+    claims = leader_claims(results)
+    assert all(claim.holds for claim in claims) and not any("planted" in claim.says for claim in claims)
+    caption = leader_caption(results)
+    assert "official split, as they were counted when the classifier of the package was made" in caption
+    assert "reads the last 128 here" in caption and "made-up" not in caption
+
+
+def test_leaders_of_another_dimension_are_of_made_up_reviews():
+    results = measure_leaders(OfLeaders(d=3, leaders=4), SETTINGS, lambda line: None)
+    assert results.on.data.key == "made-up" and results.fitted.recipe.dim == 3
+    assert results.of.startswith("made-up reviews") and results.planted and len(results.counted.names) == 4
+
+
+def test_what_is_counted_is_counted_by_hand(found):
+    """Leader by leader and word by word, on made-up reviews."""
+    planted = reviews(Source.of(SETTINGS)).planted
+    one, test = count(found, planted, 6), found.test
+    assert Counted.of_record(one.record()).record() == one.record() and one.first(2).names == one.names[:2]
+    w, v = np.asarray(found.fitted.model.w[0], float), float(found.fitted.model.v)
+    leaders, words, farthest, many = [], [], [], np.zeros(99, int)
+    for row in range(len(test)):
+        led = []
+        for place in range(test.lengths[row]):
+            z = np.asarray(found.fitted.model.embedding[test.ids[row, place], 0], float)
+            away = (z @ w + v) / np.sqrt(w @ w)
+            (leaders if found.led.first[row, place] >= 0 else words).append(away)
+            led += [(abs(away), test.ids[row, place])] if found.led.first[row, place] >= 0 else []
+        many[len(led)] += test.lengths[row] > 0
+        if found.confident[row]:
+            farthest.append((max(led)[1], test.labels[row]))
+    assert one.reviews_by_leaders.tolist() == many[: len(one.reviews_by_leaders)].tolist() and many.sum() == len(test)
+    assert one.leaders.sum() == len(leaders) and one.words.sum() == len(words)
+    np.testing.assert_array_equal(one.leaders, np.histogram(leaders, one.edges)[0])
+    np.testing.assert_allclose(one.away, [np.median(np.abs(leaders)), np.median(np.abs(words))], rtol=1e-6)
+    farther = np.mean([np.mean(abs(leader) > np.abs(words)) for leader in leaders])
+    assert one.farther == pytest.approx(farther, abs=1e-4)
+    clear = [found.ratio[word] * (1 if label else -1) >= 0.5 for word, label in farthest]
+    assert one.own == pytest.approx(np.mean(clear)) and one.confident == len(farthest)
+    assert one.planted == pytest.approx(np.mean([found.names[word] in planted for word, _ in farthest]))
+    assert one.accuracy == np.mean(found.right) and one.words_a_review == pytest.approx(test.lengths.mean())
+
+
+def test_claims_of_the_leaders_fail_where_leaders_mean_nothing(counted):
+    for results in counted:
+        assert all(claim.holds for claim in leader_claims(results))
+        wrong = replace(
+            results.counted, ratio=0 * results.counted.ratio, own=0.1, planted=0.1, farther=0.5, accuracy=0.7,
+            reviews_by_leaders=np.append([0, 0], results.counted.reviews_by_leaders), moved=0.1,
+        )  # fmt: skip
+        assert not any(claim.holds for claim in leader_claims(replace(results, counted=wrong)))
+    mean = next(claim for claim in leader_claims(counted[1]) if "few leaders" in claim.says)
+    made = trained(SETTINGS, 2, lambda line: None)
+    many = made.led.counts[made.test.lengths > 0]
+    assert mean.value == pytest.approx(many.mean())
+    assert mean.error == pytest.approx(many.std() / np.sqrt(len(many)))
+
+
+def test_without_reviews_the_words_are_of_reviews_of_ours():
+    results = measure_words(OfWords(), SETTINGS, lambda line: None)
+    assert results.on.data.key == "reviews of ours" and results.on.size["reviews"] == len(OWN_REVIEWS) == 12
+    labels = [OWN_REVIEWS[one.row][1] for one in results.pair]
+    assert labels == [1, 0] and results.pair[0].logit > 0 > results.pair[1].logit
+    assert all(claim.holds for claim in words_claims(results.pair))
+    caption = words_caption(results)
+    assert "one of the 12 reviews that were written for this figure" in caption and "made-up" not in caption
+    frequent = {results.fit.names[number] for number in frequent_leaders(results.fit.fitted)}
+    assert {one.run.names[one.farthest] for one in results.pair} <= frequent
+
+
+def test_reviews_of_ours_are_understood_and_of_the_length_that_a_picture_holds():
+    fit = trained_shipped()
+    assert fit.right.sum() >= 10 and sum(label for _, label in OWN_REVIEWS) == 6
+    assert np.all(fit.test.lengths >= 16) and np.all(fit.test.lengths <= 28)
 
 
 def test_claims_of_the_training_fail_where_nothing_settles():
@@ -178,6 +266,14 @@ def test_figures_of_reviews_are_made_again_for_other_reviews_and_others_are_not(
     changed = {name for name, (before, after) in prints.items() if before != after}
     of_networks = {"sink-training", "lstm", "sentiment-neuron"}
     assert changed == {"sentiment-words", "sentiment-leaders", "sentiment-training"} | of_networks
+
+
+def test_figures_without_reviews_are_made_again_for_another_classifier_of_the_package(monkeypatch):
+    words = next(one for one in EXPERIMENTS if one.name == "sentiment-words")
+    before = fingerprint(words, SETTINGS, Files())
+    monkeypatch.setattr("clusterjax.experiments.framework.reproduce.shipped_digest", lambda: "another")
+    assert fingerprint(words, SETTINGS, Files()) == before | {"classifier": "another"}
+    assert len(before["classifier"]) == 64
 
 
 def test_recipes_are_smaller_where_quick_and_for_made_up_words():

@@ -287,6 +287,10 @@ SPOKEN = "\n".join(json.dumps({"phonemes": text}) for text in TEXTS).encode()
 LOADERS = (
     Loader("vocabulary", make_vocabulary, read_vocabulary, True),
     Loader("sentiment model", lambda folder: sentiment.save(fitted_of(), folder, {"a": 1}), read_sentiment, True, 2),
+    Loader(
+        "compact sentiment model", lambda folder: sentiment.save(fitted_of(), folder, {"a": 1}, compact=True),
+        read_sentiment, True, 2,
+    ),
     Loader("language model", make_language_model, read_language_model, True, 8),
     Loader("trained ALBERT", make_albert, read_our_network, True, 8),
     Loader("checkpoint", trained, trained, True, 2),

@@ -16,18 +16,32 @@ PACKAGE = ROOT / "clusterjax"
 FRONT_DOOR = "clusterjax"
 LONGEST_FILE = 400
 
-BASE = {"_lazy", "_custom_types", "_misc", "_blocks", "_batching", "_check", "_random"}
+BASE = {"_lazy", "_abstract", "_custom_types", "_misc", "_blocks", "_batching", "_check", "_random"}
 RUNS = {"_lock", "_drafts", "_log"}
 WHERE = BASE | {"_space", "_mask", "_schedule"}
 FIELDS = WHERE | {"_summation", "_attention", "_field", "_layer"}
-DYNAMICS = FIELDS | {"_solver", "_trajectory", "_simulate", "_iterate", "_integrate", "_noise", "_saved"}
+RUN = {
+    "_solver",
+    "_describe",
+    "_summary",
+    "_interpolants",
+    "_trajectory",
+    "_simulate",
+    "_iterate",
+    "_integrate",
+    "_noise",
+    "_saved",
+}
+DYNAMICS = FIELDS | RUN
 MEASURES = {"_observables", "_events"}
 DISK = {"_json", "_arrays", "_disk", "_run_file", "_model_folder"}
 PARTS = {"hardmax", "transformer", "sentiment", "probe", "sweep", "phase", "plot"}
 
 # Each part, lowest first, and every part that it may import. What is named must stand above in this table.
 FLOORS: dict[str, set[str]] = {
-    "_lazy": set(),
+    "_contents": set(),
+    "_lazy": {"_contents"},
+    "_abstract": set(),
     "_version": set(),
     "_json": set(),
     "_arrays": {"_json"},
@@ -46,36 +60,50 @@ FLOORS: dict[str, set[str]] = {
     "_field": WHERE | {"_summation", "_attention"},
     "_layer": WHERE | {"_summation", "_attention", "_field"},
     "_solver": WHERE | {"_attention", "_field"},
-    "_trajectory": BASE | {"_space"},
-    "_integrate": FIELDS,
+    "_describe": {"_version"},
+    "_verdicts": set(),
+    "_summary": {"_misc"},
+    "_account": BASE | {"_summary", "_verdicts"},
+    "_interpolants": BASE | {"_space", "_describe"},
+    "_integrate": FIELDS | {"_describe", "_interpolants"},
     "_noise": FIELDS,
     "_saved": BASE | {"_space"},
-    "_simulate": FIELDS | {"_solver", "_trajectory", "_integrate", "_noise", "_saved"},
-    "_iterate": FIELDS | {"_trajectory"},
-    "_observables": BASE | {"_space", "_summation"},
+    "_observables": BASE | {"_space", "_summation", "_summary"},
     "_events": BASE | {"_space", "_observables"},
     "_drafts": {"_disk"},
     "_lock": {"_drafts"},
     "_log": set(),
     "_run_file": {"_json", "_arrays", "_disk"},
     "_model_folder": {"_json", "_arrays", "_disk"},
-    "_training_loop": BASE | DISK | {"_lock"},
+    "_trajectory_file": BASE | DISK | {"_space", "_describe", "_interpolants", "_verdicts"},
+    "_trajectory_table": BASE | {"_describe", "_verdicts"},
+    "_trajectory": BASE | {"_interpolants", "_account", "_trajectory_file", "_trajectory_table"},
+    "_simulate": FIELDS | {"_solver", "_trajectory", "_describe", "_interpolants", "_integrate", "_noise", "_saved"},
+    "_iterate": FIELDS | {"_trajectory", "_interpolants", "_describe"},
+    "_further": DISK,
+    "_training_loop": BASE | DISK | {"_lock", "_further", "_summary"},
     "_tables": set(),
-    "_corpus": {"_tables", "_check"} | DISK,
-    "_pretraining": BASE | DISK | {"_training_loop", "_corpus"},
+    "_hub_texts": {"_tables"},
+    "_corpus": {"_tables", "_hub_texts", "_check"} | DISK,
+    "_pretraining": BASE | DISK | {"_training_loop", "_corpus", "_further"},
     "plot": BASE | {"_space", "_trajectory", "_observables", "_drafts"},
     "sweep": BASE | RUNS | DISK,
     "phase": DYNAMICS | MEASURES | DISK | {"sweep"},
     "hardmax": DYNAMICS | MEASURES | {"_training_loop"},
-    "transformer": DYNAMICS | MEASURES | RUNS | DISK | {"_training_loop", "_corpus", "_pretraining"},
-    "sentiment": DYNAMICS | MEASURES | RUNS | DISK | {"_training_loop", "_tables", "hardmax"},
+    "transformer": DYNAMICS | MEASURES | RUNS | DISK | {"_training_loop", "_corpus", "_pretraining", "_further"},
+    "sentiment": DYNAMICS | MEASURES | RUNS | DISK | {"_training_loop", "_tables", "hardmax", "_further"},
     "probe": DYNAMICS
     | MEASURES
     | RUNS
     | DISK
-    | {"transformer", "_training_loop", "_tables", "_corpus", "_pretraining"},
+    | {"transformer", "_training_loop", "_tables", "_corpus", "_pretraining", "_further"},
     "experiments": {FRONT_DOOR, "_training_loop", "_tables", "_corpus"} | RUNS | DISK | DYNAMICS | MEASURES | PARTS,
-    "_cli": {FRONT_DOOR, "_version", "experiments", "_training_loop", "_tables"} | RUNS | DYNAMICS | MEASURES | PARTS,
+    "_cli": {FRONT_DOOR, "_version", "experiments", "_training_loop", "_tables", "_further"}
+    | RUNS
+    | DISK
+    | DYNAMICS
+    | MEASURES
+    | PARTS,
     "__main__": {"_cli"},
 }
 
@@ -88,6 +116,7 @@ EXTRAS = {
     "transformers": {"probe"},
     "datasets": {"probe"},
     "gguf": set(),
+    "shtab": set(),
     "xarray": {"sweep", "phase"},
     "zarr": {"sweep"},
 }
@@ -123,11 +152,18 @@ def package_of(file: Path, level: int) -> str:
 
 
 def imports_of(file: Path, tree: ast.Module, modules: set[str] = MODULES) -> Iterator[Import]:
-    """Every import of `file`, wherever it stands, under the name of the module that it loads."""
+    """Every import of `file`, wherever it stands, under the name of the module that it loads.
+
+    `import x` under `if TYPE_CHECKING:` is for annotations alone; it runs as little as one inside a function.
+    """
     waiting: list[tuple[ast.AST, bool]] = [(tree, False)]
     while waiting:
         node, inside = waiting.pop()
         inside |= isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            waiting += [(child, inside or isinstance(child, ast.Import)) for child in node.body]
+            waiting += [(child, inside) for child in node.orelse]
+            continue
         waiting += [(child, inside) for child in ast.iter_child_nodes(node) if isinstance(child, STATEMENTS)]
         if isinstance(node, ast.Import):
             for name in node.names:
@@ -301,6 +337,8 @@ def test_no_file_is_too_long(folder):
         ("_new.py", "def f():\n    from clusterjax import Sphere", "clusterjax"),
         ("_new.py", "def f():\n    try:\n        pass\n    except OSError:\n        import clusterjax", "clusterjax"),
         ("_new.py", "if 1:\n    import clusterjax", "clusterjax"),
+        ("_new.py", "if TYPE_CHECKING:\n    from . import _misc", "clusterjax._misc"),
+        ("_new.py", "if TYPE_CHECKING:\n    f = 1\nelse:\n    import clusterjax", "clusterjax"),
     ),
 )
 def test_the_reader_of_imports_sees(where, line, target):
@@ -308,3 +346,8 @@ def test_the_reader_of_imports_sees(where, line, target):
     (found,) = imports_of(PACKAGE / where, ast.parse(line), MODULES | {"clusterjax._field.base", "clusterjax._misc"})
     assert found.target == target
     assert found.inside_function == line.startswith("def")
+
+
+def test_an_import_for_annotations_alone_does_not_run():
+    (found,) = imports_of(PACKAGE / "_new.py", ast.parse("if TYPE_CHECKING:\n    import xarray"))
+    assert found.target == "xarray" and found.inside_function

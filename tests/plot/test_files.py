@@ -45,6 +45,23 @@ def test_saved_pictures_are_whole_and_reproducible(tmp_path, draw):
         assert png.info["dpi"][0] == pytest.approx(300, abs=0.1)
 
 
+@pytest.mark.parametrize(
+    ("name", "formats", "files"),
+    (
+        ("x.pdf", None, ["x.pdf"]),
+        ("x.PDF", None, ["x.PDF"]),
+        ("x.svg", ["svg"], ["x.svg"]),
+        ("x", None, ["x.png", "x.svg"]),
+        ("beta0.5", ["pdf"], ["beta0.5.pdf"]),
+    ),
+)
+def test_a_suffix_decides_the_format(tmp_path, name, formats, files):
+    paths = plot.save(plot.circle(even_circle(3)), tmp_path / name, formats, dpi=50)
+    assert [path.name for path in paths] == sorted(path.name for path in tmp_path.iterdir()) == files
+    begins = {"pdf": b"%PDF", "png": b"\x89PNG", "svg": b"<?xml"}
+    assert all(path.read_bytes().startswith(begins[path.suffix[1:].lower()]) for path in paths)
+
+
 def test_save_leaves_nothing_half_written(tmp_path):
     ax = plot.circle(even_circle(3))
     (tmp_path / "kept.png").write_bytes(b"old")
@@ -100,7 +117,15 @@ BAD = {
     "ts of another length": (lambda: plot.snapshots(run(2).xs, [0.0, 1.0]), "each of the 7 frames"),
     "ts not increasing": (lambda: plot.snapshots(run(2).xs, np.zeros(7)), "ts must increase"),
     "nothing finite": (lambda: plot.snapshots(np.full((2, 3, 2), np.nan)), "must have a frame with a finite token"),
-    "film of another kind": (lambda: plot.animate(run(2), "film.mp4"), "path must end in .gif, but it is 'film.mp4'"),
+    "film of another kind": (lambda: plot.animate(run(2), "film.avi"), "path must end in .gif or .mp4, .*'film.avi'"),
+    "formats beside a suffix": (
+        lambda: plot.save(plot.circle(X2), "x.pdf", ("png", "pdf")),
+        r"formats must be None or \['pdf'\] beside a path that ends in .pdf",
+    ),
+    "picture of another kind": (
+        lambda: plot.save(plot.circle(X2), "x.jpg", ("png",)),
+        "path must end in .png, .svg, .pdf or in no suffix of a picture, but it is 'x.jpg'",
+    ),
     "no frames": (lambda: plot.animate(run(2), frames=0), "frames must be an integer from 1"),
     "fps": (lambda: plot.animate(run(2), fps=100), "fps must be an integer from 1 to 50"),
     "angles of three dimensions": (lambda: plot.angles(run(3)), "theirs is 3"),

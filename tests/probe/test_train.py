@@ -132,14 +132,30 @@ def test_another_run_in_the_folder_is_refused(texts, trained):
     before = contents(trained[0])
     assert len(before) == 14
     for changes, seed, words in (
-        ({}, 1, "checkpoint must be of this run with data = [0-9a-f]{64}, seed = 1, "),
-        ({"num_layers": 4}, 0, "checkpoint must be of this run with recipe = "),
-        ({"num_heads": 4}, 0, "checkpoint must be of this run with recipe = "),
+        ({}, 1, "checkpoint must be of this run with seed = 1, but .* is of one with seed = 0; remove it"),
+        ({"num_layers": 4}, 0, "checkpoint must be of this run with recipe.num_"),
+        ({"num_heads": 4}, 0, "checkpoint must be of this run with recipe.num_"),
         ({"vocab_size": 61}, 0, "vocab_size must be 60, that of .*tokenizer.json', but it is 61"),
     ):
         with pytest.raises(ValueError, match=words):
             train_albert(trained[0], [texts], replace(RECIPE, **changes), seed=seed, say=QUIET)
         assert contents(trained[0]) == before
+
+
+def test_a_finished_run_is_trained_further_in_its_last_stage(texts, trained, tmp_path):
+    folder, report, _ = trained
+    further, said = tmp_path / "further", []
+    shutil.copytree(folder, further)
+    found = train_albert(further, [texts], replace(RECIPE, steps=190), snapshots=4, say=said.append)
+    assert "trained further, from step 155 to 190: the learning rate rises and falls again" in said
+    (line,) = [line for line in said if "tokens at a time" in line]
+    assert line == "2 layers, 16 tokens at a time, until checkpoint 10"
+    before, after = (json.loads((place / "history.json").read_text()) for place in (folder, further))
+    assert after[:8] == before and len(after) == 10
+    assert found["legs"] == [155] and found["steps"] == 190 and found["recipe"] == report["recipe"] | {"steps": 190}
+    kept = {path.stem for place in (folder, further) for path in (place / "snapshots").glob("step-*")}
+    assert {name for name in kept if name > "step-000155"} == {"step-000175", "step-000190"}
+    assert probe.load(further).num_layers == 2
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])

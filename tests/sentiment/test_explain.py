@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 
 from clusterjax.hardmax import leaders
-from clusterjax.sentiment import Fitted, HardmaxClassifier, Recipe, Vocabulary, explain, predict_many
+from clusterjax.sentiment import (
+    Fitted,
+    HardmaxClassifier,
+    Recipe,
+    TextOptions,
+    Vocabulary,
+    explain,
+    predict_many,
+)
 
 
 WORDS = tuple(f"{a}{b}q" for a in "bcdfg" for b in "hjklmnprst")
@@ -77,3 +85,21 @@ def test_many_say_the_same_as_one():
         assert one["known_words"] == alone["known_words"]
         assert set(one["leaders"]) == {leader["word"] for leader in alone["leaders"]}
         assert json.loads(json.dumps(alone)) == alone | {"leaders": json.loads(json.dumps(alone["leaders"]))}
+
+
+@pytest.mark.parametrize("ngrams", (1, 2))
+def test_what_was_not_read_is_named(ngrams):
+    """Words that are not known, each once and without n-grams; and how many known ones the length leaves out."""
+    vocabulary = Vocabulary(WORDS, (5,) * len(WORDS), TextOptions(ngrams=ngrams))
+    fitted = fitted_of()
+    fitted = Fitted(fitted.model, vocabulary, Recipe(depth=4, length=6, ngrams=ngrams), [], 1)
+    found = explain(fitted, f"Xyzzy plugh {TEXT} not {WORDS[0]} the xyzzy")
+    assert found.unknown == ("xyzzy", "plugh", f"not_{WORDS[0]}", "not_xyzzy") and found.cut == 18 - 6
+    assert sum(found.counts) == 6 and found.record()["words_before"] == 12
+    assert "not known: xyzzy, plugh, not_" in str(found) and "12 known words stand before it" in str(found)
+    whole = explain(fitted, WORDS[1])
+    assert whole.unknown == () and whole.cut == 0
+    assert "not known" not in str(whole) and "only the end" not in str(whole)
+    assert explain(fitted, "xyzzy").unknown == ("xyzzy",) and explain(fitted, "").unknown == ()
+    many = explain(fitted, f"{WORDS[1]} " + " ".join(f"unheard{letter}" for letter in "abcdefghijklmnop"))
+    assert str(many).count("unheard") == 12 and "and 4 more" in str(many)

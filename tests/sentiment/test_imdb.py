@@ -98,7 +98,7 @@ def test_parquet_without_its_library(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
     with pytest.raises(
-        ImportError, match=r"reading '.*a\.parquet' needs pyarrow; install it with: pip install pyarrow"
+        ImportError, match=r"reading '.*a\.parquet' needs pyarrow; install it with: pip install 'clusterjax\[probe\]'"
     ):
         load_imdb(tmp_path / "a.parquet")
 
@@ -229,7 +229,7 @@ def test_hub_out_of_reach(monkeypatch, tmp_path):
     ):
         load_imdb("stanfordnlp/imdb")
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(ImportError, match=r"needs datasets; install it with: pip install datasets"):
+    with pytest.raises(ImportError, match=r"needs datasets; install it with: pip install 'clusterjax\[probe\]'"):
         load_imdb("stanfordnlp/imdb")
 
 

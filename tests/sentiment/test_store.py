@@ -12,6 +12,8 @@ import safetensors.numpy
 
 from clusterjax.sentiment import Fitted, HardmaxClassifier, Recipe, TextOptions, Vocabulary, load, load_report, save
 
+from ..helpers import as_a_user
+
 
 WORDS = ("plot", "café", "not_good", "awful")
 HISTORY = [{"loss": 0.5, "validation accuracy": 0.75}, {"loss": 0.1 + 0.2, "validation accuracy": 0.5}]
@@ -60,6 +62,54 @@ def test_a_model_is_replaced_with_its_report(tmp_path):
     }  # fmt: skip
 
 
+def compacted(fitted):
+    """The classifier that a compact folder gives back, by NumPy alone."""
+    rounded = np.asarray(fitted.model.embedding).astype(np.float16).astype(np.asarray(fitted.model.w).dtype)
+    model = eqx.tree_at(lambda tree: tree.embedding, fitted.model, jnp.asarray(rounded))
+    return Fitted(model, fitted.vocabulary, fitted.recipe, fitted.history, fitted.best_epoch)
+
+
+@pytest.mark.parametrize("dtype", (jnp.float16, jnp.float32, jnp.float64), ids=("half", "single", "double"))
+def test_a_compact_one_is_rounded_once_and_comes_back_in_its_precision(tmp_path, dtype):
+    fitted = fitted_of(dtype, heads=2)
+    save(fitted, tmp_path / "a", {"a": 1}, compact=True)
+    same(load(tmp_path / "a"), compacted(fitted))
+    assert load_report(tmp_path / "a") == {"a": 1}
+    assert safetensors.numpy.load_file(tmp_path / "a" / "model.safetensors")["embedding"].dtype == np.float16
+    save(load(tmp_path / "a"), tmp_path / "b", {"a": 1}, compact=True)
+    for file in (tmp_path / "a").iterdir():
+        assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes()
+
+
+def test_a_compact_one_replaces_a_whole_one_and_the_other_way(tmp_path):
+    whole = {"model.safetensors", "vocabulary.json", "history.json", "config.json", "checksums.json"}
+    for compact in (True, False, True):
+        save(fitted_of(), tmp_path, compact=compact)
+        names = (whole - {"vocabulary.json"}) | {"vocabulary.json.gz"} if compact else whole
+        assert {path.name for path in tmp_path.iterdir()} == names
+        same(load(tmp_path), compacted(fitted_of()) if compact else fitted_of())
+
+
+def test_what_half_precision_does_not_hold_is_not_compacted(tmp_path):
+    fitted = fitted_of()
+    large = eqx.tree_at(lambda tree: tree.embedding, fitted.model, 1e5 * jnp.ones_like(fitted.model.embedding))
+    large = Fitted(large, fitted.vocabulary, fitted.recipe, fitted.history, 1)
+    with pytest.raises(ValueError, match="compact must be False for an embedding with numbers beyond 65504, but its"):
+        save(large, tmp_path / "model", compact=True)
+    assert not (tmp_path / "model").exists()
+    with as_a_user(), pytest.raises(ValueError, match="compact must be True or False, but it is 1"):
+        save(fitted, tmp_path / "model", compact=1)
+
+
+def test_only_the_embedding_may_be_rounded(tmp_path):
+    save(fitted_of(), tmp_path, compact=True)
+    path = tmp_path / "model.safetensors"
+    arrays = safetensors.numpy.load_file(path)
+    path.write_bytes(safetensors.numpy.save({**arrays, "v": arrays["v"].astype(np.float16)}))
+    with pytest.raises(ValueError, match="'v' is of float16 and 'w' of float32"):
+        load(tmp_path)
+
+
 def refused(folder):
     with pytest.raises(ValueError) as caught:
         load(folder)
@@ -72,9 +122,11 @@ def test_missing_folder(tmp_path):
     assert "folder must be one of a model, but there is none" in refused(tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize("name", ("model.safetensors", "vocabulary.json", "history.json", "config.json"))
+@pytest.mark.parametrize(
+    "name", ("model.safetensors", "vocabulary.json", "vocabulary.json.gz", "history.json", "config.json")
+)
 def test_missing_and_broken_files(tmp_path, name):
-    save(fitted_of(), tmp_path)
+    save(fitted_of(), tmp_path, compact=name.endswith(".gz"))
     content = (tmp_path / name).read_bytes()
     (tmp_path / name).unlink()
     assert f"lacks {name}" in refused(tmp_path)

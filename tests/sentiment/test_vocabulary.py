@@ -1,6 +1,7 @@
 """Words and their ids: what is known, in which order, what is kept of a text, and what a file holds."""
 
 import errno
+import gzip
 import json
 import os
 import random
@@ -196,6 +197,34 @@ def test_other_files_are_refused(tmp_path, content, remedy):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"nothing\.json' cannot be read \(No such file or directory\); name the file"):
         Vocabulary.load(tmp_path / "nothing.json")
+
+
+def test_a_compressed_file_is_smaller_and_the_same(tmp_path):
+    words = tuple(f"{a}{b}{c}" for a in "abcdefgh" for b in "klmnop" for c in "rstuvwxyz")
+    vocabulary = Vocabulary(words, tuple(range(len(words), 0, -1)))
+    for name in ("a.json", "a.json.gz", "b.json.gz"):
+        vocabulary.save(tmp_path / name)
+        assert Vocabulary.load(tmp_path / name) == vocabulary
+    packed = (tmp_path / "a.json.gz").read_bytes()
+    assert packed == (tmp_path / "b.json.gz").read_bytes() and packed[4:8] == bytes(4), "no time in it"
+    assert gzip.decompress(packed) == vocabulary._content()
+    assert len(packed) < 0.5 * (tmp_path / "a.json").stat().st_size
+
+
+@pytest.mark.parametrize("damage", ("cut", "none", "changed", "bomb"))
+def test_compressed_files_that_are_not_whole_are_refused(tmp_path, monkeypatch, damage):
+    path = tmp_path / "vocabulary.json.gz"
+    PLAIN.save(path)
+    whole = path.read_bytes()
+    monkeypatch.setattr("clusterjax.sentiment._vocabulary.MOST_UNPACKED", 10**6)
+    content = {
+        "cut": whole[: len(whole) // 2], "none": b"{}", "changed": whole[:40] + bytes([whole[40] ^ 8]) + whole[41:],
+        "bomb": gzip.compress(b" " * (10**6 + 1)),
+    }  # fmt: skip
+    words = {"bomb": "more than 1000000 bytes once it is unpacked"}.get(damage, "no whole gzip file|JSON")
+    path.write_bytes(content[damage])
+    with pytest.raises(ValueError, match=f"^path must be a vocabulary, but .*({words})"):
+        Vocabulary.load(path)
 
 
 def test_options_of_the_file_are_checked(tmp_path):

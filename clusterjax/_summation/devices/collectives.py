@@ -17,8 +17,10 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Int
 
+from ..._abstract import AbstractPart
 
-class AbstractCollectives(eqx.Module):
+
+class AbstractCollectives(AbstractPart):
     """Collective operations over the devices that share the tokens.
 
     **Arguments:**

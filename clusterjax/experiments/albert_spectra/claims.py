@@ -22,7 +22,7 @@ def caption_of(network: Network, m: Results) -> str:
     beaten = [reading.head + 1 for reading in readings if reading.beaten]
     text = (
         f"The heads of {network.words}"
-        + (f": those of the first of {blocks} layers with weights of their own" if blocks > 1 else "")
+        + (f": those of layer {m.p.layer}, of {blocks} with weights of their own" if blocks > 1 else "")
         + f". (a) The eigenvalues of V for each head, those {value.shape[1]} that need not be zero, that of largest "
         f"modulus filled; {100 * np.mean(np.real(value) > 0):.0f} % have a positive real part. Dashed: the disc that "
         "random matrices with the norms of the two factors of V fill; the largest modulus exceeds its radius "
@@ -152,7 +152,7 @@ def _word_cosine(m: Results) -> tuple[float, np.ndarray, float]:
 def _identities(m: Results) -> tuple[Claim, ...]:
     # One head, that of the largest eigenvalue: the whole operator takes d^3 operations.
     head = int(np.abs(m.leading).argmax())
-    query, to, value, output = (one[0, head] for one in m.matrices[:4])
+    query, to, value, output = (one[m.block, head] for one in m.matrices[:4])
     small, spectrum = m.value[head], np.linalg.eigvals((value @ output).T)
     others = len(spectrum) - len(small)
     # Each small eigenvalue has one of the whole beside it, and the others are zero.

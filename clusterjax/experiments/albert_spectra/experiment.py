@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 
+from ..._check import check_integer
 from ..framework.experiment import Cost, Experiment, Outcome, Settings
 from ..framework.networks import network_of
 from .claims import caption_of, claims_of
@@ -20,7 +21,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
     return Outcome(
         caption_of(network, m),
         claims_of(m),
-        {"network": network.words, "heads": len(value), "size of a head": value.shape[1],
+        {"network": network.words, "layer": m.p.layer, "heads": len(value), "size of a head": value.shape[1],
          "hidden size": m.matrices.value.shape[2], "beta before training": m.untrained,
          "random directions": p.draws, "starts": 1, "solver": "none: weights in float64"},
         {"rank": np.arange(1, forms.shape[1] + 1), "query_key": forms.mean(axis=0), "query_key_by_head": forms,
@@ -32,6 +33,11 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
     )  # fmt: skip
 
 
+def _check(settings: Settings) -> None:
+    layers = network_of(settings).model.num_layers
+    check_integer(settings.read(Parameters).layer, "layer", least=1, most=layers, remedy="name one of the network")
+
+
 ALBERT_SPECTRA = Experiment(
     "albert-spectra",
     "albert_spectra",
@@ -41,5 +47,6 @@ ALBERT_SPECTRA = Experiment(
     _run,
     reads_texts=True,
     parameters=Parameters,
+    check=_check,
     cost=Cost(full=5, quick=5),
 )

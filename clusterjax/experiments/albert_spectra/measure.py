@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ... import probe
-from ..framework.experiment import Settings
+from ..framework.experiment import MOST_OF_NETWORK, Settings
 from ..framework.networks import Network
 from ..framework.parameters import parameter
 
@@ -24,6 +24,7 @@ class Parameters:
     """What of the figure can be set."""
 
     draws: int = parameter(99, "the number of random directions for each head", least=19, most=9999)
+    layer: int = parameter(1, "the layer whose heads are looked at", least=1, most=MOST_OF_NETWORK)
     top: int = parameter(5, "the number of words at each end of a direction", least=1, most=20)
     outside: float = parameter(
         1.25, "how many times the radius of the disc an eigenvalue counts as outside from", least=1, most=100
@@ -65,6 +66,7 @@ class Results:
     - `untrained`: The effective beta of a head of random weights, as before training.
     - `matrices`: The factors of all heads.
     - `readings`: By head; none where no eigenvalue is real, or symbols have no names.
+    - `block`: Which of these factors are those of the layer.
     """
 
     p: Parameters
@@ -75,6 +77,7 @@ class Results:
     untrained: float
     matrices: probe.HeadMatrices
     readings: tuple[Reading, ...]
+    block: int = 0
 
     @property
     def leading(self) -> np.ndarray:
@@ -96,7 +99,7 @@ class Results:
 
     def form_along(self, head: int) -> float:
         """<Qv, Kv>, v the eigenvector of the leading eigenvalue."""
-        query, to, value, output = (one[0, head] for one in self.matrices[:4])
+        query, to, value, output = (one[self.block, head] for one in self.matrices[:4])
         # V = (value output)^T in rows has rank k; its eigenvectors are those of the small product, taken to d
         # dimensions.
         small: Any = np.linalg.eig((output @ value).T)
@@ -117,27 +120,30 @@ def measure(p: Parameters, network: Network, settings: Settings, say: Callable[[
 
 
 def spectra_of(network: Network, seed: int, p: Parameters = Parameters()) -> Results:
-    """The spectra of the first layer that has weights of its own; of an ALBERT that is usually the only one.
+    """The spectra of one layer, the first if `p` does not say; the layers of an ALBERT usually share their weights.
 
     The disc: the largest modulus of the eigenvalues of a product of random (k, d) and (d, k)
     matrices with entries of variances a and b comes to the root of a b k d (Burda, Jarosz, Livan, Nowak and Swiech,
     2010).
     """
     spectra, matrices = probe.value_spectra(network.model), probe.head_matrices(network.model)
+    block = network.model.network.order()[p.layer - 1]
     # Frobenius norms: k d a and k d b are their squares.
-    norms = np.linalg.norm(matrices.value[0], axis=(1, 2)) * np.linalg.norm(matrices.output[0], axis=(1, 2))
+    norms = np.linalg.norm(matrices.value[block], axis=(1, 2)) * np.linalg.norm(matrices.output[block], axis=(1, 2))
     # One generator for all heads, in their order.
     rng = np.random.default_rng(seed)
-    readings = [_read(p, network, head, matrices.output[0, head], rng) for head in range(network.model.num_heads)]
+    heads = range(network.model.num_heads)
+    readings = [_read(p, network, head, block, matrices.output[block, head], rng) for head in heads]
     return Results(
         p,
-        spectra.value[0],
-        spectra.query_key[0],
-        spectra.beta[0],
+        spectra.value[block],
+        spectra.query_key[block],
+        spectra.beta[block],
         norms / np.sqrt(np.prod(matrices.value.shape[2:])),
         untrained_beta(network.model),
         matrices,
         tuple(reading for reading in readings if reading is not None),
+        block,
     )
 
 
@@ -156,11 +162,13 @@ def untrained_beta(model: probe.Model) -> float:
     return float(matrices.scale * both * d * np.sqrt(r * (d + 1) / 2))
 
 
-def _read(p: Parameters, network: Network, head: int, output: np.ndarray, rng: np.random.Generator) -> Reading | None:
+def _read(
+    p: Parameters, network: Network, head: int, block: int, output: np.ndarray, rng: np.random.Generator
+) -> Reading | None:
     if network.names is None and network.model.tokenizer is None:
         return None
     # All of them, the largest real part first.
-    directions = probe.value_directions(network.model, head, top=len(output))
+    directions = probe.value_directions(network.model, head, block=block, top=len(output))
     real_ones = np.flatnonzero(real(directions.eigenvalues, np.abs(directions.eigenvalues).max()))
     if not len(real_ones):
         return None

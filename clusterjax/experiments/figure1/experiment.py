@@ -1,6 +1,7 @@
 """Figure 1 as an experiment: what is measured, claimed, recorded and drawn."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -18,6 +19,7 @@ STATISTICS = ("cosine", "near_mass", "num_clusters", "single", "height", "width"
 
 def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
     p = settings.read(Parameters)
+    settings = _with_depth(settings)
     network = network_of(settings)
     m = measure(p, network, settings, say)
     return Outcome(
@@ -31,6 +33,12 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         None,
         on=network.measured(layers=m.layers),
     )  # fmt: skip
+
+
+def _with_depth(settings: Settings) -> Settings:
+    """The settings with the depth of the parameters, where that is given."""
+    depth = settings.read(Parameters).depth
+    return replace(settings, depth=depth) if depth else settings
 
 
 def _series(m: Results) -> dict:
@@ -59,5 +67,7 @@ FIGURE1 = Experiment(
     reads_texts=True,
     reads_depth=True,
     parameters=Parameters,
+    # The depth is one that the network can have.
+    check=lambda settings: network_of(_with_depth(settings)),
     cost=Cost(full=210, quick=30),
 )

@@ -27,7 +27,7 @@ from ...probe.measures.stream import Measure
 from ...probe.measures.survey import dtype_of, survey
 from ...probe.measures.tally import Average, average_of
 from ..framework.controls import DRAWS, Run, measured, runs_of
-from ..framework.experiment import Settings
+from ..framework.experiment import MOST_OF_NETWORK, Settings
 from ..framework.networks import Network, further
 from ..framework.parameters import parameter
 from .normality import Normality, distances, normality_of
@@ -46,6 +46,12 @@ class Parameters:
 
     draws: int = parameter(DRAWS, "the number of networks of random weights", least=2, most=32)
     late: int = parameter(LATE, "the layer at which the spike is looked for, or the last one", least=1, most=10_000)
+    depth: int = parameter(
+        0,
+        "the layers that the network is applied, 0 being eight times those of training",
+        least=0,
+        most=MOST_OF_NETWORK,
+    )
     near: float = parameter(NEAR, "the cosine from which two tokens are near each other", least=0, most=0.99)
 
 

@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 
+from ..._check import check_integer
 from ..framework.controls import NAMES
 from ..framework.experiment import Cost, Experiment, Outcome, Settings
 from ..framework.networks import network_of
@@ -44,6 +45,11 @@ def _series(m: Results) -> dict:
     )  # fmt: skip
 
 
+def _check(settings: Settings) -> None:
+    layers = network_of(settings).model.num_layers
+    check_integer(settings.read(Parameters).layer, "layer", least=0, most=layers, remedy="name one of the network")
+
+
 FIGURE2 = Experiment(
     "figure2",
     "attention_heads",
@@ -53,5 +59,6 @@ FIGURE2 = Experiment(
     _run,
     reads_texts=True,
     parameters=Parameters,
+    check=_check,
     cost=Cost(full=30, quick=20),
 )

@@ -17,7 +17,7 @@ import numpy as np
 from ... import probe
 from ...probe.measures.tally import average_of
 from ..framework.controls import DRAWS, Run, measured, runs_of
-from ..framework.experiment import Settings
+from ..framework.experiment import MOST_OF_NETWORK, Settings
 from ..framework.networks import Network
 from ..framework.parameters import parameter
 
@@ -34,6 +34,9 @@ class Parameters:
 
     draws: int = parameter(DRAWS, "the number of networks of random weights", least=2, most=32)
     replicates: int = parameter(100, "how often texts are resampled", least=20, most=10_000)
+    layer: int = parameter(
+        0, "the layer at which a text is shown, 0 being the one with the strongest sink", least=0, most=MOST_OF_NETWORK
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +76,11 @@ class Results:
         # argmax of a matrix is a number in its flattened form.
         layer, head = np.unravel_index(np.argmax(excess), excess.shape)
         return name, int(layer), int(head)
+
+    @property
+    def shown(self) -> int:
+        """The layer at which a text is shown, from 0."""
+        return self.p.layer - 1 if self.p.layer else self.strongest[1]
 
     @property
     def between(self) -> np.ndarray:

@@ -58,8 +58,8 @@ def draw(network: Network, m: Results) -> Figure:
 
 
 def panels_of(network: Network, m: Results) -> Panels:
-    """What is drawn of the measurement: the layer of the strongest sink, and three layers of groups."""
-    one, names, layer = m.activation, network.names or {}, m.strongest[1]
+    """What is drawn of the measurement: one text at one layer, and three layers of groups."""
+    one, names, layer = m.activation, network.names or {}, m.shown
     layers = len(m.between)
     # First, middle and last layer; a set, as few layers have fewer.
     shown = sorted({0, (layers - 1) // 2, layers - 1})

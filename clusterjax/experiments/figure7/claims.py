@@ -153,8 +153,9 @@ def caption_of(m: Results, claims: tuple[Claim, ...]) -> str:
     return (
         f"Tokens of one start (seed {m.seed}), Q = K = I, beta = {m.p.beta:g}, V with the eigenvalues of largest real "
         f"part of head {source.head + 1} of {source.provenance}. First row: V as it comes. Second row: the same V "
-        f"times {source.scale:.3g}, so that the largest real part is 1 ({source.words}), which changes nothing but the "
-        f"unit of time: 1 stands for {source.scale:.3g} layers; a conjugate pair stands as a 2 x 2 block, and the "
+        f"times {source.scale:.3g}, so that the largest real part is {source.value[0, 0]:.0f} ({source.words}), which "
+        f"changes nothing but the unit of time: 1 stands for {source.scale:.3g} layers; a conjugate pair stands as a "
+        "2 x 2 block, and the "
         f"basis, which eigenvalues leave open, is orthonormal. (a) Clusters (radius {m.p.radius:g}) and (b) mean "
         f"distance to the first token, over {m.starts} starts with standard errors. (c) All eigenvalues of that head "
         "as they come, and the three. (d) Clusters at t = 15 for each head, as it comes and with the same factor, "

@@ -5,6 +5,7 @@ from functools import partial
 
 from ..framework.ensemble import mean_and_error
 from ..framework.experiment import Cost, Experiment, Film, Outcome, Settings
+from ..framework.trained_values import check_head
 from .claims import caption_of, claims_of
 from .measure import TIMES, TS, D, Parameters, Results, measure
 from .panels import draw
@@ -18,9 +19,9 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         caption_of(m, claims),
         claims,
         {"n": p.n, "d": D, "beta": p.beta, "value": source.value.tolist(),
-         "value as it comes": source.raw[source.head].tolist(), "head": source.head, "scale": source.scale,
-         "source": source.provenance, "query_key": "identity", "mask": "causal", "radius": p.radius,
-         "starts": m.starts, "times": list(TIMES)},
+         "value as it comes": source.raw[source.head].tolist(), "head": source.head, "layer": p.layer,
+         "scale": source.scale, "source": source.provenance, "query_key": "identity", "mask": "causal",
+         "radius": p.radius, "starts": m.starts, "times": list(TIMES)},
         _series(m),
         partial(draw, m),
         Film(TS, m.run.xs[0]),
@@ -48,6 +49,11 @@ def _series(m: Results) -> dict:
     return {"t": TS} | of_runs | {"largest_real_part_by_head": m.source.top} | of_heads
 
 
+def _check(settings: Settings) -> None:
+    p = settings.read(Parameters)
+    check_head(settings, p.layer, p.head)
+
+
 FIGURE7 = Experiment(
     "figure7",
     "albert_eigenvalues",
@@ -56,5 +62,6 @@ FIGURE7 = Experiment(
     _run,
     reads_network=True,
     parameters=Parameters,
+    check=_check,
     cost=Cost(full=30, quick=10),
 )

@@ -21,7 +21,7 @@ from ..framework.ensemble import (
     mean_and_error,
     run_ensemble,
 )
-from ..framework.experiment import Settings
+from ..framework.experiment import MOST_OF_NETWORK, Settings
 from ..framework.parameters import parameter
 from ..framework.particles import MOST_TOKENS
 from ..framework.trained_values import TrainedValues, trained_values
@@ -40,6 +40,9 @@ class Parameters:
     n: int = parameter(64, "the number of tokens", least=4, most=MOST_TOKENS)
     beta: float = parameter(1.0, "the inverse temperature", above=0, most=50)
     radius: float = parameter(0.1, "the distance within which tokens are linked to a cluster", above=0, most=2)
+    layer: int = parameter(1, "the layer whose V is taken", least=1, most=MOST_OF_NETWORK)
+    head: int = parameter(0, "the head that is shown, 0 being the one with the largest real part", least=0,
+                          most=MOST_OF_NETWORK)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +129,7 @@ class Results:
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
     """Simulate the head that is shown and all heads, from the same starts."""
-    source = trained_values(settings)
+    source = trained_values(settings, p.layer, p.head)
     say(f"simulating head {source.head + 1} of {len(source.matrices)}, as it comes and with its time rescaled")
     x0 = draw_starts(settings.seed, settings.starts, p.n, D)
     raw, run = Runs.of(x0, source.raw[source.head], p), Runs.of(x0, source.value, p)

@@ -139,4 +139,5 @@ def caption_of(m: Results, claims: tuple[Claim, ...]) -> str:
 def _repelling(source: TrainedValues) -> str:
     """Which heads would draw nothing, for a caption."""
     repel = [int(head) + 1 for head in np.flatnonzero(source.repelling)]
-    return f"Head {source.head + 1} attracts; heads {repel} of {len(source.top)} repel, see figure 7." if repel else ""
+    does = "repels" if source.repelling[source.head] else "attracts"
+    return f"Head {source.head + 1} {does}; heads {repel} of {len(source.top)} repel, see figure 7." if repel else ""

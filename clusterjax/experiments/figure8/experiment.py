@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ..framework.experiment import Cost, Experiment, Film, Outcome, Settings
+from ..framework.trained_values import check_head
 from .claims import caption_of, claims_of
 from .measure import TIMES, TS, D, Parameters, Results, measure
 from .panels import draw
@@ -16,7 +17,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
     return Outcome(
         caption_of(m, claims),
         claims,
-        {"n": p.n, "d": D, "beta": p.beta, "value": source.value.tolist(), "head": source.head,
+        {"n": p.n, "d": D, "beta": p.beta, "value": source.value.tolist(), "head": source.head, "layer": p.layer,
          "scale": source.scale, "source": source.provenance, "query_key": "identity", "mask": "causal",
          "starts": m.starts, "times": list(TIMES)},
         _series(m),
@@ -34,6 +35,11 @@ def _series(m: Results) -> dict:
     }  # fmt: skip
 
 
+def _check(settings: Settings) -> None:
+    p = settings.read(Parameters)
+    check_head(settings, p.layer, p.head)
+
+
 FIGURE8 = Experiment(
     "figure8",
     "first_token",
@@ -42,5 +48,6 @@ FIGURE8 = Experiment(
     _run,
     reads_network=True,
     parameters=Parameters,
+    check=_check,
     cost=Cost(full=40, quick=10),
 )

@@ -19,7 +19,7 @@ from ..._attention import SoftmaxAttention
 from ..._mask import CausalMask
 from ..._observables import sink_mass
 from ..framework.ensemble import distance_to_first, draw_starts, exact_first_token, mean_and_error, run_ensemble
-from ..framework.experiment import Settings
+from ..framework.experiment import MOST_OF_NETWORK, Settings
 from ..framework.parameters import parameter
 from ..framework.particles import MOST_TOKENS
 from ..framework.trained_values import TrainedValues, trained_values
@@ -40,6 +40,9 @@ class Parameters:
 
     n: int = parameter(64, "the number of tokens", least=2, most=MOST_TOKENS)
     beta: float = parameter(1.0, "the inverse temperature", above=0, most=50)
+    layer: int = parameter(1, "the layer whose V is taken", least=1, most=MOST_OF_NETWORK)
+    head: int = parameter(0, "the head that is shown, 0 being the one with the largest real part", least=0,
+                          most=MOST_OF_NETWORK)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +97,7 @@ class Results:
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
     """Simulate with time rescaled, as V comes, and with the first token turned round, from the same starts."""
-    source = trained_values(settings)
+    source = trained_values(settings, p.layer, p.head)
     value, top = source.value, source.leading
     say("simulating")
     x0 = draw_starts(settings.seed, settings.starts, p.n, D)

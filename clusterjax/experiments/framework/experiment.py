@@ -51,7 +51,8 @@ class Settings:
     - `quick`: Whether shorter runs will do; the caption then says so.
     - `albert`: The trained network of the figures that show one, as `probe.load` takes it; None is the one of the
         package.
-    - `imdb`: Where the film reviews are, as `sentiment.load_imdb` takes it; None makes reviews up, with planted words.
+    - `imdb`: Where the film reviews are, as `sentiment.load_imdb` takes it; None shows the classifier of the package
+        where a figure is of one, and makes reviews up, with planted words, where it trains.
     - `texts`: What that network reads, a file as `probe.read_texts` takes it; None is the texts that belong to it.
     - `most_texts`, `length`: How many of the texts it reads, evenly spread, and to how many tokens they are cut; None
         is 48 and 128, with `quick` 16 and 64, and never more than its positions.
@@ -62,6 +63,8 @@ class Settings:
         nothing. It does not change what comes out.
     - `parameters`: Values of parameters that the experiment declares, by name, such as `{"beta": 5}`; the others are
         as it declares them.
+    - `ids`: What that network reads as token ids, in place of `texts`: a file of `.txt`, `.csv` or `.jsonl` with a text
+        in each line, `.json` with a list of lists, or `.npy`. Its folder then needs no tokenizer.
     """
 
     seed: int = 0
@@ -77,14 +80,18 @@ class Settings:
     store: Path | None = None
     # hash=False: a dict has no hash, and settings are keys of caches.
     parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    ids: Path | None = None
 
     def __post_init__(self):
         check_integer(self.seed, "seed", least=0, most=2**32 - 1)
         check_integer(self.starts, "starts", least=2, most=MOST_STARTS)
         check_flag(self.quick, "quick")
-        for name in ("albert", "imdb", "texts", "store"):
+        for name in ("albert", "imdb", "texts", "store", "ids"):
             if getattr(self, name) is not None:
                 check_path(getattr(self, name), name)
+        if self.ids is not None and self.texts is not None:
+            problem = f"texts are {str(self.texts)!r}"
+            raise refusal("ids", "be given in place of texts", problem, "leave one of them out")
         for name in ("most_texts", "length", "depth", "heads"):
             if getattr(self, name) is not None:
                 check_integer(getattr(self, name), name, most=MOST_OF_NETWORK)
@@ -326,6 +333,8 @@ class Experiment:
     - `least_texts`: With fewer it has no error bar.
     - `asks`: Whether `claim` is a question, and not what a paper says.
     - `parameters`: What of it can be set: a frozen dataclass whose fields are made by `parameter`.
+    - `check`: Is told the settings before anything is computed, and raises a ValueError if they do not fit what the
+        experiment reads; None lets all pass.
     - `cost`: About how long it takes; None is not said.
     - `version`: Of a user's own experiment: what tells it from earlier ones of its name, so that a figure of another
         version is not taken for done. None takes the text of the file that defines `run`.
@@ -345,6 +354,7 @@ class Experiment:
     least_texts: int = 2
     asks: bool = False
     parameters: type = field(default=NoParameters, kw_only=True)
+    check: Callable[[Settings], Any] | None = field(default=None, kw_only=True, repr=False)
     cost: Cost | None = field(default=None, kw_only=True)
     version: str | None = field(default=None, kw_only=True)
 
@@ -362,6 +372,8 @@ class Experiment:
         for flag in flags:
             check_flag(getattr(self, flag), flag)
         check_integer(self.least_texts, "least_texts")
+        if self.check is not None:
+            check_callable(self.check, "check", "a function of settings, or None")
         if self.cost is not None:
             check_instance(self.cost, "cost", Cost, "a Cost", "pass Cost(full=60, quick=5), for example")
         if self.version is not None:

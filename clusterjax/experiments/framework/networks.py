@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
+from typing import TypeVar
 
 import jax
 import numpy as np
@@ -21,6 +22,7 @@ from ..._json import MOST_BYTES, Within, decode, misfit, read_bounded
 from ..._tables import lines_of
 from ...probe.measures.survey import encoded, fingerprint
 from ...probe.networks.bundled import BUNDLED, TRAINING
+from ...probe.networks.ids_file import read_ids
 from ...probe.networks.sizes import AlbertSizes
 from .experiment import MOST_OF_NETWORK, Settings
 from .sources import ALBERT, C4
@@ -35,6 +37,7 @@ _PHONEMES = ("phoneme_vocab.json", "phonemized_samples.jsonl")
 # The published ALBERTs by the key of their subject: hidden_size, num_heads, num_layers, intermediate_size.
 _SIZES = ((768, 12, 12, 3072), (1024, 16, 24, 4096), (2048, 16, 24, 8192), (4096, 64, 12, 16384))
 _PUBLISHED = {one.key: sizes for one, sizes in zip(ALBERT, _SIZES, strict=True)}
+_T = TypeVar("_T")
 _PUBLISHED_WORDS = (30000, 128)  # vocab_size, embedding_size of all of them
 
 
@@ -141,7 +144,11 @@ def network_of(settings: Settings) -> Network:
         many = check_integer(settings.most_texts, "most_texts", least=2, remedy=f"leave it out for {many}")
     if settings.length is not None:
         length = check_integer(settings.length, "length", least=3, remedy=f"leave it out for {length}")
-    network = _network(path, settings.heads, None if settings.texts is None else str(settings.texts), many, length)
+    if settings.ids is not None:
+        network = _of_ids(path, settings.heads, str(settings.ids), many, length)
+    else:
+        texts = None if settings.texts is None else str(settings.texts)
+        network = _network(path, settings.heads, texts, many, length)
     if settings.depth is not None:
         passes(network.model, settings.depth)
     return network
@@ -182,6 +189,11 @@ def _network(path: str | None, heads: int | None, texts: str | None, many: int, 
     folder = _phonemes_of(model)
     if folder is not None:
         return _of_phonemes(model, words, folder, texts, many, length)
+    if model.tokenizer is None:
+        raise ValueError(
+            f"model must have a tokenizer to read texts, but the folder of {model.name!r} has none; put it there, or "
+            "name a file of token ids as ids."
+        )
     every = probe.bundled_texts() if texts is None else probe.read_texts([texts])
     # Before they are spread: duplicates could be all that is chosen.
     rows = spread(_several(every, texts), many)
@@ -200,7 +212,27 @@ def _network(path: str | None, heads: int | None, texts: str | None, many: int, 
     )  # fmt: skip
 
 
-def _several(rows: list[str], source: str | Path | None) -> list[str]:
+@lru_cache(maxsize=2)
+def _of_ids(path: str | None, heads: int | None, file: str, many: int, length: int) -> Network:
+    """A network that reads token ids, which need no tokenizer."""
+    model, words = _model(path, heads)
+    length = min(length, model.max_positions or length)
+    every = [tuple(row.tolist()) for row in read_ids(Path(file), model.network.sizes.vocab_size)]
+    rows = spread(_several(every, file), many)
+    truncated = sum(len(row) > length for row in rows)
+    # One width for all, so that they are one batch; what is beyond a text is no token of it.
+    ids, mask = np.zeros((len(rows), length), np.int32), np.zeros((len(rows), length), bool)
+    for line, present, row in zip(ids, mask, rows, strict=True):
+        line[: len(row)], present[: len(row)] = row[:length], True
+    return Network(
+        model, encoded(model, probe.Encoded(ids, mask)), words,
+        f"{len(rows)} texts of at most {length} token ids of {Path(file).name}{_truncated_words(truncated)}",
+        _reading(len(rows), len(every), truncated, length), bundled=path is None,
+        named_c4=Path(file).name.lower().startswith("c4"),
+    )  # fmt: skip
+
+
+def _several(rows: list[_T], source: str | Path | None) -> list[_T]:
     """The rows, if they are two or more different ones."""
     different = len(set(rows))
     if different < 2:
@@ -289,7 +321,7 @@ def _phonemes(file: Path) -> list[str]:
     return rows
 
 
-def spread(rows: list[str], most: int) -> list[str]:
+def spread(rows: list[_T], most: int) -> list[_T]:
     """At most `most` of them, evenly spread over all."""
     # The first and the last are always among them.
     return [rows[k] for k in np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int)]

@@ -28,13 +28,18 @@ _CLAIM = {
 _FORM = {
     "schema": SCHEMA, "name": str, "title": str, "heading": str, "claim": str, "caption": str, "claims": [_CLAIM],
     "parameters": dict, "series": dict, "files": [str], "fingerprint": dict, "machine": dict, "versions": dict,
-    "seconds": {"simulation": float, "total": float}, "finished": str, "asks?": bool,
+    "seconds": {"simulation": float, "total": float}, "finished": str, "asks?": bool, "command?": (None, str),
 }  # fmt: skip
 _PACKAGES = ("clusterjax", "jax", "jaxlib", "diffrax", "equinox", "numpy", "scipy", "matplotlib")
 
 
 def record_of(
-    experiment: Experiment, outcome: Outcome, wanted: dict[str, Any], written: list[str], seconds: dict[str, float]
+    experiment: Experiment,
+    outcome: Outcome,
+    wanted: dict[str, Any],
+    written: list[str],
+    seconds: dict[str, float],
+    command: str | None = None,
 ) -> dict[str, Any]:
     """All of `results.json`."""
     claims = [_claim(outcome, claim) for claim in outcome.claims]
@@ -57,6 +62,7 @@ def record_of(
         "series": {name: np.round(np.asarray(values), 10).tolist() for name, values in outcome.series.items()},
         "files": written,
         "fingerprint": wanted,
+        "command": command,
         "machine": {"system": platform.platform(), "cores": os.cpu_count(), "device": jax.devices()[0].device_kind},
         "versions": {"python": platform.python_version()} | {name: version(name) for name in _PACKAGES},
         "seconds": seconds,
@@ -133,6 +139,17 @@ def _untrue(record: dict[str, Any], place: Path) -> str | None:
         if not cited or not (none or claim["verdict"] == verdict_on(claim["kind"], claim["holds"], claim["apart"])):
             return f"claims.{number}.verdict is {claim['verdict']!r}, which does not follow"
     return None
+
+
+def network_of(record: dict[str, Any]) -> str:
+    """The name of the trained network that a record shows; empty if it shows none, or is too old to say."""
+    measured = record.get("measured_on")
+    network = measured.get("network") if isinstance(measured, dict) else None
+    words = network.get("words") if isinstance(network, dict) else None
+    # Networks are told by how many parameters they have, particles are not.
+    if not isinstance(words, str) or "parameters" not in words:
+        return ""
+    return words.split(",")[0].removeprefix("particles with eigenvalues of ")
 
 
 def lines_of(record: dict[str, Any]) -> list[str]:

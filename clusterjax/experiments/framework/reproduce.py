@@ -21,8 +21,10 @@ from typing import Any
 from ..._check import check_choice, check_flag, check_instance, check_path, check_say, check_sequence
 from ..._lock import locked
 from ..._log import log_line as print_line
-from ...plot import animate, save
+from ...plot import animate, player, save
 from ...sentiment._imdb import digest
+from ...sentiment._shipped import shipped_digest
+from .command import command_line
 from .experiment import Experiment, Film, Outcome, Settings, with_changed
 from .gallery import write_gallery
 from .identity import identity_of
@@ -40,10 +42,10 @@ class Files:
     **Attributes:**
 
     - `formats`: Of the still picture: any of "png", "svg", "pdf"; the gallery shows the PNG.
-    - `film`: Whether a GIF is made.
+    - `film`: Whether a run is also a GIF, and a page that plays it.
     """
 
-    formats: tuple[str, ...] = ("png", "svg")
+    formats: tuple[str, ...] = ("png", "svg", "pdf")
     film: bool = True
 
     def __post_init__(self):
@@ -99,6 +101,9 @@ def reproduce(
     _refuse_undeclared(experiments, settings)
     # All fingerprints first: they read networks and texts, and refuse what cannot be read.
     asked = [fingerprint(experiment, settings, files) for experiment in experiments]
+    for experiment in experiments:
+        if experiment.check is not None:
+            experiment.check(settings)
     with locked(out):
         return _reproduce_in(out, experiments, asked, settings, files, force, say)
 
@@ -161,6 +166,8 @@ def fingerprint(experiment: Experiment, settings: Settings, files: Files) -> dic
     # Each input counts only for the figures that read it: other reviews leave figure 3 as it is.
     if experiment.reads_reviews:
         asked["reviews"] = digest(settings.imdb)
+        # Without reviews, some figures are of the classifier of the package.
+        asked |= {"classifier": shipped_digest()} if settings.imdb is None else {}
     if experiment.reads_causal:
         from .causal import causal_digest
 
@@ -223,8 +230,11 @@ def _run_one(
             gif = draft / f"{experiment.name}.gif"
             _animate(film, gif, settings.quick) if isinstance(film, Film) else film(gif)
             written.append(gif.name)
+            # What a function draws is a film alone: only runs can be played.
+            if isinstance(film, Film):
+                written.append(_play(film, draft / f"{experiment.name}-player.html", experiment.title).name)
         seconds = {"simulation": round(simulated, 2), "total": round(time.perf_counter() - began, 2)}
-        record = record_of(experiment, outcome, wanted, written, seconds)
+        record = record_of(experiment, outcome, wanted, written, seconds, command_line(experiment, settings))
         # allow_nan=False: NaN is no JSON, and must have become null.
         text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
         (draft / RESULTS).write_text(text + "\n", "utf-8")
@@ -240,6 +250,12 @@ def _animate(film: Film, gif: Path, quick: bool) -> None:
         film.xs, gif, ts=film.ts, frames=min(24 if quick else 61, len(film.ts)), fps=8 if quick else 15,
         highlight=film.highlight, trail=film.trail,
     )  # fmt: skip
+
+
+def _play(film: Film, page: Path, title: str) -> Path:
+    """The same run as a page of its own, which the gallery shows."""
+    player(film.xs, page, ts=film.ts, highlight=film.highlight, title=title)
+    return page
 
 
 def _finished(place: Path, wanted: dict[str, Any], say: Callable[[str], None]) -> dict[str, Any] | None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ... import probe
+from ..._check import check_integer
 from ...probe.measures.head_signs import cases_of
 from .experiment import Settings
 from .networks import model_of, subject_of
@@ -20,10 +21,10 @@ class TrainedValues:
 
     - `matrices`: (heads, 3, 3), times `scale`.
     - `spectra`: For each head its eigenvalues, times `scale`.
-    - `head`: The head with the largest real part, which the pictures show.
+    - `head`: The head that the pictures show: that with the largest real part, or the one that was asked for.
     - `provenance`: What to say of the source.
-    - `scale`: What they are multiplied by, the same for all heads, so that that real part is 1: a time of 1 stands for
-        so many layers.
+    - `scale`: What they are multiplied by, the same for all heads, so that that real part is 1, or -1 if V repels: a
+        time of 1 stands for so many layers.
     - `network`: The trained model.
     """
 
@@ -82,23 +83,46 @@ class TrainedValues:
     def origin(self) -> str:
         """What these eigenvalues are, for a caption."""
         return (
-            f"the three of largest real part of head {self.head + 1} of {self.provenance}, all divided by the largest "
-            f"real part, which changes nothing but the unit of time: 1 stands for {self.scale:.3g} layers"
+            f"the three of largest real part of head {self.head + 1} of {self.provenance}, all divided by the "
+            f"{'modulus of the ' if self.repelling[self.head] else ''}largest real part, which changes nothing but the "
+            f"unit of time: 1 stands for {self.scale:.3g} layers"
         )
 
 
-def trained_values(settings: Settings) -> TrainedValues:
-    """The leading eigenvalues of each head of the first layer of `settings.albert`, or of the network of the package.
+def check_head(settings: Settings, layer: int, head: int) -> None:
+    """Raise a ValueError unless the network has this layer, from 1, and this head, from 1 or 0 for none in particular.
 
     **Raises:**
 
-    - `ValueError` if the checkpoint cannot be read.
+    - `ValueError` also if the checkpoint cannot be read.
     """
     model, words = model_of(settings)
-    # The first layer with weights of its own; an ALBERT has one.
-    spectra = list(probe.value_spectra(model).value[0])
+    check_integer(layer, "layer", least=1, most=model.num_layers, remedy=f"name one of the layers of {words}")
+    check_integer(head, "head", least=0, most=model.num_heads, remedy=f"name one of the heads of {words}")
+
+
+def trained_values(settings: Settings, layer: int = 1, head: int = 0) -> TrainedValues:
+    """The leading eigenvalues of each head of one layer of `settings.albert`, or of the network of the package.
+
+    **Arguments:**
+
+    - `settings`: As `Experiment.run` gets them.
+    - `layer`: The number of the layer, from 1.
+    - `head`: The number of the head that is shown, from 1; 0 is the one with the largest real part.
+
+    **Raises:**
+
+    - `ValueError` if the checkpoint cannot be read, or has no such layer or head.
+    """
+    check_head(settings, layer, head)
+    model, words = model_of(settings)
+    # The block of that layer; an ALBERT has one for all layers.
+    order = model.network.order()
+    spectra = list(probe.value_spectra(model).value[order[layer - 1]])
+    if len(set(order)) > 1:
+        words = f"layer {layer} of {words}"
     # The head whose V acts fastest, so that the picture shows the most.
-    head = int(np.argmax([np.real(e).max() for e in spectra]))
+    head = head - 1 if head else int(np.argmax([np.real(e).max() for e in spectra]))
     # Of the shown head, so that one unit of time serves all heads; abs, as all may repel.
     largest = abs(float(np.real(spectra[head]).max()))
     scale = 1 / largest if largest > 0 else 1.0

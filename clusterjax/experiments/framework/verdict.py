@@ -27,6 +27,7 @@ DIFFERENT = {part: f"not the paper's {part}" for part in ("network", "data", "si
 VERDICTS = (
     "reproduces", "does not reproduce", *DIFFERENT.values(), "holds", "does not hold", VIOLATED, NOT_MEASURED
 )  # fmt: skip
+FAILED = ("does not reproduce", "does not hold", VIOLATED)  # the verdicts on what was measured and is not so
 
 
 @dataclass(frozen=True)

@@ -3,34 +3,32 @@
 from collections.abc import Callable
 from functools import partial
 
-import numpy as np
-
 from ..framework.experiment import Cost, Experiment, Outcome, Settings
-from ..sentiment.model import CLEAR, Source, measured
+from ..sentiment.model import CLEAR
 from .claims import caption_of, claims_of
 from .measure import Parameters, measure
 from .panels import draw
 
 
 def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
-    p, source = settings.read(Parameters), Source.of(settings)
+    p = settings.read(Parameters)
     m = measure(p, settings, say)
     # The model of the epoch that was best on the validation part.
-    fitted = m.fit.fitted
+    fitted = m.fitted
     return Outcome(
-        caption_of(m, source),
+        caption_of(m),
         claims_of(m),
-        {"reviews": source.words, "d": p.d, "alpha": float(fitted.model.alpha[0]), "starts": settings.starts,
+        {"reviews": m.of, "d": p.d, "alpha": float(fitted.model.alpha[0]), "starts": settings.starts,
          "solver": "none: layers in float32", "criterion": f"|log ratio| >= {CLEAR:g}",
-         "recipe": fitted.recipe.record()},
+         "recipe": fitted.recipe.record(), "seed": m.seed},
         {
             "reviews_by_rank": m.counted.times,
-            "log_ratio_by_rank": m.fit.ratio[m.counted.ids],
-            "reviews_by_leaders": np.bincount(m.counted.counts),
+            "log_ratio_by_rank": m.counted.ratio,
+            "reviews_by_leaders": m.counted.reviews_by_leaders,
         },
         partial(draw, m),
         None,
-        on=measured(settings, (p.d,)),
+        on=m.on,
     )  # fmt: skip
 
 

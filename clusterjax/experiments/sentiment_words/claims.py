@@ -1,7 +1,7 @@
 """What is claimed of words on their way: that they gather at leaders, which carry the sentiment of the review."""
 
 from ..framework.experiment import Claim
-from ..sentiment.model import CLEAR, POSTER, Source
+from ..sentiment.model import CLEAR, POSTER
 from .measure import ON_LEADER, Chosen, Results
 
 
@@ -51,13 +51,14 @@ def claims_of(pair: tuple[Chosen, Chosen]) -> tuple[Claim, ...]:
     )
 
 
-def caption_of(m: Results, source: Source) -> str:
-    """What is seen, of reviews from `source`."""
+def caption_of(m: Results) -> str:
+    """What is seen."""
+    (which, source), p = m.of, m.p
     led = [", ".join(f'"{review.run.names[i]}"' for i in review.run.leading(len(review.run.xs))) for review in m.pair]
     return (
-        "The words of a positive (left) and of a negative test review (right) on their way through the 8 hardmax "
-        f"layers of a d = 2 model, trained on {source.words}. Of the correctly classified reviews of {m.p.shortest} to "
-        f"{m.p.longest} different words whose farthest leader is one of the 15 most frequent ones, these are the most "
+        f"The words of a positive (left) and of a negative review (right), each {which}, on their way through the 8 "
+        f"hardmax layers of a d = 2 model, trained on {source}. Of the correctly classified reviews of {p.shortest} to "
+        f"{p.longest} different words whose farthest leader is one of the 15 most frequent ones, these are the most "
         "confident on either side. Across the picture: the distance from the decision line (dashed), negative side "
         "vermilion, positive side blue; along it: the place on the line, drawn on a larger scale. Leaders are stars "
         "from the layer on at which they attend to themselves alone; the number behind a leader's name is how many "

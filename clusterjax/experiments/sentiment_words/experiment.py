@@ -6,26 +6,24 @@ from functools import partial
 import numpy as np
 
 from ..framework.experiment import Cost, Experiment, Outcome, Settings
-from ..sentiment.model import Source, measured
 from .claims import caption_of, claims_of
 from .measure import LAYERS, Parameters, measure, spread
 from .panels import draw, write_film
 
 
 def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
-    source = Source.of(settings)
     m = measure(settings.read(Parameters), settings, say)
     fitted = m.fit.fitted
     return Outcome(
-        caption_of(m, source),
+        caption_of(m),
         claims_of(m.pair),
-        {"reviews": source.words, "d": 2, "alpha": float(fitted.model.alpha[0]), "layers": list(LAYERS),
-         "rows": [one.row for one in m.pair], "starts": settings.starts, "solver": "none: layers in float32",
-         "recipe": fitted.recipe.record()},
+        {"reviews": m.on.data.words, "trained on": m.of[1], "d": 2, "alpha": float(fitted.model.alpha[0]),
+         "layers": list(LAYERS), "rows": [one.row for one in m.pair], "starts": settings.starts,
+         "solver": "none: layers in float32", "recipe": fitted.recipe.record(), "seed": m.seed},
         {"layer": np.arange(9), "spread_positive": spread(m.pair[0]), "spread_negative": spread(m.pair[1])},
         partial(draw, m),
         partial(write_film, m, settings.quick),
-        on=measured(settings, (2,)),
+        on=m.on,
     )  # fmt: skip
 
 

@@ -1,9 +1,11 @@
 """What is measured of two reviews: the path of each word through the layers, in the plane of the decision line.
 
 The reviews are chosen and not drawn: of the correctly classified ones of a length that can be read, and whose farthest
-leader is a frequent one, the most confident of each label. The model has two dimensions, so that a picture shows all of
-it: the first coordinate is the distance from the hyperplane, the second the place along it. The mean of the first
-coordinate, weighted by counts, times |w| is the logit; the claims hold the picture to that.
+leader is a frequent one, the most confident of each label. With reviews, a model is trained, and they are of its test
+part; otherwise the model is that of the package, and they are a dozen that were written for the figure. The model has
+two dimensions, so that a picture shows all of it: the first coordinate is the distance from the hyperplane, the second
+the place along it. The mean of the first coordinate, weighted by counts, times |w| is the logit; the claims hold the
+picture to that.
 """
 
 from collections.abc import Callable
@@ -16,12 +18,16 @@ from ..._check import refusal
 from ...plot import WordRun
 from ..framework.experiment import Settings
 from ..framework.parameters import parameter
+from ..framework.verdict import Measured
 from ..sentiment.measure import further_moves, leaders_of
-from ..sentiment.model import Trained, shown, trained
+from ..sentiment.model import Source, Trained, measured, shown, trained
+from ..sentiment.own_reviews import OWN_REVIEWS
+from ..sentiment.shipped import frequent_leaders, measured_own, shipped_model, trained_shipped
 
 
 LAYERS = (0, 1, 2, 4, 8)
 ON_LEADER = 0.05  # of the longest word's length
+_SHIPPED = "the IMDb reviews of Maas et al. (the classifier of the package)"
 
 
 @dataclass(frozen=True)
@@ -72,38 +78,61 @@ class Results:
 
     **Attributes:**
 
-    - `fit`: The model, its test part, and the leaders of it.
+    - `fit`: The model, the reviews that it reads, and the leaders of these.
     - `pair`: The positive and the negative review.
+    - `of`: Where they are from, and what the model was trained on, for the caption.
+    - `on`: What was measured.
+    - `seed`: Of the training.
     """
 
     p: Parameters
     fit: Trained
     pair: tuple[Chosen, Chosen]
+    of: tuple[str, str]
+    on: Measured
+    seed: int
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
     """Train the model, or take the one that is trained, and follow the words of two reviews."""
+    if settings.imdb is None:
+        say("following the words of two reviews by the classifier of the package")
+        fit, (fitted, seed) = trained_shipped(), shipped_model()
+        pair = choose(fit, 1, p, frequent_leaders(fitted)), choose(fit, 0, p, frequent_leaders(fitted))
+        many = f"one of the {len(OWN_REVIEWS)} reviews that were written for this figure"
+        return Results(p, fit, pair, (many, _SHIPPED), measured_own(), seed)
     fit = trained(settings, 2, say)
     say("following the words of two reviews")
-    return Results(p, fit, (choose(fit, 1, p), choose(fit, 0, p)))
+    words = Source.of(settings).words
+    pair = choose(fit, 1, p), choose(fit, 0, p)
+    return Results(p, fit, pair, ("a test review", words), measured(settings, (2,)), settings.seed)
 
 
-def choose(fit: Trained, label: int, p: Parameters = Parameters()) -> Chosen:
-    """The most confident correct review of this label that can be read, and whose farthest leader is a frequent one."""
+def choose(fit: Trained, label: int, p: Parameters = Parameters(), frequent: np.ndarray | None = None) -> Chosen:
+    """The most confident correct review of this label that can be read, and whose farthest leader is a frequent one.
+
+    **Arguments:**
+
+    - `fit`: The model with the reviews.
+    - `label`: Which label.
+    - `p`: How long it may be.
+    - `frequent`: The ids of the frequent leaders; None counts them in the reviews themselves.
+    """
     lengths = fit.test.lengths
     allowed = fit.right & (fit.test.labels == label) & (lengths >= p.shortest) & (lengths <= p.longest)
     if not allowed.any():
         side = "positive" if label else "negative"
         raise ValueError(
-            f"shortest and longest must leave a {side} test review that is classified correctly, but none has "
+            f"shortest and longest must leave a {side} review that is classified correctly, but none has "
             f"{p.shortest} to {p.longest} different words; widen the range."
         )
     away = np.abs(fit.distances(np.asarray(fit.fitted.model.embedding[:, 0])))[fit.test.ids]
     # Padding and words that do not lead get -1, below every distance.
     farthest = np.argmax(np.where(fit.led.mask, away, -1.0), axis=1)
-    frequent = np.isin(np.take_along_axis(fit.test.ids, farthest[:, None], axis=1)[:, 0], fit.frequent()[0])
+    frequent = fit.frequent()[0] if frequent is None else frequent
+    led_by = np.isin(np.take_along_axis(fit.test.ids, farthest[:, None], axis=1)[:, 0], frequent)
     # A frequent leader if some review has one; else any.
-    allowed = allowed & frequent if np.any(allowed & frequent) else allowed
+    allowed = allowed & led_by if np.any(allowed & led_by) else allowed
     # The largest |logit| of those that are allowed.
     row = int(np.argmax(np.where(allowed, np.abs(fit.logits), -1.0)))
     n, one, model = int(lengths[row]), fit.test.take(np.array([row])), fit.fitted.model

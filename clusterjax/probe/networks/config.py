@@ -11,6 +11,7 @@ from typing import Any
 from ..._disk import check
 from ..._json import Within, misfit, read_json
 from .architectures import ARCHITECTURES
+from .library import transformers_library
 from .sizes import CHOICES, FLAGS, MOST, NULLABLE, OTHERS, REALS
 
 
@@ -42,8 +43,7 @@ def make_config(fields: Any, place: str) -> Any:
     if wrong is not None:  # transformers makes a name for each of them
         raise ValueError(f"config must be one of {kind}, but in {place} {wrong}; mend it.")
     # transformers alone takes seconds to import, and PyTorch with it where that is installed.
-    import transformers
-
+    transformers = transformers_library()
     try:
         # `from_dict` fills what the file leaves out by the defaults of transformers, which is how published files are
         # meant.

@@ -18,6 +18,7 @@ from typing import Any
 from ..._corpus import is_of_tokenizers
 from ..._json import Within, misfit
 from .gguf_header import Header, opened, wrong
+from .library import transformers_library
 
 
 _UNKNOWN, _CONTROL, _USER, _BYTE = 2, 3, 4, 6
@@ -64,7 +65,7 @@ def read_gguf_tokenizer(file: Path) -> Any:
         given = _settings(header, file)
         template = header.settings.get("tokenizer.chat_template")
     # Here and not above: transformers takes seconds to import.
-    from transformers import PreTrainedTokenizerFast
+    PreTrainedTokenizerFast = transformers_library().PreTrainedTokenizerFast
 
     with _refused(file):
         words = given["tokens"]

@@ -16,6 +16,7 @@ from typing import Any
 from ..._corpus import is_of_tokenizers
 from ..._disk import check
 from ..._json import Within, misfit, read_json
+from .library import transformers_library
 
 
 _CONFIG = "tokenizer_config.json"
@@ -35,7 +36,7 @@ def read_tokenizer(folder: Path) -> Any:
     if not files:
         return None
     # Here and not above: transformers takes seconds to import, and most uses of `probe` need no tokenizer.
-    from transformers import AutoTokenizer
+    AutoTokenizer = transformers_library().AutoTokenizer
 
     for file in files:
         check(file, "model", "fetch it again")

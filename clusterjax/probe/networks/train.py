@@ -25,6 +25,7 @@ from flax import nnx
 
 from ..._check import check_integer, check_number, check_sequence, refusal, shown
 from ..._corpus import CLS, PAD, SEP, pack
+from ..._further import Legs, later
 from ..._lock import locked
 from ..._log import log_line as print_line
 from ..._model_folder import ModelFolder
@@ -35,6 +36,7 @@ from ..._pretraining import (
     Stage,
     check_request,
     held_batches,
+    legs_in,
     pretrain,
     read_corpus,
 )
@@ -174,8 +176,10 @@ def train_albert(
     The folder holds the weights, configuration and tokenizer, the history of every checkpoint, a report with the
     held-out loss beside that of guessing by frequency on the same rows, and under `snapshots` the weights along the
     way, in each stage at steps that double. A run that was killed goes on, bit for bit, when it is called again in the
-    same way. A `tokenizer.json` that is in the folder is used; without one it is trained, which is not the same twice:
-    among word pieces that are equally good the library tokenizers chooses at random.
+    same way. One that is finished is trained further when it is asked for more steps, in the last stage and with a
+    learning rate that rises and falls again, which is not one run of so many steps; the report has the steps at which
+    each leg ended under `legs`. A `tokenizer.json` that is in the folder is used; without one it is trained, which is
+    not the same twice: among word pieces that are equally good the library tokenizers chooses at random.
 
     **Arguments:**
 
@@ -217,10 +221,11 @@ def _train_in(asked: Request) -> dict[str, Any]:
             f"paths must hold a batch of {recipe.batch_size} rows of {recipe.length} word pieces and one held out, but "
             f"they hold {len(rows)} and {len(held)}; name more texts, or a smaller batch."
         )
+    batches = len(rows) // recipe.batch_size
     # An epoch is what lies between two checkpoints; fewer steps than one, or fewer batches, shorten it.
-    recipe = replace(recipe, epoch_steps=min(recipe.epoch_steps, recipe.steps))
-    if len(rows) // recipe.batch_size < recipe.epoch_steps:
-        recipe = replace(recipe, epoch_steps=len(rows) // recipe.batch_size)
+    ready = lambda recipe: replace(recipe, epoch_steps=min(recipe.epoch_steps, recipe.steps, batches))
+    recipe, legs = legs_in(asked, ready, _record)
+    if batches < min(asked.recipe.epoch_steps, asked.recipe.steps):
         log(f"{recipe.epoch_steps} steps between two checkpoints: the rows make no more batches")
     held = held_batches(corpus, recipe, 64)
     base = unigram_loss(rows, held, recipe.vocab_size)
@@ -229,20 +234,26 @@ def _train_in(asked: Request) -> dict[str, Any]:
     hidden = jr.fold_in(jr.key(seed), 2)
 
     def stage(layers: int, tokens: int, share: float) -> Stage:
-        until, loss = round(share * recipe.epochs), MaskedLoss(recipe.vocab_size, recipe.share, layers, tokens)
+        until = legs.epochs if share == 1 else round(share * recipe.epochs)
+        loss = MaskedLoss(recipe.vocab_size, recipe.share, layers, tokens)
         line = f"{layers} layers, {tokens} tokens at a time, until checkpoint {until}"
         return Stage(until, loss, Evaluate(held, loss, hidden), line)
 
     network = Pretraining(
-        Held.of(_network(recipe, seed)), _optimiser(recipe), [stage(*each) for each in recipe.schedule], held,
-        {"unigram loss": base}, _doublings(recipe, asked.snapshots),
+        # What a finished run is trained further with is its last stage: all layers, entire rows.
+        Held.of(_network(recipe, seed)), _optimiser(recipe, legs.start),
+        [stage(*each) for each in (recipe.schedule[-1:] if legs.ends else recipe.schedule)], held,
+        {"unigram loss": base}, _kept(recipe, legs, asked.snapshots),
         snapshot=lambda path, model: _FOLDER.add(path.parent, {f"{path.name}.safetensors": _packed(model)}),
         finish=lambda model, files, report: _write(folder, recipe, model, files),
     )  # fmt: skip
-    stages = [list(each) for each in recipe.schedule]
-    report = pretrain(asked, corpus, network, recipe, asdict(recipe) | {"stages": stages})
+    report = pretrain(asked, corpus, network, recipe, _record(recipe), legs)
     log(f"held-out loss {report['held-out loss']:.3f} nats, by frequency alone {base:.3f}; in {folder}")
     return report
+
+
+def _record(recipe: AlbertRecipe) -> dict[str, Any]:
+    return asdict(recipe) | {"stages": [list(each) for each in recipe.schedule]}
 
 
 def _network(recipe: AlbertRecipe, seed: int) -> Albert:
@@ -271,9 +282,11 @@ def _sinusoids(recipe: AlbertRecipe) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=8)  # the same object, so that a second run compiles nothing anew
-def _optimiser(recipe: AlbertRecipe) -> optax.GradientTransformation:
-    warm_up = min(recipe.warm_up, recipe.steps // 2)
-    rate = optax.warmup_cosine_decay_schedule(0.0, recipe.learning_rate, warm_up, recipe.steps)
+def _optimiser(recipe: AlbertRecipe, start: int = 0) -> optax.GradientTransformation:
+    # Of the leg that begins after so many steps.
+    steps = recipe.steps - start
+    warm_up = min(recipe.warm_up, steps // 2)
+    rate = later(optax.warmup_cosine_decay_schedule(0.0, recipe.learning_rate, warm_up, steps), start)
     # Weight decay acts on matrices and tables; biases and the gains of norms have one axis.
     matrices = lambda tree: jax.tree_util.tree_map(lambda leaf: np.ndim(leaf) > 1, tree)
     return optax.chain(
@@ -281,6 +294,13 @@ def _optimiser(recipe: AlbertRecipe) -> optax.GradientTransformation:
         optax.clip_by_global_norm(1.0),
         optax.adamw(rate, b2=0.98, weight_decay=recipe.weight_decay, mask=matrices),
     )
+
+
+def _kept(recipe: AlbertRecipe, legs: Legs, most: int) -> set[int]:
+    """The checkpoints of which a snapshot is kept; of a leg that trains further its last, half of it, a quarter, ..."""
+    if not legs.ends:
+        return _doublings(recipe, most)
+    return {legs.start_epoch + max(1, (legs.epochs - legs.start_epoch) >> k) for k in range(max(1, most))}
 
 
 def _doublings(recipe: AlbertRecipe, most: int) -> set[int]:

@@ -13,11 +13,12 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ...._abstract import AbstractPart
 from ...._custom_types import Masses, Scalar, Tokens
 from .rounding import TokenRounding
 
 
-class AbstractSeries(eqx.Module):
+class AbstractSeries(AbstractPart):
     r"""An expansion of $e^{\langle q, y\rangle}$ for unit tokens y, truncated at a fixed degree: it holds sizes and no
     data.
 

@@ -1,0 +1,152 @@
+"""In how little room does a trained classifier keep its accuracy? Also makes runs the classifiers of the package.
+
+`--run DIR` is a folder that `clusterjax train sentiment --imdb REVIEWS --out DIR` wrote. Each row stores its model in
+another way, and is scored on the validation part by which its epoch was chosen: the embedding in fewer bits, or words
+that are rarer left out. The test part decides nothing: it is read once, by the files that are shipped.
+
+`--install NAME` writes the model, compact, into the package as `d2` or `heads`, with what is counted of it: accuracy,
+leaders and strongest words, all of the bytes that were written. `--imdb PATH` names the reviews.
+"""
+
+import argparse
+import datetime
+import json
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import safetensors.numpy
+from _harness import HERE, report, say
+
+from clusterjax import sentiment
+from clusterjax.experiments.sentiment.model import LENGTH
+from clusterjax.experiments.sentiment.shipped import trained_shipped
+from clusterjax.experiments.sentiment_leaders.measure import count
+from clusterjax.sentiment._fit import log_ratio
+from clusterjax.sentiment._shipped import DEFAULT, LEADERS, NAMES, RATIO, SHIPPED
+from clusterjax.sentiment._store import _FOLDER
+
+
+IMDB = HERE.parent.parent / "shared" / "data" / "imdb" / "imdb50k.csv.gz"
+BITS = ("float32", "float16", "bfloat16", "8 bits")
+RARER = (10, 20, 50)
+COLUMNS = ["model", "storage", "words", "arrays MB", "words MB", "words packed MB", "validation accuracy",
+           "answers changed"]  # fmt: skip
+STRONGEST = 40
+
+
+def split_of(imdb: Path, seed: int) -> sentiment.Split:
+    """The parts of the run, which `train_sentiment` made of the same key."""
+    reviews = sentiment.load_imdb(imdb)
+    return sentiment.official_split(reviews, key=jax.random.fold_in(jax.random.key(seed), 0))
+
+
+def rounded(embedding: np.ndarray, bits: str) -> tuple[np.ndarray, int]:
+    """The embedding as it is read back, and the bytes of a number."""
+    if bits == "8 bits":
+        # A scale for each head and dimension: the largest is 127.
+        scale = np.abs(embedding).max(axis=0, keepdims=True) / 127
+        return (np.round(embedding / scale) * scale).astype(np.float32), 1
+    dtype = jnp.dtype(bits)
+    return np.asarray(jnp.asarray(embedding).astype(dtype).astype(jnp.float32)), dtype.itemsize
+
+
+def stored(fitted: sentiment.Fitted, bits: str, least: int) -> tuple[sentiment.Fitted, int]:
+    """The model with the words that were seen so often, its numbers in so many bits; and the bytes of its arrays."""
+    # The words go by frequency, so that those that stay are the first.
+    kept = sum(seen >= least for seen in fitted.vocabulary.counts)
+    words, counts = fitted.vocabulary.words[:kept], fitted.vocabulary.counts[:kept]
+    vocabulary = sentiment.Vocabulary(words, counts, fitted.vocabulary.options)
+    embedding, size = rounded(np.asarray(fitted.model.embedding)[: vocabulary.size], bits)
+    model = eqx.tree_at(lambda tree: tree.embedding, fitted.model, jnp.asarray(embedding))
+    return (
+        sentiment.Fitted(model, vocabulary, fitted.recipe, fitted.history, fitted.best_epoch),
+        size * embedding.size,
+    )
+
+
+def rows_of(name: str, fitted: sentiment.Fitted, validation: sentiment.Reviews) -> list[dict]:
+    rows, whole = [], fitted.logits(validation.texts)
+    least = fitted.recipe.min_count
+    for bits, seen in [*((bits, least) for bits in BITS), *(("float16", seen) for seen in RARER)]:
+        model, size = stored(fitted, bits, seen)
+        logits = model.logits(validation.texts)
+        right = sentiment.accuracy(logits, validation.labels)
+        changed = float(np.mean((logits > 0) != (whole > 0)))
+        plain, packed = len(model.vocabulary._content()), len(model.vocabulary._packed())
+        rows.append({
+            "model": name, "storage": bits if seen == least else f"{bits}, seen {seen} times",
+            "words": model.vocabulary.size, "arrays MB": size / 1e6, "words MB": plain / 1e6,
+            "words packed MB": packed / 1e6, "accuracy": right, "validation accuracy": f"{right:.4f}",
+            "answers changed": f"{changed:.4f}",
+        })  # fmt: skip
+        say(f"{name}, {rows[-1]['storage']}: {right:.4f}, {changed:.4f} of the answers changed")
+    return rows
+
+
+def strongest(fitted: sentiment.Fitted) -> dict[str, list]:
+    """The words whose places are farthest from zero, by the logit of a review of this word alone."""
+    w = np.asarray(fitted.model.w, np.float64)
+    alone = np.einsum("nhd,hd->n", np.asarray(fitted.model.embedding, np.float64), w) + float(fitted.model.v)
+    order = np.argsort(alone[2:], kind="stable") + 2
+    names = ("<pad>", "<unk>", *fitted.vocabulary.words)
+    seen = (0, 0, *fitted.vocabulary.counts)
+    listed = lambda rows: [[names[i], round(float(alone[i]), 3), seen[i]] for i in rows]
+    return {"positive": listed(order[::-1][:STRONGEST]), "negative": listed(order[:STRONGEST])}
+
+
+def install(name: str, run: Path, fitted: sentiment.Fitted, parts: sentiment.Split) -> None:
+    """Write the model into the package, read it again, and write what is measured of the bytes that are there."""
+    folder, trained = SHIPPED / name, sentiment.load_report(run) or {}
+    sentiment.save(fitted, folder, compact=True)
+    shipped = sentiment.load(folder)
+    say(f"measuring {folder.name}")
+    found = {
+        "settings": trained["settings"], "best_epoch": fitted.best_epoch, "reviews": trained["reviews"],
+        "trained": datetime.date.today().isoformat(), "in float32": trained["test"],
+        "validation": sentiment.evaluate(shipped, parts.validation).record(),
+        "test": sentiment.evaluate(shipped, parts.test).record(),
+        "leaders": sentiment.leaders_report(shipped, parts.test).record(), "strongest": strongest(shipped),
+    }  # fmt: skip
+    sentiment.save(fitted, folder, found, compact=True)
+    if name == DEFAULT:
+        seen = sentiment.encode_reviews(parts.train, shipped.vocabulary, length=shipped.recipe.length)
+        ratio = log_ratio(seen, shipped.vocabulary.size, shipped.recipe.smoothing)
+        ratios = safetensors.numpy.save({"log_ratio": ratio.astype(np.float16)})
+        _FOLDER.add(folder, {RATIO: ratios})
+        record = {"reviews": sum(trained["reviews"].values()), "words": LENGTH}
+        record |= {"counted": count(trained_shipped(parts.test)).record()}
+        _FOLDER.add(folder, {LEADERS: (json.dumps(record) + "\n").encode()})
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    say(f"installed in {folder.name}: {size / 1e6:.2f} MB, test {found['test']['accuracy']:.4f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", type=Path, required=True, help="what clusterjax train sentiment wrote")
+    parser.add_argument("--imdb", type=Path, default=IMDB, help="the 50,000 reviews")
+    parser.add_argument("--name", choices=NAMES, required=True, help="what the model is called")
+    parser.add_argument("--install", action="store_true", help="make it the classifier of the package of this name")
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "sentiment_shipped.json")
+    chosen = parser.parse_args()
+    fitted, trained = sentiment.load(chosen.run), sentiment.load_report(chosen.run) or {}
+    parts = split_of(chosen.imdb, trained["settings"]["seed"])
+    rows = []
+    if chosen.out.exists():
+        rows = [row for row in json.loads(chosen.out.read_text())["rows"] if row["model"] != chosen.name]
+    rows = sorted([*rows, *rows_of(chosen.name, fitted, parts.validation)], key=lambda row: row["model"])
+    findings = [
+        f"{name}: float16 changes {row['answers changed']} of the answers, and takes "
+        f"{row['arrays MB'] + row['words packed MB']:.2f} MB with its words packed."
+        for name in NAMES for row in rows if row["model"] == name and row["storage"] == "float16"
+    ]  # fmt: skip
+    report(rows, chosen.out, title="The same classifier in less room, on validation reviews", columns=COLUMNS,
+           best=None, group=("model",), findings=tuple(findings), quick=False)  # fmt: skip
+    if chosen.install:
+        install(chosen.name, chosen.run, fitted, parts)
+
+
+if __name__ == "__main__":
+    main()

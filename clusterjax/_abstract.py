@@ -1,0 +1,53 @@
+"""`AbstractPart`: the base of the abstract modules, which says what a subclass lacks.
+
+Python and equinox raise three different errors, one for methods, one for attributes and one for attributes of the
+class, of which a user meets the next when the one before is mended. Here it is one sentence, before anything is built.
+"""
+
+from typing import Any
+
+import equinox as eqx
+
+
+class AbstractPart(eqx.Module):
+    """A module that may have abstract methods and attributes; all abstract modules of the package are made of it."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        message = lacking(cls)
+        if message is not None:
+            raise TypeError(message)
+        return eqx.Module.__new__(cls)
+
+
+def lacking(cls: type) -> str | None:
+    """The sentence that says which methods and attributes are to be written; None if none are."""
+    methods: list[str] = []
+    attributes: list[str] = []
+    bases: list[str] = []
+    wanted = set(cls.__abstractmethods__)
+    variables = {*getattr(cls, "__abstractvars__", ()), *getattr(cls, "__abstractclassvars__", ())}
+    # In the order of their definitions, the highest class first.
+    for base in reversed(cls.__mro__):
+        declared = [name for name in {**base.__dict__.get("__annotations__", {}), **base.__dict__} if name in variables]
+        declared += [name for name in base.__dict__ if name in wanted]
+        for name in declared:
+            listed = methods if name in wanted and callable(base.__dict__.get(name)) else attributes
+            if name not in (*methods, *attributes):
+                listed.append(name)
+        if declared and base.__name__ not in bases:
+            bases.append(base.__name__)
+    if not methods and not attributes:
+        return None
+    parts = [_listed("method", methods), _listed("attribute", attributes)]
+    what = " and ".join(part for part in parts if part)
+    if cls.__name__ in bases:
+        return f"{cls.__name__} must be subclassed, since it is abstract; write {what} in a class of your own."
+    wants = f"{' and '.join(bases)} want{'s' if len(bases) == 1 else ''} of a subclass"
+    return f"{cls.__name__} must have {what}, which {wants}, but it has not; write what is missing."
+
+
+def _listed(kind: str, names: list[str]) -> str:
+    if not names:
+        return ""
+    joined = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    return f"the {kind}{'s' if len(names) > 1 else ''} {joined}"

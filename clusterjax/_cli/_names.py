@@ -1,0 +1,9 @@
+"""The names of the figures, so that help and completion need not import the experiments, which takes seconds."""
+
+FIGURES = (
+    *(f"figure{k}" for k in range(1, 9)),
+    "albert-spectra", "albert-bridge", "albert-training", "language-training", "causal-network", "causal-bridge",
+    "sink-training", "lstm", "facts", "word-senses", "sentiment-neuron", "norm-schemes", "rank-collapse",
+    "long-context", "perceptron-delay", "interacting-heads", "phase-diagram", "linear-phase", "hardmax-polytope",
+    "sentiment-words", "sentiment-leaders", "sentiment-training",
+)  # fmt: skip

@@ -1,0 +1,42 @@
+"""The benchmarks as pages, one for each question, their tables made of the results as the site is built."""
+
+import importlib.util
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+
+HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
+INTRODUCTION = ("How it is measured",)  # stays on the first page
+
+
+def pages(root: Path) -> Iterator:
+    """The first page with what is measured and how, then a page for each further heading of benchmarks/README.md; and
+    the scripts, as they are."""
+    from made_pages import Made
+
+    source = "benchmarks/README.md"
+    text = _table(root).fill((root / source).read_text("utf-8"))
+    first, *rest = HEADING.split(text)
+    sections = dict(zip(rest[::2], rest[1::2], strict=True))
+    index = first + "".join(f"## {title}{sections.pop(title)}" for title in INTRODUCTION)
+    names = {title: re.sub(r"\W+", "_", title.lower()).strip("_") for title in sections}
+    listed = "".join(f"- [{title}]({name}.md)\n" for title, name in names.items())
+    yield Made("benchmarks/index.md", "docs/benchmarks/", "Benchmarks", f"{index}## Results\n\n{listed}")
+    for title, body in sections.items():
+        # Links of this page are those of the site's folder.
+        yield Made(f"benchmarks/{names[title]}.md", source, title, f"# {title}\n{_raised(body)}")
+    for script in sorted((root / "benchmarks").glob("[!_]*.py")):
+        yield Made(f"benchmarks/{script.name}", f"benchmarks/{script.name}", path=str(script))
+
+
+def _raised(body: str) -> str:
+    return re.sub(r"^### ", "## ", body, flags=re.MULTILINE)
+
+
+def _table(root: Path):
+    """The module that writes results as tables."""
+    spec = importlib.util.spec_from_file_location("benchmarks_table", root / "benchmarks" / "table.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,94 @@
+"""The pages of the site that are made of other files: README, changelog, cards, references; all of them in one list."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Made(NamedTuple):
+    """A page or file of the site: its path there, the file it is made of, its text or bytes, or a file to copy."""
+
+    uri: str
+    source: str
+    title: str = ""  # in the navigation; none for files that are no page
+    content: str | bytes | None = None
+    path: str | None = None
+
+
+import benchmark_pages
+import notebook_pages
+import reference_pages
+
+
+CARDS = {"probe": "The ALBERT of the package", "transformer": "The language model", "sentiment": "The sentiment model"}
+ENTRY = re.compile(r"^@(\w+)\{(\w+),\n(.*?)^\}$", re.MULTILINE | re.DOTALL)
+FIELD = re.compile(r"^\s*(\w+)\s*=\s*\{(.*?)\},?$", re.MULTILINE | re.DOTALL)
+# Pictures that GitHub serves, of what it did.
+BADGE = re.compile(r"^\[!\[.*\n\n?", re.MULTILINE)
+DETAILS = re.compile(r"<details>")
+
+
+def all_pages(root: Path) -> list[Made]:
+    """Every page that is made, in the order in which the navigation lists those of a folder."""
+    pages = [
+        *_whole_files(root),
+        *_cards(root),
+        Made("references.md", "docs/references.bib", "References", references(root)),
+        *reference_pages.pages(root),
+        *notebook_pages.pages(root),
+        *benchmark_pages.pages(root),
+    ]
+    return [page._replace(content=_folded(page.content)) if page.uri.endswith(".md") else page for page in pages]
+
+
+def _folded(text: str) -> str:
+    """What is folded away holds Markdown on GitHub; here that has to be said."""
+    return DETAILS.sub('<details markdown="1">', text)
+
+
+def _whole_files(root: Path) -> Iterator[Made]:
+    for name, uri, title in (
+        ("README.md", "index.md", "clusterjax"),
+        ("CHANGELOG.md", "changelog.md", "Changelog"),
+        ("CONTRIBUTING.md", "contributing.md", "Contributing"),
+    ):
+        yield Made(uri, name, title, BADGE.sub("", (root / name).read_text("utf-8")))
+
+
+def _cards(root: Path) -> Iterator[Made]:
+    """What the networks in the package are, and what they are not."""
+    for card in sorted(root.glob("clusterjax/*/data/MODEL_CARD.md")):
+        part = card.parents[1].name
+        source = card.relative_to(root).as_posix()
+        yield Made(f"cards/{part}.md", source, CARDS.get(part, part), card.read_text("utf-8"))
+
+
+def references(root: Path) -> str:
+    """The papers of references.bib, in its order: authors, title, where, and their place on arXiv."""
+    text = (root / "docs" / "references.bib").read_text("utf-8")
+    lines = ["# References", "", "The papers whose results are used; as BibTeX: [references.bib](references.bib).", ""]
+    for _, key, body in ENTRY.findall(text):
+        fields = {name.lower(): _plain(value) for name, value in FIELD.findall(body)}
+        names = ", ".join(_first_name_first(name) for name in fields["author"].split(" and "))
+        where = next((fields[name] for name in ("journal", "booktitle", "howpublished", "note") if name in fields), "")
+        year = fields.get("year", "")
+        number = fields.get("eprint", "")
+        link = f" [arXiv:{number}](https://arxiv.org/abs/{number})." if number else ""
+        told = " ".join(f"{part.rstrip('.')}." for part in (where, year) if part)
+        lines.append(f'- <a id="{key}"></a>{names}. *{fields.get("title", key)}*. {told}{link}')
+    return "\n".join(lines) + "\n"
+
+
+def _first_name_first(name: str) -> str:
+    last, comma, first = name.partition(",")
+    return f"{first.strip()} {last.strip()}" if comma else name.strip()
+
+
+ACCENTS = {r"\'e": "é", r"\'a": "á", r"\'E": "É", r"\"o": "ö", r"\"u": "ü", r"\"a": "ä", r"\`e": "è", r"\^o": "ô"}
+
+
+def _plain(text: str) -> str:
+    """The text of a field of BibTeX, without its braces."""
+    text = re.sub(r"\{?(\\[\"'`^])\{?(\w)\}?\}?", lambda m: ACCENTS.get(m[1] + m[2], m[2]), text)
+    return re.sub(r"\s+", " ", re.sub(r"[{}]", "", text)).strip()

@@ -1,0 +1,153 @@
+"""The reference: a page for each public part of clusterjax, and for the core one for each subject, with every name.
+
+The names are read from the source, as `clusterjax/_lazy.py` reads them: nothing is imported, and no list is kept here.
+"""
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+
+# Where a name of the core is defined tells its subject. What is not listed is of the run.
+SUBJECTS = {
+    "runs": ("Runs: simulate, iterate", ()),
+    "attention": ("Attention and masks", ("_attention", "_mask")),
+    "fields": ("Fields, layers, schedules", ("_field", "_layer", "_schedule")),
+    "spaces": ("Spaces", ("_space",)),
+    "summations": ("Summations", ("_summation",)),
+    "observables": ("Observables", ("_observables",)),
+}
+# Parts of many names, by the folder that defines them.
+SPLIT = {"probe": {"networks": "networks", "measures": "measures"}}
+
+
+class Name(NamedTuple):
+    """A public name: of which part, where that part takes it from, and its first sentence."""
+
+    name: str
+    part: str  # "clusterjax", "clusterjax.probe"
+    place: str  # "_attention", "measures.sinks"
+    summary: str
+
+
+def pages(root: Path) -> Iterator:
+    """The index of all names, and the pages."""
+    from made_pages import Made
+
+    package = root / "clusterjax"
+    names = public_names(package)
+    # What is there to be used before what is there to be filled in; first what a page is named after.
+    titles = " ".join(title for title, _ in SUBJECTS.values())
+    names.sort(key=lambda name: (name.name.startswith("Abstract"), name.name not in titles))
+    groups = {uri: [name for name in names if page_of(name) == uri] for uri in dict.fromkeys(map(page_of, names))}
+    order = [f"reference/{subject}.md" for subject in SUBJECTS]
+    groups = dict(sorted(groups.items(), key=lambda item: (order.index(item[0]) if item[0] in order else 99, item[0])))
+    index = [INDEX]
+    for uri, members in groups.items():
+        title, words = heading(uri, members[0].part, package)
+        index += [f"## [{title}]({uri.removeprefix('reference/')})", "", "| name | |", "|---|---|"]
+        index += [
+            f"| [`{n.name}`]({uri.removeprefix('reference/')}#{n.part}.{n.name}) | {_cell(n.summary)} |"
+            for n in members
+        ]
+        index.append("")
+        blocks = [f"::: {n.part}.{n.name}\n" for n in members]
+        yield Made(uri, uri, title, f"# {title}\n\n{words}\n\n" + "\n".join(blocks))
+    yield Made("reference/index.md", "reference/", "Reference", "\n".join(index))
+
+
+INDEX = """# Reference
+
+Every public name, by part. `import clusterjax as cjx`, and `cjx.simulate` or `cjx.probe.load` needs no further import.
+In Python `help(cjx.simulate)` shows the same words.
+"""
+
+
+def linker(package: Path) -> Callable[[str], str | None]:
+    """A function from a name as it is written after `cjx.`, such as "probe.load", to its place on the site."""
+    places = {f"{n.part}.{n.name}".removeprefix("clusterjax."): n for n in public_names(package)}
+    return lambda name: f"{page_of(n)}#{n.part}.{n.name}" if (n := places.get(name)) else None
+
+
+def page_of(name: Name) -> str:
+    """The page that documents a name."""
+    if name.part == "clusterjax":
+        first = name.place.split(".")[0]
+        return f"reference/{next((s for s, (_, places) in SUBJECTS.items() if first in places), 'runs')}.md"
+    part = name.part.removeprefix("clusterjax.")
+    folder = SPLIT.get(part, {}).get(name.place.split(".")[0])
+    return f"reference/{part}_{folder}.md" if folder else f"reference/{part}.md"
+
+
+def heading(uri: str, part: str, package: Path) -> tuple[str, str]:
+    """The title of a page, and what its part is for."""
+    stem = Path(uri).stem
+    if stem in SUBJECTS:
+        return SUBJECTS[stem][0], "In `clusterjax`."
+    short = part.removeprefix("clusterjax.")
+    suffix = stem.removeprefix(short).replace("_", " ").strip()
+    words = ast.get_docstring(_tree(package / short / "__init__.py")) or ""
+    return f"{short}: {suffix}" if suffix else short, words
+
+
+def public_names(package: Path) -> list[Name]:
+    """Every public name, in the order in which its part lists it."""
+    parts = ["", *sorted(p.parent.name for p in package.glob("[!_]*/__init__.py"))]
+    return [name for part in parts for name in _names_of(package, part)]
+
+
+def _names_of(package: Path, part: str) -> Iterator[Name]:
+    folder = package / part
+    dotted = ".".join(["clusterjax", *filter(None, [part])])
+    file = folder / "__init__.py"
+    # The names for type checkers are the public ones.
+    (listed,) = (node for node in _tree(file).body if isinstance(node, ast.If))
+    for name, place in _imports_of(listed.body).items():
+        if place and not name.startswith("_"):
+            node = _definition(folder, place, name)
+            yield Name(name, dotted, place, _summary(node))
+
+
+def _imports(file: Path) -> dict[str, str]:
+    """Each name that an `__init__.py` takes from a module of the package, with the dotted path of the module: from the
+    folder of the file, and with a dot before it for each folder up."""
+    return _imports_of(_tree(file).body)
+
+
+def _imports_of(body: list[ast.stmt]) -> dict[str, str]:
+    return {
+        alias.asname or alias.name: "." * (node.level - 1) + (node.module or "")
+        for node in body
+        if isinstance(node, ast.ImportFrom) and node.level
+        for alias in node.names
+    }
+
+
+def _definition(folder: Path, place: str, name: str) -> ast.AST | None:
+    """Where a name is defined, followed through the packages that pass it on; None for a plain value."""
+    bare = place.lstrip(".")
+    path = folder.joinpath(*[".."] * (len(place) - len(bare)), *bare.split("."))
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    for node in _tree(file).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
+            return node
+    further = _imports(file).get(name)
+    return _definition(file.parent, further, name) if further else None
+
+
+@cache
+def _tree(file: Path) -> ast.Module:
+    return ast.parse(file.read_text("utf-8"))
+
+
+def _summary(node: ast.AST | None) -> str:
+    words = ast.get_docstring(node) if node is not None else None
+    return re.sub(r"\s+", " ", (words or "").split("\n\n")[0])
+
+
+def _cell(text: str) -> str:
+    """Text for a cell of a table: a bar inside a formula or code would end the cell."""
+    return text.replace("|", r"\|")

@@ -1,0 +1,1 @@
+../../clusterjax/plot/_page/scene.js

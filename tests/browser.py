@@ -1,0 +1,142 @@
+"""Debian's Chromium without a screen, for the pages: started once, its requests and its errors written down."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def skipped() -> str | None:
+    """Why there is no browser here; None if there is one."""
+    if shutil.which("chromium") is None:
+        return "needs Chromium: apt install chromium"
+    if shutil.which("chromedriver") is None:
+        return "needs the driver of Chromium: apt install chromium-driver"
+    try:
+        import selenium  # noqa: F401
+    except ImportError:
+        return "needs selenium: pip install selenium"
+    return None
+
+
+class Browser:
+    """A window, its pages by name, and what they asked for."""
+
+    def __init__(self, folder: Path):
+        # Only here: without it the tests are skipped.
+        from selenium import webdriver
+        from selenium.webdriver.chrome.service import Service
+
+        options = webdriver.ChromeOptions()
+        options.binary_location = str(shutil.which("chromium"))
+        for option in (
+            "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+            "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions",
+            "--disable-dev-shm-usage", "--hide-scrollbars", f"--user-data-dir={folder}", "--window-size=1000,800",
+        ):  # fmt: skip
+            options.add_argument(option)
+        options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
+        # The path is given: selenium would look for a driver by itself otherwise, on the network too.
+        self.driver = webdriver.Chrome(options=options, service=Service(str(shutil.which("chromedriver"))))
+        self.driver.set_script_timeout(60)
+
+    def open(self, path: Path, fragment: str = "", *, width: int = 1000, height: int = 800, scheme: str = "light"):
+        """Show a file in a window of this size, for a reader who prefers this scheme."""
+        self.command(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
+        )
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.command("Emulation.setEmulatedMedia", features=features)
+        # By way of an empty page: another fragment alone would not load it anew.
+        self.driver.get("about:blank")
+        self.driver.get_log("performance"), self.driver.get_log("browser")
+        self.driver.get(path.as_uri() + fragment)
+        return self
+
+    def command(self, name: str, **values: Any) -> Any:
+        return self.driver.execute_cdp_cmd(name, values)
+
+    def run(self, script: str, *args: Any) -> Any:
+        """What a script returns."""
+        return self.driver.execute_script(script, *args)
+
+    def wait(self, script: str, *args: Any) -> Any:
+        """What the promise that a script returns is kept with."""
+        body = "const done = arguments[arguments.length - 1], given = Array.from(arguments).slice(0, -1);"
+        body += f"(async (...given) => {{ {script} }})(...given).then(done, (e) => done('failed: ' + e));"
+        return self.driver.execute_async_script(body, *args)
+
+    def frames(self, count: int = 3) -> None:
+        """Let the page draw."""
+        self.wait(f"for (let k = 0; k < {count}; k++) await new Promise((go) => requestAnimationFrame(go));")
+
+    def press(self, key: str, code: str | None = None) -> None:
+        """Press a key and let it go, as a keyboard does."""
+        text = key if len(key) == 1 else ""
+        more = {"text": text} if text else {}
+        self.command("Input.dispatchKeyEvent", type="keyDown", key=key, code=code or key, **more)
+        self.command("Input.dispatchKeyEvent", type="keyUp", key=key, code=code or key)
+
+    def drag(self, start: tuple[float, float], end: tuple[float, float]) -> None:
+        """Press the mouse, move it and let it go."""
+        both = dict(button="left", clickCount=1)
+        self.command("Input.dispatchMouseEvent", type="mousePressed", x=start[0], y=start[1], **both)
+        for share in (0.5, 1.0):
+            x, y = (a + share * (b - a) for a, b in zip(start, end, strict=True))
+            self.command("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y, buttons=1, **both)
+        self.command("Input.dispatchMouseEvent", type="mouseReleased", x=end[0], y=end[1], **both)
+
+    def touch(self, *places: list[tuple[float, float]]) -> None:
+        """Put fingers down where each list begins, move them along the lists, and lift them."""
+        points = lambda k: [{"x": path[k][0], "y": path[k][1], "id": i} for i, path in enumerate(places)]
+        self.command("Input.dispatchTouchEvent", type="touchStart", touchPoints=points(0))
+        for k in range(1, len(places[0])):
+            self.command("Input.dispatchTouchEvent", type="touchMove", touchPoints=points(k))
+        self.command("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+
+    def requests(self) -> list[str]:
+        """The addresses that the page asked for since it was opened."""
+        events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
+        asked = [
+            event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"
+        ]
+        return [url for url in asked if url != "about:blank"]
+
+    def errors(self) -> list[str]:
+        """What the browser complained of since the page was opened."""
+        return [entry["message"] for entry in self.driver.get_log("browser")]
+
+    def picture(self, path: Path) -> None:
+        self.driver.save_screenshot(str(path))
+
+    def close(self) -> None:
+        self.driver.quit()
+
+
+_STARTED: list[Browser] = []
+
+
+@pytest.fixture(scope="session")
+def browser(request, tmp_path_factory):
+    """The one browser of a run of the tests."""
+    reason = skipped()
+    if reason is not None:
+        pytest.skip(reason)
+    # A fixture is one for each module that imports it, and a browser takes seconds to start.
+    if not _STARTED:
+        _STARTED.append(Browser(tmp_path_factory.mktemp("browser")))
+        request.config.add_cleanup(_STARTED[0].close)
+    return _STARTED[0]
+
+
+def contrast(first: tuple[float, ...], second: tuple[float, ...]) -> float:
+    """The contrast of two colours (r, g, b of 255) by WCAG 2.1: from 1 to 21."""
+
+    def luminance(colour: tuple[float, ...]) -> float:
+        linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in (c / 255 for c in colour[:3])]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    light, dark = sorted((luminance(first), luminance(second)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)

@@ -1,0 +1,239 @@
+"""The registry of what the papers say: its names, tests and claims exist, and its verdicts are those of runs."""
+
+import ast
+import functools
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import clusterjax
+from clusterjax.experiments import EXPERIMENTS
+from clusterjax.experiments.framework.papers import OWN, PAPERS, paper_of
+from clusterjax.experiments.framework.verdict import VERDICTS
+
+from .tools import ROOT, tool
+
+
+page = tool("papers")
+TABLE = page.papers()
+ENTRIES = [(paper["key"], entry) for paper in TABLE for entry in paper["entry"]]
+CLAIMS = sorted({reference for _, entry in ENTRIES for reference in entry.get("claims", ())})
+FIGURES = page.published()
+
+
+def public(name):
+    """The public object of a dotted name behind `clusterjax`."""
+    found = clusterjax
+    for part in name.split("."):
+        assert part in dir(found) and not part.startswith("_"), f"{name}: {part} is not public"
+        found = getattr(found, part)
+    return found
+
+
+@functools.cache
+def texts_of(experiment):
+    """Every text in the source of an experiment, those of f-strings in their pieces."""
+    folder = ROOT / "clusterjax" / "experiments" / experiment.replace("-", "_")
+    trees = [ast.parse(file.read_text("utf-8")) for file in sorted(folder.glob("*.py"))]
+    constants = (node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    return [text for text in constants if isinstance(text, str)]
+
+
+@functools.cache
+def functions_of(file):
+    tree = ast.parse((ROOT / file).read_text("utf-8"))
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
+def test_the_three_documents_come_first_and_are_there_in_full():
+    assert [paper["key"] for paper in TABLE[:3]] == [
+        "peat_clustering", "wollowski_transformers", "alcalde2025clustering"
+    ]  # fmt: skip
+    peat, slides, poster = (" ".join(entry["at"] for entry in paper["entry"]) for paper in TABLE[:3])
+    assert all(f"Figure {k}" in peat for k in range(1, 9)) and all(f"Equation {k}" in peat for k in range(1, 4))
+    assert "Appendix A.1" in peat
+    numbers = {int(number) for number in re.findall(r"\d+", slides)}
+    assert numbers == set(range(2, 32)), "each slide but the title"
+    assert all(words in poster for words in ("Equation 1a", "Equation 1b", "Definition", "Theorem", "Results, third"))
+
+
+@pytest.mark.parametrize("key", [paper["key"] for paper in TABLE])
+def test_every_paper_is_in_the_references(key):
+    references = (ROOT / "docs" / "references.bib").read_text("utf-8")
+    assert re.search(rf"^@\w+\{{{key},$", references, re.MULTILINE)
+    (title,) = [paper["title"] for paper in TABLE if paper["key"] == key]
+    assert all(f"{{{number}}}" in references for number in re.findall(r"\d{4}\.\d{5}", title))
+
+
+def test_entries_have_known_fields_and_each_says_something_else():
+    known = {"at", "says", "code", "claims", "tests", "note"}
+    assert all(entry.keys() <= known and entry["at"] and entry["says"].endswith((".", "?")) for _, entry in ENTRIES)
+    said = [(key, entry["at"], entry["says"]) for key, entry in ENTRIES]
+    assert len(set(said)) == len(said) > 100
+    silent = [entry for _, entry in ENTRIES if not entry.get("claims") and not entry.get("tests")]
+    assert all(entry.get("note") for entry in silent), "what is not measured says why"
+
+
+def test_every_name_is_public():
+    for name in sorted({name for _, entry in ENTRIES for name in entry.get("code", ())}):
+        assert public(name) is not None
+
+
+def test_every_test_exists():
+    for name in sorted({name for _, entry in ENTRIES for name in entry.get("tests", ())}):
+        file, _, function = name.partition("::")
+        assert function.startswith("test_") and function in functions_of(file), name
+
+
+@pytest.mark.parametrize("reference", CLAIMS)
+def test_every_claim_is_one_of_its_experiment(reference):
+    name, words = reference.split(": ", 1)
+    assert name in {one.name for one in EXPERIMENTS}
+    assert any(words in text for text in texts_of(name)), f"no claim of {name} has the words {words!r}"
+    found = page.claims_of(reference, FIGURES)[1]
+    assert found is None or found, f"the published {name} has no claim with the words {words!r}"
+
+
+def test_every_experiment_is_in_the_table_and_has_one_paper():
+    assert {reference.split(": ")[0] for reference in CLAIMS} == {one.name for one in EXPERIMENTS}
+    grouped = [name for paper in PAPERS for name in paper.experiments]
+    assert sorted(grouped) == sorted(one.name for one in EXPERIMENTS)
+    assert len({paper.key for paper in (*PAPERS, OWN)}) == len(PAPERS) + 1
+    assert paper_of("figure4") is PAPERS[0] and paper_of("mine") is OWN
+
+
+@pytest.mark.parametrize("name", sorted(FIGURES))
+def test_every_claim_of_a_paper_that_was_published_is_in_the_table(name):
+    cited = [
+        claim["says"] for reference in CLAIMS for claim in page.claims_of(reference, {name: FIGURES[name]})[1] or ()
+    ]
+    said = [claim["says"] for claim in FIGURES[name]["claims"] if claim["kind"] == "paper"]
+    assert set(said) <= set(cited)
+
+
+def test_what_is_published_is_small_and_names_no_machine():
+    folder = ROOT / "docs" / "gallery"
+    files = sorted(folder.glob("*")) if folder.is_dir() else []
+    assert {file.stem for file in files} == set(FIGURES)
+    assert sum(file.stat().st_size for file in files) < 2_000_000
+    assert all(file.stat().st_size < 60_001 for file in files if file.suffix == ".webp")
+    for figure in FIGURES.values():
+        assert not re.search(r'"/\w+/|\b[A-Z]:\\', json.dumps(figure)) and "series" not in figure
+        assert figure["picture"] is None or (folder / figure["picture"]).is_file()
+
+
+def test_every_row_of_the_page_has_its_columns():
+    lines = [line for line in page.render().splitlines() if line.startswith("|")]
+    assert len(lines) == len(ENTRIES) + 2 * len(TABLE)
+    assert {line.count("|") for line in lines} == {5}
+    cards = [line for line in page.render_gallery().splitlines() if line.startswith("|")]
+    assert {line.count("|") for line in cards} <= {5}
+
+
+def test_every_verdict_of_the_page_is_one_that_a_run_may_have():
+    allowed = {page.plain(verdict) for verdict in VERDICTS}
+    found = re.findall(r"\*\*([^*]+)\*\*(?=:| \(`|<br>| \|)", page.render())
+    other = {"tested", page.NOT_MEASURED, page.NOT_YET, f"{page.NOT_MEASURED} by the run that is shown"}
+    assert len(found) > 100
+    assert {verdict.split(" (would ")[0] for verdict in found} - other <= allowed
+
+
+# A small table with a small gallery, for the words of the page.
+
+CLAIM = {
+    "says": "a < b", "kind": "paper", "verdict": "reproduces", "measured": "1 | 2", "criterion": "c", "value": 1.0,
+    "error": None, "holds": True, "apart": [], "on": "particles", "source": "a paper",
+}  # fmt: skip
+FIGURE = {
+    "name": "figure4", "title": "Figure 4", "heading": "", "claim": "All *gather*.", "caption": "Seen.",
+    "versions": {"jax": "0.1"}, "seconds": {"total": 2.5, "simulation": 1.0}, "finished": "2026-01-02T03:04:05",
+    "claims": [CLAIM, CLAIM | {"says": "d", "kind": "finding", "verdict": "holds"}], "asks": False, "paper": "A paper",
+    "place": 0, "quick": False, "command": "clusterjax reproduce figure4 --seed 0", "parameters": {},
+    "picture": "figure4.webp",
+}  # fmt: skip
+TOML = """
+[[paper]]
+key = "one"
+title = "One <paper>"
+[[paper.entry]]
+at = "Figure 4"
+says = "A | B."
+code = ["simulate", "phase.Wigner"]
+claims = ["figure4: a <"]
+[[paper.entry]]
+at = "Figure 5"
+says = "Two."
+claims = ["figure4: d", "figure4: a <", "figure4: absent", "figure5: x", "figure5: y"]
+tests = ["tests/test_space.py::test_x"]
+[[paper.entry]]
+at = "Section 6"
+says = "Three."
+note = "Why."
+"""
+
+
+@pytest.fixture
+def root(tmp_path):
+    (tmp_path / "gallery").mkdir()
+    (tmp_path / "papers.toml").write_text(TOML, "utf-8")
+    return tmp_path
+
+
+def put(root, **changes):
+    figure = FIGURE | changes
+    (root / "gallery" / f"{figure['name']}.json").write_text(json.dumps(figure), "utf-8")
+
+
+def rows(root, **options):
+    return [line for line in page.render(root, **options).splitlines() if line.startswith("| ") and "place" not in line]
+
+
+def test_rows_hold_verdicts_numbers_tests_and_names(root):
+    put(root)
+    one, two, three = rows(root, link=lambda name: f"api.md#{name}" if name == "simulate" else None)
+    assert one == (
+        "| Figure 4 | A &#124; B. | **reproduces**: 1 &#124; 2 ([figure4](gallery.md#figure4)) | "
+        "[`simulate`](api.md#simulate), `phase.Wigner` |"
+    )
+    assert two == (
+        "| Figure 5 | Two. | **holds**: *d* 1 &#124; 2 ([figure4](gallery.md#figure4))<br>**reproduces**: *a &#60; b* "
+        "1 &#124; 2 ([figure4](gallery.md#figure4))<br>**not measured by the run that is shown** (`figure4`)<br>**not "
+        "measured yet** (`figure5`)<br>**tested**: `test_space.py::test_x` |  |"
+    )
+    assert three == "| Section 6 | Three. | **not measured**<br>*Why.* |  |"
+    text = page.render(root)
+    assert "## One &#60;paper&#62; { #one }" in text
+    assert "3 entries, 1 of them held by tests, 1 neither measured nor tested." in text and "reproduces: 1." in text
+
+
+def test_a_quick_run_and_another_network_are_named(root):
+    other = CLAIM | {"verdict": "not the paper's network", "apart": ["network"], "holds": False}
+    put(root, quick=True, claims=[other])
+    assert "**not the paper's network (would not agree)**:" in rows(root)[0]
+    assert "([figure4](gallery.md#figure4), a quick run)" in rows(root)[0]
+    assert "A quick run" in page.render_gallery(root)
+    put(root, claims=[other | {"holds": True}])
+    assert "network (would agree)**" in rows(root)[0] and "quick" not in page.render_gallery(root)
+
+
+def test_the_gallery_page_has_a_card_for_each_figure_in_order(root):
+    assert page.render_gallery(root) == "No figure has been published yet.\n"
+    put(root, name="figure10", title="Ten", place=1, paper="Another paper", asks=True, picture=None)
+    put(root)
+    text = page.render_gallery(root)
+    heads = re.findall(r"^##+ .*$", text, re.MULTILINE)
+    assert heads == [
+        "## A paper", "### Figure 4 { #figure4 }", "## Another paper", "### Ten { #figure10 }"
+    ]  # fmt: skip
+    assert "![Figure 4](gallery/figure4.webp)" in text and text.count("![") == 1
+    assert "*The paper: All &#42;gather&#42;.*" in text and "*The question: " in text
+    assert "```sh\nclusterjax reproduce figure4 --seed 0\n```" in text and "2.5 s; 2026-01-02." in text
+
+
+def test_the_page_needs_no_library():
+    tree = ast.parse(Path(page.__file__).read_text("utf-8"))
+    named = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    modules = {getattr(node, "module", None) or node.names[0].name for node in named}
+    assert {module.split(".")[0] for module in modules} == {"collections", "json", "pathlib", "tomllib", "typing"}

@@ -1,0 +1,86 @@
+"""What is published of a gallery: the numbers and a small picture of each figure, and nothing of the machine."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from clusterjax.experiments.framework.papers import PAPERS
+
+from ..experiments.test_gallery import RECORD, written
+from .tools import tool
+
+
+publish, page = tool("publish_gallery"), tool("papers")
+WHOLE = RECORD | {"measured_on": {}, "command": "clusterjax reproduce figure3 --albert /home/me/net --seed 0"}
+
+
+@pytest.fixture
+def gallery(tmp_path):
+    """A gallery of a full run, a quick one, one of set parameters, one of a user and a broken one."""
+    folder = tmp_path / "gallery"
+    parameters = {"n": 64, "times": list(range(50)), "by": {str(k): k for k in range(50)}, "few": [1, 2]}
+    place = written(folder, WHOLE | {"parameters": parameters})
+    Image.new("RGB", (1500, 900), "white").save(place / "figure3.png")
+    written(folder, WHOLE | {"name": "figure4", "fingerprint": {"quick": True}, "asks": False})
+    written(folder, WHOLE | {"name": "figure5", "measured_on": {"changed": "beta = 2 in place of 1"}})
+    written(folder, WHOLE | {"name": "mine"})
+    written(folder, "{", "figure6")
+    return folder
+
+
+def test_what_is_whole_is_published_and_the_rest_is_named(gallery, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert publish.main([str(gallery), "--out", str(out)]) == 0
+    assert sorted(file.name for file in out.iterdir()) == ["figure3.json", "figure3.webp"]
+    said = capsys.readouterr()
+    assert "1 figures in" in said.out
+    for words in ("figure4: left out, it was a quick run", "mine: left out, it is no figure of the package",
+                  "figure5: left out, its parameters were set: beta = 2", "results.json must"):  # fmt: skip
+        assert words in said.err
+    figure = json.loads((out / "figure3.json").read_text("utf-8"))
+    assert figure["parameters"] == {"n": 64, "times": "50 values", "by": "50 values by name", "few": [1, 2]}
+    assert figure["command"] == "clusterjax reproduce figure3 --albert net --seed 0"
+    assert figure["paper"] == PAPERS[0].title and figure["place"] == 2 and figure["quick"] is False
+    assert not figure.keys() & {"series", "machine", "fingerprint", "measured_on", "files"}
+    assert figure["claims"][1]["source"] == "A paper, Figure 1" and figure["claims"][0]["source"] is None
+
+
+def test_pictures_fit_and_keep_their_shape(tmp_path, monkeypatch):
+    picture = tmp_path / "picture.png"
+    Image.new("RGB", (1500, 900), "white").save(picture)
+    with Image.open(io.BytesIO(publish.shrunk(picture))) as small:
+        assert small.size == (1200, 720) and small.format == "WEBP"
+    # Noise is the picture that WebP makes least of.
+    noise = np.random.default_rng(0).integers(0, 256, (420, 700, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(picture)
+    monkeypatch.setattr(publish, "MOST_BYTES", 40_000)
+    data = publish.shrunk(picture)
+    with Image.open(io.BytesIO(data)) as small:
+        assert len(data) <= 40_000 and small.width < 700 and abs(small.width / small.height - 5 / 3) < 0.02
+    monkeypatch.setattr(publish, "MOST_BYTES", 100)
+    with pytest.raises(ValueError, match="^picture.png must be a picture that fits 100 bytes at 320 pixels"):
+        publish.shrunk(picture)
+
+
+def test_quick_runs_are_published_on_request_and_say_so(gallery, tmp_path):
+    root = tmp_path / "docs"
+    assert publish.publish(gallery, root / "gallery", quick_too=True) == ["figure3", "figure4"]
+    text = page.render_gallery(root)
+    assert text.count("A quick run") == 1 and text.index("{ #figure4 }") < text.index("A quick run")
+    assert "gallery/figure3.webp" in text and "gallery/figure4.webp" not in text
+
+
+def test_what_was_published_before_stays(gallery, tmp_path):
+    out = tmp_path / "out"
+    publish.publish(gallery, out, quick_too=True)
+    (gallery / "figure4" / "results.json").unlink()
+    publish.publish(gallery, out)
+    assert (out / "figure4.json").is_file()
+
+
+def test_of_nothing_nothing_is_published(tmp_path):
+    assert publish.main([str(tmp_path / "absent"), "--out", str(tmp_path / "out")]) == 1
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,18 @@
+"""The tools of the documentation, which are scripts and no package."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def tool(name):
+    """The module of docs/_tools of this name."""
+    label = f"docs_tools_{name}"
+    if label not in sys.modules:
+        spec = importlib.util.spec_from_file_location(label, ROOT / "docs" / "_tools" / f"{name}.py")
+        sys.modules[label] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[label])
+    return sys.modules[label]

@@ -1,0 +1,114 @@
+"""The line that makes a figure again: the command reads it as the settings that it was made of."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from clusterjax import experiments
+from clusterjax._cli import main
+from clusterjax.experiments import EXPERIMENTS, Settings
+from clusterjax.experiments.framework.command import command_line, command_of
+
+from .own import experiment
+from .test_gallery import RECORD
+
+
+BY_NAME = {one.name: one for one in EXPERIMENTS}
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What `reproduce` is called with in place of being run."""
+    calls = []
+
+    def reproduce(names, out, settings, files, **options):
+        calls.append((list(names), settings))
+        return []
+
+    monkeypatch.setattr(experiments, "reproduce", reproduce)
+    return calls
+
+
+CASES = {
+    "as it comes": ("figure4", Settings()),
+    "a seed": ("figure3", Settings(seed=7)),
+    "quick": ("figure5", Settings(quick=True, starts=64, seed=2)),
+    "few starts": ("figure5", Settings(starts=5)),
+    "quick with as many starts as a full run": ("figure6", Settings(quick=True)),
+    "parameters": ("figure4", Settings(parameters={"beta": 5, "radius": 0.125})),
+    "a small number": ("figure4", Settings(parameters={"radius": 1e-05})),
+    "a network": ("figure2", Settings(albert="albert/albert-base-v2")),
+    "a network in a folder with a space": ("figure7", Settings(albert="my network")),
+    "texts": ("figure1", Settings(texts=Path("some texts.txt"))),
+    "ids": ("figure1", Settings(albert="a folder", ids=Path("ids.txt"))),
+    "a layer": ("figure2", Settings(parameters={"layer": 2})),
+    "texts of a causal network": ("causal-network", Settings(texts=Path("texts.txt"))),
+    "reviews": ("sentiment-words", Settings(imdb=Path("IMDB Dataset.csv"))),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_command_reads_the_settings_back(asked, case):
+    name, settings = CASES[case]
+    words = shlex.split(command_line(BY_NAME[name], settings))
+    assert words[:2] == ["clusterjax", "reproduce"] and main(words[1:]) == 0
+    assert asked == [([name], settings)]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    (
+        Settings(albert="albert/albert-base-v2", depth=24, quick=True),
+        Settings(albert="a", length=16, ids=Path("ids.npy")),
+        Settings(most_texts=8, length=32, heads=4, texts=Path("a.txt"), seed=3),
+    ),
+)
+def test_what_only_the_probe_can_set_is_a_command_of_the_probe(asked, settings):
+    words = shlex.split(command_line(BY_NAME["figure1"], settings))
+    assert words[:2] == ["clusterjax", "probe"] and main(words[1:]) == 0
+    ((names, read),) = asked
+    assert "figure1" in names and read == settings
+
+
+def test_what_an_experiment_does_not_read_is_not_in_its_command():
+    settings = Settings(albert="a", texts=Path("b"), imdb=Path("c"), depth=3)
+    assert command_line(BY_NAME["figure3"], settings) == "clusterjax reproduce figure3 --seed 0"
+
+
+def test_an_experiment_of_ones_own_has_no_command():
+    own = experiment()
+    assert command_line(own, Settings()) is None
+    assert command_of(RECORD | {"name": own.name}) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "command"),
+    (
+        ({}, "clusterjax reproduce figure3 --seed 0"),
+        ({"command": "as written"}, "as written"),
+        ({"command": None}, None),
+        ({"fingerprint": {"seed": 4, "starts": 64, "quick": True}}, "clusterjax reproduce figure3 --seed 4 --quick"),
+        ({"fingerprint": {"seed": 4, "starts": 64}}, "clusterjax reproduce figure3 --seed 4 --starts 64"),
+        (
+            {"fingerprint": {"parameters": {"n": 64, "d": 3, "beta": 2.0, "radius": 0.1, "end": 12.0}}},
+            "clusterjax reproduce figure3 --seed 0 --set beta=2.0",
+        ),
+        ({"fingerprint": {"parameters": {"old": 3}}}, "clusterjax reproduce figure3 --seed 0 --set old=3"),
+    ),
+)
+def test_the_command_of_a_record_follows_from_its_fingerprint(changes, command):
+    assert command_of(RECORD | changes) == command
+
+
+@pytest.mark.parametrize(
+    ("words", "end"),
+    (
+        ("the ALBERT of this package, trained, 1 million parameters", ""),
+        ("particles with eigenvalues of the ALBERT of this package, trained, 1 million parameters", ""),
+        ("PL-BERT, trained on phonemes, 6 million parameters", " --albert PATH_OR_ID"),
+    ),
+)
+def test_a_network_that_a_record_does_not_name_stands_in_capitals(words, end):
+    record = RECORD | {"name": "figure1", "measured_on": {"network": {"words": words}}}
+    assert command_of(record) == f"clusterjax reproduce figure1 --seed 0{end}"

@@ -1,0 +1,154 @@
+"""The page of the gallery in a browser: filter, large pictures, players, a phone, the dark, and no script at all."""
+
+import pytest
+
+from clusterjax.experiments.framework.gallery import write_gallery
+
+from ..browser import browser as browser, contrast
+from .test_gallery import RECORD, drawn
+
+
+REPRODUCES = RECORD["claims"][1] | {"holds": True, "verdict": "reproduces", "says": "it agrees"}
+ELSEWHERE = RECORD["claims"][1] | {"apart": ["network"], "verdict": "not the paper's network"}
+PATIENCE = (
+    "const until = async (done) => {"
+    " for (let k = 0; k < 100 && !done(); k++) await new Promise((go) => setTimeout(go, 50)); };"
+)
+CARDS = "return Array.from(document.querySelectorAll('.card')).filter((c) => c.offsetParent !== null).map((c) => c.id);"
+
+
+@pytest.fixture(scope="module")
+def gallery(tmp_path_factory):
+    """Eight figures with a picture each and a long caption; all but the first reproduce, and the last was quick."""
+    folder = tmp_path_factory.mktemp("gallery")
+    words = "Seen. " + "A long caption of many words. " * 60
+    for k in range(1, 9):
+        claims = [RECORD["claims"][0], ELSEWHERE if k == 1 else REPRODUCES]
+        record = RECORD | {"name": f"figure{k}", "title": f"Figure {k}: it", "caption": words, "claims": claims}
+        drawn(folder, record | {"fingerprint": {"quick": k == 8}, "heading": "not as the paper" if k == 1 else ""})
+        (folder / f"figure{k}" / f"figure{k}-player.html").write_text("<p>played</p>", "utf-8")
+    return write_gallery(folder)
+
+
+def test_pictures_come_as_they_are_scrolled_to_and_nothing_from_elsewhere(browser, gallery):
+    browser.open(gallery, width=400, height=600)
+    browser.frames()
+    before = browser.requests()
+    assert all(url.startswith(gallery.parent.as_uri() + "/") for url in before)
+    # Browsers load what is a few screens ahead; the last card is dozens below.
+    assert not any("figure8" in url for url in before)
+    browser.run("document.getElementById('figure8').scrollIntoView();")
+    browser.wait(
+        f"{PATIENCE} await until(() => document.querySelector('#figure8 img').naturalWidth"
+        " && document.querySelector('#figure8 iframe').src);"
+    )
+    browser.frames()
+    after = browser.requests()
+    assert {url.rsplit("/", 1)[1] for url in after} >= {"figure8.png", "figure8-player.html"}
+    assert browser.run("return document.querySelector('#figure8 img').naturalWidth;") == 30
+    assert browser.errors() == []
+
+
+def test_a_verdict_is_chosen_and_a_link_to_what_it_hides_shows_all(browser, gallery):
+    browser.open(gallery)
+    assert len(browser.run(CARDS)) == 8
+    choose = "document.querySelector('input[value=\"reproduces\"]').click();"
+    browser.run(choose)
+    assert browser.run(CARDS) == [f"figure{k}" for k in range(2, 9)]
+    assert browser.run("return document.getElementById('shown').textContent;").startswith("7 of 8 figures")
+    rows = "return Array.from(document.querySelectorAll('#all tr[data-verdicts]:not([hidden])')).length;"
+    assert browser.run(rows) == 7
+    within = "return Array.from(document.querySelectorAll('#figure2 .claims tr[data-verdicts]:not([hidden])')).length;"
+    assert browser.run(within) == 1
+    browser.run("location.hash = '#figure1';")
+    top = "document.getElementById('figure1').getBoundingClientRect().top"
+    browser.wait(f"{PATIENCE} await until(() => Math.abs({top}) < 50);")
+    assert len(browser.run(CARDS)) == 8 and abs(browser.run(f"return {top};")) < 50
+    # By the keyboard: from the first choice to the next, which is chosen by moving to it.
+    browser.run("document.querySelector('input[name=verdict]').focus();")
+    browser.press("ArrowDown")
+    assert browser.run("return new FormData(document.getElementById('filter')).get('verdict');") == "reproduces"
+
+
+def test_a_picture_opens_large_and_closes_by_the_keyboard(browser, gallery):
+    browser.open(gallery)
+    is_open = "return document.getElementById('large').open;"
+    browser.run("document.querySelector('#figure3 a.still').click();")
+    assert browser.run(is_open)
+    assert browser.run("return document.querySelector('#whole img').src;").endswith("figure3.png")
+    # With its number: browsers close a dialog by that, and not by the name.
+    browser.command("Input.dispatchKeyEvent", type="keyDown", key="Escape", code="Escape", windowsVirtualKeyCode=27)
+    browser.wait(f"{PATIENCE} await until(() => !document.getElementById('large').open);")
+    assert not browser.run(is_open)
+
+
+def test_a_command_can_be_copied(browser, gallery):
+    browser.open(gallery)
+    browser.run("document.querySelector('#figure3 .command button').click();")
+    said = browser.wait(
+        f"const button = document.querySelector('#figure3 .command button'); {PATIENCE}"
+        "await until(() => button.textContent !== 'Copy');"
+        "return button.textContent + '|' + getSelection().toString();"
+    )
+    assert said.split("|")[0] in ("Copied", "Selected")
+    assert said != "Selected|" and "|" in said
+
+
+PHONE = """
+const row = document.querySelector('#figure1 .claims tbody tr'), cells = Array.from(row.children);
+return {wide: document.documentElement.scrollWidth, tops: cells.map((cell) => cell.getBoundingClientRect().top),
+        lefts: cells.map((cell) => cell.getBoundingClientRect().left), first: cells[0].textContent,
+        before: document.querySelector('#figure1 .counts').getBoundingClientRect().top
+                < document.querySelector('#figure1 .pictures').getBoundingClientRect().top};
+"""
+
+
+def test_on_a_phone_the_verdict_stands_first_and_nothing_is_cut(browser, gallery):
+    browser.open(gallery, width=400, height=800)
+    seen = browser.run(PHONE)
+    assert seen["wide"] == 400 and seen["first"] == "holds" and seen["before"]
+    assert seen["tops"] == sorted(seen["tops"]) and len(set(seen["tops"])) == 4 and len(set(seen["lefts"])) == 1
+    browser.open(gallery, width=1600)
+    seen = browser.run(PHONE)
+    assert seen["wide"] == 1600 and len(set(seen["tops"])) == 1 and seen["lefts"] == sorted(seen["lefts"])
+
+
+COLOURS = """
+const back = (element) => {
+  for (; element; element = element.parentElement) {
+    const colour = getComputedStyle(element).backgroundColor;
+    if (!/, 0\\)$|transparent/.test(colour)) return colour;
+  }
+  return 'rgb(255, 255, 255)';
+};
+const numbers = (text) => text.match(/[\\d.]+/g).slice(0, 3).map(Number);
+const found = {};
+for (const what of ['.yes', '.apart', '.quick', 'small', '.card a', '.says', '.differs', 'code', 'button', '#all a',
+                    'header p', 'summary', 'legend', 'label']) {
+  const element = document.querySelector(what);
+  found[what] = [numbers(getComputedStyle(element).color), numbers(back(element))];
+}
+found['.no'] = [numbers(getComputedStyle(document.documentElement).getPropertyValue('--no').replace(
+  /#(..)(..)(..)/, (_, r, g, b) => [r, g, b].map((v) => parseInt(v, 16)).join(' '))), found['.yes'][1]];
+return found;
+"""
+
+
+@pytest.mark.parametrize("scheme", ("light", "dark"))
+def test_every_text_has_enough_contrast(browser, gallery, scheme):
+    browser.open(gallery, scheme=scheme)
+    found = browser.run(COLOURS)
+    assert {what: contrast(*pair) for what, pair in found.items() if contrast(*pair) < 4.5} == {}
+    dark = sum(found["header p"][1]) < 3 * 128
+    assert dark == (scheme == "dark")
+
+
+def test_without_a_script_all_is_shown_and_pictures_are_links(browser, gallery):
+    browser.command("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        browser.open(gallery)
+        assert len(browser.run(CARDS)) == 8
+        assert not browser.run("return document.getElementById('filter').offsetParent !== null;")
+        assert browser.run("return document.querySelector('#figure3 a.still').href;").endswith("figure3.png")
+    finally:
+        browser.command("Emulation.setScriptExecutionDisabled", value=False)

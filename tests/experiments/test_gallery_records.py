@@ -1,0 +1,112 @@
+"""Records of another shape, links that lead elsewhere, texts that want to be markup: none of them reaches the page."""
+
+import json
+
+import pytest
+
+from clusterjax.experiments.framework.gallery import write_gallery
+from clusterjax.experiments.framework.record import read_record
+from clusterjax.experiments.framework.reproduce import _finished
+
+from .test_gallery import RECORD, Page, drawn, page_of, written
+
+
+DEEP = "[" * 200_000 + "]" * 200_000
+OTHERS = {
+    "a list": "[]",
+    "nothing": "",
+    "half of it": json.dumps(RECORD)[:100],
+    "not UTF-8": b"\xff\xfe{}",
+    "no more than a name": '{"schema": 2, "name": "figure3"}',
+    "an older schema": json.dumps(RECORD | {"schema": 1}),
+    "a schema of text": json.dumps(RECORD | {"schema": "2"}),
+    "another figure's": json.dumps(RECORD | {"name": "figure4"}),
+    "claims of text": json.dumps(RECORD | {"claims": "none"}),
+    "a claim that is none": json.dumps(RECORD | {"claims": [3]}),
+    "seconds of text": json.dumps(RECORD | {"seconds": {"total": "<script>", "simulation": 1.0}}),
+    "finished by a number": json.dumps(RECORD | {"finished": 3}),
+    "files elsewhere": json.dumps(RECORD | {"files": ["../../secret"]}),
+    "a number that is none": json.dumps(RECORD | {"series": {"t": [float("nan")]}}),
+    "deep": DEEP,
+    "deep parameters": json.dumps(RECORD)[:-1] + f', "more": {DEEP}}}',
+    "a verdict of no kind": json.dumps(RECORD).replace("does not reproduce", "proved"),
+    "a verdict that does not follow": json.dumps(RECORD).replace("does not reproduce", "reproduces"),
+    "reproduces on other data": json.dumps(RECORD | {"claims": [RECORD["claims"][1] | {"holds": True, "apart": ["data"],
+                                                                                     "verdict": "reproduces"}]}),
+    "reproduces without a source": json.dumps(RECORD | {"claims": [RECORD["claims"][1] | {"source": None}]}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_results_of_another_shape_are_left_out_with_a_sentence(tmp_path, case):
+    """Neither the gallery nor `reproduce` stumbles over them, and the figure is run again."""
+    place = written(tmp_path, OTHERS[case], "figure3")
+    written(tmp_path, RECORD | {"name": "figure4"})
+    page, said = page_of(tmp_path), []
+    assert page.figures == ["#figure4"] and page.open == [] and "Left out: results.json must " in page.text
+    assert _finished(place, {"seed": 0}, said.append) is None
+    (line,) = said
+    assert line.startswith("figure3: results.json must ") and line.endswith("; run the figure again.")
+    assert len(line) < 500 + len(str(tmp_path))
+
+
+def test_an_older_schema_is_named(tmp_path):
+    with pytest.raises(
+        ValueError, match="must have schema 2, but .* has 1, whose verdicts do not say what they are of"
+    ):
+        read_record(written(tmp_path, RECORD | {"schema": 1}))
+
+
+def test_a_record_of_this_version_is_read(tmp_path):
+    assert read_record(written(tmp_path)) == RECORD
+
+
+@pytest.mark.parametrize("command", (3, ["rm"], {}))
+def test_a_command_of_another_kind_is_refused(tmp_path, command):
+    with pytest.raises(ValueError, match="command is .* in place of null or a text"):
+        read_record(written(tmp_path, RECORD | {"command": command}))
+
+
+@pytest.mark.parametrize("what", ("results.json", "figure3.png", "figure3-player.html", "figure3.svg"))
+def test_links_to_other_places_are_not_followed(tmp_path, what):
+    secret = tmp_path / "secret"
+    secret.write_text(json.dumps(RECORD) if what == "results.json" else "secret", "utf-8")
+    place = drawn(tmp_path / "gallery")
+    (place / what).unlink(missing_ok=True)
+    (place / what).symlink_to(secret)
+    page = page_of(tmp_path / "gallery")
+    assert not any(what in reference for reference in page.references)
+    assert page.cards == [] if what == "results.json" else len(page.cards) == 1
+
+
+HOSTILE = '"><script>alert(1)</script>{{style}}'
+
+
+def test_no_text_of_a_record_becomes_markup(tmp_path):
+    """Each text of a record in turn, and all of them, and names of folders."""
+    hostile = {"title": HOSTILE, "heading": HOSTILE, "claim": HOSTILE, "caption": HOSTILE, "finished": HOSTILE,
+               "parameters": {HOSTILE: [HOSTILE]}, "versions": {HOSTILE: HOSTILE}, "machine": {HOSTILE: HOSTILE},
+               "command": HOSTILE, "measured_on": {"network": {"words": f"{HOSTILE} parameters"}},
+               "claims": [claim | {"says": HOSTILE, "measured": HOSTILE, "criterion": HOSTILE, "on": HOSTILE}
+                          for claim in RECORD["claims"]]}  # fmt: skip
+    apart = hostile["claims"][1] | {"apart": ["data"], "verdict": "not the paper's data", "source": {"words": HOSTILE}}
+    record = RECORD | hostile | {"claims": [*hostile["claims"], apart], "name": HOSTILE.replace("/", "\\")}
+    for one in (record, record | {"name": "figure1"}):
+        place = written(tmp_path, one)
+        for end in (".png", "-player.html"):
+            (place / f"{one['name']}{end}").write_bytes(b"it")
+    for name in ("javascript:alert(1)", 'a" onclick="alert(1)', "&amp;"):
+        written(tmp_path / name, RECORD | {"measured_on": hostile["measured_on"]})
+        write_gallery(tmp_path / name)
+    text = write_gallery(tmp_path).read_text("utf-8")
+    page = Page(text)
+    assert page.open == [] and text.count("<script") == 1 and "onclick" not in page.attributes
+    assert text.count(".still {") == 1, "what is written is not read for places to write at"
+    assert all(reference.startswith(("#", "./")) for reference in page.references)
+    assert "./javascript%3Aalert%281%29/index.html" in page.references and HOSTILE in page.text
+
+
+@pytest.mark.parametrize("value", (3, None, [], {"network": 3}, {"network": {"words": 3}}))
+def test_records_that_say_nothing_of_their_network_are_shown(tmp_path, value):
+    written(tmp_path, RECORD | {"name": "figure1", "measured_on": value, "fingerprint": {"parameters": value}})
+    assert page_of(tmp_path).headings[-1] == "Figure 3: a <single> cluster"

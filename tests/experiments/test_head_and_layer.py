@@ -1,0 +1,146 @@
+"""Which head, layer and depth of a network a figure shows: what is chosen is taken, and what is not there refused."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from clusterjax import probe
+from clusterjax._cli import main
+from clusterjax.experiments import Settings, reproduce
+from clusterjax.experiments.albert_spectra.claims import caption_of, claims_of
+from clusterjax.experiments.albert_spectra.measure import Parameters, spectra_of
+from clusterjax.experiments.figure1.experiment import _with_depth
+from clusterjax.experiments.figure8.claims import _repelling
+from clusterjax.experiments.framework.networks import further, network_of
+from clusterjax.experiments.framework.trained_values import check_head, leading_block, trained_values
+
+from ..helpers import as_a_user
+from ..network_cases import CONFIG, checkpoint
+from ..probe_cases import T5
+
+
+@pytest.fixture(scope="module")
+def layered(tmp_path_factory):
+    """A network whose three layers have weights of their own, with two heads of five dimensions each."""
+    return checkpoint(tmp_path_factory.mktemp("t5"), T5 | {"vocab_size": 70})
+
+
+@pytest.fixture(scope="module")
+def albert(tmp_path_factory):
+    """Its four heads have five dimensions each, so that some eigenvalue is real."""
+    return checkpoint(tmp_path_factory.mktemp("albert"), CONFIG | {"hidden_size": 20})
+
+
+def eigenvalues(settings, layer, head):
+    """Of the whole map of one head of one layer, those that need not be zero, by its factors."""
+    maps = network_of(settings).model.network.attention_maps()[layer - 1]
+    found = np.linalg.eigvals((maps.value[head - 1] @ maps.output[head - 1]).T)
+    return found[np.argsort(-np.abs(found))][: maps.value.shape[2]]
+
+
+@pytest.mark.parametrize(("layer", "head"), [(1, 1), (2, 2), (3, 1)])
+def test_the_value_is_that_of_the_head_and_the_layer(layered, layer, head):
+    found = trained_values(layered, layer, head)
+    wanted = eigenvalues(layered, layer, head)
+    assert found.head == head - 1 and found.provenance.startswith(f"layer {layer} of the network")
+    np.testing.assert_allclose(found.raw[found.head], leading_block(wanted), rtol=1e-6, atol=1e-9)
+    assert abs(found.scale * np.real(wanted).max()) == pytest.approx(1)
+
+
+def test_no_head_in_particular_is_the_one_with_the_largest_real_part(layered, albert):
+    for settings, layer in ((layered, 3), (albert, 1)):
+        found = trained_values(settings, layer)
+        assert found.head == int(np.argmax(found.top))
+        assert trained_values(settings, layer, found.head + 1).matrices.tolist() == found.matrices.tolist()
+
+
+def test_the_layers_of_an_albert_have_one_value(albert):
+    first, last = trained_values(albert, 1, 2), trained_values(albert, 3, 2)
+    assert first.matrices.tolist() == last.matrices.tolist() and "layer" not in first.provenance
+
+
+def test_a_head_that_repels_is_said_to(albert):
+    some = trained_values(albert)
+    for top in (0.5, -0.5):
+        spectra = [np.array([top if k == 1 else -1.0]) for k in range(4)]
+        words = _repelling(replace(some, spectra=spectra, head=1, scale=1.0))
+        assert words.startswith(f"Head 2 {'attracts' if top > 0 else 'repels'}; heads [1, ")
+        origin = replace(some, spectra=spectra, head=1).origin
+        assert ("by the modulus of the largest real part" in origin) == (top < 0)
+
+
+@pytest.mark.parametrize(
+    ("layer", "head", "words"),
+    [
+        (0, 1, "layer must be an integer from 1 to 3, but it is 0; name one of the layers of"),
+        (4, 1, "layer must be an integer from 1 to 3, but it is 4"),
+        (1, 5, "head must be an integer from 0 to 4, but it is 5; name one of the heads of"),
+        (1, -1, "head must be an integer from 0 to 4, but it is -1"),
+    ],
+)
+def test_a_head_or_a_layer_that_is_not_there(albert, layer, head, words):
+    with as_a_user(), pytest.raises(ValueError, match=words):
+        check_head(albert, layer, head)
+
+
+def test_the_depth_of_figure_1_is_that_of_its_parameter(albert):
+    assert _with_depth(albert) is albert
+    deep = _with_depth(replace(albert, parameters={"depth": 7}))
+    assert deep.depth == 7 and further(network_of(deep).model, deep).num_layers == 7
+    assert _with_depth(replace(albert, depth=5)).depth == 5, "as `probe --num-layers` sets it"
+
+
+@pytest.mark.parametrize(
+    ("figure", "parameters", "words"),
+    [
+        (
+            "figure1",
+            {"depth": 3},
+            "depth must be an integer from 4 to 1000000, but it is 3; give more than the 3 layers",
+        ),
+        ("figure2", {"layer": 4}, "layer must be an integer from 0 to 3, but it is 4"),
+        ("figure7", {"head": 5}, "head must be an integer from 0 to 4, but it is 5"),
+        ("figure8", {"layer": 9}, "layer must be an integer from 1 to 3, but it is 9"),
+        ("albert-spectra", {"layer": 4}, "layer must be an integer from 1 to 3, but it is 4"),
+    ],
+)
+def test_what_the_network_has_not_is_refused_before_anything_is_computed(albert, tmp_path, figure, parameters, words):
+    with pytest.raises(ValueError, match=words):
+        reproduce([figure], tmp_path / "out", replace(albert, parameters=parameters), say=lambda line: None)
+    assert not (tmp_path / "out").exists()
+
+
+def test_spectra_of_another_layer(layered):
+    """Each number is that of the layer, and the identities hold of it."""
+    found = network_of(layered)
+    spectra, block = probe.value_spectra(found.model), 2
+    m = spectra_of(found, 0, Parameters(layer=3))
+    np.testing.assert_array_equal(m.value, spectra.value[block])
+    np.testing.assert_array_equal(m.forms, spectra.query_key[block])
+    np.testing.assert_array_equal(m.beta, spectra.beta[block])
+    assert not np.allclose(m.value, spectra_of(found, 0).value)
+    assert all(claim.holds for claim in claims_of(m) if claim.kind == "identity")
+    assert "those of layer 3, of 3 with weights of their own" in caption_of(found, m)
+
+
+def test_options_name_the_figures_that_have_them(capsys, tmp_path):
+    out = str(tmp_path / "out")
+    for call, words in {
+        "figure4 --head 3": "--head must be given with figures that have it (figure7, figure8), but figure4 has not;",
+        "figure1 figure3 --depth 20": "--depth must be given with figures that have it (figure1), but figure3 has not;",
+        "--quick --layer 2": "(figure2, figure7, figure8, albert-spectra), but figure1, figure3, figure4 and ",
+        "figure7 --head 2 --set head=3": "--set must give each parameter once, but head is there 2 times; choose.",
+    }.items():
+        assert main(["reproduce", *call.split(), "--out", out]) == 2
+        line = capsys.readouterr().err
+        assert words in line and line.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_options_are_parameters(monkeypatch, tmp_path):
+    seen = []
+    monkeypatch.setattr("clusterjax.experiments.reproduce", lambda *asked, **options: seen.append(asked[2]) or [])
+    call = ["reproduce", "figure7", "figure8", "--head", "3", "--layer", "2", "--set", "beta=4", "--out", str(tmp_path)]
+    assert main(call) == 0
+    assert seen == [Settings(starts=256, parameters={"beta": 4, "head": 3, "layer": 2})]

@@ -1,0 +1,241 @@
+"""The mathematics of the playground in a browser: tokens, velocities, runs and numbers are those of the package."""
+
+import math
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+
+import clusterjax as cjx
+
+from ..browser import browser as browser
+from ..clouds import CLOUDS, cloud
+from ..plotting import unit
+from ..reference import attention as attention_reference, fields, observables
+from . import PAGE
+
+
+@pytest.fixture(scope="module")
+def page(browser):
+    browser.open(PAGE)
+    browser.run("clusterjax.playground.pause()")
+    return browser
+
+
+def system(n, d, **more):
+    plain = dict(attention="softmax", causal=False, beta=1.0, mass=1.0, temperature=0.0, seed=0)
+    return dict(n=n, d=d, value=np.eye(d).ravel().tolist(), form=np.eye(d).ravel().tolist()) | plain | more
+
+
+def listed(x):
+    return np.asarray(x, float).ravel().tolist()
+
+
+def on_the_sphere(x):
+    """A cloud as unit tokens; a token at the origin has no direction, and gets one."""
+    x = np.array(x, float)
+    x[~x.any(axis=1), 0] = 1.0
+    return unit(x)
+
+
+def field_of(state):
+    """The field of the package, with every parameter an array: presets of one attention share a program."""
+    n, d = state["n"], state["d"]
+    mask = cjx.MatrixMask(jnp.tril(jnp.ones((n, n), bool)) if state["causal"] else jnp.ones((n, n), bool))
+    form, value = (jnp.asarray(state[name], float).reshape(d, d) for name in ("form", "value"))
+    beta = jnp.asarray(float(state["beta"]))
+    if state["attention"] == "softmax":
+        attention = cjx.SoftmaxAttention(beta, query_key=form, mask=mask, summation=cjx.Dense())
+    elif state["attention"] == "unnormalised":
+        attention = cjx.UnnormalisedAttention(beta, query_key=form, mask=mask, summation=cjx.Dense(), offset=beta)
+    else:
+        attention = cjx.HardmaxAttention(query_key=form, mask=mask, summation=cjx.Dense())
+    return cjx.AttentionField(attention, value, masses=jnp.ones(n).at[0].set(float(state["mass"])))
+
+
+@pytest.mark.parametrize(("seed", "n", "d"), ((0, 64, 3), (1, 7, 2), (2**32 - 1, 200, 3)))
+def test_the_tokens_are_those_of_jax(page, seed, n, d):
+    found = page.run("return Array.from(clusterjax.sample(...arguments))", seed, n, d)
+    expected = cjx.Sphere().sample(jax.random.key(seed), n, d)
+    np.testing.assert_allclose(np.reshape(found, (n, d)), expected, rtol=0, atol=1e-14)
+
+
+def test_rare_normal_numbers_are_right_too(page):
+    u = np.concatenate([[0.0, 0.85, -0.85, 1 - 2.0**-40, 2.0**-40 - 1], np.linspace(-0.999999, 0.999999, 41)])
+    found = page.run("return arguments[0].map(clusterjax.normalOf)", listed(u))
+    np.testing.assert_allclose(found, np.sqrt(2) * scipy.special.erfinv(u), rtol=1e-14)
+    # That of XLA takes the logarithm of 1 - u^2, which has lost digits where u is near to one.
+    np.testing.assert_allclose(found, np.sqrt(2) * np.asarray(jax.lax.erf_inv(jnp.asarray(u))), rtol=1e-11)
+
+
+FORM = np.array([[0.5, -1.0, 0.2], [0.3, 0.8, -0.6], [-0.4, 0.1, 1.2]])
+VALUE = np.array([[-1.0, -2.0, 0.0], [2.0, 0.5, 1.0], [0.0, 0.0, 3.0]])
+VELOCITIES = """return arguments[0].map(([x, s]) =>
+    Array.from(new clusterjax.Field(s).velocity(x, new Float64Array(x.length))))"""
+NUMBERS = """const [x, s, r] = arguments, c = clusterjax;
+    return [Array.from(c.labels(x, s.n, s.d, r)), c.countClusters(x, s.n, s.d, r), c.logEnergy(x, s),
+        Array.from(c.cosineCounts(x, s.n, s.d, 40))]"""
+END = """const [x0, s, t] = arguments, run = new clusterjax.Run(s, x0);
+    run.advance(t);
+    return Array.from(run.at(t))"""
+
+
+@pytest.mark.parametrize("kind", ("softmax", "unnormalised", "hardmax"))
+@pytest.mark.parametrize("causal", (False, True), ids=("full", "causal"))
+def test_the_velocity_is_the_double_sum_on_every_cloud(page, kind, causal):
+    """With and without B and V, of masses one, seven and zero, on generic clouds and heaps, lines, antipodes."""
+    allowed = attention_reference.causal if causal else attention_reference.full
+    cases, expected = [], []
+    for k, name in enumerate(sorted(CLOUDS)):
+        d, plain, mass = 2 + k % 2, k % 3 == 0, (1.0, 7.0, 0.0)[k % 3]
+        x = on_the_sphere(cloud(name, 9, d, seed=k))
+        # Antipodes as well; equal tokens of other lengths, which are rounded to neighbours.
+        x[-1] = -x[0]
+        form, value = (np.eye(d), np.eye(d)) if plain else (FORM[:d, :d], VALUE[:d, :d])
+        beta = (0.0, 2.0, 40.0)[k % 3 if not plain else (k // 3) % 3]
+        # What is taken from the exponents of unnormalised attention: beta times a bound of all scores.
+        offset = beta * (1.0 if plain else math.sqrt((form**2).sum()))
+        masses = [mass] + [1.0] * 8
+        weights = {
+            "softmax": lambda y, b=beta, f=form, m=masses: attention_reference.softmax_weights(y, b, f, allowed, m),
+            "unnormalised": lambda y, b=beta, f=form, m=masses, o=offset: np.nan_to_num(
+                _unless_empty(attention_reference.unnormalised_weights, y, b, f, allowed, m, o)
+            ),
+            "hardmax": lambda y, f=form, m=masses: attention_reference.hardmax_weights(y, f, allowed, m, slack=1e-13),
+        }[kind]
+        cases.append([listed(x * np.random.default_rng(k).uniform(0.5, 2.0, (9, 1))), system(9, d, attention=kind, causal=causal, beta=beta, mass=mass,
+                                              form=listed(form), value=listed(value))])  # fmt: skip
+        expected.append(fields.velocity(x, weights, value))
+    found = page.run(VELOCITIES, cases)
+    assert len(found) >= 8
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(np.reshape(one, other.shape), other, rtol=0, atol=2e-14)
+
+
+def _unless_empty(weights, y, beta, form, allowed, masses, offset):
+    """A first token of mass zero attends to nothing when it is causal: its row is zero."""
+    if masses[0] == 0 and not allowed(0, 1):
+        rest = weights(y, beta, form, lambda i, j: allowed(i, j) or i == 0, masses, offset)
+        rest[0] = 0.0
+        return rest
+    return weights(y, beta, form, allowed, masses, offset)
+
+
+def test_nothing_overflows(page):
+    x = on_the_sphere(cloud("generic", 20, 3))
+    big = (50.0 * FORM / 1.2).ravel().tolist()
+    for kind in ("softmax", "unnormalised"):
+        one = system(20, 3, attention=kind, beta=100.0, form=big, value=big)
+        (found,) = page.run(VELOCITIES, [[listed(x), one]])
+        assert np.isfinite(np.array(found, float)).all()
+
+
+def test_the_numbers_are_those_of_the_package(page):
+    for k, name in enumerate(sorted(CLOUDS)):
+        d = 2 + k % 2
+        x = on_the_sphere(cloud(name, 12, d, seed=7 + k))
+        form, mass, beta = (np.eye(d), 1.0, 9.0) if k % 2 else (FORM[:d, :d], 3.0, 2.0)
+        one = system(12, d, beta=beta, form=listed(form), mass=mass)
+        labels, count, energy, counts = page.run(NUMBERS, listed(x), one, 0.3)
+        tokens = jnp.asarray(x)
+        assert labels == cjx.cluster_labels(tokens, 0.3).tolist() and count == int(cjx.num_clusters(tokens, 0.3))
+        expected = observables.energy(x, beta, form, [mass] + [1.0] * 11)
+        assert energy == pytest.approx(math.log(expected), abs=1e-12)
+        # A cosine at the edge of a bin falls to either side by a rounding.
+        cosines = np.clip([x[i] @ x[j] for i in range(12) for j in range(i)], -1, 1)
+        inner = np.linspace(-1, 1, 41)[1:-1]
+        if np.abs(cosines[:, None] - inner).min() > 1e-12:
+            density, edges = cjx.cosine_histogram(tokens, 40)
+            np.testing.assert_allclose(np.array(counts) / sum(counts) / np.diff(edges), density, atol=1e-12)
+    assert page.run("return clusterjax.countClusters([0, 0, NaN, 1, 5, 5], 3, 2, 1)") == 2
+
+
+@eqx.filter_jit
+def reference_runs(fields, x0, ts):
+    """The last tokens of the runs of fields of one structure, to 1e-10."""
+    arrays, static = eqx.partition(fields, eqx.is_array)
+    options = dict(adjoint=dfx.ForwardMode(), max_steps=100_000)
+
+    def one(pair):
+        field, controller = eqx.combine(pair[0], static), dfx.PIDController(rtol=1e-10, atol=1e-12)
+        return cjx.simulate(field, pair[1], ts, stepsize_controller=controller, **options).xs[-1]
+
+    return jax.lax.map(one, (arrays, x0))
+
+
+def in_space(state, x):
+    """A system of the circle as one of the sphere: the third coordinate is zero and stays so."""
+    if state["d"] == 3:
+        return state, x
+    wide = lambda entries: np.pad(np.reshape(entries, (2, 2)), ((0, 1), (0, 1))).ravel().tolist()
+    return state | dict(d=3, value=wide(state["value"]), form=wide(state["form"])), np.pad(x, ((0, 0), (0, 1)))
+
+
+@pytest.mark.parametrize(("kind", "count"), (("softmax", 12), ("unnormalised", 1), ("hardmax", 2)))
+def test_presets_run_as_simulate_does(page, kind, count):
+    """To 1e-6 at t = 15, from the same tokens: every preset without noise."""
+    states, tokens, starts = [], [], []
+    for name in page.run("return clusterjax.PRESETS.map((one) => one.id)"):
+        page.run("clusterjax.playground.load(arguments[0])", name)
+        state = page.run("return clusterjax.playground.state")
+        if state["attention"] == kind and state["temperature"] == 0:
+            n, d = state["n"], state["d"]
+            found = np.reshape(page.run("return Array.from(clusterjax.playground.runTo(15))"), (n, d))
+            assert np.abs(np.linalg.norm(found, axis=1) - 1).max() < 1e-14
+            x0 = cjx.Sphere().sample(jax.random.key(state["seed"]), n, d)
+            state, x0 = in_space(state, np.asarray(x0))
+            states, tokens, starts = [*states, state], [*tokens, found], [*starts, x0]
+    assert len(states) == count
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(field_of(state) for state in states))
+    expected = np.asarray(reference_runs(stacked, jnp.stack(starts), jnp.array([0.0, 15.0])))
+    for state, found, other in zip(states, tokens, expected, strict=True):
+        assert np.abs(found - other[:, : found.shape[1]]).max() < 1e-6, state["preset"]
+
+
+def test_the_step_in_hand_is_right_in_its_middle(page):
+    """The dense output: between the ends of steps as good as at them."""
+    x0, one = on_the_sphere(cloud("generic", 8, 3, seed=3)), system(8, 3, beta=4.0)
+    script = """const [x0, s] = arguments, run = new clusterjax.Run(s, x0), found = [];
+        for (let k = 1; k <= 12; k++) {
+            run.advance(0.4 * k);
+            found.push(Array.from(run.at(0.4 * k)));
+        }
+        return found"""
+    found = np.reshape(page.run(script, listed(x0), one), (12, 8, 3))
+    field, controller = cjx.AttentionField(cjx.SoftmaxAttention(4.0)), dfx.PIDController(rtol=1e-10, atol=1e-12)
+    traj = cjx.simulate(field, jnp.asarray(x0), 0.4 * jnp.arange(13.0), stepsize_controller=controller)
+    np.testing.assert_allclose(found, traj.xs[1:], rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("d", (2, 3))
+def test_noise_alone_is_brownian_motion(page, d):
+    """With V = 0 the mean of <x(t), x(0)> is exp(-(d - 1) T t): the first eigenvalue of the Laplacian is d - 1."""
+    n, temperature, t = 64, 0.4, 1.0
+    script = """const [systems, t] = arguments;
+        return systems.map((s) => {
+            const run = new clusterjax.Run(s, clusterjax.sample(9, s.n, s.d)), x0 = Array.from(run.at(0));
+            run.advance(t);
+            return [run.noisy, x0, Array.from(run.at(t))];
+        })"""
+    systems = [system(n, d, temperature=temperature, value=[0.0] * d * d, seed=seed) for seed in range(20)]
+    found = page.run(script, systems, t)
+    assert all(noisy for noisy, _, _ in found)
+    cosines = np.concatenate([(np.reshape(a, (n, d)) * np.reshape(b, (n, d))).sum(axis=1) for _, a, b in found])
+    error = np.std(cosines) / math.sqrt(len(cosines))
+    assert abs(np.mean(cosines) - math.exp(-(d - 1) * temperature * t)) < 3 * error < 0.06
+
+
+def test_a_little_noise_is_near_to_none(page):
+    """The drift of a noisy run is attention: at T = 1e-12 the run is that without, to the steps of Heun."""
+    x0 = on_the_sphere(cloud("generic", 8, 3, seed=5))
+    quiet, noisy = (page.run(END, listed(x0), system(8, 3, beta=3.0, temperature=T), 3.0) for T in (0.0, 1e-12))
+    assert 0 < np.abs(np.subtract(quiet, noisy)).max() < 1e-4
+
+
+def test_fast_attention_gets_short_steps(page):
+    step = lambda **more: page.run("return clusterjax.noiseStep(arguments[0])", system(4, 2, **more))
+    assert step(beta=9.0) == 0.01 and step(beta=99.0) == 0.005 and step(beta=9.0, value=[-10.0, 0, 0, -10]) == 0.005

@@ -1,0 +1,89 @@
+"""Words and functions where an object is wanted: the message names the object, so that it can be copied."""
+
+import diffrax as dfx
+import jax.numpy as jnp
+import pytest
+
+import clusterjax as cjx
+from clusterjax._check import named_by
+from clusterjax._field import AbstractField
+from clusterjax._mask import AbstractMask
+
+from .helpers import as_a_user
+
+
+X, TS = jnp.eye(3), jnp.asarray([0.0, 1.0])
+SOFTMAX = cjx.SoftmaxAttention(1.0)
+FIELD = cjx.AttentionField(SOFTMAX)
+STACK = jnp.ones((2, 3, 3))
+
+
+def run(**options):
+    return lambda: cjx.simulate(FIELD, X, TS, **options)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    (
+        (lambda: cjx.SoftmaxAttention(1.0, mask="causal"), "^mask must be .*'causal'; pass CausalMask()."),
+        (lambda: cjx.KernelAttention(jnp.exp, mask="window"), "^mask must be .*'window'; pass WindowMask(...)."),
+        (lambda: cjx.hardmax.HardmaxLayer(1.0, mask="full"), "^mask must be .*'full'; pass FullMask()."),
+        (lambda: cjx.AttentionField(SOFTMAX, space="sphere"), "^space must be .*'sphere'; pass Sphere()."),
+        (lambda: cjx.clustered_event(0.1, space="euclidean"), "^space must be .*'euclidean'; pass Euclidean()."),
+        (lambda: cjx.SoftmaxAttention(1.0, summation="dense"), "^summation must be .*'dense'; pass Dense()."),
+        (lambda: cjx.SoftmaxAttention(1.0, summation="hull"), "^summation must be .*'hull'; pass Auto(), Dense(), "),
+        (lambda: cjx.HardmaxAttention(summation="hull"), "^summation must be .*'hull'; pass Hull()."),
+        (lambda: cjx.SoftmaxAttention(1.0, summation="harmonic"), "^summation .*'harmonic'; pass Harmonic("),
+        (run(solver="tsit5"), "^solver must be .*'tsit5'; pass diffrax.Tsit5()."),
+        (run(solver="RK45"), "^solver must be .*'RK45'; pass diffrax.Tsit5()."),
+        (run(stepsize_controller="pid"), "^stepsize_controller must be .*'pid'; pass diffrax.PIDController(...)."),
+        (run(adjoint="backsolve"), "^adjoint must be .*'backsolve'; pass diffrax.BacksolveAdjoint()."),
+        (run(progress="tqdm"), "^progress must be .*'tqdm'; pass diffrax.TqdmProgressMeter()."),
+        (lambda: cjx.Retract("euler"), "^solver must be .*'euler'; pass diffrax.Euler()."),
+        (lambda: cjx.AttentionField("softmax"), "^attention must be .*'softmax'; pass SoftmaxAttention(...)."),
+        (lambda: cjx.AttentionField(1.0), "^attention must be .* 1.0; pass SoftmaxAttention(beta), for example."),
+        (
+            lambda: cjx.MultiHeadField(1.0, STACK, None, attention="softmax"),
+            "^attention must be .*; pass the class",
+        ),
+        (
+            lambda: cjx.MultiHeadField(1.0, STACK, None, attention=SOFTMAX),
+            "^attention .*; pass the class, Soft",
+        ),
+        (lambda: cjx.PerceptronField(jnp.eye(3), jnp.eye(3), "gelu"), "^activation must be .*; pass jax.nn.gelu."),
+        (
+            lambda: cjx.PerceptronField(jnp.eye(3), jnp.eye(3), "sine"),
+            "^activation must be .*; pass one that can",
+        ),
+        (lambda: cjx.KernelAttention("exp"), "^function must be .*'exp'; pass jax.numpy.exp."),
+        (lambda: cjx.transformer.NormalisationField(SOFTMAX, "preln"), "^scheme must be .*; pass transformer.PreLN()."),
+        (lambda: cjx.SoftmaxAttention("a"), "^beta must be a number, an array .* it is 'a'; pass one of these."),
+        (lambda: cjx.simulate("attention", X, TS), "^field must be .*; pass AttentionField(...)."),
+        (
+            lambda: cjx.simulate(SOFTMAX, X, TS),
+            "^field must be .*; wrap it, AttentionField(attention)",
+        ),
+        (lambda: cjx.iterate(FIELD, X, 2), "^layer must be .*; wrap a field, ResidualLayer(field, step)."),
+    ),
+)
+def test_the_message_names_the_object(call, message):
+    with as_a_user(), pytest.raises(ValueError, match=message.replace("(", r"\(").replace(")", r"\)")) as raised:
+        call()
+    assert str(raised.value).endswith(".") and "\n" not in str(raised.value)
+
+
+def test_a_bare_function_as_event_is_shown_how_to_wrap_it():
+    """And, wrapped so, ends the run."""
+    until = lambda t, x, args, **kwargs: x[0, 0] < 0.9
+    with (
+        as_a_user(),
+        pytest.raises(ValueError, match=r"^event must be .*; pass diffrax\.Event\(fn\), where fn"),
+    ):
+        run(event=until)()
+    traj = cjx.simulate(FIELD, X, 9 * TS, event=dfx.Event(until))
+    assert bool(dfx.is_event(traj.result))
+
+
+def test_only_public_names_are_proposed():
+    assert named_by("recorder", AbstractField) is None and named_by("", AbstractMask) is None
+    assert named_by("CAUSAL", AbstractMask) == "CausalMask()" and named_by("sink-mask", AbstractMask) == "SinkMask(...)"

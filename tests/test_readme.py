@@ -17,7 +17,7 @@ README = (ROOT / "README.md").read_text("utf-8")
 PAGES = ("README.md", "docs/many_tokens.md", "docs/networks.md", "docs/sentiment.md", "docs/transformer.md")
 # The examples of each of these build on each other. Those of which compiling takes long are left out of `make test`.
 IN_ONE = ("docs/first_steps.md", *(f"docs/howto/{page.name}" for page in sorted((ROOT / "docs/howto").glob("*.md"))))
-DEAR = ("docs/howto/diffrax.md", "docs/howto/kernel.md", "docs/howto/long_times.md")
+DEAR = tuple(f"docs/howto/{name}.md" for name in ("cluster", "diffrax", "kernel", "long_times", "networks"))
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SNIPPET = re.compile(r"^ *```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
@@ -25,7 +25,7 @@ SNIPPET = re.compile(r"^ *```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 def examples(text: str) -> list[tuple[str, str]]:
     """Each Python block of `text` with the output in the `text` block right after it, empty if there is none."""
     blocks = BLOCK.findall(text)
-    following = [*blocks[1:], ("", "")]
+    following = [*blocks[1:], ("", "")][: len(blocks)]
     return [
         (code, output if kind == "text" else "")
         for (language, code), (kind, output) in zip(blocks, following, strict=True)
@@ -125,3 +125,4 @@ def test_the_examples_are_found():
     """The reader of code blocks sees code with and without output, and leaves other languages alone."""
     text = "a\n```python\nprint(1)\n```\n\nprints\n\n```text\n1\n```\n```sh\nls\n```\n```python\nx = 2\n```\n"
     assert examples(text) == [("print(1)\n", "1\n"), ("x = 2\n", "")]
+    assert examples("no example") == []

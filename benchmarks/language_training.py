@@ -69,8 +69,8 @@ def measured(model: Any, texts: tuple[np.ndarray, np.ndarray], reviews: Any) -> 
     """The numbers of one snapshot."""
     ids, there = texts
     out: dict[str, Any] = {}
-    profile = transformer.depth_profile(model, ids, there).summary()
-    other = transformer.depth_profile(model, shuffled(ids, there), there).summary()
+    profile = transformer.depth_profile(model, ids, there).statistics()
+    other = transformer.depth_profile(model, shuffled(ids, there), there).statistics()
     for prefix, one, names in (("", profile, profile), ("shuffled ", other, ("cosine", "near"))):
         for name in names:
             for what, values in zip(("", " error"), one[name], strict=True):

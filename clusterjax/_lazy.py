@@ -20,6 +20,7 @@ import ast
 import importlib
 import importlib.util
 import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -45,6 +46,8 @@ def lazy_names(
             f"{package} needs {' and '.join(libraries)}; install them with: pip install 'clusterjax[{extra}]'"
         )
     places = _places(package)
+    module = sys.modules[package]
+    module.__class__ = _documented(package, module.__doc__ or "", places)
 
     def __getattr__(name: str) -> Any:
         if name not in places:
@@ -62,6 +65,20 @@ def lazy_names(
     # `from package import *` imports no other packages, whose libraries may be missing.
     public = tuple(name for name, place in places.items() if place and not name.startswith("_"))
     return __getattr__, __dir__, public
+
+
+def _documented(package: str, written: str, places: dict[str, str]) -> type[types.ModuleType]:
+    """A module whose docstring, when it is asked for, lists what is public: what `help(package)` shows first."""
+
+    class Documented(types.ModuleType):
+        # A property of the class: `help` asks for it past the `__getattr__` of a module.
+        @property
+        def __doc__(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+            from ._contents import contents
+
+            return contents(package, written, places)
+
+    return Documented
 
 
 def _places(package: str) -> dict[str, str]:

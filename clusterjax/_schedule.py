@@ -199,7 +199,7 @@ class FunctionSchedule(AbstractSchedule):
         check_time(t)
         # A number of Python stays weakly typed, so that it does not widen what the function computes in float32; the
         # number of a layer becomes a float.
-        value = self._evaluate(as_float(t) if isinstance(t, Array) else jnp.asarray(float(t)))
+        value = self._evaluate(as_float(t) if isinstance(t, Array) else jnp.asarray(float(t)))  # pyright: ignore[reportArgumentType]
         if is_concrete(value) and not np.all(np.isfinite(np.asarray(value))):
             found = f"at t = {t} " + ("it is " + str(value) if value.ndim == 0 else "some of its entries are not")
             raise refusal(f"{self.name}(t)", "be finite", found, "return finite numbers at all times of the run")

@@ -18,7 +18,7 @@ from jax.core import Tracer
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ._attention import AbstractAttention, SoftmaxAttention, UnnormalisedAttention
+from ._attention import AbstractAttention, KernelAttention, SoftmaxAttention, UnnormalisedAttention
 from ._check import (
     as_numbers,
     check_args,
@@ -255,6 +255,9 @@ def _summations(field: AbstractField, x: Tokens, t: Array, args: Any) -> dict[st
     """How the attentions of the field sum; nothing if it has none."""
     # One abstract evaluation of the field; at trace time only.
     names = summation_names(field, lambda field: field(t, x, args))
+    # A kernel of a user's own is summed by its attention, in the place of a summation.
+    parts = jtu.tree_leaves(field, is_leaf=_is_attention)
+    names += ["KernelAttention"] * any(isinstance(part, KernelAttention) for part in parts)
     return {"summation": StaticString(" and ".join(names))} if names else {}
 
 

@@ -29,6 +29,7 @@ from ._further import Stored
 from ._json import Within
 from ._lock import locked
 from ._run_file import RunFile, plain
+from ._summary import short
 
 
 _FILE = RunFile(
@@ -104,6 +105,15 @@ class Training(NamedTuple):
     history: list[dict[str, float]]
     best_epoch: int
     stopped_early: bool
+
+    def __repr__(self) -> str:
+        return short(self)
+
+    def summary(self) -> str:
+        """The best epoch and its numbers."""
+        rows = [f"epoch {self.best_epoch} of {len(self.history)}{', stopped early' if self.stopped_early else ''}"]
+        best = self.history[self.best_epoch - 1] if 0 < self.best_epoch <= len(self.history) else {}
+        return "\n".join(rows + [f"{name}: {value:.4g}" for name, value in best.items() if np.ndim(value) == 0])
 
 
 def train(

@@ -1,7 +1,7 @@
 """`Trajectory`, what `simulate` and `iterate` return: the saved tokens, how the run went, and tokens in between."""
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import diffrax as dfx
 import equinox as eqx
@@ -9,15 +9,11 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, PyTree, Shaped
 
-from . import _trajectory_file as files, _trajectory_table as tables
+from ._account import account, brief_run
 from ._check import check_array, check_number, check_path
 from ._custom_types import Numbers
 from ._interpolants import AbstractInterpolant
 from ._misc import is_concrete
-
-
-if TYPE_CHECKING:
-    import xarray
 
 
 class Trajectory(eqx.Module):
@@ -31,7 +27,7 @@ class Trajectory(eqx.Module):
         an error stopped it; integers are -1 there, the largest number if unsigned, and booleans False.
     - `stats`: Counts of the run: `num_steps`, `num_accepted_steps`, `num_rejected_steps`, `max_steps`; and after
         `simulate` of attention `summation`, the name of what summed: of what `Auto` chose, `Sharded(Harmonic)` of
-        devices that exchange moments; several are joined by "and".
+        devices that exchange moments; several are joined by "and". `KernelAttention` sums by itself.
     - `result`: diffrax's verdict; `diffrax.is_successful(result)`, `diffrax.is_event(result)`.
     - `t1`: The time reached: `ts[-1]`, or that of the event.
     - `x1`: (n, d), the tokens at that time.
@@ -47,6 +43,13 @@ class Trajectory(eqx.Module):
     x1: Float[Array, "n d"]
     interpolant: AbstractInterpolant
     saved: PyTree[Shaped[Array, "times ..."]] | None = None
+
+    def __repr__(self) -> str:
+        return brief_run(self)
+
+    def summary(self) -> str:
+        """How the run went, in a few lines: tokens, times, steps, verdict, field and solver."""
+        return account(self)
 
     def at(self, t: Numbers) -> Float[Array, "*times n d"]:
         """The tokens at any time between the first and the last.
@@ -121,7 +124,9 @@ class Trajectory(eqx.Module):
         - `ValueError` if the file cannot be written, `save` returned something that is no array of numbers, or this is
             called inside of `jit`, `grad` or `vmap`.
         """
-        files.write(self, check_path(path, "path"))
+        from ._trajectory_file import write  # safetensors is loaded when it is needed
+
+        write(self, check_path(path, "path"))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Trajectory":
@@ -144,14 +149,16 @@ class Trajectory(eqx.Module):
 
         - `ValueError` if it is no file that `save` wrote, of another version, or damaged.
         """
-        parts = files.read(check_path(path, "path"))
+        from ._trajectory_file import read
+
+        parts = read(check_path(path, "path"))
         build = lambda parts: cls(**parts)
         # Of a batch it is built for one run, whose shapes are those above.
         for _ in range(parts["ts"].ndim - 1):
             build = eqx.filter_vmap(build)
         return build(parts)
 
-    def to_xarray(self) -> "xarray.Dataset":
+    def to_xarray(self) -> Any:
         """The run as a labelled dataset: `xs` over (time, token, dim), or (layer, token, dim) after `iterate`.
 
         Batches, mapped over, have an axis `run` before these. What `save` and `TokensAnd` returned has the axes of its
@@ -167,7 +174,9 @@ class Trajectory(eqx.Module):
         - `ImportError` if `xarray` is not installed.
         - `ValueError` inside of `jit`, `grad` or `vmap`.
         """
-        return tables.dataset(self)
+        from ._trajectory_table import dataset
+
+        return dataset(self)
 
 
 @eqx.filter_jit

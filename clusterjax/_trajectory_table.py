@@ -1,7 +1,7 @@
 """A run as a labelled dataset of xarray, with units and settings in its attributes."""
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.tree_util as jtu
@@ -12,17 +12,13 @@ from ._describe import versions
 from ._verdicts import verdicts
 
 
-if TYPE_CHECKING:
-    import xarray
-
-
 _NAMES = {
     "xs": "tokens", "x1": "tokens at the end", "t1": "time reached", "saved": "what was saved beside the tokens",
     "result": "verdict of diffrax",
 }  # fmt: skip
 
 
-def dataset(run: Any) -> "xarray.Dataset":
+def dataset(run: Any) -> Any:
     """The dataset of a `Trajectory`; see `Trajectory.to_xarray`.
 
     **Raises:**

@@ -68,7 +68,9 @@ class KernelAttention(AbstractAttention):
 
     ??? cite "Source"
 
-        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 5, for general kernels.
+        Criscitiello et al., *Synchronization on circles and spheres with nonlinear interactions* (2405.18273): tokens
+        that attract each other by a function of their inner products, which is `normalise=False`; divided by the sum
+        of the row, Tsai et al., *Transformer Dissection* (1908.11775): a kernel in place of the exponential.
     """
 
     function: Callable[..., Any] = eqx.field(converter=_check_function)

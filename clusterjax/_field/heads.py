@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._attention import AbstractAttention, AbstractExponentialAttention, SoftmaxAttention
+from .._attention import AbstractAttention, AbstractExponentialAttention, KernelAttention, SoftmaxAttention
 from .._attention.base import check_dimension, check_masses, check_number_of_masses
 from .._check import check_callable, check_instance, named_by, refusal, shown
 from .._custom_types import Masses, Numbers, RealScalarLike, Tokens
@@ -42,6 +42,11 @@ def _builder(attention: Callable[..., AbstractAttention]) -> Callable[..., Abstr
     # One attention, and a word, where the class of all of them is wanted.
     if isinstance(attention, AbstractAttention):
         raise refusal("attention", rule, f"it is {shown(attention)}", f"pass the class, {type(attention).__name__}")
+    if attention is KernelAttention:
+        remedy = (
+            "pass lambda beta, query_key, mask, summation: KernelAttention(function, query_key=query_key, mask=mask)"
+        )
+        raise refusal("attention", rule, "KernelAttention has no beta and no summation", remedy)
     named = named_by(attention, AbstractAttention) if isinstance(attention, str) else None
     if named is not None:
         raise refusal("attention", rule, f"it is {shown(attention)}", f"pass the class, {named.split('(')[0]}")

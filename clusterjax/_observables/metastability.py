@@ -14,6 +14,7 @@ from jaxtyping import ArrayLike, Float, Real
 
 from .._check import as_numbers, check_number, shown
 from .._misc import is_concrete
+from .._summary import short
 
 
 @final
@@ -32,6 +33,17 @@ class Plateaus(eqx.Module):
     stop: Float[np.ndarray, " plateaus"]
     level: Float[np.ndarray, " plateaus"]
     escape_times: Float[np.ndarray, " plateaus"]
+
+    def __repr__(self) -> str:
+        return short(self)
+
+    def summary(self) -> str:
+        """A line for each plateau: its times, its level and how long it lasts."""
+        rows = [f"{len(self)} plateau{'' if len(self) == 1 else 's'}"]
+        for start, stop, level, escape in zip(self.start, self.stop, self.level, self.escape_times, strict=True):
+            after = f"left by {escape:.4g}" if np.isfinite(escape) else "not left"
+            rows.append(f"  from {start:.4g} to {stop:.4g} at {level:.4g}, for {stop - start:.4g}, {after}")
+        return "\n".join(rows)
 
     @property
     def dwell_times(self) -> Float[np.ndarray, " plateaus"]:

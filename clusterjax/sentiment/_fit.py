@@ -37,6 +37,7 @@ from .._check import (
 )
 from .._further import Legs, ended_early, later, legs_of, same
 from .._random import draw_normal
+from .._summary import short
 from .._training_loop import Batches, Training, stored_run, train
 from ._encode import Encoded, check_encoded, check_reviews, encode_reviews
 from ._model import HardmaxClassifier, predict_logits
@@ -65,6 +66,15 @@ class Fitted:
     recipe: Recipe
     history: list[dict[str, float]]
     best_epoch: int
+
+    def __repr__(self) -> str:
+        return short(self)
+
+    def summary(self) -> str:
+        """The best epoch, with its numbers, and the sizes of model and vocabulary."""
+        rows = [f"epoch {self.best_epoch} of {len(self.history)}, {len(self.vocabulary.words)} words"]
+        best = self.history[self.best_epoch - 1] if 0 < self.best_epoch <= len(self.history) else {}
+        return "\n".join(rows + [f"{name}: {value:.4g}" for name, value in best.items() if np.ndim(value) == 0])
 
     def __post_init__(self):
         check_model(self.model, "model")

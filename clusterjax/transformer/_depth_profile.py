@@ -18,6 +18,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._custom_types import Numbers
 from .._misc import normalise
+from .._summary import levels, short
 from ._block import Block
 from ._head import cross_entropy
 from ._language_model import LanguageModel, check_model
@@ -46,7 +47,15 @@ class DepthProfile(NamedTuple):
     accuracy: np.ndarray
     sink: np.ndarray
 
-    def summary(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    def __repr__(self) -> str:
+        return short(self)
+
+    def summary(self) -> str:
+        """Each field at its first and its last level, as mean over the texts ± standard error."""
+        rows = [f"{name}: {levels(mean, error)}" for name, (mean, error) in self.statistics().items()]
+        return "\n".join([f"over {len(self.cosine)} texts", *rows])
+
+    def statistics(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """The mean over the texts and its standard error, NaN for a single text, of each field."""
         statistics = {}
         for name, values in self._asdict().items():

@@ -1,5 +1,6 @@
 """The notebooks as pages: their text, code and results, as they were executed."""
 
+import html
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,8 @@ from nbconvert import MarkdownExporter
 from repository_links import outside_fences
 
 
+# A page that a cell shows in a frame of its own, such as that of `plot.player`.
+FRAME = re.compile(r'<iframe srcdoc="([^"]*)"(.*)></iframe>', re.DOTALL)
 # The text that a cell prints, as nbconvert shows it.
 INDENTED = re.compile(r"(?:^(?: {4}.*)?\n)*^ {4}\S.*\n(?:^(?: {4}.*)?\n)*", re.MULTILINE)
 
@@ -54,8 +57,9 @@ def title_of(text: str) -> str:
 
 
 def convert(path: Path) -> tuple[str, dict[str, bytes]]:
-    """The Markdown of a notebook, and the pictures that it shows."""
+    """The Markdown of a notebook, and the pictures and pages that it shows, as files beside it."""
     notebook = nbformat.read(path, as_version=4)
+    players = _players(notebook, path.stem)
     body, resources = MarkdownExporter().from_notebook_node(notebook, {"output_files_dir": path.stem})
     pictures = {Path(name).name: data for name, data in resources["outputs"].items()}
     # Results are indented by four spaces, and a picture is named by its type.
@@ -63,9 +67,23 @@ def convert(path: Path) -> tuple[str, dict[str, bytes]]:
     body = outside_fences(body, lambda text: INDENTED.sub(_fenced, text))
     note = f"\n*From [{path.name}]({path.name}), to run and change.*\n"
     head, newline, rest = body.lstrip().partition("\n")
-    return head + newline + note + rest, pictures
+    return head + newline + note + rest, pictures | players
+
+
+def _players(notebook: nbformat.NotebookNode, folder: str) -> dict[str, bytes]:
+    """The pages shown in frames, taken out of the notebook, and led to from there: Markdown would read their text."""
+    found = {}
+    for cell in notebook.cells:
+        for output in cell.get("outputs", ()):
+            if frame := FRAME.fullmatch(output.get("data", {}).get("text/html", "").strip()):
+                name = f"player_{len(found)}.html"
+                found[name] = html.unescape(frame[1]).encode("utf-8")
+                shown = f'<div><iframe src="{folder}/{name}" loading="lazy"{frame[2]}></iframe></div>'
+                output["data"] = {"text/html": shown}
+    return found
 
 
 def _fenced(match: re.Match) -> str:
-    lines = [line.removeprefix("    ") for line in match[0].strip("\n").split("\n")]
-    return "\n```text\n" + "\n".join(lines) + "\n```\n\n"
+    lines = [line.removeprefix("    ").rstrip() for line in match[0].split("\n")]
+    shown = "\n".join(lines).strip("\n")
+    return f"\n```text\n{shown}\n```\n\n"

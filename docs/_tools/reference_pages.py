@@ -39,8 +39,9 @@ def pages(root: Path) -> Iterator:
 
     package = root / "clusterjax"
     names = public_names(package)
-    # What is there to be used before what is there to be filled in.
-    names.sort(key=lambda name: name.name.startswith("Abstract"))
+    # What is there to be used before what is there to be filled in; first what a page is named after.
+    titles = " ".join(title for title, _ in SUBJECTS.values())
+    names.sort(key=lambda name: (name.name.startswith("Abstract"), name.name not in titles))
     groups = {uri: [name for name in names if page_of(name) == uri] for uri in dict.fromkeys(map(page_of, names))}
     order = [f"reference/{subject}.md" for subject in SUBJECTS]
     groups = dict(sorted(groups.items(), key=lambda item: (order.index(item[0]) if item[0] in order else 99, item[0])))
@@ -101,25 +102,34 @@ def public_names(package: Path) -> list[Name]:
 def _names_of(package: Path, part: str) -> Iterator[Name]:
     folder = package / part
     dotted = ".".join(["clusterjax", *filter(None, [part])])
-    for name, place in _imports(folder / "__init__.py").items():
+    file = folder / "__init__.py"
+    # The names for type checkers are the public ones.
+    (listed,) = (node for node in _tree(file).body if isinstance(node, ast.If))
+    for name, place in _imports_of(listed.body).items():
         if place and not name.startswith("_"):
             node = _definition(folder, place, name)
             yield Name(name, dotted, place, _summary(node))
 
 
 def _imports(file: Path) -> dict[str, str]:
-    """Each name that an `__init__.py` takes from a module beside it, with the dotted path of the module."""
+    """Each name that an `__init__.py` takes from a module of the package, with the dotted path of the module: from the
+    folder of the file, and with a dot before it for each folder up."""
+    return _imports_of(_tree(file).body)
+
+
+def _imports_of(body: list[ast.stmt]) -> dict[str, str]:
     return {
-        alias.asname or alias.name: node.module or ""
-        for node in ast.walk(_tree(file))
-        if isinstance(node, ast.ImportFrom) and node.level == 1
+        alias.asname or alias.name: "." * (node.level - 1) + (node.module or "")
+        for node in body
+        if isinstance(node, ast.ImportFrom) and node.level
         for alias in node.names
     }
 
 
 def _definition(folder: Path, place: str, name: str) -> ast.AST | None:
     """Where a name is defined, followed through the packages that pass it on; None for a plain value."""
-    path = folder.joinpath(*place.split("."))
+    bare = place.lstrip(".")
+    path = folder.joinpath(*[".."] * (len(place) - len(bare)), *bare.split("."))
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     for node in _tree(file).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:

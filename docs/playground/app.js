@@ -72,11 +72,10 @@
   }
 
   function load(id) {
-    const preset = root.PRESETS.find((one) => one.id === id);
-    if (!preset) return;
-    const { until = 15, speed = 1, seed = 0, logarithmic = false } = preset;
-    const { trails, colour } = state;
-    state = root.merged(root.FIRST, Object.assign({}, preset.system, { until, speed, seed, logarithmic, trails, colour, preset: id })).state;
+    const next = root.ofPreset(id);
+    if (!next) return;
+    // How a reader likes it shown stays.
+    state = Object.assign(next, { trails: state.trails, colour: state.colour });
     scene.configure({ d: state.d, kind: "sphere" });
     given = null;
     byId("said").textContent = "";

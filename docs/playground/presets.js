@@ -48,7 +48,7 @@
     {
       id: "figure6-swirl", group: "Clustering in Transformers", title: "Figure 6, a complex pair",
       claim: "Ours: tokens swirl where the top eigenvalues are a complex pair, -1 ± i beside -4.",
-      found: "Tokens come to the plane of the pair and turn in it together: net circulation 0.98 of 1.",
+      found: "Tokens come to the plane of the pair and turn in it together: net circulation 0.980 ± 0.000, of 1 at most.",
       system: { beta: 9, value: pair(-1, 1, -4) },
     },
     {

@@ -78,7 +78,18 @@
       if (MATRICES.includes(name)) wanted[name] = text.trim().split(/[ ,]+/);
       else if (name in FIRST) wanted[name] = text;
     }
-    return merged(FIRST, wanted);
+    const base = ofPreset(wanted.preset) || FIRST, { state, said } = merged(base, wanted);
+    // An example with another run is no example.
+    if (DYNAMICS.some((name) => base.preset && String(state[name]) !== String(base[name]))) state.preset = "";
+    return { state, said };
+  }
+
+  /** The state of an example; null if there is none of this name. */
+  function ofPreset(id) {
+    const preset = (root.PRESETS || []).find((one) => one.id === id);
+    if (!preset) return null;
+    const { until = 15, speed = 1, seed = 0 } = preset;
+    return merged(FIRST, Object.assign({ until, speed, seed, preset: id }, preset.system)).state;
   }
 
   const float = (v) => (Number.isInteger(v) && Math.abs(v) < 1e15 ? `${v}.0` : String(v));
@@ -126,5 +137,5 @@
     return lines.join("\n") + "\n";
   }
 
-  Object.assign(root, { FIRST, NUMBERS, DYNAMICS, merged, link, fromLink, snippet, identity });
+  Object.assign(root, { FIRST, NUMBERS, DYNAMICS, merged, link, fromLink, ofPreset, snippet, identity });
 })();

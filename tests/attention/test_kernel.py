@@ -111,3 +111,46 @@ def test_tokens_keep_their_dtype_and_are_simulated(dtype):
 def test_what_is_no_kernel_is_refused(function, says):
     with as_a_user(), pytest.raises(ValueError, match=says):
         cjx.KernelAttention(function).weights(X)
+
+
+def test_it_is_an_attention_in_every_field_and_layer():
+    """With an exponential the heads, the rescaled flow and the layers are those of softmax attention."""
+    ours, softmax = cjx.KernelAttention(lambda s: jnp.exp(BETA * s)), cjx.SoftmaxAttention(BETA)
+    forms = jnp.stack([FORM, -FORM])
+    build = lambda beta, query_key, mask, summation: cjx.KernelAttention(
+        lambda s: jnp.exp(beta * s), query_key=query_key, mask=mask
+    )
+    heads = cjx.MultiHeadField(jnp.asarray([1.0, 2.0]), forms, forms, attention=build)
+    assert_close(heads(0.0, X), cjx.MultiHeadField(jnp.asarray([1.0, 2.0]), forms, forms)(0.0, X))
+    for make in (lambda a: cjx.RescaledField(a, 0.5 * FORM), lambda a: cjx.ResidualLayer(cjx.AttentionField(a), 0.1)):
+        assert_close(make(ours)(1.0, X), make(softmax)(1.0, X))
+    with (
+        as_a_user(),
+        pytest.raises(ValueError, match="^attention must be .* KernelAttention has no beta .*; pass"),
+    ):
+        cjx.MultiHeadField(1.0, forms, forms, attention=cjx.KernelAttention)
+
+
+@pytest.mark.parametrize("normalise", (True, False))
+@pytest.mark.parametrize("mask", MASKS, ids=name_of)
+def test_degenerate_clouds(mask, normalise):
+    """Repeats, antipodes, a line and tokens without mass, against the double loop; the derivative is finite."""
+    one, n = jnp.asarray([0.6, 0.8, 0.0]), GRAPH.shape[0]
+    x = one * jnp.asarray(([1.0, 1.0, -1.0, 2.0, -1.0] * n)[:n])[:, None]
+    masses = jnp.asarray(([0.0, 2.0, 1.0] * n)[:n])
+    attention = cjx.KernelAttention(KERNEL, normalise=normalise, mask=mask)
+    matrix = np.asarray(mask.matrix(n))
+    allowed = lambda i, j: bool(matrix[i, j])
+    # A row that sees no mass at all is zero; the loop would divide by it.
+    some = (matrix * np.asarray(masses)).sum(axis=1) > 0
+    full = lambda i, j: allowed(i, j) or not some[i]
+    expected = reference.kernel_weights(np.asarray(x), KERNEL, normalise, None, full, np.asarray(masses))
+    assert_close(attention.weights(x, masses=masses), np.where(some[:, None], expected, 0))
+    assert np.isfinite(jax.grad(lambda x: jnp.sum(attention.average(x, None, masses=masses) ** 2))(x)).all()
+
+
+def test_a_run_says_what_summed():
+    field = cjx.AttentionField(cjx.KernelAttention(KERNEL))
+    stats = lambda field: jax.eval_shape(lambda: cjx.simulate(field, X, jnp.asarray([0.0, 1.0])).stats)["summation"]
+    assert stats(field) == "KernelAttention"
+    assert stats(field + cjx.AttentionField(cjx.SoftmaxAttention(1.0))) == "Dense and KernelAttention"

@@ -21,17 +21,19 @@ RECORDS = {
 STEPS = {
     "": (
         "check", "enter", "queries", "exponential", "hardmax", "resolve", "allowed", "covers", "reaches",
-        "attended_mass", "jumps", "between",
+        "attended_mass", "jumps", "between", "summary",
         "Retract.error_order", "Retract.func", "Retract.init", "Retract.order", "Retract.step", "Retract.strong_order",
     ),
     "hardmax": ("check", "HardmaxLayer.step"),
     "transformer": (
         "check", "enter", "validated", "brake", "growth", "carry", "read", "write", "retract", "tangent", "distance",
         "MultiHeadAttention.passed", "LanguageModel.check_range", "Transformer.scan", "longest",
+        "summary", "statistics",
     ),
     "probe": ("check", "enter", "blocks", "order", "position_bias", "embed", "finish", "pool",
               "context", "attention_maps", "word_factors", "norm_scales", "last_scale", "shared_context", "unembedding",
-              "drop_head", "fit", "T5Encoder.logits"),
+              "drop_head", "fit", "T5Encoder.logits", "summary"),
+    "sentiment": ("summary",),
     "phase": ("steps", "Adaptive.run", "NormalisedEuler.run", "draw"),
     "experiments": ("Measured.record", "Source.record"),
 }  # fmt: skip

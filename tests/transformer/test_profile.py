@@ -60,10 +60,10 @@ def test_padding_counts_in_nothing():
 
 def test_summary_is_mean_and_standard_error():
     found = transformer.depth_profile(model_of(), IDS, PRESENT)
-    mean, error = found.summary()["loss"]
+    mean, error = found.statistics()["loss"]
     assert_close(mean, found.loss.mean(axis=0), "identity")
     assert_close(error, np.sqrt(((found.loss - mean) ** 2).sum(axis=0) / 4 / 5), "composed")
-    assert np.isnan(transformer.depth_profile(model_of(), IDS[:1]).summary()["sink"][1]).all()
+    assert np.isnan(transformer.depth_profile(model_of(), IDS[:1]).statistics()["sink"][1]).all()
 
 
 def test_last_level_has_the_loss_of_the_model():

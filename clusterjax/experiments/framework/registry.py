@@ -67,6 +67,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     SENTIMENT_NEURON, NORM_SCHEMES, RANK_COLLAPSE, LONG_CONTEXT, PERCEPTRON_DELAY, INTERACTING_HEADS, PHASE_DIAGRAM,
     LINEAR_PHASE, HARDMAX_POLYTOPE, SENTIMENT_WORDS, SENTIMENT_LEADERS, SENTIMENT_TRAINING,
 )  # fmt: skip
+"""All figures of the package, in the order of the gallery."""
 
 
 def find_experiments(names: Sequence[str | Experiment]) -> list[Experiment]:

@@ -33,6 +33,7 @@ from ..._check import (
     shown,
 )
 from ..._random import generator
+from ..._summary import estimate, levels, short, spread
 from ..networks.batch import Encoded
 from ..networks.load import Model, check_model
 from ..networks.network import AbstractNetwork
@@ -69,6 +70,12 @@ class Comparison(NamedTuple):
     error: np.ndarray
     z: np.ndarray
     freedom: np.ndarray | float = np.inf
+
+    __repr__ = short
+
+    def summary(self) -> str:
+        """The difference ± its standard error, at the first and the last level."""
+        return f"{levels(self.difference, self.error)}"
 
     def exceeds(self, sigmas: float = 2.0) -> np.ndarray:
         """Where the difference is significantly above zero: a one-sided t-test.
@@ -108,6 +115,17 @@ class Controls(NamedTuple):
     beyond_random: Comparison
     level: int
     sigmas: float
+
+    __repr__ = short
+
+    def summary(self) -> str:
+        """The difference from each control ± its standard error at `level`, and the verdict."""
+        rows = [f"the statistic of the trained network at level {self.level}, less that of each control:"]
+        for name, by in (("shuffled tokens", self.beyond_shuffled), ("random weights", self.beyond_random)):
+            told = estimate(by.difference[self.level], by.error[self.level])
+            rows.append(f"  {name}: {told}, z = {spread(by.z[self.level])}")
+        found = "exceeds both" if self.clusters_beyond_controls else "does not exceed both"
+        return "\n".join([*rows, f"it {found}, by {self.sigmas:g} standard errors."])
 
     @property
     def z(self) -> float:

@@ -21,6 +21,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..._check import check_number
 from ..._misc import matmul, normalise
+from ..._summary import short, summary
 from ..networks.batch import Encoded
 from ..networks.load import Model
 from .kept_tokens import check_enough
@@ -46,6 +47,13 @@ class FirstToken(NamedTuple):
     length: Average
     length_of_others: Average
     ratio: Average
+
+    def __repr__(self) -> str:
+        return short(self)
+
+    def summary(self) -> str:
+        """Its numbers in a few lines: each statistic over texts as mean ± standard error."""
+        return summary(self)
 
     def apart(self, times: float = 10.0, sigmas: float = 2.0) -> Bool[np.ndarray, " levels"]:
         """At which levels the first token is surely more than `times` as long as the others.

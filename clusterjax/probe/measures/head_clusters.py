@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..._check import check_array, check_concrete, check_integer, refusal
+from ..._summary import short, summary
 
 
 class HeadClusters(NamedTuple):
@@ -32,6 +33,13 @@ class HeadClusters(NamedTuple):
     linkage: np.ndarray
     stability: np.ndarray
     together: np.ndarray
+
+    def __repr__(self) -> str:
+        return short(self)
+
+    def summary(self) -> str:
+        """Its numbers in a few lines: the mean and the range of each array."""
+        return summary(self)
 
     def groups(self, layer: int) -> list[list[int]]:
         """The clusters of a layer as lists of heads, the largest first; -1 is the last layer.

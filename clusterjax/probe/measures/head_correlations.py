@@ -21,6 +21,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from ..._check import check_concrete, check_integer, check_key
 from ..._misc import matmul
+from ..._summary import short, summary
 from ..networks.batch import Encoded
 from ..networks.load import Model
 from .head_clusters import HeadClusters, head_clusters
@@ -52,6 +53,13 @@ class HeadCorrelations(NamedTuple):
     resampled: np.ndarray
     clusters: HeadClusters
     between_heads: Average | None = None
+
+    def __repr__(self) -> str:
+        return short(self)
+
+    def summary(self) -> str:
+        """Its numbers in a few lines: each statistic over texts as mean ± standard error."""
+        return summary(self)
 
     def between(self) -> np.ndarray:
         """The mean correlation of two different heads, (layers,): what the paper says to grow with depth."""

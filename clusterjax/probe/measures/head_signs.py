@@ -16,6 +16,7 @@ import numpy as np
 
 from ..._check import check_choice
 from ..._observables import product_spectrum
+from ..._summary import short, summary
 from ..networks.head_matrices import head_matrices
 from ..networks.load import Model
 
@@ -40,6 +41,13 @@ class HeadSigns(NamedTuple):
     values: np.ndarray
     case: np.ndarray
     order: np.ndarray
+
+    def __repr__(self) -> str:
+        return short(self)
+
+    def summary(self) -> str:
+        """Its numbers in a few lines: each statistic over texts as mean ± standard error."""
+        return summary(self)
 
     @property
     def leading(self) -> np.ndarray:

@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..._check import check_instance, check_integer, check_sequence, refusal, shown
+from ..._summary import short, summary
 from ..networks.batch import Encoded
 from ..networks.load import Model
 from .stream import Measure
@@ -41,6 +42,13 @@ class PositionHeads(NamedTuple):
     mass: dict[str, Average]
     baseline: dict[str, Average]
     excess: dict[str, Average]
+
+    def __repr__(self) -> str:
+        return short(self)
+
+    def summary(self) -> str:
+        """Its numbers in a few lines: each statistic over texts as mean ± standard error."""
+        return summary(self)
 
     def strongest(self, target: str) -> tuple[int, int]:
         """Layer and head, counted from 0, with the largest mean excess for a target.

@@ -24,6 +24,7 @@ from ..._misc import matmul, normalise
 from ..._observables import effective_rank
 from ..._observables.clusters import components
 from ..._observables.similarity import among, among_equal, check_edges
+from ..._summary import short, summary
 from ..networks.batch import Encoded
 from ..networks.load import Model
 from ..networks.token_ids import check_mask
@@ -65,6 +66,13 @@ class Similarity(NamedTuple):
     effective_rank: Average
     num_clusters: Average
     near: float
+
+    def __repr__(self) -> str:
+        return short(self)
+
+    def summary(self) -> str:
+        """Its numbers in a few lines: each statistic over texts as mean ± standard error."""
+        return summary(self, leave_out=("edges", "density", "probabilities"))
 
     @property
     def radius(self) -> float:

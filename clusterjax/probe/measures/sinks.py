@@ -20,6 +20,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..._check import check_flag, check_instance, check_integer, refusal, shown
 from ..._observables import sink_mass, uniform_causal_sink
+from ..._summary import short, summary
 from ..networks.batch import Encoded
 from ..networks.load import Model, check_model
 from .stream import Measure, stream
@@ -40,6 +41,13 @@ class AttentionSinks(NamedTuple):
     mass: dict[str, Average]
     excess: dict[str, Average]
     causal_excess: dict[str, Average]
+
+    def __repr__(self) -> str:
+        return short(self)
+
+    def summary(self) -> str:
+        """Its numbers in a few lines: each statistic over texts as mean ± standard error."""
+        return summary(self)
 
 
 def attention_sinks(

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..._check import check_integer
 from ..._observables import product_spectrum, symmetric_part_spectrum
+from ..._summary import short, summary
 from ..networks.head_matrices import head_matrices
 from ..networks.load import Model
 
@@ -40,6 +41,13 @@ class ValueSpectra(NamedTuple):
     query_key: np.ndarray
     beta: np.ndarray
     order: np.ndarray
+
+    def __repr__(self) -> str:
+        return short(self)
+
+    def summary(self) -> str:
+        """Its numbers in a few lines: the mean and the range of each array."""
+        return summary(self)
 
 
 class Directions(NamedTuple):

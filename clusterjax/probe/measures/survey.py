@@ -36,6 +36,7 @@ from ..._check import (
     shown,
 )
 from ..._random import generator
+from ..._summary import short, summary
 from ..networks.batch import Encoded, check_batch, encode
 from ..networks.load import Model, check_model
 from .stream import Measure, stream
@@ -62,6 +63,13 @@ class Survey(NamedTuple):
     layers: dict[str, Average]
     resampled: dict[str, np.ndarray]
     texts: int
+
+    def __repr__(self) -> str:
+        return short(self)
+
+    def summary(self) -> str:
+        """Its numbers in a few lines: each statistic over texts as mean ± standard error."""
+        return summary(self)
 
 
 def survey(

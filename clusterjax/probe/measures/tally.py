@@ -16,6 +16,7 @@ import numpy as np
 
 from ..._json import Within
 from ..._run_file import RunFile
+from ..._summary import levels, short
 
 
 _FILE = RunFile("store", "clusterjax survey", 1, "remove it, or choose another file")
@@ -36,6 +37,13 @@ class Average(NamedTuple):
     spread: np.ndarray
     texts: int
     values: np.ndarray | None = None
+
+    def __repr__(self) -> str:
+        return short(self)
+
+    def summary(self) -> str:
+        """Its numbers in a few lines: mean ± standard error."""
+        return f"{levels(np.asarray(self.mean), self.error)}, over {self.texts} texts"
 
     @property
     def error(self) -> np.ndarray:

@@ -22,6 +22,7 @@ from jaxtyping import Array, Bool, Float
 from ..._check import check_choice, check_flag, check_integer, check_number
 from ..._field import MultiHeadField
 from ..._mask import FullMask
+from ..._summary import levels, short
 from ..measures.stream import Measure
 from ..measures.survey import check_surveyed, check_texts, digest, encoded, fingerprint, survey
 from ..measures.tally import Average, average_of
@@ -66,6 +67,20 @@ class Bridge(NamedTuple):
     radius: float | Float[np.ndarray, " blocks"]
     converged: bool = False
     time_uniform: float | None = None
+
+    def __repr__(self) -> str:
+        return short(self)
+
+    def summary(self) -> str:
+        """What was fitted, and how far each curve is from that of the network: root mean square over levels,
+        correlation, and the last level ± its standard error."""
+        end = "converged" if self.converged else "not converged"
+        rows = [f"time per layer {self.time_per_layer:.4g}, beta {self.beta:.4g} of the network's own ({end})"]
+        rows.append(f"network: mean cosine {levels(self.network.mean, self.network.error)}")
+        for name, curve in self.curves.items():
+            far = f"{self.rmse(name):.3g} away, correlation {self.correlation(name):.3g}"
+            rows.append(f"{name}: {far}; {levels(curve.mean, curve.error)}")
+        return "\n".join(rows)
 
     def difference(self, name: str) -> Average:
         """A curve less that of the network, level by level, paired by text.

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..._summary import short, summary
 from ..measures.tally import Tally
 
 
@@ -33,6 +34,13 @@ class Fit(NamedTuple):
     start: np.ndarray
     losses: np.ndarray
     converged: bool
+
+    def __repr__(self) -> str:
+        return short(self)
+
+    def summary(self) -> str:
+        """Its numbers in a few lines: the mean and the range of each array."""
+        return summary(self)
 
 
 def fit_scales(

@@ -143,10 +143,12 @@ class Interpolated(AbstractSchedule):
         if self.ts.shape[0] == 1:
             return self.values[0]
         t = jnp.asarray(t, self.ts.dtype)
-        # The interval [left, right] that holds t; beyond the ends the first or the last, with the share clipped.
+        # The interval [left, right] that holds t; beyond the ends the first or the last, with a share of 0 or 1.
         right = jnp.clip(jnp.searchsorted(self.ts, t, side="right"), 1, self.ts.shape[0] - 1)
         left = right - 1
-        share = jnp.clip((t - self.ts[left]) / (self.ts[right] - self.ts[left]), 0, 1).astype(self.values.dtype)
+        share = (t - self.ts[left]) / (self.ts[right] - self.ts[left])
+        # Not by `clip`, whose derivative at its ends, here at a knot, is one half: implicit solvers need that by t.
+        share = jnp.where(t < self.ts[0], 0, jnp.where(t >= self.ts[-1], 1, share)).astype(self.values.dtype)
         # Exact at both knots, which left + share * (right - left) is not.
         return (1 - share) * self.values[left] + share * self.values[right]
 

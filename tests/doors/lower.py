@@ -1,6 +1,8 @@
 """Cases of `clusterjax`: attention, fields, runs, schedules, masks, spaces, summations."""
 
 import functools
+import os
+import tempfile
 
 import diffrax as dfx
 import jax.numpy as jnp
@@ -154,9 +156,15 @@ def _runs() -> dict[str, Case]:
     }  # fmt: skip
 
 
+@functools.cache
+def _folder() -> tempfile.TemporaryDirectory:
+    return tempfile.TemporaryDirectory()  # removed when the tests end
+
+
 def _kept() -> str:
-    trajectory().save("kept")
-    return "kept"
+    path = os.path.join(_folder().name, "kept")
+    trajectory().save(path)
+    return path
 
 
 def _schedules() -> dict[str, Case]:

@@ -17,7 +17,7 @@ README = (ROOT / "README.md").read_text("utf-8")
 PAGES = ("README.md", "docs/many_tokens.md", "docs/networks.md", "docs/sentiment.md", "docs/transformer.md")
 # The examples of each of these build on each other. Those of which compiling takes long are left out of `make test`.
 IN_ONE = ("docs/first_steps.md", *(f"docs/howto/{page.name}" for page in sorted((ROOT / "docs/howto").glob("*.md"))))
-DEAR = ()
+DEAR = ("docs/howto/diffrax.md", "docs/howto/kernel.md", "docs/howto/long_times.md")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SNIPPET = re.compile(r"^ *```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 

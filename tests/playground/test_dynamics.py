@@ -107,8 +107,9 @@ def test_the_velocity_is_the_double_sum_on_every_cloud(page, kind, causal):
             ),
             "hardmax": lambda y, f=form, m=masses: attention_reference.hardmax_weights(y, f, allowed, m, slack=1e-13),
         }[kind]
-        cases.append([listed(x * np.random.default_rng(k).uniform(0.5, 2.0, (9, 1))), system(9, d, attention=kind, causal=causal, beta=beta, mass=mass,
-                                              form=listed(form), value=listed(value))])  # fmt: skip
+        options = dict(attention=kind, causal=causal, beta=beta, mass=mass, form=listed(form), value=listed(value))
+        longer = x * np.random.default_rng(k).uniform(0.5, 2.0, (9, 1))
+        cases.append([listed(longer), system(9, d, **options)])
         expected.append(fields.velocity(x, weights, value))
     found = page.run(VELOCITIES, cases)
     assert len(found) >= 8

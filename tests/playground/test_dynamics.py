@@ -91,7 +91,7 @@ def test_the_velocity_is_the_double_sum_on_every_cloud(page, kind, causal):
     allowed = attention_reference.causal if causal else attention_reference.full
     cases, expected = [], []
     for k, name in enumerate(sorted(CLOUDS)):
-        d, plain, mass = 2 + k % 2, k % 3 == 0, (1.0, 7.0, 0.0)[k % 3]
+        d, plain, mass = 2 + k % 2, k % 3 == 0, (7.0, 1.0, 0.0)[(k // 3 + k) % 3]
         x = on_the_sphere(cloud(name, 9, d, seed=k))
         # Antipodes as well; equal tokens of other lengths, which are rounded to neighbours.
         x[-1] = -x[0]
@@ -153,6 +153,9 @@ def test_the_numbers_are_those_of_the_package(page):
             density, edges = cjx.cosine_histogram(tokens, 40)
             np.testing.assert_allclose(np.array(counts) / sum(counts) / np.diff(edges), density, atol=1e-12)
     assert page.run("return clusterjax.countClusters([0, 0, NaN, 1, 5, 5], 3, 2, 1)") == 2
+    # A step as long as the radius joins, and a longer one does not.
+    count = "return clusterjax.countClusters([0, 0, 1, 0], 2, 2, arguments[0])"
+    assert (page.run(count, 1.0), page.run(count, 0.999)) == (1, 2)
 
 
 @eqx.filter_jit

@@ -117,6 +117,20 @@ def test_the_velocity_is_the_double_sum_on_every_cloud(page, kind, causal):
         np.testing.assert_allclose(np.reshape(one, other.shape), other, rtol=0, atol=2e-14)
 
 
+def test_scores_that_differ_by_rounding_are_tied(page):
+    """Two tokens that mirror each other, of other lengths: both are attended to, though one may score a rounding more."""
+    rng = np.random.default_rng(0)
+    cases, expected = [], []
+    for _ in range(30):
+        angle = rng.uniform(0.1, 1.2)
+        x = np.array([[np.cos(angle), np.sin(angle)], [np.cos(angle), -np.sin(angle)], [np.cos(2), np.sin(2)]])
+        form = np.diag([1.0, 0.0])
+        weights = lambda y, f=form: attention_reference.hardmax_weights(y, f, slack=1e-13)
+        expected.append(fields.velocity(x, weights))
+        cases.append([listed(x * rng.uniform(0.5, 2, (3, 1))), system(3, 2, attention="hardmax", form=listed(form))])
+    np.testing.assert_allclose(page.run(VELOCITIES, cases), np.reshape(expected, (30, 6)), rtol=0, atol=2e-14)
+
+
 def _unless_empty(weights, y, beta, form, allowed, masses, offset):
     """A first token of mass zero attends to nothing when it is causal: its row is zero."""
     if masses[0] == 0 and not allowed(0, 1):

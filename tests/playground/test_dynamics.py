@@ -118,7 +118,7 @@ def test_the_velocity_is_the_double_sum_on_every_cloud(page, kind, causal):
 
 
 def test_scores_that_differ_by_rounding_are_tied(page):
-    """Two tokens that mirror each other, of other lengths: both are attended to, though one may score a rounding more."""
+    """Two tokens that mirror each other, of other lengths: both are attended to, though one scores a rounding more."""
     rng = np.random.default_rng(0)
     cases, expected = [], []
     for _ in range(30):

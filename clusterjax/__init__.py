@@ -45,7 +45,9 @@ if TYPE_CHECKING:
     )
     from ._observables import (
         Hemisphere as Hemisphere,
+        Lifetimes as Lifetimes,
         Plateaus as Plateaus,
+        Survival as Survival,
         angular_power as angular_power,
         close_pairs_fraction as close_pairs_fraction,
         cluster_labels as cluster_labels,
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
         expected_strong_centres as expected_strong_centres,
         hemisphere as hemisphere,
         interaction_energy as interaction_energy,
+        lifetimes as lifetimes,
         log_interaction_energy as log_interaction_energy,
         num_clusters as num_clusters,
         pairwise_cosine as pairwise_cosine,
@@ -83,7 +86,7 @@ if TYPE_CHECKING:
         PiecewiseConstant as PiecewiseConstant,
     )
     from ._simulate import simulate as simulate
-    from ._solver import Retract as Retract
+    from ._solver import Retract as Retract, Rodas5P as Rodas5P
     from ._space import AbstractSpace as AbstractSpace, Euclidean as Euclidean, Sphere as Sphere
     from ._summation import (
         AbstractExponentialSum as AbstractExponentialSum,

@@ -31,7 +31,7 @@ def contents(package: str, written: str, places: dict[str, str]) -> str:
     if parts:
         lines += ["", f"Parts, each a module of its own, such as {package}.{parts[0]}; help() lists what is in it:", ""]
         lines += [_line(name, widest, _of_part(package, name)) for name in parts]
-    group = None
+    group = ""
     for name in names:
         if places[name] != group:
             group = places[name]

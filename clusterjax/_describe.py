@@ -63,10 +63,11 @@ class Setup(eqx.Module):
 
 def describe(value: Any, arrays: list[Array], most: int | None = MOST_NUMBERS) -> Any:
     """`value` in words of JSON; its arrays are appended to `arrays`, and stand in it by their numbers."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return str(value) if type(value) not in (type(None), bool, int, float, str) else value
+    # Numbers of NumPy first, some of which are numbers of Python too.
     if isinstance(value, jax.Array | np.ndarray | np.generic):
         return _described_array(value, arrays, most)
+    if value is None or isinstance(value, bool | int | float | str):
+        return str(value) if type(value) not in (type(None), bool, int, float, str) else value
     if isinstance(value, dict):
         return {str(key): describe(entry, arrays, most) for key, entry in value.items()}
     if isinstance(value, tuple | list) and not hasattr(value, "_fields"):

@@ -143,10 +143,12 @@ class Interpolated(AbstractSchedule):
         if self.ts.shape[0] == 1:
             return self.values[0]
         t = jnp.asarray(t, self.ts.dtype)
-        # The interval [left, right] that holds t; beyond the ends the first or the last, with the share clipped.
+        # The interval [left, right] that holds t; beyond the ends the first or the last, with a share of 0 or 1.
         right = jnp.clip(jnp.searchsorted(self.ts, t, side="right"), 1, self.ts.shape[0] - 1)
         left = right - 1
-        share = jnp.clip((t - self.ts[left]) / (self.ts[right] - self.ts[left]), 0, 1).astype(self.values.dtype)
+        share = (t - self.ts[left]) / (self.ts[right] - self.ts[left])
+        # Not by `clip`, whose derivative at its ends, here at a knot, is one half: implicit solvers need that by t.
+        share = jnp.where(t < self.ts[0], 0, jnp.where(t >= self.ts[-1], 1, share)).astype(self.values.dtype)
         # Exact at both knots, which left + share * (right - left) is not.
         return (1 - share) * self.values[left] + share * self.values[right]
 
@@ -199,7 +201,7 @@ class FunctionSchedule(AbstractSchedule):
         check_time(t)
         # A number of Python stays weakly typed, so that it does not widen what the function computes in float32; the
         # number of a layer becomes a float.
-        value = self._evaluate(as_float(t) if isinstance(t, Array) else jnp.asarray(float(t)))
+        value = self._evaluate(as_float(t) if isinstance(t, Array) else jnp.asarray(float(t)))  # pyright: ignore[reportArgumentType]
         if is_concrete(value) and not np.all(np.isfinite(np.asarray(value))):
             found = f"at t = {t} " + ("it is " + str(value) if value.ndim == 0 else "some of its entries are not")
             raise refusal(f"{self.name}(t)", "be finite", found, "return finite numbers at all times of the run")

@@ -40,10 +40,10 @@ from ._misc import as_float, is_concrete, warn_of_rounding
 from ._noise import check_noise, make_terms
 from ._saved import Saved, TokensAnd, blanked
 from ._schedule import AbstractSchedule, check_schedules
-from ._solver import Retract
+from ._solver import Retract, check_suits
 from ._space import AbstractSpace, check_directions
 from ._summation import Auto, Harmonic, summation_names
-from ._trajectory import Trajectory
+from ._trajectory import Trajectory, with_error
 
 
 def simulate(
@@ -93,7 +93,9 @@ def simulate(
 
     **Other arguments:**
 
-    - `solver`: Any diffrax solver; None is Tsit5 (with `noise`: `Retract(Heun())`).
+    - `solver`: Any diffrax solver; None is Tsit5 (with `noise`: `Retract(Heun())`), which is explicit: its steps stay
+        near 3 where tokens contract at rate 1. For very long, stiff runs, past t of about 1e4, pass the implicit
+        `Rodas5P()`: t = 1e8 then takes a few hundred steps, also for each of a batch.
     - `stepsize_controller`: None is `PIDController(rtol=1e-6, atol=1e-8)` (with `noise`: `ConstantStepSize()`).
         Adaptive controllers step onto the jumps of every `PiecewiseConstant` parameter.
     - `dt0`: The first step; needed by `ConstantStepSize`, otherwise None lets diffrax choose.
@@ -111,7 +113,8 @@ def simulate(
         (on the sphere in the sense of Stratonovich). Needs `key` and `dt0`.
     - `key`: PRNG key of the noise.
     - `max_steps`: The largest number of steps.
-    - `throw`: Whether a failed run raises; if False look at `Trajectory.result`, which under vmap is each run's own.
+    - `throw`: Whether a failed run raises; if False look at `Trajectory.result`, which under vmap is each run's own,
+        and `Trajectory.failure`, which says in words what to do.
     - `progress`: A diffrax progress meter, such as `diffrax.TextProgressMeter()`.
 
     **Returns:**
@@ -157,10 +160,18 @@ def simulate(
         max_steps,
     )
     # Outside of `jit`, where beta and the tokens have values.
-    field = _with_summations(field, x0)
-    return _run(
-        field, x0, ts, check_args(args), options, event, save, dense, noise, key, throw, progress, _sharding(x0)
-    )
+    field, sharding, args = _with_summations(field, x0), _sharding(x0), check_args(args)
+    check_suits(solver, field, ts, adjoint=adjoint, noise=noise, sharded=sharding is not None)
+    # Here the message can say how far the run came. Of traced arguments, and over several devices, within the run.
+    inside = throw and (sharding is not None or not is_concrete((field, x0, ts, args, options, event, save, noise)))
+    traj = _run(field, x0, ts, args, options, event, save, dense, noise, key, inside, progress, sharding)
+    if throw and not inside:
+        # Within another `jit` all of whose arguments are constants the run is traced all the same.
+        if not is_concrete(traj.result):
+            return with_error(traj)
+        if traj.failure:
+            raise RuntimeError(traj.failure)
+    return traj
 
 
 @eqx.filter_jit
@@ -169,9 +180,8 @@ def _run(field, x0, ts, args, options, event, save, dense, noise, key, throw, pr
     start = _shard(field.space.retract(x0), sharding)
     terms = make_terms(field, x0, ts, noise, key, options.dt0)
     saveat = _save_at(field.space, ts, save, dense, options.adjoint)
-    # With sharded tokens the check of the result comes below.
-    throw_inside = throw and sharding is None
-    solution = integrate(terms, field, start, ts[0], ts[-1], args, options, saveat, event, throw_inside, progress)
+    # The check of the result comes below.
+    solution = integrate(terms, field, start, ts[0], ts[-1], args, options, saveat, event, False, progress)
     # BacksolveAdjoint supports one plain `SaveAt(ts=...)` only.
     if isinstance(options.adjoint, dfx.BacksolveAdjoint):
         saved, saved_ts = solution.ys, solution.ts
@@ -195,11 +205,12 @@ def _run(field, x0, ts, args, options, event, save, dense, noise, key, throw, pr
         lost = "the run had noise or a save function; simulate with dense=True, or put the time into ts"
         polynomials = solution.interpolation
         interpolant = NotKept(setup, lost) if polynomials is None else Polynomials(polynomials, field.space, setup)
-    if throw and sharding is not None:
-        # `error_if` gathers its operands on one device: here a number, inside diffrax it would be all tokens.
-        t1 = solution.result.error_if(t1, ~dfx.is_okay(solution.result))
     stats = solution.stats | _summations(field, start, ts[0], args)
-    return Trajectory(ts, saved, stats, solution.result, t1, _shard(x1, sharding), interpolant, beside)
+    traj = Trajectory(ts, saved, stats, solution.result, t1, _shard(x1, sharding), interpolant, beside)
+    if not throw:
+        return traj
+    # `error_if` gathers its operands on one device: of sharded tokens only a number is given to it.
+    return with_error(traj) if sharding is None else eqx.tree_at(lambda traj: traj.t1, traj, with_error(traj, t1))
 
 
 def _sharding(x0: Any) -> NamedSharding | None:

@@ -16,6 +16,12 @@ from ._interpolants import AbstractInterpolant
 from ._misc import is_concrete
 
 
+_REMEDY = (
+    "past t of about 1e4 the flow is stiff and the steps of an explicit solver stay short; pass solver=Rodas5P(), "
+    "which is implicit, or a larger max_steps"
+)
+
+
 class Trajectory(eqx.Module):
     """Tokens over time (or over layers), and how the run went.
 
@@ -50,6 +56,23 @@ class Trajectory(eqx.Module):
     def summary(self) -> str:
         """How the run went, in a few lines: tokens, times, steps, verdict, field and solver."""
         return account(self)
+
+    @property
+    def failure(self) -> str:
+        """Why the run failed, how far it came and what to do, in one sentence; empty if it did not fail.
+
+        Of a batch under `jax.vmap`, how many of its runs did, and how far the first of them came.
+        """
+        okay, full = (np.asarray(flag) for flag in (dfx.is_okay(self.result), _used_up(self.result)))
+        if okay.all():
+            return ""
+        count = "The run" if okay.ndim == 0 else f"{okay.size - np.count_nonzero(okay)} of {okay.size} runs"
+        reached, end = (float(np.min(np.asarray(t)[~okay])) for t in (self.t1, np.asarray(self.ts)[..., -1] + 0 * okay))
+        where = f"{count} stopped at t = {reached:.6g}, before the end {end:.6g}"
+        if full.any():
+            return f"{where}, after max_steps = {int(np.max(np.asarray(self.stats['max_steps']))):,} steps: {_REMEDY}."
+        first = int(np.flatnonzero(~okay.reshape(-1))[0])
+        return f"{where}: {dfx.RESULTS[jax.tree.map(lambda code: code.reshape(-1)[first], self.result)]}"
 
     def at(self, t: Numbers) -> Float[Array, "*times n d"]:
         """The tokens at any time between the first and the last.
@@ -177,6 +200,22 @@ class Trajectory(eqx.Module):
         from ._trajectory_table import dataset
 
         return dataset(self)
+
+
+def _used_up(result: dfx.RESULTS) -> Any:
+    """Whether the run ended because it had made `max_steps` steps."""
+    return result == dfx.RESULTS.max_steps_reached
+
+
+def with_error(traj: Trajectory, value: Any = None) -> Any:
+    """`traj`, or the array `value`, which raises a RuntimeError when it is computed if the run failed: under `jit`."""
+    arrays, rest = eqx.partition(traj if value is None else value, eqx.is_array)
+    message = (
+        f"A run stopped before ts[-1] after max_steps steps: {_REMEDY}; with throw=False, t1 says how far it came."
+    )
+    failed, full = ~dfx.is_okay(traj.result), _used_up(traj.result)
+    arrays = eqx.error_if(arrays, failed & full, message)
+    return eqx.combine(traj.result.error_if(arrays, failed & ~full), rest)
 
 
 @eqx.filter_jit

@@ -69,7 +69,7 @@ class Writer:
         array = np.asarray(value)
         dtype = array.dtype.name
         if dtype == "complex128":
-            array = np.stack([array.real, array.imag], axis=-1)
+            array = np.stack([np.real(array), np.imag(array)], axis=-1)
         if array.dtype not in map(np.dtype, DTYPES.values()):
             raise refusal(name, "be of a dtype that safetensors has", f"it is {dtype}", "cast it to float32")
         while name in self.arrays:  # two names that the dots have made equal

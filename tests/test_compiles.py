@@ -145,3 +145,35 @@ def test_each_door_tells_it(monkeypatch):
             monkeypatch.setattr(_misc, "_WARNED", set())
             with jax.enable_x64(False), pytest.warns(UserWarning, match="jax rounds it to float32"):
                 jax.eval_shape(lambda door=door: door(x))
+
+
+@pytest.mark.parametrize(
+    ("name", "door"),
+    (
+        ("query_key", lambda wide: cjx.SoftmaxAttention(1.0, query_key=wide(np.eye(3)))),
+        ("value", lambda wide: cjx.AttentionField(cjx.SoftmaxAttention(1.0), wide(np.eye(3)))),
+        ("masses", lambda wide: cjx.AttentionField(cjx.SoftmaxAttention(1.0), masses=wide(np.ones(3)))),
+        ("masses", lambda wide: cjx.SoftmaxAttention(1.0).weights(jnp.eye(3), masses=wide(np.ones(3)))),
+        ("beta", lambda wide: cjx.MultiHeadField(wide(np.ones(2)), jnp.ones((2, 3, 3)), None)),
+        ("ts", lambda wide: cjx.PiecewiseConstant(wide(np.arange(2.0)), [1.0, 2.0])),
+        ("ts", lambda wide: jax.eval_shape(
+            lambda: cjx.simulate(cjx.FunctionField(lambda t, x, args: x), jnp.eye(3), wide(np.arange(2.0))))),
+        ("w_in", lambda wide: cjx.PerceptronField(wide(np.eye(3)), jnp.eye(3))),
+        ("x", lambda wide: cjx.interaction_energy(wide(np.eye(3)), 1.0)),
+        ("x", lambda wide: cjx.num_clusters(wide(np.eye(3)), 0.1)),
+        ("x", lambda wide: cjx.SoftmaxAttention(1.0).weights(wide(np.eye(3)))),
+    ),
+)  # fmt: skip
+def test_every_array_of_double_precision_that_is_rounded_is_told_once_with_its_name(monkeypatch, name, door):
+    """At the line of the caller; not of float32, nor where jax keeps it, nor of numbers of Python."""
+    monkeypatch.setattr(_misc, "_WARNED", set())
+    with as_a_user():
+        with jax.enable_x64(False):
+            door(lambda array: array.astype(np.float32))
+            door(lambda array: array.tolist()) if name not in ("x", "ts") else None
+            with pytest.warns(UserWarning, match=f"^{name} is float64, but jax rounds it to float32") as told:
+                door(lambda array: array)
+                door(lambda array: array)
+        assert len(told) == 1 and told[0].filename == __file__
+        monkeypatch.setattr(_misc, "_WARNED", set())
+        door(lambda array: array)

@@ -91,7 +91,7 @@ def test_measures_of_networks():
     assert beyond.summary().endswith(last)
     lines = controls.summary().splitlines()
     told = f"{average.mean[-1]:.4g} ± {average.error[-1]:.4g}, z = {beyond.z[-1]:.4g}"
-    assert lines[1:3] == [f"  shuffled tokens: {told}", f"  random weights (3 networks): {told}"]
+    assert lines[1:3] == [f"  shuffled tokens: {told}", f"  random weights: {told}"]
     assert lines[-1] == "it does not exceed both, by 2 standard errors."
     sure = controls._replace(beyond_shuffled=beyond._replace(z=np.full(4, 99.0)),
                              beyond_random=beyond._replace(z=np.full(4, 99.0)))  # fmt: skip

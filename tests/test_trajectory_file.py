@@ -12,6 +12,7 @@ import pytest
 import safetensors.numpy
 
 import clusterjax as cjx
+from clusterjax._describe import describe
 from clusterjax._disk import BLANK, seal
 
 from .helpers import CountTraces, as_a_user, assert_close, assert_same, normal
@@ -342,3 +343,17 @@ def test_without_x64_floats_are_rounded_with_one_warning_and_integers_kept_or_re
     finally:
         jax.config.update("jax_enable_x64", True)
     assert_close(again.xs.astype(jnp.float64), np.asarray(traj.xs, np.float32).astype(float))
+
+
+def test_what_is_told_of_each_kind_of_object():
+    """Numbers of NumPy as arrays, functions by name, other objects by their class; nothing of it is called."""
+    arrays = []
+    told = describe(
+        {"a": np.float64(0.5), "b": (1, None, True, "x"), "c": jnp.sin, "d": dfx.Tsit5, "e": object(), 3: [2.5]}, arrays
+    )
+    assert told == {
+        "a": {"array": 0}, "b": [1, None, True, "x"], "c": {"function": "jax.numpy.sin"},
+        "d": {"class": "Tsit5"}, "e": {"class": "object"}, "3": [2.5],
+    }  # fmt: skip
+    assert_same(arrays, [0.5])
+    assert describe(np.asarray(["a"]), arrays) == {"shape": [1], "dtype": "<U1"}

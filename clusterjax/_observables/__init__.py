@@ -14,6 +14,7 @@ from .energy import (
 )
 from .equiangular import equiangular_beta as equiangular_beta, equiangular_time as equiangular_time
 from .hemisphere import Hemisphere as Hemisphere, hemisphere as hemisphere
+from .lifetimes import Lifetimes as Lifetimes, Survival as Survival, lifetimes as lifetimes
 from .linear_phase import uniform_growth_rates as uniform_growth_rates
 from .metastability import Plateaus as Plateaus, plateaus as plateaus
 from .rank import effective_rank as effective_rank, rank as rank

@@ -72,7 +72,7 @@ class Fitted:
 
     def summary(self) -> str:
         """The best epoch, with its numbers, and the sizes of model and vocabulary."""
-        rows = [f"epoch {self.best_epoch} of {len(self.history)}, {len(self.vocabulary)} words"]
+        rows = [f"epoch {self.best_epoch} of {len(self.history)}, {len(self.vocabulary.words)} words"]
         best = self.history[self.best_epoch - 1] if 0 < self.best_epoch <= len(self.history) else {}
         return "\n".join(rows + [f"{name}: {value:.4g}" for name, value in best.items() if np.ndim(value) == 0])
 

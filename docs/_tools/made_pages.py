@@ -24,6 +24,8 @@ import reference_pages
 CARDS = {"probe": "The ALBERT of the package", "transformer": "The language model", "sentiment": "The sentiment model"}
 ENTRY = re.compile(r"^@(\w+)\{(\w+),\n(.*?)^\}$", re.MULTILINE | re.DOTALL)
 FIELD = re.compile(r"^\s*(\w+)\s*=\s*\{(.*?)\},?$", re.MULTILINE | re.DOTALL)
+# Pictures that GitHub serves, of what it did.
+BADGE = re.compile(r"^\[!\[.*\n\n?", re.MULTILINE)
 DETAILS = re.compile(r"<details>")
 
 
@@ -51,7 +53,7 @@ def _whole_files(root: Path) -> Iterator[Made]:
         ("CHANGELOG.md", "changelog.md", "Changelog"),
         ("CONTRIBUTING.md", "contributing.md", "Contributing"),
     ):
-        yield Made(uri, name, title, (root / name).read_text("utf-8"))
+        yield Made(uri, name, title, BADGE.sub("", (root / name).read_text("utf-8")))
 
 
 def _cards(root: Path) -> Iterator[Made]:

@@ -84,5 +84,6 @@ def _players(notebook: nbformat.NotebookNode, folder: str) -> dict[str, bytes]:
 
 
 def _fenced(match: re.Match) -> str:
-    lines = [line.removeprefix("    ") for line in match[0].strip("\n").split("\n")]
-    return "\n```text\n" + "\n".join(lines) + "\n```\n\n"
+    lines = [line.removeprefix("    ").rstrip() for line in match[0].split("\n")]
+    shown = "\n".join(lines).strip("\n")
+    return f"\n```text\n{shown}\n```\n\n"

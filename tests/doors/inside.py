@@ -2,7 +2,7 @@
 
 # Records: a function of the package returns them, and what they hold was computed. Nobody builds them to pass them in.
 RECORDS = {
-    "": ("Hemisphere", "Plateaus", "Support", "Trajectory"),
+    "": ("Hemisphere", "Lifetimes", "Plateaus", "Support", "Survival", "Trajectory"),
     "hardmax": ("Certificate", "Clause", "LeaderChoice", "Leaders", "LimitSet"),
     "sentiment": ("Evaluation", "Explanation", "Leader", "LeadersReport", "Leading", "Split", "SyntheticReviews"),
     "transformer": ("DepthProfile", "Detector", "Heads", "KeyValueMemory", "LSTMStates", "ResidualStream"),
@@ -23,6 +23,7 @@ STEPS = {
         "check", "enter", "queries", "exponential", "hardmax", "resolve", "allowed", "covers", "reaches",
         "attended_mass", "jumps", "between", "summary",
         "Retract.error_order", "Retract.func", "Retract.init", "Retract.order", "Retract.step", "Retract.strong_order",
+        "Rodas5P.error_order", "Rodas5P.func", "Rodas5P.init", "Rodas5P.order", "Rodas5P.step", "Rodas5P.strong_order",
     ),
     "hardmax": ("check", "HardmaxLayer.step"),
     "transformer": (

@@ -147,6 +147,7 @@ def _runs() -> dict[str, Case]:
         "Trajectory.settings": case({}, trajectory),
         "Trajectory.to_xarray": case({}, trajectory),
         "Retract": case(lambda: {"solver": dfx.Euler()}),
+        "Rodas5P": case({"max_growth": 1.0}, max_growth=POSITIVE | NONE),
         "clustered_event": case({"radius": T}, radius=POSITIVE | TRACED, root_finder=NONE),
         "stationary_event": case({"speed": T}, speed=POSITIVE | TRACED, root_finder=NONE),
         "query_key_form": case({"query": EYE, "key": EYE}, query=ARRAY, key=ARRAY),

@@ -31,6 +31,14 @@ VECTOR = ARRAY | SIZE
 ANY_SHAPE = ARRAY | BATCH | SIZE | EMPTY | LONG | COUNT
 
 
+def _lives() -> cjx.Lifetimes:
+    return cjx.lifetimes(np.arange(4.0), np.array([3, 2, 2, 1]))
+
+
+def _survival() -> cjx.Survival:
+    return _lives().survival()
+
+
 def _of_tokens() -> dict[str, Case]:
     beta = {"beta": SCALAR, "query_key": OPTIONAL, "masses": OPTIONAL}
     energy = {"x": X, "beta": T, "query_key": EYE, "masses": MASSES}
@@ -89,6 +97,17 @@ def _of_numbers() -> dict[str, Case]:
         "expected_strong_centres": case(
             {"separation": T, "n": N, "d": D}, dear=True, separation=POSITIVE | TRACED, n=INFINITE
         ),
+        "lifetimes": case(
+            {"ts": np.arange(4.0), "states": np.array([3, 2, 2, 1]), "state": 2},
+            finite=False,
+            ts=ARRAY,
+            states=ARRAY,
+            state=NONE | COUNT,
+        ),
+        "Lifetimes.survival": case({}, _lives),
+        "Survival.at": case({"t": 1.0}, _survival, t=COUNT | POSITIVE),
+        "Survival.quantile": case({"share": 0.5}, _survival, t=COUNT | POSITIVE),
+        "Survival.restricted_mean": case({"horizon": 0.5}, _survival, horizon=POSITIVE),
         "plateaus": case(
             {"ts": np.arange(4.0), "values": np.ones(4), "tolerance": 0.1, "min_dwell": 1.0},
             finite=False,

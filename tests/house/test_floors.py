@@ -59,7 +59,7 @@ FLOORS: dict[str, set[str]] = {
     "_attention": WHERE | {"_summation"},
     "_field": WHERE | {"_summation", "_attention"},
     "_layer": WHERE | {"_summation", "_attention", "_field"},
-    "_solver": WHERE | {"_field"},
+    "_solver": WHERE | {"_attention", "_field"},
     "_describe": {"_version"},
     "_verdicts": set(),
     "_summary": {"_misc"},

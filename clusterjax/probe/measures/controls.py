@@ -33,7 +33,7 @@ from ..._check import (
     shown,
 )
 from ..._random import generator
-from ..._summary import estimate, levels, short
+from ..._summary import estimate, levels, short, spread
 from ..networks.batch import Encoded
 from ..networks.load import Model, check_model
 from ..networks.network import AbstractNetwork
@@ -71,8 +71,7 @@ class Comparison(NamedTuple):
     z: np.ndarray
     freedom: np.ndarray | float = np.inf
 
-    def __repr__(self) -> str:
-        return short(self)
+    __repr__ = short
 
     def summary(self) -> str:
         """The difference ± its standard error, at the first and the last level."""
@@ -117,18 +116,14 @@ class Controls(NamedTuple):
     level: int
     sigmas: float
 
-    def __repr__(self) -> str:
-        return short(self)
+    __repr__ = short
 
     def summary(self) -> str:
         """The difference from each control ± its standard error at `level`, and the verdict."""
         rows = [f"the statistic of the trained network at level {self.level}, less that of each control:"]
-        draws = len(self.random)
-        networks = f"random weights ({draws} network{'s' if draws > 1 else ''})"
-        for name, by in (("shuffled tokens", self.beyond_shuffled), (networks, self.beyond_random)):
-            z = np.asarray(by.z[self.level])
+        for name, by in (("shuffled tokens", self.beyond_shuffled), ("random weights", self.beyond_random)):
             told = estimate(by.difference[self.level], by.error[self.level])
-            rows.append(f"  {name}: {told}, z = {estimate(z, np.nan).split(' (no')[0]}")
+            rows.append(f"  {name}: {told}, z = {spread(by.z[self.level])}")
         found = "exceeds both" if self.clusters_beyond_controls else "does not exceed both"
         return "\n".join([*rows, f"it {found}, by {self.sigmas:g} standard errors."])
 

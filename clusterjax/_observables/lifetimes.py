@@ -1,0 +1,239 @@
+r"""How long states of a run last, when some runs end before the state does: lifetimes, with censoring.
+
+**Algorithm.** Spells are maximal stretches of saved times in one state; their survival curve is that of Kaplan and
+Meier (J. Amer. Statist. Assoc. 53, 1958), $S(t) = \prod_{t_i \le t} (1 - d_i / n_i)$ with $d_i$ ends among $n_i$ spells
+that lasted so long, its variance that of Greenwood, $S^2 \sum d_i / (n_i (n_i - d_i))$. **Invariants.** A spell that
+was not seen to end counts as at risk until its last saved time, and as an end never. Without censored spells the curve
+is the share of spells that last longer.
+"""
+
+from typing import Any, final
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Bool, Float, Int, Real
+
+from .._check import as_numbers, check_integer, check_number, shown
+from .._custom_types import Numbers
+from .._misc import is_concrete
+
+
+@final
+class Lifetimes(eqx.Module):
+    """Spells of a state, as NumPy arrays with one entry for each, in the order of runs and times.
+
+    **Attributes:**
+
+    - `durations`: From the first saved time in the state to the first saved time after it; of a censored spell to the
+        last saved time in it.
+    - `censored`: True where the spell was not seen to end.
+    - `least`, `most`: Bounds of the duration that the save times leave: states change between two of them. `most` is
+        infinite for a censored spell.
+    - `starts`, `runs`, `states`: The first saved time of the spell, the index of its run, and its state.
+    """
+
+    durations: Float[np.ndarray, " spells"]
+    censored: Bool[np.ndarray, " spells"]
+    least: Float[np.ndarray, " spells"]
+    most: Float[np.ndarray, " spells"]
+    starts: Float[np.ndarray, " spells"]
+    runs: Int[np.ndarray, " spells"]
+    states: Real[np.ndarray, " spells"]
+
+    def __len__(self) -> int:
+        return self.durations.shape[0]
+
+    def survival(self) -> "Survival":
+        """The share of spells that last longer than t, estimated from all spells, the censored ones too."""
+        ends = np.unique(self.durations[~self.censored])
+        at_risk = np.sum(self.durations[None, :] >= ends[:, None], axis=1)
+        ended = np.sum((self.durations[None, :] == ends[:, None]) & ~self.censored[None, :], axis=1)
+        probabilities = np.cumprod(1 - ended / at_risk)
+        # Where the last spell at risk ended, S is 0, and Greenwood's formula is 0 / 0.
+        terms = ended / (at_risk * np.maximum(at_risk - ended, 1))
+        errors = probabilities * np.sqrt(np.cumsum(terms))
+        return Survival(ends, probabilities, errors, float(np.max(self.durations, initial=0.0)))
+
+    @property
+    def median(self) -> float:
+        """The time that half of the spells outlast; infinite where too many are censored to say."""
+        return self.survival().quantile(0.5)
+
+
+@final
+class Survival(eqx.Module):
+    """A survival curve: constant between the durations at which spells ended, and 1 before the first.
+
+    **Attributes:**
+
+    - `times`: The durations at which spells ended, increasing.
+    - `probabilities`: S from there on.
+    - `standard_errors`: Greenwood's standard error of S; 0 where S is 0.
+    - `followed`: The longest duration, ended or not: the curve says nothing beyond, unless it is 0 there.
+    """
+
+    times: Float[np.ndarray, " ends"]
+    probabilities: Float[np.ndarray, " ends"]
+    standard_errors: Float[np.ndarray, " ends"]
+    followed: float
+
+    def at(self, t: float | int) -> float:
+        """S(t), the share of spells that last longer than t; NaN beyond what was followed.
+
+        **Arguments:**
+
+        - `t`: A time, not negative.
+
+        **Raises:**
+
+        - `ValueError` if `t` is negative.
+        """
+        t = check_number(t, "t", least=0, remedy="pass a duration")
+        index = int(np.searchsorted(self.times, t, side="right"))
+        value = 1.0 if index == 0 else float(self.probabilities[index - 1])
+        return value if t <= self.followed or value == 0 else float("nan")
+
+    def quantile(self, share: float | int) -> float:
+        """The least time by which at least `share` of the spells have ended; infinite if that was not seen.
+
+        **Arguments:**
+
+        - `share`: Between 0 and 1.
+
+        **Raises:**
+
+        - `ValueError` if `share` is not between 0 and 1.
+        """
+        share = check_number(share, "share", least=0, most=1, remedy="pass 0.5 for the median")
+        # The rounding of the product must not decide where S is 1 - share exactly.
+        reached = np.flatnonzero(self.probabilities <= 1 - share + 1e-12)
+        return float(self.times[reached[0]]) if reached.size else float("inf")
+
+    def restricted_mean(self, horizon: float | int) -> float:
+        """The area below the curve up to `horizon`: the mean of min(duration, horizon).
+
+        **Arguments:**
+
+        - `horizon`: A time, not beyond `followed` unless the curve is 0 there.
+
+        **Raises:**
+
+        - `ValueError` if the curve says nothing at `horizon`.
+        """
+        horizon = check_number(horizon, "horizon", above=0, remedy="pass a duration")
+        if np.isnan(self.at(horizon)):
+            raise ValueError(
+                f"horizon must be at most {self.followed:.6g}, the longest that a spell was followed, but it is "
+                f"{horizon}; pass a shorter one, or simulate for longer."
+            )
+        before = self.times < horizon
+        edges = np.concatenate([[0.0], self.times[before], [horizon]])
+        return float(np.sum(np.diff(edges) * np.concatenate([[1.0], self.probabilities[before]])))
+
+
+def lifetimes(ts: Numbers, states: Numbers, *, state: int | None = None) -> Lifetimes:
+    """How long each state lasts along one run or many, such as how long k clusters live, with censoring.
+
+    A spell is a maximal stretch of saved times with one state. It starts at its first saved time, for one from `ts[0]`
+    on at `ts[0]`, and ends at the first saved time in another state. A spell that lasts to the end of its run was not
+    seen to end: it is censored, and its duration is a lower bound. So are those of runs that stopped early, whose
+    states are -1 or NaN at the times that were not reached, as `simulate(save=...)` leaves them.
+
+    Changes are dated by the save times: put these close together where it matters, logarithmically over long times;
+    `least` and `most` say what the grid leaves open. A host function.
+
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx
+        >>> counts = [[3, 2, 2, 1], [3, 3, 2, 2]]  # clusters of two runs; the second one still has two at the end
+        >>> lives = cjx.lifetimes([0.0, 1.0, 10.0, 100.0], counts, state=2)
+        >>> lives.durations.tolist(), lives.censored.tolist()
+        ([99.0, 90.0], [False, True])
+        >>> lives.median
+        99.0
+        ```
+
+    **Arguments:**
+
+    - `ts`: Increasing times, (T,), at least two.
+    - `states`: The state at these times, (T,), or (runs, T), such as `num_clusters`: numbers that are equal while the
+        state lasts.
+    - `state`: The spells of this state only; None is all spells.
+
+    **Returns:**
+
+    `Lifetimes`, with `durations`, `censored`, their `survival()` curve and its `median`.
+
+    **Raises:**
+
+    - `ValueError` if the shapes do not match, a time that was not reached comes before one that was, `ts` does not
+        increase, or an argument is traced.
+
+    ??? cite "Source"
+
+        Kaplan, Meier, *Nonparametric estimation from incomplete observations* (J. Amer. Statist. Assoc. 53, 1958).
+    """
+    ts, states = _check_series(ts, states)
+    if state is not None:
+        state = check_integer(state, "state", least=0, remedy="pass a number of clusters")
+    spells = [
+        (*spell, run) for run, row in enumerate(states) for spell in _spells(ts, row) if state in (None, spell[-1])
+    ]
+    columns = np.array(spells, dtype=np.float64).reshape(-1, 7).T
+    durations, censored, least, most, starts, kept, runs = columns
+    return Lifetimes(durations, censored.astype(bool), least, most, starts, runs.astype(int), kept.astype(states.dtype))
+
+
+def _spells(ts: np.ndarray, row: np.ndarray):
+    """Duration, whether censored, bounds, start and state of each spell of one run."""
+    row = row[: np.count_nonzero(_reached(row))]
+    # Where a new state begins; the last entry is the end of what was reached.
+    edges = np.concatenate([[0], np.flatnonzero(row[1:] != row[:-1]) + 1, [row.size]])
+    for first, after in zip(edges[:-1], edges[1:], strict=True):
+        # Nothing was reached.
+        if first == after:
+            continue
+        censored = after == row.size
+        last = ts[after - 1]
+        end = last if censored else ts[after]
+        # It began after the saved time before, and at ts[0] if there is none.
+        earliest = ts[max(first - 1, 0)]
+        most = np.inf if censored else end - earliest
+        yield end - ts[first], censored, last - ts[first], most, ts[first], row[first]
+
+
+def _reached(states: np.ndarray) -> np.ndarray:
+    # -1 for integers and NaN for floats: see `Trajectory.xs`.
+    return states >= 0
+
+
+def _check_series(ts: Any, states: Any) -> tuple[np.ndarray, np.ndarray]:
+    if not is_concrete((ts, states)):
+        raise ValueError("ts and states must not be traced, but one is; call this host function outside jax.jit.")
+    ts, states = (_numbers(series, name) for name, series in (("ts", ts), ("states", states)))
+    ts = ts.astype(np.float64)
+    if ts.ndim != 1 or ts.shape[0] < 2 or states.ndim not in (1, 2) or states.shape[-1:] != ts.shape:
+        raise ValueError(
+            f"states must be one series as long as ts, at least 2, or one a row, but their shapes are {states.shape} "
+            f"and {ts.shape}; pass one number for each saved time of each run."
+        )
+    if not (np.all(np.isfinite(ts)) and np.all(np.diff(ts) > 0)):
+        raise ValueError("ts must be finite and increase, but it does not; sort it and drop what is doubled.")
+    states = states.reshape(-1, ts.shape[0])
+    reached = _reached(states)
+    if np.any(reached[:, 1:] & ~reached[:, :-1]):
+        run = int(np.flatnonzero(np.any(reached[:, 1:] & ~reached[:, :-1], axis=1))[0])
+        raise ValueError(
+            f"states must be -1 or NaN after the end of a run only, but run {run} goes on after such a time; pass "
+            "states that are not negative."
+        )
+    return ts, states
+
+
+def _numbers(series: Any, name: str) -> np.ndarray:
+    array = as_numbers(series)
+    if array is None or np.iscomplexobj(array):
+        raise ValueError(f"{name} must be a series of real numbers, but it is {shown(series)}; pass one a saved time.")
+    array = np.asarray(array)
+    return array.astype(int) if array.dtype == bool else array

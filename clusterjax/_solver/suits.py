@@ -1,0 +1,51 @@
+"""What `Rodas5P` is refused for, with the reason."""
+
+from typing import Any
+
+import diffrax as dfx
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import numpy as np
+from jaxtyping import Array
+
+from .._attention import HardmaxAttention
+from .._field import AbstractField
+from .._misc import is_concrete
+from .rodas5p import Rodas5P
+
+
+# Rounding errors of velocities add up to this angle at most, in radians, over the times that are accepted.
+_MOST_DRIFT = 1e-3
+
+
+def check_suits(solver: Any, field: AbstractField, ts: Array, *, adjoint: Any, noise: Any, sharded: bool) -> None:
+    """Raise a ValueError if `solver` is a `Rodas5P`, perhaps wrapped, that cannot do this run."""
+    if not isinstance(solver, Rodas5P):
+        return
+    if noise is not None:
+        raise ValueError("noise must be None with Rodas5P, which solves no stochastic equation; leave the solver out.")
+    if sharded:
+        raise ValueError(
+            "x0 must lie on one device with Rodas5P, whose decompositions are of all tokens at once, but it is cut "
+            "over several; pass it whole, or leave the solver out."
+        )
+    if isinstance(adjoint, dfx.BacksolveAdjoint):
+        raise ValueError(
+            "adjoint must not be BacksolveAdjoint with Rodas5P, since a flow that contracts cannot be run backwards; "
+            "leave it out."
+        )
+    is_hardmax = lambda part: isinstance(part, HardmaxAttention)
+    if any(map(is_hardmax, jtu.tree_leaves(field, is_leaf=is_hardmax))):
+        raise ValueError(
+            "solver must not be Rodas5P with HardmaxAttention, whose velocity jumps and has no Jacobian there; "
+            "leave it out."
+        )
+    if is_concrete(ts):
+        span, longest = float(np.ptp(np.asarray(ts))), _MOST_DRIFT / float(jnp.finfo(ts.dtype).eps)
+        if span > longest:
+            # Only float64 is left to be advised where it is not what was passed.
+            remedy = "pass x0 in float64, with jax_enable_x64 set" if ts.dtype == jnp.float32 else "end earlier"
+            raise ValueError(
+                f"ts must span at most {longest:.3g} with Rodas5P in {ts.dtype}, but it spans {span:.3g}: by then the "
+                f"rounding of velocities has moved tokens by {_MOST_DRIFT}; {remedy}."
+            )

@@ -1,0 +1,125 @@
+"""An equation on a space, linearised in coordinates of the tangent space: what `Rodas5P` solves with.
+
+On the sphere, where the field is evaluated at retracted tokens and tangent to the space, the Jacobian J of f(x) has no
+columns along x_i, and its row along x_i is known: <x_i, f_i> = 0 gives -<u, f_i> / |x_i| for a tangent u. So
+(I - c J) k = r is solved by one LU decomposition of size n (d - 1) instead of n d, exactly. Elsewhere it is of the size
+of the state.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._field import AbstractField
+from .._field.jacobian import has_velocity_jacobian, velocity_jacobian
+from .._space import Sphere
+
+
+class Equation(eqx.Module):
+    """The right-hand side of a term, on the sphere made tangent and evaluated at retracted tokens."""
+
+    term: Any
+
+    @property
+    def field(self) -> Any:
+        """The field of clusterjax behind the term; None for another vector field."""
+        # diffrax wraps the term, for runs backwards in time.
+        field = getattr(getattr(self.term, "term", self.term), "vector_field", None)
+        return field if isinstance(field, AbstractField) else None
+
+    @property
+    def direction(self) -> Any:
+        """-1 where the term runs backwards: its time is that of the field with the other sign. Else 1."""
+        return getattr(self.term, "direction", 1)
+
+    @property
+    def on_sphere(self) -> bool:
+        return self.field is not None and isinstance(self.field.space, Sphere)
+
+    def __call__(self, t, y, args):
+        if not self.on_sphere:
+            return self.term.vf(t, y, args)
+        space = self.field.space
+        # What the fields of this library do anyway: exact for one of a user's that does not.
+        return space.tangent(y, self.term.vf(t, space.retract(y), args))
+
+
+class Linearised(eqx.Module):
+    """The Jacobian at a state, in tangent coordinates; `solver(c)` solves with I - c J."""
+
+    jacobian: Float[Array, "size size"]
+    by_time: Array
+    # On the sphere: tangent basis, radii and radial directions of the tokens, and the velocity. Otherwise None.
+    basis: Float[Array, "n d k"] | None
+    radial: Float[Array, "n d"] | None
+    slope: Float[Array, "n d"] | None
+    shape: tuple[int, ...] = eqx.field(static=True)
+
+    def coordinates(self, v: Array) -> Array:
+        """The tangent coordinates of v."""
+        return (v if self.basis is None else jnp.einsum("ida,id->ia", self.basis, v)).reshape(-1)
+
+    def vector(self, u: Array) -> Array:
+        """The tangent vector of coordinates u."""
+        if self.basis is None:
+            return u.reshape(self.shape)
+        n, _, k = self.basis.shape
+        return jnp.einsum("ida,ia->id", self.basis, u.reshape(n, k))
+
+    def solver(self, c):
+        """The function r -> (I - c J)^{-1} r, and the same in tangent coordinates."""
+        size = self.jacobian.shape[0]
+        # A permutation from the decomposition, once, and not at each solve.
+        lu, _, permutation = jax.lax.linalg.lu(jnp.eye(size, dtype=self.jacobian.dtype) - c * self.jacobian)
+
+        def inner(u):
+            column = u[permutation][:, None]
+            column = jax.lax.linalg.triangular_solve(lu, column, left_side=True, lower=True, unit_diagonal=True)
+            return jax.lax.linalg.triangular_solve(lu, column, left_side=True, lower=False)[:, 0]
+
+        def outer(r):
+            k = self.vector(inner(self.coordinates(r)))
+            if self.radial is None:
+                return k
+            # The row along x_i, after the tangent part is known.
+            along = jnp.sum(self.radial * r, axis=1) - c * jnp.sum(self.slope * k, axis=1)
+            return k + along[:, None] * self.radial
+
+        return outer, inner
+
+
+def linearise(equation: Equation, t, y: Array, args: Any) -> Linearised:
+    """The derivatives of the equation at (t, y), by time and by the state."""
+    velocity, by_time = jax.jvp(lambda t: equation(t, y, args), (t,), (jnp.ones_like(t),))
+    if not equation.on_sphere:
+        jacobian = jax.jacfwd(lambda u: equation(t, u.reshape(y.shape), args).reshape(-1))(y.reshape(-1))
+        return Linearised(jacobian, by_time, None, None, None, y.shape)
+    radii = jnp.linalg.norm(y, axis=1)
+    point = y / radii[:, None]
+    basis = _tangent_basis(point)
+    n, d, k = basis.shape
+    if has_velocity_jacobian(equation.field):
+        ambient, derivative = velocity_jacobian(equation.field, t * equation.direction, point)
+        blocks = jnp.einsum("ida,idje,jeb->iajb", basis, derivative, basis)
+        # The derivative of the projection: -<y_i, v_i> on the diagonal.
+        pull = jnp.sum(point * ambient, axis=1)
+        diagonal = jnp.einsum("ij,i,ab->iajb", jnp.eye(n, dtype=y.dtype), pull, jnp.eye(k, dtype=y.dtype))
+        blocks = (blocks - diagonal) / radii[None, None, :, None]
+    else:
+        _, push = jax.linearize(lambda x: equation(t, x, args), y)
+        columns = jnp.einsum("ij,jda->jaid", jnp.eye(n, dtype=y.dtype), basis).reshape(n * k, n, d)
+        blocks = jnp.einsum("ida,mid->iam", basis, jax.vmap(push)(columns))
+    return Linearised(blocks.reshape(n * k, n * k), by_time, basis, point, velocity / radii[:, None], y.shape)
+
+
+def _tangent_basis(point: Float[Array, "n d"]) -> Float[Array, "n d k"]:
+    """An orthonormal basis of each tangent space: a reflection that takes the first axis to -+ the point."""
+    d = point.shape[1]
+    # The sign that does not cancel.
+    sign = jnp.where(point[:, :1] >= 0, 1, -1).astype(point.dtype)
+    normal = point.at[:, :1].add(sign)
+    reflected = normal[:, :, None] * normal[:, None, :] / jnp.sum(normal * normal, axis=1)[:, None, None]
+    return (jnp.eye(d, dtype=point.dtype)[None] - 2 * reflected)[:, :, 1:]

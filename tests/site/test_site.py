@@ -1,0 +1,263 @@
+"""The site builds without a warning, asks no other host for anything, and leads nowhere that does not exist."""
+
+import inspect
+import os
+import posixpath
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+import pytest
+import yaml
+from filelock import FileLock
+
+from ..helpers import ROOT
+from ..house.test_docs import public_modules
+
+
+pytest.importorskip("material", reason="mkdocs-material is not installed: pip install '.[docs]'")
+pytest.importorskip("mkdocstrings", reason="mkdocstrings is not installed: pip install '.[docs]'")
+griffe = pytest.importorskip("griffe", reason="griffe is not installed: pip install '.[docs]'")
+
+
+def build(config: Path, out: Path) -> subprocess.CompletedProcess:
+    """`mkdocs build`, which mkdocs.yml makes strict; not `--quiet`, with which it would count no warning."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--config-file", str(config), "--site-dir", str(out)]
+    # Material says once that MkDocs 2 will not be able to read such sites; it names this switch for it.
+    env = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    return subprocess.run(command, capture_output=True, text=True, cwd=config.parent, env=env)
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory) -> Path:
+    """The site, built once for all processes of the tests."""
+    shared = (
+        tmp_path_factory.getbasetemp().parent if "PYTEST_XDIST_WORKER" in os.environ else tmp_path_factory.mktemp("s")
+    )
+    folder = shared / "site-of-the-tests"
+    with FileLock(f"{folder}.lock"):
+        if not (folder / "done").exists():
+            done = build(ROOT / "mkdocs.yml", folder)
+            assert done.returncode == 0, done.stdout + done.stderr
+            assert "WARNING" not in done.stderr and not done.stdout.strip(), done.stderr
+            (folder / "done").touch()
+    return folder
+
+
+class Page(NamedTuple):
+    """What a page refers to: (tag, attribute, target); and the names of its places."""
+
+    references: list[tuple[str, str, str]]
+    places: set[str]
+    words: str
+
+
+class _Reader(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.references, self.places, self.words, self.silent = [], set(), [], 0
+
+    def handle_starttag(self, tag, attrs):
+        for name, value in attrs:
+            if name in ("href", "src", "data", "action", "poster") and value:
+                self.references.append((tag, name, value))
+            if name == "srcset" and value:
+                self.references += [(tag, name, entry.split()[0]) for entry in value.split(",")]
+            if name == "id" or (tag == "a" and name == "name"):
+                self.places.add(value)
+        self.silent += tag in ("script", "style", "code", "pre")
+
+    def handle_endtag(self, tag):
+        self.silent -= tag in ("script", "style", "code", "pre")
+
+    def handle_data(self, data):
+        if not self.silent:
+            self.words.append(data)
+
+
+def read(text: str) -> Page:
+    reader = _Reader()
+    reader.feed(text)
+    return Page(reader.references, reader.places, "".join(reader.words))
+
+
+@pytest.fixture(scope="session")
+def pages(site) -> dict[str, Page]:
+    """Every page of the site by its path."""
+    found = {file.relative_to(site).as_posix(): read(file.read_text("utf-8")) for file in site.rglob("*.html")}
+    assert len(found) > 50
+    return found
+
+
+def fetched(page: Page) -> list[str]:
+    """The addresses on other hosts that a browser would ask for by itself: of everything but links to follow."""
+    return [value for tag, _, value in page.references if tag not in ("a", "form") and is_elsewhere(value)]
+
+
+def is_elsewhere(target: str) -> bool:
+    return target.startswith("//") or urlsplit(target).scheme in ("http", "https", "ftp")
+
+
+def astray(pages: dict[str, Page], site: Path) -> list[str]:
+    """Links of pages to files or places that do not exist, or that are not relative."""
+    found = []
+    for path, page in pages.items():
+        for _, _, value in page.references:
+            scheme = urlsplit(value).scheme
+            if is_elsewhere(value) or scheme in ("mailto", "data", "javascript", "blob", "about"):
+                continue
+            target, place = unquote(urlsplit(value).path), unquote(urlsplit(value).fragment)
+            name = posixpath.normpath(posixpath.join(posixpath.dirname(path), target)) if target else path
+            lost = target.startswith("/") or scheme or not (site / name).is_file()
+            # What a program on the page makes of a place, such as the state of the playground, is not looked for.
+            if lost or place and name in pages and "=" not in place and place not in pages[name].places | {"__skip"}:
+                found.append(f"{path}: {value}")
+    return found
+
+
+def test_the_site_asks_no_other_host(site, pages):
+    wanted = {path: addresses for path, page in pages.items() if (addresses := fetched(page))}
+    assert not wanted
+    # Nor do its styles.
+    styles = {
+        file.name: re.findall(r"url\(\s*['\"]?(?:https?:)?//", file.read_text("utf-8")) for file in site.rglob("*.css")
+    }
+    assert styles and not any(styles.values())
+
+
+def test_every_link_leads_somewhere(site, pages):
+    assert not astray(pages, site)
+
+
+def test_the_readers_of_pages_see_faults(tmp_path):
+    """The tests above rest on these."""
+    text = (
+        '<a href="https://a.org">a</a><img src="//b.org/x.png"><script src="http://c.org/x.js"></script><p id="here">'
+        '<a href="#here">a</a><a href="#there">a</a><a href="/root.html">a</a><a href="lost.html">a</a>'
+        '<img src="x.png">'
+    )
+    (tmp_path / "p.html").touch()
+    page = read(text)
+    assert fetched(page) == ["//b.org/x.png", "http://c.org/x.js"]
+    assert astray({"p.html": page}, tmp_path) == [
+        "p.html: #there",
+        "p.html: /root.html",
+        "p.html: lost.html",
+        "p.html: x.png",
+    ]
+
+
+def public() -> dict[str, Any]:
+    return {
+        f"{module.__name__}.{name}": getattr(module, name) for module in public_modules() for name in module.__all__
+    }
+
+
+def test_the_reference_has_every_public_name(pages):
+    places = set().union(*(page.places for path, page in pages.items() if path.startswith("reference/")))
+    missing = sorted(name for name in public() if name not in places and name != "clusterjax.__version__")
+    assert not missing
+    index = {value.rpartition("#")[2] for _, _, value in pages["reference/index.html"].references}
+    assert {place for place in index if place.startswith("clusterjax")} == set(public()) - {"clusterjax.__version__"}
+
+
+def test_formulas_are_rendered(site, pages):
+    """As MathML; no dollar, no command of LaTeX and no class of the converter before it is left in the prose."""
+    formulas = 0
+    for path, page in pages.items():
+        text = (site / path).read_text("utf-8")
+        formulas += text.count("<math")
+        assert "arithmatex" not in text, path
+        if not path.startswith(("playground/", "benchmarks/", "gallery")):
+            assert not re.findall(r"\$[^$\n]+\$|\\(?:beta|langle|sum|frac)\b", page.words), path
+    assert formulas > 500
+
+
+def test_signatures_are_those_of_the_constructors():
+    """What the reference says that a class or function takes is what Python says."""
+    tools = str(ROOT / "docs" / "_tools")
+    sys.path.insert(0, tools)
+    try:
+        from constructors import Constructors
+    finally:
+        sys.path.remove(tools)
+    extensions = griffe.Extensions(Constructors())
+    package = griffe.load("clusterjax", search_paths=[ROOT], extensions=extensions)
+    wrong = []
+    for name, value in public().items():
+        if not callable(value) or not str(getattr(value, "__module__", "")).startswith("clusterjax"):
+            continue
+        documented = package[name.removeprefix("clusterjax.")]
+        documented = documented.final_target if documented.is_alias else documented
+        if inspect.isclass(value):
+            if value.__name__.startswith("Abstract"):
+                continue
+            documented = documented.all_members.get("__init__", documented)
+        expected = [
+            shape(p.name, p.kind.name, p.default is not p.empty) for p in inspect.signature(value).parameters.values()
+        ]
+        shown = [shape(p.name, p.kind.name, p.default is not None) for p in getattr(documented, "parameters", ())]
+        if [e for e in expected if e[0] != "self"] != [s for s in shown if s[0] not in ("self", "cls")]:
+            wrong.append(name)
+    assert not wrong
+
+
+def shape(name: str, kind: str, has_default: bool) -> tuple[str, str, bool]:
+    return name, kind.lower(), has_default and not kind.lower().startswith("var")
+
+
+def small(folder: Path, text: str) -> subprocess.CompletedProcess:
+    """A site of one page, with the rules of ours."""
+    ours = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
+    kept = {name: ours[name] for name in ("site_name", "strict", "validation", "use_directory_urls")}
+    (folder / "docs").mkdir()
+    (folder / "docs" / "index.md").write_text(text, "utf-8")
+    (folder / "mkdocs.yml").write_text(yaml.safe_dump(kept), "utf-8")
+    return build(folder / "mkdocs.yml", folder / "site")
+
+
+@pytest.mark.parametrize(
+    ("link", "told"),
+    (
+        ("[lost](nowhere.md)", "'nowhere.md', but the target is not found"),
+        ("[lost](#no-such-heading)", "no such anchor"),
+        ("[absolute](/index.html)", "absolute link '/index.html'"),
+    ),
+    ids=("page", "heading", "absolute"),
+)
+def test_a_broken_link_ends_the_build(link, told, tmp_path):
+    """With the page and the link that is broken."""
+    done = small(tmp_path, f"# A page\n\n{link}\n")
+    assert done.returncode != 0
+    assert "index.md" in done.stderr and told in done.stderr, done.stderr
+
+
+def test_a_whole_link_does_not(tmp_path):
+    assert small(tmp_path, "# A page\n\n[here](#a-page)\n").returncode == 0
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("text", "told"),
+    (
+        ("[lost](../clusterjax/nowhere.py)", "../clusterjax/nowhere.py"),
+        ("The formula $\\unheardof{x}$.", "unheardof"),
+        ("::: clusterjax.nothing_of_this_name", "clusterjax.nothing_of_this_name"),
+    ),
+    ids=("link", "formula", "name"),
+)
+def test_a_broken_page_ends_the_build_of_the_whole(text, told, tmp_path):
+    for name in ("docs", "notebooks", "benchmarks", "clusterjax"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("mkdocs.yml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md"):
+        shutil.copy(ROOT / name, tmp_path)
+    page = tmp_path / "docs" / "first_steps.md"
+    page.write_text(f"{page.read_text('utf-8')}\n{text}\n", "utf-8")
+    done = build(tmp_path / "mkdocs.yml", tmp_path / "site")
+    assert done.returncode != 0
+    assert told in done.stderr and "first_steps.md" in done.stderr, done.stderr

@@ -1,0 +1,145 @@
+"""The parts that make pages of other files: links, formulas, notebooks, references, names."""
+
+import sys
+
+import nbformat
+import pytest
+
+from ..helpers import ROOT
+
+
+pytest.importorskip("mkdocs", reason="mkdocs is not installed: pip install '.[docs]'")
+pytest.importorskip("latex2mathml", reason="latex2mathml is not installed: pip install '.[docs]'")
+pytest.importorskip("nbconvert", reason="nbconvert is not installed: pip install '.[docs]'")
+sys.path.insert(0, str(ROOT / "docs" / "_tools"))
+try:
+    import benchmark_pages
+    import made_pages
+    import mathml
+    import notebook_pages
+    import reference_pages
+    import repository_links
+finally:
+    sys.path.remove(str(ROOT / "docs" / "_tools"))
+
+
+@pytest.mark.parametrize(
+    ("link", "source", "uri", "led"),
+    (
+        ("docs/sweeps.md#points-that-fail", "README.md", "index.md", "sweeps.md#points-that-fail"),
+        ("notebooks/00_first_steps.ipynb", "README.md", "index.md", "notebooks/00_first_steps.md"),
+        ("../benchmarks/README.md", "docs/sentiment.md", "sentiment.md", "benchmarks/index.md"),
+        ("../CHANGELOG.md", "docs/howto/kernel.md", "howto/kernel.md", "../CHANGELOG.md"),
+        ("../../CHANGELOG.md", "docs/howto/kernel.md", "howto/kernel.md", "../changelog.md"),
+        ("../clusterjax/probe/data/MODEL_CARD.md", "docs/networks.md", "networks.md", "cards/probe.md"),
+        ("01_causal_leader.ipynb", "notebooks/00_x.ipynb", "notebooks/00_x.md", "01_causal_leader.md"),
+        ("https://a.org/docs/x.md", "README.md", "index.md", "https://a.org/docs/x.md"),
+        ("#install", "README.md", "index.md", "#install"),
+        ("clusterjax/_space.py", "README.md", "index.md", "clusterjax/_space.py"),
+    ),
+)
+def test_links_are_led_to_pages(link, source, uri, led):
+    """What is not on the site is left as it is, for MkDocs to name."""
+    assert repository_links.rewrite(f"see [the\npage]({link}), ", source, uri) == f"see [the\npage]({led}), "
+
+
+def test_links_in_code_are_left_alone():
+    link, led = "[a](docs/sweeps.md)\n", "[a](sweeps.md)\n"
+    code = f"```python\nx[0](docs/sweeps.md)\n```\n{{}}~~~\n{link}~~~\n"
+    text, once = (first + code.format(first) for first in (link, led))
+    assert repository_links.rewrite(text, "README.md", "index.md") == once
+
+
+def test_formulas_become_mathml():
+    out = mathml.render(r'<p><span class="arithmatex">\(a &lt; \beta\)</span><div class="arithmatex">\[x\]</div></p>')
+    assert out.count("<math") == 2 and 'display="block"' in out and 'display="inline"' in out
+    assert "&lt;" in out or "&#x0003C;" in out
+    assert "arithmatex" not in out and "\\" not in out
+
+
+@pytest.mark.parametrize("latex", (r"\unheardof{x}", "x_a_b"))
+def test_a_formula_that_is_not_understood_is_named_with_its_page(latex):
+    with pytest.raises(Exception, match=r"howto/x\.md: the formula") as raised:
+        mathml.formula(latex, block=False, page="howto/x.md")
+    assert latex.split("{")[0] in str(raised.value)
+
+
+def notebook(*cells) -> nbformat.NotebookNode:
+    return nbformat.v4.new_notebook(cells=list(cells), metadata={"language_info": {"name": "python"}})
+
+
+def test_a_notebook_becomes_a_page(tmp_path):
+    """Its text, its code with the indentation that it has, what it printed as text, its picture, and its player."""
+    new = nbformat.v4
+    code = "if True:\n    print('a')\n\n    print([0](1))"
+    frame = '<iframe srcdoc="&lt;p&gt;one\n\ntwo&lt;/p&gt;" title="a run" style="border: 0"></iframe>'
+    outputs = [
+        new.new_output("stream", text="line 1\n\n    line 2\n"),
+        new.new_output("display_data", data={"image/png": "iVBORw0KGgo="}),
+        new.new_output("execute_result", data={"text/html": frame, "text/plain": "Player"}),
+    ]
+    cell = new.new_code_cell(code, outputs=outputs, execution_count=1)
+    path = tmp_path / "07_a_claim.ipynb"
+    nbformat.write(notebook(new.new_markdown_cell("# One claim\n\nWords."), cell), path)
+    text, files = notebook_pages.convert(path)
+    assert text.startswith("# One claim\n") and "07_a_claim.ipynb" in text
+    assert f"```python\n{code}\n```" in text
+    assert "```text\nline 1\n\n    line 2\n```" in text
+    assert '<iframe src="07_a_claim/player_0.html" loading="lazy" title="a run" style="border: 0"></iframe>' in text
+    assert files["player_0.html"] == b"<p>one\n\ntwo</p>"
+    (picture,) = [name for name in files if name.endswith(".png")]
+    assert f"](07_a_claim/{picture})" in text
+    assert notebook_pages.title_of(text) == "One claim" and notebook_pages.short_title(path.stem) == "7. A claim"
+
+
+def test_a_notebook_without_a_claim_is_refused():
+    with pytest.raises(ValueError, match="must begin with its claim"):
+        notebook_pages.title_of("no heading")
+
+
+def test_references_are_read(tmp_path):
+    (tmp_path / "docs").mkdir()
+    author = "author  = {M\\\"uller, A. and Erd\\'es, Paul}"
+    fields = (author, "title = {On {X}}", "year = {2025}", "eprint = {2501.00001}")
+    entry = "@article{key,\n" + "".join(f"  {field},\n" for field in fields) + "}\n"
+    (tmp_path / "docs" / "references.bib").write_text(entry, "utf-8")
+    text = made_pages.references(tmp_path)
+    assert "A. Müller, Paul Erdés. *On X*. 2025. [arXiv:2501.00001](https://arxiv.org/abs/2501.00001)." in text
+
+
+def test_every_reference_is_on_the_page():
+    listed = (ROOT / "docs" / "references.bib").read_text("utf-8").count("\n@") + 1
+    assert made_pages.references(ROOT).count("\n- <a id=") in (listed, listed - 1)  # a comment may come first
+
+
+def test_names_lead_to_their_place():
+    link = reference_pages.linker(ROOT / "clusterjax")
+    assert link("simulate") == "reference/runs.md#clusterjax.simulate"
+    assert link("probe.load") == "reference/probe_networks.md#clusterjax.probe.load"
+    assert link("CausalMask") == "reference/attention.md#clusterjax.CausalMask"
+    assert link("lazy_names") is None and link("nothing") is None
+
+
+def test_first_sentences_are_those_of_the_docstrings():
+    names = {name.name: name for name in reference_pages.public_names(ROOT / "clusterjax")}
+    assert names["read_texts"].summary == "The texts of some files, one after the other."
+    assert names["simulate"].summary.startswith("Integrate $") and names["simulate"].summary.endswith(
+        "the tokens at `ts`."
+    )
+
+
+def test_benchmarks_are_pages_with_the_tables_of_their_results():
+    pages = {page.uri: page for page in benchmark_pages.pages(ROOT)}
+    index = pages.pop("benchmarks/index.md").content
+    texts = {uri: page.content for uri, page in pages.items() if uri.endswith(".md")}
+    assert len(texts) > 10 and all(uri.removeprefix("benchmarks/") in index for uri in texts)
+    assert "## How it is measured" in index and not any("How it is measured" in text for text in texts.values())
+    assert all(text.startswith("# ") for text in texts.values())
+    assert "| full | t = 15 | 1 | published, NumPy |" in texts["benchmarks/time_to_an_error_of_1e_4.md"]
+    assert pages["benchmarks/velocity.py"].path == str(ROOT / "benchmarks" / "velocity.py")
+
+
+def test_what_is_folded_away_is_markdown_and_badges_stay_on_github():
+    made = {page.uri: page for page in made_pages.all_pages(ROOT)}
+    assert not any("<details>" in page.content for page in made.values() if isinstance(page.content, str))
+    assert "badge" not in made["index.md"].content and "badge" in (ROOT / "README.md").read_text("utf-8")

@@ -256,6 +256,9 @@ def test_controls_change_the_run_and_the_words(page):
     page.run("document.querySelector('input[name=d][value=\"2\"]').click()")
     state = page.run(STATE)
     assert (state["d"], state["n"], state["value"]) == (2, 12, [-1, 0, 0, -1])
+    choose(page, "#value", "pair")
+    choose(page, "#value-matrix label:nth-child(2) input", 3)
+    assert page.run(STATE)["value"] == [-1, -3, 3, -1]
     page.run("clusterjax.playground.runTo(0.5)")
     page.frames()
     x = np.reshape(page.run("return Array.from(clusterjax.playground.tokens)"), (12, 2))

@@ -49,6 +49,8 @@ def watched(browser: Browser, page: str, frames: int) -> dict[str, float]:
     """What frames take while the page plays."""
     browser.command("Performance.disable")
     browser.command("Performance.enable", timeDomain="threadTicks")
+    # What is compiled as it gets warm is no part of a frame.
+    browser.wait(WATCH, 20, page)
     before = busy(browser)
     stamps = np.array(browser.wait(WATCH, frames, page))
     used = busy(browser) - before
@@ -86,7 +88,7 @@ def main() -> None:
     chosen = options(__doc__, "playground.json")
     if (reason := skipped()) is not None:
         raise SystemExit(f"This benchmark {reason}.")
-    sizes, frames = ((64,), 30) if chosen.quick else ((64, 256), 150)
+    sizes, frames = ((64,), 30) if chosen.quick else ((256, 64), 40)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         browser = Browser(Path(folder))
@@ -109,6 +111,7 @@ def main() -> None:
         findings=(
             f"Goal: 60 frames a second for n = 256 on a core of a laptop: {FRAME_MS:.1f} ms a frame. The dearest case "
             f"takes {worst:.1f} ms of a core, in Chromium {version} without a GPU.",
+            "Frames a second and late frames are by the clock: other work on the machine makes them worse.",
         ),
         quick=chosen.quick,
     )

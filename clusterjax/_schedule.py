@@ -156,6 +156,10 @@ class Interpolated(AbstractSchedule):
         return None
 
 
+def _name(name: str) -> str:
+    return check_text(name, "name")
+
+
 class FunctionSchedule(AbstractSchedule):
     r"""A function of time as a parameter, $t \mapsto f(t)$: what `SoftmaxAttention(f)` makes of a function.
 
@@ -189,10 +193,9 @@ class FunctionSchedule(AbstractSchedule):
     """
 
     fn: Callable[..., Any]
-    name: str = eqx.field(default="fn", static=True, kw_only=True)
+    name: str = eqx.field(default="fn", static=True, converter=_name, kw_only=True)
 
     def __check_init__(self):
-        check_text(self.name, "name")
         check_callable(self.fn, self.name, "a function of t", takes=1)
         # Traced, as it will be in a run; and with no value, since it may be singular where the run never comes.
         jax.eval_shape(self._evaluate, 0.0)

@@ -19,9 +19,12 @@ _LINES = 6
 _KINDS = {"f": "f", "i": "i", "u": "u", "b": "bool", "c": "c"}
 
 
-def short(result: Any) -> str:
-    """The class of a result and its fields, arrays by shape and dtype, in a few lines."""
-    name, fields = type(result).__name__, _fields(result)
+def short(self: Any) -> str:
+    """The class of a result and its fields, arrays by shape and dtype, in a few lines.
+
+    Serves as `__repr__`, whose argument type checkers want to be `self`.
+    """
+    name, fields = type(self).__name__, _fields(self)
     parts = [f"{field}={brief(value)}" for field, value in fields.items()]
     line = f"{name}({', '.join(parts)})"
     if len(line) <= _WIDTH:

@@ -17,8 +17,8 @@ from ._misc import is_concrete
 
 
 _REMEDY = (
-    "past t of about 1e4 the flow is stiff and the steps of an explicit solver stay short; pass solver=Rodas5P(), "
-    "which is implicit, or a larger max_steps"
+    "where clusters have formed the flow is stiff, and the steps of an explicit solver stay short; for a very long run "
+    "pass solver=Rodas5P(), which is implicit, else a larger max_steps"
 )
 
 

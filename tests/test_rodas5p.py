@@ -308,7 +308,7 @@ def test_what_it_refuses():
 def test_the_step_limit_names_the_remedy():
     """How far the run came, and `Rodas5P`; of a batch how many runs; under `jit` without the time."""
     x0, ts = tokens(8), jnp.array([0.0, 1.0, 1e8])
-    remedy = r"pass solver=Rodas5P\(\), which is implicit, or a larger max_steps"
+    remedy = r"pass solver=Rodas5P\(\), which is implicit, else a larger max_steps"
     with pytest.raises(
         RuntimeError, match=rf"^The run stopped at t = \d.*, before the end 1e\+08, after .*: .*{remedy}"
     ):

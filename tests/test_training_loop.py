@@ -12,7 +12,7 @@ import pytest
 import safetensors.numpy
 
 from clusterjax._lock import locked
-from clusterjax._run_file import replace
+from clusterjax._run_file import differing, replace
 from clusterjax._training_loop import Batches, stored_run, train
 
 from .helpers import as_a_user
@@ -132,6 +132,22 @@ def test_other_settings_are_refused_by_name(tmp_path):
     with pytest.raises(ValueError, match="rate = None, words = None"):
         run(2, checkpoint=tmp_path / "checkpoint", settings=None)
     assert (tmp_path / "checkpoint").read_bytes() == content
+
+
+def test_what_differs_is_named_within_dictionaries():
+    one = {"recipe": {"steps": 2, "rate": 0.1}, "seed": 3, "names": ["a"]}
+    other = {"recipe": {"steps": 4, "rate": 0.1}, "names": ["a"], "data": "x"}
+    assert differing(one, other) == {"recipe.steps": (2, 4), "seed": (3, None), "data": (None, "x")}
+    assert differing(one, one) == {}
+
+
+def test_what_follows_from_other_settings_is_named_alone(tmp_path):
+    """The digest of the data is another with each seed, and says nothing beside it."""
+    run(1, checkpoint=tmp_path / "checkpoint", settings={"seed": 0, "data": "abc"})
+    with pytest.raises(ValueError, match=r"of this run with seed = 1, but .* of one with seed = 0; remove it"):
+        run(1, checkpoint=tmp_path / "checkpoint", settings={"seed": 1, "data": "def"})
+    with pytest.raises(ValueError, match=r"of this run with data = def, but .* of one with data = abc; remove it"):
+        run(1, checkpoint=tmp_path / "checkpoint", settings={"seed": 0, "data": "def"})
 
 
 @pytest.mark.parametrize("kept", (0, 4, 100, -8), ids=lambda kept: f"{kept}-bytes")

@@ -159,7 +159,8 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
         def single(t0, t1, y0, state, arrays):
             # diffrax keeps the direction of time as an integer, whose weak type is lost on the way here.
             with jax.numpy_dtype_promotion("standard"):
-                return _step(*eqx.combine(arrays, static), t0, t1, y0, state, self.max_growth)
+                terms, args = eqx.combine(arrays, static)
+                return _step(terms, args, t0, t1, y0, state, self.max_growth)
 
         # Elsewhere than on a CPU a batch of decompositions is the fast form.
         run = call_with_rule if jax.default_backend() == "cpu" else lambda plain, rule, *given: plain(*given)

@@ -82,7 +82,7 @@ class Linearised(eqx.Module):
 
         def outer(r):
             k = self.vector(inner(self.coordinates(r)))
-            if self.radial is None:
+            if self.radial is None or self.slope is None:
                 return k
             # The row along x_i, after the tangent part is known.
             along = jnp.sum(self.radial * r, axis=1) - c * jnp.sum(self.slope * k, axis=1)

@@ -200,7 +200,7 @@ def _view(view: Numbers | None, seen: Shown, size: float | int) -> dict[str, Any
 
 def _page(title: str, data: dict[str, Any], highlight: int | None, seen: Shown) -> str:
     """The page, with its parts put in; a policy allows the scripts and the style that it has, and nothing else."""
-    source = files(__package__).joinpath("_page")
+    source = files("clusterjax.plot").joinpath("_page")
     read = lambda name: source.joinpath(name).read_text("utf-8")
     style, scene, script = read("colours.css") + read("player.css"), read("scene.js"), read("player.js")
     place = {"sphere": "on the sphere" if data["d"] == 3 else "on the circle", "ball": "in a ball", "box": "in a box"}

@@ -5,7 +5,7 @@
   const root = window.clusterjax, byId = (id) => document.getElementById(id);
   const BUDGET = 7, SPARE = 3; // milliseconds of integration in a frame, and of work ahead
   const BINS = 40, MEASURED = 100; // milliseconds from one measurement to the next
-  const PAST = 24, SPARED = 3; // pictures of a trail, and the frames from one to the next
+  const LONG = 72, PARTS = 1600; // frames of a trail, and its parts in a frame, of all tokens, at most
   const OKABE = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9"];
   const VIRIDIS = ["#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725"];
   const still = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -163,8 +163,9 @@
       byId("said").textContent = "Tokens switch between leaders without end here: shown in steps of 0.001, where simulate would stop.";
     }
     now = Math.min(target, run.t);
-    if (frames++ % SPARED === 0) past.push(Float64Array.from(x));
-    if (past.length > PAST) past.shift();
+    const parts = Math.max(6, Math.min(24, Math.floor((2 * PARTS) / state.n)));
+    if (frames++ % Math.round(LONG / parts) === 0) past.push(Float64Array.from(x));
+    if (past.length > parts) past.shift();
     x = run.at(now);
     if (seconds > 0) rate = 0.9 * rate + 0.1 * ((now - from) / seconds);
     if (now >= state.until) pause();

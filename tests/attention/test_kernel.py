@@ -136,7 +136,7 @@ def test_it_is_an_attention_in_every_field_and_layer():
 def test_degenerate_clouds(mask, normalise):
     """Repeats, antipodes, a line and tokens without mass, against the double loop; the derivative is finite."""
     one, n = jnp.asarray([0.6, 0.8, 0.0]), GRAPH.shape[0]
-    x = one * jnp.asarray(([1.0, 1.0, -1.0, 2.0, -1.0] * n)[:n])[:, None]
+    x = one[None] * jnp.asarray(([1.0, 1.0, -1.0, 2.0, -1.0] * n)[:n])[:, None]
     masses = jnp.asarray(([0.0, 2.0, 1.0] * n)[:n])
     attention = cjx.KernelAttention(KERNEL, normalise=normalise, mask=mask)
     matrix = np.asarray(mask.matrix(n))

@@ -1,6 +1,8 @@
 """Cases of `clusterjax`: attention, fields, runs, schedules, masks, spaces, summations."""
 
 import functools
+import os
+import tempfile
 
 import diffrax as dfx
 import jax.numpy as jnp
@@ -154,9 +156,15 @@ def _runs() -> dict[str, Case]:
     }  # fmt: skip
 
 
+@functools.cache
+def _folder() -> tempfile.TemporaryDirectory:
+    return tempfile.TemporaryDirectory()  # removed when the tests end
+
+
 def _kept() -> str:
-    trajectory().save("kept")
-    return "kept"
+    path = os.path.join(_folder().name, "kept")
+    trajectory().save(path)
+    return path
 
 
 def _schedules() -> dict[str, Case]:
@@ -165,7 +173,7 @@ def _schedules() -> dict[str, Case]:
     for cls in (cjx.Interpolated, cjx.PiecewiseConstant):
         found[cls.__name__] = case({"ts": ts, "values": values}, ts=ARRAY, values=ARRAY | BATCH)
         found[f"{cls.__name__}.__call__"] = case({"t": T}, lambda cls=cls: cls(ts, values), dear=True, t=TIME)
-    found["FunctionSchedule"] = case({"fn": lambda t: 1 + t, "name": "beta"}, name=TEXT)
+    found["FunctionSchedule"] = case({"fn": lambda t: 1 + t, "name": "fn"}, name=TEXT)
     found["FunctionSchedule.__call__"] = case({"t": T}, lambda: cjx.FunctionSchedule(jnp.sin), dear=True, t=TIME)
     found["Combined.__call__"] = case({"t": T}, lambda: cjx.Combined(jnp.add, (T, T)), dear=True, t=TIME)
     return found

@@ -106,7 +106,7 @@ def _of_numbers() -> dict[str, Case]:
         ),
         "Lifetimes.survival": case({}, _lives),
         "Survival.at": case({"t": 1.0}, _survival, t=COUNT | POSITIVE),
-        "Survival.quantile": case({"share": 0.5}, _survival, t=COUNT | POSITIVE),
+        "Survival.quantile": case({"share": 0.5}, _survival, share=COUNT | POSITIVE),
         "Survival.restricted_mean": case({"horizon": 0.5}, _survival, horizon=POSITIVE),
         "plateaus": case(
             {"ts": np.arange(4.0), "values": np.ones(4), "tolerance": 0.1, "min_dwell": 1.0},

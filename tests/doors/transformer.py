@@ -176,7 +176,6 @@ def _language_models() -> dict[str, Case]:
     texts = {"texts": ARRAY, "present": PLACES}
     corpus = lambda: {"model": model(), "texts": TEXTS, "present": np.ones((2, 2), bool), "batch_size": 2}
     logits, targets = _normal(9, N, WORDS), jnp.asarray([0, 4])
-    parts = transformer.DepthProfile(*(np.ones((2, 3)) for _ in range(5)))
     stages = transformer.ResidualStream(
         jnp.ones((3, N, D)), X, X[None, None], X[None], X, *(jnp.ones((1, 1, N, N)) for _ in range(3))
     )
@@ -242,7 +241,6 @@ def _language_models() -> dict[str, Case]:
         ),
         "ResidualStream.shares": case({}, lambda: stages, dear=True),
         "depth_profile": case(corpus, dear=True, **texts),
-        "DepthProfile.summary": case({}, lambda: parts),
         "mean_activations": case(lambda: corpus() | {"layer": 0}, dear=True, **texts, layer=_LAYER),
         "key_value_memory": case(
             lambda: corpus() | {"layer": 0, "top": 1, "words": 2}, dear=True, **texts, layer=_LAYER

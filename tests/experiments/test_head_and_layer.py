@@ -120,6 +120,9 @@ def test_spectra_of_another_layer(layered):
     np.testing.assert_array_equal(m.forms, spectra.query_key[block])
     np.testing.assert_array_equal(m.beta, spectra.beta[block])
     assert not np.allclose(m.value, spectra_of(found, 0).value)
+    assert m.readings, "words along real eigenvalues of that layer"
+    for reading in m.readings:
+        assert np.isclose(m.value[reading.head], reading.eigenvalue, rtol=1e-6).any()
     assert all(claim.holds for claim in claims_of(m) if claim.kind == "identity")
     assert "those of layer 3, of 3 with weights of their own" in caption_of(found, m)
 

@@ -91,7 +91,7 @@ def test_the_velocity_is_the_double_sum_on_every_cloud(page, kind, causal):
     allowed = attention_reference.causal if causal else attention_reference.full
     cases, expected = [], []
     for k, name in enumerate(sorted(CLOUDS)):
-        d, plain, mass = 2 + k % 2, k % 3 == 0, (1.0, 7.0, 0.0)[k % 3]
+        d, plain, mass = 2 + k % 2, k % 3 == 0, (7.0, 1.0, 0.0)[(k // 3 + k) % 3]
         x = on_the_sphere(cloud(name, 9, d, seed=k))
         # Antipodes as well; equal tokens of other lengths, which are rounded to neighbours.
         x[-1] = -x[0]
@@ -107,13 +107,28 @@ def test_the_velocity_is_the_double_sum_on_every_cloud(page, kind, causal):
             ),
             "hardmax": lambda y, f=form, m=masses: attention_reference.hardmax_weights(y, f, allowed, m, slack=1e-13),
         }[kind]
-        cases.append([listed(x * np.random.default_rng(k).uniform(0.5, 2.0, (9, 1))), system(9, d, attention=kind, causal=causal, beta=beta, mass=mass,
-                                              form=listed(form), value=listed(value))])  # fmt: skip
+        options = dict(attention=kind, causal=causal, beta=beta, mass=mass, form=listed(form), value=listed(value))
+        longer = x * np.random.default_rng(k).uniform(0.5, 2.0, (9, 1))
+        cases.append([listed(longer), system(9, d, **options)])
         expected.append(fields.velocity(x, weights, value))
     found = page.run(VELOCITIES, cases)
     assert len(found) >= 8
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(np.reshape(one, other.shape), other, rtol=0, atol=2e-14)
+
+
+def test_scores_that_differ_by_rounding_are_tied(page):
+    """Two tokens that mirror each other, of other lengths: both are attended to, though one scores a rounding more."""
+    rng = np.random.default_rng(0)
+    cases, expected = [], []
+    for _ in range(30):
+        angle = rng.uniform(0.1, 1.2)
+        x = np.array([[np.cos(angle), np.sin(angle)], [np.cos(angle), -np.sin(angle)], [np.cos(2), np.sin(2)]])
+        form = np.diag([1.0, 0.0])
+        weights = lambda y, f=form: attention_reference.hardmax_weights(y, f, slack=1e-13)
+        expected.append(fields.velocity(x, weights))
+        cases.append([listed(x * rng.uniform(0.5, 2, (3, 1))), system(3, 2, attention="hardmax", form=listed(form))])
+    np.testing.assert_allclose(page.run(VELOCITIES, cases), np.reshape(expected, (30, 6)), rtol=0, atol=2e-14)
 
 
 def _unless_empty(weights, y, beta, form, allowed, masses, offset):
@@ -152,6 +167,9 @@ def test_the_numbers_are_those_of_the_package(page):
             density, edges = cjx.cosine_histogram(tokens, 40)
             np.testing.assert_allclose(np.array(counts) / sum(counts) / np.diff(edges), density, atol=1e-12)
     assert page.run("return clusterjax.countClusters([0, 0, NaN, 1, 5, 5], 3, 2, 1)") == 2
+    # A step as long as the radius joins, and a longer one does not.
+    count = "return clusterjax.countClusters([0, 0, 1, 0], 2, 2, arguments[0])"
+    assert (page.run(count, 1.0), page.run(count, 0.999)) == (1, 2)
 
 
 @eqx.filter_jit

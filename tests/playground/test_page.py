@@ -256,6 +256,9 @@ def test_controls_change_the_run_and_the_words(page):
     page.run("document.querySelector('input[name=d][value=\"2\"]').click()")
     state = page.run(STATE)
     assert (state["d"], state["n"], state["value"]) == (2, 12, [-1, 0, 0, -1])
+    choose(page, "#value", "pair")
+    choose(page, "#value-matrix label:nth-child(2) input", 3)
+    assert page.run(STATE)["value"] == [-1, -3, 3, -1]
     page.run("clusterjax.playground.runTo(0.5)")
     page.frames()
     x = np.reshape(page.run("return Array.from(clusterjax.playground.tokens)"), (12, 2))
@@ -266,13 +269,17 @@ def test_controls_change_the_run_and_the_words(page):
 
 
 def test_time_runs_to_its_end_and_logarithmic_time_faster(page):
-    page.run("clusterjax.playground.change({ until: 2, n: 8 }); clusterjax.playground.play()")
+    page.run("clusterjax.playground.change({ until: 2, n: 8 })")
     moved = "clusterjax.playground.frame(arguments[0]); return clusterjax.playground.time"
-    assert page.run(moved, 0.5) == pytest.approx(0.5, abs=0.2) and page.run(moved, 9.0) == 2
-    assert not page.run("return clusterjax.playground.playing") and page.run(TEXT, "play") == "Again"
+    # A frame integrates for some milliseconds at most: on a slow machine time goes less far.
+    assert 0 < page.run(moved, 0.5) <= 0.5
+    ends = "const p = clusterjax.playground; for (let k = 0; k < 500 && p.time < 2; k++) p.frame(9); return p.time"
+    assert page.run(ends) == 2 and page.run(TEXT, "play") == "Again"
     page.run("clusterjax.playground.change({ until: 1000, logarithmic: true })")
     before = page.run("clusterjax.playground.runTo(100); return clusterjax.playground.time")
-    assert page.run(moved, 0.1) == pytest.approx(1.1 * before)
+    assert before < page.run(moved, 0.1) <= 1.1 * before + 1e-9
+    assert page.run("for (let k = 0; k < 500 && p.time < 110; k++) p.frame(0.1); return p.time".replace(
+        "p.", "clusterjax.playground.")) >= 110  # fmt: skip
 
 
 def test_tokens_that_slide_get_on_and_the_page_says_so(page):

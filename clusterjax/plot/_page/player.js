@@ -6,7 +6,7 @@
   const run = JSON.parse(byId("run").textContent);
   const { n, d, times } = run, last = times.length - 1, round = run.kind === "sphere";
   const NOTHING = -32768; // the code of a token that is not there
-  const SEGMENTS = 20000; // of trails in a frame, at most
+  const SEGMENTS = 3200; // of trails in a frame, at most
 
   const bytes = Uint8Array.from(atob(run.codes), (letter) => letter.charCodeAt(0));
   const view = new DataView(bytes.buffer), tokens = new Float64Array(times.length * n * d);

@@ -7,6 +7,7 @@
   "use strict";
   const root = (window.clusterjax = window.clusterjax || {});
   const DEGREE = Math.PI / 180;
+  const LARGEST_KEPT = 1500; // pixels of the radius of a ball that is drawn once
   const MOST_GROUPED = 1500; // tokens whose crowds are counted: all pairs are looked at in each frame
 
   /** The first member of each token's cluster, chains of steps of at most `radius` being followed; -1 for no point. */
@@ -271,6 +272,9 @@
         return this.screen(x, n, d);
       });
       g.lineWidth = 1.3 * this.unit;
+      // Thousands of short segments: round ends and joins would cost more than all else.
+      g.lineCap = "butt";
+      g.lineJoin = "bevel";
       const byColour = new Map();
       for (let i = 0; i < n; i++) {
         const shade = this._colour(frame, i);
@@ -299,6 +303,7 @@
           if (any) g.stroke();
         }
       }
+      g.lineCap = g.lineJoin = "round";
     }
 
     /** The way of the followed token, points (k, d) in a row, the newest last. */
@@ -354,16 +359,17 @@
     _ball(side) {
       const g = this.context, cx = this.canvas.width / 2, cy = this.canvas.height / 2, s = this.scale;
       if (side < 0) {
-        const light = g.createRadialGradient(cx - 0.35 * s, cy - 0.4 * s, 0.1 * s, cx, cy, s);
-        light.addColorStop(0, this.theme.ball);
-        light.addColorStop(1, mixed(this.theme.ball, this.theme["ball-edge"], 0.86));
-        g.beginPath();
-        g.arc(cx, cy, s, 0, 2 * Math.PI);
-        g.fillStyle = light;
-        g.fill();
-        g.strokeStyle = this.theme["ball-edge"];
-        g.lineWidth = this.unit;
-        g.stroke();
+        // A gradient is dear without a GPU, and the same in each frame.
+        if (s > LARGEST_KEPT) this._light(g, cx, cy);
+        else {
+          const key = [s, this.unit, this.theme.ball, this.theme["ball-edge"]].join(), half = Math.ceil(s + 2 * this.unit);
+          if (key !== this.kept) {
+            this.kept = key;
+            this.lit = Object.assign(document.createElement("canvas"), { width: 2 * half, height: 2 * half });
+            this._light(this.lit.getContext("2d"), half, half);
+          }
+          g.drawImage(this.lit, Math.round(cx) - half, Math.round(cy) - half);
+        }
       }
       g.strokeStyle = side < 0 ? mixed(this.theme.line, this.theme.ball, 0.45) : this.theme.line;
       g.lineWidth = 0.6 * this.unit;
@@ -377,6 +383,20 @@
           down = shown;
         }
       }
+      g.stroke();
+    }
+
+    /** The ball, lit from above on the left. */
+    _light(g, cx, cy) {
+      const s = this.scale, light = g.createRadialGradient(cx - 0.35 * s, cy - 0.4 * s, 0.1 * s, cx, cy, s);
+      light.addColorStop(0, this.theme.ball);
+      light.addColorStop(1, mixed(this.theme.ball, this.theme["ball-edge"], 0.86));
+      g.beginPath();
+      g.arc(cx, cy, s, 0, 2 * Math.PI);
+      g.fillStyle = light;
+      g.fill();
+      g.strokeStyle = this.theme["ball-edge"];
+      g.lineWidth = this.unit;
       g.stroke();
     }
 

@@ -3,6 +3,7 @@
 import functools
 import sys
 import warnings
+from types import FrameType
 from typing import Any, Literal
 
 import jax
@@ -61,13 +62,16 @@ def warn_of_rounding(x: Any, name: str) -> None:
         warnings.warn(
             f"{name} is float64, but jax rounds it to float32, and the run with it; call "
             'jax.config.update("jax_enable_x64", True) first, or pass float32.',
-            stacklevel=_outside(),
+            stacklevel=_outside(sys._getframe()),
         )
 
 
-def _outside() -> int:
-    """The `stacklevel` of the first frame that is of no library: where the caller can do something about it."""
-    frame, level = sys._getframe(1), 1
+def _outside(frame: FrameType) -> int:
+    """The `stacklevel` of the first frame that is of no library, where the caller can do something about it.
+
+    `frame` is that of the function which warns: this one may be wrapped, as all are in tests, in frames of its own.
+    """
+    level = 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in _LIBRARIES:
         frame, level = frame.f_back, level + 1
     return level

@@ -209,13 +209,16 @@ def _used_up(result: dfx.RESULTS) -> Any:
 
 def with_error(traj: Trajectory, value: Any = None) -> Any:
     """`traj`, or the array `value`, which raises a RuntimeError when it is computed if the run failed: under `jit`."""
-    arrays, rest = eqx.partition(traj if value is None else value, eqx.is_array)
+    # Not through the settings, which may be large and of other dtypes.
+    parts = lambda traj: (traj.ts, traj.xs, traj.t1, traj.x1, traj.saved)
+    arrays, rest = eqx.partition(parts(traj) if value is None else value, eqx.is_array)
     message = (
         f"A run stopped before ts[-1] after max_steps steps: {_REMEDY}; with throw=False, t1 says how far it came."
     )
     failed, full = ~dfx.is_okay(traj.result), _used_up(traj.result)
     arrays = eqx.error_if(arrays, failed & full, message)
-    return eqx.combine(traj.result.error_if(arrays, failed & ~full), rest)
+    checked = eqx.combine(traj.result.error_if(arrays, failed & ~full), rest)
+    return eqx.tree_at(parts, traj, checked, is_leaf=lambda part: part is None) if value is None else checked
 
 
 @eqx.filter_jit

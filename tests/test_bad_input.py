@@ -368,7 +368,7 @@ def test_a_step_of_no_length(dt0):
 
 def test_what_is_no_field():
     refuses(lambda: cjx.simulate(lambda t, x, args: x, X, TS), "field", "FunctionField")
-    refuses(lambda: cjx.simulate(SOFTMAX, X, TS), "field", "build one with AttentionField")
+    refuses(lambda: cjx.simulate(SOFTMAX, X, TS), "field", r"wrap it, AttentionField\(attention\)")
 
 
 @pytest.mark.parametrize("radius", (0.0, -1.0))

@@ -144,7 +144,7 @@ def test_the_class_in_place_of_an_instance_has_words_of_its_own():
     assert "it is the class CausalMask itself; pass an instance, CausalMask(...)" in refusal(
         check.check_instance, CausalMask, *rule
     )
-    assert "must be a mask of clusterjax, but it is 'causal'; pass FullMask()" in refusal(
+    assert "must be a mask of clusterjax, but it is 'causal'; pass CausalMask()" in refusal(
         check.check_instance, "causal", *rule
     )
 

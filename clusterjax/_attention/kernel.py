@@ -32,6 +32,10 @@ def _check_function(function: Callable[..., Any]) -> Callable[..., Any]:
     return check_callable(function, "function", "a function of inner products", takes=1)
 
 
+def _check_normalise(normalise: bool) -> bool:
+    return check_flag(normalise, "normalise")
+
+
 class KernelAttention(AbstractAttention):
     r"""Attention with a kernel of your own: $w_{ij} = f(s_{ij}) / \sum_k f(s_{ik})$ with $s_{ij} = \langle x_i, B
     x_j\rangle$; with `normalise=False` $w_{ij} = f(s_{ij}) / n$.
@@ -75,12 +79,12 @@ class KernelAttention(AbstractAttention):
 
     function: Callable[..., Any] = eqx.field(converter=_check_function)
     query_key: StoredParameter | None = eqx.field(default=None, converter=optional_parameter("query_key"), kw_only=True)
-    normalise: bool = eqx.field(default=True, static=True, kw_only=True)
+    # Checked before it is stored: equinox warns of an array in a static field.
+    normalise: bool = eqx.field(default=True, converter=_check_normalise, static=True, kw_only=True)
     mask: AbstractMask = eqx.field(default=FullMask(), kw_only=True)
 
     def __check_init__(self):
         check_square(self.query_key, "query_key")
-        check_flag(self.normalise, "normalise")
         check_mask(self.mask)
 
     @property

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .._log import log_line
-from ._curves import leave_curves
 from ._options import add_renamed, said_in_options
 from ._types import integer, named, number
 
@@ -189,6 +188,7 @@ def _options(model: Model) -> dict[str, str]:
 
 def _train_sentiment(arguments: argparse.Namespace) -> int:
     from ..sentiment import Recipe, train_sentiment
+    from ._curves import leave_curves
 
     with said_in_options(_options(SENTIMENT)):
         # `Recipe.of_dim` has a default recipe for each dimension, so that it has to be known.
@@ -203,6 +203,7 @@ def _train_sentiment(arguments: argparse.Namespace) -> int:
 
 def _train_albert(arguments: argparse.Namespace) -> int:
     from ..probe import AlbertRecipe, train_albert
+    from ._curves import leave_curves
 
     with said_in_options(_options(ALBERT)):
         train_albert(
@@ -215,6 +216,7 @@ def _train_albert(arguments: argparse.Namespace) -> int:
 
 def _train_language_model(arguments: argparse.Namespace) -> int:
     from ..transformer import LanguageRecipe, train_language_model
+    from ._curves import leave_curves
 
     names = ("architecture", "norm", "positions", "begin", "stream")
     words = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}

@@ -23,10 +23,11 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
 from jax import lax
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from .._batching import call_with_rule
 from .._check import check_number
+from .retract import Time
 from .tangent import Equation, Linearised, linearise
 
 
@@ -138,20 +139,29 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
     def interpolation_cls(self):  # pyright: ignore[reportIncompatibleVariableOverride]
         return _Interpolation
 
-    def order(self, terms: Any) -> int:
+    def order(self, terms: PyTree) -> int:
         return 5
 
-    def error_order(self, terms: Any) -> float:
+    def error_order(self, terms: PyTree) -> float:
         return 5.0
 
-    def init(self, terms: Any, t0: Any, t1: Any, y0: Array, args: Any) -> Any:
+    def init(self, terms: PyTree, t0: Time, t1: Time, y0: Array, args: PyTree) -> PyTree:
         # The perturbation that is followed, and how fast it grew.
         return _generic(y0), jnp.zeros((), y0.dtype)
 
-    def func(self, terms: Any, t0: Any, y0: Array, args: Any) -> Array:
+    def func(self, terms: PyTree, t0: Time, y0: Array, args: PyTree) -> Array:
         return terms.vf(t0, y0, args)
 
-    def step(self, terms: Any, t0: Any, t1: Any, y0: Array, args: Any, solver_state: Any, made_jump: Any):
+    def step(
+        self,
+        terms: PyTree,
+        t0: Time,
+        t1: Time,
+        y0: Array,
+        args: PyTree,
+        solver_state: PyTree,
+        made_jump: bool | Array,
+    ):
         t0, t1 = jnp.asarray(t0, y0.dtype), jnp.asarray(t1, y0.dtype)
         # Functions with a rule close over no traced array.
         arrays, static = eqx.partition((terms, args), eqx.is_array)

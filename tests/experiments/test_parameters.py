@@ -82,7 +82,9 @@ def test_what_cannot_be_set_is_refused_before_anything_is_done(tmp_path, values,
 
 
 def test_of_several_figures_each_must_declare_it(tmp_path):
-    with pytest.raises(ValueError, match="'end' is not by figure7; set what it has, n, beta, radius, or le"):
+    with pytest.raises(
+        ValueError, match="'end' is not by figure7; set what it has, n, beta, radius, layer, head, or le"
+    ):
         made(tmp_path, "figure4", "figure7", parameters={"beta": 5, "end": 50})
     with pytest.raises(
         ValueError, match=r"'d', 'end' are not by figure8, coins; set .*have \(figure8: n, beta; coins:"

@@ -219,8 +219,8 @@ def _check_series(ts: Any, states: Any) -> tuple[np.ndarray, np.ndarray]:
         )
     if states.ndim not in (1, 2) or states.shape[-1:] != ts.shape:
         raise ValueError(
-            f"states must be one series of {ts.shape[0]}, or one a row, but its shape is {states.shape}; pass one number "
-            "for each saved time of each run."
+            f"states must be one series of {ts.shape[0]}, or one a row, but its shape is {states.shape}; pass one "
+            "number for each saved time of each run."
         )
     if not (np.all(np.isfinite(ts)) and np.all(np.diff(ts) > 0)):
         raise ValueError("ts must be finite and increase, but it does not; sort it and drop what is doubled.")
@@ -228,12 +228,6 @@ def _check_series(ts: Any, states: Any) -> tuple[np.ndarray, np.ndarray]:
     if np.any(np.isinf(states)):
         raise ValueError("states must be finite, or NaN where a run had ended, but one is infinite; pass counts.")
     reached = _reached(states)
-    if not np.all(reached[:, 0]):
-        run = int(np.flatnonzero(~reached[:, 0])[0])
-        raise ValueError(
-            f"states must be known at ts[0], but that of run {run} is {states[run, 0]}; pass states that are not "
-            "negative."
-        )
     if np.any(reached[:, 1:] & ~reached[:, :-1]):
         run = int(np.flatnonzero(np.any(reached[:, 1:] & ~reached[:, :-1], axis=1))[0])
         raise ValueError(

@@ -102,7 +102,7 @@ def _of_numbers() -> dict[str, Case]:
             {"ts": np.arange(4.0), "states": np.array([3, 2, 2, 1]), "state": 2},
             finite=False,
             ts=ARRAY,
-            states=ARRAY | rule("nan array", "the last time was not reached"),
+            states=ARRAY | rule("nan array", "times that a run did not reach"),
             state=NONE | COUNT,
         ),
         "Lifetimes.survival": case({}, _lives),

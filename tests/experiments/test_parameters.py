@@ -87,7 +87,7 @@ def test_of_several_figures_each_must_declare_it(tmp_path):
     ):
         made(tmp_path, "figure4", "figure7", parameters={"beta": 5, "end": 50})
     with pytest.raises(
-        ValueError, match=r"'d', 'end' are not by figure8, coins; set .*have \(figure8: n, beta; coins:"
+        ValueError, match=r"'d', 'end' are not by figure8, coins; set .*have \(figure8: n, beta, layer, head; coins:"
     ):
         made(tmp_path, "figure4", "figure8", experiment(), parameters={"beta": 5, "d": 2, "end": 50})
     every = [one.name for one in EXPERIMENTS]

@@ -109,7 +109,7 @@ def test_degenerate_series():
 
 
 BAD = {
-    "shape": (([0.0, 1.0], [1, 2, 3]), "states must be one series as long as ts"),
+    "shape": (([0.0, 1.0], [1, 2, 3]), "states must be one series of 2, or one a row"),
     "order": (([1.0, 0.0], [1, 2]), "ts must be finite and increase"),
     "gap": (([0.0, 1.0, 2.0], [1, -1, 2]), "states must be -1 or NaN after the end of a run only, but run 0"),
     "words": (([0.0, 1.0], ["a", "b"]), "states must be a series of real numbers"),

@@ -29,7 +29,8 @@ input.dispatchEvent(new KeyboardEvent("keyup", {key: "e", bubbles: true}));
 const links = () => Array.from(document.querySelectorAll("a.md-search-result__link"), (a) => a.getAttribute("href"));
 for (let k = 0; k < 300; k++) {
   await new Promise((go) => setTimeout(go, 100));
-  if (links().length && /\\d/.test(document.querySelector(".md-search-result__meta").textContent)) break;
+  const told = document.querySelector(".md-search-result__meta").textContent;
+  if ((links().length && /\\d/.test(told)) || /No match/.test(told)) break;
 }
 await new Promise((go) => setTimeout(go, 300));
 return links();

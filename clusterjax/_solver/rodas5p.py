@@ -103,7 +103,8 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
     which that matters.
 
     Order 5. Differentiable, in forward and reverse mode; also for a field of the user's and for any equation of
-    `diffrax.diffeqsolve` whose state is one real array. Not for noise, and not for hardmax, whose velocity jumps.
+    `diffrax.diffeqsolve` whose state is one real array. Not for noise, and not for hardmax, whose velocity jumps, nor
+    for `RescaledField`, whose attention becomes one. On the sphere each step leaves the tokens at their radii.
 
     !!! example
 

@@ -20,7 +20,7 @@ _SOLVER, _TANGENT, _SUITS, _FIELD, _SPELLS = (
 
 LONG_TIMES = (
     # Coefficients and the step
-    Mutant("rodas-digit-of-gamma", _SOLVER, "0.21193756319429014", "0.21193756319429041", _NUMBERS),
+    Mutant("rodas-digit-of-gamma", _SOLVER, "0.21193756319429014", "0.21193756391429014", _NUMBERS),
     Mutant("rodas-digits-of-a-stage", _SOLVER, "0.5072464736228206,", "0.5072464736282206,", _NUMBERS),
     Mutant("rodas-sign-of-a-coupling", _SOLVER, "-1.41221402718213,", "1.41221402718213,", _NUMBERS),
     Mutant("rodas-digits-of-a-time", _SOLVER, "0.9769306725060716", "0.9769306725067016", _NUMBERS),

@@ -279,7 +279,10 @@ def test_what_it_refuses(wrap):
         solve(flow(), adjoint=dfx.BacksolveAdjoint())
     hardmax = cjx.AttentionField(cjx.HardmaxAttention())
     heads = cjx.MultiHeadField(jnp.ones(1), None, None, attention=hardmax_head)
-    for field in (hardmax, 2.0 * hardmax + flow(), heads):
+    over_time = cjx.MultiHeadField(
+        lambda t: jnp.ones(1) + t, lambda t: jnp.eye(3)[None] * t, None, attention=hardmax_head
+    )
+    for field in (hardmax, 2.0 * hardmax + flow(), heads, over_time):
         with pytest.raises(ValueError, match="^solver must not be Rodas5P with HardmaxAttention"):
             solve(field)
     with pytest.raises(ValueError, match="^solver must not be Rodas5P with RescaledField"):
@@ -288,6 +291,8 @@ def test_what_it_refuses(wrap):
         cjx.simulate(flow(), x0, jnp.array([0.0, 1e13]), solver=wrap(cjx.Rodas5P()))
     with pytest.raises(ValueError, match="^x0 must lie on one device with Rodas5P"):
         check_suits(wrap(cjx.Rodas5P()), flow(), ts, adjoint=None, noise=None, sharded=True)
+    soft = cjx.MultiHeadField(lambda t: jnp.ones(2) + t, lambda t: jnp.stack([jnp.eye(3)] * 2) * t, None)
+    check_suits(wrap(cjx.Rodas5P()), soft, ts, adjoint=None, noise=None, sharded=False)
 
 
 def test_max_growth_is_checked():

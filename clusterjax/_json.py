@@ -169,7 +169,7 @@ def misfit(value: Any, form: Any, place: str = "") -> str | None:
 
 
 def _all_plain(entries: list[Any], form: Any) -> bool:
-    """Whether it is plain at once that all have the form, as it is of the 40,000 words of a vocabulary; False if not."""
+    """Whether all have the form, seen at once, as of the 40,000 words of a vocabulary; False where it is not."""
     kind, bounded = (form.kind, True) if isinstance(form, Within) else (form, False)
     if kind not in (str, int) or not set(map(type, entries)) <= {kind}:
         return False

@@ -1,7 +1,7 @@
 """Compiling in little time what runs once: `filter_jit_quickly`, for the one review of `explain`.
 
-Of the seconds that a first answer took, most were XLA making a program fast that runs for two milliseconds. Without that
-it compiles in a fifth of the time, to the same values up to rounding.
+Of the seconds that a first answer took, most were XLA making a program fast that runs for two milliseconds. Without
+that it compiles in a fifth of the time, to the same values up to rounding.
 """
 
 import functools

@@ -78,7 +78,7 @@ autoload -Uz compinit && compinit -u -D
 show() { print -r -- "$BUFFER" >> lines; BUFFER= }
 leave() { exit }
 zle -N show; zle -N leave
-bindkey '^I' complete-word '^X' show '^Y' leave
+bindkey '^I' complete-word '^T' show '^Y' leave
 """
 
 
@@ -88,7 +88,7 @@ def typed_in_zsh(folder, lines):
     env = os.environ | {"ZDOTDIR": str(folder), "TERM": "dumb"}
     shell = subprocess.Popen([ZSH, "-d", "-i"], cwd=folder, env=env, stdin=side, stdout=side, stderr=side)
     os.close(side)
-    os.write(terminal, "".join(f"{line}\t\x18" for line in [*lines, "\x19"]).encode())  # read when the shell is ready
+    os.write(terminal, "".join(f"{line}\t\x14" for line in [*lines, "\x19"]).encode())  # read when the shell is ready
 
     def drain():
         try:

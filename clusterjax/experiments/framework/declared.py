@@ -22,8 +22,8 @@ class Row(NamedTuple):
 
     name: str
     alias: str
-    full: float | None
-    quick: float | None
+    full: int | float | None
+    quick: int | float | None
     claim: str
     parameters: tuple[str, ...]
 
@@ -80,12 +80,12 @@ def _parameters(folder: Path) -> tuple[str, ...]:
     return tuple(words)
 
 
-def in_words(name: str, default: float, quick: float) -> str:
+def in_words(name: str, default: int | float, quick: int | float) -> str:
     """Name and default of a parameter, and that of a quick run where it is another."""
     return f"{name} = {default:g}" + (f" (quick: {quick:g})" if quick != default else "")
 
 
-def _number(path: Path, node: ast.expr) -> float:
+def _number(path: Path, node: ast.expr) -> int | float:
     """A number, or the constant of this name in this file or in one that it is imported from."""
     if not isinstance(node, ast.Name):
         return ast.literal_eval(node)

@@ -29,7 +29,8 @@ def filter_jit_quickly(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.cache
     def jitted(quickly: bool) -> Callable[..., Any]:
-        return eqx.filter_jit(function, **({"compiler_options": known_settings()} if quickly else {}))
+        options: dict[str, Any] = {"compiler_options": known_settings()} if quickly else {}
+        return eqx.filter_jit(function, **options)
 
     @functools.wraps(function)
     def run(*args: Any) -> Any:

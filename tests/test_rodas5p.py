@@ -42,10 +42,14 @@ def test_linearised_field_is_that_of_central_differences(name, cloud):
     def compute(x):
         linear = linearise(equation, t, x, None)
         v, k = linear.vector(u), linear.solver(c)[0](r)
+        # Of a long k the differences along its direction: their error goes as the cube of the step.
+        length = jnp.maximum(jnp.linalg.norm(k), 1.0)
+        w = k / length
         at = jax.vmap(lambda t, x: equation(t, x, None))(
-            jnp.stack([t, t, t, t, t + h, t - h]), jnp.stack([x + h * v, x - h * v, x + h * k, x - h * k, x, x])
+            jnp.stack([t, t, t, t, t + h, t - h]), jnp.stack([x + h * v, x - h * v, x + h * w, x - h * w, x, x])
         )
         along, push, by_time = (at[0::2] - at[1::2]) / (2 * h)
+        push = length * push
         return linear.jacobian @ u - linear.coordinates(along), v, linear.by_time - by_time, k - c * push
 
     error, v, error_by_time, solved = compute(x)
@@ -58,9 +62,9 @@ def test_linearised_field_is_that_of_central_differences(name, cloud):
 
 
 @functools.cache
-def stepping(name, direction=1):
+def stepping(name, direction=1, max_growth=1.0):
     """`steps` steps of length h, compiled: the end of the last, its start, error, interpolant and rate of growth."""
-    solver, term = cjx.Rodas5P(), WrapTerm(dfx.ODETerm(FIELDS[name]()), direction)
+    solver, term = cjx.Rodas5P(max_growth), WrapTerm(dfx.ODETerm(FIELDS[name]()), direction)
 
     def one(t, y, h):
         start = solver.init(term, t, t + h, y, None)
@@ -101,7 +105,8 @@ def test_one_step_is_that_of_the_book(name, direction):
     end = y.reshape(shape)
     if name not in FLAT:
         end = end * (np.linalg.norm(x, axis=1) / np.linalg.norm(end, axis=1))[:, None]
-    found, (before, found_error, polynomial, _) = stepping(name, direction)(jnp.asarray(x), start, h, 1)
+    # Of any growth: that of one of the fields would reject a step of this length.
+    found, (before, found_error, polynomial, _) = stepping(name, direction, None)(jnp.asarray(x), start, h, 1)
     np.testing.assert_array_equal(before, x)
     np.testing.assert_allclose(found, end, rtol=0, atol=1e-12)
     assert np.max(np.abs(error)) > 1e-5
@@ -140,7 +145,8 @@ def test_order_five_and_interpolant_of_order_four(name):
         if name not in FLAT:
             np.testing.assert_allclose(jnp.linalg.norm(end, axis=1), 1, rtol=0, atol=1e-14)
     slopes = np.log2(np.array(errors[:-1]) / np.array(errors[1:]))
-    assert np.all(slopes > 4.4) and errors[-1] < 1e-6, (errors, slopes)
+    # The perceptron turns tokens by several radians in this time.
+    assert np.all(slopes > 4.4) and errors[-1] < (1e-4 if name == "perceptron" else 1e-6), (errors, slopes)
     slopes = np.log2(np.array(between[:-1]) / np.array(between[1:]))
     assert np.all(slopes > 4.0), (between, slopes)
 

@@ -147,7 +147,7 @@ def told_by(means: list[UnitMeans], labels: tuple[Bool[np.ndarray, " texts"], Bo
         "coordinate": best_unit(flat(chosen.levels), labels[0], flat(scored.levels), labels[1]),
     }
     # The direction of each level by one half; which level, and the threshold, by the other half.
-    half = np.arange(len(labels[0])) % 2 == 0
+    half = every_other(labels[0])
     directions = difference_of_means(chosen.levels[half], labels[0][half])
     along = lambda values: np.einsum("tld,ld->tl", values, directions)
     best["direction"] = best_unit(along(chosen.levels[~half]), labels[0][~half], along(scored.levels), labels[1])
@@ -159,6 +159,14 @@ def told_by(means: list[UnitMeans], labels: tuple[Bool[np.ndarray, " texts"], Bo
         best, 0.5 + signs * (areas(of_neurons, labels[1]) - 0.5), areas(along(scored.levels), labels[1]),
         chosen.neurons.shape[2],
     )  # fmt: skip
+
+
+def every_other(labels: Bool[np.ndarray, " texts"]) -> Bool[np.ndarray, " texts"]:
+    """One half of the texts: every other one of each kind, for the kinds may alternate."""
+    half = np.zeros(len(labels), bool)
+    for kind in (labels, ~labels):
+        half[np.flatnonzero(kind)[::2]] = True
+    return half
 
 
 def difference_of_means(

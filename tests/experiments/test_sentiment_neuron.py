@@ -56,7 +56,7 @@ def test_planted_units_are_found_and_scored_on_other_texts():
     assert told.best["coordinate"].accuracy < 0.75
     assert told.neuron_areas.shape == (2,) and told.direction_areas.shape == (3,)
     # The neuron is low for praise: its area counts from the side that was chosen.
-    assert told.neuron_areas[1] > 0.6 and told.direction_areas[2] > 0.95 > told.direction_areas[0]
+    assert told.neuron_areas[1] > 0.6 and told.direction_areas[2] > 0.9 > told.direction_areas[0]
 
 
 def test_a_half_is_one_half_of_each_kind_in_whatever_order():

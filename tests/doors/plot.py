@@ -78,7 +78,7 @@ def _tokens() -> dict[str, Case]:
     return {
         "cloud": case(
             lambda: {"x": 2 * FLAT, "limit": [FLAT]}, dear=True, x=NUMBERS, trail=path, reach=NONE | SCALE,
-            limit=LIMIT, **of(*still, "view"),
+            limit=LIMIT | LIST, **of(*still, "view"),
         ),
         "attention_maps": case(
             lambda: {"weights": np.full((3, 4, 4), 0.25), "ts": TS}, dear=True, weights=GAPS, axes=NONE,

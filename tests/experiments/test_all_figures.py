@@ -50,6 +50,10 @@ DEAR = (
         "long-context",
         "phase-diagram",
         "linear-phase",
+        "emergence-polytope",
+        "emergence-hyperplanes",
+        "emergence-mixed",
+        "boolean-attention",
         "causal-network",
         "causal-bridge",
         "sink-training",
@@ -106,7 +110,9 @@ def test_registry_holds_every_experiment_in_order():
     ]
     layers = ["norm-schemes", "rank-collapse", "long-context", "perceptron-delay", "interacting-heads"]
     many = ["phase-diagram", "linear-phase"]
-    assert NAMES == [*(f"figure{k}" for k in range(1, 9)), *networks, *layers, *many, "hardmax-polytope", *sentiment]
+    limits = ["emergence-polytope", "emergence-hyperplanes", "emergence-mixed", "boolean-attention"]
+    figures = [f"figure{k}" for k in range(1, 9)]
+    assert NAMES == [*figures, *networks, *layers, *many, *limits, "hardmax-polytope", *sentiment]
     assert len({experiment.alias for experiment in EXPERIMENTS}) == len(NAMES)
 
 
@@ -200,6 +206,10 @@ PAPER = {
     "long-context": [True, True],
     "phase-diagram": [True, True, True],
     "linear-phase": [True, True, True],
+    "emergence-polytope": [True],
+    "emergence-hyperplanes": [True],
+    "emergence-mixed": [True],
+    "boolean-attention": [True, True],
     "hardmax-polytope": [True, True, True],
     "sentiment-words": [True, True],
     "sentiment-leaders": [True, True],

@@ -38,8 +38,8 @@ class Parameters:
 
     @property
     def ts(self) -> np.ndarray:
-        """The save times, multiples of a quarter."""
-        return np.arange(int(4 * self.end) + 1) / 4
+        """The save times, a quarter apart."""
+        return np.linspace(0.0, self.end, round(4 * self.end) + 1)
 
 
 @dataclass(frozen=True, eq=False)

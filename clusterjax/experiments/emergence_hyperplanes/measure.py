@@ -33,8 +33,8 @@ class Parameters:
 
     @property
     def ts(self) -> np.ndarray:
-        """The save times, multiples of a quarter."""
-        return np.arange(int(4 * self.end) + 1) / 4
+        """The save times, a quarter apart."""
+        return np.linspace(0.0, self.end, round(4 * self.end) + 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,10 +62,8 @@ class Results:
     @property
     def at_zero(self) -> np.ndarray:
         """In which starts there is a token at the level zero, (starts,)."""
-        zero = [np.flatnonzero(shape.points[:, 0] == 0) for shape in self.run.shapes]
-        return np.array(
-            [bool(np.isin(shape.labels, at).any()) for shape, at in zip(self.run.shapes, zero, strict=True)]
-        )
+        zero = lambda shape: np.flatnonzero(shape.points[:, 0] == 0)
+        return np.array([bool(np.isin(shape.labels, zero(shape)).any()) for shape in self.run.shapes])
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:

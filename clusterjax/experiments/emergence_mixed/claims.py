@@ -48,7 +48,8 @@ def _corners(m: Results) -> Claim:
     mean, error = mean_and_error(m.run.at_points)
     return Claim(
         says="The parts in F of random tokens come to the corners of that polytope.",
-        measured=f"{plus_minus(100 * mean, 100 * error, 2)} % of the tokens; {m.run.counts.mean():.2f} corners on average",
+        measured=f"{plus_minus(100 * mean, 100 * error, 2)} % of the tokens; {m.run.counts.mean():.2f} corners on "
+        "average",
         criterion="more than 99 %",
         holds=bool(mean > 0.99),
         kind="finding",
@@ -74,8 +75,8 @@ def caption_of(m: Results, claims: tuple[Claim, ...]) -> str:
     """What is seen, and what holds."""
     _, shape, _, free = claims
     return (
-        f"{m.p.n} tokens of R^3, uniform in a box, beta = {m.p.beta:g}; V with the eigenvalues 1, 1 and a smaller one in "
-        "a random basis, a random positive definite Q^T K that couples the two subspaces, rescaled by exp(-tV). One "
+        f"{m.p.n} tokens of R^3, uniform in a box, beta = {m.p.beta:g}; V with the eigenvalues 1, 1 and one near zero "
+        "in a random basis, a random positive definite Q^T K that couples the two subspaces, rescaled by exp(-tV). One "
         "start, over lines in the direction of G through the corners of the polytope in the plane F. Over "
         f"{m.starts} starts: (a) the distance of the farthest token from the shape that Section 5 of "
         "2305.05465 has, median and middle 80 %; dashed is the tolerance of the certificate; (b) how far apart the "

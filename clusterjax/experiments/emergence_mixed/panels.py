@@ -19,7 +19,7 @@ def draw(m: Results) -> Figure:
         for values, name, colour in ((m.within, "in F", OKABE_ITO[0]), (m.across, "along G", OKABE_ITO[1])):
             ax.semilogx(np.sort(np.maximum(values, 1e-16)), share, color=colour, drawstyle="steps-post", label=name)
         ax.set(xlabel="width of the tokens of one corner", ylabel="share of the starts", ylim=(0, 1.02))
-        ax.legend(loc="upper left")
+        ax.legend(loc="lower right")
 
     return figure_of_shapes(
         m.p.ts, rows, (*TIMES, m.p.end), (residuals_panel({"all starts": m.run}), wide), view=_beside(shape.rest[:, 0])

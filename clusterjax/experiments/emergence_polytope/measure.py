@@ -1,4 +1,4 @@
-"""What is measured of V = I: the shape of each start in the plane and in space, its corners, and who attends to himself.
+"""What is measured of V = I: the shape of each start in the plane and in space, its corners, who attends to itself.
 
 2305.05465, Theorem 3.1: with Q^T K positive definite every rescaled token converges to zero or to the boundary of a
 polytope. A token leads at the start if it attends to itself by hardmax, <z_i, z_i> = max_j <z_i, z_j>: with Q = K = I
@@ -31,8 +31,8 @@ class Parameters:
 
     @property
     def ts(self) -> np.ndarray:
-        """The save times, multiples of a quarter."""
-        return np.arange(int(4 * self.end) + 1) / 4
+        """The save times, a quarter apart."""
+        return np.linspace(0.0, self.end, round(4 * self.end) + 1)
 
 
 @dataclass(frozen=True, eq=False)

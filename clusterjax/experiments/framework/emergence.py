@@ -128,12 +128,12 @@ def figure_of_shapes(
     figure = Figure(figsize=(WIDTH, high * len(rows) + low), layout="constrained")
     top, bottom = figure.subfigures(2, 1, height_ratios=(high * len(rows), low))  # pyright: ignore
     grid = top.subplots(len(rows), len(times), squeeze=False)
-    for axes, (name, (xs, shape)) in zip(grid, rows.items(), strict=True):
+    for row, (axes, (name, (xs, shape))) in enumerate(zip(grid, rows.items(), strict=True)):
         snapshots(xs, ts, times, axes, space=Euclidean(), limit=shape, labels=shape.labels, view=view, size=0.9)
         axes[0].text(-0.06, 0.5, name, rotation=90, ha="right", va="center", transform=axes[0].transAxes)
-        if axes is not grid[0]:
-            for ax in axes:
-                ax.set_title("")
+        # The times stand above the first row alone.
+        for ax in axes if row else ():
+            ax.set_title("")
     for letter, ax, fill in zip("abcd", bottom.subplots(1, len(below), squeeze=False)[0], below, strict=False):
         fill(ax)
         ax.text(-0.02, 1.02, f"({letter})", ha="right", va="bottom", transform=ax.transAxes, weight="bold")

@@ -54,6 +54,7 @@ DEAR = (
         "emergence-hyperplanes",
         "emergence-mixed",
         "boolean-attention",
+        "moebius",
         "causal-network",
         "causal-bridge",
         "sink-training",
@@ -110,7 +111,7 @@ def test_registry_holds_every_experiment_in_order():
     ]
     layers = ["norm-schemes", "rank-collapse", "long-context", "perceptron-delay", "interacting-heads"]
     many = ["phase-diagram", "linear-phase"]
-    limits = ["emergence-polytope", "emergence-hyperplanes", "emergence-mixed", "boolean-attention"]
+    limits = ["emergence-polytope", "emergence-hyperplanes", "emergence-mixed", "boolean-attention", "moebius"]
     figures = [f"figure{k}" for k in range(1, 9)]
     assert NAMES == [*figures, *networks, *layers, *many, *limits, "hardmax-polytope", *sentiment]
     assert len({experiment.alias for experiment in EXPERIMENTS}) == len(NAMES)
@@ -210,6 +211,7 @@ PAPER = {
     "emergence-hyperplanes": [True],
     "emergence-mixed": [True],
     "boolean-attention": [True, True],
+    "moebius": [True],
     "hardmax-polytope": [True, True, True],
     "sentiment-words": [True, True],
     "sentiment-leaders": [True, True],

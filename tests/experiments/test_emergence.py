@@ -22,7 +22,7 @@ def test_who_attends_to_itself_is_found_by_a_loop():
 def test_drawn_matrices_meet_the_hypotheses():
     """And turned round, those of the hyperplanes lack one."""
     x = jnp.asarray(np.random.default_rng(0).normal(size=(4, 2)))
-    for start in range(50):
+    for start in range(8):
         value, form = hyperplanes.draw_matrices(3, start)
         applies = lambda form, value=value: (
             cjx.limit_shape(

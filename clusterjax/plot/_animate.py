@@ -15,7 +15,7 @@ from matplotlib.text import Text
 from .._check import refusal
 from .._space import AbstractSpace, Sphere
 from ._colours import Colours, token_legend
-from ._data import Numbers, TrajectoryLike, check_token_index, digits_between, frames_of, time_labels
+from ._data import Limit, Numbers, TrajectoryLike, check_token_index, digits_between, frames_of, time_labels
 from ._door import door, film
 from ._films import film_writer
 from ._gif import picture
@@ -48,7 +48,7 @@ def animate(
     symbol: str = "t",
     progress: Callable[[int, int], Any] | None = None,
     space: AbstractSpace = Sphere(),
-    limit: Any = None,
+    limit: Limit | None = None,
 ) -> FuncAnimation:
     """The tokens moving on the circle, the sphere, in the plane or in space, the time above them; written as a GIF or
     MP4 if a path is given.

@@ -1,14 +1,13 @@
 """Tokens of R^2 and R^3."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from .._space import Euclidean
 from ._colours import Colours, token_legend
-from ._data import Numbers, real_array
+from ._data import Limit, Numbers, real_array
 from ._door import above_zero, door, finite, numbers
 from ._scene import Scene
 from ._space_views import outline_of, scaled, view_of
@@ -20,7 +19,7 @@ def cloud(
     x: Numbers,
     ax: Axes | None = None,
     *,
-    limit: Any = None,
+    limit: Limit | None = None,
     reach: float | int | None = None,
     labels: Numbers | None = None,
     colours: Colours | None = None,

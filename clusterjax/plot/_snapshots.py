@@ -11,7 +11,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from .._check import refusal
 from .._space import AbstractSpace, Sphere
 from ._colours import Colours, token_legend
-from ._data import Frames, Numbers, TrajectoryLike, check_token_index, frames_of, time_labels
+from ._data import Frames, Limit, Numbers, TrajectoryLike, check_token_index, frames_of, time_labels
 from ._door import door, integers, one_each, several
 from ._scene import Scene
 from ._space_views import outline_of, scaled, trail_in, view_of
@@ -40,7 +40,7 @@ def snapshots(
     symbol: str = "t",
     panel: float | int = PANEL,
     space: AbstractSpace = Sphere(),
-    limit: Any = None,
+    limit: Limit | None = None,
 ) -> np.ndarray:
     """The tokens at a few times, on circles or on spheres by their dimension, titled "t = 3", with one legend for all.
 

@@ -42,29 +42,12 @@ NAMES = [experiment.name for experiment in EXPERIMENTS]
 
 # What takes longest; each but the last three has tests of its own parts besides.
 DEAR = (
-    *(f"figure{number}" for number in range(1, 8)),
-    *("albert-bridge", "albert-training", "language-training"),
-    *(
-        "norm-schemes",
-        "rank-collapse",
-        "long-context",
-        "phase-diagram",
-        "linear-phase",
-        "emergence-polytope",
-        "emergence-hyperplanes",
-        "emergence-mixed",
-        "boolean-attention",
-        "moebius",
-        "causal-network",
-        "causal-bridge",
-        "sink-training",
-        "lstm",
-        "facts",
-        "word-senses",
-        "sentiment-neuron",
-    ),
-    *("sentiment-words", "sentiment-leaders", "sentiment-training", "perceptron-delay", "interacting-heads"),
-)
+    *(f"figure{number}" for number in range(1, 8)), "albert-bridge", "albert-training", "language-training",
+    "norm-schemes", "rank-collapse", "long-context", "phase-diagram", "linear-phase", "emergence-polytope",
+    "emergence-hyperplanes", "emergence-mixed", "boolean-attention", "moebius", "causal-network", "causal-bridge",
+    "sink-training", "lstm", "facts", "word-senses", "sentiment-neuron", "sentiment-words", "sentiment-leaders",
+    "sentiment-training", "perceptron-delay", "interacting-heads",
+)  # fmt: skip
 EACH = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.exhaustive) if name in DEAR else name for name in NAMES]
 )

@@ -76,8 +76,8 @@ def caption_of(m: Results, claims: tuple[Claim, ...]) -> str:
         f"{m.p.n} uniform tokens under full attention with V = I and beta = 0, where the mean of all draws each. Above "
         f"one start on the circle. Over {m.starts} starts: (a) how far the logarithm of a cross ratio of four "
         f"tokens is from that at the start, for beta = 0 and beta = {m.p.beta:g}, median and middle 80 %; (b) the "
-        "length of the mean of evenly spaced tokens that a Moebius map has moved (dots) on the curve of Ott and Antonsen. "
-        + ("Cross ratios are conserved to the accuracy of the solver" if conserved.holds else "Cross ratios change")
+        "length of the mean of even tokens that a Moebius map has moved (dots) on the curve of Ott and Antonsen. "
+        + ("Cross ratios are conserved" if conserved.holds else "Cross ratios change")
         + (", and only at beta = 0. " if broken.holds else ". ")
         + ("All starts end at one point." if one_point.holds else "Not all starts are at one point in the end.")
     )

@@ -34,6 +34,12 @@ if TYPE_CHECKING:
     )
     from ._iterate import iterate as iterate
     from ._layer import AbstractLayer as AbstractLayer, ResidualLayer as ResidualLayer
+    from ._limits import (
+        LimitClause as LimitClause,
+        LimitHypothesis as LimitHypothesis,
+        LimitShape as LimitShape,
+        limit_shape as limit_shape,
+    )
     from ._mask import (
         AbstractMask as AbstractMask,
         CausalMask as CausalMask,

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ._animate import animate as animate
+    from ._attention_maps import attention_maps as attention_maps
+    from ._cloud import cloud as cloud
     from ._clustering import clustering_diagram as clustering_diagram
     from ._histograms import histograms as histograms, ridgeline as ridgeline
     from ._lens import logit_lens as logit_lens

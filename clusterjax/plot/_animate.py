@@ -13,15 +13,17 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
 from .._check import refusal
+from .._space import AbstractSpace, Sphere
 from ._colours import Colours, token_legend
-from ._data import Numbers, TrajectoryLike, check_token_index, digits_between, frames_of, time_labels
+from ._data import Limit, Numbers, TrajectoryLike, check_token_index, digits_between, frames_of, time_labels
 from ._door import door, film
 from ._films import film_writer
 from ._gif import picture
 from ._save import whole_file
 from ._scene import Scene
+from ._space_views import outline_of, scaled, trail_in, view_of
 from ._style import check_pixels
-from ._views import SphereView, checked_frame, view_of
+from ._views import AbstractView
 
 
 @door(path=film)
@@ -45,8 +47,11 @@ def animate(
     size: float | int = 1.0,
     symbol: str = "t",
     progress: Callable[[int, int], Any] | None = None,
+    space: AbstractSpace = Sphere(),
+    limit: Limit | None = None,
 ) -> FuncAnimation:
-    """The tokens moving on the circle or the sphere, the time above them; written as a GIF or MP4 if a path is given.
+    """The tokens moving on the circle, the sphere, in the plane or in space, the time above them; written as a GIF or
+    MP4 if a path is given.
 
     What does not move is drawn once and kept, a GIF has one small palette for all its frames, and the file is written
     under another name until it is whole. An MP4 needs ffmpeg, and is the same bytes for the same run and ffmpeg.
@@ -61,9 +66,11 @@ def animate(
     - `fps`: Frames a second.
     - `dpi`, `inches`: Pixels an inch, and the side of the square picture.
     - `trail`: Whether the path of the highlighted token up to then is drawn too.
-    - `turn`: How far the sphere turns from the first frame to the last, in degrees.
+    - `turn`: How far the sphere, or the box, turns from the first frame to the last, in degrees.
     - `labels`, `colours`, `highlight`, `arrows`, `view`, `counts_from`, `size`: As for `circle` and `sphere`.
     - `symbol`: What the title calls time, for instance "layer".
+    - `space`: Where the tokens live: with `Euclidean()` they are drawn in the plane or in a box, with ticks.
+    - `limit`: The shape that is drawn behind the tokens: what `limit_shape` gives, or lines, each (points, d).
     - `progress`: Called with the number of frames done and of all frames, as the file is written.
 
     **Returns:**
@@ -76,28 +83,28 @@ def animate(
         an MP4 where there is no ffmpeg, or none that writes H.264.
     """
     run = frames_of(trajectory, ts)
-    eye = view_of(run.xs.shape[2], view, "trajectory")
+    eye = view_of(run.xs, view, "trajectory", space)
+    outline = outline_of(limit, eye)
     check_token_index(highlight, run.xs.shape[1])
     if trail and highlight is None:
         raise refusal("trail", "be False without a highlight", "it is True", "say whose trail it is, with highlight=0")
     chosen = _evenly(run.ts, frames)
-    for k in chosen:
-        # Before the first frame is drawn: a bad one in the middle would leave half an animation.
-        checked_frame(run.xs[k], eye, f"trajectory.xs[{k}]")
+    # Before the first frame is drawn: a bad one in the middle would leave half an animation.
+    xs = {k: scaled(run.xs[k], eye, f"trajectory.xs[{k}]") for k in chosen}
     names = time_labels(run.ts[chosen], symbol, digits_between(run.ts[chosen]))
     figure, ax, title = _stage(inches, dpi, token_legend(highlight, labels, colours))
     scene = Scene(
         ax, eye, run.xs.shape[1], labels=labels, colours=colours, highlight=highlight, arrows=arrows,
-        counts_from=counts_from, size=size,
+        counts_from=counts_from, size=size, outline=outline,
     )  # fmt: skip
 
     def show(frame: int) -> list[Any]:
         k = chosen[frame]
         # A view of its own for each frame where the sphere turns; else that of the scene stays.
-        turned = None
-        if isinstance(eye, SphereView) and turn and len(chosen) > 1:
-            turned = SphereView(eye.elev, eye.azim + turn * frame / (len(chosen) - 1))
-        scene.update(run.xs[k], run.xs[: k + 1, highlight] if trail else None, turned)
+        turned: AbstractView | None = None
+        if eye.d == 3 and turn and len(chosen) > 1:
+            turned = eye.turned(turn * frame / (len(chosen) - 1))
+        scene.update(xs[k], trail_in(eye, run.xs[: k + 1, highlight]) if trail else None, turned)
         title.set_text(names[frame])
         return [scene.tokens, scene.trail, title]
 

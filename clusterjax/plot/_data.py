@@ -1,6 +1,7 @@
 """What is drawn, as NumPy arrays: checked at the door, with what came after an event dropped."""
 
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
@@ -14,6 +15,19 @@ class TrajectoryLike(Protocol):
 
     ts: Any
     xs: Any
+
+
+@runtime_checkable
+class Outlined(Protocol):
+    """Anything that can be drawn as lines, such as the shape that `limit_shape` gives."""
+
+    def outline(self, reach: float) -> Sequence[Any]:
+        """Lines, each (points, d); what is unbounded goes on for `reach`."""
+        ...
+
+
+Limit: TypeAlias = Outlined | Sequence[Any]
+"""A shape behind tokens: what has an outline, or lines, each (points, d)."""
 
 
 class Frames(NamedTuple):

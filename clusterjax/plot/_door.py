@@ -33,6 +33,7 @@ from .._check import (
     refusal,
     shown,
 )
+from .._space import check_space
 from ._data import real_array
 from ._films import FILMS
 from ._mp4 import check_ffmpeg
@@ -274,6 +275,7 @@ CHECKS: dict[str, Check] = {
     "move": integer_from(0, 1000), "most": integer_from(1, 10**6), "columns": integer_from(1, 1000),
     "token": integer_from(0, 10**9), "n": integer_from(2, 10**9),
     "labels": labels, "arrows": arrows, "view": pair, "limits": pair, "curves": curves, "line": line,
+    "space": check_space,
     "contour": several, "progress": counting, "ts": numbers, "times": several,
     "xnames": words, "ynames": words, "tokens": words, "names": words, "words": vocabulary, "path": file,
 }  # fmt: skip

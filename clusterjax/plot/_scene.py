@@ -6,7 +6,7 @@ zorder but not the members of a collection. Tokens that are not finite are left 
 colour.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import final
 
 import numpy as np
@@ -25,6 +25,7 @@ from ._views import AbstractView
 
 
 DIAMETER = 0.075  # of a token, where the circle has radius 1
+OUTLINE = "#CC79A7"  # of the limit that tokens come to
 FAR = 0.36  # how much of its colour a token keeps on the far side
 
 
@@ -47,6 +48,7 @@ class Scene:
         arrows: Mapping[str, Numbers] | None = None,
         counts_from: int | None = 5,
         size: float | int = 1.0,
+        outline: Sequence[np.ndarray] = (),
     ):
         if ax.name != "rectilinear":
             remedy = "pass a plain one, as Figure().add_subplot() makes"
@@ -62,6 +64,10 @@ class Scene:
         ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
         ax.set_axis_off()
         self.background = view.background(ax)
+        self.lines = list(outline)
+        self.outline = LineCollection([], colors=OUTLINE, linewidths=0.9, zorder=2)
+        ax.add_collection(self.outline, autolim=False)
+        self._draw_outline()
         # autolim=False below: data of artists must not move the limits.
         self.trail = LineCollection([], zorder=3, linewidths=1.1, capstyle="butt")
         ax.add_collection(self.trail, autolim=False)
@@ -86,6 +92,7 @@ class Scene:
         if view is not None:
             self.view = view
             view.refresh(self.background)
+            self._draw_outline()
             for arrow in self.arrows:
                 arrow.turn(view)
         # After an event some rows are NaN; `groups` and the k-d tree take finite points only.
@@ -104,12 +111,16 @@ class Scene:
         self._write_counts(crowds)
         self._follow(trail)
 
+    def _draw_outline(self) -> None:
+        """The lines of a shape behind the tokens, where the view has them."""
+        self.outline.set_segments([self.view.project(line)[0] for line in self.lines])
+
     def palette(self) -> np.ndarray:
         """The colours (k, 4) that a picture of few colours must have: those of the tokens, near and far."""
         near = np.unique(self.faces, axis=0)
         # A GIF has 256 colours: at most 24 of the faces, twice, leave room for what is between.
         near = near[:: max(1, len(near) // 24)]
-        return np.concatenate([near, pale(near, FAR), to_rgba_array(["white", INK, RED, GREY, "#B9B9B9"])])
+        return np.concatenate([near, pale(near, FAR), to_rgba_array(["white", INK, RED, GREY, "#B9B9B9", OUTLINE])])
 
     def _move_tokens(self, index: np.ndarray, xy: np.ndarray, height: np.ndarray, across: np.ndarray) -> None:
         front = (height >= 0)[:, None]
@@ -117,7 +128,7 @@ class Scene:
         far = pale(self.faces[index], FAR)
         rim = np.where(followed, to_rgba(INK), shade(self.faces[index]))
         # A hint of perspective: the near side by 16 % larger, though the projection has none.
-        across = across * (1.0 if self.view.d == 2 else 1.0 + 0.16 * height)
+        across = across * (1.0 if self.view.d == 2 else 1.0 + 0.16 * np.clip(height, -1, 1))
         self.tokens.set(
             offsets=xy,
             widths=across,
@@ -178,7 +189,7 @@ class _Arrow:
 
     def turn(self, view: AbstractView) -> None:
         """Points the arrow to where the view has its vector; fainter when it points away."""
-        (tip,), (height,) = view.project(self.direction[None])
+        tip, height = view.aim(self.direction)
         alpha = 1.0 if height >= 0 else 0.4
         # An annotation without text: its arrow is scaled on paper and not with the data.
         self.arrow.xy = tuple(view.arrow_length * tip)

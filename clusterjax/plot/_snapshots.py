@@ -9,12 +9,13 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from .._check import refusal
+from .._space import AbstractSpace, Sphere
 from ._colours import Colours, token_legend
-from ._data import Frames, Numbers, TrajectoryLike, check_token_index, frames_of, time_labels
+from ._data import Frames, Limit, Numbers, TrajectoryLike, check_token_index, frames_of, time_labels
 from ._door import door, integers, one_each, several
 from ._scene import Scene
+from ._space_views import outline_of, scaled, trail_in, view_of
 from ._style import figure_of
-from ._views import checked_frame, view_of
 
 
 PANEL = 1.16  # inches: three panels and their gaps fill one column
@@ -38,6 +39,8 @@ def snapshots(
     size: float | int = 1.0,
     symbol: str = "t",
     panel: float | int = PANEL,
+    space: AbstractSpace = Sphere(),
+    limit: Limit | None = None,
 ) -> np.ndarray:
     """The tokens at a few times, on circles or on spheres by their dimension, titled "t = 3", with one legend for all.
 
@@ -56,6 +59,8 @@ def snapshots(
     - `colours`, `arrows`, `view`, `counts_from`, `size`: As for `circle` and `sphere`.
     - `symbol`: What the titles call time, for instance "layer".
     - `panel`: The width of a panel in inches, where `axes` is None.
+    - `space`: Where the tokens live: with `Euclidean()` they are drawn in the plane or in a box, with ticks.
+    - `limit`: The shape that is drawn behind the tokens: what `limit_shape` gives, or lines, each (points, d).
 
     **Returns:**
 
@@ -66,7 +71,8 @@ def snapshots(
     - `ValueError` if the dimension is not 2 or 3, if a time lies outside the run, or if an argument does not fit.
     """
     frames = frames_of(trajectory, ts)
-    eye = view_of(frames.xs.shape[2], view, "trajectory")
+    eye = view_of(frames.xs, view, "trajectory", space)
+    outline = outline_of(limit, eye)
     n = frames.xs.shape[1]
     check_token_index(highlight, n)
     if trail and highlight is None:
@@ -76,9 +82,9 @@ def snapshots(
     colouring = _labels_by_panel(labels, len(chosen))
     options: dict[str, Any] = dict(highlight=highlight, arrows=arrows, counts_from=counts_from, size=size)
     for ax, k, title, own_labels in zip(panels, chosen, titles, colouring, strict=True):
-        tokens = checked_frame(frames.xs[k], eye, "trajectory.xs")
-        scene = Scene(ax, eye, n, labels=own_labels, colours=colours, **options)
-        scene.update(tokens, frames.xs[: k + 1, highlight] if trail else None)
+        tokens = scaled(frames.xs[k], eye, "trajectory.xs")
+        scene = Scene(ax, eye, n, labels=own_labels, colours=colours, outline=outline, **options)
+        scene.update(tokens, trail_in(eye, frames.xs[: k + 1, highlight]) if trail else None)
         ax.set_title(title, pad=7 if eye.d == 2 else 3)
     if highlight is not None:
         figure_of(panels[0]).legend(

@@ -28,6 +28,14 @@ class AbstractView(abc.ABC):
         """Paper coordinates (n, 2) of points (n, d), and their height above the paper (n,), positive in front."""
 
     @abc.abstractmethod
+    def aim(self, direction: np.ndarray) -> tuple[np.ndarray, float]:
+        """Where a direction (d,) points on paper, (2,), and how far out of it."""
+
+    @abc.abstractmethod
+    def turned(self, by: float) -> "AbstractView":
+        """The same seen from `by` degrees farther round, where there is a way round."""
+
+    @abc.abstractmethod
     def background(self, ax: Axes) -> list[Artist]:
         """Draws what the tokens lie on; returns the artists that depend on the view."""
 
@@ -44,6 +52,15 @@ class AbstractView(abc.ABC):
         """Places (k, 2) for words beside the spots `xy`, clear of points (m, 2), and the unit vectors to there."""
 
 
+def eye_frame(elev: float | int, azim: float | int) -> np.ndarray:
+    """Rows: right, up and towards the eye, which is at (elevation, azimuth), with the z axis upwards on paper."""
+    e, a = np.radians(elev), np.radians(azim)
+    right = (-np.sin(a), np.cos(a), 0.0)
+    up = (-np.sin(e) * np.cos(a), -np.sin(e) * np.sin(a), np.cos(e))
+    towards = (np.cos(e) * np.cos(a), np.cos(e) * np.sin(a), np.sin(e))
+    return np.array([right, up, towards])
+
+
 @final
 class CircleView(AbstractView):
     """The unit circle, its angles marked inside, so that counts have room outside."""
@@ -55,6 +72,12 @@ class CircleView(AbstractView):
 
     def project(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return x, np.ones(len(x))
+
+    def aim(self, direction: np.ndarray) -> tuple[np.ndarray, float]:
+        return direction, 1.0
+
+    def turned(self, by: float) -> AbstractView:
+        return self
 
     def background(self, ax: Axes) -> list[Artist]:
         ax.add_patch(Circle((0, 0), 1, fill=False, edgecolor=GREY, linewidth=0.6, zorder=1))
@@ -99,17 +122,19 @@ class SphereView(AbstractView):
 
     def __init__(self, elev: float | int, azim: float | int):
         self.elev, self.azim = elev, azim
-        e, a = np.radians(elev), np.radians(azim)
-        # An orthonormal frame with the eye in the direction (elevation, azimuth) and the z axis upwards on paper.
-        right = (-np.sin(a), np.cos(a), 0.0)
-        up = (-np.sin(e) * np.cos(a), -np.sin(e) * np.sin(a), np.cos(e))
-        towards = (np.cos(e) * np.cos(a), np.cos(e) * np.sin(a), np.sin(e))
-        self.axes = np.array([right, up, towards])
+        self.axes = eye_frame(elev, azim)
 
     def project(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         # Rows of `axes` are right, up and towards the eye: the last coordinate is the height above the paper.
         seen = x @ self.axes.T
         return seen[:, :2], seen[:, 2]
+
+    def aim(self, direction: np.ndarray) -> tuple[np.ndarray, float]:
+        seen = self.axes @ direction
+        return seen[:2], float(seen[2])
+
+    def turned(self, by: float) -> AbstractView:
+        return SphereView(self.elev, self.azim + by)
 
     def background(self, ax: Axes) -> list[Artist]:
         for k in np.linspace(0, 1, 9):  # discs within discs: a soft light from above on the left, in vectors
@@ -173,10 +198,15 @@ def _runs(points: np.ndarray, keep: np.ndarray) -> list[np.ndarray]:
 
 def sphere_view(view: Numbers) -> SphereView:
     """The view from `(elev, azim)` in degrees, checked."""
+    return SphereView(*checked_angles(view))
+
+
+def checked_angles(view: Numbers) -> tuple[float, float]:
+    """Elevation and azimuth in degrees, checked."""
     angles = real_array(view, "view")
     if angles.shape != (2,) or not np.isfinite(angles).all():
         raise ValueError(f"view must be two angles, but it is {view!r}; pass elevation and azimuth, (22, -55), say.")
-    return SphereView(float(angles[0]), float(angles[1]))
+    return float(angles[0]), float(angles[1])
 
 
 @door(x=finite)
@@ -202,16 +232,6 @@ def project(x: Numbers, view: Numbers = (22.0, -55.0)) -> tuple[np.ndarray, np.n
     if points.ndim != 2 or points.shape[1] != 3:
         raise ValueError(f"x must have the shape (n, 3), but its shape is {points.shape}; pass one point per row.")
     return sphere_view(view).project(points)
-
-
-def view_of(d: int, view: Numbers, name: str) -> AbstractView:
-    """The view that draws tokens of dimension `d`."""
-    if d not in (2, 3):
-        raise ValueError(
-            f"{name} must hold tokens of dimension 2 or 3, but theirs is {d}; "
-            "draw plot.histograms of their cosines instead, or project them first."
-        )
-    return CircleView() if d == 2 else sphere_view(view)
 
 
 def checked_frame(x: Any, view: AbstractView, name: str = "x") -> np.ndarray:

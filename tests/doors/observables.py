@@ -8,7 +8,7 @@ import numpy as np
 import clusterjax as cjx
 
 from .cases import Case, case
-from .lower import ARGS, EYE, MASSES, OPTIONAL, PARAMETER, SCALAR, TOKENS, D, N, T, X
+from .lower import ARGS, EYE, MASSES, OPTIONAL, PARAMETER, SCALAR, TOKENS, D, N, T, X, rescaled
 from .rules import (
     ARRAY,
     BATCH,
@@ -160,4 +160,19 @@ def _hardmax() -> dict[str, Case]:
     }
 
 
-CASES = {**_of_tokens(), **_of_numbers(), **_hardmax()}
+def _limits() -> dict[str, Case]:
+    return {
+        "limit_shape": case(
+            lambda: {"x": X, "field": rescaled(), "t": 0.5, "tolerance": 0.1},
+            dear=True,
+            finite=False,  # of a shape that fits no tokens the residuals are infinite
+            x=ARRAY | SIZE,
+            t=NUMBER | NONE,
+            tolerance=POSITIVE,
+        ),
+        "LimitShape.outline": case({"reach": 1.0}, lambda: cjx.limit_shape(X, rescaled()), reach=POSITIVE),
+        "LimitShape.summary": case({}, lambda: cjx.limit_shape(X, rescaled())),
+    }
+
+
+CASES = {**_limits(), **_of_tokens(), **_of_numbers(), **_hardmax()}

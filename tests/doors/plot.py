@@ -44,6 +44,7 @@ COLOUR = NONE | rule("other shape", "three numbers are a colour")
 COLOURS = NONE | ARRAY
 FEW = POSITIVE | COUNT
 SCALE = POSITIVE
+LIMIT = NONE | EMPTY
 VOCABULARY = CALLABLE | TEXTS
 
 ax = functools.cache(lambda: Figure().add_subplot())
@@ -75,17 +76,25 @@ def _tokens() -> dict[str, Case]:
     still = ("labels", "colours", "highlight", "counts_from", "size", "arrows", "ax")
     path = NONE | NUMBERS
     return {
+        "cloud": case(
+            lambda: {"x": 2 * FLAT, "limit": [FLAT]}, dear=True, x=NUMBERS, trail=path, reach=NONE | SCALE,
+            limit=LIMIT | LIST, **of(*still, "view"),
+        ),
+        "attention_maps": case(
+            lambda: {"weights": np.full((3, 4, 4), 0.25), "ts": TS}, dear=True, weights=GAPS, axes=NONE,
+            limits=NONE | ARRAY, label=ANY_TEXT, panel=SCALE, **of("symbol", "ts", "times"),
+        ),
         "circle": case(lambda: {"x": FLAT, "ax": ax()}, x=NUMBERS, trail=path, **of(*still)),
         "sphere": case(lambda: {"x": ROUND}, x=NUMBERS, trail=path, **of(*still, "view")),
         "snapshots": case(
             {"trajectory": RUN, "ts": TS, "times": np.array([0.0, 2.0])}, dear=True, axes=NONE, panel=SCALE,
-            trail=FLAG,
+            trail=FLAG, limit=LIMIT,
             **of(*still[:-1], "view", "symbol", "ts", "times", "trajectory"),
         ),
         "animate": case(
             {"trajectory": RUN, "ts": TS, "frames": 2}, dear=True, path=NONE, frames=NONE, fps=FEW, dpi=FEW,
             inches=SCALE, progress=NONE | CALLABLE, trail=FLAG,
-            **of(*still[:-1], "view", "symbol", "ts", "turn", "trajectory"),
+            limit=LIMIT, **of(*still[:-1], "view", "symbol", "ts", "turn", "trajectory"),
         ),
         "player": case(
             {"trajectory": RUN, "ts": TS}, dear=True, path=NONE, trail=FLAG, title=ANY_TEXT, radius=NONE | POSITIVE,

@@ -42,24 +42,12 @@ NAMES = [experiment.name for experiment in EXPERIMENTS]
 
 # What takes longest; each but the last three has tests of its own parts besides.
 DEAR = (
-    *(f"figure{number}" for number in range(1, 8)),
-    *("albert-bridge", "albert-training", "language-training"),
-    *(
-        "norm-schemes",
-        "rank-collapse",
-        "long-context",
-        "phase-diagram",
-        "linear-phase",
-        "causal-network",
-        "causal-bridge",
-        "sink-training",
-        "lstm",
-        "facts",
-        "word-senses",
-        "sentiment-neuron",
-    ),
-    *("sentiment-words", "sentiment-leaders", "sentiment-training", "perceptron-delay", "interacting-heads"),
-)
+    *(f"figure{number}" for number in range(1, 8)), "albert-bridge", "albert-training", "language-training",
+    "norm-schemes", "rank-collapse", "long-context", "phase-diagram", "linear-phase", "emergence-polytope",
+    "emergence-hyperplanes", "emergence-mixed", "boolean-attention", "causal-network", "causal-bridge",
+    "sink-training", "lstm", "facts", "word-senses", "sentiment-neuron", "sentiment-words", "sentiment-leaders",
+    "sentiment-training", "perceptron-delay", "interacting-heads",
+)  # fmt: skip
 EACH = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.exhaustive) if name in DEAR else name for name in NAMES]
 )
@@ -106,7 +94,9 @@ def test_registry_holds_every_experiment_in_order():
     ]
     layers = ["norm-schemes", "rank-collapse", "long-context", "perceptron-delay", "interacting-heads"]
     many = ["phase-diagram", "linear-phase"]
-    assert NAMES == [*(f"figure{k}" for k in range(1, 9)), *networks, *layers, *many, "hardmax-polytope", *sentiment]
+    limits = ["emergence-polytope", "emergence-hyperplanes", "emergence-mixed", "boolean-attention"]
+    figures = [f"figure{k}" for k in range(1, 9)]
+    assert NAMES == [*figures, *networks, *layers, *many, *limits, "hardmax-polytope", *sentiment]
     assert len({experiment.alias for experiment in EXPERIMENTS}) == len(NAMES)
 
 
@@ -200,6 +190,10 @@ PAPER = {
     "long-context": [True, True],
     "phase-diagram": [True, True, True],
     "linear-phase": [True, True, True],
+    "emergence-polytope": [True],
+    "emergence-hyperplanes": [True],
+    "emergence-mixed": [True],
+    "boolean-attention": [True, True],
     "hardmax-polytope": [True, True, True],
     "sentiment-words": [True, True],
     "sentiment-leaders": [True, True],

@@ -18,7 +18,8 @@ from .own import experiment, run
 KNOWN = {one.name: one for one in EXPERIMENTS}
 SET = (
     *(f"figure{k}" for k in range(3, 9)), "phase-diagram", "linear-phase", "rank-collapse", "norm-schemes",
-    "long-context", "hardmax-polytope",
+    "long-context", "hardmax-polytope", "emergence-polytope", "emergence-hyperplanes", "emergence-mixed",
+    "boolean-attention",
 )  # fmt: skip
 QUICKLY = Files(("png",), film=False)
 
@@ -190,6 +191,10 @@ OTHERS = {
     "hardmax-polytope": {"n": 9, "alpha": 1.5, "layers": 12},
     "linear-phase": {"n": 1024, "beta": 5.5, "end": 10},
     "phase-diagram": {"n": 16},
+    "emergence-polytope": {"n": 9, "beta": 2.5, "end": 7.3},
+    "emergence-hyperplanes": {"n": 9, "beta": 2.5, "end": 7.3},
+    "emergence-mixed": {"n": 9, "beta": 2.5, "end": 7.3},
+    "boolean-attention": {"n": 9, "beta": 2.5, "end": 7.3},
 }
 
 

@@ -36,7 +36,10 @@ PAPERS = (
         "Geshkovski, Letrouit, Polyanskiy, Rigollet, A mathematical perspective on transformers (2312.10794), and the "
         "emergence of clusters (2305.05465)",
         "2312.10794, 2305.05465",
-        ("phase-diagram", "albert-bridge", "albert-spectra"),
+        (
+            "phase-diagram", "emergence-polytope", "emergence-hyperplanes", "emergence-mixed", "boolean-attention",
+            "albert-bridge", "albert-spectra",
+        ),
     ),
     Paper(
         "hardmax",

@@ -4,6 +4,10 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 
 from ..._check import check_sequence
+from ..boolean_attention import BOOLEAN_ATTENTION
+from ..emergence_hyperplanes import EMERGENCE_HYPERPLANES
+from ..emergence_mixed import EMERGENCE_MIXED
+from ..emergence_polytope import EMERGENCE_POLYTOPE
 from ..figure3 import FIGURE3
 from ..figure4 import FIGURE4
 from ..figure5 import FIGURE5
@@ -65,7 +69,8 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     FIGURE1, FIGURE2, FIGURE3, FIGURE4, FIGURE5, FIGURE6, FIGURE7, FIGURE8, ALBERT_SPECTRA, ALBERT_BRIDGE,
     ALBERT_TRAINING, LANGUAGE_TRAINING, CAUSAL_NETWORK, CAUSAL_BRIDGE, SINK_TRAINING, LSTM, FACTS, WORD_SENSES,
     SENTIMENT_NEURON, NORM_SCHEMES, RANK_COLLAPSE, LONG_CONTEXT, PERCEPTRON_DELAY, INTERACTING_HEADS, PHASE_DIAGRAM,
-    LINEAR_PHASE, HARDMAX_POLYTOPE, SENTIMENT_WORDS, SENTIMENT_LEADERS, SENTIMENT_TRAINING,
+    LINEAR_PHASE, EMERGENCE_POLYTOPE, EMERGENCE_HYPERPLANES, EMERGENCE_MIXED, BOOLEAN_ATTENTION,
+    HARDMAX_POLYTOPE, SENTIMENT_WORDS, SENTIMENT_LEADERS, SENTIMENT_TRAINING,
 )  # fmt: skip
 """All figures of the package, in the order of the gallery."""
 

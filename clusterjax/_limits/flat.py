@@ -1,0 +1,168 @@
+r"""The shapes of R^d: polytope, hyperplanes, their mixture, and Boolean attention in one dimension.
+
+**Algorithm.** All is judged in the coordinates c of F, the eigenspace of V's leading eigenvalue, along G (see
+`splitting.py`): there the scores grow fastest, tokens move by $\dot c_i = \lambda\sum_j P_{ij}(c_j - c_i)$, and the
+limits are $S = \{c : \langle B^\top c, c\rangle = \max_j \langle B^\top c, c_j\rangle\}$ and the origin. With F one
+line S is two levels and zero: three hyperplanes. **Reference.** Geshkovski et al. (2305.05465), Sections 2 to 5.
+**Invariants.** Residuals are lengths over that of the longest token; rounding counts against a clause.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .._field import RescaledField
+from .geometry import depths, growth, length_of
+from .hypotheses import Matrices, theorem_in_space
+from .result import BOOLEAN, HYPERPLANES, MIXED, NONE, POLYTOPE, LimitClause, LimitShape
+from .splitting import Splitting, split
+
+
+class Run(NamedTuple):
+    """The rescaled tokens at the saved times, and their velocity at the last; without times an array alone."""
+
+    ts: np.ndarray
+    zs: np.ndarray  # (times, n, d), the last of them judged
+    velocity: np.ndarray | None
+    t: float
+
+
+# Beyond this a softmax is a hardmax in double precision.
+_LARGEST = 1e250
+
+
+def shape_in_space(field: RescaledField, m: Matrices, run: Run, tolerance: float) -> LimitShape:
+    """The shape of rescaled tokens."""
+    parts = split(m.value)
+    theorem = theorem_in_space(m, parts)
+    if not parts.is_real or not np.isfinite(parts.error):
+        return _no_shape(run, m, tolerance, _why(parts), theorem.hypotheses)
+    form = parts.frame.T @ m.form @ parts.frame
+    cs = run.zs @ parts.dual.T
+    moved = parts.rounding * length_of(run.zs[-1])
+    judged = [depths(c, form, m.present, moved) for c in cs]
+    last = judged[-1]
+    worst = int(np.argmax(last.residual + last.rounding))
+    if theorem.kind == BOOLEAN:
+        rate, product = float(m.value[0, 0]), float(m.form[0, 0])
+        far, history, clauses = _boolean(cs[:, :, 0], rate, product, m.present, run, tolerance)
+        residuals = far[-1]
+    else:
+        found = f"token {worst} is the farthest; rounding is at most {last.rounding[worst]:.0e}"
+        clauses = (_clause(_SAYS[theorem.kind], last.residual[worst], last.rounding[worst], tolerance, found),)
+        history, residuals = np.array([one.residual.max() for one in judged]), last.residual
+    clauses = (*_nested(cs, tolerance), *clauses, *_rest(parts, cs[-1], run, tolerance))
+    name = theorem.name if theorem.applies else ""
+    return LimitShape(
+        theorem.kind, clauses, theorem.hypotheses, name, _remark(theorem.kind, m, parts), residuals, cs[-1],
+        parts.frame, parts.rest, m.present, run.t, tolerance, run.ts, history[: len(run.ts)],
+    )  # fmt: skip
+
+
+_SAYS = {
+    POLYTOPE: "Every token is at the origin, or on the face of the polytope that it attends to.",
+    HYPERPLANES: "phi_1* of every token is zero, or the largest, if positive, or the smallest, if negative.",
+    MIXED: "The part in F of every token is the origin, or on the face that it attends to.",
+}
+
+
+def _no_shape(run: Run, m: Matrices, tolerance: float, why: str, hypotheses: tuple) -> LimitShape:
+    z = run.zs[-1]
+    n, d = z.shape
+    unknown = np.full(n, np.inf)
+    return LimitShape(
+        NONE, (), hypotheses, "", why, unknown, z, np.eye(d), np.zeros((d, 0)), m.present, run.t, tolerance, run.ts,
+        np.full(len(run.ts), np.inf),
+    )  # fmt: skip
+
+
+def _why(parts: Splitting) -> str:
+    lead = parts.eigenvalue
+    if not parts.is_real:
+        what = f"{lead.real:.4g} ± {abs(lead.imag):.4g}i" if lead.imag else f"{lead.real:.4g}"
+        return f"The eigenvalue of V of largest real part is {what}, not a positive real number."
+    return f"The leading eigenvalue {lead.real:.6g} of V has a Jordan block: V is no multiple of the identity there."
+
+
+def _remark(kind: str, m: Matrices, parts: Splitting) -> str:
+    if kind in (POLYTOPE, BOOLEAN, HYPERPLANES):
+        return ""
+    coupling = float(np.abs(parts.frame.T @ m.form @ parts.rest).max())
+    if coupling <= 1e-12 * float(np.linalg.norm(m.form)):
+        return ""
+    return (
+        "Q^T K couples F and G: the paper states the theorem all the same, but a bound within its proof is of matrices "
+        "that keep the two apart."
+    )
+
+
+def _clause(says: str, residual: float, rounding: float, tolerance: float, measured: str) -> LimitClause:
+    held = bool(residual + rounding <= tolerance)
+    return LimitClause(says, held, float(residual), measured)
+
+
+def _nested(cs: np.ndarray, tolerance: float) -> tuple[LimitClause, ...]:
+    if len(cs) < 2:
+        return ()
+    more = growth(cs)
+    return (_clause("The hull of the tokens never grows.", more, 0.0, tolerance, f"over {len(cs)} saved times"),)
+
+
+def _rest(parts: Splitting, c: np.ndarray, run: Run, tolerance: float) -> tuple[LimitClause, ...]:
+    if run.velocity is None:
+        return ()
+    speed = np.linalg.norm(run.velocity @ parts.dual.T, axis=1) / (parts.eigenvalue.real or 1.0)
+    scale = length_of(c)
+    rest = float(speed.max() / scale) if scale > 0 else 0.0
+    state = "at rest" if rest <= tolerance else "NOT CONVERGED: run for longer"
+    found = f"token {int(speed.argmax())} moves by that in a time of 1 / lambda, {state}"
+    return (_clause("The tokens have come to rest there.", rest, 0.0, tolerance, found),)
+
+
+def boolean_distances(
+    z: np.ndarray, growth_rate: float, form: float, present: np.ndarray, t: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """How far each row of attention is from attending to one end alone, (n,), and the attention (n, n).
+
+    Weights of tokens at one place are counted together. At infinite t attention is hardmax, ties shared.
+    """
+    scale = max(float(np.abs(z).max()), np.finfo(np.float64).tiny)
+    unit = z / scale
+    scores = np.sign(form) * np.outer(unit, unit)
+    scores = np.where(present[None], scores, -np.inf)
+    gaps = scores - scores.max(axis=1, keepdims=True)
+    if np.isinf(t):
+        weights = np.where(gaps >= -8 * np.finfo(np.float64).eps, 1.0, 0.0)
+    else:
+        # e^{2tV} overflows: a softmax of such scores is a hardmax.
+        log_size = min(2 * t * growth_rate + 2 * np.log(scale) + np.log(max(abs(form), 1e-300)), np.log(_LARGEST))
+        with np.errstate(over="ignore"):
+            weights = np.exp(np.exp(log_size) * gaps)
+    weights = weights / weights.sum(axis=1, keepdims=True)
+    same = 8 * np.finfo(np.float64).eps * scale
+    low, high = (np.abs(z - end) <= same for end in (z[present].min(), z[present].max()))
+    return 1 - np.maximum(weights[:, low].sum(axis=1), weights[:, high].sum(axis=1)), weights
+
+
+def _boolean(
+    zs: np.ndarray, rate: float, form: float, present: np.ndarray, run: Run, tolerance: float
+) -> tuple[np.ndarray, np.ndarray, tuple[LimitClause, ...]]:
+    """How far each row is from Boolean at each time, the farthest that is not excepted, and the clause."""
+    times = run.ts if len(run.ts) else np.array([run.t])
+    each = [boolean_distances(z, rate, form, present, t) for z, t in zip(zs, times, strict=True)]
+    far, z, weights = np.stack([one[0] for one in each]), zs[-1], each[-1][1]
+    worst = int(far[-1].argmax())
+    # The rows of tokens at one place are one row.
+    excepted = np.abs(z - z[worst]) <= 8 * np.finfo(np.float64).eps * np.abs(z).max()
+    others = float(far[-1][~excepted].max(initial=0.0))
+    values = np.linalg.svd(weights, compute_uv=False)
+    rank = int(np.sum(values > tolerance * values[0]))
+    alone = f"token {worst} is excepted, its row {far[-1].max():.1e} from it; " if far[-1].max() > tolerance else ""
+    n = len(z)
+    rounding = 8 * n * float(np.finfo(np.float64).eps)
+    says = "Every row of attention but at most one attends to the smallest token alone, or to the largest."
+    return (
+        far,
+        np.where(excepted, 0.0, far).max(axis=1),
+        (_clause(says, others, rounding, tolerance, f"{alone}the rank of attention is {rank}"),),
+    )

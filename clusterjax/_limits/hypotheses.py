@@ -1,0 +1,151 @@
+r"""Which theorem speaks of a field: its hypotheses, each tested on the field's own matrices.
+
+In R^d, of z = e^{-tV} x (2305.05465): V = I and $Q^\top K$ symmetric positive definite, a polytope (Theorem 3.1); a
+leading eigenvalue that is real, positive and simple, with $\langle Q\varphi_1, K\varphi_1\rangle > 0$, at most three
+hyperplanes (Theorem 4.2); V paranormal and $Q^\top K$ symmetric positive definite, the two together (Section 5); in one
+dimension with V > 0 and QK > 0, Boolean attention (Theorem 2.1). On the sphere with V = I: one point, causally for any
+Q, K (2411.04990, Theorem 4.1), else for Q = K = I, or from an open hemisphere (2312.10794, Theorem 6.1, Lemma 6.4).
+**Invariants.** The theorems are of softmax attention of constant matrices and equal masses; what they do not say is not
+said here. V = c I with c > 0 is V = I in another unit of time.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._attention import AbstractAttention, SoftmaxAttention, UnnormalisedAttention
+from .._field import AttentionField, RescaledField
+from .._mask import CausalMask, FullMask
+from .._observables import hemisphere
+from .._schedule import AbstractSchedule, at_time
+from .result import BOOLEAN, HYPERPLANES, MIXED, ONE, POLYTOPE, LimitHypothesis
+from .splitting import Splitting
+
+
+class Matrices(NamedTuple):
+    """What decides the limit of an attention field, in double precision, at one time."""
+
+    value: np.ndarray
+    form: np.ndarray  # beta Q^T K
+    present: np.ndarray  # (n,), the tokens that have mass
+    plain: tuple[LimitHypothesis, ...]  # that attention, masses and parameters are those of the theorems
+
+
+def matrices_of(field: AttentionField | RescaledField, t: float, x: Any, masks: type = FullMask) -> Matrices:
+    """The matrices of a field for tokens `x`, and what all theorems ask of it."""
+    n, d = x.shape
+    attention, masses = field.attention, field.masses
+    beta, key = (getattr(attention, name, None) for name in ("beta", "query_key"))
+    number = lambda value, default: np.asarray(default if value is None else at_time(value, t, x.dtype), np.float64)
+    value = number(field.value, np.eye(d))
+    form = float(number(beta, 1.0)) * number(key, np.eye(d))
+    weight = number(masses, np.ones(n))
+    fixed = not any(isinstance(part, AbstractSchedule) for part in (beta, key, field.value, masses))
+    mask = getattr(attention, "mask", None)
+    plain = (
+        _softmax(attention),
+        LimitHypothesis("beta, Q, K, V and the masses are constant.", fixed, "so they are" if fixed else "not all are"),
+        LimitHypothesis(
+            f"Every token attends to {'all' if masks is FullMask else 'all before it'}.", isinstance(mask, masks),
+            f"the mask is {type(mask).__name__}"
+        ),
+        LimitHypothesis(
+            "All masses are equal.", bool((weight == weight[0]).all() and weight[0] > 0),
+            f"they are from {weight.min():g} to {weight.max():g}"
+        ),
+    )  # fmt: skip
+    return Matrices(value, form, weight > 0, plain)
+
+
+def _softmax(attention: AbstractAttention) -> LimitHypothesis:
+    return LimitHypothesis(
+        "Attention is a softmax.", isinstance(attention, SoftmaxAttention), f"it is {type(attention).__name__}"
+    )
+
+
+class Theorem(NamedTuple):
+    """A theorem: the shape of its limits, its name, and its hypotheses on this field."""
+
+    kind: str
+    name: str
+    hypotheses: tuple[LimitHypothesis, ...]
+
+    @property
+    def applies(self) -> bool:
+        """Whether all hypotheses hold."""
+        return all(hypothesis.held for hypothesis in self.hypotheses)
+
+
+def theorem_in_space(m: Matrices, parts: Splitting) -> Theorem:
+    """The theorem of 2305.05465 for a V whose leading eigenvalue is real and positive."""
+    d, r = len(m.value), parts.frame.shape[1]
+    number = parts.eigenvalue.real
+    positive = LimitHypothesis("V's leading eigenvalue is real and positive.", parts.is_real, f"it is {number:.6g}")
+    if d == 1:
+        form = float(m.form[0, 0])
+        product = LimitHypothesis("beta QK > 0.", form > 0, f"it is {form:.6g}")
+        return Theorem(BOOLEAN, "2305.05465, Theorem 2.1", (*m.plain, positive, product))
+    if r == d:
+        whole = LimitHypothesis(
+            "V is a positive multiple of the identity.", parts.is_paranormal, f"{number:.6g} I to {parts.off:.1e}"
+        )
+        return Theorem(POLYTOPE, "2305.05465, Theorem 3.1", (*m.plain, whole, _definite(m.form)))
+    beside = f"it is {number:.6g} of multiplicity {r}, the others at most {parts.radius:.6g}"
+    if r == 1:
+        simple = LimitHypothesis(
+            "It is simple, and larger than the modulus of every other.", parts.is_paranormal, beside
+        )
+        leading = parts.frame[:, 0]
+        along = float(leading @ m.form @ leading)
+        rounding = 8 * d * float(np.finfo(np.float64).eps) * float(np.linalg.norm(m.form))
+        aligned = LimitHypothesis("<Q phi_1, K phi_1> > 0.", along > rounding, f"with beta it is {along:.6g}")
+        return Theorem(HYPERPLANES, "2305.05465, Theorem 4.2", (*m.plain, positive, simple, aligned))
+    paranormal = LimitHypothesis(
+        "V is paranormal: lambda I on F, of spectral radius below lambda on an invariant G, F + G = R^d.",
+        parts.is_paranormal, f"{beside}; |V - lambda| on F is {parts.off:.1e}"
+    )  # fmt: skip
+    return Theorem(MIXED, "2305.05465, Section 5", (*m.plain, positive, paranormal, _definite(m.form)))
+
+
+def _definite(form: np.ndarray) -> LimitHypothesis:
+    size = float(np.linalg.norm(form))
+    skew = float(np.abs(form - form.T).max())
+    least = float(np.linalg.eigvalsh((form + form.T) / 2)[0])
+    # Up to rounding: Q^T K is often computed as a product.
+    held = skew <= 1e-12 * size and least > 8 * len(form) * float(np.finfo(np.float64).eps) * size
+    found = f"beta Q^T K has the least eigenvalue {least:.3g}" + (f" and is skew by {skew:.1e}" if skew else "")
+    return LimitHypothesis("Q^T K is symmetric positive definite.", held, found)
+
+
+def theorem_on_sphere(field: AttentionField, t: float, x: Any, start: Any) -> Theorem:
+    """A theorem that all tokens come to one point: that of the mask of the field, or of the hemisphere of `start`."""
+    causal = isinstance(getattr(field.attention, "mask", None), CausalMask)
+    m = matrices_of(field, t, x, CausalMask if causal else FullMask)
+    d = len(m.value)
+    number = float(np.trace(m.value)) / d
+    off = float(np.abs(m.value - number * np.eye(d)).max())
+    same = LimitHypothesis(
+        "V is a positive multiple of the identity.",
+        number > 0 and off <= 1e-12 * number,
+        f"{number:.6g} I to {off:.1e}",
+    )
+    if causal:
+        plane = LimitHypothesis("d is at least 2.", d >= 2, f"d = {d}")
+        name = "2411.04990, Theorem 4.1 (almost every start: the first token's)"
+        return Theorem(ONE, name, (*m.plain, same, plane))
+    closed = hemisphere(start) if start.any(axis=1).all() else None
+    if closed is not None and closed.is_open_hemisphere:
+        around = LimitHypothesis("The tokens are in an open hemisphere.", True, f"the margin is {closed.margin:.3g}")
+        return Theorem(ONE, "2312.10794, Lemma 6.4", (*m.plain, same, around))
+    # Both kinds of attention have the same points of rest and the same signs of stability.
+    kinds = isinstance(field.attention, SoftmaxAttention | UnnormalisedAttention)
+    plain = (LimitHypothesis("Attention is a softmax, normalised or not.", kinds, m.plain[0].measured), *m.plain[1:])
+    beta = float(np.trace(m.form)) / d
+    skew = float(np.abs(m.form - beta * np.eye(d)).max())
+    alike = LimitHypothesis(
+        "Q^T K is a multiple of the identity, and beta >= 0.", beta >= 0 and skew <= 1e-12 * abs(beta),
+        f"beta Q^T K is {beta:.6g} I to {skew:.1e}"
+    )  # fmt: skip
+    plane = LimitHypothesis("d is at least 2.", d >= 2, f"d = {d}")
+    name = "2312.10794, Theorem 6.1, and 2507.22857 on the circle (almost every start)"
+    return Theorem(ONE, name, (*plain, same, alike, plane))

@@ -1,0 +1,167 @@
+"""`limit_shape`: the door. Which kind of field it is, the tokens in its own coordinates, and the shape of that kind."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from .._attention import AbstractAttention
+from .._check import check_concrete, check_number, check_tokens, refusal, shown
+from .._custom_types import Tokens
+from .._field import AbstractField, AttentionField, RescaledField
+from .._field.base import check_field
+from .._schedule import AbstractSchedule
+from .._space import Sphere, check_directions
+from .._trajectory import Trajectory
+from .flat import Run, shape_in_space
+from .hypotheses import matrices_of, theorem_on_sphere
+from .result import NONE, LimitShape
+from .sphere import shape_on_sphere
+
+
+_REMEDY = "pass a run of simulate, saved without save=, or tokens (n, d)"
+
+
+def limit_shape(
+    x: Trajectory | Tokens, field: AbstractField, *, t: float | int | None = None, tolerance: float | int = 1e-3
+) -> LimitShape:
+    r"""Where tokens are in the end, certified clause by clause: the shape that the spectrum of V decides.
+
+    In $R^d$, of the rescaled tokens $z = e^{-tV}x$ with the leading eigenvalue $\lambda > 0$ of V: a **polytope** if
+    $V = \lambda I$, on whose faces every token is, where its own direction $B^\top z$ supports it, or at the origin; at
+    most three **hyperplanes** $\varphi_1^*(z) \in \{a, 0, b\}$ if $\lambda$ is simple; **polytope x subspace** if
+    $V = \lambda I$ on a subspace F and smaller on G, the first clause then being about the part in F; in one dimension
+    **Boolean** attention, every row of which but one attends to an end alone. On the sphere the simplest of **one
+    point**, **opposite points**, **several points**, **circle**, **subspace** that fits.
+
+    Of the field it is tested numerically whether a theorem applies (V a multiple of the identity, paranormal, or of a
+    simple leading eigenvalue; $Q^\top K$ positive definite or $\langle Q\varphi_1, K\varphi_1\rangle > 0$; softmax,
+    full or causal mask, equal masses, constant matrices), each to rounding; where none does, that is the answer, and
+    the shape is judged all the same. `certified` says that the tokens are within `tolerance` of the shape and at rest
+    to that, rounding counted; a run also that its hulls are nested. It is about the tokens at one time: those at an
+    unstable point of the shape, or metastable where no theorem excludes that, may still leave. A host function.
+
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, jax, jax.numpy as jnp
+        >>> field = cjx.RescaledField(cjx.SoftmaxAttention(1.0))
+        >>> square = jnp.array([[1.0, 1.0], [-1.0, 1.0], [-1.0, -1.0], [1.0, -1.0], [1.0, 0.0], [0.0, 0.0]])
+        >>> end = cjx.limit_shape(square, field)
+        >>> end.kind, end.certified, end.theorem, len(end.points)
+        ('polytope', True, '2305.05465, Theorem 3.1', 4)
+        >>> cjx.limit_shape(square.at[4, 0].set(0.5), field).certified  # on no face and not the origin
+        False
+        ```
+
+    **Arguments:**
+
+    - `x`: A run of `simulate` with this field, or tokens, (n, d): rescaled ones of a `RescaledField`.
+    - `field`: The field. An `AttentionField` on `Euclidean()` is judged by its rescaled tokens; of fields for which no
+        theorem is known, the shape on the sphere is judged, and in $R^d$ there is none.
+    - `t`: When the tokens are there; a run knows it. None takes tokens of a `RescaledField` for the limit itself, where
+        attention is hardmax and nothing is said of rest; on the sphere it is 0.
+    - `tolerance`: Up to which a residual counts as zero, relative to the longest token; below 1.
+
+    **Returns:**
+
+    A `LimitShape`.
+
+    **Raises:**
+
+    - `ValueError` if `x` is no run or cloud of finite tokens that fits the field, is traced, is a batch of runs, or is
+        a run that saved something other than tokens; or if unscaled tokens come without `t`, or too late to rescale.
+
+    ??? cite "Source"
+
+        Geshkovski et al., *The emergence of clusters in self-attention dynamics* (2305.05465), Theorems 2.1, 3.1, 4.2
+        and Section 5; on the sphere 2312.10794, Theorem 6.1 and Lemma 6.4, and 2411.04990, Theorem 4.1. Residuals and
+        tolerances are of this library.
+    """
+    field = check_field(field)
+    tolerance = check_number(tolerance, "tolerance", above=0, below=1)
+    ts, xs, when = _frames(x, t)
+    n, d = xs.shape[1:]
+    field.check(n, d)
+    if isinstance(field, AttentionField) and not isinstance(field.space, Sphere):
+        field, xs = _rescaled(field, ts, xs, when)
+    if isinstance(field, RescaledField):
+        m = matrices_of(field, 0.0 if when is None else when, jnp.asarray(xs[-1]))
+        velocity = None if when is None else _velocity(field, when, xs[-1])
+        run = Run(ts, xs.astype(np.float64), velocity, np.inf if when is None else when)
+        return shape_in_space(field, m, run, tolerance)
+    when = 0.0 if when is None else when
+    present = _present(field, n)
+    if not isinstance(field.space, Sphere):
+        what = f"No theorem is known here of the limits of a {type(field).__name__} in R^d."
+        far = np.full(len(ts), np.inf)
+        return LimitShape(NONE, (), (), "", what, np.full(n, np.inf), xs[-1].astype(np.float64), np.eye(d),
+                          np.zeros((d, 0)), present, when, tolerance, ts, far)  # fmt: skip
+    check_directions(field.space, jnp.asarray(xs[-1]), "x")
+    unit = xs.astype(np.float64)
+    unit = unit / np.linalg.norm(unit, axis=-1, keepdims=True)
+    known = isinstance(field, AttentionField) and isinstance(field.attention, AbstractAttention)
+    theorem = theorem_on_sphere(field, when, jnp.asarray(xs[-1]), jnp.asarray(xs[0])) if known else None
+    return shape_on_sphere(field, theorem, ts, unit, _velocity(field, when, xs[-1]), when, present, tolerance)
+
+
+def _frames(x: Any, t: Any) -> tuple[np.ndarray, np.ndarray, float | None]:
+    """The saved times, the tokens at them, and the time of the last, which is judged."""
+    when = None if t is None else check_number(t, "t")
+    if not isinstance(x, Trajectory):
+        check_concrete(x, "x")
+        tokens = np.asarray(check_tokens(x))
+        return np.zeros(0), tokens[None], when
+    check_concrete((x.ts, x.x1), "x")
+    if when is not None:
+        raise refusal("t", "be None of a run, which knows its times", f"it is {shown(t)}", "leave it out")
+    if np.ndim(x.x1) != 2:
+        raise refusal("x", "be one run", f"its tokens have the shape {np.shape(x.x1)}", "take one run of the batch")
+    saved = x.xs
+    if not hasattr(saved, "shape") or np.shape(saved) != (len(x.ts), *np.shape(x.x1)):
+        what = f"it saved {shown(saved)}, and its tokens have the shape {np.shape(x.x1)}"
+        raise refusal("x", "be a run that saved its tokens", what, _REMEDY)
+    ts, end = np.asarray(x.ts, np.float64), float(x.t1)
+    last = np.asarray(check_tokens(x.x1))
+    # After an event frames are NaN; the last tokens are those that the run came to.
+    there = (ts < end) & np.isfinite(np.asarray(saved)).all(axis=(1, 2))
+    return np.append(ts[there], end), np.concatenate([np.asarray(saved)[there], last[None]]), end
+
+
+def _rescaled(
+    field: AttentionField, ts: np.ndarray, xs: np.ndarray, when: float | None
+) -> tuple[AbstractField, np.ndarray]:
+    """The rescaled field and tokens of attention in R^d; as they are if V depends on time."""
+    if isinstance(field.value, AbstractSchedule):
+        return field, xs
+    if isinstance(field.masses, AbstractSchedule):
+        return field, xs
+    if when is None:
+        raise refusal(
+            "t", "be given with tokens that are not rescaled", "it is None", "pass the time at which they are"
+        )
+    scaled = RescaledField(field.attention, field.value, masses=field.masses)
+    times = ts if len(ts) else np.array([when])
+    zs = [np.asarray(scaled.rescale(float(t), jnp.asarray(x))) for t, x in zip(times, xs, strict=True)]
+    if not np.all(np.isfinite(zs[-1])):
+        raise refusal("x", "be tokens that can be rescaled", f"e^(-tV) x is not finite at t = {when:g}",
+                      "simulate the RescaledField")  # fmt: skip
+    kept = [z for z in zs if np.all(np.isfinite(z))]
+    return scaled, np.stack(kept) if len(kept) == len(zs) else np.stack(zs)
+
+
+@eqx.filter_jit
+def _at(field: AbstractField, t: Array, x: Array) -> Array:
+    return field(t, x)
+
+
+def _velocity(field: AbstractField, t: float, x: np.ndarray) -> np.ndarray:
+    return np.asarray(_at(field, jnp.asarray(t, x.dtype), jnp.asarray(x)), np.float64)
+
+
+def _present(field: AbstractField, n: int) -> np.ndarray:
+    masses = getattr(field, "masses", None)
+    fixed = masses is not None and not isinstance(masses, AbstractSchedule)
+    return np.asarray(masses) > 0 if fixed else np.ones(n, bool)

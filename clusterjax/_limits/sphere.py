@@ -1,0 +1,163 @@
+"""The shapes on the sphere: one point, opposite points, several points, a circle, a subspace.
+
+**Algorithm.** The simplest shape that the tokens fit within the tolerance: points by their mean direction, their
+leading singular vector, or as connected components; flat shapes by singular values. **Reference.** Geshkovski et al.
+(2312.10794) and Karagodin et al. (2411.04990) for the theorem on one point; the other shapes are seen, not proved.
+**Invariants.** Lengths are chords of the unit sphere; several points are not certified where a theorem says one, for
+then they are metastable at best.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from .._field import AbstractField
+from .hypotheses import Theorem
+from .result import CIRCLE, NONE, ONE, OPPOSITE, SEVERAL, SUBSPACE, LimitClause, LimitShape
+
+
+# Of sums of products of unit vectors, d terms each.
+_ROUNDING = 16 * float(np.finfo(np.float64).eps)
+
+
+class Fit(NamedTuple):
+    """A shape and how far each token is from it."""
+
+    kind: str
+    residuals: Float[np.ndarray, " n"]
+    frame: Float[np.ndarray, "d r"]
+    says: str
+    found: str
+    groups: tuple[np.ndarray, ...] = ()  # of several points, the tokens at each
+
+
+def fit(x: Float[np.ndarray, "n d"], tolerance: float, at_rest: bool) -> Fit:
+    """The simplest shape that unit tokens fit; several points with one token each only if they are at rest."""
+    n, d = x.shape
+    whole = np.eye(d)
+    mean = x.mean(axis=0)
+    length = float(np.linalg.norm(mean))
+    middle = mean / length if length > 0 else x[0]
+    single = np.linalg.norm(x - middle, axis=1)
+    if single.max() <= tolerance:
+        return Fit(ONE, single, middle[:, None], "All tokens are at one point.", f"|mean| = {length:.6f}")
+    # The singular vectors of the tokens, in decreasing order of how much of them lies along each.
+    axes = np.linalg.svd(x, full_matrices=True)[2]
+    side = np.where(x @ axes[0] >= 0, 1.0, -1.0)
+    pair = np.linalg.norm(x - side[:, None] * axes[0], axis=1)
+    if pair.max() <= tolerance:
+        found = f"{int((side > 0).sum())} tokens at one, {int((side < 0).sum())} at the other"
+        return Fit(OPPOSITE, pair, axes[:1].T, "Every token is at one of two opposite points.", found)
+    labels = components(x, tolerance)
+    count = int(labels.max()) + 1
+    centres = np.stack([x[labels == k].mean(axis=0) for k in range(count)])
+    spread = np.linalg.norm(x - centres[labels], axis=1)
+    if spread.max() <= tolerance and (count < n or at_rest):
+        gaps = np.linalg.norm(centres[:, None] - centres, axis=-1)[~np.eye(count, dtype=bool)]
+        says = "Every token is at one of several points."
+        groups = tuple(np.flatnonzero(labels == k) for k in range(count))
+        return Fit(SEVERAL, spread, whole, says, f"{count} points, at least {gaps.min():.4g} apart", groups)
+    if (flat := _flat(x, axes, tolerance)) is not None:
+        return flat
+    return Fit(NONE, spread, whole, "", f"{count} groups, of rank {d}")
+
+
+def _flat(x: np.ndarray, axes: np.ndarray, tolerance: float) -> Fit | None:
+    n, d = x.shape
+    for r in range(1, d):
+        beside = np.linalg.norm(x @ axes[r:].T, axis=1)
+        if beside.max() <= tolerance and n > r:
+            if r == 2:
+                return Fit(CIRCLE, beside, axes[:2].T, "All tokens are on one great circle.", "of dimension 2")
+            return Fit(SUBSPACE, beside, axes[:r].T, "All tokens are in one subspace.", f"of dimension {r} of {d}")
+    # A circle that is no great one: a plane that does not meet the origin.
+    centred = x - x.mean(axis=0)
+    planes = np.linalg.svd(centred, full_matrices=True)[2]
+    beside = np.linalg.norm(centred @ planes[2:].T, axis=1)
+    if d > 2 and n > 3 and beside.max() <= tolerance:
+        off = float(np.linalg.norm(x.mean(axis=0) @ planes[2:].T))
+        return Fit(
+            CIRCLE, beside, planes[:2].T, "All tokens are on one circle.", f"its plane is {off:.4g} from the origin"
+        )
+    return None
+
+
+def components(x: Float[np.ndarray, "n d"], radius: float) -> np.ndarray:
+    """The connected components of tokens within `radius` of each other, numbered by their first members, (n,)."""
+    near = np.linalg.norm(x[:, None] - x[None], axis=-1) <= radius
+    labels = np.full(len(x), -1)
+    for i in range(len(x)):
+        if labels[i] >= 0:
+            continue
+        waiting, number = [i], int(labels.max()) + 1
+        labels[i] = number
+        while waiting:
+            fresh = np.flatnonzero(near[waiting.pop()] & (labels < 0))
+            labels[fresh] = number
+            waiting += fresh.tolist()
+    return labels
+
+
+def shape_on_sphere(
+    field: AbstractField,
+    theorem: Theorem | None,
+    ts: np.ndarray,
+    xs: np.ndarray,
+    velocity: np.ndarray,
+    t: float,
+    present: np.ndarray,
+    tolerance: float,
+) -> LimitShape:
+    """The shape of unit tokens (times, n, d), the last of them judged, with their velocity."""
+    x = xs[-1]
+    d = x.shape[1]
+    speed = np.linalg.norm(velocity, axis=1)
+    rest = float(speed.max())
+    found = fit(x, tolerance, rest <= tolerance)
+    rounding = d * _ROUNDING
+    state = "at rest" if rest <= tolerance else "NOT CONVERGED: run for longer"
+    clauses = [] if found.kind == NONE else [
+        LimitClause(found.says, bool(found.residuals.max() + rounding <= tolerance), float(found.residuals.max()),
+                    found.found)
+    ]  # fmt: skip
+    if found.kind != NONE:
+        moves = f"token {int(speed.argmax())} moves by that in a unit of time, {state}"
+        clauses.append(LimitClause("The tokens have come to rest there.", rest <= tolerance, rest, moves))
+    applies = theorem is not None and theorem.applies
+    remark = ""
+    if applies and found.kind != ONE:
+        # What a theorem excludes is not certified as a limit, however long it lasts.
+        off = float(np.linalg.norm(x - x[0], axis=1).max())
+        clauses.append(LimitClause("It is the limit of the theorem, one point.", off <= tolerance, off,
+                                   f"the farthest token is {off:.3g} from token 0"))  # fmt: skip
+        remark = "The theorem says that all tokens come to one point: what is seen is metastable, or not yet there."
+    elif theorem is None:
+        remark = f"No theorem is known here of the limits of a {type(field).__name__}; what is seen is judged."
+    if found.kind == NONE:
+        remark = f"{remark} The tokens fit no shape: {found.found}.".strip()
+    history = np.array([_residual(y, found) for y in xs[: len(ts)]])
+    return LimitShape(
+        found.kind, tuple(clauses), () if theorem is None else theorem.hypotheses,
+        theorem.name if theorem is not None and applies else "", remark, found.residuals, x, np.eye(d)
+        if found.kind in (SEVERAL, NONE) else found.frame, np.zeros((d, 0)), present, t, tolerance, ts, history,
+    )  # fmt: skip
+
+
+def _residual(x: np.ndarray, found: Fit) -> float:
+    """How far the tokens at another time are from a shape of the kind that was found."""
+    if found.kind == NONE:
+        return np.inf
+    if found.kind == ONE:
+        mean = x.mean(axis=0)
+        return float(np.linalg.norm(x - mean / max(np.linalg.norm(mean), 1e-300), axis=1).max())
+    axes = np.linalg.svd(x, full_matrices=True)[2]
+    if found.kind == OPPOSITE:
+        side = np.where(x @ axes[0] >= 0, 1.0, -1.0)
+        return float(np.linalg.norm(x - side[:, None] * axes[0], axis=1).max())
+    if found.kind == SEVERAL:
+        return max(
+            float(np.linalg.norm(part - part.mean(axis=0), axis=1).max()) for part in (x[g] for g in found.groups)
+        )
+    r = found.frame.shape[1]
+    return float(np.linalg.norm(x @ axes[r:].T, axis=1).max())

@@ -1,0 +1,127 @@
+r"""The leading eigenvalue of V, and the splitting of R^d that the theorems on its limits speak of.
+
+**Algorithm.** With the eigenvalue $\lambda$ of largest real part, if real and positive, one singular value
+decomposition of $V - \lambda I$ has all: F is its kernel, G its range, and the left kernel has the coordinates of F.
+The spectral radius on G is bounded by norms of powers, $\rho \le |V_G^m|^{1/m}$, with m by repeated squaring.
+**Reference.** Geshkovski et al. (2305.05465), Sections 4 and 5: V is *paranormal* if $R^d = F \oplus G$ with both
+invariant, $V = \lambda I$ on F, $\lambda > 0$, and a spectral radius below $\lambda$ on G.
+**Invariants.** A Jordan block is never taken for a multiple of the identity, nor what rounding has made of one for a
+simple eigenvalue: the gap must exceed what rounding of V can do to an eigenvalue of that condition.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+
+# Relative to the norm of V: eigenvalues so near to the leading one may be the same in exact arithmetic, a Jordan block
+# of two having scattered them; and singular values of V - lambda I that count as zero.
+_NEAR, _ZERO = 1e-6, 1e-9
+# Squarings for the spectral radius: a Jordan block of two is then bounded to 1e-5, rounding of the powers included.
+_SQUARINGS = 30
+# How many times the gap must exceed the error of the eigenvalue.
+_SAFETY = 100
+
+
+class Splitting(NamedTuple):
+    """R^d = F + G for a matrix V; F is empty where the leading eigenvalue is not real and positive.
+
+    **Attributes:**
+
+    - `eigenvalue`: The eigenvalue of largest real part, which grows fastest in $e^{tV}$.
+    - `frame`: (d, r), an orthonormal basis of F.
+    - `dual`: (r, d), the coordinates in `frame` of the part in F, along G: `dual @ frame` is the identity.
+    - `rest`: (d, d - r), an orthonormal basis of G.
+    - `radius`: An upper bound of the spectral radius of V on G.
+    - `error`: How far rounding of V may have moved the eigenvalue; infinite if F and G meet.
+    - `off`: |V f - lambda f| at most, for unit vectors f of F.
+    - `apart`: The least singular value of V - lambda I on G: how well rounding tells F from G.
+    """
+
+    eigenvalue: complex
+    frame: Float[np.ndarray, "d r"]
+    dual: Float[np.ndarray, "r d"]
+    rest: Float[np.ndarray, "d g"]
+    radius: float
+    error: float
+    off: float
+    apart: float
+
+    @property
+    def is_real(self) -> bool:
+        """Whether the leading eigenvalue is real and positive."""
+        return self.frame.shape[1] > 0
+
+    @property
+    def gap(self) -> float:
+        """How far the eigenvalue is surely above the spectral radius on G; minus infinity where F and G meet."""
+        return float(self.eigenvalue.real) - self.radius - _SAFETY * self.error
+
+    @property
+    def is_paranormal(self) -> bool:
+        """Whether V is paranormal, to rounding."""
+        return self.is_real and self.gap > 0
+
+    @property
+    def rounding(self) -> float:
+        """How far rounding of V may have moved the coordinates in F of a token of length one."""
+        if self.rest.shape[1] == 0:
+            return 0.0
+        return self.error / self.apart * float(np.linalg.norm(self.dual, 2)) if self.apart > 0 else np.inf
+
+
+def split(value: Float[np.ndarray, "d d"]) -> Splitting:
+    """The splitting of R^d by the leading eigenvalue of V."""
+    d = len(value)
+    eigenvalues = np.linalg.eigvals(value).astype(complex)
+    size = float(np.linalg.norm(value, 2))
+    # Of several that grow alike the one that turns, if any does: then no direction of F is left alone.
+    ties = eigenvalues[eigenvalues.real >= eigenvalues.real.max() - _ZERO * size]
+    lead = ties[np.argmax(np.abs(ties.imag))]
+    none = np.zeros((d, 0))
+    nowhere = Splitting(lead, none, none.T, np.eye(d), float(np.abs(eigenvalues).max()), 0.0, 0.0, 0.0)
+    if lead.real <= 0 or abs(lead.imag) > _NEAR * size:
+        return nowhere
+    near = eigenvalues[np.abs(eigenvalues - lead) <= _NEAR * size]
+    # The mean of a scattered cluster is accurate where each of it is not; where no kernel is found there, the leading
+    # eigenvalue alone, if it is real.
+    for number in (float(near.real.mean()), float(lead.real)):
+        left, sizes, right = np.linalg.svd(value - number * np.eye(d))
+        count = int(np.sum(sizes <= _ZERO * size))
+        if count:
+            return _parts(value, number, left, right.T, count, size)
+        if lead.imag != 0:
+            return nowhere
+    return nowhere
+
+
+def _parts(value: np.ndarray, number: float, left: np.ndarray, right: np.ndarray, count: int, size: float) -> Splitting:
+    d = len(value)
+    frame, kernel, rest = right[:, d - count :], left[:, d - count :], left[:, : d - count]
+    between = kernel.T @ frame
+    least = float(np.linalg.svd(between, compute_uv=False)[-1])
+    off = float(np.linalg.norm((value - number * np.eye(d)) @ frame, 2))
+    # An eigenvalue of condition 1 / least moves by at most the error of the matrix times that.
+    error = d * float(np.finfo(np.float64).eps) * size / least if least > 0 else np.inf
+    meets = least <= _ZERO
+    dual = np.zeros((count, d)) if meets else np.linalg.solve(between, kernel.T)
+    within = rest.T @ value @ rest
+    apart = np.linalg.svd(within - number * np.eye(d - count), compute_uv=False)[-1] if count < d else np.inf
+    return Splitting(
+        complex(number), frame, dual, rest, _radius(within), np.inf if meets else max(error, off), off, float(apart)
+    )
+
+
+def _radius(matrix: Float[np.ndarray, "g g"]) -> float:
+    """An upper bound of the spectral radius: |M^m|^(1/m) for a large m."""
+    log_size, power = 0.0, np.array(matrix)
+    for k in range(_SQUARINGS + 1):
+        # Frobenius: no smaller than the spectral norm.
+        norm = float(np.linalg.norm(power))
+        if norm == 0:
+            return 0.0
+        log_size += np.log(norm) / 2.0**k
+        power = power / norm
+        power = power @ power
+    return float(np.exp(log_size))

@@ -1,0 +1,71 @@
+"""What the experiments on limits in R^d measure: leaders, matrices that are drawn, rates, the exceptional tokens."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import clusterjax as cjx
+from clusterjax.experiments.boolean_attention.measure import rank_of, rate_of
+from clusterjax.experiments.emergence_hyperplanes import measure as hyperplanes
+from clusterjax.experiments.emergence_mixed import measure as mixed
+from clusterjax.experiments.emergence_polytope.measure import leading
+from clusterjax.experiments.framework.emergence import draw_box, emerge
+
+
+def test_who_attends_to_itself_is_found_by_a_loop():
+    for seed in range(20):
+        x = np.random.default_rng(seed).normal(size=(7, 2))
+        own = [all(float(x[i] @ x[j]) <= float(x[i] @ x[i]) for j in range(7)) for i in range(7)]
+        assert leading(x).tolist() == own and any(own)
+
+
+def test_drawn_matrices_meet_the_hypotheses():
+    """And turned round, those of the hyperplanes lack one."""
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(4, 2)))
+    for start in range(8):
+        value, form = hyperplanes.draw_matrices(3, start)
+        applies = lambda form, value=value: (
+            cjx.limit_shape(
+                x, cjx.RescaledField(cjx.SoftmaxAttention(1.0, query_key=jnp.asarray(form)), jnp.asarray(value))
+            ).applies
+        )
+        assert applies(form) and not applies(-form)
+        value, form = mixed.draw_matrices(3, start)
+        field = cjx.RescaledField(cjx.SoftmaxAttention(1.0, query_key=jnp.asarray(form)), jnp.asarray(value))
+        shape = cjx.limit_shape(jnp.pad(x, ((0, 0), (0, 1))), field)
+        assert shape.applies and shape.kind == "polytope x subspace"
+
+
+def test_starts_do_not_depend_on_how_many_there_are():
+    np.testing.assert_array_equal(draw_box(3, 2, 5, 2, 1.0), draw_box(3, 4, 5, 2, 1.0)[:2])
+    assert not np.array_equal(draw_box(3, 2, 5, 2, 1.0), draw_box(4, 2, 5, 2, 1.0))
+
+
+def test_shapes_of_many_starts_are_those_of_each():
+    """One compiled run of all, judged as `limit_shape` judges the tokens of one."""
+    x0, ts = draw_box(0, 3, 6, 2, 1.0), np.linspace(0.0, 9.0, 4)
+    same = np.repeat(np.eye(2)[None], 3, axis=0)
+    found = emerge(x0, ts, same, same, 1.0)
+    field = cjx.RescaledField(cjx.SoftmaxAttention(1.0, query_key=jnp.eye(2)), jnp.eye(2))
+    for xs, shape in zip(found.xs, found.shapes, strict=True):
+        alone = cjx.limit_shape(jnp.asarray(xs[-1]), field, t=9.0)
+        np.testing.assert_allclose(shape.residuals, alone.residuals, atol=1e-12)
+        assert [clause.held for clause in shape.clauses[1:]] == [clause.held for clause in alone.clauses]
+    assert found.growth < 1e-12 and found.counts.min() >= 1 and 0 <= found.at_points.min()
+
+
+def test_rates_tell_doubly_exponential_from_exponential():
+    ts = np.linspace(0, 10, 201)
+    assert rate_of(ts, np.exp(-np.exp(0.7 * ts))) == pytest.approx(0.7, abs=1e-9)
+    assert rate_of(ts, np.exp(-2.0 * ts)) < 0.3
+    assert np.isnan(rate_of(ts, np.ones(201)))
+    assert rank_of(np.eye(4)) == 4 and rank_of(np.ones((4, 4)) / 4) == 1
+
+
+def test_groups_are_measured_in_both_directions():
+    """Tokens of one corner of F that differ along G alone."""
+    value = np.diag([1.0, 1.0, 0.0])
+    x = np.array([[1.0, 0.0, 0.0], [1.0, 0.0, 3.0], [-1.0, 0.5, 0.0], [-1.0, 0.5, -1.0]])
+    shape = cjx.limit_shape(jnp.asarray(x), cjx.RescaledField(cjx.SoftmaxAttention(1.0), jnp.asarray(value)))
+    within, across = mixed.widths(x, shape, value)
+    assert within == pytest.approx(0.0, abs=1e-12) and across == pytest.approx(3 / np.sqrt(1.25))

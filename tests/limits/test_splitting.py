@@ -1,0 +1,92 @@
+"""The leading eigenvalue of V and the splitting by it: of matrices that are built from their eigenvalues."""
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+from clusterjax._limits.splitting import split
+
+
+def similar(rng, blocks, condition=10.0):
+    """The block diagonal matrix in a random basis, and that basis."""
+    matrix = scipy.linalg.block_diag(*blocks)
+    d = len(matrix)
+    left, right = (np.linalg.qr(rng.normal(size=(d, d)))[0] for _ in range(2))
+    basis = left @ np.diag(condition ** -rng.uniform(0, 1, d)) @ right
+    return basis @ matrix @ np.linalg.inv(basis), basis
+
+
+def jordan(number, size):
+    return number * np.eye(size) + np.diag(np.ones(size - 1), 1)
+
+
+def turning(real, imaginary):
+    return np.array([[real, -imaginary], [imaginary, real]])
+
+
+@pytest.mark.parametrize("multiplicity", (1, 2, 3))
+def test_a_paranormal_matrix_is_split_into_its_parts(multiplicity):
+    """lambda I on F, below in modulus on G (a turn, a Jordan block, a negative number there too): the coordinates, F, G
+    and the gap are those of its basis."""
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        number = 10.0 ** rng.uniform(-3, 3)
+        other = (turning(0.3, 0.5), jordan(-0.4, 2), np.diag([0.6, -0.7]), np.zeros((2, 2)))[seed % 4]
+        value, basis = similar(rng, [number * np.eye(multiplicity), number * other])
+        parts, dual = split(value), np.linalg.inv(basis)[:multiplicity]
+        assert parts.is_paranormal and abs(parts.eigenvalue - number) < 1e-9 * number
+        assert parts.frame.shape == (multiplicity + 2, multiplicity)
+        # The part in F along G of any vector.
+        np.testing.assert_allclose(parts.frame @ parts.dual, basis[:, :multiplicity] @ dual, rtol=0, atol=1e-10)
+        np.testing.assert_allclose(parts.dual @ parts.rest, 0, atol=1e-10)
+        np.testing.assert_allclose(parts.dual @ parts.frame, np.eye(multiplicity), atol=1e-10)
+        radius = number * np.abs(np.linalg.eigvals(other)).max()
+        assert radius - 1e-6 * number <= parts.radius <= radius + 1e-5 * number
+        assert parts.rounding < 1e-9 and parts.off < 1e-9 * number
+
+
+@pytest.mark.parametrize("size", (2, 3, 4, 5))
+def test_a_jordan_block_is_never_taken_for_a_simple_or_multiple_eigenvalue(size):
+    """Rounding scatters its eigenvalues by the root of the machine epsilon: none of them is believed."""
+    for seed in range(150):
+        rng = np.random.default_rng([size, seed])
+        more = [np.eye(1)] if seed % 2 else [np.array([[0.2]])]
+        value, _ = similar(rng, [jordan(1.0, size), *more])
+        parts = split(value)
+        assert not parts.is_paranormal, (seed, parts)
+    exact = split(jordan(1.0, size))
+    assert not exact.is_paranormal and not np.isfinite(exact.error)
+
+
+def test_what_turns_or_falls_has_no_leading_direction():
+    rng = np.random.default_rng(0)
+    for blocks in (
+        [turning(1.0, 0.5), np.eye(1)],  # as fast as the 1, which is not alone
+        [turning(1.0, 1e-4)],
+        [np.diag([-1.0, -2.0])],
+        [np.zeros((3, 3))],
+        [turning(0.0, 1.0)],
+    ):
+        parts = split(similar(rng, blocks)[0] if len(blocks[0]) < 3 else blocks[0])
+        assert not parts.is_real and not parts.is_paranormal and parts.frame.shape[1] == 0
+
+
+@pytest.mark.parametrize(
+    ("diagonal", "paranormal", "multiplicity"),
+    (
+        ([1.0, 0.999], True, 1),
+        ([1.0, -0.999], True, 1),
+        ([1.0, -1.0], False, 1),
+        ([1.0, -5.0], False, 1),  # the fastest growth is real, the largest modulus is not its
+        ([1.0, 1.0], True, 2),
+        ([1.0, 1.0, -1.0], False, 2),
+        ([2.0], True, 1),
+        ([1.0, 1.0 - 1e-7], True, 1),
+        ([1.0, 1.0 - 1e-15], True, 2),  # the same to rounding
+    ),
+)
+def test_the_modulus_of_the_others_decides(diagonal, paranormal, multiplicity):
+    for turn in (np.eye(len(diagonal)), np.linalg.qr(np.random.default_rng(1).normal(size=(len(diagonal),) * 2))[0]):
+        parts = split(turn @ np.diag(diagonal) @ turn.T)
+        assert parts.is_real
+        assert (parts.is_paranormal, parts.frame.shape[1]) == (paranormal, multiplicity)

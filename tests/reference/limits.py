@@ -1,0 +1,64 @@
+"""Where tokens end, by plain loops: the set S of 2305.05465, hulls, Boolean rows, shapes on the sphere."""
+
+import math
+
+import numpy as np
+
+
+def dot(a, b):
+    """The inner product, summed without loss."""
+    return math.fsum(float(p) * float(q) for p, q in zip(a, b, strict=True))
+
+
+def residuals(z, dual, form, present=None):
+    """For each token the distance of c = dual z from the origin, or below its face, over the longest c.
+
+    `form` is that of the coordinates c; a token is below its face by max_j <B^T c_i, c_j - c_i> / |B^T c_i|.
+    """
+    n = len(z)
+    present = range(n) if present is None else present
+    c = [[dot(row, token) for row in dual] for token in z]
+    lengths = [math.sqrt(dot(row, row)) for row in c]
+    longest = max(lengths)
+    if longest == 0:
+        return np.zeros(n)
+    found = []
+    for i in range(n):
+        query = [math.fsum(c[i][a] * float(form[a][b]) for a in range(len(c[i]))) for b in range(len(c[i]))]
+        size = math.sqrt(dot(query, query))
+        if size == 0:
+            found.append(lengths[i] / longest)
+            continue
+        below = max(dot(query, [c[j][a] - c[i][a] for a in range(len(query))]) for j in present) / size
+        found.append(min(lengths[i], max(below, 0.0)) / longest)
+    return np.array(found)
+
+
+def boolean_rows(z, t, value=1.0, form=1.0):
+    """How far each row of the attention of x = e^{tV} z is from having all its weight at one end, and the attention.
+
+    Tokens that only rounding tells apart are at one place.
+    """
+    same = 2e-15 * max(abs(place) for place in z)
+    n = len(z)
+    ends = min(z), max(z)
+    far, weights = [], np.zeros((n, n))
+    for i in range(n):
+        scores = [form * math.exp(2 * t * value) * z[i] * z[j] for j in range(n)]
+        terms = [math.exp(max(s - max(scores), -745.0)) for s in scores]
+        for j in range(n):
+            weights[i, j] = terms[j] / math.fsum(terms)
+        far.append(1 - max(math.fsum(weights[i, j] for j in range(n) if abs(z[j] - end) <= same) for end in ends))
+    return np.array(far), weights
+
+
+def components(x, radius):
+    """The connected components at a radius, each token's number by first members."""
+    labels = list(range(len(x)))
+    for _ in range(len(x)):
+        for i in range(len(x)):
+            for j in range(len(x)):
+                if math.dist(x[i], x[j]) <= radius:
+                    labels[i] = labels[j] = min(labels[i], labels[j])
+    order = sorted(set(labels))
+    return np.array([order.index(label) for label in labels])

@@ -1,0 +1,142 @@
+r"""A cloud of clusters: tokens that met are one, with their masses added.
+
+**Invariants.** A cluster bears the index of its first token, and sees what that token sees: all masses, or, causal, those
+of earlier tokens. Clusters that meet do so where their pulls on each other balance, at $(g_b y_a + g_a y_b) / (g_a +
+g_b)$ with $g_a$ the mass of b in the eyes of a: the mean by masses, or, causal, at the earlier one. Tokens become one
+only where what is between them contracts.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .law import Eyes, Law, contraction
+
+
+class Cloud(NamedTuple):
+    """Clusters, in the order of their first tokens.
+
+    - `y`: Unit vectors (m, d).
+    - `eyes`: The mass of cluster b that cluster a sees.
+    - `first`: The first token of each cluster, (m,), increasing.
+    - `cluster`: The cluster of each token, (n,).
+    - `spread`: Of each cluster, the mean square distance of its masses from y where it was formed last; causal: the
+        largest distance. It is what the error bound is made of.
+    - `masses`: Of the tokens, (n,).
+    """
+
+    y: np.ndarray
+    eyes: Eyes
+    first: np.ndarray
+    cluster: np.ndarray
+    spread: np.ndarray
+    masses: np.ndarray
+
+    @property
+    def sums(self) -> np.ndarray:
+        """The masses of the clusters, (m,)."""
+        return np.bincount(self.cluster, self.masses, len(self.first))
+
+    def seen_by(self, law: Law, tokens: np.ndarray) -> np.ndarray:
+        """The masses of clusters that each of `tokens` sees, (k, m)."""
+        return _seen(law, self.masses, self.cluster, len(self.first), tokens)
+
+
+def _seen(law: Law, masses: np.ndarray, cluster: np.ndarray, m: int, tokens: np.ndarray) -> np.ndarray:
+    if not law.causal:
+        return np.broadcast_to(np.bincount(cluster, masses, m), (len(tokens), m))
+    seen = np.zeros((len(tokens), m))
+    order = np.argsort(tokens)
+    sums, last = np.zeros(m), 0
+    # One pass over the tokens: what one sees is what its predecessors are.
+    for place in order:
+        upto = tokens[place] + 1
+        sums += np.bincount(cluster[last:upto], masses[last:upto], m)
+        seen[place], last = sums, upto
+    return seen
+
+
+def start(law: Law, x0: np.ndarray, masses: np.ndarray) -> Cloud:
+    """Each token a cluster of its own."""
+    n = len(x0)
+    index = np.arange(n)
+    y = x0 / np.linalg.norm(x0, axis=1, keepdims=True)
+    return Cloud(y, Eyes.of(law, _seen(law, masses, index, n, index)), index, index, np.zeros(n), masses)
+
+
+def distances(y: np.ndarray) -> np.ndarray:
+    """All chordal distances, (m, m); zero on the diagonal, and exactly where two rows are equal."""
+    # Row by row: the square of a small distance is not a difference of products.
+    squares = np.zeros((len(y), len(y)))
+    for k in range(y.shape[1]):
+        squares += np.square(y[:, None, k] - y[None, :, k])
+    return np.sqrt(squares)
+
+
+def merged(law: Law, cloud: Cloud, apart: np.ndarray, radius: float) -> Cloud:
+    """The cloud with those clusters made one that chains of steps of at most `radius` join, and that contract."""
+    first = cloud.first
+    for group in _components(apart <= radius):
+        # Rows move when a group is made one: clusters are found by their first tokens.
+        members = np.searchsorted(cloud.first, first[group])
+        cloud = _joined(law, cloud, members) or cloud
+    return cloud
+
+
+def _components(near: np.ndarray) -> list[np.ndarray]:
+    """The connected components of more than one, as lists of rows."""
+    m = len(near)
+    left, found = np.ones(m, bool), []
+    np.fill_diagonal(near, False)
+    left &= near.any(axis=1)
+    while left.any():
+        member = np.zeros(m, bool)
+        member[np.flatnonzero(left)[0]] = True
+        while True:
+            grown = member | near[member].any(axis=0)
+            if grown.sum() == member.sum():
+                break
+            member = grown
+        left &= ~member
+        found.append(np.flatnonzero(member))
+    return found
+
+
+def _joined(law: Law, cloud: Cloud, members: np.ndarray) -> Cloud | None:
+    """The cloud with `members` one cluster; None if they would part again."""
+    sums = cloud.sums[members]
+    y = cloud.y[members]
+    if law.causal:
+        point = y[0]
+    else:
+        shares = sums / sums.sum() if sums.sum() > 0 else np.full(len(members), 1 / len(members))
+        # Differences from one of them: equal rows give that row exactly.
+        point = y[0] + shares @ (y - y[0])
+        point = point / np.linalg.norm(point)
+    gaps = np.linalg.norm(y - point, axis=1)
+    if law.causal:
+        spread = float(np.max(cloud.spread[members] + gaps))
+    else:
+        spread = float(shares @ (cloud.spread[members] + gaps**2))
+    kept = np.delete(np.arange(len(cloud.first)), members[1:])
+    place = np.zeros(len(cloud.first), int)
+    place[kept] = np.arange(len(kept))
+    place[members] = place[members[0]]
+    at = place[members[0]]
+    points, spreads = cloud.y[kept].copy(), cloud.spread[kept].copy()
+    points[at], spreads[at] = point, spread
+    cluster = place[cloud.cluster]
+    first = cloud.first[kept]
+    seen = _seen(law, cloud.masses, cluster, len(first), first)
+    new = Cloud(points, Eyes.of(law, seen), first, cluster, spreads, cloud.masses)
+    equal = not law.causal and not gaps.any()
+    # Tokens at one point that see the same go the same way for ever, whether or not they would come back.
+    return new if equal or np.all(parting(law, new, at) < 0) else None
+
+
+def parting(law: Law, cloud: Cloud, at: int) -> np.ndarray:
+    """The rates at which the tokens of cluster `at` part from its first; negative where they come together."""
+    if not law.causal:
+        return contraction(law, cloud.y, at, cloud.eyes.seen[at : at + 1], np.zeros(1))
+    tokens = np.flatnonzero(cloud.cluster == at)[1:]
+    return contraction(law, cloud.y, at, cloud.seen_by(law, tokens), cloud.masses[tokens])

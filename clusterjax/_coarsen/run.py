@@ -35,6 +35,7 @@ class Leg(NamedTuple):
 
     cloud: Cloud
     y0: np.ndarray
+    y1: np.ndarray
     t: float
     span: float
     length: float
@@ -84,7 +85,7 @@ def run(
         length = min(length, _reach(cloud.y, slopes[:-1].reshape(cloud.y.shape), apart))
         done, length, tries = _accepted(law, cloud, t, length, slopes, max_steps - tried)
         tried += tries
-        legs.append(Leg(cloud, cloud.y, t, done.span, done.length, done.error))
+        legs.append(Leg(cloud, cloud.y, done.y1, t, done.span, done.length, done.error))
         apart = distances(done.y1)
         _note(law, roots, mergers, cloud, done, apart, tolerance, len(legs) - 1)
         t += done.span

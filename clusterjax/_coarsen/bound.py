@@ -1,0 +1,189 @@
+r"""How far merger times may be off: each by its own gradient, which is followed backwards along the run.
+
+**Algorithm.** Let T(y) be the time that clusters at y take to a merger. Along the flow T falls at rate 1, so its
+gradient p obeys $\langle p, f\rangle = -1$ and $\dot p = -J^\top p$, and at the merger, where a distance r comes to the
+tolerance, $p = -\nabla r / \langle \nabla r, f\rangle$. A displacement e of the clusters on the way changes T by
+$\langle p, e\rangle$, to first order. Displacements are
+
+- the estimated errors of steps, and rounding;
+- what it does to others that tokens at a mean square distance S became one: their pulls change by at most
+  $(1 + \beta |B|)^2 S$ of what they were, for first orders cancel at the mean by masses, and that for as long as tokens
+  within the cluster would have taken to contract, S by twice the rate of `contraction`; and $(1 + \beta |B|) S$ of the
+  cluster itself, at once;
+- causal: that later tokens of a cluster, which see more than its first, lag behind or run ahead of it. By the difference
+  of velocities over the rate at which they contract this is a distance D, and pulls on later clusters change by at most
+  $2 (1 + \beta |B|) D$ of what they were.
+
+**Reference.** Hairer, Norsett, Wanner, *Solving Ordinary Differential Equations I*, sections I.14 and II.8: adjoint
+equations, and how local errors come to be global ones.
+
+**Invariants.** Twice the sum of the sizes is given, and no sign is used. First order: where the bound is not small
+against 1 it is a warning, no bound.
+"""
+
+import numpy as np
+
+from .clouds import Cloud, parting
+from .law import Law, jacobian, weights
+from .run import Leg, Merger, Run
+from .steps import between, slope
+
+
+_EPS = float(np.finfo(float).eps)
+
+
+def relative_errors(run: Run) -> np.ndarray:
+    """For each merger a bound of the relative error of its time."""
+    displacements = _displacements(run)
+    waiting = sorted(range(len(run.mergers)), key=lambda k: run.mergers[k].index)
+    active: list[int] = []
+    gradients = np.zeros((0, *run.last.y.shape))
+    total = np.zeros(len(run.mergers))
+    after = run.last
+    for index in range(len(run.legs) - 1, -1, -1):
+        leg = run.legs[index]
+        gradients = _before_joining(run.law, leg.cloud, after, gradients, active, total)
+        gradients = _backwards(run.law, leg, gradients)
+        while waiting and run.mergers[waiting[-1]].index == index:
+            k = waiting.pop()
+            # Those of the beginning came to the tolerance before anything moved.
+            if run.mergers[k].time > 0:
+                active.append(k)
+                gradients = np.concatenate([gradients, _gradient(run.law, leg, run.mergers[k])[None]])
+        sizes = np.sqrt(np.sum(np.square(gradients), axis=2))
+        total[active] += sizes @ displacements[index] + leg.error[-1] + 8 * _EPS * leg.span
+        after = leg.cloud
+    gradients = _before_joining(run.law, after, after, gradients, active, total)
+    times = np.array([merger.time for merger in run.mergers])
+    return 2 * total / np.where(times > 0, times, 1)
+
+
+def _gradient(law: Law, leg: Leg, merger: Merger) -> np.ndarray:
+    """The gradient of the time of a merger at the beginning of its leg, (m, d)."""
+    done = leg.again(law)
+    y = between(law, leg.cloud.eyes, done).clusters(merger.share)
+    a, b = merger.rows
+    found = np.zeros_like(y)
+    # Of half the square of the distance, tangent to the sphere.
+    found[a], found[b] = y[a] - y[b], y[b] - y[a]
+    found -= np.sum(found * y, axis=1, keepdims=True) * y
+    flow = slope(law, y, leg.cloud.eyes)
+    found *= -flow[-1] / np.sum(found * flow[:-1].reshape(y.shape))
+    return _backwards(law, leg._replace(y1=y, length=leg.length * merger.share), found[None])[0]
+
+
+def _backwards(law: Law, leg: Leg, gradients: np.ndarray) -> np.ndarray:
+    """Gradients at the beginning of a leg from those at its end, (k, m, d)."""
+    if not len(gradients):
+        return gradients
+    eyes, shape = leg.cloud.eyes, leg.y0.shape
+    first, last = slope(law, leg.y0, eyes), slope(law, leg.y1, eyes)
+    bend = (first - last)[:-1].reshape(shape)
+    middle = (leg.y0 + leg.y1) / 2 + leg.length / 8 * bend
+    middle = middle / np.linalg.norm(middle, axis=1, keepdims=True)
+    change, velocity = jacobian(law, middle, eyes)
+    change *= leg.length / np.linalg.norm(velocity)
+    term = found = gradients.reshape(len(gradients), -1)
+    # The exponential of the transposed Jacobian, by its series: a step is no longer than what it moves by.
+    for order in range(1, 80):
+        term = term @ change / order
+        found = found + term
+        if np.max(np.abs(term)) <= 1e-6 * np.max(np.abs(found)):
+            break
+    # Of the direction of the flow the exact value is known.
+    flow = first[:-1]
+    found = found - (found @ flow + first[-1])[:, None] * flow
+    return found.reshape(len(gradients), *shape)
+
+
+def _before_joining(
+    law: Law, cloud: Cloud, after: Cloud, gradients: np.ndarray, active: list[int], total: np.ndarray
+) -> np.ndarray:
+    """Gradients by clusters before some of them became one; the displacement by that is added to `total`."""
+    rows = after.cluster[cloud.first]
+    if cloud is after or len(cloud.first) == len(after.first):
+        return gradients
+    new = np.bincount(rows, minlength=len(after.first)) > 1
+    if not law.causal:
+        moved = np.where(new, (1 + law.sharpness) * after.spread, 0)
+        total[active] += np.sqrt(np.sum(np.square(gradients), axis=2)) @ moved
+        sums, whole = cloud.sums, after.sums[rows]
+        alike = 1 / np.bincount(rows)[rows]
+        shares = np.where(whole > 0, sums / np.where(whole > 0, whole, 1), alike)
+    else:
+        shares = np.where(after.first[rows] == cloud.first, 1.0, 0.0)
+    return gradients[:, rows] * shares[None, :, None]
+
+
+def _displacements(run: Run) -> list[np.ndarray]:
+    """For each leg how far each cluster may be displaced in it, (m,)."""
+    law, found = run.law, []
+    reach = law.strength * (1 + law.sharpness)
+    width, before = run.cloud.spread, run.cloud
+    for leg in run.legs:
+        cloud = leg.cloud
+        m, d = leg.y0.shape
+        if len(cloud.first) < len(before.first):
+            width = _carried(before, cloud, width)
+        before = cloud
+        w, unit = weights(law, leg.y0, cloud.eyes.seen)
+        last, _ = weights(law, leg.y1, cloud.eyes.seen)
+        w = np.maximum(w, last)
+        np.fill_diagonal(w, 0)
+        hours = leg.span / unit
+        rates = np.zeros(m)
+        for at in np.flatnonzero(np.bincount(cloud.cluster) > 1):
+            ends = [np.max(parting(law, cloud._replace(y=y), int(at))) for y in (leg.y0, leg.y1)]
+            rates[at] = unit * max(ends)
+        if law.causal:
+            driven = np.maximum(_lag(law, cloud, leg.y0), _lag(law, cloud, leg.y1))
+            with np.errstate(over="ignore", invalid="ignore"):
+                held = np.where(rates < 0, -rates, np.inf)
+                area = width * _area(rates, hours) + np.where(driven > 0, driven / held * hours, 0)
+                width = width * np.exp(rates * hours) + np.where(driven > 0, driven / held, 0)
+            area = np.where((rates >= 0) & (np.bincount(cloud.cluster) > 1), np.inf, area)
+            moved = 2 * reach * _product(w, area)
+        else:
+            with np.errstate(over="ignore"):
+                area = width * _area(2 * rates, hours)
+                width = width * np.exp(2 * rates * hours)
+            pull = w.sum(axis=1) if law.value is None else np.ones(m)
+            moved = reach * (1 + law.sharpness) * (_product(w, area) + np.where(area > 0, pull * area, 0))
+        step = np.sqrt(np.sum(np.square(leg.error[:-1].reshape(m, d)), axis=1))
+        found.append(moved + step + 4 * _EPS)
+    return found
+
+
+def _product(w: np.ndarray, area: np.ndarray) -> np.ndarray:
+    """w @ area, where 0 times infinity is 0."""
+    return np.sum(np.where(w > 0, w * np.where(w > 0, area[None, :], 0), 0), axis=1)
+
+
+def _area(rates: np.ndarray, hours: float) -> np.ndarray:
+    """The integral of e^{rate t} to t = hours."""
+    still = rates == 0
+    return np.where(still, hours, np.expm1(rates * hours) / np.where(still, 1, rates))
+
+
+def _carried(before: Cloud, cloud: Cloud, width: np.ndarray) -> np.ndarray:
+    """Spreads after some clusters became one: of those that did not, as they had become."""
+    rows = before.cluster[cloud.first]
+    same = np.bincount(before.cluster)[rows] == np.bincount(cloud.cluster)
+    return np.where(same, width[rows], cloud.spread)
+
+
+def _lag(law: Law, cloud: Cloud, y: np.ndarray) -> np.ndarray:
+    """The largest difference of velocities of later tokens of each causal cluster from that of its first, (m,)."""
+    found = np.zeros(len(y))
+    for at in np.flatnonzero(np.bincount(cloud.cluster) > 1):
+        tokens = np.flatnonzero(cloud.cluster == at)
+        w, _ = weights(law, y, cloud.seen_by(law, tokens), np.broadcast_to(y[at], (len(tokens), y.shape[1])))
+        if law.value is None:
+            w[:, at] = 0
+            drift = law.factor * (w @ (y - (y @ y[at])[:, None] * y[at]))
+        else:
+            pulled = (w @ y) @ law.value.T
+            drift = pulled - np.outer(pulled @ y[at], y[at])
+        found[at] = np.max(np.linalg.norm(drift - drift[0], axis=1))
+    return found
+

@@ -21,15 +21,19 @@ equations, and how local errors come to be global ones.
 against 1 it is a warning, no bound.
 """
 
+import math
+
 import numpy as np
 
 from .clouds import Cloud, parting
-from .law import Law, jacobian, weights
+from .law import Eyes, Law, jacobian, weights
 from .run import Leg, Merger, Run
 from .steps import between, slope
 
 
 _EPS = float(np.finfo(float).eps)
+# A derivative is taken to be constant over pieces of a leg in which it changes things by so many e-foldings.
+_PIECE, _MOST_PIECES = 2.0, 100
 
 
 def relative_errors(run: Run) -> np.ndarray:
@@ -69,22 +73,41 @@ def _gradient(law: Law, leg: Leg, merger: Merger) -> np.ndarray:
     found -= np.sum(found * y, axis=1, keepdims=True) * y
     flow = slope(law, y, leg.cloud.eyes)
     found *= -flow[-1] / np.sum(found * flow[:-1].reshape(y.shape))
-    return _backwards(law, leg._replace(y1=y, length=leg.length * merger.share), found[None])[0]
+    return _backwards(law, leg, found[None], merger.share)[0]
 
 
-def _backwards(law: Law, leg: Leg, gradients: np.ndarray) -> np.ndarray:
-    """Gradients at the beginning of a leg from those at its end, (k, m, d)."""
+def _backwards(law: Law, leg: Leg, gradients: np.ndarray, share: float = 1.0) -> np.ndarray:
+    """Gradients at the beginning of a leg from those at `share` of its length, (k, m, d)."""
     if not len(gradients):
         return gradients
     eyes, shape = leg.cloud.eyes, leg.y0.shape
     first, last = slope(law, leg.y0, eyes), slope(law, leg.y1, eyes)
-    bend = (first - last)[:-1].reshape(shape)
-    middle = (leg.y0 + leg.y1) / 2 + leg.length / 8 * bend
+    middle = (leg.y0 + leg.y1) / 2 + leg.length / 8 * (first - last)[:-1].reshape(shape)
     middle = middle / np.linalg.norm(middle, axis=1, keepdims=True)
-    change, velocity = jacobian(law, middle, eyes)
-    change *= leg.length / np.linalg.norm(velocity)
-    term = found = gradients.reshape(len(gradients), -1)
-    # The exponential of the transposed Jacobian, by its series: a step is no longer than what it moves by.
+    change = _change(law, middle, eyes, leg.length * share)
+    pieces = min(_MOST_PIECES, math.ceil(np.linalg.norm(change) / _PIECE))
+    found = gradients.reshape(len(gradients), -1)
+    if pieces <= 1 and share == 1:
+        return _exponential(found, change, first).reshape(-1, *shape)
+    # Where speeds change by orders of magnitude within the leg: in pieces, along the interpolant.
+    inside = between(law, eyes, leg.again(law))
+    for piece in range(pieces, 0, -1):
+        middle, start = (inside.clusters(share * (piece - back) / pieces) for back in (0.5, 1))
+        change = _change(law, middle, eyes, leg.length * share / pieces)
+        found = _exponential(found, change, slope(law, start, eyes))
+    return found.reshape(-1, *shape)
+
+
+def _change(law: Law, y: np.ndarray, eyes: Eyes, length: float) -> np.ndarray:
+    """The derivative by the clusters, times the duration of a piece of the path of this length about y."""
+    change, velocity = jacobian(law, y, eyes)
+    largest = np.max(np.abs(velocity))
+    return change / largest * (length / np.linalg.norm(velocity / largest))
+
+
+def _exponential(gradients: np.ndarray, change: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """Gradients by the exponential of the transposed derivative; `first` is the slope where they come to."""
+    term = found = gradients
     for order in range(1, 80):
         term = term @ change / order
         found = found + term
@@ -92,8 +115,7 @@ def _backwards(law: Law, leg: Leg, gradients: np.ndarray) -> np.ndarray:
             break
     # Of the direction of the flow the exact value is known.
     flow = first[:-1]
-    found = found - (found @ flow + first[-1])[:, None] * flow
-    return found.reshape(len(gradients), *shape)
+    return found - (found @ flow + first[-1])[:, None] * flow
 
 
 def _before_joining(

@@ -10,6 +10,7 @@ $\langle p, e\rangle$, to first order. Displacements are
   $(1 + \beta |B|)^2 S$ of what they were, for first orders cancel at the mean by masses, and that for as long as tokens
   within the cluster would have taken to contract, S by twice the rate of `contraction`; and $(1 + \beta |B|) S$ of the
   cluster itself, at once;
+- that a token touches which is not where its cluster is said to be;
 - causal: that later tokens of a cluster, which see more than its first, lag behind or run ahead of it. By the difference
   of velocities over the rate at which they contract this is a distance D, and pulls on later clusters change by at most
   $2 (1 + \beta |B|) D$ of what they were.
@@ -25,7 +26,7 @@ import math
 
 import numpy as np
 
-from .clouds import Cloud, parting
+from .clouds import Cloud, drifts, parting
 from .law import Eyes, Law, jacobian, weights
 from .run import Leg, Merger, Run
 from .steps import between, slope
@@ -38,7 +39,7 @@ _PIECE, _MOST_PIECES = 2.0, 100
 
 def relative_errors(run: Run) -> np.ndarray:
     """For each merger a bound of the relative error of its time."""
-    displacements = _displacements(run)
+    displacements, radii = _displacements(run)
     waiting = sorted(range(len(run.mergers)), key=lambda k: run.mergers[k].index)
     active: list[int] = []
     gradients = np.zeros((0, *run.last.y.shape))
@@ -46,24 +47,25 @@ def relative_errors(run: Run) -> np.ndarray:
     after = run.last
     for index in range(len(run.legs) - 1, -1, -1):
         leg = run.legs[index]
-        gradients = _before_joining(run.law, leg.cloud, after, gradients, active, total)
+        gradients = _before_change(run.law, leg.cloud, after, radii[index], gradients, active, total)
         gradients = _backwards(run.law, leg, gradients)
         while waiting and run.mergers[waiting[-1]].index == index:
             k = waiting.pop()
             # Those of the beginning came to the tolerance before anything moved.
             if run.mergers[k].time > 0:
                 active.append(k)
-                gradients = np.concatenate([gradients, _gradient(run.law, leg, run.mergers[k])[None]])
+                gradient, touching = _gradient(run.law, leg, run.mergers[k])
+                gradients = np.concatenate([gradients, gradient[None]])
+                total[k] += touching @ radii[index]
         sizes = np.sqrt(np.sum(np.square(gradients), axis=2))
         total[active] += sizes @ displacements[index] + leg.error[-1] + 8 * _EPS * leg.span
         after = leg.cloud
-    gradients = _before_joining(run.law, after, after, gradients, active, total)
     times = np.array([merger.time for merger in run.mergers])
     return 2 * total / np.where(times > 0, times, 1)
 
 
-def _gradient(law: Law, leg: Leg, merger: Merger) -> np.ndarray:
-    """The gradient of the time of a merger at the beginning of its leg, (m, d)."""
+def _gradient(law: Law, leg: Leg, merger: Merger) -> tuple[np.ndarray, np.ndarray]:
+    """The gradient of the time of a merger at the beginning of its leg, (m, d), and its size at the moment, (m,)."""
     done = leg.again(law)
     y = between(law, leg.cloud.eyes, done).clusters(merger.share)
     a, b = merger.rows
@@ -73,7 +75,7 @@ def _gradient(law: Law, leg: Leg, merger: Merger) -> np.ndarray:
     found -= np.sum(found * y, axis=1, keepdims=True) * y
     flow = slope(law, y, leg.cloud.eyes)
     found *= -flow[-1] / np.sum(found * flow[:-1].reshape(y.shape))
-    return _backwards(law, leg, found[None], merger.share)[0]
+    return _backwards(law, leg, found[None], merger.share)[0], np.sqrt(np.sum(np.square(found), axis=1))
 
 
 def _backwards(law: Law, leg: Leg, gradients: np.ndarray, share: float = 1.0) -> np.ndarray:
@@ -118,62 +120,76 @@ def _exponential(gradients: np.ndarray, change: np.ndarray, first: np.ndarray) -
     return found - (found @ flow + first[-1])[:, None] * flow
 
 
-def _before_joining(
-    law: Law, cloud: Cloud, after: Cloud, gradients: np.ndarray, active: list[int], total: np.ndarray
+def _before_change(
+    law: Law,
+    cloud: Cloud,
+    after: Cloud,
+    radius: np.ndarray,
+    gradients: np.ndarray,
+    active: list[int],
+    total: np.ndarray,
 ) -> np.ndarray:
-    """Gradients by clusters before some of them became one; the displacement by that is added to `total`."""
-    rows = after.cluster[cloud.first]
-    if cloud is after or len(cloud.first) == len(after.first):
+    """Gradients by clusters before some became one, or fell apart; the displacement by that is added to `total`."""
+    if cloud.cluster is after.cluster:
         return gradients
-    new = np.bincount(rows, minlength=len(after.first)) > 1
-    if not law.causal:
-        moved = np.where(new, (1 + law.sharpness) * after.spread, 0)
-        total[active] += np.sqrt(np.sum(np.square(gradients), axis=2)) @ moved
-        sums, whole = cloud.sums, after.sums[rows]
-        alike = 1 / np.bincount(rows)[rows]
-        shares = np.where(whole > 0, sums / np.where(whole > 0, whole, 1), alike)
-    else:
-        shares = np.where(after.first[rows] == cloud.first, 1.0, 0.0)
+    sizes = np.sqrt(np.sum(np.square(gradients), axis=2))
+    if law.causal:
+        # Each comes from where its first token was, whether some became one or one became some.
+        rows = cloud.cluster[after.first]
+        split = np.bincount(rows, minlength=len(cloud.first)) > 1
+        later = after.first != cloud.first[rows]
+        total[active] += sizes @ np.where(split[rows] & later, radius[rows], 0)
+        found = np.zeros((len(gradients), *cloud.y.shape))
+        np.add.at(found, (slice(None), rows), gradients)
+        return found
+    rows = after.cluster[cloud.first]
+    count = np.bincount(rows, minlength=len(after.first))
+    total[active] += sizes @ np.where(count > 1, (1 + law.sharpness) * after.spread, 0)
+    sums, whole = cloud.sums, after.sums[rows]
+    shares = np.where(whole > 0, sums / np.where(whole > 0, whole, 1), 1 / count[rows])
     return gradients[:, rows] * shares[None, :, None]
 
 
-def _displacements(run: Run) -> list[np.ndarray]:
-    """For each leg how far each cluster may be displaced in it, (m,)."""
-    law, found = run.law, []
+def _displacements(run: Run) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """For each leg how far each cluster may be displaced in it, (m,), and how far from it its tokens may be, (m,)."""
+    law, found, radii = run.law, [], []
     reach = law.strength * (1 + law.sharpness)
-    width, before = run.cloud.spread, run.cloud
+    spread, radius, before = run.cloud.spread, run.cloud.radius, run.cloud
     for leg in run.legs:
         cloud = leg.cloud
         m, d = leg.y0.shape
-        if len(cloud.first) < len(before.first):
-            width = _carried(before, cloud, width)
+        if cloud.cluster is not before.cluster:
+            spread = _carried(before, cloud, spread, cloud.spread)
+            radius = _carried(before, cloud, radius, cloud.radius)
         before = cloud
-        w, unit = weights(law, leg.y0, cloud.eyes.seen)
-        last, _ = weights(law, leg.y1, cloud.eyes.seen)
-        w = np.maximum(w, last)
+        w = np.maximum(*(kernel / unit for kernel, unit in (weights(law, y, cloud.eyes.seen) for y in (leg.y0, leg.y1))))
         np.fill_diagonal(w, 0)
-        hours = leg.span / unit
+        hours = leg.span
         rates = np.zeros(m)
         for at in np.flatnonzero(np.bincount(cloud.cluster) > 1):
             ends = [np.max(parting(law, cloud._replace(y=y), int(at))) for y in (leg.y0, leg.y1)]
-            rates[at] = unit * max(ends)
+            rates[at] = max(ends)
+        crowds = np.bincount(cloud.cluster) > 1
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            driven = np.zeros(m)
+            if law.causal:
+                driven = np.maximum(*(drifts(law, cloud._replace(y=y)) for y in (leg.y0, leg.y1)))
+            lag = np.where(driven > 0, driven / np.where(rates < 0, -rates, 0), 0)
+            area = np.where(crowds, radius * _area(rates, hours) + np.where(lag > 0, lag * hours, 0), 0)
+            # The tokens of a cluster are nowhere farther from it than at one of the two ends.
+            later = np.where(crowds, radius * np.exp(rates * hours) + lag, 0)
+            radii.append(np.maximum(radius, later))
+            squares = np.where(crowds, spread * _area(2 * rates, hours), 0)
+            radius, spread = later, np.where(crowds, spread * np.exp(2 * rates * hours), 0)
         if law.causal:
-            driven = np.maximum(_lag(law, cloud, leg.y0), _lag(law, cloud, leg.y1))
-            with np.errstate(over="ignore", invalid="ignore"):
-                held = np.where(rates < 0, -rates, np.inf)
-                area = width * _area(rates, hours) + np.where(driven > 0, driven / held * hours, 0)
-                width = width * np.exp(rates * hours) + np.where(driven > 0, driven / held, 0)
-            area = np.where((rates >= 0) & (np.bincount(cloud.cluster) > 1), np.inf, area)
             moved = 2 * reach * _product(w, area)
         else:
-            with np.errstate(over="ignore"):
-                area = width * _area(2 * rates, hours)
-                width = width * np.exp(2 * rates * hours)
             pull = w.sum(axis=1) if law.value is None else np.ones(m)
-            moved = reach * (1 + law.sharpness) * (_product(w, area) + np.where(area > 0, pull * area, 0))
+            pull = np.where(squares > 0, pull * np.where(pull > 0, squares, 0), 0)
+            moved = reach * (1 + law.sharpness) * (_product(w, squares) + pull)
         step = np.sqrt(np.sum(np.square(leg.error[:-1].reshape(m, d)), axis=1))
         found.append(moved + step + 4 * _EPS)
-    return found
+    return found, radii
 
 
 def _product(w: np.ndarray, area: np.ndarray) -> np.ndarray:
@@ -187,25 +203,8 @@ def _area(rates: np.ndarray, hours: float) -> np.ndarray:
     return np.where(still, hours, np.expm1(rates * hours) / np.where(still, 1, rates))
 
 
-def _carried(before: Cloud, cloud: Cloud, width: np.ndarray) -> np.ndarray:
-    """Spreads after some clusters became one: of those that did not, as they had become."""
+def _carried(before: Cloud, cloud: Cloud, width: np.ndarray, anew: np.ndarray) -> np.ndarray:
+    """Spreads after some clusters became one: of these `anew`, of those that did not as they had become."""
     rows = before.cluster[cloud.first]
     same = np.bincount(before.cluster)[rows] == np.bincount(cloud.cluster)
-    return np.where(same, width[rows], cloud.spread)
-
-
-def _lag(law: Law, cloud: Cloud, y: np.ndarray) -> np.ndarray:
-    """The largest difference of velocities of later tokens of each causal cluster from that of its first, (m,)."""
-    found = np.zeros(len(y))
-    for at in np.flatnonzero(np.bincount(cloud.cluster) > 1):
-        tokens = np.flatnonzero(cloud.cluster == at)
-        w, _ = weights(law, y, cloud.seen_by(law, tokens), np.broadcast_to(y[at], (len(tokens), y.shape[1])))
-        if law.value is None:
-            w[:, at] = 0
-            drift = law.factor * (w @ (y - (y @ y[at])[:, None] * y[at]))
-        else:
-            pulled = (w @ y) @ law.value.T
-            drift = pulled - np.outer(pulled @ y[at], y[at])
-        found[at] = np.max(np.linalg.norm(drift - drift[0], axis=1))
-    return found
-
+    return np.where(same, width[rows], anew)

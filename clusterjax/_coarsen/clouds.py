@@ -10,7 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .law import Eyes, Law, contraction
+from .law import Eyes, Law, contraction, weights
+
+
+# How far later tokens of a causal cluster may lie from its first, in the balance of drift and contraction, when they
+# become one with it and before they are let go, in units of the distance at which tokens become one.
+_HELD, _LOOSE = 1 / 3, 3.0
 
 
 class Cloud(NamedTuple):
@@ -20,8 +25,8 @@ class Cloud(NamedTuple):
     - `eyes`: The mass of cluster b that cluster a sees.
     - `first`: The first token of each cluster, (m,), increasing.
     - `cluster`: The cluster of each token, (n,).
-    - `spread`: Of each cluster, the mean square distance of its masses from y where it was formed last; causal: the
-        largest distance. It is what the error bound is made of.
+    - `spread`, `radius`: Of each cluster, the mean square distance of its masses from y, and the largest distance of its
+        tokens, where it was formed last. The error bound is made of them.
     - `masses`: Of the tokens, (n,).
     """
 
@@ -30,6 +35,7 @@ class Cloud(NamedTuple):
     first: np.ndarray
     cluster: np.ndarray
     spread: np.ndarray
+    radius: np.ndarray
     masses: np.ndarray
 
     @property
@@ -61,7 +67,7 @@ def start(law: Law, x0: np.ndarray, masses: np.ndarray) -> Cloud:
     n = len(x0)
     index = np.arange(n)
     y = x0 / np.linalg.norm(x0, axis=1, keepdims=True)
-    return Cloud(y, Eyes.of(law, _seen(law, masses, index, n, index)), index, index, np.zeros(n), masses)
+    return Cloud(y, Eyes.of(law, _seen(law, masses, index, n, index)), index, index, np.zeros(n), np.zeros(n), masses)
 
 
 def distances(y: np.ndarray) -> np.ndarray:
@@ -79,7 +85,7 @@ def merged(law: Law, cloud: Cloud, apart: np.ndarray, radius: float) -> Cloud:
     for group in _components(apart <= radius):
         # Rows move when a group is made one: clusters are found by their first tokens.
         members = np.searchsorted(cloud.first, first[group])
-        cloud = _joined(law, cloud, members) or cloud
+        cloud = _joined(law, cloud, members, radius) or cloud
     return cloud
 
 
@@ -102,36 +108,78 @@ def _components(near: np.ndarray) -> list[np.ndarray]:
     return found
 
 
-def _joined(law: Law, cloud: Cloud, members: np.ndarray) -> Cloud | None:
+def _joined(law: Law, cloud: Cloud, members: np.ndarray, reach: float) -> Cloud | None:
     """The cloud with `members` one cluster; None if they would part again."""
     sums = cloud.sums[members]
     y = cloud.y[members]
-    if law.causal:
-        point = y[0]
-    else:
-        shares = sums / sums.sum() if sums.sum() > 0 else np.full(len(members), 1 / len(members))
+    shares = sums / sums.sum() if sums.sum() > 0 else np.full(len(members), 1 / len(members))
+    point = y[0]
+    if not law.causal:
         # Differences from one of them: equal rows give that row exactly.
-        point = y[0] + shares @ (y - y[0])
+        point = point + shares @ (y - point)
         point = point / np.linalg.norm(point)
     gaps = np.linalg.norm(y - point, axis=1)
-    if law.causal:
-        spread = float(np.max(cloud.spread[members] + gaps))
-    else:
-        spread = float(shares @ (cloud.spread[members] + gaps**2))
     kept = np.delete(np.arange(len(cloud.first)), members[1:])
     place = np.zeros(len(cloud.first), int)
     place[kept] = np.arange(len(kept))
     place[members] = place[members[0]]
     at = place[members[0]]
-    points, spreads = cloud.y[kept].copy(), cloud.spread[kept].copy()
-    points[at], spreads[at] = point, spread
+    points, spread, radius = cloud.y[kept].copy(), cloud.spread[kept].copy(), cloud.radius[kept].copy()
+    points[at] = point
+    spread[at] = shares @ (cloud.spread[members] + gaps**2)
+    radius[at] = np.max(cloud.radius[members] + gaps)
     cluster = place[cloud.cluster]
     first = cloud.first[kept]
     seen = _seen(law, cloud.masses, cluster, len(first), first)
-    new = Cloud(points, Eyes.of(law, seen), first, cluster, spreads, cloud.masses)
-    equal = not law.causal and not gaps.any()
+    new = Cloud(points, Eyes.of(law, seen), first, cluster, spread, radius, cloud.masses)
+    if law.causal:
+        return new if lag(law, new, at) <= _HELD * reach else None
     # Tokens at one point that see the same go the same way for ever, whether or not they would come back.
-    return new if equal or np.all(parting(law, new, at) < 0) else None
+    return new if not gaps.any() or np.all(parting(law, new, at) < 0) else None
+
+
+def released(law: Law, cloud: Cloud, radius: float) -> Cloud:
+    """The cloud with those causal clusters let go, token by token, that are about to be pulled apart."""
+    if not law.causal:
+        return cloud
+    crowds = np.flatnonzero(np.bincount(cloud.cluster) > 1)
+    loose = [at for at in crowds if lag(law, cloud, int(at)) > _LOOSE * radius]
+    if not loose:
+        return cloud
+    free = np.isin(cloud.cluster, loose)
+    index = np.arange(len(cloud.cluster))
+    first, cluster = np.unique(np.where(free, index, cloud.first[cloud.cluster]), return_inverse=True)
+    rows = cloud.cluster[first]
+    kept = ~free[first]
+    seen = _seen(law, cloud.masses, cluster, len(first), first)
+    spread, radius = np.where(kept, cloud.spread[rows], 0), np.where(kept, cloud.radius[rows], 0)
+    return Cloud(cloud.y[rows], Eyes.of(law, seen), first, cluster, spread, radius, cloud.masses)
+
+
+def lag(law: Law, cloud: Cloud, at: int) -> float:
+    """How far the tokens of a causal cluster come to lie from its first; infinite if they do not contract."""
+    rate, drift = float(np.max(parting(law, cloud, at))), _drift(law, cloud, at)
+    return drift / -rate if rate < 0 else np.inf
+
+
+def drifts(law: Law, cloud: Cloud) -> np.ndarray:
+    """The largest difference of velocities of later tokens of each causal cluster from that of its first, (m,)."""
+    found = np.zeros(len(cloud.y))
+    for at in np.flatnonzero(np.bincount(cloud.cluster) > 1):
+        found[at] = _drift(law, cloud, int(at))
+    return found
+
+
+def _drift(law: Law, cloud: Cloud, at: int) -> float:
+    tokens, y = np.flatnonzero(cloud.cluster == at), cloud.y
+    w, unit = weights(law, y, cloud.seen_by(law, tokens), np.broadcast_to(y[at], (len(tokens), y.shape[1])))
+    if law.value is None:
+        w[:, at] = 0
+        drift = law.factor * (w @ (y - (y @ y[at])[:, None] * y[at]))
+    else:
+        pulled = (w @ y) @ law.value.T
+        drift = pulled - np.outer(pulled @ y[at], y[at])
+    return float(np.max(np.linalg.norm(drift - drift[0], axis=1))) / unit
 
 
 def parting(law: Law, cloud: Cloud, at: int) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .clouds import Cloud, distances, merged, start
+from .clouds import Cloud, distances, merged, released, start
 from .law import Law, moves
 from .steps import Between, Step, between, slope, step
 
@@ -90,8 +90,8 @@ def run(
         _note(law, roots, mergers, cloud, done, apart, tolerance, len(legs) - 1)
         t += done.span
         moved = cloud._replace(y=done.y1)
-        cloud = merged(law, moved, apart, inner)
-        if len(cloud.first) < len(moved.first):
+        cloud = released(law, merged(law, moved, apart, inner), inner)
+        if len(cloud.first) != len(apart):
             apart = distances(cloud.y)
     kept = [merger for merger in mergers if merger.time <= t_end]
     return Run(law, legs, kept, cloud, t_end, tolerance, inner, first)
@@ -116,13 +116,15 @@ def _reach(y: np.ndarray, slopes: np.ndarray, apart: np.ndarray) -> float:
 
 def _accepted(law: Law, cloud: Cloud, t: float, length: float, slopes: np.ndarray, most: int):
     """The step of this or of a smaller length whose error is small enough, the length to try next, and the tries."""
+    velocity, pull, _ = moves(law, cloud.y, cloud.eyes)
+    speeds = np.max(np.abs(velocity), axis=1)
+    # A velocity that is the rest of pulls is known no better; nor is the time that a step takes.
+    noise = 16 * np.finfo(float).eps * float(pull[np.argmax(speeds)] / np.max(speeds))
     for tries in range(1, most + 1):
         with np.errstate(all="ignore"):
             done = step(law, cloud.eyes, cloud.y, t, length, slopes)
-        size = max(
-            float(np.linalg.norm(done.error[:-1])) / _ACCURACY,
-            float(done.error[-1]) / (_ACCURACY * (t + abs(done.span))),
-        )
+        late = _ACCURACY * (t + abs(done.span)) + noise * abs(done.span)
+        size = max(float(np.linalg.norm(done.error[:-1])) / _ACCURACY, float(done.error[-1]) / late)
         ok = np.isfinite(size) and size <= 1 and done.span > 0
         change = 0.9 * size**-0.125 if np.isfinite(size) and size > 0 else (6.0 if ok else 0.1)
         if ok:

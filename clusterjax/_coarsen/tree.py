@@ -28,7 +28,7 @@ class MergeTree:
     - `pairs`: (mergers, 2): the two components, the one that remains first.
     - `points`: (mergers, d): the point of the sphere in the midst between the two tokens that came to the tolerance.
     - `t_end`, `tolerance`: As they were asked for.
-    - `num_steps`: How many steps the run took.
+    - `num_tokens`, `num_steps`: How many tokens there are, and how many steps the run took.
     """
 
     times: Float[np.ndarray, " mergers"]
@@ -36,12 +36,13 @@ class MergeTree:
     points: Float[np.ndarray, "mergers d"]
     t_end: float
     tolerance: float
+    num_tokens: int
     num_steps: int
 
     def __init__(self, run: Run, dtype: Any):
         self._run, self._dtype = run, dtype
         n, d = len(run.cloud.cluster), run.cloud.y.shape[1]
-        self._n = n
+        self.num_tokens = n
         self.times = np.array([merger.time for merger in run.mergers], float)
         self.pairs = np.array([merger.pair for merger in run.mergers], int).reshape(-1, 2)
         self.points = np.array([merger.point for merger in run.mergers], float).reshape(-1, d)
@@ -52,7 +53,7 @@ class MergeTree:
 
     def __repr__(self) -> str:
         last = f", the last at t = {self.times[-1]:.4g}" if len(self) else ""
-        return f"MergeTree({len(self)} mergers of {self._n} tokens{last})"
+        return f"MergeTree({len(self)} mergers of {self.num_tokens} tokens{last})"
 
     @cached_property
     def bound(self) -> Float[np.ndarray, " mergers"]:
@@ -99,7 +100,7 @@ class MergeTree:
         - `ValueError` if `t` is none of these times.
         """
         t = _check_time(t, self.t_end)
-        labels = np.arange(self._n)
+        labels = np.arange(self.num_tokens)
         for remains, ends in self.pairs[: np.searchsorted(self.times, t, side="right")]:
             labels[labels == ends] = remains
         return jnp.asarray(labels)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ._animate import animate as animate
     from ._clustering import clustering_diagram as clustering_diagram
+    from ._dendrogram import dendrogram as dendrogram
     from ._histograms import histograms as histograms, ridgeline as ridgeline
     from ._lens import logit_lens as logit_lens
     from ._maps import heatmap as heatmap, phase_diagram as phase_diagram

@@ -199,7 +199,9 @@ def test_the_gradient_of_a_merger_time():
             turned = x0.copy()
             turned[k] += sign * 1e-5 * along
             times.append(follow(turned / np.linalg.norm(turned, axis=1)[:, None]).mergers[-1].time)
-        np.testing.assert_allclose(gradients[0, k] @ along, (times[0] - times[1]) / 2e-5, rtol=0.02, atol=merger.time * 1e-2)
+        np.testing.assert_allclose(
+            gradients[0, k] @ along, (times[0] - times[1]) / 2e-5, rtol=0.02, atol=merger.time * 1e-2
+        )
 
 
 # --- the tree

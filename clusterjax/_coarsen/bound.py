@@ -162,7 +162,9 @@ def _displacements(run: Run) -> tuple[list[np.ndarray], list[np.ndarray]]:
             spread = _carried(before, cloud, spread, cloud.spread)
             radius = _carried(before, cloud, radius, cloud.radius)
         before = cloud
-        w = np.maximum(*(kernel / unit for kernel, unit in (weights(law, y, cloud.eyes.seen) for y in (leg.y0, leg.y1))))
+        w = np.maximum(
+            *(kernel / unit for kernel, unit in (weights(law, y, cloud.eyes.seen) for y in (leg.y0, leg.y1)))
+        )
         np.fill_diagonal(w, 0)
         hours = leg.span
         rates = np.zeros(m)

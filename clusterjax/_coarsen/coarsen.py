@@ -115,7 +115,9 @@ def _law(field: AbstractField, n: int, d: int) -> tuple[Law, np.ndarray]:
     """What the clusters of a field move by, and the masses of its tokens."""
     check_field(field)
     if not isinstance(field, AttentionField):
-        raise ValueError(f"field must be an AttentionField, but it is {shown(field)}; pass one head of attention alone.")
+        raise ValueError(
+            f"field must be an AttentionField, but it is {shown(field)}; pass one head of attention alone."
+        )
     attention = field.attention
     if not isinstance(attention, SoftmaxAttention | UnnormalisedAttention):
         raise ValueError(
@@ -123,7 +125,9 @@ def _law(field: AbstractField, n: int, d: int) -> tuple[Law, np.ndarray]:
             "of these."
         )
     if not isinstance(field.space, Sphere):
-        raise ValueError(f"field.space must be Sphere(), but it is {shown(field.space)}; build the field on the sphere.")
+        raise ValueError(
+            f"field.space must be Sphere(), but it is {shown(field.space)}; build the field on the sphere."
+        )
     if not isinstance(attention.mask, FullMask | CausalMask):
         raise ValueError(
             f"field.attention.mask must be FullMask() or CausalMask(), but it is {shown(attention.mask)}; pass one of "

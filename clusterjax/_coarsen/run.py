@@ -177,4 +177,3 @@ def _join(roots, mergers, cloud: Cloud, shares, rows, columns, order, index: int
         point = middle / size if size > 0 else y[a]
         mergers.append(Merger(time, (pair[0], pair[1]), point, index, share, (a, b)))
         roots[roots == pair[1]] = pair[0]
-

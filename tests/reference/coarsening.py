@@ -58,5 +58,8 @@ def two_cluster_time(c0, c1, beta, m1, m2):
 
     scale = slowness(c0)
     ends = np.unique(np.concatenate([[c0], np.minimum(c0 + np.linspace(0, 40, 81) / max(beta, 1), c1), [c1]]))
-    parts = (quad(lambda c: slowness(c) / scale, a, b, epsabs=0, epsrel=1e-12)[0] for a, b in zip(ends, ends[1:], strict=False))
+    parts = (
+        quad(lambda c: slowness(c) / scale, a, b, epsabs=0, epsrel=1e-12)[0]
+        for a, b in zip(ends, ends[1:], strict=False)
+    )
     return scale * sum(parts)

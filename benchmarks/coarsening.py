@@ -1,7 +1,7 @@
 """How long does it take to follow tokens to their last merger, by `coarsen`, of waits up to 1e69?
 
-256 starts of 64 tokens on the sphere in R^3, V and B the identity, tolerance 0.1, in float64, on two processes as a user
-would start them. Answers first: the time at which two clusters merge against the quadrature of their exact law, to
+256 starts of 64 tokens on the sphere in R^3, V and B the identity, tolerance 0.1, in float64, on two processes as a
+user would start them. Answers first: the time at which two clusters merge against the quadrature of their exact law, to
 2.5e32, and four starts of few tokens, at a beta where it can, against a run of all tokens by `Rodas5P`.
 """
 
@@ -109,7 +109,8 @@ def main():
         title="To the last merger",
         columns=COLUMNS,
         findings=(
-            f"The times at which two clusters merge are wrong by a relative {error:.1e} at most, rounding of the oracles included.",
+            f"The times at which two clusters merge are wrong by a relative {error:.1e} at most, "
+            "rounding of the oracles included.",
             f"Tokens at t = 1000 are {apart:.1e} from those of a run of all tokens at most.",
             "Goal: 256 starts to the last merger in under two minutes on two cores. "
             + ", ".join(f"beta = {row['beta']:g}: {row['run s']:.0f} s" for row in rows)

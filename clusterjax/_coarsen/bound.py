@@ -11,9 +11,9 @@ $\langle p, e\rangle$, to first order. Displacements are
   within the cluster would have taken to contract, S by twice the rate of `contraction`; and $(1 + \beta |B|) S$ of the
   cluster itself, at once;
 - that a token touches which is not where its cluster is said to be;
-- causal: that later tokens of a cluster, which see more than its first, lag behind or run ahead of it. By the difference
-  of velocities over the rate at which they contract this is a distance D, and pulls on later clusters change by at most
-  $2 (1 + \beta |B|) D$ of what they were.
+- causal: that later tokens of a cluster, which see more than its first, lag behind or run ahead of it. By the
+  difference of velocities over the rate at which they contract this is a distance D, and pulls on later clusters
+  change by at most $2 (1 + \beta |B|) D$ of what they were.
 
 **Reference.** Hairer, Norsett, Wanner, *Solving Ordinary Differential Equations I*, sections I.14 and II.8: adjoint
 equations, and how local errors come to be global ones.

@@ -1,7 +1,7 @@
 r"""A cloud of clusters: tokens that met are one, with their masses added.
 
-**Invariants.** A cluster bears the index of its first token, and sees what that token sees: all masses, or, causal, those
-of earlier tokens. Clusters that meet do so where their pulls on each other balance, at $(g_b y_a + g_a y_b) / (g_a +
+**Invariants.** A cluster bears the index of its first token, and sees what that token sees: all masses, or, causal,
+those of earlier tokens. Clusters that meet do so where their pulls on each other balance, at $(g_b y_a + g_a y_b) / (g_a +
 g_b)$ with $g_a$ the mass of b in the eyes of a: the mean by masses, or, causal, at the earlier one. Tokens become one
 only where what is between them contracts.
 """
@@ -25,8 +25,8 @@ class Cloud(NamedTuple):
     - `eyes`: The mass of cluster b that cluster a sees.
     - `first`: The first token of each cluster, (m,), increasing.
     - `cluster`: The cluster of each token, (n,).
-    - `spread`, `radius`: Of each cluster, the mean square distance of its masses from y, and the largest distance of its
-        tokens, where it was formed last. The error bound is made of them.
+    - `spread`, `radius`: Of each cluster, the mean square distance of its masses from y, and the largest distance of
+        its tokens, where it was formed last. The error bound is made of them.
     - `masses`: Of the tokens, (n,).
     """
 

@@ -1,7 +1,5 @@
 """`coarsen`: tokens followed to the end of time, by clusters. This file checks and prepares; `run` does it."""
 
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
 
@@ -89,8 +87,8 @@ def coarsen(
     t_end = check_number(t_end, "t_end", above=0, remedy="pass a time after the start, which is 0")
     if law.value is not None and t_end * law.strength * _ROUNDED > _MOST_DRIFT:
         raise ValueError(
-            f"t_end must be at most {_MOST_DRIFT / (_ROUNDED * law.strength):.3g} for this V, but it is {t_end:.3g}: by "
-            f"then the rounding of velocities has moved tokens by {_MOST_DRIFT}; end earlier, or take a multiple of "
+            f"t_end must be at most {_MOST_DRIFT / (_ROUNDED * law.strength):.3g} for this V, but it is {t_end:.3g}: "
+            f"by then the rounding of velocities has moved tokens by {_MOST_DRIFT}; end earlier, or take a multiple of "
             "the identity."
         )
     least = float(jnp.finfo(x0.dtype).eps) ** 0.5
@@ -106,8 +104,8 @@ def coarsen(
         return MergeTree(run(law, start, masses, t_end, tolerance, min(inner, tolerance / 4), max_steps), x0.dtype)
     except Stalled as stalled:
         raise RuntimeError(
-            f"coarsen stopped at t = {stalled.time:.4g} with {stalled.clusters} clusters after {max_steps} steps or where "
-            "steps come to nothing; raise max_steps, or simulate with Rodas5P where V contracts faster than clusters move."
+            f"coarsen stopped at t = {stalled.time:.4g} with {stalled.clusters} clusters, after {max_steps} steps or "
+            "where steps come to nothing; raise max_steps, or simulate with Rodas5P."
         ) from None
 
 
@@ -121,13 +119,11 @@ def _law(field: AbstractField, n: int, d: int) -> tuple[Law, np.ndarray]:
     attention = field.attention
     if not isinstance(attention, SoftmaxAttention | UnnormalisedAttention):
         raise ValueError(
-            f"field.attention must be SoftmaxAttention or UnnormalisedAttention, but it is {shown(attention)}; pass one "
-            "of these."
+            f"field.attention must be SoftmaxAttention or UnnormalisedAttention, but it is {shown(attention)}; pass "
+            "one of these."
         )
     if not isinstance(field.space, Sphere):
-        raise ValueError(
-            f"field.space must be Sphere(), but it is {shown(field.space)}; build the field on the sphere."
-        )
+        raise ValueError(f"field.space must be Sphere(), but it is {shown(field.space)}; build it there.")
     if not isinstance(attention.mask, FullMask | CausalMask):
         raise ValueError(
             f"field.attention.mask must be FullMask() or CausalMask(), but it is {shown(attention.mask)}; pass one of "
@@ -138,8 +134,8 @@ def _law(field: AbstractField, n: int, d: int) -> tuple[Law, np.ndarray]:
     for name, value in given.items():
         if isinstance(value, AbstractSchedule):
             raise ValueError(
-                f"{name} must not depend on time, but it is {shown(value)}; pass a number or a matrix, for time is only "
-                "added up here."
+                f"{name} must not depend on time, but it is {shown(value)}; pass a number or a matrix, for time is "
+                "only added up here."
             )
         check_concrete(value, name)
     check_concrete(field.masses, "masses")
@@ -153,8 +149,8 @@ def _law(field: AbstractField, n: int, d: int) -> tuple[Law, np.ndarray]:
     growth = factor if value is None else float(np.linalg.eigvalsh((value + value.T) / 2)[-1])
     if growth <= 0:
         raise ValueError(
-            f"value must attract tokens that met, but the largest eigenvalue of its symmetric part is {growth:.3g}: they "
-            "part again, and cannot be followed as one; take simulate."
+            f"value must attract tokens that met, but the largest eigenvalue of its symmetric part is {growth:.3g}: "
+            "they part again, and cannot be followed as one; take simulate."
         )
     masses = np.ones(n) if field.masses is None else np.asarray(field.masses, float)
     normalised = isinstance(attention, SoftmaxAttention)

@@ -6,8 +6,8 @@ $$\dot y_a = P_{y_a} V \sum_b w_{ab} y_b, \qquad w_{ab} = M_{ab} e^{\beta \langl
 
 **Invariants.** Where V is a multiple of the identity a cluster's own term, which $P_{y_a}$ takes to zero, is left out
 before anything is rounded: what is left is right to $10^{-16}$ of itself, at $10^{-32}$ as at 1. Derivatives too. For
-another V both are rounded to $10^{-16}$. Nothing overflows: exponents are shifted, and of the unnormalised attention the
-shift is a unit of time.
+another V both are rounded to $10^{-16}$. Nothing overflows: exponents are shifted, and of the unnormalised attention
+the shift is a unit of time.
 """
 
 from typing import NamedTuple

@@ -1,8 +1,8 @@
 r"""Steps along the orbit: the length of the path is what is stepped in, and time is only added up.
 
 **Algorithm.** $dy/ds = f / |f|$, $dt/ds = 1 / |f|$ by the explicit method of Dormand and Prince of order 8 with its
-interpolant of order 7. Velocities of clusters span hundreds of orders of magnitude, but their path is of bounded length:
-where everything waits a step lasts $10^{30}$, and a collapse, which ends at a rate of 1, takes a few steps too.
+interpolant of order 7. Velocities of clusters span hundreds of orders of magnitude, but their path is of bounded
+length: where everything waits a step lasts $10^{30}$, and a collapse, which ends at a rate of 1, takes a few steps too.
 
 **Reference.** Hairer, Norsett, Wanner, *Solving Ordinary Differential Equations I*, section II.5: DOP853, whose
 coefficients SciPy has.

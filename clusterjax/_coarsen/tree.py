@@ -1,4 +1,4 @@
-"""`MergeTree`: what `coarsen` returns; where every token is at any time, which of them are one cluster, and how surely."""
+"""`MergeTree`, what `coarsen` returns: who merged, when and where, where all tokens are at any time, and how surely."""
 
 from functools import cached_property
 from typing import Any, final

@@ -37,8 +37,8 @@ def dendrogram(
 ) -> Axes:
     """Which tokens merge with which, and when: time to the right, on a logarithmic axis.
 
-    Tokens are ordered so that no two lines cross. What merges at time 0 does so at the left edge; what is left at the end
-    goes on to the right edge.
+    Tokens are ordered so that no two lines cross. What merges at time 0 does so at the left edge; what is left at the
+    end goes on to the right edge.
 
     **Arguments:**
 
@@ -59,9 +59,7 @@ def dendrogram(
     times, pairs = np.asarray(tree.times, float), np.asarray(tree.pairs, int)
     n = int(tree.num_tokens)
     if times.ndim != 1 or pairs.shape != (len(times), 2) or np.any(pairs < 0) or np.any(pairs >= n):
-        raise refusal(
-            "tree", "hold a pair of tokens for each time", "it does not", "pass what clusterjax.coarsen returns"
-        )
+        raise refusal("tree", "hold a pair of tokens for each time", "it does not", "pass what coarsen returns")
     first, last = _range(times, float(tree.t_end))
     # The members of each component, from one edge to the other.
     members = {token: [token] for token in range(n)}

@@ -1,9 +1,10 @@
 r"""A cloud of clusters: tokens that met are one, with their masses added.
 
 **Invariants.** A cluster bears the index of its first token, and sees what that token sees: all masses, or, causal,
-those of earlier tokens. Clusters that meet do so where their pulls on each other balance, at $(g_b y_a + g_a y_b) / (g_a +
-g_b)$ with $g_a$ the mass of b in the eyes of a: the mean by masses, or, causal, at the earlier one. Tokens become one
-only where what is between them contracts.
+those of earlier tokens. Clusters that meet do so where their pulls on each other balance, at the mean by masses, or,
+causal, where the earlier one is, which does not see the other. Tokens become one only where what is between them
+contracts, and, causal, faster than the later are pulled away, for they see more; where that is over, as when two
+clusters collapse, they are let go until it holds again.
 """
 
 from typing import NamedTuple

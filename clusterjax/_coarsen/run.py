@@ -1,7 +1,8 @@
 r"""The run: steps along the orbit, moments when clusters come to the tolerance, and clusters that become one.
 
 **Invariants.** Merger times do not decrease. Each merger joins two components of the graph of pairs that have been
-within the tolerance: Kruskal's algorithm, by moments, so that there are n - 1 mergers at most. Every step is of one cloud.
+within the tolerance: Kruskal's algorithm, by moments, so that there are n - 1 mergers at most. Every step is of one
+cloud.
 """
 
 from typing import NamedTuple

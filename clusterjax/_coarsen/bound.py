@@ -34,7 +34,7 @@ from .steps import between, slope
 
 _EPS = float(np.finfo(float).eps)
 # A derivative is taken to be constant over pieces of a leg in which it changes things by so many e-foldings.
-_PIECE, _MOST_PIECES = 2.0, 100
+_PIECE, _MOST_PIECES = 0.5, 200
 
 
 def relative_errors(run: Run) -> np.ndarray:

@@ -124,7 +124,7 @@ def _joined(law: Law, cloud: Cloud, members: np.ndarray, reach: float) -> Cloud 
     place = np.zeros(len(cloud.first), int)
     place[kept] = np.arange(len(kept))
     place[members] = place[members[0]]
-    at = place[members[0]]
+    at = int(place[members[0]])
     points, spread, radius = cloud.y[kept].copy(), cloud.spread[kept].copy(), cloud.radius[kept].copy()
     points[at] = point
     spread[at] = shares @ (cloud.spread[members] + gaps**2)

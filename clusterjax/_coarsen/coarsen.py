@@ -98,7 +98,7 @@ def coarsen(
     max_steps = check_integer(max_steps, "max_steps", remedy="pass the largest number of steps, such as 100_000")
     # Where distances this small are left out, merger times change by less than steps change them.
     # Causal: later tokens lag behind by as much, and steps are bounded by contraction until they are one.
-    inner = 3e-4 if law.causal else min(1e-4 / (1 + law.sharpness), 1e-4)
+    inner = 3e-4 if law.causal else 1e-5 / (1 + law.sharpness)
     start = np.asarray(x0, float)
     try:
         return MergeTree(run(law, start, masses, t_end, tolerance, min(inner, tolerance / 4), max_steps), x0.dtype)

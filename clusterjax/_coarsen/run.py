@@ -5,7 +5,7 @@ within the tolerance: Kruskal's algorithm, by moments, so that there are n - 1 m
 cloud.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -163,7 +163,7 @@ def _crossings(inside: Between, rows: np.ndarray, columns: np.ndarray, tolerance
     return high
 
 
-def _join(roots, mergers, cloud: Cloud, shares, rows, columns, order, index: int, inside: Between | None) -> None:
+def _join(roots, mergers, cloud: Cloud, shares, rows, columns, order, index: int, inside: Any) -> None:
     """Join the components of pairs, in the order given, and write down those that were two."""
     for k in order:
         a, b = int(rows[k]), int(columns[k])

@@ -73,9 +73,9 @@ def step(law: Law, eyes: Eyes, y0: np.ndarray, t: float, length: float, first: n
     y1 = y1 / np.sqrt(np.sum(y1 * y1, axis=1, keepdims=True))
     slopes[12] = slope(law, y1, eyes)
     fifth, third = table.E5 @ slopes, table.E3 @ slopes
-    scale = np.abs(fifth) + 0.1 * np.abs(third)
-    # Of order 7, from the two: Hairer's combination, for each component.
-    error = length * np.square(fifth) / np.where(scale > 0, scale, 1)
+    fifth, scale = np.abs(fifth), np.abs(fifth) + 0.1 * np.abs(third)
+    # Of order 7, from the two: Hairer's combination, for each component. No squares: times overflow them.
+    error = length * fifth * (fifth / np.where(scale > 0, scale, 1))
     return Step(y0, y1, t, float(change[-1]), length, slopes, error)
 
 
@@ -88,7 +88,7 @@ class Between(NamedTuple):
     t: float
 
     @staticmethod
-    def blend(start: np.ndarray, rows: np.ndarray, share: Any) -> np.ndarray:
+    def blend(start: Any, rows: np.ndarray, share: Any) -> Any:
         """Hairer's form of the polynomial by Horner's rule: factors share and 1 - share in turn."""
         value = np.zeros_like(start)
         for i, row in enumerate(rows[::-1]):

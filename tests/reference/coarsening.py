@@ -24,7 +24,7 @@ def velocity(x, beta, *, form=None, value=None, masses=None, causal=False, norma
 
 
 def mergers(x0, beta, t_end, tolerance, **options):
-    """Times and pairs of components that come to the tolerance, and the tokens at `t_end`."""
+    """Times and pairs of components that come to the tolerance, and the tokens as a function of time."""
     n, d = x0.shape
     close = lambda flat: flat.reshape(n, d) / np.linalg.norm(flat.reshape(n, d), axis=1)[:, None]
     rate = lambda t, flat: velocity(close(flat), beta, **options).reshape(-1)
@@ -46,7 +46,7 @@ def mergers(x0, beta, t_end, tolerance, **options):
             labels = [a if label == b else label for label in labels]
             times.append(time)
             pairs.append((a, b))
-    return np.array(times), pairs, close(found.y[:, -1])
+    return np.array(times), pairs, lambda t: close(found.sol(t))
 
 
 def two_cluster_time(c0, c1, beta, m1, m2):

@@ -1,7 +1,7 @@
 # Everything from a bare clone with Python >= 3.11, pip and make: the environment lives in .venv, made once.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help reproduce test pytest exhaustive optimised mutants oldest lint format notebooks docs bench clean
+.PHONY: help reproduce publish test pytest exhaustive optimised mutants oldest lint format notebooks docs bench clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -23,6 +23,7 @@ WORKERS ?= 2
 
 help:
 	@echo "make reproduce   the figures of the papers, each with its number, into gallery/ (ARGS=--quick: smaller samples)"
+	@echo "make publish     a finished gallery into docs/gallery, and its numbers into the pages (ARGS: other than gallery/)"
 	@echo "make test        ruff, basedpyright and pytest, as CI runs them"
 	@echo "make exhaustive  the tests that make test leaves out: dearer cases, all combinations, kills and processes"
 	@echo "make optimised   the tests of make test with programs compiled as for users: no special flags of XLA"
@@ -43,6 +44,10 @@ SECOND = $(if $(filter-out --quick,$(ARGS)),,$(wildcard $(PLBERT)/model.safetens
 reproduce: $(STAMPS)/plot
 	$(if $(SECOND),$(BIN)/clusterjax reproduce figure1 figure2 figure7 --albert $(PLBERT) --out gallery/plbert --quick)
 	$(BIN)/clusterjax reproduce --out gallery $(ARGS)
+
+publish: $(STAMPS)/plot
+	$(BIN)/python docs/_tools/publish_gallery.py $(or $(ARGS),gallery)
+	$(BIN)/python docs/_tools/measured.py --write
 
 # Types are checked beside the tests, for that is the work of one core; a mistake in either ends `make test` with an error.
 test: $(STAMPS)/dev

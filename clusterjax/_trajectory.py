@@ -20,6 +20,11 @@ _REMEDY = (
     "where clusters have formed the flow is stiff, and the steps of an explicit solver stay short; for a very long run "
     "pass solver=Rodas5P(), which is implicit, else a larger max_steps"
 )
+# Of a run by `Rodas5P`.
+_REMEDY_IMPLICIT = (
+    "steps of Rodas5P stay short where the tokens go on moving, as they do for ever under a V with complex "
+    "eigenvalues; end earlier, or pass a larger max_steps"
+)
 
 
 class Trajectory(eqx.Module):
@@ -70,7 +75,10 @@ class Trajectory(eqx.Module):
         reached, end = (float(np.min(np.asarray(t)[~okay])) for t in (self.t1, np.asarray(self.ts)[..., -1] + 0 * okay))
         where = f"{count} stopped at t = {reached:.6g}, before the end {end:.6g}"
         if full.any():
-            return f"{where}, after max_steps = {int(np.max(np.asarray(self.stats['max_steps']))):,} steps: {_REMEDY}."
+            # In words: it may be wrapped.
+            implicit = "'Rodas5P'" in str(self.interpolant.settings().get("solver"))
+            most = int(np.max(np.asarray(self.stats["max_steps"])))
+            return f"{where}, after max_steps = {most:,} steps: {_REMEDY_IMPLICIT if implicit else _REMEDY}."
         first = int(np.flatnonzero(~okay.reshape(-1))[0])
         return f"{where}: {dfx.RESULTS[jax.tree.map(lambda code: code.reshape(-1)[first], self.result)]}"
 

@@ -66,7 +66,7 @@ if SMOLLM2:
 every = probe.bundled_texts()
 rows = model.tokenizer(every, add_special_tokens=False, verbose=False)["input_ids"]
 long = [passage for passage, row in zip(every, rows, strict=True) if len(row) >= 64]
-texts = probe.encode(model, long[: 4 if SMALL else 16], length=64)
+texts = probe.encode(model, long[: 4 if SMALL else 8], length=64)
 untrained = probe.randomise(model, key)
 seen = {
     "trained": probe.first_token(model, texts),

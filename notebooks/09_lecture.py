@@ -50,8 +50,8 @@ for text in [TEXT, *others]:
     following = probe.next_words(model, text, top=3)
     said = zip(following.words, following.probabilities, strict=True)
     print(text, "->", {word: round(float(p), 3) for word, p in said})
-answer = int(probe.next_words(model, TEXT, top=1).token_ids[0])
-word = probe.next_words(model, TEXT, top=1).words[0]
+best = probe.next_words(model, TEXT, top=1)
+answer, word = int(best.token_ids[0]), best.words[0]
 more = probe.generate(model, [TEXT], 12)
 print("greedily:", TEXT + more.texts[0])
 
@@ -70,9 +70,9 @@ off = float(jnp.abs(stream.total - stream.stream[-1]).max() / jnp.abs(stream.str
 print(f"the parts add up to the stream, to {off:.1e}")
 shares = {name: float(np.asarray(part).reshape(-1, len(ids)).sum(axis=0)[-1]) for name, part in stream.shares().items()}
 print("share of the last token's stream, by part:", {name: round(share, 2) for name, share in shares.items()})
-lens = np.asarray(transformer.logit_lens(model, ids, words=[answer]))[..., 0]
 every = np.asarray(transformer.logit_lens(model, ids))
-log_p = lens - np.asarray([[np.logaddexp.reduce(place) for place in level.astype(float)] for level in every])
+totals = [[np.logaddexp.reduce(place) for place in level.astype(float)] for level in every]
+log_p = every[..., answer] - np.asarray(totals)
 fig, ax = plt.subplots(figsize=(6.4, 2.9), layout="constrained")
 for place, colour, line in ((subject, plot.OKABE_ITO[1], "--"), (len(ids) - 1, plot.OKABE_ITO[0], "-")):
     ax.plot(np.arange(len(log_p)), log_p[:, place], color=colour, ls=line, label=f"at '{words[place].strip()}'")
@@ -86,14 +86,14 @@ print(f"at the last token '{word}' is the first answer from level {first} of {le
 # ## Which part it cannot do without (slides 16 and 17)
 #
 # Are facts in the feed-forward layers? We take one part of one layer away at one token, and ask how much less probable
-# the answer becomes. One sentence is an anecdote; `clusterjax reproduce facts` does it for 200 facts, with error bars:
-# at the last token of the *subject* the early feed-forward layers matter, and at the last token of the *text* one
-# attention layer, the 24th, more than any feed-forward but the first.
+# the answer becomes, in every third layer. One sentence is an anecdote; `clusterjax reproduce facts` does it for 200
+# facts, with error bars: at the last token of the *subject* the early feed-forward layers matter, and at the last token
+# of the *text* one attention layer, the 24th, more than any feed-forward but the first.
 
 # %%
 before = float(probe.continuation_log_prob(model, TEXT, word))
 places, parts = {"subject": subject, "last token": len(ids) - 1}, ("attention", "feed_forward")
-asked_layers = layers[:: 6 if SMALL else 1]
+asked_layers = layers[:: 6 if SMALL else 3]
 
 
 def change(part, layer, place):
@@ -118,14 +118,14 @@ plt.show()
 # ## The neurons that say it (slides 16 to 18)
 #
 # A neuron of layer l writes its value as far as its key fits. In the slides there is one whose value says *Paris*.
-# `key_value_memory` gives the words that each value promotes: we look for the answer among the first ten, in all
-# layers. And we ask who promotes it here, whatever else they say: how strongly a neuron fires at the last token, times
-# the inner product of its value and the answer's unembedding.
+# `key_value_memory` gives the words that each value promotes: we look for the answer among the first ten, in the last
+# third of the layers, where the lens finds it. And we ask who promotes it here, whatever else they say: how strongly a
+# neuron fires at the last token, times the inner product of its value and the answer's unembedding.
 
 # %%
 texts, named, promoting = np.asarray(ids)[None], [], []
 unembedding = np.asarray(model.network.unembedding())[answer]
-for layer in layers:
+for layer in layers[-(len(layers) // 3) :: 3 if SMALL else 1]:
     memory = transformer.key_value_memory(model, texts, layer=int(layer) - 1, top=len(ids), words=10)
     # `position` lists the places of each neuron by how strongly it fired there; the last token is one of them.
     here = np.asarray(memory.position) == len(ids) - 1
@@ -149,13 +149,13 @@ def tell(neurons):
 
 
 print(f"neurons with '{word.strip()}' among the ten words that their values promote: {len(named)}")
-tell(sorted(named, reverse=True)[:4])
+tell(sorted(named, reverse=True)[:3])
 print("those that promote it most at the last token:")
-tell(sorted(promoting, reverse=True)[:6])
+tell(sorted(promoting, reverse=True)[:4])
 
 # %% [markdown]
-# In SmolLM2 no neuron "is" Paris. A single one names it, and that one fires backwards here. What promotes the answer
-# are many neurons that say other things, each worth a tenth of a nat.
+# In SmolLM2 no neuron "is" Paris. A single one of these layers names it, and that one fires backwards here. What
+# promotes the answer are many neurons that say other things, each worth a tenth of a nat.
 #
 # ## One word, two senses (slide 4)
 #
@@ -171,13 +171,14 @@ senses = {
 }
 if not SMOLLM2:
     senses = {"verb": ["i like this film", "we all like him"], "comparison": ["it looks like a film", "a man like him"]}
-vectors, of = [], []
-for sense, sentences in senses.items():
-    for sentence in sentences:
-        twice = np.asarray(model.tokenizer([f"{sentence}. {sentence}"], add_special_tokens=False)["input_ids"][0])
-        place = max(i for i, token in enumerate(twice) if model.tokenizer.decode([int(token)]).strip() == meant)
-        vectors.append(np.asarray(probe.trace(model, twice[None]).hidden[0, :, place], float))
-        of.append(sense)
+twice = [f"{sentence}. {sentence}" for sentences in senses.values() for sentence in sentences]
+of = [sense for sense, sentences in senses.items() for _ in sentences]
+rows = [np.asarray(row) for row in model.tokenizer(twice, add_special_tokens=False)["input_ids"]]
+places = [max(i for i, one in enumerate(row) if model.tokenizer.decode([int(one)]).strip() == meant) for row in rows]
+# What is appended to make them as long as the longest changes nothing of what stands before it.
+longest = max(map(len, rows))
+hidden = probe.trace(model, np.stack([np.pad(row, (0, longest - len(row)), mode="edge") for row in rows])).hidden
+vectors = [np.asarray(hidden[i, :, place], float) for i, place in enumerate(places)]
 unit = np.array([x / np.linalg.norm(x, axis=1, keepdims=True) for x in vectors])
 cosines = np.einsum("ild,jld->lij", unit, unit)
 same = np.array(of)[:, None] == np.array(of)[None]

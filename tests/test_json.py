@@ -88,6 +88,11 @@ def test_no_text_takes_long(data):
         (1.5, int, "the whole is 1.5 in place of an integer"),
         (None, float, "the whole is null in place of a number"),
         ([1, "a"], [int], '1 is "a" in place of an integer'),
+        ([1, True], [int], "1 is true in place of an integer"),
+        (["a", None], [str], "1 is null in place of a text"),
+        ([6, 7, 3], [Within(int, 0, 6)], "1 is 7 from 0 to 6"),
+        ([0, 3, -1], [Within(int, 0, 6)], "2 is -1 from 0 to 6"),
+        ([1, 1.5], [Within(int, 0, 6)], "1 is 1.5 in place of an integer"),
         ({"a": {"b": []}}, {"a": {"b": dict}}, "a.b is a list in place of an object"),
         ({}, {"a": int}, "'a' is missing"),
         ({"a": {}}, {"a": {"b": object}}, "'b' is missing at a"),
@@ -114,7 +119,7 @@ def test_what_does_not_fit_is_named(value, form, words):
     (
         (1, float), (1.5, float), (None, object), ([], [int]), ({"a": 1}, {"b?": int}), ({"a": 1}, {str: int}),
         (6, Within(int, 0, 6)), (0.5, Within(float, 0, 1)), (None, (int, None)), ([1, "a"], [int, str]),
-        ("a", ("a", "b")),
+        ("a", ("a", "b")), ([], [Within(int, 1, 2)]), ([2, 1], [Within(int, 1, 2)]), (["a", "b"], [str]),
     ),
 )  # fmt: skip
 def test_what_fits_is_taken(value, form):

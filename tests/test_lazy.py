@@ -73,13 +73,15 @@ for words in {commands!r}:
     assert run() == 0, words
 sys.argv = ["clusterjax", "--version"]
 assert run() == 0
+sys.argv = ["clusterjax", "reproduce", "--list"]
+assert run() == 0
 sys.argv = ["clusterjax", "train", "albert", "--nonsense"]
 assert run() == 2
 """
 
 
 def test_help_loads_neither_jax_nor_numpy():
-    """Every command with --help, the version, and a call that is wrong."""
+    """Every command with --help, the version, the list of figures, and a call that is wrong."""
     every = commands()
     assert len(every) >= 10 and ("train", "language-model") in every and () in every
     assert loaded_by(HELP.format(commands=every), (*HEAVY, *JAX)) == set()

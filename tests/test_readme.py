@@ -1,5 +1,7 @@
 """The examples of the README and of the pages in docs run as a reader would run them, and print what these say."""
 
+import json
+import os
 import re
 import subprocess
 import sys
@@ -17,7 +19,11 @@ README = (ROOT / "README.md").read_text("utf-8")
 PAGES = ("README.md", "docs/many_tokens.md", "docs/networks.md", "docs/sentiment.md", "docs/transformer.md")
 # The examples of each of these build on each other. Those of which compiling takes long are left out of `make test`.
 IN_ONE = ("docs/first_steps.md", *(f"docs/howto/{page.name}" for page in sorted((ROOT / "docs/howto").glob("*.md"))))
-DEAR = tuple(f"docs/howto/{name}.md" for name in ("cluster", "diffrax", "kernel", "long_times", "networks"))
+DEAR = (
+    "docs/many_tokens.md",
+    "docs/networks.md",
+    *(f"docs/howto/{name}.md" for name in ("cluster", "diffrax", "kernel", "long_times", "networks")),
+)
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SNIPPET = re.compile(r"^ *```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
@@ -33,10 +39,42 @@ def examples(text: str) -> list[tuple[str, str]]:
     ]
 
 
-def run(code: str, folder: Path) -> subprocess.CompletedProcess:
-    """`code` in a fresh interpreter with jax as it comes, in an empty folder."""
-    env = fresh_environment("XLA_")
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, env=env)
+# As in conftest.py: `OPTIMISED=1` compiles as for users.
+QUICK = {} if os.environ.get("OPTIMISED") else {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+
+
+# Runs programs one after the other and prints, as JSON, what each printed and how it ended. What one has compiled the
+# next one uses, and jax is imported once: most of the time of a small example.
+CHILD = """
+import contextlib, io, json, os, sys, tempfile, traceback
+for code in json.load(sys.stdin):
+    os.chdir(tempfile.mkdtemp(dir=sys.argv[1]))
+    told, failed = io.StringIO(), ""
+    with contextlib.redirect_stdout(told):
+        try:
+            exec(compile(code, "<example>", "exec"), {"__name__": "__main__"})
+        except Exception:
+            failed = traceback.format_exc()
+    print(json.dumps([told.getvalue(), failed]))
+"""
+
+
+def run(programs: list[str], folder: Path, settings: dict[str, str] = QUICK) -> list[tuple[str, str]]:
+    """What each of these programs prints, and how it failed, if it did: in one fresh interpreter, each in a namespace
+    and an empty folder of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, str(folder)], input=json.dumps(programs), capture_output=True, text=True,
+        cwd=folder, env=fresh_environment("XLA_", **settings),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    told = [tuple(json.loads(line)) for line in done.stdout.splitlines()]
+    assert len(told) == len(programs), done.stdout
+    return told
+
+
+def ends_alone(code: str) -> bool:
+    """Whether a program changes what a later one in the same interpreter would see."""
+    return re.search(r"jax\.config|os\.environ", code) is not None
 
 
 def test_the_readme_has_an_example_with_its_result():
@@ -44,16 +82,6 @@ def test_the_readme_has_an_example_with_its_result():
     assert "import clusterjax as cjx" in code
     assert output.strip()
     assert len([line for line in code.splitlines() if line.strip()]) <= 12
-
-
-@pytest.mark.parametrize(
-    ("code", "output"),
-    [pytest.param(*example, id=page) for page in PAGES for example in examples((ROOT / page).read_text("utf-8"))],
-)
-def test_pages_print_what_they_say(code, output, tmp_path):
-    done = run(code, tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == output.strip()
 
 
 CUT = "-- the end of an example --"
@@ -65,17 +93,51 @@ def in_one(text: str) -> tuple[str, list[str]]:
     return "".join(f"{code}\nprint({CUT!r})\n" for code, _ in found), [output.strip() for _, output in found]
 
 
-@pytest.mark.parametrize(
-    "page", [pytest.param(page, marks=pytest.mark.exhaustive if page in DEAR else (), id=page) for page in IN_ONE]
-)
-def test_the_examples_of_a_page_print_what_they_say(page, tmp_path):
-    """In one program, each after the other, as a reader runs them."""
-    code, expected = in_one((ROOT / page).read_text("utf-8"))
-    if not expected:
-        pytest.skip(f"{page} has no example")
-    done = run(code, tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert [output.strip() for output in done.stdout.split(f"{CUT}\n")[:-1]] == expected
+def programs_of(page: str) -> list[tuple[str, str, list[str]]]:
+    """The name of the page, a program of it and what its examples must print, for each program."""
+    text = (ROOT / page).read_text("utf-8")
+    if page in PAGES:
+        return [(page, code, [output.strip()]) for code, output in examples(text)]
+    return [(page, *in_one(text))] if examples(text) else []
+
+
+PROGRAMS = [program for page in (*PAGES, *IN_ONE) if page not in DEAR for program in programs_of(page)]
+TOGETHER = [program for program in PROGRAMS if not ends_alone(program[1])]
+
+
+def assert_they_print_what_they_say(programs: list[tuple[str, str, list[str]]], *given) -> None:
+    for (page, _, expected), (told, failed) in zip(
+        programs, run([code for _, code, _ in programs], *given), strict=True
+    ):
+        assert not failed, f"{page}: {failed}"
+        printed = [output.strip() for output in told.split(f"{CUT}\n")]
+        assert (printed[:-1] if CUT in told else printed) == expected, page
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_pages_print_what_they_say(half, tmp_path):
+    """Two halves, for two processes."""
+    assert len(TOGETHER) >= 9
+    assert_they_print_what_they_say(TOGETHER[half::2], tmp_path)
+
+
+@pytest.mark.parametrize("program", [pytest.param(one, id=one[0]) for one in PROGRAMS if ends_alone(one[1])])
+def test_a_page_with_settings_of_jax_prints_what_it_says(program, tmp_path):
+    """Compiled as for users: one of them is of rounding."""
+    assert_they_print_what_they_say([program], tmp_path, {})
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("page", DEAR)
+def test_a_page_that_compiles_for_long_prints_what_it_says(page, tmp_path):
+    assert_they_print_what_they_say(programs_of(page), tmp_path)
+
+
+def test_a_page_that_says_something_else_fails(tmp_path):
+    assert_they_print_what_they_say([("right", "print(1)", ["1"])], tmp_path)
+    for code in ("print(2)", "raise ValueError('no')", "print(1); print(1)"):
+        with pytest.raises(AssertionError, match="wrong"):
+            assert_they_print_what_they_say([("right", "print(1)", ["1"]), ("wrong", code, ["1"])], tmp_path)
 
 
 def test_the_snippets_of_the_changelog_run(tmp_path):
@@ -87,8 +149,8 @@ def test_the_snippets_of_the_changelog_run(tmp_path):
         x, ts = cjx.Sphere().sample(jax.random.key(0), 5, 3), jnp.linspace(0.0, 9.0, 10)
         V, w_in, w_out, counts = jnp.eye(3), jnp.ones((4, 3)), jnp.ones((3, 4)), [5, 4, 2, 2, 2, 2, 2, 2, 1, 1]
     """
-    done = run("\n".join([textwrap.dedent(prelude), *code]), tmp_path)
-    assert done.returncode == 0, done.stderr
+    ((_, failed),) = run(["\n".join([textwrap.dedent(prelude), *code])], tmp_path)
+    assert not failed, failed
 
 
 MADE = ("reference/", "changelog.md", "references.md", "notebooks/index.md", "benchmarks/")

@@ -30,7 +30,9 @@ class Completion(argparse.Action):
         for command in commands_of(parser):
             for action in command._actions:
                 _describe(action, shtab)
-        log_line(shtab.complete(parser, shell=values))
+        script = shtab.complete(parser, shell=values)
+        # To zsh the first form is one argument; the second one is any number of them, which NAME... are.
+        log_line(script.replace('\n  "(*)::', '\n  "*:') if values == "zsh" else script)
         parser.exit()
 
 

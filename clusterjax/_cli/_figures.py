@@ -124,15 +124,15 @@ _PROBED = {
 
 
 def _reproduce(arguments: argparse.Namespace) -> int:
-    # Imported here: `clusterjax --help` needs neither JAX nor matplotlib.
-    from ..experiments import EXPERIMENTS, Settings, find_experiments
-
+    # Imported here: `clusterjax --help` and the list of all figures need neither JAX nor matplotlib.
     if arguments.list:
-        from ..experiments.framework.listing import table
+        from ..experiments.framework.listing import listed, table
 
-        for line in table(find_experiments(arguments.names) if arguments.names else EXPERIMENTS):
+        for line in table(_found(arguments.names)) if arguments.names else listed():
             log_line(line)
         return 0
+    from ..experiments import EXPERIMENTS, Settings, find_experiments
+
     starts = arguments.starts if arguments.starts is not None else 64 if arguments.quick else 256
     if starts < 2:
         raise ValueError(f"--starts must be at least 2, but it is {starts}; a standard error needs several starts.")
@@ -147,6 +147,12 @@ def _reproduce(arguments: argparse.Namespace) -> int:
             parameters=_given([*arguments.given, *short]), ids=arguments.ids,
         )  # fmt: skip
         return _draw(arguments, names, settings)
+
+
+def _found(names: list[str]) -> list[Any]:
+    from ..experiments import find_experiments
+
+    return find_experiments(names)
 
 
 def _refuse_without(options: list[str], experiments: list[Any]) -> None:

@@ -103,7 +103,8 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
     which that matters.
 
     Order 5. Differentiable, in forward and reverse mode; also for a field of the user's and for any equation of
-    `diffrax.diffeqsolve` whose state is one real array. Not for noise, and not for hardmax, whose velocity jumps.
+    `diffrax.diffeqsolve` whose state is one real array. Not for noise, and not for hardmax, whose velocity jumps, nor
+    for `RescaledField`, whose attention becomes one. On the sphere each step leaves the tokens at their radii.
 
     !!! example
 
@@ -196,7 +197,7 @@ def _step(terms, args, t0, t1, y0: Array, state, max_growth):
 
     # A loop, so that the field is compiled once for all stages; the coefficients above the diagonal are zero.
     k = lax.fori_loop(0, 8, stage, jnp.zeros((8, *y0.shape), y0.dtype))
-    y1 = y0 + jnp.tensordot(constant((*_LAST, 1.0, 1.0, 1.0)), k, 1)
+    y1 = equation.projected(y0, y0 + jnp.tensordot(constant((*_LAST, 1.0, 1.0, 1.0)), k, 1))
     error = k[7]
     if max_growth is not None:
         before, state = state[1], _fastest_growth(linear, solve_tangent, jnp.sign(h), state)

@@ -9,8 +9,9 @@ import numpy as np
 from jaxtyping import Array
 
 from .._attention import HardmaxAttention
-from .._field import AbstractField
+from .._field import AbstractField, MultiHeadField, RescaledField
 from .._misc import is_concrete
+from .._schedule import example
 from .rodas5p import Rodas5P
 
 
@@ -34,8 +35,13 @@ def check_suits(solver: Any, field: AbstractField, ts: Array, *, adjoint: Any, n
             "adjoint must not be BacksolveAdjoint with Rodas5P, since a flow that contracts cannot be run backwards; "
             "leave it out."
         )
-    is_hardmax = lambda part: isinstance(part, HardmaxAttention)
-    if any(map(is_hardmax, jtu.tree_leaves(field, is_leaf=is_hardmax))):
+    parts = jtu.tree_leaves(field, is_leaf=_is_part)
+    if any(isinstance(part, RescaledField) for part in parts):
+        raise ValueError(
+            "solver must not be Rodas5P with RescaledField, whose attention becomes a hardmax as t grows, with a "
+            "velocity that jumps; leave it out."
+        )
+    if any(map(_is_hardmax, parts)):
         raise ValueError(
             "solver must not be Rodas5P with HardmaxAttention, whose velocity jumps and has no Jacobian there; "
             "leave it out."
@@ -49,3 +55,15 @@ def check_suits(solver: Any, field: AbstractField, ts: Array, *, adjoint: Any, n
                 f"ts must span at most {longest:.3g} with Rodas5P in {ts.dtype}, but it spans {span:.3g}: by then the "
                 f"rounding of velocities has moved tokens by {_MOST_DRIFT}; {remedy}."
             )
+
+
+def _is_part(part: Any) -> bool:
+    return isinstance(part, HardmaxAttention | MultiHeadField | RescaledField)
+
+
+def _is_hardmax(part: Any) -> bool:
+    # Heads build their attention when they are called, and in factors only one by exponentials. Any numbers will do.
+    if isinstance(part, MultiHeadField) and part.factors is None:
+        form = None if part.query_key is None else jnp.eye(example(part.query_key).shape[-1])
+        part = part.attention(jnp.ones(()), query_key=form, mask=part.mask, summation=part.summation)
+    return isinstance(part, HardmaxAttention)

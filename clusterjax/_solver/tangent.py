@@ -46,6 +46,14 @@ class Equation(eqx.Module):
         # What the fields of this library do anyway: exact for one of a user's that does not.
         return space.tangent(y, self.term.vf(t, space.retract(y), args))
 
+    def projected(self, y0, y1):
+        """The end of a step from `y0`: on the sphere each token at the radius that it had."""
+        if not self.on_sphere:
+            return y1
+        # Radii do not change along the flow. A step that changes them, always to one side where V rotates, would change
+        # the angular velocity, which is v / |x|, by an error that adds up: the phase would be wrong by its square.
+        return y1 * (jnp.linalg.norm(y0, axis=1) / jnp.linalg.norm(y1, axis=1))[:, None]
+
 
 class Linearised(eqx.Module):
     """The Jacobian at a state, in tangent coordinates; `solver(c)` solves with I - c J."""

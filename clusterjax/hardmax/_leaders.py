@@ -118,9 +118,8 @@ def _leaders(z0: Tokens, layer: HardmaxLayer, depth: int) -> Leaders:
     def apply(carry: tuple[Tokens, Leaders], k: Array) -> tuple[tuple[Tokens, Leaders], None]:
         return advance(*carry, layer, k), None
 
-    end, _ = lax.scan(apply, (z0, no_leaders(z0)), jnp.arange(depth))
-    # `advance` finds the leaders before a layer; the tokens after this last one are not used.
-    x, leaders = advance(*end, layer, jnp.asarray(depth))
+    # The leaders before each of the layers 0 to `depth`; of the tokens after the last one only the finiteness is used.
+    (x, leaders), _ = lax.scan(apply, (z0, no_leaders(z0)), jnp.arange(depth + 1))
     # Integers cannot be NaN: the smallest one stands for a token that is not finite.
     finite = jnp.all(jnp.isfinite(x) & jnp.isfinite(z0), axis=1)
     return Leaders(jnp.where(finite, leaders.first, jnp.iinfo(leaders.first.dtype).min), leaders.points)

@@ -23,8 +23,13 @@ from ._encode import encode_reviews
 from ._fit import Fitted, check_fitted
 from ._leading import lead
 from ._model import HardmaxClassifier, predict_logits
+from ._quick import filter_jit_quickly
 from ._reviews import Reviews
 from ._vocabulary import Vocabulary
+
+
+# Words. Up to here what is compiled in a fifth of the time is slower by at most 25 ms (four heads).
+_SHORT = 128
 
 
 @final
@@ -195,7 +200,9 @@ def explain(fitted: Fitted, text: str) -> Explanation:
     wide = -(-n // 16) * 16
     ids, counts = (np.pad(row[0, :n], (0, wide - n)) for row in (encoded.ids, encoded.counts))
     masses = jnp.asarray(counts, model.v.dtype)
-    run = jax.tree_util.tree_map(np.asarray, _run(model, jnp.asarray(ids), masses))
+    # A short review runs for some milliseconds, so that a program of it is compiled for seconds in vain.
+    of_review = _run_quickly if wide <= _SHORT else _run
+    run = jax.tree_util.tree_map(np.asarray, of_review(model, jnp.asarray(ids), masses))
     # (layers, words, heads, d).
     path, words = np.moveaxis(run.path[:, :, :n], 0, 2), tuple(fitted.vocabulary.decode(ids[:n]))
     # Share times projection of the embedding, summed over heads.
@@ -227,8 +234,7 @@ class _Run(NamedTuple):
     points: Any
 
 
-@eqx.filter_jit
-def _run(model: HardmaxClassifier, ids: Array, counts: Array) -> _Run:
+def _run_once(model: HardmaxClassifier, ids: Array, counts: Array) -> _Run:
     # All in one program, and one head after the other in a loop of it: many small programs take seconds to compile.
     def of_head(head: tuple[Array, Array, Array | None]) -> tuple[Array, Array, Array]:
         start, alpha, A = head
@@ -241,6 +247,9 @@ def _run(model: HardmaxClassifier, ids: Array, counts: Array) -> _Run:
     heads = jnp.moveaxis(model.embedding[ids], 1, 0), model.alpha, model.A
     path, first, points = jax.lax.map(of_head, heads)
     return _Run(path, model.shares(ids[None], counts[None])[0], first, points)
+
+
+_run, _run_quickly = eqx.filter_jit(_run_once), filter_jit_quickly(_run_once)
 
 
 def _not_read(vocabulary: Vocabulary, text: str, length: int) -> tuple[tuple[str, ...], int]:

@@ -246,6 +246,7 @@ def _positive(alpha: Array) -> np.ndarray:
     return np.asarray((np.asarray(alpha) > 0) & np.isfinite(np.asarray(alpha)))
 
 
+@jax.jit  # one small program in place of four
 def _inverse_softplus(alpha: Float[Array, "..."]) -> Float[Array, "..."]:
     # log(e^alpha - 1), written so that it neither overflows nor cancels.
     return alpha + jnp.log(-jnp.expm1(-alpha))

@@ -211,7 +211,8 @@ def _model(folder: Path, depth: Any) -> HardmaxClassifier:
             raise _FOLDER.refusal("hold one model", where)
         if not np.all(np.isfinite(arrays[name])):
             raise _FOLDER.refusal("hold a model of finite numbers", f"in {str(path)!r} {name!r} has others")
-    embedding, w, v, raw = (jnp.asarray(arrays[name], dtype) for name in _ARRAYS)
+    # Converted by NumPy, which compiles nothing for it.
+    embedding, w, v, raw = (jnp.asarray(np.asarray(arrays[name], dtype)) for name in _ARRAYS)
     try:
         # With alpha 1, whose place is taken below: the constructor takes alpha, and the file has raw_alpha.
         model = HardmaxClassifier(embedding, w, v, jnp.ones(raw.shape, dtype), arrays.get("A"), depth=depth)

@@ -25,6 +25,7 @@ from clusterjax.experiments.framework.record import RESULTS, read_record
 OUT = Path(__file__).resolve().parents[1] / "gallery"
 WIDTHS, MOST_BYTES = (1200, 1000, 800, 640, 480, 320), 60_000
 LONGEST = 16  # entries of a list of parameters that are shown
+LAYERS = 40  # numbers of a series, such as one over layers, that is kept
 ORDER = [name for paper in PAPERS for name in paper.experiments]
 _CLAIM = ("says", "kind", "verdict", "measured", "criterion", "value", "error", "holds", "apart", "on")
 _SAME = ("name", "title", "heading", "claim", "caption", "versions", "seconds", "finished")
@@ -62,7 +63,7 @@ def _not_shown(record: dict[str, Any], quick_too: bool) -> str:
 
 
 def compact(record: dict[str, Any], drawn: bool) -> dict[str, Any]:
-    """What the site needs of a record: no series, no machine, no path of it."""
+    """What the site needs of a record: no long series, no machine, no path of it."""
     asks = next((one.asks for one in EXPERIMENTS if one.name == record["name"]), False)
     claims = [
         {name: claim[name] for name in _CLAIM} | {"source": claim["source"] and claim["source"]["words"]}
@@ -77,7 +78,18 @@ def compact(record: dict[str, Any], drawn: bool) -> dict[str, Any]:
         "command": _without_folders(command_of(record)),
         "parameters": {name: _short(value) for name, value in record["parameters"].items()},
         "picture": f"{record['name']}.webp" if drawn else None,
+        "series": {name: _rounded(values) for name, values in record["series"].items() if _is_short(values)},
     }
+
+
+def _is_short(values: list[Any]) -> bool:
+    """Prose cites single numbers of a series over layers (`measured.py`); nobody cites those of a curve in time."""
+    return len(values) <= LAYERS and all(isinstance(value, int | float) for value in values)
+
+
+def _rounded(values: list[float]) -> list[float]:
+    """To five digits, which is more than is printed."""
+    return [float(f"{value:.5g}") for value in values]
 
 
 def _without_folders(command: str | None) -> str | None:

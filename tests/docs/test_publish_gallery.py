@@ -22,7 +22,8 @@ def gallery(tmp_path):
     """A gallery of a full run, a quick one, one of set parameters, one of a user and a broken one."""
     folder = tmp_path / "gallery"
     parameters = {"n": 64, "times": list(range(50)), "by": {str(k): k for k in range(50)}, "few": [1, 2]}
-    place = written(folder, WHOLE | {"parameters": parameters})
+    series = {"t": [0.0] * 61, "layer": [0, 1], "cosine": [0.1234567, 22467.168], "by_head": [[1.0], [2.0]]}
+    place = written(folder, WHOLE | {"parameters": parameters, "series": series})
     Image.new("RGB", (1500, 900), "white").save(place / "figure3.png")
     written(folder, WHOLE | {"name": "figure4", "fingerprint": {"quick": True}, "asks": False})
     written(folder, WHOLE | {"name": "figure5", "measured_on": {"changed": "beta = 2 in place of 1"}})
@@ -42,9 +43,10 @@ def test_what_is_whole_is_published_and_the_rest_is_named(gallery, tmp_path, cap
         assert words in said.err
     figure = json.loads((out / "figure3.json").read_text("utf-8"))
     assert figure["parameters"] == {"n": 64, "times": "50 values", "by": "50 values by name", "few": [1, 2]}
+    assert figure["series"] == {"layer": [0, 1], "cosine": [0.12346, 22467.0]}
     assert figure["command"] == "clusterjax reproduce figure3 --albert net --seed 0"
     assert figure["paper"] == PAPERS[0].title and figure["place"] == 2 and figure["quick"] is False
-    assert not figure.keys() & {"series", "machine", "fingerprint", "measured_on", "files"}
+    assert not figure.keys() & {"machine", "fingerprint", "measured_on", "files"}
     assert figure["claims"][1]["source"] == "A paper, Figure 1" and figure["claims"][0]["source"] is None
 
 

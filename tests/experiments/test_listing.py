@@ -4,7 +4,8 @@ import pytest
 
 from clusterjax._cli import main
 from clusterjax.experiments import EXPERIMENTS, Cost
-from clusterjax.experiments.framework.listing import WIDE, _time, table
+from clusterjax.experiments.framework import declared
+from clusterjax.experiments.framework.listing import WIDE, _time, listed, row_of, table
 from clusterjax.experiments.framework.parameters import parameters_of
 
 from .own import experiment
@@ -18,8 +19,8 @@ def test_every_experiment_is_there_with_what_it_takes():
     assert starts == ["name,", *(label for one in EXPERIMENTS for label in (one.name, one.alias))]
     for one in EXPERIMENTS:
         assert one.cost is not None, one.name
-        for declared in parameters_of(one.parameters):
-            assert any(declared.words in line for line in lines), "no line breaks within a parameter"
+        for each in parameters_of(one.parameters):
+            assert any(each.words in line for line in lines), "no line breaks within a parameter"
     assert "end = 1000 (quick: 100)" in text and "At beta = 9 distinct clusters persist in a metastable" in text
 
 
@@ -31,6 +32,27 @@ def test_a_table_of_one():
         "coins_too                        n = 8 (quick: 4), share = 0.5",
     ]
     assert table([experiment(cost=None)])[2] == "coins                            Do they fall on both sides?"
+
+
+def test_sources_say_what_the_experiments_are():
+    """The list that is read without importing them is the list of them."""
+    assert declared.declared() == [row_of(one) for one in EXPERIMENTS]
+    # Those of the extra probe stand there by their names alone where it is missing, and none of the others.
+    for short, row in zip(declared._rows(with_probe=False), declared._rows(with_probe=True), strict=True):
+        assert short == (row if short.claim else declared.Row(row.name, row.alias, None, None, "", ()))
+    assert 10 < sum(not row.claim for row in declared._rows(with_probe=False)) < 20
+
+
+@pytest.mark.parametrize("said", ("", "EXPERIMENTS: tuple = tuple(all_of_them())", "EXPERIMENTS: tuple = ("))
+def test_sources_that_say_it_in_another_way_are_imported(said, monkeypatch, tmp_path):
+    (tmp_path / "registry.py").write_text(said)
+    monkeypatch.setattr(declared, "PLACE", tmp_path)
+    assert declared.declared() is None and listed() == table(EXPERIMENTS)
+
+
+def test_no_sources_are_no_list(monkeypatch, tmp_path):
+    monkeypatch.setattr(declared, "PLACE", tmp_path / "nowhere")
+    assert declared.declared() is None
 
 
 @pytest.mark.parametrize(

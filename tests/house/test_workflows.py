@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import types
 
 import pytest
 import yaml
@@ -43,6 +44,36 @@ def release_notes():
 
 
 NOTES = release_notes()
+
+
+def project_urls(monkeypatch):
+    """The function of `hatch_build.py`, without hatchling, which is there while a wheel is built only."""
+    interface = types.ModuleType("hatchling.metadata.plugin.interface")
+    interface.MetadataHookInterface = object
+    monkeypatch.setitem(sys.modules, interface.__name__, interface)
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    hook, metadata = module.ProjectURLs(), {}
+    hook.update(metadata)
+    return metadata["urls"]
+
+
+def test_urls_of_the_project_are_those_of_the_repository_it_is_built_in(monkeypatch):
+    assert "urls" in PROJECT["dynamic"]
+    monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
+    papers = project_urls(monkeypatch)
+    assert papers and all(url.startswith("https://arxiv.org/abs/") for url in papers.values())
+    monkeypatch.setenv("GITHUB_REPOSITORY", "Someone/clusterjax")
+    monkeypatch.setenv("GITHUB_SERVER_URL", "https://github.com")
+    found = project_urls(monkeypatch)
+    assert papers.items() <= found.items()
+    assert found["Homepage"] == "https://github.com/Someone/clusterjax"
+    assert found["Issues"] == "https://github.com/Someone/clusterjax/issues"
+    # Where the workflow of the site publishes it.
+    assert found["Documentation"] == "https://someone.github.io/clusterjax/"
+    assert "actions/deploy-pages" in (ROOT / ".github/workflows/docs.yml").read_text("utf-8")
+    assert all(len(label) <= 32 for label in found)
 
 
 def test_the_versions_of_python_are_those_of_the_classifiers():

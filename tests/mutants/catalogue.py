@@ -2,8 +2,9 @@
 
 from .batches import BATCHES
 from .folders import FOLDERS
+from .long_times import LONG_TIMES
 from .parts import PARTS
 from .sums import SUMS
 
 
-MUTANTS = (*PARTS, *SUMS, *FOLDERS, *BATCHES)
+MUTANTS = (*PARTS, *SUMS, *FOLDERS, *BATCHES, *LONG_TIMES)

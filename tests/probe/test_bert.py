@@ -30,7 +30,13 @@ LIVE = {
 }
 
 
-@pytest.mark.parametrize("name", LIVE)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in ("gelu", "not tied", "two heads") else pytest.mark.exhaustive)
+        for name in LIVE
+    ],
+)
 def test_live(tmp_path, name):
     """All levels, attentions and scores of a network that transformers saved, at words, in both precisions."""
     kind, more = LIVE[name]

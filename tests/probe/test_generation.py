@@ -72,7 +72,13 @@ def log_probs_after(model, ids):
     return scores - np.log(np.sum(np.exp(scores), axis=1, keepdims=True))
 
 
-@pytest.mark.parametrize("name", CASES)
+# What differs little from one beside it is left to `make exhaustive`.
+TWINS = ("llama, tied", "language, learned", "without neurons", "one sphere")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.exhaustive if name in TWINS else ()) for name in CASES]
+)
 def test_cached_is_uncached(name):
     """Texts of three lengths at once, far beyond the windows: each token is the likeliest of a pass over all."""
     model = CASES[name]()

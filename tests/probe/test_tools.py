@@ -23,7 +23,12 @@ TEXTS = many_texts(4, 6)
 EDGES = np.linspace(-1, 1, 21)
 
 
-@pytest.fixture(scope="module", params=CONFIGS)
+# Kinds that differ little from one beside them are left to `make exhaustive`.
+TWINS = ("shared albert", "bert", "gpt2 by layer")
+KINDS = [pytest.param(kind, marks=pytest.mark.exhaustive if kind in TWINS else ()) for kind in CONFIGS]
+
+
+@pytest.fixture(scope="module", params=KINDS)
 def model(request, tmp_path_factory):
     config = CONFIGS[request.param]
     if config is None:

@@ -16,7 +16,12 @@ from ..probe_cases import ALBERT, BERT, GPT2, IDS, LLAMA, MASK, SHARED, T5, tens
 CONFIGS = {"albert": ALBERT, "shared albert": SHARED, "bert": BERT, "gpt2": GPT2, "llama": LLAMA, "t5": T5}
 
 
-@pytest.fixture(scope="module", params=CONFIGS)
+# Kinds that differ little from one beside them are left to `make exhaustive`.
+TWINS = ("shared albert", "bert")
+KINDS = [pytest.param(kind, marks=pytest.mark.exhaustive if kind in TWINS else ()) for kind in CONFIGS]
+
+
+@pytest.fixture(scope="module", params=KINDS)
 def model(request, tmp_path_factory):
     config = CONFIGS[request.param]
     return probe.load(write(tmp_path_factory.mktemp("tiny"), config, tensors_of(config)), dtype=jnp.float64)

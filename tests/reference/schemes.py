@@ -52,23 +52,3 @@ def rescaled_euler(z0, *, beta, value, step, steps):
         z = moved
         saved.append(z)
     return np.array(saved)
-
-
-def rodas5p_step(velocity, y, h):
-    """One step of Rodas5P for an autonomous equation, stage by stage; J by differences."""
-    from clusterjax._solver import rodas5p
-
-    size, gamma = y.size, rodas5p._GAMMA
-    jacobian = np.empty((size, size))
-    for column in range(size):
-        delta = np.zeros(size)
-        delta[column] = 1e-6
-        jacobian[:, column] = (velocity(y + delta) - velocity(y - delta)) / 2e-6
-    stages = []
-    for row, coupling in zip(rodas5p._STAGES, rodas5p._COUPLING, strict=True):
-        at, right = y.copy(), np.zeros(size)
-        for a, c, k in zip(row, coupling, stages, strict=True):
-            at, right = at + a * k, right + c * k / h
-        stages.append(np.linalg.solve(np.eye(size) / (gamma * h) - jacobian, velocity(at) + right))
-    weights = (*rodas5p._STAGES[7], 1.0)
-    return y + sum(b * k for b, k in zip(weights, stages, strict=True))

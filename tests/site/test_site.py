@@ -25,9 +25,9 @@ pytest.importorskip("mkdocstrings", reason="mkdocstrings is not installed: pip i
 griffe = pytest.importorskip("griffe", reason="griffe is not installed: pip install '.[docs]'")
 
 
-def build(config: Path, out: Path) -> subprocess.CompletedProcess:
-    """`mkdocs build`, which mkdocs.yml makes strict; not `--quiet`, with which it would count no warning."""
-    command = [sys.executable, "-m", "mkdocs", "build", "--config-file", str(config), "--site-dir", str(out)]
+def build(config: Path, out: Path, *options: str) -> subprocess.CompletedProcess:
+    """`mkdocs build`, which mkdocs.yml makes strict."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--config-file", str(config), "--site-dir", str(out), *options]
     # Material says once that MkDocs 2 will not be able to read such sites; it names this switch for it.
     env = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     return subprocess.run(command, capture_output=True, text=True, cwd=config.parent, env=env)
@@ -211,14 +211,15 @@ def shape(name: str, kind: str, has_default: bool) -> tuple[str, str, bool]:
     return name, kind.lower(), has_default and not kind.lower().startswith("var")
 
 
-def small(folder: Path, text: str) -> subprocess.CompletedProcess:
-    """A site of one page, with the rules of ours."""
+def small(folder: Path, text: str, *options: str) -> subprocess.CompletedProcess:
+    """A site of one page, with the rules of ours, and of our hooks the one that makes every build strict."""
     ours = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
     kept = {name: ours[name] for name in ("site_name", "strict", "validation", "use_directory_urls")}
     (folder / "docs").mkdir()
     (folder / "docs" / "index.md").write_text(text, "utf-8")
+    kept["hooks"] = [str(ROOT / ours["hooks"][0])]
     (folder / "mkdocs.yml").write_text(yaml.safe_dump(kept), "utf-8")
-    return build(folder / "mkdocs.yml", folder / "site")
+    return build(folder / "mkdocs.yml", folder / "site", *options)
 
 
 @pytest.mark.parametrize(
@@ -235,6 +236,12 @@ def test_a_broken_link_ends_the_build(link, told, tmp_path):
     done = small(tmp_path, f"# A page\n\n{link}\n")
     assert done.returncode != 0
     assert "index.md" in done.stderr and told in done.stderr, done.stderr
+
+
+def test_a_quiet_build_ends_too(tmp_path):
+    """`--quiet` alone would count no warning."""
+    done = small(tmp_path, "# A page\n\n[lost](nowhere.md)\n", "--quiet")
+    assert done.returncode != 0 and "'nowhere.md', but the target is not found" in done.stderr
 
 
 def test_a_whole_link_does_not(tmp_path):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 from ..._check import check_integer, check_number, check_text, refusal, shown
+from .declared import in_words
 
 
 _KEY = "parameter"  # of the metadata of a field
@@ -50,8 +51,7 @@ class Parameter:
     @property
     def words(self) -> str:
         """Name and default, for a list."""
-        quick = f" (quick: {self.quick:g})" if self.quick != self.default else ""
-        return f"{self.name} = {self.default:g}{quick}"
+        return in_words(self.name, self.default, self.quick)
 
 
 def parameter(

@@ -1,0 +1,114 @@
+"""Faults of the solver for long times, of the Jacobian that it solves with, and of lifetimes."""
+
+from .mutant import Mutant
+
+
+_STEP = ("tests/test_rodas5p.py",)
+_NUMBERS = ("tests/test_rodas5p_coefficients.py",)
+_RUNS = ("tests/test_rodas5p_runs.py",)
+_LIVES = ("tests/observables/test_lifetimes.py",)
+_SOLVER, _TANGENT, _SUITS, _FIELD, _SPELLS = (
+    f"clusterjax/{name}.py"
+    for name in (
+        "_solver/rodas5p",
+        "_solver/tangent",
+        "_solver/suits",
+        "_field/jacobian",
+        "_observables/lifetimes",
+    )
+)
+
+LONG_TIMES = (
+    # Coefficients and the step
+    Mutant("rodas-digit-of-gamma", _SOLVER, "0.21193756319429014", "0.21193756391429014", _NUMBERS),
+    Mutant("rodas-digits-of-a-stage", _SOLVER, "0.5072464736228206,", "0.5072464736282206,", _NUMBERS),
+    Mutant("rodas-sign-of-a-coupling", _SOLVER, "-1.41221402718213,", "1.41221402718213,", _NUMBERS),
+    Mutant("rodas-digits-of-a-time", _SOLVER, "0.9769306725060716", "0.9769306725067016", _NUMBERS),
+    Mutant("rodas-digits-by-time", _SOLVER, "-0.3384627126235924", "-0.3384627126239524", _NUMBERS),
+    Mutant("rodas-digit-of-the-interpolant", _SOLVER, "72.92137995996029", "72.92137955996029", _NUMBERS),
+    Mutant("rodas-a-stage-is-missing", _SOLVER, "lax.fori_loop(0, 8, stage", "lax.fori_loop(0, 7, stage", _STEP),
+    Mutant("rodas-wrong-error-estimate", _SOLVER, "    error = k[7]\n", "    error = k[6]\n", _STEP),
+    Mutant("rodas-no-derivative-by-time", _SOLVER, "velocity + span * by_time[i]", "velocity + 0 * by_time[i]", _STEP),
+    Mutant("rodas-stages-at-the-start", _SOLVER, "equation(t0 + times[i] * span,", "equation(t0 + 0 * span,", _STEP),
+    Mutant(
+        "rodas-wrong-last-weight",
+        _SOLVER,
+        "constant((*_LAST, 1.0, 1.0, 1.0))",
+        "constant((*_LAST, 1.0, 1.0, 0.0))",
+        _STEP,
+    ),
+    Mutant("rodas-radii-drift", _SOLVER, "equation.projected(y0, y0 + ", "(lambda y0, y1: y1)(y0, y0 + ", _STEP),
+    Mutant("rodas-growth-is-not-bounded", _SOLVER, "too_long, jnp.inf, error", "too_long, error, error", _STEP),
+    Mutant("rodas-growth-of-what-shrinks", _SOLVER, "    rate = sign * jnp.dot", "    rate = -sign * jnp.dot", _STEP),
+    Mutant("rodas-rule-skips-the-wrong-runs", _SOLVER, "lax.cond(t0 == t1,", "lax.cond(t0 != t1,", _STEP),
+    Mutant("rodas-interpolant-order-of-powers", _SOLVER, "inner = second + share *", "inner = second - share *", _STEP),
+    # The Jacobian
+    Mutant("tangent-no-diagonal-of-the-projection", _TANGENT, "(blocks - diagonal)", "(blocks - 0 * diagonal)", _STEP),
+    Mutant("tangent-no-radii", _TANGENT, " / radii[None, None, :, None]", "", _STEP),
+    Mutant(
+        "tangent-no-row-along-the-tokens", _TANGENT, "return k + along[:, None]", "return k + 0 * along[:, None]", _STEP
+    ),
+    Mutant("tangent-slope-of-wrong-sign", _TANGENT, "axis=1) - c * jnp.sum", "axis=1) + c * jnp.sum", _STEP),
+    Mutant("tangent-time-of-a-run-backwards", _TANGENT, "t * equation.direction, point", "t, point", _STEP),
+    Mutant(
+        "tangent-no-projection",
+        _TANGENT,
+        "return space.tangent(y, self.term",
+        "return (lambda y, v: v)(y, self.term",
+        _STEP,
+    ),
+    Mutant("jacobian-no-beta-of-the-others", _FIELD, "others = others + beta *", "others = others +", _STEP),
+    Mutant("jacobian-not-centred", _FIELD, "y[None, :, :] - average[:, None, :] if", "y[None, :, :] if", _STEP),
+    Mutant("jacobian-keys-of-the-form", _FIELD, "matmul(y, form.T)", "matmul(y, form)", _STEP),
+    Mutant("jacobian-value-transposed", _FIELD, '"ab,ibjc->iajc"', '"ba,ibjc->iajc"', _STEP),
+    # Refusals
+    Mutant("suits-noise", _SUITS, "if noise is not None:", "if noise is not None and False:", _RUNS),
+    Mutant("suits-sharded", _SUITS, "    if sharded:", "    if not sharded and False:", _RUNS),
+    Mutant("suits-heads-of-hardmax", _SUITS, "part.factors is None:", "part.factors is not None:", _RUNS),
+    Mutant(
+        "suits-the-end-and-not-the-span", _SUITS, "float(np.ptp(np.asarray(ts)))", "float(np.asarray(ts)[0])", _RUNS
+    ),
+    # Lifetimes
+    Mutant(
+        "lifetimes-at-risk-one-too-few",
+        _SPELLS,
+        "self.durations[None, :] >= ends",
+        "self.durations[None, :] > ends",
+        _LIVES,
+    ),
+    Mutant(
+        "lifetimes-greenwood-without-the-ended",
+        _SPELLS,
+        "np.maximum(at_risk - ended, 1)",
+        "np.maximum(at_risk, 1)",
+        _LIVES,
+    ),
+    Mutant("lifetimes-greenwood-without-s", _SPELLS, "errors = probabilities * np.sqrt", "errors = np.sqrt", _LIVES),
+    Mutant(
+        "lifetimes-censored-as-ended",
+        _SPELLS,
+        "        censored = after == row.size\n",
+        "        censored = False\n",
+        _LIVES,
+    ),
+    Mutant(
+        "lifetimes-ends-of-censored",
+        _SPELLS,
+        "np.unique(self.durations[~self.censored])",
+        "np.unique(self.durations)",
+        _LIVES,
+    ),
+    Mutant("lifetimes-ties-count-censored", _SPELLS, " & ~self.censored[None, :], axis=1)", ", axis=1)", _LIVES),
+    Mutant("lifetimes-curve-before-its-step", _SPELLS, 'side="right"', 'side="left"', _LIVES),
+    Mutant("lifetimes-earliest-is-first", _SPELLS, "ts[max(first - 1, 0)]", "ts[first]", _LIVES),
+    Mutant(
+        "lifetimes-says-beyond", _SPELLS, "return value if t <= self.followed or", "return value if t >= 0 or", _LIVES
+    ),
+    Mutant(
+        "lifetimes-mean-beyond-its-end",
+        _SPELLS,
+        "before = self.times < horizon",
+        "before = self.times <= 2 * horizon",
+        _LIVES,
+    ),
+)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         UnnormalisedAttention as UnnormalisedAttention,
         query_key_form as query_key_form,
     )
+    from ._coarsen import MergeTree as MergeTree, coarsen as coarsen
     from ._events import clustered_event as clustered_event, stationary_event as stationary_event
     from ._field import (
         AbstractField as AbstractField,

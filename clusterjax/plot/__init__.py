@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from ._attention_maps import attention_maps as attention_maps
     from ._cloud import cloud as cloud
     from ._clustering import clustering_diagram as clustering_diagram
+    from ._dendrogram import dendrogram as dendrogram
     from ._histograms import histograms as histograms, ridgeline as ridgeline
     from ._lens import logit_lens as logit_lens
     from ._maps import heatmap as heatmap, phase_diagram as phase_diagram

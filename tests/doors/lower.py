@@ -21,6 +21,7 @@ from .rules import (
     CLASS_OF_FLOATS,
     COUNT,
     EMPTY,
+    LIST,
     LONG,
     NONE,
     NUMBER,
@@ -60,6 +61,7 @@ kernel = functools.cache(lambda: cjx.KernelAttention(lambda s: 1 + s * s))
 field = functools.cache(lambda: cjx.AttentionField(cjx.SoftmaxAttention(1.0, query_key=jnp.eye(D))))
 layer = functools.cache(lambda: cjx.ResidualLayer(field()))
 trajectory = functools.cache(lambda: cjx.simulate(field(), X, jnp.asarray([0.0, 1.0]), dense=True, max_steps=64))
+tree = functools.cache(lambda: cjx.coarsen(field(), X, 10.0, tolerance=0.1))
 perceptron = functools.cache(lambda: cjx.PerceptronField(jnp.ones((4, D)), jnp.ones((D, 4))))
 rescaled = functools.cache(lambda: cjx.RescaledField(softmax()))
 heads = functools.cache(lambda: cjx.MultiHeadField(1.0, EYE[None], EYE[None]))
@@ -123,6 +125,12 @@ def _fields() -> dict[str, Case]:
 
 def _runs() -> dict[str, Case]:
     return {
+        "coarsen": case(
+            lambda: {"field": field(), "x0": X, "t_end": 10.0, "tolerance": 0.1},
+            dear=True, x0=LIST | SIZE, t_end=POSITIVE, tolerance=rule("one and a half", "a distance below 2"),
+        ),
+        "MergeTree.at": case({"t": 0.5}, tree, t=rule("one and a half, zero", "a time of the run")),
+        "MergeTree.clusters": case({"t": 0.5}, tree, t=rule("one and a half, zero", "a time of the run")),
         "simulate": case(
             lambda: {
                 "field": field(), "x0": X, "ts": jnp.asarray([0.0, 1.0]), "solver": dfx.Heun(), "dt0": T,

@@ -36,6 +36,7 @@ FLAT = np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1)
 ROUND = np.concatenate([FLAT, np.zeros((4, 1))], axis=1)
 RUN, TS = np.stack([FLAT, FLAT, FLAT]), np.arange(3.0)
 SQUARE = np.eye(3)
+MERGERS = SimpleNamespace(times=np.array([1.0, 1e9]), pairs=np.array([[1, 2], [0, 1]]), num_tokens=3, t_end=1e12)
 
 NAME = ANY_TEXT | NONE
 NUMBERS = ARRAY | SIZE
@@ -127,6 +128,7 @@ def _numbers() -> dict[str, Case]:
             lambda: {"ts": TS, "mean": TS, "error": TS}, dear=True, ts=NUMBERS, mean=GAPS,
             error=NONE | GAPS, label=NAME, colour=COLOUR, linestyle=ANY_TEXT, title=NAME, **named,
         ),
+        "dendrogram": case(lambda: {"tree": MERGERS}, dear=True, colour=COLOUR, title=NAME, **named),
         "histograms": case(
             lambda: {"values": samples, "bins": 4}, dear=True, values=many, axes=NONE,
             columns=NONE, colour=COLOUR, log=FLAG, xlabel=ANY_TEXT, ylabel=ANY_TEXT, **bins,

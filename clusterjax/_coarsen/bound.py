@@ -1,0 +1,212 @@
+r"""How far merger times may be off: each by its own gradient, which is followed backwards along the run.
+
+**Algorithm.** Let T(y) be the time that clusters at y take to a merger. Along the flow T falls at rate 1, so its
+gradient p obeys $\langle p, f\rangle = -1$ and $\dot p = -J^\top p$, and at the merger, where a distance r comes to the
+tolerance, $p = -\nabla r / \langle \nabla r, f\rangle$. A displacement e of the clusters on the way changes T by
+$\langle p, e\rangle$, to first order. Displacements are
+
+- the estimated errors of steps, and rounding;
+- what it does to others that tokens at a mean square distance S became one: their pulls change by at most
+  $(1 + \beta |B|)^2 S$ of what they were, for first orders cancel at the mean by masses, and that for as long as tokens
+  within the cluster would have taken to contract, S by twice the rate of `contraction`; and $(1 + \beta |B|) S$ of the
+  cluster itself, at once;
+- that a token touches which is not where its cluster is said to be;
+- causal: that later tokens of a cluster, which see more than its first, lag behind or run ahead of it. By the
+  difference of velocities over the rate at which they contract this is a distance D, and pulls on later clusters
+  change by at most $2 (1 + \beta |B|) D$ of what they were.
+
+**Reference.** Hairer, Norsett, Wanner, *Solving Ordinary Differential Equations I*, sections I.14 and II.8: adjoint
+equations, and how local errors come to be global ones.
+
+**Invariants.** Twice the sum of the sizes is given, and no sign is used. First order: where the bound is not small
+against 1 it is a warning, no bound.
+"""
+
+import math
+
+import numpy as np
+
+from .clouds import Cloud, drifts, parting
+from .law import Eyes, Law, jacobian, weights
+from .run import Leg, Merger, Run
+from .steps import between, slope
+
+
+_EPS = float(np.finfo(float).eps)
+# A derivative is taken to be constant over pieces of a leg in which it changes things by so many e-foldings.
+_PIECE, _MOST_PIECES = 0.5, 200
+
+
+def relative_errors(run: Run) -> np.ndarray:
+    """For each merger a bound of the relative error of its time."""
+    displacements, radii = _displacements(run)
+    waiting = sorted(range(len(run.mergers)), key=lambda k: run.mergers[k].index)
+    active: list[int] = []
+    gradients = np.zeros((0, *run.last.y.shape))
+    total = np.zeros(len(run.mergers))
+    after = run.last
+    for index in range(len(run.legs) - 1, -1, -1):
+        leg = run.legs[index]
+        gradients = _before_change(run.law, leg.cloud, after, radii[index], gradients, active, total)
+        gradients = _backwards(run.law, leg, gradients)
+        while waiting and run.mergers[waiting[-1]].index == index:
+            k = waiting.pop()
+            # Those of the beginning came to the tolerance before anything moved.
+            if run.mergers[k].time > 0:
+                active.append(k)
+                gradient, touching = _gradient(run.law, leg, run.mergers[k])
+                gradients = np.concatenate([gradients, gradient[None]])
+                total[k] += touching @ radii[index]
+        sizes = np.sqrt(np.sum(np.square(gradients), axis=2))
+        total[active] += sizes @ displacements[index] + leg.error[-1] + 8 * _EPS * leg.span
+        after = leg.cloud
+    times = np.array([merger.time for merger in run.mergers])
+    return 2 * total / np.where(times > 0, times, 1)
+
+
+def _gradient(law: Law, leg: Leg, merger: Merger) -> tuple[np.ndarray, np.ndarray]:
+    """The gradient of the time of a merger at the beginning of its leg, (m, d), and its size at the moment, (m,)."""
+    done = leg.again(law)
+    y = between(law, leg.cloud.eyes, done).clusters(merger.share)
+    a, b = merger.rows
+    found = np.zeros_like(y)
+    # Of half the square of the distance, tangent to the sphere.
+    found[a], found[b] = y[a] - y[b], y[b] - y[a]
+    found -= np.sum(found * y, axis=1, keepdims=True) * y
+    flow = slope(law, y, leg.cloud.eyes)
+    found *= -flow[-1] / np.sum(found * flow[:-1].reshape(y.shape))
+    return _backwards(law, leg, found[None], merger.share)[0], np.sqrt(np.sum(np.square(found), axis=1))
+
+
+def _backwards(law: Law, leg: Leg, gradients: np.ndarray, share: float = 1.0) -> np.ndarray:
+    """Gradients at the beginning of a leg from those at `share` of its length, (k, m, d)."""
+    if not len(gradients):
+        return gradients
+    eyes, shape = leg.cloud.eyes, leg.y0.shape
+    first, last = slope(law, leg.y0, eyes), slope(law, leg.y1, eyes)
+    middle = (leg.y0 + leg.y1) / 2 + leg.length / 8 * (first - last)[:-1].reshape(shape)
+    middle = middle / np.linalg.norm(middle, axis=1, keepdims=True)
+    change = _change(law, middle, eyes, leg.length * share)
+    pieces = min(_MOST_PIECES, math.ceil(np.linalg.norm(change) / _PIECE))
+    found = gradients.reshape(len(gradients), -1)
+    if pieces <= 1 and share == 1:
+        return _exponential(found, change, first).reshape(-1, *shape)
+    # Where speeds change by orders of magnitude within the leg: in pieces, along the interpolant.
+    inside = between(law, eyes, leg.again(law))
+    for piece in range(pieces, 0, -1):
+        middle, start = (inside.clusters(share * (piece - back) / pieces) for back in (0.5, 1))
+        change = _change(law, middle, eyes, leg.length * share / pieces)
+        found = _exponential(found, change, slope(law, start, eyes))
+    return found.reshape(-1, *shape)
+
+
+def _change(law: Law, y: np.ndarray, eyes: Eyes, length: float) -> np.ndarray:
+    """The derivative by the clusters, times the duration of a piece of the path of this length about y."""
+    change, velocity = jacobian(law, y, eyes)
+    largest = np.max(np.abs(velocity))
+    return change / largest * (length / np.linalg.norm(velocity / largest))
+
+
+def _exponential(gradients: np.ndarray, change: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """Gradients by the exponential of the transposed derivative; `first` is the slope where they come to."""
+    term = found = gradients
+    for order in range(1, 80):
+        term = term @ change / order
+        found = found + term
+        if np.max(np.abs(term)) <= 1e-6 * np.max(np.abs(found)):
+            break
+    # Of the direction of the flow the exact value is known.
+    flow = first[:-1]
+    return found - (found @ flow + first[-1])[:, None] * flow
+
+
+def _before_change(
+    law: Law,
+    cloud: Cloud,
+    after: Cloud,
+    radius: np.ndarray,
+    gradients: np.ndarray,
+    active: list[int],
+    total: np.ndarray,
+) -> np.ndarray:
+    """Gradients by clusters before some became one, or fell apart; the displacement by that is added to `total`."""
+    if cloud.cluster is after.cluster:
+        return gradients
+    sizes = np.sqrt(np.sum(np.square(gradients), axis=2))
+    if law.causal:
+        # Each comes from where its first token was, whether some became one or one became some.
+        rows = cloud.cluster[after.first]
+        split = np.bincount(rows, minlength=len(cloud.first)) > 1
+        later = after.first != cloud.first[rows]
+        total[active] += sizes @ np.where(split[rows] & later, radius[rows], 0)
+        found = np.zeros((len(gradients), *cloud.y.shape))
+        np.add.at(found, (slice(None), rows), gradients)
+        return found
+    rows = after.cluster[cloud.first]
+    count = np.bincount(rows, minlength=len(after.first))
+    total[active] += sizes @ np.where(count > 1, (1 + law.sharpness) * after.spread, 0)
+    sums, whole = cloud.sums, after.sums[rows]
+    shares = np.where(whole > 0, sums / np.where(whole > 0, whole, 1), 1 / count[rows])
+    return gradients[:, rows] * shares[None, :, None]
+
+
+def _displacements(run: Run) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """For each leg how far each cluster may be displaced in it, (m,), and how far from it its tokens may be, (m,)."""
+    law, found, radii = run.law, [], []
+    reach = law.strength * (1 + law.sharpness)
+    spread, radius, before = run.cloud.spread, run.cloud.radius, run.cloud
+    for leg in run.legs:
+        cloud = leg.cloud
+        m, d = leg.y0.shape
+        if cloud.cluster is not before.cluster:
+            spread = _carried(before, cloud, spread, cloud.spread)
+            radius = _carried(before, cloud, radius, cloud.radius)
+        before = cloud
+        w = np.maximum(
+            *(kernel / unit for kernel, unit in (weights(law, y, cloud.eyes.seen) for y in (leg.y0, leg.y1)))
+        )
+        np.fill_diagonal(w, 0)
+        hours = leg.span
+        rates = np.zeros(m)
+        for at in np.flatnonzero(np.bincount(cloud.cluster) > 1):
+            ends = [np.max(parting(law, cloud._replace(y=y), int(at))) for y in (leg.y0, leg.y1)]
+            rates[at] = max(ends)
+        crowds = np.bincount(cloud.cluster) > 1
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            driven = np.zeros(m)
+            if law.causal:
+                driven = np.maximum(*(drifts(law, cloud._replace(y=y)) for y in (leg.y0, leg.y1)))
+            lag = np.where(driven > 0, driven / np.where(rates < 0, -rates, 0), 0)
+            area = np.where(crowds, radius * _area(rates, hours) + np.where(lag > 0, lag * hours, 0), 0)
+            # The tokens of a cluster are nowhere farther from it than at one of the two ends.
+            later = np.where(crowds, radius * np.exp(rates * hours) + lag, 0)
+            radii.append(np.maximum(radius, later))
+            squares = np.where(crowds, spread * _area(2 * rates, hours), 0)
+            radius, spread = later, np.where(crowds, spread * np.exp(2 * rates * hours), 0)
+        if law.causal:
+            moved = 2 * reach * _product(w, area)
+        else:
+            pull = w.sum(axis=1) if law.value is None else np.ones(m)
+            pull = np.where(squares > 0, pull * np.where(pull > 0, squares, 0), 0)
+            moved = reach * (1 + law.sharpness) * (_product(w, squares) + pull)
+        step = np.sqrt(np.sum(np.square(leg.error[:-1].reshape(m, d)), axis=1))
+        found.append(moved + step + 4 * _EPS)
+    return found, radii
+
+
+def _product(w: np.ndarray, area: np.ndarray) -> np.ndarray:
+    """w @ area, where 0 times infinity is 0."""
+    return np.sum(np.where(w > 0, w * np.where(w > 0, area[None, :], 0), 0), axis=1)
+
+
+def _area(rates: np.ndarray, hours: float) -> np.ndarray:
+    """The integral of e^{rate t} to t = hours."""
+    still = rates == 0
+    return np.where(still, hours, np.expm1(rates * hours) / np.where(still, 1, rates))
+
+
+def _carried(before: Cloud, cloud: Cloud, width: np.ndarray, anew: np.ndarray) -> np.ndarray:
+    """Spreads after some clusters became one: of these `anew`, of those that did not as they had become."""
+    rows = before.cluster[cloud.first]
+    same = np.bincount(before.cluster)[rows] == np.bincount(cloud.cluster)
+    return np.where(same, width[rows], anew)

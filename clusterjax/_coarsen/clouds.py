@@ -1,0 +1,191 @@
+r"""A cloud of clusters: tokens that met are one, with their masses added.
+
+**Invariants.** A cluster bears the index of its first token, and sees what that token sees: all masses, or, causal,
+those of earlier tokens. Clusters that meet do so where their pulls on each other balance, at the mean by masses, or,
+causal, where the earlier one is, which does not see the other. Tokens become one only where what is between them
+contracts, and, causal, faster than the later are pulled away, for they see more; where that is over, as when two
+clusters collapse, they are let go until it holds again.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .law import Eyes, Law, contraction, weights
+
+
+# How far later tokens of a causal cluster may lie from its first, in the balance of drift and contraction, when they
+# become one with it and before they are let go, in units of the distance at which tokens become one.
+_HELD, _LOOSE = 1 / 3, 3.0
+
+
+class Cloud(NamedTuple):
+    """Clusters, in the order of their first tokens.
+
+    - `y`: Unit vectors (m, d).
+    - `eyes`: The mass of cluster b that cluster a sees.
+    - `first`: The first token of each cluster, (m,), increasing.
+    - `cluster`: The cluster of each token, (n,).
+    - `spread`, `radius`: Of each cluster, the mean square distance of its masses from y, and the largest distance of
+        its tokens, where it was formed last. The error bound is made of them.
+    - `masses`: Of the tokens, (n,).
+    """
+
+    y: np.ndarray
+    eyes: Eyes
+    first: np.ndarray
+    cluster: np.ndarray
+    spread: np.ndarray
+    radius: np.ndarray
+    masses: np.ndarray
+
+    @property
+    def sums(self) -> np.ndarray:
+        """The masses of the clusters, (m,)."""
+        return np.bincount(self.cluster, self.masses, len(self.first))
+
+    def seen_by(self, law: Law, tokens: np.ndarray) -> np.ndarray:
+        """The masses of clusters that each of `tokens` sees, (k, m)."""
+        return _seen(law, self.masses, self.cluster, len(self.first), tokens)
+
+
+def _seen(law: Law, masses: np.ndarray, cluster: np.ndarray, m: int, tokens: np.ndarray) -> np.ndarray:
+    if not law.causal:
+        return np.broadcast_to(np.bincount(cluster, masses, m), (len(tokens), m))
+    seen = np.zeros((len(tokens), m))
+    order = np.argsort(tokens)
+    sums, last = np.zeros(m), 0
+    # One pass over the tokens: what one sees is what its predecessors are.
+    for place in order:
+        upto = tokens[place] + 1
+        sums += np.bincount(cluster[last:upto], masses[last:upto], m)
+        seen[place], last = sums, upto
+    return seen
+
+
+def start(law: Law, x0: np.ndarray, masses: np.ndarray) -> Cloud:
+    """Each token a cluster of its own."""
+    n = len(x0)
+    index = np.arange(n)
+    y = x0 / np.linalg.norm(x0, axis=1, keepdims=True)
+    return Cloud(y, Eyes.of(law, _seen(law, masses, index, n, index)), index, index, np.zeros(n), np.zeros(n), masses)
+
+
+def distances(y: np.ndarray) -> np.ndarray:
+    """All chordal distances, (m, m); zero on the diagonal, and exactly where two rows are equal."""
+    # Row by row: the square of a small distance is not a difference of products.
+    squares = np.zeros((len(y), len(y)))
+    for k in range(y.shape[1]):
+        squares += np.square(y[:, None, k] - y[None, :, k])
+    return np.sqrt(squares)
+
+
+def merged(law: Law, cloud: Cloud, apart: np.ndarray, radius: float) -> Cloud:
+    """The cloud with those clusters made one that chains of steps of at most `radius` join, and that contract."""
+    first = cloud.first
+    for group in _components(apart <= radius):
+        # Rows move when a group is made one: clusters are found by their first tokens.
+        members = np.searchsorted(cloud.first, first[group])
+        cloud = _joined(law, cloud, members, radius) or cloud
+    return cloud
+
+
+def _components(near: np.ndarray) -> list[np.ndarray]:
+    """The connected components of more than one, as lists of rows."""
+    m = len(near)
+    left, found = np.ones(m, bool), []
+    np.fill_diagonal(near, False)
+    left &= near.any(axis=1)
+    while left.any():
+        member = np.zeros(m, bool)
+        member[np.flatnonzero(left)[0]] = True
+        while True:
+            grown = member | near[member].any(axis=0)
+            if grown.sum() == member.sum():
+                break
+            member = grown
+        left &= ~member
+        found.append(np.flatnonzero(member))
+    return found
+
+
+def _joined(law: Law, cloud: Cloud, members: np.ndarray, reach: float) -> Cloud | None:
+    """The cloud with `members` one cluster; None if they would part again."""
+    sums = cloud.sums[members]
+    y = cloud.y[members]
+    shares = sums / sums.sum() if sums.sum() > 0 else np.full(len(members), 1 / len(members))
+    point = y[0]
+    if not law.causal:
+        # Differences from one of them: equal rows give that row exactly.
+        point = point + shares @ (y - point)
+        point = point / np.linalg.norm(point)
+    gaps = np.linalg.norm(y - point, axis=1)
+    kept = np.delete(np.arange(len(cloud.first)), members[1:])
+    place = np.zeros(len(cloud.first), int)
+    place[kept] = np.arange(len(kept))
+    place[members] = place[members[0]]
+    at = int(place[members[0]])
+    points, spread, radius = cloud.y[kept].copy(), cloud.spread[kept].copy(), cloud.radius[kept].copy()
+    points[at] = point
+    spread[at] = shares @ (cloud.spread[members] + gaps**2)
+    radius[at] = np.max(cloud.radius[members] + gaps)
+    cluster = place[cloud.cluster]
+    first = cloud.first[kept]
+    seen = _seen(law, cloud.masses, cluster, len(first), first)
+    new = Cloud(points, Eyes.of(law, seen), first, cluster, spread, radius, cloud.masses)
+    if law.causal:
+        return new if lag(law, new, at) <= _HELD * reach else None
+    # Tokens at one point that see the same go the same way for ever, whether or not they would come back.
+    return new if not gaps.any() or np.all(parting(law, new, at) < 0) else None
+
+
+def released(law: Law, cloud: Cloud, radius: float) -> Cloud:
+    """The cloud with those causal clusters let go, token by token, that are about to be pulled apart."""
+    if not law.causal:
+        return cloud
+    crowds = np.flatnonzero(np.bincount(cloud.cluster) > 1)
+    loose = [at for at in crowds if lag(law, cloud, int(at)) > _LOOSE * radius]
+    if not loose:
+        return cloud
+    free = np.isin(cloud.cluster, loose)
+    index = np.arange(len(cloud.cluster))
+    first, cluster = np.unique(np.where(free, index, cloud.first[cloud.cluster]), return_inverse=True)
+    rows = cloud.cluster[first]
+    kept = ~free[first]
+    seen = _seen(law, cloud.masses, cluster, len(first), first)
+    spread, radius = np.where(kept, cloud.spread[rows], 0), np.where(kept, cloud.radius[rows], 0)
+    return Cloud(cloud.y[rows], Eyes.of(law, seen), first, cluster, spread, radius, cloud.masses)
+
+
+def lag(law: Law, cloud: Cloud, at: int) -> float:
+    """How far the tokens of a causal cluster come to lie from its first; infinite if they do not contract."""
+    rate, drift = float(np.max(parting(law, cloud, at))), _drift(law, cloud, at)
+    return drift / -rate if rate < 0 else np.inf
+
+
+def drifts(law: Law, cloud: Cloud) -> np.ndarray:
+    """The largest difference of velocities of later tokens of each causal cluster from that of its first, (m,)."""
+    found = np.zeros(len(cloud.y))
+    for at in np.flatnonzero(np.bincount(cloud.cluster) > 1):
+        found[at] = _drift(law, cloud, int(at))
+    return found
+
+
+def _drift(law: Law, cloud: Cloud, at: int) -> float:
+    tokens, y = np.flatnonzero(cloud.cluster == at), cloud.y
+    w, unit = weights(law, y, cloud.seen_by(law, tokens), np.broadcast_to(y[at], (len(tokens), y.shape[1])))
+    if law.value is None:
+        w[:, at] = 0
+        drift = law.factor * (w @ (y - (y @ y[at])[:, None] * y[at]))
+    else:
+        pulled = (w @ y) @ law.value.T
+        drift = pulled - np.outer(pulled @ y[at], y[at])
+    return float(np.max(np.linalg.norm(drift - drift[0], axis=1))) / unit
+
+
+def parting(law: Law, cloud: Cloud, at: int) -> np.ndarray:
+    """The rates at which the tokens of cluster `at` part from its first; negative where they come together."""
+    if not law.causal:
+        return contraction(law, cloud.y, at, cloud.eyes.seen[at : at + 1], np.zeros(1))
+    tokens = np.flatnonzero(cloud.cluster == at)[1:]
+    return contraction(law, cloud.y, at, cloud.seen_by(law, tokens), cloud.masses[tokens])

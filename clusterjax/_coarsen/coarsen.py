@@ -1,0 +1,157 @@
+"""`coarsen`: tokens followed to the end of time, by clusters. This file checks and prepares; `run` does it."""
+
+import jax.numpy as jnp
+import numpy as np
+
+from .._attention import SoftmaxAttention, UnnormalisedAttention
+from .._check import check_concrete, check_integer, check_number, shown
+from .._custom_types import RealScalarLike, Tokens
+from .._field import AbstractField, AttentionField
+from .._field.base import check_field
+from .._mask import CausalMask, FullMask
+from .._schedule import AbstractSchedule
+from .._simulate import check_start
+from .._space import Sphere
+from .law import Law
+from .run import Stalled, run
+from .tree import MergeTree
+
+
+# The most tokens: distances of all pairs are held.
+_MOST_TOKENS = 4096
+# Velocities of a V that is no multiple of the identity are rounded; over the times that are accepted this adds up to so
+# much at most, in radians.
+_MOST_DRIFT, _ROUNDED = 1e-3, 100 * float(np.finfo(float).eps)
+
+
+def coarsen(
+    field: AbstractField, x0: Tokens, t_end: RealScalarLike, *, tolerance: RealScalarLike, max_steps: int = 100_000
+) -> MergeTree:
+    r"""Follow tokens on the sphere from `x0` to `t_end`, or to the last merger, however long that takes.
+
+    At large beta clusters wait for times like $e^{\beta(1 - c)}$ before they merge, $10^{32}$ at beta = 80. Here tokens
+    that met are one from then on, with their masses added; velocities are computed without the terms that cancel, so
+    that they are right at $10^{-32}$ too; and steps are taken in the length of the path, of which a wait of any
+    duration is a short piece. A merger takes some twenty steps, whatever its time. What is computed is in float64, also
+    where jax has it not enabled.
+
+    Tokens become one at a distance far below `tolerance`, and only where what is between them contracts. Causal
+    attention: the first token of a cluster moves it, since it sees none of the others. What this and the steps do to
+    each merger time is bounded, see [`MergeTree.bound`][clusterjax.MergeTree.bound].
+
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, jax.numpy as jnp
+        >>> x0 = jnp.array([[1.0, 0.0], [0.0, 1.0], [-0.8, 0.6]])
+        >>> tree = cjx.coarsen(cjx.AttentionField(cjx.SoftmaxAttention(80.0)), x0, 1e100, tolerance=0.1)
+        >>> [f"{t:.1e}" for t in tree.times], tree.pairs.tolist()  # 1 and 2 merge, long after them 0 and 1
+        (['7.9e+11', '1.2e+48'], [[1, 2], [0, 1]])
+        >>> tree.clusters(1e20).tolist(), bool(tree.bound.max() < 1e-6)
+        ([0, 1, 1], True)
+        ```
+
+    **Arguments:**
+
+    - `field`: An `AttentionField` on the sphere with softmax or unnormalised attention and no or a causal mask. V that
+        is no multiple of the identity has velocities that are rounded: `t_end` is then bounded.
+    - `x0`: Tokens, (n, d); up to 4,096.
+    - `t_end`: The last time; the run begins at 0. 1e300 is as good as never.
+    - `tolerance`: The chordal distance at which two clusters have merged; the cosine c is $\sqrt{2(1-c)}$.
+    - `max_steps`: The largest number of steps, of those too that were too long.
+
+    **Returns:**
+
+    A `MergeTree`.
+
+    **Raises:**
+
+    - `ValueError` for another field, for one that depends on time, for a V whose tokens part again; for tokens, times
+        or tolerances that are none, or that the dtype of `x0` cannot hold.
+    - `RuntimeError` if the steps do not suffice, or come to nothing: where clusters contract onto a curve much faster
+        than they move along it.
+
+    ??? cite "Source"
+
+        The waiting times: Geshkovski, Koubbi, Polyanskiy, Rigollet, *Dynamic metastability in the self-attention model*
+        (2410.06833).
+    """
+    x0 = check_start(field, x0)
+    law, masses = _law(field, len(x0), x0.shape[1])
+    check_concrete(x0, "x0")
+    if len(x0) > _MOST_TOKENS:
+        raise ValueError(
+            f"x0 must hold at most {_MOST_TOKENS:,} tokens, whose distances are all held, but it holds {len(x0):,}; "
+            "simulate until clusters have formed, and pass these with their masses."
+        )
+    t_end = check_number(t_end, "t_end", above=0, remedy="pass a time after the start, which is 0")
+    if law.value is not None and t_end * law.strength * _ROUNDED > _MOST_DRIFT:
+        raise ValueError(
+            f"t_end must be at most {_MOST_DRIFT / (_ROUNDED * law.strength):.3g} for this V, but it is {t_end:.3g}: "
+            f"by then the rounding of velocities has moved tokens by {_MOST_DRIFT}; end earlier, or take a multiple of "
+            "the identity."
+        )
+    least = float(jnp.finfo(x0.dtype).eps) ** 0.5
+    tolerance = check_number(
+        tolerance, "tolerance", least=least, below=2, remedy=f"pass a distance that {x0.dtype} can hold"
+    )
+    max_steps = check_integer(max_steps, "max_steps", remedy="pass the largest number of steps, such as 100_000")
+    # Where distances this small are left out, merger times change by less than steps change them.
+    # Causal: later tokens lag behind by as much, and steps are bounded by contraction until they are one.
+    inner = 3e-4 if law.causal else 1e-5 / (1 + law.sharpness)
+    start = np.asarray(x0, float)
+    try:
+        return MergeTree(run(law, start, masses, t_end, tolerance, min(inner, tolerance / 4), max_steps), x0.dtype)
+    except Stalled as stalled:
+        raise RuntimeError(
+            f"coarsen stopped at t = {stalled.time:.4g} with {stalled.clusters} clusters, after {max_steps} steps or "
+            "where steps come to nothing; raise max_steps, or simulate with Rodas5P."
+        ) from None
+
+
+def _law(field: AbstractField, n: int, d: int) -> tuple[Law, np.ndarray]:
+    """What the clusters of a field move by, and the masses of its tokens."""
+    check_field(field)
+    if not isinstance(field, AttentionField):
+        raise ValueError(
+            f"field must be an AttentionField, but it is {shown(field)}; pass one head of attention alone."
+        )
+    attention = field.attention
+    if not isinstance(attention, SoftmaxAttention | UnnormalisedAttention):
+        raise ValueError(
+            f"field.attention must be SoftmaxAttention or UnnormalisedAttention, but it is {shown(attention)}; pass "
+            "one of these."
+        )
+    if not isinstance(field.space, Sphere):
+        raise ValueError(f"field.space must be Sphere(), but it is {shown(field.space)}; build it there.")
+    if not isinstance(attention.mask, FullMask | CausalMask):
+        raise ValueError(
+            f"field.attention.mask must be FullMask() or CausalMask(), but it is {shown(attention.mask)}; pass one of "
+            "these, for with others tokens that met need not stay together."
+        )
+    given = {"beta": attention.beta, "query_key": attention.query_key, "value": field.value}
+    given["offset"] = getattr(attention, "offset", 0.0)
+    for name, value in given.items():
+        if isinstance(value, AbstractSchedule):
+            raise ValueError(
+                f"{name} must not depend on time, but it is {shown(value)}; pass a number or a matrix, for time is "
+                "only added up here."
+            )
+        check_concrete(value, name)
+    check_concrete(field.masses, "masses")
+    beta, offset = float(given["beta"]), float(given["offset"])
+    form, value = (None if given[name] is None else np.asarray(given[name], float) for name in ("query_key", "value"))
+    if form is not None and np.array_equal(form, np.eye(d)):
+        form = None
+    factor = 1.0
+    if value is not None and np.array_equal(value, value[0, 0] * np.eye(d)):
+        factor, value = float(value[0, 0]), None
+    growth = factor if value is None else float(np.linalg.eigvalsh((value + value.T) / 2)[-1])
+    if growth <= 0:
+        raise ValueError(
+            f"value must attract tokens that met, but the largest eigenvalue of its symmetric part is {growth:.3g}: "
+            "they part again, and cannot be followed as one; take simulate."
+        )
+    masses = np.ones(n) if field.masses is None else np.asarray(field.masses, float)
+    normalised = isinstance(attention, SoftmaxAttention)
+    return Law(beta, form, value, factor, normalised, isinstance(attention.mask, CausalMask), offset), masses

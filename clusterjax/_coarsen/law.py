@@ -1,0 +1,169 @@
+r"""Velocities of clusters, and their derivatives, in NumPy: right relatively, however slow clusters are.
+
+m clusters at unit vectors y_a, of which cluster a sees the mass M_ab of cluster b, move by
+
+$$\dot y_a = P_{y_a} V \sum_b w_{ab} y_b, \qquad w_{ab} = M_{ab} e^{\beta \langle y_a, B y_b\rangle} / Z_a .$$
+
+**Invariants.** Where V is a multiple of the identity a cluster's own term, which $P_{y_a}$ takes to zero, is left out
+before anything is rounded: what is left is right to $10^{-16}$ of itself, at $10^{-32}$ as at 1. Derivatives too. For
+another V both are rounded to $10^{-16}$. Nothing overflows: exponents are shifted, and of the unnormalised attention
+the shift is a unit of time.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Law(NamedTuple):
+    """Of a field what its clusters move by.
+
+    - `beta`, `form`, `offset`: Inverse temperature, B (None is the identity), what is taken from each exponent.
+    - `factor`: s, where V = s I, and `value` None; otherwise V is `value`, and s not used.
+    - `normalised`: Softmax; otherwise sums are divided by the attended mass.
+    - `causal`: Whether a token sees its predecessors only.
+    """
+
+    beta: float
+    form: np.ndarray | None
+    value: np.ndarray | None
+    factor: float
+    normalised: bool
+    causal: bool
+    offset: float
+
+    @property
+    def sharpness(self) -> float:
+        """The largest derivative of a score: beta times the norm of B."""
+        return abs(self.beta) * (1.0 if self.form is None else float(np.linalg.norm(self.form, 2)))
+
+    @property
+    def strength(self) -> float:
+        """The norm of V."""
+        return abs(self.factor) if self.value is None else float(np.linalg.norm(self.value, 2))
+
+
+class Moves(NamedTuple):
+    """Velocities in units of a time; `pull` is what each is the rest of, and rounded to."""
+
+    velocity: np.ndarray  # (m, d)
+    pull: np.ndarray  # (m,)
+    unit: float  # the length of the unit of time
+
+
+def weights(law: Law, y: np.ndarray, seen: np.ndarray, of: np.ndarray | None = None) -> tuple[np.ndarray, float]:
+    """The weights of clusters y in the eyes of tokens at `of`, (k, m), from the masses seen, and the unit of time."""
+    at = y if of is None else of
+    queries = at if law.form is None else at @ law.form
+    scores = law.beta * (queries @ y.T)
+    if law.normalised:
+        top = np.max(np.where(seen > 0, scores, -np.inf), axis=1, keepdims=True)
+        kernel = seen * np.exp(np.minimum(scores - np.where(np.isfinite(top), top, 0), 0))
+        size, unit = kernel.sum(axis=1, keepdims=True), 1.0
+    else:
+        # One shift for all: it changes the unit of time, and nothing else.
+        top = float(np.max(scores))
+        kernel, size = seen * np.exp(scores - top), seen.sum(axis=1, keepdims=True)
+        with np.errstate(over="ignore", under="ignore"):
+            unit = float(np.exp(law.offset - top))
+    # Who sees no mass is moved by nobody.
+    return kernel / np.where(size > 0, size, 1), unit
+
+
+class Eyes(NamedTuple):
+    """The masses that clusters see, prepared for many velocities: of `others`, (m, m), and their `own`, (m, 1).
+
+    - `plain`: Whether each scores highest with itself, so that this is the shift: softmax, B = I, no mass of its own
+        zero.
+    """
+
+    seen: np.ndarray
+    others: np.ndarray
+    own: np.ndarray
+    plain: bool
+
+    @staticmethod
+    def of(law: Law, seen: np.ndarray) -> "Eyes":
+        """Those of clusters that see the masses `seen`, (m, m)."""
+        own = seen.diagonal()[:, None].copy()
+        plain = law.normalised and law.form is None and law.value is None and law.beta >= 0 and bool(np.all(own > 0))
+        return Eyes(seen, seen - np.diag(own[:, 0]), own, plain)
+
+
+def moves(law: Law, y: np.ndarray, eyes: Eyes) -> Moves:
+    """The velocities of clusters at y, after y is brought to unit length."""
+    y = y / np.sqrt(np.einsum("ai,ai->a", y, y))[:, None]
+    cosines = y @ y.T
+    if eyes.plain:
+        # The same as below, in half of the operations.
+        w, unit = np.exp(law.beta * (cosines - 1)), 1.0
+        w *= eyes.others
+        pull = np.add.reduce(w, 1)
+        share = law.factor / (pull + eyes.own[:, 0])
+        w *= share[:, None]
+        pulled, along = w @ y, np.einsum("ab,ab->a", w, cosines)
+        return Moves(pulled - along[:, None] * y, pull * share, unit)
+    w, unit = weights(law, y, eyes.seen)
+    if law.value is not None:
+        pulled = (w @ y) @ law.value.T
+        pull = np.sqrt(np.sum(pulled * pulled, axis=1))
+        along = np.sum(pulled * y, axis=1)
+    else:
+        np.fill_diagonal(w, 0)
+        w *= law.factor
+        pulled, pull = w @ y, np.abs(w).sum(axis=1)
+        along = np.sum(w * cosines, axis=1)
+    return Moves(pulled - along[:, None] * y, pull, unit)
+
+
+def jacobian(law: Law, y: np.ndarray, eyes: Eyes) -> tuple[np.ndarray, np.ndarray]:
+    """The derivative (m d, m d) of the velocities at unit vectors y, in units of `Moves`, and the velocities."""
+    m, d = y.shape
+    w, _ = weights(law, y, eyes.seen)
+    cosines, eye = y @ y.T, np.eye(d)
+    queries = y if law.form is None else y @ law.form
+    keys = y if law.form is None else y @ law.form.T
+    tangent = eye - y[:, :, None] * y[:, None, :]
+    if law.value is not None:
+        images = y @ law.value.T
+        along = np.sum(w * (y @ images.T), axis=1)
+        turned, others = tangent @ law.value, w
+        parts = images[None] - (y @ images.T)[:, :, None] * y[:, None]
+    else:
+        others = w - np.diag(w.diagonal())
+        along = law.factor * np.sum(others * cosines, axis=1)
+        turned = law.factor * tangent
+        parts = law.factor * (y[None] - cosines[:, :, None] * y[:, None])
+        parts[np.arange(m), np.arange(m)] = 0
+    velocity = np.einsum("ab,abi->ai", others, parts)
+    centred = parts - velocity[:, None] if law.normalised else parts
+    weighted = w[:, :, None] * centred
+    found = law.beta * weighted[..., None] * queries[:, None, None, :]
+    found += others[:, :, None, None] * turned[:, None]
+    here = law.beta * np.einsum("abi,bj->aij", weighted, keys) - along[:, None, None] * tangent
+    found[np.arange(m), np.arange(m)] += here
+    # By directions along y_b nothing changes.
+    found = np.einsum("abij,bjk->aibk", found, tangent)
+    return found.reshape(m * d, m * d), velocity
+
+
+def contraction(law: Law, y: np.ndarray, at: int, seen: np.ndarray, own: np.ndarray) -> np.ndarray:
+    """The largest rate at which tokens within cluster `at` part from it, for each of k tokens; negative if they meet.
+
+    It is an eigenvalue of the symmetric part of the derivative of a velocity by the token. Each sees masses of clusters
+    `seen`, (k, m), its `own` (k,) among them, which moves along with it and so holds it not.
+    """
+    point = y[at]
+    w, unit = weights(law, y, seen, np.broadcast_to(point, (len(seen), len(point))))
+    average = w @ y
+    around = y - average[:, None] if law.normalised else np.broadcast_to(y, (len(seen), *y.shape))
+    keys = y if law.form is None else y @ law.form.T
+    value = law.factor * np.eye(len(point)) if law.value is None else law.value
+    tangent = np.eye(len(point)) - np.outer(point, point)
+    change = tangent @ value @ (law.beta * np.einsum("kb,kbi,bj->kij", w, around, keys)) @ tangent
+    share = w[:, at] * own / np.where(seen[:, at] > 0, seen[:, at], 1)
+    held = average @ value.T @ point - share * (point @ value @ point)
+    # The direction of the point itself is none of the sphere: its eigenvalue is put below all others.
+    far = 1 + 2 * np.abs(change).sum()
+    rates = np.linalg.eigvalsh((change + change.swapaxes(1, 2)) / 2 - far * np.outer(point, point))
+    return (rates[:, -1] - held) / unit

@@ -1,0 +1,134 @@
+r"""Steps along the orbit: the length of the path is what is stepped in, and time is only added up.
+
+**Algorithm.** $dy/ds = f / |f|$, $dt/ds = 1 / |f|$ by the explicit method of Dormand and Prince of order 8 with its
+interpolant of order 7. Velocities of clusters span hundreds of orders of magnitude, but their path is of bounded
+length: where everything waits a step lasts $10^{30}$, and a collapse, which ends at a rate of 1, takes a few steps too.
+
+**Reference.** Hairer, Norsett, Wanner, *Solving Ordinary Differential Equations I*, section II.5: DOP853, whose
+coefficients SciPy has.
+
+**Invariants.** No time enters a velocity, so that t + h == t does no harm. Clusters that met are one, so that nothing
+contracts much faster than the orbit moves.
+"""
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .law import Eyes, Law, moves
+
+
+@functools.cache
+def _tables() -> Any:
+    from scipy.integrate import DOP853  # here, since its import takes as long as a small run
+
+    return DOP853
+
+
+class Step(NamedTuple):
+    """One step from time `t`: the stages, and, for the last component, times.
+
+    - `y0`, `y1`: Clusters at its two ends, (m, d).
+    - `t`, `span`: When it begins and how long it lasts.
+    - `length`: That of the path.
+    - `slopes`: The derivatives by the length at the twelve stages and the end, (13, m d + 1).
+    - `error`: The estimate of the error of each component, (m d + 1,).
+    """
+
+    y0: np.ndarray
+    y1: np.ndarray
+    t: float
+    span: float
+    length: float
+    slopes: np.ndarray
+    error: np.ndarray
+
+
+def slope(law: Law, y: np.ndarray, eyes: Eyes) -> np.ndarray:
+    """The derivative by the length of the path, of clusters and, last, of time."""
+    velocity, _, unit = moves(law, y, eyes)
+    flat = velocity.ravel()
+    # In units of the largest: squares of velocities of 1e-200 are zero.
+    largest = max(flat.max(), -flat.min())
+    flat = flat / largest
+    speed = math.sqrt(flat @ flat)
+    result = np.empty(flat.size + 1)
+    np.divide(flat, speed, out=result[:-1])
+    result[-1] = unit / (speed * largest)
+    return result
+
+
+def step(law: Law, eyes: Eyes, y0: np.ndarray, t: float, length: float, first: np.ndarray) -> Step:
+    """A step; `first` is the slope at its beginning."""
+    table = _tables()
+    slopes = np.empty((13, y0.size + 1))
+    slopes[0] = first
+    for i in range(1, 12):
+        change = table.A[i, :i] @ slopes[:i, :-1]
+        slopes[i] = slope(law, y0 + length * change.reshape(y0.shape), eyes)
+    change = length * (table.B @ slopes[:12])
+    y1 = y0 + change[:-1].reshape(y0.shape)
+    y1 = y1 / np.sqrt(np.sum(y1 * y1, axis=1, keepdims=True))
+    slopes[12] = slope(law, y1, eyes)
+    fifth, third = table.E5 @ slopes, table.E3 @ slopes
+    fifth, scale = np.abs(fifth), np.abs(fifth) + 0.1 * np.abs(third)
+    # Of order 7, from the two: Hairer's combination, for each component. No squares: times overflow them.
+    error = length * fifth * (fifth / np.where(scale > 0, scale, 1))
+    return Step(y0, y1, t, float(change[-1]), length, slopes, error)
+
+
+class Between(NamedTuple):
+    """The interpolant of a step: `clusters(share)` and `time(share)`, for shares of the length from 0 to 1."""
+
+    start: np.ndarray
+    rows: np.ndarray
+    shape: tuple[int, int]
+    t: float
+
+    @staticmethod
+    def blend(start: Any, rows: np.ndarray, share: Any) -> Any:
+        """Hairer's form of the polynomial by Horner's rule: factors share and 1 - share in turn."""
+        value = np.zeros_like(start)
+        for i, row in enumerate(rows[::-1]):
+            value = (value + row) * (share if i % 2 == 0 else 1 - share)
+        return value + start
+
+    def _at(self, share: float, part: slice | int) -> Any:
+        return self.blend(self.start[part], self.rows[:, part], share)
+
+    def clusters(self, share: float) -> np.ndarray:
+        """The clusters, (m, d), of unit length."""
+        y = self._at(share, slice(None, -1)).reshape(self.shape)
+        return y / np.linalg.norm(y, axis=1, keepdims=True)
+
+    def time(self, share: float) -> float:
+        """The time."""
+        return self.t + float(self._at(share, -1))
+
+
+def between(law: Law, eyes: Eyes, done: Step) -> Between:
+    """The interpolant, by three stages more."""
+    table = _tables()
+    slopes = np.empty((16, done.slopes.shape[1]))
+    slopes[:13] = done.slopes
+    for i in range(13, 16):
+        change = done.length * (table.A_EXTRA[i - 13, :i] @ slopes[:i, :-1])
+        slopes[i] = slope(law, done.y0 + change.reshape(done.y0.shape), eyes)
+    change = np.append((done.y1 - done.y0).reshape(-1), done.span)
+    h = done.length
+    rows = [change, h * slopes[0] - change, 2 * change - h * (slopes[12] + slopes[0])]
+    rows += list(h * (table.D @ slopes))
+    start = np.append(done.y0.reshape(-1), 0.0)
+    return Between(start, np.array(rows), done.y0.shape, done.t)
+
+
+def root(function: Any, low: float = 0.0, high: float = 1.0) -> float:
+    """Where `function`, of one sign at `low` and of the other at `high`, is zero: Brent's method."""
+    from scipy.optimize import brentq
+
+    at_low, at_high = function(low), function(high)
+    if at_low == 0 or at_low * at_high > 0:
+        return low if abs(at_low) <= abs(at_high) else high
+    return float(brentq(function, low, high, xtol=1e-15, rtol=1e-14, maxiter=200))

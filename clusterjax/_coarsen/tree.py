@@ -1,0 +1,120 @@
+"""`MergeTree`, what `coarsen` returns: who merged, when and where, where all tokens are at any time, and how surely."""
+
+from functools import cached_property
+from typing import Any, final
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from .._check import check_number
+from .._custom_types import Tokens
+from .bound import relative_errors
+from .run import Leg, Run
+from .steps import between, root
+
+
+@final
+class MergeTree:
+    r"""Which tokens merged with which, when and where, as NumPy arrays of float64 with one entry for each merger.
+
+    A merger is the first moment at which tokens of two components come to the chordal distance `tolerance`; from then
+    on these are one component, whatever the distances. A component bears the index of its first token. There are n - 1
+    mergers at most, in the order of time; what is within the tolerance at the start merges at time 0.
+
+    **Attributes:**
+
+    - `times`: The moments, not decreasing, at most `t_end`.
+    - `pairs`: (mergers, 2): the two components, the one that remains first.
+    - `points`: (mergers, d): the point of the sphere in the midst between the two tokens that came to the tolerance.
+    - `t_end`, `tolerance`: As they were asked for.
+    - `num_tokens`, `num_steps`: How many tokens there are, and how many steps the run took.
+    """
+
+    times: Float[np.ndarray, " mergers"]
+    pairs: Int[np.ndarray, "mergers 2"]
+    points: Float[np.ndarray, "mergers d"]
+    t_end: float
+    tolerance: float
+    num_tokens: int
+    num_steps: int
+
+    def __init__(self, run: Run, dtype: Any):
+        self._run, self._dtype = run, dtype
+        n, d = len(run.cloud.cluster), run.cloud.y.shape[1]
+        self.num_tokens = n
+        self.times = np.array([merger.time for merger in run.mergers], float)
+        self.pairs = np.array([merger.pair for merger in run.mergers], int).reshape(-1, 2)
+        self.points = np.array([merger.point for merger in run.mergers], float).reshape(-1, d)
+        self.t_end, self.tolerance, self.num_steps = run.t_end, run.tolerance, len(run.legs)
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def __repr__(self) -> str:
+        last = f", the last at t = {self.times[-1]:.4g}" if len(self) else ""
+        return f"MergeTree({len(self)} mergers of {self.num_tokens} tokens{last})"
+
+    @cached_property
+    def bound(self) -> Float[np.ndarray, " mergers"]:
+        r"""For each merger a bound of the relative error of its time, computed when it is first asked for.
+
+        It covers the errors of the steps, rounding, and what it does to all clusters that tokens which met are followed
+        as one: twice the sum of the sizes of their effects, each to first order, by the gradient of the merger time
+        along the run. It assumes that the effects are small: where it is not small against 1, as in a run that passes
+        very near an unstable equilibrium, the time is not known, and the bound says so. The tokens of a cluster are
+        assumed to go on contracting where they did at both ends of a step; if they do not, it grows with their spread.
+        """
+        return relative_errors(self._run)
+
+    def at(self, t: Any) -> Tokens:
+        """All tokens at time `t`, (n, d); those that met at one point.
+
+        **Arguments:**
+
+        - `t`: From 0 to `t_end`.
+
+        **Raises:**
+
+        - `ValueError` if `t` is none of these times.
+        """
+        t = _check_time(t, self.t_end)
+        legs = self._run.legs
+        starts = np.array([leg.t for leg in legs])
+        index = int(np.searchsorted(starts, t, side="right")) - 1
+        # Times that are equal to rounding: the last of them.
+        if index < 0 or t >= legs[index].t + legs[index].span:
+            cloud = self._run.cloud if index < 0 else self._after(index)
+            return jnp.asarray(cloud.y[cloud.cluster], self._dtype)
+        return jnp.asarray(self._within(legs[index], t)[legs[index].cloud.cluster], self._dtype)
+
+    def clusters(self, t: Any) -> Int[Array, " n"]:
+        """The component of each token at time `t`: the index of its first token, as `cluster_labels` has it.
+
+        **Arguments:**
+
+        - `t`: From 0 to `t_end`.
+
+        **Raises:**
+
+        - `ValueError` if `t` is none of these times.
+        """
+        t = _check_time(t, self.t_end)
+        labels = np.arange(self.num_tokens)
+        for remains, ends in self.pairs[: np.searchsorted(self.times, t, side="right")]:
+            labels[labels == ends] = remains
+        return jnp.asarray(labels)
+
+    def _after(self, index: int) -> Any:
+        """The cloud after a leg."""
+        legs = self._run.legs
+        return legs[index + 1].cloud if index + 1 < len(legs) else self._run.last
+
+    def _within(self, leg: Leg, t: float) -> np.ndarray:
+        """The clusters of a leg at time t."""
+        inside = between(self._run.law, leg.cloud.eyes, leg.again(self._run.law))
+        return inside.clusters(root(lambda share: inside.time(share) - t))
+
+
+def _check_time(t: Any, t_end: float) -> float:
+    return check_number(t, "t", least=0, most=t_end, remedy="pass a time of the run")

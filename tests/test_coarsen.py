@@ -1,0 +1,368 @@
+"""`coarsen`: waiting times to 1e68 against quadrature, small clouds against loops, its bound, and what it refuses."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import clusterjax as cjx
+
+from .clouds import CLOUDS, cloud
+from .reference import coarsening as reference
+
+
+NEAR = np.sqrt(2 - 2 * 0.99)
+FORM = np.array([[0.9, 0.3, -0.2], [0.0, 0.7, 0.4], [0.3, -0.1, 0.8]])
+VALUE = np.array([[1.2, 0.3, 0.0], [-0.2, 0.9, 0.1], [0.1, 0.0, 0.4]])
+
+
+def field(beta, value=None, masses=None, *, causal=False, normalised=True, **options):
+    mask = cjx.CausalMask() if causal else cjx.FullMask()
+    kind = cjx.SoftmaxAttention if normalised else cjx.UnnormalisedAttention
+    return cjx.AttentionField(kind(beta, mask=mask, **options), value, masses=masses)
+
+
+def coarsen(flow, x0, t_end, **options):
+    return cjx.coarsen(flow, jnp.asarray(x0), t_end, **options)
+
+
+def on_the_circle(*angles):
+    return np.stack([np.cos(angles), np.sin(angles)], axis=1)
+
+
+def sphere(n, d, seed=0):
+    x = np.random.default_rng(seed).normal(size=(n, d))
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+# --- two clusters: exact laws
+
+
+@pytest.mark.parametrize(
+    ("beta", "c0", "masses", "time"),
+    [
+        (20.0, 0.0, (0.5, 0.5), 12191759),
+        (40.0, 0.5, (0.5, 0.5), 8392814.2),
+        (40.0, 0.5, (0.8, 0.2), 3949560.9),
+        (80.0, 0.0, (0.7, 0.3), 2.5083944e32),
+        (1.0, -0.5, (1, 1), 4.370241049),
+        (4.0, 0.5, (1, 1), 3.176545066),
+        (9.0, -0.5, (1, 1), 48743.6153),
+    ],
+)
+def test_two_clusters_merge_when_the_oracle_says(beta, c0, masses, time):
+    x0 = on_the_circle(0.0, np.arccos(c0))
+    tree = coarsen(field(beta, masses=np.array(masses)), x0, 1e300, tolerance=NEAR)
+    np.testing.assert_allclose(tree.times, time, rtol=5e-8)
+    exact = reference.two_cluster_time(c0, 0.99, beta, *np.array(masses) / sum(masses))
+    assert abs(tree.times[0] / exact - 1) < min(tree.bound[0], 1e-8)
+    assert tree.pairs.tolist() == [[0, 1]]
+    # In the midst: a rotation by half of what is left of the angle from where masses would have it.
+    middle = tree.points[0]
+    np.testing.assert_allclose(np.linalg.norm(middle), 1)
+
+
+@pytest.mark.parametrize("beta", [150.0, 345.0])
+def test_waits_of_a_hundred_orders_of_magnitude(beta):
+    x0 = on_the_circle(0.0, 2.0)
+    tree = coarsen(field(beta), x0, 1e300, tolerance=NEAR)
+    exact = reference.two_cluster_time(np.cos(2.0), 0.99, beta, 0.5, 0.5)
+    assert exact > 1e80
+    np.testing.assert_allclose(tree.times, exact, rtol=1e-7)
+
+
+@pytest.mark.parametrize(("beta", "time"), [(0.0, 4.549607094), (1.0, 6.526625009), (4.0, 81.968569804)])
+def test_two_causal_tokens(beta, time):
+    tree = coarsen(field(beta, causal=True), on_the_circle(0.0, 2.0), 1e9, tolerance=np.sqrt(2 - 2 * 0.95))
+    np.testing.assert_allclose(tree.times, time, rtol=1e-9)
+    # The first token does not move, and the second comes to it.
+    np.testing.assert_allclose(tree.at(1e8), on_the_circle(0.0, 0.0), atol=1e-7)
+
+
+def test_an_equiangular_simplex_merges_at_once():
+    # beta = 0: gamma(t) = (1 - e^{-2t}) / (1 + (n - 1) e^{-2t}) from gamma = 0.
+    n, gamma = 5, 0.99
+    tree = coarsen(field(0.0), np.eye(n), 1e3, tolerance=NEAR)
+    time = -np.log((1 - gamma) / (1 + (n - 1) * gamma)) / 2
+    np.testing.assert_allclose(tree.times, time, rtol=1e-8)
+    assert sorted(tree.pairs[:, 1]) == [1, 2, 3, 4]
+
+
+# --- small clouds against loops
+
+
+def agrees(x0, beta, t_end, tolerance, options):
+    """Times and pairs are those of the loops, and the difference is within the bound."""
+    tree = coarsen(
+        field(
+            beta,
+            options.get("value"),
+            options.get("masses"),
+            causal=options.get("causal", False),
+            normalised=options.get("normalised", True),
+            **({"query_key": options["form"]} if "form" in options else {}),
+            **({"offset": options["offset"]} if "offset" in options else {}),
+        ),
+        x0,
+        t_end,
+        tolerance=tolerance,
+    )
+    times, pairs, tokens = reference.mergers(x0, beta, t_end, tolerance, **options)
+    assert len(tree) == len(times)
+    off = np.abs(tree.times - times)
+    # The reference is right to some 1e-10 itself.
+    assert np.all(off <= (tree.bound + 1e-9) * times), (off / np.maximum(times, 1e-300), tree.bound)
+    if len(set(np.round(times, 6))) == len(times):
+        assert tree.pairs.tolist() == [list(pair) for pair in pairs]
+    for t in (0.1 * t_end, 0.4 * t_end, t_end):
+        # Tokens of a cluster are at one point; later causal ones lag behind it.
+        np.testing.assert_allclose(tree.at(t), tokens(t), atol=1e-3 if options.get("causal") else 1e-5)
+    return tree
+
+
+CASES = {
+    "full": {},
+    "masses": {"masses": np.array([1.0, 0.0, 2.5, 0.5])},
+    "causal": {"causal": True},
+    "causal masses": {"causal": True, "masses": np.array([0.0, 1.0, 2.0, 0.5])},
+    "unnormalised": {"normalised": False, "offset": 1.5},
+    "form": {"form": FORM},
+    "value": {"value": VALUE},
+    "stretched": {"value": 2.5 * np.eye(3)},
+    "causal form": {"causal": True, "form": FORM},
+    "causal value": {"causal": True, "value": VALUE},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_is_the_uncoarsened_run(case):
+    tree = agrees(sphere(4, 3, seed=3), 1.5, 25.0, 0.1, CASES[case])
+    assert len(tree) and tree.bound.max() < 1e-5
+
+
+@pytest.mark.parametrize("name", CLOUDS)
+def test_degenerate_clouds(name):
+    # Random tokens of few bits, and so many exact ties: masses that are no powers of two.
+    x0 = cloud(name, 4, 2, seed=1, sphere=True)
+    agrees(x0, 1.0, 12.0, 0.2, {"masses": np.array([1.0, 0.7, 1.3, 0.9])})
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("name", CLOUDS)
+def test_many_clouds(name, seed):
+    rng = np.random.default_rng(seed)
+    n, d = int(rng.integers(2, 6)), int(rng.integers(2, 4))
+    options = dict(list(CASES.values())[seed % len(CASES)])
+    if "masses" in options:
+        options["masses"] = rng.permutation([0.0, 1.0, 2.0, 0.5, 1.7])[:n] + (n < 3)
+    if d == 2:
+        options = {key: value[:2, :2] if key in ("form", "value") else value for key, value in options.items()}
+    agrees(cloud(name, n, d, seed=seed, sphere=True), float(rng.choice([0.0, 0.5, 2.0])), 15.0, 0.2, options)
+
+
+# --- the bound
+
+
+def test_the_bound_covers_tokens_that_become_one_far_too_early():
+    # At a distance of 0.003, where a difference shows, in the place of 1e-5.
+    from clusterjax._coarsen import bound, run
+
+    law, shown = run.Law(2.0, None, None, 1.0, True, False, 0.0), 0.0
+    for seed in range(12):
+        x0, masses = sphere(6, 3, seed), np.random.default_rng(seed).uniform(0.3, 2, 6)
+        fine, coarse = (run.run(law, x0, masses, 1e9, 0.1, inner, 10_000) for inner in (1e-7, 0.003))
+        exact, found = (np.array([merger.time for merger in each.mergers]) for each in (fine, coarse))
+        off, bounds = np.abs(found - exact) / exact, bound.relative_errors(coarse)
+        assert np.all(off <= bounds + 1e-9) and bounds.max() < 0.1
+        shown = max(shown, off.max())
+    assert shown > 1e-5
+
+
+def test_the_gradient_of_a_merger_time():
+    from clusterjax._coarsen import bound, run
+
+    law = run.Law(6.0, None, None, 1.0, True, False, 0.0)
+    x0, turned = on_the_circle(0.0, 1.1, 2.9), np.zeros((3, 2))
+    follow = lambda x: run.run(law, x, np.ones(3), 1e9, 0.1, 1e-7, 10_000)
+    monitored = follow(x0)
+    merger = monitored.mergers[-1]
+    after, gradients = monitored.last, None
+    for index in range(len(monitored.legs) - 1, -1, -1):
+        leg = monitored.legs[index]
+        if gradients is not None:
+            gradients = bound._before_change(law, leg.cloud, after, np.zeros(3), gradients, [0], np.zeros(1))
+            gradients = bound._backwards(law, leg, gradients)
+        if index == merger.index:
+            gradients = bound._gradient(law, leg, merger)[0][None]
+        after = leg.cloud
+    for k in range(3):
+        along = np.array([-x0[k, 1], x0[k, 0]])
+        times = []
+        for sign in (1, -1):
+            turned = x0.copy()
+            turned[k] += sign * 1e-5 * along
+            times.append(follow(turned / np.linalg.norm(turned, axis=1)[:, None]).mergers[-1].time)
+        np.testing.assert_allclose(
+            gradients[0, k] @ along, (times[0] - times[1]) / 2e-5, rtol=0.1, atol=merger.time * 1e-2
+        )
+
+
+# --- the tree
+
+
+def test_a_tree_of_many_tokens():
+    x0 = sphere(24, 3, seed=5)
+    tree = coarsen(field(30.0), x0, 1e300, tolerance=0.1)
+    assert len(tree) == 23 and np.all(np.diff(tree.times) >= 0) and tree.times[-1] > 1e6
+    assert np.all(tree.pairs[:, 0] < tree.pairs[:, 1]) and len(set(tree.pairs[:, 1])) == 23
+    assert tree.bound.shape == (23,) and tree.bound.max() < 1e-4
+    np.testing.assert_allclose(np.asarray(tree.at(0)), x0, atol=1e-15)
+    counts = []
+    for k in range(23):
+        before, after = (np.asarray(tree.clusters(tree.times[k] * factor)) for factor in (1 - 1e-9, 1 + 1e-9))
+        counts.append(len(np.unique(after)))
+        assert counts[-1] < len(np.unique(before)) or tree.times[k] == 0
+        if not 0 < tree.times[k] < 1e6:
+            continue  # later all happens within the rounding of t
+        # Two tokens, one of each component, are at the tolerance.
+        x = np.asarray(tree.at(tree.times[k]))
+        apart = np.linalg.norm(x[:, None] - x[None], axis=2)[before == tree.pairs[k, 0]][:, before == tree.pairs[k, 1]]
+        np.testing.assert_allclose(apart.min(), 0.1, rtol=1e-4)
+    assert counts[-1] == 1
+    assert "23 mergers of 24 tokens" in repr(tree)
+
+
+@pytest.mark.exhaustive
+def test_tokens_in_between_are_those_of_simulate():
+    x0 = sphere(8, 3, seed=2)
+    ts = jnp.array([0.0, 0.7, 5.0, 60.0, 2000.0])
+    for causal in (False, True):
+        flow = field(5.0, causal=causal)
+        traj = cjx.simulate(flow, jnp.asarray(x0), ts, solver=cjx.Rodas5P(), stepsize_controller=_precise())
+        tree = coarsen(flow, x0, 1e4, tolerance=0.1)
+        for t, x in zip(ts, traj.xs, strict=True):
+            np.testing.assert_allclose(tree.at(t), x, atol=1e-3 if causal else 1e-5)
+            if t > 0:
+                labels = cjx.cluster_labels(x, 0.1)
+                assert len(np.unique(tree.clusters(t))) == len(np.unique(labels))
+
+
+def _precise():
+    import diffrax as dfx
+
+    return dfx.PIDController(rtol=1e-10, atol=1e-12)
+
+
+def test_it_does_not_depend_on_rotations_nor_on_the_order():
+    x0, rng = sphere(7, 3, seed=8), np.random.default_rng(0)
+    turn, order = np.linalg.qr(rng.normal(size=(3, 3)))[0], rng.permutation(7)
+    trees = [coarsen(field(20.0), x, 1e300, tolerance=0.05) for x in (x0, x0 @ turn, x0[order])]
+    for tree in trees[1:]:
+        np.testing.assert_allclose(tree.times, trees[0].times, rtol=1e-7)
+
+
+def test_earlier_tokens_do_not_know_of_later_ones():
+    x0 = sphere(7, 3, seed=9)
+    whole, first = (coarsen(field(4.0, causal=True), x, 1e3, tolerance=0.1) for x in (x0, x0[:4]))
+    for t in (0.5, 5.0, 50.0):
+        np.testing.assert_allclose(whole.at(t)[:4], first.at(t), atol=1e-3)
+
+
+def test_a_multiple_of_the_identity_is_a_unit_of_time():
+    x0 = sphere(5, 3, seed=1)
+    one, three = (coarsen(field(9.0, value), x0, 1e300, tolerance=0.1) for value in (None, 3 * np.eye(3)))
+    np.testing.assert_allclose(one.times, 3 * three.times, rtol=1e-9)
+
+
+def test_an_offset_is_a_unit_of_time():
+    x0 = sphere(5, 3, seed=1)
+    plain, shifted = (
+        coarsen(field(20.0, normalised=False, offset=offset), x0, 1e300, tolerance=0.1) for offset in (0.0, 20.0)
+    )
+    np.testing.assert_allclose(plain.times * np.exp(20.0), shifted.times, rtol=1e-9)
+
+
+def test_exact_equilibria_stay():
+    for x0 in (on_the_circle(0.0, np.pi), on_the_circle(*np.arange(4) * np.pi / 2), np.eye(3)[:1]):
+        tree = coarsen(field(9.0), x0, 1e300, tolerance=0.1)
+        assert len(tree) == 0 and "0 mergers" in repr(tree) and tree.bound.shape == (0,)
+        np.testing.assert_allclose(tree.at(1e299), x0, atol=1e-15)
+
+
+def test_tokens_at_one_point_merge_at_time_zero():
+    x0 = np.concatenate([sphere(3, 3)] * 2)
+    tree = coarsen(field(30.0), x0, 1e300, tolerance=0.1)
+    doubled = coarsen(field(30.0, masses=np.full(3, 2.0)), x0[:3], 1e300, tolerance=0.1)
+    assert tree.times[:3].tolist() == [0, 0, 0] and tree.bound[:3].tolist() == [0, 0, 0]
+    np.testing.assert_allclose(tree.times[3:], doubled.times, rtol=1e-8)
+
+
+def test_it_ends_where_it_is_told():
+    x0 = on_the_circle(0.0, 1.0, 2.9)
+    whole = coarsen(field(20.0), x0, 1e300, tolerance=0.1)
+    middle = float(np.sqrt(whole.times[0] * whole.times[1]))
+    part = coarsen(field(20.0), x0, middle, tolerance=0.1)
+    assert part.times.tolist() == whole.times[:1].tolist() and part.t_end == middle
+    np.testing.assert_allclose(part.at(middle), whole.at(middle), atol=1e-9)
+
+
+def test_float32_tokens_are_followed_in_float64():
+    x0 = jnp.asarray(on_the_circle(0.0, np.pi / 2), jnp.float32)
+    tree = coarsen(field(jnp.asarray(80.0, jnp.float32)), x0, 1e300, tolerance=0.1)
+    assert tree.at(1e10).dtype == jnp.float32 and 1e32 < tree.times[0] < 1e36
+
+
+# --- what it refuses
+
+
+GOOD = {"x0": sphere(3, 3), "t_end": 10.0, "tolerance": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"field": field(1.0, -np.eye(3))}, "value must attract tokens that met, but .* is -1"),
+        ({"field": field(1.0, -VALUE @ VALUE.T)}, "value must attract"),
+        ({"field": cjx.PerceptronField(np.ones((4, 3)), np.ones((3, 4)))}, "field must be an AttentionField"),
+        ({"field": cjx.AttentionField(cjx.HardmaxAttention())}, "must be SoftmaxAttention or Unnormalised"),
+        ({"field": cjx.AttentionField(cjx.SoftmaxAttention(1.0), space=cjx.Euclidean())}, "must be Sphere"),
+        (
+            {"field": cjx.AttentionField(cjx.SoftmaxAttention(1.0, mask=cjx.WindowMask(1)))},
+            "mask must be FullMask.. or CausalMask..",
+        ),
+        ({"field": field(lambda t: 1.0 + t)}, "beta must not depend on time"),
+        ({"field": field(1.0, lambda t: (1.0 + t) * jnp.eye(3))}, "value must not depend on time"),
+        ({"field": field(1.0, VALUE), "t_end": 1e14}, "t_end must be at most .* rounding"),
+        ({"t_end": 0.0}, "t_end must"),
+        ({"t_end": -1.0}, "t_end must be a finite number above 0"),
+        ({"tolerance": 0.0}, "tolerance must"),
+        ({"tolerance": 2.0}, "tolerance must"),
+        ({"tolerance": 1e-9}, "tolerance must .* float64 can hold"),
+        ({"tolerance": 1e-5, "x0": jnp.asarray(sphere(3, 3), jnp.float32)}, "tolerance must .* float32 can hold"),
+        ({"x0": np.ones((5000, 3))}, "x0 must hold at most 4,096 tokens"),
+        ({"x0": np.ones((2, 2)), "field": field(1.0, VALUE)}, "value must act on tokens of dimension 2"),
+        ({"max_steps": 0}, "max_steps must"),
+    ],
+)
+def test_bad_input(wrong, message):
+    arguments = {"field": field(1.0)} | GOOD | wrong
+    with pytest.raises(ValueError, match=message):
+        coarsen(arguments.pop("field"), arguments.pop("x0"), arguments.pop("t_end"), **arguments)
+
+
+def test_masses_that_are_all_zero():
+    with pytest.raises(ValueError, match="masses must be .* not all zero"):
+        field(1.0, masses=np.zeros(3))
+
+
+def test_times_outside():
+    tree = coarsen(field(1.0), GOOD["x0"], 10.0, tolerance=0.1)
+    for method in (tree.at, tree.clusters):
+        for t in (-1.0, 10.5, float("nan")):
+            with pytest.raises(ValueError, match="t must be a finite number from 0 to 10.0"):
+                method(t)
+
+
+def test_too_few_steps():
+    with pytest.raises(RuntimeError, match="coarsen stopped at t = .* after 5 steps"):
+        coarsen(field(1.0), GOOD["x0"], 10.0, tolerance=0.1, max_steps=5)

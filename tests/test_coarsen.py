@@ -203,7 +203,7 @@ def test_the_gradient_of_a_merger_time():
             turned[k] += sign * 1e-5 * along
             times.append(follow(turned / np.linalg.norm(turned, axis=1)[:, None]).mergers[-1].time)
         np.testing.assert_allclose(
-            gradients[0, k] @ along, (times[0] - times[1]) / 2e-5, rtol=0.1, atol=merger.time * 1e-2
+            gradients[0, k] @ along, (times[0] - times[1]) / 2e-5, rtol=1e-3, atol=merger.time * 1e-3
         )
 
 

@@ -90,13 +90,13 @@ def _backwards(law: Law, leg: Leg, gradients: np.ndarray, share: float = 1.0) ->
     pieces = min(_MOST_PIECES, math.ceil(np.linalg.norm(change) / _PIECE))
     found = gradients.reshape(len(gradients), -1)
     if pieces <= 1 and share == 1:
-        return _exponential(found, change, first).reshape(-1, *shape)
+        return _exponential(found, change, first, leg.y0)
     # Where speeds change by orders of magnitude within the leg: in pieces, along the interpolant.
     inside = between(law, eyes, leg.again(law))
     for piece in range(pieces, 0, -1):
         middle, start = (inside.clusters(share * (piece - back) / pieces) for back in (0.5, 1))
         change = _change(law, middle, eyes, leg.length * share / pieces)
-        found = _exponential(found, change, slope(law, start, eyes))
+        found = _exponential(found, change, slope(law, start, eyes), start).reshape(len(found), -1)
     return found.reshape(-1, *shape)
 
 
@@ -107,17 +107,20 @@ def _change(law: Law, y: np.ndarray, eyes: Eyes, length: float) -> np.ndarray:
     return change / largest * (length / np.linalg.norm(velocity / largest))
 
 
-def _exponential(gradients: np.ndarray, change: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """Gradients by the exponential of the transposed derivative; `first` is the slope where they come to."""
+def _exponential(gradients: np.ndarray, change: np.ndarray, first: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """Gradients by the exponential of the transposed derivative; `first` is the slope at `start`, where they end."""
     term = found = gradients
     for order in range(1, 80):
         term = term @ change / order
         found = found + term
         if np.max(np.abs(term)) <= 1e-6 * np.max(np.abs(found)):
             break
+    # Tangent there: what is radial moves no token.
+    found = found.reshape(-1, *start.shape)
+    found = found - np.sum(found * start, axis=2, keepdims=True) * start
     # Of the direction of the flow the exact value is known.
-    flow = first[:-1]
-    return found - (found @ flow + first[-1])[:, None] * flow
+    flow = first[:-1].reshape(start.shape)
+    return found - (np.sum(found * flow, axis=(1, 2)) + first[-1])[:, None, None] * flow
 
 
 def _before_change(

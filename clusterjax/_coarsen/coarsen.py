@@ -101,7 +101,9 @@ def coarsen(
     inner = 3e-4 if law.causal else 1e-5 / (1 + law.sharpness)
     start = np.asarray(x0, float)
     try:
-        return MergeTree(run(law, start, masses, t_end, tolerance, min(inner, tolerance / 4), max_steps), x0.dtype)
+        return MergeTree._of(
+            run(law, start, masses, t_end, tolerance, min(inner, tolerance / 4), max_steps), np.dtype(x0.dtype)
+        )
     except Stalled as stalled:
         raise RuntimeError(
             f"coarsen stopped at t = {stalled.time:.4g} with {stalled.clusters} clusters, after {max_steps} steps or "

@@ -142,6 +142,8 @@ def jacobian(law: Law, y: np.ndarray, eyes: Eyes) -> tuple[np.ndarray, np.ndarra
     found += others[:, :, None, None] * turned[:, None]
     here = law.beta * np.einsum("abi,bj->aij", weighted, keys) - along[:, None, None] * tangent
     found[np.arange(m), np.arange(m)] += here
+    # The tangent space turns with its point: what is tangent before stays so.
+    found[np.arange(m), np.arange(m)] -= y[:, :, None] * velocity[:, None, :]
     # By directions along y_b nothing changes.
     found = np.einsum("abij,bjk->aibk", found, tangent)
     return found.reshape(m * d, m * d), velocity

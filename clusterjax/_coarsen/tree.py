@@ -1,5 +1,6 @@
 """`MergeTree`, what `coarsen` returns: who merged, when and where, where all tokens are at any time, and how surely."""
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, final
 
@@ -8,13 +9,14 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._check import check_number
-from .._custom_types import Tokens
+from .._custom_types import RealScalarLike, Tokens
 from .bound import relative_errors
 from .run import Leg, Run
 from .steps import between, root
 
 
 @final
+@dataclass(frozen=True, eq=False, repr=False)
 class MergeTree:
     r"""Which tokens merged with which, when and where, as NumPy arrays of float64 with one entry for each merger.
 
@@ -38,15 +40,23 @@ class MergeTree:
     tolerance: float
     num_tokens: int
     num_steps: int
+    _run: Run
+    _dtype: np.dtype
 
-    def __init__(self, run: Run, dtype: Any):
-        self._run, self._dtype = run, dtype
+    @classmethod
+    def _of(cls, run: Run, dtype: np.dtype) -> "MergeTree":
         n, d = len(run.cloud.cluster), run.cloud.y.shape[1]
-        self.num_tokens = n
-        self.times = np.array([merger.time for merger in run.mergers], float)
-        self.pairs = np.array([merger.pair for merger in run.mergers], int).reshape(-1, 2)
-        self.points = np.array([merger.point for merger in run.mergers], float).reshape(-1, d)
-        self.t_end, self.tolerance, self.num_steps = run.t_end, run.tolerance, len(run.legs)
+        return cls(
+            np.array([merger.time for merger in run.mergers], float),
+            np.array([merger.pair for merger in run.mergers], int).reshape(-1, 2),
+            np.array([merger.point for merger in run.mergers], float).reshape(-1, d),
+            run.t_end,
+            run.tolerance,
+            n,
+            len(run.legs),
+            run,
+            dtype,
+        )
 
     def __len__(self) -> int:
         return len(self.times)
@@ -67,7 +77,7 @@ class MergeTree:
         """
         return relative_errors(self._run)
 
-    def at(self, t: Any) -> Tokens:
+    def at(self, t: RealScalarLike) -> Tokens:
         """All tokens at time `t`, (n, d); those that met at one point.
 
         **Arguments:**
@@ -88,7 +98,7 @@ class MergeTree:
             return jnp.asarray(cloud.y[cloud.cluster], self._dtype)
         return jnp.asarray(self._within(legs[index], t)[legs[index].cloud.cluster], self._dtype)
 
-    def clusters(self, t: Any) -> Int[Array, " n"]:
+    def clusters(self, t: RealScalarLike) -> Int[Array, " n"]:
         """The component of each token at time `t`: the index of its first token, as `cluster_labels` has it.
 
         **Arguments:**

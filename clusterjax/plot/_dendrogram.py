@@ -5,7 +5,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from matplotlib.axes import Axes
 
-from .._check import check_instance, refusal
+from .._check import refusal, shown
 from ._colours import Colour
 from ._door import door
 from ._style import INK, new_axes
@@ -22,7 +22,9 @@ class MergeTreeLike(Protocol):
 
 
 def _tree(value: Any, name: str) -> Any:
-    return check_instance(value, name, MergeTreeLike, "a tree of mergers", "pass what clusterjax.coarsen returns")
+    if isinstance(value, type) or not isinstance(value, MergeTreeLike):
+        raise refusal(name, "be a tree of mergers", f"it is {shown(value)}", "pass what clusterjax.coarsen returns")
+    return value
 
 
 @door(tree=_tree)

@@ -2,7 +2,10 @@
 
 # Records: a function of the package returns them, and what they hold was computed. Nobody builds them to pass them in.
 RECORDS = {
-    "": ("Hemisphere", "Lifetimes", "MergeTree", "Plateaus", "Support", "Survival", "Trajectory"),
+    "": (
+        *("Hemisphere", "Lifetimes", "LimitClause", "LimitHypothesis", "LimitShape", "MergeTree"),
+        *("Plateaus", "Support", "Survival", "Trajectory"),
+    ),
     "hardmax": ("Certificate", "Clause", "LeaderChoice", "Leaders", "LimitSet"),
     "sentiment": ("Evaluation", "Explanation", "Leader", "LeadersReport", "Leading", "Split", "SyntheticReviews"),
     "transformer": ("DepthProfile", "Detector", "Heads", "KeyValueMemory", "LSTMStates", "ResidualStream"),

@@ -171,7 +171,6 @@ def _limits() -> dict[str, Case]:
             tolerance=POSITIVE,
         ),
         "LimitShape.outline": case({"reach": 1.0}, lambda: cjx.limit_shape(X, rescaled()), reach=POSITIVE),
-        "LimitShape.summary": case({}, lambda: cjx.limit_shape(X, rescaled())),
     }
 
 

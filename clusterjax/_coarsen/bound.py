@@ -143,7 +143,7 @@ def _before_change(
         later = after.first != cloud.first[rows]
         total[active] += sizes @ np.where(split[rows] & later, radius[rows], 0)
         found = np.zeros((len(gradients), *cloud.y.shape))
-        np.add.at(found, (slice(None), rows), gradients)
+        np.add.at(np.moveaxis(found, 1, 0), rows, np.moveaxis(gradients, 1, 0))
         return found
     rows = after.cluster[cloud.first]
     count = np.bincount(rows, minlength=len(after.first))

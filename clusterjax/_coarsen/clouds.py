@@ -153,8 +153,8 @@ def released(law: Law, cloud: Cloud, radius: float) -> Cloud:
     rows = cloud.cluster[first]
     kept = ~free[first]
     seen = _seen(law, cloud.masses, cluster, len(first), first)
-    spread, radius = np.where(kept, cloud.spread[rows], 0), np.where(kept, cloud.radius[rows], 0)
-    return Cloud(cloud.y[rows], Eyes.of(law, seen), first, cluster, spread, radius, cloud.masses)
+    spread, width = np.where(kept, cloud.spread[rows], 0), np.where(kept, cloud.radius[rows], 0)
+    return Cloud(cloud.y[rows], Eyes.of(law, seen), first, cluster, spread, width, cloud.masses)
 
 
 def lag(law: Law, cloud: Cloud, at: int) -> float:

@@ -126,9 +126,10 @@ def between(law: Law, eyes: Eyes, done: Step) -> Between:
 
 def root(function: Any, low: float = 0.0, high: float = 1.0) -> float:
     """Where `function`, of one sign at `low` and of the other at `high`, is zero: Brent's method."""
-    from scipy.optimize import brentq
+    from scipy.optimize import root_scalar
 
     at_low, at_high = function(low), function(high)
     if at_low == 0 or at_low * at_high > 0:
         return low if abs(at_low) <= abs(at_high) else high
-    return float(brentq(function, low, high, xtol=1e-15, rtol=1e-14, maxiter=200))
+    found = root_scalar(function, bracket=(low, high), method="brentq", xtol=1e-15, rtol=1e-14, maxiter=200)
+    return float(found.root)

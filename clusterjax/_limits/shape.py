@@ -102,8 +102,9 @@ def limit_shape(
     check_directions(field.space, jnp.asarray(xs[-1]), "x")
     unit = xs.astype(np.float64)
     unit = unit / np.linalg.norm(unit, axis=-1, keepdims=True)
-    known = isinstance(field, AttentionField) and isinstance(field.attention, AbstractAttention)
-    theorem = theorem_on_sphere(field, when, jnp.asarray(xs[-1]), jnp.asarray(xs[0])) if known else None
+    theorem = None
+    if isinstance(field, AttentionField) and isinstance(field.attention, AbstractAttention):
+        theorem = theorem_on_sphere(field, when, jnp.asarray(xs[-1]), jnp.asarray(xs[0]))
     return shape_on_sphere(field, theorem, ts, unit, _velocity(field, when, xs[-1]), when, present, tolerance)
 
 

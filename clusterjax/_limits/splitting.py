@@ -9,7 +9,7 @@ invariant, $V = \lambda I$ on F, $\lambda > 0$, and a spectral radius below $\la
 simple eigenvalue: the gap must exceed what rounding of V can do to an eigenvalue of that condition.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -74,7 +74,7 @@ class Splitting(NamedTuple):
 def split(value: Float[np.ndarray, "d d"]) -> Splitting:
     """The splitting of R^d by the leading eigenvalue of V."""
     d = len(value)
-    eigenvalues = np.linalg.eigvals(value).astype(complex)
+    eigenvalues: Any = np.linalg.eigvals(value).astype(complex)
     size = float(np.linalg.norm(value, 2))
     # Of several that grow alike the one that turns, if any does: then no direction of F is left alone.
     ties = eigenvalues[eigenvalues.real >= eigenvalues.real.max() - _ZERO * size]

@@ -213,3 +213,24 @@ def test_derivatives_of_a_step_are_those_of_differences():
     np.testing.assert_allclose(by_beta[0], (value[1] - value[2]) / (2 * h), rtol=1e-6)
     along = jnp.sum(by_start[0] * tangent)
     np.testing.assert_allclose(along, (value[3] - value[4]) / (2 * h), rtol=1e-6)
+
+
+class Untidy(cjx.AbstractField):
+    """A user's field that does not take its velocity into the tangent space."""
+
+    @property
+    def space(self):
+        return cjx.Sphere()
+
+    def __call__(self, t, x, args=None):
+        return jnp.cumsum(jnp.tanh(2 * x), axis=0)
+
+    def check(self, n, d):
+        pass
+
+
+def test_a_velocity_out_of_the_tangent_space_is_made_tangent():
+    x, time = CLOUDS["off the sphere"], jnp.asarray(0.0)
+    found = equation_of(Untidy())(time, x, None)
+    np.testing.assert_allclose(found, equation_of(FIELDS["function"]())(time, x, None), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(jnp.sum(found * x, axis=1), 0, rtol=0, atol=1e-12)

@@ -17,7 +17,7 @@ from ..._attention import SoftmaxAttention
 from ..._field import RescaledField
 from ..._limits.flat import boolean_distances
 from ..._simulate import simulate
-from ..framework.emergence import Emergence, draw_box, emerge
+from ..framework.emergence import Emergence, draw_box, emerge, save_times
 from ..framework.experiment import Settings
 from ..framework.parameters import parameter
 
@@ -38,8 +38,8 @@ class Parameters:
 
     @property
     def ts(self) -> np.ndarray:
-        """The save times, a quarter apart."""
-        return np.linspace(0.0, self.end, round(4 * self.end) + 1)
+        """The save times."""
+        return save_times(self.end)
 
 
 @dataclass(frozen=True, eq=False)

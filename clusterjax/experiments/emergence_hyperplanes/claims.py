@@ -40,8 +40,8 @@ def _hyperplanes(m: Results) -> Claim:
         says="With a simple positive leading eigenvalue of V tokens come to at most three parallel hyperplanes.",
         measured=f"the hypotheses hold in {applies} of {m.starts} starts; {plus_minus(100 * share, 100 * error, 1)} % "
         f"are certified, the median of the farthest token is {np.median(m.run.residuals[:, -1]):.1e}",
-        criterion=f"hypotheses in all, and at least 90 % certified at t = {m.p.end:g} within {TOLERANCE:g}",
-        holds=applies == m.starts and share >= 0.9,
+        criterion=f"hypotheses in all, and at least 95 % certified at t = {m.p.end:g} within {TOLERANCE:g}",
+        holds=applies == m.starts and share >= 0.95,
         kind="paper",
         value=share,
         error=error,

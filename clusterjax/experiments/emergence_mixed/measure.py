@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..._limits.splitting import split
-from ..framework.emergence import Emergence, draw_box, emerge
+from ..framework.emergence import Emergence, draw_box, emerge, save_times
 from ..framework.experiment import Settings
 from ..framework.parameters import parameter
 
@@ -32,8 +32,8 @@ class Parameters:
 
     @property
     def ts(self) -> np.ndarray:
-        """The save times, a quarter apart."""
-        return np.linspace(0.0, self.end, round(4 * self.end) + 1)
+        """The save times."""
+        return save_times(self.end)
 
 
 @dataclass(frozen=True, eq=False)

@@ -80,6 +80,11 @@ class Emergence:
         return np.array([np.mean(shape.labels >= 0) for shape in self.shapes])
 
 
+def save_times(end: float) -> np.ndarray:
+    """From 0 to `end`, a quarter apart."""
+    return np.linspace(0.0, end, round(4 * end) + 1)
+
+
 def draw_box(seed: int, starts: int, n: int, d: int, half: float) -> np.ndarray:
     """Tokens, (starts, n, d), uniform from -`half` to `half`; the first starts of many are the same as few."""
     return np.stack([np.random.default_rng([seed, k]).uniform(-half, half, (n, d)) for k in range(starts)])

@@ -27,7 +27,7 @@ import math
 import numpy as np
 
 from .clouds import Cloud, drifts, parting
-from .law import Eyes, Law, jacobian, weights
+from .law import AttendedMasses, Law, jacobian, weights
 from .run import Leg, Merger, Run
 from .steps import between, slope
 
@@ -67,13 +67,13 @@ def relative_errors(run: Run) -> np.ndarray:
 def _gradient(law: Law, leg: Leg, merger: Merger) -> tuple[np.ndarray, np.ndarray]:
     """The gradient of the time of a merger at the beginning of its leg, (m, d), and its size at the moment, (m,)."""
     done = leg.again(law)
-    y = between(law, leg.cloud.eyes, done).clusters(merger.share)
+    y = between(law, leg.cloud.attended, done).clusters(merger.share)
     a, b = merger.rows
     found = np.zeros_like(y)
     # Of half the square of the distance, tangent to the sphere.
     found[a], found[b] = y[a] - y[b], y[b] - y[a]
     found -= np.sum(found * y, axis=1, keepdims=True) * y
-    flow = slope(law, y, leg.cloud.eyes)
+    flow = slope(law, y, leg.cloud.attended)
     found *= -flow[-1] / np.sum(found * flow[:-1].reshape(y.shape))
     return _backwards(law, leg, found[None], merger.share)[0], np.sqrt(np.sum(np.square(found), axis=1))
 
@@ -82,27 +82,27 @@ def _backwards(law: Law, leg: Leg, gradients: np.ndarray, share: float = 1.0) ->
     """Gradients at the beginning of a leg from those at `share` of its length, (k, m, d)."""
     if not len(gradients):
         return gradients
-    eyes, shape = leg.cloud.eyes, leg.y0.shape
-    first, last = slope(law, leg.y0, eyes), slope(law, leg.y1, eyes)
+    attended, shape = leg.cloud.attended, leg.y0.shape
+    first, last = slope(law, leg.y0, attended), slope(law, leg.y1, attended)
     middle = (leg.y0 + leg.y1) / 2 + leg.length / 8 * (first - last)[:-1].reshape(shape)
     middle = middle / np.linalg.norm(middle, axis=1, keepdims=True)
-    change = _change(law, middle, eyes, leg.length * share)
+    change = _change(law, middle, attended, leg.length * share)
     pieces = min(_MOST_PIECES, math.ceil(np.linalg.norm(change) / _PIECE))
     found = gradients.reshape(len(gradients), -1)
     if pieces <= 1 and share == 1:
         return _exponential(found, change, first, leg.y0)
     # Where speeds change by orders of magnitude within the leg: in pieces, along the interpolant.
-    inside = between(law, eyes, leg.again(law))
+    inside = between(law, attended, leg.again(law))
     for piece in range(pieces, 0, -1):
         middle, start = (inside.clusters(share * (piece - back) / pieces) for back in (0.5, 1))
-        change = _change(law, middle, eyes, leg.length * share / pieces)
-        found = _exponential(found, change, slope(law, start, eyes), start).reshape(len(found), -1)
+        change = _change(law, middle, attended, leg.length * share / pieces)
+        found = _exponential(found, change, slope(law, start, attended), start).reshape(len(found), -1)
     return found.reshape(-1, *shape)
 
 
-def _change(law: Law, y: np.ndarray, eyes: Eyes, length: float) -> np.ndarray:
+def _change(law: Law, y: np.ndarray, attended: AttendedMasses, length: float) -> np.ndarray:
     """The derivative by the clusters, times the duration of a piece of the path of this length about y."""
-    change, velocity = jacobian(law, y, eyes)
+    change, velocity = jacobian(law, y, attended)
     largest = np.max(np.abs(velocity))
     return change / largest * (length / np.linalg.norm(velocity / largest))
 
@@ -166,10 +166,10 @@ def _displacements(run: Run) -> tuple[list[np.ndarray], list[np.ndarray]]:
             radius = _carried(before, cloud, radius, cloud.radius)
         before = cloud
         w = np.maximum(
-            *(kernel / unit for kernel, unit in (weights(law, y, cloud.eyes.seen) for y in (leg.y0, leg.y1)))
+            *(kernel / unit for kernel, unit in (weights(law, y, cloud.attended.seen) for y in (leg.y0, leg.y1)))
         )
         np.fill_diagonal(w, 0)
-        hours = leg.span
+        duration = leg.span
         rates = np.zeros(m)
         for at in np.flatnonzero(np.bincount(cloud.cluster) > 1):
             ends = [np.max(parting(law, cloud._replace(y=y), int(at))) for y in (leg.y0, leg.y1)]
@@ -180,12 +180,12 @@ def _displacements(run: Run) -> tuple[list[np.ndarray], list[np.ndarray]]:
             if law.causal:
                 driven = np.maximum(*(drifts(law, cloud._replace(y=y)) for y in (leg.y0, leg.y1)))
             lag = np.where(driven > 0, driven / np.where(rates < 0, -rates, 0), 0)
-            area = np.where(crowds, radius * _area(rates, hours) + np.where(lag > 0, lag * hours, 0), 0)
+            area = np.where(crowds, radius * _area(rates, duration) + np.where(lag > 0, lag * duration, 0), 0)
             # The tokens of a cluster are nowhere farther from it than at one of the two ends.
-            later = np.where(crowds, radius * np.exp(rates * hours) + lag, 0)
+            later = np.where(crowds, radius * np.exp(rates * duration) + lag, 0)
             radii.append(np.maximum(radius, later))
-            squares = np.where(crowds, spread * _area(2 * rates, hours), 0)
-            radius, spread = later, np.where(crowds, spread * np.exp(2 * rates * hours), 0)
+            squares = np.where(crowds, spread * _area(2 * rates, duration), 0)
+            radius, spread = later, np.where(crowds, spread * np.exp(2 * rates * duration), 0)
         if law.causal:
             moved = 2 * reach * _product(w, area)
         else:
@@ -202,10 +202,10 @@ def _product(w: np.ndarray, area: np.ndarray) -> np.ndarray:
     return np.sum(np.where(w > 0, w * np.where(w > 0, area[None, :], 0), 0), axis=1)
 
 
-def _area(rates: np.ndarray, hours: float) -> np.ndarray:
-    """The integral of e^{rate t} to t = hours."""
+def _area(rates: np.ndarray, duration: float) -> np.ndarray:
+    """The integral of e^{rate t} to t = duration."""
     still = rates == 0
-    return np.where(still, hours, np.expm1(rates * hours) / np.where(still, 1, rates))
+    return np.where(still, duration, np.expm1(rates * duration) / np.where(still, 1, rates))
 
 
 def _carried(before: Cloud, cloud: Cloud, width: np.ndarray, anew: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .law import Eyes, Law, contraction, weights
+from .law import AttendedMasses, Law, contraction, weights
 
 
 # How far later tokens of a causal cluster may lie from its first, in the balance of drift and contraction, when they
@@ -23,7 +23,7 @@ class Cloud(NamedTuple):
     """Clusters, in the order of their first tokens.
 
     - `y`: Unit vectors (m, d).
-    - `eyes`: The mass of cluster b that cluster a sees.
+    - `attended`: The masses of clusters that each cluster sees.
     - `first`: The first token of each cluster, (m,), increasing.
     - `cluster`: The cluster of each token, (n,).
     - `spread`, `radius`: Of each cluster, the mean square distance of its masses from y, and the largest distance of
@@ -32,7 +32,7 @@ class Cloud(NamedTuple):
     """
 
     y: np.ndarray
-    eyes: Eyes
+    attended: AttendedMasses
     first: np.ndarray
     cluster: np.ndarray
     spread: np.ndarray
@@ -68,7 +68,9 @@ def start(law: Law, x0: np.ndarray, masses: np.ndarray) -> Cloud:
     n = len(x0)
     index = np.arange(n)
     y = x0 / np.linalg.norm(x0, axis=1, keepdims=True)
-    return Cloud(y, Eyes.of(law, _seen(law, masses, index, n, index)), index, index, np.zeros(n), np.zeros(n), masses)
+    return Cloud(
+        y, AttendedMasses.of(law, _seen(law, masses, index, n, index)), index, index, np.zeros(n), np.zeros(n), masses
+    )
 
 
 def distances(y: np.ndarray) -> np.ndarray:
@@ -132,7 +134,7 @@ def _joined(law: Law, cloud: Cloud, members: np.ndarray, reach: float) -> Cloud 
     cluster = place[cloud.cluster]
     first = cloud.first[kept]
     seen = _seen(law, cloud.masses, cluster, len(first), first)
-    new = Cloud(points, Eyes.of(law, seen), first, cluster, spread, radius, cloud.masses)
+    new = Cloud(points, AttendedMasses.of(law, seen), first, cluster, spread, radius, cloud.masses)
     if law.causal:
         return new if lag(law, new, at) <= _HELD * reach else None
     # Tokens at one point that see the same go the same way for ever, whether or not they would come back.
@@ -154,7 +156,7 @@ def released(law: Law, cloud: Cloud, radius: float) -> Cloud:
     kept = ~free[first]
     seen = _seen(law, cloud.masses, cluster, len(first), first)
     spread, width = np.where(kept, cloud.spread[rows], 0), np.where(kept, cloud.radius[rows], 0)
-    return Cloud(cloud.y[rows], Eyes.of(law, seen), first, cluster, spread, width, cloud.masses)
+    return Cloud(cloud.y[rows], AttendedMasses.of(law, seen), first, cluster, spread, width, cloud.masses)
 
 
 def lag(law: Law, cloud: Cloud, at: int) -> float:
@@ -186,6 +188,6 @@ def _drift(law: Law, cloud: Cloud, at: int) -> float:
 def parting(law: Law, cloud: Cloud, at: int) -> np.ndarray:
     """The rates at which the tokens of cluster `at` part from its first; negative where they come together."""
     if not law.causal:
-        return contraction(law, cloud.y, at, cloud.eyes.seen[at : at + 1], np.zeros(1))
+        return contraction(law, cloud.y, at, cloud.attended.seen[at : at + 1], np.zeros(1))
     tokens = np.flatnonzero(cloud.cluster == at)[1:]
     return contraction(law, cloud.y, at, cloud.seen_by(law, tokens), cloud.masses[tokens])

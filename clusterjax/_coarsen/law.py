@@ -52,7 +52,7 @@ class Moves(NamedTuple):
 
 
 def weights(law: Law, y: np.ndarray, seen: np.ndarray, of: np.ndarray | None = None) -> tuple[np.ndarray, float]:
-    """The weights of clusters y in the eyes of tokens at `of`, (k, m), from the masses seen, and the unit of time."""
+    """The weights that tokens at `of` give to clusters y, (k, m), by the masses they see, and the unit of time."""
     at = y if of is None else of
     queries = at if law.form is None else at @ law.form
     scores = law.beta * (queries @ y.T)
@@ -70,7 +70,7 @@ def weights(law: Law, y: np.ndarray, seen: np.ndarray, of: np.ndarray | None = N
     return kernel / np.where(size > 0, size, 1), unit
 
 
-class Eyes(NamedTuple):
+class AttendedMasses(NamedTuple):
     """The masses that clusters see, prepared for many velocities: of `others`, (m, m), and their `own`, (m, 1).
 
     - `plain`: Whether each scores highest with itself, so that this is the shift: softmax, B = I, no mass of its own
@@ -83,27 +83,27 @@ class Eyes(NamedTuple):
     plain: bool
 
     @staticmethod
-    def of(law: Law, seen: np.ndarray) -> "Eyes":
+    def of(law: Law, seen: np.ndarray) -> "AttendedMasses":
         """Those of clusters that see the masses `seen`, (m, m)."""
         own = seen.diagonal()[:, None].copy()
         plain = law.normalised and law.form is None and law.value is None and law.beta >= 0 and bool(np.all(own > 0))
-        return Eyes(seen, seen - np.diag(own[:, 0]), own, plain)
+        return AttendedMasses(seen, seen - np.diag(own[:, 0]), own, plain)
 
 
-def moves(law: Law, y: np.ndarray, eyes: Eyes) -> Moves:
+def moves(law: Law, y: np.ndarray, attended: AttendedMasses) -> Moves:
     """The velocities of clusters at y, after y is brought to unit length."""
     y = y / np.sqrt(np.einsum("ai,ai->a", y, y))[:, None]
     cosines = y @ y.T
-    if eyes.plain:
+    if attended.plain:
         # The same as below, in half of the operations.
         w, unit = np.exp(law.beta * (cosines - 1)), 1.0
-        w *= eyes.others
+        w *= attended.others
         pull = np.add.reduce(w, 1)
-        share = law.factor / (pull + eyes.own[:, 0])
+        share = law.factor / (pull + attended.own[:, 0])
         w *= share[:, None]
         pulled, along = w @ y, np.einsum("ab,ab->a", w, cosines)
         return Moves(pulled - along[:, None] * y, pull * share, unit)
-    w, unit = weights(law, y, eyes.seen)
+    w, unit = weights(law, y, attended.seen)
     if law.value is not None:
         pulled = (w @ y) @ law.value.T
         pull = np.sqrt(np.sum(pulled * pulled, axis=1))
@@ -116,10 +116,10 @@ def moves(law: Law, y: np.ndarray, eyes: Eyes) -> Moves:
     return Moves(pulled - along[:, None] * y, pull, unit)
 
 
-def jacobian(law: Law, y: np.ndarray, eyes: Eyes) -> tuple[np.ndarray, np.ndarray]:
+def jacobian(law: Law, y: np.ndarray, attended: AttendedMasses) -> tuple[np.ndarray, np.ndarray]:
     """The derivative (m d, m d) of the velocities at unit vectors y, in units of `Moves`, and the velocities."""
     m, d = y.shape
-    w, _ = weights(law, y, eyes.seen)
+    w, _ = weights(law, y, attended.seen)
     cosines, eye = y @ y.T, np.eye(d)
     queries = y if law.form is None else y @ law.form
     keys = y if law.form is None else y @ law.form.T

@@ -44,7 +44,7 @@ class Leg(NamedTuple):
 
     def again(self, law: Law) -> Step:
         """The step with its stages."""
-        return step(law, self.cloud.eyes, self.y0, self.t, self.length, slope(law, self.y0, self.cloud.eyes))
+        return step(law, self.cloud.attended, self.y0, self.t, self.length, slope(law, self.y0, self.cloud.attended))
 
 
 class Run(NamedTuple):
@@ -82,7 +82,7 @@ def run(
     legs: list[Leg] = []
     t, length, tried = 0.0, 0.01, 0
     while t < t_end and not _rests(law, cloud):
-        slopes = slope(law, cloud.y, cloud.eyes)
+        slopes = slope(law, cloud.y, cloud.attended)
         length = min(length, _reach(cloud.y, slopes[:-1].reshape(cloud.y.shape), apart))
         done, length, tries = _accepted(law, cloud, t, length, slopes, max_steps - tried)
         tried += tries
@@ -99,7 +99,7 @@ def run(
 
 
 def _rests(law: Law, cloud: Cloud) -> bool:
-    velocity, pull, _ = moves(law, cloud.y, cloud.eyes)
+    velocity, pull, _ = moves(law, cloud.y, cloud.attended)
     least = (_REST if law.value is None else _REST_ROUNDED) * np.finfo(float).eps
     # Pulls that cancel leave their rounding: who follows it would follow noise.
     return bool(np.all(np.max(np.abs(velocity), axis=1) <= least * pull))
@@ -117,13 +117,13 @@ def _reach(y: np.ndarray, slopes: np.ndarray, apart: np.ndarray) -> float:
 
 def _accepted(law: Law, cloud: Cloud, t: float, length: float, slopes: np.ndarray, most: int):
     """The step of this or of a smaller length whose error is small enough, the length to try next, and the tries."""
-    velocity, pull, _ = moves(law, cloud.y, cloud.eyes)
+    velocity, pull, _ = moves(law, cloud.y, cloud.attended)
     speeds = np.max(np.abs(velocity), axis=1)
     # A velocity that is the rest of pulls is known no better; nor is the time that a step takes.
     noise = 16 * np.finfo(float).eps * float(pull[np.argmax(speeds)] / np.max(speeds))
     for tries in range(1, most + 1):
         with np.errstate(all="ignore"):
-            done = step(law, cloud.eyes, cloud.y, t, length, slopes)
+            done = step(law, cloud.attended, cloud.y, t, length, slopes)
         late = _ACCURACY * (t + abs(done.span)) + noise * abs(done.span)
         size = max(float(np.linalg.norm(done.error[:-1])) / _ACCURACY, float(done.error[-1]) / late)
         ok = np.isfinite(size) and size <= 1 and done.span > 0
@@ -143,7 +143,7 @@ def _note(law: Law, roots, mergers, cloud: Cloud, done: Step, apart: np.ndarray,
     rows, columns = np.nonzero(np.triu(near, 1))
     if not len(rows):
         return
-    inside = between(law, cloud.eyes, done)
+    inside = between(law, cloud.attended, done)
     shares = _crossings(inside, rows, columns, tolerance)
     _join(roots, mergers, cloud, shares, rows, columns, np.argsort(shares, kind="stable"), index, inside)
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .law import Eyes, Law, moves
+from .law import AttendedMasses, Law, moves
 
 
 @functools.cache
@@ -46,9 +46,9 @@ class Step(NamedTuple):
     error: np.ndarray
 
 
-def slope(law: Law, y: np.ndarray, eyes: Eyes) -> np.ndarray:
+def slope(law: Law, y: np.ndarray, attended: AttendedMasses) -> np.ndarray:
     """The derivative by the length of the path, of clusters and, last, of time."""
-    velocity, _, unit = moves(law, y, eyes)
+    velocity, _, unit = moves(law, y, attended)
     flat = velocity.ravel()
     # In units of the largest: squares of velocities of 1e-200 are zero.
     largest = max(flat.max(), -flat.min())
@@ -60,18 +60,18 @@ def slope(law: Law, y: np.ndarray, eyes: Eyes) -> np.ndarray:
     return result
 
 
-def step(law: Law, eyes: Eyes, y0: np.ndarray, t: float, length: float, first: np.ndarray) -> Step:
+def step(law: Law, attended: AttendedMasses, y0: np.ndarray, t: float, length: float, first: np.ndarray) -> Step:
     """A step; `first` is the slope at its beginning."""
     table = _tables()
     slopes = np.empty((13, y0.size + 1))
     slopes[0] = first
     for i in range(1, 12):
         change = table.A[i, :i] @ slopes[:i, :-1]
-        slopes[i] = slope(law, y0 + length * change.reshape(y0.shape), eyes)
+        slopes[i] = slope(law, y0 + length * change.reshape(y0.shape), attended)
     change = length * (table.B @ slopes[:12])
     y1 = y0 + change[:-1].reshape(y0.shape)
     y1 = y1 / np.sqrt(np.sum(y1 * y1, axis=1, keepdims=True))
-    slopes[12] = slope(law, y1, eyes)
+    slopes[12] = slope(law, y1, attended)
     fifth, third = table.E5 @ slopes, table.E3 @ slopes
     fifth, scale = np.abs(fifth), np.abs(fifth) + 0.1 * np.abs(third)
     # Of order 7, from the two: Hairer's combination, for each component. No squares: times overflow them.
@@ -108,14 +108,14 @@ class Between(NamedTuple):
         return self.t + float(self._at(share, -1))
 
 
-def between(law: Law, eyes: Eyes, done: Step) -> Between:
+def between(law: Law, attended: AttendedMasses, done: Step) -> Between:
     """The interpolant, by three stages more."""
     table = _tables()
     slopes = np.empty((16, done.slopes.shape[1]))
     slopes[:13] = done.slopes
     for i in range(13, 16):
         change = done.length * (table.A_EXTRA[i - 13, :i] @ slopes[:i, :-1])
-        slopes[i] = slope(law, done.y0 + change.reshape(done.y0.shape), eyes)
+        slopes[i] = slope(law, done.y0 + change.reshape(done.y0.shape), attended)
     change = np.append((done.y1 - done.y0).reshape(-1), done.span)
     h = done.length
     rows = [change, h * slopes[0] - change, 2 * change - h * (slopes[12] + slopes[0])]

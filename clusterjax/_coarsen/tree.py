@@ -122,7 +122,7 @@ class MergeTree:
 
     def _within(self, leg: Leg, t: float) -> np.ndarray:
         """The clusters of a leg at time t."""
-        inside = between(self._run.law, leg.cloud.eyes, leg.again(self._run.law))
+        inside = between(self._run.law, leg.cloud.attended, leg.again(self._run.law))
         return inside.clusters(root(lambda share: inside.time(share) - t))
 
 

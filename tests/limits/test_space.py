@@ -109,9 +109,10 @@ def test_levels_are_the_largest_the_smallest_and_zero():
     assert nothing.certified and nothing.points.tolist() == [[0.0]]
 
 
-def test_runs_come_to_their_shapes_and_what_is_certified_stays():
-    """16 starts each: most are certified by t = 15; whoever is certified at any time is where it was, at the end."""
-    ts, starts = jnp.asarray([0.0, 2.0, 5.0, 9.0, 15.0]), normal(5, 16, 6, 3)
+@pytest.mark.parametrize("many", [5, pytest.param(16, marks=pytest.mark.exhaustive)])
+def test_runs_come_to_their_shapes_and_what_is_certified_stays(many):
+    """Most starts are certified by t = 15; whoever is certified at any time is where it was, at the end."""
+    ts, starts = jnp.asarray([0.0, 2.0, 5.0, 9.0, 15.0]), normal(5, many, 6, 3)
     # Fixed steps: beside the edge between two cells an adaptive solver would take steps without end.
     steps = dict(solver=dfx.Heun(), stepsize_controller=dfx.ConstantStepSize(), dt0=0.05)
     run = jax.jit(jax.vmap(lambda x, value: cjx.simulate(field_of(value), x, ts, **steps).xs, (0, None)))
@@ -127,7 +128,7 @@ def test_runs_come_to_their_shapes_and_what_is_certified_stays():
                 elif shape.certified:
                     moved = np.linalg.norm((z[-1] - z[k]) @ shape.frame, axis=1).max()
                     assert moved <= 10 * TOLERANCE * np.linalg.norm(shape.coordinates, axis=1).max()
-        assert certified > 16
+        assert certified > many
 
 
 @pytest.mark.parametrize("name", clouds.CLOUDS)

@@ -188,33 +188,65 @@ def test_the_bound_covers_tokens_that_become_one_far_too_early(beta, early, star
     assert shown > 1e-5
 
 
-def test_the_gradient_of_a_merger_time():
+@pytest.mark.parametrize(
+    ("x0", "masses"),
+    [
+        (on_the_circle(0.0, 1.1, 2.9), (1, 1, 1)),
+        (sphere(4, 3, seed=7), (0.6, 1.5, 1, 1)),
+        (sphere(3, 3, seed=2), (2, 1, 1)),
+    ],
+    ids=["circle", "sphere", "three"],
+)
+def test_the_gradient_of_a_merger_time(x0, masses):
+    """Of each merger, against differences of whole runs in three directions."""
     from clusterjax._coarsen import bound, run
 
-    law = run.Law(6.0, None, None, 1.0, True, False, 0.0)
-    x0, turned = on_the_circle(0.0, 1.1, 2.9), np.zeros((3, 2))
-    follow = lambda x: run.run(law, x, np.ones(3), 1e9, 0.1, 1e-7, 10_000)
+    law, masses = run.Law(6.0, None, None, 1.0, True, False, 0.0), np.array(masses, float)
+    follow = lambda x: run.run(law, x / np.linalg.norm(x, axis=1)[:, None], masses, 1e12, 0.1, 1e-7, 10_000)
     monitored = follow(x0)
-    merger = monitored.mergers[-1]
-    after, gradients = monitored.last, None
-    for index in range(len(monitored.legs) - 1, -1, -1):
-        leg = monitored.legs[index]
-        if gradients is not None:
-            gradients = bound._before_change(law, leg.cloud, after, np.zeros(3), gradients, [0], np.zeros(1))
-            gradients = bound._backwards(law, leg, gradients)
-        if index == merger.index:
-            gradients = bound._gradient(law, leg, merger)[0][None]
-        after = leg.cloud
-    for k in range(3):
-        along = np.array([-x0[k, 1], x0[k, 0]])
-        times = []
-        for sign in (1, -1):
-            turned = x0.copy()
-            turned[k] += sign * 1e-5 * along
-            times.append(follow(turned / np.linalg.norm(turned, axis=1)[:, None]).mergers[-1].time)
-        np.testing.assert_allclose(
-            gradients[0, k] @ along, (times[0] - times[1]) / 2e-5, rtol=1e-3, atol=merger.time * 1e-3
-        )
+    assert len(monitored.mergers) == len(x0) - 1
+    steps = np.random.default_rng(0).normal(scale=1e-5, size=(3, *x0.shape))
+    times = [[[one.time for one in follow(x0 + sign * step).mergers] for sign in (1, -1)] for step in steps]
+    change = np.array(times)[:, 0] - np.array(times)[:, 1]
+    for number, merger in enumerate(monitored.mergers):
+        after, gradients = monitored.last, None
+        for index in range(len(monitored.legs) - 1, -1, -1):
+            leg = monitored.legs[index]
+            if gradients is not None:
+                nothing = np.zeros(len(leg.cloud.first))
+                gradients = bound._before_change(law, leg.cloud, after, nothing, gradients, [0], np.zeros(1))
+                gradients = bound._backwards(law, leg, gradients)
+            if index == merger.index:
+                gradients = bound._gradient(law, leg, merger)[0][None]
+            after = leg.cloud
+        found = 2 * np.sum(gradients[0] * steps, axis=(1, 2))
+        np.testing.assert_allclose(found, change[:, number], rtol=0, atol=2e-3 * np.abs(change[:, number]).max())
+
+
+def test_the_spread_of_a_cluster_is_its_mean_square_distance():
+    from clusterjax._coarsen import clouds, law
+
+    rng = np.random.default_rng(3)
+    x = np.array([0.0, 0.6, 0.8]) + 1e-3 * rng.normal(size=(5, 3))
+    x, masses = x / np.linalg.norm(x, axis=1, keepdims=True), rng.uniform(0.2, 2, 5)
+    flow = law.Law(1.0, None, None, 1.0, True, False, 0.0)
+    found = clouds.start(flow, x, masses)
+    for group in ([0, 1], [0, 1, 2, 3]):  # one within the other: spreads add up
+        found = clouds._joined(flow, found, np.array(group), 1e-3)
+    expected, gap = 0.0, 0.0
+    for mass, token in zip(masses, x, strict=True):
+        expected += mass / masses.sum() * np.sum((token - found.y[0]) ** 2)
+        gap = max(gap, np.linalg.norm(token - found.y[0]))
+    # The middle of the first two lies on the sphere and not on their chord.
+    np.testing.assert_allclose(found.spread[0], expected, rtol=1e-2)
+    assert gap <= found.radius[0] <= 3 * gap
+
+
+def test_tokens_that_part_again_do_not_become_one():
+    """At the pole from which V = diag(1, -1) repels, nearer to each other than where tokens become one."""
+    x0 = np.array([[1e-7, 1.0], [-1e-7, 1.0]])
+    tree = coarsen(field(1.0, np.diag([1.0, -1.0])), x0, 60.0, tolerance=0.1)
+    np.testing.assert_allclose(tree.at(60.0), [[1.0, 0.0], [-1.0, 0.0]], rtol=0, atol=1e-6)
 
 
 # --- the tree
@@ -231,6 +263,8 @@ def test_a_tree_of_many_tokens():
     for k in range(23):
         before, after = (np.asarray(tree.clusters(tree.times[k] * factor)) for factor in (1 - 1e-9, 1 + 1e-9))
         counts.append(len(np.unique(after)))
+        # From the moment on.
+        np.testing.assert_array_equal(tree.clusters(tree.times[k]), after)
         assert counts[-1] < len(np.unique(before)) or tree.times[k] == 0
         if not 0 < tree.times[k] < 1e6:
             continue  # later all happens within the rounding of t
@@ -278,9 +312,12 @@ def test_earlier_tokens_do_not_know_of_later_ones():
         np.testing.assert_allclose(whole.at(t)[:4], first.at(t), atol=1e-3)
 
 
-def test_a_multiple_of_the_identity_is_a_unit_of_time():
+@pytest.mark.parametrize("query_key", [None, np.diag([1.0, 0.7, 1.2])], ids=["plain", "form"])
+def test_a_multiple_of_the_identity_is_a_unit_of_time(query_key):
     x0 = sphere(5, 3, seed=1)
-    one, three = (coarsen(field(9.0, value), x0, 1e300, tolerance=0.1) for value in (None, 3 * np.eye(3)))
+    one, three = (
+        coarsen(field(9.0, value, query_key=query_key), x0, 1e300, tolerance=0.1) for value in (None, 3 * np.eye(3))
+    )
     np.testing.assert_allclose(one.times, 3 * three.times, rtol=1e-9)
 
 

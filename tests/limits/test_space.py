@@ -185,13 +185,14 @@ def test_unscaled_tokens_are_judged_by_their_rescaled_ones():
 
 
 def test_tokens_without_mass_are_attended_to_by_nobody():
-    z = jnp.asarray([[1.0, 0.0], [-1.0, 0.0], [0.0, 5.0], [1.0, 0.0]])
-    masses = jnp.asarray([1.0, 1.0, 0.0, 1.0])
+    # The third lies where the last would attend to it, had it a mass.
+    z = jnp.asarray([[1.0, 0.0], [-1.0, 0.0], [0.0, 5.0], [1.0, 0.0], [0.5, 0.4]])
+    masses = jnp.asarray([1.0, 1.0, 0.0, 1.0, 1.0])
     field = cjx.RescaledField(cjx.SoftmaxAttention(1.0), masses=masses)
     shape = cjx.limit_shape(z, field)
-    expected = reference.residuals(np.asarray(z), np.eye(2), np.eye(2), present=(0, 1, 3))
+    expected = reference.residuals(np.asarray(z), np.eye(2), np.eye(2), present=(0, 1, 3, 4))
     np.testing.assert_allclose(shape.residuals, expected, atol=1e-12)
-    assert not shape.applies and len(shape.points) == 2 and shape.present.tolist() == [True, True, False, True]
+    assert not shape.applies and len(shape.points) == 3 and shape.present.tolist() == [True, True, False, True, True]
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,10 @@ r"""Which clauses of the theorem a cloud keeps where A is any matrix: each prove
 
 For every A, and every step, two things are true (write $\langle\cdot,\cdot\rangle$ for scores):
 
-- *A leader stays, at a vertex of its own.* If $\langle Az_i, z_j\rangle < \langle Az_i, z_i\rangle$ for all $j\ne i$, then token
-  i does not move, and the new $z_j$ is a convex combination of the old ones that has a positive share of $z_j$ itself,
-  so that the inequality is kept. The hull of the tokens meets $\langle Az_i, \cdot\rangle = \langle Az_i, z_i\rangle$ in $z_i$
-  alone; hulls are nested, so that $z_i$ is a vertex of all later ones and of K.
+- *A leader stays, at a vertex of its own.* If $\langle Az_i, z_j\rangle < \langle Az_i, z_i\rangle$ for all $j\ne i$,
+  then token i does not move, and the new $z_j$ is a convex combination of the old ones that has a positive share of
+  $z_j$ itself, so that the inequality is kept. The hull of the tokens meets $\langle Az_i, \cdot\rangle = \langle
+  Az_i, z_i\rangle$ in $z_i$ alone; hulls are nested, so that $z_i$ is a vertex of all later ones and of K.
 - *Limits are stationary.* If all tokens converge, then for every s of S the score $\langle As, \cdot\rangle$ is largest
   over K at s: the mean over $C_i$ comes to s, and along layers with the same $C_i$ all that it attends to have the
   largest score in the limit. With A positive definite this says that s is the A-projection of the origin onto a face.
@@ -81,9 +81,14 @@ class Examination(eqx.Module):
         return not self.violates
 
     def __repr__(self) -> str:
-        lines = [f"Examination({counted(len(self.first), 'token')}, {counted(self.layers, 'layer')}): "
-                 + (f"outside the theorem: {'; '.join(self.violates)}" if self.violates else "the theorem applies")]  # fmt: skip
-        return "\n".join([*lines, *(f"  {one.verdict:<6}  {one.says} ({one.measured})" for one in self.clauses)])
+        of = f"Examination({counted(len(self.first), 'token')}, {counted(self.layers, 'layer')})"
+        outside = f"outside the theorem: {'; '.join(self.violates)}"
+        return "\n".join(
+            [
+                f"{of}: {outside if self.violates else 'the theorem applies'}",
+                *(f"  {one.verdict:<6}  {one.says} ({one.measured})" for one in self.clauses),
+            ]
+        )
 
 
 def examine(z0: Tokens, layer: HardmaxLayer, depth: int = 60) -> Examination:

@@ -6,7 +6,7 @@ RECORDS = {
         *("Hemisphere", "Lifetimes", "LimitClause", "LimitHypothesis", "LimitShape", "MergeTree"),
         *("Plateaus", "Support", "Survival", "Trajectory"),
     ),
-    "hardmax": ("Certificate", "Clause", "LeaderChoice", "Leaders", "LimitSet"),
+    "hardmax": ("Certificate", "Clause", "ExaminedClause", "Examination", "LeaderChoice", "Leaders", "LimitSet"),
     "sentiment": ("Evaluation", "Explanation", "Leader", "LeadersReport", "Leading", "Split", "SyntheticReviews"),
     "transformer": ("DepthProfile", "Detector", "Heads", "KeyValueMemory", "LSTMStates", "ResidualStream"),
     "probe": (

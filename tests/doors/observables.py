@@ -155,6 +155,7 @@ def _hardmax() -> dict[str, Case]:
             alphas=SIZE | LIST,
             seed=COUNT,
         ),
+        "hardmax.examine": case(use, dear=True, finite=False, z0=ARRAY | SIZE),  # what is open is NaN
         "hardmax.leaders": case(use, dear=True, z0=ARRAY | SIZE, depth=COUNT),
         "hardmax.limit_set": case(use, dear=True, z0=ARRAY | SIZE),
     }

@@ -17,7 +17,7 @@ KINDS = (
 def draw_form(kind: str, rng: np.random.Generator, d: int, unit: int = UNIT) -> np.ndarray:
     """A matrix of this kind, (d, d), of integers; from normal entries in units of 1 / `unit`."""
     while True:
-        form = _drawn(kind, np.round(unit * rng.normal(size=(d, d))), d)
+        form = _drawn(kind, np.round(unit * rng.normal(size=(d, d))), d) + 0.0  # a zero without its sign
         # Of the rare draws in which a determinant is zero, say, another one is drawn.
         if belongs(kind, form):
             return form

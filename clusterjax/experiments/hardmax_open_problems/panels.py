@@ -12,7 +12,7 @@ from .measure import CLAUSES, Results
 from .shrink import Counterexample
 
 
-_SHOWN = 4  # counterexamples
+_SHOWN = 5  # counterexamples
 
 
 @style()
@@ -69,10 +69,8 @@ def _colour(number: int) -> str:
 
 
 def _chosen(small: list[Counterexample]) -> list[Counterexample]:
-    """One for each kind of A, those without a leader first."""
-    order = sorted(small, key=lambda one: (one.clause, KINDS.index(one.kind)))
-    first = {one.kind: one for one in reversed(order)}
-    return sorted(first.values(), key=lambda one: (one.clause, KINDS.index(one.kind)))[:_SHOWN]
+    """Those without a leader first."""
+    return sorted(small, key=lambda one: (one.clause, KINDS.index(one.kind)))[:_SHOWN]
 
 
 def _counterexample(ax: Axes, one: Counterexample) -> None:

@@ -53,7 +53,7 @@ def search(seed: int, tries: int, n: int) -> list[Counterexample]:
         best: dict[int, Counterexample] = {}
         seen: dict[int, int] = {}
         for _ in range(tries):
-            tokens, form = np.round(COARSE * rng.normal(size=(n, 2))), draw_form(kind, rng, 2, unit=1)
+            tokens, form = np.round(COARSE * rng.normal(size=(n, 2))) + 0.0, draw_form(kind, rng, 2, unit=1)
             if not _distinct(tokens):
                 continue
             for clause in _failed(examined(tokens, form)):

@@ -4,7 +4,7 @@
 RECORDS = {
     "": (
         *("Hemisphere", "Lifetimes", "LimitClause", "LimitHypothesis", "LimitShape", "MergeTree"),
-        *("Plateaus", "Support", "Survival", "Trajectory"),
+        *("NeuralCollapse", "Plateaus", "Support", "Survival", "Trajectory"),
     ),
     "hardmax": ("Certificate", "Clause", "ExaminedClause", "Examination", "LeaderChoice", "Leaders", "LimitSet"),
     "sentiment": ("Evaluation", "Explanation", "Leader", "LeadersReport", "Leading", "Split", "SyntheticReviews"),

@@ -1,7 +1,5 @@
 """Neural collapse: how far the features of classes and the classifier are from its four limits."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -42,7 +40,10 @@ class NeuralCollapse(eqx.Module):
 
 
 def neural_collapse(
-    features: Tokens, labels: Int[ArrayLike, " n"], weights: Float[ArrayLike, "classes d"], bias: Any = None
+    features: Tokens,
+    labels: Int[ArrayLike, " n"],
+    weights: Float[ArrayLike, "classes d"],
+    bias: Float[ArrayLike, " classes"] | None = None,
 ) -> NeuralCollapse:
     r"""The measures NC1 to NC4 of features with classes, and of the linear classifier $h \mapsto Wh + b$ on them.
 

@@ -54,7 +54,7 @@ def judge(z0, form, alpha, found, further=12):
     if tokens == "open":
         assert {vertices, boundary, projections} == {"open"} and leaders in ("held", "open")
         return
-    assert tokens == "held" and first == found.first.tolist()
+    assert found.limits is not None and tokens == "held" and first == found.first.tolist()
     assert leaders == ("held" if max(first) >= 0 else "failed")
     # The tokens come to limits by 1 / (1 + alpha) a layer, to the last digit: two layers give the limits.
     kept = 1 / (1 + Fraction(alpha))
@@ -108,7 +108,9 @@ def test_theorem_of_the_certificate_is_found_again():
     found, certified = examine(z0, LAYER), certificate(z0, LAYER)
     assert found.applies and certified.held and [one.verdict for one in found.clauses] == ["held"] * 5
     np.testing.assert_allclose(certified.limit.points[certified.limit.goes_to], found.limits, atol=1e-6)
-    assert found.limits.dtype == np.float64 and found.first.tolist() == [0, 0, 0, 0, -1, -1]
+    assert (
+        found.limits is not None and found.limits.dtype == np.float64 and found.first.tolist() == [0, 0, 0, 0, -1, -1]
+    )
 
 
 def test_zero_token_stays_in_the_interior():
@@ -126,7 +128,8 @@ def test_negative_form_takes_all_to_one_point():
     """H9: 3 and -1 with A = -1 and alpha = 1/3: neither leads, then one does, and both end at one point."""
     found = examine(jnp.asarray([[3.0], [-1.0]]), HardmaxLayer(1 / 3, -jnp.eye(1)))
     assert found.violates == ("A is negative definite, of signature (0, 1)",) and not found.applies
-    assert found.clauses[0].verdict == "held" and max(found.first) > 0 and np.ptp(found.limits) == 0
+    assert found.clauses[0].verdict == "held" and max(found.first) > 0
+    assert found.limits is not None and np.ptp(found.limits) == 0
     exchanged = examine(jnp.asarray([[3.0], [-3.0]]), HardmaxLayer(3.0, -jnp.eye(1)))
     assert {clause.verdict for clause in exchanged.clauses} == {"open"} and exchanged.limits is None
     assert np.isnan(exchanged.clauses[2].residual) and exchanged.layers == 60

@@ -107,10 +107,19 @@ def test_theorem_of_the_certificate_is_found_again():
     z0 = jnp.asarray([*SQUARE, [0.5, 0.25], [0.5, 0.0]])
     found, certified = examine(z0, LAYER), certificate(z0, LAYER)
     assert found.applies and certified.held and [one.verdict for one in found.clauses] == ["held"] * 5
+    assert found.limits is not None
     np.testing.assert_allclose(certified.limit.points[certified.limit.goes_to], found.limits, atol=1e-6)
     assert (
         found.limits is not None and found.limits.dtype == np.float64 and found.first.tolist() == [0, 0, 0, 0, -1, -1]
     )
+
+
+def test_choices_that_change_on_the_way_are_not_frozen():
+    """Token 3 goes to the middle of two leaders, and on the way there turns to the third."""
+    z0 = [[1.0, 1.0, 0.0], [-1.0, 1.0, 0.0], [0.0, 1.875, 0.0], [0.0, 0.0, 1.0]]
+    form = [[1.0, 0.0, 0.0], [0.0, 1.0, -1.0], [0.0, 0.0, -3.0]]
+    found = examine(jnp.asarray(z0), HardmaxLayer(1.0, jnp.asarray(form)))
+    assert found.limits is not None and found.limits[3].tolist() == [0.0, 1.875, 0.0]
 
 
 def test_zero_token_stays_in_the_interior():

@@ -117,15 +117,15 @@ def inertia(form: Sequence[Point]) -> tuple[int, int]:
 
 def rank_of(rows: Sequence[Point]) -> int:
     """The rank, by elimination."""
-    rows, rank = [list(row) for row in rows], 0
-    for column in range(len(rows[0]) if rows else 0):
-        pivot = next((r for r in range(rank, len(rows)) if rows[r][column] != 0), None)
+    left, rank = [list(row) for row in rows], 0
+    for column in range(len(left[0]) if left else 0):
+        pivot = next((r for r in range(rank, len(left)) if left[r][column] != 0), None)
         if pivot is None:
             continue
-        rows[rank], rows[pivot] = rows[pivot], rows[rank]
-        for r in range(rank + 1, len(rows)):
-            ratio = rows[r][column] / rows[rank][column]
-            rows[r] = [a - ratio * b for a, b in zip(rows[r], rows[rank], strict=True)]
+        left[rank], left[pivot] = left[pivot], left[rank]
+        for r in range(rank + 1, len(left)):
+            ratio = left[r][column] / left[rank][column]
+            left[r] = [a - ratio * b for a, b in zip(left[r], left[rank], strict=True)]
         rank += 1
     return rank
 

@@ -148,7 +148,7 @@ def examine(z0: Tokens, layer: HardmaxLayer, depth: int = 60) -> Examination:
     d = z0.shape[1]
     tokens = rational(z0)
     form = rational(np.eye(d) if layer.A is None else layer.A)
-    alpha = Fraction(float(layer.alpha))
+    alpha = Fraction(float(np.asarray(layer.alpha)))
     return examine_exactly(tokens, form, alpha / (1 + alpha), depth)
 
 

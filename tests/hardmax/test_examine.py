@@ -108,6 +108,7 @@ def test_theorem_of_the_certificate_is_found_again():
     found, certified = examine(z0, LAYER), certificate(z0, LAYER)
     assert found.applies and certified.held and [one.verdict for one in found.clauses] == ["held"] * 5
     assert found.limits is not None
+    assert found.limits is not None
     np.testing.assert_allclose(certified.limit.points[certified.limit.goes_to], found.limits, atol=1e-6)
     assert (
         found.limits is not None and found.limits.dtype == np.float64 and found.first.tolist() == [0, 0, 0, 0, -1, -1]

@@ -97,10 +97,10 @@ def _smaller(tokens: np.ndarray, form: np.ndarray) -> Iterator[tuple[np.ndarray,
         if np.abs(tokens).max() > 1:
             yield half(tokens), form
     for place in np.ndindex(tokens.shape):
-        for value in _nearer(tokens[place]):
+        for value in _nearer(float(tokens[place])):
             yield _with(tokens, [place], [value]), form
     for a, b in np.ndindex(form.shape):
-        for value in _nearer(form[a, b]):
+        for value in _nearer(float(form[a, b])):
             # Symmetric and skew forms keep what they are: both entries change.
             yield tokens, _with(form, [(a, b)], [value])
             if a < b:

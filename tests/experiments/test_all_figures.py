@@ -96,7 +96,8 @@ def test_registry_holds_every_experiment_in_order():
     many = ["phase-diagram", "linear-phase"]
     limits = ["emergence-polytope", "emergence-hyperplanes", "emergence-mixed", "boolean-attention"]
     figures = [f"figure{k}" for k in range(1, 9)]
-    assert NAMES == [*figures, *networks, *layers, *many, *limits, "hardmax-polytope", *sentiment]
+    hardmax = ["hardmax-polytope", "hardmax-open-problems"]
+    assert NAMES == [*figures, *networks, *layers, *many, *limits, *hardmax, *sentiment]
     assert len({experiment.alias for experiment in EXPERIMENTS}) == len(NAMES)
 
 
@@ -195,6 +196,7 @@ PAPER = {
     "emergence-mixed": [True],
     "boolean-attention": [True, True],
     "hardmax-polytope": [True, True, True],
+    "hardmax-open-problems": [True],
     "sentiment-words": [True, True],
     "sentiment-leaders": [True, True],
     "sentiment-training": [True],

@@ -11,7 +11,6 @@ the shift is a unit of time.
 """
 
 import functools
-import functools
 from typing import NamedTuple
 
 import numpy as np

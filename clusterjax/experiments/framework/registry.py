@@ -21,6 +21,7 @@ from ..rank_collapse import RANK_COLLAPSE
 from ..sentiment_leaders import SENTIMENT_LEADERS
 from ..sentiment_training import SENTIMENT_TRAINING
 from ..sentiment_words import SENTIMENT_WORDS
+from ..staircase import STAIRCASE
 from .experiment import Experiment
 from .lacking import refuse_lacking, without_probe
 
@@ -70,7 +71,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     ALBERT_TRAINING, LANGUAGE_TRAINING, CAUSAL_NETWORK, CAUSAL_BRIDGE, SINK_TRAINING, LSTM, FACTS, WORD_SENSES,
     SENTIMENT_NEURON, NORM_SCHEMES, RANK_COLLAPSE, LONG_CONTEXT, PERCEPTRON_DELAY, INTERACTING_HEADS, PHASE_DIAGRAM,
     LINEAR_PHASE, EMERGENCE_POLYTOPE, EMERGENCE_HYPERPLANES, EMERGENCE_MIXED, BOOLEAN_ATTENTION,
-    HARDMAX_POLYTOPE, SENTIMENT_WORDS, SENTIMENT_LEADERS, SENTIMENT_TRAINING,
+    STAIRCASE, HARDMAX_POLYTOPE, SENTIMENT_WORDS, SENTIMENT_LEADERS, SENTIMENT_TRAINING,
 )  # fmt: skip
 """All figures of the package, in the order of the gallery."""
 

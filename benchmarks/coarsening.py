@@ -121,7 +121,7 @@ def all_tokens(n, d, count):
             solver=cjx.Rodas5P(),
             save=lambda t, x, args: cjx.num_clusters(x, 0.1),
         )
-        return traj.saved[-1], traj.stats["num_steps"]
+        return traj.xs[-1], traj.stats["num_steps"]
 
     x0 = jnp.stack([start(seed, n, d) for seed in range(count)])
     begin = time.perf_counter()

@@ -71,6 +71,8 @@ if TYPE_CHECKING:
         lifetimes as lifetimes,
         log_interaction_energy as log_interaction_energy,
         num_clusters as num_clusters,
+        orthogonal_cosines as orthogonal_cosines,
+        orthogonal_time as orthogonal_time,
         pairwise_cosine as pairwise_cosine,
         perceptron_energy as perceptron_energy,
         plateaus as plateaus,

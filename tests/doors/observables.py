@@ -95,6 +95,15 @@ def _of_numbers() -> dict[str, Case]:
             beta=ANY_SHAPE | SCALAR,
             gamma0=ANY_SHAPE | COUNT | TRACED,
         ),
+        "orthogonal_cosines": case(
+            {"ts": np.array([0.0, 1.0]), "beta": 1.0, "n": N}, ts=ARRAY, beta=POSITIVE | COUNT, unnormalised=FLAG
+        ),
+        "orthogonal_time": case(
+            {"share": np.array([0.5]), "beta": 1.0, "n": N, "gamma": 0.9},
+            share=ARRAY,
+            beta=POSITIVE | COUNT,
+            unnormalised=FLAG,
+        ),
         "expected_strong_centres": case(
             {"separation": T, "n": N, "d": D}, dear=True, separation=POSITIVE | TRACED, n=INFINITE
         ),

@@ -203,7 +203,7 @@ class Orthogonal(AbstractLaw):
 def _orthogonal(key: PRNGKeyArray, d: int, dtype: Any) -> Float[Array, "d d"]:
     q, r = jnp.linalg.qr(draw_normal(key, (d, d), dtype))
     # Without the signs of the diagonal of R the law would depend on the routine.
-    return q * jnp.where(jnp.diagonal(r) < 0, -1, 1).astype(dtype)
+    return q * jnp.where(jnp.diagonal(r) < 0, -1, 1).astype(dtype)[None, :]
 
 
 def _normal_form(eigenvalues: Any) -> Array:

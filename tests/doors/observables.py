@@ -16,6 +16,7 @@ from .rules import (
     CLASS_OF_FLOATS,
     COUNT,
     EMPTY,
+    FLAG,
     INFINITE,
     LIST,
     LONG,

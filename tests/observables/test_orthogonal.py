@@ -1,4 +1,4 @@
-"""The cosines of orthogonal tokens under any mask: against tokens that are simulated, quadrature, and the exact curve."""
+"""The cosines of orthogonal tokens under any mask: against simulated tokens, quadrature, and the exact curve."""
 
 import jax
 import jax.numpy as jnp
@@ -49,7 +49,8 @@ def test_with_a_full_mask_it_is_the_curve_of_equiangular_tokens(unnormalised):
         found = orthogonal_time(np.array([0.01, 0.5, 1.0]), beta, n, unnormalised=unnormalised)
         np.testing.assert_allclose(found, exact, rtol=1e-6)
         np.testing.assert_allclose(orthogonal_time(np.array([1.0]), beta, n, 0.5, unnormalised=unnormalised),
-                                   cjx.equiangular_time(0.5, beta, n, unnormalised=unnormalised), rtol=1e-6)  # fmt: skip
+                                   cjx.equiangular_time(0.5, beta, n, unnormalised=unnormalised), rtol=1e-6,
+        )  # fmt: skip
 
 
 def test_two_causal_tokens_take_the_integral():

@@ -77,7 +77,8 @@ MASKS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("kept", (0, 1, 5))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("kept", range(len(MASKS)))
 def test_a_store_is_of_its_mask(tmp_path, kept):
     """Also of the entries of a matrix."""
     run = lambda mask: phase_diagram(
@@ -85,18 +86,22 @@ def test_a_store_is_of_its_mask(tmp_path, kept):
     )
     first = run(MASKS[kept])
     np.testing.assert_array_equal(run(MASKS[kept]).close_pairs, first.close_pairs)
-    for number, mask in enumerate(MASKS):
-        if number != kept:
+    for mask in MASKS:
+        if mask is not MASKS[kept]:
             with pytest.raises(ValueError, match="store must be of this sweep"):
                 run(mask)
 
 
-def test_a_full_mask_is_the_one_that_was_there_before_masks():
-    """No word of it in what a store is known by, and the numbers are those of no mask at all."""
-    plain, full = (
-        phase_diagram(np.array([1.0]), np.array([0.0, 2.0]), n=5, samples=3, progress=False, **options)
-        for options in ({}, {"mask": cjx.FullMask()})
+def test_a_full_mask_is_the_one_that_was_there_before_masks(tmp_path):
+    """No word of it in what a store is known by, and the numbers are those of no mask at all; a causal run is another."""
+    run = lambda **options: phase_diagram(
+        np.array([1.0]), np.array([0.0, 2.0]), n=5, samples=3, store=tmp_path / "run.zarr", progress=False, **options
     )
-    assert plain.attrs == full.attrs and np.array_equal(plain.close_pairs, full.close_pairs)
-    causal = phase_diagram(np.array([1.0]), np.array([0.0, 2.0]), n=5, samples=3, mask=cjx.CausalMask(), progress=False)
-    assert causal.attrs["mask"] == "CausalMask()" and "mask" not in plain.attrs
+    plain = run()
+    assert "mask" not in plain.attrs and run(mask=cjx.FullMask()).attrs == plain.attrs
+    with pytest.raises(ValueError, match="store must be of this sweep"):
+        run(mask=cjx.CausalMask())
+    causal = run(mask=cjx.CausalMask(), resume=False)
+    assert causal.attrs["mask"] == "CausalMask()" and not np.array_equal(plain.close_pairs, causal.close_pairs)
+    with pytest.raises(ValueError, match="store must be of this sweep"):
+        run(mask=cjx.WindowMask(2, causal=True))

@@ -73,6 +73,8 @@ if TYPE_CHECKING:
         log_interaction_energy as log_interaction_energy,
         neural_collapse as neural_collapse,
         num_clusters as num_clusters,
+        orthogonal_cosines as orthogonal_cosines,
+        orthogonal_time as orthogonal_time,
         pairwise_cosine as pairwise_cosine,
         perceptron_energy as perceptron_energy,
         plateaus as plateaus,

@@ -16,6 +16,7 @@ from .rules import (
     CLASS_OF_FLOATS,
     COUNT,
     EMPTY,
+    FLAG,
     INFINITE,
     LIST,
     LONG,
@@ -103,6 +104,15 @@ def _of_numbers() -> dict[str, Case]:
             gamma=ANY_SHAPE | TRACED,
             beta=ANY_SHAPE | SCALAR,
             gamma0=ANY_SHAPE | COUNT | TRACED,
+        ),
+        "orthogonal_cosines": case(
+            {"ts": np.array([0.0, 1.0]), "beta": 1.0, "n": N}, ts=ARRAY, beta=POSITIVE | COUNT, unnormalised=FLAG
+        ),
+        "orthogonal_time": case(
+            {"share": np.array([0.5]), "beta": 1.0, "n": N, "gamma": 0.9},
+            share=ARRAY,
+            beta=POSITIVE | COUNT,
+            unnormalised=FLAG,
         ),
         "expected_strong_centres": case(
             {"separation": T, "n": N, "d": D}, dear=True, separation=POSITIVE | TRACED, n=INFINITE

@@ -191,3 +191,17 @@ def neural_collapse(features, labels, weights, bias):
         wrong += nearest != max(range(classes), key=lambda k: weights[k] @ h + bias[k])
     return np.array([variability, spread(centred), spread(weights), angles(centred), angles(weights), duality,
                      wrong / len(features)])  # fmt: skip
+
+
+def masked_velocity(x, beta, permitted, unnormalised):
+    """The velocity of tokens on the sphere, V = Q = K = I: each attends to those that its row permits."""
+    n = len(x)
+    x = x / np.linalg.norm(x, axis=1, keepdims=True)
+    out = np.zeros_like(x)
+    for i in range(n):
+        seen = [j for j in range(n) if permitted[i][j]]
+        scores = [np.exp(beta * float(x[i] @ x[j])) for j in seen]
+        total = len(seen) if unnormalised else sum(scores)
+        pulled = sum(score / total * x[j] for score, j in zip(scores, seen, strict=True))
+        out[i] = pulled - (pulled @ x[i]) * x[i]
+    return out

@@ -72,7 +72,7 @@ def test_an_equiangular_simplex_merges_at_once():
 # --- small clouds against loops
 
 
-def agrees(x0, beta, t_end, tolerance, options):
+def agrees(x0, beta, t_end, tolerance, options, *, fast=False):
     """Times and pairs are those of the loops, and the difference is within the bound."""
     tree = coarsen(
         field(
@@ -88,7 +88,7 @@ def agrees(x0, beta, t_end, tolerance, options):
         t_end,
         tolerance=tolerance,
     )
-    times, pairs, tokens = reference.mergers(x0, beta, t_end, tolerance, **options)
+    times, pairs, tokens = reference.mergers(x0, beta, t_end, tolerance, fast=fast, **options)
     assert len(tree) == len(times)
     off = np.abs(tree.times - times)
     # The reference is right to some 1e-10 itself.
@@ -126,6 +126,31 @@ def test_degenerate_clouds(name):
     # Random tokens of few bits, and so many exact ties: masses that are no powers of two.
     x0 = cloud(name, 4, 2, seed=1, sphere=True)
     agrees(x0, 1.0, 12.0, 0.2, {"masses": np.array([1.0, 0.7, 1.3, 0.9])})
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_velocities_without_loops_are_those_of_loops(case):
+    x, options = sphere(4, 3, seed=3), CASES[case]
+    np.testing.assert_allclose(
+        reference.fast_velocity(x, 1.5, **options), reference.velocity(x, 1.5, **options), atol=1e-15
+    )
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", CLOUDS)
+def test_thousands_of_clouds(name, case, block):
+    """Each five small clouds: the bound holds in all."""
+    for seed in range(5 * block, 5 * block + 5):
+        rng = np.random.default_rng([seed, 1])
+        n, d = int(rng.integers(3, 7)), int(rng.integers(2, 4))
+        options = dict(CASES[case])
+        if "masses" in options:
+            options["masses"] = rng.permutation([0.0, 1.0, 2.0, 0.5, 1.7, 0.0])[:n]
+        options = {key: value[:d, :d] if key in ("form", "value") else value for key, value in options.items()}
+        beta = float(rng.choice([0.0, 0.5, 1.0, 2.0, 4.0]))
+        agrees(cloud(name, n, d, seed=seed, sphere=True), beta, 10.0, 0.2, options, fast=True)
 
 
 @pytest.mark.exhaustive

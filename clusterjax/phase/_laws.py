@@ -7,7 +7,7 @@ index.
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, Num, PRNGKeyArray
 from scipy.linalg import block_diag
 
 from .._abstract import AbstractPart
@@ -243,7 +243,7 @@ class Spectrum(AbstractLaw):
     eigenvalues: Float[Array, "d d"]
     drawn: AbstractDrawScope
 
-    def __init__(self, eigenvalues: Any, drawn: AbstractDrawScope = PerSystem()):
+    def __init__(self, eigenvalues: Num[ArrayLike, " d"] | Sequence[complex], drawn: AbstractDrawScope = PerSystem()):
         check_draw_scope(drawn)
         # Kept as the matrix that has them.
         self.eigenvalues, self.drawn = _normal_form(eigenvalues), drawn

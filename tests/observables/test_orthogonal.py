@@ -76,6 +76,8 @@ def test_shares_are_those_of_the_cosines():
 def test_later_tokens_have_no_effect_on_earlier_ones():
     few, many = (orthogonal_cosines(np.array([0.0, 8.0]), 2.0, n, mask=cjx.CausalMask()) for n in (4, 7))
     np.testing.assert_allclose(many[:, :4, :4], few, atol=1e-8)
+    # The times that are asked for need not begin at zero.
+    np.testing.assert_allclose(orthogonal_cosines(np.array([8.0]), 2.0, 4, mask=cjx.CausalMask())[0], few[1], atol=1e-8)
     full = orthogonal_cosines(np.array([8.0]), 2.0, 4)
     assert not np.allclose(full, few[1], atol=1e-3)
 

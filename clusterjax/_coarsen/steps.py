@@ -59,7 +59,8 @@ def slope(law: Law, y: np.ndarray, attended: AttendedMasses) -> np.ndarray:
 def along_orbit(velocity: np.ndarray, unit: float) -> np.ndarray:
     """The same of velocities that are known, in units of a time of this length."""
     flat, largest = velocity.ravel(), 1.0
-    square = flat @ flat
+    with np.errstate(over="ignore"):
+        square = flat @ flat
     if not _LEAST_SQUARE < square < 1 / _LEAST_SQUARE:
         # In units of the largest: squares of velocities of 1e-200 are zero.
         largest = max(flat.max(), -flat.min())

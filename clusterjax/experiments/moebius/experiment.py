@@ -8,7 +8,7 @@ import numpy as np
 from ..framework.experiment import Cost, Experiment, Film, Outcome, Settings
 from ..framework.sources import particles
 from .claims import caption_of, claims_of
-from .measure import DIMENSIONS, EVEN, LATE, R0, TS, Parameters, measure
+from .measure import DIMENSIONS, EVEN, LATE, LATER, R0, TS, Parameters, measure
 from .panels import draw
 
 
@@ -20,12 +20,12 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         caption_of(m, claims),
         claims,
         {"n": p.n, "d": list(DIMENSIONS), "beta": [0.0, p.beta], "value": "identity", "query_key": "identity",
-         "mask": "full", "starts": m.starts, "even tokens": EVEN, "r0": R0, "end": LATE},
+         "mask": "full", "starts": m.starts, "even tokens": EVEN, "r0": R0, "end": [LATE, LATER]},
         {"t": TS, "mean": m.mean, "exact mean": m.exact}
         | {f"median drift, d = {d}, beta = {beta:g}": np.median(drift, axis=0) for (d, beta), drift in m.drift.items()},
         partial(draw, m),
         Film(TS, m.shown, highlight=None),
-        on=particles(tokens=p.n, d=DIMENSIONS, beta=(0.0, p.beta), t=LATE, starts=m.starts),
+        on=particles(tokens=p.n, d=DIMENSIONS, beta=(0.0, p.beta), t=(LATE, LATER), starts=m.starts),
     )  # fmt: skip
 
 
@@ -36,5 +36,5 @@ MOEBIUS = Experiment(
     "At beta = 0 all tokens converge to one point, for almost every start (2312.10794, Theorem 4.1).",
     _run,
     parameters=Parameters,
-    cost=Cost(full=20, quick=10),
+    cost=Cost(full=50, quick=15),
 )

@@ -29,6 +29,8 @@ DIMENSIONS = (2, 3)
 TS = np.linspace(0.0, 6.0, 25)
 TIMES = (0.0, 2.0, 4.0, 6.0)
 LATE = 24.0  # when all tokens are to be at one point
+# A token that began near the opposite point leaves it like e^t only: starts that have one need longer.
+LATER = 48.0
 EVEN, R0 = 256, 0.2  # tokens of the exact curve, and the length of their mean at the start
 
 
@@ -50,7 +52,7 @@ class Results:
     - `shown`: (times, n, 2), the tokens of one start at beta = 0.
     - `mean`, `exact`: (times,), the length of the mean of evenly spaced tokens that a Moebius map has moved, and the
         formula.
-    - `gathered`: By dimension, how many starts are certified at one point at t = 24.
+    - `gathered`, `later`: By dimension, how many starts are certified at one point at t = 24, and at t = 48.
     """
 
     p: Parameters
@@ -60,27 +62,26 @@ class Results:
     mean: np.ndarray
     exact: np.ndarray
     gathered: dict[int, int]
+    later: dict[int, int]
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
     """Run all starts with beta = 0 and with another, in two dimensions."""
-    drift, gathered, shown = {}, {}, None
+    drift, gathered, later, shown = {}, {}, {}, None
     for d in DIMENSIONS:
         say(f"simulating with d = {d}")
         x0 = draw_starts(settings.seed, settings.starts, p.n, d)
         for beta in (0.0, p.beta):
-            xs = np.asarray(_run_all(x0, jnp.asarray([*TS, LATE]), jnp.asarray(beta)))
-            drift[d, beta] = drift_of(xs[:, :-1])
+            xs = np.asarray(_run_all(x0, jnp.asarray([*TS, LATE, LATER]), jnp.asarray(beta)))
+            drift[d, beta] = drift_of(xs[:, :-2])
             if beta == 0:
-                field = AttentionField(SoftmaxAttention(0.0))
-                ends = [limit_shape(jnp.asarray(x[-1]), field, t=LATE) for x in xs]
-                gathered[d] = sum(end.certified and end.kind == "one point" for end in ends)
-                shown = xs[0, :-1] if d == 2 else shown
+                gathered[d], later[d] = at_one_point(xs[:, -2], LATE), at_one_point(xs[:, -1], LATER)
+                shown = xs[0, :-2] if d == 2 else shown
     even = moved_evenly(EVEN, R0)
     xs = np.asarray(_run_all(jnp.asarray(even[None]), jnp.asarray(TS), jnp.asarray(0.0)))[0]
     exact = (1 + (R0**-2 - 1) * np.exp(-TS)) ** -0.5
     assert shown is not None  # the circle is one of the dimensions
-    return Results(p, settings.starts, drift, shown, np.linalg.norm(xs.mean(axis=1), axis=1), exact, gathered)
+    return Results(p, settings.starts, drift, shown, np.linalg.norm(xs.mean(axis=1), axis=1), exact, gathered, later)
 
 
 @eqx.filter_jit
@@ -91,6 +92,13 @@ def _run_all(x0: Array, ts: Array, beta: Array) -> Float[Array, "starts times n 
         return simulate(field, x, ts, stepsize_controller=controller, adjoint=dfx.ForwardMode(), max_steps=100_000).xs
 
     return jax.vmap(run)(x0)
+
+
+def at_one_point(xs: np.ndarray, t: float) -> int:
+    """How many starts of (starts, n, d) are certified to be at one point, and at rest."""
+    field = AttentionField(SoftmaxAttention(0.0))
+    ends = [limit_shape(jnp.asarray(x), field, t=t) for x in xs]
+    return sum(end.certified and end.kind == "one point" for end in ends)
 
 
 def drift_of(xs: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ index.
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, Num, PRNGKeyArray
 from scipy.linalg import block_diag
 
 from .._abstract import AbstractPart
@@ -213,7 +213,7 @@ def _normal_form(eigenvalues: Any) -> Array:
     rule = "be finite numbers (d,), complex ones in pairs of conjugates"
     if given is None or np.ndim(given) != 1 or np.size(given) == 0 or not np.all(np.isfinite(np.asarray(given))):
         raise refusal("eigenvalues", rule, f"they are {shown(eigenvalues)}", "pass [1.0, 0.5], say")
-    numbers = np.asarray(given).astype(complex)
+    numbers: Any = np.asarray(given).astype(complex)
     above, below = numbers[numbers.imag > 0], numbers[numbers.imag < 0]
     if sorted(above, key=_ordered) != sorted(below.conj(), key=_ordered):
         raise refusal("eigenvalues", rule, f"{shown(eigenvalues)} lack a conjugate", "add it")
@@ -243,7 +243,7 @@ class Spectrum(AbstractLaw):
     eigenvalues: Float[Array, "d d"]
     drawn: AbstractDrawScope
 
-    def __init__(self, eigenvalues: Any, drawn: AbstractDrawScope = PerSystem()):
+    def __init__(self, eigenvalues: Num[ArrayLike, " d"] | Sequence[complex], drawn: AbstractDrawScope = PerSystem()):
         check_draw_scope(drawn)
         # Kept as the matrix that has them.
         self.eigenvalues, self.drawn = _normal_form(eigenvalues), drawn

@@ -101,7 +101,7 @@ def _of_numbers() -> dict[str, Case]:
         ),
         "orthogonal_time": case(
             {"share": np.array([0.5]), "beta": 1.0, "n": N, "gamma": 0.9},
-            share=ARRAY,
+            share=ARRAY | LONG | rule("other shape", "as many shares as wanted"),
             beta=POSITIVE | COUNT,
             unnormalised=FLAG,
         ),

@@ -99,7 +99,12 @@ FLOORS: dict[str, set[str]] = {
     | RUNS
     | DISK
     | {"transformer", "_training_loop", "_tables", "_corpus", "_pretraining", "_further"},
-    "experiments": {FRONT_DOOR, "_training_loop", "_tables", "_corpus"} | RUNS | DISK | DYNAMICS | MEASURES | PARTS,
+    "experiments": {FRONT_DOOR, "_training_loop", "_tables", "_corpus", "_coarsen"}
+    | RUNS
+    | DISK
+    | DYNAMICS
+    | MEASURES
+    | PARTS,
     "_cli": {FRONT_DOOR, "_version", "experiments", "_training_loop", "_tables", "_further"}
     | RUNS
     | DISK

@@ -38,7 +38,7 @@ PAPERS = (
         "2312.10794, 2305.05465",
         (
             "phase-diagram", "emergence-polytope", "emergence-hyperplanes", "emergence-mixed", "boolean-attention",
-            "albert-bridge", "albert-spectra",
+            "moebius", "albert-bridge", "albert-spectra",
         ),
     ),
     Paper(
@@ -46,7 +46,7 @@ PAPERS = (
         "Alcalde, Fantuzzi, Zuazua, Clustering in pure-attention hardmax transformers and its role in sentiment "
         "analysis (2407.01602)",
         "Hardmax transformers",
-        ("hardmax-polytope", "sentiment-words", "sentiment-leaders", "sentiment-training"),
+        ("hardmax-polytope", "hardmax-open-problems", "sentiment-words", "sentiment-leaders", "sentiment-training"),
     ),
     Paper(
         "slides",

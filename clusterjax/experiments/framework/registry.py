@@ -12,15 +12,18 @@ from ..figure3 import FIGURE3
 from ..figure4 import FIGURE4
 from ..figure5 import FIGURE5
 from ..figure6 import FIGURE6
+from ..hardmax_open_problems import HARDMAX_OPEN_PROBLEMS
 from ..hardmax_polytope import HARDMAX_POLYTOPE
 from ..linear_phase import LINEAR_PHASE
 from ..long_context import LONG_CONTEXT
+from ..moebius import MOEBIUS
 from ..norm_schemes import NORM_SCHEMES
 from ..phase_diagram import PHASE_DIAGRAM
 from ..rank_collapse import RANK_COLLAPSE
 from ..sentiment_leaders import SENTIMENT_LEADERS
 from ..sentiment_training import SENTIMENT_TRAINING
 from ..sentiment_words import SENTIMENT_WORDS
+from ..staircase import STAIRCASE
 from .experiment import Experiment
 from .lacking import refuse_lacking, without_probe
 
@@ -69,8 +72,8 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     FIGURE1, FIGURE2, FIGURE3, FIGURE4, FIGURE5, FIGURE6, FIGURE7, FIGURE8, ALBERT_SPECTRA, ALBERT_BRIDGE,
     ALBERT_TRAINING, LANGUAGE_TRAINING, CAUSAL_NETWORK, CAUSAL_BRIDGE, SINK_TRAINING, LSTM, FACTS, WORD_SENSES,
     SENTIMENT_NEURON, NORM_SCHEMES, RANK_COLLAPSE, LONG_CONTEXT, PERCEPTRON_DELAY, INTERACTING_HEADS, PHASE_DIAGRAM,
-    LINEAR_PHASE, EMERGENCE_POLYTOPE, EMERGENCE_HYPERPLANES, EMERGENCE_MIXED, BOOLEAN_ATTENTION,
-    HARDMAX_POLYTOPE, SENTIMENT_WORDS, SENTIMENT_LEADERS, SENTIMENT_TRAINING,
+    LINEAR_PHASE, EMERGENCE_POLYTOPE, EMERGENCE_HYPERPLANES, EMERGENCE_MIXED, BOOLEAN_ATTENTION, MOEBIUS,
+    STAIRCASE, HARDMAX_POLYTOPE, HARDMAX_OPEN_PROBLEMS, SENTIMENT_WORDS, SENTIMENT_LEADERS, SENTIMENT_TRAINING,
 )  # fmt: skip
 """All figures of the package, in the order of the gallery."""
 

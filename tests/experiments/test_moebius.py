@@ -1,0 +1,86 @@
+"""What the experiment at beta = 0 measures: cross ratios, and tokens that a Moebius map has moved."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from clusterjax.experiments import Settings
+from clusterjax.experiments.moebius.claims import caption_of, claims_of
+from clusterjax.experiments.moebius.measure import (
+    EVEN,
+    LATE,
+    R0,
+    TS,
+    Parameters,
+    at_one_point,
+    drift_of,
+    measure,
+    moved_evenly,
+)
+
+
+def test_cross_ratios_are_those_of_the_definition():
+    xs = np.random.default_rng(0).normal(size=(2, 3, 5, 3))
+    found = drift_of(xs)
+    for s in range(2):
+        ratios = []
+        for t in range(3):
+            x = xs[s, t]
+            far = lambda i, j, x=x: math.dist(x[i], x[j])
+            ratios.append(far(0, 1) * far(2, 3) / (far(0, 2) * far(1, 3)))
+        np.testing.assert_allclose(found[s], np.abs(np.log(ratios) - np.log(ratios[0])), atol=1e-12)
+
+
+@pytest.mark.parametrize("r", (0.0, 0.2, 0.6))
+def test_moved_tokens_have_the_mean_and_the_cross_ratios_of_even_ones(r):
+    """On the circle, with the mean r, and their cross ratios are those of evenly spaced tokens."""
+    x, even = moved_evenly(64, r), moved_evenly(64, 0.0)
+    np.testing.assert_allclose(np.linalg.norm(x, axis=1), 1.0, rtol=1e-14)
+    np.testing.assert_allclose(x.mean(axis=0), [r, 0.0], atol=1e-13)
+    both = np.stack([even, x])[None]
+    assert drift_of(both).max() < 1e-12
+
+
+@pytest.fixture(scope="module")
+def found():
+    return measure(Parameters(n=5), Settings(starts=2, quick=True), lambda line: None)
+
+
+def test_the_mean_follows_the_printed_numbers(found):
+    """r = 0.2 at first; the formula at t = 1, 2, 4, 6 to its printed digits, 256 tokens to what they leave of it."""
+    printed, at = (
+        [0.31896496, 0.48518275, 0.83345624, 0.97151958],
+        [int(np.argmin(np.abs(TS - t))) for t in (1, 2, 4, 6)],
+    )
+    assert TS[at].tolist() == [1, 2, 4, 6] and R0 == 0.2
+    np.testing.assert_allclose(found.exact[at], printed, rtol=0, atol=6e-9)
+    np.testing.assert_allclose(found.mean[at[:3]], printed[:3], rtol=0, atol=1e-8)
+    # Of n tokens the mean is off by the length to the power n - 1 or so, which counts near one.
+    assert 1e-8 < np.abs(found.mean[-1] - printed[-1]) < 0.97151958 ** (EVEN - 1)
+
+
+def test_cross_ratios_are_conserved_at_beta_zero_alone(found):
+    assert set(found.drift) == {(2, 0.0), (2, 0.5), (3, 0.0), (3, 0.5)}
+    for (_, beta), drift in found.drift.items():
+        assert drift.shape == (2, len(TS)) and np.all(drift[:, 0] == 0)
+        assert (drift.max() < 1e-8) if beta == 0 else (drift.max(axis=1).min() > 1e-5)
+
+
+def test_claims_fail_on_what_they_exclude(found):
+    """Each criterion is met, and no longer where its number is spoiled."""
+    assert all(claim.holds for claim in claims_of(found)[:3])
+    late = {key: np.where(key[1] == 0, 1e-4, 0.005) + 0 * drift for key, drift in found.drift.items()}
+    spoiled = replace(found, drift=late, mean=found.mean + 2e-3, gathered={2: 2, 3: 1})
+    claims = claims_of(spoiled)
+    assert not any(claim.holds for claim in claims)
+    assert "By t = 24 1 of the starts is not at one point" in caption_of(spoiled, claims)
+    assert "By t = 48 all are." in caption_of(spoiled, claims)
+
+
+def test_a_token_on_its_way_is_not_at_one_point():
+    """Nor are two opposite points, which are at rest."""
+    east = np.tile([1.0, 0.0], (4, 1))
+    near = np.vstack([east[1:], [[np.cos(0.01), np.sin(0.01)]]])
+    assert at_one_point(np.stack([east, near, east * [[1], [1], [1], [-1]]]), LATE) == 1

@@ -213,7 +213,7 @@ def _normal_form(eigenvalues: Any) -> Array:
     rule = "be finite numbers (d,), complex ones in pairs of conjugates"
     if given is None or np.ndim(given) != 1 or np.size(given) == 0 or not np.all(np.isfinite(np.asarray(given))):
         raise refusal("eigenvalues", rule, f"they are {shown(eigenvalues)}", "pass [1.0, 0.5], say")
-    numbers = np.asarray(given).astype(complex)
+    numbers: Any = np.asarray(given).astype(complex)
     above, below = numbers[numbers.imag > 0], numbers[numbers.imag < 0]
     if sorted(above, key=_ordered) != sorted(below.conj(), key=_ordered):
         raise refusal("eigenvalues", rule, f"{shown(eigenvalues)} lack a conjugate", "add it")

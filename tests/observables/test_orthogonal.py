@@ -106,14 +106,14 @@ def test_random_tokens_of_many_dimensions_come_to_it():
         ),
         (lambda: orthogonal_cosines(np.array([1.0]), 1.0, 1), "n must be an integer from 2 to 64"),
         (lambda: orthogonal_cosines(np.array([1.0]), 1.0, 65), "n must be an integer from 2 to 64"),
-        (lambda: orthogonal_cosines(np.array([1.0]), 1.0, 3, mask=None), "mask must be a mask of clusterjax"),
+        (lambda: orthogonal_cosines(np.array([1.0]), 1.0, 3, mask=None), "mask must be a mask of clusterjax"),  # pyright: ignore
         (
             lambda: orthogonal_cosines(np.array([1.0]), 1.0, 3, mask=cjx.MatrixMask(np.eye(2, dtype=bool))),
             "mask must be of as many",
         ),
         (lambda: orthogonal_time(np.array([1.1]), 1.0, 3), "share must be .*at most 1|share must be from 0 to 1"),
         (lambda: orthogonal_time(np.array([0.5]), 1.0, 3, 1.0), "gamma must be a finite number"),
-        (lambda: orthogonal_time(np.array([0.5]), 1.0, 3, unnormalised=1), "unnormalised must be True or False"),
+        (lambda: orthogonal_time(np.array([0.5]), 1.0, 3, unnormalised=1), "unnormalised must be True or False"),  # pyright: ignore
     ),
 )
 def test_what_it_refuses(call, words):

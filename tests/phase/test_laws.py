@@ -68,7 +68,9 @@ def test_spectrum_refuses_what_has_no_real_matrix(given, words):
 
 def test_spectrum_must_have_an_eigenvalue_for_each_coordinate():
     with as_a_user(), pytest.raises(ValueError, match="^eigenvalues must be as many as tokens have coordinates, 2"):
-        phase_diagram([1.0], [0.0, 1.0], n=3, samples=2, value=Spectrum([1.0, 0.5, 0.2]), progress=False)
+        phase_diagram(
+            np.array([1.0]), np.array([0.0, 1.0]), n=3, samples=2, value=Spectrum([1.0, 0.5, 0.2]), progress=False
+        )
 
 
 MASKS = (
@@ -94,14 +96,14 @@ def test_a_store_is_of_its_mask(tmp_path, kept):
 
 def test_a_full_mask_is_the_one_that_was_there_before_masks(tmp_path):
     """No word of it in what a store is known by, and the numbers are those of none; a causal run is another."""
-    run = lambda **options: phase_diagram(
-        np.array([1.0]), np.array([0.0, 2.0]), n=5, samples=3, store=tmp_path / "run.zarr", progress=False, **options
+    run = lambda store="run.zarr", **options: phase_diagram(
+        np.array([1.0]), np.array([0.0, 2.0]), n=5, samples=3, store=tmp_path / store, progress=False, **options
     )
     plain = run()
     assert "mask" not in plain.attrs and run(mask=cjx.FullMask()).attrs == plain.attrs
     with pytest.raises(ValueError, match="store must be of this sweep"):
         run(mask=cjx.CausalMask())
-    causal = run(mask=cjx.CausalMask(), resume=False)
+    causal = run("causal.zarr", mask=cjx.CausalMask())
     assert causal.attrs["mask"] == "CausalMask()" and not np.array_equal(plain.close_pairs, causal.close_pairs)
     with pytest.raises(ValueError, match="store must be of this sweep"):
-        run(mask=cjx.WindowMask(2, causal=True))
+        run("causal.zarr", mask=cjx.WindowMask(2, causal=True))

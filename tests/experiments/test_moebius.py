@@ -7,18 +7,9 @@ import numpy as np
 import pytest
 
 from clusterjax.experiments import Settings
+from clusterjax.experiments.moebius import measure as moebius
 from clusterjax.experiments.moebius.claims import caption_of, claims_of
-from clusterjax.experiments.moebius.measure import (
-    EVEN,
-    LATE,
-    R0,
-    TS,
-    Parameters,
-    at_one_point,
-    drift_of,
-    measure,
-    moved_evenly,
-)
+from clusterjax.experiments.moebius.measure import EVEN, R0, TS, at_one_point, drift_of, moved_evenly
 
 
 def test_cross_ratios_are_those_of_the_definition():
@@ -45,7 +36,7 @@ def test_moved_tokens_have_the_mean_and_the_cross_ratios_of_even_ones(r):
 
 @pytest.fixture(scope="module")
 def found():
-    return measure(Parameters(n=5), Settings(starts=2, quick=True), lambda line: None)
+    return moebius.measure(moebius.Parameters(n=5), Settings(starts=2, quick=True), lambda line: None)
 
 
 def test_the_mean_follows_the_printed_numbers(found):
@@ -83,4 +74,4 @@ def test_a_token_on_its_way_is_not_at_one_point():
     """Nor are two opposite points, which are at rest."""
     east = np.tile([1.0, 0.0], (4, 1))
     near = np.vstack([east[1:], [[np.cos(0.01), np.sin(0.01)]]])
-    assert at_one_point(np.stack([east, near, east * [[1], [1], [1], [-1]]]), LATE) == 1
+    assert at_one_point(np.stack([east, near, east * [[1], [1], [1], [-1]]]), moebius.LATE) == 1

@@ -97,7 +97,7 @@ def test_a_store_is_of_its_mask(tmp_path, kept):
 def test_a_full_mask_is_the_one_that_was_there_before_masks(tmp_path):
     """No word of it in what a store is known by, and the numbers are those of none; a causal run is another."""
     run = lambda store="run.zarr", **options: phase_diagram(
-        np.array([1.0]), np.array([0.0, 2.0]), n=5, samples=3, store=tmp_path / store, progress=False, **options
+        np.array([1.0]), np.array([0.0, 6.0]), n=5, samples=3, store=tmp_path / store, progress=False, **options
     )
     plain = run()
     assert "mask" not in plain.attrs and run(mask=cjx.FullMask()).attrs == plain.attrs

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from ._observables import (
         Hemisphere as Hemisphere,
         Lifetimes as Lifetimes,
+        NeuralCollapse as NeuralCollapse,
         Plateaus as Plateaus,
         Survival as Survival,
         angular_power as angular_power,
@@ -70,7 +71,10 @@ if TYPE_CHECKING:
         interaction_energy as interaction_energy,
         lifetimes as lifetimes,
         log_interaction_energy as log_interaction_energy,
+        neural_collapse as neural_collapse,
         num_clusters as num_clusters,
+        orthogonal_cosines as orthogonal_cosines,
+        orthogonal_time as orthogonal_time,
         pairwise_cosine as pairwise_cosine,
         perceptron_energy as perceptron_energy,
         plateaus as plateaus,

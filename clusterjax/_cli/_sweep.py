@@ -13,7 +13,7 @@ from ._precision import double_precision
 from ._types import LARGEST, integer, named, number, path
 
 
-LAWS = ("identity", "square", "product", "wigner")
+LAWS = ("identity", "square", "product", "wigner", "gaussian", "orthogonal")
 STATISTICS = {"close-pairs": "ClosePairs", "gram-rank": "GramRank", "cluster-rank": "ClusterRank"}
 DRAWN = {"system": "PerSystem", "beta": "PerBeta", "once": "Once"}
 # The most values of beta, times, tokens, coordinates or samples; the most numbers in the state of one beta.
@@ -48,11 +48,14 @@ def add_sweep(commands: argparse._SubParsersAction) -> None:
     command.add_argument("--variant", choices=("softmax", "unnormalised"), default="softmax", help="default: softmax")
     command.add_argument("--causal", action="store_true", help="a token attends to itself and to those before it only")
     command.add_argument(
+        "--window", type=integer, metavar="W", help="and to fewer than W tokens away only, on either side or causally"
+    )
+    command.add_argument(
         "--query-key",
         choices=LAWS,
         default="identity",
         metavar="LAW",
-        help="of Q^T K: identity, square (GG^T/sqrt d), product (G1 G2/sqrt d), or wigner",
+        help="of Q^T K: identity, square (GG^T/sqrt d), product (G1 G2/sqrt d), wigner, gaussian, or orthogonal",
     )
     command.add_argument(
         "--value",
@@ -60,6 +63,9 @@ def add_sweep(commands: argparse._SubParsersAction) -> None:
         default="identity",
         metavar="LAW",
         help="of V: the same laws, or ascent and descent (Q^T K times 1 and -1, scaled)",
+    )
+    command.add_argument(
+        "--spectrum", metavar="LIST", help="the eigenvalues of V, in a random basis, such as 1,0.5 or 1+2j,1-2j"
     )
     command.add_argument("--drawn", choices=DRAWN, default="system", help="a random matrix for each (default: system)")
     command.add_argument(
@@ -112,7 +118,8 @@ def _phase_diagram(arguments: argparse.Namespace) -> int:
         from ..plot import clustering_diagram, save
 
         first = arguments.statistics.split(",")[0].strip().replace("-", "_")
-        kind = f"{'causal ' if arguments.causal else ''}{arguments.variant} attention"
+        window = "" if arguments.window is None else f" within {arguments.window}"
+        kind = f"{'causal ' if arguments.causal else ''}{arguments.variant} attention{window}"
         title = f"{kind}, n = {diagram.attrs['n']}, d = {diagram.attrs['d']}"
         ax = clustering_diagram(diagram, statistic=first, title=title)
         for path in save(ax, picture.with_suffix(""), (picture.suffix[1:],)):
@@ -160,9 +167,13 @@ def _checked(arguments: argparse.Namespace) -> dict[str, Any]:
             f"--n, --d and --samples must be at most {_MOST}, and their product at most {_NUMBERS}, but they are "
             f"{given}; choose less, and sweep several seeds."
         )
+    if arguments.window is not None and arguments.window < 1:
+        raise ValueError(f"--window must be at least 1, the token itself, but it is {arguments.window}; choose more.")
+    if arguments.spectrum is not None and arguments.value != "identity":
+        raise ValueError(f"--spectrum is given in place of --value, but that is {arguments.value!r}; leave one out.")
     if arguments.starts is not None and given:
         raise ValueError(f"--{next(iter(given))} is what --starts says as well; leave it out.")
-    from .. import CausalMask, FullMask, phase
+    from .. import phase
     from ..phase._starts import read_named
 
     names = [name.strip() for name in arguments.statistics.split(",")]
@@ -176,7 +187,7 @@ def _checked(arguments: argparse.Namespace) -> dict[str, Any]:
     drawn = getattr(phase, DRAWN[arguments.drawn])()
     return given | {
         "unnormalised": arguments.variant == "unnormalised",
-        "mask": CausalMask() if arguments.causal else FullMask(),
+        "mask": _mask(arguments),
         "query_key": _law(arguments.query_key, drawn),
         "value": _value(arguments, drawn, dimension),
         "statistics": tuple(getattr(phase, STATISTICS[name])() for name in names),
@@ -190,8 +201,31 @@ def _law(name: str, drawn: Any) -> Any:
     return phase.Identity() if name == "identity" else getattr(phase, name.capitalize())(drawn)
 
 
+def _mask(arguments: argparse.Namespace) -> Any:
+    from .. import CausalMask, FullMask, WindowMask
+
+    if arguments.window is not None:
+        return WindowMask(arguments.window, causal=arguments.causal)
+    return CausalMask() if arguments.causal else FullMask()
+
+
+def _spectrum(text: str, drawn: Any, d: int) -> Any:
+    from ..phase import Spectrum
+
+    try:
+        numbers = [complex(part.strip()) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if len(numbers) != d:
+        raise ValueError(f"--spectrum must be {d} numbers, one for each coordinate, but it is {text!r}; mend it.")
+    return Spectrum(numbers, drawn)
+
+
 def _value(arguments: argparse.Namespace, drawn: Any, d: int) -> Any:
     from ..phase import LikeQueryKey
+
+    if arguments.spectrum is not None:
+        return _spectrum(arguments.spectrum, drawn, d)
 
     if arguments.value not in ("ascent", "descent"):
         return _law(arguments.value, drawn)

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .clouds import Cloud, distances, merged, released, start
-from .law import Law, moves
-from .steps import Between, Step, between, slope, step
+from .law import Law, Moves, moves
+from .steps import Between, Step, along_orbit, between, slope, step
 
 
 # Errors of one step, of positions and of times relatively.
@@ -81,10 +81,13 @@ def run(
     apart = distances(cloud.y)
     legs: list[Leg] = []
     t, length, tried = 0.0, 0.01, 0
-    while t < t_end and not _rests(law, cloud):
-        slopes = slope(law, cloud.y, cloud.attended)
+    while t < t_end:
+        now = moves(law, cloud.y, cloud.attended)
+        if _rests(law, now):
+            break
+        slopes = along_orbit(now.velocity, now.unit)
         length = min(length, _reach(cloud.y, slopes[:-1].reshape(cloud.y.shape), apart))
-        done, length, tries = _accepted(law, cloud, t, length, slopes, max_steps - tried)
+        done, length, tries = _accepted(law, cloud, t, length, now, slopes, max_steps - tried)
         tried += tries
         legs.append(Leg(cloud, cloud.y, done.y1, t, done.span, done.length, done.error))
         apart = distances(done.y1)
@@ -98,11 +101,10 @@ def run(
     return Run(law, legs, kept, cloud, t_end, tolerance, inner, first)
 
 
-def _rests(law: Law, cloud: Cloud) -> bool:
-    velocity, pull, _ = moves(law, cloud.y, cloud.attended)
+def _rests(law: Law, now: Moves) -> bool:
     least = (_REST if law.value is None else _REST_ROUNDED) * np.finfo(float).eps
     # Pulls that cancel leave their rounding: who follows it would follow noise.
-    return bool(np.all(np.max(np.abs(velocity), axis=1) <= least * pull))
+    return bool(np.all(np.max(np.abs(now.velocity), axis=1) <= least * now.pull))
 
 
 def _reach(y: np.ndarray, slopes: np.ndarray, apart: np.ndarray) -> float:
@@ -115,12 +117,11 @@ def _reach(y: np.ndarray, slopes: np.ndarray, apart: np.ndarray) -> float:
     return 0.8 * float(np.min(ahead))
 
 
-def _accepted(law: Law, cloud: Cloud, t: float, length: float, slopes: np.ndarray, most: int):
+def _accepted(law: Law, cloud: Cloud, t: float, length: float, now: Moves, slopes: np.ndarray, most: int):
     """The step of this or of a smaller length whose error is small enough, the length to try next, and the tries."""
-    velocity, pull, _ = moves(law, cloud.y, cloud.attended)
-    speeds = np.max(np.abs(velocity), axis=1)
+    speeds = np.max(np.abs(now.velocity), axis=1)
     # A velocity that is the rest of pulls is known no better; nor is the time that a step takes.
-    noise = 16 * np.finfo(float).eps * float(pull[np.argmax(speeds)] / np.max(speeds))
+    noise = 16 * np.finfo(float).eps * float(now.pull[np.argmax(speeds)] / np.max(speeds))
     for tries in range(1, most + 1):
         with np.errstate(all="ignore"):
             done = step(law, cloud.attended, cloud.y, t, length, slopes)

@@ -20,6 +20,10 @@ import numpy as np
 from .law import AttendedMasses, Law, moves
 
 
+# Squares between this and its inverse lose no digits.
+_LEAST_SQUARE = 1e-250
+
+
 @functools.cache
 def _tables() -> Any:
     from scipy.integrate import DOP853  # here, since its import takes as long as a small run
@@ -49,11 +53,20 @@ class Step(NamedTuple):
 def slope(law: Law, y: np.ndarray, attended: AttendedMasses) -> np.ndarray:
     """The derivative by the length of the path, of clusters and, last, of time."""
     velocity, _, unit = moves(law, y, attended)
-    flat = velocity.ravel()
-    # In units of the largest: squares of velocities of 1e-200 are zero.
-    largest = max(flat.max(), -flat.min())
-    flat = flat / largest
-    speed = math.sqrt(flat @ flat)
+    return along_orbit(velocity, unit)
+
+
+def along_orbit(velocity: np.ndarray, unit: float) -> np.ndarray:
+    """The same of velocities that are known, in units of a time of this length."""
+    flat, largest = velocity.ravel(), 1.0
+    with np.errstate(over="ignore"):
+        square = flat @ flat
+    if not _LEAST_SQUARE < square < 1 / _LEAST_SQUARE:
+        # In units of the largest: squares of velocities of 1e-200 are zero.
+        largest = max(flat.max(), -flat.min())
+        flat = flat / largest
+        square = flat @ flat
+    speed = math.sqrt(square)
     result = np.empty(flat.size + 1)
     np.divide(flat, speed, out=result[:-1])
     result[-1] = unit / (speed * largest)
@@ -65,9 +78,10 @@ def step(law: Law, attended: AttendedMasses, y0: np.ndarray, t: float, length: f
     table = _tables()
     slopes = np.empty((13, y0.size + 1))
     slopes[0] = first
+    shares = length * table.A
     for i in range(1, 12):
-        change = table.A[i, :i] @ slopes[:i, :-1]
-        slopes[i] = slope(law, y0 + length * change.reshape(y0.shape), attended)
+        change = shares[i, :i] @ slopes[:i, :-1]
+        slopes[i] = slope(law, y0 + change.reshape(y0.shape), attended)
     change = length * (table.B @ slopes[:12])
     y1 = y0 + change[:-1].reshape(y0.shape)
     y1 = y1 / np.sqrt(np.sum(y1 * y1, axis=1, keepdims=True))

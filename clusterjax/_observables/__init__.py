@@ -17,6 +17,8 @@ from .hemisphere import Hemisphere as Hemisphere, hemisphere as hemisphere
 from .lifetimes import Lifetimes as Lifetimes, Survival as Survival, lifetimes as lifetimes
 from .linear_phase import uniform_growth_rates as uniform_growth_rates
 from .metastability import Plateaus as Plateaus, plateaus as plateaus
+from .neural_collapse import NeuralCollapse as NeuralCollapse, neural_collapse as neural_collapse
+from .orthogonal import orthogonal_cosines as orthogonal_cosines, orthogonal_time as orthogonal_time
 from .rank import effective_rank as effective_rank, rank as rank
 from .renyi import (
     expected_strong_centres as expected_strong_centres,

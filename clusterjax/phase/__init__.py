@@ -13,12 +13,15 @@ if TYPE_CHECKING:
     from ._laws import (
         AbstractLaw as AbstractLaw,
         Fixed as Fixed,
+        Gaussian as Gaussian,
         Identity as Identity,
         LikeQueryKey as LikeQueryKey,
         Once as Once,
+        Orthogonal as Orthogonal,
         PerBeta as PerBeta,
         PerSystem as PerSystem,
         Product as Product,
+        Spectrum as Spectrum,
         Square as Square,
         Wigner as Wigner,
     )

@@ -7,19 +7,21 @@ index.
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, Num, PRNGKeyArray
+from scipy.linalg import block_diag
 
 from .._abstract import AbstractPart
-from .._check import check_array, check_instance, check_scalar
+from .._check import as_numbers, check_array, check_concrete, check_instance, check_scalar, refusal, shown
 from .._custom_types import Numbers, RealScalarLike
-from .._misc import matmul
+from .._misc import as_float, matmul
 from .._random import draw_normal
 
 
@@ -160,6 +162,107 @@ class Wigner(AbstractLaw):
         return self.drawn.draw(sample, key, beta, systems)
 
 
+class Gaussian(AbstractLaw):
+    r"""$G/\sqrt d$, entries standard normal, no symmetry: its eigenvalues fill the unit disc.
+
+    **Arguments:**
+
+    - `drawn`: When it is drawn anew.
+    """
+
+    drawn: AbstractDrawScope = PerSystem()
+
+    def __check_init__(self):
+        check_draw_scope(self.drawn)
+
+    def draw(self, key: PRNGKeyArray, beta: Float[Array, ""], systems: int, d: int, query_key: Matrices) -> Matrices:
+        return self.drawn.draw(lambda key: draw_normal(key, (d, d), beta.dtype) / math.sqrt(d), key, beta, systems)
+
+
+class Orthogonal(AbstractLaw):
+    """Uniform among the orthogonal matrices, of either determinant.
+
+    **Arguments:**
+
+    - `drawn`: When it is drawn anew.
+
+    ??? cite "Source"
+
+        Mezzadri, *How to generate random matrices from the classical compact groups* (math-ph/0609050).
+    """
+
+    drawn: AbstractDrawScope = PerSystem()
+
+    def __check_init__(self):
+        check_draw_scope(self.drawn)
+
+    def draw(self, key: PRNGKeyArray, beta: Float[Array, ""], systems: int, d: int, query_key: Matrices) -> Matrices:
+        return self.drawn.draw(lambda key: _orthogonal(key, d, beta.dtype), key, beta, systems)
+
+
+def _orthogonal(key: PRNGKeyArray, d: int, dtype: Any) -> Float[Array, "d d"]:
+    q, r = jnp.linalg.qr(draw_normal(key, (d, d), dtype))
+    # Without the signs of the diagonal of R the law would depend on the routine.
+    return q * jnp.where(jnp.diagonal(r) < 0, -1, 1).astype(dtype)[None, :]
+
+
+def _normal_form(eigenvalues: Any) -> Array:
+    """The real block diagonal matrix of these eigenvalues."""
+    check_concrete(eigenvalues, "eigenvalues")
+    given = as_numbers(eigenvalues)
+    rule = "be finite numbers (d,), complex ones in pairs of conjugates"
+    if given is None or np.ndim(given) != 1 or np.size(given) == 0 or not np.all(np.isfinite(np.asarray(given))):
+        raise refusal("eigenvalues", rule, f"they are {shown(eigenvalues)}", "pass [1.0, 0.5], say")
+    numbers = np.asarray(given).astype(complex)
+    above, below = numbers[numbers.imag > 0], numbers[numbers.imag < 0]
+    if sorted(above, key=_ordered) != sorted(below.conj(), key=_ordered):
+        raise refusal("eigenvalues", rule, f"{shown(eigenvalues)} lack a conjugate", "add it")
+    blocks = [np.array([[z.real]]) for z in numbers[numbers.imag == 0]]
+    # A rotation times a length has the two conjugates.
+    blocks += [np.array([[z.real, -z.imag], [z.imag, z.real]]) for z in above]
+    return as_float(block_diag(*blocks), jnp.result_type(float))
+
+
+def _ordered(z: complex) -> tuple[float, float]:
+    return z.real, z.imag
+
+
+class Spectrum(AbstractLaw):
+    """A normal matrix with eigenvalues that are given, in a uniform random orthonormal basis.
+
+    **Arguments:**
+
+    - `eigenvalues`: (d,), real, or complex in pairs of conjugates.
+    - `drawn`: When the basis is drawn anew.
+
+    **Raises:**
+
+    - `ValueError` if they are no such numbers, or on use if they are not as many as tokens have coordinates.
+    """
+
+    eigenvalues: Float[Array, "d d"]
+    drawn: AbstractDrawScope
+
+    def __init__(self, eigenvalues: Num[ArrayLike, " d"] | Sequence[complex], drawn: AbstractDrawScope = PerSystem()):
+        check_draw_scope(drawn)
+        # Kept as the matrix that has them.
+        self.eigenvalues, self.drawn = _normal_form(eigenvalues), drawn
+
+    def draw(self, key: PRNGKeyArray, beta: Float[Array, ""], systems: int, d: int, query_key: Matrices) -> Matrices:
+        many = self.eigenvalues.shape[0]
+        if many != d:
+            raise ValueError(
+                f"eigenvalues must be as many as tokens have coordinates, {d}, but there are {many}; pass {d}."
+            )
+        form = self.eigenvalues.astype(beta.dtype)
+
+        def sample(key):
+            basis = _orthogonal(key, d, beta.dtype)
+            return matmul(matmul(basis, form), basis.T)
+
+        return self.drawn.draw(sample, key, beta, systems)
+
+
 def _scale(scale: RealScalarLike) -> Array:
     return check_scalar(scale, "scale")
 
@@ -208,7 +311,10 @@ class Fixed(AbstractLaw):
         return self.matrix.astype(beta.dtype)
 
 
-LAWS: dict[str, Any] = {"identity": Identity, "square": Square, "product": Product, "wigner": Wigner}
+LAWS: dict[str, Any] = {
+    "identity": Identity, "square": Square, "product": Product, "wigner": Wigner, "gaussian": Gaussian,
+    "orthogonal": Orthogonal,
+}  # fmt: skip
 
 
 def _of_beta(key: PRNGKeyArray, beta: Float[Array, ""]) -> PRNGKeyArray:

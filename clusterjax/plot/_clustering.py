@@ -7,7 +7,9 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from .._check import refusal, shown
-from .._observables import equiangular_time
+from .._mask import CausalMask
+from .._observables import equiangular_time, orthogonal_time
+from .._observables.orthogonal import MOST_BETA, MOST_TOKENS
 from ._data import Numbers
 from ._door import door, integer_from, share, text
 from ._maps import phase_diagram
@@ -48,7 +50,9 @@ def clustering_diagram(
     r"""What `clusterjax.sweep.phase_diagram` returns as colours, time to the right and beta upwards.
 
     Drawn over it is when n orthogonal tokens, which tokens of $d \to \infty$ are, have all cosines $1 - \delta$; for
-    softmax attention also its limit $e^\beta/(2\beta)$ for large $\beta$.
+    softmax attention also its limit $e^\beta/(2\beta)$ for large $\beta$. With a causal mask there is no such moment:
+    drawn is when a tenth, half and nine tenths of their pairs are so close, see `orthogonal_time`. Of other masks, of
+    random V and of random Q^T K there is no curve.
 
     **Arguments:**
 
@@ -88,9 +92,16 @@ def clustering_diagram(
         raise ValueError("n must be the number of tokens, for dataset does not say it; pass it, or delta=None.")
     other = dataset.attrs.get("attention") == "unnormalised" if unnormalised is None else unnormalised
     betas = np.asarray(kept.beta, float)
+    plain = all(dataset.attrs.get(name, "Identity()") == "Identity()" for name in ("query_key", "value"))
+    mask = dataset.attrs.get("mask", "FullMask()")
     if limits is None and statistic == "close_pairs":
         limits = (0.0, 1.0)
-    curves = {} if delta is None else _curves(betas, int(tokens), other, delta, asymptote)
+    if delta is None or not plain or mask not in ("FullMask()", "CausalMask()"):
+        curves = {}
+    elif mask == "CausalMask()":
+        curves = _causal_curves(betas, np.asarray(kept.t, float), int(tokens), other, delta)
+    else:
+        curves = _curves(betas, int(tokens), other, delta, asymptote)
     return phase_diagram(
         np.asarray(kept.t), betas, np.asarray(kept), ax, contour=contour, curves=curves, xlabel="time $t$",
         ylabel=r"inverse temperature $\beta$", label=_words(statistic, kept.attrs.get("description", "")), log_x=log_x,
@@ -113,6 +124,34 @@ def _curves(
         if beyond.size:
             curves[r"$e^\beta / 2\beta$"] = np.exp(np.minimum(beyond, 80.0)) / (2 * beyond), beyond
     return curves
+
+
+# The shares of all pairs for which a curve is drawn over a causal diagram, and at so many betas.
+_SHARES, _BETAS = (0.1, 0.5, 0.9), 25
+
+
+def _causal_curves(
+    betas: np.ndarray, times: np.ndarray, n: int, unnormalised: bool, delta: float
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """When so many pairs are close, by what they are called; what is beyond the diagram is not computed."""
+    # Larger betas and numbers of tokens take minutes.
+    kept = np.linspace(betas[0], min(betas[-1], MOST_BETA), _BETAS)
+    if n > MOST_TOKENS or betas[0] > MOST_BETA:
+        return {}
+    found = []
+    for beta in kept:
+        late = orthogonal_time(
+            np.array(_SHARES), float(beta), n, 1 - delta, mask=CausalMask(), unnormalised=unnormalised
+        )
+        found.append(late)
+        # With softmax attention a larger beta is slower.
+        if not unnormalised and late[0] > times[-1]:
+            break
+    found = np.stack(found)
+    return {
+        rf"${share:.0%}$ of pairs, $d \to \infty$".replace("%", r"\%"): (found[:, k], kept[: len(found)])
+        for k, share in enumerate(_SHARES)
+    }
 
 
 def _words(statistic: str, description: str) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from clusterjax import CausalMask, FullMask, phase, sweep
+from clusterjax import CausalMask, FullMask, WindowMask, phase, sweep
 from clusterjax._cli import main
 
 
@@ -79,6 +79,12 @@ def test_options_are_passed_on(monkeypatch, tmp_path):
     assert options["integrator"] == phase.NormalisedEuler(0.01) and options["value"] == phase.Identity()
     np.testing.assert_array_equal(seen[1][0], np.linspace(0.1, 9, 90))
     np.testing.assert_array_equal(seen[1][1], np.linspace(0, 30, 200))
+    more = ["--window", "3", "--spectrum", "1+2j, 1-2j", "--query-key", "gaussian", "--drawn", "once"]
+    assert main([*CALL, *store, *more]) == 0 and main([*CALL, *store, "--window", "4", "--causal"]) == 0
+    options = seen[2][2]
+    assert options["mask"] == WindowMask(3) and seen[3][2]["mask"] == WindowMask(4, causal=True)
+    assert options["query_key"] == phase.Gaussian(phase.Once()) and options["value"].drawn == phase.Once()
+    np.testing.assert_array_equal(options["value"].eigenvalues, [[1, -2], [2, 1]])
 
 
 @pytest.mark.parametrize(
@@ -96,6 +102,11 @@ def test_options_are_passed_on(monkeypatch, tmp_path):
         ("--store a --starts b.npy --d 2", "--d is what --starts says as well"),
         ("--out a.gif", "--out must be a .png, .svg or .pdf"),
         ("--out nowhere/a.png", "--out must be a .png, .svg or .pdf in a folder that is there"),
+        ("--store a --window 0", "--window must be at least 1"),
+        ("--store a --spectrum 1,x", "--spectrum must be 2 numbers"),
+        ("--store a --spectrum 1", "--spectrum must be 2 numbers"),
+        ("--store a --spectrum 1j,1j", "eigenvalues must be finite numbers"),
+        ("--store a --spectrum 1,1 --value square", "--spectrum is given in place of --value"),
         ("--store a --n 1", "n must be an integer of at least 2"),
         ("--store a --seed -1", "--seed must lie between 0 and"),
         ("--store a --variant unnormalised --betas 0:30:2", "betas must leave fewer than"),

@@ -4,9 +4,9 @@
 RECORDS = {
     "": (
         *("Hemisphere", "Lifetimes", "LimitClause", "LimitHypothesis", "LimitShape", "MergeTree"),
-        *("Plateaus", "Support", "Survival", "Trajectory"),
+        *("NeuralCollapse", "Plateaus", "Support", "Survival", "Trajectory"),
     ),
-    "hardmax": ("Certificate", "Clause", "LeaderChoice", "Leaders", "LimitSet"),
+    "hardmax": ("Certificate", "Clause", "ExaminedClause", "Examination", "LeaderChoice", "Leaders", "LimitSet"),
     "sentiment": ("Evaluation", "Explanation", "Leader", "LeadersReport", "Leading", "Split", "SyntheticReviews"),
     "transformer": ("DepthProfile", "Detector", "Heads", "KeyValueMemory", "LSTMStates", "ResidualStream"),
     "probe": (

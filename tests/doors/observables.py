@@ -16,6 +16,7 @@ from .rules import (
     CLASS_OF_FLOATS,
     COUNT,
     EMPTY,
+    FLAG,
     INFINITE,
     LIST,
     LONG,
@@ -63,6 +64,15 @@ def _of_tokens() -> dict[str, Case]:
         "hemisphere": case({"x": X}, dear=True, x=TOKENS),
         "interaction_energy": case(energy, dear=True, finite=False, x=TOKENS, **beta),
         "log_interaction_energy": case(energy, dear=True, x=TOKENS, **beta),
+        "neural_collapse": case(
+            {"features": X, "labels": np.arange(N) % 2, "weights": np.ones((2, D)), "bias": np.zeros(2)},
+            dear=True,
+            finite=False,  # means that are equal
+            features=TOKENS,
+            labels=ARRAY | SIZE,
+            weights=ARRAY | SIZE,
+            bias=OPTIONAL | SIZE,
+        ),
         "num_clusters": case({"x": X, "radius": T}, dear=True, x=TOKENS, radius=POSITIVE | TRACED),
         "pairwise_cosine": case({"x": X}, dear=True, x=TOKENS),
         "perceptron_energy": case(
@@ -94,6 +104,15 @@ def _of_numbers() -> dict[str, Case]:
             gamma=ANY_SHAPE | TRACED,
             beta=ANY_SHAPE | SCALAR,
             gamma0=ANY_SHAPE | COUNT | TRACED,
+        ),
+        "orthogonal_cosines": case(
+            {"ts": np.array([0.0, 1.0]), "beta": 1.0, "n": N}, ts=ARRAY, beta=POSITIVE | COUNT, unnormalised=FLAG
+        ),
+        "orthogonal_time": case(
+            {"share": np.array([0.5]), "beta": 1.0, "n": N, "gamma": 0.9},
+            share=ARRAY | LONG | rule("other shape", "as many shares as wanted"),
+            beta=POSITIVE | COUNT,
+            unnormalised=FLAG,
         ),
         "expected_strong_centres": case(
             {"separation": T, "n": N, "d": D}, dear=True, separation=POSITIVE | TRACED, n=INFINITE
@@ -155,6 +174,7 @@ def _hardmax() -> dict[str, Case]:
             alphas=SIZE | LIST,
             seed=COUNT,
         ),
+        "hardmax.examine": case(use, dear=True, finite=False, z0=ARRAY | SIZE),  # what is open is NaN
         "hardmax.leaders": case(use, dear=True, z0=ARRAY | SIZE, depth=COUNT),
         "hardmax.limit_set": case(use, dear=True, z0=ARRAY | SIZE),
     }

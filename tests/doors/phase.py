@@ -9,7 +9,7 @@ import numpy as np
 from clusterjax import phase
 
 from .cases import Case, case
-from .rules import ARRAY, CLASS_OF_FLOATS, COUNT, FLAG, NONE, NUMBER, ONE, PATH, POSITIVE, SIZE, rule
+from .rules import ARRAY, CLASS_OF_FLOATS, COUNT, FLAG, LIST, LONG, NONE, NUMBER, ONE, PATH, POSITIVE, SIZE, rule
 
 
 TS = jnp.asarray([0.0, 1.0])
@@ -18,6 +18,7 @@ POINTS = np.ones((2, 3, 2))
 BELOW_ONE = rule("minus one, zero", "a cosine")
 DTYPE = NONE | CLASS_OF_FLOATS
 FLOWN = rule("nan array, inf array", "tokens that are no numbers make no number")
+REAL_OR_NOT = rule("other shape", "as many eigenvalues as wanted")
 IN_STORE = NONE | PATH
 
 
@@ -70,6 +71,11 @@ def _cases() -> dict[str, Case]:
         "Square": case(lambda: {"drawn": phase.Once()}),
         "Product": case(lambda: {"drawn": phase.Once()}),
         "Wigner": case(lambda: {"drawn": phase.Once()}),
+        "Gaussian": case(lambda: {"drawn": phase.Once()}),
+        "Orthogonal": case(lambda: {"drawn": phase.Once()}),
+        "Spectrum": case(
+            lambda: {"eigenvalues": np.array([1.0, 0.5]), "drawn": phase.Once()}, eigenvalues=LIST | LONG | REAL_OR_NOT
+        ),
         "LikeQueryKey": case({"scale": jnp.asarray(0.5)}, scale=NUMBER | ONE | rule("traced", "may be traced")),
         "Fixed": case({"matrix": np.eye(2)}, matrix=ARRAY),
     }  # fmt: skip

@@ -44,7 +44,8 @@ NAMES = [experiment.name for experiment in EXPERIMENTS]
 DEAR = (
     *(f"figure{number}" for number in range(1, 8)), "albert-bridge", "albert-training", "language-training",
     "norm-schemes", "rank-collapse", "long-context", "phase-diagram", "linear-phase", "emergence-polytope",
-    "emergence-hyperplanes", "emergence-mixed", "boolean-attention", "moebius", "causal-network", "causal-bridge",
+    "emergence-hyperplanes", "emergence-mixed", "boolean-attention", "moebius", "staircase", "causal-network",
+    "causal-bridge",
     "sink-training", "lstm", "facts", "word-senses", "sentiment-neuron", "sentiment-words", "sentiment-leaders",
     "sentiment-training", "perceptron-delay", "interacting-heads",
 )  # fmt: skip
@@ -96,7 +97,8 @@ def test_registry_holds_every_experiment_in_order():
     many = ["phase-diagram", "linear-phase"]
     limits = ["emergence-polytope", "emergence-hyperplanes", "emergence-mixed", "boolean-attention", "moebius"]
     figures = [f"figure{k}" for k in range(1, 9)]
-    assert NAMES == [*figures, *networks, *layers, *many, *limits, "hardmax-polytope", *sentiment]
+    hardmax = ["hardmax-polytope", "hardmax-open-problems"]
+    assert NAMES == [*figures, *networks, *layers, *many, *limits, "staircase", *hardmax, *sentiment]
     assert len({experiment.alias for experiment in EXPERIMENTS}) == len(NAMES)
 
 
@@ -195,7 +197,9 @@ PAPER = {
     "emergence-mixed": [True],
     "boolean-attention": [True, True],
     "moebius": [True],
+    "staircase": [True],
     "hardmax-polytope": [True, True, True],
+    "hardmax-open-problems": [True],
     "sentiment-words": [True, True],
     "sentiment-leaders": [True, True],
     "sentiment-training": [True],

@@ -41,10 +41,8 @@ def found():
 
 def test_the_mean_follows_the_printed_numbers(found):
     """r = 0.2 at first; the formula at t = 1, 2, 4, 6 to its printed digits, 256 tokens to what they leave of it."""
-    printed, at = (
-        [0.31896496, 0.48518275, 0.83345624, 0.97151958],
-        [int(np.argmin(np.abs(TS - t))) for t in (1, 2, 4, 6)],
-    )
+    printed = [0.31896496, 0.48518275, 0.83345624, 0.97151958]
+    at = [int(np.argmin(np.abs(TS - t))) for t in (1, 2, 4, 6)]
     assert TS[at].tolist() == [1, 2, 4, 6] and R0 == 0.2
     np.testing.assert_allclose(found.exact[at], printed, rtol=0, atol=6e-9)
     np.testing.assert_allclose(found.mean[at[:3]], printed[:3], rtol=0, atol=1e-8)

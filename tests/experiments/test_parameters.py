@@ -19,7 +19,7 @@ KNOWN = {one.name: one for one in EXPERIMENTS}
 SET = (
     *(f"figure{k}" for k in range(3, 9)), "phase-diagram", "linear-phase", "rank-collapse", "norm-schemes",
     "long-context", "hardmax-polytope", "emergence-polytope", "emergence-hyperplanes", "emergence-mixed",
-    "boolean-attention", "moebius",
+    "boolean-attention", "moebius", "staircase", "hardmax-open-problems",
 )  # fmt: skip
 QUICKLY = Files(("png",), film=False)
 
@@ -196,6 +196,8 @@ OTHERS = {
     "emergence-mixed": {"n": 9, "beta": 2.5, "end": 7.3},
     "boolean-attention": {"n": 9, "beta": 2.5, "end": 7.3},
     "moebius": {"n": 9, "beta": 2.5},
+    "hardmax-open-problems": {"n": 5, "d": 2, "clouds": 20, "tries": 12},
+    "staircase": {"n": 9, "beta": 1000, "arc": 0.4, "points": 30},
 }
 
 

@@ -68,7 +68,7 @@ FLOORS: dict[str, set[str]] = {
     "_integrate": FIELDS | {"_describe", "_interpolants"},
     "_noise": FIELDS,
     "_saved": BASE | {"_space"},
-    "_observables": BASE | {"_space", "_summation", "_summary"},
+    "_observables": BASE | {"_space", "_mask", "_summation", "_summary"},
     "_events": BASE | {"_space", "_observables"},
     "_drafts": {"_disk"},
     "_lock": {"_drafts"},
@@ -87,7 +87,7 @@ FLOORS: dict[str, set[str]] = {
     "_hub_texts": {"_tables"},
     "_corpus": {"_tables", "_hub_texts", "_check"} | DISK,
     "_pretraining": BASE | DISK | {"_training_loop", "_corpus", "_further"},
-    "plot": BASE | {"_space", "_trajectory", "_observables", "_drafts"},
+    "plot": BASE | {"_space", "_mask", "_trajectory", "_observables", "_drafts"},
     "sweep": BASE | RUNS | DISK,
     "phase": DYNAMICS | MEASURES | DISK | {"sweep"},
     "hardmax": DYNAMICS | MEASURES | {"_training_loop"},
@@ -99,7 +99,12 @@ FLOORS: dict[str, set[str]] = {
     | RUNS
     | DISK
     | {"transformer", "_training_loop", "_tables", "_corpus", "_pretraining", "_further"},
-    "experiments": {FRONT_DOOR, "_training_loop", "_tables", "_corpus"} | RUNS | DISK | DYNAMICS | MEASURES | PARTS,
+    "experiments": {FRONT_DOOR, "_training_loop", "_tables", "_corpus", "_coarsen"}
+    | RUNS
+    | DISK
+    | DYNAMICS
+    | MEASURES
+    | PARTS,
     "_cli": {FRONT_DOOR, "_version", "experiments", "_training_loop", "_tables", "_further"}
     | RUNS
     | DISK

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+import clusterjax as cjx
 from clusterjax import plot
 
 from .. import oracles
@@ -49,3 +50,21 @@ def test_what_it_refuses():
             plot.clustering_diagram(dataset(n=3), statistic="rank")
         with pytest.raises(ValueError, match="dataset must have the coordinates beta and t"):
             plot.clustering_diagram({"close_pairs": 1.0})
+
+
+def test_causal_diagrams_have_a_curve_for_each_share():
+    ax = plot.clustering_diagram(dataset(n=6, attention="softmax", mask="CausalMask()"))
+    drawn = curves(ax)
+    assert [name[:6] for name in drawn] == [r"$10\%$", r"$50\%$", r"$90\%$"]
+    times, betas = zip(*(line.T for line in drawn.values()), strict=True)
+    for k in (0, 3):
+        exact = cjx.orthogonal_time(np.array([0.1, 0.5, 0.9]), float(betas[0][k]), 6, mask=cjx.CausalMask())
+        np.testing.assert_allclose([column[k] for column in times], exact)
+    # Beyond the diagram nothing is computed.
+    assert (times[0][:-1] <= TIMES[-1]).all() and betas[0][0] == BETAS[0]
+
+
+def test_where_no_curve_is_known_none_is_drawn():
+    for attrs in ({"mask": "WindowMask(2)"}, {"value": "Gaussian()"}, {"query_key": "Wigner()"}):
+        assert curves(plot.clustering_diagram(dataset(n=6, **attrs))) == {}
+    assert curves(plot.clustering_diagram(dataset(n=65, mask="CausalMask()"))) == {}

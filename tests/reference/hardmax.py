@@ -69,3 +69,35 @@ def first_alone(z, alpha, depth, form=None, masses=None):
             if chosen == {i} and first[i] < 0 and (masses is None or masses[i] > 0):
                 first[i] = k
     return first
+
+
+def turn(a, b, c):
+    """Twice the signed area of a triangle of the plane."""
+    return (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])
+
+
+def corners(points):
+    """The vertices of the convex hull of points of the plane, by the monotone chain."""
+    points = sorted(set(points))
+    if len(points) < 3:
+        return set(points)
+    chains = []
+    for some in (points, points[::-1]):
+        chain = []
+        for point in some:
+            while len(chain) > 1 and turn(chain[-2], chain[-1], point) <= 0:
+                chain.pop()
+            chain.append(point)
+        chains += chain[:-1]
+    return set(chains)
+
+
+def inside(point, points):
+    """Whether a point is in the interior of the convex hull of points of the plane."""
+    around = corners(points)
+    if len(around) < 3:
+        return False
+    middle = tuple(sum(axis) / len(around) for axis in zip(*around, strict=True))
+    # Every edge has the point strictly on the side of the middle.
+    edges = [(a, b) for a in around for b in around if a < b and len({turn(a, b, c) > 0 for c in around - {a, b}}) == 1]
+    return all(turn(a, b, point) * turn(a, b, middle) > 0 for a, b in edges)

@@ -158,3 +158,50 @@ def effective_rank(x):
         if v > 0:
             entropy -= v / total * math.log(v / total)
     return math.exp(entropy)
+
+
+def neural_collapse(features, labels, weights, bias):
+    """NC1 to NC4 by loops over features, classes and pairs; covariances as matrices, and their pseudo-inverse."""
+    classes, d = weights.shape
+    means = [np.mean([h for h, c in zip(features, labels, strict=True) if c == k], axis=0) for k in range(classes)]
+    middle = sum(means) / classes
+    within, between = np.zeros((d, d)), np.zeros((d, d))
+    for k in range(classes):
+        own = [h - means[k] for h, c in zip(features, labels, strict=True) if c == k]
+        within += sum(np.outer(h, h) for h in own) / len(own) / classes
+        between += np.outer(means[k] - middle, means[k] - middle) / classes
+    # Of rank C - 1 at most; what rounding leaves is cut.
+    variability = np.trace(within @ np.linalg.pinv(between, rcond=1e-12)) / classes
+    spread = lambda rows: np.std([np.linalg.norm(row) for row in rows]) / np.mean([np.linalg.norm(row) for row in rows])
+    centred = np.array([mean - middle for mean in means])
+
+    def angles(rows):
+        pairs = [(a, b) for a in range(classes) for b in range(classes) if a != b]
+        cosines = [rows[a] @ rows[b] / np.linalg.norm(rows[a]) / np.linalg.norm(rows[b]) for a, b in pairs]
+        return np.mean([abs(cosine + 1 / (classes - 1)) for cosine in cosines])
+
+    duality = sum(
+        (weights[k, a] / np.sqrt((weights**2).sum()) - centred[k, a] / np.sqrt((centred**2).sum())) ** 2
+        for k in range(classes)
+        for a in range(d)
+    )
+    wrong = 0
+    for h in features:
+        nearest = min(range(classes), key=lambda k: np.linalg.norm(h - means[k]))
+        wrong += nearest != max(range(classes), key=lambda k: weights[k] @ h + bias[k])
+    return np.array([variability, spread(centred), spread(weights), angles(centred), angles(weights), duality,
+                     wrong / len(features)])  # fmt: skip
+
+
+def masked_velocity(x, beta, permitted, unnormalised):
+    """The velocity of tokens on the sphere, V = Q = K = I: each attends to those that its row permits."""
+    n = len(x)
+    x = x / np.linalg.norm(x, axis=1, keepdims=True)
+    out = np.zeros_like(x)
+    for i in range(n):
+        seen = [j for j in range(n) if permitted[i][j]]
+        scores = [np.exp(beta * float(x[i] @ x[j])) for j in seen]
+        total = len(seen) if unnormalised else sum(scores)
+        pulled = sum(score / total * x[j] for score, j in zip(scores, seen, strict=True))
+        out[i] = pulled - (pulled @ x[i]) * x[i]
+    return out

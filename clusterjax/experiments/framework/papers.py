@@ -46,7 +46,7 @@ PAPERS = (
         "Alcalde, Fantuzzi, Zuazua, Clustering in pure-attention hardmax transformers and its role in sentiment "
         "analysis (2407.01602)",
         "Hardmax transformers",
-        ("hardmax-polytope", "sentiment-words", "sentiment-leaders", "sentiment-training"),
+        ("hardmax-polytope", "hardmax-open-problems", "sentiment-words", "sentiment-leaders", "sentiment-training"),
     ),
     Paper(
         "slides",

@@ -12,6 +12,7 @@ from ..figure3 import FIGURE3
 from ..figure4 import FIGURE4
 from ..figure5 import FIGURE5
 from ..figure6 import FIGURE6
+from ..hardmax_open_problems import HARDMAX_OPEN_PROBLEMS
 from ..hardmax_polytope import HARDMAX_POLYTOPE
 from ..linear_phase import LINEAR_PHASE
 from ..long_context import LONG_CONTEXT
@@ -22,6 +23,7 @@ from ..rank_collapse import RANK_COLLAPSE
 from ..sentiment_leaders import SENTIMENT_LEADERS
 from ..sentiment_training import SENTIMENT_TRAINING
 from ..sentiment_words import SENTIMENT_WORDS
+from ..staircase import STAIRCASE
 from .experiment import Experiment
 from .lacking import refuse_lacking, without_probe
 
@@ -71,7 +73,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     ALBERT_TRAINING, LANGUAGE_TRAINING, CAUSAL_NETWORK, CAUSAL_BRIDGE, SINK_TRAINING, LSTM, FACTS, WORD_SENSES,
     SENTIMENT_NEURON, NORM_SCHEMES, RANK_COLLAPSE, LONG_CONTEXT, PERCEPTRON_DELAY, INTERACTING_HEADS, PHASE_DIAGRAM,
     LINEAR_PHASE, EMERGENCE_POLYTOPE, EMERGENCE_HYPERPLANES, EMERGENCE_MIXED, BOOLEAN_ATTENTION, MOEBIUS,
-    HARDMAX_POLYTOPE, SENTIMENT_WORDS, SENTIMENT_LEADERS, SENTIMENT_TRAINING,
+    STAIRCASE, HARDMAX_POLYTOPE, HARDMAX_OPEN_PROBLEMS, SENTIMENT_WORDS, SENTIMENT_LEADERS, SENTIMENT_TRAINING,
 )  # fmt: skip
 """All figures of the package, in the order of the gallery."""
 

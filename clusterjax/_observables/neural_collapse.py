@@ -1,0 +1,159 @@
+"""Neural collapse: how far the features of classes and the classifier are from its four limits."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, Int
+
+from .._check import check_array, check_tokens
+from .._custom_types import Scalar, Tokens
+from .._misc import is_concrete
+
+
+# Means that differ by less than so many machine epsilons of the longest feature are equal but for rounding.
+_EQUAL = 256
+
+
+class NeuralCollapse(eqx.Module):
+    r"""The four measures, each of which is zero at the collapse; NaN where one is not defined.
+
+    **Attributes:**
+
+    - `variability`: NC1, $\operatorname{tr}(\Sigma_W\Sigma_B^+)/C$: spread within classes over that between them.
+    - `equinorm_means`, `equinorm_weights`: NC2, standard deviation over mean of the lengths $|\mu_c - \mu_G|$, and of
+        those of the rows of the classifier.
+    - `equiangular_means`, `equiangular_weights`: NC2, the mean over pairs of $|\cos + 1/(C-1)|$, the distance from the
+        angles of a simplex.
+    - `self_duality`: NC3, $\|W/\|W\|_F - M/\|M\|_F\|_F^2$ with the centred means as the rows of M; between 0 and 4.
+    - `disagreement`: NC4, the share of features that the classifier gives to another class than that of the nearest
+        mean.
+    """
+
+    variability: Scalar
+    equinorm_means: Scalar
+    equinorm_weights: Scalar
+    equiangular_means: Scalar
+    equiangular_weights: Scalar
+    self_duality: Scalar
+    disagreement: Scalar
+
+
+def neural_collapse(
+    features: Tokens,
+    labels: Int[ArrayLike, " n"],
+    weights: Float[ArrayLike, "classes d"],
+    bias: Float[ArrayLike, " classes"] | None = None,
+) -> NeuralCollapse:
+    r"""The measures NC1 to NC4 of features with classes, and of the linear classifier $h \mapsto Wh + b$ on them.
+
+    Unchanged if all features and rows of the classifier are rotated together; NC1 to NC3 if either is rescaled.
+    Classes count alike, whatever their sizes: the global mean is that of the class means, and $\Sigma_W$ the mean of
+    the covariances of the classes; where classes are equally large this is the definition of the paper. All measures
+    of the means are NaN if the means are equal but for rounding. Works under `jax.jit`; a traced class without a
+    feature, or a traced label that is none, makes all of them NaN.
+
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, jax.numpy as jnp
+        >>> corners = jnp.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+        >>> labels = jnp.array([0, 1, 2, 0, 1, 2])
+        >>> found = cjx.neural_collapse(corners[labels], labels, corners - 1 / 3)
+        >>> print(f"{found.variability:.3f} {found.equiangular_means:.3f} {found.disagreement:.3f}")
+        0.000 0.000 0.000
+        ```
+
+    **Arguments:**
+
+    - `features`: (n, d), one per row.
+    - `labels`: (n,), the class of each, from 0 to C - 1; each class has a feature.
+    - `weights`: W, (C, d), C at least 2.
+    - `bias`: b, (C,); None is zero.
+
+    **Returns:**
+
+    A `NeuralCollapse` of scalars of the dtype of `features`.
+
+    **Raises:**
+
+    - `ValueError` if the shapes do not fit, a number is not finite, there are fewer than two classes, or a class has no
+        feature.
+
+    ??? cite "Source"
+
+        Papyan, Han and Donoho, *Prevalence of neural collapse during the terminal phase of deep learning training*
+        (2008.08186), NC1 to NC4. Classes of different sizes, and NaN for equal means: this library.
+    """
+    features = check_tokens(features, "features")
+    n, d = features.shape
+    remedy = f"pass one row of {d} numbers for each class"
+    weights = check_array(weights, "weights", shape=("classes", d), remedy=remedy)
+    classes = weights.shape[0]
+    if classes < 2:
+        raise ValueError(f"weights must have rows for 2 classes at least, but it has {classes}; {remedy}.")
+    labels = check_array(labels, "labels", shape=(n,), integers=True, remedy=f"pass the class of each of {n} features")
+    zeros = jnp.zeros(classes, features.dtype)
+    remedy = f"pass {classes} numbers, or None"
+    bias = zeros if bias is None else check_array(bias, "bias", shape=(classes,), remedy=remedy)
+    if is_concrete(labels):
+        _check_labels(np.asarray(labels), classes)
+    return _measure(features, labels, weights.astype(features.dtype), bias.astype(features.dtype))
+
+
+def _check_labels(labels: np.ndarray, classes: int) -> None:
+    if labels.min() < 0 or labels.max() >= classes:
+        bad = labels[(labels < 0) | (labels >= classes)][0]
+        raise ValueError(f"labels must be from 0 to {classes - 1}, but one is {bad}; pass the row of its class.")
+    missing = np.setdiff1d(np.arange(classes), labels)
+    if missing.size:
+        raise ValueError(
+            f"labels must name each of {classes} classes, but class {missing[0]} has no feature; leave out its row of "
+            "weights."
+        )
+
+
+@eqx.filter_jit
+def _measure(features: Array, labels: Array, weights: Array, bias: Array) -> NeuralCollapse:
+    classes = weights.shape[0]
+    # A label that is none has a row of zeros; it is made NaN below.
+    member = jax.nn.one_hot(labels, classes, dtype=features.dtype)
+    counts = member.sum(axis=0)
+    known = jnp.all(counts > 0) & jnp.all(member.sum(axis=1) == 1)
+    counts = jnp.where(known, counts, jnp.nan)
+    means = (member.T @ features) / counts[:, None]
+    centred = means - means.mean(axis=0, keepdims=True)
+    lengths = jnp.linalg.norm(centred, axis=1)
+    longest = jnp.max(jnp.linalg.norm(features, axis=1))
+    apart = lengths.max() > _EQUAL * jnp.finfo(features.dtype).eps * longest
+    defined = lambda value: jnp.where(apart, value, jnp.nan)
+    within = (features - means[jnp.clip(labels, 0, classes - 1)]) / jnp.sqrt(counts[labels] * classes)[:, None]
+    # With S_B = M^T M / C, tr(S_W S_B^+) / C is the mean of |(h - mu) M^+|^2: no (d, d) matrix is squared.
+    inverse = jnp.linalg.pinv(jnp.where(apart, centred, jnp.ones_like(centred)))
+    variability = jnp.sum((within @ inverse) ** 2)
+    scaled = lambda matrix: matrix / jnp.linalg.norm(matrix)
+    squares = jnp.sum((features[:, None, :] - means[None]) ** 2, axis=-1)
+    nearest, given = jnp.argmin(squares, axis=1), jnp.argmax(features @ weights.T + bias[None], axis=1)
+    off = jnp.where(known, jnp.mean((nearest != given).astype(features.dtype)), jnp.nan)
+    return NeuralCollapse(
+        defined(variability),
+        defined(jnp.std(lengths) / jnp.mean(lengths)),
+        _spread(weights),
+        defined(_from_simplex(centred)),
+        _from_simplex(weights),
+        defined(jnp.sum((scaled(weights) - scaled(centred)) ** 2)),
+        defined(off),
+    )
+
+
+def _spread(rows: Float[Array, "classes d"]) -> Scalar:
+    lengths = jnp.linalg.norm(rows, axis=1)
+    return jnp.std(lengths) / jnp.mean(lengths)
+
+
+def _from_simplex(rows: Float[Array, "classes d"]) -> Scalar:
+    """The mean of |cos + 1 / (C - 1)| over pairs."""
+    units = rows / jnp.linalg.norm(rows, axis=1, keepdims=True)
+    classes = rows.shape[0]
+    off = jnp.abs(units @ units.T + 1 / (classes - 1))
+    return jnp.sum(jnp.where(jnp.eye(classes, dtype=bool), jnp.zeros_like(off), off)) / (classes * (classes - 1))

@@ -1,0 +1,126 @@
+"""What is claimed of the open problems: what survives for any A, what does not, and the conjecture on rank one."""
+
+import numpy as np
+
+from ..framework.experiment import Claim, plus_minus
+from ..framework.verdict import ANY, Source, Subject
+from .kinds import KINDS
+from .measure import CLAUSES, DIMENSIONS, Results
+
+
+LAYERS_ALONE = Subject("hardmax-layers", "hardmax attention alone, not trained")
+CLOUDS = Subject("whole-clouds", "normal tokens, rounded to whole numbers")
+THEOREM = Source("Alcalde, Fantuzzi and Zuazua, 2407.01602, of any tokens", LAYERS_ALONE, ANY)
+MOST_TOKENS, MOST_REACH = 4, 3  # of a small counterexample
+NEAR = (0.05, 0.15)  # what rounds to one in ten
+
+
+def claims_of(m: Results) -> tuple[Claim, ...]:
+    """All claims of the experiment."""
+    return _definite(m), _any_form(m), _rank_one(m), _two_leaders(m), _small(m), _generic(m)
+
+
+def _definite(m: Results) -> Claim:
+    kinds = ("identity", "positive definite")
+    held = min(m.count(kind, clause, "held") for kind in kinds for clause in CLAUSES)
+    return Claim(
+        says="For a symmetric positive definite A all five clauses of the theorem hold.",
+        measured=f"each is proved, in exact arithmetic, on {held} of {m.p.clouds} clouds at least; "
+        f"{int(m.verdicts[:2, :, 1].sum())} fail",
+        criterion="none fails, and 99 % or more are proved to hold",
+        holds=bool(m.verdicts[:2, :, 1].sum() == 0 and held >= 0.99 * m.p.clouds),
+        kind="paper",
+        value=held / m.p.clouds,
+        source=THEOREM,
+    )
+
+
+def _any_form(m: Results) -> Claim:
+    fails = int(m.verdicts[:, 4, 1].sum())
+    return Claim(
+        says="Whatever A is, limits are stationary: <A s, .> is largest over K at s.",
+        measured=f"on {int(m.verdicts[:, 4, 0].sum())} clouds of {len(KINDS)} kinds of A the limits are known, and "
+        f"it fails on {fails}",
+        criterion="on none, as is proved",
+        holds=fails == 0,
+        kind="identity",
+        value=float(fails),
+    )
+
+
+def _rank_one(m: Results) -> Claim:
+    return Claim(
+        says="With A = u u^T the token of the largest <u, z> leads if that is above zero and attained once, that of "
+        "the smallest if it is below zero and attained once, and no other ever; with -u u^T one leads at most.",
+        measured=f"{m.wrong} exceptions among {2 * m.p.clouds} normal clouds and {m.lattice} coarse ones full of ties",
+        criterion="no exception, as is proved",
+        holds=m.wrong == 0,
+        kind="identity",
+        value=float(m.wrong),
+    )
+
+
+def _two_leaders(m: Results) -> Claim:
+    counts = m.leaders[KINDS.index("rank one, u u^T")]
+    share, expected = float(np.mean(counts == 2)), 1 - 2.0 ** (1 - m.p.n)
+    error = float(np.sqrt(expected * (1 - expected) / len(counts)))
+    return Claim(
+        says="With A = u u^T there are two leaders if and only if tokens lie on both sides of the origin, ties aside: "
+        "not always.",
+        measured=f"in {plus_minus(100 * share, 100 * error, 2)} % of clouds; {100 * expected:.2f} % of normal clouds "
+        f"of {m.p.n} tokens have some on both sides",
+        criterion="within 4 standard errors of it",
+        holds=abs(share - expected) < 4 * error,
+        kind="finding",
+        value=share,
+        error=error,
+    )
+
+
+def _small(m: Results) -> Claim:
+    pairs = {(one.kind, one.clause) for one in m.small}
+    failing = {(kind, c) for k, kind in enumerate(KINDS) for c in range(5) if m.verdicts[k, c, 1]}
+    largest = max((len(one.tokens) for one in m.small), default=0)
+    reach = max((one.reach for one in m.small), default=0)
+    return Claim(
+        says="What fails for some A fails for a few tokens with small whole coordinates.",
+        measured=f"{len(m.small)} counterexamples in the plane, of {largest} tokens and numbers up to {reach} at most; "
+        f"of {len(failing)} pairs of a kind of A and a clause that fail on the normal clouds {len(failing & pairs)} "
+        "have one",
+        criterion=f"{MOST_TOKENS} tokens and numbers up to {MOST_REACH} at most, and 3 counterexamples or more",
+        holds=3 <= len(m.small) and largest <= MOST_TOKENS and reach <= MOST_REACH,
+        kind="finding",
+        value=float(largest),
+    )
+
+
+def _generic(m: Results) -> Claim:
+    share = m.count("generic", "leaders", "failed") / m.p.clouds
+    error = float(np.sqrt(max(share * (1 - share), 1e-12) / m.p.clouds))
+    by_d = ", ".join(
+        f"{100 * failed:.1f} in dimension {d}" for d, (failed, _) in zip(DIMENSIONS, m.without, strict=True)
+    )
+    return Claim(
+        says="For a generic A about one cloud in ten has no leader.",
+        measured=f"{plus_minus(100 * share, 100 * error, 2)} % of {m.p.clouds} clouds of {m.p.n} tokens in dimension "
+        f"{m.p.d} are proved to have none; {by_d}",
+        criterion=f"from {100 * NEAR[0]:g} to {100 * NEAR[1]:g} %",
+        holds=NEAR[0] < share < NEAR[1],
+        kind="finding",
+        value=share,
+        error=error,
+    )
+
+
+def caption_of(m: Results, claims: tuple[Claim, ...]) -> str:
+    """What is seen, and what holds."""
+    generic = claims[-1]
+    return (
+        f"Hardmax layers with alpha = 1 and an A that need not be positive definite: {m.p.clouds} clouds of {m.p.n} "
+        f"tokens in dimension {m.p.d} for each kind of A, in exact arithmetic. (a) The share of clouds, in per cent, "
+        "on which each clause of the theorem is proved to hold. A leader stays at a vertex of its own whatever A is, "
+        "and limits are stationary; what fails is that there are leaders and that each vertex has one. (b) How many "
+        "leaders there are. (c) The smallest counterexamples that were found: tokens, the way to their limits, "
+        f"leaders as stars. For a generic A {100 * (generic.value or 0):.1f} % of the clouds have no leader"
+        + ("." if generic.holds else ": not about one in ten.")
+    )

@@ -1,0 +1,106 @@
+"""What is claimed of the staircase: it never falls, it is flat, and its plateaus are as long as the law says."""
+
+import numpy as np
+
+from ..framework.ensemble import mean_and_error
+from ..framework.experiment import Claim, plus_minus
+from ..framework.verdict import ANY, Source
+from .measure import BOUNDED, FLAT, FORMED, LEAST_EXPONENT, Results
+
+
+METASTABILITY = Source("2410.06833, the staircase of the energy", ANY, ANY)
+# Of the line through the logarithms of waits, and of the ratio of waits to the law.
+SLOPE, FACTOR, ON_PLATEAUS = 0.02, 1.5, 0.8
+# Through fewer than so many no line is laid: at small beta most starts have no second plateau.
+LEAST_PLATEAUS = 3
+
+
+def claims_of(m: Results) -> tuple[Claim, ...]:
+    """All claims of the experiment."""
+    return _rises(m), _flat(m), _law(m), _ends(m)
+
+
+def _rises(m: Results) -> Claim:
+    falls = max(stairs.falls for stairs in m.stairs.values())
+    return Claim(
+        says="The energy never falls.",
+        measured=f"the most that it falls between two times, in units of its largest value: {falls:.1e}",
+        criterion="less than 1e-9",
+        holds=falls < 1e-9,
+        kind="identity",
+        value=falls,
+    )
+
+
+def _flat(m: Results) -> Claim:
+    shares = {beta: mean_and_error(stairs.flat) for beta, stairs in m.stairs.items()}
+    listed = ", ".join(f"{plus_minus(100 * s, 100 * e, 1)} % at beta = {beta:g}" for beta, (s, e) in shares.items())
+    least, error = min(shares.values(), key=lambda pair: float(pair[0]))
+    return Claim(
+        says="The energy climbs a staircase: between mergers it rests at the sum of the squares of the masses.",
+        measured=f"of the logarithm of time from {FORMED:g} to the last merger it is within {FLAT:g} of that for "
+        f"{listed}",
+        criterion=f"more than {100 * ON_PLATEAUS:g} % at each beta",
+        holds=bool(least > ON_PLATEAUS),
+        kind="paper",
+        value=float(least),
+        error=float(error),
+        source=METASTABILITY,
+    )
+
+
+def fitted(waits: np.ndarray, laws: np.ndarray) -> tuple[float, float]:
+    """The slope of the line of waits over laws, both logarithms, and the median factor between the two."""
+    if len(waits) < LEAST_PLATEAUS or np.ptp(laws) == 0:
+        return np.nan, np.nan
+    return float(np.polyfit(laws, waits, 1)[0]), float(10 ** np.median(np.abs(waits - laws)))
+
+
+def _law(m: Results) -> Claim:
+    fits = {beta: fitted(stairs.waits, stairs.laws) for beta, stairs in m.stairs.items()}
+    listed = ", ".join(
+        (f"slope {slope:.4f}, factor {factor:.3f} over " if np.isfinite(slope) else "too few to say, ")
+        + f"{len(m.stairs[beta].waits)} plateaus at beta = {beta:g}"
+        for beta, (slope, factor) in fits.items()
+    )
+    known = [pair for pair in fits.values() if np.isfinite(pair[0])]
+    holds = [abs(slope - 1) < SLOPE and factor < FACTOR for slope, factor in known]
+    return Claim(
+        says="A plateau is as long as the law of two clusters says, e^(beta (1 - c)) / (beta (1 - c^2) (m1/m2 + "
+        "m2/m1)) of the pair that merges next, at its cosine when the plateau begins.",
+        measured=f"logarithms of lengths over those of the law: {listed}",
+        criterion=f"at each beta with {LEAST_PLATEAUS} plateaus or more, of which there is one, a slope within "
+        f"{SLOPE:g} of 1 and a median factor below {FACTOR:g}, of laws whose exponent is above {LEAST_EXPONENT:g}",
+        holds=bool(holds) and all(holds),
+        kind="finding",
+        value=fits[max(fits)][0],
+    )
+
+
+def _ends(m: Results) -> Claim:
+    done = [float(np.mean(stairs.mergers == m.p.n - 1)) for stairs in m.stairs.values()]
+    bound = max(stairs.bound for stairs in m.stairs.values())
+    late = max(float(stairs.ends.max()) for stairs in m.stairs.values())
+    return Claim(
+        says="All starts come to one cluster in the end, at times that are known.",
+        measured=f"{100 * min(done):.1f} % of the starts at each beta or more, by t = 1e{late:.0f} at the latest; the "
+        f"largest bound of the relative error of a merger time is {bound:.1e}, of {min(BOUNDED, m.starts)} starts at "
+        "each",
+        criterion="all starts, and a bound below 1e-2",
+        holds=min(done) == 1.0 and bound < 1e-2,
+        kind="finding",
+        value=bound,
+    )
+
+
+def caption_of(m: Results, claims: tuple[Claim, ...]) -> str:
+    """What is seen, and what holds."""
+    _, flat, law, _ = claims
+    return (
+        f"{m.p.n} tokens, uniform on an arc of {m.p.arc:g} radians of the circle, V = Q = K = I, followed to the last "
+        "merger. (a) The energy of the first start over the logarithm of time, in units of its largest value. "
+        f"Over {m.starts} starts: (b) how long each plateau lasts, beside the law of two clusters; (c) the time of the "
+        "last merger. "
+        + ("The energy is a staircase in the logarithm of time" if flat.holds else "Plateaus are not flat throughout")
+        + (", and its plateaus follow the law." if law.holds else ", and the law does not hold at every beta.")
+    )

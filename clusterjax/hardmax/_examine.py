@@ -1,0 +1,227 @@
+r"""Which clauses of the theorem a cloud keeps where A is any matrix: each proved, refuted or left open.
+
+For every A, and every step, two things are true (write $\langle\cdot,\cdot\rangle$ for scores):
+
+- *A leader stays, at a vertex of its own.* If $\langle Az_i, z_j\rangle < \langle Az_i, z_i\rangle$ for all $j\ne i$,
+  then token i does not move, and the new $z_j$ is a convex combination of the old ones that has a positive share of
+  $z_j$ itself, so that the inequality is kept. The hull of the tokens meets $\langle Az_i, \cdot\rangle = \langle
+  Az_i, z_i\rangle$ in $z_i$ alone; hulls are nested, so that $z_i$ is a vertex of all later ones and of K.
+- *Limits are stationary.* If all tokens converge, then for every s of S the score $\langle As, \cdot\rangle$ is largest
+  over K at s: the mean over $C_i$ comes to s, and along layers with the same $C_i$ all that it attends to have the
+  largest score in the limit. With A positive definite this says that s is the A-projection of the origin onto a face.
+  So s is on the boundary of K unless As = 0.
+
+What can fail is that there are leaders, that each vertex of K has one, that tokens converge, and, where As = 0, the
+boundary. **Invariants.** Exact arithmetic (`_exact.py`); "held" and "failed" are proved for the numbers as given.
+"""
+
+from fractions import Fraction
+from typing import Any, Literal, NamedTuple
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Float
+
+from .._check import check_integer
+from .._custom_types import Tokens
+from .._mask import FullMask
+from .._misc import is_concrete
+from .._schedule import AbstractSchedule
+from ._exact import ExactRun, Point, in_hull, inertia, is_interior, rank_of, run_exactly
+from ._layer import HardmaxLayer
+from ._leaders import check_fit
+from ._limit import counted
+
+
+Verdict = Literal["held", "failed", "open"]
+LEADERS, VERTICES, TOKENS, BOUNDARY, PROJECTIONS = range(5)
+# Layers in whole numbers: the numbers of digits grow by the layer, and with n^2 scores each.
+_MOST_TOKENS, _MOST_DEPTH = 64, 1000
+
+
+class ExaminedClause(NamedTuple):
+    """One clause of the theorem, and what is proved of it.
+
+    **Attributes:**
+
+    - `says`: The clause, in words.
+    - `verdict`: "held" or "failed", both proved, or "open".
+    - `residual`: By how much it fails: vertices without a leader, points within K, the largest gap of a score; 0 if
+        it holds, NaN if it is open.
+    - `measured`: What was found, in words.
+    """
+
+    says: str
+    verdict: Verdict
+    residual: float
+    measured: str
+
+
+class Examination(eqx.Module):
+    """What is proved of one cloud; prints as a list.
+
+    **Attributes:**
+
+    - `violates`: The hypotheses of the theorem that A and the tokens do not satisfy, in words; none if it applies.
+    - `clauses`: The five `ExaminedClause`s: leaders, vertices, tokens, boundary, projections.
+    - `first`: (n,), the first layer at which the token attended to itself alone; -1 if it did not within `layers`.
+    - `limits`: (n, d), where each token goes, rounded; None if that is open.
+    - `layers`: How many layers were applied, exactly, until the rest was proved or there were no more.
+    """
+
+    violates: tuple[str, ...]
+    clauses: tuple[ExaminedClause, ...]
+    first: np.ndarray
+    limits: Float[np.ndarray, "n d"] | None
+    layers: int
+
+    @property
+    def applies(self) -> bool:
+        """Whether the theorem does."""
+        return not self.violates
+
+    def __repr__(self) -> str:
+        of = f"Examination({counted(len(self.first), 'token')}, {counted(self.layers, 'layer')})"
+        outside = f"outside the theorem: {'; '.join(self.violates)}"
+        return "\n".join(
+            [
+                f"{of}: {outside if self.violates else 'the theorem applies'}",
+                *(f"  {one.verdict:<6}  {one.says} ({one.measured})" for one in self.clauses),
+            ]
+        )
+
+
+def examine(z0: Tokens, layer: HardmaxLayer, depth: int = 60) -> Examination:
+    r"""Which clauses of the theorem on leaders and clusters hold for `z0`, whatever A is: each proved, refuted or open.
+
+    A may be of low rank, indefinite or not symmetric, and tokens may be zero or equal; `violates` names what of that
+    the theorem excludes. The layers run in exact arithmetic on the numbers as given, until it is proved that no token
+    ever attends to others than now. Then the limits are known exactly; otherwise clauses that need them are open. The
+    boundary is that in $\mathbb{R}^d$; where A is no inner product, the clause on projections says that
+    $\langle As, \cdot\rangle$ is largest over K at s, which for a positive definite A is the same. A host function.
+
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, jax.numpy as jnp
+        >>> z0 = jnp.array([[1.0, 0.0], [1.0, 1.0], [-1.0, 0.0]])
+        >>> found = cjx.hardmax.examine(z0, cjx.hardmax.HardmaxLayer(1.0, jnp.array([[1.0, 0.0], [0.0, 0.0]])))
+        >>> found.violates, [clause.verdict for clause in found.clauses]
+        (('A is of rank 1',), ['held', 'failed', 'held', 'held', 'held'])
+        ```
+
+    **Arguments:**
+
+    - `z0`: Tokens, (n, d), 64 at most.
+    - `layer`: A `HardmaxLayer` with one A and one alpha, the full mask and no masses; its tie tolerance is not used,
+        for a tie is a tie.
+    - `depth`: The most layers that are applied, 1000 at most.
+
+    **Returns:**
+
+    An `Examination`.
+
+    **Raises:**
+
+    - `ValueError` if `z0` is not a finite cloud that fits the layer, or is traced or too large, or the layer or `depth`
+        is none of those.
+
+    ??? cite "Source"
+
+        Alcalde, Fantuzzi, Zuazua, *Clustering in pure-attention hardmax transformers* (2407.01602), the theorem on
+        leaders and clusters, and their question for other A. The two statements on any A: this library.
+    """
+    z0 = check_fit(z0, layer)
+    if not is_concrete((z0, layer)):
+        raise ValueError("z0 must not be traced, but it is; call this host function outside jax.jit.")
+    if len(z0) > _MOST_TOKENS:
+        raise ValueError(
+            f"z0 must hold {_MOST_TOKENS} tokens at most, but it holds {len(z0)}; take fewer, for the layers are exact."
+        )
+    for name, value in (("A", layer.A), ("alpha", layer.alpha)):
+        if isinstance(value, AbstractSchedule):
+            raise ValueError(f"{name} must be one value, but it is a {type(value).__name__}; the theorem fixes it.")
+    if layer.masses is not None or not isinstance(layer.mask, FullMask):
+        found = f"masses of shape {layer.masses.shape}" if layer.masses is not None else type(layer.mask).__name__
+        raise ValueError(f"layer must have the full mask and no masses, but it has {found}; leave them out.")
+    depth = check_integer(depth, "depth", most=_MOST_DEPTH, remedy="pass the most layers to apply")
+    d = z0.shape[1]
+    tokens = rational(z0)
+    form = rational(np.eye(d) if layer.A is None else layer.A)
+    alpha = Fraction(float(np.asarray(layer.alpha)))
+    return examine_exactly(tokens, form, alpha / (1 + alpha), depth)
+
+
+def rational(rows: Any) -> tuple[Point, ...]:
+    """Rows of numbers as they are, in fractions."""
+    return tuple(tuple(Fraction(float(entry)) for entry in row) for row in np.asarray(rows))
+
+
+def examine_exactly(z0: tuple[Point, ...], form: tuple[Point, ...], share: Fraction, depth: int) -> Examination:
+    """The same of fractions; `share` is alpha / (1 + alpha)."""
+    run = run_exactly(z0, form, share, depth)
+    limits = None if run.limits is None else np.array([[float(entry) for entry in point] for point in run.limits])
+    return Examination(
+        violated_hypotheses(z0, form), _clauses(run, form), np.array(run.first), limits, run.layers
+    )  # fmt: skip
+
+
+def violated_hypotheses(z0: tuple[Point, ...], form: tuple[Point, ...]) -> tuple[str, ...]:
+    """What the theorem excludes of A and of the tokens, in words."""
+    d, found = len(form), []
+    if any(form[a][b] != form[b][a] for a in range(d) for b in range(a)):
+        found.append("A is not symmetric")
+    elif inertia(form)[1] > 0:
+        positive, negative = inertia(form)
+        kind = "indefinite" if positive else "negative definite" if negative == d else "negative semidefinite"
+        found.append(f"A is {kind}, of signature ({positive}, {negative})")
+    if (rank := rank_of(form)) < d:
+        found.append(f"A is of rank {rank}")
+    if zeros := [i for i, z in enumerate(z0) if not any(z)]:
+        found.append(f"token {zeros[0]} is zero")
+    if same := [(z0.index(z), i) for i, z in enumerate(z0) if z0.index(z) < i]:
+        found.append(f"tokens {same[0][0]} and {same[0][1]} are equal")
+    return tuple(found)
+
+
+def _clauses(run: ExactRun, form: tuple[Point, ...]) -> tuple[ExaminedClause, ...]:
+    says = (
+        "There are leaders.",
+        "Each leader stays at a vertex of its own of K, which has no others.",
+        "Every token converges to a point of S.",
+        "S lies on the boundary of K.",
+        "At a point s of S that is no vertex of a leader, <A s, .> is largest over K.",
+    )
+    led = sum(k >= 0 for k in run.first)
+    if run.limits is None:
+        unknown = f"not proved within {counted(run.layers, 'layer')}"
+        some: tuple[Verdict, float, str] = ("held", 0.0, counted(led, "leader")) if led else ("open", np.nan, unknown)
+        rest: tuple[Verdict, float, str] = ("open", np.nan, unknown)
+        return tuple(ExaminedClause(words, *(rest if k else some)) for k, words in enumerate(says))
+    points, places = set(run.limits), {run.limits[i] for i, k in enumerate(run.first) if k >= 0}
+    # What is attended to at the end stands still, and all limits are means of it: K is its hull.
+    corners = {run.limits[i] for i, stands in enumerate(run.still) if stands}
+    # Leaders' points are vertices, whatever A is; another one is a vertex unless it is within the hull of the rest.
+    bare = [point for point in corners - places if not in_hull(point, sorted(corners - {point}))]
+    deep = [point for point in points - places if not any(_image(form, point)) and is_interior(point, sorted(corners))]
+    gaps = [max(_inner(_image(form, s), v) for v in points) - _inner(_image(form, s), s) for s in points - places]
+    gap = max(gaps, default=Fraction(0))
+    found = (
+        (led > 0, float(not led), counted(led, "leader")),
+        (not bare, float(len(bare)), f"{counted(len(bare), 'vertex', 'vertices')} of no leader"),
+        (True, 0.0, f"no choice changes after {counted(run.layers, 'layer')}"),
+        (not deep, float(len(deep)), f"{counted(len(deep), 'point')} in the interior"),
+        (gap == 0, float(gap), f"{counted(len(gaps), 'such point')}"),
+    )
+    return tuple(
+        ExaminedClause(words, "held" if held else "failed", residual, measured)
+        for words, (held, residual, measured) in zip(says, found, strict=True)
+    )
+
+
+def _image(form: tuple[Point, ...], point: Point) -> Point:
+    return tuple(_inner(row, point) for row in form)
+
+
+def _inner(one: Point, other: Point) -> Fraction:
+    return sum((a * b for a, b in zip(one, other, strict=True)), Fraction(0))

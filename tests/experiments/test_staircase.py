@@ -1,0 +1,57 @@
+"""What the staircase of the energy is measured by: the law of a pair, energies, and waits."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import clusterjax as cjx
+from clusterjax.experiments.staircase.claims import fitted
+from clusterjax.experiments.staircase.measure import climb, draw_arc, energy_of, log_law, rest_of, waits_of
+
+
+def test_energy_is_the_mean_over_pairs():
+    x = draw_arc(0, 1, 7, 0.5)[0]
+    by_loop = sum(np.exp(40.0 * (float(x[i] @ x[j]) - 1)) for i in range(7) for j in range(7)) / 49
+    assert energy_of(x, 40.0) == pytest.approx(by_loop, rel=1e-12)
+    of_package = float(cjx.interaction_energy(jnp.asarray(x), 40.0))
+    assert energy_of(x, 40.0) == pytest.approx(80 * np.exp(-40.0) * of_package, rel=1e-10)
+    assert rest_of(np.array([0, 0, 0, 3])) == pytest.approx((9 + 1) / 16)
+
+
+def test_the_law_of_a_pair_is_the_time_that_it_takes():
+    """Oracle 1.3: three tokens against one, exponent 40."""
+    a = np.tile([1.0, 0.0], (4, 1))
+    b = np.array([[0.5, 0.75**0.5]])
+    law = log_law(a, b, 80.0)
+    assert law == pytest.approx(np.log10(np.exp(40.0) / (80 * 0.75 * (4 + 1 / 4))), abs=1e-12)
+    x0 = jnp.asarray(np.concatenate([a, b]))
+    tree = cjx.coarsen(cjx.AttentionField(cjx.SoftmaxAttention(80.0)), x0, 1e300, tolerance=0.01)
+    assert abs(np.log10(tree.times[-1]) - law) < 0.02
+    assert log_law(a, b, 9.0) is None  # its exponent is 4.5
+
+
+def test_waits_are_counted_from_the_merger_before():
+    angles = np.array([0.0, 0.1, 0.4, 0.9])
+    x0 = jnp.asarray(np.stack([np.cos(angles), np.sin(angles)], axis=1))
+    beta = 250.0
+    tree = cjx.coarsen(cjx.AttentionField(cjx.SoftmaxAttention(beta)), x0, 1e300, tolerance=0.1 / beta**0.5)
+    waits, laws = waits_of(tree, beta)
+    assert len(waits) == 1 and tree.times[1] > 1e3 > tree.times[0]
+    assert waits[0] == pytest.approx(np.log10(tree.times[2] - tree.times[1])) and abs(waits[0] - laws[0]) < 0.05
+
+
+def test_a_staircase_is_flat_and_rises():
+    x0 = draw_arc(1, 2, 6, 0.5)
+    np.testing.assert_array_equal(x0[:1], draw_arc(1, 1, 6, 0.5))
+    stairs = climb(x0, 2000.0, 12)
+    assert np.all(stairs.mergers == 5) and stairs.falls == 0 and np.all(stairs.flat > 0.8)
+    assert np.all(stairs.energy[:, -1] == 1) and np.all(stairs.log_times[:, 0] == 3) and 0 < stairs.bound < 1e-4
+    # A staircase that falls, and one that is nowhere flat, are seen.
+    assert stairs._replace(energy=stairs.energy[:, ::-1]).falls > 0.05
+    assert np.all(stairs._replace(rest=stairs.rest + 0.1).flat == 0)
+
+
+def test_a_line_needs_three():
+    assert np.isnan(fitted(np.ones(2), np.ones(2))[0])
+    slope, factor = fitted(np.array([2.0, 4.0, 6.0]) + 0.1, np.array([1.0, 2.0, 3.0]))
+    assert slope == pytest.approx(2) and factor == pytest.approx(10**2.1)

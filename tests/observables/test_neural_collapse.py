@@ -1,0 +1,118 @@
+"""The four measures of neural collapse: the definition, the simplex, what they ignore, and degenerate input."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import clusterjax as cjx
+
+from ..helpers import as_a_user
+from ..reference import observables as reference
+
+
+NAMES = (
+    "variability", "equinorm_means", "equinorm_weights", "equiangular_means", "equiangular_weights", "self_duality",
+    "disagreement",
+)  # fmt: skip
+
+
+def values(found):
+    return np.array([float(getattr(found, name)) for name in NAMES])
+
+
+def drawn(seed, sizes, d):
+    """Features of classes of these sizes, in random order, and a classifier."""
+    rng = np.random.default_rng(seed)
+    labels = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    features = 2 * rng.normal(size=(len(sizes), d))[labels] + rng.normal(size=(len(labels), d))
+    return features, labels, rng.normal(size=(len(sizes), d)), rng.normal(size=len(sizes))
+
+
+@pytest.mark.parametrize(("sizes", "d"), (((5, 5, 5), 4), ((2, 7, 1, 4), 6), ((3, 4), 1), ((3, 2, 4, 3, 5), 2)))
+def test_measures_are_those_of_loops(sizes, d):
+    features, labels, weights, bias = drawn(len(sizes), sizes, d)
+    found = cjx.neural_collapse(jnp.asarray(features), labels, weights, bias)
+    np.testing.assert_allclose(
+        values(found), reference.neural_collapse(features, labels, weights, bias), rtol=1e-9, atol=1e-14
+    )
+    without = values(cjx.neural_collapse(jnp.asarray(features), labels, weights))
+    np.testing.assert_allclose(
+        without, reference.neural_collapse(features, labels, weights, 0 * bias), rtol=1e-9, atol=1e-14
+    )
+
+
+@pytest.mark.parametrize(("classes", "d"), ((2, 1), (3, 2), (4, 7), (10, 9)))
+def test_all_are_zero_at_a_simplex(classes, d):
+    """Features at the corners of a simplex beside the origin, the classifier along them, of any scale."""
+    centred = np.eye(classes) - 1 / classes
+    corners = centred @ np.linalg.svd(centred)[2][: classes - 1].T
+    frame = np.linalg.qr(np.random.default_rng(classes).normal(size=(d, classes - 1)))[0]
+    corners, labels = 3 * corners @ frame.T, np.repeat(np.arange(classes), 4)
+    shift = np.full(d, 0.3)
+    # b = -<w, shift> puts the classifier where the nearest mean decides.
+    found = cjx.neural_collapse(jnp.asarray(corners[labels] + shift), labels, 7 * corners, -7 * corners @ shift)
+    np.testing.assert_allclose(values(found), 0, atol=1e-12)
+    turned = values(
+        cjx.neural_collapse(jnp.asarray(corners[labels] + shift), labels, -7 * corners, 7 * corners @ shift)
+    )
+    np.testing.assert_allclose(turned[[0, 1, 2, 3, 4, 5]], [0, 0, 0, 0, 0, 4], atol=1e-12)
+    assert turned[6] == 1.0
+
+
+def test_rotations_and_scales():
+    features, labels, weights, bias = drawn(1, (4, 6, 5), 5)
+    turn = np.linalg.qr(np.random.default_rng(2).normal(size=(5, 5)))[0]
+    plain = values(cjx.neural_collapse(jnp.asarray(features), labels, weights, bias))
+    turned = values(cjx.neural_collapse(jnp.asarray(features @ turn), labels, weights @ turn, bias))
+    np.testing.assert_allclose(turned, plain, rtol=1e-11)
+    scaled = values(cjx.neural_collapse(jnp.asarray(1e3 * features), labels, 1e-3 * weights, bias))
+    np.testing.assert_allclose(scaled, plain, rtol=1e-11)
+
+
+def test_equal_means_have_no_measures():
+    """Also where they differ by rounding; those of the classifier alone stay."""
+    _, labels, weights, bias = drawn(3, (4, 3, 5), 4)
+    near = 0.1 * (1 + 4e-16 * labels[:, None]) * np.ones((1, 4))
+    found = values(cjx.neural_collapse(jnp.asarray(near), labels, weights, bias))
+    assert np.isnan(found).tolist() == [True, True, False, True, False, True, True]
+    assert np.isnan(values(cjx.neural_collapse(jnp.zeros((12, 4)), labels, weights, bias))[0])
+
+
+def test_traced_and_single():
+    features, labels, weights, bias = drawn(4, (4, 3, 5), 4)
+    plain = cjx.neural_collapse(jnp.asarray(features), labels, weights, bias)
+    traced = jax.jit(cjx.neural_collapse)(jnp.asarray(features), jnp.asarray(labels), weights, bias)
+    np.testing.assert_allclose(values(traced), values(plain), rtol=1e-12)
+    for bad in (0 * labels, labels + 1):
+        missing = jax.jit(cjx.neural_collapse)(jnp.asarray(features), jnp.asarray(bad), weights, bias)
+        assert np.isnan(values(missing)[[0, 1, 3, 5, 6]]).all()
+    single = cjx.neural_collapse(jnp.asarray(features, jnp.float32), labels, jnp.asarray(weights, jnp.float32))
+    assert all(getattr(single, name).dtype == jnp.float32 for name in NAMES)
+    np.testing.assert_allclose(
+        values(single), values(cjx.neural_collapse(jnp.asarray(features), labels, weights)), rtol=1e-4
+    )
+
+
+X = jnp.eye(4)
+BAD = {
+    "label": (([0, 1, 2, 1], np.ones((2, 4))), "^labels must be from 0 to 1, but one is 2; pass"),
+    "empty class": (
+        ([0, 0, 2, 0], np.ones((3, 4))),
+        "^labels must name each of 3 classes, but class 1 has no feature;",
+    ),
+    "one class": (
+        ([0, 0, 0, 0], np.ones((1, 4))),
+        "^weights must have rows for 2 classes at least, but it has 1; pass",
+    ),
+    "dimension": (([0, 1, 0, 1], np.ones((2, 3))), "^weights must .*; pass one row of 4 numbers for each class.$"),
+    "number": (([0, 1, 0], np.ones((2, 4))), "^labels must .*; pass the class of each of 4 features.$"),
+    "bias": (([0, 1, 0, 1], np.ones((2, 4)), np.ones(3)), "^bias must .*; pass 2 numbers, or None.$"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input(name):
+    arguments, words = BAD[name]
+    with as_a_user(), pytest.raises(ValueError, match=words):
+        cjx.neural_collapse(X, *arguments)

@@ -1,0 +1,107 @@
+"""Laws of V and Q^T K without symmetry, and those of given eigenvalues; a mask is part of what a sweep is."""
+
+import jax
+import numpy as np
+import pytest
+
+import clusterjax as cjx
+from clusterjax.phase import Gaussian, Once, Orthogonal, PerSystem, Spectrum, phase_diagram
+
+from ..helpers import as_a_user
+
+
+COUNT = 4000
+
+
+def draw(law, d, count=COUNT):
+    return np.asarray(jax.jit(lambda beta: law.draw(jax.random.key(3), beta, count, d, None))(1.0))
+
+
+def test_gaussian_has_its_moments_and_no_symmetry():
+    found = draw(Gaussian(), 3)
+    np.testing.assert_allclose(found.mean(axis=0), 0, atol=4 / np.sqrt(3 * COUNT))
+    np.testing.assert_allclose(found.var(axis=0), 1 / 3, atol=4 * np.sqrt(2 / COUNT) / 3)
+    assert abs(np.mean(found[:, 0, 1] * found[:, 1, 0])) < 4 / 3 / np.sqrt(COUNT)
+    assert draw(Gaussian(Once()), 3).shape == (3, 3)
+
+
+def test_orthogonal_is_uniform():
+    """The diagonal has no sign of its own, as it would by the signs of the routine, and both determinants occur."""
+    found = draw(Orthogonal(), 3)
+    np.testing.assert_allclose(found @ found.swapaxes(1, 2), np.broadcast_to(np.eye(3), found.shape), atol=1e-12)
+    np.testing.assert_allclose(found.mean(axis=0), 0, atol=4 / np.sqrt(3 * COUNT))
+    np.testing.assert_allclose((found**2).mean(axis=0), 1 / 3, atol=4 * np.sqrt(4 / 45 / COUNT))
+    assert abs(np.mean(np.linalg.det(found) > 0) - 0.5) < 4 * 0.5 / np.sqrt(COUNT)
+
+
+@pytest.mark.parametrize(
+    "given", ([1.0, 0.5], [2, 2, -1], [0.0, 0.0, 3.0], [1 + 2j, 1 - 2j], [0.5, -1 - 3j, -1 + 3j, 1j, -1j]), ids=str
+)
+def test_spectrum_has_the_eigenvalues_in_an_orthonormal_basis(given):
+    found = draw(Spectrum(np.asarray(given)), len(given), 5)
+    by_size = lambda z: z[np.lexsort((z.imag.round(6), z.real.round(6)))]
+    for matrix in found:
+        np.testing.assert_allclose(
+            by_size(np.linalg.eigvals(matrix) + 0j), by_size(np.asarray(given, complex)), atol=1e-9
+        )
+        np.testing.assert_allclose(matrix @ matrix.T, matrix.T @ matrix, atol=1e-9)
+    assert not np.allclose(found[0], found[1]) or len(set(np.abs(given))) == 1
+
+
+def test_spectrum_is_drawn_when_said():
+    once = draw(Spectrum(np.array([1.0, 0.5]), Once()), 2)
+    assert once.shape == (2, 2) and draw(Spectrum(np.array([1.0, 0.5]), PerSystem()), 2, 7).shape == (7, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    (
+        ([], "they are"), ([np.nan, 1.0], "they are"), ([[1.0]], "they are"), ("12", "they are"),
+        ([1j, 2.0], "lack a conjugate"), ([1j, 1j], "lack a conjugate"), ([1j, -1j, -1j], "lack a conjugate"),
+    ),
+    ids=str,
+)  # fmt: skip
+def test_spectrum_refuses_what_has_no_real_matrix(given, words):
+    with as_a_user(), pytest.raises(ValueError, match=f"^eigenvalues must be finite numbers .*{words}"):
+        Spectrum(given)
+
+
+def test_spectrum_must_have_an_eigenvalue_for_each_coordinate():
+    with as_a_user(), pytest.raises(ValueError, match="^eigenvalues must be as many as tokens have coordinates, 2"):
+        phase_diagram([1.0], [0.0, 1.0], n=3, samples=2, value=Spectrum([1.0, 0.5, 0.2]), progress=False)
+
+
+MASKS = (
+    cjx.FullMask(), cjx.CausalMask(), cjx.WindowMask(2), cjx.WindowMask(3), cjx.WindowMask(2, causal=True),
+    cjx.MatrixMask(np.eye(4, dtype=bool)), cjx.MatrixMask(np.tri(4, dtype=bool)),
+)  # fmt: skip
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("kept", range(len(MASKS)))
+def test_a_store_is_of_its_mask(tmp_path, kept):
+    """Also of the entries of a matrix."""
+    run = lambda mask: phase_diagram(
+        np.array([1.0]), np.array([0.0, 0.2]), n=4, samples=2, mask=mask, store=tmp_path / "run.zarr", progress=False
+    )
+    first = run(MASKS[kept])
+    np.testing.assert_array_equal(run(MASKS[kept]).close_pairs, first.close_pairs)
+    for mask in MASKS:
+        if mask is not MASKS[kept]:
+            with pytest.raises(ValueError, match="store must be of this sweep"):
+                run(mask)
+
+
+def test_a_full_mask_is_the_one_that_was_there_before_masks(tmp_path):
+    """No word of it in what a store is known by, and the numbers are those of none; a causal run is another."""
+    run = lambda **options: phase_diagram(
+        np.array([1.0]), np.array([0.0, 2.0]), n=5, samples=3, store=tmp_path / "run.zarr", progress=False, **options
+    )
+    plain = run()
+    assert "mask" not in plain.attrs and run(mask=cjx.FullMask()).attrs == plain.attrs
+    with pytest.raises(ValueError, match="store must be of this sweep"):
+        run(mask=cjx.CausalMask())
+    causal = run(mask=cjx.CausalMask(), resume=False)
+    assert causal.attrs["mask"] == "CausalMask()" and not np.array_equal(plain.close_pairs, causal.close_pairs)
+    with pytest.raises(ValueError, match="store must be of this sweep"):
+        run(mask=cjx.WindowMask(2, causal=True))

@@ -1,0 +1,92 @@
+"""The bound of `coarsen`, and when clusters become one: forced too early, and by the gradient of each merger time."""
+
+import numpy as np
+import pytest
+
+from .coarsen_cases import coarsen, field, on_the_circle, sphere
+
+
+@pytest.mark.parametrize(
+    ("beta", "early", "starts"),
+    [
+        (2.0, 0.003, 3),
+        *(
+            pytest.param(*case, marks=pytest.mark.exhaustive)
+            for case in ((2.0, 0.003, 24), (2.0, 0.01, 24), (4.0, 0.003, 24))
+        ),
+    ],
+)
+def test_the_bound_covers_tokens_that_become_one_far_too_early(beta, early, starts):
+    # At a distance where a difference shows, in the place of 1e-5.
+    from clusterjax._coarsen import bound, run
+
+    law, shown = run.Law(beta, None, None, 1.0, True, False, 0.0), 0.0
+    for seed in range(starts):
+        x0, masses = sphere(6, 3, seed), np.random.default_rng(seed).uniform(0.3, 2, 6)
+        fine, coarse = (run.run(law, x0, masses, 1e9, 0.1, inner, 10_000) for inner in (1e-7, early))
+        exact, found = (np.array([merger.time for merger in each.mergers]) for each in (fine, coarse))
+        off, bounds = np.abs(found - exact) / exact, bound.relative_errors(coarse)
+        assert np.all(off <= bounds + 1e-9) and bounds.max() < (0.1 if early < 0.01 else 1)
+        shown = max(shown, off.max())
+    assert shown > 1e-5
+
+
+@pytest.mark.parametrize(
+    ("x0", "masses"),
+    [
+        (on_the_circle(0.0, 1.1, 2.9), (1, 1, 1)),
+        (sphere(4, 3, seed=7), (0.6, 1.5, 1, 1)),
+        (sphere(3, 3, seed=2), (2, 1, 1)),
+    ],
+    ids=["circle", "sphere", "three"],
+)
+def test_the_gradient_of_a_merger_time(x0, masses):
+    """Of each merger, against differences of whole runs in three directions."""
+    from clusterjax._coarsen import bound, run
+
+    law, masses = run.Law(6.0, None, None, 1.0, True, False, 0.0), np.array(masses, float)
+    follow = lambda x: run.run(law, x / np.linalg.norm(x, axis=1)[:, None], masses, 1e12, 0.1, 1e-7, 10_000)
+    monitored = follow(x0)
+    assert len(monitored.mergers) == len(x0) - 1
+    steps = np.random.default_rng(0).normal(scale=1e-5, size=(3, *x0.shape))
+    times = [[[one.time for one in follow(x0 + sign * step).mergers] for sign in (1, -1)] for step in steps]
+    change = np.array(times)[:, 0] - np.array(times)[:, 1]
+    for number, merger in enumerate(monitored.mergers):
+        after, gradients = monitored.last, None
+        for index in range(len(monitored.legs) - 1, -1, -1):
+            leg = monitored.legs[index]
+            if gradients is not None:
+                nothing = np.zeros(len(leg.cloud.first))
+                gradients = bound._before_change(law, leg.cloud, after, nothing, gradients, [0], np.zeros(1))
+                gradients = bound._backwards(law, leg, gradients)
+            if index == merger.index:
+                gradients = bound._gradient(law, leg, merger)[0][None]
+            after = leg.cloud
+        found = 2 * np.sum(gradients[0] * steps, axis=(1, 2))
+        np.testing.assert_allclose(found, change[:, number], rtol=0, atol=2e-3 * np.abs(change[:, number]).max())
+
+
+def test_the_spread_of_a_cluster_is_its_mean_square_distance():
+    from clusterjax._coarsen import clouds, law
+
+    rng = np.random.default_rng(3)
+    x = np.array([0.0, 0.6, 0.8]) + 1e-3 * rng.normal(size=(5, 3))
+    x, masses = x / np.linalg.norm(x, axis=1, keepdims=True), rng.uniform(0.2, 2, 5)
+    flow = law.Law(1.0, None, None, 1.0, True, False, 0.0)
+    found = clouds.start(flow, x, masses)
+    for group in ([0, 1], [0, 1, 2, 3]):  # one within the other: spreads add up
+        found = clouds._joined(flow, found, np.array(group), 1e-3)
+    expected, gap = 0.0, 0.0
+    for mass, token in zip(masses, x, strict=True):
+        expected += mass / masses.sum() * np.sum((token - found.y[0]) ** 2)
+        gap = max(gap, np.linalg.norm(token - found.y[0]))
+    # The middle of the first two lies on the sphere and not on their chord.
+    np.testing.assert_allclose(found.spread[0], expected, rtol=1e-2)
+    assert gap <= found.radius[0] <= 3 * gap
+
+
+def test_tokens_that_part_again_do_not_become_one():
+    """At the pole from which V = diag(1, -1) repels, nearer to each other than where tokens become one."""
+    x0 = np.array([[1e-7, 1.0], [-1e-7, 1.0]])
+    tree = coarsen(field(1.0, np.diag([1.0, -1.0])), x0, 60.0, tolerance=0.1)
+    np.testing.assert_allclose(tree.at(60.0), [[1.0, 0.0], [-1.0, 0.0]], rtol=0, atol=1e-6)

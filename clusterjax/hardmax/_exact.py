@@ -1,17 +1,18 @@
 r"""The hardmax layers in whole numbers, to a moment from which on nothing changes any more, for any rational A.
 
 **Algorithm.** Scores only change by a positive factor if all tokens or A are scaled, so that tokens stay integers over
-one denominator. After each layer the choices $C_i$ are frozen on trial: if every token that is attended to stands
-still, all tokens move on straight lines at one common pace, $z_i + \tau(t_i - z_i)$ with $\tau$ from 0 to 1, scores are
-quadratic in $\tau$, and their Bernstein coefficients prove that no choice ever changes. **Invariants.** Nothing is
-rounded; what is not proved within the layers that were allowed is said to be open.
+one denominator. After each layer the choices $C_i$ are frozen on trial. Let $m_i$ be the mean over $C_i$. If the mean
+of $m_j$ over $j \in C_i$ is $m_i$ for each i, as where what is attended to stands still or moves to its own mean, the
+$m_i$ stay, and all tokens move on straight lines at one common pace, $z_i + \tau(m_i - z_i)$ with $\tau$ from 0 to 1.
+Scores are quadratic in $\tau$, and their Bernstein coefficients prove that no choice ever changes. **Invariants.**
+Nothing is rounded; what is not proved within the layers that were allowed is said to be open.
 """
 
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import combinations
 from math import lcm
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 Point = tuple[Fraction, ...]
@@ -26,13 +27,11 @@ class ExactRun(NamedTuple):
     - `first`: The first layer at which each token attends to itself alone; -1 if it did not.
     - `layers`: How many layers were applied.
     - `limits`: Where each token goes; None if that is not proved.
-    - `still`: Which tokens stand still at the end; their points are corners of all that is attended to.
     """
 
     first: tuple[int, ...]
     layers: int
     limits: tuple[Point, ...] | None
-    still: tuple[bool, ...]
 
 
 def run_exactly(z0: Sequence[Point], form: Sequence[Point], share: Fraction, depth: int) -> ExactRun:
@@ -41,7 +40,7 @@ def run_exactly(z0: Sequence[Point], form: Sequence[Point], share: Fraction, dep
     z = [tuple(int(entry * scale) for entry in row) for row in z0]
     factor = lcm(*(entry.denominator for row in form for entry in row))
     matrix = [tuple(int(entry * factor) for entry in row) for row in form]
-    first, still, k = [-1] * len(z), (), 0
+    first, k = [-1] * len(z), 0
     for k in range(depth + 1):
         chosen = _choices(z, matrix)
         first = [k if old < 0 and one == [i] else old for i, (old, one) in enumerate(zip(first, chosen, strict=True))]
@@ -49,43 +48,42 @@ def run_exactly(z0: Sequence[Point], form: Sequence[Point], share: Fraction, dep
         whole = lcm(*map(len, chosen))
         means = [_scaled([sum(axis) for axis in zip(*(z[j] for j in one), strict=True)], whole // len(one))
                  for one in chosen]  # fmt: skip
-        still = tuple(mean == _scaled(own, whole) for mean, own in zip(means, z, strict=True))
-        if _frozen([_scaled(own, whole) for own in z], means, matrix, chosen, still):
+        if _frozen([_scaled(own, whole) for own in z], means, matrix, chosen):
             limits = tuple(tuple(Fraction(entry, scale * whole) for entry in mean) for mean in means)
-            return ExactRun(tuple(first), k, limits, still)
+            return ExactRun(tuple(first), k, limits)
         p, q = share.numerator, share.denominator
         z = [tuple((q - p) * whole * a + p * b for a, b in zip(own, mean, strict=True))
              for own, mean in zip(z, means, strict=True)]  # fmt: skip
         scale *= q * whole
-    return ExactRun(tuple(first), k, None, still)
+    return ExactRun(tuple(first), k, None)
 
 
 def _choices(z: list[_Whole], matrix: list[_Whole]) -> list[list[int]]:
     """C_i of each token, in order."""
     chosen = []
     for own in z:
-        query = _image(matrix, own)
-        scores = [_inner(query, other) for other in z]
+        query = image(matrix, own)
+        scores = [inner(query, other) for other in z]
         top = max(scores)
         chosen.append([j for j, score in enumerate(scores) if score == top])
     return chosen
 
 
-def _frozen(
-    z: list[_Whole], means: list[_Whole], matrix: list[_Whole], chosen: list[list[int]], still: tuple[bool, ...]
-) -> bool:
+def _frozen(z: list[_Whole], means: list[_Whole], matrix: list[_Whole], chosen: list[list[int]]) -> bool:
     """Whether it is proved that the choices of all later layers are these."""
-    if not all(still[j] for one in chosen for j in one):
-        return False
-    for own, mean, one in zip(z, means, chosen, strict=True):
-        now, later, lead = _image(matrix, own), _image(matrix, mean), z[one[0]]
-        # Ties stay ties: what is tied stands still, so that scores are linear along the way.
-        if any(_inner(later, z[c]) != _inner(later, lead) for c in one[1:]):
+    for mean, one in zip(means, chosen, strict=True):
+        if any(sum(axis) != len(one) * entry for axis, entry in zip(zip(*(means[j] for j in one), strict=True), mean,
+                                                                   strict=True)):  # fmt: skip
             return False
-        for j in set(range(len(z))).difference(one):
-            # The coefficient at the start is positive by choice; with the others not negative no later one is zero.
-            here, there = _minus(lead, z[j]), _minus(lead, means[j])
-            if _inner(later, here) + _inner(now, there) < 0 or _inner(later, there) < 0:
+    for own, mean, one in zip(z, means, chosen, strict=True):
+        now, later, lead = image(matrix, own), image(matrix, mean), one[0]
+        for j in set(range(len(z))).difference([lead]):
+            # By how much the score of the first choice exceeds that of j, as Bernstein coefficients, the middle one
+            # doubled; the one at the start is zero for a tie, and otherwise positive.
+            here, there = _minus(z[lead], z[j]), _minus(means[lead], means[j])
+            middle, end = inner(later, here) + inner(now, there), inner(later, there)
+            # Ties stay ties; and with no coefficient negative and the first one positive no later one is zero.
+            if (middle != 0 or end != 0) if j in one else (middle < 0 or end < 0):
                 return False
     return True
 
@@ -147,55 +145,66 @@ def solve(matrix: Sequence[Sequence[Fraction]], right: Sequence[Fraction]) -> li
     return None if any(row[-1] != 0 for row in rows[unknowns:]) else [row[-1] for row in rows[:unknowns]]
 
 
+def in_cone(target: Point, generators: Sequence[Point]) -> bool:
+    """Whether the target is a combination of generators with shares that are not negative: the least squares with
+    such shares (Lawson and Hanson, 1974), in fractions, where they end after finitely many steps with a proof."""
+    shares: dict[int, Fraction] = {}
+    while True:
+        rest = [entry - sum(share * generators[i][k] for i, share in shares.items()) for k, entry in enumerate(target)]
+        if not any(rest):
+            return True
+        gain, best = max(((inner(rest, one), i) for i, one in enumerate(generators)), default=(0, 0))
+        if gain <= 0:
+            # The rest is orthogonal to those that have a share: a hyperplane has the target alone on one side.
+            return False
+        shares[best] = Fraction(0)
+        while True:
+            wanted = dict(zip(shares, _least_squares([generators[i] for i in shares], target), strict=True))
+            if min(wanted.values()) > 0:
+                shares = wanted
+                break
+            # As far as no share is negative; the one that is zero there has none.
+            way = min(shares[i] / (shares[i] - share) for i, share in wanted.items() if share <= 0)
+            moved = {i: share + way * (wanted[i] - share) for i, share in shares.items()}
+            shares = {i: share for i, share in moved.items() if share > 0}
+
+
+def _least_squares(columns: list[Point], target: Point) -> list[Fraction]:
+    """The shares of independent columns whose combination is nearest to the target."""
+    found = solve(
+        [[inner(one, other) for other in columns] for one in columns], [inner(one, target) for one in columns]
+    )
+    assert found is not None, "what gains is independent of what the rest is orthogonal to"
+    return found
+
+
 def in_hull(point: Point, corners: Sequence[Point]) -> bool:
-    """Whether the point is a convex combination, by Caratheodory: of d + 1 corners at most, affinely independent."""
-    for size in range(1, min(len(point) + 1, len(corners)) + 1):
-        for some in combinations(corners, size):
-            system = [*(list(axis) for axis in zip(*some, strict=True)), [Fraction(1)] * size]
-            shares = solve(system, [*point, Fraction(1)])
-            if shares is not None and min(shares) >= 0:
-                return True
-    return False
+    """Whether the point is a convex combination."""
+    one = Fraction(1)
+    return in_cone((*point, one), [(*corner, one) for corner in corners])
 
 
 def is_interior(point: Point, corners: Sequence[Point]) -> bool:
-    """Whether a point of the hull is in its interior in R^d: on no hyperplane that has the hull on one side."""
-    d = len(point)
+    """Whether a point is in the interior in R^d of the hull: the directions to the corners span R^d with shares that
+    are all positive, as they do if minus their sum is in their cone."""
     directions = [tuple(a - b for a, b in zip(corner, point, strict=True)) for corner in corners]
-    if rank_of(directions) < d:
+    if rank_of(directions) < len(point):
         return False
-    # On the boundary there is a supporting hyperplane through the point that holds d - 1 independent directions.
-    for some in combinations(directions, d - 1):
-        normal = _normal(some, d)
-        if normal is not None:
-            heights = [sum(a * b for a, b in zip(normal, direction, strict=True)) for direction in directions]
-            if min(heights) >= 0 or max(heights) <= 0:
-                return False
-    return True
+    return in_cone(tuple(-sum(axis, Fraction(0)) for axis in zip(*directions, strict=True)), directions)
 
 
-def _normal(directions: Sequence[Point], d: int) -> list[Fraction] | None:
-    """The vector orthogonal to d - 1 independent ones; None if they are dependent."""
-    if rank_of(directions) < d - 1:
-        return None
-    for axis in range(d):
-        unit = [Fraction(int(k == axis)) for k in range(d)]
-        normal = solve([*directions, unit], [*[Fraction(0)] * (d - 1), Fraction(1)])
-        if normal is not None:
-            return normal
-    raise AssertionError("d - 1 independent vectors have an orthogonal one with an entry that is not zero")
+def image(matrix: Sequence[Sequence[Any]], point: Sequence[Any]) -> tuple[Any, ...]:
+    """The matrix times the point."""
+    return tuple(inner(row, point) for row in matrix)
+
+
+def inner(one: Sequence[Any], other: Sequence[Any]) -> Any:
+    """The inner product, of integers or fractions."""
+    return sum(a * b for a, b in zip(one, other, strict=True))
 
 
 def _scaled(point: Sequence[int], factor: int) -> _Whole:
     return tuple(entry * factor for entry in point)
-
-
-def _image(matrix: Sequence[_Whole], point: _Whole) -> _Whole:
-    return tuple(_inner(row, point) for row in matrix)
-
-
-def _inner(one: _Whole, other: _Whole) -> int:
-    return sum(a * b for a, b in zip(one, other, strict=True))
 
 
 def _minus(one: _Whole, other: _Whole) -> _Whole:

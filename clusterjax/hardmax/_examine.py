@@ -27,7 +27,7 @@ from .._custom_types import Tokens
 from .._mask import FullMask
 from .._misc import is_concrete
 from .._schedule import AbstractSchedule
-from ._exact import ExactRun, Point, in_hull, inertia, is_interior, rank_of, run_exactly
+from ._exact import ExactRun, Point, image, in_hull, inertia, inner, is_interior, rank_of, run_exactly
 from ._layer import HardmaxLayer
 from ._leaders import check_fit
 from ._limit import counted
@@ -161,9 +161,7 @@ def examine_exactly(z0: tuple[Point, ...], form: tuple[Point, ...], share: Fract
     """The same of fractions; `share` is alpha / (1 + alpha)."""
     run = run_exactly(z0, form, share, depth)
     limits = None if run.limits is None else np.array([[float(entry) for entry in point] for point in run.limits])
-    return Examination(
-        violated_hypotheses(z0, form), _clauses(run, form), np.array(run.first), limits, run.layers
-    )  # fmt: skip
+    return Examination(violated_hypotheses(z0, form), _clauses(run, form), np.array(run.first), limits, run.layers)
 
 
 def violated_hypotheses(z0: tuple[Point, ...], form: tuple[Point, ...]) -> tuple[str, ...]:
@@ -199,12 +197,11 @@ def _clauses(run: ExactRun, form: tuple[Point, ...]) -> tuple[ExaminedClause, ..
         rest: tuple[Verdict, float, str] = ("open", np.nan, unknown)
         return tuple(ExaminedClause(words, *(rest if k else some)) for k, words in enumerate(says))
     points, places = set(run.limits), {run.limits[i] for i, k in enumerate(run.first) if k >= 0}
-    # What is attended to at the end stands still, and all limits are means of it: K is its hull.
-    corners = {run.limits[i] for i, stands in enumerate(run.still) if stands}
-    # Leaders' points are vertices, whatever A is; another one is a vertex unless it is within the hull of the rest.
-    bare = [point for point in corners - places if not in_hull(point, sorted(corners - {point}))]
-    deep = [point for point in points - places if not any(_image(form, point)) and is_interior(point, sorted(corners))]
-    gaps = [max(_inner(_image(form, s), v) for v in points) - _inner(_image(form, s), s) for s in points - places]
+    # K is the hull of the limits. Leaders' points are vertices, whatever A is; another one is a vertex unless it is
+    # within the hull of the rest.
+    bare = [point for point in points - places if not in_hull(point, sorted(points - {point}))]
+    deep = [point for point in points - places if not any(image(form, point)) and is_interior(point, sorted(points))]
+    gaps = [max(inner(image(form, s), v) for v in points) - inner(image(form, s), s) for s in points - places]
     gap = max(gaps, default=Fraction(0))
     found = (
         (led > 0, float(not led), counted(led, "leader")),
@@ -217,11 +214,3 @@ def _clauses(run: ExactRun, form: tuple[Point, ...]) -> tuple[ExaminedClause, ..
         ExaminedClause(words, "held" if held else "failed", residual, measured)
         for words, (held, residual, measured) in zip(says, found, strict=True)
     )
-
-
-def _image(form: tuple[Point, ...], point: Point) -> Point:
-    return tuple(_inner(row, point) for row in form)
-
-
-def _inner(one: Point, other: Point) -> Fraction:
-    return sum((a * b for a, b in zip(one, other, strict=True)), Fraction(0))

@@ -12,13 +12,13 @@ from clusterjax.experiments.hardmax_open_problems.kinds import KINDS, belongs, d
 from clusterjax.experiments.hardmax_open_problems.measure import proved_leaders
 from clusterjax.experiments.hardmax_open_problems.shrink import examined, shrink
 from clusterjax.hardmax import HardmaxLayer, certificate, examine
-from clusterjax.hardmax._exact import in_hull, inertia, is_interior, rank_of, solve
+from clusterjax.hardmax._exact import in_cone, in_hull, inertia, is_interior, rank_of, solve
 
 from ..helpers import as_a_user
 from ..reference import hardmax as reference
 
 
-LAYER = HardmaxLayer(1.0)
+LAYER, FIRST_AXIS = HardmaxLayer(1.0), HardmaxLayer(1.0, jnp.diag(jnp.array([1.0, 0.0])))
 SQUARE = [[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]]
 CLOUDS = ("normal", "lattice", "repeats", "line", "antipodes", "with zero", "outlier", "one side")
 
@@ -107,12 +107,28 @@ def test_theorem_of_the_certificate_is_found_again():
     z0 = jnp.asarray([*SQUARE, [0.5, 0.25], [0.5, 0.0]])
     found, certified = examine(z0, LAYER), certificate(z0, LAYER)
     assert found.applies and certified.held and [one.verdict for one in found.clauses] == ["held"] * 5
-    assert found.limits is not None
-    assert found.limits is not None
+    assert found.limits is not None and found.limits.dtype == np.float64
     np.testing.assert_allclose(certified.limit.points[certified.limit.goes_to], found.limits, atol=1e-6)
-    assert (
-        found.limits is not None and found.limits.dtype == np.float64 and found.first.tolist() == [0, 0, 0, 0, -1, -1]
-    )
+    assert found.first.tolist() == [0, 0, 0, 0, -1, -1]
+
+
+def test_tokens_that_move_to_their_own_mean_are_frozen_too():
+    """Two that tie and attend to both, along the line where their scores are alike, and one that follows them."""
+    found = examine(jnp.asarray([[1.0, 0.0], [1.0, 1.0], [-1.0, 0.0], [0.5, 4.0]]), FIRST_AXIS)
+    assert found.limits is not None and found.layers == 0 and found.first.tolist() == [-1, -1, 0, -1]
+    np.testing.assert_array_equal(found.limits, [[1.0, 0.5], [1.0, 0.5], [-1.0, 0.0], [1.0, 0.5]])
+    assert [clause.verdict for clause in found.clauses] == ["held", "failed", "held", "held", "held"]
+    # Two that exchange their means do not.
+    exchanged = examine(jnp.asarray([[1.0, 0.0], [-1.0, 0.0]]), HardmaxLayer(3.0, -FIRST_AXIS.A))
+    assert exchanged.limits is None
+
+
+def test_cones_of_no_and_of_dependent_generators():
+    exact = lambda *rows: [tuple(Fraction(entry) for entry in row) for row in rows]
+    assert not in_cone(exact((1, 2))[0], []) and in_cone(exact((0, 0))[0], [])
+    rays = exact((1, 0, 0), (2, 0, 0), (1, 1, 0), (1, 3, 0))
+    assert in_cone(exact((5, 2, 0))[0], rays) and not in_cone(exact((5, -1, 0))[0], rays)
+    assert not in_cone(exact((5, 2, 1))[0], rays) and not in_cone(exact((-1, 0, 0))[0], rays)
 
 
 def test_choices_that_change_on_the_way_are_not_frozen():

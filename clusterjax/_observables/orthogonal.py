@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import ArrayLike, Float, Real
-from scipy.integrate import LSODA
 
 from .._check import check_flag, check_host_array, check_integer, check_number, refusal
 from .._mask import AbstractMask, FullMask, check_mask
@@ -201,6 +200,8 @@ def _steps(beta: float, n: int, mask: AbstractMask, unnormalised: bool, end: flo
     """The solver after each of its steps, from orthogonal tokens to the time `end`."""
     if end == 0:
         return
+    from scipy.integrate import LSODA  # here, since its import takes as long as a small run
+
     rate, start = _rate(beta, n, mask, unnormalised), np.zeros(n * (n - 1) // 2)
     first = min(1e-3 / (1 + np.exp(beta) * unnormalised), end)
     solver = LSODA(rate, 0.0, start, end, rtol=_RELATIVE, atol=_ABSOLUTE, first_step=first)

@@ -119,7 +119,7 @@ def test_tokens_that_move_to_their_own_mean_are_frozen_too():
     np.testing.assert_array_equal(found.limits, [[1.0, 0.5], [1.0, 0.5], [-1.0, 0.0], [1.0, 0.5]])
     assert [clause.verdict for clause in found.clauses] == ["held", "failed", "held", "held", "held"]
     # Two that exchange their means do not.
-    exchanged = examine(jnp.asarray([[1.0, 0.0], [-1.0, 0.0]]), HardmaxLayer(3.0, -FIRST_AXIS.A))
+    exchanged = examine(jnp.asarray([[1.0, 0.0], [-1.0, 0.0]]), HardmaxLayer(3.0, -jnp.diag(jnp.array([1.0, 0.0]))))
     assert exchanged.limits is None
 
 
@@ -137,6 +137,12 @@ def test_choices_that_change_on_the_way_are_not_frozen():
     form = [[1.0, 0.0, 0.0], [0.0, 1.0, -1.0], [0.0, 0.0, -3.0]]
     found = examine(jnp.asarray(z0), HardmaxLayer(1.0, jnp.asarray(form)))
     assert found.limits is not None and found.limits[3].tolist() == [0.0, 1.875, 0.0]
+
+
+def test_a_choice_that_changes_on_the_way_alone_is_not_frozen():
+    """The scores at both ends would allow it, those in between do not."""
+    z0, form = np.array([[0.0, 1.0], [2.0, 0.0], [-2.0, -2.0]]), np.array([[2.0, 1.0], [2.0, -2.0]])
+    judge(z0, form, 1 / 3, examine(jnp.asarray(z0), HardmaxLayer(1 / 3, jnp.asarray(form))))
 
 
 def test_zero_token_stays_in_the_interior():

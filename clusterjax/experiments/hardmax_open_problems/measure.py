@@ -61,7 +61,6 @@ class Results:
     """
 
     p: Parameters
-    starts: int
     verdicts: np.ndarray
     leaders: np.ndarray
     wrong: int
@@ -94,7 +93,7 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
     say("A generic, by dimension")
     without = np.array([_without(settings.seed, d, p.n, max(p.clouds // 5, 10)) for d in DIMENSIONS])
     say("searching for counterexamples")
-    return Results(p, settings.starts, verdicts, leaders, wrong, lattice, without, search(settings.seed, p.tries, 5))
+    return Results(p, verdicts, leaders, wrong, lattice, without, search(settings.seed, p.tries, 5))
 
 
 def proved_leaders(projections: np.ndarray) -> list[int]:

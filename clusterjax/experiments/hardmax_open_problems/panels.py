@@ -36,7 +36,7 @@ def draw(m: Results) -> Figure:
 
 def _table(ax: Axes, m: Results) -> None:
     shares = 100 * m.verdicts / m.p.clouds
-    ax.imshow(shares[:, :, 0], cmap="RdYlGn", vmin=0, vmax=100, aspect="auto", alpha=0.6)
+    ax.imshow(shares[:, :, 0], cmap="Blues", vmin=0, vmax=180, aspect="auto")
     for (k, c), held in np.ndenumerate(shares[:, :, 0]):
         # What is neither proved nor refuted is said beside it.
         unknown = shares[k, c, 2]

@@ -120,7 +120,7 @@ def caption_of(m: Results, claims: tuple[Claim, ...]) -> str:
         f"tokens in dimension {m.p.d} for each kind of A, in exact arithmetic. (a) The share of clouds, in per cent, "
         "on which each clause of the theorem is proved to hold. A leader stays at a vertex of its own whatever A is, "
         "and limits are stationary; what fails is that there are leaders and that each vertex has one. (b) How many "
-        "leaders there are. (c) The smallest counterexamples that were found: tokens, the way to their limits (squares) "
+        "leaders there are. (c) The smallest counterexamples that were found: tokens, their way to limits (squares) "
         f"and leaders (stars). For a generic A {100 * (generic.value or 0):.1f} % of the clouds have no leader"
         + ("." if generic.holds else ": not about one in ten.")
     )

@@ -9,7 +9,7 @@ from clusterjax.experiments.boolean_attention.measure import rank_of, rate_of
 from clusterjax.experiments.emergence_hyperplanes import measure as hyperplanes
 from clusterjax.experiments.emergence_mixed import measure as mixed
 from clusterjax.experiments.emergence_polytope.measure import leading
-from clusterjax.experiments.framework.emergence import draw_box, emerge
+from clusterjax.experiments.framework.emergence import Emergence, draw_box, emerge
 
 
 def test_who_attends_to_itself_is_found_by_a_loop():
@@ -69,3 +69,15 @@ def test_groups_are_measured_in_both_directions():
     shape = cjx.limit_shape(jnp.asarray(x), cjx.RescaledField(cjx.SoftmaxAttention(1.0), jnp.asarray(value)))
     within, across = mixed.widths(x, shape, value)
     assert within == pytest.approx(0.0, abs=1e-12) and across == pytest.approx(3 / np.sqrt(1.25))
+
+
+def test_a_range_that_grows_is_seen_in_units_of_the_longest_token():
+    """V = diag(1, 1/2): phi_1* is the first coordinate; it falls, rises again by 0.1, and a token is 5 long."""
+    value = np.diag([1.0, 0.5])
+    x = np.array([[[1.0, 0.0], [-1.0, 0.0]], [[0.8, 3.0], [-0.7, 0.0]], [[0.8, 3.0], [-0.8, 4.9355850717]]])
+    run = Emergence(np.arange(3.0), x[None], [])
+    assert hyperplanes.growth_of(run, value[None]) == pytest.approx(0.1 / 5, rel=1e-9)
+    turned = Emergence(np.arange(3.0), -x[None], [])
+    assert hyperplanes.growth_of(turned, value[None]) == pytest.approx(0.1 / 5, rel=1e-9)
+    still = Emergence(np.arange(2.0), x[None, :2], [])
+    assert hyperplanes.growth_of(still, value[None]) == 0

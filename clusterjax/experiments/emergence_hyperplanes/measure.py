@@ -46,6 +46,7 @@ class Results:
     - `run`: The starts with $\\langle Q\\varphi_1, K\\varphi_1\\rangle > 0$.
     - `turned`: The same with Q^T K of the other sign.
     - `left`: (starts,), what is left there of the spread of phi_1*.
+    - `growth`: By how much the range of phi_1* grows over either, at most, in units of the longest token.
     """
 
     p: Parameters
@@ -53,6 +54,7 @@ class Results:
     run: Emergence
     turned: Emergence
     left: np.ndarray
+    growth: float
 
     @property
     def levels(self) -> np.ndarray:
@@ -75,7 +77,8 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
     run = emerge(x0, p.ts, values, forms, p.beta)
     say("simulating with Q^T K turned")
     turned = emerge(x0, p.ts, values, -forms, p.beta)
-    return Results(p, settings.starts, run, turned, spread(turned, values))
+    growth = max(growth_of(run, values), growth_of(turned, values))
+    return Results(p, settings.starts, run, turned, spread(turned, values), growth)
 
 
 def draw_matrices(seed: int, start: int) -> tuple[np.ndarray, np.ndarray]:
@@ -93,3 +96,18 @@ def spread(run: Emergence, values: np.ndarray) -> np.ndarray:
     """The range of phi_1* over the tokens at the end, as a share of that at the start, (starts,)."""
     duals = [split(value).dual[0] for value in values]
     return np.array([np.ptp(x[-1] @ dual) / np.ptp(x[0] @ dual) for x, dual in zip(run.xs, duals, strict=True)])
+
+
+def growth_of(run: Emergence, values: np.ndarray) -> float:
+    """By how much the range of phi_1* grows between any two saved times, at most over the starts.
+
+    In units of the longest token of each start, which is what phi_1* is rounded by: along the other eigenvector tokens
+    become 1e5 times as long while those with a turned Q^T K gather.
+    """
+    most = 0.0
+    for x, value in zip(run.xs, values, strict=True):
+        along = x @ split(value).dual[0]
+        reach = np.stack([along.max(axis=1), -along.min(axis=1)], axis=1)
+        grown = reach - np.minimum.accumulate(reach, axis=0)
+        most = max(most, float(grown.max() / np.linalg.norm(x, axis=2).max()))
+    return most

@@ -21,7 +21,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
     return Outcome(
         caption_of(m, claims),
         claims,
-        {"n": p.n, "d": p.d, "alpha": 1, "A": ", ".join(KINDS), "clouds": p.clouds,
+        {"n": p.n, "d": p.d, "alpha": 1, "A": ", ".join(KINDS), "starts": p.clouds,
          "counterexamples": [
              {"A is": one.kind, "fails": one.found.clauses[one.clause].says, "A": one.form.astype(int).tolist(),
               "tokens": one.tokens.astype(int).tolist()} for one in m.small
@@ -30,7 +30,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         | {"dimension_by_dimension": np.array(DIMENSIONS), "no_leader_by_dimension": m.without[:, 0]},
         partial(draw, m),
         None,
-        on=Measured(LAYERS_ALONE, CLOUDS, {"tokens": p.n, "d": p.d, "clouds": p.clouds}),
+        on=Measured(LAYERS_ALONE, CLOUDS, {"tokens": p.n, "d": p.d, "starts": p.clouds}),
     )  # fmt: skip
 
 

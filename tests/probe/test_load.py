@@ -8,11 +8,12 @@ from types import SimpleNamespace
 import huggingface_hub
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 import pytest
 from flax import nnx
 
-from clusterjax import probe
+from clusterjax import CausalMask, probe
 from clusterjax.probe.networks.config import sizes_of
 
 from ..helpers import as_a_user
@@ -33,6 +34,15 @@ def test_what_a_model_knows(folders):
     assert (model.num_layers, model.num_heads, model.max_positions) == (8, 3, 16)
     assert model.config.model_type == "albert" and model.config.hidden_size == 12
     assert probe.load(folders["t5"]).max_positions is None
+
+
+def test_a_changed_network_keeps_the_tokenizer_that_was_read():
+    model = probe.load()
+    assert "tokenizer" not in vars(probe.without(model, "attention", layer=0))
+    tokenizer = model.tokenizer
+    for changed in (probe.without(model, "attention", layer=0), probe.with_mask(model, CausalMask()),
+                    probe.deeper(model, 2), probe.randomise(model, jr.key(0))):  # fmt: skip
+        assert changed.tokenizer is tokenizer and changed.network is not model.network
 
 
 @pytest.mark.parametrize(

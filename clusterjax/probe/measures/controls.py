@@ -8,7 +8,6 @@ Invariants: a verdict is NaN, and so never positive, for one text or one network
 store; what was removed from a network stays removed in its control.
 """
 
-import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -35,7 +34,7 @@ from ..._check import (
 from ..._random import generator
 from ..._summary import estimate, levels, short, spread
 from ..networks.batch import Encoded
-from ..networks.load import Model, check_model
+from ..networks.load import Model, check_model, replace_network
 from ..networks.network import AbstractNetwork
 from .head_correlations import HeadCorrelations
 from .sinks import AttentionSinks
@@ -297,7 +296,7 @@ def randomise(model: Model, key: PRNGKeyArray, *, initial: Initial | None = None
         (path, old.replace(_redrawn(path, old[...], drawn.get(path)))) for path, old in nnx.to_flat_state(parameters)
     ]
     network = nnx.merge(form, nnx.from_flat_state(filled), rest)
-    return dataclasses.replace(model, network=network, name=f"{model.name} with random weights")
+    return replace_network(model, network, f"{model.name} with random weights")
 
 
 def _redrawn(path: Any, old: Any, drawn: Any) -> Any:

@@ -115,6 +115,15 @@ class Model:
         return NetworkView.of(self.network)
 
 
+def replace_network(model: Model, network: AbstractNetwork, name: str) -> Model:
+    """The model with another network of the same kind, and the tokenizer that it has read: of a GGUF file that takes a
+    second, which would be spent again for every part that is silenced."""
+    changed = dataclasses.replace(model, network=network, name=name)
+    if "tokenizer" in vars(model):
+        vars(changed)["tokenizer"] = model.tokenizer
+    return changed
+
+
 def check_model(model: Any) -> Model:
     """`model`, if it is one."""
     return check_instance(model, "model", Model, "a Model", "pass what load returns")

@@ -7,7 +7,6 @@ Invariants: the model that was given stays as it is; parameters are set to zero 
 tree matters, and the name of the model says what was done.
 """
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +19,7 @@ from ..._check import check_array, check_concrete, check_integer, refusal
 from ..measures.survey import dtype_of
 from ..networks.block import AbstractBlock
 from ..networks.layers import AbstractNorm
-from ..networks.load import Model, check_model
+from ..networks.load import Model, check_model, replace_network
 from .knock_out import without
 
 
@@ -50,7 +49,7 @@ def deeper(model: Model, times: int) -> Model:
             "it has layers with parts knocked out", "call deeper first, then without",
         )  # fmt: skip
     network.depth = check_integer(times, "times", remedy="pass 2, say") * network.depth
-    return dataclasses.replace(model, network=network, name=f"{model.name} {times} times as deep")
+    return replace_network(model, network, f"{model.name} {times} times as deep")
 
 
 def without_feed_forward(model: Model) -> Model:
@@ -187,4 +186,4 @@ def _changed(model: Model, change: Callable[[AbstractBlock], None], what: str) -
     # Each block with weights of its own; layers that share it change with it.
     for block in network.blocks():
         change(block)
-    return dataclasses.replace(model, network=network, name=f"{model.name} {what}")
+    return replace_network(model, network, f"{model.name} {what}")

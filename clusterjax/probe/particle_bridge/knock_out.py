@@ -8,7 +8,6 @@ Invariants: the model that was given stays as it is; knock-outs add up; a gain m
 included, except that the bias of the output map belongs to the attention as a whole and to none of its heads.
 """
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,7 +19,7 @@ from ..._check import check_choice, check_integer, refusal
 from ..._mask import AbstractMask, check_mask
 from ..measures.survey import dtype_of
 from ..networks.block import Gains, at_places
-from ..networks.load import Model, check_model
+from ..networks.load import Model, check_model, replace_network
 
 
 def without(
@@ -94,7 +93,7 @@ def without(
     network.gains = nnx.data(gains._replace(**{what: _joined(getattr(gains, what), silent, dtype_of(model))}))
     named = {"layer": layer, "head": head, "neuron": neuron, "token": token}
     told = "".join(f", {name} {_told(value)}" for name, value in named.items() if value is not None)
-    return dataclasses.replace(model, network=network, name=f"{model.name} without {part.replace('_', '-')}{told}")
+    return replace_network(model, network, f"{model.name} without {part.replace('_', '-')}{told}")
 
 
 def with_mask(model: Model, mask: AbstractMask) -> Model:
@@ -131,7 +130,7 @@ def with_mask(model: Model, mask: AbstractMask) -> Model:
     """
     network: Any = nnx.clone(check_model(model).network)
     network.mask = nnx.data(check_mask(mask))
-    return dataclasses.replace(model, network=network, name=f"{model.name} with {mask}")
+    return replace_network(model, network, f"{model.name} with {mask}")
 
 
 def _places(value: Any, name: str, count: int | None) -> list[int]:

@@ -44,9 +44,8 @@ NAMES = [experiment.name for experiment in EXPERIMENTS]
 DEAR = (
     *(f"figure{number}" for number in range(1, 8)), "albert-bridge", "albert-training", "language-training",
     "norm-schemes", "rank-collapse", "long-context", "phase-diagram", "linear-phase", "emergence-polytope",
-    "emergence-hyperplanes", "emergence-mixed", "boolean-attention", "moebius", "staircase", "causal-network",
-    "causal-bridge",
-    "sink-training", "lstm", "facts", "word-senses", "sentiment-neuron", "sentiment-words", "sentiment-leaders",
+    "emergence-hyperplanes", "emergence-mixed", "boolean-attention", "moebius", "staircase", "cluster-lifetimes",
+    "causal-network", "causal-bridge", "sink-training", "lstm", "facts", "word-senses", "sentiment-neuron", "sentiment-words", "sentiment-leaders",
     "sentiment-training", "perceptron-delay", "interacting-heads",
 )  # fmt: skip
 EACH = pytest.mark.parametrize(
@@ -98,7 +97,8 @@ def test_registry_holds_every_experiment_in_order():
     limits = ["emergence-polytope", "emergence-hyperplanes", "emergence-mixed", "boolean-attention", "moebius"]
     figures = [f"figure{k}" for k in range(1, 9)]
     hardmax = ["hardmax-polytope", "hardmax-open-problems"]
-    assert NAMES == [*figures, *networks, *layers, *many, *limits, "staircase", *hardmax, *sentiment]
+    lives = ["staircase", "cluster-lifetimes"]
+    assert NAMES == [*figures, *networks, *layers, *many, *limits, *lives, *hardmax, *sentiment]
     assert len({experiment.alias for experiment in EXPERIMENTS}) == len(NAMES)
 
 

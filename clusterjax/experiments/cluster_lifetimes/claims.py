@@ -91,7 +91,7 @@ def caption_of(m: Results, claims: tuple[Claim, ...]) -> str:
                 for name, claim in zip(m.lives, claims[-len(m.lives):], strict=True)]  # fmt: skip
     return (
         f"{m.p.n} uniform tokens in R^{m.p.d}, V = Q = K = I and beta = {m.p.beta:g}, followed to their last merger "
-        f"(at a distance of {m.p.radius:g}), {m.starts} starts. (a) The share of the starts that have more than 1, 2 and "
-        "4 clusters, over time. (b) The time from each merger to the next beside the law of the pair that merges: "
+        f"(at a distance of {m.p.radius:g}), {m.starts} starts. (a) The share of the starts that have more than 1, 2 "
+        "and 4 clusters, over time. (b) The time from each merger to the next beside the law of the pair that merges: "
         f"{', and '.join(verdicts)}. (c) The last merger of each start."
     )

@@ -29,5 +29,5 @@ def test_two_tokens_meet_before_the_lemma_says(u0, beta, c):
     tree = coarsen(field(beta), on_the_circle(0.0, np.arccos(u0)), 1e300, tolerance=np.sqrt(2 * np.exp(-c * beta)))
     latest = by_equation(u0, beta, c)
     assert len(tree) == 1 and tree.times[0] < latest < lemma(u0, beta, c)
-    # And no sooner than is possible: where u = 0.1 the equation is eleven times slower, elsewhere less.
-    assert tree.times[0] > latest / 12
+    # Faster by 2 (1 + u) / (u (1 + e^(-beta (1 - u)))), which is at most this.
+    assert tree.times[0] > latest / (2 * (1 + u0) / u0)

@@ -4,9 +4,11 @@ import numpy as np
 
 from ..framework.ensemble import mean_and_error
 from ..framework.experiment import Claim, plus_minus
+from ..framework.verdict import ANY, Source
 from .measure import FORMED, LEAST_EXPONENT, Lives, Results
 
 
+METASTABILITY = Source("2410.06833, the times that clusters stay", ANY, ANY)
 # Of the line through the logarithms of waits over laws, and of the median ratio of the two.
 SLOPE, FACTOR, LEAST_WAITS = 0.1, 2.0, 3
 # Figure 4 ends at t = 15: clusters outlive it by this factor in more than half of the starts.
@@ -80,8 +82,10 @@ def _law(name: str, lives: Lives) -> Claim:
         criterion=f"a slope within {SLOPE:g} of 1 and a median factor below {FACTOR:g}, of laws whose exponent is "
         f"above {LEAST_EXPONENT:g}",
         holds=bool(abs(slope - 1) < SLOPE and factor < FACTOR),
-        kind="finding",
+        # The paper is about attention to all tokens.
+        kind="paper" if name == "full" else "finding",
         value=slope,
+        source=METASTABILITY if name == "full" else None,
     )
 
 

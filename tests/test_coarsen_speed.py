@@ -1,9 +1,12 @@
-"""Slopes along the orbit are the same at every size of the velocities, those included whose squares no float holds."""
+"""Steps of runs: how many a causal one takes, and that slopes do not depend on the size of the velocities."""
 
 import numpy as np
 import pytest
 
+from clusterjax._coarsen.run import _reach
 from clusterjax._coarsen.steps import along_orbit
+
+from .coarsen_cases import coarsen, field, on_the_circle, sphere
 
 
 @pytest.mark.parametrize("size", (1e-300, 1e-200, 1e-126, 1e-124, 1.0, 1e124, 1e126, 1e200, 1e300))
@@ -11,3 +14,19 @@ def test_slopes_do_not_depend_on_the_size_of_velocities(size):
     velocity = np.array([[3.0, 0.0], [0.0, -4.0]])
     found = along_orbit(size * velocity, 2.0)
     np.testing.assert_allclose(found, [0.6, 0, 0, -0.8, 0.4 / size], rtol=1e-14)
+
+
+def test_a_causal_run_to_the_end_takes_few_steps():
+    """Tokens within a component pass each other closely: 4,000 steps did not suffice where that made steps short."""
+    tree = coarsen(field(9.0, causal=True), sphere(24, 3, seed=2), 1e300, tolerance=0.1, max_steps=800)
+    assert len(tree) == 23 and 1e6 < tree.times[-1] < 1e8
+    # All at the first token, which has not moved.
+    np.testing.assert_allclose(tree.at(1e300), np.tile(sphere(24, 3, seed=2)[0], (24, 1)), atol=1e-6)
+
+
+def test_only_tokens_of_different_components_make_a_step_short():
+    y, slopes = on_the_circle(0.0, 0.1, 2.0), np.zeros((3, 2))
+    slopes[1] = [np.sin(0.1), -np.cos(0.1)]  # the second goes to the first
+    apart = np.linalg.norm(y[:, None] - y[None], axis=2)
+    alone, joined = (_reach(y, slopes, apart, np.array(of)) for of in ([0, 1, 2], [0, 0, 2]))
+    assert alone == pytest.approx(0.8 * 0.1, rel=1e-2) and joined == np.inf

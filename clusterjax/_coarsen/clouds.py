@@ -52,15 +52,9 @@ class Cloud(NamedTuple):
 def _seen(law: Law, masses: np.ndarray, cluster: np.ndarray, m: int, tokens: np.ndarray) -> np.ndarray:
     if not law.causal:
         return np.broadcast_to(np.bincount(cluster, masses, m), (len(tokens), m))
-    seen = np.zeros((len(tokens), m))
-    order = np.argsort(tokens)
-    sums, last = np.zeros(m), 0
-    # One pass over the tokens: what one sees is what its predecessors are.
-    for place in order:
-        upto = tokens[place] + 1
-        sums += np.bincount(cluster[last:upto], masses[last:upto], m)
-        seen[place], last = sums, upto
-    return seen
+    # What a token sees is what its predecessors are.
+    belongs = cluster[:, None] == np.arange(m)
+    return np.cumsum(np.where(belongs, masses[:, None], 0.0), axis=0)[tokens]
 
 
 def start(law: Law, x0: np.ndarray, masses: np.ndarray) -> Cloud:

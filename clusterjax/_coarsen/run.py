@@ -86,7 +86,7 @@ def run(
         if _rests(law, now):
             break
         slopes = along_orbit(now.velocity, now.unit)
-        length = min(length, _reach(cloud.y, slopes[:-1].reshape(cloud.y.shape), apart))
+        length = min(length, _reach(cloud.y, slopes[:-1].reshape(cloud.y.shape), apart, roots[cloud.first]))
         done, length, tries = _accepted(law, cloud, t, length, now, slopes, max_steps - tried)
         tried += tries
         legs.append(Leg(cloud, cloud.y, done.y1, t, done.span, done.length, done.error))
@@ -95,7 +95,8 @@ def run(
         t += done.span
         moved = cloud._replace(y=done.y1)
         cloud = released(law, merged(law, moved, apart, inner), inner)
-        if len(cloud.first) != len(apart):
+        # Not by their number: as many may be let go as became one.
+        if cloud.cluster is not moved.cluster:
             apart = distances(cloud.y)
     kept = [merger for merger in mergers if merger.time <= t_end]
     return Run(law, legs, kept, cloud, t_end, tolerance, inner, first)
@@ -107,13 +108,17 @@ def _rests(law: Law, now: Moves) -> bool:
     return bool(np.all(np.max(np.abs(now.velocity), axis=1) <= least * now.pull))
 
 
-def _reach(y: np.ndarray, slopes: np.ndarray, apart: np.ndarray) -> float:
-    """The longest step: no two clusters come nearer than to a fifth of their distance, were they to go straight on."""
+def _reach(y: np.ndarray, slopes: np.ndarray, apart: np.ndarray, component: np.ndarray) -> float:
+    """The longest step: no two of different components come nearer than to a fifth of their distance, going straight.
+
+    Within a component nothing is waited for: causal tokens pass each other there at any distance, which is no reason
+    for a short step.
+    """
     squares, products = np.square(apart), np.sum(y * slopes, axis=1)
     # <y_a - y_b, g_a - g_b>, where <y_a, g_a> = 0 but for rounding.
     rate = products[:, None] + products[None, :] - y @ slopes.T - slopes @ y.T
     with np.errstate(divide="ignore", invalid="ignore"):
-        ahead = np.where((rate < 0) & (squares > 0), -squares / rate, np.inf)
+        ahead = np.where((rate < 0) & (component[:, None] != component[None, :]), -squares / rate, np.inf)
     return 0.8 * float(np.min(ahead))
 
 

@@ -45,9 +45,9 @@ DEAR = (
     *(f"figure{number}" for number in range(1, 8)), "albert-bridge", "albert-training", "language-training",
     "norm-schemes", "rank-collapse", "long-context", "phase-diagram", "linear-phase", "emergence-polytope",
     "emergence-hyperplanes", "emergence-mixed", "boolean-attention", "moebius", "staircase", "hardmax-open-problems",
-    "causal-network", "causal-bridge",
-    "sink-training", "lstm", "facts", "word-senses", "sentiment-neuron", "sentiment-words", "sentiment-leaders",
-    "sentiment-training", "perceptron-delay", "interacting-heads",
+    "causal-network", "causal-bridge", "sink-training", "lstm", "facts", "word-senses", "sentiment-neuron",
+    "sentiment-words", "sentiment-leaders", "cluster-lifetimes", "sentiment-training", "perceptron-delay",
+    "interacting-heads",
 )  # fmt: skip
 EACH = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.exhaustive) if name in DEAR else name for name in NAMES]
@@ -98,7 +98,8 @@ def test_registry_holds_every_experiment_in_order():
     limits = ["emergence-polytope", "emergence-hyperplanes", "emergence-mixed", "boolean-attention", "moebius"]
     figures = [f"figure{k}" for k in range(1, 9)]
     hardmax = ["hardmax-polytope", "hardmax-open-problems"]
-    assert NAMES == [*figures, *networks, *layers, *many, *limits, "staircase", *hardmax, *sentiment]
+    lives = ["staircase", "cluster-lifetimes"]
+    assert NAMES == [*figures, *networks, *layers, *many, *limits, *lives, *hardmax, *sentiment]
     assert len({experiment.alias for experiment in EXPERIMENTS}) == len(NAMES)
 
 

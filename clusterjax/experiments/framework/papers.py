@@ -65,7 +65,7 @@ PAPERS = (
         "Layer norm (2510.22026), rank collapse (2103.03404), long contexts (2510.05554, 2605.08505), many tokens "
         "(2410.23228) and the staircase of the energy (2410.06833)",
         "Norms, rank, length, many tokens, the staircase",
-        ("norm-schemes", "rank-collapse", "long-context", "linear-phase", "staircase"),
+        ("norm-schemes", "rank-collapse", "long-context", "linear-phase", "staircase", "cluster-lifetimes"),
     ),
 )  # fmt: skip
 

@@ -1,0 +1,101 @@
+"""What is claimed of the lifetimes of clusters; criteria were set before the first run."""
+
+import numpy as np
+
+from ..framework.ensemble import mean_and_error
+from ..framework.experiment import Claim, plus_minus
+from ..framework.verdict import ANY, Source
+from .measure import FORMED, LEAST_EXPONENT, Lives, Results
+
+
+METASTABILITY = Source("2410.06833, the times that clusters stay", ANY, ANY)
+# Of the line through the logarithms of waits over laws, and of the median ratio of the two.
+SLOPE, FACTOR, LEAST_WAITS = 0.1, 2.0, 3
+# Figure 4 ends at t = 15: clusters outlive it by this factor in more than half of the starts.
+LATER = 10.0
+
+
+def claims_of(m: Results) -> tuple[Claim, ...]:
+    """All claims of the experiment."""
+    return _first(m), _ends(m), _outlive(m), *(_law(name, one) for name, one in m.lives.items())
+
+
+def _first(m: Results) -> Claim:
+    causal = m.lives["causal"]
+    return Claim(
+        says="With a causal mask the first token of a start does not move, and all others come to it (2411.04990).",
+        measured=f"it moved by {causal.moved:.1e} at most, and the others end within {causal.astray:.1e} of it",
+        criterion="less than 1e-9, and less than 1e-3",
+        holds=causal.moved < 1e-9 and causal.astray < 1e-3,
+        kind="identity",
+        value=causal.moved,
+    )
+
+
+def _ends(m: Results) -> Claim:
+    done = {name: float(np.mean(np.isfinite(one.times[:, -1]))) for name, one in m.lives.items()}
+    last = ", ".join(
+        f"median 1e{np.median(np.log10(one.times[:, -1])):.1f} and latest 1e{np.log10(one.times[:, -1].max()):.1f} "
+        f"({name})"
+        for name, one in m.lives.items()
+    )
+    return Claim(
+        says="All starts come to one cluster in the end.",
+        measured=f"{100 * min(done.values()):.1f} % of the starts or more; times of the last merger: {last}",
+        criterion="all starts",
+        holds=min(done.values()) == 1.0,
+        kind="finding",
+        value=min(done.values()),
+    )
+
+
+def _outlive(m: Results) -> Claim:
+    shares = {name: mean_and_error(one.times[:, -1] > LATER * FORMED) for name, one in m.lives.items()}
+    listed = ", ".join(f"{plus_minus(100 * s, 100 * e, 1)} % ({name})" for name, (s, e) in shares.items())
+    least, error = min(shares.values(), key=lambda pair: float(pair[0]))
+    return Claim(
+        says=f"The clusters that figure 4 shows at t = {FORMED:g} outlive it tenfold.",
+        measured=f"starts with several clusters at t = {LATER * FORMED:g}: {listed}",
+        criterion="more than half of the starts under either mask",
+        holds=bool(least > 0.5),
+        kind="finding",
+        value=float(least),
+        error=float(error),
+    )
+
+
+def fitted(waits: np.ndarray, laws: np.ndarray) -> tuple[float, float]:
+    """The slope of the line of waits over laws, both logarithms, and the median factor between the two."""
+    if len(waits) < LEAST_WAITS or np.ptp(laws) == 0:
+        return np.nan, np.nan
+    return float(np.polyfit(laws, waits, 1)[0]), float(10 ** np.median(np.abs(waits - laws)))
+
+
+def _law(name: str, lives: Lives) -> Claim:
+    slope, factor = fitted(lives.waits, lives.laws)
+    law = "M), M the mass before it that it sees" if name == "causal" else "(m1/m2 + m2/m1))"
+    return Claim(
+        says=f"With a {name} mask clusters wait as long as the law of the pair that merges next says, "
+        f"e^(beta (1 - c)) / (beta (1 - c^2) {law}.",
+        measured=f"logarithms of waits over those of the law: slope {slope:.3f}, median factor {factor:.2f} over "
+        f"{len(lives.waits)} waits",
+        criterion=f"a slope within {SLOPE:g} of 1 and a median factor below {FACTOR:g}, of laws whose exponent is "
+        f"above {LEAST_EXPONENT:g}",
+        holds=bool(abs(slope - 1) < SLOPE and factor < FACTOR),
+        # The paper is about attention to all tokens.
+        kind="paper" if name == "full" else "finding",
+        value=slope,
+        source=METASTABILITY if name == "full" else None,
+    )
+
+
+def caption_of(m: Results, claims: tuple[Claim, ...]) -> str:
+    """What is seen, and what holds."""
+    verdicts = [f"the law {'holds' if claim.holds else 'does not hold'} with a {name} mask"
+                for name, claim in zip(m.lives, claims[-len(m.lives):], strict=True)]  # fmt: skip
+    return (
+        f"{m.p.n} uniform tokens in R^{m.p.d}, V = Q = K = I and beta = {m.p.beta:g}, followed to their last merger "
+        f"(at a distance of {m.p.radius:g}), {m.starts} starts. (a) The share of the starts that have more than 1, 2 "
+        "and 4 clusters, over time. (b) The time from each merger to the next beside the law of the pair that merges: "
+        f"{', and '.join(verdicts)}. (c) The last merger of each start."
+    )

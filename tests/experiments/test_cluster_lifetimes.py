@@ -1,0 +1,84 @@
+"""What lifetimes of clusters are measured by: the laws of a pair, waits, counts and verdicts."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import clusterjax as cjx
+from clusterjax.experiments.cluster_lifetimes.claims import claims_of, fitted
+from clusterjax.experiments.cluster_lifetimes.measure import FORMED, Lives, Parameters, Results, live, log_law, waits_of
+
+
+def on_the_circle(*angles):
+    return jnp.asarray(np.stack([np.cos(angles), np.sin(angles)], axis=1))
+
+
+def followed(x0, beta, *, causal):
+    mask = cjx.CausalMask() if causal else cjx.FullMask()
+    return cjx.coarsen(cjx.AttentionField(cjx.SoftmaxAttention(beta, mask=mask)), x0, 1e300, tolerance=0.01)
+
+
+@pytest.mark.parametrize(
+    ("angles", "causal", "mass"),
+    [
+        ((0.0, 0.0, 1.2, 0.0), False, 3 + 1 / 3),
+        ((0.0, 0.0, 1.2, 0.0), True, 2.0),  # the last token is of the first cluster, but comes after the other
+        ((0.0, 1.2, 1.2, 1.2), True, 1.0),
+    ],
+)
+def test_the_law_of_a_pair_is_the_time_that_it_takes(angles, causal, mass):
+    """Clusters at rest at an exponent of 51: the tokens are at two points, and merge once."""
+    beta = 80.0
+    tree = followed(on_the_circle(*angles), beta, causal=causal)
+    waits, laws = waits_of(tree, beta, causal=causal)
+    apart = 1 - np.cos(1.2)
+    exact = np.log10(np.exp(beta * apart) / (beta * (1 - np.cos(1.2) ** 2) * mass))
+    assert laws == pytest.approx([exact], abs=1e-9)
+    assert len(waits) == 1 and abs(waits[0] - exact) < 0.02
+
+
+def test_small_exponents_have_no_law():
+    a, b = np.array([1.0, 0.0]), np.array([0.5, 0.75**0.5])
+    assert log_law(a, b, 9.9, 2.0) is None and log_law(a, b, 10.1, 2.0) is not None
+    # 1 - c^2, and not 1 - c: at an obtuse angle they differ.
+    c = -0.5
+    by_hand = np.log10(np.exp(9 * (1 - c)) / (9 * (1 - c * c) * 2))
+    assert log_law(a, np.array([c, 0.75**0.5]), 9.0, 2.0) == pytest.approx(by_hand, abs=1e-12)
+
+
+def test_waits_are_counted_from_the_merger_before_and_not_before_clusters_formed(monkeypatch):
+    tree = followed(on_the_circle(0.0, 0.3, 1.3, 2.9), 40.0, causal=False)
+    first, second, third = tree.times
+    assert first < FORMED < second
+    # As late as makes a difference.
+    monkeypatch.setattr("clusterjax.experiments.cluster_lifetimes.measure.FORMED", second / 2)
+    waits, _ = waits_of(tree, 40.0, causal=False)
+    np.testing.assert_allclose(waits, np.log10([second / 2, third - second]))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_counts_of_clusters_are_those_of_the_trees(causal):
+    x0 = np.asarray(cjx.Sphere().sample(jax.random.key(3), n=6, d=3))
+    trees = [followed(jnp.asarray(x), 9.0, causal=causal) for x in (x0, x0[::-1])]
+    lives = live(trees, 9.0, causal=causal)
+    log_times = np.array([-3.0, 1.0, 2.0, 299.0])
+    by_tree = [[len(np.unique(tree.clusters(10**s))) for s in log_times] for tree in trees]
+    np.testing.assert_array_equal(lives.counted(log_times), by_tree)
+    assert lives.times.shape == (2, 5) and lives.astray < 1e-3
+    assert (lives.moved == 0) == causal
+
+
+def test_verdicts_can_fail():
+    line = np.linspace(1, 6, 20)
+    good = Lives(np.full((4, 3), 1e5), 1.05 * line, line, 0.0, 0.0)
+    results = lambda full, causal: Results(Parameters(), 4, {"full": full, "causal": causal})
+    verdicts = lambda full, causal: [claim.holds for claim in claims_of(results(full, causal))]
+    assert verdicts(good, good) == [True] * 5
+    assert verdicts(good, good._replace(moved=1e-6)) == [False, True, True, True, True]
+    assert verdicts(good, good._replace(astray=0.1)) == [False, True, True, True, True]
+    assert verdicts(good, good._replace(times=np.full((4, 3), 100.0))) == [True, True, False, True, True]
+    assert verdicts(good, good._replace(times=np.full((4, 3), np.inf)))[1] is False
+    assert verdicts(good._replace(waits=1.2 * line), good) == [True, True, True, False, True]
+    assert verdicts(good, good._replace(waits=line + 0.4)) == [True, True, True, True, False]
+    assert np.isnan(fitted(np.ones(2), np.ones(2))[0])

@@ -44,8 +44,8 @@ NAMES = [experiment.name for experiment in EXPERIMENTS]
 DEAR = (
     *(f"figure{number}" for number in range(1, 8)), "albert-bridge", "albert-training", "language-training",
     "norm-schemes", "rank-collapse", "long-context", "phase-diagram", "linear-phase", "emergence-polytope",
-    "emergence-hyperplanes", "emergence-mixed", "boolean-attention", "moebius", "staircase", "causal-network",
-    "causal-bridge",
+    "emergence-hyperplanes", "emergence-mixed", "boolean-attention", "moebius", "staircase", "renyi-centres",
+    "causal-network", "causal-bridge",
     "sink-training", "lstm", "facts", "word-senses", "sentiment-neuron", "sentiment-words", "sentiment-leaders",
     "sentiment-training", "perceptron-delay", "interacting-heads",
 )  # fmt: skip
@@ -98,7 +98,7 @@ def test_registry_holds_every_experiment_in_order():
     limits = ["emergence-polytope", "emergence-hyperplanes", "emergence-mixed", "boolean-attention", "moebius"]
     figures = [f"figure{k}" for k in range(1, 9)]
     hardmax = ["hardmax-polytope", "hardmax-open-problems"]
-    assert NAMES == [*figures, *networks, *layers, *many, *limits, "staircase", *hardmax, *sentiment]
+    assert NAMES == [*figures, *networks, *layers, *many, *limits, "staircase", "renyi-centres", *hardmax, *sentiment]
     assert len({experiment.alias for experiment in EXPERIMENTS}) == len(NAMES)
 
 
@@ -198,6 +198,8 @@ PAPER = {
     "boolean-attention": [True, True],
     "moebius": [True],
     "staircase": [True],
+    # The printed number for d = 3 is a third of the right one.
+    "renyi-centres": [True, False, True, True, True, True, True],
     "hardmax-polytope": [True, True, True],
     "hardmax-open-problems": [True],
     "sentiment-words": [True, True],

@@ -205,8 +205,8 @@ def _longer(m: Results) -> Claim:
         holds.append(one - other > SIGMAS * np.hypot(a, b))
     return Claim(
         says="Strong centres stay longer than the other centres.",
-        measured=f"the share that has not left by t = {m.p.end:g}, by Kaplan and Meier, of the strong and of the other "
-        f"centres: {', '.join(words)}",
+        measured=f"the share that has not left by t = {m.p.end:g}, of the strong and of the other centres: "
+        f" {', '.join(words)}",
         criterion=f"the first is larger by {SIGMAS} standard errors in each dimension",
         holds=all(holds),
         kind="finding",

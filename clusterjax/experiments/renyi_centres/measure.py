@@ -138,7 +138,9 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
         for kind, which in zip(KINDS, (strong, wide, ordinary & ~strong), strict=True):
             followed[d, kind] = follow(xs, which, p)
         if d == 2:
-            shown, marks = xs[0], (strong[0], ordinary[0])
+            # The first start that has centres of both kinds.
+            chosen = int(np.argmax(np.any(ordinary & ~strong, axis=1)))
+            shown, marks = xs[chosen], (strong[chosen], ordinary[chosen])
             held = holding(xs[:, int(np.flatnonzero(p.ts == READ)[0])], {"strong": strong, "ordinary": ordinary}, p)
     assert shown is not None and marks is not None  # the circle is one of the dimensions
     return Results(p, settings.starts, counts, followed, shown, marks, held)

@@ -73,6 +73,7 @@ def found():
     """On the circle alone, few tokens, and none but it counted."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(renyi, "DIMENSIONS", (2,))
+        patch.setattr(renyi, "COUNTED", (2, 3))
         patch.setattr(renyi, "GROWN", 100)
         return renyi.measure(Parameters(n=12, beta=25.0, end=150.0), Settings(starts=2, quick=True), lambda line: None)
 
@@ -128,6 +129,7 @@ def test_clusters_that_hold_a_centre_are_counted():
 def test_claims_fail_on_what_they_exclude(found):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("clusterjax.experiments.renyi_centres.claims.DIMENSIONS", (2,))
+        patch.setattr("clusterjax.experiments.renyi_centres.claims.COUNTED", (2, 3))
         right = claims_of(found)
         assert right[6].holds and right[6].kind == "identity"
         assert not right[1].holds and right[2].holds

@@ -26,6 +26,8 @@ from ..._observables import expected_strong_centres
 
 
 PARKING = 0.7475979202534  # Renyi's constant
+# Beyond this time the integrand is e^(-2 gamma) / t^2 to the last digit.
+_FAR = 40.0
 
 
 def pull(angle: float, beta: float) -> float:
@@ -71,7 +73,8 @@ def mean_parked(separation: float, n: int | np.ndarray) -> np.ndarray:
     slope = lambda t: np.exp(-2 * (exp1(t) + np.log(t) + np.euler_gamma)) if t > 0 else 1.0
     found = []
     for t in np.atleast_1d(n) / length:
-        # The tail of the integral is that of e^{-2 gamma} / t^2.
-        covered = quad(slope, 0, t, limit=200)[0]
+        covered = quad(slope, 0, min(t, _FAR))[0]
+        if t > _FAR:
+            covered += np.exp(-2 * np.euler_gamma) * (1 / _FAR - 1 / t)
         found.append(length * covered + (1 - np.exp(-t)) * slope(t))
     return np.array(found)

@@ -44,7 +44,7 @@ NAMES = [experiment.name for experiment in EXPERIMENTS]
 DEAR = (
     *(f"figure{number}" for number in range(1, 8)), "albert-bridge", "albert-training", "language-training",
     "norm-schemes", "rank-collapse", "long-context", "phase-diagram", "linear-phase", "emergence-polytope",
-    "emergence-hyperplanes", "emergence-mixed", "boolean-attention", "moebius", "staircase", "renyi-centres",
+    "emergence-hyperplanes", "emergence-mixed", "boolean-attention", "moebius", "staircase", "renyi-centres", "repulsion",
     "causal-network", "causal-bridge",
     "sink-training", "lstm", "facts", "word-senses", "sentiment-neuron", "sentiment-words", "sentiment-leaders",
     "sentiment-training", "perceptron-delay", "interacting-heads",
@@ -98,7 +98,18 @@ def test_registry_holds_every_experiment_in_order():
     limits = ["emergence-polytope", "emergence-hyperplanes", "emergence-mixed", "boolean-attention", "moebius"]
     figures = [f"figure{k}" for k in range(1, 9)]
     hardmax = ["hardmax-polytope", "hardmax-open-problems"]
-    assert NAMES == [*figures, *networks, *layers, *many, *limits, "staircase", "renyi-centres", *hardmax, *sentiment]
+    assert NAMES == [
+        *figures,
+        *networks,
+        *layers,
+        *many,
+        *limits,
+        "staircase",
+        "renyi-centres",
+        "repulsion",
+        *hardmax,
+        *sentiment,
+    ]
     assert len({experiment.alias for experiment in EXPERIMENTS}) == len(NAMES)
 
 

@@ -19,7 +19,7 @@ KNOWN = {one.name: one for one in EXPERIMENTS}
 SET = (
     *(f"figure{k}" for k in range(3, 9)), "phase-diagram", "linear-phase", "rank-collapse", "norm-schemes",
     "long-context", "hardmax-polytope", "emergence-polytope", "emergence-hyperplanes", "emergence-mixed",
-    "boolean-attention", "moebius", "staircase", "renyi-centres", "hardmax-open-problems",
+    "boolean-attention", "moebius", "staircase", "renyi-centres", "repulsion", "hardmax-open-problems",
 )  # fmt: skip
 QUICKLY = Files(("png",), film=False)
 

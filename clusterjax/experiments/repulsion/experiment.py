@@ -42,7 +42,7 @@ def _series(m: Results) -> dict:
 REPULSION = Experiment(
     "repulsion",
     "polygons",
-    "V = -I: polygons and simplices, later than e^(2 beta)",
+    "V = -I: polygons and simplices, after times like e^(2 beta)",
     "Where do repelled tokens end under full attention, and when?",
     _run,
     asks=True,

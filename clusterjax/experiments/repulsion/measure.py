@@ -101,7 +101,7 @@ def repel(x0: Array, p: Parameters, beta: float) -> np.ndarray:
     """The tokens of all starts under full attention, (starts, times, n, d)."""
     # Few tokens in more dimensions and more tokens of no mass are one program: a cloud of p.n tokens of R^4.
     starts, n, d = x0.shape
-    rest = draw_starts(1, starts, p.n - n, 4)[:, :, :] if p.n > n else jnp.zeros((starts, 0, 4))
+    rest = draw_starts(1, starts, p.n - n, 4) if p.n > n else jnp.zeros((starts, 0, 4))
     x = jnp.concatenate([jnp.pad(x0, ((0, 0), (0, 0), (0, 4 - d))), rest], axis=1)
     masses = jnp.asarray([1.0] * n + [0.0] * max(p.n - n, 0))
     return np.asarray(_run_all(x, jnp.asarray(p.ts), jnp.asarray(beta), masses))[:, :, :n, :d]
@@ -144,7 +144,7 @@ def simplex_error(xs: np.ndarray) -> np.ndarray:
 
 def slowest_rate(n: int, beta: float) -> float:
     """The smallest rate at which tokens of the circle come back to a regular n-gon, but for its rotation."""
-    places = 2 * jnp.pi * jnp.arange(n) / n
+    places = jnp.asarray(2 * np.pi * np.arange(n) / n)
     turned = np.asarray(jax.jacfwd(lambda angles: _angular(angles, beta))(places))
     rates = np.sort(-np.linalg.eigvals(turned).real)
     # One is that of the rotation: zero, to rounding the smallest.

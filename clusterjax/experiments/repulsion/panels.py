@@ -33,7 +33,7 @@ def _gaps(ax: Axes, m: Results) -> None:
         ax.loglog(m.p.ts[1:], errors[1:], color=colour, label=f"n = {n}")
         if n in FEW:
             ax.loglog(m.p.ts[1:], np.median(m.polygons[n, LARGE], axis=0)[1:], color=colour, ls="--")
-    ax.set(xlabel="t", ylabel="degrees from equal gaps")
+    ax.set(xlabel="t", ylabel="degrees from equal gaps", ylim=(1e-5, 400))
     ax.legend(loc="lower left")
 
 

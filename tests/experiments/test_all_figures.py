@@ -44,8 +44,8 @@ NAMES = [experiment.name for experiment in EXPERIMENTS]
 DEAR = (
     *(f"figure{number}" for number in range(1, 8)), "albert-bridge", "albert-training", "language-training",
     "norm-schemes", "rank-collapse", "long-context", "phase-diagram", "linear-phase", "emergence-polytope",
-    "emergence-hyperplanes", "emergence-mixed", "boolean-attention", "moebius", "staircase", "renyi-centres", "repulsion",
-    "causal-network", "causal-bridge",
+    "emergence-hyperplanes", "emergence-mixed", "boolean-attention", "moebius", "staircase", "renyi-centres",
+    "repulsion", "causal-network", "causal-bridge",
     "sink-training", "lstm", "facts", "word-senses", "sentiment-neuron", "sentiment-words", "sentiment-leaders",
     "sentiment-training", "perceptron-delay", "interacting-heads",
 )  # fmt: skip

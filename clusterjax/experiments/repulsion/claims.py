@@ -68,8 +68,8 @@ def _late(m: Results) -> Claim:
 def _rates(m: Results) -> Claim:
     off = {
         # A pair that does not arrive has no rate.
-        (mask, beta): float(np.max(np.abs(rates[np.isfinite(rates)] / exact_rate(mask, beta) - 1), initial=0.0))
-        for (mask, beta), rates in m.rates.items()
+        key: float(np.max(np.abs(rates[np.isfinite(rates)] / exact_rate(*key) - 1), initial=0.0))
+        for key, rates in m.rates.items()
     }
     seen = int(sum(np.isfinite(rates).sum() for rates in m.rates.values()))
     return Claim(

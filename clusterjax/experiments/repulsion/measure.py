@@ -132,14 +132,14 @@ def gap_error(xs: np.ndarray) -> np.ndarray:
     n = xs.shape[-2]
     angles = np.sort(np.degrees(np.arctan2(xs[..., 1], xs[..., 0])), axis=-1)
     gaps = np.diff(angles, axis=-1, append=angles[..., :1] + 360)
-    return np.abs(gaps - 360 / n).max(axis=-1)
+    return np.asarray(np.abs(gaps - 360 / n).max(axis=-1))
 
 
 def simplex_error(xs: np.ndarray) -> np.ndarray:
     """How far a cosine of two of the tokens (..., n, d) is from -1 / (n - 1), at most."""
     n = xs.shape[-2]
     off = np.einsum("...id,...jd->...ij", xs, xs)[..., ~np.eye(n, dtype=bool)]
-    return np.abs(off + 1 / (n - 1)).max(axis=-1)
+    return np.asarray(np.abs(off + 1 / (n - 1)).max(axis=-1))
 
 
 def slowest_rate(n: int, beta: float) -> float:

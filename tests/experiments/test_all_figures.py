@@ -81,18 +81,9 @@ def QUIET(line):
 def test_registry_holds_every_experiment_in_order():
     sentiment = [f"sentiment-{what}" for what in ("words", "leaders", "training")]
     networks = [
-        "albert-spectra",
-        "albert-bridge",
-        "albert-training",
-        "language-training",
-        "causal-network",
-        "causal-bridge",
-        "sink-training",
-        "lstm",
-        "facts",
-        "word-senses",
-        "sentiment-neuron",
-    ]
+        "albert-spectra", "albert-bridge", "albert-training", "language-training", "causal-network", "causal-bridge",
+        "sink-training", "lstm", "facts", "word-senses", "sentiment-neuron",
+    ]  # fmt: skip
     layers = ["norm-schemes", "rank-collapse", "long-context", "perceptron-delay", "interacting-heads"]
     many = ["phase-diagram", "linear-phase"]
     limits = ["emergence-polytope", "emergence-hyperplanes", "emergence-mixed", "boolean-attention", "moebius"]

@@ -65,7 +65,7 @@ def test_the_slowest_rate_is_that_of_the_field(n, beta):
         np.testing.assert_allclose(rates[1], exact_rate("full", beta), rtol=1e-12)
 
 
-@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("mask", ("causal", pytest.param("full", marks=pytest.mark.exhaustive)))
 def test_pairs_take_the_exact_time(mask):
     """C5 backwards: token 2 of causal attention, and half of its time for two that both move."""
     x0 = draw_starts(0, 3, 2, 2)
@@ -78,10 +78,11 @@ def test_pairs_take_the_exact_time(mask):
 
 def test_a_pair_that_is_there_already_and_one_that_never_comes():
     x0 = jnp.asarray(np.stack([on_circle([0, 179.5]), on_circle([30, 30])]))
-    times, rates = approach(x0, "causal", 1.0)
+    times, rates = approach(jnp.concatenate([x0, x0[:1]]), "causal", 1.0)
     assert times[0] == 0 and times[1] == np.inf and np.isnan(rates[1])
 
 
+@pytest.mark.exhaustive
 def test_tokens_without_mass_change_nothing():
     """Three tokens alone, and with five that have none."""
     x0 = draw_starts(0, 2, 3, 2)

@@ -10,6 +10,7 @@ from clusterjax.experiments.framework.experiment import Settings
 from clusterjax.experiments.renyi_centres import measure as renyi
 from clusterjax.experiments.renyi_centres.claims import caption_of, claims_of
 from clusterjax.experiments.renyi_centres.measure import Followed, Parameters, follow, holding, slope_of
+from clusterjax.experiments.renyi_centres.panels import draw
 from clusterjax.experiments.renyi_centres.theory import (
     PARKING,
     mean_parked,
@@ -150,3 +151,9 @@ def test_claims_fail_on_what_they_exclude(found):
 def test_slopes_are_those_of_a_power():
     betas = np.array([16.0, 32.0, 64.0])
     np.testing.assert_allclose(slope_of(betas, 3 * betas**1.5), 1.5, rtol=1e-12)
+
+
+def test_the_picture_is_drawn(found):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("clusterjax.experiments.renyi_centres.panels.DIMENSIONS", (2, 2))
+        assert len(draw(found).axes) == 5

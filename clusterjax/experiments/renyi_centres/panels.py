@@ -18,13 +18,12 @@ LOOKS = {"strong": STRONG, "ordinary": OTHER}
 def draw(m: Results) -> Figure:
     """Paths and windows above, numbers below."""
     figure = Figure(figsize=(WIDTH, 5.2), layout="constrained")
-    axes = figure.subplot_mosaic([["paths"] * 4 + ["windows"] * 2,
-                                  ["counts"] * 2 + ["growth"] * 2 + ["stay"] * 2])  # fmt: skip
-    for name, fill in (("paths", _paths), ("windows", _windows), ("counts", _counts), ("growth", _growth),
-                       ("stay", _stay)):  # fmt: skip
-        fill(axes[name], m)
-    for letter, ax in zip("abcde", axes.values(), strict=True):
-        ax.text(-0.02, 1.02, f"({letter})", ha="right", va="bottom", transform=ax.transAxes, weight="bold")
+    axes = figure.subplot_mosaic("aaaabb;ccddee")
+    for letter, fill in zip("abcde", (_paths, _windows, _counts, _growth, _stay), strict=True):
+        fill(axes[letter], m)
+        axes[letter].text(
+            -0.02, 1.02, f"({letter})", ha="right", va="bottom", transform=axes[letter].transAxes, weight="bold"
+        )
     return figure
 
 

@@ -88,7 +88,8 @@ def _stay(ax: Axes, m: Results) -> None:
         for kind, colour in LOOKS.items():
             survival = m.followed[d, kind].stay(m.p.ts, m.p.share * m.p.separation).survival()
             ts = np.concatenate([[m.p.ts[1]], survival.times, [m.p.end]])
-            shares = np.concatenate([[1.0], survival.probabilities, survival.probabilities[-1:]])
-            ax.step(ts, shares[: len(ts)], where="post", color=colour, ls=line, label=f"{kind}, d = {d}")
+            shares = np.concatenate([[1.0], survival.probabilities])
+            # The last one lasts to the end of the runs, also where no centre has left.
+            ax.step(ts, np.append(shares, shares[-1]), where="post", color=colour, ls=line, label=f"{kind}, d = {d}")
     ax.set(xscale="log", xlabel="t", ylabel="share that has not left", ylim=(0, 1.02))
     ax.legend(loc="lower left", fontsize="x-small")

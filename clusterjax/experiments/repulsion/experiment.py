@@ -47,5 +47,5 @@ REPULSION = Experiment(
     _run,
     asks=True,
     parameters=Parameters,
-    cost=Cost(full=60, quick=30),
+    cost=Cost(full=150, quick=40),
 )

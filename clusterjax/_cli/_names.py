@@ -6,6 +6,6 @@ FIGURES = (
     "sink-training", "lstm", "facts", "word-senses", "sentiment-neuron", "norm-schemes", "rank-collapse",
     "long-context", "perceptron-delay", "interacting-heads", "phase-diagram", "linear-phase",
     "emergence-polytope", "emergence-hyperplanes", "emergence-mixed", "boolean-attention", "moebius",
-    "staircase", "cluster-lifetimes", "hardmax-polytope", "hardmax-open-problems",
+    "staircase", "cluster-lifetimes", "renyi-centres", "repulsion", "hardmax-polytope", "hardmax-open-problems",
     "sentiment-words", "sentiment-leaders", "sentiment-training",
 )  # fmt: skip

@@ -46,8 +46,8 @@ DEAR = (
     "norm-schemes", "rank-collapse", "long-context", "phase-diagram", "linear-phase", "emergence-polytope",
     "emergence-hyperplanes", "emergence-mixed", "boolean-attention", "moebius", "staircase", "hardmax-open-problems",
     "causal-network", "causal-bridge", "sink-training", "lstm", "facts", "word-senses", "sentiment-neuron",
-    "sentiment-words", "sentiment-leaders", "cluster-lifetimes", "sentiment-training", "perceptron-delay",
-    "interacting-heads",
+    "sentiment-words", "sentiment-leaders", "cluster-lifetimes", "renyi-centres", "repulsion", "sentiment-training",
+    "perceptron-delay", "interacting-heads",
 )  # fmt: skip
 EACH = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.exhaustive) if name in DEAR else name for name in NAMES]
@@ -81,24 +81,15 @@ def QUIET(line):
 def test_registry_holds_every_experiment_in_order():
     sentiment = [f"sentiment-{what}" for what in ("words", "leaders", "training")]
     networks = [
-        "albert-spectra",
-        "albert-bridge",
-        "albert-training",
-        "language-training",
-        "causal-network",
-        "causal-bridge",
-        "sink-training",
-        "lstm",
-        "facts",
-        "word-senses",
-        "sentiment-neuron",
-    ]
+        "albert-spectra", "albert-bridge", "albert-training", "language-training", "causal-network", "causal-bridge",
+        "sink-training", "lstm", "facts", "word-senses", "sentiment-neuron",
+    ]  # fmt: skip
     layers = ["norm-schemes", "rank-collapse", "long-context", "perceptron-delay", "interacting-heads"]
     many = ["phase-diagram", "linear-phase"]
     limits = ["emergence-polytope", "emergence-hyperplanes", "emergence-mixed", "boolean-attention", "moebius"]
     figures = [f"figure{k}" for k in range(1, 9)]
     hardmax = ["hardmax-polytope", "hardmax-open-problems"]
-    lives = ["staircase", "cluster-lifetimes"]
+    lives = ["staircase", "cluster-lifetimes", "renyi-centres", "repulsion"]
     assert NAMES == [*figures, *networks, *layers, *many, *limits, *lives, *hardmax, *sentiment]
     assert len({experiment.alias for experiment in EXPERIMENTS}) == len(NAMES)
 
@@ -199,6 +190,8 @@ PAPER = {
     "boolean-attention": [True, True],
     "moebius": [True],
     "staircase": [True],
+    # The printed number for d = 3 is a third of the right one.
+    "renyi-centres": [True, False, True, True, True, True, True],
     "hardmax-polytope": [True, True, True],
     "hardmax-open-problems": [True],
     "sentiment-words": [True, True],

@@ -19,7 +19,8 @@ KNOWN = {one.name: one for one in EXPERIMENTS}
 SET = (
     *(f"figure{k}" for k in range(3, 9)), "phase-diagram", "linear-phase", "rank-collapse", "norm-schemes",
     "long-context", "hardmax-polytope", "emergence-polytope", "emergence-hyperplanes", "emergence-mixed",
-    "boolean-attention", "moebius", "staircase", "cluster-lifetimes", "hardmax-open-problems",
+    "boolean-attention", "moebius", "staircase", "cluster-lifetimes", "renyi-centres", "repulsion",
+    "hardmax-open-problems",
 )  # fmt: skip
 QUICKLY = Files(("png",), film=False)
 
@@ -197,6 +198,7 @@ OTHERS = {
     "boolean-attention": {"n": 9, "beta": 2.5, "end": 7.3},
     "moebius": {"n": 9, "beta": 2.5},
     "hardmax-open-problems": {"n": 5, "d": 2, "clouds": 20, "tries": 12},
+    "renyi-centres": {"n": 16, "beta": 25, "c": 4.5, "share": 0.05, "end": 160},
     "staircase": {"n": 9, "beta": 1000, "arc": 0.4, "points": 30},
     "cluster-lifetimes": {"n": 9, "d": 4, "beta": 12.0, "radius": 0.2, "points": 30},
 }

@@ -56,9 +56,9 @@ PAPERS = (
     ),
     Paper(
         "causal",
-        "Causal networks: attention sinks (2309.17453) and the first token (2411.04990)",
+        "Causal attention: sinks (2309.17453), the first token and Renyi centres (2411.04990)",
         "2309.17453, 2411.04990",
-        ("causal-network", "causal-bridge"),
+        ("causal-network", "causal-bridge", "renyi-centres", "repulsion"),
     ),
     Paper(
         "depth",

@@ -5,7 +5,8 @@ FIGURES = (
     "albert-spectra", "albert-bridge", "albert-training", "language-training", "causal-network", "causal-bridge",
     "sink-training", "lstm", "facts", "word-senses", "sentiment-neuron", "norm-schemes", "rank-collapse",
     "long-context", "perceptron-delay", "interacting-heads", "phase-diagram", "linear-phase",
-    "emergence-polytope", "emergence-hyperplanes", "emergence-mixed", "boolean-attention", "moebius",
+    "emergence-polytope", "emergence-hyperplanes", "emergence-mixed", "boolean-attention",
+    "gaussian-closure", "moebius",
     "staircase", "hardmax-polytope", "hardmax-open-problems",
     "sentiment-words", "sentiment-leaders", "sentiment-training",
 )  # fmt: skip

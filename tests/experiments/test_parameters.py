@@ -19,7 +19,7 @@ KNOWN = {one.name: one for one in EXPERIMENTS}
 SET = (
     *(f"figure{k}" for k in range(3, 9)), "phase-diagram", "linear-phase", "rank-collapse", "norm-schemes",
     "long-context", "hardmax-polytope", "emergence-polytope", "emergence-hyperplanes", "emergence-mixed",
-    "boolean-attention", "moebius", "staircase", "hardmax-open-problems",
+    "boolean-attention", "gaussian-closure", "moebius", "staircase", "hardmax-open-problems",
 )  # fmt: skip
 QUICKLY = Files(("png",), film=False)
 
@@ -195,6 +195,7 @@ OTHERS = {
     "emergence-hyperplanes": {"n": 9, "beta": 2.5, "end": 7.3},
     "emergence-mixed": {"n": 9, "beta": 2.5, "end": 7.3},
     "boolean-attention": {"n": 9, "beta": 2.5, "end": 7.3},
+    "gaussian-closure": {"n": 540, "spread": 0.2, "end": 25.0},
     "moebius": {"n": 9, "beta": 2.5},
     "hardmax-open-problems": {"n": 5, "d": 2, "clouds": 20, "tries": 12},
     "staircase": {"n": 9, "beta": 1000, "arc": 0.4, "points": 30},

@@ -44,8 +44,8 @@ NAMES = [experiment.name for experiment in EXPERIMENTS]
 DEAR = (
     *(f"figure{number}" for number in range(1, 8)), "albert-bridge", "albert-training", "language-training",
     "norm-schemes", "rank-collapse", "long-context", "phase-diagram", "linear-phase", "emergence-polytope",
-    "emergence-hyperplanes", "emergence-mixed", "boolean-attention", "gaussian-closure", "moebius", "staircase", "causal-network",
-    "causal-bridge",
+    "emergence-hyperplanes", "emergence-mixed", "boolean-attention", "gaussian-closure", "moebius", "staircase",
+    "causal-network", "causal-bridge",
     "sink-training", "lstm", "facts", "word-senses", "sentiment-neuron", "sentiment-words", "sentiment-leaders",
     "sentiment-training", "perceptron-delay", "interacting-heads",
 )  # fmt: skip
@@ -95,7 +95,12 @@ def test_registry_holds_every_experiment_in_order():
     ]
     layers = ["norm-schemes", "rank-collapse", "long-context", "perceptron-delay", "interacting-heads"]
     many = ["phase-diagram", "linear-phase"]
-    limits = ["emergence-polytope", "emergence-hyperplanes", "emergence-mixed", "boolean-attention", "gaussian-closure", "moebius"]
+    limits = [
+        *(f"emergence-{where}" for where in ("polytope", "hyperplanes", "mixed")),
+        "boolean-attention",
+        "gaussian-closure",
+        "moebius",
+    ]
     figures = [f"figure{k}" for k in range(1, 9)]
     hardmax = ["hardmax-polytope", "hardmax-open-problems"]
     assert NAMES == [*figures, *networks, *layers, *many, *limits, "staircase", *hardmax, *sentiment]

@@ -1,4 +1,4 @@
-"""What the experiment on Gaussian tokens measures: the closure, the moments, the exponents, and claims that can fail."""
+"""What the experiment on Gaussian tokens measures: the closure, moments, exponents, and claims that can fail."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What is claimed of Gaussian tokens: the closure, its blow-up, what a finite number of tokens makes of it, and V = -I."""
+"""What is claimed of Gaussian tokens: the closure, its blow-up, what finitely many tokens make of it, and V = -I."""
 
 import numpy as np
 
@@ -45,7 +45,8 @@ def slopes(m: Results) -> dict[str, tuple[float, float]]:
 def _closure(m: Results) -> Claim:
     return Claim(
         says="With V = B = I the closure blows up at t* = 1 / (2 lambda_max).",
-        measured=f"1 / lambda_max, integrated to 0.99 t*, is off 1 / lambda_max(0) - 2t by {m.closure:.1e} of the first",
+        measured=f"1 / lambda_max, integrated to 0.99 t*, is off 1 / lambda_max(0) - 2t by "
+        f"{m.closure:.1e} of the first",
         criterion="less than 1e-8",
         holds=m.closure < 1e-8,
         kind="identity",

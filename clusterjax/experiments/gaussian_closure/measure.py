@@ -1,15 +1,15 @@
-r"""What is measured of Gaussian tokens in the plane: mean and covariance of n of them, against the closure of infinitely
-many.
+r"""What is measured of Gaussian tokens in the plane: mean and covariance of n of them, against the closure of
+infinitely many.
 
-Softmax attention weighs a Gaussian by $e^{\langle x, By\rangle}$, which moves its mean from m to $m + \Sigma B^\top x$: the
-velocity $V(m + \Sigma B^\top x)$ is affine in x, a Gaussian stays one, and (2501.18322)
+Softmax attention weighs a Gaussian by $e^{\langle x, By\rangle}$, which moves its mean from m to
+$m + \Sigma B^\top x$: the velocity $V(m + \Sigma B^\top x)$ is affine in x, a Gaussian stays one, and (2501.18322)
 
 $$\dot m = V(m + \Sigma B^\top m), \qquad \dot\Sigma = V\Sigma B^\top\Sigma + \Sigma B\Sigma V^\top.$$
 
-With $V = B = I$ it is $\Sigma = (\Sigma_0^{-1} - 2tI)^{-1}$ until $t^* = 1/(2\lambda_{\max}(\Sigma_0))$; with $V = -I$ it
-is $(\Sigma_0^{-1} + 2tI)^{-1}$ for all t. With V and B of norm 1 nothing blows up before $t^*$, as $|\dot\Sigma| \le
-2|\Sigma|^2$. The closure is that of the law that tokens are drawn from; what holds of every cloud, whatever it was drawn
-from, is compared with the cloud's own covariance at the start.
+With $V = B = I$ it is $\Sigma = (\Sigma_0^{-1} - 2tI)^{-1}$ until $t^* = 1/(2\lambda_{\max}(\Sigma_0))$; with $V = -I$
+it is $(\Sigma_0^{-1} + 2tI)^{-1}$ for all t. With V and B of norm 1 nothing blows up before $t^*$, as $|\dot\Sigma| \le
+2|\Sigma|^2$. The closure is that of the law that tokens are drawn from; what holds of every cloud, whatever it was
+drawn from, is compared with the cloud's own covariance at the start.
 """
 
 from collections.abc import Callable

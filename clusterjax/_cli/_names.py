@@ -4,7 +4,7 @@ FIGURES = (
     *(f"figure{k}" for k in range(1, 9)),
     "albert-spectra", "albert-bridge", "albert-training", "language-training", "causal-network", "causal-bridge",
     "sink-training", "lstm", "facts", "word-senses", "sentiment-neuron", "norm-schemes", "rank-collapse",
-    "long-context", "perceptron-delay", "interacting-heads", "phase-diagram", "linear-phase",
+    "long-context", "perceptron-delay", "interacting-heads", "phase-diagram", "causal-phase-diagram", "linear-phase",
     "emergence-polytope", "emergence-hyperplanes", "emergence-mixed", "boolean-attention",
     "gaussian-closure", "moebius",
     "staircase", "hardmax-polytope", "hardmax-open-problems",

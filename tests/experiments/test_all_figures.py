@@ -43,7 +43,8 @@ NAMES = [experiment.name for experiment in EXPERIMENTS]
 # What takes longest; each but the last three has tests of its own parts besides.
 DEAR = (
     *(f"figure{number}" for number in range(1, 8)), "albert-bridge", "albert-training", "language-training",
-    "norm-schemes", "rank-collapse", "long-context", "phase-diagram", "linear-phase", "emergence-polytope",
+    "norm-schemes", "rank-collapse", "long-context", "phase-diagram", "causal-phase-diagram",
+    "linear-phase", "emergence-polytope",
     "emergence-hyperplanes", "emergence-mixed", "boolean-attention", "gaussian-closure", "moebius", "staircase",
     "causal-network", "causal-bridge",
     "sink-training", "lstm", "facts", "word-senses", "sentiment-neuron", "sentiment-words", "sentiment-leaders",
@@ -94,7 +95,7 @@ def test_registry_holds_every_experiment_in_order():
         "sentiment-neuron",
     ]
     layers = ["norm-schemes", "rank-collapse", "long-context", "perceptron-delay", "interacting-heads"]
-    many = ["phase-diagram", "linear-phase"]
+    many = ["phase-diagram", "causal-phase-diagram", "linear-phase"]
     limits = [
         *(f"emergence-{where}" for where in ("polytope", "hyperplanes", "mixed")),
         "boolean-attention",
@@ -196,6 +197,7 @@ PAPER = {
     "rank-collapse": [True, True, False],  # feed-forward layers without skips do not stop it
     "long-context": [True, True],
     "phase-diagram": [True, True, True],
+    "causal-phase-diagram": [True],
     "linear-phase": [True, True, True],
     "emergence-polytope": [True],
     "emergence-hyperplanes": [True],
@@ -264,6 +266,7 @@ FAILED = {
         "clusters.",
         "It holds the groups apart wherever they are.",
     ],
+    "causal-phase-diagram": ["A causal mask makes half of the pairs wait, and longer the larger beta is."],
     "interacting-heads": ["The more heads there are, the better does their average predict them."],
 }
 

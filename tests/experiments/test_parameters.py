@@ -17,7 +17,7 @@ from .own import experiment, run
 
 KNOWN = {one.name: one for one in EXPERIMENTS}
 SET = (
-    *(f"figure{k}" for k in range(3, 9)), "phase-diagram", "linear-phase", "rank-collapse", "norm-schemes",
+    *(f"figure{k}" for k in range(3, 9)), "phase-diagram", "causal-phase-diagram", "linear-phase", "rank-collapse", "norm-schemes",
     "long-context", "hardmax-polytope", "emergence-polytope", "emergence-hyperplanes", "emergence-mixed",
     "boolean-attention", "gaussian-closure", "moebius", "staircase", "hardmax-open-problems",
 )  # fmt: skip
@@ -191,6 +191,7 @@ OTHERS = {
     "hardmax-polytope": {"n": 9, "alpha": 1.5, "layers": 12},
     "linear-phase": {"n": 1024, "beta": 5.5, "end": 10},
     "phase-diagram": {"n": 16},
+    "causal-phase-diagram": {"n": 8, "beta": 1.5, "most": 6.0},
     "emergence-polytope": {"n": 9, "beta": 2.5, "end": 7.3},
     "emergence-hyperplanes": {"n": 9, "beta": 2.5, "end": 7.3},
     "emergence-mixed": {"n": 9, "beta": 2.5, "end": 7.3},

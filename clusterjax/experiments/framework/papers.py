@@ -58,7 +58,7 @@ PAPERS = (
         "causal",
         "Causal networks: attention sinks (2309.17453) and the first token (2411.04990)",
         "2309.17453, 2411.04990",
-        ("causal-network", "causal-bridge"),
+        ("causal-network", "causal-bridge", "causal-phase-diagram"),
     ),
     Paper(
         "depth",

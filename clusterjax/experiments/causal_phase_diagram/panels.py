@@ -48,7 +48,7 @@ def _shares(ax: Axes, m: Results) -> None:
             ax.plot(m.ts, m.shares[mask, d, m.p.beta].mean(axis=0), color=colour, ls=line, label=label, lw=1.1)
     ax.plot(m.ts, m.limit, color="black", lw=0.8, label=r"$d \to \infty$")
     ax.set(xlabel="time $t$", ylabel="share of close pairs", xlim=(0, 20), ylim=(0, 1.02))
-    ax.legend(loc="upper left", fontsize=6, handlelength=1.2)
+    ax.legend(loc="lower right", fontsize=6, handlelength=1.2)
 
 
 def _widths(ax: Axes, m: Results) -> None:

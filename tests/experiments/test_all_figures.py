@@ -96,12 +96,8 @@ def test_registry_holds_every_experiment_in_order():
     ]
     layers = ["norm-schemes", "rank-collapse", "long-context", "perceptron-delay", "interacting-heads"]
     many = ["phase-diagram", "causal-phase-diagram", "linear-phase"]
-    limits = [
-        *(f"emergence-{where}" for where in ("polytope", "hyperplanes", "mixed")),
-        "boolean-attention",
-        "gaussian-closure",
-        "moebius",
-    ]
+    emergence = [f"emergence-{where}" for where in ("polytope", "hyperplanes", "mixed")]
+    limits = [*emergence, "boolean-attention", "gaussian-closure", "moebius"]
     figures = [f"figure{k}" for k in range(1, 9)]
     hardmax = ["hardmax-polytope", "hardmax-open-problems"]
     assert NAMES == [*figures, *networks, *layers, *many, *limits, "staircase", *hardmax, *sentiment]

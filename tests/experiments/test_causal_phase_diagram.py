@@ -68,9 +68,9 @@ def test_the_error_is_that_of_the_mean():
 def test_close_pairs_are_counted_along_the_run():
     """With a causal mask, against a run of `simulate` and pairs counted by hand."""
     x0 = draw_starts(0, 1, 4, 6)
-    found = close_pairs(x0, 1.0, np.array([0.0, 8.0, 11.0, 30.0]), "causal")
+    found = close_pairs(x0, 1.0, np.array([0.0, 6.0, 9.0, 30.0]), "causal")
     field = cjx.AttentionField(cjx.SoftmaxAttention(1.0, mask=cjx.CausalMask()))
-    xs = np.asarray(cjx.simulate(field, jnp.asarray(x0[0]), jnp.array([0.0, 8.0, 11.0, 30.0])).xs)
+    xs = np.asarray(cjx.simulate(field, jnp.asarray(x0[0]), jnp.array([0.0, 6.0, 9.0, 30.0])).xs)
     by_hand = [np.mean([x[i] @ x[j] > 0.999 for i in range(4) for j in range(i)]) for x in xs]
     np.testing.assert_allclose(found, [by_hand], atol=1e-6)
     assert 0 < by_hand[2] < 1 and by_hand[3] == 1

@@ -113,8 +113,9 @@ def caption_of(m: Results, claims: tuple[Claim, ...]) -> str:
         f"Share of pairs of {m.p.n} tokens with inner product above 0.999, V = Q = K = I, over up to {m.starts} "
         "uniform starts. (a) to (c) over time and beta, by the published step of 0.1; the lines are exact, of "
         "orthogonal tokens: when all pairs are close with a full mask, and when 10, 50 and 90 % are with a causal one. "
-        f"(d) The share at beta = {m.p.beta:g} with a causal mask (solid) and a full one (dashed); black is the limit of infinitely "
-        "many dimensions with a causal mask. (e) The width of the transition, (t90 - t10) / t50. (f) The exact times. "
+        f"(d) The share at beta = {m.p.beta:g} with a causal mask (solid) and a full one (dashed); black is the "
+        "limit of infinitely many dimensions with a causal mask. (e) The width of the transition, (t90 - t10) / t50. "
+        "(f) The exact times. "
         + ("With a full mask the transition becomes sharp; " if sharp.holds else "")
         + ("with a causal mask it does not, in any dimension. " if wide.holds else "")
         + (f"In d = {last} the exact times are those of random tokens." if times.holds else "")

@@ -262,6 +262,7 @@ FAILED = {
         "clusters.",
         "It holds the groups apart wherever they are.",
     ],
+    "gaussian-closure": ["At t* the covariance of n tokens is finite, and the larger the more tokens there are."],
     "causal-phase-diagram": ["A causal mask makes half of the pairs wait, and longer the larger beta is."],
     "interacting-heads": ["The more heads there are, the better does their average predict them."],
 }

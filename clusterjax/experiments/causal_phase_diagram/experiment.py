@@ -52,5 +52,5 @@ CAUSAL_PHASE_DIAGRAM = Experiment(
     _run,
     asks=True,
     parameters=Parameters,
-    cost=Cost(full=240, quick=30),
+    cost=Cost(full=400, quick=80),
 )

@@ -24,8 +24,11 @@ from clusterjax.experiments.gaussian_closure.measure import (
 P = Parameters(n=540, end=20.0)
 
 
-def test_the_closure_is_the_mean_over_many_draws():
+def test_the_closure_is_the_mean_over_many_draws(monkeypatch):
     """Its rates against the velocity of a double loop over very many draws, with V and B that are not symmetric."""
+    # A mean far from zero, where V Sigma B^T m and V Sigma B m differ.
+    mean = np.array([1.0, -0.5])
+    monkeypatch.setattr(gaussian, "MEAN", mean)
     value, form = matrices_of("random", 1, 2)
     x = draw_cloud(P, 0, 0, 3000)
     velocity = np.zeros_like(x)
@@ -34,7 +37,7 @@ def test_the_closure_is_the_mean_over_many_draws():
         velocity[i] = value @ (weights @ x / weights.sum())
     centred = x - x.mean(axis=0)
     half = centred.T @ velocity / len(x)
-    rate = (closure(P.covariance, np.array([0.0, 1e-5]), value, form)[1] - np.append(MEAN, P.covariance)) / 1e-5
+    rate = (closure(P.covariance, np.array([0.0, 1e-5]), value, form)[1] - np.append(mean, P.covariance)) / 1e-5
     np.testing.assert_allclose(rate[:2], velocity.mean(axis=0), atol=0.02)
     np.testing.assert_allclose(rate[2:].reshape(2, 2), half + half.T, atol=0.01)
     # The terms of the covariance are not small beside that tolerance, nor is that of the mean.

@@ -4,8 +4,8 @@ FIGURES = (
     *(f"figure{k}" for k in range(1, 9)),
     "albert-spectra", "albert-bridge", "albert-training", "language-training", "causal-network", "causal-bridge",
     "sink-training", "lstm", "facts", "word-senses", "sentiment-neuron", "norm-schemes", "rank-collapse",
-    "long-context", "perceptron-delay", "interacting-heads", "phase-diagram", "linear-phase",
-    "emergence-polytope", "emergence-hyperplanes", "emergence-mixed", "boolean-attention", "moebius",
-    "staircase", "cluster-lifetimes", "renyi-centres", "repulsion", "hardmax-polytope", "hardmax-open-problems",
-    "sentiment-words", "sentiment-leaders", "sentiment-training",
+    "long-context", "perceptron-delay", "interacting-heads", "phase-diagram", "causal-phase-diagram", "linear-phase",
+    "emergence-polytope", "emergence-hyperplanes", "emergence-mixed", "boolean-attention", "gaussian-closure",
+    "moebius", "staircase", "cluster-lifetimes", "renyi-centres", "repulsion", "hardmax-polytope",
+    "hardmax-open-problems", "sentiment-words", "sentiment-leaders", "sentiment-training",
 )  # fmt: skip

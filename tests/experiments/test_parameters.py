@@ -17,9 +17,9 @@ from .own import experiment, run
 
 KNOWN = {one.name: one for one in EXPERIMENTS}
 SET = (
-    *(f"figure{k}" for k in range(3, 9)), "phase-diagram", "linear-phase", "rank-collapse", "norm-schemes",
-    "long-context", "hardmax-polytope", "emergence-polytope", "emergence-hyperplanes", "emergence-mixed",
-    "boolean-attention", "moebius", "staircase", "cluster-lifetimes", "renyi-centres", "repulsion",
+    *(f"figure{k}" for k in range(3, 9)), "phase-diagram", "causal-phase-diagram", "linear-phase", "rank-collapse",
+    "norm-schemes", "long-context", "hardmax-polytope", "emergence-polytope", "emergence-hyperplanes", "emergence-mixed",
+    "boolean-attention", "gaussian-closure", "moebius", "staircase", "cluster-lifetimes", "renyi-centres", "repulsion",
     "hardmax-open-problems",
 )  # fmt: skip
 QUICKLY = Files(("png",), film=False)
@@ -192,10 +192,12 @@ OTHERS = {
     "hardmax-polytope": {"n": 9, "alpha": 1.5, "layers": 12},
     "linear-phase": {"n": 1024, "beta": 5.5, "end": 10},
     "phase-diagram": {"n": 16},
+    "causal-phase-diagram": {"n": 8, "beta": 1.5, "most": 6.0},
     "emergence-polytope": {"n": 9, "beta": 2.5, "end": 7.3},
     "emergence-hyperplanes": {"n": 9, "beta": 2.5, "end": 7.3},
     "emergence-mixed": {"n": 9, "beta": 2.5, "end": 7.3},
     "boolean-attention": {"n": 9, "beta": 2.5, "end": 7.3},
+    "gaussian-closure": {"n": 540, "spread": 0.2, "end": 25.0},
     "moebius": {"n": 9, "beta": 2.5},
     "hardmax-open-problems": {"n": 5, "d": 2, "clouds": 20, "tries": 12},
     "renyi-centres": {"n": 16, "beta": 25, "c": 4.5, "share": 0.05, "end": 160},

@@ -38,7 +38,7 @@ PAPERS = (
         "2312.10794, 2305.05465",
         (
             "phase-diagram", "emergence-polytope", "emergence-hyperplanes", "emergence-mixed", "boolean-attention",
-            "moebius", "albert-bridge", "albert-spectra",
+            "gaussian-closure", "moebius", "albert-bridge", "albert-spectra",
         ),
     ),
     Paper(
@@ -58,7 +58,7 @@ PAPERS = (
         "causal",
         "Causal attention: sinks (2309.17453), the first token and Renyi centres (2411.04990)",
         "2309.17453, 2411.04990",
-        ("causal-network", "causal-bridge", "renyi-centres", "repulsion"),
+        ("causal-network", "causal-bridge", "causal-phase-diagram", "renyi-centres", "repulsion"),
     ),
     Paper(
         "depth",

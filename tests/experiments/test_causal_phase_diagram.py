@@ -1,0 +1,112 @@
+"""What the experiment on causal phase diagrams measures: the law of the starts, times, widths, the claims."""
+
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import clusterjax as cjx
+from clusterjax.experiments.causal_phase_diagram.claims import caption_of, claims_of
+from clusterjax.experiments.causal_phase_diagram.measure import (
+    EXACT,
+    TS,
+    Parameters,
+    Results,
+    close_pairs,
+    draw_starts,
+    exact_times,
+    off_line,
+    off_pair,
+    passed,
+    relative_width,
+    with_error,
+)
+
+
+P = Parameters(n=4)
+
+
+@pytest.mark.parametrize("d", (3, 4, 9))
+def test_starts_have_the_law_of_uniform_tokens(d):
+    """Of cosines the mean is 0, the variance 1 / d, the fourth moment 3 / (d (d + 2)), for every pair; of three tokens
+    E[c_12 c_23 c_13] = 1 / d^2, which is zero if pairs are independent."""
+    x = draw_starts(1, 8000, 4, d)
+    assert x.shape[1:] == (4, min(4, d))
+    np.testing.assert_allclose(np.linalg.norm(x, axis=2), 1.0)
+    cosines = np.einsum("sia,sja->sij", x, x)
+    upper = np.stack([cosines[:, i, j] for i, j in zip(*np.triu_indices(4, 1), strict=True)])
+    np.testing.assert_allclose(upper.mean(axis=1), 0.0, atol=0.03)
+    np.testing.assert_allclose((upper**2).mean(axis=1), 1 / d, atol=0.015)
+    np.testing.assert_allclose((upper**4).mean(axis=1), 3 / (d * (d + 2)), atol=0.015)
+    triple = np.mean(cosines[:, 0, 1] * cosines[:, 1, 2] * cosines[:, 0, 2])
+    np.testing.assert_allclose(triple, 1 / d**2, rtol=0.15)
+
+
+def test_the_first_starts_of_many_are_those_of_few():
+    np.testing.assert_array_equal(draw_starts(3, 2, 4, 9), draw_starts(3, 3, 4, 9)[:2])
+    assert not np.array_equal(draw_starts(3, 1, 4, 9), draw_starts(4, 1, 4, 9))
+
+
+def test_times_are_where_the_curve_first_passes():
+    ts = np.array([0.0, 1.0, 2.0, 4.0])
+    np.testing.assert_allclose(passed(ts, np.array([0.0, 0.2, 0.6, 1.0])), [0.5, 1.75, 3.5])
+    found = passed(ts, np.array([0.0, 0.6, 0.3, 0.8]))
+    np.testing.assert_allclose(found[:2], [1 / 6, 5 / 6])
+    assert np.isnan(found[2])
+    assert relative_width(np.array([1.0, 2.0, 5.0])) == 2.0
+    assert relative_width(found) != relative_width(found)
+
+
+def test_the_error_is_that_of_the_mean():
+    values = np.random.default_rng(0).normal(size=(400, 2))
+    mean, error = with_error(values, lambda one: float(one[0]))
+    assert mean == pytest.approx(values[:, 0].mean()) and error == pytest.approx(0.05, rel=0.2)
+
+
+@pytest.mark.exhaustive
+def test_close_pairs_are_counted_along_the_run():
+    """With a causal mask, against a run of `simulate` and pairs counted by hand."""
+    x0 = draw_starts(0, 1, 4, 6)
+    found = close_pairs(x0, 1.0, np.array([0.0, 6.0, 9.0, 30.0]), "causal")
+    field = cjx.AttentionField(cjx.SoftmaxAttention(1.0, mask=cjx.CausalMask()))
+    xs = np.asarray(cjx.simulate(field, jnp.asarray(x0[0]), jnp.array([0.0, 6.0, 9.0, 30.0])).xs)
+    by_hand = [np.mean([x[i] @ x[j] > 0.999 for i in range(4) for j in range(i)]) for x in xs]
+    np.testing.assert_allclose(found, [by_hand], atol=1e-6)
+    assert 0 < by_hand[2] < 1 and by_hand[3] == 1
+
+
+def test_exact_times_agree_with_their_oracles():
+    assert off_pair(1.0) < 1e-6
+    exact = {(mask, 1.0): exact_times(1.0, 4, mask) for mask in ("full", "causal")}
+    assert off_line(P, exact) < 1e-6
+    assert off_line(P, {("full", 1.0): exact["causal", 1.0]}) > 0.05
+    assert np.all(np.diff(exact["causal", 1.0]) > 0)
+
+
+def results():
+    """Curves that are made up: with a full mask ever steeper, with a causal one those of the exact times."""
+    exact = {("full", b): np.full(3, 5.0) for b in EXACT}
+    exact |= {("causal", b): np.array([6.0, 9.0, 12.0]) * k for k, b in enumerate(EXACT, start=1)}
+    line = lambda times: np.tile(np.interp(TS, [0, *times, times[2] + 2], [0, 0.1, 0.5, 0.9, 1]), (3, 1))
+    shares = {("full", d, 1.0): line(np.array([5 - 10 / d, 5, 5 + 10 / d])) for d in (2, 1024)}
+    shares[("full", 2, 1.0)] = line(np.array([4.0, 5.0, 6.0]))
+    shares |= {("causal", d, b): line(exact["causal", b]) for d in (2, 1024) for b in EXACT[:2]}
+    betas = np.array(EXACT)
+    return Results(P, 3, (2, 1024), TS, shares, np.zeros(len(TS)), exact, betas, TS[:2], {}, 1e-9)
+
+
+def test_claims_hold_of_what_they_say_and_of_nothing_else():
+    m = results()
+    off = off_line(m.p, m.exact)
+    assert [claim.holds for claim in claims_of(m)] == [True, off < 1e-6, True, True, True, True]
+    sharp = dict(m.shares)
+    sharp["causal", 1024, 1.0] = m.shares["full", 1024, 1.0]
+    sharp["full", 1024, 1.0] = m.shares["causal", 2, 1.0]
+    exact = m.exact | {("causal", 9.0): m.exact["causal", 1.0]}
+    claims = claims_of(replace(m, shares=sharp, exact=exact, first=1e-3))
+    assert not any(claim.holds for claim in claims)
+    assert "becomes sharp" not in caption_of(m, claims) and "In d = 1024" not in caption_of(m, claims)
+    # A transition as wide as the limit in the last dimension, and narrow in another.
+    narrow = m.shares | {("causal", 2, 1.0): m.shares["full", 1024, 1.0]}
+    assert not claims_of(replace(m, shares=narrow))[3].holds

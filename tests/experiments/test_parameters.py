@@ -18,9 +18,9 @@ from .own import experiment, run
 KNOWN = {one.name: one for one in EXPERIMENTS}
 SET = (
     *(f"figure{k}" for k in range(3, 9)), "phase-diagram", "causal-phase-diagram", "linear-phase", "rank-collapse",
-    "norm-schemes", "long-context", "hardmax-polytope", "emergence-polytope", "emergence-hyperplanes", "emergence-mixed",
-    "boolean-attention", "gaussian-closure", "moebius", "staircase", "cluster-lifetimes", "renyi-centres", "repulsion",
-    "hardmax-open-problems",
+    "norm-schemes", "long-context", "hardmax-polytope", "emergence-polytope", "emergence-hyperplanes",
+    "emergence-mixed", "boolean-attention", "gaussian-closure", "moebius", "staircase", "cluster-lifetimes",
+    "renyi-centres", "repulsion", "hardmax-open-problems",
 )  # fmt: skip
 QUICKLY = Files(("png",), film=False)
 

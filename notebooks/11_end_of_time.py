@@ -126,8 +126,9 @@ for masses in ((0.5, 0.5), (0.7, 0.3)):
 # %% [markdown]
 # ## Many starts
 #
-# The last merger of $n$ tokens: its logarithm grows with $\beta$ by the $1 - c$ of the last two clusters, which random
-# starts make as various as it can be. The lines join runs of the same start.
+# The last merger of 16 tokens. Its logarithm grows with $\beta$ by the $1 - c$ of the last two clusters, which is at
+# most 2; but which clusters these are may change with $\beta$, so that a single start can grow faster or slower. The
+# lines join runs of the same start.
 
 # %%
 sweep = np.array([4.0, 9.0, 20.0, 40.0, 80.0])
@@ -153,7 +154,7 @@ for masses in found:
     assert abs(slope - 1) < 1e-2, "like e^{beta (1 - c)} / beta, where c = 0"
 assert len(tree) == n - 1 and tree.bound.max() < 1e-2, "all tokens end as one, and the error is bounded"
 assert np.all(np.diff(np.median(last, axis=0)) > 0)
-assert np.all((0 < slopes) & (slopes < 2)), "no longer than opposite clusters"
+assert 1 < np.median(slopes) < 2, "the last two clusters are more than a right angle apart, in most starts"
 
 # %% [markdown]
 # ## What to vary, and what does not hold

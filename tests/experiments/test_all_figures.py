@@ -256,6 +256,10 @@ FAILED = {
         "It holds the groups apart wherever they are.",
     ],
     "gaussian-closure": ["At t* the covariance of n tokens is finite, and the larger the more tokens there are."],
+    "cluster-lifetimes": [
+        "With a causal mask clusters wait as long as the law of the pair that merges next says, e^(beta (1 - c)) / "
+        "(beta (1 - c^2) M), M the mass before it that it sees."
+    ],
     "causal-phase-diagram": ["A causal mask makes half of the pairs wait, and longer the larger beta is."],
     "interacting-heads": ["The more heads there are, the better does their average predict them."],
 }

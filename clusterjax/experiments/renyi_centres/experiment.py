@@ -30,9 +30,9 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
 
 
 def _series(m: Results) -> dict:
-    series = {"t": m.p.ts, "betas": m.counts.betas}
+    series = {"t": m.p.ts, "beta_by_beta": m.counts.betas}
     for (d, kind), counts in m.counts.grown.items():
-        series[f"centres by beta, {kind}, d = {d}"] = counts
+        series[f"{kind}_centres_by_beta, d = {d}"] = counts
     for (d, kind), followed in m.followed.items():
         if len(followed.tokens):
             series[f"median move, {kind}, d = {d}"] = np.median(followed.moved, axis=0)

@@ -31,10 +31,10 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
 
 def _series(m: Results) -> dict:
     return (
-        {"t": m.p.ts, "betas": np.array(BETAS)}
+        {"t": m.p.ts, "beta_by_beta": np.array(BETAS)}
         | {f"median gap error, n = {n}, beta = {beta:g}": np.median(errors, axis=0)
            for (n, beta), errors in m.polygons.items()}
-        | {f"median time, {mask}": np.array([np.median(m.times[mask, beta]) for beta in BETAS])
+        | {f"median_time_by_beta, {mask}": np.array([np.median(m.times[mask, beta]) for beta in BETAS])
            for mask in ("causal", "full")}
     )  # fmt: skip
 

@@ -13,8 +13,8 @@ from .panels import draw, write_film
 
 
 EXPLORED = (
-    "a quick run of clouds whitened to the exact moments, whose errors fall faster; clouds are drawn plainly since, and "
-    "two claims are about the covariance of each cloud itself; no criterion was changed"
+    "a quick run of clouds whitened to the exact moments, whose errors fall faster; clouds are drawn plainly since, "
+    "and two claims are about the covariance of each cloud itself; no criterion was changed"
 )
 
 

@@ -194,6 +194,21 @@ def test_a_tree_of_many_tokens():
     assert "23 mergers of 24 tokens" in repr(tree)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_steps_are_what_tokens_are_at_their_times(causal):
+    x0 = sphere(7, 3, seed=4)
+    tree = coarsen(field(6.0, causal=causal), x0, 1e300, tolerance=0.1)
+    times, xs = tree.steps()
+    assert times.shape == (tree.num_steps + 1,) and xs.shape == (len(times), 7, 3) and np.all(np.diff(times) >= 0)
+    np.testing.assert_allclose(xs[0], x0, atol=1e-15)
+    for t, x in zip(times[::9], xs[::9], strict=True):
+        np.testing.assert_allclose(tree.at(t), x, atol=1e-7)
+    np.testing.assert_allclose(tree.at(1e300), xs[-1], atol=1e-15)
+    # What never moves takes no step.
+    alone = coarsen(field(6.0), on_the_circle(0.5), 1.0, tolerance=0.1)
+    assert len(alone.steps()[0]) == alone.num_steps + 1
+
+
 @pytest.mark.exhaustive
 def test_tokens_in_between_are_those_of_simulate():
     x0 = sphere(8, 3, seed=2)

@@ -98,6 +98,16 @@ class MergeTree:
             return jnp.asarray(cloud.y[cloud.cluster], self._dtype)
         return jnp.asarray(self._within(legs[index], t)[legs[index].cloud.cluster], self._dtype)
 
+    def steps(self) -> tuple[Float[np.ndarray, " steps"], Float[np.ndarray, "steps n d"]]:
+        """When each step of the run began, and last when it ended, and all tokens then, as float64.
+
+        Of these times `at` would give the same more slowly. After the last of them no token moves.
+        """
+        legs, last = self._run.legs, self._run.last
+        times = np.array([*(leg.t for leg in legs), legs[-1].t + legs[-1].span if legs else 0.0])
+        clouds = [*(leg.cloud for leg in legs), last]
+        return times, np.stack([cloud.y[cloud.cluster] for cloud in clouds])
+
     def clusters(self, t: RealScalarLike) -> Int[Array, " n"]:
         """The component of each token at time `t`: the index of its first token, as `cluster_labels` has it.
 

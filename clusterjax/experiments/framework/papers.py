@@ -58,7 +58,7 @@ PAPERS = (
         "causal",
         "Causal attention: sinks (2309.17453), the first token and Renyi centres (2411.04990)",
         "2309.17453, 2411.04990",
-        ("causal-network", "causal-bridge", "causal-phase-diagram", "renyi-centres", "repulsion"),
+        ("causal-network", "causal-bridge", "causal-phase-diagram", "renyi-centres", "repulsion", "any-query-key"),
     ),
     Paper(
         "depth",

@@ -1,0 +1,104 @@
+"""Causal attention with any Q and K: arrivals beside a run of all tokens, the integral beside a plain one, verdicts."""
+
+import diffrax as dfx
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+
+import clusterjax as cjx
+from clusterjax.experiments.any_query_key.claims import claims_of
+from clusterjax.experiments.any_query_key.measure import (
+    Parameters,
+    Results,
+    Wait,
+    arrivals_of,
+    draw_forms,
+    log_law,
+    waits_of,
+)
+
+from ..helpers import sphere_tokens
+
+
+BETA, FORM = 4.0, np.array([[0.6, -0.8, 0.1], [0.3, 0.5, 0.9], [-0.4, 0.2, 0.7]])
+
+
+def field():
+    return cjx.AttentionField(cjx.SoftmaxAttention(BETA, query_key=jnp.asarray(FORM), mask=cjx.CausalMask()))
+
+
+def test_arrivals_are_those_of_a_run_of_all_tokens():
+    x0 = jnp.asarray(sphere_tokens(3, 5, 3))
+    tree = cjx.coarsen(field(), x0, 1e300, tolerance=0.1)
+    came = arrivals_of(tree, 0.01)
+    assert came[0] == 0 and np.isfinite(came).all()
+    ts = jnp.linspace(0.0, 1.2 * came.max(), 4001)
+    tight = dfx.PIDController(rtol=1e-9, atol=1e-11)
+    xs = np.asarray(cjx.simulate(field(), x0, ts, stepsize_controller=tight).xs)
+    for token in range(1, 5):
+        away = np.linalg.norm(xs[:, token] - xs[:, 0], axis=1) > 0.01
+        after = float(ts[np.flatnonzero(away)[-1] + 1])
+        # Of those that were overtaken only the step of the run is known.
+        later = came[token] > came[:token].max()
+        assert (abs(came[token] - after) < 2 * float(ts[1]) + 1e-3 * after) if later else came[token] >= after - ts[1]
+
+
+@pytest.mark.parametrize("before", [1, 4])
+def test_the_law_is_the_time_of_the_equation_of_the_token(before):
+    """The whole velocity of one token beside `before` ones at rest, by an independent solver and a loop."""
+    a, x = np.asarray(sphere_tokens(5, 2, 3))
+
+    def velocity(t, x):
+        x = x / np.linalg.norm(x)
+        weights, mean = [], np.zeros(3)
+        for y in [*[a] * before, x]:
+            weights.append(np.exp(BETA * (x @ FORM @ y)))
+            mean = mean + weights[-1] * y
+        mean = mean / sum(weights)
+        return mean - (mean @ x) * x
+
+    there = lambda t, x: np.linalg.norm(x / np.linalg.norm(x) - a) - 0.01
+    there.terminal = True
+    ran = solve_ivp(velocity, (0.0, 1e6), x, events=there, method="LSODA", rtol=1e-10, atol=1e-12)
+    law, barrier = log_law(a, x, BETA * FORM, before, 0.01)
+    assert law == pytest.approx(np.log10(ran.t_events[0][0]), abs=1e-4)
+    on_the_way = ran.y.T / np.linalg.norm(ran.y.T, axis=1, keepdims=True)
+    assert barrier == pytest.approx(max(BETA * (y @ FORM @ (y - a)) for y in on_the_way) / np.log(10), abs=0.02)
+
+
+def test_long_waits_are_found_and_short_ones_left_out():
+    """Three tokens: the second waits long, the third is there before it."""
+    form = np.eye(3) * 9.0
+    x0 = jnp.asarray([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.9, 0.0, 0.19**0.5]])
+    attention = cjx.SoftmaxAttention(1.0, query_key=jnp.asarray(form), mask=cjx.CausalMask())
+    tree = cjx.coarsen(cjx.AttentionField(attention), x0, 1e300, tolerance=0.1)
+    (wait,) = waits_of(tree, arrivals_of(tree, 0.01), form, 0.01)
+    assert wait.token == 1 and abs(wait.waited - wait.law) < 0.01
+    assert wait.barrier == pytest.approx(9 / np.log(10), abs=1e-6)
+
+
+def test_forms_are_products_and_differ_by_start():
+    forms = draw_forms(0, 3, 2)
+    q, k = np.random.default_rng([0, 2411, 1]).normal(size=(2, 2, 2))
+    np.testing.assert_allclose(forms[1], q.T @ k, rtol=1e-14)
+    assert not np.allclose(forms[0], forms[2])
+
+
+def test_verdicts_can_fail():
+    line = np.linspace(2, 8, 20)
+    waits = tuple(Wait(1, one, one, one) for one in line)
+    arrivals = np.tile([0.0, 10.0, 1e5], (4, 1))
+    good = {"arrivals": arrivals, "waits": waits, "astray": 0.0, "moved": 0.0}
+    verdicts = lambda **other: [claim.holds for claim in claims_of(Results(Parameters(), 4, **(good | other)))]
+    assert verdicts() == [True] * 5
+    assert verdicts(moved=1e-6) == [False, True, True, True, True]
+    assert verdicts(astray=0.1) == [True, False, True, True, True]
+    assert verdicts(arrivals=np.where(arrivals == 1e5, np.inf, arrivals))[1] is False
+    lost = arrivals.copy()
+    lost[0] = np.nan
+    assert verdicts(arrivals=lost)[1] is False
+    assert verdicts(arrivals=arrivals / 100) == [True, True, False, True, True]
+    assert verdicts(waits=tuple(one._replace(law=one.law + 0.02) for one in waits)) == [True, True, True, False, True]
+    assert verdicts(waits=tuple(one._replace(barrier=1.3 * one.barrier) for one in waits))[4] is False
+    assert verdicts(waits=()) == [True, True, True, False, False]

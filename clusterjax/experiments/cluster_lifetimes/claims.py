@@ -74,19 +74,26 @@ def fitted(waits: np.ndarray, laws: np.ndarray) -> tuple[float, float]:
 def _law(name: str, lives: Lives) -> Claim:
     slope, factor = fitted(lives.waits, lives.laws)
     law = "M), M the mass before it that it sees" if name == "causal" else "(m1/m2 + m2/m1))"
-    return Claim(
-        says=f"With a {name} mask clusters wait as long as the law of the pair that merges next says, "
-        f"e^(beta (1 - c)) / (beta (1 - c^2) {law}.",
-        measured=f"logarithms of waits over those of the law: slope {slope:.3f}, median factor {factor:.2f} over "
-        f"{len(lives.waits)} waits",
-        criterion=f"a slope within {SLOPE:g} of 1 and a median factor below {FACTOR:g}, of laws whose exponent is "
-        f"above {LEAST_EXPONENT:g}",
-        holds=bool(abs(slope - 1) < SLOPE and factor < FACTOR),
-        # The paper is about attention to all tokens.
-        kind="paper" if name == "full" else "finding",
-        value=slope,
-        source=METASTABILITY if name == "full" else None,
+    says = (
+        f"With a {name} mask clusters wait as long as the law of the pair that merges next says, "
+        f"e^(beta (1 - c)) / (beta (1 - c^2) {law}."
     )
+    measured = (
+        f"logarithms of waits over those of the law: slope {slope:.3f}, median factor {factor:.2f} over "
+        f"{len(lives.waits)} waits"
+    )
+    criterion = (
+        f"a slope within {SLOPE:g} of 1 and a median factor below {FACTOR:g}, of laws whose exponent is above "
+        f"{LEAST_EXPONENT:g}"
+    )
+    holds = bool(abs(slope - 1) < SLOPE and factor < FACTOR)
+    # The paper is about attention to all tokens.
+    if name == "full":
+        return Claim(
+            says=says, measured=measured, criterion=criterion, holds=holds, kind="paper", value=slope,
+            source=METASTABILITY,
+        )  # fmt: skip
+    return Claim(says=says, measured=measured, criterion=criterion, holds=holds, kind="finding", value=slope)
 
 
 def caption_of(m: Results, claims: tuple[Claim, ...]) -> str:

@@ -24,7 +24,7 @@ RECORDS = {
 STEPS = {
     "": (
         "check", "enter", "queries", "exponential", "hardmax", "resolve", "allowed", "covers", "reaches",
-        "attended_mass", "jumps", "between", "summary",
+        "attended_mass", "jumps", "between", "summary", "MergeTree.steps",
         "Retract.error_order", "Retract.func", "Retract.init", "Retract.order", "Retract.step", "Retract.strong_order",
         "Rodas5P.error_order", "Rodas5P.func", "Rodas5P.init", "Rodas5P.order", "Rodas5P.step", "Rodas5P.strong_order",
         "Rodas5P.term_structure",

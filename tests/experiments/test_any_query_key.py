@@ -97,7 +97,10 @@ def test_verdicts_can_fail():
     assert verdicts(arrivals=np.where(arrivals == 1e5, np.inf, arrivals))[1] is False
     lost = arrivals.copy()
     lost[0] = np.nan
-    assert verdicts(arrivals=lost)[1] is False
+    # A start that cannot be followed is told, and decides nothing.
+    assert verdicts(arrivals=lost) == [True] * 5
+    told = claims_of(Results(Parameters(), 4, **(good | {"arrivals": lost})))[1].measured
+    assert told.startswith("100.0 % of the 3 starts that could be followed, of 4;")
     assert verdicts(arrivals=arrivals / 100) == [True, True, False, True, True]
     assert verdicts(waits=tuple(one._replace(law=one.law + 0.02) for one in waits)) == [True, True, True, False, True]
     assert verdicts(waits=tuple(one._replace(barrier=1.3 * one.barrier) for one in waits))[4] is False

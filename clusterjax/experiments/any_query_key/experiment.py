@@ -12,7 +12,10 @@ from .measure import Parameters, Results, measure
 from .panels import draw
 
 
-EXPLORED = "a probe of 15 other starts, of which 7 had several clusters at t = 20,000, before the criteria were set"
+EXPLORED = (
+    "a probe of 15 other starts, of which 7 had several clusters at t = 20,000, before the criteria were set; since a "
+    "run that followed 224 of 256 starts, how many are followed is told and no longer judged"
+)
 
 
 def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:

@@ -67,6 +67,13 @@ def test_the_law_is_the_time_of_the_equation_of_the_token(before):
     assert barrier == pytest.approx(max(BETA * (y @ FORM @ (y - a)) for y in on_the_way) / np.log(10), abs=0.02)
 
 
+def test_a_barrier_beyond_the_floats_is_counted_in_logarithms():
+    """Laplace: the integral is the exponential of the largest exponent, times a factor that is a power of it."""
+    a, x = np.asarray(sphere_tokens(5, 2, 3))
+    law, barrier = log_law(a, x, 500 * BETA * FORM, 1, 0.01)
+    assert barrier > 400 and -4 < law - barrier < 2
+
+
 def test_long_waits_are_found_and_short_ones_left_out():
     """Three tokens: the second waits long, the third is there before it."""
     form = np.eye(3) * 9.0

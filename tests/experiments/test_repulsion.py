@@ -74,6 +74,10 @@ def test_pairs_take_the_exact_time(mask):
     exact = -pair_time(np.arccos(cosines), np.pi - np.radians(1.0), 1.0) / (1 if mask == "causal" else 2)
     np.testing.assert_allclose(times, exact, rtol=2e-3)
     np.testing.assert_allclose(rates, exact_rate(mask, 1.0), rtol=1e-3)
+    # Pairs are followed for as long as they take at a larger beta, too: fifty times as long.
+    times, rates = approach(x0, mask, 3.0)
+    assert np.all(np.isfinite(times)) and times.max() > 500
+    np.testing.assert_allclose(rates, exact_rate(mask, 3.0), rtol=1e-2)
 
 
 def test_a_pair_that_is_there_already_and_one_that_never_comes():

@@ -101,7 +101,7 @@ class MergeTree:
     def steps(self) -> tuple[Float[np.ndarray, " steps"], Float[np.ndarray, "steps n d"]]:
         """When each step of the run began, and last when it ended, and all tokens then, as float64.
 
-        Of these times `at` would give the same more slowly. After the last of them no token moves.
+        Of these times `at` would give the same more slowly. A run that ended before `t_end` has come to rest.
         """
         legs, last = self._run.legs, self._run.last
         times = np.array([*(leg.t for leg in legs), legs[-1].t + legs[-1].span if legs else 0.0])

@@ -15,8 +15,10 @@ from clusterjax.experiments.any_query_key.measure import (
     arrivals_of,
     draw_forms,
     log_law,
+    measure,
     waits_of,
 )
+from clusterjax.experiments.framework.experiment import Settings
 
 from ..helpers import sphere_tokens
 
@@ -90,6 +92,15 @@ def test_forms_are_products_and_differ_by_start():
     q, k = np.random.default_rng([0, 2411, 1]).normal(size=(2, 2, 2))
     np.testing.assert_allclose(forms[1], q.T @ k, rtol=1e-14)
     assert not np.allclose(forms[0], forms[2])
+
+
+def test_starts_of_which_none_can_be_followed_are_refused(monkeypatch):
+    def stall(*args, **options):
+        raise RuntimeError("steps come to nothing")
+
+    monkeypatch.setattr("clusterjax.experiments.any_query_key.measure.coarsen", stall)
+    with pytest.raises(ValueError, match="of 2 it can follow none; pass more starts, or another seed"):
+        measure(Parameters(), Settings(starts=2), lambda line: None)
 
 
 def test_verdicts_can_fail():

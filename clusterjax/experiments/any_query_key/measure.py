@@ -119,6 +119,11 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
         end = np.asarray(tree.at(END))
         astray = max(astray, float(np.linalg.norm(end - end[0], axis=1).max()))
         moved = max(moved, float(np.linalg.norm(end[0] - np.asarray(tree.at(0.0))[0])))
+    if np.all(np.isnan(arrivals)):
+        raise ValueError(
+            f"starts must hold one that coarsen can follow, but of {settings.starts} it can follow none; pass more "
+            "starts, or another seed."
+        )
     return Results(p, settings.starts, np.array(arrivals), tuple(waits), astray, moved)
 
 

@@ -206,7 +206,7 @@ def _longer(m: Results) -> Claim:
     return Claim(
         says="Strong centres stay longer than the other centres.",
         measured=f"the share that has not left by t = {m.p.end:g}, of the strong and of the other centres: "
-        f" {', '.join(words)}",
+        f"{', '.join(words)}",
         criterion=f"the first is larger by {SIGMAS} standard errors in each dimension",
         holds=all(holds),
         kind="finding",

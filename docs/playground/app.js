@@ -5,7 +5,8 @@
   const root = window.clusterjax, byId = (id) => document.getElementById(id);
   const BUDGET = 7, SPARE = 3; // milliseconds of integration in a frame, and of work ahead
   const BINS = 40, MEASURED = 100; // milliseconds from one measurement to the next
-  const LONG = 72, PARTS = 1600; // frames of a trail, and its parts in a frame, of all tokens, at most
+  const LONG = 72, PARTS = 3200; // frames of a trail, and its parts in a frame, of all tokens, at most
+  const LATE = 0.02, OFTEN = 0.05; // seconds of a frame that came late, and the share of these that is too much
   const OKABE = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9"];
   const VIRIDIS = ["#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725"];
   const still = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -13,6 +14,7 @@
   let state = root.merged(root.FIRST, {}).state, run = null, x = null, start = null, given = null;
   let playing = false, before = null, waiting = false, history = [], past = [], measured = -Infinity, told = -Infinity;
   let numbers = { clusters: 0, energy: NaN, counts: new Float64Array(BINS) }, rate = 0, now = 0, frames = 0, slid = false;
+  let detail = 1, late = 0; // of trails, and the share of frames that came late
 
   const scene = new root.Scene(byId("scene"), { d: 3, kind: "sphere" });
   const show = root.controls(change);
@@ -26,6 +28,8 @@
     run = new root.Run(systemOf(state), start);
     now = 0;
     slid = false;
+    detail = 1;
+    late = 0;
     x = run.at(0);
     history = [];
     past = [];
@@ -147,10 +151,21 @@
       // A page that was hidden goes on where it was.
       const seconds = before === null ? 0 : Math.min(0.1, (stamp - before) / 1000);
       before = stamp;
+      relieve(seconds);
       advance(seconds);
     }
     draw(stamp);
     if (playing) ask();
+  }
+
+  /** Where frames come late again and again, trails get fewer parts: without a GPU these are most of a frame. */
+  function relieve(seconds) {
+    late = 0.98 * late + (seconds > LATE ? 0.02 : 0);
+    if (late > OFTEN && detail > 1 / 8) {
+      detail /= 2;
+      late = 0;
+    }
+    return detail;
   }
 
   function advance(seconds) {
@@ -163,9 +178,9 @@
       byId("said").textContent = "Tokens switch between leaders without end here: shown in steps of 0.001, where simulate would stop.";
     }
     now = Math.min(target, run.t);
-    const parts = Math.max(6, Math.min(24, Math.floor((2 * PARTS) / state.n)));
+    const parts = Math.max(2, Math.floor(detail * Math.max(6, Math.min(24, PARTS / state.n))));
     if (frames++ % Math.round(LONG / parts) === 0) past.push(Float64Array.from(x));
-    if (past.length > parts) past.shift();
+    if (past.length > parts) past.splice(0, past.length - parts);
     x = run.at(now);
     if (seconds > 0) rate = 0.9 * rate + 0.1 * ((now - from) / seconds);
     if (now >= state.until) pause();
@@ -294,6 +309,9 @@
       ask();
       return x;
     },
+    /** What is left of the detail of trails after a frame that took `seconds`. */
+    relieve,
+    get trail() { return past.length; },
     /** One frame of `seconds`, and what it took in milliseconds: to integrate, and to draw. */
     frame(seconds) {
       const times = [performance.now()];

@@ -5,23 +5,30 @@
 (function () {
   "use strict";
   const root = (window.clusterjax = window.clusterjax || {});
-  const TURNS = [[13, 15, 26, 6], [17, 29, 16, 24]];
-
   /** Two words of 32 bits, enciphered by a key of two. */
-  function threefry([k0, k1], x0, x1) {
-    const keys = [k0 >>> 0, k1 >>> 0, (k0 ^ k1 ^ 0x1bd11bda) >>> 0];
-    x0 = (x0 + keys[0]) >>> 0;
-    x1 = (x1 + keys[1]) >>> 0;
+  function threefry(key, x0, x1) {
+    const k0 = key[0] >>> 0, k1 = key[1] >>> 0, k2 = (k0 ^ k1 ^ 0x1bd11bda) >>> 0;
+    // Integers of 32 bits throughout: noise takes thousands of these a frame.
+    let a = (x0 + k0) | 0, b = (x1 + k1) | 0;
     for (let group = 0; group < 5; group++) {
-      for (const turn of TURNS[group % 2]) {
-        x0 = (x0 + x1) >>> 0;
-        x1 = ((x1 << turn) | (x1 >>> (32 - turn))) >>> 0;
-        x1 = (x1 ^ x0) >>> 0;
-      }
-      x0 = (x0 + keys[(group + 1) % 3]) >>> 0;
-      x1 = (x1 + keys[(group + 2) % 3] + group + 1) >>> 0;
+      const odd = group % 2;
+      a = (a + b) | 0;
+      b = odd ? (b << 17) | (b >>> 15) : (b << 13) | (b >>> 19);
+      b ^= a;
+      a = (a + b) | 0;
+      b = odd ? (b << 29) | (b >>> 3) : (b << 15) | (b >>> 17);
+      b ^= a;
+      a = (a + b) | 0;
+      b = odd ? (b << 16) | (b >>> 16) : (b << 26) | (b >>> 6);
+      b ^= a;
+      a = (a + b) | 0;
+      b = odd ? (b << 24) | (b >>> 8) : (b << 6) | (b >>> 26);
+      b ^= a;
+      const next = (group + 1) % 3;
+      a = (a + (next === 0 ? k0 : next === 1 ? k1 : k2)) | 0;
+      b = (b + (next === 0 ? k1 : next === 1 ? k2 : k0) + group + 1) | 0;
     }
-    return [x0, x1];
+    return [a >>> 0, b >>> 0];
   }
 
   /** `jax.random.key(seed)`, of a seed from 0 to 2^53 - 1. */
@@ -39,7 +46,16 @@
     0.29656057182850489123, 1.7848265399172913358, 5.4637849111641143699, 6.6579046435011037772];
   const F = [2.04426310338993978564e-15, 1.4215117583164458887e-7, 1.8463183175100546818e-5, 7.868691311456132591e-4,
     0.0148753612908506148525, 0.13692988092273580531, 0.59983220655588793769, 1];
-  const ratio = (above, below, r) => above.reduce((sum, c) => sum * r + c) / below.reduce((sum, c) => sum * r + c);
+
+  /** The ratio of two polynomials of degree 7, by Horner's scheme. */
+  function ratio(above, below, r) {
+    let over = above[0], under = below[0];
+    for (let k = 1; k < 8; k++) {
+      over = over * r + above[k];
+      under = under * r + below[k];
+    }
+    return over / under;
+  }
 
   /** sqrt(2) erf_inv(u), the normal number whose probability is (1 + u) / 2. */
   function normalOf(u) {

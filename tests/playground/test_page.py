@@ -282,6 +282,19 @@ def test_time_runs_to_its_end_and_logarithmic_time_faster(page):
         "p.", "clusterjax.playground.")) >= 110  # fmt: skip
 
 
+def test_frames_that_come_late_shorten_the_trails_until_the_run_starts_again(page):
+    page.run("clusterjax.playground.change({ n: 256 })")
+    frames = "for (let k = 0; k < 80; k++) clusterjax.playground.frame(1 / 60); return clusterjax.playground.trail"
+    late = "return Array.from({ length: 60 }, (_, k) => clusterjax.playground.relieve(arguments[0]))"
+    assert page.run(frames) == 12
+    assert page.run(late, 0.016) == [1] * 60
+    detail = page.run(late, 0.03)
+    assert detail[:2] == [1, 1] and detail[2] == 0.5 and sorted(set(detail)) == [1 / 8, 1 / 4, 1 / 2, 1]
+    assert page.run(frames) == 2
+    page.run("clusterjax.playground.restart()")
+    assert page.run(late, 0.016) == [1] * 60
+
+
 def test_tokens_that_slide_get_on_and_the_page_says_so(page):
     """Two leaders that outrun each other at every step: a run that would stop."""
     change = dict(attention="hardmax", causal=False, form=[1, 0, 0, 0, 0, 0, 0, 0, 0], n=8)

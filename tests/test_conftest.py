@@ -1,11 +1,16 @@
-"""Which cases `make test` takes of a test with several lists of parameters."""
+"""Which cases `make test` takes of a test with several lists of parameters; that types are checked."""
 
 from itertools import product
 from types import SimpleNamespace
 
+import jaxtyping
 import pytest
+from beartype.roar import BeartypeCallHintViolation
+
+import clusterjax as cjx
 
 from .conftest import leave_combinations_out
+from .type_checks import at_first_call
 
 
 class Case:
@@ -58,3 +63,19 @@ def test_tests_do_not_stand_for_each_other():
 def test_parameters_of_fixtures_are_values():
     cases = [Case("t", [(("d",), (d,))], network=network) for d, network in product((2, 3), ("albert", "t5"))]
     assert [set(params.values()) for params in taken(cases)] == [{2, "albert"}, {3, "t5"}]
+
+
+def test_types_are_checked_at_the_first_call_and_later():
+    """Those of the arguments and of what is returned, and in the package."""
+
+    @at_first_call
+    def half(x: float) -> float:
+        return x / 2 if x > 0 else "none"  # pyright: ignore[reportReturnType]
+
+    for _ in range(2):
+        assert half(1.0) == 0.5
+        for wrong in ("1", -1.0):
+            with pytest.raises(BeartypeCallHintViolation):
+                half(wrong)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(jaxtyping.TypeCheckError):
+        cjx.SoftmaxAttention(1.0).average("tokens", "values")  # pyright: ignore[reportArgumentType]

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         AbstractField as AbstractField,
         AttentionField as AttentionField,
         FunctionField as FunctionField,
+        MeanField as MeanField,
         MultiHeadField as MultiHeadField,
         PerceptronField as PerceptronField,
         RescaledField as RescaledField,

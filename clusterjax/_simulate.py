@@ -34,6 +34,7 @@ from ._custom_types import RealScalarLike, Tokens
 from ._describe import StaticString
 from ._field import AbstractField, MultiHeadField
 from ._field.base import check_field
+from ._field.mean import unresolved
 from ._integrate import Resumed, SolverOptions, integrate, setup_of
 from ._interpolants import NotKept, Polynomials
 from ._misc import as_float, is_concrete, warn_of_rounding
@@ -160,11 +161,14 @@ def simulate(
         max_steps,
     )
     # Outside of `jit`, where beta and the tokens have values.
+    watch = unresolved(field, x0)
+    if watch is not None and noise is not None:
+        raise ValueError("noise must be None with MeanField, but it is a number; give the field a temperature.")
     field, sharding, args = _with_summations(field, x0), _sharding(x0), check_args(args)
     check_suits(solver, field, ts, adjoint=adjoint, noise=noise, sharded=sharding is not None)
     # Here the message can say how far the run came. Of traced arguments, and over several devices, within the run.
     inside = throw and (sharding is not None or not is_concrete((field, x0, ts, args, options, event, save, noise)))
-    traj = _run(field, x0, ts, args, options, event, save, dense, noise, key, inside, progress, sharding)
+    traj = _run(field, x0, ts, args, options, event, watch, save, dense, noise, key, inside, progress, sharding)
     if throw and not inside:
         # Within another `jit` all of whose arguments are constants the run is traced all the same.
         if not is_concrete(traj.result):
@@ -175,13 +179,14 @@ def simulate(
 
 
 @eqx.filter_jit
-def _run(field, x0, ts, args, options, event, save, dense, noise, key, throw, progress, sharding) -> Trajectory:
+def _run(field, x0, ts, args, options, event, watch, save, dense, noise, key, throw, progress, sharding) -> Trajectory:
     # The sphere's start is normalised, so that saved tokens at ts[0] are of unit length too.
     start = _shard(field.space.retract(x0), sharding)
     terms = make_terms(field, x0, ts, noise, key, options.dt0)
     saveat = _save_at(field.space, ts, save, dense, options.adjoint)
     # The check of the result comes below.
-    solution = integrate(terms, field, start, ts[0], ts[-1], args, options, saveat, event, False, progress)
+    ends = _any_of(event, watch)
+    solution = integrate(terms, field, start, ts[0], ts[-1], args, options, saveat, ends, False, progress)
     # BacksolveAdjoint supports one plain `SaveAt(ts=...)` only.
     if isinstance(options.adjoint, dfx.BacksolveAdjoint):
         saved, saved_ts = solution.ys, solution.ts
@@ -206,11 +211,20 @@ def _run(field, x0, ts, args, options, event, save, dense, noise, key, throw, pr
         polynomials = solution.interpolation
         interpolant = NotKept(setup, lost) if polynomials is None else Polynomials(polynomials, field.space, setup)
     stats = solution.stats | _summations(field, start, ts[0], args)
+    if watch is not None:
+        stats = stats | {"resolved": ~watch(t1, x1, args)}
     traj = Trajectory(ts, saved, stats, solution.result, t1, _shard(x1, sharding), interpolant, beside)
     if not throw:
         return traj
     # `error_if` gathers its operands on one device: of sharded tokens only a number is given to it.
     return with_error(traj) if sharding is None else eqx.tree_at(lambda traj: traj.t1, traj, with_error(traj, t1))
+
+
+def _any_of(event: dfx.Event | None, watch: Any) -> dfx.Event | None:
+    """The event of the caller, and besides it that of coefficients that resolve their density no longer."""
+    if watch is None or event is None:
+        return event if watch is None else dfx.Event(watch)
+    return dfx.Event((event.cond_fn, watch), event.root_finder, (event.direction, None))
 
 
 def _sharding(x0: Any) -> NamedSharding | None:

@@ -27,6 +27,13 @@ _REMEDY_IMPLICIT = (
 )
 
 
+# Of a `MeanField`.
+_REMEDY_UNRESOLVED = (
+    "the density has steepened beyond the degree of the MeanField, whose highest coefficients exceed its tolerance; "
+    "raise degree or temperature, or end earlier"
+)
+
+
 class Trajectory(eqx.Module):
     """Tokens over time (or over layers), and how the run went.
 
@@ -38,7 +45,8 @@ class Trajectory(eqx.Module):
         an error stopped it; integers are -1 there, the largest number if unsigned, and booleans False.
     - `stats`: Counts of the run: `num_steps`, `num_accepted_steps`, `num_rejected_steps`, `max_steps`; and after
         `simulate` of attention `summation`, the name of what summed: of what `Auto` chose, `Sharded(Harmonic)` of
-        devices that exchange moments; several are joined by "and". `KernelAttention` sums by itself.
+        devices that exchange moments; several are joined by "and". `KernelAttention` sums by itself. Of a `MeanField`
+        `resolved`: whether its degree resolved the density to the end.
     - `result`: diffrax's verdict; `diffrax.is_successful(result)`, `diffrax.is_event(result)`.
     - `t1`: The time reached: `ts[-1]`, or that of the event.
     - `x1`: (n, d), the tokens at that time.
@@ -63,12 +71,18 @@ class Trajectory(eqx.Module):
         return account(self)
 
     @property
+    def _resolved(self) -> Any:
+        """Whether coefficients of a `MeanField` resolved their density to the end; True of all other runs."""
+        return self.stats.get("resolved", np.ones((), bool))
+
+    @property
     def failure(self) -> str:
         """Why the run failed, how far it came and what to do, in one sentence; empty if it did not fail.
 
         Of a batch under `jax.vmap`, how many of its runs did, and how far the first of them came.
         """
-        okay, full = (np.asarray(flag) for flag in (dfx.is_okay(self.result), _used_up(self.result)))
+        flags = (dfx.is_okay(self.result) & self._resolved, _used_up(self.result), self._resolved)
+        okay, full, resolved = (np.asarray(flag) for flag in flags)
         if okay.all():
             return ""
         count = "The run" if okay.ndim == 0 else f"{okay.size - np.count_nonzero(okay)} of {okay.size} runs"
@@ -79,6 +93,8 @@ class Trajectory(eqx.Module):
             implicit = "'Rodas5P'" in str(self.interpolant.settings().get("solver"))
             most = int(np.max(np.asarray(self.stats["max_steps"])))
             return f"{where}, after max_steps = {most:,} steps: {_REMEDY_IMPLICIT if implicit else _REMEDY}."
+        if not resolved.all():
+            return f"{where}: {_REMEDY_UNRESOLVED}."
         first = int(np.flatnonzero(~okay.reshape(-1))[0])
         return f"{where}: {dfx.RESULTS[jax.tree.map(lambda code: code.reshape(-1)[first], self.result)]}"
 
@@ -225,6 +241,9 @@ def with_error(traj: Trajectory, value: Any = None) -> Any:
     )
     failed, full = ~dfx.is_okay(traj.result), _used_up(traj.result)
     arrays = eqx.error_if(arrays, failed & full, message)
+    if "resolved" in traj.stats:
+        message = f"A run stopped before ts[-1]: {_REMEDY_UNRESOLVED}; with throw=False, t1 says how far it came."
+        arrays = eqx.error_if(arrays, ~traj.stats["resolved"], message)
     checked = eqx.combine(traj.result.error_if(arrays, failed & ~full), rest)
     return eqx.tree_at(parts, traj, checked, is_leaf=lambda part: part is None) if value is None else checked
 

@@ -64,6 +64,9 @@ trajectory = functools.cache(lambda: cjx.simulate(field(), X, jnp.asarray([0.0, 
 tree = functools.cache(lambda: cjx.coarsen(field(), X, 10.0, tolerance=0.1))
 perceptron = functools.cache(lambda: cjx.PerceptronField(jnp.ones((4, D)), jnp.ones((D, 4))))
 rescaled = functools.cache(lambda: cjx.RescaledField(softmax()))
+softmax_alone = functools.cache(lambda: cjx.SoftmaxAttention(1.0))
+mean = functools.cache(lambda: cjx.MeanField(cjx.UnnormalisedAttention(1.0), d=2, degree=8, temperature=0.1))
+C = jnp.zeros((9, 2)).at[0, 0].set(1.0).at[1, 0].set(0.1)
 heads = functools.cache(lambda: cjx.MultiHeadField(1.0, EYE[None], EYE[None]))
 
 
@@ -121,6 +124,29 @@ def _fields() -> dict[str, Case]:
         "RescaledField.rescale": case({"t": T, "x": X}, rescaled, dear=True, t=TIME, x=TOKENS),
         "RescaledField.unscale": case({"t": T, "z": X}, rescaled, dear=True, finite=False, t=TIME, z=TOKENS),
     }  # fmt: skip
+
+
+def _mean_field() -> dict[str, Case]:
+    circle, key = X[:, :2], jr.key(0)
+    given = {"attention": softmax_alone, "value": jnp.eye(2), "d": 2, "degree": 8, "temperature": T, "tolerance": 0.1}
+    found = {
+        "MeanField": case(
+            lambda: given | {"attention": softmax_alone()}, value=PARAMETER, temperature=COUNT | POSITIVE | TRACED
+        ),
+        "MeanField.__call__": case({"t": T, "x": C}, mean, dear=True, t=TIME, x=TOKENS, args=ARGS),
+        "MeanField.to_coefficients": case(
+            {"x": circle, "masses": MASSES}, mean, dear=True, x=ARRAY | SIZE, masses=OPTIONAL
+        ),
+        "MeanField.from_density": case({"density": lambda x: 2 + x[:, 0]}, mean),
+        "MeanField.density": case({"c": C, "points": circle}, mean, dear=True, c=TOKENS, points=ARRAY | SIZE),
+        "MeanField.sample": case({"c": C, "key": key, "n": 3}, mean, dear=True, c=TOKENS, key=TRACED),
+        "MeanField.smoothed": case({"c": C, "time": 0.1}, mean, c=TOKENS, time=POSITIVE | COUNT),
+    }
+    for name in ("mean_token", "order_parameter", "lowest", "tail", "entropy"):
+        found[f"MeanField.{name}"] = case({"c": C}, mean, dear=True, c=TOKENS)
+    for name in ("energy", "free_energy", "dissipation"):
+        found[f"MeanField.{name}"] = case({"c": C, "t": T}, mean, dear=True, c=TOKENS, t=TIME)
+    return found
 
 
 def _runs() -> dict[str, Case]:
@@ -235,4 +261,6 @@ def _summations() -> dict[str, Case]:
     }  # fmt: skip
 
 
-CASES = {**_attentions(), **_fields(), **_runs(), **_schedules(), **_masks_and_spaces(), **_summations()}
+CASES = {
+    **_attentions(), **_fields(), **_mean_field(), **_runs(), **_schedules(), **_masks_and_spaces(), **_summations(),
+}  # fmt: skip

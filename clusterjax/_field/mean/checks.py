@@ -1,0 +1,71 @@
+"""What a `MeanField` may be made of: the degree that the kernel needs, temperatures, tokens and their masses."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import scipy.special
+
+from ..._check import check_array
+from ..._custom_types import Masses, Tokens
+from ..._misc import is_concrete
+from ..._schedule import AbstractSchedule, StoredParameter, check_real, example
+
+
+# How much of the kernel, relative to its mean, the degree may leave out.
+_LEFT_OUT = 1e-6
+
+
+def check_masses_of(masses: Any, x: Tokens) -> Masses:
+    """`masses` as an array of the dtype of the tokens, or a ValueError unless they are one a token, some positive."""
+    masses = check_array(masses, "masses", shape=(len(x),), remedy="pass one mass a token").astype(x.dtype)
+    if is_concrete(masses) and (np.any(np.asarray(masses) < 0) or not np.any(np.asarray(masses))):
+        raise ValueError("masses must not be negative, and not all zero, but they are; pass the weight of each token.")
+    return masses
+
+
+def check_dimension_of(x: Tokens, d: int, name: str = "x") -> None:
+    """Raise a ValueError unless tokens have this dimension."""
+    if x.shape[1] != d:
+        raise ValueError(f"{name} must be of dimension {d}, but its shape is {x.shape}; build the field with that d.")
+
+
+def check_temperature(temperature: StoredParameter | None) -> None:
+    """Raise a ValueError unless the temperature is a number that is not negative, or a schedule."""
+    check_real(temperature, "temperature", "pass a number that is not negative")
+    if temperature is None or jnp.ndim(example(temperature)) != 0:
+        held = "None" if temperature is None else f"of shape {jnp.shape(example(temperature))}"
+        raise ValueError(f"temperature must be a number or a schedule, but it is {held}; pass zero for no noise.")
+    if not isinstance(temperature, AbstractSchedule) and is_concrete(temperature) and float(temperature) < 0:
+        raise ValueError(
+            f"temperature must not be negative, but it is {float(temperature):.3g}: the equation would have no "
+            "solution; pass zero or more."
+        )
+
+
+def check_degree(attention: Any, d: int, degree: int) -> None:
+    """Raise a ValueError if the kernel has parts of a higher degree, and say which degree would do."""
+    beta, form = attention.beta, attention.query_key
+    if isinstance(beta, AbstractSchedule) or isinstance(form, AbstractSchedule) or not is_concrete((beta, form)):
+        return
+    longest = abs(float(beta)) * (1.0 if form is None else float(np.linalg.norm(np.asarray(form, float), 2)))
+    least = degree_for(longest, d)
+    if degree < least:
+        raise ValueError(
+            f"degree must be at least {least} for queries of length {longest:.4g}, but it is {degree}: the kernel "
+            f"would lose {_left_out(longest, d, degree):.1g} of itself; pass {least} or more."
+        )
+
+
+def _left_out(kappa: float, d: int, degree: int) -> float:
+    """The coefficient of the kernel after the last degree, relative to its mean."""
+    order = d / 2 - 1
+    return float(scipy.special.ive(degree + 1 + order, kappa) / scipy.special.ive(order, kappa)) if kappa else 0.0
+
+
+def degree_for(kappa: float, d: int) -> int:
+    """The least degree that leaves nothing of the kernel out, for queries of length kappa."""
+    degree = 1
+    while _left_out(kappa, d, degree) > _LEFT_OUT:
+        degree += 1
+    return degree

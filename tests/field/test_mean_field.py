@@ -1,0 +1,353 @@
+"""Infinitely many tokens: the equation of the coefficients against double loops, theory, and many tokens."""
+
+from typing import Any
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from scipy.special import iv
+
+import clusterjax as cjx
+
+from .. import oracles
+from ..helpers import as_a_user, sphere_tokens
+from ..reference import densities
+
+
+ACCURATE: Any = dict(stepsize_controller=dfx.PIDController(rtol=1e-10, atol=1e-12))
+POINTS = {2: densities.circle_points(40), 3: densities.sphere_points(10)}
+KINDS = {"SA": cjx.SoftmaxAttention, "USA": cjx.UnnormalisedAttention}
+
+
+def lopsided(x):
+    """A density without a symmetry, and smooth: few degrees resolve it."""
+    return jnp.exp(0.7 * x[:, 0] + 0.4 * x[:, 1] * x[:, -1])
+
+
+def plain(kind="USA", beta=2.0, d=2, degree=16, **options):
+    return cjx.MeanField(KINDS[kind](beta), d=d, degree=degree, **options)
+
+
+@pytest.mark.parametrize("d", (2, 3))
+def test_harmonics_are_those_of_scipy_and_orthonormal(d):
+    field, (points, shares) = plain(d=d, degree=6 if d == 2 else 4, beta=0.1), POINTS[d]
+    found = np.asarray(jax.vmap(lambda x: field.to_coefficients(x[None]))(jnp.asarray(points)))
+    wanted = [[[densities.harmonic(x, *at) for at in row] for row in indices(found.shape[1:])] for x in points[::7]]
+    np.testing.assert_allclose(found[::7], wanted, atol=1e-12)
+    flat = found.reshape(len(points), -1)
+    flat = flat[:, np.abs(flat).max(axis=0) > 0]
+    assert flat.shape[1] == (13 if d == 2 else 25)
+    np.testing.assert_allclose(flat.T @ (shares[:, None] * flat), np.eye(flat.shape[1]), atol=1e-12)
+
+
+def indices(shape):
+    return [[(row, column) for column in range(shape[1])] for row in range(shape[0])]
+
+
+@pytest.mark.parametrize(
+    ("d", "kind", "given"), [(2, "SA", True), (2, "USA", False), (3, "SA", False), (3, "USA", True)]
+)
+def test_it_is_the_double_loop(d, kind, given):
+    """Any V, and B or none: the coefficients of a density move as those of a fine grid of tokens with its masses."""
+    rng, (points, shares) = np.random.default_rng(3), POINTS[d]
+    value, form = rng.normal(size=(d, d)), 0.5 * rng.normal(size=(d, d)) if given else None
+    more = {"offset": 0.3} if kind == "USA" else {}
+    field = cjx.MeanField(KINDS[kind](1.5, query_key=form, **more), value, d=d, degree=9, temperature=0.07)
+    c = field.from_density(lopsided)
+    masses = np.asarray(field.density(c, jnp.asarray(points))) * field.basis.area * shares
+    assert masses.sum() == pytest.approx(1, abs=1e-12)
+    v = densities.velocity(points, masses, 1.5, value, form, kind == "SA", **more)
+    found = np.asarray(field(0.0, c))
+    for l, column in ((0, 0), (1, 0), (1, 1), (2, 0), (3, 1), (5, 0)) + (((2, 2), (3, 5), (4, 8)) if d == 3 else ()):
+        wanted = densities.change(points, masses, v, 0.07, l, column)
+        assert found[l, column] == pytest.approx(wanted, abs=3e-9), (l, column)
+    assert found[0, 0] == 0
+
+
+@pytest.mark.parametrize("d", (2, 3))
+def test_rates_around_the_uniform_density_are_those_of_theory(d):
+    """Oracle 1.5: l (l + d - 2) a_l(beta) / beta, and over a_0 for softmax."""
+    for beta in (1.0, 9.0):
+        a = np.array([iv(l + d / 2 - 1, beta) for l in range(21)]) * (1 if d == 2 else np.sqrt(np.pi / 2 / beta))
+        l = np.arange(21)
+        for kind, scale in (("USA", 1.0), ("SA", a[0])):
+            field = plain(kind, beta, d, 20)
+            uniform = field.from_density(lambda x: jnp.ones(len(x)))
+            # Of the harmonics in the first column; each by itself: nothing is mixed.
+            matrix = jax.jacfwd(lambda row, field=field, u=uniform: field(0.0, u.at[:, 0].set(row)))(uniform[:, 0])
+            wanted = l * (l + d - 2) * a / beta / scale
+            np.testing.assert_allclose(matrix[:, 0], np.diag(wanted), rtol=1e-10, atol=1e-10)
+            assert np.abs(matrix[:, 1:]).max() < 1e-10
+    assert plain("SA", 9.0, 2, 20)(0.0, uniform_with(plain("SA", 9.0, 2, 20), 4))[4, 0] == pytest.approx(
+        1e-8 * 0.70449703, rel=1e-6
+    )
+
+
+def uniform_with(field, l):
+    return field.from_density(lambda x: jnp.ones(len(x))).at[l, 0].set(1e-8)
+
+
+def test_ott_antonsen():
+    """Oracle E10: at beta = 0 the Poisson kernel stays one, with r(t) = (1 + (r0^-2 - 1) e^-t)^(-1/2)."""
+    field = plain("SA", 0.0, 2, 160)
+    c0 = field.from_density(lambda x: 1 / (1 - 0.4 * x[:, 0] + 0.04))
+    traj = cjx.simulate(field, c0, jnp.array([0.0, 1.0, 2.0, 4.0]), **ACCURATE)
+    found = jax.vmap(field.order_parameter)(traj.xs)
+    np.testing.assert_allclose(found, (1 + 24 * np.exp(-np.array([0, 1, 2, 4]))) ** -0.5, atol=1e-9)
+    np.testing.assert_allclose(found[1:], [0.31896496, 0.48518275, 0.83345624], atol=1e-8)
+    assert traj.xs[:, 0].tolist() == [[1, 0]] * 4 and float(field.lowest(traj.x1)) > 0
+
+
+@pytest.mark.parametrize("d", (2, 3))
+def test_the_free_energy_falls_at_the_rate_of_the_dissipation(d):
+    field = cjx.MeanField(cjx.UnnormalisedAttention(4.0, offset=1.5), d=d, degree=24, temperature=0.2)
+    c = field.from_density(lopsided)
+    _, rate = jax.jvp(field.free_energy, (c,), (field(0.0, c),))
+    assert -float(rate) == pytest.approx(float(field.dissipation(c)), rel=1e-10) and float(rate) < 0
+    # The energy is that of tokens, in the limit.
+    points, shares = POINTS[d]
+    masses = np.asarray(field.density(c, jnp.asarray(points))) * field.basis.area * shares
+    energy = cjx.interaction_energy(jnp.asarray(points), 4.0, masses=jnp.asarray(masses))
+    assert float(field.energy(c)) == pytest.approx(float(energy) * np.exp(-1.5), rel=1e-7)
+    entropy = -np.sum(masses * np.log(masses / shares))
+    assert float(field.entropy(c)) == pytest.approx(entropy, rel=1e-6)
+    form = cjx.MeanField(cjx.UnnormalisedAttention(4.0, query_key=jnp.eye(d), offset=1.5), d=d, degree=24)
+    assert float(form.energy(c)) == pytest.approx(float(field.energy(c)), rel=1e-12)
+
+
+@pytest.mark.parametrize(("share", "wanted"), [(0.9, 0.5109125576), (0.5, 0.9049769881)])
+def test_tokens_gather_below_the_critical_temperature(share, wanted):
+    """Oracles N1 and N3: T_c = I_1(1), and the exact order parameter below it."""
+    field = plain(beta=1.0, degree=24, temperature=share * 0.565159103992)
+    c0 = field.from_density(lambda x: 1 + 0.5 * x[:, 0])
+    traj = cjx.simulate(field, c0, jnp.array([0.0, 400.0]), solver=cjx.Rodas5P())
+    assert float(field.order_parameter(traj.x1)) == pytest.approx(wanted, abs=1e-9)
+    assert bool(traj.stats["resolved"])
+
+
+@pytest.mark.parametrize(("d", "beta", "critical"), [(2, 4.0, 2.439866288426), (3, 4.0, 1.280359596046)])
+def test_the_critical_temperature(d, beta, critical):
+    for factor, sign in ((1 - 1e-9, 1), (1 + 1e-9, -1)):
+        field = plain(beta=beta, d=d, temperature=factor * critical)
+        uniform = field.from_density(lambda x: jnp.ones(len(x)))
+        assert np.sign(field(0.0, uniform.at[1, 0].set(1e-3))[1, 0]) == sign
+
+
+@pytest.mark.exhaustive
+def test_errors_fall_exponentially_with_the_degree():
+    def at(degree):
+        field = plain("SA", 1.0, 2, degree, tolerance=0.5)
+        c0 = field.from_density(lambda x: jnp.exp(2 * jnp.cos(jnp.arctan2(x[:, 1], x[:, 0]) - 1)))
+        return cjx.simulate(field, c0, jnp.array([0.0, 1.5]), **ACCURATE).x1[1]
+
+    exact = at(64)
+    errors = [float(np.max(np.abs(at(degree) - exact))) for degree in (8, 12, 16, 20)]
+    assert all(after < before / 5 for before, after in zip(errors, errors[1:], strict=False)), errors
+    assert errors[0] > 1e-9 > errors[-1]
+
+
+def test_a_density_that_steepens_ends_the_run_with_the_reason():
+    field = plain("SA", 2.0, 2, 24)
+    c0 = field.from_density(lopsided)
+    ts = jnp.array([0.0, 1.0, 30.0])
+    with pytest.raises(RuntimeError, match="steepened beyond the degree .* raise degree or temperature"):
+        cjx.simulate(field, c0, ts)
+    traj = cjx.simulate(field, c0, ts, throw=False)
+    assert not bool(traj.stats["resolved"]) and "steepened" in traj.failure
+    assert 1 < float(traj.t1) < 15 and np.isnan(traj.xs[-1]).all() and np.isfinite(traj.xs[1]).all()
+    # The tail has just come to the tolerance.
+    assert 1e-5 < float(field.tail(traj.x1)) < 1e-3
+
+
+@pytest.mark.exhaustive
+def test_what_was_there_before_it_steepened_is_right():
+    field = plain("SA", 2.0, 2, 24)
+    c0, ts = field.from_density(lopsided), jnp.array([0.0, 1.0, 30.0])
+    traj = cjx.simulate(field, c0, ts, throw=False)
+    higher = plain("SA", 2.0, 2, 96)
+    again = cjx.simulate(higher, higher.from_density(lopsided), jnp.array([0.0, float(traj.t1)])).x1
+    np.testing.assert_allclose(traj.x1[1], again[1], atol=1e-4)
+    with pytest.raises(Exception, match="steepened"):
+        jax.block_until_ready(jax.jit(lambda c: cjx.simulate(field, c, ts).x1)(c0))
+
+
+def test_an_event_of_the_caller_is_kept():
+    field = plain("SA", 2.0, 2, 32)
+    c0 = field.from_density(lopsided)
+    event = dfx.Event(lambda t, y, args, **kwargs: field.order_parameter(y) > 0.5)
+    traj = cjx.simulate(field, c0, jnp.array([0.0, 30.0]), event=event)
+    assert bool(traj.stats["resolved"]) and float(field.order_parameter(traj.x1)) > 0.5
+    assert dfx.is_event(traj.result)
+
+
+def test_few_tokens_are_no_density():
+    field = plain("SA", 2.0, 3, 16)
+    c0 = field.to_coefficients(sphere_tokens(0, 9, 3))
+    with as_a_user(), pytest.raises(ValueError, match=r"^x0 must be the coefficients of a density .*; take more .*\.$"):
+        cjx.simulate(field, c0, jnp.array([0.0, 1.0]))
+    smooth = field.smoothed(c0, 0.05)
+    assert float(field.tail(smooth)) < 1e-5 and float(smooth[0, 0]) == pytest.approx(1)
+    assert np.isfinite(cjx.simulate(field, smooth, jnp.array([0.0, 0.05])).x1).all()
+    warm = plain("SA", 2.0, 3, 16, temperature=0.5)
+    assert np.isfinite(cjx.simulate(warm, c0, jnp.array([0.0, 0.3])).x1).all()
+
+
+@pytest.mark.parametrize("d", (2, 3))
+def test_coefficients_of_tokens_are_means_with_masses(d):
+    """Of repeated tokens, of masses of zero, of one token; in chunks too."""
+    field, x = plain(d=d, degree=12), sphere_tokens(1, 7, d)
+    masses = jnp.array([0.0, 1, 2, 0, 3, 0.5, 1])
+    found = field.to_coefficients(x, masses)
+    wanted = sum(m * field.to_coefficients(one[None]) for m, one in zip(masses, x, strict=True)) / 7.5
+    np.testing.assert_allclose(found, wanted, atol=1e-14)
+    heap = jnp.tile(x[:1], (5, 1))
+    np.testing.assert_allclose(field.to_coefficients(3 * heap), field.to_coefficients(x[:1]), atol=1e-14)
+    assert float(field.tail(found[...] * 0 + field.to_coefficients(x[:1]))) == pytest.approx(1)
+    np.testing.assert_allclose(field.mean_token(found), masses @ x / 7.5, atol=1e-14)
+    assert float(field.order_parameter(field.to_coefficients(x[:1]))) == pytest.approx(1)
+    many = cjx.Sphere().sample(jr.key(2), 40_000, d)
+    halves = (field.to_coefficients(many[:20_000]) + field.to_coefficients(many[20_000:])) / 2
+    np.testing.assert_allclose(field.to_coefficients(many), halves, atol=1e-13)
+
+
+@pytest.mark.parametrize("d", (2, 3))
+def test_samples_have_the_density(d):
+    field = plain(d=d, degree=12, beta=1.0)
+    c = field.from_density(lambda x: jnp.exp(1.5 * x[:, 0] + x[:, -1]))
+    n = 4000
+    x = field.sample(c, jr.key(3), n)
+    np.testing.assert_allclose(jnp.linalg.norm(x, axis=1), 1, atol=1e-12)
+    errors = (field.to_coefficients(x) - c)[1:4] * np.sqrt(n)
+    # Harmonics squared have the mean one of the uniform density, and no more than its largest value of this.
+    assert float(jnp.max(jnp.abs(errors))) < 4.5 * float(jnp.sqrt(jnp.max(field.basis.values(12, c))))
+    np.testing.assert_array_equal(x, field.sample(c, jr.key(3), n))
+    assert not np.array_equal(x, field.sample(c, jr.key(4), n))
+    points = sphere_tokens(5, 6, d)
+    ratio = field.density(c, points) / jnp.exp(1.5 * points[:, 0] + points[:, -1])
+    np.testing.assert_allclose(ratio, ratio[0], rtol=1e-6)
+
+
+@pytest.mark.exhaustive
+def test_more_tokens_come_nearer_as_the_root_of_their_number():
+    field = plain("SA", 2.0, 2, 48)
+    c0 = field.from_density(lopsided)
+    exact = cjx.simulate(field, c0, jnp.array([0.0, 1.0]), **ACCURATE).x1[1:4]
+    tokens = cjx.AttentionField(cjx.SoftmaxAttention(2.0))
+    sizes, errors = (300, 3_000, 30_000), []
+    for n in sizes:
+        found = []
+        for seed in range(16):
+            x = cjx.simulate(tokens, field.sample(c0, jr.key(seed), n), jnp.array([0.0, 1.0])).x1
+            found.append(field.to_coefficients(x)[1:4] - exact)
+        errors.append(np.sqrt(np.mean(np.square(found))))
+    slope = np.polyfit(np.log(sizes), np.log(errors), 1)[0]
+    assert slope == pytest.approx(-0.5, abs=0.05), (slope, errors)
+
+
+def test_derivatives_batches_and_dtypes():
+    c = plain("SA", 1.5, 2, 12).from_density(lopsided)
+
+    def moved(beta):
+        return cjx.MeanField(cjx.SoftmaxAttention(beta), d=2, degree=12, temperature=0.1)(0.0, c)
+
+    betas = jnp.array([-0.5, 0.0, 2.0])
+    found = jax.jit(jax.vmap(moved))(betas)
+    np.testing.assert_allclose(found, [moved(beta) for beta in betas], atol=1e-14)
+    _, slope = jax.jvp(moved, (jnp.asarray(1.5),), (jnp.asarray(1.0),))
+    np.testing.assert_allclose(slope, (moved(1.5001) - moved(1.4999)) / 2e-4, atol=1e-7)
+    single = plain("SA", 1.5, 2, 12, temperature=0.1)(0.0, c.astype(jnp.float32))
+    assert single.dtype == jnp.float32
+    np.testing.assert_allclose(single, moved(1.5), atol=1e-5)
+
+
+@pytest.mark.exhaustive
+def test_a_run_is_differentiable_and_maps():
+    ts = jnp.array([0.0, 0.5])
+
+    def last(beta):
+        one = cjx.MeanField(cjx.SoftmaxAttention(beta), d=2, degree=12, temperature=0.1)
+        return one.order_parameter(cjx.simulate(one, one.from_density(lopsided), ts, **ACCURATE).x1)
+
+    betas = jnp.array([0.5, 1.0, 2.0])
+    np.testing.assert_allclose(jax.jit(jax.vmap(last))(betas), [last(beta) for beta in betas], atol=1e-9)
+    slope = jax.grad(last)(jnp.asarray(1.5))
+    assert float(slope) == pytest.approx(float(last(1.5001) - last(1.4999)) / 2e-4, rel=1e-5)
+
+
+def test_a_negative_beta():
+    negative = plain("SA", -1.5, 3, 10)
+    points, shares = POINTS[3]
+    c = negative.from_density(lopsided)
+    masses = np.asarray(negative.density(c, jnp.asarray(points))) * 4 * np.pi * shares
+    v = densities.velocity(points, masses, -1.5)
+    assert float(negative(0.0, c)[2, 1 * 2]) == pytest.approx(densities.change(points, masses, v, 0, 2, 2), abs=1e-8)
+
+
+def test_parameters_may_depend_on_time():
+    switch = cjx.PiecewiseConstant(jnp.array([0.0, 0.5]), jnp.stack([jnp.eye(2), -jnp.eye(2)]))
+    field = cjx.MeanField(cjx.SoftmaxAttention(lambda t: 1 + t), switch, d=2, degree=12, temperature=lambda t: 0.1 + t)
+    c = field.from_density(lopsided)
+    for t, sign in ((0.2, 1), (0.8, -1)):
+        plain_one = cjx.MeanField(cjx.SoftmaxAttention(1 + t), sign * jnp.eye(2), d=2, degree=12, temperature=0.1 + t)
+        np.testing.assert_allclose(field(t, c), plain_one(0.0, c), atol=1e-14)
+
+
+BAD = {
+    "degree": (lambda: plain("SA", 9.0, 2, 8), "degree must be at least 16 for queries of length 9"),
+    "degree for B": (
+        lambda: cjx.MeanField(cjx.SoftmaxAttention(3.0, query_key=3 * jnp.eye(3)), d=3, degree=8), "degree must be",
+    ),
+    "d": (lambda: plain(d=4), "d must be an integer from 2 to 3"),
+    "temperature": (lambda: plain(temperature=-0.1), "temperature must not be negative"),
+    "no temperature": (lambda: plain(temperature=None), "temperature must be a number"),
+    "matrix of temperatures": (lambda: plain(temperature=jnp.ones(2)), "temperature must be a number"),
+    "mask": (lambda: cjx.MeanField(cjx.SoftmaxAttention(1.0, mask=cjx.CausalMask()), d=2, degree=8), "attention.mask"),
+    "attention": (lambda: cjx.MeanField(cjx.HardmaxAttention(), d=2, degree=8), "attention must be SoftmaxAttention"),
+    "value": (lambda: cjx.MeanField(cjx.SoftmaxAttention(1.0), jnp.eye(3), d=2, degree=8), "value must act on tokens"),
+    "query_key": (
+        lambda: cjx.MeanField(cjx.SoftmaxAttention(1.0, query_key=jnp.eye(3)), d=2, degree=8), "query_key must act",
+    ),
+    "tolerance": (lambda: plain(tolerance=0), "tolerance must be"),
+    "tokens": (lambda: cjx.simulate(plain(), sphere_tokens(0, 5, 2), jnp.array([0.0, 1.0])), "x0 must hold the coeff"),
+    "noise": (
+        lambda: cjx.simulate(
+            plain(), plain().from_density(lopsided), jnp.array([0.0, 1.0]), noise=0.1, key=jr.key(0), dt0=0.1
+        ),
+        "noise must be None with MeanField",
+    ),
+    "dimension of tokens": (lambda: plain().to_coefficients(sphere_tokens(0, 5, 3)), "x must be of dimension 2"),
+    "masses": (lambda: plain().to_coefficients(sphere_tokens(0, 2, 2), jnp.zeros(2)), "masses must not be negative"),
+    "density": (lambda: plain().from_density(lambda x: -jnp.ones(len(x))), "density must have a positive integral"),
+    "gradient": (lambda: plain("SA").dissipation(plain().from_density(lopsided)), "attention must be Unnormalised"),
+    "time": (lambda: plain().smoothed(plain().from_density(lopsided), -1.0), "time must be"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "words"), BAD.values(), ids=BAD)
+def test_bad_arguments(make, words):
+    with as_a_user(), pytest.raises(ValueError, match=f"^{words}.*; .*\\.$"):
+        make()
+
+
+def test_mean_fields_add():
+    """Two heads: the velocities add, and the run is watched."""
+    one, two = plain("SA", 1.0, temperature=0.1), plain("USA", 2.0, temperature=0.1)
+    c = one.from_density(lopsided)
+    np.testing.assert_allclose((one + two)(0.0, c), one(0.0, c) + two(0.0, c))
+    assert "resolved" in cjx.simulate(one + two, c, jnp.array([0.0, 0.2])).stats
+
+
+@pytest.mark.exhaustive
+def test_a_point_pulls_as_a_token_does():
+    """The oracle of two clusters: two peaks of equal mass approach each other as two tokens do, as far as they are
+    narrow."""
+    field = cjx.MeanField(cjx.SoftmaxAttention(1.0), d=2, degree=64, tolerance=0.5)
+    angle = 1.0
+    pair = oracles.circle_tokens(np.array([angle, -angle]))
+    c0 = field.smoothed(field.to_coefficients(jnp.asarray(pair)), 1e-3)
+    traj = cjx.simulate(field, c0, jnp.array([0.0, 0.5]), **ACCURATE)
+    tokens = cjx.simulate(cjx.AttentionField(cjx.SoftmaxAttention(1.0)), jnp.asarray(pair), jnp.array([0.0, 0.5])).x1
+    assert float(field.mean_token(traj.x1)[0]) == pytest.approx(float(jnp.mean(tokens[:, 0])), abs=2e-3)

@@ -278,7 +278,7 @@ def _certified(m: Results) -> Claim:
     shares = {key: float(cell.certified.mean()) for key, cell in m.cells.items()}
     lacking = [f"{row}, beta = {beta:g}, {mask}: {100 * share:.0f} %" for (row, beta, mask), share in shares.items()
                if share <= SHARE]  # fmt: skip
-    theorems = sum(bool(cell.theorem) for cell in m.cells.values())
+    theorems = sum(bool(cell.theorems) for cell in m.cells.values())
     resting = sum(bool((cell.by == REST).any()) for cell in m.cells.values())
     return Claim(
         says="Every cell of the atlas has a certified limit.",

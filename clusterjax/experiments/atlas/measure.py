@@ -1,7 +1,7 @@
 r"""What is measured of the atlas: where tokens of each cell end, what certifies it, and when they are there.
 
 A cell is a kind of V, a beta and a mask. All starts of a cell run as one batch, by the implicit solver, to
-$20(1 + e^{2\beta})$, some times of the slowest pair; those of V = I to t = 100 alone, from where `coarsen` follows what
+$1000(1 + e^{2\beta})$, a thousand times of two tokens of V = -I; those of V = I to t = 100 alone, from where `coarsen` follows what
 is not one point yet, however long that takes. `limit_shape` says which shape the tokens have. What certifies it is a
 theorem, where one applies, or a rest that attracts, see `rest`; else the cell says that nothing does.
 """
@@ -48,7 +48,7 @@ from .spectra import (
 
 TOLERANCE = 1e-3  # of a shape, and of the distance from a rest
 SEEN, END = 100.0, 1e300  # of V = I: the end of the run, and of `coarsen`
-RELAXED = 20  # the end of other runs, in times of two tokens of V = -I
+RELAXED = 1000  # the end of other runs, in times of two tokens of V = -I
 EARLY, RADIUS = 15.0, 0.1  # when metastable clusters are counted, and their radius
 NEAR = 0.05  # tokens that stay so near to their last places have come to them
 BEFORE, AFTER = 12, 48  # save times up to `EARLY` and from there
@@ -90,7 +90,7 @@ class Cell:
     - `rates`: The slowest rate at which they come back, along no symmetry, (starts,).
     - `ends`: The tokens in the end, in the frame that turns with V, (starts, n, d).
     - `off`: Under a causal mask how far a first token is from e^(tV) x_1, at most; 0 under a full one.
-    - `theorem`: Which theorem applies; empty if none does.
+    - `theorems`: Which theorems apply to a start or more.
     - `followed`: How many starts `coarsen` followed, and how many it could not.
     - `reached`: The time at which each start is judged, (starts,).
     """
@@ -103,7 +103,7 @@ class Cell:
     rates: np.ndarray
     ends: np.ndarray
     off: float
-    theorem: str
+    theorems: tuple[str, ...]
     followed: tuple[int, int]
     reached: np.ndarray
 
@@ -172,16 +172,15 @@ def cell_of(x0: Array, value: np.ndarray, row: str, beta: float, mask: str, ts: 
                 each[i], times[i] = done
                 shapes[i] = limit_shape(each[i], field, tolerance=TOLERANCE)
     ends = np.stack([run.x1 for run in each])
-    velocities, jacobians = (
-        np.asarray(one) for one in derivatives(ends, jnp.asarray(beta), jnp.asarray(value), allowed)
-    )
-    rests = [rest_of(*one, symmetries(value)) for one in zip(ends, velocities, jacobians, strict=True)]
+    given = (jnp.asarray(beta), jnp.asarray(value), allowed)
+    pushed = (np.asarray(one) for one in derivatives(jnp.asarray(ends), *given))
+    rests = [rest_of(*one, symmetries(value)) for one in zip(ends, *pushed, strict=True)]
     counts = np.array([components(x, TOLERANCE).max() + 1 for x in ends])
     return Cell(
         np.array([kind_of(one, count) for one, count in zip(shapes, counts, strict=True)]),
         np.array([certificate(shape, rest.stable(TOLERANCE)) for shape, rest in zip(shapes, rests, strict=True)]),
         counts, np.log10(np.array(times)), np.array([components(run.xs[BEFORE], RADIUS).max() + 1 for run in each]),
-        np.array([rest.rate for rest in rests]), ends, off, shapes[0].theorem, (followed[0], followed[1]),
+        np.array([rest.rate for rest in rests]), ends, off, tuple(sorted({shape.theorem for shape in shapes} - {""})), (followed[0], followed[1]),
         np.array([float(run.t1) for run in each]),
     )  # fmt: skip
 

@@ -17,7 +17,7 @@ def table_of(m: Results) -> list[dict[str, Any]]:
             "V": row, "beta": beta, "mask": mask,
             "limits": {str(kind): int(count) for kind, count in zip(kinds, counts, strict=True)},
             "certified by": {by: int(np.sum(cell.by == by)) for by in (THEOREM, REST, NOTHING)},
-            "theorem": cell.theorem, "points": [int(cell.points.min()), int(cell.points.max())],
+            "theorems": list(cell.theorems), "points": [int(cell.points.min()), int(cell.points.max())],
             "clusters at t = 15": float(cell.early.mean()),
             "log10 of the time": [float(one) for one in np.quantile(cell.log_times, (0.0, 0.5, 1.0))],
             "coarsened": followed, "not followed": lost,

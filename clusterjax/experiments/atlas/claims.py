@@ -1,7 +1,8 @@
 """What is claimed of the atlas: theorems and conjectures cell by cell, and what certifies the other cells.
 
 Criteria were set before any limit was looked at. Before that, only the steps that runs of another seed take had been
-counted, to choose the tolerance of the solver, the end of the runs and the number of tokens.
+counted, to choose the tolerance of the solver and the number of tokens. After a quick run of 16 starts the runs were
+made fifty times longer, since tokens of a negative V had not come to rest at beta = 1 and 3; no criterion was changed.
 """
 
 import numpy as np
@@ -258,14 +259,18 @@ def cross_error(x: np.ndarray) -> np.ndarray:
 
 
 def _cross(m: Results) -> Claim:
-    text, least, error = _each(
-        {beta: cross_error(cell.ends) < COSINE for beta, cell in m.of(REPULSIVE, CAUSAL).items()}
-    )
+    cells = m.of(REPULSIVE, CAUSAL)
+    text, least, error = _each({beta: cross_error(cell.ends) < COSINE for beta, cell in cells.items()})
     count = min(2 * D, m.p.n)
+    fewer = ", ".join(
+        f"{100 * min(float(np.mean(cross_error(cell.ends[:, :k]) < COSINE)) for cell in cells.values()):.0f} % of the "
+        f"first {k}"
+        for k in range(2, count)
+    )
     return Claim(
         says=f"With V = -I and a causal mask the first {count} tokens come to opposite points on orthogonal axes, pair "
         "by pair.",
-        measured=f"all their cosines within {COSINE:g}: {text}",
+        measured=f"all their cosines within {COSINE:g}: {text}; of fewer tokens, at the worst beta: {fewer}",
         criterion=f"more than {100 * SHARE:g} % of the starts at every beta",
         holds=least > SHARE,
         kind="finding",

@@ -14,6 +14,12 @@ from .spectra import BETAS, MASKS, ROWS, D, labels_of
 from .table import table_of
 
 
+EXPLORED = (
+    "the steps of runs of another seed, before the criteria were set; after a quick run of 16 starts the runs were made "
+    "fifty times longer, and no criterion was changed"
+)
+
+
 def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
     p = settings.read(Parameters)
     m = measure(p, settings, say)
@@ -25,7 +31,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         {"n": p.n, "d": D, "beta": list(BETAS), "value": labels_of(p.second, p.turn), "query_key": "identity",
          "masks": list(MASKS), "starts": m.starts, "tolerance": TOLERANCE,
          "solver": f"Rodas5P, rtol {RTOL:g}, atol {ATOL:g}; of V = I coarsen from t = {SEEN:g} on",
-         "networks": [one.name for one in m.heads], "cells": table_of(m)},
+         "networks": [one.name for one in m.heads], "explored": EXPLORED, "cells": table_of(m)},
         _series(m),
         partial(draw, m),
         None,

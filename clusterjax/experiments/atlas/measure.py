@@ -1,9 +1,9 @@
 r"""What is measured of the atlas: where tokens of each cell end, what certifies it, and when they are there.
 
 A cell is a kind of V, a beta and a mask. All starts of a cell run as one batch, by the implicit solver, to
-$1000(1 + e^{2\beta})$, a thousand times of two tokens of V = -I; those of V = I to t = 100 alone, from where `coarsen` follows what
-is not one point yet, however long that takes. `limit_shape` says which shape the tokens have. What certifies it is a
-theorem, where one applies, or a rest that attracts, see `rest`; else the cell says that nothing does.
+$1000(1 + e^{2\beta})$, a thousand times of two tokens of V = -I; those of V = I to t = 100 alone, from where `coarsen`
+follows what is not one point yet, however long that takes. `limit_shape` says which shape the tokens have. What
+certifies it is a theorem, where one applies, or a rest that attracts, see `rest`; else the cell says that nothing does.
 """
 
 from collections.abc import Callable
@@ -175,12 +175,13 @@ def cell_of(x0: Array, value: np.ndarray, row: str, beta: float, mask: str, ts: 
     given = (jnp.asarray(beta), jnp.asarray(value), allowed)
     pushed = (np.asarray(one) for one in derivatives(jnp.asarray(ends), *given))
     rests = [rest_of(*one, symmetries(value)) for one in zip(ends, *pushed, strict=True)]
+    theorems = tuple(sorted({shape.theorem for shape in shapes} - {""}))
     counts = np.array([components(x, TOLERANCE).max() + 1 for x in ends])
     return Cell(
         np.array([kind_of(one, count) for one, count in zip(shapes, counts, strict=True)]),
         np.array([certificate(shape, rest.stable(TOLERANCE)) for shape, rest in zip(shapes, rests, strict=True)]),
         counts, np.log10(np.array(times)), np.array([components(run.xs[BEFORE], RADIUS).max() + 1 for run in each]),
-        np.array([rest.rate for rest in rests]), ends, off, tuple(sorted({shape.theorem for shape in shapes} - {""})), (followed[0], followed[1]),
+        np.array([rest.rate for rest in rests]), ends, off, theorems, (followed[0], followed[1]),
         np.array([float(run.t1) for run in each]),
     )  # fmt: skip
 

@@ -71,7 +71,7 @@ def _grid(ax: Axes, m: Results) -> None:
 
 
 _ROW_WORDS = {
-    "identity": "V = I", "double": "double", "simple": "simple (gap)", "pair": "complex pair", "negative": "negative",
+    "identity": "V = I", "double": "double", "simple": "simple (gap)", "pair": "complex pair, turning", "negative": "negative",
     "repulsive": "V = -I",
 }  # fmt: skip
 

@@ -3,8 +3,8 @@ r"""Whether tokens are at a stable rest: what certifies a limit where no theorem
 **Algorithm.** At tokens x with velocity f and Jacobian J, in an orthonormal basis of the tangent space without the
 directions O of the symmetries of the field: the eigenvalues of the remaining block $J_q$ say whether a rest near x
 attracts, and $-J_q^{-1} f_q$, Newton's step, where it is. **Invariants.** A slow flow is not taken for rest: the step
-is a distance and not a speed, $e^{-2\beta}$ away from a rest as well as far from one. A rate that rounding of J may have
-made is not one. All of it is to first order: it is no proof.
+is a distance and not a speed. A rate that rounding of J may have made is not one. All of it is to first order: it is no
+proof.
 """
 
 from typing import NamedTuple

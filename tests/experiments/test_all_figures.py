@@ -47,7 +47,7 @@ DEAR = (
     "emergence-hyperplanes", "emergence-mixed", "boolean-attention", "moebius", "staircase", "hardmax-open-problems",
     "causal-network", "causal-bridge", "sink-training", "lstm", "facts", "word-senses", "sentiment-neuron",
     "sentiment-words", "sentiment-leaders", "cluster-lifetimes", "renyi-centres", "repulsion", "any-query-key",
-    "causal-phase-diagram", "gaussian-closure", "sentiment-training", "perceptron-delay", "interacting-heads",
+    "atlas", "causal-phase-diagram", "gaussian-closure", "sentiment-training", "perceptron-delay", "interacting-heads",
 )  # fmt: skip
 EACH = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.exhaustive) if name in DEAR else name for name in NAMES]
@@ -90,7 +90,7 @@ def test_registry_holds_every_experiment_in_order():
     limits = [*emergence, "boolean-attention", "gaussian-closure", "moebius"]
     figures = [f"figure{k}" for k in range(1, 9)]
     hardmax = ["hardmax-polytope", "hardmax-open-problems"]
-    lives = ["staircase", "cluster-lifetimes", "renyi-centres", "repulsion", "any-query-key"]
+    lives = ["staircase", "cluster-lifetimes", "renyi-centres", "repulsion", "any-query-key", "atlas"]
     assert NAMES == [*figures, *networks, *layers, *many, *limits, *lives, *hardmax, *sentiment]
     assert len({experiment.alias for experiment in EXPERIMENTS}) == len(NAMES)
 
@@ -196,6 +196,7 @@ PAPER = {
     # The printed number for d = 3 is a third of the right one.
     "renyi-centres": [True, False, True, True, True, True, True],
     "any-query-key": [True],
+    "atlas": [True, True, True, True],
     "hardmax-polytope": [True, True, True],
     "hardmax-open-problems": [True],
     "sentiment-words": [True, True],

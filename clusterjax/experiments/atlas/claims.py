@@ -222,7 +222,7 @@ def sorted_cosines(x: np.ndarray) -> np.ndarray:
 def energies(x: np.ndarray, beta: float) -> np.ndarray:
     """The logarithm of the sum of e^(beta cosine) over all pairs, (...)."""
     exponents = beta * sorted_cosines(x)
-    return exponents[..., -1] + np.log(np.exp(exponents - exponents[..., -1:]).sum(axis=-1))
+    return np.asarray(exponents[..., -1] + np.log(np.exp(exponents - exponents[..., -1:]).sum(axis=-1)))
 
 
 def _apart(m: Results) -> Claim:
@@ -255,7 +255,7 @@ def cross_error(x: np.ndarray) -> np.ndarray:
     wanted = np.eye(count)
     for k in range(0, count - 1, 2):
         wanted[k, k + 1] = wanted[k + 1, k] = -1.0
-    return np.abs(np.einsum("...id,...jd->...ij", first, first) - wanted).max(axis=(-1, -2))
+    return np.asarray(np.abs(np.einsum("...id,...jd->...ij", first, first) - wanted).max(axis=(-1, -2)))
 
 
 def _cross(m: Results) -> Claim:

@@ -15,8 +15,8 @@ from .table import table_of
 
 
 EXPLORED = (
-    "the steps of runs of another seed, before the criteria were set; after a quick run of 16 starts the runs were made "
-    "fifty times longer, and no criterion was changed"
+    "the steps of runs of another seed, before the criteria were set; after a quick run of 16 starts the runs were "
+    "made fifty times longer, and no criterion was changed"
 )
 
 

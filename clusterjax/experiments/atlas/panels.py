@@ -44,7 +44,7 @@ def place_of(mask: str, beta: float) -> float:
 def _grid(ax: Axes, m: Results) -> None:
     labels = labels_of(m.p.second, m.p.turn)
     for (row, beta, mask), cell in m.cells.items():
-        left, low = place_of(mask, beta), len(ROWS) - 1 - ROWS.index(row)
+        left, low = place_of(mask, beta), float(len(ROWS) - 1 - ROWS.index(row))
         _cell(ax, cell, left, low)
         counts = [(mark, one.counts().get((row, beta, mask), 0)) for mark, one in zip(MARKS, m.heads, strict=False)]
         for mark, number in counts:
@@ -71,8 +71,8 @@ def _grid(ax: Axes, m: Results) -> None:
 
 
 _ROW_WORDS = {
-    "identity": "V = I", "double": "double", "simple": "simple (gap)", "pair": "complex pair, turning", "negative": "negative",
-    "repulsive": "V = -I",
+    "identity": "V = I", "double": "double", "simple": "simple (gap)", "pair": "complex pair, turning",
+    "negative": "negative", "repulsive": "V = -I",
 }  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 
 _EPS = float(np.finfo(np.float64).eps)
-# Times n d eps |J|: rates below may be rounding.
+# Times n d eps: rates below, for V of norm one, may be rounding. It is that of sums of order one which cancel in J.
 _ROUNDING = 8
 # Of the size of a rotation, per coordinate.
 _HARDLY = 0.01
@@ -56,7 +56,7 @@ def rest_of(
     along = np.stack([tangent.T @ (x @ one.T).ravel() for one in generators], axis=1) if len(generators) else None
     orbit, rest = _split(along, len(inner))
     block = rest.T @ inner @ rest
-    least = _ROUNDING * n * d * _EPS * max(float(np.linalg.norm(inner, 2)), _EPS)
+    least = _ROUNDING * n * d * _EPS * max(float(np.linalg.norm(inner, 2)), 1.0)
     rate = -float(np.linalg.eigvals(block).real.max())
     if abs(rate) <= least:
         return Rest(rate, least, np.inf, np.inf)

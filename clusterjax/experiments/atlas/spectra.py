@@ -46,8 +46,9 @@ def values_of(second: float, turn: float) -> dict[str, Float[np.ndarray, "d d"]]
 
 def labels_of(second: float, turn: float) -> dict[str, str]:
     """The eigenvalues of each row, as text."""
+    size = "" if turn == 1 else f"{turn:g}"
     return {
-        IDENTITY: "1, 1, 1", DOUBLE: "1, 1, 0", SIMPLE: f"1, {second:g}, {LAST:g}", PAIR: f"1 ± {'' if turn == 1 else format(turn, 'g')}i, 0",
+        IDENTITY: "1, 1, 1", DOUBLE: "1, 1, 0", SIMPLE: f"1, {second:g}, {LAST:g}", PAIR: f"1 ± {size}i, 0",
         NEGATIVE: "-0.5, -1, -1", REPULSIVE: "-1, -1, -1",
     }  # fmt: skip
 

@@ -1,0 +1,438 @@
+"""The atlas: the frame that turns, rests that attract, what certifies a cell, heads, verdicts, the picture."""
+
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.linalg import expm
+
+import clusterjax as cjx
+from clusterjax import probe
+from clusterjax._limits.result import NONE, ONE, OPPOSITE
+from clusterjax.experiments.atlas.claims import (
+    caption_of,
+    claims_of,
+    cross_error,
+    energies,
+    sorted_cosines,
+    to_axis,
+)
+from clusterjax.experiments.atlas.heads import Heads, nearest, read_heads
+from clusterjax.experiments.atlas.measure import (
+    APART,
+    BEFORE,
+    CLUSTERS,
+    EARLY,
+    NOTHING,
+    REST,
+    SEEN,
+    THEOREM,
+    Cell,
+    Parameters,
+    Results,
+    cell_of,
+    certificate,
+    derivatives,
+    kind_of,
+    settled,
+)
+from clusterjax.experiments.atlas.panels import draw, place_of
+from clusterjax.experiments.atlas.rest import rest_of
+from clusterjax.experiments.atlas.spectra import (
+    BETAS,
+    CAUSAL,
+    DOUBLE,
+    FULL,
+    IDENTITY,
+    MASKS,
+    NEGATIVE,
+    PAIR,
+    REPULSIVE,
+    ROWS,
+    SIMPLE,
+    judged_field,
+    labels_of,
+    permitted,
+    symmetries,
+    turning_field,
+    values_of,
+)
+from clusterjax.experiments.atlas.table import table_of
+from clusterjax.experiments.framework.ensemble import draw_starts
+from clusterjax.experiments.repulsion.measure import exact_rate
+
+from ..helpers import sphere_tokens
+from ..network_cases import checkpoint, texts_of
+
+
+VALUES = values_of(0.5, 1.0)
+E1, E2, E3 = np.eye(3)
+
+
+def resting(x, value, beta, mask=FULL, generators=None):
+    """`rest_of` of one cloud."""
+    x = np.asarray(x, float)
+    given = (jnp.asarray(beta), jnp.asarray(value), jnp.asarray(permitted(mask, len(x))))
+    velocity, jacobian = (np.asarray(one)[0] for one in derivatives(jnp.asarray(x[None]), *given))
+    return rest_of(x, velocity, jacobian, symmetries(value) if generators is None else generators)
+
+
+def plain_velocity(x, value, beta, mask):
+    """Attention on the sphere by loops."""
+    n = len(x)
+    out = np.zeros_like(x)
+    for i in range(n):
+        total = 0.0
+        for j in range(i + 1 if mask == CAUSAL else n):
+            weight = np.exp(beta * (x[i] @ x[j]))
+            out[i] += weight * (value @ x[j])
+            total += weight
+        out[i] /= total
+        out[i] -= (out[i] @ x[i]) * x[i]
+    return out
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_the_frame_that_turns_has_the_field_of_the_plain_one(mask):
+    """y = e^(-tK) x: its velocity is e^(-tK) (f(x) - K x), and does not depend on t."""
+    value = values_of(0.5, 2.0)[PAIR]
+    skew = (value - value.T) / 2
+    y = np.asarray(sphere_tokens(3, 5, 3))
+    field = turning_field(jnp.asarray(value), 3.0, cjx.MatrixMask(jnp.asarray(permitted(mask, 5))))
+    for t in (0.0, 0.7):
+        back = expm(-t * skew)
+        x = y @ back  # rows: e^(tK) y
+        wanted = (plain_velocity(x, value, 3.0, mask) - x @ skew.T) @ back.T
+        np.testing.assert_allclose(field(t, jnp.asarray(y)), wanted, atol=1e-12)
+    np.testing.assert_allclose(judged_field(PAIR, value, 3.0, mask)(0.0, jnp.asarray(y)), wanted, atol=1e-12)
+
+
+@pytest.mark.parametrize("row", (IDENTITY, SIMPLE, NEGATIVE))
+def test_what_is_judged_is_what_was_run(row):
+    """Theorems ask for attention alone, with a mask of its own; runs have a matrix of who attends."""
+    y = jnp.asarray(sphere_tokens(4, 5, 3))
+    for mask in MASKS:
+        field = judged_field(row, VALUES[row], 3.0, mask)
+        assert isinstance(field, cjx.AttentionField)
+        run = turning_field(jnp.asarray(VALUES[row]), 3.0, cjx.MatrixMask(jnp.asarray(permitted(mask, 5))))
+        np.testing.assert_allclose(field(0.0, y), run(0.0, y), atol=1e-12)
+        np.testing.assert_allclose(run(0.0, y), plain_velocity(np.asarray(y), VALUES[row], 3.0, mask), atol=1e-12)
+
+
+def test_rows_have_the_eigenvalues_that_they_name():
+    values, labels = values_of(0.25, 2.0), labels_of(0.25, 2.0)
+    assert tuple(values) == tuple(labels) == ROWS
+    for row, value in values.items():
+        np.testing.assert_allclose(value @ value.T, value.T @ value, atol=1e-15)
+        words = labels[row].replace("±", "").replace(" ", "")
+        found = sorted(np.linalg.eigvals(value), key=lambda one: (-one.real, one.imag))
+        if row == PAIR:
+            assert words == "12i,0"
+            np.testing.assert_allclose(found, [1 - 2j, 1 + 2j, 0])
+        else:
+            np.testing.assert_allclose(found, [float(one) for one in words.split(",")])
+    assert labels_of(0.5, 1.0)[PAIR] == "1 ± i, 0"
+
+
+@pytest.mark.parametrize(
+    ("row", "count"), ((IDENTITY, 3), (DOUBLE, 1), (SIMPLE, 0), (PAIR, 1), (NEGATIVE, 1), (REPULSIVE, 3))
+)
+def test_symmetries_commute_with_v_and_are_all_that_do(row, count):
+    found = symmetries(VALUES[row])
+    assert found.shape == (count, 3, 3)
+    for one in found:
+        np.testing.assert_allclose(one, -one.T, atol=1e-15)
+        np.testing.assert_allclose(one @ VALUES[row], VALUES[row] @ one, atol=1e-14)
+    if count:
+        assert np.linalg.matrix_rank(found.reshape(count, -1)) == count
+    # Two equal eigenvalues by chance have a rotation of their own.
+    assert len(symmetries(np.diag([1.0, -0.5, -0.5]))) == 1
+    assert symmetries(np.diag([1.0, 2.0])).shape == (0, 2, 2) and symmetries(np.eye(2)).shape == (1, 2, 2)
+
+
+@pytest.mark.parametrize(("mask", "rate"), ((FULL, 1.0), (CAUSAL, 0.5)))
+@pytest.mark.parametrize("beta", (0.5, 9.0))
+def test_one_point_attracts_at_the_known_rate(mask, rate, beta):
+    """Of V = I it is the same for every beta and number of tokens: oracle C3, and its companion of a full mask."""
+    point = np.asarray(sphere_tokens(2, 1, 3))[0]
+    found = resting(np.tile(point, (5, 1)), np.eye(3), beta, mask)
+    assert found.rate == pytest.approx(rate, abs=1e-10) and found.distance < 1e-14 and found.stable(1e-3)
+    near = np.tile(point, (5, 1)) + 1e-4 * np.asarray(sphere_tokens(3, 5, 3))
+    found = resting(near / np.linalg.norm(near, axis=1, keepdims=True), np.eye(3), beta, mask)
+    assert 1e-5 < found.distance < 5e-4 and found.stable(1e-3) and not found.stable(1e-6)
+
+
+@pytest.mark.parametrize("beta", (0.4, 1.0, 3.0))
+def test_opposite_points_attract_if_the_gap_is_wide_enough(beta):
+    """With eigenvalues 1, s, ... the slowest rate of a token at either end is tanh(beta) - s."""
+    found = resting([E1, -E1], VALUES[SIMPLE], beta)
+    assert found.rate == pytest.approx(np.tanh(beta) - 0.5, abs=1e-12)
+    assert found.stable(1e-3) is (beta > 0.55)
+    # With V = I they never do.
+    assert resting([E1, -E1], np.eye(3), beta).rate < 0
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_a_slow_flow_is_no_rest(mask):
+    """Repelled tokens at beta = 9 move by 1e-8: `limit_shape` takes that for rest, Newton's step does not."""
+    there = resting([E1, -E1], -np.eye(3), 9.0, mask)
+    assert there.rate == pytest.approx(exact_rate(mask, 9.0), rel=1e-6) and there.stable(1e-3)
+    turned = np.array([E1, np.cos(2.6) * E1 + np.sin(2.6) * E2])
+    field = judged_field(REPULSIVE, VALUES[REPULSIVE], 9.0, mask)
+    assert cjx.limit_shape(jnp.asarray(turned), field).certified
+    away = resting(turned, -np.eye(3), 9.0, mask)
+    assert away.distance > 0.05 and not away.stable(1e-3)
+
+
+def test_a_drift_along_a_symmetry_and_a_neutral_place_are_no_rests():
+    value = VALUES[PAIR]
+    x = np.tile(E1, (3, 1))
+    assert resting(x, value, 1.0).stable(1e-3), "in the frame that turns the point rests"
+    # In the plain frame it turns: nothing but its drift tells.
+    n, d = 3, 3
+    jacobian = np.zeros((n, d, n, d))
+    for i in range(n):
+        jacobian[i, :, i] = -np.eye(d)
+    turning = rest_of(x, x @ ((value - value.T) / 2).T, jacobian, symmetries(value))
+    assert turning.drift > 0.5 and turning.distance < 1e-12 and not turning.stable(1e-3)
+    none = rest_of(x, 0 * x, 0 * jacobian, symmetries(value))
+    assert np.isinf(none.distance) and not none.stable(1e-3)
+    # Without V's symmetries the rotation of all tokens is a direction that does not attract.
+    assert not resting(x, value, 1.0, generators=np.zeros((0, 3, 3))).stable(1e-3)
+
+
+def test_tokens_have_settled_when_they_stay_at_their_last_places():
+    ts = np.array([0.0, 1.0, 2.0, 4.0, 8.0])
+    path = lambda *angles: np.stack([[[np.cos(a), np.sin(a)], [1.0, 0.0]] for a in angles])
+    assert settled(ts, path(1.0, 0.5, 0.2, 0.01, 0.0)) == 4.0
+    assert settled(ts, path(0.0, 0.5, 0.0, 0.01, 0.0)) == 2.0, "a token that passed by had not come"
+    assert settled(ts, path(0.0, 0.0, 0.0, 0.0, 0.0)) == 1.0
+    assert settled(ts, path(0.0, 0.0, 0.0, 1.0, 0.0)) == 8.0
+
+
+def test_a_kind_says_whether_tokens_share_points_and_certificates_what_for():
+    field = judged_field(REPULSIVE, VALUES[REPULSIVE], 9.0, FULL)
+    octahedron = jnp.asarray(np.concatenate([np.eye(3), -np.eye(3)]))
+    shape = cjx.limit_shape(octahedron, field)
+    assert kind_of(shape, 6) == APART and certificate(shape, True) == REST and certificate(shape, False) == NOTHING
+    twice = cjx.limit_shape(jnp.asarray([E1, E1, E2, E3]), field)
+    assert kind_of(twice, 3) == CLUSTERS
+    point = jnp.asarray(np.tile(E1, (4, 1)))
+    one = cjx.limit_shape(point, judged_field(IDENTITY, VALUES[IDENTITY], 1.0, CAUSAL))
+    assert kind_of(one, 1) == ONE and certificate(one, False) == THEOREM
+    without = cjx.limit_shape(point, judged_field(SIMPLE, VALUES[SIMPLE], 1.0, CAUSAL))
+    assert certificate(without, True) == REST and certificate(without, False) == NOTHING
+    # What a theorem excludes is certified by nothing, at a rest or not.
+    several = cjx.limit_shape(jnp.asarray([E1, E1, -E1]), judged_field(IDENTITY, VALUES[IDENTITY], 1.0, CAUSAL))
+    assert several.kind == OPPOSITE and certificate(several, True) == NOTHING
+
+
+def test_save_times_hold_the_time_at_which_clusters_are_counted():
+    for row in (IDENTITY, REPULSIVE):
+        for beta in BETAS:
+            ts = Parameters().ts(row, beta)
+            assert ts[BEFORE] == pytest.approx(EARLY) and (np.diff(ts) > 0).all() and ts[0] == 0
+            assert ts[-1] == pytest.approx(SEEN if row == IDENTITY else 1000 * (1 + np.exp(2 * beta)))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("mask", MASKS)
+def test_a_start_of_v_equal_to_the_identity_is_followed_to_one_point(mask):
+    x0 = draw_starts(1, 3, 4, 3)
+    cell = cell_of(x0, VALUES[IDENTITY], IDENTITY, 9.0, mask, Parameters().ts(IDENTITY, 9.0))
+    assert (cell.kinds == ONE).all() and (cell.by == THEOREM).all() and (cell.points == 1).all()
+    assert cell.followed == (3, 0) and (cell.early > 1).all() and (cell.log_times > np.log10(SEEN)).all()
+    assert all("2411.04990" in name if mask == CAUSAL else "2312.10794" in name for name in cell.theorems)
+    # The last merger of a run from the start, which is not stopped in between, is at the same time.
+    trees = [cjx.coarsen(judged_field(IDENTITY, VALUES[IDENTITY], 9.0, mask), x, 1e300, tolerance=0.1) for x in x0]
+    np.testing.assert_allclose(cell.log_times, np.log10([tree.times[-1] for tree in trees]), atol=0.1)
+    if mask == CAUSAL:
+        np.testing.assert_allclose(cell.ends, np.tile(np.asarray(x0[:, :1]), (1, 4, 1)), atol=2e-3)
+        assert cell.off < 1e-4
+
+
+@pytest.mark.exhaustive
+def test_cells_without_a_theorem_come_to_rest():
+    x0 = draw_starts(1, 4, 4, 3)
+    run = lambda row, beta, mask: cell_of(x0, VALUES[row], row, beta, mask, Parameters().ts(row, beta))
+    turning = run(PAIR, 3.0, CAUSAL)
+    assert (turning.kinds == ONE).all() and (turning.by == REST).all() and turning.theorems == ()
+    # In the frame that turns the first token goes to its projection to the plane of the pair, and stays.
+    flat = np.asarray(x0[:, 0]) * np.array([1.0, 1.0, 0.0])
+    np.testing.assert_allclose(turning.ends[:, 0], flat / np.linalg.norm(flat, axis=1, keepdims=True), atol=1e-3)
+    apart = run(REPULSIVE, 1.0, FULL)
+    assert (apart.kinds == APART).all() and (apart.by == REST).all() and (apart.points == 4).all()
+    np.testing.assert_allclose(sorted_cosines(apart.ends), -1 / 3, atol=2e-3)
+    axis = run(SIMPLE, 3.0, FULL)
+    assert to_axis(axis).max() < 2e-3 and set(axis.kinds) <= {ONE, OPPOSITE}
+
+
+@pytest.mark.exhaustive
+def test_a_start_that_cannot_be_followed_is_not_certified(monkeypatch):
+    def stall(*args, **options):
+        raise RuntimeError("steps come to nothing")
+
+    monkeypatch.setattr("clusterjax.experiments.atlas.measure.coarsen", stall)
+    cell = cell_of(draw_starts(1, 2, 4, 3), VALUES[IDENTITY], IDENTITY, 9.0, FULL, Parameters().ts(IDENTITY, 9.0))
+    assert cell.followed == (2, 2) and (cell.by == NOTHING).all() and (cell.reached == SEEN).all()
+
+
+def test_heads_are_placed_by_their_case_and_the_nearest_beta():
+    assert [nearest(beta) for beta in (0.0, 1.7, 1.8, 5.1, 5.3, 1e4)] == [1.0, 1.0, 3.0, 3.0, 9.0, 9.0]
+    cases = np.array(["attractive", "rotating", "repulsive", "neutral", "attractive"])
+    heads = Heads("a network", CAUSAL, np.ones(5, complex), cases, np.array([8.0, 2.0, 1.0, 1.0, 300.0]))
+    assert heads.counts() == {(SIMPLE, 9.0, CAUSAL): 2, (PAIR, 3.0, CAUSAL): 1, (NEGATIVE, 1.0, CAUSAL): 1}
+
+
+def test_heads_of_a_network_are_read_as_the_spectra_have_them(tmp_path):
+    model = probe.load(checkpoint(tmp_path).albert)
+    heads, spectra = read_heads("small", FULL, model), probe.value_spectra(model)
+    np.testing.assert_allclose(heads.beta, spectra.beta.ravel(), rtol=1e-9)
+    np.testing.assert_allclose(heads.leading, probe.head_signs(model).leading.ravel())
+    assert len(heads.cases) == 4 and heads.mask == FULL
+
+
+def test_numbers_of_configurations_are_those_of_loops():
+    x = np.asarray(sphere_tokens(6, 4, 3))
+    pairs = [x[i] @ x[j] for i in range(4) for j in range(i)]
+    np.testing.assert_allclose(sorted_cosines(x), sorted(pairs), atol=1e-15)
+    np.testing.assert_allclose(energies(x, 2.0), np.log(sum(np.exp(2 * one) for one in pairs)), rtol=1e-13)
+    assert np.isfinite(energies(np.tile(E1, (4, 1)), 1e4))
+    cross = np.array([E1, -E1, E2, -E2, -E3, E3])
+    assert cross_error(cross) < 1e-15 and cross_error(cross[:5]) < 1e-15
+    assert cross_error(np.concatenate([cross, [E1]])) < 1e-15, "tokens after the first six are not asked"
+    assert cross_error(cross[[0, 2, 1, 3, 4, 5]]) == pytest.approx(1) and cross_error(np.tile(E1, (6, 1))) == 2
+
+
+def cell(ends, kind=ONE, by=REST, **other):
+    starts = len(ends)
+    made = {
+        "kinds": np.full(starts, kind), "by": np.full(starts, by), "points": np.ones(starts, int),
+        "log_times": np.full(starts, 2.0), "early": np.full(starts, 3), "rates": np.ones(starts),
+        "ends": np.asarray(ends, float), "off": 0.0, "theorems": (), "followed": (0, 0),
+        "reached": np.full(starts, 1e3),
+    }  # fmt: skip
+    return Cell(**(made | other))
+
+
+def made_up(starts=4):
+    """Results of which every claim holds."""
+    cross = np.concatenate([np.array([E1, -E1, E2, -E2, E3, -E3])])
+    x0 = np.tile(np.array([E1, E2, E3, -E1, -E2, -E3]), (starts, 1, 1))
+    at = lambda *points: np.tile(np.array(points), (starts, 1, 1))
+    one, both = at(*[E1] * 6), at(*[E1] * 3, *[-E1] * 3)
+    made = {
+        IDENTITY: lambda mask: cell(one, by=THEOREM, theorems=("a theorem",), rates=np.full(starts, {FULL: 1.0}.get(
+            mask, 0.5))),
+        DOUBLE: lambda mask: cell(one),
+        SIMPLE: lambda mask: cell(both, OPPOSITE),
+        PAIR: lambda mask: cell(one),
+        NEGATIVE: lambda mask: cell(at(*cross), APART),
+        REPULSIVE: lambda mask: cell(at(*cross), APART),
+    }  # fmt: skip
+    cells = {(row, beta, mask): made[row](mask) for row in ROWS for beta in BETAS for mask in MASKS}
+    heads = (
+        Heads("ALBERT", FULL, np.array([1.0, 2.0, 1j]), np.array(["attractive", "attractive", "rotating"]),
+              np.array([2.0, 9.0, 20.0])),
+        Heads("SmolLM2", CAUSAL, np.array([1.0, -2.0, 1.0]), np.array(["attractive", "repulsive", "attractive"]),
+              np.array([200.0, 900.0, 200.0])),
+    )  # fmt: skip
+    return Results(Parameters(n=6), starts, x0, cells, heads, "")
+
+
+NAMES = (
+    "first", "rates", "full", "causal", "waiting", "simple", "double", "simple full", "double full", "pair", "apart",
+    "cross", "certified", "heads",
+)  # fmt: skip
+SOME = np.array([True, False, False, False])
+
+
+def changed(m, key, **other):
+    return replace(m, cells=m.cells | {key: replace(m.cells[key], **other)})
+
+
+def moved(m, key, to):
+    """One token of the first start elsewhere."""
+    ends = m.cells[key].ends.copy()
+    ends[0, 2] = to
+    return changed(m, key, ends=ends)
+
+
+def test_verdicts_can_fail():
+    m = made_up()
+    failing = lambda other: {name for name, claim in zip(NAMES, claims_of(other), strict=True) if not claim.holds}
+    assert failing(m) == set()
+    nothing = np.where(SOME, NOTHING, REST)
+    lost = np.where(SOME, NOTHING, THEOREM)
+    assert failing(changed(m, (PAIR, 3.0, CAUSAL), off=0.01)) == {"first"}
+    assert failing(changed(m, (IDENTITY, 1.0, CAUSAL), rates=np.array([0.5, 0.5, 0.5, 0.6]))) == {"rates"}
+    assert failing(changed(m, (IDENTITY, 9.0, FULL), by=lost)) == {"full", "certified"}
+    assert failing(changed(m, (IDENTITY, 3.0, CAUSAL), by=lost)) == {"causal", "certified"}
+    assert failing(moved(m, (IDENTITY, 3.0, CAUSAL), E2)) == {"causal"}
+    assert failing(moved(m, (IDENTITY, 3.0, FULL), E2)) == set(), "where the point of a full mask is nobody knows"
+    assert failing(changed(m, (IDENTITY, 9.0, CAUSAL), early=np.array([1, 1, 2, 2]))) == {"waiting"}
+    assert failing(changed(m, (IDENTITY, 3.0, CAUSAL), early=np.ones(4))) == set()
+    assert failing(changed(m, (SIMPLE, 1.0, CAUSAL), by=nothing)) == {"simple", "certified"}
+    assert failing(moved(m, (SIMPLE, 1.0, CAUSAL), E2)) == {"simple"}
+    assert failing(changed(m, (SIMPLE, 1.0, CAUSAL), kinds=np.full(4, CLUSTERS))) == {"simple"}
+    assert failing(moved(m, (SIMPLE, 3.0, FULL), E2)) == {"simple full"}
+    assert failing(moved(m, (DOUBLE, 9.0, CAUSAL), E2)) == {"double"}
+    assert failing(changed(m, (DOUBLE, 9.0, CAUSAL), by=nothing)) == {"double", "certified"}
+    assert failing(moved(m, (DOUBLE, 9.0, FULL), E3)) == {"double full"}
+    assert failing(changed(m, (DOUBLE, 9.0, FULL), kinds=np.full(4, CLUSTERS))) == {"double full"}
+    assert failing(changed(m, (PAIR, 9.0, FULL), kinds=np.full(4, CLUSTERS))) == {"pair"}
+    assert failing(changed(m, (PAIR, 9.0, CAUSAL), by=nothing)) == {"pair", "certified"}
+    assert failing(moved(m, (REPULSIVE, 3.0, FULL), E1)) == {"apart"}
+    assert failing(changed(m, (REPULSIVE, 3.0, FULL), kinds=np.full(4, CLUSTERS))) == {"apart"}
+    assert failing(moved(m, (REPULSIVE, 3.0, CAUSAL), E1)) == {"cross"}
+    few = Heads("few", FULL, np.ones(2), np.array(["attractive", "repulsive"]), np.ones(2))
+    assert failing(replace(m, heads=(*m.heads, few))) == {"heads"}
+    assert len(claims_of(replace(m, heads=()))) == len(NAMES) - 1
+
+
+def test_the_configuration_that_others_are_compared_with_is_certified():
+    """One of less energy that nothing certifies is not it."""
+    m = made_up()
+    key = (REPULSIVE, 1.0, FULL)
+    ends = m.cells[key].ends.copy()
+    ends[1:] = np.array([E1, -E1, E2, -E2, E3, E3])  # of more energy
+    by = np.array([NOTHING, REST, REST, REST])
+    claim = claims_of(changed(m, key, ends=ends, by=by))[NAMES.index("apart")]
+    assert claim.value == 0.75
+
+
+def test_starts_that_cannot_be_followed_are_told():
+    m = changed(made_up(), (IDENTITY, 9.0, FULL), followed=(3, 2))
+    claim = claims_of(m)[NAMES.index("full")]
+    assert "; 2 could not be followed" in claim.measured and "could not" not in claims_of(m)[3].measured
+
+
+def test_the_table_has_a_row_for_each_cell():
+    m = changed(made_up(), (PAIR, 3.0, FULL), kinds=np.array([ONE, ONE, NONE, CLUSTERS]), points=np.array([1, 1, 6, 2]))
+    table = table_of(m)
+    assert len(table) == len(ROWS) * len(BETAS) * len(MASKS)
+    row = table["pair, beta = 3, full"]
+    assert row["limits"] == {ONE: 2, NONE: 1, CLUSTERS: 1} and row["points"] == [1, 6]
+    assert row["certified by"] == {THEOREM: 0, REST: 4, NOTHING: 0} and row["log10 of the time"] == [2.0, 2.0, 2.0]
+    assert table["simple, beta = 9, causal"]["heads"] == {"SmolLM2": 2}
+    assert table["pair, beta = 9, full"]["heads"] == {"ALBERT": 1} and row["heads"] == {}
+
+
+def test_the_picture_shows_shares_certificates_and_heads():
+    m = made_up()
+    by = np.array([REST, REST, REST, NOTHING])
+    m = changed(m, (NEGATIVE, 1.0, FULL), kinds=np.array([APART, APART, CLUSTERS, NONE]), by=by)
+    figure = draw(m)
+    texts = texts_of(figure)
+    assert texts.count("T 100 %") == 6 and texts.count("R 100 %") == 29 and texts.count("R 75 %") == 1
+    assert {"one point", "opposite points", "clusters", "all apart", "no shape", "not certified"} <= set(texts)
+    assert texts.count("2") >= 1 and "SmolLM2" in texts
+    grid = figure.axes[0]
+    cut = [patch for patch in grid.patches if place_of(FULL, 1.0) < patch.get_x() < 1 and 1 < patch.get_y() < 2]
+    shares = [(round(patch.get_width() / 0.94, 3), patch.get_hatch()) for patch in cut if patch.get_fill()]
+    assert sorted(shares, key=str) == [(0.25, "////"), (0.25, None), (0.5, None)]
+    assert place_of(CAUSAL, 1.0) > place_of(FULL, 9.0) + 1
+    for claim in claims_of(m):
+        assert claim.measured
+    assert "4 starts in each of 36 cells" in caption_of(m) and "SmolLM2, 3 heads" in caption_of(m)

@@ -75,16 +75,16 @@ def _one_point(m: Results, mask: str) -> Claim:
     cells = m.of(IDENTITY, mask)
     there = {beta: (cell.kinds == ONE) & (cell.by == THEOREM) for beta, cell in cells.items()}
     lost = sum(cell.followed[1] for cell in cells.values())
-    words = "all tokens come to one point, from almost every start"
+    says = "With V = I and a full mask all tokens come to one point, from almost every start."
     if mask == CAUSAL:
+        says = "With V = I and a causal mask all tokens come to the first."
         # The first token rests where it starts.
-        words = "all tokens come to the first"
         near = {beta: np.linalg.norm(cell.ends - m.x0[:, :1], axis=2).max(axis=1) for beta, cell in cells.items()}
         there = {beta: yes & (near[beta] < 2 * TOLERANCE) for beta, yes in there.items()}
     text, least, error = _each(there)
     latest = max(float(cell.log_times.max()) for cell in cells.values())
     return Claim(
-        says=f"With V = I and a {mask} mask {words}.",
+        says=says,
         measured=f"certified: {text}; the latest is there at t = 1e{latest:.1f}"
         + (f"; {lost} could not be followed" if lost else ""),
         criterion="every start at every beta",

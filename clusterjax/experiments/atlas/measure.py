@@ -178,7 +178,7 @@ def cell_of(x0: Array, value: np.ndarray, row: str, beta: float, mask: str, ts: 
     theorems = tuple(sorted({shape.theorem for shape in shapes} - {""}))
     counts = np.array([components(x, TOLERANCE).max() + 1 for x in ends])
     return Cell(
-        np.array([kind_of(one, count) for one, count in zip(shapes, counts, strict=True)]),
+        np.array([kind_of(one, int(count)) for one, count in zip(shapes, counts, strict=True)]),
         np.array([certificate(shape, rest.stable(TOLERANCE)) for shape, rest in zip(shapes, rests, strict=True)]),
         counts, np.log10(np.array(times)), np.array([components(run.xs[BEFORE], RADIUS).max() + 1 for run in each]),
         np.array([rest.rate for rest in rests]), ends, off, theorems, (followed[0], followed[1]),

@@ -147,10 +147,10 @@ def test_one_point_attracts_at_the_known_rate(mask, rate, beta):
     """Of V = I it is the same for every beta and number of tokens: oracle C3, and its companion of a full mask."""
     point = np.asarray(sphere_tokens(2, 1, 3))[0]
     found = resting(np.tile(point, (3, 1)), np.eye(3), beta, mask)
-    assert found.rate == pytest.approx(rate, abs=1e-10) and found.distance < 1e-14 and found.stable(1e-3)
+    assert found.rate == pytest.approx(rate, abs=1e-10) and found.distance < 1e-14 and found.stable(1e-3, 1e12)
     near = np.tile(point, (3, 1)) + 1e-4 * np.asarray(sphere_tokens(3, 3, 3))
     found = resting(near / np.linalg.norm(near, axis=1, keepdims=True), np.eye(3), beta, mask)
-    assert 1e-5 < found.distance < 5e-4 and found.stable(1e-3) and not found.stable(1e-6)
+    assert 1e-5 < found.distance < 5e-4 and found.stable(1e-3, 1e12) and not found.stable(1e-6, 1e12)
 
 
 @pytest.mark.parametrize("beta", (0.4, 1.0, 3.0))
@@ -158,7 +158,7 @@ def test_opposite_points_attract_if_the_gap_is_wide_enough(beta):
     """With eigenvalues 1, s, ... the slowest rate of a token at either end is tanh(beta) - s."""
     found = resting([E1, -E1], VALUES[SIMPLE], beta)
     assert found.rate == pytest.approx(np.tanh(beta) - 0.5, abs=1e-12)
-    assert found.stable(1e-3) is (beta > 0.55)
+    assert found.stable(1e-3, 1e12) is (beta > 0.55)
     # With V = I they never do.
     assert resting([E1, -E1], np.eye(3), beta).rate < 0
 
@@ -167,29 +167,44 @@ def test_opposite_points_attract_if_the_gap_is_wide_enough(beta):
 def test_a_slow_flow_is_no_rest(mask):
     """Repelled tokens at beta = 9 move by 1e-8: `limit_shape` takes that for rest, Newton's step does not."""
     there = resting([E1, -E1], -np.eye(3), 9.0, mask)
-    assert there.rate == pytest.approx(exact_rate(mask, 9.0), rel=1e-6) and there.stable(1e-3)
+    assert there.rate == pytest.approx(exact_rate(mask, 9.0), rel=1e-6) and there.stable(1e-3, 1e12)
     turned = np.array([E1, np.cos(2.6) * E1 + np.sin(2.6) * E2])
     field = judged_field(REPULSIVE, VALUES[REPULSIVE], 9.0, mask)
     assert cjx.limit_shape(jnp.asarray(turned), field).certified
     away = resting(turned, -np.eye(3), 9.0, mask)
-    assert away.distance > 0.05 and not away.stable(1e-3)
+    assert away.distance > 0.05 and not away.stable(1e-3, 1e12)
 
 
 def test_a_drift_along_a_symmetry_and_a_neutral_place_are_no_rests():
     value = VALUES[PAIR]
     x = np.tile(E1, (3, 1))
-    assert resting(x, value, 1.0).stable(1e-3), "in the frame that turns the point rests"
+    assert resting(x, value, 1.0).stable(1e-3, 1e12), "in the frame that turns the point rests"
     # In the plain frame it turns: nothing but its drift tells.
     n, d = 3, 3
     jacobian = np.zeros((n, d, n, d))
     for i in range(n):
         jacobian[i, :, i] = -np.eye(d)
     turning = rest_of(x, x @ ((value - value.T) / 2).T, jacobian, symmetries(value))
-    assert turning.drift > 0.5 and turning.distance < 1e-12 and not turning.stable(1e-3)
+    assert turning.drift > 0.5 and turning.distance < 1e-12 and not turning.stable(1e-3, 1e12)
     none = rest_of(x, 0 * x, 0 * jacobian, symmetries(value))
-    assert np.isinf(none.distance) and not none.stable(1e-3)
+    assert np.isinf(none.distance) and not none.stable(1e-3, 1e12)
     # Without V's symmetries the rotation of all tokens is a direction that does not attract.
-    assert not resting(x, value, 1.0, generators=np.zeros((0, 3, 3))).stable(1e-3)
+    assert not resting(x, value, 1.0, generators=np.zeros((0, 3, 3))).stable(1e-3, 1e12)
+
+
+def test_a_rest_must_have_had_the_time_to_attract():
+    """Ten relaxation times: a rate of rounding has not, nor one that falls like 1 / t."""
+    there = resting([E1, -E1], -np.eye(3), 9.0)
+    time = 10 / exact_rate(FULL, 9.0)
+    assert there.stable(1e-3, 1.001 * time) and not there.stable(1e-3, 0.999 * time)
+    jacobian = np.zeros((2, 3, 2, 3))
+    for i in range(2):
+        jacobian[i, :, i] = np.diag([0.0, -1.0, -1e-12])
+    slow = rest_of(np.array([E1, E1]), np.zeros((2, 3)), jacobian, symmetries(VALUES[SIMPLE]))
+    assert slow.rate == pytest.approx(1e-12) and slow.distance == 0
+    assert not slow.stable(1e-3, 1e11) and slow.stable(1e-3, 1e14)
+    rounding = rest_of(np.array([E1, E1]), np.zeros((2, 3)), 1e-2 * jacobian, symmetries(VALUES[SIMPLE]))
+    assert np.isinf(rounding.distance) and not rounding.stable(1e-3, 1e300)
 
 
 def test_tokens_have_settled_when_they_stay_at_their_last_places():

@@ -16,7 +16,8 @@ from .table import table_of
 
 EXPLORED = (
     "the steps of runs of another seed, before the criteria were set; after a quick run of 16 starts the runs were "
-    "made fifty times longer, and no criterion was changed"
+    "made fifty times longer; after a full run a rest was asked to have had ten relaxation times; no criterion of a "
+    "claim was changed"
 )
 
 

@@ -8,7 +8,7 @@ certifies it is a theorem, where one applies, or a rest that attracts, see `rest
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import diffrax as dfx
 import equinox as eqx
@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..._coarsen import coarsen
-from ..._field import AttentionField
+from ..._field.base import AbstractField
 from ..._limits import LimitShape, limit_shape
 from ..._limits.result import ONE, SEVERAL
 from ..._limits.sphere import components
@@ -152,38 +152,46 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
 
 def cell_of(x0: Array, value: np.ndarray, row: str, beta: float, mask: str, ts: np.ndarray) -> Cell:
     """Run and judge all starts of one cell."""
-    allowed = jnp.asarray(permitted(mask, x0.shape[1]))
-    runs = run_all(x0, jnp.asarray(ts), jnp.asarray(beta), jnp.asarray(value), allowed)
-    off = _first_off(runs, value) if mask == CAUSAL else 0.0
+    given = (jnp.asarray(beta), jnp.asarray(value), jnp.asarray(permitted(mask, x0.shape[1])))
+    runs = run_all(x0, jnp.asarray(ts), *given)
     field = judged_field(row, value, beta, mask)
     # One start after the other on the host: what is judged is NumPy.
     host = jax.tree.map(np.asarray, runs)
-    each = [jax.tree.map(lambda leaf, i=i: leaf[i], host) for i in range(len(x0))]
-    shapes = [limit_shape(run, field, tolerance=TOLERANCE) for run in each]
-    times = [settled(*_reached(run)) for run in each]
-    followed = [0, 0]
-    if row == IDENTITY:
-        for i, run in enumerate(each):
-            if not shapes[i].certified:
-                followed[0] += 1
-                if (done := _follow(run, field)) is None:
-                    followed[1] += 1
-                    continue
-                each[i], times[i] = done
-                shapes[i] = limit_shape(each[i], field, tolerance=TOLERANCE)
-    ends = np.stack([run.x1 for run in each])
-    given = (jnp.asarray(beta), jnp.asarray(value), allowed)
+    each = [_judged(jax.tree.map(lambda leaf, i=i: leaf[i], host), field) for i in range(len(x0))]
+    waiting = [i for i, one in enumerate(each) if row == IDENTITY and not one.shape.certified]
+    longer = {i: _follow(each[i].run, field) for i in waiting}
+    each = [longer.get(i) or one for i, one in enumerate(each)]
+    ends = np.stack([one.run.x1 for one in each])
     pushed = (np.asarray(one) for one in derivatives(jnp.asarray(ends), *given))
     rests = [rest_of(*one, symmetries(value)) for one in zip(ends, *pushed, strict=True)]
-    theorems = tuple(sorted({shape.theorem for shape in shapes} - {""}))
-    counts = np.array([components(x, TOLERANCE).max() + 1 for x in ends])
+    reached = np.array([float(one.run.t1) for one in each])
+    stable = [rest.stable(TOLERANCE, float(t)) for rest, t in zip(rests, reached, strict=True)]
+    counts = [int(components(x, TOLERANCE).max()) + 1 for x in ends]
     return Cell(
-        np.array([kind_of(one, int(count)) for one, count in zip(shapes, counts, strict=True)]),
-        np.array([certificate(shape, rest.stable(TOLERANCE)) for shape, rest in zip(shapes, rests, strict=True)]),
-        counts, np.log10(np.array(times)), np.array([components(run.xs[BEFORE], RADIUS).max() + 1 for run in each]),
-        np.array([rest.rate for rest in rests]), ends, off, theorems, (followed[0], followed[1]),
-        np.array([float(run.t1) for run in each]),
-    )  # fmt: skip
+        kinds=np.array([kind_of(one.shape, count) for one, count in zip(each, counts, strict=True)]),
+        by=np.array([certificate(one.shape, yes) for one, yes in zip(each, stable, strict=True)]),
+        points=np.array(counts),
+        log_times=np.log10([one.time for one in each]),
+        early=np.array([components(one.run.xs[BEFORE], RADIUS).max() + 1 for one in each]),
+        rates=np.array([rest.rate for rest in rests]),
+        ends=ends,
+        off=_first_off(runs, value) if mask == CAUSAL else 0.0,
+        theorems=tuple(sorted({one.shape.theorem for one in each} - {""})),
+        followed=(len(waiting), sum(one is None for one in longer.values())),
+        reached=reached,
+    )
+
+
+class _Start(NamedTuple):
+    """The run of a start, the shape of its end, and when its tokens have come there."""
+
+    run: Any
+    shape: LimitShape
+    time: float
+
+
+def _judged(run: Any, field: AbstractField) -> _Start:
+    return _Start(run, limit_shape(run, field, tolerance=TOLERANCE), settled(*_reached(run)))
 
 
 @eqx.filter_jit
@@ -231,21 +239,20 @@ def settled(ts: np.ndarray, xs: np.ndarray) -> float:
     return float(max(ts[at], ts[1]))
 
 
-def _follow(run: Any, field: Any) -> tuple[Any, float] | None:
-    """A run that is taken up at its end and followed to the last merger, and when its tokens are there; None if
-    `coarsen` cannot."""
-    assert isinstance(field, AttentionField)
+def _follow(run: Any, field: AbstractField) -> _Start | None:
+    """A run that is taken up at its end and followed to the last merger; None if `coarsen` cannot."""
     try:
         tree = coarsen(field, jnp.asarray(run.x1), END, tolerance=RADIUS, max_steps=MOST_MERGING)
     except RuntimeError:
         return None
     times, xs = tree.steps()
     end = np.asarray(tree.at(END))
-    # The whole run in its frames, but for the last: as far as it is judged.
-    where = lambda one: (one.xs, one.t1, one.x1, one.ts)
-    ts = np.append(run.ts[:-1], END)
-    longer = eqx.tree_at(where, run, (np.concatenate([run.xs[:-1], end[None]]), np.asarray(END), end, ts))
-    return longer, settled(float(run.t1) + times, np.concatenate([xs[:-1], end[None]]))
+    # The run in its frames, but for the last, which is the one that is judged.
+    where = lambda one: (one.ts, one.xs, one.t1, one.x1)
+    frames = (np.append(run.ts[:-1], END), np.concatenate([run.xs[:-1], end[None]]), np.asarray(END), end)
+    longer = eqx.tree_at(where, run, frames)
+    there = settled(float(run.t1) + times, np.concatenate([xs[:-1], end[None]]))
+    return _Start(longer, limit_shape(longer, field, tolerance=TOLERANCE), there)
 
 
 def kind_of(shape: LimitShape, count: int) -> str:

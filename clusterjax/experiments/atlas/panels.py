@@ -101,7 +101,7 @@ def _letters(cell: Cell) -> str:
 
 
 def _badge(ax: Axes, x: float, y: float, mark: str, number: int) -> None:
-    ax.plot([x], [y], mark, ms=13, mfc="white", mec="0.1", mew=0.9)
+    ax.plot([x], [y], mark, ms=14, mfc="white", mec="0.1", mew=0.9)
     ax.text(x, y - 0.005, str(number), ha="center", va="center", fontsize=6)
 
 

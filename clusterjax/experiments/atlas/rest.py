@@ -3,8 +3,9 @@ r"""Whether tokens are at a stable rest: what certifies a limit where no theorem
 **Algorithm.** At tokens x with velocity f and Jacobian J, in an orthonormal basis of the tangent space without the
 directions O of the symmetries of the field: the eigenvalues of the remaining block $J_q$ say whether a rest near x
 attracts, and $-J_q^{-1} f_q$, Newton's step, where it is. **Invariants.** A slow flow is not taken for rest: the step
-is a distance and not a speed. A rate that rounding of J may have made is not one. All of it is to first order: it is no
-proof.
+is a distance and not a speed. A rest attracts only if the tokens have had time for it, some relaxation times: neither a
+rate that rounding makes of zero, where rests are a continuum, nor one that falls like 1 / t, where they attract less
+than exponentially, is one. All of it is to first order: it is no proof.
 """
 
 from typing import NamedTuple
@@ -16,6 +17,8 @@ from jaxtyping import Float
 _EPS = float(np.finfo(np.float64).eps)
 # Times n d eps: rates below, for V of norm one, may be rounding. It is that of sums of order one which cancel in J.
 _ROUNDING = 8
+# The relaxation times that tokens must have had.
+TIMES = 10.0
 # Of the size of a rotation, per coordinate.
 _HARDLY = 0.01
 
@@ -36,9 +39,10 @@ class Rest(NamedTuple):
     distance: float
     drift: float
 
-    def stable(self, tolerance: float) -> bool:
-        """Whether a rest that attracts is within `tolerance` of the tokens, which do not drift along symmetries."""
-        attracts = self.rate > self.least
+    def stable(self, tolerance: float, t: float) -> bool:
+        """Whether a rest that attracts, of which tokens at time t have had some relaxation times, is within `tolerance`
+        of them, and they do not drift along symmetries."""
+        attracts = self.rate > self.least and self.rate * t >= TIMES
         return bool(attracts and self.distance <= tolerance and self.drift <= tolerance * self.rate)
 
 

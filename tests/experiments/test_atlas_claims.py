@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from matplotlib.patches import Rectangle
 
 from clusterjax._limits.result import NONE, ONE, OPPOSITE
 from clusterjax.experiments.atlas.claims import caption_of, claims_of, cross_error, energies, sorted_cosines
@@ -168,7 +169,8 @@ def test_the_picture_shows_shares_certificates_and_heads():
     assert {"one point", "opposite points", "clusters", "all apart", "no shape", "not certified"} <= set(texts)
     assert texts.count("2") >= 1 and "SmolLM2" in texts
     grid = figure.axes[0]
-    cut = [patch for patch in grid.patches if place_of(FULL, 1.0) < patch.get_x() < 1 and 1 < patch.get_y() < 2]
+    inside = lambda patch: place_of(FULL, 1.0) < patch.get_x() < 1 and 1 < patch.get_y() < 2
+    cut = [patch for patch in grid.patches if isinstance(patch, Rectangle) and inside(patch)]
     shares = [(round(patch.get_width() / 0.94, 3), patch.get_hatch()) for patch in cut if patch.get_fill()]
     assert sorted(shares, key=str) == [(0.25, "////"), (0.25, None), (0.5, None)]
     assert place_of(CAUSAL, 1.0) > place_of(FULL, 9.0) + 1

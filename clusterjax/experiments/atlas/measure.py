@@ -162,8 +162,8 @@ def cell_of(x0: Array, value: np.ndarray, row: str, beta: float, mask: str, ts: 
     longer = {i: _follow(each[i].run, field) for i in waiting}
     each = [longer.get(i) or one for i, one in enumerate(each)]
     ends = np.stack([one.run.x1 for one in each])
-    pushed = (np.asarray(one) for one in derivatives(jnp.asarray(ends), *given))
-    rests = [rest_of(*one, symmetries(value)) for one in zip(ends, *pushed, strict=True)]
+    velocities, jacobians = (np.asarray(one) for one in derivatives(jnp.asarray(ends), *given))
+    rests = [rest_of(*one, symmetries(value)) for one in zip(ends, velocities, jacobians, strict=True)]
     reached = np.array([float(one.run.t1) for one in each])
     stable = [rest.stable(TOLERANCE, float(t)) for rest, t in zip(rests, reached, strict=True)]
     counts = [int(components(x, TOLERANCE).max()) + 1 for x in ends]
@@ -226,7 +226,7 @@ def _first_off(runs: Trajectory, value: np.ndarray) -> float:
     return float(np.nanmax(gaps))
 
 
-def _reached(run: Trajectory) -> tuple[np.ndarray, np.ndarray]:
+def _reached(run: Any) -> tuple[np.ndarray, np.ndarray]:
     """The times and tokens of a run up to where it came."""
     there = np.isfinite(run.xs).all(axis=(1, 2))
     return run.ts[there], run.xs[there]

@@ -326,10 +326,11 @@ def caption_of(m: Results) -> str:
     return (
         f"Where {m.p.n} uniform tokens of the sphere in R^{D} end with Q = K = I, by the eigenvalues of V, beta and "
         f"the mask: {m.starts} starts in each of {len(m.cells)} cells. (a) Colours are the shares of the limits that "
-        "starts end in; hatched is what nothing certifies. Letters: T, a theorem says so and the tokens are there "
-        f"within {TOLERANCE:g}; R, no theorem is known, and the tokens are at a rest that attracts, to first order, in "
-        "the frame that turns with V. Below them the median of the time. V = I is followed to the last merger. In "
-        "circles and squares: how many heads of networks have such a leading eigenvalue, and an effective beta nearest "
-        f"to the column ({placed}). (b) These heads, by effective beta and the angle of the leading eigenvalue of V in "
-        "the complex plane. A head is not a cell: it has more eigenvalues, and another Q^T K. " + m.absent
+        "starts end in; hatched is what nothing certifies: no rest that attracts, or one that is slower than the run. "
+        f"Letters: T, a theorem says so and the tokens are there within {TOLERANCE:g}; R, no theorem is known, and the "
+        "tokens are at a rest that attracts, to first order, in the frame that turns with V. Below them the median of "
+        "the time. V = I is followed to the last merger. In circles and squares: how many heads of networks have such "
+        "a leading eigenvalue, in the column nearest to their effective beta, those beyond all columns in the last "
+        f"({placed}). (b) These heads, by effective beta and the angle of the leading eigenvalue of V in the complex "
+        "plane. A head is not a cell: it has more eigenvalues, and another Q^T K. " + m.absent
     ).strip()

@@ -112,6 +112,8 @@ def _heads(ax: Axes, m: Results) -> None:
     for beta in BETAS:
         ax.axvline(beta, color="0.6", lw=0.7, ls=":")
     ax.axhline(90, color="0.6", lw=0.7, ls="--")
-    ax.set(xscale="log", xlabel="effective beta of the head (dotted: columns of the atlas)",
-           ylabel="angle of the leading\neigenvalue of V (degrees)", ylim=(-8, 188), yticks=(0, 45, 90, 135, 180))  # fmt: skip
+    ax.set(
+        xscale="log", xlabel="effective beta of the head (dotted: columns of the atlas)", ylim=(-8, 188),
+        ylabel="angle of the leading\neigenvalue of V (degrees)", yticks=(0, 45, 90, 135, 180),
+    )  # fmt: skip
     ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))

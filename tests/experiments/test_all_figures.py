@@ -193,8 +193,7 @@ PAPER = {
     "gaussian-closure": [None],  # with few starts the exponents are not known well enough
     "moebius": [True],
     "staircase": [True],
-    # The printed number for d = 3 is a third of the right one.
-    "renyi-centres": [True, False, True, True, True, True, True],
+    "renyi-centres": [True, False, True, True, True, True, True],  # the printed number for d = 3 is a third
     "any-query-key": [True],
     "atlas": [True, True, True, True],
     "hardmax-polytope": [True, True, True],
@@ -231,8 +230,7 @@ FAILED = {
         "Trained, the model gathers the tokens of a text more than the same words in random order.",
         "In this causal model, whose training texts begin anywhere, a head becomes a sink of the first token.",
     ],
-    # Of the language model of the package, which stands for SmolLM2 where that is not installed.
-    "causal-network": [
+    "causal-network": [  # of the language model of the package, which stands for SmolLM2 where that is not installed
         "Training keeps the tokens of the language model of the package apart: they are less alike than in random "
         "order, and than with random weights.",
         "The first token of the language model of the package becomes far longer than the others, all at once.",
@@ -263,7 +261,6 @@ FAILED = {
         "(beta (1 - c^2) M), M the mass before it that it sees."
     ],
     "atlas": [
-        # A sixth token may stay between the others, where it sees the fifth and two pairs.
         "With V = -I and a causal mask the first 6 tokens come to opposite points on orthogonal axes, pair by pair.",
         "Every cell of the atlas has a certified limit.",
         "Most heads of trained networks are in the row of a simple leading eigenvalue.",

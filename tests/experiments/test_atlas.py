@@ -290,6 +290,7 @@ def test_heads_are_placed_by_their_case_and_the_nearest_beta():
     assert heads.counts() == {(SIMPLE, 9.0, CAUSAL): 2, (PAIR, 3.0, CAUSAL): 1, (NEGATIVE, 1.0, CAUSAL): 1}
 
 
+@pytest.mark.exhaustive
 def test_heads_of_a_network_are_read_as_the_spectra_have_them(tmp_path):
     model = probe.load(checkpoint(tmp_path).albert)
     heads, spectra = read_heads("small", FULL, model), probe.value_spectra(model)

@@ -6,6 +6,6 @@ FIGURES = (
     "sink-training", "lstm", "facts", "word-senses", "sentiment-neuron", "norm-schemes", "rank-collapse",
     "long-context", "perceptron-delay", "interacting-heads", "phase-diagram", "causal-phase-diagram", "linear-phase",
     "emergence-polytope", "emergence-hyperplanes", "emergence-mixed", "boolean-attention", "gaussian-closure",
-    "moebius", "staircase", "cluster-lifetimes", "renyi-centres", "repulsion", "any-query-key", "hardmax-polytope",
-    "hardmax-open-problems", "sentiment-words", "sentiment-leaders", "sentiment-training",
+    "moebius", "staircase", "cluster-lifetimes", "renyi-centres", "repulsion", "any-query-key", "atlas",
+    "hardmax-polytope", "hardmax-open-problems", "sentiment-words", "sentiment-leaders", "sentiment-training",
 )  # fmt: skip

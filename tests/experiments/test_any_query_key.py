@@ -8,16 +8,8 @@ from scipy.integrate import solve_ivp
 
 import clusterjax as cjx
 from clusterjax.experiments.any_query_key.claims import claims_of
-from clusterjax.experiments.any_query_key.measure import (
-    Parameters,
-    Results,
-    Wait,
-    arrivals_of,
-    draw_forms,
-    log_law,
-    measure,
-    waits_of,
-)
+from clusterjax.experiments.any_query_key.measure import Parameters, Results, draw_forms, measure
+from clusterjax.experiments.framework.arrivals import Wait, arrivals_of, log_law, waits_of
 from clusterjax.experiments.framework.experiment import Settings
 
 from ..helpers import sphere_tokens

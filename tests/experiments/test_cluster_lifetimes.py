@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from clusterjax.experiments.cluster_lifetimes.claims import claims_of, fitted
+from clusterjax.experiments.cluster_lifetimes.claims import caption_of, claims_of, fitted
 from clusterjax.experiments.cluster_lifetimes.measure import FORMED, Lives, Parameters, Results, live, log_law, waits_of
+from clusterjax.experiments.framework.arrivals import Wait
 
 
 def on_the_circle(*angles):
@@ -69,16 +70,35 @@ def test_counts_of_clusters_are_those_of_the_trees(causal):
     assert (lives.moved == 0) == causal
 
 
+def test_tokens_that_come_last_take_the_time_of_the_integral():
+    """Token 2 comes long after token 1, which comes long after the start; under a full mask there is no integral."""
+    x0 = on_the_circle(0.0, 1.2, -1.9)
+    for causal, count in ((True, 2), (False, 0)):
+        alone = live([followed(x0, 12.0, causal=causal)], 12.0, causal=causal).alone
+        assert [wait.token for wait in alone] == [1, 2][:count]
+        assert all(abs(wait.waited - wait.law) < 0.01 for wait in alone)
+    # Of the first wait the barrier is beta (1 - cos 1.2), and a token waits for longer the fewer are before it.
+    first = live([followed(x0, 12.0, causal=True)], 12.0, causal=True).alone[0]
+    assert first.barrier == pytest.approx(12 * (1 - np.cos(1.2)) / np.log(10), abs=1e-9)
+
+
 def test_verdicts_can_fail():
     line = np.linspace(1, 6, 20)
-    good = Lives(np.full((4, 3), 1e5), 1.05 * line, line, 0.0, 0.0)
+    alone = tuple(Wait(1, one, one, one) for one in line)
+    good = Lives(np.full((4, 3), 1e5), 1.05 * line, line, 0.0, 0.0, alone)
     results = lambda full, causal: Results(Parameters(), 4, {"full": full, "causal": causal})
     verdicts = lambda full, causal: [claim.holds for claim in claims_of(results(full, causal))]
-    assert verdicts(good, good) == [True] * 5
-    assert verdicts(good, good._replace(moved=1e-6)) == [False, True, True, True, True]
-    assert verdicts(good, good._replace(astray=0.1)) == [False, True, True, True, True]
-    assert verdicts(good, good._replace(times=np.full((4, 3), 100.0))) == [True, True, False, True, True]
+    assert verdicts(good, good) == [True] * 6
+    assert verdicts(good, good._replace(moved=1e-6)) == [False, True, True, True, True, True]
+    assert verdicts(good, good._replace(astray=0.1)) == [False, True, True, True, True, True]
+    assert verdicts(good, good._replace(times=np.full((4, 3), 100.0))) == [True, True, False, True, True, True]
     assert verdicts(good, good._replace(times=np.full((4, 3), np.inf)))[1] is False
-    assert verdicts(good._replace(waits=1.2 * line), good) == [True, True, True, False, True]
-    assert verdicts(good, good._replace(waits=line + 0.4)) == [True, True, True, True, False]
+    assert verdicts(good._replace(waits=1.2 * line), good) == [True, True, True, False, True, True]
+    assert verdicts(good, good._replace(waits=line + 0.4)) == [True, True, True, True, False, True]
+    off = tuple(one._replace(law=one.law + 0.02) for one in alone[:2])
+    assert verdicts(good, good._replace(alone=(*off, *alone[2:]))) == [True, True, True, True, True, False]
+    assert verdicts(good, good._replace(alone=())) == [True, True, True, True, True, False]
+    told = caption_of(results(good, good._replace(waits=line + 0.4)), claims_of(results(good, good._replace(alone=()))))
+    assert "the law holds with a full mask, and the law holds with a causal mask" in told
+    assert "along the arc, which does not hold" in told
     assert np.isnan(fitted(np.ones(2), np.ones(2))[0])

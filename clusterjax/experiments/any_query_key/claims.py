@@ -9,16 +9,15 @@ no longer judged.
 
 import numpy as np
 
+from ..framework.arrivals import LEAST_WAIT, MOST, OFF
 from ..framework.ensemble import mean_and_error
 from ..framework.experiment import Claim, plus_minus
 from ..framework.verdict import ANY, Source
-from .measure import LATE, LEAST_WAIT, Results
+from .measure import LATE, Results
 
 
 COLLAPSE = Source("2411.04990, Theorem 4.1", ANY, ANY)
 ASTRAY = 1e-3
-# Of log10: a time is right to some two per cent.
-OFF, MOST = 0.01, 0.95
 SLOPE, LEAST_WAITS = 0.1, 3
 
 

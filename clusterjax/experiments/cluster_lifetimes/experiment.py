@@ -35,7 +35,8 @@ def _series(m: Results) -> dict:
         count, error = mean_and_error(lives.counted(m.log_times))
         series |= {f"clusters, {name}": count, f"clusters, {name}, error": error,
                    f"log10 last merger_by_start, {name}": np.log10(lives.times[:, -1])}  # fmt: skip
-    return series
+    alone = np.array([(one.waited, one.law) for one in m.lives["causal"].alone]).reshape(-1, 2).T
+    return series | {"log10 time_by_wait, causal": alone[0], "log10 integral_by_wait, causal": alone[1]}
 
 
 CLUSTER_LIFETIMES = Experiment(

@@ -3,7 +3,8 @@ r"""What is measured of the lifetimes of clusters: when they merge, and what the
 Two clusters of masses $m_1, m_2$ at cosine c merge after some
 $e^{\beta(1 - c)} / (\beta(1 - c^2)(m_1/m_2 + m_2/m_1))$. Causal: only the later moves. Its first token has the
 weight of itself alone against that of the mass $M$ which the earlier has before it, $\dot c = (1 - c^2) M e^{\beta c} /
-(M e^{\beta c} + e^\beta)$, so that it takes some $e^{\beta(1 - c)} / (\beta(1 - c^2) M)$.
+(M e^{\beta c} + e^\beta)$, so that it takes some $e^{\beta(1 - c)} / (\beta(1 - c^2) M)$. Where all tokens before
+one are at the first, its time is exactly an integral along the arc, see `framework.arrivals`.
 """
 
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from ..._attention import SoftmaxAttention
 from ..._coarsen import MergeTree, coarsen
 from ..._field import AttentionField
 from ..._mask import CausalMask, FullMask
+from ..framework import arrivals
+from ..framework.arrivals import Wait
 from ..framework.ensemble import draw_starts
 from ..framework.experiment import Settings
 from ..framework.parameters import parameter
@@ -27,6 +30,8 @@ FORMED = 15.0
 LEAST_EXPONENT = 5.0
 # As good as never.
 END = 1e300
+# The distance from the first token at which one has come to it, of the integral.
+REACH = 0.01
 MASKS = {"full": FullMask(), "causal": CausalMask()}
 
 
@@ -51,6 +56,7 @@ class Lives(NamedTuple):
         merged, of all starts, (waits,).
     - `moved`: How far the first token of any start moved.
     - `astray`: How far a token of any start ends from the first.
+    - `alone`: Of a causal mask the long waits of tokens that come to the first after all before them.
     """
 
     times: np.ndarray
@@ -58,6 +64,7 @@ class Lives(NamedTuple):
     laws: np.ndarray
     moved: float
     astray: float
+    alone: tuple[Wait, ...] = ()
 
     def counted(self, log_times: np.ndarray) -> np.ndarray:
         """The number of clusters of each start, (starts, times), at times given as log10."""
@@ -94,7 +101,7 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
 def live(trees: list[MergeTree], beta: float, *, causal: bool) -> Lives:
     """What is read from the runs of all starts."""
     times = np.full((len(trees), trees[0].num_tokens - 1), np.inf)
-    waits, laws, moved, astray = [], [], 0.0, 0.0
+    waits, laws, alone, moved, astray = [], [], [], 0.0, 0.0
     for row, tree in zip(times, trees, strict=True):
         row[: len(tree)] = tree.times
         first, last = np.asarray(tree.at(0.0)), np.asarray(tree.at(END))
@@ -103,7 +110,11 @@ def live(trees: list[MergeTree], beta: float, *, causal: bool) -> Lives:
         waited, by_law = waits_of(tree, beta, causal=causal)
         waits.append(waited)
         laws.append(by_law)
-    return Lives(times, np.concatenate(waits), np.concatenate(laws), moved, astray)
+        if causal:
+            # beta Q^T K is beta I.
+            scaled = beta * np.eye(first.shape[1])
+            alone += arrivals.waits_of(tree, arrivals.arrivals_of(tree, REACH), scaled, REACH)
+    return Lives(times, np.concatenate(waits), np.concatenate(laws), moved, astray, tuple(alone))
 
 
 def waits_of(tree: MergeTree, beta: float, *, causal: bool) -> tuple[np.ndarray, np.ndarray]:

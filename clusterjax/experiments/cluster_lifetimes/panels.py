@@ -44,7 +44,10 @@ def _law(ax: Axes, m: Results) -> None:
         ax.plot(lives.laws, lives.waits, ".", ms=3, color=colour, rasterized=True)
         if len(lives.laws):
             low, high = min(low, float(lives.laws.min())), max(high, float(lives.laws.max()))
+    alone = np.array([(one.law, one.waited) for one in m.lives["causal"].alone]).reshape(-1, 2).T
+    ax.plot(*alone, "x", ms=3, mew=0.7, color=OKABE_ITO[2], rasterized=True, label="causal, integral")
     ax.plot([low, high], [low, high], color="0.3", lw=0.8, ls="--")
+    ax.legend(loc="upper left")
     ax.set(xlabel="log10 of the law of the pair", ylabel="log10 of the wait")
 
 

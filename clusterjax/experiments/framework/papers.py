@@ -38,7 +38,7 @@ PAPERS = (
         "2312.10794, 2305.05465",
         (
             "phase-diagram", "emergence-polytope", "emergence-hyperplanes", "emergence-mixed", "boolean-attention",
-            "gaussian-closure", "moebius", "albert-bridge", "albert-spectra",
+            "gaussian-closure", "moebius", "albert-bridge", "albert-spectra", "atlas",
         ),
     ),
     Paper(

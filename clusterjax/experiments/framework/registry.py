@@ -40,6 +40,7 @@ if find_spec("flax") is not None and find_spec("transformers") is not None:
     from ..albert_bridge import ALBERT_BRIDGE
     from ..albert_spectra import ALBERT_SPECTRA
     from ..albert_training import ALBERT_TRAINING
+    from ..atlas import ATLAS
     from ..causal_bridge import CAUSAL_BRIDGE
     from ..causal_network import CAUSAL_NETWORK
     from ..facts import FACTS
@@ -63,6 +64,7 @@ else:
     ALBERT_BRIDGE = without_probe("albert-bridge", "albert_bridge", asks=True)
     ALBERT_SPECTRA = without_probe("albert-spectra", "albert_spectra")
     ALBERT_TRAINING = without_probe("albert-training", "albert_training", asks=True)
+    ATLAS = without_probe("atlas", "atlas_of_limits", asks=True)
     CAUSAL_BRIDGE = without_probe("causal-bridge", "causal_bridge", asks=True)
     CAUSAL_NETWORK = without_probe("causal-network", "causal_network", asks=True)
     INTERACTING_HEADS = without_probe("interacting-heads", "interacting_heads", asks=True)
@@ -79,8 +81,8 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     ALBERT_TRAINING, LANGUAGE_TRAINING, CAUSAL_NETWORK, CAUSAL_BRIDGE, SINK_TRAINING, LSTM, FACTS, WORD_SENSES,
     SENTIMENT_NEURON, NORM_SCHEMES, RANK_COLLAPSE, LONG_CONTEXT, PERCEPTRON_DELAY, INTERACTING_HEADS, PHASE_DIAGRAM,
     CAUSAL_PHASE_DIAGRAM, LINEAR_PHASE, EMERGENCE_POLYTOPE, EMERGENCE_HYPERPLANES, EMERGENCE_MIXED, BOOLEAN_ATTENTION,
-    GAUSSIAN_CLOSURE, MOEBIUS, STAIRCASE, CLUSTER_LIFETIMES, RENYI_CENTRES, REPULSION, ANY_QUERY_KEY, HARDMAX_POLYTOPE,
-    HARDMAX_OPEN_PROBLEMS, SENTIMENT_WORDS, SENTIMENT_LEADERS, SENTIMENT_TRAINING,
+    GAUSSIAN_CLOSURE, MOEBIUS, STAIRCASE, CLUSTER_LIFETIMES, RENYI_CENTRES, REPULSION, ANY_QUERY_KEY, ATLAS,
+    HARDMAX_POLYTOPE, HARDMAX_OPEN_PROBLEMS, SENTIMENT_WORDS, SENTIMENT_LEADERS, SENTIMENT_TRAINING,
 )  # fmt: skip
 """All figures of the package, in the order of the gallery."""
 

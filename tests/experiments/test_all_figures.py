@@ -48,6 +48,7 @@ DEAR = (
     "causal-network", "causal-bridge", "sink-training", "lstm", "facts", "word-senses", "sentiment-neuron",
     "sentiment-words", "sentiment-leaders", "cluster-lifetimes", "renyi-centres", "repulsion", "any-query-key",
     "causal-phase-diagram", "gaussian-closure", "sentiment-training", "perceptron-delay", "interacting-heads",
+    "neural-collapse",
 )  # fmt: skip
 EACH = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.exhaustive) if name in DEAR else name for name in NAMES]
@@ -82,7 +83,7 @@ def test_registry_holds_every_experiment_in_order():
     sentiment = [f"sentiment-{what}" for what in ("words", "leaders", "training")]
     networks = [
         "albert-spectra", "albert-bridge", "albert-training", "language-training", "causal-network", "causal-bridge",
-        "sink-training", "lstm", "facts", "word-senses", "sentiment-neuron",
+        "sink-training", "lstm", "facts", "word-senses", "sentiment-neuron", "neural-collapse",
     ]  # fmt: skip
     layers = ["norm-schemes", "rank-collapse", "long-context", "perceptron-delay", "interacting-heads"]
     many = ["phase-diagram", "causal-phase-diagram", "linear-phase"]

@@ -3,6 +3,7 @@
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from ...plot import OKABE_ITO, style
 from ..framework.layout import WIDTH
@@ -58,7 +59,7 @@ def _ends(ax: Axes, m: Results) -> None:
 
 def _modes(ax: Axes, m: Results) -> None:
     laws, roots = laws_of(m.p.sizes)
-    looks = zip("osD", OKABE_ITO[4:], ("2/3", "1", "4/3"), strict=False)
+    looks = zip("osD", (OKABE_ITO[4], OKABE_ITO[5], "0.2"), ("2/3", "1", "4/3"), strict=True)
     for (marker, colour, power), law, root, counts in zip(looks, laws, roots, m.counts, strict=True):
         mean, error = counts.mean(axis=0), counts.std(axis=0, ddof=1) / np.sqrt(len(counts))
         ax.errorbar(law, mean, error, marker=marker, ms=3, color=colour, lw=0, elinewidth=1, label=f"p = {power}")
@@ -66,4 +67,5 @@ def _modes(ax: Axes, m: Results) -> None:
         ax.plot(law, mean[0] * law / law[0], color=colour, lw=0.8, ls="--")
         ax.plot(law, mean[0] * root / root[0], color=colour, lw=0.8, ls=":")
     ax.set(xscale="log", yscale="log", xlabel="sqrt(beta log beta)", ylabel="number of modes")
+    ax.xaxis.set_minor_formatter(NullFormatter())
     ax.legend(fontsize=6)

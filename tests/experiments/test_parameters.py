@@ -199,7 +199,7 @@ OTHERS = {
     "boolean-attention": {"n": 9, "beta": 2.5, "end": 7.3},
     "gaussian-closure": {"n": 540, "spread": 0.2, "end": 25.0},
     "moebius": {"n": 9, "beta": 2.5},
-    "hardmax-open-problems": {"n": 5, "d": 2, "clouds": 20, "tries": 12},
+    "hardmax-open-problems": {"n": 5, "d": 2, "clouds": 20, "tries": 12, "reviews": 200, "examined": 4},
     "renyi-centres": {"n": 16, "beta": 25, "c": 4.5, "share": 0.05, "end": 160},
     "any-query-key": {"n": 7, "d": 4, "beta": 5.0, "reach": 0.02},
     "staircase": {"n": 9, "beta": 1000, "arc": 0.4, "points": 30},

@@ -10,6 +10,7 @@ import pytest
 from clusterjax import probe, transformer
 from clusterjax.experiments.framework.experiment import Settings
 from clusterjax.experiments.framework.small_models import MADE_UP_TEXTS, Corpus, Labelled
+from clusterjax.experiments.framework.sources import particles
 from clusterjax.experiments.neural_collapse.claims import caption_of, claims_of, correlation
 from clusterjax.experiments.neural_collapse.levels import (
     Clustering,
@@ -17,6 +18,7 @@ from clusterjax.experiments.neural_collapse.levels import (
     balanced,
     clusters_of,
     frequent,
+    mean_of,
     measures_of,
     shuffled,
 )
@@ -33,8 +35,8 @@ from clusterjax.experiments.neural_collapse.texts import (
 )
 from clusterjax.sentiment import Encoded, HardmaxClassifier
 
-from ..reference import observables as reference
 from ..network_cases import texts_of as words_of
+from ..reference import observables as reference
 
 
 RNG = lambda seed=0: np.random.default_rng(seed)
@@ -65,6 +67,8 @@ def test_labels_in_random_order_are_chance():
     rng, labels = RNG(2), np.repeat(np.arange(8), 40)
     features, weights = rng.normal(size=(1, 320, 4)), rng.normal(size=(8, 4))
     mixed = shuffled(features, labels, weights, None, rng, 30)
+    two = mean_of([measures(2, 2.0, disagreement=0.1), measures(2, 8.0, disagreement=0.3)])
+    np.testing.assert_allclose([two.variability[0], two.disagreement[0]], [4.0, 0.2])
     assert 50 < mixed.variability[0] < 120 and 1.5 < mixed.self_duality[0] < 2.5 and mixed.disagreement[0] > 0.7
 
 
@@ -236,8 +240,8 @@ def results(*, classifier=None, network=None, along=None):
     oft = {"next": GOOD, "current": measures(5, (0.01, 3.0)), "shuffled": CHANCE, "random": (CHANCE, CHANCE),
            "clustering": clustering(5, 0.1, 0.9), "classes": 6, "each": 16}  # fmt: skip
     return Results(
-        Parameters(), False, CORPUS, OfReviews(**ofr | (classifier or {})), OfTexts(**oft | (network or {})),
-        along or training(),
+        Parameters(), False, particles(reviews=2), CORPUS, OfReviews(**ofr | (classifier or {})),
+        OfTexts(**oft | (network or {})), along or training(),
     )  # fmt: skip
 
 
@@ -249,9 +253,12 @@ def test_claims_follow_from_the_numbers_and_each_can_fail():
     failing = lambda **other: [k for k, holds in enumerate(verdicts(**other)) if not holds]
     two = results().classifier.trained
     assert failing(classifier={"trained": two._replace(variability=np.linspace(2, 1.2, 5))}) == [5]
+    # A random classifier that happens to do it is not what random ones do.
+    lucky = CHANCE._replace(variability=np.linspace(9, 3, 5), self_duality=np.full(5, 0.1))
+    assert failing(classifier={"random": (CHANCE, lucky)}) == []
     # Where labels in random order, or random weights, do the same, nothing is said of the layers.
     assert failing(classifier={"shuffled": CHANCE._replace(variability=np.linspace(9, 1, 5))}) == [5]
-    assert failing(classifier={"random": (CHANCE, measures(5, (9.0, 1.0), duality=2.0))}) == [5]
+    assert failing(classifier={"random": (measures(5, (9.0, 4.0), duality=2.0),)}) == [5]
     assert failing(classifier={"trained": two._replace(self_duality=np.full(5, 0.6))}) == [6]
     assert failing(classifier={"random": (measures(5, 9.0), measures(5, 9.0))}) == [6]
     assert failing(classifier={"trained": two._replace(disagreement=np.full(5, 0.06))}) == [7]

@@ -3,11 +3,11 @@
 import numpy as np
 from scipy.stats import spearmanr
 
-from ..framework.causal import ABSENT
+from ..framework.causal import ABSENT, OWN, PASSAGES, SMOLLM2
 from ..framework.experiment import Claim
 from ..framework.few import Few
-from ..framework.verdict import Source, Subject
-from .levels import Clustering, Measures
+from ..framework.verdict import Measured, Source, Subject
+from .levels import Clustering, Measures, mean_of
 from .measure import Results
 
 
@@ -17,6 +17,7 @@ IMAGES = Source(
     Subject("image-classifiers", "VGG, ResNet and DenseNet, trained beyond zero error"),
     Subject("image-sets", "seven balanced sets of images"),
 )
+SMALL = Subject("small-language-models", "small language models, trained here")
 HALF = 0.5  # what a measure must have fallen below, of what it was
 SIMPLEX = 0.2  # what both of NC2 must be below
 ALIGNED = 0.5  # what NC3 must be below, of 4; without relation it is 2
@@ -34,6 +35,12 @@ def claims_of(m: Results) -> tuple[Claim, ...]:
 def name_of(m: Results) -> str:
     """What the language network is called in a sentence."""
     return "the language model of the package" if m.own else "SmolLM2"
+
+
+def network_of(m: Results) -> Measured:
+    """What is measured of the language network."""
+    size = {"classes": m.network.classes, "features": m.network.each, "seeds": len(m.network.random)}
+    return Measured(OWN if m.own else SMOLLM2, PASSAGES, size)
 
 
 def _training(m: Results) -> list[Claim]:
@@ -63,6 +70,7 @@ def _falls_in_training(m: Results, name: str, words: str) -> Claim:
         value=share.mean,
         error=share.error,
         source=IMAGES,
+        on=Measured(SMALL, m.corpus.data, {"seeds": len(share.each), "steps": int(t.steps[-1])}),
     )
 
 
@@ -71,34 +79,38 @@ def _share(measures: Measures) -> float:
     return float(measures.variability[-1] / measures.variability[0])
 
 
-def _falls(says: str, trained: Measures, mixed: Measures, random: tuple[Measures, ...], more: str = "") -> Claim:
-    others = [_share(one) for one in random]
+def _falls(
+    says: str, trained: Measures, mixed: Measures, random: tuple[Measures, ...], on: Measured, more: str = ""
+) -> Claim:
+    other = _share(mean_of(random))
     return Claim(
         says=says,
         measured=f"NC1 {trained.variability[0]:.3g} before the first layer, {trained.variability[-1]:.3g} after the "
-        f"last, a share of {_share(trained):.3f}{more}; of random weights {', '.join(f'{one:.3f}' for one in others)}; "
+        f"last, a share of {_share(trained):.3f}{more}; of {len(random)} networks of random weights {other:.3f}; "
         f"with labels in random order {_share(mixed):.3f}",
         criterion=f"less than {HALF:g} of what it was, and neither of random weights nor with labels in random order",
-        holds=_share(trained) < HALF <= min(*others, _share(mixed)),
+        holds=_share(trained) < HALF <= min(other, _share(mixed)),
         kind="finding",
         value=_share(trained),
+        on=on,
     )
 
 
-def _aligned(says: str, trained: Measures, random: tuple[Measures, ...]) -> Claim:
-    last, other = float(trained.self_duality[-1]), float(np.mean([one.self_duality[-1] for one in random]))
+def _aligned(says: str, trained: Measures, random: tuple[Measures, ...], on: Measured) -> Claim:
+    last, other = float(trained.self_duality[-1]), float(mean_of(random).self_duality[-1])
     return Claim(
         says=says,
-        measured=f"NC3 {last:.3f} after the last layer, of 4 at most, 2 without relation; of random weights "
-        f"{other:.3f}",
+        measured=f"NC3 {last:.3f} after the last layer, of 4 at most, 2 without relation; of {len(random)} "
+        f"networks of random weights {other:.3f}",
         criterion=f"less than {ALIGNED:g}, and of random weights more than {UNRELATED:g}",
         holds=last < ALIGNED and other > UNRELATED,
         kind="finding",
         value=last,
+        on=on,
     )
 
 
-def _agreed(says: str, trained: Measures, mixed: Measures, most: float) -> Claim:
+def _agreed(says: str, trained: Measures, mixed: Measures, most: float, on: Measured) -> Claim:
     last, other = float(trained.disagreement[-1]), float(mixed.disagreement[-1])
     return Claim(
         says=says,
@@ -109,21 +121,23 @@ def _agreed(says: str, trained: Measures, mixed: Measures, most: float) -> Claim
         holds=last < most and other > 5 * last,
         kind="finding",
         value=last,
+        on=on,
     )
 
 
 def _classifier(m: Results) -> list[Claim]:
-    c = m.classifier
+    c, on = m.classifier, m.of_classifier
     return [
         _falls("Layers of the hardmax classifier bring the reviews of a label to their mean (NC1).", c.trained,
-               c.shuffled, c.random, f", of other reviews {_share(c.test):.3f}"),
-        _aligned("The normal of its hyperplane points from one class mean to the other (NC3).", c.trained, c.random),
-        _agreed("It decides for the class of the nearest mean (NC4).", c.trained, c.shuffled, AGREED["classifier"]),
+               c.shuffled, c.random, on, f", of other reviews {_share(c.test):.3f}"),
+        _aligned("The normal of its hyperplane points from one class mean to the other (NC3).", c.trained, c.random,
+                 on),
+        _agreed("It decides for the class of the nearest mean (NC4).", c.trained, c.shuffled, AGREED["classifier"], on),
     ]  # fmt: skip
 
 
 def _network(m: Results) -> list[Claim]:
-    n, name = m.network, name_of(m)
+    n, name, on = m.network, name_of(m), network_of(m)
     equinorm, equiangular = float(n.next.equinorm[-1]), float(n.next.equiangular[-1])
     simplex = Claim(
         says=f"After the last layer of {name} the means of next tokens are near a simplex (NC2).",
@@ -138,14 +152,15 @@ def _network(m: Results) -> list[Claim]:
         ),
         kind="finding",
         value=equiangular,
+        on=on,
     )
     return [
         _falls(f"Layers of {name} bring the places with one next token to their mean (NC1).", n.next, n.shuffled,
-               n.random),
+               n.random, on),
         simplex,
-        _aligned(f"The rows of the head of {name} point to the means of next tokens (NC3).", n.next, n.random),
+        _aligned(f"The rows of the head of {name} point to the means of next tokens (NC3).", n.next, n.random, on),
         _agreed(f"The head of {name} decides for the next token of the nearest mean (NC4).", n.next, n.shuffled,
-                AGREED["network"]),
+                AGREED["network"], on),
     ]  # fmt: skip
 
 
@@ -160,6 +175,7 @@ def _dissolves(m: Results) -> Claim:
         holds=bool(now[-1] > now[0] and then[-1] < then[0] and now[0] < then[0] and now[-1] > then[-1]),
         kind="finding",
         value=float(now[-1] / then[-1]),
+        on=network_of(m),
     )
 
 
@@ -197,6 +213,7 @@ def _two_classes(m: Results) -> Claim:
         holds=off < ROUNDING,
         kind="identity",
         value=off,
+        on=m.of_classifier,
     )
 
 

@@ -14,7 +14,8 @@ from .measure import Parameters, Results, measure
 from .panels import draw
 
 
-TEXTS = Subject("reviews-and-texts", "film reviews, and passages that the language network has not seen")
+NETWORKS = Subject("classifier-and-language-models", "the hardmax classifier and language models")
+TEXTS = Subject("reviews-and-texts", "reviews and texts")
 
 
 def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
@@ -22,8 +23,6 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
     m = measure(p, settings, say)
     claims = claims_of(m)
     network = OWN if m.own else SMOLLM2
-    words = Subject("classifier-and-language-models", f"the hardmax classifier, {network.words}, and small language "
-                    "models")  # fmt: skip
     return Outcome(
         caption_of(m, claims, Source.of(settings).words),
         claims,
@@ -33,7 +32,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         _series(m),
         partial(draw, m),
         None,
-        on=Measured(words, TEXTS, {"classes": m.network.classes, "features": m.network.each, "seeds": p.trainings}),
+        on=Measured(NETWORKS, TEXTS, {"classes": m.network.classes, "features": m.network.each, "seeds": p.trainings}),
     )  # fmt: skip
 
 

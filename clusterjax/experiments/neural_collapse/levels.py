@@ -5,12 +5,13 @@ paper. Rows of the classifier are taken less their mean: this leaves the softmax
 is chosen, as they are, and it is what the limit has, whose rows sum to zero.
 
 Means of m features each differ by chance alone: with labels in random order NC1 is not infinite but of the order of
-m, times the smaller one of C / d and d / C for C classes in d directions. So labels in random order are shown beside each measure, and
-a fall of NC1 counts only if theirs does not fall.
+m, times the smaller one of C / d and d / C for C classes in d directions. So labels in random order are shown beside
+each measure, and a fall of NC1 counts only if theirs does not fall.
 
 Source: Papyan, Han and Donoho (2008.08186), NC1 to NC4.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -84,9 +85,10 @@ def shuffled(
     return mean_of([measures_of(features, rng.permutation(labels), weights, bias) for _ in range(draws)])
 
 
-def mean_of(several: list[Measures]) -> Measures:
-    """Over all of them."""
-    return Measures(*np.mean(several, axis=0))
+def mean_of(several: Sequence[Measures]) -> Measures:
+    """Over all of them: of NC1 the geometric mean, which for two classes by chance has no mean."""
+    mean = Measures(*np.mean(several, axis=0))
+    return mean._replace(variability=np.exp(np.mean([np.log(one.variability) for one in several], axis=0)))
 
 
 def clusters_of(

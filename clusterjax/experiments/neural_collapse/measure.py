@@ -19,13 +19,16 @@ from ..framework.experiment import Settings
 from ..framework.parameters import parameter
 from ..framework.small_models import LENGTH, Corpus, corpus_of, rows_of, train_small
 from ..framework.starts import keys_of, seed_of
-from ..sentiment.model import trained
+from ..framework.verdict import Measured
+from ..sentiment.model import measured, trained
 from .levels import Clustering, Measures, measures_of, shuffled
 from .reviews import OfReviews, measure_reviews
 from .texts import OfTexts, Places, clustering_of, measure_texts, places_of, rows_of as head_rows, stream_of
 
 
 SHUFFLES = 4  # orders of the labels
+# Of the classifier, whose two classes differ along one line: by chance two lines are near each other, or opposite.
+MANY = 16  # orders of the labels, and random classifiers
 SEEN = 10_000  # texts that small models are trained on, at most
 SNAPSHOTS = 5
 TIMES = 400  # the small models read so many tokens for each place of a class
@@ -71,13 +74,14 @@ class Results:
     **Attributes:**
 
     - `own`: Whether the language network is that of the package, SmolLM2 being absent.
-    - `reviews`: The words of which reviews were read.
+    - `of_classifier`: What the classifier is, and what it read.
     - `corpus`: What the small models read.
     - `classifier`, `network`, `training`: What was measured of each.
     """
 
     p: Parameters
     own: bool
+    of_classifier: Measured
     corpus: Corpus
     classifier: OfReviews
     network: OfTexts
@@ -89,7 +93,7 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
     rng, keys = np.random.default_rng([settings.seed, 2008]), keys_of(settings.seed, p.draws)
     fit = trained(settings, p.d, say)
     say("measuring the classifier, layer by layer")
-    classifier = measure_reviews(fit, settings, p.reviews, keys, rng, SHUFFLES)
+    classifier = measure_reviews(fit, settings, p.reviews, keys_of(settings.seed, MANY), rng, MANY)
     model = smollm2()
     own = model is None
     if model is None:
@@ -99,7 +103,7 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
     texts = probe.bundled_texts() if settings.texts is None else probe.read_texts([settings.texts])
     network = measure_texts(model, beginnings(model, texts, p.tokens), p.classes, p.each, keys, rng, SHUFFLES)
     corpus, training = train_models(p, settings, rng, say)
-    return Results(p, own, corpus, classifier, network, training)
+    return Results(p, own, measured(settings, (p.d,)), corpus, classifier, network, training)
 
 
 def beginnings(model: probe.Model, texts: list[str], most: int) -> probe.Encoded:

@@ -8,7 +8,7 @@ from matplotlib.ticker import MaxNLocator
 from ...plot import OKABE_ITO, style, time_series
 from ..framework.layout import WIDTH
 from .claims import name_of
-from .levels import Clustering, Measures
+from .levels import Clustering, Measures, mean_of
 from .measure import Results
 
 
@@ -27,11 +27,11 @@ def draw(m: Results) -> Figure:
     c, n, t = m.classifier, m.network, m.training
     _variability(panels[0, 0], {
         "reviews it was trained on": (c.trained, OKABE_ITO[0], "-"), "other reviews": (c.test, OKABE_ITO[2], "--"),
-        "labels in random order": (c.shuffled, "0.5", ":"), "random weights": (_mean(c.random), OKABE_ITO[1], "-."),
+        "labels in random order": (c.shuffled, "0.5", ":"), "random weights": (mean_of(c.random), OKABE_ITO[1], "-."),
     })  # fmt: skip
     _variability(panels[0, 1], {
         "next token": (n.next, OKABE_ITO[0], "-"), "token that was read": (n.current, OKABE_ITO[3], "--"),
-        "labels in random order": (n.shuffled, "0.5", ":"), "random weights": (_mean(n.random), OKABE_ITO[1], "-."),
+        "labels in random order": (n.shuffled, "0.5", ":"), "random weights": (mean_of(n.random), OKABE_ITO[1], "-."),
     })  # fmt: skip
     _along_training(panels[0, 2], m)
     for ax, measures in ((panels[1, 0], c.trained), (panels[1, 1], n.next)):
@@ -51,7 +51,8 @@ def draw(m: Results) -> Figure:
         panels[row, 0].set_ylabel(ylabel)
     for ax in panels[1]:
         ax.set_ylim(0, None)
-    panels[1, 1].legend(fontsize=6, handlelength=2.4)
+    panels[1, 1].set_ylim(0, 1.35 * panels[1, 1].get_ylim()[1])
+    panels[1, 1].legend(fontsize=6, handlelength=2.4, loc="upper right")
     panels[2, 1].legend(fontsize=6, handlelength=2.4)
     for letter, ax in zip("abcdefghi", panels.ravel(), strict=True):
         ax.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
@@ -61,10 +62,6 @@ def draw(m: Results) -> Figure:
 
 def _short(m: Results) -> str:
     return "language model of the package" if m.own else name_of(m)
-
-
-def _mean(several: tuple[Measures, ...]) -> Measures:
-    return Measures(*np.mean(several, axis=0))
 
 
 def _variability(ax: Axes, lines: dict[str, tuple[Measures, str, str]]) -> None:

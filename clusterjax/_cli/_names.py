@@ -5,7 +5,7 @@ FIGURES = (
     "albert-spectra", "albert-bridge", "albert-training", "language-training", "causal-network", "causal-bridge",
     "sink-training", "lstm", "facts", "word-senses", "sentiment-neuron", "neural-collapse", "norm-schemes",
     "rank-collapse", "long-context", "perceptron-delay", "interacting-heads", "phase-diagram", "causal-phase-diagram",
-    "linear-phase", "emergence-polytope", "emergence-hyperplanes", "emergence-mixed", "boolean-attention", "gaussian-closure",
-    "moebius", "staircase", "cluster-lifetimes", "renyi-centres", "repulsion", "any-query-key", "hardmax-polytope",
-    "hardmax-open-problems", "sentiment-words", "sentiment-leaders", "sentiment-training",
+    "linear-phase", "emergence-polytope", "emergence-hyperplanes", "emergence-mixed", "boolean-attention",
+    "gaussian-closure", "moebius", "staircase", "cluster-lifetimes", "renyi-centres", "repulsion", "any-query-key",
+    "hardmax-polytope", "hardmax-open-problems", "sentiment-words", "sentiment-leaders", "sentiment-training",
 )  # fmt: skip

@@ -249,7 +249,7 @@ def test_claims_follow_from_the_numbers_and_each_can_fail():
     verdicts = lambda **other: [claim.holds for claim in claims_of(results(**other))]
     assert verdicts() == [True] * 15
     assert verdicts(along=training(end=0.6)) == [False] * 5 + [True] * 10
-    assert verdicts(along=training(end=0.45, spread=0.3)) == [False] * 5 + [True] * 10
+    assert verdicts(along=training(end=0.3, spread=0.3)) == [False] * 5 + [True] * 10
     failing = lambda **other: [k for k, holds in enumerate(verdicts(**other)) if not holds]
     two = results().classifier.trained
     assert failing(classifier={"trained": two._replace(variability=np.linspace(2, 1.2, 5))}) == [5]

@@ -76,8 +76,9 @@ def test_reviews_are_examined_as_the_package_examines_tokens():
         for c, clause in enumerate(cjx.hardmax.examine(jnp.asarray(tokens), layer, 40).clauses):
             by_package[c, ("held", "failed", "open").index(clause.verdict)] += 1
     np.testing.assert_array_equal(found, by_package)
-    # With -I and half of the way in a layer tokens come together two by two, and none leads.
+    # With -I and half of the way in a layer tokens come together two by two, and none leads; with less, one does.
     assert examine(model(-np.eye(2), alpha=1.0), part, 20)[0, 1] > 5
+    assert examine(model(-np.eye(2), alpha=0.9), part, 20)[0, 1] == 0
 
 
 def learnt(**other):

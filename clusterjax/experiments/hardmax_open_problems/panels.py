@@ -105,7 +105,7 @@ def _learnt(axes: np.ndarray, m: Learnt) -> None:
     for ax, (label, each) in zip(axes, values.items(), strict=True):
         for kind, (row, marker) in enumerate(zip(each, "osD", strict=True)):
             ax.plot(kind + aside, row, marker, ms=4, color=OKABE_ITO[kind], mfc="none")
-        names = [kind.replace("trained from", "trained\nfrom") for kind in FORMS]
+        names = [kind.replace("trained from", "trained\nfrom").replace("a random", "a\nrandom") for kind in FORMS]
         ax.set_xticks(range(len(FORMS)), names, fontsize=6.5)
         ax.set(ylabel=label, xlim=(-0.6, len(FORMS) - 0.4))
     axes[1].set_ylim(0, None)

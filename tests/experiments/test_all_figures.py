@@ -31,6 +31,7 @@ from clusterjax.experiments.framework.sources import particles
 from clusterjax.experiments.framework.verdict import VIOLATED
 
 from ..helpers import as_a_user
+from .failed import FAILED_OF_CLASSIFIERS
 
 
 pytestmark = pytest.mark.optimised
@@ -258,21 +259,6 @@ FAILED = {
         "clusters.",
         "It holds the groups apart wherever they are.",
     ],
-    "neural-collapse": [
-        "Layers of the hardmax classifier bring the reviews of a label to their mean (NC1).",
-        "Layers of the language model of the package bring the places with one next token to their mean (NC1).",
-        "After the last layer of the language model of the package the means of next tokens are near a simplex (NC2).",
-        "The rows of the head of the language model of the package point to the means of next tokens (NC3).",
-        "The head of the language model of the package decides for the next token of the nearest mean (NC4).",
-        "Along the layers of the language model of the package the classes of the token that was read dissolve as "
-        "those of the next one form.",
-        "Where the tokens of a text come together, so do the features of a class: NC1 falls as their mean cosine "
-        "rises, level by level.",
-    ],
-    "hardmax-open-problems": [
-        "A sentiment classifier whose A is trained from the identity is as accurate as the one with A = I.",
-        "Trained from a random matrix, A becomes positive definite.",
-    ],
     "gaussian-closure": ["At t* the covariance of n tokens is finite, and the larger the more tokens there are."],
     "cluster-lifetimes": [
         "With a causal mask clusters wait as long as the law of the pair that merges next says, e^(beta (1 - c)) / "
@@ -280,7 +266,7 @@ FAILED = {
     ],
     "causal-phase-diagram": ["A causal mask makes half of the pairs wait, and longer the larger beta is."],
     "interacting-heads": ["The more heads there are, the better does their average predict them."],
-}
+} | FAILED_OF_CLASSIFIERS
 
 
 @EACH

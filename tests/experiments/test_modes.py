@@ -69,7 +69,7 @@ def kac_rice(n, beta, reach):
     return quad(rate, -reach, reach, limit=200)[0]
 
 
-@pytest.mark.parametrize(("n", "beta"), [(2048, 200.0), (4096, 1500.0)])
+@pytest.mark.parametrize(("n", "beta"), [(2048, 200.0), pytest.param(4096, 1500.0, marks=pytest.mark.exhaustive)])
 def test_as_many_as_the_formula_of_kac_and_rice_says(n, beta):
     counts = []
     for seed in range(60):

@@ -1,5 +1,7 @@
 """What is claimed of neural collapse: what the paper says of training, and the same along depth."""
 
+from typing import Any
+
 import numpy as np
 from scipy.stats import spearmanr
 
@@ -186,7 +188,8 @@ def _crossing(now: np.ndarray, then: np.ndarray) -> str:
 
 def correlation(measures: Measures, clustering: Clustering) -> float:
     """The rank correlation over levels of NC1 and the mean cosine of tokens."""
-    return float(spearmanr(measures.variability, clustering.cosine).statistic)
+    found: Any = spearmanr(measures.variability, clustering.cosine)
+    return float(found[0])
 
 
 def _with_clusters(m: Results) -> Claim:

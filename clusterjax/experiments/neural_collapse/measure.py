@@ -138,10 +138,9 @@ def train_models(
         steps = np.array([one.step for one in snapshots])
         rows.append([_snapshot(one.model, parts, places, settings.seed) for one in snapshots])
     seen, unseen, mixed, clustering = ([[one[k] for one in snapshots] for snapshots in rows] for k in range(4))
+    of = lambda each: Measures(*np.moveaxis(np.array(each), 2, 0))
     return corpus, Training(
-        steps,
-        *(Measures(*np.moveaxis(np.array(each), 2, 0)) for each in (seen, unseen, mixed)),
-        Clustering(*np.moveaxis(np.array(clustering), 2, 0)),
+        steps, of(seen), of(unseen), of(mixed), Clustering(*np.moveaxis(np.array(clustering), 2, 0))
     )
 
 

@@ -92,8 +92,9 @@ def _logarithmic(ax: Axes) -> None:
 def _with_error(ax: Axes, steps: np.ndarray, values: np.ndarray, label: str, colour: str, line: str) -> None:
     error = values.std(axis=0, ddof=1) / np.sqrt(len(values))
     time_series(steps, values.mean(axis=0), error, ax, label=label, colour=colour, linestyle=line, xlabel="")
-    if ax.get_legend() is not None:
-        ax.get_legend().remove()
+    legend = ax.get_legend()
+    if legend is not None:
+        legend.remove()
 
 
 def _clusters(ax: Axes, places: np.ndarray, clustering: Clustering) -> None:

@@ -170,7 +170,7 @@ def _batches(model: probe.Model, texts: probe.Encoded) -> Iterator[tuple[int, Ar
 @jax.jit
 def _clusters(streams: Array, counts: Array) -> Array:
     radius = jnp.asarray(NEAR, streams.dtype)
-    return jax.lax.map(lambda one: clusters_of(*one, radius, unit=True), (streams, counts))
+    return jax.lax.map(lambda one: clusters_of(one[0], one[1], radius, unit=True), (streams, counts))
 
 
 _LEVELS = Measure(lambda hidden, mask: hidden)

@@ -1,5 +1,7 @@
 """What is claimed of the staircase: it never falls, it is flat, and its plateaus are as long as the law says."""
 
+from typing import Any
+
 import numpy as np
 
 from ..framework.ensemble import mean_and_error
@@ -113,9 +115,10 @@ def _modes(m: Results) -> Claim:
     )
 
 
-def _by_power(found: list) -> str:
+def _by_power(found: list[tuple[Any, Any]]) -> str:
     return ", ".join(
-        f"{plus_minus(*pair, 3)} with beta = n^({power:.3g})" for power, pair in zip(POWERS, found, strict=True)
+        f"{plus_minus(slope, error, 3)} with beta = n^({power:.3g})"
+        for power, (slope, error) in zip(POWERS, found, strict=True)
     )
 
 

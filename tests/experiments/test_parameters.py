@@ -199,7 +199,7 @@ OTHERS = {
     "boolean-attention": {"n": 9, "beta": 2.5, "end": 7.3},
     "gaussian-closure": {"n": 540, "spread": 0.2, "end": 25.0},
     "moebius": {"n": 9, "beta": 2.5},
-    "hardmax-open-problems": {"n": 5, "d": 2, "clouds": 20, "tries": 12},
+    "hardmax-open-problems": {"n": 5, "d": 2, "clouds": 20, "tries": 12, "reviews": 200, "examined": 4},
     "renyi-centres": {"n": 16, "beta": 25, "c": 4.5, "share": 0.05, "end": 160},
     "any-query-key": {"n": 7, "d": 4, "beta": 5.0, "reach": 0.02},
     "atlas": {"n": 5, "second": 0.25, "turn": 2.0},
@@ -238,6 +238,7 @@ MEASURED = {
     "sentiment-words": ({"shortest": 18, "longest": 22}, ("of 18 to 22 different words",)),
     "sentiment-leaders": ({"d": 3, "leaders": 6}, ("a d = 3 model", "The 6 most frequent", "at least 5")),
     "sentiment-training": ({"sampled": 40}, ("of 40 test reviews",)),
+    "neural-collapse": ({"reviews": 40, "classes": 3, "each": 8}, ("on 40 of each label", "one of 3, 8 of each")),
 }
 
 

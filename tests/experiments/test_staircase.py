@@ -5,8 +5,19 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from clusterjax.experiments.staircase.claims import fitted
-from clusterjax.experiments.staircase.measure import climb, draw_arc, energy_of, log_law, rest_of, waits_of
+from clusterjax.experiments.staircase.claims import claims_of, fitted
+from clusterjax.experiments.staircase.measure import (
+    Parameters,
+    Results,
+    Stairs,
+    climb,
+    draw_arc,
+    energy_of,
+    log_law,
+    rest_of,
+    waits_of,
+)
+from clusterjax.experiments.staircase.modes import laws_of, modes_of
 
 
 def test_energy_is_the_mean_over_pairs():
@@ -46,9 +57,27 @@ def test_a_staircase_is_flat_and_rises():
     stairs = climb(x0, 2000.0, 12)
     assert np.all(stairs.mergers == 5) and stairs.falls == 0 and np.all(stairs.flat > 0.8)
     assert np.all(stairs.energy[:, -1] == 1) and np.all(stairs.log_times[:, 0] == 3) and 0 < stairs.bound < 1e-4
+    assert list(stairs.modes) == [len(modes_of(np.arctan2(x[:, 1], x[:, 0]), 2000.0)) for x in x0]
+    assert np.all((stairs.early >= 1) & (stairs.early <= stairs.modes))
     # A staircase that falls, and one that is nowhere flat, are seen.
     assert stairs._replace(energy=stairs.energy[:, ::-1]).falls > 0.05
     assert np.all(stairs._replace(rest=stairs.rest + 0.1).flat == 0)
+
+
+def results(counts, early):
+    fine = np.linspace(2, 8, 5)
+    one = Stairs(np.ones((3, 2)), np.ones((3, 2)), np.ones((3, 2)), fine, fine, 1e-4, np.full(3, 9.0), np.full(3, 31),
+                 np.full(3, 10), np.full(3, early))  # fmt: skip
+    return Results(Parameters(), 3, {500.0: one, 4000.0: one}, counts)
+
+
+def test_claims_on_modes_can_fail():
+    law, root = laws_of(Parameters().sizes)
+    noise = 1 + 0.01 * np.random.default_rng(0).normal(size=(3, 4, law.shape[1]))
+    verdicts = lambda of, early: [claim.holds for claim in claims_of(results(noise * of[:, None], early))][4:]
+    assert verdicts(law, 10) == [True, True, True] and verdicts(law, 9.5)[2] and not verdicts(law, 8)[2]
+    assert verdicts(root, 10) == [False, False, True]
+    assert verdicts(law**1.2, 10) == [False, True, True]
 
 
 def test_a_line_needs_three():

@@ -262,7 +262,8 @@ def test_rooms_of_a_part_only_import_lower_rooms(part):
 
 # The rooms of the experiments that a figure may use beside its own and the framework: what several figures share.
 SHARED_BY_FIGURES = {"sentiment_words": {"sentiment"}, "sentiment_leaders": {"sentiment"},
-    "sentiment_training": {"sentiment"}, "albert_spectra": {"figure2"}}  # fmt: skip
+    "sentiment_training": {"sentiment"}, "neural_collapse": {"sentiment"}, "hardmax_open_problems": {"sentiment"},
+    "albert_spectra": {"figure2"}}  # fmt: skip
 
 
 def test_figures_do_not_lean_on_each_other():

@@ -67,6 +67,13 @@ PAPERS = (
         "Norms, rank, length, many tokens, the staircase",
         ("norm-schemes", "rank-collapse", "long-context", "linear-phase", "staircase", "cluster-lifetimes"),
     ),
+    Paper(
+        "neural-collapse",
+        "Papyan, Han, Donoho, Prevalence of neural collapse during the terminal phase of deep learning training "
+        "(2008.08186)",
+        "2008.08186",
+        ("neural-collapse",),
+    ),
 )  # fmt: skip
 
 OWN = Paper("own", "Not of this library: figures of your own", "your own", ())

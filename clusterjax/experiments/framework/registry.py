@@ -51,6 +51,7 @@ if find_spec("flax") is not None and find_spec("transformers") is not None:
     from ..interacting_heads import INTERACTING_HEADS
     from ..language_training import LANGUAGE_TRAINING
     from ..lstm import LSTM
+    from ..neural_collapse import NEURAL_COLLAPSE
     from ..perceptron_delay import PERCEPTRON_DELAY
     from ..sentiment_neuron import SENTIMENT_NEURON
     from ..sink_training import SINK_TRAINING
@@ -70,6 +71,7 @@ else:
     INTERACTING_HEADS = without_probe("interacting-heads", "interacting_heads", asks=True)
     LANGUAGE_TRAINING = without_probe("language-training", "language_model", asks=True)
     LSTM = without_probe("lstm", "lstm_states", asks=True)
+    NEURAL_COLLAPSE = without_probe("neural-collapse", "neural_collapse")
     SENTIMENT_NEURON = without_probe("sentiment-neuron", "sentiment_neuron", asks=True)
     SINK_TRAINING = without_probe("sink-training", "sink_training", asks=True)
     PERCEPTRON_DELAY = without_probe("perceptron-delay", "perceptron_delay", asks=True)
@@ -79,9 +81,10 @@ else:
 EXPERIMENTS: tuple[Experiment, ...] = (
     FIGURE1, FIGURE2, FIGURE3, FIGURE4, FIGURE5, FIGURE6, FIGURE7, FIGURE8, ALBERT_SPECTRA, ALBERT_BRIDGE,
     ALBERT_TRAINING, LANGUAGE_TRAINING, CAUSAL_NETWORK, CAUSAL_BRIDGE, SINK_TRAINING, LSTM, FACTS, WORD_SENSES,
-    SENTIMENT_NEURON, NORM_SCHEMES, RANK_COLLAPSE, LONG_CONTEXT, PERCEPTRON_DELAY, INTERACTING_HEADS, PHASE_DIAGRAM,
-    CAUSAL_PHASE_DIAGRAM, LINEAR_PHASE, EMERGENCE_POLYTOPE, EMERGENCE_HYPERPLANES, EMERGENCE_MIXED, BOOLEAN_ATTENTION,
-    GAUSSIAN_CLOSURE, MOEBIUS, STAIRCASE, CLUSTER_LIFETIMES, RENYI_CENTRES, REPULSION, ANY_QUERY_KEY, ATLAS,
+    SENTIMENT_NEURON, NEURAL_COLLAPSE, NORM_SCHEMES, RANK_COLLAPSE, LONG_CONTEXT, PERCEPTRON_DELAY, INTERACTING_HEADS,
+    PHASE_DIAGRAM, CAUSAL_PHASE_DIAGRAM, LINEAR_PHASE, EMERGENCE_POLYTOPE, EMERGENCE_HYPERPLANES, EMERGENCE_MIXED,
+    BOOLEAN_ATTENTION, GAUSSIAN_CLOSURE, MOEBIUS, STAIRCASE, CLUSTER_LIFETIMES, RENYI_CENTRES, REPULSION,
+    ANY_QUERY_KEY, ATLAS,
     HARDMAX_POLYTOPE, HARDMAX_OPEN_PROBLEMS, SENTIMENT_WORDS, SENTIMENT_LEADERS, SENTIMENT_TRAINING,
 )  # fmt: skip
 """All figures of the package, in the order of the gallery."""

@@ -9,6 +9,7 @@ from ..framework.experiment import Cost, Experiment, Outcome, Settings
 from ..framework.verdict import Measured
 from .claims import CLOUDS, LAYERS_ALONE, caption_of, claims_of
 from .kinds import KINDS
+from .learnt import FORMS
 from .measure import DIMENSIONS, Parameters, measure
 from .panels import draw
 
@@ -27,6 +28,9 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
               "tokens": one.tokens.astype(int).tolist()} for one in m.small
          ]},
         {"clause": np.arange(1, 6)} | {f"held, {kind}": shares for kind, shares in zip(KINDS, held, strict=True)}
+        | {f"{name}_by_training, {kind}": values[k] for k, kind in enumerate(FORMS) for name, values in (
+            ("accuracy", m.learnt.accuracy), ("leaders", m.learnt.leaders), ("least eigenvalue", m.learnt.least),
+            ("skewness", m.learnt.skewness))}
         | {"dimension_by_dimension": np.array(DIMENSIONS), "no_leader_by_dimension": m.without[:, 0]},
         partial(draw, m),
         None,
@@ -41,6 +45,7 @@ HARDMAX_OPEN_PROBLEMS = Experiment(
     "For an A that is of low rank, indefinite or not symmetric, leaders and vertices may fail; whatever A is, a leader "
     "stays and limits are stationary.",
     _run,
+    reads_reviews=True,
     parameters=Parameters,
-    cost=Cost(full=80, quick=10),
+    cost=Cost(full=260, quick=40),
 )

@@ -26,6 +26,7 @@ import numpy as np
 from ..framework.experiment import Settings
 from ..framework.parameters import parameter
 from .kinds import KINDS, draw_form
+from .learnt import Learnt, learn
 from .shrink import Counterexample, examined, search
 
 
@@ -44,6 +45,11 @@ class Parameters:
     n: int = parameter(6, "the number of tokens of a cloud", least=2, most=20)
     d: int = parameter(3, "their dimension", least=2, most=6)
     tries: int = parameter(400, "the number of clouds searched for counterexamples", quick=60, least=10, most=10_000)
+    trainings: int = parameter(3, "the number of classifiers of each kind of A", quick=2, least=2, most=32)
+    reviews: int = parameter(4000, "the reviews that they are trained on, at most", quick=1000, least=64, most=50_000)
+    examined: int = parameter(
+        200, "the reviews of each kind whose clauses are examined", quick=20, least=2, most=10_000
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +64,7 @@ class Results:
     - `lattice`: Of how many coarse clouds.
     - `without`: (dimensions,), which share of clouds with generic A is proved to have no leader, and which is open.
     - `small`: The counterexamples.
+    - `learnt`: Sentiment classifiers whose A is trained, and those with A = I.
     """
 
     p: Parameters
@@ -67,6 +74,7 @@ class Results:
     lattice: int
     without: np.ndarray
     small: list[Counterexample]
+    learnt: Learnt
 
     def count(self, kind: str, clause: str, verdict: str) -> int:
         """How many clouds of this kind."""
@@ -93,7 +101,9 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
     say("A generic, by dimension")
     without = np.array([_without(settings.seed, d, p.n, max(p.clouds // 5, 10)) for d in DIMENSIONS])
     say("searching for counterexamples")
-    return Results(p, verdicts, leaders, wrong, lattice, without, search(settings.seed, p.tries, 5))
+    small = search(settings.seed, p.tries, 5)
+    learnt = learn(p.trainings, p.reviews, p.examined, settings, say)
+    return Results(p, verdicts, leaders, wrong, lattice, without, small, learnt)
 
 
 def proved_leaders(projections: np.ndarray) -> list[int]:

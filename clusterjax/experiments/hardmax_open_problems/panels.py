@@ -8,6 +8,7 @@ from matplotlib.patches import Polygon
 from ...plot import OKABE_ITO, style
 from ..framework.layout import WIDTH
 from .kinds import KINDS
+from .learnt import FORMS, Learnt
 from .measure import CLAUSES, Results
 from .shrink import Counterexample
 
@@ -17,9 +18,9 @@ _SHOWN = 5  # counterexamples
 
 @style()
 def draw(m: Results) -> Figure:
-    """The table above, counterexamples below."""
-    figure = Figure(figsize=(WIDTH, 4.9), layout="constrained")
-    top, bottom = figure.subfigures(2, 1, height_ratios=(2.9, 2.0))  # pyright: ignore
+    """The table above, counterexamples below it, and classifiers whose A is trained."""
+    figure = Figure(figsize=(WIDTH, 6.8), layout="constrained")
+    top, bottom, last = figure.subfigures(3, 1, height_ratios=(2.9, 2.0, 1.9))  # pyright: ignore
     table, counts = top.subplots(1, 2, width_ratios=(1.45, 1))
     _table(table, m)
     _counts(counts, m)
@@ -27,7 +28,9 @@ def draw(m: Results) -> Figure:
     panels = bottom.subplots(1, max(len(chosen), 1), squeeze=False)[0]
     for ax, one in zip(panels, chosen, strict=False):
         _counterexample(ax, one)
-    for letter, ax in zip("abc", (table, counts, panels[0]), strict=True):
+    below = last.subplots(1, 3)
+    _learnt(below, m.learnt)
+    for letter, ax in zip("abcdef", (table, counts, panels[0], *below), strict=True):
         ax.text(-0.02, 1.03, f"({letter})", ha="right", va="bottom", transform=ax.transAxes, weight="bold")
     if not chosen:
         panels[0].set_axis_off()
@@ -94,3 +97,16 @@ def _counterexample(ax: Axes, one: Counterexample) -> None:
     rows = ", ".join("(" + ", ".join(f"{entry:.0f}" for entry in row) + ")" for row in one.form)
     ax.set_title(f"{one.kind.replace('u u^T', '$uu^T$')}\nA = {rows}", fontsize=6.5)
     ax.set_xlabel("no leader" if one.clause == 0 else f"{CLAUSES[one.clause]} fail", fontsize=7)
+
+
+def _learnt(axes: np.ndarray, m: Learnt) -> None:
+    values = {"test accuracy": m.accuracy, "leaders per review": m.leaders, "least eigenvalue / largest": m.least}
+    aside = np.linspace(-0.15, 0.15, m.accuracy.shape[1])
+    for ax, (label, each) in zip(axes, values.items(), strict=True):
+        for kind, (row, marker) in enumerate(zip(each, "osD", strict=True)):
+            ax.plot(kind + aside, row, marker, ms=4, color=OKABE_ITO[kind], mfc="none")
+        names = [kind.replace("trained from", "trained\nfrom").replace("a random", "a\nrandom") for kind in FORMS]
+        ax.set_xticks(range(len(FORMS)), names, fontsize=6.5)
+        ax.set(ylabel=label, xlim=(-0.6, len(FORMS) - 0.4))
+    axes[1].set_ylim(0, None)
+    axes[2].axhline(0, color="0.6", lw=0.6, zorder=0)

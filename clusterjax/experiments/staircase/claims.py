@@ -1,14 +1,20 @@
 """What is claimed of the staircase: it never falls, it is flat, and its plateaus are as long as the law says."""
 
+from typing import Any
+
 import numpy as np
 
 from ..framework.ensemble import mean_and_error
 from ..framework.experiment import Claim, plus_minus
 from ..framework.verdict import ANY, Source
-from .measure import BOUNDED, FLAT, FORMED, LEAST_EXPONENT, Results
+from .measure import BOUNDED, EARLY, FLAT, FORMED, LEAST_EXPONENT, Results
+from .modes import POWERS, laws_of, slopes_of
 
 
 METASTABILITY = Source("2410.06833, the staircase of the energy", ANY, ANY)
+NUMBER_OF_MODES = Source("Geshkovski, Rigollet and Sun, 2412.09080, of normal tokens", ANY, ANY)
+# Of the count of modes over its law, and of clusters over modes.
+MODES, NEAR = 0.15, 0.1
 # Of the line through the logarithms of waits, and of the ratio of waits to the law.
 SLOPE, FACTOR, ON_PLATEAUS = 0.02, 1.5, 0.8
 # Through fewer than so many no line is laid: at small beta most starts have no second plateau.
@@ -17,7 +23,7 @@ LEAST_PLATEAUS = 3
 
 def claims_of(m: Results) -> tuple[Claim, ...]:
     """All claims of the experiment."""
-    return _rises(m), _flat(m), _law(m), _ends(m)
+    return _rises(m), _flat(m), _law(m), _ends(m), _modes(m), _beyond_the_root(m), _clusters_are_modes(m)
 
 
 def _rises(m: Results) -> Claim:
@@ -93,14 +99,68 @@ def _ends(m: Results) -> Claim:
     )
 
 
+def _modes(m: Results) -> Claim:
+    found = [mean_and_error(each) for each in slopes_of(m.counts, laws_of(m.p.sizes)[0])]
+    return Claim(
+        says="The density of n normal tokens, each spread over a variance of 1 / beta, has of the order of "
+        "sqrt(beta log beta) modes.",
+        measured=f"slope of the logarithm of their number over that of the law, n from {m.p.sizes[0]} to "
+        f"{m.p.sizes[-1]}: {_by_power(found)}",
+        criterion=f"within {MODES:g} of 1 for each",
+        holds=all(abs(slope - 1) < MODES for slope, _ in found),
+        kind="paper",
+        value=float(found[1][0]),
+        error=float(found[1][1]),
+        source=NUMBER_OF_MODES,
+    )
+
+
+def _by_power(found: list[tuple[Any, Any]]) -> str:
+    return ", ".join(
+        f"{plus_minus(slope, error, 3)} with beta = n^({power:.3g})"
+        for power, (slope, error) in zip(POWERS, found, strict=True)
+    )
+
+
+def _beyond_the_root(m: Results) -> Claim:
+    found = [mean_and_error(each) for each in slopes_of(m.counts, laws_of(m.p.sizes)[1])]
+    return Claim(
+        says="These are more than a multiple of sqrt(beta), the number of waves that grow fastest.",
+        measured=f"slope over the logarithm of sqrt(beta): {_by_power(found)}",
+        criterion="above 1 by more than four standard errors for each",
+        holds=all(slope - 1 > 4 * error for slope, error in found),
+        kind="finding",
+        value=float(found[1][0]),
+        error=float(found[1][1]),
+    )
+
+
+def _clusters_are_modes(m: Results) -> Claim:
+    ratios = {beta: float(stairs.early.mean() / stairs.modes.mean()) for beta, stairs in m.stairs.items()}
+    listed = ", ".join(
+        f"{stairs.early.mean():.2f} clusters of {stairs.modes.mean():.2f} modes at beta = {beta:g}"
+        for beta, stairs in m.stairs.items()
+    )
+    return Claim(
+        says="Tokens come to as many clusters as the density of the first tokens has modes.",
+        measured=f"at t = {EARLY:g}: {listed}",
+        criterion=f"as many within {100 * NEAR:g} % at each beta",
+        holds=all(abs(ratio - 1) < NEAR for ratio in ratios.values()),
+        kind="finding",
+        value=ratios[max(ratios)],
+    )
+
+
 def caption_of(m: Results, claims: tuple[Claim, ...]) -> str:
     """What is seen, and what holds."""
-    _, flat, law, _ = claims
+    _, flat, law, _, modes, *_ = claims
     return (
         f"{m.p.n} tokens, uniform on an arc of {m.p.arc:g} radians of the circle, V = Q = K = I, followed to the last "
         "merger. (a) The energy of the first start over the logarithm of time, in units of its largest value. "
         f"Over {m.starts} starts: (b) how long each plateau lasts, beside the law of two clusters; (c) the time of the "
-        "last merger. "
+        "last merger; (d) how many modes the density of n normal tokens has at beta = n^p, with standard errors, over "
+        "sqrt(beta log beta); dashed: in proportion to it, and dotted to sqrt(beta). "
         + ("The energy is a staircase in the logarithm of time" if flat.holds else "Plateaus are not flat throughout")
-        + (", and its plateaus follow the law." if law.holds else ", and the law does not hold at every beta.")
+        + (", and its plateaus follow the law. " if law.holds else ", and the law does not hold at every beta. ")
+        + ("The number of modes grows as its law." if modes.holds else "The number of modes does not grow as its law.")
     )

@@ -3,11 +3,14 @@
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
+
 from ..framework.experiment import Cost, Experiment, Outcome, Settings
 from ..framework.sources import PARTICLES
 from ..framework.verdict import Measured, Subject
 from .claims import caption_of, claims_of
-from .measure import REACH, Parameters, Results, measure
+from .measure import EARLY, REACH, Parameters, Results, measure
+from .modes import POWERS
 from .panels import draw
 
 
@@ -35,7 +38,12 @@ def _series(m: Results) -> dict:
     for beta, stairs in m.stairs.items():
         series |= {f"log10 t, first start, beta = {beta:g}": stairs.log_times[0],
                    f"energy, first start, beta = {beta:g}": stairs.energy[0],
-                   f"log10 last merger_by_start, beta = {beta:g}": stairs.ends}  # fmt: skip
+                   f"log10 last merger_by_start, beta = {beta:g}": stairs.ends,
+                   f"modes_by_start, beta = {beta:g}": stairs.modes,
+                   f"clusters at t = {EARLY:g}_by_start, beta = {beta:g}": stairs.early}  # fmt: skip
+    series["size_by_size"] = np.array(m.p.sizes)
+    for power, counts in zip(POWERS, m.counts, strict=True):
+        series[f"modes_by_size, beta = n^({power:.3g})"] = counts.mean(axis=0)
     return series
 
 

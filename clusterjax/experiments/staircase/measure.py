@@ -17,6 +17,7 @@ from ..._coarsen import MergeTree, coarsen
 from ..._field import AttentionField
 from ..framework.experiment import Settings
 from ..framework.parameters import parameter
+from .modes import counts_of_normal, modes_of
 
 
 # Clusters have formed by this time, and plateaus are counted from it.
@@ -29,6 +30,10 @@ LEAST_EXPONENT = 5.0
 REACH = 0.1
 # A bound takes as long as three runs: it is computed of so many starts.
 BOUNDED = 8
+# When clusters are counted beside the modes of the first tokens: after several e-folds of a pull, and before waits.
+EARLY = 10.0
+# Of normal tokens whose modes are counted.
+DRAWS = 32
 
 
 @dataclass(frozen=True)
@@ -39,11 +44,23 @@ class Parameters:
     beta: float = parameter(4000.0, "the largest inverse temperature; others are fractions of it", least=400, most=5000)
     arc: float = parameter(0.5, "the arc on which the tokens begin, in radians", least=0.1, most=0.5)
     points: int = parameter(120, "the times at which the energy is read", quick=60, least=20, most=1000)
+    doublings: int = parameter(
+        5,
+        "how often the number of normal tokens whose modes are counted doubles, from 256 on",
+        quick=3,
+        least=2,
+        most=8,
+    )
 
     @property
     def betas(self) -> tuple[float, ...]:
         """All inverse temperatures, rising."""
         return tuple(self.beta * share for share in (0.125, 0.25, 0.5, 1.0))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many normal tokens there are whose modes are counted, rising."""
+        return tuple(256 * 2**k for k in range(self.doublings + 1))
 
 
 class Stairs(NamedTuple):
@@ -59,6 +76,8 @@ class Stairs(NamedTuple):
         merged says, of all starts, (plateaus,).
     - `bound`: The largest bound of the relative error of a merger time over the first `BOUNDED` starts.
     - `ends`: log10 of the last merger of each start, (starts,); `mergers`: how many each has.
+    - `modes`, `early`: How many modes the density of the tokens has at the start, and how many clusters there are at
+        `EARLY`, (starts,).
     """
 
     log_times: np.ndarray
@@ -69,6 +88,8 @@ class Stairs(NamedTuple):
     bound: float
     ends: np.ndarray
     mergers: np.ndarray
+    modes: np.ndarray
+    early: np.ndarray
 
     @property
     def flat(self) -> np.ndarray:
@@ -85,11 +106,18 @@ class Stairs(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """All that the experiment shows: the runs by beta."""
+    """All that the experiment shows.
+
+    **Attributes:**
+
+    - `stairs`: The runs by beta.
+    - `counts`: How many modes the densities of normal tokens have, (powers, draws, sizes), as `counts_of_normal`.
+    """
 
     p: Parameters
     starts: int
     stairs: dict[float, Stairs]
+    counts: np.ndarray
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
@@ -99,7 +127,8 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
     for beta in p.betas:
         say(f"following {settings.starts} starts to their last merger at beta = {beta:g}")
         stairs[beta] = climb(x0, beta, p.points)
-    return Results(p, settings.starts, stairs)
+    say("counting modes")
+    return Results(p, settings.starts, stairs, counts_of_normal(settings.seed, p.sizes, min(settings.starts, DRAWS)))
 
 
 def draw_arc(seed: int, starts: int, n: int, arc: float) -> np.ndarray:
@@ -111,7 +140,7 @@ def draw_arc(seed: int, starts: int, n: int, arc: float) -> np.ndarray:
 def climb(x0: np.ndarray, beta: float, points: int) -> Stairs:
     """The runs of all starts at one beta."""
     field = AttentionField(SoftmaxAttention(beta))
-    rows, waits, laws, ends, mergers, bound = [], [], [], [], [], 0.0
+    rows, waits, laws, ends, mergers, modes, early, bound = [], [], [], [], [], [], [], 0.0
     for number, x in enumerate(x0):
         tree = coarsen(field, jnp.asarray(x), 1e300, tolerance=REACH / beta**0.5)
         last = float(np.log10(tree.times[-1]))
@@ -124,12 +153,15 @@ def climb(x0: np.ndarray, beta: float, points: int) -> Stairs:
         laws.append(by_law)
         ends.append(last)
         mergers.append(len(tree))
+        modes.append(len(modes_of(np.arctan2(x[:, 1], x[:, 0]), beta)))
+        early.append(len(np.unique(np.asarray(tree.clusters(EARLY)))))
         if number < BOUNDED:
             bound = max(bound, float(tree.bound.max()))
     log_times, energy, rest = (np.array(column) for column in zip(*rows, strict=True))
     return Stairs(
-        log_times, energy, rest, np.concatenate(waits), np.concatenate(laws), bound, np.array(ends), np.array(mergers)
-    )
+        log_times, energy, rest, np.concatenate(waits), np.concatenate(laws), bound, np.array(ends), np.array(mergers),
+        np.array(modes), np.array(early),
+    )  # fmt: skip
 
 
 def energy_of(x: np.ndarray, beta: float) -> float:

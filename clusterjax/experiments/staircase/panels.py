@@ -3,21 +3,24 @@
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from ...plot import OKABE_ITO, style
 from ..framework.layout import WIDTH
 from .measure import FORMED, Results
+from .modes import laws_of
 
 
 @style()
 def draw(m: Results) -> Figure:
     """The stairs above, the laws below."""
     figure = Figure(figsize=(WIDTH, 4.9), layout="constrained")
-    axes = figure.subplot_mosaic([["stairs", "stairs"], ["law", "ends"]])
+    axes = figure.subplot_mosaic([["stairs"] * 3, ["law", "ends", "modes"]])
     _stairs(axes["stairs"], m)
     _law(axes["law"], m)
     _ends(axes["ends"], m)
-    for letter, ax in zip("abc", axes.values(), strict=True):
+    _modes(axes["modes"], m)
+    for letter, ax in zip("abcd", axes.values(), strict=True):
         ax.text(-0.02, 1.02, f"({letter})", ha="right", va="bottom", transform=ax.transAxes, weight="bold")
     return figure
 
@@ -52,3 +55,17 @@ def _ends(ax: Axes, m: Results) -> None:
         share = np.arange(1, m.starts + 1) / m.starts
         ax.plot(np.sort(stairs.ends), share, color=colour, drawstyle="steps-post")
     ax.set(xlabel="log10 of the last merger", ylabel="share of the starts", ylim=(0, 1.02))
+
+
+def _modes(ax: Axes, m: Results) -> None:
+    laws, roots = laws_of(m.p.sizes)
+    looks = zip("osD", (OKABE_ITO[4], OKABE_ITO[5], "0.2"), ("2/3", "1", "4/3"), strict=True)
+    for (marker, colour, power), law, root, counts in zip(looks, laws, roots, m.counts, strict=True):
+        mean, error = counts.mean(axis=0), counts.std(axis=0, ddof=1) / np.sqrt(len(counts))
+        ax.errorbar(law, mean, error, marker=marker, ms=3, color=colour, lw=0, elinewidth=1, label=f"p = {power}")
+        # Through the first of the counts.
+        ax.plot(law, mean[0] * law / law[0], color=colour, lw=0.8, ls="--")
+        ax.plot(law, mean[0] * root / root[0], color=colour, lw=0.8, ls=":")
+    ax.set(xscale="log", yscale="log", xlabel="sqrt(beta log beta)", ylabel="number of modes")
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    ax.legend(fontsize=6)

@@ -1,4 +1,4 @@
-"""Findings on classes and classifiers that do not hold in a quick run: each caption says so."""
+"""Findings that do not hold in a quick run, beside those in `test_all_figures.py`: each caption says so."""
 
 FAILED_ELSEWHERE = {
     "atlas": [

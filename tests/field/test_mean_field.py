@@ -162,6 +162,16 @@ def test_a_density_that_steepens_ends_the_run_with_the_reason():
     assert 1e-5 < float(field.tail(traj.x1)) < 1e-3
 
 
+def test_a_rough_start_may_become_four_times_as_rough():
+    field = plain("SA", 2.0, 2, 24)
+    rough = jnp.asarray(0.004 * np.random.default_rng(5).normal(size=(24, 2)))
+    c0 = field.from_density(lopsided).at[1:].add(rough)
+    start = float(field.tail(c0))
+    assert start > 1e-3
+    traj = cjx.simulate(field, c0, jnp.array([0.0, 1.0, 30.0]), throw=False)
+    assert not bool(traj.stats["resolved"]) and 4 <= float(field.tail(traj.x1)) / start < 6
+
+
 @pytest.mark.exhaustive
 def test_what_was_there_before_it_steepened_is_right():
     field = plain("SA", 2.0, 2, 24)

@@ -28,8 +28,9 @@ import numpy as np
 
 from .clouds import Cloud, drifts, parting
 from .law import AttendedMasses, Law, jacobian, weights
-from .run import Leg, Merger, Run
+from .run import Leg, Run
 from .steps import between, slope
+from .touches import Merger
 
 
 _EPS = float(np.finfo(float).eps)
@@ -160,7 +161,7 @@ def _displacements(run: Run) -> tuple[list[np.ndarray], list[np.ndarray]]:
     spread, radius, before = run.cloud.spread, run.cloud.radius, run.cloud
     for leg in run.legs:
         cloud = leg.cloud
-        m, d = leg.y0.shape
+        m = len(leg.y0)
         if cloud.cluster is not before.cluster:
             spread = _carried(before, cloud, spread, cloud.spread)
             radius = _carried(before, cloud, radius, cloud.radius)
@@ -192,8 +193,7 @@ def _displacements(run: Run) -> tuple[list[np.ndarray], list[np.ndarray]]:
             pull = w.sum(axis=1) if law.value is None else np.ones(m)
             pull = np.where(squares > 0, pull * np.where(pull > 0, squares, 0), 0)
             moved = reach * (1 + law.sharpness) * (_product(w, squares) + pull)
-        step = np.sqrt(np.sum(np.square(leg.error[:-1].reshape(m, d)), axis=1))
-        found.append(moved + step + 4 * _EPS)
+        found.append(moved + leg.error[:-1] + 4 * _EPS)
     return found, radii
 
 

@@ -12,11 +12,14 @@ from typing import NamedTuple
 import numpy as np
 
 from .law import AttendedMasses, Law, contraction, weights
+from .tiles import leaders
 
 
 # How far later tokens of a causal cluster may lie from its first, in the balance of drift and contraction, when they
 # become one with it and before they are let go, in units of the distance at which tokens become one.
 _HELD, _LOOSE = 1 / 3, 3.0
+# More tokens than this are followed by tiles until there are so few clusters that all pairs are held.
+MOST_HELD, FEW = 4096, 1024
 
 
 class Cloud(NamedTuple):
@@ -62,9 +65,8 @@ def start(law: Law, x0: np.ndarray, masses: np.ndarray) -> Cloud:
     n = len(x0)
     index = np.arange(n)
     y = x0 / np.linalg.norm(x0, axis=1, keepdims=True)
-    return Cloud(
-        y, AttendedMasses.of(law, _seen(law, masses, index, n, index)), index, index, np.zeros(n), np.zeros(n), masses
-    )
+    attended = AttendedMasses.of(law, _seen(law, masses, index, n, index), n > MOST_HELD)
+    return Cloud(y, attended, index, index, np.zeros(n), np.zeros(n), masses)
 
 
 def distances(y: np.ndarray) -> np.ndarray:
@@ -84,6 +86,32 @@ def merged(law: Law, cloud: Cloud, apart: np.ndarray, radius: float) -> Cloud:
         members = np.searchsorted(cloud.first, first[group])
         cloud = _joined(law, cloud, members, radius) or cloud
     return cloud
+
+
+def gathered(law: Law, cloud: Cloud, rates: np.ndarray, radius: float) -> Cloud:
+    """The cloud, by tiles, with those clusters made one that are within `radius` of the first of them.
+
+    Of clusters about which tokens come together, by the `rates` of `Moves`. All pairs are held once clusters are few.
+    """
+    m = len(cloud.first)
+    lead, meet = np.arange(m), np.flatnonzero(rates < 0)
+    lead[meet] = meet[leaders(cloud.y[meet], radius)]
+    kept, place = np.unique(lead, return_inverse=True)
+    if len(kept) == m:
+        return cloud
+    sums = cloud.sums
+    whole = np.bincount(place, sums)
+    shares = sums / whole[place]
+    # Differences from the first: equal rows give that row exactly.
+    moved = [np.bincount(place, shares * column) for column in (cloud.y - cloud.y[lead]).T]
+    points = cloud.y[kept] + np.stack(moved, axis=1)
+    points /= np.linalg.norm(points, axis=1, keepdims=True)
+    gaps = np.linalg.norm(cloud.y - points[place], axis=1)
+    width = np.zeros(len(kept))
+    np.maximum.at(width, place, cloud.radius + gaps)
+    attended = AttendedMasses.of(law, np.broadcast_to(whole, (len(kept), len(kept))), len(kept) > FEW)
+    spread = np.bincount(place, shares * (cloud.spread + gaps**2))
+    return Cloud(points, attended, cloud.first[kept], place[cloud.cluster], spread, width, cloud.masses)
 
 
 def _components(near: np.ndarray) -> list[np.ndarray]:

@@ -12,13 +12,14 @@ from .._mask import CausalMask, FullMask
 from .._schedule import AbstractSchedule
 from .._simulate import check_start
 from .._space import Sphere
+from .clouds import MOST_HELD
 from .law import Law
 from .run import Stalled, run
 from .tree import MergeTree
 
 
-# The most tokens: distances of all pairs are held.
-_MOST_TOKENS = 4096
+# Of more tokens than `MOST_HELD`: that the smallest weight does not underflow.
+_MOST_BETA = 300.0
 # Velocities of a V that is no multiple of the identity are rounded; over the times that are accepted this adds up to so
 # much at most, in radians.
 _MOST_DRIFT, _ROUNDED = 1e-3, 100 * float(np.finfo(float).eps)
@@ -79,11 +80,9 @@ def coarsen(
     x0 = check_start(field, x0)
     law, masses = _law(field, len(x0), x0.shape[1])
     check_concrete(x0, "x0")
-    if len(x0) > _MOST_TOKENS:
-        raise ValueError(
-            f"x0 must hold at most {_MOST_TOKENS:,} tokens, whose distances are all held, but it holds {len(x0):,}; "
-            "simulate until clusters have formed, and pass these with their masses."
-        )
+    many = len(x0) > MOST_HELD
+    if many:
+        _check_many(law, masses)
     t_end = check_number(t_end, "t_end", above=0, remedy="pass a time after the start, which is 0")
     if law.value is not None and t_end * law.strength * _ROUNDED > _MOST_DRIFT:
         raise ValueError(
@@ -98,7 +97,8 @@ def coarsen(
     max_steps = check_integer(max_steps, "max_steps", remedy="pass the largest number of steps, such as 100_000")
     # Where distances this small are left out, merger times change by less than steps change them.
     # Causal: later tokens lag behind by as much, and steps are bounded by contraction until they are one.
-    inner = 3e-4 if law.causal else 1e-5 / (1 + law.sharpness)
+    # Many: all the time that they contract they are followed by tiles.
+    inner = 3e-4 if law.causal else (1e-2 if many else 1e-5) / (1 + law.sharpness)
     start = np.asarray(x0, float)
     try:
         return MergeTree._of(
@@ -109,6 +109,22 @@ def coarsen(
             f"coarsen stopped at t = {stalled.time:.4g} with {stalled.clusters} clusters, after {max_steps} steps or "
             "where steps come to nothing; raise max_steps, or simulate with Rodas5P."
         ) from None
+
+
+def _check_many(law: Law, masses: np.ndarray) -> None:
+    """Many tokens are followed by tiles, which need weights that are symmetric and know of no mask."""
+    if law.causal:
+        raise ValueError(
+            f"x0 must hold at most {MOST_HELD:,} tokens with CausalMask(), but it holds {len(masses):,}; pass fewer, "
+            "for an earlier token's past does not depend on later ones."
+        )
+    plain = law.normalised and law.form is None and law.value is None and 0 <= law.beta <= _MOST_BETA
+    if not plain or law.factor <= 0 or not np.all(masses > 0):
+        raise ValueError(
+            f"x0 must hold at most {MOST_HELD:,} tokens but for softmax attention with a beta from 0 to "
+            f"{_MOST_BETA:g}, no query_key, a V that is a multiple of the identity, and masses above 0, but it holds "
+            f"{len(masses):,}; simulate until clusters have formed, and pass these with their masses."
+        )
 
 
 def _law(field: AbstractField, n: int, d: int) -> tuple[Law, np.ndarray]:

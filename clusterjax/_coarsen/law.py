@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from . import tiles
+
 
 class Law(NamedTuple):
     """Of a field what its clusters move by.
@@ -50,6 +52,7 @@ class Moves(NamedTuple):
     velocity: np.ndarray  # (m, d)
     pull: np.ndarray  # (m,)
     unit: float  # the length of the unit of time
+    rates: np.ndarray | None = None  # of sums by tiles: tokens about each part at most at this rate, (m,)
 
 
 def weights(law: Law, y: np.ndarray, seen: np.ndarray, of: np.ndarray | None = None) -> tuple[np.ndarray, float]:
@@ -76,24 +79,28 @@ class AttendedMasses(NamedTuple):
 
     - `plain`: Whether each scores highest with itself, so that this is the shift: softmax, B = I, no mass of its own
         zero.
+    - `tiled`: Whether there are so many that nothing is held for each pair: `others` is then `seen`. Only if `plain`.
     """
 
     seen: np.ndarray
     others: np.ndarray
     own: np.ndarray
     plain: bool
+    tiled: bool = False
 
     @staticmethod
-    def of(law: Law, seen: np.ndarray) -> "AttendedMasses":
+    def of(law: Law, seen: np.ndarray, tiled: bool = False) -> "AttendedMasses":
         """Those of clusters that see the masses `seen`, (m, m)."""
         own = seen.diagonal()[:, None].copy()
         plain = law.normalised and law.form is None and law.value is None and law.beta >= 0 and bool(np.all(own > 0))
-        return AttendedMasses(seen, seen - np.diag(own[:, 0]), own, plain)
+        return AttendedMasses(seen, seen if tiled else seen - np.diag(own[:, 0]), own, plain, tiled)
 
 
 def moves(law: Law, y: np.ndarray, attended: AttendedMasses) -> Moves:
     """The velocities of clusters at y, after y is brought to unit length."""
     y = y / np.sqrt(_row_sums(y * y))
+    if attended.tiled:
+        return _by_tiles(law, y, attended.own[:, 0])
     cosines = y @ y.T
     if attended.plain:
         # The same as below, in half of the operations: most clouds are small, and calls are what costs.
@@ -116,6 +123,20 @@ def moves(law: Law, y: np.ndarray, attended: AttendedMasses) -> Moves:
         pulled, pull = w @ y, np.abs(w).sum(axis=1)
         along = np.sum(w * cosines, axis=1)
     return Moves(pulled - along[:, None] * y, pull, unit)
+
+
+def _by_tiles(law: Law, y: np.ndarray, masses: np.ndarray) -> Moves:
+    size, towards = tiles.pulls(y, masses, law.beta)
+    total = size + masses
+    share = law.factor / total
+    # The mean of what a token attends to, its own mass included, from the token.
+    offset = towards / total[:, None]
+    along = np.sum(offset * y, axis=1)
+    velocity = law.factor * (offset - along[:, None] * y)
+    # Of the covariance of what is attended to the trace within the tangent space, which is more than any eigenvalue:
+    # 1 - c^2 <= 2 (1 - c) for each cosine.
+    trace = -2 * along - np.sum(np.square(velocity / law.factor), axis=1)
+    return Moves(velocity, size * share, 1.0, law.factor * (law.beta * trace - (1 + along)))
 
 
 def _row_sums(x: np.ndarray) -> np.ndarray:

@@ -1,0 +1,135 @@
+r"""Moments when clusters come to the tolerance within a step, and the components that they join.
+
+**Algorithm.** Each merger joins two components of the graph of pairs that have been within the tolerance: Kruskal's
+algorithm, by moments. Of many clusters, whose pairs are not all held, the step is cut in halves until so few pairs of
+different components come to the tolerance in a piece that they can be held; those that do so first have joined most
+of the others by then.
+
+**Invariants.** Merger times do not decrease, and there are n - 1 mergers at most.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .clouds import Cloud
+from .law import Law
+from .steps import Between, Step, between
+from .tiles import close_pairs
+
+
+# The most pairs that are held of a piece, the shortest piece as a share of the step, and pairs at once in a search.
+_MOST_PAIRS, _SHORTEST, _AT_ONCE = 200_000, 1e-6, 4096
+
+
+class Merger(NamedTuple):
+    """When and where two components came to the tolerance: at `share` of step `index`, by clusters `rows` of it."""
+
+    time: float
+    pair: tuple[int, int]
+    point: np.ndarray
+    index: int
+    share: float
+    rows: tuple[int, int]
+
+
+class Components(NamedTuple):
+    """The component of each token, the index of its first one, (n,), and the mergers that joined them."""
+
+    roots: np.ndarray
+    mergers: list[Merger]
+
+    def at_start(self, cloud: Cloud, tolerance: float, apart: np.ndarray | None) -> None:
+        """Join what is within the tolerance from the beginning; `apart` are all distances, where they are held."""
+        if apart is None:
+            rows, columns = _pairs_of_many(cloud.y, tolerance, self.roots[cloud.first])
+            order = np.argsort(np.linalg.norm(cloud.y[rows] - cloud.y[columns], axis=1))
+        else:
+            rows, columns = np.nonzero(np.triu(apart <= tolerance, 1))
+            order = np.argsort(apart[rows, columns])
+        self._join(cloud, np.zeros(len(rows)), rows, columns, order, 0, None)
+
+    def in_step(self, law: Law, cloud: Cloud, done: Step, apart: np.ndarray | None, tolerance: float, index: int):
+        """Join what comes to the tolerance in a step, at whose end distances are `apart`, where they are held."""
+        if apart is None:
+            inside = between(law, cloud.attended, done)
+            for piece in (0.5, 1.0):
+                self._in_piece(cloud, inside, piece - 0.5, piece, tolerance, index)
+            return
+        of = self.roots[cloud.first]
+        near = (apart <= tolerance) & (of[:, None] != of[None, :])
+        rows, columns = np.nonzero(np.triu(near, 1))
+        if len(rows):
+            inside = between(law, cloud.attended, done)
+            self._in_order(cloud, inside, rows, columns, (0.0, 1.0), tolerance, index)
+
+    def _in_piece(self, cloud: Cloud, inside: Between, low: float, high: float, tolerance: float, index: int) -> None:
+        of = self.roots[cloud.first]
+        if not np.any(of != of[0]):
+            return
+        last = high - low < _SHORTEST
+        found = close_pairs(inside.clusters(high), tolerance, of, len(of) ** 2 if last else _MOST_PAIRS)
+        if found is None:
+            middle = (low + high) / 2
+            self._in_piece(cloud, inside, low, middle, tolerance, index)
+            self._in_piece(cloud, inside, middle, high, tolerance, index)
+        elif len(found[0]):
+            self._in_order(cloud, inside, *found, (low, high), tolerance, index)
+
+    def _in_order(self, cloud: Cloud, inside: Between, rows, columns, ends, tolerance: float, index: int) -> None:
+        shares = crossings(inside, rows, columns, tolerance, *ends)
+        self._join(cloud, shares, rows, columns, np.argsort(shares, kind="stable"), index, inside)
+
+    def _join(self, cloud: Cloud, shares, rows, columns, order, index: int, inside: Between | None) -> None:
+        """Join the components of pairs, in the order given, and write down those that were two."""
+        roots, mergers = self
+        of = roots[cloud.first]
+        # Most pairs are of one component by the time they come to the tolerance: names are looked up as lists.
+        names = of.tolist()
+        for k in order.tolist():
+            a, b = int(rows[k]), int(columns[k])
+            pair = (names[a], names[b]) if names[a] < names[b] else (names[b], names[a])
+            if pair[0] == pair[1]:
+                continue
+            share = float(shares[k])
+            y = cloud.y[[a, b]] if inside is None else inside.rows_at(share, [a, b])
+            time = 0.0 if inside is None else max(inside.time(share), mergers[-1].time if mergers else 0.0)
+            middle = y[0] + y[1]
+            size = np.linalg.norm(middle)
+            point = middle / size if size > 0 else y[0]
+            mergers.append(Merger(time, pair, point, index, share, (a, b)))
+            for token in np.flatnonzero(of == pair[1]).tolist():
+                names[token] = pair[0]
+            of[of == pair[1]] = pair[0]
+            roots[roots == pair[1]] = pair[0]
+
+
+def _pairs_of_many(y: np.ndarray, tolerance: float, component: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    found = close_pairs(y, tolerance, component, len(y) ** 2)
+    assert found is not None
+    return found
+
+
+def crossings(
+    inside: Between, rows: np.ndarray, columns: np.ndarray, tolerance: float, low: float, high: float
+) -> np.ndarray:
+    """When pairs come to the tolerance, as shares of the length between `low` and `high`: bisection, many at once."""
+    found = np.empty(len(rows))
+    for k in range(0, len(rows), _AT_ONCE):
+        part = slice(k, k + _AT_ONCE)
+        found[part] = _crossings(inside, rows[part], columns[part], tolerance, low, high)
+    return found
+
+
+def _crossings(inside: Between, rows: np.ndarray, columns: np.ndarray, tolerance: float, begin: float, end: float):
+    m, d = inside.shape
+    apart = lambda values: values[..., rows, :] - values[..., columns, :]
+    start = apart(inside.start[:-1].reshape(m, d))
+    terms = apart(inside.rows[:, :-1].reshape(-1, m, d))
+    low, high = np.full(len(rows), begin), np.full(len(rows), end)
+    for _ in range(52):
+        middle = (low + high) / 2
+        gap = Between.blend(start, terms, middle[:, None])
+        far = np.sum(gap * gap, axis=1) > tolerance**2
+        low, high = np.where(far, middle, low), np.where(far, high, middle)
+    return high

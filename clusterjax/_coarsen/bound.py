@@ -26,7 +26,7 @@ import math
 
 import numpy as np
 
-from .clouds import Cloud, drifts, parting
+from .clouds import Cloud, drifts, partings
 from .law import AttendedMasses, Law, jacobian, weights
 from .run import Leg, Run
 from .steps import between, slope
@@ -88,7 +88,7 @@ def _backwards(law: Law, leg: Leg, gradients: np.ndarray, share: float = 1.0) ->
     middle = (leg.y0 + leg.y1) / 2 + leg.length / 8 * (first - last)[:-1].reshape(shape)
     middle = middle / np.linalg.norm(middle, axis=1, keepdims=True)
     change = _change(law, middle, attended, leg.length * share)
-    pieces = min(_MOST_PIECES, math.ceil(np.linalg.norm(change) / _PIECE))
+    pieces = min(_MOST_PIECES, math.ceil(_foldings(change) / _PIECE))
     found = gradients.reshape(len(gradients), -1)
     if pieces <= 1 and share == 1:
         return _exponential(found, change, first, leg.y0)
@@ -106,6 +106,12 @@ def _change(law: Law, y: np.ndarray, attended: AttendedMasses, length: float) ->
     change, velocity = jacobian(law, y, attended)
     largest = np.max(np.abs(velocity))
     return change / largest * (length / np.linalg.norm(velocity / largest))
+
+
+def _foldings(change: np.ndarray) -> float:
+    """What the norm of a matrix, the largest factor by which it lengthens a vector, is at most."""
+    sizes = np.abs(change)
+    return float(min(np.linalg.norm(change), math.sqrt(sizes.sum(axis=0).max() * sizes.sum(axis=1).max())))
 
 
 def _exponential(gradients: np.ndarray, change: np.ndarray, first: np.ndarray, start: np.ndarray) -> np.ndarray:
@@ -171,10 +177,7 @@ def _displacements(run: Run) -> tuple[list[np.ndarray], list[np.ndarray]]:
         )
         np.fill_diagonal(w, 0)
         duration = leg.span
-        rates = np.zeros(m)
-        for at in np.flatnonzero(np.bincount(cloud.cluster) > 1):
-            ends = [np.max(parting(law, cloud._replace(y=y), int(at))) for y in (leg.y0, leg.y1)]
-            rates[at] = max(ends)
+        rates = np.maximum(*(partings(law, cloud._replace(y=y)) for y in (leg.y0, leg.y1)))
         crowds = np.bincount(cloud.cluster) > 1
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             driven = np.zeros(m)

@@ -210,6 +210,24 @@ def _drift(law: Law, cloud: Cloud, at: int) -> float:
 def parting(law: Law, cloud: Cloud, at: int) -> np.ndarray:
     """The rates at which the tokens of cluster `at` part from its first; negative where they come together."""
     if not law.causal:
-        return contraction(law, cloud.y, at, cloud.attended.seen[at : at + 1], np.zeros(1))
-    tokens = np.flatnonzero(cloud.cluster == at)[1:]
-    return contraction(law, cloud.y, at, cloud.seen_by(law, tokens), cloud.masses[tokens])
+        return contraction(law, cloud.y, np.array([at]), cloud.attended.seen[at : at + 1], np.zeros(1))
+    return _parting_of(law, cloud, np.flatnonzero(cloud.cluster == at)[1:])
+
+
+def _parting_of(law: Law, cloud: Cloud, tokens: np.ndarray) -> np.ndarray:
+    return contraction(law, cloud.y, cloud.cluster[tokens], cloud.seen_by(law, tokens), cloud.masses[tokens])
+
+
+def partings(law: Law, cloud: Cloud) -> np.ndarray:
+    """The largest of the rates of `parting` of each cluster of more than one token, and 0 of all others, (m,)."""
+    found = np.zeros(len(cloud.first))
+    crowds = np.flatnonzero(np.bincount(cloud.cluster) > 1)
+    if not len(crowds):
+        return found
+    if not law.causal:
+        found[crowds] = contraction(law, cloud.y, crowds, cloud.attended.seen[crowds], np.zeros(len(crowds)))
+        return found
+    tokens = np.setdiff1d(np.arange(len(cloud.cluster)), cloud.first)
+    found[crowds] = -np.inf
+    np.maximum.at(found, cloud.cluster[tokens], _parting_of(law, cloud, tokens))
+    return found

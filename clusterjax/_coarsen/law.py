@@ -159,46 +159,54 @@ def jacobian(law: Law, y: np.ndarray, attended: AttendedMasses) -> tuple[np.ndar
     tangent = eye - y[:, :, None] * y[:, None, :]
     if law.value is not None:
         images = y @ law.value.T
-        along = np.sum(w * (y @ images.T), axis=1)
+        projected = y @ images.T
+        along = np.sum(w * projected, axis=1)
         turned, others = tangent @ law.value, w
-        parts = images[None] - (y @ images.T)[:, :, None] * y[:, None]
+        parts = images.T[None] - y[:, :, None] * projected[:, None, :]
     else:
         others = w - np.diag(w.diagonal())
         along = law.factor * np.sum(others * cosines, axis=1)
         turned = law.factor * tangent
-        parts = law.factor * (y[None] - cosines[:, :, None] * y[:, None])
-        parts[np.arange(m), np.arange(m)] = 0
-    velocity = np.einsum("ab,abi->ai", others, parts)
-    centred = parts - velocity[:, None] if law.normalised else parts
-    weighted = w[:, :, None] * centred
-    found = law.beta * weighted[..., None] * queries[:, None, None, :]
-    found += others[:, :, None, None] * turned[:, None]
-    here = law.beta * np.einsum("abi,bj->aij", weighted, keys) - along[:, None, None] * tangent
-    found[np.arange(m), np.arange(m)] += here
+        parts = law.factor * (y.T[None] - y[:, :, None] * cosines[:, None, :])
+        parts[np.arange(m), :, np.arange(m)] = 0
+    # Layout (a, i, b): what b adds to component i of the velocity of a.
+    velocity = (parts @ others[:, :, None])[:, :, 0]
+    centred = parts - velocity[:, :, None] if law.normalised else parts
+    centred *= w[:, None, :]
+    # By directions along y_b nothing changes: queries and V are projected there.
+    scores = law.beta * (queries[:, None, :] - (queries @ y.T)[:, :, None] * y[None])
+    found = (turned.reshape(m * d, d) @ np.swapaxes(tangent, 0, 1).reshape(d, m * d)).reshape(m, d, m, d)
+    found *= others[:, None, :, None]
+    found += centred[..., None] * scores[:, None, :, :]
+    here = law.beta * (centred @ keys) - along[:, None, None] * tangent
     # The tangent space turns with its point: what is tangent before stays so.
-    found[np.arange(m), np.arange(m)] -= y[:, :, None] * velocity[:, None, :]
-    # By directions along y_b nothing changes.
-    found = np.einsum("abij,bjk->aibk", found, tangent)
+    here -= y[:, :, None] * velocity[:, None, :]
+    found[np.arange(m), :, np.arange(m)] += here @ tangent
     return found.reshape(m * d, m * d), velocity
 
 
-def contraction(law: Law, y: np.ndarray, at: int, seen: np.ndarray, own: np.ndarray) -> np.ndarray:
-    """The largest rate at which tokens within cluster `at` part from it, for each of k tokens; negative if they meet.
+def contraction(law: Law, y: np.ndarray, rows: np.ndarray, seen: np.ndarray, own: np.ndarray) -> np.ndarray:
+    """The largest rates at which k tokens part from clusters `rows`, where they are; negative if they come there.
 
-    It is an eigenvalue of the symmetric part of the derivative of a velocity by the token. Each sees masses of clusters
-    `seen`, (k, m), its `own` (k,) among them, which moves along with it and so holds it not.
+    Each is an eigenvalue of the symmetric part of the derivative of a velocity by the token. Each sees masses of
+    clusters `seen`, (k, m), its `own` (k,) among them, which moves along with it and so holds it not.
     """
-    point = y[at]
-    w, unit = weights(law, y, seen, np.broadcast_to(point, (len(seen), len(point))))
+    points, d = y[rows], y.shape[1]
+    w, unit = weights(law, y, seen, points)
     average = w @ y
-    around = y - average[:, None] if law.normalised else np.broadcast_to(y, (len(seen), *y.shape))
     keys = y if law.form is None else y @ law.form.T
-    value = law.factor * np.eye(len(point)) if law.value is None else law.value
-    tangent = np.eye(len(point)) - np.outer(point, point)
-    change = tangent @ value @ (law.beta * np.einsum("kb,kbi,bj->kij", w, around, keys)) @ tangent
-    share = w[:, at] * own / np.where(seen[:, at] > 0, seen[:, at], 1)
-    held = average @ value.T @ point - share * (point @ value @ point)
+    value = law.factor * np.eye(d) if law.value is None else law.value
+    tangent = np.eye(d) - points[:, :, None] * points[:, None, :]
+    moments = (w @ (y[:, :, None] * keys[:, None, :]).reshape(len(y), d * d)).reshape(-1, d, d)
+    if law.normalised:
+        moments -= average[:, :, None] * (w @ keys)[:, None, :]
+    change = tangent @ value @ (law.beta * moments) @ tangent
+    k = np.arange(len(rows))
+    share = w[k, rows] * own / np.where(seen[k, rows] > 0, seen[k, rows], 1)
+    images = points @ value.T
+    held = np.sum(average @ value.T * points, axis=1) - share * np.sum(points * images, axis=1)
     # The direction of the point itself is none of the sphere: its eigenvalue is put below all others.
-    far = 1 + 2 * np.abs(change).sum()
-    rates = np.linalg.eigvalsh((change + change.swapaxes(1, 2)) / 2 - far * np.outer(point, point))
+    far = 1 + 2 * np.abs(change).sum(axis=(1, 2))
+    radial = far[:, None, None] * points[:, :, None] * points[:, None, :]
+    rates = np.linalg.eigvalsh((change + change.swapaxes(1, 2)) / 2 - radial)
     return (rates[:, -1] - held) / unit

@@ -20,6 +20,8 @@ from .tiles import close_pairs
 
 # The most pairs that are held of a piece, the shortest piece as a share of the step, and pairs at once in a search.
 _MOST_PAIRS, _SHORTEST, _AT_ONCE = 200_000, 1e-6, 4096
+# To what shares and distances are found, and in how many turns of secants and halves at most.
+_SHARE, _MOST_TURNS = 1e-15, 200
 
 
 class Merger(NamedTuple):
@@ -113,7 +115,7 @@ def _pairs_of_many(y: np.ndarray, tolerance: float, component: np.ndarray) -> tu
 def crossings(
     inside: Between, rows: np.ndarray, columns: np.ndarray, tolerance: float, low: float, high: float
 ) -> np.ndarray:
-    """When pairs come to the tolerance, as shares of the length between `low` and `high`: bisection, many at once."""
+    """When pairs come to the tolerance, as shares of the length between `low` and `high`: many at once."""
     found = np.empty(len(rows))
     for k in range(0, len(rows), _AT_ONCE):
         part = slice(k, k + _AT_ONCE)
@@ -122,14 +124,36 @@ def crossings(
 
 
 def _crossings(inside: Between, rows: np.ndarray, columns: np.ndarray, tolerance: float, begin: float, end: float):
+    """By secants with the Illinois rule, and halves in between."""
     m, d = inside.shape
     apart = lambda values: values[..., rows, :] - values[..., columns, :]
     start = apart(inside.start[:-1].reshape(m, d))
     terms = apart(inside.rows[:, :-1].reshape(-1, m, d))
+
+    def excess(share: np.ndarray) -> np.ndarray:
+        gap = Between.blend(start, terms, share[:, None])
+        return np.sum(gap * gap, axis=1) - tolerance**2
+
     low, high = np.full(len(rows), begin), np.full(len(rows), end)
-    for _ in range(52):
-        middle = (low + high) / 2
-        gap = Between.blend(start, terms, middle[:, None])
-        far = np.sum(gap * gap, axis=1) > tolerance**2
-        low, high = np.where(far, middle, low), np.where(far, high, middle)
-    return high
+    far, near = excess(low), np.minimum(excess(high), 0)
+    # Within it from the beginning, by rounding.
+    high = np.where(far <= 0, low, high)
+    side, found = np.zeros(len(rows)), np.where(far <= 0, low, np.nan)
+    for turn in range(_MOST_TURNS):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            cut = high - near * (high - low) / (near - far)
+        inner = np.isfinite(cut) & (cut > low) & (cut < high) & (turn % 4 < 3)
+        middle = np.where(inner, cut, (low + high) / 2)
+        value = excess(middle)
+        over = value > 0
+        # The end that stays twice counts half: the secants come from both sides.
+        near, far = (
+            np.where(over, np.where(side > 0, near / 2, near), value),
+            np.where(over, value, np.where(side < 0, far / 2, far)),
+        )
+        low, high, side = np.where(over, middle, low), np.where(over, high, middle), np.where(over, 1, -1)
+        ended = (high - low <= _SHARE) | (np.abs(value) <= 2 * _SHARE * tolerance)
+        found = np.where(ended & np.isnan(found), middle, found)
+        if not np.any(np.isnan(found)):
+            break
+    return np.where(np.isnan(found), high, found)

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .law import AttendedMasses, Law, contraction, weights
+from .derivatives import contraction
+from .law import AttendedMasses, Law, Moves, weights
 from .tiles import leaders
 
 
@@ -88,11 +89,13 @@ def merged(law: Law, cloud: Cloud, apart: np.ndarray, radius: float) -> Cloud:
     return cloud
 
 
-def gathered(law: Law, cloud: Cloud, rates: np.ndarray, radius: float) -> Cloud:
+def gathered(law: Law, cloud: Cloud, now: Moves, radius: float) -> Cloud:
     """The cloud, by tiles, with those clusters made one that are within `radius` of the first of them.
 
-    Of clusters about which tokens come together, by the `rates` of `Moves`. All pairs are held once clusters are few.
+    Of clusters about which tokens come together, by their rates. All pairs are held once clusters are few.
     """
+    rates = now.rates
+    assert rates is not None
     m = len(cloud.first)
     lead, meet = np.arange(m), np.flatnonzero(rates < 0)
     lead[meet] = meet[leaders(cloud.y[meet], radius)]

@@ -13,7 +13,7 @@ import numpy as np
 
 from .clouds import Cloud, distances, gathered, merged, released, start
 from .law import Law, Moves, moves
-from .steps import Step, slope, slope_of, step
+from .steps import Between, Step, between, slope, slope_of, step
 from .tiles import precision
 from .touches import Components, Merger
 
@@ -27,7 +27,12 @@ _REST, _REST_ROUNDED = 32, 100
 
 
 class Leg(NamedTuple):
-    """What is kept of a step: enough to do it again; `error`, (m + 1,), of each cluster and, last, of the time."""
+    """What is kept of a step: enough to do it again.
+
+    - `error`: The sizes of the errors of each cluster and, last, of the time, (m + 1,).
+    - `defect`: By tiles, the errors of clusters with their directions, (m, d).
+    - `within`: By tiles, the sizes of their errors within the step, (m,).
+    """
 
     cloud: Cloud
     y0: np.ndarray
@@ -36,6 +41,8 @@ class Leg(NamedTuple):
     span: float
     length: float
     error: np.ndarray
+    defect: np.ndarray | None = None
+    within: np.ndarray | None = None
 
     def again(self, law: Law) -> Step:
         """The step with its stages."""
@@ -72,8 +79,14 @@ def run(
     components.at_start(cloud, tolerance, apart)
     if apart is not None:
         cloud = merged(law, cloud, apart, inner)
-        apart = distances(cloud.y)
+    else:
+        now = moves(law, cloud.y, cloud.attended)
+        # Tokens at one point, of which any rate will do, and then all others.
+        cloud = gathered(law, cloud, now._replace(rates=np.full(len(cloud.y), -np.inf)), 0.0)
+        if cloud.attended.tiled:
+            cloud = gathered(law, cloud, moves(law, cloud.y, cloud.attended), inner)
     first = cloud
+    apart = None if cloud.attended.tiled else distances(cloud.y)
     legs: list[Leg] = []
     t, length, tried = 0.0, 0.01, 0
     now = moves(law, cloud.y, cloud.attended)
@@ -84,15 +97,19 @@ def run(
             length = min(length, _reach(cloud.y, slopes[:-1].reshape(cloud.y.shape), apart, of))
         done, length, tries = _accepted(law, cloud, t, length, now, slopes, max_steps - tried)
         tried += tries
-        error = np.append(np.linalg.norm(done.error[:-1].reshape(cloud.y.shape), axis=1), done.error[-1])
-        legs.append(Leg(cloud, cloud.y, done.y1, t, done.span, done.length, error))
-        apart = None if cloud.attended.tiled else distances(done.y1)
-        components.in_step(law, cloud, done, apart, tolerance, len(legs) - 1)
+        if cloud.attended.tiled:
+            inside = between(law, cloud.attended, done)
+            legs.append(_leg(cloud, done, inside))
+            components.in_long_step(cloud, inside, tolerance, len(legs) - 1)
+        else:
+            legs.append(_leg(cloud, done))
+            apart = distances(done.y1)
+            components.in_step(law, cloud, done, apart, tolerance, len(legs) - 1)
         t += done.span
         moved = cloud._replace(y=done.y1)
-        if done.last.rates is not None:
-            cloud = gathered(law, moved, done.last.rates, inner)
-        elif apart is not None:
+        if apart is None:
+            cloud = gathered(law, moved, done.last, inner)
+        else:
             cloud = released(law, merged(law, moved, apart, inner), inner)
         now = done.last
         # Not by their number: as many may be let go as became one.
@@ -105,6 +122,13 @@ def run(
                     length *= float(np.linalg.norm(now.velocity)) / now.unit
     kept = [merger for merger in components.mergers if merger.time <= t_end]
     return Run(law, legs, kept, cloud, t_end, tolerance, inner, first)
+
+
+def _leg(cloud: Cloud, done: Step, inside: Between | None = None) -> Leg:
+    defect = done.error[:-1].reshape(cloud.y.shape)
+    error = np.append(np.linalg.norm(defect, axis=1), abs(done.error[-1]))
+    leg = Leg(cloud, cloud.y, done.y1, done.t, done.span, done.length, error)
+    return leg if inside is None else leg._replace(defect=defect.astype(np.float32), within=inside.last_term())
 
 
 def _rests(law: Law, now: Moves, cloud: Cloud) -> bool:
@@ -138,7 +162,7 @@ def _accepted(law: Law, cloud: Cloud, t: float, length: float, now: Moves, slope
         with np.errstate(all="ignore"):
             done = step(law, cloud.attended, cloud.y, t, length, slopes)
         late = _ACCURACY * (t + abs(done.span)) + noise * abs(done.span)
-        size = max(float(np.linalg.norm(done.error[:-1])) / accuracy, float(done.error[-1]) / late)
+        size = max(float(np.linalg.norm(done.error[:-1])) / accuracy, abs(float(done.error[-1])) / late)
         ok = np.isfinite(size) and size <= 1 and done.span > 0
         change = 0.9 * size**-0.125 if np.isfinite(size) and size > 0 else (6.0 if ok else 0.1)
         if ok:

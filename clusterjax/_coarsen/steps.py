@@ -97,9 +97,10 @@ def step(law: Law, attended: AttendedMasses, y0: np.ndarray, t: float, length: f
     last = moves(law, y1, attended)
     slopes[12] = slope_of(last, attended)
     fifth, third = table.E5 @ slopes, table.E3 @ slopes
-    fifth, scale = np.abs(fifth), np.abs(fifth) + 0.1 * np.abs(third)
+    size = np.abs(fifth)
+    scale = size + 0.1 * np.abs(third)
     # Of order 7, from the two: Hairer's combination, for each component. No squares: times overflow them.
-    error = length * fifth * (fifth / np.where(scale > 0, scale, 1))
+    error = length * fifth * (size / np.where(scale > 0, scale, 1))
     return Step(y0, y1, t, float(change[-1]), length, slopes, error, last)
 
 
@@ -126,6 +127,11 @@ class Between(NamedTuple):
         """The clusters, (m, d), of unit length."""
         y = self._at(share, slice(None, -1)).reshape(self.shape)
         return y / np.linalg.norm(y, axis=1, keepdims=True)
+
+    def last_term(self) -> np.ndarray:
+        """The size of the term of highest order at its largest, of each cluster, (m,): its errors are smaller."""
+        sizes = np.linalg.norm(self.rows[-1, :-1].reshape(self.shape), axis=1)
+        return (4 / 7) ** 4 * (3 / 7) ** 3 * sizes
 
     def rows_at(self, share: float, rows: Any) -> np.ndarray:
         """Some clusters alone, of unit length."""

@@ -58,9 +58,10 @@ def pulls(y: np.ndarray, masses: np.ndarray, beta: float) -> Pulls:
 
 
 def close_pairs(
-    y: np.ndarray, distance: float, component: np.ndarray, most: int
+    y: np.ndarray, distance: float, component: np.ndarray, most: int, *, partly: bool = False
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """The pairs of different components that are within the distance, a < b; None if there are more than `most`."""
+    """The pairs of different components that are within the distance, a < b; None, or some of them if `partly`, where
+    there are more than `most`."""
     found, count = [], 0
     plain, blocks = y.astype(np.float32), _blocks(len(y))
     least = np.float32(1 - distance**2 / 2 - _SLACK)
@@ -84,11 +85,13 @@ def close_pairs(
             found.append((a[kept], b[kept]))
             count += int(kept.sum())
             if count > most:
-                return None
-    if not found:
-        return np.zeros(0, int), np.zeros(0, int)
-    rows, columns = (np.concatenate(part) for part in zip(*found, strict=True))
-    return rows, columns
+                return _both(found) if partly else None
+    return _both(found)
+
+
+def _both(found: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    empty = np.zeros(0, int)
+    return np.concatenate([empty, *(a for a, _ in found)]), np.concatenate([empty, *(b for _, b in found)])
 
 
 def leaders(y: np.ndarray, distance: float) -> np.ndarray:

@@ -8,6 +8,7 @@ of the others by then.
 **Invariants.** Merger times do not decrease, and there are n - 1 mergers at most.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from .clouds import Cloud
 from .law import Law
 from .steps import Between, Step, between
-from .tiles import close_pairs
+from .tiles import close_pairs, leaders
 
 
 # The most pairs that are held of a piece, the shortest piece as a share of the step, and pairs at once in a search.
@@ -35,6 +36,11 @@ class Merger(NamedTuple):
     rows: tuple[int, int]
 
 
+# Clusters and the distance at a share of a step, or at a distance; and what joins pairs that were found up to it.
+_At = Callable[[float], tuple[np.ndarray, float]]
+_Join = Callable[[np.ndarray, np.ndarray, float, float], None]
+
+
 class Components(NamedTuple):
     """The component of each token, the index of its first one, (n,), and the mergers that joined them."""
 
@@ -44,20 +50,31 @@ class Components(NamedTuple):
     def at_start(self, cloud: Cloud, tolerance: float, apart: np.ndarray | None) -> None:
         """Join what is within the tolerance from the beginning; `apart` are all distances, where they are held."""
         if apart is None:
-            rows, columns = _pairs_of_many(cloud.y, tolerance, self.roots[cloud.first])
-            order = np.argsort(np.linalg.norm(cloud.y[rows] - cloud.y[columns], axis=1))
+            # Who is near to one token is joined through it, so that pairs of different components are few.
+            lead = leaders(cloud.y, tolerance / 4)
+            led = np.flatnonzero(lead != np.arange(len(lead)))
+            self._join(cloud, np.zeros(len(led)), lead[led], led, np.arange(len(led)), 0, None)
+
+            def join(rows: np.ndarray, columns: np.ndarray, _: float, __: float) -> None:
+                order = np.argsort(np.linalg.norm(cloud.y[rows] - cloud.y[columns], axis=1))
+                self._join(cloud, np.zeros(len(rows)), rows, columns, order, 0, None)
+
+            self._by_halves(cloud, lambda distance: (cloud.y, distance), join, 0.0, tolerance)
         else:
             rows, columns = np.nonzero(np.triu(apart <= tolerance, 1))
-            order = np.argsort(apart[rows, columns])
-        self._join(cloud, np.zeros(len(rows)), rows, columns, order, 0, None)
+            self._join(cloud, np.zeros(len(rows)), rows, columns, np.argsort(apart[rows, columns]), 0, None)
 
-    def in_step(self, law: Law, cloud: Cloud, done: Step, apart: np.ndarray | None, tolerance: float, index: int):
-        """Join what comes to the tolerance in a step, at whose end distances are `apart`, where they are held."""
-        if apart is None:
-            inside = between(law, cloud.attended, done)
-            for piece in (0.5, 1.0):
-                self._in_piece(cloud, inside, piece - 0.5, piece, tolerance, index)
-            return
+    def in_long_step(self, cloud: Cloud, inside: Between, tolerance: float, index: int) -> None:
+        """Join what is within the tolerance in the midst or at the end of a step, of many clusters."""
+
+        def join(rows: np.ndarray, columns: np.ndarray, low: float, high: float) -> None:
+            self._in_order(cloud, inside, rows, columns, (low, high), tolerance, index)
+
+        for piece in (0.5, 1.0):
+            self._by_halves(cloud, lambda share: (inside.clusters(share), tolerance), join, piece - 0.5, piece)
+
+    def in_step(self, law: Law, cloud: Cloud, done: Step, apart: np.ndarray, tolerance: float, index: int) -> None:
+        """Join what is within the tolerance at the end of a step, when distances are `apart`."""
         of = self.roots[cloud.first]
         near = (apart <= tolerance) & (of[:, None] != of[None, :])
         rows, columns = np.nonzero(np.triu(near, 1))
@@ -65,18 +82,22 @@ class Components(NamedTuple):
             inside = between(law, cloud.attended, done)
             self._in_order(cloud, inside, rows, columns, (0.0, 1.0), tolerance, index)
 
-    def _in_piece(self, cloud: Cloud, inside: Between, low: float, high: float, tolerance: float, index: int) -> None:
+    def _by_halves(self, cloud: Cloud, at: _At, join: _Join, low: float, high: float) -> None:
+        """Join the pairs that are close at `high`, by halves of what is between it and `low` where they are many."""
         of = self.roots[cloud.first]
-        if not np.any(of != of[0]):
-            return
         last = high - low < _SHORTEST
-        found = close_pairs(inside.clusters(high), tolerance, of, len(of) ** 2 if last else _MOST_PAIRS)
-        if found is None:
-            middle = (low + high) / 2
-            self._in_piece(cloud, inside, low, middle, tolerance, index)
-            self._in_piece(cloud, inside, middle, high, tolerance, index)
-        elif len(found[0]):
-            self._in_order(cloud, inside, *found, (low, high), tolerance, index)
+        while np.any(of != of[0]):
+            found = close_pairs(*at(high), of, _MOST_PAIRS, partly=last)
+            if found is None:
+                middle = (low + high) / 2
+                self._by_halves(cloud, at, join, low, middle)
+                self._by_halves(cloud, at, join, middle, high)
+            elif len(found[0]):
+                join(*found, low, high)
+            # Too many at one moment, of tokens that are placed symmetrically: those that are left.
+            if found is None or not last or not len(found[0]):
+                return
+            of = self.roots[cloud.first]
 
     def _in_order(self, cloud: Cloud, inside: Between, rows, columns, ends, tolerance: float, index: int) -> None:
         shares = crossings(inside, rows, columns, tolerance, *ends)
@@ -104,12 +125,6 @@ class Components(NamedTuple):
                 names[token] = pair[0]
             of[of == pair[1]] = pair[0]
             roots[roots == pair[1]] = pair[0]
-
-
-def _pairs_of_many(y: np.ndarray, tolerance: float, component: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    found = close_pairs(y, tolerance, component, len(y) ** 2)
-    assert found is not None
-    return found
 
 
 def crossings(

@@ -177,7 +177,7 @@ def test_a_clump_merges_at_time_zero(few_are_many):
     ring = touches.Components(np.arange(150), [])
     angles = np.arange(150) * 2 * np.pi / 150
     even = clouds.start(plain(1.0), np.stack([np.cos(angles), np.sin(angles)], axis=1), np.ones(150))
-    ring.at_start(even, 2 * np.sin(np.pi / 150) + 1e-12, None)
+    ring.at_start(even, float(2 * np.sin(np.pi / 150) + 1e-12), None)
     assert len(ring.mergers) == 149
 
 

@@ -20,8 +20,8 @@ from .touches import Components, Merger
 
 # Errors of one step, of positions and of times relatively.
 _ACCURACY = 1e-10
-# By tiles, of one step: the root mean square over tokens of their errors.
-_TILED_ACCURACY = 1e-6
+# By tiles, of one step: the root mean square over tokens of their errors; and the time of the first step to be tried.
+_TILED_ACCURACY, _TILED_START = 1e-6, 0.5
 # What velocities of clusters at rest are below, in units of rounding: exact pulls cancel to a few of them.
 _REST, _REST_ROUNDED = 32, 100
 
@@ -31,7 +31,7 @@ class Leg(NamedTuple):
 
     - `error`: The sizes of the errors of each cluster and, last, of the time, (m + 1,).
     - `defect`: By tiles, the errors of clusters with their directions, (m, d).
-    - `within`: By tiles, the sizes of their errors within the step, (m,).
+    - `within`: By tiles, the sizes of their errors within the step, (m,), where a merger may be in it.
     """
 
     cloud: Cloud
@@ -88,7 +88,7 @@ def run(
     first = cloud
     apart = None if cloud.attended.tiled else distances(cloud.y)
     legs: list[Leg] = []
-    t, length, tried = 0.0, 0.01, 0
+    t, length, tried = 0.0, 0.01 if apart is not None else _TILED_START, 0
     now = moves(law, cloud.y, cloud.attended)
     while t < t_end and not _rests(law, now, cloud):
         slopes = slope_of(now, cloud.attended)
@@ -98,9 +98,10 @@ def run(
         done, length, tries = _accepted(law, cloud, t, length, now, slopes, max_steps - tried)
         tried += tries
         if cloud.attended.tiled:
-            inside = between(law, cloud.attended, done)
+            inside = between(law, cloud.attended, done) if components.may_join(cloud, done, tolerance) else None
             legs.append(_leg(cloud, done, inside))
-            components.in_long_step(cloud, inside, tolerance, len(legs) - 1)
+            if inside is not None:
+                components.in_long_step(cloud, inside, tolerance, len(legs) - 1)
         else:
             legs.append(_leg(cloud, done))
             apart = distances(done.y1)
@@ -128,7 +129,10 @@ def _leg(cloud: Cloud, done: Step, inside: Between | None = None) -> Leg:
     defect = done.error[:-1].reshape(cloud.y.shape)
     error = np.append(np.linalg.norm(defect, axis=1), abs(done.error[-1]))
     leg = Leg(cloud, cloud.y, done.y1, done.t, done.span, done.length, error)
-    return leg if inside is None else leg._replace(defect=defect.astype(np.float32), within=inside.last_term())
+    if not cloud.attended.tiled:
+        return leg
+    within = np.zeros(len(defect)) if inside is None else inside.last_term()
+    return leg._replace(defect=defect.astype(np.float32), within=within)
 
 
 def _rests(law: Law, now: Moves, cloud: Cloud) -> bool:

@@ -21,6 +21,8 @@ from .tiles import close_pairs, leaders
 
 # The most pairs that are held of a piece, the shortest piece as a share of the step, and pairs at once in a search.
 _MOST_PAIRS, _SHORTEST, _AT_ONCE = 200_000, 1e-6, 4096
+# At so many tolerances in the midst of a step, known roughly, a pair may be within it.
+_NEARLY = 1.2
 # To what shares and distances are found, and in how many turns of secants and halves at most.
 _SHARE, _MOST_TURNS = 1e-15, 200
 
@@ -63,6 +65,17 @@ class Components(NamedTuple):
         else:
             rows, columns = np.nonzero(np.triu(apart <= tolerance, 1))
             self._join(cloud, np.zeros(len(rows)), rows, columns, np.argsort(apart[rows, columns]), 0, None)
+
+    def may_join(self, cloud: Cloud, done: Step, tolerance: float) -> bool:
+        """Whether any are nearly within the tolerance at the end of a step of many clusters, or in the midst, where
+        they are known roughly without more velocities."""
+        of, shape = self.roots[cloud.first], done.y0.shape
+        if not np.any(of != of[0]):
+            return False
+        middle = (done.y0 + done.y1) / 2 + done.length / 8 * (done.slopes[0] - done.slopes[12])[:-1].reshape(shape)
+        middle /= np.linalg.norm(middle, axis=1, keepdims=True)
+        found = (close_pairs(y, _NEARLY * tolerance, of, 1, partly=True) for y in (done.y1, middle))
+        return any(pairs is not None and len(pairs[0]) > 0 for pairs in found)
 
     def in_long_step(self, cloud: Cloud, inside: Between, tolerance: float, index: int) -> None:
         """Join what is within the tolerance in the midst or at the end of a step, of many clusters."""

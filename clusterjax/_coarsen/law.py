@@ -114,8 +114,9 @@ def moves(law: Law, y: np.ndarray, attended: AttendedMasses) -> Moves:
         return Moves(pulled - _row_sums(pulled * y) * y, (pull * share)[:, 0], 1.0)
     w, unit = weights(law, y, attended.seen)
     if law.value is not None:
-        pulled = (w @ y) @ law.value.T
-        pull = np.sqrt(np.sum(pulled * pulled, axis=1))
+        images = y @ law.value.T
+        # What sums are rounded to is the size of their terms: pulls of opposite tokens cancel.
+        pulled, pull = w @ images, w @ np.sqrt(np.sum(images * images, axis=1))
         along = np.sum(pulled * y, axis=1)
     else:
         np.fill_diagonal(w, 0)

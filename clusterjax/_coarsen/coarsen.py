@@ -40,6 +40,10 @@ def coarsen(
     attention: the first token of a cluster moves it, since it sees none of the others. What this and the steps do to
     each merger time is bounded, see [`MergeTree.bound`][clusterjax.MergeTree.bound].
 
+    More than 4,096 tokens are followed by tiles until they have become 1,024 clusters: memory is O(n d), a velocity is a
+    sum over half of all pairs, in single precision up to beta = 20, and steps are taken in time, some twenty, to 1e-6.
+    Tokens that come to each other and part again within half of one of these steps do not count as merged.
+
     !!! example
 
         ```python
@@ -56,7 +60,8 @@ def coarsen(
 
     - `field`: An `AttentionField` on the sphere with softmax or unnormalised attention and no or a causal mask. V that
         is no multiple of the identity has velocities that are rounded: `t_end` is then bounded.
-    - `x0`: Tokens, (n, d); up to 4,096.
+    - `x0`: Tokens, (n, d). More than 4,096: for softmax attention with no mask, no query_key, a V that is a positive
+        multiple of the identity, beta from 0 to 300 and masses above 0.
     - `t_end`: The last time; the run begins at 0. 1e300 is as good as never.
     - `tolerance`: The chordal distance at which two clusters have merged; the cosine c is $\sqrt{2(1-c)}$.
     - `max_steps`: The largest number of steps, of those too that were too long.

@@ -40,9 +40,9 @@ def coarsen(
     attention: the first token of a cluster moves it, since it sees none of the others. What this and the steps do to
     each merger time is bounded, see [`MergeTree.bound`][clusterjax.MergeTree.bound].
 
-    More than 4,096 tokens are followed by tiles until they have become 1,024 clusters: memory is O(n d), a velocity is a
-    sum over half of all pairs, in single precision up to beta = 20, and steps are taken in time, some twenty, to 1e-6.
-    Tokens that come to each other and part again within half of one of these steps do not count as merged.
+    More than 4,096 tokens are followed by tiles until they have become 1,024 clusters: memory is O(n d), a velocity is
+    a sum over half of all pairs, in single precision up to beta = 20, and steps are taken in time, some twenty, to
+    1e-6. Tokens that come to each other and part again within a quarter of one of these steps do not count as merged.
 
     !!! example
 
@@ -85,8 +85,7 @@ def coarsen(
     x0 = check_start(field, x0)
     law, masses = _law(field, len(x0), x0.shape[1])
     check_concrete(x0, "x0")
-    many = len(x0) > MOST_HELD
-    if many:
+    if len(x0) > MOST_HELD:
         _check_many(law, masses)
     t_end = check_number(t_end, "t_end", above=0, remedy="pass a time after the start, which is 0")
     if law.value is not None and t_end * law.strength * _ROUNDED > _MOST_DRIFT:
@@ -102,12 +101,13 @@ def coarsen(
     max_steps = check_integer(max_steps, "max_steps", remedy="pass the largest number of steps, such as 100_000")
     # Where distances this small are left out, merger times change by less than steps change them.
     # Causal: later tokens lag behind by as much, and steps are bounded by contraction until they are one.
-    # Many: all the time that they contract they are followed by tiles.
-    inner = 3e-4 if law.causal else (1e-2 if many else 1e-5) / (1 + law.sharpness)
+    inner = 3e-4 if law.causal else 1e-5 / (1 + law.sharpness)
+    # By tiles: all the time that they contract all are followed.
+    wide = min(1e-2 / (1 + law.sharpness), tolerance / 4)
     start = np.asarray(x0, float)
     try:
         return MergeTree._of(
-            run(law, start, masses, t_end, tolerance, min(inner, tolerance / 4), max_steps), np.dtype(x0.dtype)
+            run(law, start, masses, t_end, tolerance, min(inner, tolerance / 4), max_steps, wide), np.dtype(x0.dtype)
         )
     except Stalled as stalled:
         raise RuntimeError(

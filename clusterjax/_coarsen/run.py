@@ -70,9 +70,17 @@ class Stalled(Exception):
 
 
 def run(
-    law: Law, x0: np.ndarray, masses: np.ndarray, t_end: float, tolerance: float, inner: float, max_steps: int
+    law: Law,
+    x0: np.ndarray,
+    masses: np.ndarray,
+    t_end: float,
+    tolerance: float,
+    inner: float,
+    max_steps: int,
+    wide: float | None = None,
 ) -> Run:
-    """The clusters of x0 followed to `t_end`."""
+    """The clusters of x0 followed to `t_end`; those within `inner` become one, and by tiles those within `wide`."""
+    wide = inner if wide is None else wide
     cloud = start(law, x0, masses)
     apart = None if cloud.attended.tiled else distances(cloud.y)
     components = Components(np.arange(len(x0)), [])
@@ -84,7 +92,7 @@ def run(
         # Tokens at one point, of which any rate will do, and then all others.
         cloud = gathered(law, cloud, now._replace(rates=np.full(len(cloud.y), -np.inf)), 0.0)
         if cloud.attended.tiled:
-            cloud = gathered(law, cloud, moves(law, cloud.y, cloud.attended), inner)
+            cloud = gathered(law, cloud, moves(law, cloud.y, cloud.attended), wide)
     first = cloud
     apart = None if cloud.attended.tiled else distances(cloud.y)
     legs: list[Leg] = []
@@ -109,7 +117,7 @@ def run(
         t += done.span
         moved = cloud._replace(y=done.y1)
         if apart is None:
-            cloud = gathered(law, moved, done.last, inner)
+            cloud = gathered(law, moved, done.last, wide)
         else:
             cloud = released(law, merged(law, moved, apart, inner), inner)
         now = done.last

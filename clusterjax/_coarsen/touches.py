@@ -21,6 +21,8 @@ from .tiles import close_pairs, leaders
 
 # The most pairs that are held of a piece, the shortest piece as a share of the step, and pairs at once in a search.
 _MOST_PAIRS, _SHORTEST, _AT_ONCE = 200_000, 1e-6, 4096
+# Of a step of many clusters, at whose ends pairs are looked for.
+_PIECES = 4
 # At so many tolerances in the midst of a step, known roughly, a pair may be within it.
 _NEARLY = 1.2
 # To what shares and distances are found, and in how many turns of secants and halves at most.
@@ -78,13 +80,14 @@ class Components(NamedTuple):
         return any(pairs is not None and len(pairs[0]) > 0 for pairs in found)
 
     def in_long_step(self, cloud: Cloud, inside: Between, tolerance: float, index: int) -> None:
-        """Join what is within the tolerance in the midst or at the end of a step, of many clusters."""
+        """Join what is within the tolerance at the end of a quarter of a step, of many clusters."""
 
         def join(rows: np.ndarray, columns: np.ndarray, low: float, high: float) -> None:
             self._in_order(cloud, inside, rows, columns, (low, high), tolerance, index)
 
-        for piece in (0.5, 1.0):
-            self._by_halves(cloud, lambda share: (inside.clusters(share), tolerance), join, piece - 0.5, piece)
+        at = lambda share: (inside.clusters(share), tolerance)
+        for piece in range(_PIECES):
+            self._by_halves(cloud, at, join, piece / _PIECES, (piece + 1) / _PIECES)
 
     def in_step(self, law: Law, cloud: Cloud, done: Step, apart: np.ndarray, tolerance: float, index: int) -> None:
         """Join what is within the tolerance at the end of a step, when distances are `apart`."""

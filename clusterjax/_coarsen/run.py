@@ -4,6 +4,8 @@ More than 4,096 tokens are followed by tiles first: distances of all pairs are n
 to a smaller accuracy, and tokens become one with the first that is near. Once clusters are few, all is as with few
 tokens.
 
+**Reference.** Hairer, Wanner, *Solving Ordinary Differential Equations II*, section IV.8: the lengths of steps.
+
 **Invariants.** Every step is of one cloud. Merger times do not decrease.
 """
 
@@ -96,14 +98,15 @@ def run(
     first = cloud
     apart = None if cloud.attended.tiled else distances(cloud.y)
     legs: list[Leg] = []
-    t, length, tried = 0.0, 0.01 if apart is not None else _TILED_START, 0
+    t, length, tried, past = 0.0, 0.01 if apart is not None else _TILED_START, 0, None
     now = moves(law, cloud.y, cloud.attended)
     while t < t_end and not _rests(law, now, cloud):
         slopes = slope_of(now, cloud.attended)
         if apart is not None:
             of = components.roots[cloud.first]
             length = min(length, _reach(cloud.y, slopes[:-1].reshape(cloud.y.shape), apart, of))
-        done, length, tries = _accepted(law, cloud, t, length, now, slopes, max_steps - tried)
+        done, size, tries = _accepted(law, cloud, t, length, now, slopes, max_steps - tried)
+        length, past = _next(done.length, size, tries, past), (done.length, size)
         tried += tries
         if cloud.attended.tiled:
             inside = between(law, cloud.attended, done) if components.may_join(cloud, done, tolerance) else None
@@ -128,7 +131,7 @@ def run(
                 apart = distances(cloud.y)
                 if moved.attended.tiled:
                     # From a time to a length of the path.
-                    length *= float(np.linalg.norm(now.velocity)) / now.unit
+                    length, past = length * float(np.linalg.norm(now.velocity)) / now.unit, None
     kept = [merger for merger in components.mergers if merger.time <= t_end]
     return Run(law, legs, kept, cloud, t_end, tolerance, inner, first)
 
@@ -165,7 +168,7 @@ def _reach(y: np.ndarray, slopes: np.ndarray, apart: np.ndarray, component: np.n
 
 
 def _accepted(law: Law, cloud: Cloud, t: float, length: float, now: Moves, slopes: np.ndarray, most: int):
-    """The step of this or of a smaller length whose error is small enough, the length to try next, and the tries."""
+    """The step of this or of a smaller length whose error is small enough, its error in these units, and the tries."""
     speeds = np.max(np.abs(now.velocity), axis=1)
     # A velocity that is the rest of pulls is known no better; nor is the time that a step takes.
     noise = 16 * np.finfo(float).eps * float(now.pull[np.argmax(speeds)] / np.max(speeds))
@@ -175,11 +178,28 @@ def _accepted(law: Law, cloud: Cloud, t: float, length: float, now: Moves, slope
             done = step(law, cloud.attended, cloud.y, t, length, slopes)
         late = _ACCURACY * (t + abs(done.span)) + noise * abs(done.span)
         size = max(float(np.linalg.norm(done.error[:-1])) / accuracy, abs(float(done.error[-1])) / late)
-        ok = np.isfinite(size) and size <= 1 and done.span > 0
-        change = 0.9 * size**-0.125 if np.isfinite(size) and size > 0 else (6.0 if ok else 0.1)
-        if ok:
-            return done, length * min(6.0, max(change, 0.2)), tries
-        length *= min(0.8, max(change, 0.1))
+        if np.isfinite(size) and size <= 1 and done.span > 0:
+            return done, size, tries
+        length *= min(0.8, max(_change(size), 0.1))
         if length < 1e-15:
             break
     raise Stalled(t, len(cloud.first))
+
+
+def _change(size: float) -> float:
+    """By what to multiply the length of a step for an error of 1; its order is 8."""
+    if not np.isfinite(size):
+        return 0.1
+    return 0.9 * size**-0.125 if size > 0 else 6.0
+
+
+def _next(length: float, size: float, tries: int, past: tuple[float, float] | None) -> float:
+    """The length to try after a step, by its error, and by how errors grow: Gustafsson's controller.
+
+    Where clusters collapse each step is shorter than the one before it, by the same factor.
+    """
+    change = min(_change(size), 6.0 if tries == 1 else 1.0)
+    if past is not None and size > 0:
+        before, error = past
+        change = min(change, _change(size) * length / before * (max(error, 1e-3) / size) ** 0.125)
+    return length * max(change, 0.2)

@@ -19,6 +19,7 @@ from .steps import between, slope
 
 # A derivative is taken to be constant over pieces of a leg in which it changes things by so many e-foldings.
 _PIECE, _MOST_PIECES = 0.5, 200
+_STIFF_PIECES = 4
 # The largest derivative that is held, as a number of rows.
 _MOST_ROWS = 1024
 
@@ -27,6 +28,8 @@ def backwards(law: Law, leg: Leg, gradients: np.ndarray, share: float = 1.0) -> 
     """Gradients at the beginning of a leg from those at `share` of its length, (k, m, d)."""
     if not len(gradients):
         return gradients
+    if leg.implicit:
+        return _through_stiff(law, leg, gradients, share)
     attended, shape = leg.cloud.attended, leg.y0.shape
     first, last = slope(law, leg.y0, attended), slope(law, leg.y1, attended)
     middle = (leg.y0 + leg.y1) / 2 + leg.length / 8 * (first - last)[:-1].reshape(shape)
@@ -41,6 +44,20 @@ def backwards(law: Law, leg: Leg, gradients: np.ndarray, share: float = 1.0) -> 
         middle, start = (inside.clusters(share * (piece - back) / pieces) for back in (0.5, 1))
         product, _ = _change(law, middle, attended, leg.length * share / pieces, found)
         found = _exponential(found, product, slope(law, start, attended), start)
+    return found
+
+
+def _through_stiff(law: Law, leg: Leg, gradients: np.ndarray, share: float) -> np.ndarray:
+    """The same of an implicit step: exponentials of matrices, for it lasts many of the fastest e-foldings."""
+    from scipy.linalg import expm
+
+    attended, inside, found = leg.cloud.attended, between(law, leg.cloud.attended, leg.again(law)), gradients
+    for piece in range(_STIFF_PIECES, 0, -1):
+        middle, start = (inside.clusters(share * (piece - back) / _STIFF_PIECES) for back in (0.5, 1))
+        change, _ = jacobian(law, middle, attended)
+        whole = expm(change * (leg.span * share / _STIFF_PIECES))
+        found = (found.reshape(len(found), -1) @ whole).reshape(found.shape)
+        found = _tangent(found, slope(law, start, attended), start)
     return found
 
 
@@ -88,6 +105,11 @@ def _exponential(gradients: np.ndarray, product: _Product, first: np.ndarray, st
         found = found + term
         if np.max(np.abs(term)) <= 1e-6 * np.max(np.abs(found)):
             break
+    return _tangent(found, first, start)
+
+
+def _tangent(found: np.ndarray, first: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """Gradients at `start`, where the slope is `first`."""
     # Tangent there: what is radial moves no token.
     found = found - np.sum(found * start, axis=2, keepdims=True) * start
     # Of the direction of the flow the exact value is known.

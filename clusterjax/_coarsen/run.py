@@ -4,8 +4,6 @@ More than 4,096 tokens are followed by tiles first: distances of all pairs are n
 to a smaller accuracy, and tokens become one with the first that is near. Once clusters are few, all is as with few
 tokens.
 
-**Reference.** Hairer, Wanner, *Solving Ordinary Differential Equations II*, section IV.8: the lengths of steps.
-
 **Invariants.** Every step is of one cloud. Merger times do not decrease.
 """
 
@@ -14,16 +12,14 @@ from typing import NamedTuple
 import numpy as np
 
 from .clouds import Cloud, distances, gathered, merged, released, start
+from .implicit import Linear, implicit_step
 from .law import Law, Moves, moves
+from .pace import Pace, Stalled as Stalled, advance
 from .steps import Between, Step, between, slope, slope_of, step
 from .tiles import precision
 from .touches import Components, Merger
 
 
-# Errors of one step, of positions and of times relatively.
-_ACCURACY = 1e-10
-# By tiles, of one step: the root mean square over tokens of their errors; and the time of the first step to be tried.
-_TILED_ACCURACY, _TILED_START = 1e-6, 0.5
 # What velocities of clusters at rest are below, in units of rounding: exact pulls cancel to a few of them.
 _REST, _REST_ROUNDED = 32, 100
 
@@ -33,6 +29,7 @@ class Leg(NamedTuple):
 
     - `error`: The sizes of the errors of each cluster and, last, of the time, (m + 1,).
     - `defect`: By tiles, the errors of clusters with their directions, (m, d).
+    - `implicit`: Whether it was a step in time by the implicit method.
     - `within`: By tiles, the sizes of their errors within the step, (m,), where a merger may be in it.
     """
 
@@ -45,9 +42,14 @@ class Leg(NamedTuple):
     error: np.ndarray
     defect: np.ndarray | None = None
     within: np.ndarray | None = None
+    implicit: bool = False
 
     def again(self, law: Law) -> Step:
         """The step with its stages."""
+        if self.implicit:
+            attended, y = self.cloud.attended, self.y0
+            linear = Linear.at(law, y, attended)
+            return implicit_step(law, attended, y, self.t, self.span, moves(law, y, attended), linear)
         return step(law, self.cloud.attended, self.y0, self.t, self.length, slope(law, self.y0, self.cloud.attended))
 
 
@@ -62,13 +64,6 @@ class Run(NamedTuple):
     tolerance: float
     inner: float
     cloud: Cloud  # the first one
-
-
-class Stalled(Exception):
-    """The run does not come further: `time`, the number of clusters, and whether the steps ran out."""
-
-    def __init__(self, time: float, clusters: int):
-        self.time, self.clusters = time, clusters
 
 
 def run(
@@ -98,15 +93,14 @@ def run(
     first = cloud
     apart = None if cloud.attended.tiled else distances(cloud.y)
     legs: list[Leg] = []
-    t, length, tried, past = 0.0, 0.01 if apart is not None else _TILED_START, 0, None
+    t, tried, pace = 0.0, 0, Pace.at_start(cloud)
     now = moves(law, cloud.y, cloud.attended)
     while t < t_end and not _rests(law, now, cloud):
-        slopes = slope_of(now, cloud.attended)
+        slopes, reach = slope_of(now, cloud.attended), np.inf
         if apart is not None:
             of = components.roots[cloud.first]
-            length = min(length, _reach(cloud.y, slopes[:-1].reshape(cloud.y.shape), apart, of))
-        done, size, tries = _accepted(law, cloud, t, length, now, slopes, max_steps - tried)
-        length, past = _next(done.length, size, tries, past), (done.length, size)
+            reach = _reach(cloud.y, slopes[:-1].reshape(cloud.y.shape), apart, of)
+        done, pace, tries = advance(law, cloud, t, now, slopes, reach, pace, max_steps - tried)
         tried += tries
         if cloud.attended.tiled:
             inside = between(law, cloud.attended, done) if components.may_join(cloud, done, tolerance) else None
@@ -131,7 +125,7 @@ def run(
                 apart = distances(cloud.y)
                 if moved.attended.tiled:
                     # From a time to a length of the path.
-                    length, past = length * float(np.linalg.norm(now.velocity)) / now.unit, None
+                    pace = pace.along_orbit(now)
     kept = [merger for merger in components.mergers if merger.time <= t_end]
     return Run(law, legs, kept, cloud, t_end, tolerance, inner, first)
 
@@ -139,7 +133,7 @@ def run(
 def _leg(cloud: Cloud, done: Step, inside: Between | None = None) -> Leg:
     defect = done.error[:-1].reshape(cloud.y.shape)
     error = np.append(np.linalg.norm(defect, axis=1), abs(done.error[-1]))
-    leg = Leg(cloud, cloud.y, done.y1, done.t, done.span, done.length, error)
+    leg = Leg(cloud, cloud.y, done.y1, done.t, done.span, done.length, error, implicit=done.inner is not None)
     if not cloud.attended.tiled:
         return leg
     within = np.zeros(len(defect)) if inside is None else inside.last_term()
@@ -165,41 +159,3 @@ def _reach(y: np.ndarray, slopes: np.ndarray, apart: np.ndarray, component: np.n
     with np.errstate(divide="ignore", invalid="ignore"):
         ahead = np.where((rate < 0) & (component[:, None] != component[None, :]), -squares / rate, np.inf)
     return 0.8 * float(np.min(ahead))
-
-
-def _accepted(law: Law, cloud: Cloud, t: float, length: float, now: Moves, slopes: np.ndarray, most: int):
-    """The step of this or of a smaller length whose error is small enough, its error in these units, and the tries."""
-    speeds = np.max(np.abs(now.velocity), axis=1)
-    # A velocity that is the rest of pulls is known no better; nor is the time that a step takes.
-    noise = 16 * np.finfo(float).eps * float(now.pull[np.argmax(speeds)] / np.max(speeds))
-    accuracy = _TILED_ACCURACY * len(cloud.y) ** 0.5 if cloud.attended.tiled else _ACCURACY
-    for tries in range(1, most + 1):
-        with np.errstate(all="ignore"):
-            done = step(law, cloud.attended, cloud.y, t, length, slopes)
-        late = _ACCURACY * (t + abs(done.span)) + noise * abs(done.span)
-        size = max(float(np.linalg.norm(done.error[:-1])) / accuracy, abs(float(done.error[-1])) / late)
-        if np.isfinite(size) and size <= 1 and done.span > 0:
-            return done, size, tries
-        length *= min(0.8, max(_change(size), 0.1))
-        if length < 1e-15:
-            break
-    raise Stalled(t, len(cloud.first))
-
-
-def _change(size: float) -> float:
-    """By what to multiply the length of a step for an error of 1; its order is 8."""
-    if not np.isfinite(size):
-        return 0.1
-    return 0.9 * size**-0.125 if size > 0 else 6.0
-
-
-def _next(length: float, size: float, tries: int, past: tuple[float, float] | None) -> float:
-    """The length to try after a step, by its error, and by how errors grow: Gustafsson's controller.
-
-    Where clusters collapse each step is shorter than the one before it, by the same factor.
-    """
-    change = min(_change(size), 6.0 if tries == 1 else 1.0)
-    if past is not None and size > 0:
-        before, error = past
-        change = min(change, _change(size) * length / before * (max(error, 1e-3) / size) ** 0.125)
-    return length * max(change, 0.2)

@@ -40,6 +40,7 @@ class Step(NamedTuple):
     - `slopes`: The derivatives by the length at the twelve stages and the end, (13, m d + 1).
     - `error`: The estimate of the error of each component, (m d + 1,).
     - `last`: The velocities at the end.
+    - `inner`: Of an implicit step, the terms of its interpolant but for the first, (k, m d + 1).
     """
 
     y0: np.ndarray
@@ -50,6 +51,7 @@ class Step(NamedTuple):
     slopes: np.ndarray
     error: np.ndarray
     last: Moves
+    inner: np.ndarray | None = None
 
 
 def slope(law: Law, y: np.ndarray, attended: AttendedMasses) -> np.ndarray:
@@ -146,6 +148,9 @@ class Between(NamedTuple):
 
 def between(law: Law, attended: AttendedMasses, done: Step) -> Between:
     """The interpolant, by three stages more."""
+    if done.inner is not None:
+        change = np.append((done.y1 - done.y0).reshape(-1), done.span)
+        return Between(np.append(done.y0.reshape(-1), 0.0), np.vstack([change, done.inner]), done.y0.shape, done.t)
     table = _tables()
     slopes = np.empty((16, done.slopes.shape[1]))
     slopes[:13] = done.slopes

@@ -40,6 +40,9 @@ def coarsen(
     attention: the first token of a cluster moves it, since it sees none of the others. What this and the steps do to
     each merger time is bounded, see [`MergeTree.bound`][clusterjax.MergeTree.bound].
 
+    Where clusters contract onto a curve much faster than they move along it, as causal ones do with some `query_key`,
+    steps are implicit, up to 400 / d clusters and for softmax.
+
     More than 4,096 tokens are followed by tiles until they have become 1,024 clusters: memory is O(n d), a velocity is
     a sum over half of all pairs, in single precision up to beta = 20, and steps are taken in time, some twenty, to
     1e-6. Tokens that come to each other and part again within a quarter of one of these steps do not count as merged.

@@ -136,6 +136,11 @@ def test_velocities_without_loops_are_those_of_loops(case):
     )
 
 
+def fair_end(case, t_end):
+    """Opposite tokens are at rest, unstably: what the reference rounds grows like e^t, and faster if V stretches."""
+    return t_end / 2.5 if case == "stretched" else t_end
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("block", range(10))
 @pytest.mark.parametrize("case", CASES)
@@ -150,7 +155,7 @@ def test_thousands_of_clouds(name, case, block):
             options["masses"] = rng.permutation([0.0, 1.0, 2.0, 0.5, 1.7, 0.0])[:n]
         options = {key: value[:d, :d] if key in ("form", "value") else value for key, value in options.items()}
         beta = float(rng.choice([0.0, 0.5, 1.0, 2.0, 4.0]))
-        agrees(cloud(name, n, d, seed=seed, sphere=True), beta, 10.0, 0.2, options, fast=True)
+        agrees(cloud(name, n, d, seed=seed, sphere=True), beta, fair_end(case, 10.0), 0.2, options, fast=True)
 
 
 @pytest.mark.exhaustive
@@ -159,12 +164,14 @@ def test_thousands_of_clouds(name, case, block):
 def test_many_clouds(name, seed):
     rng = np.random.default_rng(seed)
     n, d = int(rng.integers(2, 6)), int(rng.integers(2, 4))
-    options = dict(list(CASES.values())[seed % len(CASES)])
+    case = list(CASES)[seed % len(CASES)]
+    options = dict(CASES[case])
     if "masses" in options:
         options["masses"] = rng.permutation([0.0, 1.0, 2.0, 0.5, 1.7])[:n] + (n < 3)
     if d == 2:
         options = {key: value[:2, :2] if key in ("form", "value") else value for key, value in options.items()}
-    agrees(cloud(name, n, d, seed=seed, sphere=True), float(rng.choice([0.0, 0.5, 2.0])), 15.0, 0.2, options)
+    beta = float(rng.choice([0.0, 0.5, 2.0]))
+    agrees(cloud(name, n, d, seed=seed, sphere=True), beta, fair_end(case, 15.0), 0.2, options)
 
 
 # --- the tree

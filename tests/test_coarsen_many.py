@@ -143,6 +143,38 @@ def test_many_are_followed_as_few_are(few_are_many, monkeypatch, n, d, beta, tol
     assert np.mean(same) > 0.9
 
 
+def test_displacements_are_carried_along_steps(few_are_many):
+    """The error of one step through the next, against the step from there; and those of tokens that become one."""
+    from clusterjax._coarsen import forward, steps
+
+    flow, x, masses = plain(4.0), sphere(150, 3, seed=1), np.random.default_rng(1).uniform(0.5, 2, 150)
+    whole = run.run(flow, x, masses, 2.0, 0.1, 1e-6, 100)
+    first, second = whole.legs[:2]
+    assert second.cloud.cluster is first.cloud.cluster and second.cloud.attended.tiled
+    pushed = 1e-3 * np.random.default_rng(0).normal(size=x.shape) + [3e-3, 0, 0]
+    pushed -= np.sum(pushed * first.y1, axis=1, keepdims=True) * first.y1
+    still = np.zeros_like(first.error)
+    legs = [first._replace(defect=pushed, error=still), second._replace(defect=0 * pushed, error=still)]
+    _, sizes = forward.tiled_errors(flow, legs, second.cloud._replace(y=second.y1), [])
+    y = _units(first.y1 + pushed)
+    there = steps.step(flow, second.cloud.attended, y, 0.0, second.length, steps.slope(flow, y, second.cloud.attended))
+    expected = np.linalg.norm(there.y1 - second.y1, axis=1)
+    np.testing.assert_allclose(sizes, expected, rtol=0.15, atol=0.1 * expected.max())
+    # Two thirds of the tokens in pairs become one: the mean by masses.
+    place = np.concatenate([np.repeat(np.arange(50), 2), np.arange(50, 100)])
+    leaders = np.concatenate([np.arange(0, 100, 2), np.arange(100, 150)])
+    after = second.cloud._replace(y=y[leaders], cluster=place, first=leaders, spread=np.zeros(100))
+    now = laws.moves(flow, y, second.cloud.attended)
+    found, _ = forward._together(flow, second.cloud, after, now, np.stack([pushed, 2 * pushed]), np.zeros(150))
+    weighted = (masses[:100, None] * pushed[:100]).reshape(50, 2, 3).sum(axis=1)
+    np.testing.assert_allclose(found[0][:50], weighted / masses[:100].reshape(50, 2).sum(axis=1)[:, None], atol=1e-15)
+    np.testing.assert_allclose(found[1][50:], 2 * pushed[100:], atol=1e-15)
+
+
+def _units(x):
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
 def test_gathering_keeps_masses_and_means(few_are_many):
     flow, rng = plain(4.0), np.random.default_rng(0)
     spots = sphere(5, 3, seed=1)

@@ -62,6 +62,7 @@ def test_implicit_steps_lead_where_explicit_ones_do(monkeypatch, seed):
     trees = [MergeTree._of(one, np.dtype(float)) for one in (mixed, slow)]
     for leg in sorted(used, key=lambda leg: -leg.span)[:4]:
         assert leg.span * implicit.Linear.at(flow, leg.y0, leg.cloud.attended).fastest > 10
+        np.testing.assert_allclose(leg.again(flow).y1, leg.y1, rtol=0, atol=1e-15)
         at = [tree.at(leg.t + 0.4 * leg.span) for tree in trees]
         np.testing.assert_allclose(*at, atol=1e-7)
 

@@ -96,8 +96,8 @@ def agrees(x0, beta, t_end, tolerance, options, *, fast=False):
     if len(set(np.round(times, 6))) == len(times):
         assert tree.pairs.tolist() == [list(pair) for pair in pairs]
     for t in (0.1 * t_end, 0.4 * t_end, t_end):
-        # Tokens of a cluster are at one point; later causal ones lag behind it.
-        np.testing.assert_allclose(tree.at(t), tokens(t), atol=1e-3 if options.get("causal") else 1e-5)
+        # Tokens of a cluster are at one point, and chains of tokens that are 1e-5 apart are; later causal ones lag.
+        np.testing.assert_allclose(tree.at(t), tokens(t), atol=1e-3 if options.get("causal") else 1e-5 * (len(x0) - 1))
     return tree
 
 
@@ -136,6 +136,11 @@ def test_velocities_without_loops_are_those_of_loops(case):
     )
 
 
+def fair_end(case, t_end):
+    """Opposite tokens are at rest, unstably: what the reference rounds grows like e^t, and faster if V stretches."""
+    return t_end / 2.5 if case == "stretched" else t_end
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("block", range(10))
 @pytest.mark.parametrize("case", CASES)
@@ -150,7 +155,7 @@ def test_thousands_of_clouds(name, case, block):
             options["masses"] = rng.permutation([0.0, 1.0, 2.0, 0.5, 1.7, 0.0])[:n]
         options = {key: value[:d, :d] if key in ("form", "value") else value for key, value in options.items()}
         beta = float(rng.choice([0.0, 0.5, 1.0, 2.0, 4.0]))
-        agrees(cloud(name, n, d, seed=seed, sphere=True), beta, 10.0, 0.2, options, fast=True)
+        agrees(cloud(name, n, d, seed=seed, sphere=True), beta, fair_end(case, 10.0), 0.2, options, fast=True)
 
 
 @pytest.mark.exhaustive
@@ -159,12 +164,14 @@ def test_thousands_of_clouds(name, case, block):
 def test_many_clouds(name, seed):
     rng = np.random.default_rng(seed)
     n, d = int(rng.integers(2, 6)), int(rng.integers(2, 4))
-    options = dict(list(CASES.values())[seed % len(CASES)])
+    case = list(CASES)[seed % len(CASES)]
+    options = dict(CASES[case])
     if "masses" in options:
         options["masses"] = rng.permutation([0.0, 1.0, 2.0, 0.5, 1.7])[:n] + (n < 3)
     if d == 2:
         options = {key: value[:2, :2] if key in ("form", "value") else value for key, value in options.items()}
-    agrees(cloud(name, n, d, seed=seed, sphere=True), float(rng.choice([0.0, 0.5, 2.0])), 15.0, 0.2, options)
+    beta = float(rng.choice([0.0, 0.5, 2.0]))
+    agrees(cloud(name, n, d, seed=seed, sphere=True), beta, fair_end(case, 15.0), 0.2, options)
 
 
 # --- the tree
@@ -269,6 +276,14 @@ def test_exact_equilibria_stay():
         np.testing.assert_allclose(tree.at(1e299), x0, atol=1e-15)
 
 
+def test_pulls_that_cancel_to_rounding_are_rest():
+    """Three tokens and three opposite ones, at places that are no exact numbers: their sum is some 1e-17."""
+    x0 = cloud("line through zero", 6, 3, seed=40, sphere=True)
+    tree = coarsen(field(0.0, VALUE), x0, 10.0, tolerance=0.2)
+    assert len(tree) == 4 and np.all(tree.times == 0) and tree.num_steps == 0
+    np.testing.assert_allclose(tree.at(10.0), x0, atol=1e-15)
+
+
 def test_tokens_at_one_point_merge_at_time_zero():
     x0 = np.concatenate([sphere(3, 3)] * 2)
     tree = coarsen(field(30.0), x0, 1e300, tolerance=0.1)
@@ -319,7 +334,6 @@ GOOD = {"x0": sphere(3, 3), "t_end": 10.0, "tolerance": 0.1}
         ({"tolerance": 2.0}, "tolerance must"),
         ({"tolerance": 1e-9}, "tolerance must .* float64 can hold"),
         ({"tolerance": 1e-5, "x0": jnp.asarray(sphere(3, 3), jnp.float32)}, "tolerance must .* float32 can hold"),
-        ({"x0": np.ones((5000, 3))}, "x0 must hold at most 4,096 tokens"),
         ({"x0": np.ones((2, 2)), "field": field(1.0, VALUE)}, "value must act on tokens of dimension 2"),
         ({"max_steps": 0}, "max_steps must"),
     ],

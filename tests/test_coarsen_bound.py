@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from .coarsen_cases import coarsen, field, on_the_circle, sphere
+from .reference import coarsening as reference
 
 
 @pytest.mark.parametrize(
@@ -42,7 +43,7 @@ def test_the_bound_covers_tokens_that_become_one_far_too_early(beta, early, star
 )
 def test_the_gradient_of_a_merger_time(x0, masses):
     """Of each merger, against differences of whole runs in three directions."""
-    from clusterjax._coarsen import bound, run
+    from clusterjax._coarsen import adjoint, bound, run
 
     law, masses = run.Law(6.0, None, None, 1.0, True, False, 0.0), np.array(masses, float)
     follow = lambda x: run.run(law, x / np.linalg.norm(x, axis=1)[:, None], masses, 1e12, 0.1, 1e-7, 10_000)
@@ -58,7 +59,7 @@ def test_the_gradient_of_a_merger_time(x0, masses):
             if gradients is not None:
                 nothing = np.zeros(len(leg.cloud.first))
                 gradients = bound._before_change(law, leg.cloud, after, nothing, gradients, [0], np.zeros(1))
-                gradients = bound._backwards(law, leg, gradients)
+                gradients = adjoint.backwards(law, leg, gradients)
             if index == merger.index:
                 gradients = bound._gradient(law, leg, merger)[0][None]
             after = leg.cloud
@@ -90,3 +91,40 @@ def test_tokens_that_part_again_do_not_become_one():
     x0 = np.array([[1e-7, 1.0], [-1e-7, 1.0]])
     tree = coarsen(field(1.0, np.diag([1.0, -1.0])), x0, 60.0, tolerance=0.1)
     np.testing.assert_allclose(tree.at(60.0), [[1.0, 0.0], [-1.0, 0.0]], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("value", [None, np.array([[1.2, 0.3, 0.0], [-0.2, 0.9, 0.1], [0.1, 0.0, 0.4]])])
+@pytest.mark.parametrize(("normalised", "causal"), [(True, False), (False, False), (True, True)])
+@pytest.mark.parametrize("form", [None, np.array([[0.9, 0.3, -0.2], [0.0, 0.7, 0.4], [0.3, -0.1, 0.8]])])
+def test_derivatives_are_those_of_velocities(value, normalised, causal, form):
+    """Against differences of the double loop, in tangent directions; and the product is by the same matrix."""
+    from clusterjax._coarsen import clouds, derivatives, law
+
+    x, masses, h = sphere(5, 3, seed=2), np.array([1.0, 0.4, 2.0, 1.0, 0.7]), 1e-6
+    flow = law.Law(3.0, form, value, 1.0 if value is not None else 1.3, normalised, causal, 0.0)
+    cloud = clouds.start(flow, x, masses)
+    held, velocity = derivatives.jacobian(flow, x, cloud.attended)
+    again, product = derivatives.transposed(flow, x, cloud.attended)
+    unit = law.moves(flow, x, cloud.attended).unit
+    options = {
+        "form": form,
+        "value": 1.3 * np.eye(3) if value is None else value,
+        "masses": masses,
+        "causal": causal,
+        "normalised": normalised,
+    }
+    np.testing.assert_allclose(velocity / unit, reference.velocity(x, 3.0, **options), atol=1e-14)
+    np.testing.assert_allclose(again, velocity, atol=1e-15)
+    rng = np.random.default_rng(0)
+    tangent = lambda one: one - np.sum(one * x, axis=-1, keepdims=True) * x
+    directions, gradients = tangent(rng.normal(size=(3, 5, 3))), tangent(rng.normal(size=(4, 5, 3)))
+    for one in directions:
+        ends = [reference.velocity(_unit(x + sign * h * one), 3.0, **options) for sign in (1, -1)]
+        found = (held @ one.ravel()).reshape(5, 3) / unit
+        np.testing.assert_allclose(found, (ends[0] - ends[1]) / (2 * h), atol=1e-8)
+    by_matrix = tangent((gradients.reshape(4, -1) @ held).reshape(4, 5, 3))
+    np.testing.assert_allclose(product(gradients), by_matrix, atol=1e-14)
+
+
+def _unit(x):
+    return x / np.linalg.norm(x, axis=1, keepdims=True)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from clusterjax._coarsen import clouds, law, run
 from clusterjax._coarsen.run import _reach
 from clusterjax._coarsen.steps import along_orbit
 
@@ -30,3 +31,29 @@ def test_only_tokens_of_different_components_make_a_step_short():
     apart = np.linalg.norm(y[:, None] - y[None], axis=2)
     alone, joined = (_reach(y, slopes, apart, np.array(of)) for of in ([0, 1, 2], [0, 0, 2]))
     assert alone == pytest.approx(0.8 * 0.1, rel=1e-2) and joined == np.inf
+
+
+def test_distances_are_of_the_clusters_when_as_many_are_let_go_as_become_one(monkeypatch):
+    """After a step two tokens become one; later these are let go and two others become one: as many as before."""
+    flow, x, masses = law.Law(4.0, None, None, 1.0, True, True, 0.0), sphere(5, 3, seed=1), np.ones(5)
+    steps, reach, seen = [], run._reach, []
+
+    def as_many(flow, cloud, radius):
+        steps.append(len(cloud.first))
+        if len(steps) == 2:
+            return clouds._joined(flow, cloud, np.array([0, 1]), np.inf)
+        if len(steps) == 4:
+            alone = clouds.start(flow, cloud.y[cloud.cluster], masses)
+            return clouds._joined(flow, alone, np.array([3, 4]), np.inf)
+        return cloud
+
+    def checked(y, slopes, apart, component):
+        np.testing.assert_allclose(apart, clouds.distances(y), atol=1e-15)
+        seen.append(len(y))
+        return reach(y, slopes, apart, component)
+
+    monkeypatch.setattr(run, "released", as_many)
+    monkeypatch.setattr(run, "_reach", checked)
+    with pytest.raises(run.Stalled):
+        run.run(flow, x, masses, 1e9, 0.1, 1e-5, 8)
+    assert seen[:5] == [5, 5, 4, 4, 4]

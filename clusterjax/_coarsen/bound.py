@@ -22,34 +22,41 @@ equations, and how local errors come to be global ones.
 against 1 it is a warning, no bound.
 """
 
-import math
+from collections.abc import Sequence
 
 import numpy as np
 
-from .clouds import Cloud, drifts, parting
-from .law import AttendedMasses, Law, jacobian, weights
-from .run import Leg, Merger, Run
+from .adjoint import backwards
+from .clouds import Cloud, drifts, partings
+from .forward import tiled_errors
+from .law import Law, weights
+from .run import Leg, Run
 from .steps import between, slope
+from .touches import Merger
 
 
 _EPS = float(np.finfo(float).eps)
-# A derivative is taken to be constant over pieces of a leg in which it changes things by so many e-foldings.
-_PIECE, _MOST_PIECES = 0.5, 200
 
 
 def relative_errors(run: Run) -> np.ndarray:
     """For each merger a bound of the relative error of its time."""
-    displacements, radii = _displacements(run)
-    waiting = sorted(range(len(run.mergers)), key=lambda k: run.mergers[k].index)
+    # By tiles are only the first legs.
+    tiled = sum(leg.cloud.attended.tiled for leg in run.legs)
+    legs = run.legs[tiled:]
+    beginning = legs[0].cloud if legs else run.last
+    many = [merger for merger in run.mergers if merger.index < tiled]
+    late, moved = tiled_errors(run.law, run.legs[:tiled], beginning, many)
+    displacements, radii = _displacements(run.law, legs, beginning)
+    waiting = list(range(len(many), len(run.mergers)))
     active: list[int] = []
     gradients = np.zeros((0, *run.last.y.shape))
-    total = np.zeros(len(run.mergers))
+    total = np.append(late, np.zeros(len(waiting)))
     after = run.last
-    for index in range(len(run.legs) - 1, -1, -1):
-        leg = run.legs[index]
+    for index in range(len(legs) - 1, -1, -1):
+        leg = legs[index]
         gradients = _before_change(run.law, leg.cloud, after, radii[index], gradients, active, total)
-        gradients = _backwards(run.law, leg, gradients)
-        while waiting and run.mergers[waiting[-1]].index == index:
+        gradients = backwards(run.law, leg, gradients)
+        while waiting and run.mergers[waiting[-1]].index == index + tiled:
             k = waiting.pop()
             # Those of the beginning came to the tolerance before anything moved.
             if run.mergers[k].time > 0:
@@ -60,6 +67,7 @@ def relative_errors(run: Run) -> np.ndarray:
         sizes = np.sqrt(np.sum(np.square(gradients), axis=2))
         total[active] += sizes @ displacements[index] + leg.error[-1] + 8 * _EPS * leg.span
         after = leg.cloud
+    total[active] += np.sqrt(np.sum(np.square(gradients), axis=2)) @ moved
     times = np.array([merger.time for merger in run.mergers])
     return 2 * total / np.where(times > 0, times, 1)
 
@@ -75,52 +83,7 @@ def _gradient(law: Law, leg: Leg, merger: Merger) -> tuple[np.ndarray, np.ndarra
     found -= np.sum(found * y, axis=1, keepdims=True) * y
     flow = slope(law, y, leg.cloud.attended)
     found *= -flow[-1] / np.sum(found * flow[:-1].reshape(y.shape))
-    return _backwards(law, leg, found[None], merger.share)[0], np.sqrt(np.sum(np.square(found), axis=1))
-
-
-def _backwards(law: Law, leg: Leg, gradients: np.ndarray, share: float = 1.0) -> np.ndarray:
-    """Gradients at the beginning of a leg from those at `share` of its length, (k, m, d)."""
-    if not len(gradients):
-        return gradients
-    attended, shape = leg.cloud.attended, leg.y0.shape
-    first, last = slope(law, leg.y0, attended), slope(law, leg.y1, attended)
-    middle = (leg.y0 + leg.y1) / 2 + leg.length / 8 * (first - last)[:-1].reshape(shape)
-    middle = middle / np.linalg.norm(middle, axis=1, keepdims=True)
-    change = _change(law, middle, attended, leg.length * share)
-    pieces = min(_MOST_PIECES, math.ceil(np.linalg.norm(change) / _PIECE))
-    found = gradients.reshape(len(gradients), -1)
-    if pieces <= 1 and share == 1:
-        return _exponential(found, change, first, leg.y0)
-    # Where speeds change by orders of magnitude within the leg: in pieces, along the interpolant.
-    inside = between(law, attended, leg.again(law))
-    for piece in range(pieces, 0, -1):
-        middle, start = (inside.clusters(share * (piece - back) / pieces) for back in (0.5, 1))
-        change = _change(law, middle, attended, leg.length * share / pieces)
-        found = _exponential(found, change, slope(law, start, attended), start).reshape(len(found), -1)
-    return found.reshape(-1, *shape)
-
-
-def _change(law: Law, y: np.ndarray, attended: AttendedMasses, length: float) -> np.ndarray:
-    """The derivative by the clusters, times the duration of a piece of the path of this length about y."""
-    change, velocity = jacobian(law, y, attended)
-    largest = np.max(np.abs(velocity))
-    return change / largest * (length / np.linalg.norm(velocity / largest))
-
-
-def _exponential(gradients: np.ndarray, change: np.ndarray, first: np.ndarray, start: np.ndarray) -> np.ndarray:
-    """Gradients by the exponential of the transposed derivative; `first` is the slope at `start`, where they end."""
-    term = found = gradients
-    for order in range(1, 80):
-        term = term @ change / order
-        found = found + term
-        if np.max(np.abs(term)) <= 1e-6 * np.max(np.abs(found)):
-            break
-    # Tangent there: what is radial moves no token.
-    found = found.reshape(-1, *start.shape)
-    found = found - np.sum(found * start, axis=2, keepdims=True) * start
-    # Of the direction of the flow the exact value is known.
-    flow = first[:-1].reshape(start.shape)
-    return found - (np.sum(found * flow, axis=(1, 2)) + first[-1])[:, None, None] * flow
+    return backwards(law, leg, found[None], merger.share)[0], np.sqrt(np.sum(np.square(found), axis=1))
 
 
 def _before_change(
@@ -153,14 +116,17 @@ def _before_change(
     return gradients[:, rows] * shares[None, :, None]
 
 
-def _displacements(run: Run) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """For each leg how far each cluster may be displaced in it, (m,), and how far from it its tokens may be, (m,)."""
-    law, found, radii = run.law, [], []
+def _displacements(law: Law, legs: Sequence[Leg], before: Cloud) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """For each leg how far each cluster may be displaced in it, (m,), and how far from it its tokens may be, (m,).
+
+    `before` is the cloud at the beginning.
+    """
+    found, radii = [], []
     reach = law.strength * (1 + law.sharpness)
-    spread, radius, before = run.cloud.spread, run.cloud.radius, run.cloud
-    for leg in run.legs:
+    spread, radius = before.spread, before.radius
+    for leg in legs:
         cloud = leg.cloud
-        m, d = leg.y0.shape
+        m = len(leg.y0)
         if cloud.cluster is not before.cluster:
             spread = _carried(before, cloud, spread, cloud.spread)
             radius = _carried(before, cloud, radius, cloud.radius)
@@ -170,10 +136,7 @@ def _displacements(run: Run) -> tuple[list[np.ndarray], list[np.ndarray]]:
         )
         np.fill_diagonal(w, 0)
         duration = leg.span
-        rates = np.zeros(m)
-        for at in np.flatnonzero(np.bincount(cloud.cluster) > 1):
-            ends = [np.max(parting(law, cloud._replace(y=y), int(at))) for y in (leg.y0, leg.y1)]
-            rates[at] = max(ends)
+        rates = np.maximum(*(partings(law, cloud._replace(y=y)) for y in (leg.y0, leg.y1)))
         crowds = np.bincount(cloud.cluster) > 1
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             driven = np.zeros(m)
@@ -192,8 +155,7 @@ def _displacements(run: Run) -> tuple[list[np.ndarray], list[np.ndarray]]:
             pull = w.sum(axis=1) if law.value is None else np.ones(m)
             pull = np.where(squares > 0, pull * np.where(pull > 0, squares, 0), 0)
             moved = reach * (1 + law.sharpness) * (_product(w, squares) + pull)
-        step = np.sqrt(np.sum(np.square(leg.error[:-1].reshape(m, d)), axis=1))
-        found.append(moved + step + 4 * _EPS)
+        found.append(moved + leg.error[:-1] + 4 * _EPS)
     return found, radii
 
 

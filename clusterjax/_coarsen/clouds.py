@@ -11,12 +11,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .law import AttendedMasses, Law, contraction, weights
+from .derivatives import contraction
+from .law import AttendedMasses, Law, Moves, weights
+from .tiles import leaders
 
 
 # How far later tokens of a causal cluster may lie from its first, in the balance of drift and contraction, when they
 # become one with it and before they are let go, in units of the distance at which tokens become one.
 _HELD, _LOOSE = 1 / 3, 3.0
+# More tokens than this are followed by tiles until there are so few clusters that all pairs are held.
+MOST_HELD, FEW = 4096, 1024
 
 
 class Cloud(NamedTuple):
@@ -62,9 +66,8 @@ def start(law: Law, x0: np.ndarray, masses: np.ndarray) -> Cloud:
     n = len(x0)
     index = np.arange(n)
     y = x0 / np.linalg.norm(x0, axis=1, keepdims=True)
-    return Cloud(
-        y, AttendedMasses.of(law, _seen(law, masses, index, n, index)), index, index, np.zeros(n), np.zeros(n), masses
-    )
+    attended = AttendedMasses.of(law, _seen(law, masses, index, n, index), n > MOST_HELD)
+    return Cloud(y, attended, index, index, np.zeros(n), np.zeros(n), masses)
 
 
 def distances(y: np.ndarray) -> np.ndarray:
@@ -84,6 +87,34 @@ def merged(law: Law, cloud: Cloud, apart: np.ndarray, radius: float) -> Cloud:
         members = np.searchsorted(cloud.first, first[group])
         cloud = _joined(law, cloud, members, radius) or cloud
     return cloud
+
+
+def gathered(law: Law, cloud: Cloud, now: Moves, radius: float) -> Cloud:
+    """The cloud, by tiles, with those clusters made one that are within `radius` of the first of them.
+
+    Of clusters about which tokens come together, by their rates. All pairs are held once clusters are few.
+    """
+    rates = now.rates
+    assert rates is not None
+    m = len(cloud.first)
+    lead, meet = np.arange(m), np.flatnonzero(rates < 0)
+    lead[meet] = meet[leaders(cloud.y[meet], radius)]
+    kept, place = np.unique(lead, return_inverse=True)
+    if len(kept) == m:
+        return cloud
+    sums = cloud.sums
+    whole = np.bincount(place, sums)
+    shares = sums / whole[place]
+    # Differences from the first: equal rows give that row exactly.
+    moved = [np.bincount(place, shares * column) for column in (cloud.y - cloud.y[lead]).T]
+    points = cloud.y[kept] + np.stack(moved, axis=1)
+    points /= np.linalg.norm(points, axis=1, keepdims=True)
+    gaps = np.linalg.norm(cloud.y - points[place], axis=1)
+    width = np.zeros(len(kept))
+    np.maximum.at(width, place, cloud.radius + gaps)
+    attended = AttendedMasses.of(law, np.broadcast_to(whole, (len(kept), len(kept))), len(kept) > FEW)
+    spread = np.bincount(place, shares * (cloud.spread + gaps**2))
+    return Cloud(points, attended, cloud.first[kept], place[cloud.cluster], spread, width, cloud.masses)
 
 
 def _components(near: np.ndarray) -> list[np.ndarray]:
@@ -182,6 +213,24 @@ def _drift(law: Law, cloud: Cloud, at: int) -> float:
 def parting(law: Law, cloud: Cloud, at: int) -> np.ndarray:
     """The rates at which the tokens of cluster `at` part from its first; negative where they come together."""
     if not law.causal:
-        return contraction(law, cloud.y, at, cloud.attended.seen[at : at + 1], np.zeros(1))
-    tokens = np.flatnonzero(cloud.cluster == at)[1:]
-    return contraction(law, cloud.y, at, cloud.seen_by(law, tokens), cloud.masses[tokens])
+        return contraction(law, cloud.y, np.array([at]), cloud.attended.seen[at : at + 1], np.zeros(1))
+    return _parting_of(law, cloud, np.flatnonzero(cloud.cluster == at)[1:])
+
+
+def _parting_of(law: Law, cloud: Cloud, tokens: np.ndarray) -> np.ndarray:
+    return contraction(law, cloud.y, cloud.cluster[tokens], cloud.seen_by(law, tokens), cloud.masses[tokens])
+
+
+def partings(law: Law, cloud: Cloud) -> np.ndarray:
+    """The largest of the rates of `parting` of each cluster of more than one token, and 0 of all others, (m,)."""
+    found = np.zeros(len(cloud.first))
+    crowds = np.flatnonzero(np.bincount(cloud.cluster) > 1)
+    if not len(crowds):
+        return found
+    if not law.causal:
+        found[crowds] = contraction(law, cloud.y, crowds, cloud.attended.seen[crowds], np.zeros(len(crowds)))
+        return found
+    tokens = np.setdiff1d(np.arange(len(cloud.cluster)), cloud.first)
+    found[crowds] = -np.inf
+    np.maximum.at(found, cloud.cluster[tokens], _parting_of(law, cloud, tokens))
+    return found

@@ -12,13 +12,14 @@ from .._mask import CausalMask, FullMask
 from .._schedule import AbstractSchedule
 from .._simulate import check_start
 from .._space import Sphere
+from .clouds import MOST_HELD
 from .law import Law
 from .run import Stalled, run
 from .tree import MergeTree
 
 
-# The most tokens: distances of all pairs are held.
-_MOST_TOKENS = 4096
+# Of more tokens than `MOST_HELD`: that the smallest weight does not underflow.
+_MOST_BETA = 300.0
 # Velocities of a V that is no multiple of the identity are rounded; over the times that are accepted this adds up to so
 # much at most, in radians.
 _MOST_DRIFT, _ROUNDED = 1e-3, 100 * float(np.finfo(float).eps)
@@ -39,6 +40,13 @@ def coarsen(
     attention: the first token of a cluster moves it, since it sees none of the others. What this and the steps do to
     each merger time is bounded, see [`MergeTree.bound`][clusterjax.MergeTree.bound].
 
+    Where clusters contract onto a curve much faster than they move along it, as causal ones do with some `query_key`,
+    steps are implicit, up to 400 / d clusters and for softmax.
+
+    More than 4,096 tokens are followed by tiles until they have become 1,024 clusters: memory is O(n d), a velocity is
+    a sum over half of all pairs, in single precision up to beta = 20, and steps are taken in time, some twenty, to
+    1e-6. Tokens that come to each other and part again within a quarter of one of these steps do not count as merged.
+
     !!! example
 
         ```python
@@ -55,7 +63,8 @@ def coarsen(
 
     - `field`: An `AttentionField` on the sphere with softmax or unnormalised attention and no or a causal mask. V that
         is no multiple of the identity has velocities that are rounded: `t_end` is then bounded.
-    - `x0`: Tokens, (n, d); up to 4,096.
+    - `x0`: Tokens, (n, d). More than 4,096: for softmax attention with no mask, no query_key, a V that is a positive
+        multiple of the identity, beta from 0 to 300 and masses above 0.
     - `t_end`: The last time; the run begins at 0. 1e300 is as good as never.
     - `tolerance`: The chordal distance at which two clusters have merged; the cosine c is $\sqrt{2(1-c)}$.
     - `max_steps`: The largest number of steps, of those too that were too long.
@@ -79,11 +88,8 @@ def coarsen(
     x0 = check_start(field, x0)
     law, masses = _law(field, len(x0), x0.shape[1])
     check_concrete(x0, "x0")
-    if len(x0) > _MOST_TOKENS:
-        raise ValueError(
-            f"x0 must hold at most {_MOST_TOKENS:,} tokens, whose distances are all held, but it holds {len(x0):,}; "
-            "simulate until clusters have formed, and pass these with their masses."
-        )
+    if len(x0) > MOST_HELD:
+        _check_many(law, masses)
     t_end = check_number(t_end, "t_end", above=0, remedy="pass a time after the start, which is 0")
     if law.value is not None and t_end * law.strength * _ROUNDED > _MOST_DRIFT:
         raise ValueError(
@@ -99,16 +105,34 @@ def coarsen(
     # Where distances this small are left out, merger times change by less than steps change them.
     # Causal: later tokens lag behind by as much, and steps are bounded by contraction until they are one.
     inner = 3e-4 if law.causal else 1e-5 / (1 + law.sharpness)
+    # By tiles: all the time that they contract all are followed.
+    wide = min(1e-2 / (1 + law.sharpness), tolerance / 4)
     start = np.asarray(x0, float)
     try:
         return MergeTree._of(
-            run(law, start, masses, t_end, tolerance, min(inner, tolerance / 4), max_steps), np.dtype(x0.dtype)
+            run(law, start, masses, t_end, tolerance, min(inner, tolerance / 4), max_steps, wide), np.dtype(x0.dtype)
         )
     except Stalled as stalled:
         raise RuntimeError(
             f"coarsen stopped at t = {stalled.time:.4g} with {stalled.clusters} clusters, after {max_steps} steps or "
             "where steps come to nothing; raise max_steps, or simulate with Rodas5P."
         ) from None
+
+
+def _check_many(law: Law, masses: np.ndarray) -> None:
+    """Many tokens are followed by tiles, which need weights that are symmetric and know of no mask."""
+    if law.causal:
+        raise ValueError(
+            f"x0 must hold at most {MOST_HELD:,} tokens with CausalMask(), but it holds {len(masses):,}; pass fewer, "
+            "for an earlier token's past does not depend on later ones."
+        )
+    plain = law.normalised and law.form is None and law.value is None and 0 <= law.beta <= _MOST_BETA
+    if not plain or law.factor <= 0 or not np.all(masses > 0):
+        raise ValueError(
+            f"x0 must hold at most {MOST_HELD:,} tokens but for softmax attention with a beta from 0 to "
+            f"{_MOST_BETA:g}, no query_key, a V that is a multiple of the identity, and masses above 0, but it holds "
+            f"{len(masses):,}; simulate until clusters have formed, and pass these with their masses."
+        )
 
 
 def _law(field: AbstractField, n: int, d: int) -> tuple[Law, np.ndarray]:

@@ -1,12 +1,12 @@
-r"""Velocities of clusters, and their derivatives, in NumPy: right relatively, however slow clusters are.
+r"""Velocities of clusters, in NumPy: right relatively, however slow clusters are.
 
 m clusters at unit vectors y_a, of which cluster a sees the mass M_ab of cluster b, move by
 
 $$\dot y_a = P_{y_a} V \sum_b w_{ab} y_b, \qquad w_{ab} = M_{ab} e^{\beta \langle y_a, B y_b\rangle} / Z_a .$$
 
 **Invariants.** Where V is a multiple of the identity a cluster's own term, which $P_{y_a}$ takes to zero, is left out
-before anything is rounded: what is left is right to $10^{-16}$ of itself, at $10^{-32}$ as at 1. Derivatives too. For
-another V both are rounded to $10^{-16}$. Nothing overflows: exponents are shifted, and of the unnormalised attention
+before anything is rounded: what is left is right to $10^{-16}$ of itself, at $10^{-32}$ as at 1. For
+another V it is rounded to $10^{-16}$. Nothing overflows: exponents are shifted, and of the unnormalised attention
 the shift is a unit of time.
 """
 
@@ -14,6 +14,8 @@ import functools
 from typing import NamedTuple
 
 import numpy as np
+
+from . import tiles
 
 
 class Law(NamedTuple):
@@ -50,6 +52,7 @@ class Moves(NamedTuple):
     velocity: np.ndarray  # (m, d)
     pull: np.ndarray  # (m,)
     unit: float  # the length of the unit of time
+    rates: np.ndarray | None = None  # of sums by tiles: tokens about each part at most at this rate, (m,)
 
 
 def weights(law: Law, y: np.ndarray, seen: np.ndarray, of: np.ndarray | None = None) -> tuple[np.ndarray, float]:
@@ -76,24 +79,28 @@ class AttendedMasses(NamedTuple):
 
     - `plain`: Whether each scores highest with itself, so that this is the shift: softmax, B = I, no mass of its own
         zero.
+    - `tiled`: Whether there are so many that nothing is held for each pair: `others` is then `seen`. Only if `plain`.
     """
 
     seen: np.ndarray
     others: np.ndarray
     own: np.ndarray
     plain: bool
+    tiled: bool = False
 
     @staticmethod
-    def of(law: Law, seen: np.ndarray) -> "AttendedMasses":
+    def of(law: Law, seen: np.ndarray, tiled: bool = False) -> "AttendedMasses":
         """Those of clusters that see the masses `seen`, (m, m)."""
         own = seen.diagonal()[:, None].copy()
         plain = law.normalised and law.form is None and law.value is None and law.beta >= 0 and bool(np.all(own > 0))
-        return AttendedMasses(seen, seen - np.diag(own[:, 0]), own, plain)
+        return AttendedMasses(seen, seen if tiled else seen - np.diag(own[:, 0]), own, plain, tiled)
 
 
 def moves(law: Law, y: np.ndarray, attended: AttendedMasses) -> Moves:
     """The velocities of clusters at y, after y is brought to unit length."""
     y = y / np.sqrt(_row_sums(y * y))
+    if attended.tiled:
+        return _by_tiles(law, y, attended.own[:, 0])
     cosines = y @ y.T
     if attended.plain:
         # The same as below, in half of the operations: most clouds are small, and calls are what costs.
@@ -107,8 +114,9 @@ def moves(law: Law, y: np.ndarray, attended: AttendedMasses) -> Moves:
         return Moves(pulled - _row_sums(pulled * y) * y, (pull * share)[:, 0], 1.0)
     w, unit = weights(law, y, attended.seen)
     if law.value is not None:
-        pulled = (w @ y) @ law.value.T
-        pull = np.sqrt(np.sum(pulled * pulled, axis=1))
+        images = y @ law.value.T
+        # What sums are rounded to is the size of their terms: pulls of opposite tokens cancel.
+        pulled, pull = w @ images, w @ np.sqrt(np.sum(images * images, axis=1))
         along = np.sum(pulled * y, axis=1)
     else:
         np.fill_diagonal(w, 0)
@@ -116,6 +124,20 @@ def moves(law: Law, y: np.ndarray, attended: AttendedMasses) -> Moves:
         pulled, pull = w @ y, np.abs(w).sum(axis=1)
         along = np.sum(w * cosines, axis=1)
     return Moves(pulled - along[:, None] * y, pull, unit)
+
+
+def _by_tiles(law: Law, y: np.ndarray, masses: np.ndarray) -> Moves:
+    size, towards = tiles.pulls(y, masses, law.beta)
+    total = size + masses
+    share = law.factor / total
+    # The mean of what a token attends to, its own mass included, from the token.
+    offset = towards / total[:, None]
+    along = np.sum(offset * y, axis=1)
+    velocity = law.factor * (offset - along[:, None] * y)
+    # Of the covariance of what is attended to the trace within the tangent space, which is more than any eigenvalue:
+    # 1 - c^2 <= 2 (1 - c) for each cosine.
+    trace = -2 * along - np.sum(np.square(velocity / law.factor), axis=1)
+    return Moves(velocity, size * share, 1.0, law.factor * (law.beta * trace - (1 + along)))
 
 
 def _row_sums(x: np.ndarray) -> np.ndarray:
@@ -126,58 +148,3 @@ def _row_sums(x: np.ndarray) -> np.ndarray:
 @functools.lru_cache(maxsize=256)
 def _ones(m: int) -> np.ndarray:
     return np.ones((m, 1))
-
-
-def jacobian(law: Law, y: np.ndarray, attended: AttendedMasses) -> tuple[np.ndarray, np.ndarray]:
-    """The derivative (m d, m d) of the velocities at unit vectors y, in units of `Moves`, and the velocities."""
-    m, d = y.shape
-    w, _ = weights(law, y, attended.seen)
-    cosines, eye = y @ y.T, np.eye(d)
-    queries = y if law.form is None else y @ law.form
-    keys = y if law.form is None else y @ law.form.T
-    tangent = eye - y[:, :, None] * y[:, None, :]
-    if law.value is not None:
-        images = y @ law.value.T
-        along = np.sum(w * (y @ images.T), axis=1)
-        turned, others = tangent @ law.value, w
-        parts = images[None] - (y @ images.T)[:, :, None] * y[:, None]
-    else:
-        others = w - np.diag(w.diagonal())
-        along = law.factor * np.sum(others * cosines, axis=1)
-        turned = law.factor * tangent
-        parts = law.factor * (y[None] - cosines[:, :, None] * y[:, None])
-        parts[np.arange(m), np.arange(m)] = 0
-    velocity = np.einsum("ab,abi->ai", others, parts)
-    centred = parts - velocity[:, None] if law.normalised else parts
-    weighted = w[:, :, None] * centred
-    found = law.beta * weighted[..., None] * queries[:, None, None, :]
-    found += others[:, :, None, None] * turned[:, None]
-    here = law.beta * np.einsum("abi,bj->aij", weighted, keys) - along[:, None, None] * tangent
-    found[np.arange(m), np.arange(m)] += here
-    # The tangent space turns with its point: what is tangent before stays so.
-    found[np.arange(m), np.arange(m)] -= y[:, :, None] * velocity[:, None, :]
-    # By directions along y_b nothing changes.
-    found = np.einsum("abij,bjk->aibk", found, tangent)
-    return found.reshape(m * d, m * d), velocity
-
-
-def contraction(law: Law, y: np.ndarray, at: int, seen: np.ndarray, own: np.ndarray) -> np.ndarray:
-    """The largest rate at which tokens within cluster `at` part from it, for each of k tokens; negative if they meet.
-
-    It is an eigenvalue of the symmetric part of the derivative of a velocity by the token. Each sees masses of clusters
-    `seen`, (k, m), its `own` (k,) among them, which moves along with it and so holds it not.
-    """
-    point = y[at]
-    w, unit = weights(law, y, seen, np.broadcast_to(point, (len(seen), len(point))))
-    average = w @ y
-    around = y - average[:, None] if law.normalised else np.broadcast_to(y, (len(seen), *y.shape))
-    keys = y if law.form is None else y @ law.form.T
-    value = law.factor * np.eye(len(point)) if law.value is None else law.value
-    tangent = np.eye(len(point)) - np.outer(point, point)
-    change = tangent @ value @ (law.beta * np.einsum("kb,kbi,bj->kij", w, around, keys)) @ tangent
-    share = w[:, at] * own / np.where(seen[:, at] > 0, seen[:, at], 1)
-    held = average @ value.T @ point - share * (point @ value @ point)
-    # The direction of the point itself is none of the sphere: its eigenvalue is put below all others.
-    far = 1 + 2 * np.abs(change).sum()
-    rates = np.linalg.eigvalsh((change + change.swapaxes(1, 2)) / 2 - far * np.outer(point, point))
-    return (rates[:, -1] - held) / unit

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .law import AttendedMasses, Law, moves
+from .law import AttendedMasses, Law, Moves, moves
 
 
 # Squares between this and its inverse lose no digits.
@@ -39,6 +39,8 @@ class Step(NamedTuple):
     - `length`: That of the path.
     - `slopes`: The derivatives by the length at the twelve stages and the end, (13, m d + 1).
     - `error`: The estimate of the error of each component, (m d + 1,).
+    - `last`: The velocities at the end.
+    - `inner`: Of an implicit step, the terms of its interpolant but for the first, (k, m d + 1).
     """
 
     y0: np.ndarray
@@ -48,16 +50,25 @@ class Step(NamedTuple):
     length: float
     slopes: np.ndarray
     error: np.ndarray
+    last: Moves
+    inner: np.ndarray | None = None
 
 
 def slope(law: Law, y: np.ndarray, attended: AttendedMasses) -> np.ndarray:
-    """The derivative by the length of the path, of clusters and, last, of time."""
-    velocity, _, unit = moves(law, y, attended)
-    return along_orbit(velocity, unit)
+    """The derivative by what steps are taken in, of clusters and, last, of time."""
+    return slope_of(moves(law, y, attended), attended)
+
+
+def slope_of(now: Moves, attended: AttendedMasses) -> np.ndarray:
+    """The same of velocities that are known: by the length of the path, or, by tiles, by time."""
+    if attended.tiled:
+        # While many tokens gather, all takes a time of the order of one.
+        return np.append(now.velocity.ravel(), now.unit)
+    return along_orbit(now.velocity, now.unit)
 
 
 def along_orbit(velocity: np.ndarray, unit: float) -> np.ndarray:
-    """The same of velocities that are known, in units of a time of this length."""
+    """The derivative by the length of the path, of velocities in units of a time of this length."""
     flat, largest = velocity.ravel(), 1.0
     with np.errstate(over="ignore"):
         square = flat @ flat
@@ -85,12 +96,14 @@ def step(law: Law, attended: AttendedMasses, y0: np.ndarray, t: float, length: f
     change = length * (table.B @ slopes[:12])
     y1 = y0 + change[:-1].reshape(y0.shape)
     y1 = y1 / np.sqrt(np.sum(y1 * y1, axis=1, keepdims=True))
-    slopes[12] = slope(law, y1, attended)
+    last = moves(law, y1, attended)
+    slopes[12] = slope_of(last, attended)
     fifth, third = table.E5 @ slopes, table.E3 @ slopes
-    fifth, scale = np.abs(fifth), np.abs(fifth) + 0.1 * np.abs(third)
+    size = np.abs(fifth)
+    scale = size + 0.1 * np.abs(third)
     # Of order 7, from the two: Hairer's combination, for each component. No squares: times overflow them.
-    error = length * fifth * (fifth / np.where(scale > 0, scale, 1))
-    return Step(y0, y1, t, float(change[-1]), length, slopes, error)
+    error = length * fifth * (size / np.where(scale > 0, scale, 1))
+    return Step(y0, y1, t, float(change[-1]), length, slopes, error, last)
 
 
 class Between(NamedTuple):
@@ -117,6 +130,17 @@ class Between(NamedTuple):
         y = self._at(share, slice(None, -1)).reshape(self.shape)
         return y / np.linalg.norm(y, axis=1, keepdims=True)
 
+    def last_term(self) -> np.ndarray:
+        """The size of the term of highest order at its largest, of each cluster, (m,): its errors are smaller."""
+        sizes = np.linalg.norm(self.rows[-1, :-1].reshape(self.shape), axis=1)
+        return (4 / 7) ** 4 * (3 / 7) ** 3 * sizes
+
+    def rows_at(self, share: float, rows: Any) -> np.ndarray:
+        """Some clusters alone, of unit length."""
+        start = self.start[:-1].reshape(self.shape)[rows]
+        y = self.blend(start, self.rows[:, :-1].reshape(-1, *self.shape)[:, rows], share)
+        return y / np.linalg.norm(y, axis=-1, keepdims=True)
+
     def time(self, share: float) -> float:
         """The time."""
         return self.t + float(self._at(share, -1))
@@ -124,6 +148,9 @@ class Between(NamedTuple):
 
 def between(law: Law, attended: AttendedMasses, done: Step) -> Between:
     """The interpolant, by three stages more."""
+    if done.inner is not None:
+        change = np.append((done.y1 - done.y0).reshape(-1), done.span)
+        return Between(np.append(done.y0.reshape(-1), 0.0), np.vstack([change, done.inner]), done.y0.shape, done.t)
     table = _tables()
     slopes = np.empty((16, done.slopes.shape[1]))
     slopes[:13] = done.slopes

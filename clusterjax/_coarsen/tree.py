@@ -74,6 +74,9 @@ class MergeTree:
         along the run. It assumes that the effects are small: where it is not small against 1, as in a run that passes
         very near an unstable equilibrium, the time is not known, and the bound says so. The tokens of a cluster are
         assumed to go on contracting where they did at both ends of a step; if they do not, it grows with their spread.
+
+        Of mergers while more than 1,024 of more than 4,096 tokens are left it is an estimate: the displacement by these
+        errors is followed forwards, once with their directions and once, threefold, in random ones.
         """
         return relative_errors(self._run)
 

@@ -79,7 +79,7 @@ FLOORS: dict[str, set[str]] = {
     "_trajectory_table": BASE | {"_describe", "_verdicts"},
     "_trajectory": BASE | {"_interpolants", "_account", "_trajectory_file", "_trajectory_table"},
     "_simulate": FIELDS | {"_solver", "_trajectory", "_describe", "_interpolants", "_integrate", "_noise", "_saved"},
-    "_coarsen": FIELDS | {"_simulate"},
+    "_coarsen": FIELDS | {"_simulate", "_solver"},
     "_iterate": FIELDS | {"_trajectory", "_interpolants", "_describe"},
     "_further": DISK,
     "_training_loop": BASE | DISK | {"_lock", "_further", "_summary"},

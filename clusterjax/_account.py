@@ -31,7 +31,10 @@ def account(run: Any) -> str:
     clock = "layers" if "layer" in settings else "times"
     batch = run.ts.shape[:-1]
     n, d = run.x1.shape[-2:]
-    tokens = f"{n} token{'s' if n > 1 else ''} of dimension {d}, {run.x1.dtype}"
+    # Of a `MeanField`, which alone is watched, rows are degrees.
+    of_tokens = f"{n} token{'s' if n > 1 else ''} of dimension {d}"
+    state = f"coefficients up to degree {n - 1}" if "resolved" in run.stats else of_tokens
+    tokens = f"{state}, {run.x1.dtype}"
     rows = [f"{tokens}, in {'x'.join(map(str, batch))} runs" if batch else tokens]
     first, last = (f"{float(np.min(end)):.6g}" for end in (run.ts[..., 0], run.ts[..., -1]))
     rows.append(f"{clock} {first} to {last}, {run.ts.shape[-1]} saved; reached {spread(run.t1)}")

@@ -4,7 +4,6 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-import scipy.special
 
 from ..._check import check_array
 from ..._custom_types import Masses, Tokens
@@ -59,8 +58,10 @@ def check_degree(attention: Any, d: int, degree: int) -> None:
 
 def _left_out(kappa: float, d: int, degree: int) -> float:
     """The coefficient of the kernel after the last degree, relative to its mean."""
+    from scipy.special import ive  # loaded when it is needed
+
     order = d / 2 - 1
-    return float(scipy.special.ive(degree + 1 + order, kappa) / scipy.special.ive(order, kappa)) if kappa else 0.0
+    return float(ive(degree + 1 + order, kappa) / ive(order, kappa)) if kappa else 0.0
 
 
 def degree_for(kappa: float, d: int) -> int:

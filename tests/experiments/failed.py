@@ -6,6 +6,7 @@ FAILED_ELSEWHERE = {
         "Every cell of the atlas has a certified limit.",
         "Most heads of trained networks are in the row of a simple leading eigenvalue.",
     ],
+    "staircase": ["These are more than a multiple of sqrt(beta), the number of waves that grow fastest."],
     "neural-collapse": [
         "Layers of the hardmax classifier bring the reviews of a label to their mean (NC1).",
         "Layers of the language model of the package bring the places with one next token to their mean (NC1).",

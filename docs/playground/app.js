@@ -6,7 +6,7 @@
   const BUDGET = 7, SPARE = 3; // milliseconds of integration in a frame, and of work ahead
   const BINS = 40, MEASURED = 100; // milliseconds from one measurement to the next
   const LONG = 72, PARTS = 3200; // frames of a trail, and its parts in a frame, of all tokens, at most
-  const LATE = 0.02, OFTEN = 0.05; // seconds of a frame that came late, and the share of these that is too much
+  const LATE = 0.02, OFTEN = 0.03; // seconds of a frame that came late, and the share of these that is too much
   const OKABE = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9"];
   const VIRIDIS = ["#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725"];
   const still = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -14,7 +14,7 @@
   let state = root.merged(root.FIRST, {}).state, run = null, x = null, start = null, given = null;
   let playing = false, before = null, waiting = false, history = [], past = [], measured = -Infinity, told = -Infinity;
   let numbers = { clusters: 0, energy: NaN, counts: new Float64Array(BINS) }, rate = 0, now = 0, frames = 0, slid = false;
-  let detail = 1, late = 0; // of trails, and the share of frames that came late
+  let detail = 1, late = 0; // of a frame, and the share of frames that came late
 
   const scene = new root.Scene(byId("scene"), { d: 3, kind: "sphere" });
   const show = root.controls(change);
@@ -158,7 +158,8 @@
     if (playing) ask();
   }
 
-  /** Where frames come late again and again, trails get fewer parts: without a GPU these are most of a frame. */
+  /** Where frames come late again and again, trails get fewer parts, which are most of a frame without a GPU, and the
+      integration half of its time. */
   function relieve(seconds) {
     late = 0.98 * late + (seconds > LATE ? 0.02 : 0);
     if (late > OFTEN && detail > 1 / 8) {
@@ -171,8 +172,8 @@
   function advance(seconds) {
     const from = now, pace = state.logarithmic ? state.speed * Math.max(0.5, now) : state.speed;
     const target = Math.min(state.until, now + pace * seconds);
-    run.advance(target, BUDGET);
-    run.prepare(SPARE);
+    run.advance(target, BUDGET * Math.max(0.5, detail));
+    run.prepare(SPARE * Math.max(0.5, detail));
     if (run.sliding && !slid) {
       slid = true;
       byId("said").textContent = "Tokens switch between leaders without end here: shown in steps of 0.001, where simulate would stop.";

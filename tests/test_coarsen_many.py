@@ -218,6 +218,17 @@ def _unit(x):
     return x / np.linalg.norm(x)
 
 
+def test_tokens_at_one_point_are_one_where_others_part_too(few_are_many):
+    """Four places on a circle between two heaps, from which tokens that are near part: so do not those at one point."""
+    angles = np.repeat([1.55, 1.56, 1.57, 1.58, 0.0, np.pi], [2, 2, 2, 2, 96, 96])
+    x, flow = np.stack([np.cos(angles), np.sin(angles)], axis=1), plain(3.0)
+    cloud = clouds.start(flow, x, np.ones(200))
+    assert np.all(laws.moves(flow, x, cloud.attended).rates[:8] > 0)
+    first = run.run(flow, x, np.ones(200), 1e-9, 1e-3, 1e-4, 1000, 0.1).cloud
+    assert first.first.tolist() == [0, 2, 4, 6, 8, 104]
+    np.testing.assert_array_equal(first.sums, [2, 2, 2, 2, 96, 96])
+
+
 def test_many_tokens_at_few_places_are_few_with_masses():
     counts, spots = np.array([1500, 900, 700, 600, 500]), sphere(5, 3, seed=3)
     x = np.repeat(spots, counts, axis=0)

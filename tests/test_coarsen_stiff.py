@@ -67,6 +67,18 @@ def test_implicit_steps_lead_where_explicit_ones_do(monkeypatch, seed):
         np.testing.assert_allclose(*at, atol=1e-7)
 
 
+def test_after_an_implicit_step_in_vain_none_is_tried_for_some_steps():
+    """Each costs a factorisation: explicit steps must be bound for as long anew."""
+    flow, x = laws.Law(4.0, None, None, 1.0, True, False, 0.0), sphere(5, 3, seed=1)
+    cloud = clouds.start(flow, x, np.ones(5))
+    now = laws.moves(flow, x, cloud.attended)
+    # A span that explicit steps go through as easily.
+    short = pace.Pace(0.01, span=1e-3)
+    done, after, tries = pace.advance(flow, cloud, 0.0, now, steps.slope_of(now, cloud.attended), np.inf, short, 100)
+    assert done.inner is None and tries == 2 and after.span == 0
+    assert after.stiff == 1 - pace._STIFF
+
+
 def test_gradients_go_through_implicit_steps():
     """The gradient of the time of the last merger, at the first implicit step, against runs from there."""
     flow, monitored = stiff_run(7)

@@ -1,5 +1,7 @@
 """`coarsen` of more tokens than it holds pairs of: sums and searches by tiles, and runs beside those that hold them."""
 
+import re
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -227,6 +229,19 @@ def test_tokens_at_one_point_are_one_where_others_part_too(few_are_many):
     first = run.run(flow, x, np.ones(200), 1e-9, 1e-3, 1e-4, 1000, 0.1).cloud
     assert first.first.tolist() == [0, 2, 4, 6, 8, 104]
     np.testing.assert_array_equal(first.sums, [2, 2, 2, 2, 96, 96])
+
+
+def test_it_tells_how_far_it_is(few_are_many):
+    lines, x = [], sphere(150, 3, seed=1)
+    tree = coarsen(field(4.0), x, 1e300, tolerance=0.3, log=lines.append)
+    told = [re.fullmatch(r"t = ([\d.]+), step (\d+): (\d+) clusters, (\d+) mergers", line) for line in lines]
+    times, steps, clusters, mergers = np.array([[float(part) for part in one.groups()] for one in told]).T
+    assert steps.tolist() == list(range(1, len(lines) + 1)) and np.all(np.diff(times) > 0)
+    assert clusters[-1] <= 60 and np.all(np.diff(clusters) <= 0)
+    counts = [np.sum(tree.times <= t * (1 + 1e-3)) for t in times]
+    np.testing.assert_allclose(mergers, counts, atol=1)
+    with pytest.raises(TypeError, match="log"):
+        coarsen(field(4.0), x, 1e300, tolerance=0.3, log=True)
 
 
 def test_many_tokens_at_few_places_are_few_with_masses():

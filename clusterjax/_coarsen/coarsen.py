@@ -1,5 +1,7 @@
 """`coarsen`: tokens followed to the end of time, by clusters. This file checks and prepares; `run` does it."""
 
+from collections.abc import Callable
+
 import jax.numpy as jnp
 import numpy as np
 
@@ -26,7 +28,13 @@ _MOST_DRIFT, _ROUNDED = 1e-3, 100 * float(np.finfo(float).eps)
 
 
 def coarsen(
-    field: AbstractField, x0: Tokens, t_end: RealScalarLike, *, tolerance: RealScalarLike, max_steps: int = 100_000
+    field: AbstractField,
+    x0: Tokens,
+    t_end: RealScalarLike,
+    *,
+    tolerance: RealScalarLike,
+    max_steps: int = 100_000,
+    log: Callable[[str], None] | None = None,
 ) -> MergeTree:
     r"""Follow tokens on the sphere from `x0` to `t_end`, or to the last merger, however long that takes.
 
@@ -68,6 +76,7 @@ def coarsen(
     - `t_end`: The last time; the run begins at 0. 1e300 is as good as never.
     - `tolerance`: The chordal distance at which two clusters have merged; the cosine c is $\sqrt{2(1-c)}$.
     - `max_steps`: The largest number of steps, of those too that were too long.
+    - `log`: A function of one line, such as `print`, which is told how far a run of more than 4,096 tokens is.
 
     **Returns:**
 
@@ -102,6 +111,8 @@ def coarsen(
         tolerance, "tolerance", least=least, below=2, remedy=f"pass a distance that {x0.dtype} can hold"
     )
     max_steps = check_integer(max_steps, "max_steps", remedy="pass the largest number of steps, such as 100_000")
+    if log is not None and not callable(log):
+        raise TypeError(f"log must be a function of one line, but it is {shown(log)}; pass print, or leave it out.")
     # Where distances this small are left out, merger times change by less than steps change them.
     # Causal: later tokens lag behind by as much, and steps are bounded by contraction until they are one.
     inner = 3e-4 if law.causal else 1e-5 / (1 + law.sharpness)
@@ -109,9 +120,8 @@ def coarsen(
     wide = min(1e-2 / (1 + law.sharpness), tolerance / 4)
     start = np.asarray(x0, float)
     try:
-        return MergeTree._of(
-            run(law, start, masses, t_end, tolerance, min(inner, tolerance / 4), max_steps, wide), np.dtype(x0.dtype)
-        )
+        ran = run(law, start, masses, t_end, tolerance, min(inner, tolerance / 4), max_steps, wide, log)
+        return MergeTree._of(ran, np.dtype(x0.dtype))
     except Stalled as stalled:
         raise RuntimeError(
             f"coarsen stopped at t = {stalled.time:.4g} with {stalled.clusters} clusters, after {max_steps} steps or "

@@ -7,6 +7,7 @@ tokens.
 **Invariants.** Every step is of one cloud. Merger times do not decrease.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -75,8 +76,12 @@ def run(
     inner: float,
     max_steps: int,
     wide: float | None = None,
+    log: Callable[[str], None] | None = None,
 ) -> Run:
-    """The clusters of x0 followed to `t_end`; those within `inner` become one, and by tiles those within `wide`."""
+    """The clusters of x0 followed to `t_end`; those within `inner` become one, and by tiles those within `wide`.
+
+    `log` is told of each step by tiles.
+    """
     wide = inner if wide is None else wide
     cloud = start(law, x0, masses)
     apart = None if cloud.attended.tiled else distances(cloud.y)
@@ -115,6 +120,10 @@ def run(
         moved = cloud._replace(y=done.y1)
         if apart is None:
             cloud = gathered(law, moved, done.last, wide)
+            if log is not None:
+                log(
+                    f"t = {t:.4g}, step {len(legs)}: {len(cloud.first):,} clusters, {len(components.mergers):,} mergers"
+                )
         else:
             cloud = released(law, merged(law, moved, apart, inner), inner)
         now = done.last

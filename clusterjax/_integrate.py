@@ -4,7 +4,8 @@
 adaptive controllers step onto every jump of a schedule, so that no step straddles a discontinuity of the field.
 """
 
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import diffrax as dfx
@@ -39,6 +40,24 @@ def setup_of(
     solving = ("solver", "stepsize_controller", "dt0", "adjoint", "max_steps")
     told = {name: getattr(options, names.get(name, name)) for name in solving}
     return Setup.of(most, field=field, args=args, **told, **further)
+
+
+@contextmanager
+def forward_mode_told(adjoint: dfx.AbstractAdjoint) -> Iterator[None]:
+    """A sentence of ours where forward mode meets an adjoint of reverse mode, as in `jax.hessian`.
+
+    Within a `jit` of the caller jax takes derivatives of what was traced, and says so in its own words.
+    """
+    try:
+        yield
+    except TypeError as error:
+        if "forward-mode" not in str(error):
+            raise
+        raise TypeError(
+            f"adjoint must be diffrax.ForwardMode() for jax.jvp, jax.jacfwd and jax.jacfwd(jax.jacfwd(...)), or "
+            f"diffrax.DirectAdjoint() for jax.hessian, but it is {type(adjoint).__name__}, which has reverse mode "
+            "alone; pass one of these."
+        ) from error
 
 
 def integrate(terms, field, y0, t0, t1, args, options, saveat, event=None, throw=True, progress=dfx.NoProgressMeter()):

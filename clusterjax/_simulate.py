@@ -35,7 +35,7 @@ from ._describe import StaticString
 from ._field import AbstractField, MultiHeadField
 from ._field.base import check_field
 from ._field.mean import unresolved
-from ._integrate import Resumed, SolverOptions, integrate, setup_of
+from ._integrate import Resumed, SolverOptions, forward_mode_told, integrate, setup_of
 from ._interpolants import NotKept, Polynomials
 from ._misc import as_float, is_concrete, warn_of_rounding
 from ._noise import check_noise, make_terms
@@ -102,8 +102,8 @@ def simulate(
     - `dt0`: The first step; needed by `ConstantStepSize`, otherwise None lets diffrax choose.
     - `event`: Stops the run early: a `diffrax.Event`, for example `clustered_event(radius)`, or `diffrax.Event(fn)` of
         a function `fn(t, x, args, **kwargs)`.
-    - `adjoint`: How derivatives are taken, as in diffrax; None is `RecursiveCheckpointAdjoint()`. Use
-        `diffrax.ForwardMode()` for forward mode.
+    - `adjoint`: How derivatives are taken, as in diffrax; None is `RecursiveCheckpointAdjoint()`, for reverse mode. Use
+        `diffrax.ForwardMode()` for forward mode, also twice, and `diffrax.DirectAdjoint()` for `jax.hessian`.
     - `save`: `save(t, x, args)` is saved in place of the tokens, so that long runs keep only what is needed: arrays
         or trees of them, of any dtype, such as `lambda t, x, args: num_clusters(x, 0.1)`. At times that the run did not
         reach floats are NaN, integers -1 (the largest number if unsigned) and booleans False.
@@ -126,6 +126,7 @@ def simulate(
 
     - `ValueError` for tokens that are not (n, d), finite and, on the sphere, not zero; for `ts` that are not at least
         two increasing finite times; for parameters that do not fit the tokens; for options that do not fit together.
+    - `TypeError` for derivatives that `adjoint` does not have.
     - `RuntimeError` if the run fails and `throw` is True.
 
     Built on `diffrax.diffeqsolve`; the noise is that of 2604.16288 and 2606.05140.
@@ -168,7 +169,8 @@ def simulate(
     check_suits(solver, field, ts, adjoint=adjoint, noise=noise, sharded=sharding is not None)
     # Here the message can say how far the run came. Of traced arguments, and over several devices, within the run.
     inside = throw and (sharding is not None or not is_concrete((field, x0, ts, args, options, event, save, noise)))
-    traj = _run(field, x0, ts, args, options, event, watch, save, dense, noise, key, inside, progress, sharding)
+    with forward_mode_told(options.adjoint):
+        traj = _run(field, x0, ts, args, options, event, watch, save, dense, noise, key, inside, progress, sharding)
     if throw and not inside:
         # Within another `jit` all of whose arguments are constants the run is traced all the same.
         if not is_concrete(traj.result):

@@ -155,6 +155,25 @@ def test_gradients_through_unretracted_stages_agree():
     np.testing.assert_allclose((above - below) / (2 * shift), reverse, rtol=1e-7)
 
 
+@pytest.mark.parametrize("derivative", [jax.hessian, jax.jacfwd])
+def test_forward_mode_says_which_adjoint_serves(derivative):
+    parts = Retract(dfx.Heun()), Euclidean()
+    with pytest.raises(TypeError, match="adjoint must be diffrax.ForwardMode.* diffrax.DirectAdjoint.. for jax.hessian"):
+        derivative(lambda b: end(b, None, *parts))(jnp.asarray(4.0))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("derivative", "adjoint"),
+    [(jax.hessian, dfx.DirectAdjoint()), (lambda f: jax.jacfwd(jax.jacfwd(f)), dfx.ForwardMode())],
+)
+def test_second_derivatives_are_those_of_differences(derivative, adjoint):
+    parts, shift = (Retract(dfx.Heun()), Euclidean()), 1e-5
+    first = lambda beta: jax.grad(end)(jnp.asarray(beta), None, *parts)
+    found = derivative(lambda beta: end(beta, adjoint, *parts))(jnp.asarray(4.0))
+    np.testing.assert_allclose(found, (first(4.0 + shift) - first(4.0 - shift)) / (2 * shift), rtol=1e-7)
+
+
 @pytest.mark.exhaustive
 def test_backsolve_of_a_tangent_field():
     """The continuous adjoint, whose state is a tuple, agrees with the discrete one."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.experimental
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ from .helpers import as_a_user
 
 
 COMPILED = [0]
+# The name before jax 0.8.
+enable_x64 = getattr(jax, "enable_x64", None) or jax.experimental.enable_x64
 
 
 def _count(event: str, duration: float, **_: Any) -> None:
@@ -27,7 +30,10 @@ def _count(event: str, duration: float, **_: Any) -> None:
 def counted():
     jax.monitoring.register_event_duration_secs_listener(_count)
     yield
-    jax.monitoring.unregister_event_duration_listener(_count)
+    # Before jax 0.7 one cannot be taken away alone.
+    getattr(jax.monitoring, "unregister_event_duration_listener", lambda _: jax.monitoring.clear_event_listeners())(
+        _count
+    )
 
 
 RNG = np.random.default_rng(0)
@@ -143,7 +149,7 @@ def test_each_door_tells_it(monkeypatch):
         jax.eval_shape(lambda: doors[0](x))
         for door in doors:
             monkeypatch.setattr(_misc, "_WARNED", set())
-            with jax.enable_x64(False), pytest.warns(UserWarning, match="jax rounds it to float32"):
+            with enable_x64(False), pytest.warns(UserWarning, match="jax rounds it to float32"):
                 jax.eval_shape(lambda door=door: door(x))
 
 
@@ -168,7 +174,7 @@ def test_every_array_of_double_precision_that_is_rounded_is_told_once_with_its_n
     """At the line of the caller; not of float32, nor where jax keeps it, nor of numbers of Python."""
     monkeypatch.setattr(_misc, "_WARNED", set())
     with as_a_user():
-        with jax.enable_x64(False):
+        with enable_x64(False):
             door(lambda array: array.astype(np.float32))
             door(lambda array: array.tolist()) if name not in ("x", "ts") else None
             with pytest.warns(UserWarning, match=f"^{name} is float64, but jax rounds it to float32") as told:

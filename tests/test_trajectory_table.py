@@ -85,6 +85,8 @@ def test_a_loaded_run_is_the_same_table(tmp_path):
     assert cjx.Trajectory.load(tmp_path / "run").to_xarray().identical(run("batch").to_xarray())
 
 
+# Of zarr before 3.1, of words.
+@pytest.mark.filterwarnings("ignore:The codec `vlen-utf8` is currently not part:UserWarning")
 def test_it_can_be_written_by_xarray(tmp_path):
     """Attributes and names are such as zarr takes."""
     import xarray

@@ -67,7 +67,9 @@ def add_sweep(commands: argparse._SubParsersAction) -> None:
     command.add_argument(
         "--spectrum", metavar="LIST", help="the eigenvalues of V, in a random basis, such as 1,0.5 or 1+2j,1-2j"
     )
-    command.add_argument("--drawn", choices=DRAWN, default="system", help="a random matrix for each (default: system)")
+    command.add_argument(
+        "--drawn", choices=tuple(DRAWN), default="system", help="a random matrix for each (default: system)"
+    )
     command.add_argument(
         "--statistics",
         default="close-pairs",

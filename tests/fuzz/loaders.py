@@ -16,6 +16,7 @@ import jax.random as jr
 import jax.tree_util as jtu
 import numpy as np
 import optax
+import pytest
 import safetensors.numpy
 from flax.serialization import msgpack_serialize
 from flax.traverse_util import flatten_dict, unflatten_dict
@@ -147,8 +148,11 @@ def make_albert_in_shards(folder):
 
 
 def make_t5_in_shards(folder):
+    import transformers
     from transformers import T5Tokenizer
 
+    if int(transformers.__version__.split(".")[0]) < 5:
+        pytest.skip("transformers before 5 makes a tokenizer of T5 of no list of words")
     in_safetensors(folder, ONE_BLOCK)
     pieces = [(word, -1.0) for word in ("<pad>", "</s>", "<unk>")] + [(f"\u2581{word}", -2.0) for word in set(WORDS)]
     T5Tokenizer(vocab=sorted(pieces, key=lambda piece: (-piece[1], piece)), extra_ids=2).save_pretrained(folder)

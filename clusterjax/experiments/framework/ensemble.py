@@ -103,13 +103,14 @@ def exact_first_token(ensemble: Ensemble) -> np.ndarray:
 
     Source: Karagodin et al. (2411.04990), Section 3: the first token of a causal head moves on its own.
     """
-    # Most figures have one V for all starts: each matrix exponential is computed once. NumPy 2.0 gives `which` more axes.
+    # Most figures have one V for all starts: each matrix exponential is computed once.
     values, which = np.unique(np.asarray(ensemble.value), axis=0, return_inverse=True)
     # exp(Vt) overflows at t = 1000; less the growth of its top eigenvalue it does not, and direction is all that
     # counts.
     growth = np.linalg.eigvals(values).real.max(-1)
     decaying = values - growth[:, None, None] * np.eye(values.shape[-1])
     flows = expm(np.asarray(ensemble.ts)[None, :, None, None] * decaying[:, None])
+    # In NumPy 2.0 `which` has more axes.
     moved = np.einsum("stij,sj->sti", flows[which.ravel()], np.asarray(ensemble.xs[:, 0, 0]))
     return moved / np.linalg.norm(moved, axis=-1, keepdims=True)
 

@@ -10,6 +10,7 @@ import clusterjax as cjx
 from clusterjax._coarsen import bound, clouds, law as laws, run, tiles, touches
 
 from .coarsen_cases import coarsen, field, sphere
+from .helpers import as_a_user
 from .reference import coarsening as reference
 
 
@@ -240,7 +241,7 @@ def test_it_tells_how_far_it_is(few_are_many):
     assert clusters[-1] <= 60 and np.all(np.diff(clusters) <= 0)
     counts = [np.sum(tree.times <= t * (1 + 1e-3)) for t in times]
     np.testing.assert_allclose(mergers, counts, atol=1)
-    with pytest.raises(TypeError, match="log"):
+    with as_a_user(), pytest.raises(ValueError, match="log must be a function of a line, but it is True"):
         coarsen(field(4.0), x, 1e300, tolerance=0.3, log=True)
 
 

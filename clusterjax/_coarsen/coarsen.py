@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._attention import SoftmaxAttention, UnnormalisedAttention
-from .._check import check_concrete, check_integer, check_number, shown
+from .._check import check_callable, check_concrete, check_integer, check_number, shown
 from .._custom_types import RealScalarLike, Tokens
 from .._field import AbstractField, AttentionField
 from .._field.base import check_field
@@ -85,7 +85,7 @@ def coarsen(
     **Raises:**
 
     - `ValueError` for another field, for one that depends on time, for a V whose tokens part again; for tokens, times
-        or tolerances that are none, or that the dtype of `x0` cannot hold.
+        or tolerances that are none, or that the dtype of `x0` cannot hold; for a `log` that is no function.
     - `RuntimeError` if the steps do not suffice, or come to nothing: where clusters contract onto a curve much faster
         than they move along it.
 
@@ -111,8 +111,8 @@ def coarsen(
         tolerance, "tolerance", least=least, below=2, remedy=f"pass a distance that {x0.dtype} can hold"
     )
     max_steps = check_integer(max_steps, "max_steps", remedy="pass the largest number of steps, such as 100_000")
-    if log is not None and not callable(log):
-        raise TypeError(f"log must be a function of one line, but it is {shown(log)}; pass print, or leave it out.")
+    if log is not None:
+        check_callable(log, "log", "a function of a line", takes=1)
     # Where distances this small are left out, merger times change by less than steps change them.
     # Causal: later tokens lag behind by as much, and steps are bounded by contraction until they are one.
     inner = 3e-4 if law.causal else 1e-5 / (1 + law.sharpness)

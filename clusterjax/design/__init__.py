@@ -1,0 +1,11 @@
+"""Design by gradient: which parameters made a run, which lead tokens to given places, and which keep them apart."""
+
+from typing import TYPE_CHECKING
+
+
+if TYPE_CHECKING:
+    from ._recover import Recovery as Recovery, recover as recover
+else:
+    from .._lazy import lazy_names
+
+    __getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -141,7 +141,7 @@ def _damped(residual: Array, jacobian: Array, damping: Array) -> tuple[Array, Ar
 
 
 def slope(fit: Fit) -> Float[Array, ""]:
-    """The largest cosine between the residual and a column of its Jacobian: 0 where the sum of squares is stationary."""
+    """The largest cosine between the residual and a column of its Jacobian: 0 at a stationary point."""
     columns, length = jnp.linalg.norm(fit.jacobian, axis=0), jnp.linalg.norm(fit.residual)
     products = jnp.abs(fit.residual @ fit.jacobian)
     cosines = jnp.where(columns * length > 0, products / jnp.where(columns * length > 0, columns * length, 1), 0)

@@ -24,7 +24,7 @@ from .._field.base import check_field
 from .._misc import is_concrete
 from .._space import Sphere, check_directions
 from .._summary import short
-from ._identify import Identified, identify
+from ._identify import identify
 from ._least_squares import Fit, Runs, fit, read_runs, slope
 from ._parameters import Parameters, pick_parameters
 
@@ -47,7 +47,7 @@ class Recovery(eqx.Module):
     - `covariance`: (p, p), its pseudo-inverse: the Cramer-Rao bound of what the observations determine.
     - `combinations`: (r, p), orthonormal combinations of parameters that they determine, the best first, and
         `combination_bounds`, (r,), the least standard deviation of an unbiased estimate of each.
-    - `null`: (p - r, p), orthonormal directions that they do not determine, and `unidentified`, what these are in words.
+    - `null`: (p - r, p), orthonormal directions that they do not determine, and `unidentified`, what these are.
     - `observations`, `parameters`: How many independent numbers were observed, and fitted.
     - `converged`: Whether the fit is at a minimum of the sum of squares, and `reason`, why so or why not.
     - `steps`: The steps of the fit.
@@ -300,6 +300,6 @@ def _verdict(found: Fit, finite: bool, noise: float | None, misfit: float, free:
     # The sum of squares over the variance is chi-squared, of mean `free` and variance 2 `free`.
     excess = (misfit / noise) ** 2 / free
     if excess > 1 + 5 * np.sqrt(2 / free):
-        return True, f"{how}, whose residual is {np.sqrt(excess):.3g} times what the noise explains: it may be a local " \
-            "minimum, or the model may be wrong; try another first guess"  # fmt: skip
+        times = f"{how}, whose residual is {np.sqrt(excess):.3g} times what the noise explains"
+        return True, f"{times}: it may be a local minimum, or the model may be wrong; try another first guess"
     return True, f"{how}, with a residual that the noise explains"

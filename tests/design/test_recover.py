@@ -1,4 +1,4 @@
-"""`recover`: parameters come back, with the errors that Fisher's information promises, and what cannot come back is said."""
+"""`recover`: parameters come back, with the errors that Fisher's information promises; what cannot is said."""
 
 import jax
 import jax.numpy as jnp

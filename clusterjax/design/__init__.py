@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ._recover import Recovery as Recovery, recover as recover
+    from ._steer import Steering as Steering, steer as steer
 else:
     from .._lazy import lazy_names
 

@@ -7,7 +7,7 @@ which nothing that is observed changes. Known symmetries are tried on it: two le
 leaves under one change of basis. **Reference.** Rothenberg, *Identification in parametric models* (1971); Stoica and
 Marzetta, *Parameter estimation problems with singular information matrices* (2001), for the pseudo-inverse.
 **Invariants.** The null space and the identifiable directions together span all parameters; a direction that is named
-lies in the null space to 1e-6 of its length.
+lies in the null space to ten roots of the machine epsilon.
 """
 
 import math
@@ -20,8 +20,8 @@ from ._parameters import Parameters
 
 # Of a singular value over the largest, in roots of the machine epsilon.
 ROUNDING = 1.0
-# How much of a unit vector may be outside of the null space, if it is to be named.
-OUTSIDE = 1e-6
+# How much of a unit vector may be outside of the null space, if it is to be named; in roots of the machine epsilon.
+OUTSIDE = 10.0
 
 
 class Identified(NamedTuple):
@@ -55,7 +55,14 @@ def identify(jacobian: np.ndarray, noise: float, parameters: Parameters, leaves:
     # eigh is ascending: the zeros of the null space come first, then the best determined.
     values, vectors = values[len(point) - last :], vectors[:, len(point) - last :]
     bounds = noise * np.sqrt(np.maximum(values, 0.0))
-    return Identified(fisher, noise**2 * spread, vectors.T, bounds, null, _words(null, point, parameters))
+    return Identified(
+        fisher,
+        noise**2 * spread,
+        vectors.T,
+        bounds,
+        null,
+        _words(null, point, parameters, OUTSIDE * math.sqrt(epsilon)),
+    )
 
 
 def _size(leaf: np.ndarray) -> float:
@@ -63,7 +70,7 @@ def _size(leaf: np.ndarray) -> float:
     return size if size > 0 else 1.0
 
 
-def _words(null: np.ndarray, point: np.ndarray, parameters: Parameters) -> tuple[str, ...]:
+def _words(null: np.ndarray, point: np.ndarray, parameters: Parameters, outside: float) -> tuple[str, ...]:
     """The null space in words: symmetries that lie in it, and which leaves the rest is about."""
     words, found = [], np.zeros((0, len(point)))
     for says, directions in _symmetries(point, parameters):
@@ -72,14 +79,14 @@ def _words(null: np.ndarray, point: np.ndarray, parameters: Parameters) -> tuple
         inside = (
             bool(len(directions)) and np.linalg.norm(directions - directions @ null.T @ null, axis=1).max() < OUTSIDE
         )
-        more = _basis(np.concatenate([found, directions])) if inside else found
+        more = _basis(np.concatenate([found, directions]), outside) if inside else found
         if len(more) > len(found):
             words.append(f"{says} ({_dimensions(len(more) - len(found))})")
             found = more
-    rest = _basis(null - null @ found.T @ found) if len(null) > len(found) else null[:0]
+    rest = _basis(null - null @ found.T @ found, outside) if len(null) > len(found) else null[:0]
     if len(rest):
         shares = [float(np.sum(np.square(part))) / len(rest) for part in parameters.split(rest)]
-        named = ", ".join(n for n, share in zip(parameters.names, shares, strict=True) if share > OUTSIDE)
+        named = ", ".join(n for n, share in zip(parameters.names, shares, strict=True) if share > outside)
         words.append(f"combinations of {named} that no observed token shows ({_dimensions(len(rest))})")
     return tuple(words)
 
@@ -88,10 +95,10 @@ def _dimensions(count: int) -> str:
     return f"{count} dimension{'s' if count > 1 else ''}"
 
 
-def _basis(rows: np.ndarray) -> np.ndarray:
+def _basis(rows: np.ndarray, outside: float) -> np.ndarray:
     """Orthonormal rows of the same span."""
     _, singular, basis = np.linalg.svd(rows, full_matrices=False)
-    return basis[singular > OUTSIDE]
+    return basis[singular > outside]
 
 
 def _symmetries(point: np.ndarray, parameters: Parameters) -> list[tuple[str, np.ndarray]]:

@@ -88,10 +88,19 @@ class _State(eqx.Module):
 
 @eqx.filter_jit
 def fit(
-    residual: Callable[[Array], Array], start: Float[Array, " p"], tolerance: Array, most: Array, enough: Array
+    residual: Callable[[Array], Array],
+    start: Float[Array, " p"],
+    tolerance: Array,
+    most: Array,
+    enough: Array,
+    share: Array,
 ) -> Fit:
     """The parameters near `start` of the least sum of squares of `residual`, in at most `most` steps; fewer if no entry
-    of it is above `enough`."""
+    of it is above `enough`.
+
+    `share` is the least damping of a parameter over the largest: near 0 what has little effect moves as far as it must,
+    the rule where parameters are to be estimated; with 1 all are damped alike, and of many solutions the nearest is
+    found."""
     evaluate = jax.jacfwd(lambda vector: (residual(vector),) * 2, has_aux=True)
 
     def going(state: _State) -> Array:
@@ -111,7 +120,7 @@ def fit(
             (state.trial, trial, jacobian, cost, eased, number(2.0)),
             (state.vector, state.residual, state.jacobian, state.cost, state.damping * state.growth, 2 * state.growth),
         )
-        move, foreseen = _damped(kept, jacobian, damping)
+        move, foreseen = _damped(kept, jacobian, damping, share)
         small = jnp.max(jnp.abs(move)) <= tolerance * (jnp.max(jnp.abs(vector)) + tolerance)
         settled = small | (foreseen <= tolerance * cost) | (jnp.max(jnp.abs(kept)) <= enough) | ~jnp.isfinite(cost)
         return _State(vector, kept, jacobian, cost, vector + move, foreseen, damping, growth, settled, state.steps + 1)
@@ -120,22 +129,27 @@ def fit(
     least = number(jnp.finfo(start.dtype).eps ** 2)
     shape = jax.eval_shape(residual, start)
     empty = jnp.zeros(shape.shape, start.dtype), jnp.zeros((*shape.shape, *start.shape), start.dtype)
-    state = _State(start, *empty, number(jnp.inf), start, number(0.0), number(1e-2), number(2.0), jnp.asarray(False),
+    state = _State(start, *empty, number(jnp.inf), start, number(0.0), number(1e-3), number(2.0), jnp.asarray(False),
                    jnp.zeros((), int))  # fmt: skip
     end = jax.lax.while_loop(going, step, state)
     started = jnp.isfinite(end.cost)
     return Fit(end.vector, end.residual, end.jacobian, end.settled & started, end.steps - 1, started)
 
 
-def _damped(residual: Array, jacobian: Array, damping: Array) -> tuple[Array, Array]:
+def _damped(residual: Array, jacobian: Array, damping: Array, share: Array) -> tuple[Array, Array]:
     """The step that minimises |r + J s|^2 + damping |D s|^2, and by how much the sum of squares would fall."""
     lengths = jnp.linalg.norm(jacobian, axis=0)
-    # Columns that do nothing are damped as the others are, or the system would be singular.
-    lengths = jnp.maximum(lengths, 1e-3 * jnp.max(lengths))
+    lengths = jnp.maximum(lengths, share * jnp.max(lengths))
     lengths = jnp.where(lengths > 0, lengths, 1)
-    # By an orthogonal factor of both together: normal equations would lose half the digits.
-    q, r = jnp.linalg.qr(jnp.concatenate([jacobian, jnp.diag(jnp.sqrt(damping) * lengths)]))
-    move = -jax.scipy.linalg.solve_triangular(r, q[: residual.shape[0]].T @ residual)
+    if jacobian.shape[0] < jacobian.shape[1]:
+        # More parameters than residuals: the same step from the smaller system.
+        scaled = jacobian / lengths[None, :]
+        gram = scaled @ scaled.T + damping * jnp.eye(len(residual), dtype=residual.dtype)
+        move = -(scaled.T @ jnp.linalg.solve(gram, residual)) / lengths
+    else:
+        # By an orthogonal factor of both together: normal equations would lose half the digits.
+        q, r = jnp.linalg.qr(jnp.concatenate([jacobian, jnp.diag(jnp.sqrt(damping) * lengths)]))
+        move = -jax.scipy.linalg.solve_triangular(r, q[: len(residual)].T @ residual)
     along = jacobian @ move
     return move, -jnp.sum(along * (2 * residual + along))
 

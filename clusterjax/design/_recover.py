@@ -266,7 +266,8 @@ def _recover(field, data, parameters, noise, runs, tolerance, most) -> Recovery:
                       "observe more times, or pick fewer parameters by which")  # fmt: skip
     residual = _Residual(field, parameters, data, runs)
     start = parameters.vector(parameters.values(field), data.x0.dtype)
-    found = fit(residual, start, jnp.asarray(tolerance, start.dtype), jnp.asarray(most), jnp.asarray(0.0, start.dtype))
+    number = lambda value: jnp.asarray(value, start.dtype)
+    found = fit(residual, start, number(tolerance), jnp.asarray(most), number(0.0), number(1e-3))
     return _result(found, field, parameters, noise, count)
 
 

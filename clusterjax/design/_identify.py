@@ -77,7 +77,7 @@ def _words(null: np.ndarray, point: np.ndarray, parameters: Parameters, outside:
         lengths = np.linalg.norm(directions, axis=1, keepdims=True)
         directions = directions[lengths[:, 0] > 0] / lengths[lengths[:, 0] > 0]
         inside = (
-            bool(len(directions)) and np.linalg.norm(directions - directions @ null.T @ null, axis=1).max() < OUTSIDE
+            bool(len(directions)) and np.linalg.norm(directions - directions @ null.T @ null, axis=1).max() < outside
         )
         more = _basis(np.concatenate([found, directions]), outside) if inside else found
         if len(more) > len(found):

@@ -2,7 +2,7 @@ r"""`steer`: parameters, piecewise constant in time, with which tokens end at gi
 
 **Algorithm.** Each piece is found by itself first: from where the tokens are it should take them a share of the way
 along geodesics to their targets, in the sense of least squares, so that the next piece mends what one could not do; the
-last pieces do nothing else. Where the last piece misses, all pieces are fitted together. Both by Levenberg and
+last pieces do nothing else. Where the last piece misses, all pieces are fitted together, if their numbers are few. Both by Levenberg and
 Marquardt's method, from random parameters; several attempts. **Reference.** Geshkovski, Rigollet, Ruiz-Balet
 (2411.04551), where parameters that are piecewise constant in time are found in closed form. **Invariants.** What is
 reported as missed is measured on a run of its own, with the tolerances of `simulate` tightened; every attempt is a
@@ -34,6 +34,8 @@ from ._parameters import Parameters, pick_parameters
 
 # One piece of so many is kept for mending what the others left.
 SPARE = 4
+# So many numbers are fitted together at most: each step costs a run for every one of them.
+TOGETHER = 500
 # How far from the sphere a target may be, relative to its radius.
 OFF = 1e-4
 
@@ -231,7 +233,7 @@ class _Search(eqx.Module):
             rows.append(found.vector)
             x = self.field.space.retract(aim + found.residual.reshape(x.shape))
         vector = jnp.concatenate(rows)
-        if _farthest(x, self.goal) > self.tolerance / 2 and pieces > 1:
+        if _farthest(x, self.goal) > self.tolerance / 2 and 1 < pieces and len(vector) <= TOGETHER:
             whole = fit(
                 _Whole(self.field, self.parameters, self.runs, self.x0, self.knots, self.goal), vector, *options
             )

@@ -4,7 +4,9 @@ from typing import TYPE_CHECKING
 
 
 if TYPE_CHECKING:
+    from ._hold import Hold as Hold, hold as hold
     from ._recover import Recovery as Recovery, recover as recover
+    from ._sensitivity import Sensitivity as Sensitivity, sensitivity as sensitivity
     from ._steer import Steering as Steering, steer as steer
 else:
     from .._lazy import lazy_names

@@ -2,11 +2,11 @@ r"""`steer`: parameters, piecewise constant in time, with which tokens end at gi
 
 **Algorithm.** Each piece is found by itself first: from where the tokens are it should take them a share of the way
 along geodesics to their targets, in the sense of least squares, so that the next piece mends what one could not do; the
-last pieces do nothing else. Where the last piece misses, all pieces are fitted together, if their numbers are few. Both by Levenberg and
-Marquardt's method, from random parameters; several attempts. **Reference.** Geshkovski, Rigollet, Ruiz-Balet
-(2411.04551), where parameters that are piecewise constant in time are found in closed form. **Invariants.** What is
-reported as missed is measured on a run of its own, with the tolerances of `simulate` tightened; every attempt is a
-function of the key alone.
+last pieces do nothing else. Where these miss, all pieces are fitted together, if their numbers are few. Both by
+Levenberg and Marquardt's method, from random parameters; several attempts. **Reference.** Geshkovski, Rigollet,
+Ruiz-Balet (2411.04551), where parameters that are piecewise constant in time are found in closed form.
+**Invariants.** What is reported as missed is measured on a run of its own, with the tolerances of `simulate` tightened;
+every attempt is a function of the key alone.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,9 +1,10 @@
 r"""`hold`: parameters with which tokens keep exactly k clusters to a given time.
 
 **Algorithm.** The tokens are dealt to k clusters once, and at some times two things are asked: each token within
-0.45 radii of the mean of its cluster, and two means at least two radii apart. Together they are enough for k clusters at
-that radius. What is missing of them is the residual of a fit by Levenberg and Marquardt's method, from the parameters of
-the field and then from others near them. **Reference.** Own synthesis; the clusters are those of `num_clusters`.
+0.45 radii of the mean of its cluster, and two means at least two radii apart. Together they are enough for k clusters
+at that radius. What is missing of them is the residual of a fit by Levenberg and Marquardt's method, from the
+parameters of the field and then from others near them. **Reference.** Own synthesis; the clusters are those of
+`num_clusters`.
 **Invariants.** Whether they are held is counted on a run of its own, at more times than were fitted.
 """
 

@@ -268,22 +268,31 @@ def _recover(field, data, parameters, noise, runs, tolerance, most) -> Recovery:
     start = parameters.vector(parameters.values(field), data.x0.dtype)
     number = lambda value: jnp.asarray(value, start.dtype)
     found = fit(residual, start, number(tolerance), jnp.asarray(most), number(0.0), number(1e-3))
-    return _result(found, field, parameters, noise, count)
+    return _result(found, field, parameters, noise, count, data)
 
 
-def _result(found: Fit, field, parameters: Parameters, noise, count: int) -> Recovery:
-    misfit = float(jnp.linalg.norm(found.residual))
-    free = max(count - parameters.count, 1)
-    sigma = misfit / np.sqrt(free) if noise is None else noise
+def _result(found: Fit, field, parameters: Parameters, noise, count: int, data: _Data) -> Recovery:
     leaves = tuple(np.asarray(part) for part in parameters.split(np.asarray(found.vector)))
-    jacobian = np.asarray(found.jacobian)
+    jacobian, misfit = np.asarray(found.jacobian), _misfit(found, field, data)
     finite = bool(np.isfinite(jacobian).all() and np.isfinite(misfit))
-    told = identify(jacobian if finite else np.zeros_like(jacobian), sigma if finite else np.inf, parameters, leaves)
+    told = identify(jacobian if finite else np.zeros_like(jacobian), 1.0, parameters, leaves)
+    # Directions that are not determined take nothing off the residual.
+    free = max(count - len(told.bounds), 1)
+    sigma = misfit / np.sqrt(free) if noise is None else noise
+    if finite:
+        told = identify(jacobian, sigma, parameters, leaves)
     converged, reason = _verdict(found, finite, noise, misfit, free)
+    residual = float(jnp.sqrt(jnp.mean(jnp.square(found.residual))))
     return Recovery(
-        parameters.with_vector(field, found.vector), parameters.names, leaves, misfit / np.sqrt(found.residual.size),
-        sigma, *told, count, parameters.count, converged, reason, int(found.steps), np.array([misfit]), parameters,
+        parameters.with_vector(field, found.vector), parameters.names, leaves, residual, sigma, *told, count,
+        parameters.count, converged, reason, int(found.steps), np.array([residual]), parameters,
     )  # fmt: skip
+
+
+def _misfit(found: Fit, field: AbstractField, data: _Data) -> float:
+    """The length of the residual; on the sphere of its tangent part, for the length of a token tells nothing."""
+    residual = found.residual.reshape(data.observed.shape)
+    return float(jnp.linalg.norm(field.space.tangent(data.observed + residual, residual)))
 
 
 def _verdict(found: Fit, finite: bool, noise: float | None, misfit: float, free: int) -> tuple[bool, str]:

@@ -89,6 +89,12 @@ def test_without_the_noise_it_is_estimated(exact):
     seen = xs + 1e-3 * normal(7, *xs.shape)
     found = design.recover(true, seen, cases.TS, which=cases.PICK, x0=x0, **cases.SCHEME)
     assert 0.5e-3 < found.noise < 2e-3 and found.reason.startswith("a minimum")
+    # Of the 15 tangent parts, less the eight combinations that were fitted.
+    later, ends = np.asarray(seen[1:]), np.asarray(cases.observed(found.field, x0)[1:])
+    away = ends - later
+    tangent = away - np.sum(away * ends, axis=-1, keepdims=True) * ends
+    assert_close(found.noise, np.linalg.norm(tangent) / np.sqrt(15 - 8), "difference")
+    assert_close(found.residual, np.sqrt(np.mean(away**2)), "difference")
 
 
 def jacobian_of(field, parameters, x):

@@ -151,7 +151,8 @@ def hold(
     **Other arguments:**
 
     - `clusters`: How many, k.
-    - `until`: To which time, and `since`, from which on; None is half of it.
+    - `until`: To which time.
+    - `since`: From which time on; None is half of `until`.
     - `radius`: That of the clusters.
     - `key`: PRNG key of further first values.
     - `pieces`: In how many pieces of equal length the parameters are constant.

@@ -58,6 +58,14 @@ def test_steps_that_fail_are_refused():
     assert not lost.started and not lost.settled
 
 
+def test_the_sum_of_squares_never_rises():
+    """From 20 a full step to the root of the arc tangent lands at -580, and from there ever farther away."""
+    found = solve(jnp.arctan, [20.0])
+    assert_close(found.vector + 1, [1.0], "composed")
+    cut = solve(jnp.arctan, [20.0], most=1)
+    assert float(cut.vector[0]) == 20.0 and float(cut.residual[0]) == float(jnp.arctan(20.0))
+
+
 def test_a_minimum_above_zero_is_stationary():
     found = solve(lambda vector: jnp.array([vector[0] - 1, vector[0] + 1, 2.0]), [5.0])
     # It ends where the sum of squares would fall by 1e-10 of itself.

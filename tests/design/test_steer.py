@@ -20,6 +20,7 @@ def sphere(seed, n, d):
     return Sphere().retract(normal(seed, n, d))
 
 
+@pytest.mark.exhaustive
 def test_two_tokens_reach_what_a_loop_confirms():
     """One piece: its parameters lead the tokens to their targets, by Heun's method in plain loops too."""
     x0, targets = sphere(1, 2, 2), sphere(2, 2, 2)

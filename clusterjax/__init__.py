@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from . import (
+        design as design,
         hardmax as hardmax,
         phase as phase,
         plot as plot,

@@ -26,6 +26,7 @@ DEAR = (
         f"docs/howto/{name}.md"
         for name in (
             "cluster",
+            "design",
             "diffrax",
             "figures",
             "kernel",

@@ -35,7 +35,7 @@ RUN = {
 DYNAMICS = FIELDS | RUN
 MEASURES = {"_observables", "_events"}
 DISK = {"_json", "_arrays", "_disk", "_run_file", "_model_folder"}
-PARTS = {"hardmax", "_limits", "transformer", "sentiment", "probe", "sweep", "phase", "plot"}
+PARTS = {"design", "hardmax", "_limits", "transformer", "sentiment", "probe", "sweep", "phase", "plot"}
 
 # Each part, lowest first, and every part that it may import. What is named must stand above in this table.
 FLOORS: dict[str, set[str]] = {
@@ -92,6 +92,7 @@ FLOORS: dict[str, set[str]] = {
     "phase": DYNAMICS | MEASURES | DISK | {"sweep"},
     "hardmax": DYNAMICS | MEASURES | {"_training_loop"},
     "_limits": DYNAMICS | MEASURES | {"hardmax"},
+    "design": DYNAMICS | MEASURES,
     "transformer": DYNAMICS | MEASURES | RUNS | DISK | {"_training_loop", "_corpus", "_pretraining", "_further"},
     "sentiment": DYNAMICS | MEASURES | RUNS | DISK | {"_training_loop", "_tables", "hardmax", "_further"},
     "probe": DYNAMICS

@@ -1,0 +1,14 @@
+"""Design by gradient: which parameters made a run, which lead tokens to given places, and which keep them apart."""
+
+from typing import TYPE_CHECKING
+
+
+if TYPE_CHECKING:
+    from ._hold import Hold as Hold, hold as hold
+    from ._recover import Recovery as Recovery, recover as recover
+    from ._sensitivity import Sensitivity as Sensitivity, sensitivity as sensitivity
+    from ._steer import Steering as Steering, steer as steer
+else:
+    from .._lazy import lazy_names
+
+    __getattr__, __dir__, __all__ = lazy_names(__name__)

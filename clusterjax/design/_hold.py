@@ -1,0 +1,258 @@
+r"""`hold`: parameters with which tokens keep exactly k clusters to a given time.
+
+**Algorithm.** The tokens are dealt to k clusters once, and at some times two things are asked: each token within
+0.45 radii of the mean of its cluster, and two means at least two radii apart. Together they are enough for k clusters
+at that radius. What is missing of them is the residual of a fit by Levenberg and Marquardt's method, from the
+parameters of the field and then from others near them. **Reference.** Own synthesis; the clusters are those of
+`num_clusters`.
+**Invariants.** Whether they are held is counted on a run of its own, at more times than were fitted.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+from scipy.cluster.hierarchy import fcluster, linkage
+
+from .._check import check_array, check_integer, check_key, check_number, check_scalar, check_tokens, refusal
+from .._custom_types import Numbers, Tokens
+from .._field import AbstractField
+from .._field.base import check_field
+from .._misc import is_concrete
+from .._observables import num_clusters
+from .._random import draw_normal
+from .._simulate import simulate
+from .._space import check_directions
+from .._summary import short
+from ._least_squares import Runs, fit
+from ._parameters import Parameters, pick_parameters
+
+
+# Of a token from the mean of its cluster, and of two means from each other, in radii.
+INSIDE, APART = 0.45, 2.0
+# Times at which the fit looks, and at which clusters are counted afterwards.
+LOOKS, COUNTS = 8, 101
+
+
+class Hold(eqx.Module):
+    """Parameters that keep clusters, and for how long.
+
+    **Attributes:**
+
+    - `field`: The field, its parameters piecewise constant in time.
+    - `names`, `values`: What the parameters are called, and their values, (pieces, ...) for each.
+    - `labels`: (n,), to which cluster each token was dealt.
+    - `ts`, `counts`: (times,), from `since` to `until`, and how many clusters there are at each.
+    - `held`: Whether there are exactly as many as asked at all of them, and `reason`, in words.
+    - `until`: The first of `ts` at which there are not; infinite if there is none.
+    - `attempts`: How many were made.
+    """
+
+    field: AbstractField = eqx.field(repr=False)
+    names: tuple[str, ...]
+    values: tuple[Float[np.ndarray, "..."], ...]
+    labels: Int[np.ndarray, " n"]
+    ts: Float[np.ndarray, " times"]
+    counts: Int[np.ndarray, " times"]
+    held: bool
+    reason: str
+    until: float
+    attempts: int
+
+    def summary(self) -> str:
+        """Whether clusters are held, and with what, in a few lines."""
+        lines = [f"{'held' if self.held else 'NOT held'} from t = {self.ts[0]:g} to {self.ts[-1]:g}: {self.reason}"]
+        lines += [
+            f"  {name}: {len(value)} pieces, from {value.min():.4g} to {value.max():.4g}"
+            for name, value in zip(self.names, self.values, strict=True)
+        ]
+        return "\n".join([*lines, f"  attempts: {self.attempts}"])
+
+    __repr__ = short
+
+
+class _Missing(eqx.Module):
+    """What is missing of clusters that are close and far apart, in radii: zero where they are held."""
+
+    field: AbstractField
+    parameters: Parameters
+    runs: Runs
+    x0: Tokens
+    knots: Float[Array, " edges"]
+    ts: Float[Array, " looks"]
+    shares: Float[Array, "k n"]  # of each token in the mean of each cluster
+    radius: Float[Array, ""]
+
+    def __call__(self, vector: Array) -> Float[Array, " N"]:
+        field = self.parameters.in_pieces(self.field, self.knots[:-1], vector)
+        xs = self.runs(field, self.x0, self.ts).xs[1:]
+        return jnp.ravel(jax.vmap(lambda x: missing(x, self.shares, self.radius))(xs))
+
+
+def missing(x: Tokens, shares: Float[Array, "k n"], radius: Array) -> Float[Array, " N"]:
+    """What is missing at one time."""
+    means = shares @ x
+    own = (shares > 0).astype(x.dtype).T @ means
+    # Squares under the root are kept from zero, where a distance has no derivative.
+    length = lambda v: jnp.sqrt(jnp.sum(v * v, axis=-1) + 1e-12 * radius**2)
+    inside = jnp.maximum(length(x - own) / radius - INSIDE, 0)
+    first, second = np.triu_indices(means.shape[0], 1)
+    apart = jnp.maximum(APART - length(means[first] - means[second]) / radius, 0)
+    return jnp.concatenate([inside, apart])
+
+
+def hold(
+    field: AbstractField,
+    x0: Tokens,
+    *,
+    clusters: int,
+    until: float | int,
+    radius: float | int,
+    key: PRNGKeyArray,
+    since: float | int | None = None,
+    pieces: int = 1,
+    which: Callable[[Any], Any] | None = None,
+    labels: Numbers | None = None,
+    spread: float | int = 0.5,
+    attempts: int = 5,
+    max_steps: int = 4096,
+    most: int = 40,
+) -> Hold:
+    r"""Parameters of a field with which tokens form exactly k clusters, and keep them to a given time.
+
+    Clusters are those of `num_clusters` at the radius. Under attention with V = I they merge in the end; a large beta
+    keeps them for times of the order of $e^{\beta(1 - c)}$, too large a one does not let them form. A host function.
+
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, jax, jax.numpy as jnp
+        >>> angles = jnp.array([0.0, 0.2, 1.7, 1.9])
+        >>> x0 = jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=1)
+        >>> field = cjx.AttentionField(cjx.SoftmaxAttention(1.0))
+        >>> pick = lambda f: f.attention.beta
+        >>> options = {"clusters": 2, "until": 10.0, "radius": 0.3, "which": pick, "key": jax.random.key(0)}
+        >>> found = cjx.design.hold(field, x0, **options)
+        >>> found.held, bool(found.values[0][0] > 3)
+        (True, True)
+        ```
+
+    **Arguments:**
+
+    - `field`: The field, with the first values of the parameters.
+    - `x0`: Tokens at time 0, (n, d).
+
+    **Other arguments:**
+
+    - `clusters`: How many, k.
+    - `until`: To which time.
+    - `since`: From which time on; None is half of `until`.
+    - `radius`: That of the clusters.
+    - `key`: PRNG key of further first values.
+    - `pieces`: In how many pieces of equal length the parameters are constant.
+    - `which`: Which parameters are free: a function of the field that returns one of its arrays, or a tuple of them;
+        None frees all arrays of floats. None of them may be a schedule.
+    - `labels`: (n,), to which cluster, of 0 to k - 1, each token goes; None deals them by average linkage at the start.
+    - `spread`: The standard deviation of further first values, relative to the size of each parameter.
+    - `attempts`: How often to begin, the first time with the values of `field`.
+    - `max_steps`, `most`: The most steps of a run, and of a fit.
+
+    **Returns:**
+
+    A `Hold`, of the attempt that holds longest.
+
+    **Raises:**
+
+    - `ValueError` if there are more clusters than tokens, or a label has no token; if times or radius are not above
+        zero; or if `which` picks no arrays of the field.
+    """
+    check_field(field)
+    x0 = check_tokens(x0, "x0")
+    if not is_concrete((field, x0)):
+        raise refusal("x0", "not be traced", "it is", "call this host function outside of jax.jit")
+    check_directions(field.space, x0, "x0")
+    field.check(*x0.shape)
+    x0 = field.space.retract(x0)
+    clusters = check_integer(clusters, "clusters", most=len(x0), remedy="pass how many clusters to keep")
+    until = check_number(until, "until", above=0, remedy="pass a time above 0")
+    since = until / 2 if since is None else check_number(since, "since", least=0, below=until, remedy="pass less")
+    radius_ = check_scalar(radius, "radius", x0.dtype, above=0, remedy="pass a distance above zero")
+    pieces = check_integer(pieces, "pieces", remedy="pass in how many pieces the parameters are constant")
+    spread = check_number(spread, "spread", least=0, remedy="pass a number that is not negative")
+    attempts = check_integer(attempts, "attempts", remedy="pass how often to begin")
+    max_steps = check_integer(max_steps, "max_steps", remedy="pass the most steps of a run")
+    most = check_integer(most, "most", remedy="pass the most steps of a fit")
+    parameters = pick_parameters(field, which, pieces=True)
+    dealt = _labels(labels, np.asarray(x0), clusters)
+    shares = np.eye(clusters)[dealt].T
+    shares = jnp.asarray(shares / shares.sum(axis=1, keepdims=True), x0.dtype)
+    number = lambda values: jnp.asarray(values, x0.dtype)
+    looks = np.linspace(since, until, LOOKS)
+    ts = number(np.append(0.0, looks[looks > 0]))
+    runs = Runs(None, dfx.PIDController(rtol=1e-5, atol=1e-7), None, max_steps)
+    made = _Missing(field, parameters, runs, x0, number(np.linspace(0, until, pieces + 1)), ts, shares, radius_)
+    first = jnp.tile(parameters.vector(parameters.values(field), x0.dtype), pieces)
+    best = None
+    for attempt in range(attempts):
+        draw = draw_normal(jr.fold_in(check_key(key), attempt), (first.size, 1), x0.dtype)[:, 0]
+        start = first + (attempt > 0) * spread * draw * _sizes(parameters, field, pieces)
+        found = fit(made, start, number(1e-4), jnp.asarray(most), number(0.0), number(1.0))
+        judged = _judged(made, found.vector, dealt, clusters, since, until, attempt + 1)
+        if best is None or judged.until > best.until:
+            best = judged
+        if best.held:
+            break
+    assert best is not None  # there is at least one attempt
+    return eqx.tree_at(lambda h: h.attempts, best, attempt + 1)  # pyright: ignore[reportPossiblyUnboundVariable]
+
+
+def _sizes(parameters: Parameters, field: AbstractField, pieces: int) -> Array:
+    """The root mean square of each parameter's leaf, for each number of the vector; 1 of a leaf of zeros."""
+    rms = [float(jnp.sqrt(jnp.mean(jnp.square(leaf)))) or 1.0 for leaf in parameters.values(field)]
+    each = np.concatenate([np.full(size, value) for size, value in zip(parameters.sizes, rms, strict=True)])
+    return jnp.asarray(np.tile(each, pieces))
+
+
+def _judged(made: _Missing, vector: Array, dealt: np.ndarray, clusters: int, since: float, until: float, attempts: int):
+    """How many clusters a run of its own has."""
+    field, x0 = made.parameters.in_pieces(made.field, made.knots[:-1], vector), made.x0
+    ts = np.linspace(since, until, COUNTS)
+    counts = _counts(field, x0, jnp.asarray(np.append(0.0, ts[ts > 0]), x0.dtype), made.radius)
+    counts = np.asarray(counts)[-len(ts) :]
+    wrong = np.flatnonzero(counts != clusters)
+    if not wrong.size:
+        reason, last = f"{clusters} clusters at each of {len(ts)} times", np.inf
+    else:
+        last = float(ts[wrong[0]])
+        reason = f"{counts[wrong[0]]} clusters at t = {last:.4g}; pass more pieces, attempts or parameters"
+    rows = np.asarray(vector).reshape(len(made.knots) - 1, made.parameters.count)
+    return Hold(field, made.parameters.names, made.parameters.split(rows), dealt, ts, counts, not wrong.size, reason,
+                last, attempts)  # fmt: skip
+
+
+@eqx.filter_jit
+def _counts(field: AbstractField, x0: Array, ts: Array, radius: Array) -> Array:
+    tight = jnp.finfo(x0.dtype).bits == 64
+    controller = dfx.PIDController(rtol=1e-8 if tight else 1e-5, atol=1e-10 if tight else 1e-7)
+    save = lambda t, x, args: num_clusters(x, radius)
+    options = {"stepsize_controller": controller, "max_steps": 100_000, "throw": False, "save": save}
+    return simulate(field, x0, ts, adjoint=dfx.ForwardMode(), **options).xs
+
+
+def _labels(labels: Any, x0: np.ndarray, clusters: int) -> Int[np.ndarray, " n"]:
+    if labels is None:
+        if len(x0) == 1:
+            return np.zeros(1, int)
+        return fcluster(linkage(x0, "average"), clusters, "maxclust") - 1
+    rule = "pass for each token the index of its cluster"
+    dealt = check_array(labels, "labels", shape=(len(x0),), integers=True, least=0, most=clusters - 1, remedy=rule)
+    missing = sorted(set(range(clusters)) - set(np.asarray(dealt).tolist()))
+    if missing:
+        raise refusal("labels", "give each cluster a token", f"cluster {missing[0]} has none", "pass fewer clusters")
+    return np.asarray(dealt)

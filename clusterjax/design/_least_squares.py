@@ -1,0 +1,162 @@
+"""Least squares through the integrator: Levenberg and Marquardt's method, and the runs whose end is its residual.
+
+**Algorithm.** Each step solves a linear least-squares problem with the Jacobian, by forward mode, and a damping of each
+parameter in proportion to the length of its column; the damping follows the ratio of the fall to the predicted one. Not
+`optimistix.LevenbergMarquardt`, whose linear solver is a primitive that is traced again as it is lowered: with dense
+Jacobians of a few columns that took more time than the solves. **Reference.** Marquardt, *An algorithm for
+least-squares estimation of nonlinear parameters* (1963); Nielsen, *Damping parameter in Marquardt's method* (1999).
+**Invariants.** The sum of squares never rises; a residual that is not finite, of a run that failed, is refused;
+everything is compiled once for each structure of the residual, whatever its numbers.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._check import check_instance, check_integer
+from .._field import AbstractField
+from .._simulate import simulate
+
+
+class Runs(eqx.Module):
+    """How the runs of a design are integrated: what is passed on to `simulate`."""
+
+    solver: dfx.AbstractSolver | None
+    controller: dfx.AbstractStepSizeController
+    dt0: Any
+    max_steps: int
+
+    def __call__(self, field: AbstractField, x0: Array, ts: Array, **further: Any) -> Any:
+        """The run of `field` from `x0`, differentiable by forward mode."""
+        options = {"adjoint": dfx.ForwardMode(), "throw": False} | further
+        return simulate(field, x0, ts, solver=self.solver, stepsize_controller=self.controller, dt0=self.dt0,
+                        max_steps=self.max_steps, **options)  # fmt: skip
+
+
+def read_runs(solver: Any, controller: Any, dt0: Any, max_steps: Any, dtype: Any) -> Runs:
+    """The options of the runs, checked as far as `simulate` does not.
+
+    The default tolerances are tighter than those of `simulate`: an estimate is as accurate as its runs.
+    """
+    if controller is None:
+        tight = jnp.finfo(dtype).bits == 64
+        controller = dfx.PIDController(rtol=1e-8 if tight else 1e-5, atol=1e-10 if tight else 1e-6)
+    remedy = "pass one, such as diffrax.PIDController(rtol=1e-8, atol=1e-10)"
+    kind = dfx.AbstractStepSizeController
+    controller = check_instance(controller, "stepsize_controller", kind, "a step size controller of diffrax", remedy)
+    max_steps = check_integer(max_steps, "max_steps", remedy="pass the most steps of one run, such as 4096")
+    return Runs(solver, controller, dt0, max_steps)
+
+
+class Fit(eqx.Module):
+    """Where Levenberg and Marquardt's method ended.
+
+    **Attributes:**
+
+    - `vector`: (p,), the parameters there.
+    - `residual`: (N,), the residual there, and `jacobian`, (N, p), its derivative.
+    - `settled`: Whether the next step would be below the tolerance, or the residual is as small as was asked.
+    - `steps`: How many were tried.
+    - `started`: Whether the residual was finite at the start.
+    """
+
+    vector: Float[Array, " p"]
+    residual: Float[Array, " N"]
+    jacobian: Float[Array, "N p"]
+    settled: Array
+    steps: Array
+    started: Array
+
+
+class _State(eqx.Module):
+    vector: Array
+    residual: Array
+    jacobian: Array
+    cost: Array  # infinite before the first evaluation
+    trial: Array  # what is evaluated next
+    foreseen: Array  # by how much the cost should fall there
+    damping: Array
+    growth: Array
+    settled: Array
+    steps: Array
+
+
+@eqx.filter_jit
+def fit(
+    residual: Callable[[Array], Array],
+    start: Float[Array, " p"],
+    tolerance: Array,
+    most: Array,
+    enough: Array,
+    share: Array,
+) -> Fit:
+    """The parameters near `start` of the least sum of squares of `residual`, in at most `most` steps; fewer if no entry
+    of it is above `enough`.
+
+    `share` is the least damping of a parameter over the largest: near 0 what has little effect moves as far as it must,
+    the rule where parameters are to be estimated; with 1 all are damped alike, and of many solutions the nearest is
+    found."""
+    evaluate = jax.jacfwd(lambda vector: (residual(vector),) * 2, has_aux=True)
+
+    def going(state: _State) -> Array:
+        return ~state.settled & (state.steps <= most)
+
+    def step(state: _State) -> _State:
+        # The start is the first trial, so that the runs are compiled once.
+        jacobian, trial = evaluate(state.trial)
+        cost = jnp.sum(jnp.square(trial))
+        # NaN is no fall.
+        better = (cost < state.cost) & jnp.all(jnp.isfinite(jacobian))
+        first = state.steps == 0
+        ratio = jnp.where(first, 0.5, (state.cost - cost) / jnp.where(state.foreseen > 0, state.foreseen, 1))
+        eased = jnp.maximum(state.damping * jnp.clip(1 - (2 * ratio - 1) ** 3, 1 / 3, 2.0), least)
+        vector, kept, jacobian, cost, damping, growth = jax.tree.map(
+            lambda new, old: jnp.where(better, new, old),
+            (state.trial, trial, jacobian, cost, eased, number(2.0)),
+            (state.vector, state.residual, state.jacobian, state.cost, state.damping * state.growth, 2 * state.growth),
+        )
+        move, foreseen = _damped(kept, jacobian, damping, share)
+        small = jnp.max(jnp.abs(move)) <= tolerance * (jnp.max(jnp.abs(vector)) + tolerance)
+        settled = small | (foreseen <= tolerance * cost) | (jnp.max(jnp.abs(kept)) <= enough) | ~jnp.isfinite(cost)
+        return _State(vector, kept, jacobian, cost, vector + move, foreseen, damping, growth, settled, state.steps + 1)
+
+    number = lambda value: jnp.asarray(value, start.dtype)
+    least = number(jnp.finfo(start.dtype).eps ** 2)
+    shape = jax.eval_shape(residual, start)
+    empty = jnp.zeros(shape.shape, start.dtype), jnp.zeros((*shape.shape, *start.shape), start.dtype)
+    state = _State(start, *empty, number(jnp.inf), start, number(0.0), number(1e-3), number(2.0), jnp.asarray(False),
+                   jnp.zeros((), int))  # fmt: skip
+    end = jax.lax.while_loop(going, step, state)
+    started = jnp.isfinite(end.cost)
+    return Fit(end.vector, end.residual, end.jacobian, end.settled & started, end.steps - 1, started)
+
+
+def _damped(residual: Array, jacobian: Array, damping: Array, share: Array) -> tuple[Array, Array]:
+    """The step that minimises |r + J s|^2 + damping |D s|^2, and by how much the sum of squares would fall."""
+    lengths = jnp.linalg.norm(jacobian, axis=0)
+    lengths = jnp.maximum(lengths, share * jnp.max(lengths))
+    lengths = jnp.where(lengths > 0, lengths, 1)
+    if jacobian.shape[0] < jacobian.shape[1]:
+        # More parameters than residuals: the same step from the smaller system.
+        scaled = jacobian / lengths[None, :]
+        gram = scaled @ scaled.T + damping * jnp.eye(len(residual), dtype=residual.dtype)
+        move = -(scaled.T @ jnp.linalg.solve(gram, residual)) / lengths
+    else:
+        # By an orthogonal factor of both together: normal equations would lose half the digits.
+        q, r = jnp.linalg.qr(jnp.concatenate([jacobian, jnp.diag(jnp.sqrt(damping) * lengths)]))
+        move = -jax.scipy.linalg.solve_triangular(r, q[: len(residual)].T @ residual)
+    along = jacobian @ move
+    return move, -jnp.sum(along * (2 * residual + along))
+
+
+def slope(fit: Fit) -> Float[Array, ""]:
+    """The largest cosine between the residual and a column of its Jacobian: 0 at a stationary point."""
+    columns, length = jnp.linalg.norm(fit.jacobian, axis=0), jnp.linalg.norm(fit.residual)
+    products = jnp.abs(fit.residual @ fit.jacobian)
+    cosines = jnp.where(columns * length > 0, products / jnp.where(columns * length > 0, columns * length, 1), 0)
+    return jnp.max(cosines, initial=0.0)

@@ -1,0 +1,148 @@
+"""Which numbers of a field are free: picked by a function of the field, as one vector.
+
+**Algorithm.** The leaves of the field are replaced by their indices, and the function that picks is called on the field
+of indices: it names places, whatever the numbers there. **Reference.** `equinox.tree_at`, whose first argument this
+function is. **Invariants.** A vector and a field determine each other: `values(with_vector(v)) == v`; the structure of
+the field, and so what is compiled, does not change.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._check import check_callable, shown
+from .._field import AbstractField
+from .._schedule import AbstractSchedule, PiecewiseConstant
+
+
+class _Place:
+    """The index of a leaf, in the place of the leaf."""
+
+    def __init__(self, index: int):
+        self.index = index
+
+
+class Parameters(eqx.Module):
+    """The picked leaves of a field: where they are, their names and shapes."""
+
+    indices: tuple[int, ...] = eqx.field(static=True)
+    names: tuple[str, ...] = eqx.field(static=True)
+    shapes: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(math.prod(shape) for shape in self.shapes)
+
+    @property
+    def count(self) -> int:
+        """How many numbers they are."""
+        return sum(self.sizes)
+
+    def values(self, field: AbstractField) -> tuple[Array, ...]:
+        """The leaves of `field` that were picked."""
+        leaves = jtu.tree_leaves(field)
+        return tuple(leaves[index] for index in self.indices)
+
+    def split(self, vector: Any) -> tuple[Any, ...]:
+        """The parts of a vector, (..., p), in the shapes of the leaves: (..., *shape)."""
+        cuts = np.cumsum(self.sizes)[:-1]
+        parts = (np if isinstance(vector, np.ndarray) else jnp).split(vector, cuts, axis=-1)
+        return tuple(part.reshape((*part.shape[:-1], *shape)) for part, shape in zip(parts, self.shapes, strict=True))
+
+    def vector(self, leaves: tuple[Array, ...], dtype: Any) -> Float[Array, " p"]:
+        """Leaves as one vector."""
+        return jnp.concatenate([jnp.ravel(leaf).astype(dtype) for leaf in leaves])
+
+    def put(self, field: AbstractField, parts: tuple[Any, ...]) -> AbstractField:
+        """`field` with other leaves, or schedules, in their places."""
+        leaves, structure = jtu.tree_flatten(field)
+        for index, part in zip(self.indices, parts, strict=True):
+            leaves[index] = part
+        return jtu.tree_unflatten(structure, leaves)
+
+    def with_vector(self, field: AbstractField, vector: Float[Array, " p"]) -> AbstractField:
+        """`field` with the numbers of a vector."""
+        olds = self.values(field)
+        return self.put(field, tuple(p.astype(old.dtype) for p, old in zip(self.split(vector), olds, strict=True)))
+
+    def in_pieces(self, field: AbstractField, knots: Array, vector: Float[Array, " lp"]) -> AbstractField:
+        """`field` with each leaf piecewise constant in time, from the vectors of the pieces one after the other."""
+        rows = vector.reshape(knots.shape[0], self.count)
+        return self.put(field, tuple(PiecewiseConstant(knots, part) for part in self.split(rows)))
+
+
+def pick_parameters(field: AbstractField, which: Callable[[Any], Any] | None, *, pieces: bool = False) -> Parameters:
+    """The places that `which` picks of `field`, or with None all arrays of floats that are no times of a schedule.
+
+    With `pieces` none may belong to a schedule: each becomes one.
+
+    **Raises:**
+
+    - `ValueError` naming `which` if it picks nothing, or what is no array of floats of the field.
+    """
+    leaves, structure = jtu.tree_flatten(field)
+    labelled = jtu.tree_unflatten(structure, [_Place(index) for index in range(len(leaves))])
+    paths = [jtu.keystr(path) for path, _ in jtu.tree_flatten_with_path(field)[0]]
+    is_free = lambda index: eqx.is_inexact_array(leaves[index]) and not _is_time(field, paths[index])
+    if which is None:
+        indices = [index for index in range(len(leaves)) if is_free(index)]
+    else:
+        check_callable(which, "which", "a function of the field", takes=1)
+        indices = [_index_of(entry) for entry in _entries(which(labelled))]
+    rule = "which must pick arrays of floats of the field, each once"
+    for index in indices:
+        if not is_free(index):
+            raise ValueError(f"{rule}, but {paths[index]} is {shown(leaves[index])}; pick such as f.value.")
+    if not indices or len(set(indices)) < len(indices):
+        found = "it picks none" if not indices else "it picks one twice"
+        raise ValueError(f"{rule}, but {found}; pass such as lambda f: (f.attention.beta, f.value).")
+    scheduled = [paths[index] for index in indices if _schedule_at(field, paths[index]) is not None]
+    if pieces and scheduled:
+        raise ValueError(f"{rule}, but {scheduled[0]} is of a schedule; give the field numbers, which become pieces.")
+    return Parameters(tuple(indices), _short(paths, indices), tuple(jnp.shape(leaves[index]) for index in indices))
+
+
+def _entries(picked: Any) -> list[Any]:
+    """What was picked, one by one; a None among it stays, and so does a schedule, which is refused."""
+    stop = lambda node: node is None or isinstance(node, AbstractSchedule | _Place)
+    return jtu.tree_leaves(picked, is_leaf=stop)
+
+
+def _index_of(entry: Any) -> int:
+    rule = "which must pick arrays of floats of the field, each once"
+    if entry is None:
+        raise ValueError(f"{rule}, but one is None, which is the identity; give the field value=jnp.eye(d), or such.")
+    if isinstance(entry, AbstractSchedule):
+        raise ValueError(f"{rule}, but one is a {type(entry).__name__}; pick its values, f.value.values.")
+    if not isinstance(entry, _Place):
+        raise ValueError(f"{rule}, but one is {shown(entry)}; pass such as lambda f: (f.attention.beta, f.value).")
+    return entry.index
+
+
+def _schedule_at(field: AbstractField, path: str) -> AbstractSchedule | None:
+    """The schedule that the leaf at `path` belongs to, if there is one."""
+    is_schedule = lambda node: isinstance(node, AbstractSchedule)
+    for start, node in jtu.tree_flatten_with_path(field, is_leaf=is_schedule)[0]:
+        if is_schedule(node) and path.startswith(jtu.keystr(start)):
+            return node
+    return None
+
+
+def _is_time(field: AbstractField, path: str) -> bool:
+    # The knots of a schedule are where a solver steps to: no derivative goes there.
+    return _schedule_at(field, path) is not None and path.endswith(".ts")
+
+
+def _short(paths: list[str], indices: list[int]) -> tuple[str, ...]:
+    """The last word of each path, "value" of ".value"; the whole of it where two would be the same."""
+    whole = [paths[index].removeprefix(".") for index in indices]
+    last = [path.removesuffix(".values").split(".")[-1] for path in whole]
+    count = Counter(last)
+    return tuple(name if count[name] == 1 else path for name, path in zip(last, whole, strict=True))

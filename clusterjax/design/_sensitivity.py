@@ -1,0 +1,194 @@
+r"""`sensitivity`: how the time of clustering changes with the start and with the parameters.
+
+**Algorithm.** The time T solves $c(x(T)) = 0$ with c the logarithm of the largest distance from the mean over the
+radius. By the theorem of the implicit function $dT/d\theta = -\partial_\theta c(x(T)) / \dot c(T)$, the numerator at a
+fixed time: one run to the event, and one derivative in reverse mode. **Reference.** Chen, Amos, Nickel, *Learning
+neural event functions for ordinary differential equations* (2011.03902). **Invariants.** A derivative is called
+determined only if errors of the run, multiplied by it, move the time by a small share of itself: near the stable
+manifold of a saddle, where clusters wait before they merge, it grows like one over the distance, without bound.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._check import check_number, check_scalar, check_tokens, refusal
+from .._custom_types import Tokens
+from .._events import clustered_event
+from .._field import AbstractField
+from .._field.base import check_field
+from .._misc import is_concrete
+from .._simulate import simulate
+from .._space import AbstractSpace, check_directions
+from .._summary import short
+from ._parameters import Parameters, pick_parameters
+
+
+# Of the time: by how much errors of the run may move it, if its derivative is to be called determined.
+SHARE = 1e-3
+
+
+class Sensitivity(eqx.Module):
+    """The time of clustering, and its derivatives.
+
+    **Attributes:**
+
+    - `time`: When all tokens are within the radius of their mean; infinite if they are not until the end.
+    - `by_start`: (n, d), the derivative by the tokens at the start, tangent to the space.
+    - `names`, `by_parameters`: What the parameters are called, and the derivative by each.
+    - `rate`: The speed of the logarithm of the largest distance at that time, below zero.
+    - `gain`: The length of `by_start`: how much a shift of the start of length one would change the time.
+    - `resolution`: The length of a shift of the start that the run cannot tell from none.
+    - `determined`: Whether a shift of that length changes the time by less than 1e-3 of itself, and `reason`, in words.
+    """
+
+    time: float
+    by_start: Float[np.ndarray, "n d"]
+    names: tuple[str, ...]
+    by_parameters: tuple[Float[np.ndarray, "..."], ...]
+    rate: float
+    gain: float
+    resolution: float
+    determined: bool
+    reason: str
+
+    def summary(self) -> str:
+        """The time, what moves it, and whether that can be told, in a few lines."""
+        said = "determined" if self.determined else "NOT determined"
+        lines = [f"clustered at t = {self.time:.6g}, its derivative {said}: {self.reason}"]
+        lines.append(f"  by the start: length {self.gain:.4g}; the run resolves shifts of {self.resolution:.1g}")
+        lines += [
+            f"  by {name}: {float(value):.4g}"
+            if np.ndim(value) == 0
+            else f"  by {name}: norm {np.linalg.norm(value):.4g}"
+            for name, value in zip(self.names, self.by_parameters, strict=True)
+        ]
+        return "\n".join(lines)
+
+    __repr__ = short
+
+
+def sensitivity(
+    field: AbstractField,
+    x0: Tokens,
+    radius: float | int,
+    *,
+    until: float | int,
+    which: Callable[[Any], Any] | None = None,
+    tolerance: float | None = None,
+) -> Sensitivity:
+    r"""The derivative of the time at which tokens have clustered, by their start and by parameters of the field.
+
+    The time is that of `clustered_event`. Clusters that wait before they merge are near a saddle, and the later they
+    merge the more a small shift of the start matters: the derivative grows like one over the distance from the stable
+    manifold of the saddle, and is infinite on it, where tokens never come together. That is said. A host function.
+
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, jax.numpy as jnp
+        >>> field = cjx.AttentionField(cjx.SoftmaxAttention(1.0))
+        >>> x0 = jnp.array([[1.0, 0.0], [0.0, 1.0]])
+        >>> found = cjx.design.sensitivity(field, x0, 0.1, until=20.0)
+        >>> found.determined, bool(found.by_start[0, 1] < 0)  # the first token moves towards the second: earlier
+        (True, True)
+        ```
+
+    **Arguments:**
+
+    - `field`, `x0`: As in `simulate`; the run starts at t = 0.
+    - `radius`: The largest distance from the mean, above zero.
+    - `until`: How long to wait.
+    - `which`: Of which parameters: a function of the field that returns one of its arrays, or a tuple of them; None
+        takes all arrays of floats.
+    - `tolerance`: The relative tolerance of the run; None is 1e-9 in float64 and 1e-6 in float32.
+
+    **Returns:**
+
+    A `Sensitivity`.
+
+    **Raises:**
+
+    - `ValueError` if the radius or the time is not above zero, or the tokens are clustered at the start.
+
+    ??? cite "Source"
+
+        Chen, Amos, Nickel, *Learning neural event functions for ordinary differential equations* (2011.03902).
+    """
+    check_field(field)
+    x0 = check_tokens(x0, "x0")
+    if not is_concrete((field, x0)):
+        raise refusal("x0", "not be traced", "it is", "call this host function outside of jax.jit")
+    check_directions(field.space, x0, "x0")
+    field.check(*x0.shape)
+    radius_ = check_scalar(radius, "radius", x0.dtype, above=0, remedy="pass a distance above zero")
+    until = check_number(until, "until", above=0, remedy="pass how long to wait")
+    single = jnp.finfo(x0.dtype).bits < 64
+    tolerance = (1e-6 if single else 1e-9) if tolerance is None else tolerance
+    tolerance = check_number(tolerance, "tolerance", above=0, remedy="pass a small number, such as 1e-9")
+    x0 = field.space.retract(x0)
+    if float(log_spread(field.space, x0, radius_)) <= 0:
+        raise refusal("radius", "be smaller than the cloud at the start", f"it is {float(radius_):g}", "pass less")
+    parameters = pick_parameters(field, which)
+    vector = parameters.vector(parameters.values(field), x0.dtype)
+    number = lambda value: jnp.asarray(value, x0.dtype)
+    found = _derivatives(field, parameters, vector, x0, radius_, number(until), number(tolerance))
+    return _result(field.space, x0, parameters, until, tolerance, *found)
+
+
+def log_spread(space: AbstractSpace, x: Tokens, radius: Array) -> Array:
+    """The logarithm of the largest distance from the mean, over the radius: zero at the time of clustering."""
+    x = space.retract(x)
+    away = jnp.sum(jnp.square((x - jnp.mean(x, axis=0, keepdims=True)) / radius), axis=1)
+    return jnp.log(jnp.max(away)) / 2
+
+
+@eqx.filter_jit
+def _derivatives(field, parameters: Parameters, vector, x0, radius, until, tolerance):
+    """The time, whether the event happened, and c's derivatives there: by time, by parameters, by the start."""
+    controller = dfx.PIDController(rtol=tolerance, atol=tolerance)
+    options = {"stepsize_controller": controller, "max_steps": 16_384, "throw": False}
+    start = jnp.zeros_like(until)
+    event = clustered_event(radius, space=field.space)
+    run = simulate(field, x0, jnp.stack([start, until]), event=event, adjoint=dfx.ForwardMode(), **options)
+    happened = dfx.is_event(run.result)
+    # The time itself is not differentiated: the derivative is that of c at a fixed time.
+    end = jax.lax.stop_gradient(jnp.where(happened, run.t1, until))
+
+    def last(vector: Array, x0: Array) -> Array:
+        moved = parameters.with_vector(field, vector)
+        return log_spread(field.space, simulate(moved, x0, jnp.stack([start, end]), **options).xs[-1], radius)
+
+    by_vector, by_start = jax.grad(last, (0, 1))(vector, x0)
+    x1 = field.space.retract(run.x1)
+    rate = jax.jvp(lambda x: log_spread(field.space, x, radius), (x1,), (field(end, x1),))[1]
+    return end, happened, rate, by_vector, field.space.tangent(x0, by_start)
+
+
+def _result(
+    space, x0, parameters: Parameters, until, tolerance, end, happened, rate, by_vector, by_start
+) -> Sensitivity:
+    rate = float(rate)
+    scale = -1 / rate if rate < 0 else np.nan
+    shape = tuple(np.full(s, np.nan) for s in parameters.shapes)
+    resolution = tolerance * float(jnp.linalg.norm(x0))
+    if not bool(happened):
+        reason = f"tokens are not within the radius by t = {until:g}: later, or never, as from the stable manifold of "
+        reason += "a saddle, where the derivative is infinite"
+        return Sensitivity(np.inf, np.full(x0.shape, np.nan), parameters.names, shape, rate, np.inf, resolution, False,
+                           reason)  # fmt: skip
+    starts = scale * np.asarray(by_start)
+    gain, time = float(np.linalg.norm(starts)), float(end)
+    moved = gain * resolution / time
+    determined = bool(moved < SHARE)
+    reason = f"what the run cannot tell moves the time by {moved:.1g} of itself"
+    if not determined:
+        reason += "; the start is as near to the stable manifold of a saddle, on which the derivative is infinite"
+    by_parameters = parameters.split(scale * np.asarray(by_vector))
+    return Sensitivity(time, starts, parameters.names, by_parameters, rate, gain, resolution, determined, reason)

@@ -1,0 +1,345 @@
+r"""`steer`: parameters, piecewise constant in time, with which tokens end at given points.
+
+**Algorithm.** Each piece is found by itself first: from where the tokens are it should take them a share of the way
+along geodesics to their targets, in the sense of least squares, so that the next piece mends what one could not do; the
+last pieces do nothing else. Where these miss, all pieces are fitted together, if their numbers are few. Both by
+Levenberg and Marquardt's method, from random parameters; several attempts. **Reference.** Geshkovski, Rigollet,
+Ruiz-Balet (2411.04551), where parameters that are piecewise constant in time are found in closed form.
+**Invariants.** What is reported as missed is measured on a run of its own, with the tolerances of `simulate` tightened;
+every attempt is a function of the key alone.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from .._check import check_array, check_integer, check_key, check_number, check_tokens, refusal
+from .._custom_types import Numbers, Tokens
+from .._field import AbstractField
+from .._field.base import check_field
+from .._misc import is_concrete
+from .._random import draw_normal
+from .._simulate import simulate
+from .._space import AbstractSpace, Sphere, check_directions
+from .._summary import short
+from ._least_squares import Runs, fit
+from ._parameters import Parameters, pick_parameters
+
+
+# One piece of so many is kept for mending what the others left.
+SPARE = 4
+# So many numbers are fitted together at most: each step costs a run for every one of them.
+TOGETHER = 500
+# How far from the sphere a target may be, relative to its radius.
+OFF = 1e-4
+
+
+class Steering(eqx.Module):
+    """Parameters that lead tokens to targets, and how near they come.
+
+    **Attributes:**
+
+    - `field`: The field, its parameters piecewise constant in time.
+    - `names`, `values`: What the parameters are called, and their values, (pieces, ...) for each.
+    - `missed`: (n,), how far from its target each token ends: a chord on the sphere, a distance in R^d.
+    - `end`: (n, d), where the tokens end.
+    - `reached`: Whether all come within the tolerance, and `reason`, in words.
+    - `attempts`: How many were made, and `runs`, how many runs of the pieces were integrated in all of them.
+    """
+
+    field: AbstractField = eqx.field(repr=False)
+    names: tuple[str, ...]
+    values: tuple[Float[np.ndarray, "..."], ...]
+    missed: Float[np.ndarray, " n"]
+    end: Float[np.ndarray, "n d"]
+    reached: bool
+    reason: str
+    attempts: int
+    runs: int
+
+    def summary(self) -> str:
+        """How near the tokens come, with what, in a few lines."""
+        lines = [f"{len(self.missed)} tokens, {'all reached' if self.reached else 'NOT reached'}: {self.reason}"]
+        lines.append(f"  missed: {self.missed.max():.3g} at most, {self.missed.mean():.3g} on average")
+        lines += [
+            f"  {name}: {len(value)} pieces, from {value.min():.3g} to {value.max():.3g}"
+            for name, value in zip(self.names, self.values, strict=True)
+        ]
+        return "\n".join([*lines, f"  attempts: {self.attempts}, runs of a piece: {self.runs}"])
+
+    __repr__ = short
+
+
+class _Piece(eqx.Module):
+    """How far tokens are from where one piece, with some parameters, should take them."""
+
+    field: AbstractField
+    parameters: Parameters
+    runs: Runs
+    x: Tokens
+    ts: Float[Array, " 2"]
+    goal: Tokens
+
+    def __call__(self, vector: Array) -> Float[Array, " N"]:
+        end = self.runs(self.parameters.with_vector(self.field, vector), self.x, self.ts).xs[-1]
+        return jnp.ravel(end - self.goal)
+
+
+class _Whole(eqx.Module):
+    """The same of all pieces together."""
+
+    field: AbstractField
+    parameters: Parameters
+    runs: Runs
+    x0: Tokens
+    knots: Float[Array, " edges"]
+    goal: Tokens
+
+    def __call__(self, vector: Array) -> Float[Array, " N"]:
+        field = self.parameters.in_pieces(self.field, self.knots[:-1], vector)
+        return jnp.ravel(self.runs(field, self.x0, self.knots[jnp.array([0, -1])]).xs[-1] - self.goal)
+
+
+def steer(
+    field: AbstractField,
+    x0: Tokens,
+    targets: Numbers,
+    *,
+    key: PRNGKeyArray,
+    pieces: int,
+    t_end: float | int | None = None,
+    labels: Numbers | None = None,
+    which: Callable[[Any], Any] | None = None,
+    spread: float | int | Sequence[float | int] = 1.0,
+    tolerance: float = 1e-2,
+    attempts: int = 5,
+    solver: dfx.AbstractSolver | None = None,
+    stepsize_controller: dfx.AbstractStepSizeController | None = None,
+    max_steps: int = 1024,
+    most: int = 60,
+) -> Steering:
+    r"""Parameters of a field, piecewise constant in time, that lead tokens to given points.
+
+    Attention alone has few parameters a piece; with several heads, or a perceptron beside it, fewer pieces suffice.
+    Tokens that start at one place stay together, and no two come to the same point in finite time, though as near as
+    the tolerance asks; on a circle tokens that all see one another keep their cyclic order. A host function.
+
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, jax, jax.numpy as jnp
+        >>> x0 = cjx.Sphere().sample(jax.random.key(0), n=4, d=3)
+        >>> field = cjx.AttentionField(cjx.SoftmaxAttention(2.0, query_key=jnp.eye(3)), value=jnp.eye(3))
+        >>> pick = lambda f: (f.attention.query_key, f.value)
+        >>> targets, labels = jnp.eye(3)[:2], jnp.array([0, 0, 1, 1])
+        >>> found = cjx.design.steer(field, x0, targets, labels=labels, key=jax.random.key(1), pieces=4, which=pick)
+        >>> found.reached, found.values[1].shape
+        (True, (4, 3, 3))
+        ```
+
+    **Arguments:**
+
+    - `field`: The field: what is not picked by `which`, and the mean of the first values of what is.
+    - `x0`: Tokens at time 0, (n, d).
+    - `targets`: (n, d), where each is to end; or with `labels` (k, d) for k clusters. On the sphere of unit length.
+
+    **Other arguments:**
+
+    - `key`: PRNG key of the first values.
+    - `pieces`: In how many pieces of equal length the parameters are constant.
+    - `t_end`: When the tokens are to be there; None is one unit of time for each piece.
+    - `labels`: (n,), the index in `targets` of the target of each token.
+    - `which`: Which parameters are free: a function of the field that returns one of its arrays, or a tuple of them;
+        None frees all arrays of floats. None of them may be a schedule.
+    - `spread`: The standard deviation of the first values around those of `field`; or one for each that is picked.
+    - `tolerance`: How far from its target a token may end.
+    - `attempts`: How often to begin anew with other first values, until the targets are reached.
+    - `solver`, `stepsize_controller`, `max_steps`: As in `simulate`, of the search; the default is the solver of
+        `simulate` with relative tolerance 1e-5.
+    - `most`: The most steps of each fit.
+
+    **Returns:**
+
+    A `Steering`, of the attempt that came nearest.
+
+    **Raises:**
+
+    - `ValueError` if there are more targets than tokens, or fewer without `labels`; if a target is not on the sphere of
+        the field; or if `which` picks no arrays of the field.
+
+    ??? cite "Source"
+
+        Geshkovski, Rigollet, Ruiz-Balet, *Measure-to-measure interpolation using transformers* (2411.04551), of
+        parameters that are piecewise constant in time. The search is our own.
+    """
+    x0, goal = _read(field, x0, targets, labels)
+    pieces = check_integer(pieces, "pieces", remedy="pass in how many pieces the parameters are constant")
+    t_end = float(pieces) if t_end is None else check_number(t_end, "t_end", above=0, remedy="pass a time above 0")
+    tolerance = check_number(tolerance, "tolerance", above=0, remedy="pass a distance, such as 1e-2")
+    attempts = check_integer(attempts, "attempts", remedy="pass how often to begin anew")
+    most = check_integer(most, "most", remedy="pass the most steps of a fit")
+    max_steps = check_integer(max_steps, "max_steps", remedy="pass the most steps of a run")
+    parameters = pick_parameters(field, which, pieces=True)
+    controller = dfx.PIDController(rtol=1e-5, atol=1e-6) if stepsize_controller is None else stepsize_controller
+    runs = Runs(solver, controller, None, max_steps)
+    knots = jnp.linspace(0, t_end, pieces + 1).astype(x0.dtype)
+    search = _Search(field, parameters, runs, x0, goal, knots, _spreads(spread, parameters), tolerance, most)
+    best, count = None, 0
+    for attempt in range(attempts):
+        vector, evaluated = search.attempt(jr.fold_in(check_key(key), attempt))
+        count += evaluated
+        found = search.judged(vector, attempt + 1, count)
+        if best is None or found.missed.max() < best.missed.max() or not np.isfinite(best.missed.max()):
+            best = found
+        if best.reached:
+            break
+    assert best is not None  # there is at least one attempt
+    return eqx.tree_at(lambda s: (s.attempts, s.runs), best, (attempt + 1, count))  # pyright: ignore[reportPossiblyUnboundVariable]
+
+
+class _Search(eqx.Module):
+    """One problem, and one attempt at it."""
+
+    field: AbstractField
+    parameters: Parameters
+    runs: Runs
+    x0: Tokens
+    goal: Tokens
+    knots: Float[Array, " edges"]
+    spread: Float[Array, " p"]
+    tolerance: float
+    most: int
+
+    def attempt(self, key: Any) -> tuple[Array, int]:
+        """The parameters of all pieces, one after the other, and how many runs of a piece that took."""
+        # Nearer than asked: the runs of the search are coarser than that which measures.
+        number = lambda value: jnp.asarray(value, self.x0.dtype)
+        options = number(1e-3), jnp.asarray(self.most), number(self.tolerance / 4), number(1.0)
+        pieces, x, rows, count = len(self.knots) - 1, self.x0, [], 0
+        base = self.parameters.vector(self.parameters.values(self.field), self.x0.dtype)
+        for piece in range(pieces):
+            draw = draw_normal(jr.fold_in(key, piece), (self.parameters.count, 1), self.x0.dtype)[:, 0]
+            first = base + self.spread * draw
+            aim = along(self.field.space, x, self.goal, 1 / max(pieces - pieces // SPARE - piece, 1))
+            made = _Piece(self.field, self.parameters, self.runs, x, self.knots[piece : piece + 2], aim)
+            found = fit(made, first, *options)
+            count += int(found.steps) + 1
+            rows.append(found.vector)
+            x = self.field.space.retract(aim + found.residual.reshape(x.shape))
+        vector = jnp.concatenate(rows)
+        if _farthest(x, self.goal) > self.tolerance / 2 and 1 < pieces and len(vector) <= TOGETHER:
+            whole = fit(
+                _Whole(self.field, self.parameters, self.runs, self.x0, self.knots, self.goal), vector, *options
+            )
+            count += (int(whole.steps) + 1) * pieces
+            vector = whole.vector
+        return vector, count
+
+    def judged(self, vector: Array, attempts: int, count: int) -> Steering:
+        """What a run of its own with these parameters comes to."""
+        field = self.parameters.in_pieces(self.field, self.knots[:-1], vector)
+        end = _end_of(field, self.x0, self.knots[jnp.array([0, -1])])
+        missed = np.linalg.norm(np.asarray(end - self.goal), axis=1)
+        reached = bool(missed.max() <= self.tolerance)
+        far = int(np.sum(~(missed <= self.tolerance)))
+        reason = "every token comes within the tolerance"
+        if not reached:
+            reason = f"{far} of {len(missed)} tokens end beyond the tolerance; " + (
+                "on a line or a circle tokens that see one another cannot pass, and the targets are in another order"
+                if passes(self.field.space, np.asarray(self.x0), np.asarray(self.goal))
+                else "pass more pieces, attempts or parameters"
+            )
+        rows = np.asarray(vector).reshape(len(self.knots) - 1, self.parameters.count)
+        return Steering(field, self.parameters.names, self.parameters.split(rows), missed, np.asarray(end), reached,
+                        reason, attempts, count)  # fmt: skip
+
+
+@eqx.filter_jit
+def _end_of(field: AbstractField, x0: Array, ts: Array) -> Array:
+    tight = jnp.finfo(x0.dtype).bits == 64
+    controller = dfx.PIDController(rtol=1e-8 if tight else 1e-5, atol=1e-9 if tight else 1e-6)
+    options = {"stepsize_controller": controller, "max_steps": 100_000, "throw": False}
+    return simulate(field, x0, ts, adjoint=dfx.ForwardMode(), **options).xs[-1]
+
+
+def _farthest(x: Array, goal: Array) -> float:
+    return float(jnp.max(jnp.linalg.norm(x - goal, axis=1)))
+
+
+def along(space: AbstractSpace, x: Tokens, goal: Tokens, share: float) -> Tokens:
+    """The points of a share of the way from `x` to `goal`: along great circles of the sphere, else straight lines."""
+    if not isinstance(space, Sphere):
+        return x + share * (goal - x)
+    angle = space.distance(x, goal)[:, None]
+    # Where there is no angle, or half a turn, the chord: its middle is retracted too.
+    sine = jnp.sin(angle)
+    plain = sine < 1e-6
+    safe = jnp.where(plain, 1, sine)
+    start, end = jnp.where(plain, 1 - share, jnp.sin((1 - share) * angle) / safe), jnp.sin(share * angle) / safe
+    point = start * x + jnp.where(plain, share, end) * goal
+    return space.retract(jnp.where(jnp.sum(jnp.abs(point), axis=1, keepdims=True) > 1e-6, point, x))
+
+
+def passes(space: AbstractSpace, x: np.ndarray, goal: np.ndarray) -> bool:
+    """Whether tokens of a line or a circle would have to pass one another to come from `x` to `goal`."""
+    circle = isinstance(space, Sphere)
+    if x.shape[1] != (2 if circle else 1):
+        return False
+    place = (lambda p: np.arctan2(p[:, 1], p[:, 0])) if circle else (lambda p: p[:, 0])
+    steps = np.diff(place(goal)[np.argsort(place(x))])
+    if not circle:
+        return bool((steps < 0).any())
+    # In the order of the start the targets go around once, at most.
+    last = place(goal)[np.argsort(place(x))]
+    turns = np.mod(np.append(steps, last[0] - last[-1]), 2 * np.pi)
+    turns[np.isclose(turns, 2 * np.pi)] = 0.0
+    return bool(turns.sum() > 2 * np.pi + 1e-6)
+
+
+def _spreads(spread: Any, parameters: Parameters) -> Array:
+    given = check_array(spread, "spread", least=0, remedy="pass a number, or one for each parameter that is picked")
+    if given.ndim > 1 or given.ndim == 1 and len(given) != len(parameters.names):
+        raise refusal("spread", f"be a number or {len(parameters.names)} of them", f"its shape is {given.shape}",
+                      f"pass one for each of {', '.join(parameters.names)}")  # fmt: skip
+    each = jnp.broadcast_to(given, (len(parameters.names),))
+    return jnp.concatenate([jnp.full(size, value) for size, value in zip(parameters.sizes, each, strict=True)])
+
+
+def _read(field: Any, x0: Any, targets: Any, labels: Any) -> tuple[Tokens, Tokens]:
+    """The tokens, and the target of each."""
+    check_field(field)
+    x0 = check_tokens(x0, "x0")
+    targets = check_tokens(targets, "targets").astype(x0.dtype)
+    if not is_concrete((field, x0, targets)):
+        raise refusal("x0", "not be traced", "it is", "call this host function outside of jax.jit")
+    check_directions(field.space, x0, "x0")
+    field.check(*x0.shape)
+    if targets.shape[1] != x0.shape[1]:
+        raise refusal("targets", f"be points of R^{x0.shape[1]}, as the tokens are", f"the shape is {targets.shape}",
+                      "pass one row for each target")  # fmt: skip
+    if len(targets) > len(x0):
+        raise refusal("targets", "be no more than the tokens", f"there are {len(targets)} for {len(x0)} tokens",
+                      "a token ends at one point: pass one target for each")  # fmt: skip
+    if isinstance(field.space, Sphere):
+        lengths = np.linalg.norm(np.asarray(targets), axis=1)
+        off = np.flatnonzero(np.abs(lengths - 1) > OFF)
+        if off.size:
+            raise refusal("targets", "be on the sphere", f"row {off[0]} has length {lengths[off[0]]:.6g}",
+                          "divide each by its length, Sphere().retract(targets)")  # fmt: skip
+    return field.space.retract(x0), targets[_labels(labels, len(x0), len(targets))]
+
+
+def _labels(labels: Any, n: int, count: int) -> Int[np.ndarray, " n"]:
+    if labels is None:
+        if count < n:
+            raise refusal("targets", "be one for each token without labels", f"there are {count} for {n} tokens",
+                          "pass labels, the index of the target of each token")  # fmt: skip
+        return np.arange(n)
+    rule = "pass for each token the index of its target"
+    return np.asarray(check_array(labels, "labels", shape=(n,), integers=True, least=0, most=count - 1, remedy=rule))

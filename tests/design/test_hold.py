@@ -1,0 +1,100 @@
+"""`hold`: clusters that would merge are kept, counted on a run of its own."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from clusterjax import AttentionField, SoftmaxAttention, design, num_clusters
+from clusterjax.design._hold import APART, INSIDE, missing
+from tests.design import cases
+from tests.helpers import as_a_user, assert_close, normal
+from tests.reference import design as reference
+
+
+KEY = jax.random.key(5)
+PICK = lambda field: field.attention.beta
+ANGLES = np.array([0.0, 0.2, 1.7, 1.9])
+X0 = jnp.asarray(np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1))
+FIELD = AttentionField(SoftmaxAttention(1.0))
+OPTIONS = {"clusters": 2, "until": 10.0, "radius": 0.3, "key": KEY, "which": PICK}
+
+
+@pytest.mark.exhaustive
+def test_two_clusters_are_kept_by_a_larger_beta():
+    """With beta = 1 all tokens are one cluster at the end; the beta that is found keeps two, in plain loops too."""
+    found = design.hold(FIELD, X0, **OPTIONS)
+    assert found.held and np.isinf(found.until) and (found.counts == 2).all() and len(found.counts) == 101
+    assert found.labels.tolist() in ([0, 0, 1, 1], [1, 1, 0, 0])
+    (beta,) = found.values
+    runs = [reference.heun(X0, [0.0, 5.0, 10.0], 100, b, np.eye(2), np.eye(2)) for b in (1.0, float(beta[0]))]
+    counted = [[int(num_clusters(jnp.asarray(x), 0.3)) for x in run[1:]] for run in runs]
+    assert counted[0][-1] == 1 and counted[1] == [2, 2]
+    assert "held from t = 5 to 10: 2 clusters" in found.summary() and len(repr(found)) < 700
+    # Four tokens within one radius: no beta parts them.
+    close = jnp.asarray(np.stack([np.cos(ANGLES / 20), np.sin(ANGLES / 20)], axis=1))
+    lost = design.hold(FIELD, close, **(OPTIONS | {"attempts": 1}))
+    assert not lost.held and lost.until == 5.0 and "NOT held" in lost.summary() and "1 clusters at t = 5" in lost.reason
+
+
+def test_what_is_missing_is_that_of_a_loop():
+    """Token by token and pair by pair; zero exactly where all are close and the means are apart."""
+    x, radius, labels = np.asarray(normal(1, 6, 3)), 0.7, [0, 1, 0, 2, 1, 0]
+    shares = np.array([[float(label == k) / labels.count(k) for label in labels] for k in range(3)])
+    means = [np.mean([x[i] for i in range(6) if labels[i] == k], axis=0) for k in range(3)]
+    expected = [max(np.linalg.norm(x[i] - means[labels[i]]) / radius - INSIDE, 0) for i in range(6)]
+    expected += [
+        max(APART - np.linalg.norm(means[a] - means[b]) / radius, 0) for a in range(3) for b in range(a + 1, 3)
+    ]
+    assert_close(missing(jnp.asarray(x), jnp.asarray(shares), jnp.asarray(radius)), np.array(expected), "composed")
+    tight = np.repeat(10 * np.eye(3), 2, axis=0)[[0, 2, 1, 4, 3, 0]]
+    assert (np.asarray(missing(jnp.asarray(tight), jnp.asarray(shares), jnp.asarray(radius))) == 0).all()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nothing_missing_is_k_clusters(seed):
+    """Where nothing is missing, `num_clusters` counts k: drawn at the edge of what is allowed."""
+    draw = np.random.default_rng(seed)
+    k, radius = 3, 0.5
+    means = np.array([[0.0, 0.0], [APART * radius, 0.0], [0.0, APART * radius]])
+    offsets = draw.normal(size=(k, 2))
+    offsets *= INSIDE * radius / np.linalg.norm(offsets, axis=1, keepdims=True)
+    x = np.concatenate([means + offsets, means - offsets])
+    shares = np.tile(np.eye(k) / 2, 2)
+    assert float(jnp.max(missing(jnp.asarray(x), jnp.asarray(shares), jnp.asarray(radius)))) < 1e-6
+    assert num_clusters(jnp.asarray(x), radius * (1 - 1e-9)) == k
+
+
+@pytest.mark.exhaustive
+def test_pieces_of_beta_and_v():
+    """Eight tokens of the sphere, three clusters, beta and V in two pieces."""
+    x0 = cases.Sphere().retract(normal(3, 8, 3))
+    field = cases.field_of(2.0, jnp.eye(3), jnp.eye(3))
+    pick = lambda f: (f.attention.beta, f.value)
+    found = design.hold(field, x0, **(OPTIONS | {"clusters": 3, "which": pick, "pieces": 2, "attempts": 10}))
+    assert found.held and [v.shape for v in found.values] == [(2,), (2, 3, 3)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    (
+        ({"clusters": 5}, "clusters must be an integer from 1 to 4"),
+        ({"until": 0.0}, "until must be a finite number above 0"),
+        ({"since": 10.0}, "since must be"),
+        ({"radius": -1.0}, "radius must be a finite number above 0"),
+        ({"pieces": 0}, "pieces must be a positive integer"),
+        ({"spread": -1.0}, "spread must be"),
+        ({"labels": [0, 0, 0, 0]}, "labels must give each cluster a token, but cluster 1 has none"),
+        ({"labels": [0, 1, 2, 0]}, "labels must be from 0 to 1"),
+        ({"which": lambda f: f.value}, "one is None"),
+        ({"key": 1}, "key must be"),
+    ),
+)
+def test_bad_input(options, message):
+    with as_a_user(), pytest.raises(ValueError, match=message):
+        design.hold(FIELD, X0, **(OPTIONS | options))
+
+
+def test_traced_tokens_are_refused():
+    with as_a_user(), pytest.raises(ValueError, match="x0 must not be traced"):
+        jax.jit(lambda x: design.hold(FIELD, x, **OPTIONS).until)(X0)

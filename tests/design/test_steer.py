@@ -1,0 +1,137 @@
+"""`steer`: tokens end where they are told to, measured by a run of its own; and what cannot be reached is said."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from clusterjax import AttentionField, Euclidean, PerceptronField, PiecewiseConstant, SoftmaxAttention, Sphere, design
+from clusterjax.design._steer import along, passes
+from tests.design import cases
+from tests.helpers import as_a_user, assert_close, normal
+from tests.reference import design as reference
+
+
+KEY = jax.random.key(3)
+PICK = lambda field: (field.attention.query_key, field.value)
+
+
+def sphere(seed, n, d):
+    return Sphere().retract(normal(seed, n, d))
+
+
+@pytest.mark.exhaustive
+def test_two_tokens_reach_what_a_loop_confirms():
+    """One piece: its parameters lead the tokens to their targets, by Heun's method in plain loops too."""
+    x0, targets = sphere(1, 2, 2), sphere(2, 2, 2)
+    assert not passes(Sphere(), np.asarray(x0), np.asarray(targets))
+    field = cases.guess()
+    found = design.steer(field, x0, targets, key=KEY, pieces=1, which=PICK, attempts=20)
+    assert found.reached and found.missed.max() <= 1e-2 and found.reason == "every token comes within the tolerance"
+    form, value = (np.asarray(part[0]) for part in found.values)
+    end = reference.heun(x0, [0.0, 1.0], 100, 1.0, form, value)[-1]
+    assert np.abs(end - found.end).max() < 1e-3
+    assert np.linalg.norm(end - np.asarray(targets), axis=1).max() < 1.1e-2
+    assert "all reached" in found.summary() and len(repr(found)) < 600
+    again = design.steer(field, x0, targets, key=KEY, pieces=1, which=PICK, attempts=20)
+    assert (again.values[0] == found.values[0]).all() and again.attempts == found.attempts
+
+
+@pytest.mark.exhaustive
+def test_pieces_are_fitted_together():
+    """Four tokens of the sphere come to two clusters in four pieces; the schedule steps at the times of the pieces."""
+    x0 = sphere(5, 4, 3)
+    found = design.steer(cases.guess(3), x0, jnp.eye(3)[:2], labels=[0, 0, 1, 1], key=KEY, pieces=4, t_end=2.0,
+                         which=PICK, attempts=10)  # fmt: skip
+    assert found.reached
+    assert_close(found.field.value.ts, [0.0, 0.5, 1.0, 1.5])
+    assert np.linalg.norm(found.end[:2] - np.eye(3)[0], axis=1).max() < 1e-2
+
+
+@pytest.mark.exhaustive
+def test_in_space_with_a_perceptron():
+    """Five tokens of R^2, with a perceptron of eight beside attention."""
+    x0, targets = normal(6, 5, 2), normal(7, 5, 2)
+    field = AttentionField(SoftmaxAttention(1.0, query_key=jnp.eye(2)), jnp.zeros((2, 2)), Euclidean())
+    field = field + PerceptronField(jnp.zeros((8, 2)), jnp.zeros((2, 8)), jnp.tanh, bias_in=jnp.zeros(8),
+                                    space=Euclidean())  # fmt: skip
+    pick = lambda f: (f.fields[0].value, f.fields[1].w_in, f.fields[1].bias_in, f.fields[1].w_out)
+    found = design.steer(field, x0, targets, key=KEY, pieces=3, which=pick, spread=(0.1, 2.0, 2.0, 0.1))
+    assert found.reached and found.names == ("value", "w_in", "bias_in", "w_out")
+
+
+def test_the_way_to_the_target_is_a_geodesic():
+    """A third of the way is at a third of the angle, in the plane of both; antipodes and equal points stay finite."""
+    x, goal = sphere(8, 6, 3), sphere(9, 6, 3)
+    part = along(Sphere(), x, goal, 1 / 3)
+    assert_close(Sphere().distance(x, part), Sphere().distance(x, goal) / 3, "composed")
+    assert_close(Sphere().distance(part, goal), 2 * Sphere().distance(x, goal) / 3, "composed")
+    assert_close(along(Sphere(), x, goal, 1.0), goal, "composed")
+    for share in (0.3, 0.5, 1.0):
+        assert np.isfinite(along(Sphere(), x, -x, share)).all()
+        assert_close(along(Sphere(), x, x, share), x)
+    assert_close(along(Euclidean(), x, goal, 0.25), x + (goal - x) / 4)
+
+
+@pytest.mark.parametrize(
+    ("space", "x", "goal", "expected"),
+    (
+        (Sphere(), (0.0, 1.0, 2.0), (1.0, 2.0, 3.0), False),
+        (Sphere(), (0.0, 1.0, 2.0), (2.0, 3.0, 1.0), False),
+        (Sphere(), (0.0, 1.0, 2.0), (1.0, 3.0, 2.0), True),
+        (Sphere(), (2.0, 0.0, 1.0), (3.0, 1.0, 1.0), False),
+        (Euclidean(), (0.0, 1.0, 2.0), (-3.0, 0.0, 0.0), False),
+        (Euclidean(), (0.0, 1.0, 2.0), (1.0, 0.0, 5.0), True),
+    ),
+    ids=("turned", "turned past zero", "crossed", "two meet", "in line", "crossed in line"),
+)
+def test_whether_tokens_would_have_to_pass(space, x, goal, expected):
+    point = (
+        (lambda a: np.stack([np.cos(a), np.sin(a)], axis=1)) if isinstance(space, Sphere) else (lambda a: a[:, None])
+    )
+    assert passes(space, point(np.array(x)), point(np.array(goal))) == expected
+    assert not passes(space, np.ones((3, 3)), np.eye(3))
+
+
+def test_what_is_not_reached_says_why():
+    """Two neighbours on the circle do not change places; nor is anything reached in one step to 1e-9."""
+    point = lambda *a: jnp.stack([jnp.cos(jnp.array(a)), jnp.sin(jnp.array(a))], axis=1)
+    options = {"key": KEY, "pieces": 1, "which": PICK, "attempts": 1, "most": 1, "tolerance": 1e-9}
+    found = design.steer(cases.guess(), point(0.0, 2.0), point(0.5, 2.5), **options)
+    assert not found.reached and "pass more pieces" in found.reason and "NOT reached" in found.summary()
+    crossed = point(0.0, 1.0, 2.0), point(1.0, 0.0, 2.0)
+    assert passes(Sphere(), *map(np.asarray, crossed))
+
+
+X0 = np.eye(3)
+FIELD = cases.guess(3)
+SCHEDULED = AttentionField(SoftmaxAttention(PiecewiseConstant([0.0], [1.0])))
+
+
+@pytest.mark.parametrize(
+    ("field", "x0", "targets", "options", "message"),
+    (
+        (FIELD, X0, np.eye(3)[[0, 1, 2, 0]], {}, "targets must be no more than the tokens, but there are 4 for 3"),
+        (FIELD, X0, 2 * np.eye(3), {}, "targets must be on the sphere, but row 0 has length 2"),
+        (FIELD, X0, np.eye(3)[:2], {}, "targets must be one for each token without labels, but there are 2 for 3"),
+        (FIELD, X0, np.eye(2), {}, r"targets must be points of R\^3"),
+        (FIELD, X0, np.eye(3)[:2], {"labels": [0, 1]}, "labels must be an array of integers of shape"),
+        (FIELD, X0, np.eye(3)[:2], {"labels": [0, 1, 2]}, "labels must be from 0 to 1"),
+        (FIELD, X0, np.eye(3), {"pieces": 0}, "pieces must be a positive integer"),
+        (FIELD, X0, np.eye(3), {"t_end": -1.0}, "t_end must be a finite number above 0"),
+        (FIELD, X0, np.eye(3), {"spread": [1.0, 1.0]}, "spread must be a number or 3 of them"),
+        (FIELD, X0, np.eye(3), {"spread": -1.0}, "spread must be at least 0"),
+        (FIELD, X0, np.eye(3), {"key": 0}, "key must be"),
+        (FIELD, 0 * X0, np.eye(3), {}, "x0 must have no zero row"),
+        (SCHEDULED, X0, np.eye(3), {"which": lambda f: f.attention.beta.values}, "is of a schedule"),
+        (3, X0, np.eye(3), {}, "field must be a field"),
+    ),
+)
+def test_bad_input(field, x0, targets, options, message):
+    with as_a_user(), pytest.raises(ValueError, match=message):
+        design.steer(field, x0, targets, **({"key": KEY, "pieces": 2} | options))
+
+
+def test_traced_tokens_are_refused():
+    with as_a_user(), pytest.raises(ValueError, match="x0 must not be traced"):
+        jax.jit(lambda x: design.steer(FIELD, x, np.eye(3), key=KEY, pieces=1).missed)(X0)

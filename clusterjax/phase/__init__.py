@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 
 if TYPE_CHECKING:
+    from ._branch import Branch as Branch, branch as branch
     from ._diagram import PhaseDiagram as PhaseDiagram
     from ._integrators import (
         AbstractIntegrator as AbstractIntegrator,

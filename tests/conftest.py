@@ -40,6 +40,9 @@ def share_contexts(programs):
     make, shared = mlir.make_ir_context, []
 
     def make_ir_context():
+        # lineax evaluates a number while jax lowers what calls it: a program within another, which shares nothing.
+        if mlir.ir.Context.current is not None:
+            return make()
         if not shared:
             shared.extend([make()] * programs)
         return shared.pop()

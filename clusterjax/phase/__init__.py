@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         Uniform as Uniform,
         read_starts as read_starts,
     )
+    from ._stationary import Stationary as Stationary, stationary as stationary
     from ._statistics import (
         AbstractStatistic as AbstractStatistic,
         ClosePairs as ClosePairs,

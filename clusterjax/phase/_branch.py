@@ -1,16 +1,17 @@
 """`branch`: how much tokens gather under noise, against temperature, stable or not; folds and equal free energies.
 
-What is solved, and how, says `_equations.py`; how perturbations grow, `_rates.py`. **Invariants.** Points are ordered by
-the order parameter, which is the parameter of the branch. A point is stable if no perturbation grows, rotations of the
-density left out.
+What is solved, and how, says `_equations.py`; how perturbations grow, `_rates.py`. **Invariants.** Points are ordered
+by the order parameter, which is the parameter of the branch. A point is stable if no perturbation grows, rotations of
+the density left out.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from .._attention import SoftmaxAttention, UnnormalisedAttention
 from .._check import check_host_array, check_integer, refusal, shown
@@ -20,7 +21,7 @@ from .._misc import is_concrete
 from .._observables import uniform_growth_rates
 from .._schedule import AbstractSchedule
 from .._summation.harmonic.series.bessel import number_of_harmonics
-from ._equations import Equations, bisect, follow
+from ._equations import Equations, describe, equations_of, follow, slope, solve
 from ._rates import growth, leading
 
 
@@ -146,7 +147,7 @@ def branch(
 
         2604.16288 (circle) and 2606.05140 (any dimension) for unnormalised attention.
     """
-    beta = _check_attention(attention)
+    beta, offset = _check_attention(attention)
     d = check_integer(d, "d", least=2, remedy="pass the dimension of the tokens")
     degree = check_integer(degree, "degree", least=4, remedy="pass the highest degree of moments, such as 32")
     _check_degree(beta, d, degree)
@@ -154,77 +155,78 @@ def branch(
     softmax = isinstance(attention, SoftmaxAttention)
     l = np.arange(1, degree + 1)
     rates = uniform_growth_rates(beta, d, degree, unnormalised=not softmax)[1:]
-    scale = 1.0 if isinstance(attention, SoftmaxAttention) else float(np.exp(-float(attention.offset)))
-    strengths = rates / (l * (l + d - 2.0)) * scale
+    strengths = rates / (l * (l + d - 2.0)) * np.exp(-offset)
     numbers = _numbers(degree, d)
-    equations = Equations(
-        jnp.asarray(strengths), jnp.asarray(numbers), jnp.asarray(beta) if softmax else None, d, 4 * (degree + 8)
-    )
+    count = 4 * (degree + 8)
+    equations = equations_of(strengths, numbers, beta if softmax else None, d, count)
     unknowns = follow(equations, jnp.asarray(rs))
-    if not np.all(np.isfinite(np.asarray(unknowns))):
-        r = rs[np.argmin(np.isfinite(np.asarray(unknowns[:, 0])))]
+    if not np.all(np.isfinite(unknowns)):
+        r = rs[np.argmin(np.isfinite(unknowns[:, 0]))]
         raise refusal(
             "order_parameters",
             "be near enough to each other for Newton's method",
             f"none was found at {r:.3g} for beta {beta:.3g} and d {d}",
             "pass more of them below that, or end there",
         )
-    return _assemble(equations, jnp.asarray(rs), unknowns)
+    return _assemble(equations, jnp.asarray(rs), jnp.asarray(unknowns), d, count)
 
 
-def _assemble(equations: Equations, rs: Any, unknowns: Any) -> Branch:
+def _assemble(equations: Equations, rs: Array, unknowns: Array, d: int, count: int) -> Branch:
     """All that is said of the branch."""
-    moments, temperatures = jax.vmap(equations.unpack)(unknowns, rs)
-    softmax = equations.beta is not None
+    moments, temperatures, densities, all_excesses = (
+        np.asarray(part, float) for part in describe(equations, unknowns, rs)
+    )
     critical = float(equations.strengths[0])
-    excesses = None if softmax else np.asarray(jax.vmap(equations.excess)(unknowns, rs))
+    excesses = None if equations.beta is not None else all_excesses
     top = int(np.argmax(temperatures))
     fold = coexistence = None
     if float(temperatures[top]) > critical * (1 + _FLAT) and 0 < top < len(rs) - 1:
-        fold = _locate(equations, rs, unknowns, top - 1, top + 1, fold=True)
+        fold = _locate(equations, rs, unknowns, (top - 1, top + 1), slope)
     if excesses is not None and (below := np.nonzero((excesses[:-1] > 0) & (excesses[1:] <= 0))[0]).size:
-        coexistence = _locate(equations, rs, unknowns, int(below[-1]), int(below[-1]) + 1, fold=False)
-    densities = np.asarray(jax.vmap(equations.density)(moments, temperatures))
-    host = (np.asarray(equations.strengths, float), np.asarray(equations.numbers, float))
+        ends = (int(below[-1]), int(below[-1]) + 1)
+        coexistence = _locate(equations, rs, unknowns, ends, lambda *at: float(at[0].excess(*at[1:])))
+    fastest = [_fastest(equations, moments[k], float(temperatures[k]), densities[k], d, count) for k in range(len(rs))]
+    points = (np.asarray(rs, float), temperatures, moments, np.array(fastest))
+    return Branch(d, critical, *points, free_energies=excesses, fold=fold, coexistence=coexistence)
+
+
+def _fastest(
+    equations: Equations, moments: np.ndarray, temperature: float, density: np.ndarray, d: int, count: int
+) -> float:
+    """The growth rate of the perturbation that grows fastest."""
+    strengths, numbers = np.asarray(equations.strengths, float), np.asarray(equations.numbers, float)
     beta = None if equations.beta is None else float(equations.beta)
-    fastest = np.array([
-        max(
-            leading(growth(m, float(t), *host, beta, equations.d, equations.count, order, density), order == 1)
-            # The circle has but two orders: even and odd functions of the angle.
-            for order in range(2 if equations.d == 2 else _ORDERS)
-        )
-        for m, t, density in zip(np.asarray(moments, float), temperatures, densities.astype(float), strict=True)
-    ])  # fmt: skip
-    return Branch(
-        equations.d,
-        critical,
-        np.asarray(rs),
-        np.asarray(temperatures),
-        np.asarray(moments),
-        fastest,
-        excesses,
-        fold,
-        coexistence,
+    # The circle has but two orders: even and odd functions of the angle.
+    return max(
+        leading(growth(moments, temperature, strengths, numbers, beta, d, count, order, density), order == 1)
+        for order in range(2 if d == 2 else _ORDERS)
     )
 
 
-def _locate(equations: Equations, rs: Any, unknowns: Any, low: int, high: int, *, fold: bool) -> Point:
-    r, found = bisect(equations, (rs[low], rs[high]), unknowns[low], fold)
-    return Point(float(r), float(np.exp(found[0])))
+def _locate(
+    equations: Equations, rs: Array, unknowns: Array, ends: tuple[int, int], value: Callable[..., float]
+) -> Point:
+    """Where a function of a point of the branch is zero, between two of them."""
+    from scipy.optimize import brentq  # loaded when it is needed
+
+    at = lambda r: (equations, solve(equations, jnp.asarray(r, rs.dtype), unknowns[ends[0]]), jnp.asarray(r, rs.dtype))
+    low, high = (float(rs[end]) for end in ends)
+    r: Any = brentq(lambda r: value(*at(r)), low, high, xtol=1e-12)
+    return Point(float(r), float(np.exp(at(r)[1][0])))
 
 
 def _numbers(degree: int, d: int) -> np.ndarray:
     return np.array([float(number_of_harmonics(l, d)) for l in range(1, degree + 1)])
 
 
-def _check_attention(attention: Any) -> float:
-    """Its beta, or a ValueError unless the branch can be computed for it."""
+def _check_attention(attention: Any) -> tuple[float, float]:
+    """Its beta and its offset, or a ValueError unless the branch can be computed for it."""
     if not isinstance(attention, SoftmaxAttention | UnnormalisedAttention):
         raise ValueError(
             f"attention must be SoftmaxAttention or UnnormalisedAttention, but it is {shown(attention)}; pass one of "
             "these."
         )
-    numbers = (attention.beta, getattr(attention, "offset", 0.0))
+    numbers = (attention.beta, attention.offset if isinstance(attention, UnnormalisedAttention) else 0.0)
     if any(isinstance(one, AbstractSchedule) or not is_concrete(one) or np.ndim(one) for one in numbers):
         raise ValueError(f"attention must have a beta that is one number, but it is {shown(attention.beta)}; pass one.")
     if attention.query_key is not None or not isinstance(attention.mask, FullMask):
@@ -232,12 +234,13 @@ def _check_attention(attention: Any) -> float:
             "attention must have query_key None and a full mask, for only then densities about an axis stay so, but it "
             f"is {shown(attention)}; leave them out."
         )
-    if not float(attention.beta) > 0:
+    beta, offset = (float(np.asarray(one)) for one in numbers)
+    if not beta > 0:
         raise ValueError(
-            f"attention.beta must be positive, but it is {float(attention.beta):.3g}: tokens gather at none that is "
-            "negative; pass a positive number."
+            f"attention.beta must be positive, but it is {beta:.3g}: tokens gather at none that is negative; pass a "
+            "positive number."
         )
-    return float(attention.beta)
+    return beta, offset
 
 
 def _check_degree(beta: float, d: int, degree: int) -> None:

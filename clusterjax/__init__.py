@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         SinkMask as SinkMask,
         WindowMask as WindowMask,
     )
+    from ._noise import NoisyLayer as NoisyLayer
     from ._observables import (
         Hemisphere as Hemisphere,
         Lifetimes as Lifetimes,

@@ -79,7 +79,10 @@ def stationary(field: MeanField, guess: Array) -> Stationary:
     check_instance(field, "field", MeanField, "a MeanField", "build one")
     guess = check_tokens(guess, "guess")
     shape = (guess.shape[0], guess.shape[1])
-    field.check(*shape)
+    wanted = (field.degree + 1, field.basis.columns(field.degree))
+    if shape != wanted:
+        problem = f"its shape is {shape}"
+        raise refusal("guess", f"hold coefficients up to degree {field.degree}, {wanted}", problem, "make it by the field")
     if not is_concrete((field, guess)):
         raise refusal("guess", "be an array of numbers", "it is traced", "call this function outside of jax.jit")
     free = _free(field, shape)

@@ -173,7 +173,7 @@ BAD = {
         lambda: cjx.phase.branch(USA(1.0), 4, order_parameters=[0.1, 0.2, 0.3]).coefficients(0), "d must be 2 or 3",
     ),
     "field": (lambda: cjx.phase.stationary(ANY.AttentionField(SA(1.0)), jnp.ones((2, 2))), "field must be a MeanField"),
-    "guess": (lambda: cjx.phase.stationary(plain(), jnp.ones((3, 2))), "x0 must hold the coefficients"),
+    "guess": (lambda: cjx.phase.stationary(plain(), jnp.ones((3, 2))), "guess must hold coefficients"),
     "no zero": (
         lambda: cjx.phase.stationary(plain(), 1e3 * jnp.cos(jnp.arange(34.0)).reshape(17, 2)),
         "guess must be near a stationary density, but Newton's",

@@ -82,7 +82,9 @@ def stationary(field: MeanField, guess: Array) -> Stationary:
     wanted = (field.degree + 1, field.basis.columns(field.degree))
     if shape != wanted:
         problem = f"its shape is {shape}"
-        raise refusal("guess", f"hold coefficients up to degree {field.degree}, {wanted}", problem, "make it by the field")
+        raise refusal(
+            "guess", f"hold coefficients up to degree {field.degree}, {wanted}", problem, "make it by the field"
+        )
     if not is_concrete((field, guess)):
         raise refusal("guess", "be an array of numbers", "it is traced", "call this function outside of jax.jit")
     free = _free(field, shape)

@@ -2,8 +2,8 @@ r"""What is measured of tokens under noise: branches of stationary densities, hy
 
 The branches are those of `clusterjax.phase.branch`, for beta = 1, ..., 9 on the circle and on the sphere. A loop takes
 the temperature up and down again in steps, by `simulate` of a `MeanField`, long enough at each to come to rest;
-densities are those about one axis. Tokens are many: by the series, at a few temperatures of the same axes. In other dimensions the
-critical temperature is found from how much the mean of uniform tokens fluctuates above it.
+densities are those about one axis. Tokens are many: by the series, at a few temperatures of the same axes. In other
+dimensions the critical temperature is found from how much the mean of uniform tokens fluctuates above it.
 """
 
 from collections.abc import Callable
@@ -41,9 +41,11 @@ SYSTEMS = 8  # of tokens, at most
 class Parameters:
     """What of the experiment can be set."""
 
-    n: int = parameter(12_500, "the tokens of each of up to eight systems", quick=1_000, least=100, most=10**6)
+    n: int = parameter(12_500, "the tokens of each of up to eight systems", quick=500, least=100, most=10**6)
     small: int = parameter(256, "the tokens of each system in dimensions up to 16", quick=64, least=16, most=10**4)
-    time: float = parameter(40.0, "for how long their mean fluctuates, times its slowest rate", quick=10.0, least=4, most=1000)
+    time: float = parameter(
+        40.0, "for how long their mean fluctuates, times its slowest rate", quick=10.0, least=4, most=1000
+    )
 
 
 class Loop(NamedTuple):
@@ -125,11 +127,10 @@ def legs_of(d: int, beta: float) -> tuple[Leg, ...]:
     if beta == CONTINUOUS:
         return Leg(0.5, 8 / rate, "half"), Leg(0.9, 40 / rate, "near")
     return (
-        Leg(0.8, 8 / rate, "cold"),
-        Leg(1.05, 16 / rate, "from below"),
-        Leg(1.4, 24 / rate, "hot"),
-        Leg(1.05, 12 / rate, "from above"),
-        Leg(0.6, 48 / rate, "cold again"),
+        Leg(1.05, 12 / rate, "from below"),
+        Leg(1.4, 10 / rate, "hot"),
+        Leg(1.05, 6 / rate, "from above"),
+        Leg(0.6, 20 / rate, "cold"),
     )
 
 

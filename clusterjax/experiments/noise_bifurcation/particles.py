@@ -1,4 +1,4 @@
-r"""Tokens under noise, as many as the memory holds: by the series where there is one, by all pairs in other dimensions.
+r"""Tokens under noise: many by the series where there is one, fewer by all pairs in other dimensions.
 
 **Algorithm.** Attention is divided by $T_c$, so that temperatures are given relative to it and the uniform density
 relaxes at the rate $(d - 1)(T - 1)$. A step is one of the midpoint rule along the velocity and one of Brownian motion
@@ -19,7 +19,6 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..._attention import UnnormalisedAttention
 from ..._custom_types import RealScalarLike, Tokens
 from ..._field import AttentionField
-from ..._iterate import iterate
 from ..._layer import AbstractLayer
 from ..._noise import NoisyLayer
 from ..._space import AbstractSpace, Sphere
@@ -27,9 +26,11 @@ from ..._summation import Dense, Harmonic
 from .theory import critical_temperature
 
 
-FEW = 2_000  # tokens, up to which all pairs are summed
+HELD = 2**20  # pairs of tokens at once
+FEW = 400  # tokens, up to which all pairs are summed
 SAVES = 64  # of a leg; its last half is averaged
-STEP = 0.05  # times d - 1
+STEP = 0.05  # times d - 1, at most
+STEEP = 0.3  # times the fastest rate of attention, at most
 
 
 class Midpoint(AbstractLayer):
@@ -99,16 +100,25 @@ def spread(key: PRNGKeyArray, systems: int, n: int, d: int) -> Float[Array, "sys
 
 @eqx.filter_jit
 def _run(
-    layer: AbstractLayer, xs: Array, keys: PRNGKeyArray, temperature: Array, step: Array, every: int
+    layer: AbstractLayer, xs: Array, keys: PRNGKeyArray, temperature: Array, step: Array, every: Array
 ) -> tuple[Float[Array, "systems n d"], Float[Array, "systems saves"]]:
-    """All systems, one after the other: the tokens at the end, and the length of their mean at all saves."""
+    """All systems: the tokens at the end, and the length of their mean at all saves.
+
+    The number of layers between saves is traced, unlike that of `iterate`: every leg has another.
+    """
 
     def one(start: tuple[Array, PRNGKeyArray]) -> tuple[Array, Array]:
         x, key = start
-        traj = iterate(NoisyLayer(layer, temperature, time=step, key=key), x, SAVES * every, save_every=every)
-        return traj.x1, jnp.linalg.norm(jnp.mean(traj.xs[1:], axis=1), axis=1)
+        noisy = NoisyLayer(layer, temperature, time=step, key=key)
 
-    xs, lengths = jax.lax.map(one, (xs, keys))
+        def save(x: Array, place: Array) -> tuple[Array, Array]:
+            x = jax.lax.fori_loop(place * every, (place + 1) * every, noisy, x)
+            return x, jnp.linalg.norm(jnp.mean(x, axis=0))
+
+        return jax.lax.scan(save, x, jnp.arange(SAVES))
+
+    # Many small systems at once, few large ones one after the other.
+    xs, lengths = jax.lax.map(one, (xs, keys), batch_size=max(1, HELD // (xs.shape[1] ** 2)))
     return xs, lengths * jnp.exp((xs.shape[2] - 1) * temperature * step / 2)
 
 
@@ -116,11 +126,16 @@ def run(
     field: AttentionField, xs: Float[Array, "systems n d"], ratio: float, time: float, key: PRNGKeyArray
 ) -> tuple[Array, np.ndarray]:
     """Tokens at the end of a time, and the length of their mean at `SAVES` times, (systems, saves)."""
-    # Whole numbers of steps between saves, none longer than STEP / (d - 1).
-    every = int(np.ceil(time * (xs.shape[2] - 1) / STEP / SAVES))
+    attention = field.attention
+    assert isinstance(attention, UnnormalisedAttention)
+    # Two tokens that are near approach each other at this rate.
+    fastest = float(np.exp(np.asarray(attention.beta) - np.asarray(attention.offset)))
+    longest = min(STEP / (xs.shape[2] - 1), STEEP / fastest)
+    # Whole numbers of steps between saves.
+    every = int(np.ceil(time / longest / SAVES))
     step = jnp.float32(time / (SAVES * every))
     keys = jr.split(key, len(xs))
-    xs, lengths = _run(Midpoint(field, step), xs, keys, jnp.float32(ratio), step, every)
+    xs, lengths = _run(Midpoint(field, step), xs, keys, jnp.float32(ratio), step, jnp.asarray(every))
     return xs, np.asarray(lengths, float)
 
 

@@ -89,6 +89,7 @@ if TYPE_CHECKING:
         uniform_causal_sink as uniform_causal_sink,
         uniform_energy as uniform_energy,
         uniform_growth_rates as uniform_growth_rates,
+        wasserstein as wasserstein,
     )
     from ._saved import TokensAnd as TokensAnd
     from ._schedule import (

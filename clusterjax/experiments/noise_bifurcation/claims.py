@@ -161,8 +161,8 @@ def _bracket(m: Results) -> Claim:
         held.append(below.mean < one.branch / 2 < above.mean)
         words.append(f"{below.mean:.2f} and {above.mean:.2f} (d = {d})")
     return Claim(
-        says="In every dimension gathered tokens spread just above T_c for beta = 0.7 beta_*, and stay gathered for 1.6 "
-        "beta_*.",
+        says="In every dimension gathered tokens spread just above T_c for beta = 0.7 beta_*, and stay gathered for "
+        "beta = 1.6 beta_*.",
         measured=f"what is left of r, of {4 * m.p.small} tokens: " + ", ".join(words),
         criterion="below and above half of the branch's, at the middle between T_c and the fold of the second",
         holds=all(held),

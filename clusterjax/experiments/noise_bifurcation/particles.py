@@ -2,7 +2,7 @@ r"""Tokens under noise: many by the series where there is one, fewer by all pair
 
 **Algorithm.** Attention is divided by $T_c$, so that temperatures are given relative to it and the uniform density
 relaxes at the rate $(d - 1)(T - 1)$. A step is one of the midpoint rule along the velocity and one of Brownian motion
-(`NoisyLayer`), whose order is two if each step of noise is cut in halves (Strang's splitting): the mean of tokens before
+relaxes at the rate $(d - 1)(T - 1)$. A step is one of the midpoint rule and one of Brownian motion
 the last half is that after it times $e^{(d-1)Ts/2}$, s the step. **Invariant.** Each number is taken of independent
 systems, whose spread is its error.
 """
@@ -112,7 +112,7 @@ def _run(
         noisy = NoisyLayer(layer, temperature, time=step, key=key)
 
         def save(x: Array, place: Array) -> tuple[Array, Array]:
-            x = jax.lax.fori_loop(place * every, (place + 1) * every, noisy, x)
+            x = jax.lax.fori_loop(place * every, (place + 1) * every, lambda k, x: noisy(k, x), x)
             return x, jnp.linalg.norm(jnp.mean(x, axis=0))
 
         return jax.lax.scan(save, x, jnp.arange(SAVES))

@@ -97,19 +97,19 @@ def _beside(m: Results) -> Claim:
     )
 
 
-def gathered_legs(m: Results):
-    """Of each leg at which tokens are gathered: dimension, beta, leg, what was found, and r of the branch."""
-    for (d, beta), legs in m.legs.items():
-        for leg in legs:
-            if leg.name not in ("hot", "from above"):
-                yield d, beta, leg, m.tokens[d, beta][leg.name], at_temperature(m.branches[d, beta], leg.ratio)
+def gathered_stays(m: Results):
+    """Of each stay at which tokens are gathered: dimension, beta, stay, what was found, and r of the branch."""
+    for (d, beta), stays in m.stays.items():
+        for stay in stays:
+            if stay.name not in ("hot", "from above"):
+                yield d, beta, stay, m.tokens[d, beta][stay.name], at_temperature(m.branches[d, beta], stay.ratio)
 
 
 def _tokens(m: Results) -> Claim:
-    off = [found.off(wanted) for *_, found, wanted in gathered_legs(m)]
+    off = [found.off(wanted) for *_, found, wanted in gathered_stays(m)]
     words = ", ".join(
-        f"{plus_minus(found.mean, found.error, 4)} for {wanted:.4f} (d = {d}, beta = {beta:g}, T = {leg.ratio:g} T_c)"
-        for d, beta, leg, found, wanted in gathered_legs(m)
+        f"{plus_minus(found.mean, found.error, 4)} for {wanted:.4f} (d = {d}, beta = {beta:g}, T = {stay.ratio:g} T_c)"
+        for d, beta, stay, found, wanted in gathered_stays(m)
     )
     return Claim(
         says="Many tokens have the order parameter of the stable part of the branch.",

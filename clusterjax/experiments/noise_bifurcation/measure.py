@@ -22,7 +22,7 @@ from ..._space import Euclidean
 from ...phase import Branch, branch
 from ..framework.experiment import Settings
 from ..framework.parameters import parameter
-from .particles import Found, Leg, field_of, follow, gathered, resisting
+from .particles import Found, Stay, field_of, follow, gathered, resisting
 from .theory import critical_temperature, tricritical_beta
 
 
@@ -66,8 +66,8 @@ class Results:
 
     - `branches`: By dimension and beta.
     - `loops`: By dimension, for the beta of `LOOP`.
-    - `tokens`: By dimension and beta, and the names of legs.
-    - `legs`: The same legs: T / T_c and what they are averaged for.
+    - `tokens`: By dimension and beta, and the names of stays.
+    - `stays`: The same stays: T / T_c and what they are averaged for.
     - `critical`: By dimension, T_c of tokens relative to theory.
     - `brackets`: By dimension: beta below and above beta_*, T / T_c, and what is left of r there of tokens that were
         gathered.
@@ -78,7 +78,7 @@ class Results:
     branches: dict[tuple[int, float], Branch]
     loops: dict[int, Loop]
     tokens: dict[tuple[int, float], dict[str, Found]]
-    legs: dict[tuple[int, float], tuple[Leg, ...]]
+    stays: dict[tuple[int, float], tuple[Stay, ...]]
     critical: dict[int, Found]
     brackets: dict[int, "Bracket"]
 
@@ -103,14 +103,14 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
         say(f"raising and lowering the temperature with d = {d}")
         loops[d] = loop(branches[d, beta], beta, d)
     systems = min(settings.starts, SYSTEMS)
-    tokens, legs = {}, {}
+    tokens, stays = {}, {}
     for d in (2, 3):
         for beta in (CONTINUOUS, LOOP[d]):
             say(f"simulating {systems} systems of {p.n} tokens with d = {d} and beta = {beta:g}")
             key = jr.fold_in(jr.key(settings.seed), 10 * d + int(beta))
-            legs[d, beta] = legs_of(d, beta)
+            stays[d, beta] = stays_of(d, beta)
             start = gathered(key, systems, p.n, d)
-            tokens[d, beta] = follow(field_of(beta, d, p.n), start, legs[d, beta], key)
+            tokens[d, beta] = follow(field_of(beta, d, p.n), start, stays[d, beta], key)
     critical, brackets = {}, {}
     for d in DIMENSIONS:
         say(f"simulating with d = {d}")
@@ -118,19 +118,19 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
         many = max(4, min(settings.starts, 32))
         critical[d] = resisting(CONTINUOUS, d, p.small, many, key, RATIO, p.time)
         brackets[d] = bracket(d, 4 * p.small, min(systems, 4), key)
-    return Results(p, systems, branches, loops, tokens, legs, critical, brackets)
+    return Results(p, systems, branches, loops, tokens, stays, critical, brackets)
 
 
-def legs_of(d: int, beta: float) -> tuple[Leg, ...]:
+def stays_of(d: int, beta: float) -> tuple[Stay, ...]:
     """Temperatures that tokens go through, from gathered ones on; times are those of the slowest rate at each."""
     rate = d - 1
     if beta == CONTINUOUS:
-        return Leg(0.5, 8 / rate, "half"), Leg(0.9, 40 / rate, "near")
+        return Stay(0.5, 8 / rate, "half"), Stay(0.9, 40 / rate, "near")
     return (
-        Leg(1.05, 12 / rate, "from below"),
-        Leg(1.4, 10 / rate, "hot"),
-        Leg(1.05, 6 / rate, "from above"),
-        Leg(0.6, 20 / rate, "cold"),
+        Stay(1.05, 12 / rate, "from below"),
+        Stay(1.4, 10 / rate, "hot"),
+        Stay(1.05, 6 / rate, "from above"),
+        Stay(0.6, 20 / rate, "cold"),
     )
 
 
@@ -206,8 +206,8 @@ def bracket(d: int, n: int, systems: int, key) -> Bracket:
     left = []
     for place, beta in enumerate(betas):
         start = gathered(jr.fold_in(key, place), systems, n, d)
-        legs = (Leg(ratio, 40 / (d - 1), "left"),)
-        left.append(follow(field_of(beta, d, n), start, legs, jr.fold_in(key, 10 + place))["left"])
+        stays = (Stay(ratio, 40 / (d - 1), "left"),)
+        left.append(follow(field_of(beta, d, n), start, stays, jr.fold_in(key, 10 + place))["left"])
     return Bracket(betas, ratio, (left[0], left[1]), at_temperature(above, ratio))
 
 

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from ...phase import Branch
 from ...plot import OKABE_ITO, style
 from ..framework.layout import WIDTH
-from .claims import gathered_legs
+from .claims import gathered_stays
 from .measure import BETAS, LOOP, RATIO, Results
 
 
@@ -50,10 +50,10 @@ def _diagram(ax: Axes, m: Results, d: int) -> None:
             if point is not None:
                 ratio = point.temperature / one.critical_temperature
                 ax.plot(ratio, point.order_parameter, marker=marker, ms=size, color=colour, ls="none")
-    for at, _, leg, found, _ in gathered_legs(m):
+    for at, _, stay, found, _ in gathered_stays(m):
         if at == d:
             ax.errorbar(
-                leg.ratio, found.mean, 3 * found.error, fmt="s", ms=3.5, mfc="none", color=OKABE_ITO[1], capsize=2
+                stay.ratio, found.mean, 3 * found.error, fmt="s", ms=3.5, mfc="none", color=OKABE_ITO[1], capsize=2
             )
     name = "circle" if d == 2 else "sphere"
     ax.set(xlim=(0.4, 1.42 if d == 2 else 2.3), ylim=(-0.03, 1.03), xlabel="$T / T_c$", ylabel=f"r, {name}")
@@ -68,9 +68,9 @@ def _loops(ax: Axes, m: Results) -> None:
         label = rf"{name}, $\beta$ = {LOOP[d]:g}"
         ax.plot(loop.ratios, loop.rising, marker=">", ms=4, ls="none", mfc="none", color=colour, label=f"{label}, T up")
         ax.plot(loop.ratios, loop.falling, marker="<", ms=4, ls="none", color=colour, label="T down")
-        for leg in m.legs[d, LOOP[d]]:
-            found = m.tokens[d, LOOP[d]][leg.name]
-            ax.errorbar(leg.ratio, found.mean, 3 * found.error, fmt="s", ms=5, mfc="none", color=colour, capsize=2)
+        for stay in m.stays[d, LOOP[d]]:
+            found = m.tokens[d, LOOP[d]][stay.name]
+            ax.errorbar(stay.ratio, found.mean, 3 * found.error, fmt="s", ms=5, mfc="none", color=colour, capsize=2)
     ax.set(xlim=(0.88, 1.2), ylim=(-0.03, 1.03), xlabel="$T / T_c$", ylabel="r")
     ax.legend(loc="center left", fontsize=7)
 

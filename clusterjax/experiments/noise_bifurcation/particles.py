@@ -28,7 +28,7 @@ from .theory import critical_temperature
 
 HELD = 2**20  # pairs of tokens at once
 FEW = 400  # tokens, up to which all pairs are summed
-SAVES = 64  # of a leg; its last half is averaged
+SAVES = 64  # of a stay; its last half is averaged
 STEP = 0.05  # times d - 1, at most
 STEEP = 0.3  # times the fastest rate of attention, at most
 
@@ -48,7 +48,7 @@ class Midpoint(AbstractLayer):
         self.field.check(n, d)
 
 
-class Leg(NamedTuple):
+class Stay(NamedTuple):
     """A time at one temperature: T / T_c, how long, and what the last half is averaged for."""
 
     ratio: float
@@ -57,7 +57,7 @@ class Leg(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The mean length of the mean token over the second half of a leg: of each system."""
+    """The mean length of the mean token over the second half of a stay: of each system."""
 
     each: np.ndarray
 
@@ -89,7 +89,7 @@ def field_of(beta: float, d: int, n: int) -> AttentionField:
 
 def gathered(key: PRNGKeyArray, systems: int, n: int, d: int) -> Float[Array, "systems n d"]:
     """Systems whose tokens are near one point."""
-    point = jnp.zeros(d, jnp.float32).at[0].set(1)
+    point = jnp.zeros((1, 1, d), jnp.float32).at[..., 0].set(1)
     return Sphere().retract(point + 0.3 * jr.normal(key, (systems, n, d), jnp.float32))
 
 
@@ -104,7 +104,7 @@ def _run(
 ) -> tuple[Float[Array, "systems n d"], Float[Array, "systems saves"]]:
     """All systems: the tokens at the end, and the length of their mean at all saves.
 
-    The number of layers between saves is traced, unlike that of `iterate`: every leg has another.
+    The number of layers between saves is traced, unlike that of `iterate`: every stay has another.
     """
 
     def one(start: tuple[Array, PRNGKeyArray]) -> tuple[Array, Array]:
@@ -140,13 +140,13 @@ def run(
 
 
 def follow(
-    field: AttentionField, xs: Float[Array, "systems n d"], legs: tuple[Leg, ...], key: PRNGKeyArray
+    field: AttentionField, xs: Float[Array, "systems n d"], stays: tuple[Stay, ...], key: PRNGKeyArray
 ) -> dict[str, Found]:
-    """One leg after the other, each from where the last one ended."""
+    """One stay after the other, each from where the last one ended."""
     found = {}
-    for place, leg in enumerate(legs):
-        xs, lengths = run(field, xs, leg.ratio, leg.time, jr.fold_in(key, place))
-        found[leg.name] = Found(lengths[:, SAVES // 2 :].mean(axis=1))
+    for place, stay in enumerate(stays):
+        xs, lengths = run(field, xs, stay.ratio, stay.time, jr.fold_in(key, place))
+        found[stay.name] = Found(lengths[:, SAVES // 2 :].mean(axis=1))
     return found
 
 

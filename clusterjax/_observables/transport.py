@@ -71,16 +71,17 @@ def wasserstein(
     if points[0].shape[1] != points[1].shape[1]:
         shapes = f"the shapes are {points[0].shape} and {points[1].shape}"
         raise refusal("y", "be tokens of the same dimension as x", shapes, "pass clouds of one space")
-    shares = _shares(masses, points)
+    first, second = _shares(masses, points)
     if points[0].shape[1] == 1 and isinstance(space, Euclidean):
-        return _on_the_line(points[0][:, 0], points[1][:, 0], *shares, p)
+        return _on_the_line(points[0][:, 0], points[1][:, 0], first, second, p)
     if points[0].shape[1] == 2 and isinstance(space, Sphere):
-        return _on_the_circle(*(np.arctan2(one[:, 1], one[:, 0]) for one in points), *shares, p)
+        angles = [np.arctan2(one[:, 1], one[:, 0]) for one in points]
+        return _on_the_circle(angles[0], angles[1], first, second, p)
     equal = masses is None and len(points[0]) == len(points[1])
     if (pairs := len(points[0]) * len(points[1])) > (most := _MOST if equal else _MOST_WEIGHTED):
         raise refusal("x", f"make at most {most} pairs with y", f"there are {pairs}", "take fewer tokens of each")
-    costs = _distances(*points, space) ** p
-    return float((_assigned(costs) if equal else _coupled(costs, *shares)) ** (1 / p))
+    costs = _distances(points[0], points[1], space) ** p
+    return float((_assigned(costs) if equal else _coupled(costs, first, second)) ** (1 / p))
 
 
 def _host(cloud: Any, name: str, sphere: bool) -> NDArray:

@@ -38,7 +38,7 @@ def test_the_midpoint_rule_is_of_order_two():
     x = spread(jr.key(0), 1, 20, 3)[0].astype(jnp.float64)
     ends = []
     for count in (32, 64, 128):
-        layer = Midpoint(field, jnp.asarray(0.5 / count))
+        layer = Midpoint(field=field, step=jnp.asarray(0.5 / count))
         ends.append(np.asarray(jax.lax.fori_loop(0, count, lambda k, y, layer=layer: layer(k, y), x)))
     first, second = (np.abs(one - other).max() for one, other in zip(ends, ends[1:], strict=False))
     assert 3.2 < first / second < 4.8
@@ -104,7 +104,7 @@ def made(branches, **changes):
             }
     critical = {d: wiggle(1.0) for d in noise.DIMENSIONS}
     brackets = {d: Bracket((1.0, 2.0), 1.02, (wiggle(0.1), wiggle(0.8)), 0.8) for d in noise.DIMENSIONS}
-    return replace(Results(Parameters(), 5, branches, loops, tokens, stays, critical, brackets), **changes)
+    return Results(**{**vars(Results(Parameters(), 5, branches, loops, tokens, stays, critical, brackets)), **changes})
 
 
 def test_claims_hold_of_theory_and_fail_of_what_they_exclude(branches):
@@ -125,11 +125,9 @@ def test_claims_hold_of_theory_and_fail_of_what_they_exclude(branches):
         assert wrong == wanted[name], name
     # A branch that begins elsewhere, and one that is said to be of the other kind.
     shifted = {key: replace(one, temperatures=one.temperatures * 1.001) for key, one in branches.items()}
-    assert not claims_of(made(branches, branches=shifted))[0].holds
-    fold = branches[2, 5.0].fold
-    assert not claims_of(made(branches, branches={key: replace(one, fold=fold) for key, one in branches.items()}))[
-        1
-    ].holds
+    assert not claims_of(made(shifted))[0].holds
+    folded = {key: replace(one, fold=branches[2, 5.0].fold) for key, one in branches.items()}
+    assert not claims_of(made(folded))[1].holds
 
 
 @pytest.mark.exhaustive
@@ -142,4 +140,3 @@ def test_a_loop_of_the_mean_field(branches, monkeypatch):
         loop.rising[up], [noise.at_temperature(one, ratio) for ratio in loop.ratios[up]], atol=1e-3
     )
     assert loop.rising[-1] < 0.01 and loop.falling[4] < 0.01 < loop.falling[0]
-    assert jax.config.jax_enable_x64

@@ -135,7 +135,7 @@ def run(
     every = int(np.ceil(time / longest / SAVES))
     step = jnp.float32(time / (SAVES * every))
     keys = jr.split(key, len(xs))
-    xs, lengths = _run(Midpoint(field, step), xs, keys, jnp.float32(ratio), step, jnp.asarray(every))
+    xs, lengths = _run(Midpoint(field=field, step=step), xs, keys, jnp.float32(ratio), step, jnp.asarray(every))
     return xs, np.asarray(lengths, float)
 
 

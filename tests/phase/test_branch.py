@@ -10,6 +10,7 @@ from scipy.special import eval_gegenbauer, ive
 
 import clusterjax as cjx
 from clusterjax.phase import _zonal
+from clusterjax.phase._rates import growth
 
 from ..helpers import as_a_user
 from ..reference import stationary as reference
@@ -143,6 +144,28 @@ def test_growth_rates_are_those_of_the_mean_field(d, kind, degree, beta):
             uniform = jnp.zeros_like(c).at[0, 0].set(1)
             excess = field.free_energy(c) - field.free_energy(uniform)
             assert float(excess) == pytest.approx(found.free_energies[index], abs=1e-8)
+
+
+@pytest.mark.parametrize(("kind", "order"), [
+    (USA, 1), pytest.param(SA, 1, marks=EXHAUSTIVE), pytest.param(USA, 2, marks=EXHAUSTIVE),
+    pytest.param(SA, 2, marks=EXHAUSTIVE),
+])  # fmt: skip
+def test_perturbations_of_each_order_grow_as_those_of_the_mean_field(kind, order):
+    """On the sphere: all eigenvalues of the Jacobian in one column of the coefficients."""
+    degree, beta = 10, 2.0
+    found = cjx.phase.branch(kind(beta), 3, degree=degree, order_parameters=[0.1, 0.2, 0.3])
+    c, column = jnp.asarray(found.coefficients(2)), 2 * order
+    field = cjx.MeanField(kind(beta), d=3, degree=degree, temperature=float(found.temperatures[2]))
+    jacobian = jax.jacfwd(lambda row: field(0.0, c.at[order:, column].set(row))[order:, column])(c[order:, column])
+    l = np.arange(1, degree + 1)
+    rates = cjx.uniform_growth_rates(beta, 3, degree, unnormalised=kind is USA)[1:] / (l * (l + 1))
+    z, _ = _zonal.nodes(64, 3)
+    density = np.asarray(field.density(c, jnp.stack([jnp.sqrt(1 - z * z), 0 * z, z], 1))) * 4 * np.pi
+    softmax = None if kind is USA else beta
+    moments, ratio = found.moments[2], float(found.temperatures[2])
+    matrix = growth(moments, ratio, rates, 2.0 * l + 1, softmax, 3, 64, order, density)
+    ordered = lambda one: np.sort(np.linalg.eigvals(np.asarray(one)).real)
+    np.testing.assert_allclose(ordered(matrix), ordered(jacobian), rtol=1e-6, atol=1e-6)
 
 
 def test_a_stationary_density_of_any_value():

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._check import check_concrete, check_host_array, check_instance, check_number, refusal, shown
+from .._custom_types import Masses, Numbers, Tokens
 from .._space import AbstractSpace, Euclidean, Sphere
 
 
@@ -28,7 +29,12 @@ _SECTIONS = 90
 
 
 def wasserstein(
-    x: Any, y: Any, p: float = 2.0, *, space: AbstractSpace = Sphere(), masses: tuple[Any, Any] | None = None
+    x: Tokens | Numbers,
+    y: Tokens | Numbers,
+    p: float = 2.0,
+    *,
+    space: AbstractSpace = Sphere(),
+    masses: tuple[Masses | Numbers, Masses | Numbers] | None = None,
 ) -> float:
     r"""$W_p(\mu, \nu) = \min_\pi\left(\sum_{ij}\pi_{ij}\,d(x_i, y_j)^p\right)^{1/p}$, d the distance along the space.
 

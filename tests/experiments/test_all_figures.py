@@ -93,8 +93,7 @@ def test_registry_holds_every_experiment_in_order():
     figures = [f"figure{k}" for k in range(1, 9)]
     hardmax = ["hardmax-polytope", "hardmax-open-problems"]
     lives = ["staircase", "cluster-lifetimes", "renyi-centres", "repulsion", "any-query-key", "atlas"]
-    noise = ["noise-bifurcation"]
-    assert NAMES == [*figures, *networks, *layers, *many, *limits, *lives, *noise, *hardmax, *sentiment]
+    assert NAMES == [*figures, *networks, *layers, *many, *limits, *lives, "noise-bifurcation", *hardmax, *sentiment]
     assert len({experiment.alias for experiment in EXPERIMENTS}) == len(NAMES)
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from jaxtyping import PRNGKeyArray
 
 from ..._attention import UnnormalisedAttention
 from ..._field import FunctionField, MeanField
@@ -196,7 +197,7 @@ def _beside(one: Branch, d: int, rest: Callable, r: Callable) -> tuple[float, fl
     return ends[0], ends[1]
 
 
-def bracket(d: int, n: int, systems: int, key) -> Bracket:
+def bracket(d: int, n: int, systems: int, key: PRNGKeyArray) -> Bracket:
     """Gathered tokens at one temperature above T_c, for beta below and above beta_*: whether they stay gathered."""
     special = tricritical_beta(d)
     betas = (0.7 * special, 1.6 * special)

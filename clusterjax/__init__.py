@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         SinkMask as SinkMask,
         WindowMask as WindowMask,
     )
+    from ._noise import NoisyLayer as NoisyLayer
     from ._observables import (
         Hemisphere as Hemisphere,
         Lifetimes as Lifetimes,
@@ -89,6 +90,7 @@ if TYPE_CHECKING:
         uniform_causal_sink as uniform_causal_sink,
         uniform_energy as uniform_energy,
         uniform_growth_rates as uniform_growth_rates,
+        wasserstein as wasserstein,
     )
     from ._saved import TokensAnd as TokensAnd
     from ._schedule import (

@@ -36,10 +36,14 @@ def share_contexts(programs):
     processes of a third of the memory. A new one now and then, since a context forgets nothing.
     """
     from jax._src.interpreters import mlir
+    from jaxlib.mlir import ir
 
     make, shared = mlir.make_ir_context, []
 
     def make_ir_context():
+        # lineax evaluates a number while jax lowers what calls it: a program within another, which shares nothing.
+        if ir.Context.current is not None:
+            return make()
         if not shared:
             shared.extend([make()] * programs)
         return shared.pop()

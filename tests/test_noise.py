@@ -1,5 +1,8 @@
 """Noise: Brownian motion on the space, against its exact moments."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import diffrax as dfx
 import equinox as eqx
 import jax
@@ -11,17 +14,23 @@ import pytest
 from clusterjax import (
     AttentionField,
     Euclidean,
+    NoisyLayer,
     PerceptronField,
+    ResidualLayer,
     Retract,
     SoftmaxAttention,
     Sphere,
+    UnnormalisedAttention,
+    iterate,
     simulate,
 )
+from clusterjax._noise import brownian_step
 
 from . import oracles
 from .helpers import as_a_user
 
 
+ANY: Any = SimpleNamespace(AttentionField=AttentionField, None_=None, one=1)
 TS = np.array([0.0, 0.25, 0.5, 1.0])
 TEMPERATURE, STEP = 0.7, 1 / 64
 
@@ -118,3 +127,108 @@ def test_bad_noise(options, message):
     field = AttentionField(SoftmaxAttention(1.0))
     with as_a_user(), pytest.raises(ValueError, match=message):
         simulate(field, jnp.asarray(oracles.unit_tokens(3, 5, 3)), jnp.asarray(TS), **options)
+
+
+# --- after layers
+
+
+def still(space=Sphere()):
+    """A layer that moves nothing."""
+    field = PerceptronField(jnp.zeros((1, 3)), jnp.zeros((3, 1)), jnp.tanh, space=space)
+    return ResidualLayer(field, 0.1)
+
+
+@pytest.mark.parametrize("d", (2, 3, 16))
+def test_noisy_layers_are_brownian_motion(d):
+    """E <x', x> = e^{-(d - 1) T t} and the second harmonic, for steps of which 2 T t is no small number."""
+    x0 = jnp.asarray(oracles.unit_tokens(3, 40_000, d))
+    amount = 0.3 / (d - 1)
+    x = brownian_step(Sphere(), x0, jr.key(1), jnp.asarray(amount))
+    np.testing.assert_allclose(np.linalg.norm(x, axis=1), 1.0, atol=1e-14)
+    cosine = np.sum(np.asarray(x0 * x), axis=1)
+    error = cosine.std() / np.sqrt(len(cosine))
+    assert abs(cosine.mean() - np.exp(-0.3)) < 4 * error + 0.3**3 / 20
+    second = (d * cosine**2 - 1) / (d - 1)
+    assert abs(second.mean() - np.exp(-2 * d * amount)) < 4 * second.std() / np.sqrt(len(second)) + 0.01
+    # No direction is preferred.
+    rest = np.asarray(x) - np.exp(-0.3) * np.asarray(x0)
+    assert np.abs(rest.mean(axis=0)).max() < 4.5 / np.sqrt(len(x0))
+
+
+def test_noisy_layers_in_space():
+    x0 = jnp.asarray(oracles.unit_tokens(3, 20_000, 3))
+    moved = np.asarray(brownian_step(Euclidean(), x0, jr.key(1), jnp.asarray(0.4)) - x0)
+    assert abs((moved**2).mean() / 0.8 - 1) < 4 * np.sqrt(2 / moved.size)
+    assert np.abs(moved.mean(axis=0)).max() < 4 * np.sqrt(0.8 / len(x0))
+
+
+def test_each_layer_has_its_own_noise_whatever_the_depth():
+    layer = NoisyLayer(still(), 0.2, time=0.1, key=jr.key(5))
+    x0 = jnp.asarray(oracles.unit_tokens(3, 6, 3))
+    traj = iterate(layer, x0, 4)
+    np.testing.assert_array_equal(iterate(layer, x0, 2).x1, traj.xs[2])
+    steps = [
+        np.asarray(brownian_step(Sphere(), traj.xs[k], jr.fold_in(jr.key(5), k), jnp.asarray(0.02))) for k in range(4)
+    ]
+    np.testing.assert_allclose(traj.xs[1:], steps, atol=1e-14)
+    moves = np.asarray(traj.xs[1:] - traj.xs[:-1])
+    assert np.abs(moves[0] - moves[1]).max() > 0.01
+    other = iterate(NoisyLayer(still(), 0.2, time=0.1, key=jr.key(6)), x0, 4)
+    assert np.abs(np.asarray(other.x1 - traj.x1)).max() > 0.01
+    # Without noise it is the layer alone, and with a schedule the temperature is that of each layer.
+    unmoved = NoisyLayer(still(), 0.0, time=0.1, key=jr.key(5))
+    np.testing.assert_allclose(iterate(unmoved, x0, 2).x1, traj.xs[0], atol=1e-15)
+    np.testing.assert_allclose(jax.grad(lambda x: unmoved(0, x)[0, 0])(x0)[1:], 0.0, atol=1e-15)
+    late = NoisyLayer(still(), lambda k: jnp.where(k < 2, 0.0, 0.2), time=0.1, key=jr.key(5))
+    late = iterate(late, x0, 3)
+    np.testing.assert_allclose(late.xs[2], traj.xs[0], atol=1e-15)
+    assert np.abs(np.asarray(late.xs[3] - late.xs[2])).max() > 0.01
+
+
+@pytest.mark.exhaustive
+def test_short_noisy_layers_follow_the_equation_with_noise():
+    """The mean square of the mean of tokens that attract each other above their critical temperature (N1): of many
+    layers as of theory, T / (n (T - T_c)) with T_c = I_1(1)."""
+    n, critical = 64, 0.565159103992
+    field = AttentionField(UnnormalisedAttention(1.0))
+    layer = NoisyLayer(ResidualLayer(field, 0.05), 2 * critical, time=0.05, key=jr.key(2))
+    x0 = jnp.asarray(oracles.unit_tokens(3, n * 64, 2)).reshape(64, n, 2)
+
+    def lengths(x, number):
+        one = eqx.tree_at(lambda layer: layer.key, layer, jr.fold_in(jr.key(2), number))
+        return jnp.mean(jnp.sum(iterate(one, x, 400, save_every=4).xs.mean(axis=1)[25:] ** 2, axis=1))
+
+    squares = np.asarray(jax.vmap(lengths)(x0, jnp.arange(64))) * n
+    assert abs(squares.mean() - 2.0) < 4 * squares.std() / 8 + 2 * 0.05
+    assert squares.std() / 8 < 0.15
+
+
+def test_noisy_layers_keep_the_dtype_and_are_differentiable():
+    x0 = jnp.asarray(oracles.unit_tokens(3, 5, 3))
+    layer = NoisyLayer(still(), 0.2, time=0.1, key=jr.key(5))
+    assert iterate(layer, x0.astype(jnp.float32), 2).x1.dtype == jnp.float32
+
+    def value(temperature):
+        return iterate(NoisyLayer(still(), temperature, time=0.1, key=jr.key(5)), x0, 3).x1[0, 0]
+
+    slope = jax.grad(value)(jnp.asarray(0.2))
+    assert float(slope) == pytest.approx(float(value(0.2001) - value(0.1999)) / 2e-4, rel=1e-5)
+
+
+BAD_LAYERS = {
+    "layer": (
+        lambda: NoisyLayer(ANY.AttentionField(SoftmaxAttention(1.0)), 0.1, time=0.1, key=jr.key(0)),
+        "layer must be",
+    ),
+    "temperature": (lambda: NoisyLayer(still(), -0.1, time=0.1, key=jr.key(0)), "temperature must not be negative"),
+    "none": (lambda: NoisyLayer(still(), ANY.None_, time=0.1, key=jr.key(0)), "temperature must be a number"),
+    "several": (lambda: NoisyLayer(still(), jnp.ones(2), time=0.1, key=jr.key(0)), "temperature must be a number"),
+    "time": (lambda: NoisyLayer(still(), 0.1, time=-0.1, key=jr.key(0)), "time must be"),
+    "key": (lambda: NoisyLayer(still(), 0.1, time=0.1, key=ANY.one), "key must be"),
+}
+
+
+@pytest.mark.parametrize(("make", "words"), BAD_LAYERS.values(), ids=BAD_LAYERS)
+def test_bad_noisy_layers(make, words):
+    with as_a_user(), pytest.raises(ValueError, match=f"^{words}.*; .*\\.$"):
+        make()

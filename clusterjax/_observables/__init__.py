@@ -36,4 +36,5 @@ from .spectra import (
     spectrum as spectrum,
     symmetric_part_spectrum as symmetric_part_spectrum,
 )
+from .transport import wasserstein as wasserstein
 from .uniform_energy import uniform_energy as uniform_energy

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 
 if TYPE_CHECKING:
+    from ._branch import Branch as Branch, branch as branch
     from ._diagram import PhaseDiagram as PhaseDiagram
     from ._integrators import (
         AbstractIntegrator as AbstractIntegrator,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         Uniform as Uniform,
         read_starts as read_starts,
     )
+    from ._stationary import Stationary as Stationary, stationary as stationary
     from ._statistics import (
         AbstractStatistic as AbstractStatistic,
         ClosePairs as ClosePairs,

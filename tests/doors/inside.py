@@ -15,6 +15,7 @@ RECORDS = {
         "Similarity", "Streamed", "Survey", "Trace", "ValueSpectra", "HeadSigns",
         "Generated", "ParameterCounts",
     ),
+    "phase": ("Branch", "Stationary"),
     "plot": ("Player",),
     "experiments": ("Claim", "Experiment", "Film", "Measured", "Outcome", "Source", "Subject"),
 }  # fmt: skip

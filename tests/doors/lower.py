@@ -63,6 +63,7 @@ layer = functools.cache(lambda: cjx.ResidualLayer(field()))
 trajectory = functools.cache(lambda: cjx.simulate(field(), X, jnp.asarray([0.0, 1.0]), dense=True, max_steps=64))
 tree = functools.cache(lambda: cjx.coarsen(field(), X, 10.0, tolerance=0.1))
 perceptron = functools.cache(lambda: cjx.PerceptronField(jnp.ones((4, D)), jnp.ones((D, 4))))
+noisy_layer = functools.cache(lambda: cjx.NoisyLayer(layer(), 0.1, time=0.1, key=jr.key(0)))
 rescaled = functools.cache(lambda: cjx.RescaledField(softmax()))
 softmax_alone = functools.cache(lambda: cjx.SoftmaxAttention(1.0))
 mean = functools.cache(lambda: cjx.MeanField(cjx.UnnormalisedAttention(1.0), d=2, degree=8, temperature=0.1))
@@ -177,6 +178,12 @@ def _runs() -> dict[str, Case]:
             lambda: {"field": field(), "step": T, "normalise_to": cjx.Sphere()}, step=SCALAR, normalise_to=NONE
         ),
         "ResidualLayer.__call__": case({"k": T, "x": X}, layer, dear=True, k=SCALAR, x=TOKENS, args=ARGS),
+        "NoisyLayer": case(
+            lambda: {"layer": layer(), "temperature": T, "time": 0.1, "key": jr.key(0)},
+            temperature=COUNT | POSITIVE | TRACED,
+            time=COUNT | POSITIVE | TRACED, key=TRACED,
+        ),
+        "NoisyLayer.__call__": case({"k": T, "x": X}, noisy_layer, dear=True, k=SCALAR, x=TOKENS, args=ARGS),
         "Trajectory.at": case({"t": T}, trajectory, dear=True, t=COUNT | ARRAY | TRACED | EMPTY | SIZE | LONG),
         "Trajectory.save": case({"path": "run"}, trajectory, path=PATH),
         "Trajectory.load": case(lambda: {"path": _kept()}, path=PATH),

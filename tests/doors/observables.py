@@ -143,6 +143,12 @@ def _of_numbers() -> dict[str, Case]:
         "symmetric_part_spectrum": case({"matrix": np.eye(D)}, matrix=ARRAY | SIZE),
         "uniform_causal_sink": case({"n": N}, dtype=NONE | CLASS_OF_FLOATS),
         "uniform_energy": case({"beta": 1.0, "d": D}, beta=NUMBER),
+        "wasserstein": case(
+            {"x": X, "y": X[::-1], "p": 2.0, "space": cjx.Sphere(), "masses": None},
+            x=ARRAY | SIZE,
+            y=ARRAY | SIZE,
+            p=rule("one and a half", "a power of at least one"),
+        ),
         "uniform_growth_rates": case({"beta": 1.0, "d": D, "max_degree": 2}, beta=NUMBER, max_degree=COUNT),
     }
 

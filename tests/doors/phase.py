@@ -6,6 +6,7 @@ import tempfile
 import jax.numpy as jnp
 import numpy as np
 
+import clusterjax as cjx
 from clusterjax import phase
 
 from .cases import Case, case
@@ -34,11 +35,27 @@ def diagram() -> phase.PhaseDiagram:
     return phase.PhaseDiagram(phase.Uniform(2, 3, 2), TS)
 
 
+@functools.cache
+def gathering() -> phase.Branch:
+    return phase.branch(cjx.UnnormalisedAttention(1.0), 2, order_parameters=[0.1, 0.2, 0.3], degree=16)
+
+
+@functools.cache
+def mean() -> cjx.MeanField:
+    return cjx.MeanField(cjx.UnnormalisedAttention(1.0), d=2, degree=8, temperature=0.9)
+
+
 def _cases() -> dict[str, Case]:
     tokens = np.ones((2, 3, 4))
     drawn = {"seed": 0, "dtype": jnp.float32}
     draws = {"seed": COUNT, "dtype": DTYPE}
     return {
+        "branch": case(
+            lambda: {"attention": cjx.UnnormalisedAttention(1.0), "d": 2, "order_parameters": [0.1, 0.2, 0.3],
+                     "degree": 16}, dear=True, order_parameters=NONE | LIST,
+        ),
+        "Branch.coefficients": case({"index": 0}, gathering, index=rule("minus one, zero", "a point of the branch")),
+        "stationary": case(lambda: {"field": mean(), "guess": jnp.zeros((9, 2)).at[0, 0].set(1.0)}, dear=True),
         "read_starts": case(lambda: {"path": starts()}),
         "phase_diagram": case(
             {"betas": np.array([1.0]), "times": np.array([0.0, 1.0]), "n": 3, "samples": 2, "progress": False},

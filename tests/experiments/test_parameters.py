@@ -20,7 +20,7 @@ SET = (
     *(f"figure{k}" for k in range(3, 9)), "phase-diagram", "causal-phase-diagram", "linear-phase", "rank-collapse",
     "norm-schemes", "long-context", "hardmax-polytope", "emergence-polytope", "emergence-hyperplanes",
     "emergence-mixed", "boolean-attention", "gaussian-closure", "moebius", "staircase", "cluster-lifetimes",
-    "renyi-centres", "repulsion", "any-query-key", "atlas", "hardmax-open-problems",
+    "renyi-centres", "repulsion", "any-query-key", "atlas", "noise-bifurcation", "hardmax-open-problems",
 )  # fmt: skip
 QUICKLY = Files(("png",), film=False)
 
@@ -203,6 +203,7 @@ OTHERS = {
     "renyi-centres": {"n": 16, "beta": 25, "c": 4.5, "share": 0.05, "end": 160},
     "any-query-key": {"n": 7, "d": 4, "beta": 5.0, "reach": 0.02},
     "atlas": {"n": 5, "second": 0.25, "turn": 2.0},
+    "noise-bifurcation": {"n": 110, "small": 20, "time": 5.0},
     "staircase": {"n": 9, "beta": 1000, "arc": 0.4, "points": 30},
     "cluster-lifetimes": {"n": 9, "d": 4, "beta": 12.0, "radius": 0.2, "points": 30},
 }

@@ -68,6 +68,12 @@ PAPERS = (
         ("norm-schemes", "rank-collapse", "long-context", "linear-phase", "staircase", "cluster-lifetimes"),
     ),
     Paper(
+        "noise",
+        "Attention with noise: phase transitions on the circle (2604.16288) and in any dimension (2606.05140)",
+        "2604.16288, 2606.05140",
+        ("noise-bifurcation",),
+    ),
+    Paper(
         "neural-collapse",
         "Papyan, Han, Donoho, Prevalence of neural collapse during the terminal phase of deep learning training "
         "(2008.08186)",

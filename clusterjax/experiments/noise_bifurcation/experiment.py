@@ -1,0 +1,62 @@
+"""Tokens under noise as an experiment: what is measured, claimed, recorded and drawn."""
+
+from collections.abc import Callable
+from functools import partial
+
+from ..framework.experiment import Cost, Experiment, Outcome, Settings
+from ..framework.sources import particles
+from .claims import caption_of, claims_of
+from .measure import BETAS, CONTINUOUS, DEGREE, DIMENSIONS, LOOP, RATIO, REST, Parameters, Results, measure
+from .panels import draw
+from .particles import STEEP, STEP
+
+
+EXPLORED = (
+    "steps of diffrax's Heun solver on the sphere, whose noise was a tenth too weak at these lengths, and then longer "
+    "steps of the present scheme; no criterion was changed"
+)
+
+
+def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
+    p = settings.read(Parameters)
+    m = measure(p, settings, say)
+    claims = claims_of(m)
+    return Outcome(
+        caption_of(m, claims),
+        claims,
+        {"n": p.n, "d": list(DIMENSIONS), "beta": list(BETAS), "value": "identity", "query_key": "identity",
+         "mask": "full", "starts": m.starts, "tokens in other dimensions": p.small, "loops": list(LOOP.values()),
+         "degree": DEGREE, "rest": REST, "step": STEP, "step over the fastest rate": STEEP, "explored": EXPLORED},
+        _series(m),
+        partial(draw, m),
+        None,
+        on=particles(tokens=(p.n, p.small), d=DIMENSIONS, beta=(*BETAS, CONTINUOUS), ratio=RATIO, starts=m.starts),
+    )  # fmt: skip
+
+
+def _series(m: Results) -> dict:
+    series = {}
+    for (d, beta), one in m.branches.items():
+        name = f"d = {d}, beta = {beta:g}"
+        series |= {f"r, {name}": one.order_parameters, f"T, {name}": one.temperatures}
+        series[f"growth rate, {name}"] = one.growth_rates
+        points = [one.fold, one.coexistence]
+        series[f"r and T of the fold and of equal free energies, {name}"] = [
+            number for point in points if point for number in point
+        ]
+    for d, loop in m.loops.items():
+        series |= {f"T / T_c of the loop, d = {d}": loop.ratios, f"rising, d = {d}": loop.rising}
+        series[f"falling, d = {d}"] = loop.falling
+    return series
+
+
+NOISE_BIFURCATION = Experiment(
+    "noise-bifurcation",
+    "hysteresis",
+    "Noise: tokens gather below T_c, beyond beta_* by a jump",
+    "The uniform density is unstable below T_c = a_1(beta) / beta; the transition is continuous up to beta_* and "
+    "discontinuous beyond (2604.16288, 2606.05140).",
+    _run,
+    parameters=Parameters,
+    cost=Cost(full=900, quick=150),
+)

@@ -1,0 +1,269 @@
+"""`branch`: how much tokens gather under noise, against temperature, stable or not; folds and equal free energies.
+
+What is solved, and how, says `_equations.py`; how perturbations grow, `_rates.py`. **Invariants.** Points are ordered
+by the order parameter, which is the parameter of the branch. A point is stable if no perturbation grows, rotations of
+the density left out.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from .._attention import SoftmaxAttention, UnnormalisedAttention
+from .._check import check_host_array, check_integer, refusal, shown
+from .._custom_types import Numbers
+from .._mask import FullMask
+from .._misc import is_concrete
+from .._observables import uniform_growth_rates
+from .._schedule import AbstractSchedule
+from .._summation.harmonic.series.bessel import number_of_harmonics
+from ._equations import Equations, describe, equations_of, follow, slope, solve
+from ._rates import growth, leading
+
+
+# Orders of perturbations that are looked at: none beyond 2 was found to grow first.
+_ORDERS = 3
+# Below this excess over T_c at the first point the transition is told from a continuous one by rounding alone.
+_FLAT = 1e-9
+
+
+class Point(NamedTuple):
+    """A point of a branch: its order parameter and its temperature."""
+
+    order_parameter: float
+    temperature: float
+
+
+@dataclass(frozen=True, eq=False)
+class Branch:
+    """The stationary densities that gather about one axis, by their order parameter.
+
+    **Attributes:**
+
+    - `d`: The dimension of the tokens.
+    - `critical_temperature`: T_c, below which the uniform density is unstable.
+    - `order_parameters`: (points,), rising.
+    - `temperatures`: (points,).
+    - `moments`: (points, degree), the means of $P_l(z)$, $P_l(1) = 1$, for l = 1, ..., degree.
+    - `growth_rates`: (points,), the largest real part of an eigenvalue of the linearised flow, rotations left out.
+    - `free_energies`: (points,), less that of the uniform density; None of softmax, which has none.
+    - `fold`: Where T is largest, if that is above T_c; else None.
+    - `coexistence`: Where the free energy equals that of the uniform density, if it does; else None.
+    """
+
+    d: int
+    critical_temperature: float
+    order_parameters: np.ndarray
+    temperatures: np.ndarray
+    moments: np.ndarray
+    growth_rates: np.ndarray
+    free_energies: np.ndarray | None
+    fold: Point | None
+    coexistence: Point | None
+
+    @property
+    def stable(self) -> np.ndarray:
+        """(points,), whether no perturbation grows."""
+        return self.growth_rates < 0
+
+    @property
+    def continuous(self) -> bool:
+        """Whether tokens gather without a jump as T falls below T_c."""
+        return self.fold is None
+
+    def coefficients(self, index: int) -> np.ndarray:
+        """Those of one point as a `MeanField` has them: about the first axis of the circle, and the last of the
+        sphere.
+
+        **Arguments:**
+
+        - `index`: Which point.
+
+        **Returns:**
+
+        The coefficients, (degree + 1, 2) on the circle and (degree + 1, 2 (degree + 1)) on the sphere.
+
+        **Raises:**
+
+        - `ValueError` if `d` is neither 2 nor 3, or there is no such point.
+        """
+        if self.d not in (2, 3):
+            raise refusal("d", "be 2 or 3 for coefficients", f"it is {self.d}", "use the moments")
+        check_integer(index, "index", least=-len(self.temperatures), most=len(self.temperatures) - 1)
+        degree = self.moments.shape[1]
+        c = np.zeros((degree + 1, 2 if self.d == 2 else 2 * (degree + 1)))
+        c[0, 0] = 1
+        c[1:, 0] = np.sqrt(_numbers(degree, self.d)) * self.moments[index]
+        return c
+
+
+def branch(
+    attention: SoftmaxAttention | UnnormalisedAttention,
+    d: int,
+    *,
+    order_parameters: Numbers | None = None,
+    degree: int = 32,
+) -> Branch:
+    r"""Follow the densities that are stationary under attention with V = B = I and noise, from the uniform one on.
+
+    Any dimension, and no integration in time: Newton's method at each order parameter, through the unstable part of the
+    branch. Continuous transitions have no fold; others have one at $T_f > T_c$, and between $T_c$ and $T_f$ both the
+    uniform density and one that gathers are stable (hysteresis). A host function; without `jax_enable_x64` numbers are
+    good to about 1e-4.
+
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx
+        >>> found = cjx.phase.branch(cjx.UnnormalisedAttention(4.0), d=2)
+        >>> found.continuous, f"{found.fold.temperature / found.critical_temperature:.3f}"
+        (False, '1.059')
+        >>> f"{found.coexistence.temperature / found.critical_temperature:.3f}"
+        '1.047'
+        ```
+
+    **Arguments:**
+
+    - `attention`: `SoftmaxAttention` or `UnnormalisedAttention` with a positive beta, B = I and a full mask.
+    - `d`: The dimension of the tokens, at least 2.
+    - `order_parameters`: (points,), rising, between 0 and 1: where the branch is computed. None is 238 points up to
+        0.995.
+    - `degree`: The highest degree of the moments. The kernel must have nothing beyond, as for `MeanField`.
+
+    **Returns:**
+
+    A `Branch`.
+
+    **Raises:**
+
+    - `ValueError` for another attention, or numbers that are none of the above; and where the order parameters are too
+        far apart for Newton's method.
+
+    ??? cite "Source"
+
+        2604.16288 (circle) and 2606.05140 (any dimension) for unnormalised attention.
+    """
+    beta, offset = _check_attention(attention)
+    d = check_integer(d, "d", least=2, remedy="pass the dimension of the tokens")
+    degree = check_integer(degree, "degree", least=4, remedy="pass the highest degree of moments, such as 32")
+    _check_degree(beta, d, degree)
+    rs = _check_rs(order_parameters)
+    softmax = isinstance(attention, SoftmaxAttention)
+    l = np.arange(1, degree + 1)
+    rates = uniform_growth_rates(beta, d, degree, unnormalised=not softmax)[1:]
+    strengths = rates / (l * (l + d - 2.0)) * np.exp(-offset)
+    numbers = _numbers(degree, d)
+    count = 4 * (degree + 8)
+    equations = equations_of(strengths, numbers, beta if softmax else None, d, count)
+    unknowns = follow(equations, jnp.asarray(rs))
+    if not np.all(np.isfinite(unknowns)):
+        r = rs[np.argmin(np.isfinite(unknowns[:, 0]))]
+        raise refusal(
+            "order_parameters",
+            "be near enough to each other for Newton's method",
+            f"none was found at {r:.3g} for beta {beta:.3g} and d {d}",
+            "pass more of them below that, or end there",
+        )
+    return _assemble(equations, jnp.asarray(rs), jnp.asarray(unknowns), d, count)
+
+
+def _assemble(equations: Equations, rs: Array, unknowns: Array, d: int, count: int) -> Branch:
+    """All that is said of the branch."""
+    moments, temperatures, densities, all_excesses = (
+        np.asarray(part, float) for part in describe(equations, unknowns, rs)
+    )
+    critical = float(equations.strengths[0])
+    excesses = None if equations.beta is not None else all_excesses
+    top = int(np.argmax(temperatures))
+    fold = coexistence = None
+    if float(temperatures[top]) > critical * (1 + _FLAT) and 0 < top < len(rs) - 1:
+        fold = _locate(equations, rs, unknowns, (top - 1, top + 1), slope)
+    if excesses is not None and (below := np.nonzero((excesses[:-1] > 0) & (excesses[1:] <= 0))[0]).size:
+        ends = (int(below[-1]), int(below[-1]) + 1)
+        coexistence = _locate(equations, rs, unknowns, ends, lambda *at: float(at[0].excess(*at[1:])))
+    fastest = [_fastest(equations, moments[k], float(temperatures[k]), densities[k], d, count) for k in range(len(rs))]
+    points = (np.asarray(rs, float), temperatures, moments, np.array(fastest))
+    return Branch(d, critical, *points, free_energies=excesses, fold=fold, coexistence=coexistence)
+
+
+def _fastest(
+    equations: Equations, moments: np.ndarray, temperature: float, density: np.ndarray, d: int, count: int
+) -> float:
+    """The growth rate of the perturbation that grows fastest."""
+    strengths, numbers = np.asarray(equations.strengths, float), np.asarray(equations.numbers, float)
+    beta = None if equations.beta is None else float(equations.beta)
+    # The circle has but two orders: even and odd functions of the angle.
+    return max(
+        leading(growth(moments, temperature, strengths, numbers, beta, d, count, order, density), order == 1)
+        for order in range(2 if d == 2 else _ORDERS)
+    )
+
+
+def _locate(
+    equations: Equations, rs: Array, unknowns: Array, ends: tuple[int, int], value: Callable[..., float]
+) -> Point:
+    """Where a function of a point of the branch is zero, between two of them."""
+    from scipy.optimize import brentq  # loaded when it is needed
+
+    at = lambda r: (equations, solve(equations, jnp.asarray(r, rs.dtype), unknowns[ends[0]]), jnp.asarray(r, rs.dtype))
+    low, high = (float(rs[end]) for end in ends)
+    r: Any = brentq(lambda r: value(*at(r)), low, high, xtol=1e-12)
+    return Point(float(r), float(np.exp(at(r)[1][0])))
+
+
+def _numbers(degree: int, d: int) -> np.ndarray:
+    return np.array([float(number_of_harmonics(l, d)) for l in range(1, degree + 1)])
+
+
+def _check_attention(attention: Any) -> tuple[float, float]:
+    """Its beta and its offset, or a ValueError unless the branch can be computed for it."""
+    if not isinstance(attention, SoftmaxAttention | UnnormalisedAttention):
+        raise ValueError(
+            f"attention must be SoftmaxAttention or UnnormalisedAttention, but it is {shown(attention)}; pass one of "
+            "these."
+        )
+    numbers = (attention.beta, attention.offset if isinstance(attention, UnnormalisedAttention) else 0.0)
+    if any(isinstance(one, AbstractSchedule) or not is_concrete(one) or np.ndim(one) for one in numbers):
+        raise ValueError(f"attention must have a beta that is one number, but it is {shown(attention.beta)}; pass one.")
+    if attention.query_key is not None or not isinstance(attention.mask, FullMask):
+        raise ValueError(
+            "attention must have query_key None and a full mask, for only then densities about an axis stay so, but it "
+            f"is {shown(attention)}; leave them out."
+        )
+    beta, offset = (float(np.asarray(one)) for one in numbers)
+    if not beta > 0:
+        raise ValueError(
+            f"attention.beta must be positive, but it is {beta:.3g}: tokens gather at none that is negative; pass a "
+            "positive number."
+        )
+    return beta, offset
+
+
+def _check_degree(beta: float, d: int, degree: int) -> None:
+    from .._field.mean.checks import degree_for
+
+    if degree < (least := degree_for(beta, d)):
+        raise refusal(
+            "degree", f"be at least {least} for beta {beta:.4g} and d {d}", f"it is {degree}", f"pass {least} or more"
+        )
+
+
+def _check_rs(order_parameters: Any) -> np.ndarray:
+    """As an array that rises between 0 and 1."""
+    if order_parameters is None:
+        return np.concatenate([np.arange(1, 181) * 0.005, 1 - 0.1 * 0.95 ** np.arange(1, 59)])
+    rs = check_host_array(
+        order_parameters, "order_parameters", shape=("points",), remedy="pass numbers between 0 and 1"
+    )
+    if len(rs) < 3 or np.any(np.diff(rs) <= 0) or rs[0] <= 0 or rs[-1] >= 1:
+        raise refusal(
+            "order_parameters",
+            "be at least three, rising, above 0 and below 1",
+            f"they are {shown(rs)}",
+            "pass numpy.linspace(0.01, 0.95, 95), for example",
+        )
+    return rs

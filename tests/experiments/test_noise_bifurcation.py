@@ -1,0 +1,142 @@
+"""What the experiment on noise measures: steps of tokens, loops of the mean field, and claims that can fail."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+from clusterjax import UnnormalisedAttention, phase
+from clusterjax.experiments.noise_bifurcation import measure as noise
+from clusterjax.experiments.noise_bifurcation.claims import caption_of, claims_of
+from clusterjax.experiments.noise_bifurcation.measure import Bracket, Loop, Parameters, Results
+from clusterjax.experiments.noise_bifurcation.particles import (
+    SAVES,
+    Found,
+    Midpoint,
+    field_of,
+    gathered,
+    run,
+    spread,
+)
+from clusterjax.experiments.noise_bifurcation.theory import critical_temperature, expected_length, tricritical_beta
+
+
+def test_theory_is_that_of_the_oracles():
+    """N1 and N2."""
+    for d, beta in ((2, 2.446918311289), (3, 1.816154525436), (4, 1.575257150092), (8, 1.266553024521),
+                    (16, 1.128971575483)):  # fmt: skip
+        assert tricritical_beta(d) == pytest.approx(beta, abs=1e-11)
+    assert critical_temperature(4.0, 2) == pytest.approx(2.439866288426, rel=1e-11)
+    assert critical_temperature(1.0, 3) == pytest.approx(np.exp(-1), rel=1e-11)
+
+
+def test_the_midpoint_rule_is_of_order_two():
+    field = field_of(2.0, 3, 20)
+    x = spread(jr.key(0), 1, 20, 3)[0].astype(jnp.float64)
+    ends = []
+    for count in (32, 64, 128):
+        layer = Midpoint(field=field, step=jnp.asarray(0.5 / count))
+        ends.append(np.asarray(jax.lax.fori_loop(0, count, lambda k, y, layer=layer: layer(k, y), x)))
+    first, second = (np.abs(one - other).max() for one, other in zip(ends, ends[1:], strict=False))
+    assert 3.2 < first / second < 4.8
+
+
+@pytest.mark.exhaustive
+def test_tokens_are_as_long_as_theory_has_them():
+    """Above T_c: the mean of many systems, and the half steps of noise."""
+    x, lengths = run(field_of(1.0, 2, 64), spread(jr.key(0), 256, 64, 2), 2.0, 12.0, jr.key(1))
+    found = np.mean(lengths[:, SAVES // 2 :] ** 2)
+    assert found == pytest.approx(expected_length(64, 2.0) ** 2, rel=0.15)
+    assert x.dtype == jnp.float32 and x.shape == (256, 64, 2)
+
+
+def test_starts():
+    close = np.linalg.norm(np.asarray(gathered(jr.key(0), 3, 50, 4)).mean(axis=1), axis=1)
+    assert (close > 0.8).all()
+    assert (np.linalg.norm(np.asarray(spread(jr.key(0), 3, 5000, 4)).mean(axis=1), axis=1) < 0.06).all()
+
+
+def test_deviations_are_as_improbable_as_those_of_many_systems():
+    from scipy.stats import norm, t
+
+    one = Found(np.array([1.0, 2.0, 4.0, 5.0]))
+    distance = abs(one.mean - 0.5) / one.error
+    assert norm.sf(one.off(0.5)) == pytest.approx(t.sf(distance, 3)) and one.off(0.5) < distance
+
+
+@pytest.fixture(scope="module")
+def branches():
+    return {
+        (d, beta): phase.branch(UnnormalisedAttention(beta), d, order_parameters=np.linspace(0.01, 0.97, 97))
+        for d in (2, 3)
+        for beta in (1.0, noise.LOOP[d])
+    }
+
+
+def test_the_branch_is_read_at_a_temperature(branches):
+    one = branches[2, 5.0]
+    for stable, part in ((True, 80), (False, 20)):
+        ratio = one.temperatures[part] / one.critical_temperature
+        assert noise.at_temperature(one, ratio, stable=stable) == pytest.approx(one.order_parameters[part], abs=1e-9)
+    assert noise.at_temperature(one, 1.2) == 0
+    assert noise.at_temperature(branches[2, 1.0], 1.01) == 0
+
+
+def made(branches, **changes):
+    """Results as theory has them."""
+    loops, tokens, stays = {}, {}, {}
+    wiggle = lambda value: Found(value + 1e-3 * np.array([-1, 0, 1, 2, -2.0]))
+    for d, beta in noise.LOOP.items():
+        one = branches[d, beta]
+        top = one.fold.temperature / one.critical_temperature
+        ratios = np.array([0.95, 1 - noise.NEAR, 1 + noise.NEAR, top * (1 - noise.NEAR), top * (1 + noise.NEAR)])
+        rising = np.array([noise.at_temperature(one, ratio) for ratio in ratios])
+        loops[d] = Loop(ratios, rising, np.where(ratios < 1, rising, 0), (1e-9, 0.8))
+        for chosen in (1.0, beta):
+            stays[d, chosen] = noise.stays_of(d, chosen)
+            part = branches[d, chosen]
+            tokens[d, chosen] = {
+                stay.name: wiggle(0.05 if "above" in stay.name else noise.at_temperature(part, stay.ratio))
+                for stay in stays[d, chosen]
+            }
+    critical = {d: wiggle(1.0) for d in noise.DIMENSIONS}
+    brackets = {d: Bracket((1.0, 2.0), 1.02, (wiggle(0.1), wiggle(0.8)), 0.8) for d in noise.DIMENSIONS}
+    return Results(**{**vars(Results(Parameters(), 5, branches, loops, tokens, stays, critical, brackets)), **changes})
+
+
+def test_claims_hold_of_theory_and_fail_of_what_they_exclude(branches):
+    right = made(branches)
+    claims = claims_of(right)
+    assert [claim.says for claim in claims if not claim.holds] == []
+    assert "T_c is that of theory" in caption_of(right, claims)
+    off = lambda found: Found(found.each + 0.5)
+    spoiled = {
+        "loops": {d: loop._replace(rising=loop.rising * 0.9, beside=(0.4, 0.8)) for d, loop in right.loops.items()},
+        "tokens": {key: {name: off(one) for name, one in found.items()} for key, found in right.tokens.items()},
+        "critical": {d: off(one) for d, one in right.critical.items()},
+        "brackets": {d: one._replace(left=one.left[::-1]) for d, one in right.brackets.items()},
+    }  # fmt: skip
+    wanted = {"loops": {2, 3}, "tokens": {4, 5}, "critical": {6}, "brackets": {7}}
+    for name, value in spoiled.items():
+        wrong = {place for place, claim in enumerate(claims_of(made(branches, **{name: value}))) if not claim.holds}
+        assert wrong == wanted[name], name
+    # A branch that begins elsewhere, and one that is said to be of the other kind.
+    shifted = {key: replace(one, temperatures=one.temperatures * 1.001) for key, one in branches.items()}
+    assert not claims_of(made(shifted))[0].holds
+    folded = {key: replace(one, fold=branches[2, 5.0].fold) for key, one in branches.items()}
+    assert not claims_of(made(folded))[1].holds
+
+
+@pytest.mark.exhaustive
+def test_a_loop_of_the_mean_field(branches, monkeypatch):
+    monkeypatch.setattr(noise, "REST", 300.0)
+    one = branches[2, 5.0]
+    loop = noise.loop(one, 5.0, 2)
+    up = loop.ratios < 1.05
+    np.testing.assert_allclose(
+        loop.rising[up], [noise.at_temperature(one, ratio) for ratio in loop.ratios[up]], atol=1e-3
+    )
+    assert loop.rising[-1] < 0.01 and loop.falling[4] < 0.01 < loop.falling[0]

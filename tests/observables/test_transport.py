@@ -1,0 +1,123 @@
+"""The Wasserstein distance: against all permutations, on generic and degenerate clouds, and what is known of it."""
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+import clusterjax as cjx
+
+from .. import oracles
+from ..helpers import as_a_user
+from ..reference import transport as reference
+
+
+FLAT = cjx.Euclidean()
+
+
+def clouds(seed, n, d, sphere):
+    rng = np.random.default_rng(seed)
+    x, y = rng.normal(size=(2, n, d))
+    if sphere:
+        x, y = (one / np.linalg.norm(one, axis=1, keepdims=True) for one in (x, y))
+    return x, y
+
+
+@pytest.mark.parametrize("d", (1, 2, 3, 5))
+@pytest.mark.parametrize("sphere", (True, False))
+@pytest.mark.parametrize("p", (1.0, 2.0, 3.5))
+def test_it_is_the_best_of_all_permutations(d, sphere, p):
+    for seed in range(4):
+        x, y = clouds(seed, 6, d, sphere)
+        found = cjx.wasserstein(x, y, p, space=cjx.Sphere() if sphere else FLAT)
+        assert found == pytest.approx(reference.wasserstein(x, y, p, sphere), abs=1e-7)
+
+
+@pytest.mark.parametrize("d", (2, 3))
+def test_degenerate_clouds(d):
+    """Heaps, repeats, antipodes, tokens on both sides of the cut of the circle."""
+    x, y = clouds(1, 6, d, True)
+    pole = np.eye(d)[:1]
+    near = np.array([[-1, 1e-3, 0][:d], [-1, -1e-3, 0][:d]])
+    for one, other in (
+        (np.repeat(x[:1], 6, 0), y), (np.concatenate([x[:3], -x[:3]]), np.concatenate([y[:3], y[:3]])),
+        (np.repeat(pole, 6, 0), -np.repeat(pole, 6, 0)), (np.repeat(near[:1], 6, 0), np.repeat(near[1:], 6, 0)),
+    ):  # fmt: skip
+        one, other = (cloud / np.linalg.norm(cloud, axis=1, keepdims=True) for cloud in (one, other))
+        for p in (1.0, 2.0):
+            assert cjx.wasserstein(one, other, p) == pytest.approx(reference.wasserstein(one, other, p, True), abs=1e-7)
+    assert cjx.wasserstein(x, x[::-1]) == pytest.approx(0, abs=1e-7)
+    assert cjx.wasserstein(pole, -pole) == pytest.approx(np.pi)
+
+
+@pytest.mark.parametrize(("d", "sphere"), [(1, False), (2, True), (3, True), (2, False)])
+def test_masses_are_repeated_tokens(d, sphere):
+    """Of small whole masses the same as of tokens that are as often there; masses of zero are not there."""
+    space = cjx.Sphere() if sphere else FLAT
+    x, y = clouds(7, 6, d, sphere)
+    first, second = np.array([1, 2, 0, 1, 2]), np.array([3, 1, 2])
+    found = cjx.wasserstein(x[:5], y[:3], space=space, masses=(first, 5.0 * second))
+    wanted = reference.wasserstein(np.repeat(x[:5], first, 0), np.repeat(y[:3], second, 0), 2, sphere)
+    assert found == pytest.approx(wanted, abs=1e-7)
+
+
+def test_the_circle_is_the_linear_programme():
+    """Many tokens of any masses: the same by all pairs."""
+    x, y = clouds(3, 30, 2, True)
+    masses = np.random.default_rng(4).uniform(size=(2, 30))
+    cost = np.arccos(np.clip(x @ y.T, -1, 1))
+    share = masses / masses.sum(axis=1, keepdims=True)
+    rows = np.concatenate([np.kron(np.eye(30), np.ones(30)), np.kron(np.ones(30), np.eye(30))])
+    for p in (1.0, 2.0):
+        exact = linprog(cost.ravel() ** p, A_eq=rows, b_eq=share.ravel()).fun ** (1 / p)
+        assert cjx.wasserstein(x, y, p, masses=(masses[0], masses[1])) == pytest.approx(exact, abs=1e-7)
+
+
+def test_what_is_known():
+    """Evenly spread tokens turn by the shortest way; W_2 along a flow has the speed of the flow; a metric."""
+    even = oracles.circle_tokens(2 * np.pi * np.arange(12) / 12)
+    turned = oracles.circle_tokens(2 * np.pi * (np.arange(12) + 0.3) / 12)
+    assert cjx.wasserstein(even, turned) == pytest.approx(0.3 * 2 * np.pi / 12, abs=1e-9)
+    x = np.asarray(cjx.Sphere().sample(jr.key(0), 40, 3))
+    field = cjx.AttentionField(cjx.SoftmaxAttention(4.0))
+    speed = float(jnp.sqrt(jnp.mean(jnp.sum(field(0.0, jnp.asarray(x)) ** 2, axis=1))))
+    later = cjx.simulate(field, jnp.asarray(x), jnp.array([0.0, 1e-4])).x1
+    assert cjx.wasserstein(x, later) / 1e-4 == pytest.approx(speed, rel=1e-3)
+    # A metric.
+    y, z = clouds(9, 40, 3, True)
+    assert cjx.wasserstein(x, z) <= cjx.wasserstein(x, y) + cjx.wasserstein(y, z)
+    assert cjx.wasserstein(x, y) == pytest.approx(cjx.wasserstein(y, x), abs=1e-12)
+    assert cjx.wasserstein(x, y, 1.0) <= cjx.wasserstein(x, y, 2.0)
+
+
+def test_samples_of_a_density_come_near_to_it():
+    """Of a mean field's density: a sample and a finer one."""
+    field = cjx.MeanField(cjx.SoftmaxAttention(1.0), d=2, degree=12)
+    c = field.from_density(lambda x: jnp.exp(x[:, 0]))
+    grid = field.basis.grid(48)
+    masses = np.asarray(field.density(c, jnp.asarray(grid.points))) * grid.weights
+    off = [
+        cjx.wasserstein(field.sample(c, jr.key(1), n), grid.points, masses=(np.ones(n), masses)) for n in (100, 10_000)
+    ]
+    assert off[1] < 0.06 and off[1] < off[0] / 3
+
+
+BAD = {
+    "p": (lambda x: cjx.wasserstein(x, x, 0.5), "p must be"),
+    "y": (lambda x: cjx.wasserstein(x, x[:, :2]), "y must be tokens of the same dimension"),
+    "space": (lambda x: cjx.wasserstein(x, x, space="sphere"), "space must be"),  # pyright: ignore
+    "masses": (lambda x: cjx.wasserstein(x, x, masses=(-np.ones(5), np.ones(5))), "masses must be not negative"),
+    "number": (lambda x: cjx.wasserstein(x, x, masses=(np.ones(4), np.ones(5))), "masses must"),
+    "one": (lambda x: cjx.wasserstein(x, x, masses=np.ones(5)), "masses must be a pair"),  # pyright: ignore
+    "many": (lambda x: cjx.wasserstein(np.ones((9000, 3)), np.ones((9000, 3))), "x must make at most"),
+    "traced": (lambda x: jax.jit(lambda y: cjx.wasserstein(y, x))(x), "x must"),
+}
+
+
+@pytest.mark.parametrize(("make", "words"), BAD.values(), ids=BAD)
+def test_bad_arguments(make, words):
+    x, _ = clouds(0, 5, 3, True)
+    with as_a_user(), pytest.raises(ValueError, match=f"^{words}.*; .*\\.$"):
+        make(jnp.asarray(x))

@@ -1,0 +1,218 @@
+"""The branch of stationary densities under noise: theory, sums over pairs, and the Jacobian of the mean field."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import eval_gegenbauer, ive
+
+import clusterjax as cjx
+from clusterjax.phase import _zonal
+from clusterjax.phase._rates import growth
+
+from ..helpers import as_a_user
+from ..reference import stationary as reference
+
+
+ANY: Any = cjx
+USA, SA = cjx.UnnormalisedAttention, cjx.SoftmaxAttention
+# N3: beta, T_x / T_c, T_f / T_c, r_x.
+FIRST_ORDER = ((3.0, 1.00885210, 1.011439, 0.4815), (4.0, 1.04695937, 1.058849, 0.6688),
+               (5.0, 1.09301266, 1.114774, 0.7480), (9.0, 1.26930040, 1.325768, 0.8588))  # fmt: skip
+
+
+@pytest.mark.parametrize("d", (2, 3, 4, 8))
+def test_harmonics_of_each_order_are_orthonormal_and_have_these_derivatives(d):
+    z, weights = _zonal.nodes(64, d)
+    for order in range(2 if d == 2 else 3):
+        values, along, across = _zonal.table(64, 6, d, order)
+        np.testing.assert_allclose(values.T @ (weights[:, None] * values), np.eye(7 - order), atol=1e-12)
+        # Rates of the Laplacian, from both parts of the gradient.
+        energies = along.T @ (weights[:, None] * along) + across.T @ (weights[:, None] * across)
+        l = np.arange(order, 7)
+        np.testing.assert_allclose(energies, np.diag(l * (l + d - 2.0)), atol=1e-10)
+        index = d / 2 - 1 + order
+        # Chebyshev's polynomials of the first kind are a limit.
+        known = np.cos(5 * np.arccos(z)) if index == 0 else eval_gegenbauer(5 - order, index, z)
+        wanted = np.sqrt(1 - z * z) ** order * known
+        np.testing.assert_allclose(values[:, 5 - order] / values[0, 5 - order], wanted / wanted[0], atol=1e-10)
+
+
+def limit_and_curvature(found):
+    """T / T_c at r = 0, and half its second derivative, from three points of an even function."""
+    square, ratio = found.order_parameters[:3] ** 2, found.temperatures[:3] / found.critical_temperature
+    limit, curvature = np.linalg.solve(np.stack([square**k for k in range(3)], 1), ratio)[:2]
+    return limit, curvature
+
+
+@pytest.mark.parametrize(("d", "beta", "critical"), [
+    (2, 1.0, 0.565159103992), (2, 4.0, 2.439866288426), (2, 9.0, 114.5460802797), (3, 1.0, 0.367879441171),
+    (3, 4.0, 1.280359596046),
+])  # fmt: skip
+def test_the_branch_begins_at_the_critical_temperature(d, beta, critical):
+    """N1; of the branch itself as r tends to zero, too."""
+    found = cjx.phase.branch(USA(beta), d, order_parameters=[0.01, 0.02, 0.03])
+    assert found.critical_temperature == pytest.approx(critical, rel=1e-11)
+    assert limit_and_curvature(found)[0] == pytest.approx(1, abs=1e-8)
+    scaled = cjx.phase.branch(USA(beta, offset=beta), d, order_parameters=[0.01, 0.02, 0.03])
+    np.testing.assert_allclose(scaled.temperatures, found.temperatures * np.exp(-beta), rtol=1e-9)
+    assert cjx.phase.branch(SA(beta), d, order_parameters=[0.01, 0.02, 0.03]).critical_temperature == pytest.approx(
+        ive(d / 2, beta) / ive(d / 2 - 1, beta) / beta, rel=1e-11
+    )
+
+
+@pytest.mark.parametrize(("d", "least"), [
+    (2, 2.446918311289), (3, 1.816154525436), (4, 1.575257150092), (8, 1.266553024521), (16, 1.128971575483),
+])  # fmt: skip
+def test_the_transition_is_continuous_up_to_this_beta(d, least):
+    """N2: where T falls with r at first, and where it rises."""
+    at = lambda beta: limit_and_curvature(cjx.phase.branch(USA(beta), d, order_parameters=[0.01, 0.02, 0.03]))[1]
+    low, high = at(least - 0.01), at(least + 0.01)
+    assert low < 0 < high
+    # The root of the line through both; its curvature leaves an error of the square of .01.
+    assert least - 0.01 + 0.02 * low / (low - high) == pytest.approx(least, abs=2e-5)
+
+
+def test_order_parameters_below_the_critical_temperature():
+    """N3, for beta = 1 on the circle."""
+    rs = [0.0540480935, 0.1700450924, 0.5109125576, 0.9049769881]
+    found = cjx.phase.branch(USA(1.0), 2, order_parameters=rs)
+    np.testing.assert_allclose(found.temperatures / found.critical_temperature, [0.999, 0.99, 0.9, 0.5], atol=2e-10)
+    assert found.continuous and found.fold is None and found.coexistence is None and found.stable.all()
+    assert found.free_energies is not None and (np.diff(found.free_energies) < 0).all() and found.free_energies[0] < 0
+
+
+@pytest.mark.parametrize(("beta", "equal", "fold", "r"), FIRST_ORDER)
+def test_folds_and_equal_free_energies(beta, equal, fold, r):
+    """N3: the fold of the oracle is the largest of a table, and so a little below."""
+    found = cjx.phase.branch(USA(beta), 2)
+    assert not found.continuous and found.fold is not None and found.coexistence is not None
+    assert found.coexistence.temperature / found.critical_temperature == pytest.approx(equal, abs=1e-8)
+    assert found.coexistence.order_parameter == pytest.approx(r, abs=5e-5)
+    assert 0 <= found.fold.temperature / found.critical_temperature - fold < 5e-5
+    # Stable beyond the fold and not before, where no perturbation of another symmetry grows.
+    well = found.order_parameters < 0.9
+    beyond = found.order_parameters > found.fold.order_parameter
+    np.testing.assert_array_equal(found.stable[well], beyond[well])
+    at_fold = cjx.phase.branch(USA(beta), 2, order_parameters=found.fold.order_parameter * np.array([0.3, 0.6, 1.0]))
+    assert at_fold.growth_rates[-1] == pytest.approx(0, abs=1e-6 * found.critical_temperature)
+
+
+@pytest.mark.parametrize(("d", "kind", "beta"), [(2, USA, 4.0), (3, SA, 6.0), (5, USA, 2.0)])
+def test_points_are_stationary_by_sums_over_pairs(d, kind, beta):
+    found = cjx.phase.branch(kind(beta), d, order_parameters=np.linspace(0.1, 0.6, 21))
+    z, shares = np.polynomial.legendre.leggauss(48)
+    z, shares = (np.cos(np.pi * (np.arange(48) + 0.5) / 48), np.ones(48)) if d == 2 else (z, shares)
+    shares = shares * (1 - z * z) ** max((d - 3) / 2, 0)
+    shares /= shares.sum()
+    numbers = np.array([cjx.phase._branch.number_of_harmonics(l, d) for l in range(1, 33)], float)
+    index = d / 2 - 1
+    polynomial = lambda l: np.cos(l * np.arccos(z)) if d == 2 else (
+        eval_gegenbauer(l, index, z) / eval_gegenbauer(l, index, 1.0)
+    )  # fmt: skip
+    for k in (4, 20):
+        density = 1 + sum(
+            n * m * polynomial(l) for l, (n, m) in enumerate(zip(numbers, found.moments[k], strict=True), 1)
+        )
+        wanted = reference.stationary_density(z, shares, density, beta, found.temperatures[k], d, kind is SA)
+        np.testing.assert_allclose(density, wanted, rtol=1e-7, atol=1e-7)
+
+
+EXHAUSTIVE = pytest.mark.exhaustive
+
+
+@pytest.mark.parametrize(("d", "kind", "degree", "beta"), [
+    (2, SA, 24, 4.0), pytest.param(2, USA, 24, 4.0, marks=EXHAUSTIVE),
+    pytest.param(3, USA, 12, 2.5, marks=EXHAUSTIVE), pytest.param(3, SA, 12, 2.5, marks=EXHAUSTIVE),
+])  # fmt: skip
+def test_growth_rates_are_those_of_the_mean_field(d, kind, degree, beta):
+    found = cjx.phase.branch(kind(beta), d, degree=degree, order_parameters=np.linspace(0.05, 0.5, 10))
+    for index in (2, 9) if d == 2 else (4,):
+        field = cjx.MeanField(kind(beta), d=d, degree=degree, temperature=float(found.temperatures[index]))
+        c = jnp.asarray(found.coefficients(index))
+        assert float(field.order_parameter(c)) == pytest.approx(found.order_parameters[index], abs=1e-12)
+        assert float(jnp.max(jnp.abs(field(0.0, c)))) < 1e-6
+        near = cjx.phase.stationary(
+            field, c + 1e-3 * jnp.where(c == 0, 0, jnp.sin(jnp.arange(c.size)).reshape(c.shape))
+        )
+        assert near.rotations == d - 1 and near.residual < 1e-11
+        assert near.growth_rate == pytest.approx(found.growth_rates[index], abs=1e-6)
+        assert float(field.order_parameter(near.coefficients)) == pytest.approx(found.order_parameters[index], abs=1e-6)
+        if kind is USA:
+            uniform = jnp.zeros_like(c).at[0, 0].set(1)
+            excess = field.free_energy(c) - field.free_energy(uniform)
+            assert float(excess) == pytest.approx(found.free_energies[index], abs=1e-8)
+
+
+@pytest.mark.parametrize(("kind", "order"), [
+    (USA, 1), pytest.param(SA, 1, marks=EXHAUSTIVE), pytest.param(USA, 2, marks=EXHAUSTIVE),
+    pytest.param(SA, 2, marks=EXHAUSTIVE),
+])  # fmt: skip
+def test_perturbations_of_each_order_grow_as_those_of_the_mean_field(kind, order):
+    """On the sphere: all eigenvalues of the Jacobian in one column of the coefficients."""
+    degree, beta = 10, 2.0
+    found = cjx.phase.branch(kind(beta), 3, degree=degree, order_parameters=[0.1, 0.2, 0.3])
+    c, column = jnp.asarray(found.coefficients(2)), 2 * order
+    field = cjx.MeanField(kind(beta), d=3, degree=degree, temperature=float(found.temperatures[2]))
+    jacobian = jax.jacfwd(lambda row: field(0.0, c.at[order:, column].set(row))[order:, column])(c[order:, column])
+    l = np.arange(1, degree + 1)
+    rates = cjx.uniform_growth_rates(beta, 3, degree, unnormalised=kind is USA)[1:] / (l * (l + 1))
+    z, _ = _zonal.nodes(64, 3)
+    density = np.asarray(field.density(c, jnp.stack([jnp.sqrt(1 - z * z), 0 * z, z], 1))) * 4 * np.pi
+    softmax = None if kind is USA else beta
+    moments, ratio = found.moments[2], float(found.temperatures[2])
+    matrix = growth(moments, ratio, rates, 2.0 * l + 1, softmax, 3, 64, order, density)
+    ordered = lambda one: np.sort(np.linalg.eigvals(np.asarray(one)).real)
+    np.testing.assert_allclose(ordered(matrix), ordered(jacobian), rtol=1e-6, atol=1e-6)
+
+
+def test_a_stationary_density_of_any_value():
+    """No symmetry, nothing to take out: the rate is that of the whole Jacobian."""
+    field = cjx.MeanField(USA(2.0), jnp.array([[1.0, 0.5], [0.0, -0.5]]), d=2, degree=16, temperature=0.6)
+    found = cjx.phase.stationary(field, field.from_density(lambda x: jnp.exp(3 * x[:, 0])))
+    assert 0.5 < float(field.order_parameter(found.coefficients))
+    assert found.residual < 1e-12 and found.rotations == 0
+    jacobian = jax.jacfwd(lambda c: field(0.0, c))(found.coefficients).reshape(34, 34)[2:, 2:]
+    assert found.growth_rate == pytest.approx(np.linalg.eigvals(jacobian).real.max(), abs=1e-9)
+    uniform = cjx.MeanField(USA(2.0), d=2, degree=16, temperature=0.6)
+    at = cjx.phase.stationary(uniform, uniform.from_density(lambda x: jnp.ones(len(x))))
+    assert at.rotations == 0
+    assert at.growth_rate == pytest.approx(cjx.uniform_growth_rates(2.0, 2, 1, unnormalised=True)[1] - 0.6, abs=1e-9)
+
+
+BAD = {
+    "attention": (lambda: cjx.phase.branch(ANY.HardmaxAttention(), 2), "attention must be SoftmaxAttention or"),
+    "query_key": (lambda: cjx.phase.branch(USA(1.0, query_key=jnp.eye(2)), 2), "attention must have query_key None"),
+    "mask": (lambda: cjx.phase.branch(SA(1.0, mask=cjx.CausalMask()), 2), "attention must have query_key None"),
+    "schedule": (lambda: cjx.phase.branch(SA(lambda t: 1 + t), 2), "attention must have a beta that is one number"),
+    "beta": (lambda: cjx.phase.branch(SA(-1.0), 2), "attention.beta must be positive"),
+    "d": (lambda: cjx.phase.branch(SA(1.0), 1), "d must be an integer"),
+    "degree": (lambda: cjx.phase.branch(SA(9.0), 2, degree=8), "degree must be at least 16 for beta 9"),
+    "orders": (lambda: cjx.phase.branch(SA(1.0), 2, order_parameters=[0.1, 0.3, 0.2]), "order_parameters must be at"),
+    "far": (lambda: cjx.phase.branch(USA(9.0), 16, order_parameters=[0.1, 0.6, 0.9]), "order_parameters must be near"),
+    "coefficients": (
+        lambda: cjx.phase.branch(USA(1.0), 4, order_parameters=[0.1, 0.2, 0.3]).coefficients(0), "d must be 2 or 3",
+    ),
+    "field": (lambda: cjx.phase.stationary(ANY.AttentionField(SA(1.0)), jnp.ones((2, 2))), "field must be a MeanField"),
+    "guess": (lambda: cjx.phase.stationary(plain(), jnp.ones((3, 2))), "guess must hold coefficients"),
+    "no zero": (
+        lambda: cjx.phase.stationary(plain(), 1e3 * jnp.cos(jnp.arange(34.0)).reshape(17, 2)),
+        "guess must be near a stationary density, but Newton's",
+    ),
+    "negative": (
+        lambda: cjx.phase.stationary(plain(0.05), 3 * jnp.cos(jnp.arange(34.0) ** 2).reshape(17, 2)),
+        "guess must be near a stationary density, but what stands still there is negative",
+    ),
+}  # fmt: skip
+
+
+def plain(temperature=0.3):
+    return cjx.MeanField(USA(1.0), d=2, degree=16, temperature=temperature)
+
+
+@pytest.mark.parametrize(("make", "words"), BAD.values(), ids=BAD)
+def test_bad_arguments(make, words):
+    with as_a_user(), pytest.raises(ValueError, match=f"^{words}.*; .*\\.$"):
+        make()

@@ -2,9 +2,9 @@
 
 **Algorithm.** Each step solves a linear least-squares problem with the Jacobian, by forward mode, and a damping of each
 parameter in proportion to the length of its column; the damping follows the ratio of the fall to the predicted one. Not
-`optimistix.LevenbergMarquardt`, whose linear solver is a primitive that is traced again as it is lowered: with dense
-Jacobians of a few columns that took more time than the solves. **Reference.** Marquardt, *An algorithm for
-least-squares estimation of nonlinear parameters* (1963); Nielsen, *Damping parameter in Marquardt's method* (1999).
+`optimistix.LevenbergMarquardt`: here a step whose run failed is refused and damped more. **Reference.** Marquardt, *An
+algorithm for least-squares estimation of nonlinear parameters* (1963); Nielsen, *Damping parameter in Marquardt's
+method* (1999).
 **Invariants.** The sum of squares never rises; a residual that is not finite, of a run that failed, is refused;
 everything is compiled once for each structure of the residual, whatever its numbers.
 """

@@ -30,6 +30,7 @@ from ..sentiment_leaders import SENTIMENT_LEADERS
 from ..sentiment_training import SENTIMENT_TRAINING
 from ..sentiment_words import SENTIMENT_WORDS
 from ..staircase import STAIRCASE
+from ..training_escape import TRAINING_ESCAPE
 from .experiment import Experiment
 from .lacking import refuse_lacking, without_probe
 
@@ -84,7 +85,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     SENTIMENT_NEURON, NEURAL_COLLAPSE, NORM_SCHEMES, RANK_COLLAPSE, LONG_CONTEXT, PERCEPTRON_DELAY, INTERACTING_HEADS,
     PHASE_DIAGRAM, CAUSAL_PHASE_DIAGRAM, LINEAR_PHASE, EMERGENCE_POLYTOPE, EMERGENCE_HYPERPLANES, EMERGENCE_MIXED,
     BOOLEAN_ATTENTION, GAUSSIAN_CLOSURE, MOEBIUS, STAIRCASE, CLUSTER_LIFETIMES, RENYI_CENTRES, REPULSION,
-    ANY_QUERY_KEY, ATLAS,
+    ANY_QUERY_KEY, ATLAS, TRAINING_ESCAPE,
     HARDMAX_POLYTOPE, HARDMAX_OPEN_PROBLEMS, SENTIMENT_WORDS, SENTIMENT_LEADERS, SENTIMENT_TRAINING,
 )  # fmt: skip
 """All figures of the package, in the order of the gallery."""

@@ -54,5 +54,5 @@ TRAINING_ESCAPE = Experiment(
     "layers (2605.07772).",
     _run,
     parameters=Parameters,
-    cost=Cost(full=300, quick=60),
+    cost=Cost(full=1400, quick=110),
 )

@@ -29,6 +29,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
          "prompts held out": s.HELD_OUT, "radius": s.RADIUS},
         _series(m),
         partial(draw, m),
+        None,
         on=Measured(DENSITIES, Subject("waves", "starts of random waves, targets of two bumps"), {"starts": m.starts}),
     )  # fmt: skip
 

@@ -139,7 +139,7 @@ def results():
     misses = {"untrained": np.ones(tasks), "trained": np.full(tasks, 0.01), "layers reversed": np.ones(tasks)}
     efforts = np.tile(np.arange(LAYERS) ** 2.0, (tasks, 1))
     low, high = np.ones((3, tasks)), np.full((3, tasks), 2.0)
-    told = shared.Told(low, np.array([0.5, 0.7, 0.95])[:, None] * low, np.concatenate([low[:1], high[1:]]), low)
+    told = shared.Told(low, np.array([0.5, 0.7, 0.95])[:, None] * low, high, np.array([1.0, 0.5, 0.2])[:, None] * low)
     angles = np.linspace(-3, 3, 60)
     shown = {name: np.ones((times, 60)) for name in FLOWS}
     losses, when = np.ones((4, tasks)), np.array([0, 9, 50])
@@ -170,7 +170,7 @@ def test_each_claim_can_fail(results):
         3: {"misses": results.misses | {"trained": np.full(results.starts, 0.2)}},
         4: {"energies": results.energies | {"layers reversed": results.energies["trained"]}},
         5: {"efforts": results.efforts[:, ::-1]},
-        6: {"told": told._replace(clusters=np.ones_like(told.clusters))},
+        6: {"told": told._replace(cosine=np.ones_like(told.cosine))},
         7: {"told": told._replace(accuracy=0.5 * np.ones_like(told.accuracy))},
     }
     for number, change in wrong.items():

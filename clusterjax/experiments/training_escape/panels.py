@@ -53,6 +53,6 @@ def _efforts(ax: Axes, m: Results) -> None:
 
 
 def _tokens(ax: Axes, m: Results) -> None:
-    time_series(m.when, *mean_and_error(m.told.clusters.T), ax, colour=BLUE, label="clusters in the end")
+    time_series(m.when, *mean_and_error(m.told.cosine.T), ax, colour=BLUE, label="mean cosine")
     time_series(m.when, *mean_and_error(m.told.accuracy.T), ax, colour=ORANGE, label="labels read")
-    ax.set(xlabel="training step", ylabel="clusters, share of labels", ylim=(0, None))
+    ax.set(xlabel="training step", ylabel="cosine, share of labels", ylim=(-0.35, 1.05))

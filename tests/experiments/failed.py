@@ -6,6 +6,10 @@ FAILED_ELSEWHERE = {
         "Every cell of the atlas has a certified limit.",
         "Most heads of trained networks are in the row of a simple leading eigenvalue.",
     ],
+    "training-escape": [  # as in the full run
+        "A feed-forward layer that is linear in its parameters learns the task.",
+        "From where a token ends its label can then be read.",
+    ],
     "staircase": ["These are more than a multiple of sqrt(beta), the number of waves that grow fastest."],
     "neural-collapse": [
         "Layers of the hardmax classifier bring the reviews of a label to their mean (NC1).",

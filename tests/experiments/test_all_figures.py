@@ -49,7 +49,7 @@ DEAR = (
     "causal-network", "causal-bridge", "sink-training", "lstm", "facts", "word-senses", "sentiment-neuron",
     "sentiment-words", "sentiment-leaders", "cluster-lifetimes", "renyi-centres", "repulsion", "any-query-key",
     "causal-phase-diagram", "gaussian-closure", "sentiment-training", "perceptron-delay", "interacting-heads",
-    "neural-collapse", "atlas", "noise-bifurcation",
+    "neural-collapse", "atlas", "noise-bifurcation", "training-escape",
 )  # fmt: skip
 EACH = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.exhaustive) if name in DEAR else name for name in NAMES]
@@ -93,7 +93,8 @@ def test_registry_holds_every_experiment_in_order():
     figures = [f"figure{k}" for k in range(1, 9)]
     hardmax = ["hardmax-polytope", "hardmax-open-problems"]
     lives = ["staircase", "cluster-lifetimes", "renyi-centres", "repulsion", "any-query-key", "atlas"]
-    assert NAMES == [*figures, *networks, *layers, *many, *limits, *lives, "noise-bifurcation", *hardmax, *sentiment]
+    noise = ["noise-bifurcation", "training-escape"]
+    assert NAMES == [*figures, *networks, *layers, *many, *limits, *lives, *noise, *hardmax, *sentiment]
     assert len({experiment.alias for experiment in EXPERIMENTS}) == len(NAMES)
 
 

@@ -80,6 +80,13 @@ PAPERS = (
         "2008.08186",
         ("neural-collapse",),
     ),
+    Paper(
+        "training-escape",
+        "Isobe, Inoue, Imaizumi, Training-induced escape from token clustering in a mean-field formulation of "
+        "transformers (2605.07772)",
+        "2605.07772",
+        ("training-escape",),
+    ),
 )  # fmt: skip
 
 OWN = Paper("own", "Not of this library: figures of your own", "your own", ())

@@ -91,9 +91,8 @@ def test_registry_holds_every_experiment_in_order():
     emergence = [f"emergence-{where}" for where in ("polytope", "hyperplanes", "mixed")]
     limits = [*emergence, "boolean-attention", "gaussian-closure", "moebius"]
     figures = [f"figure{k}" for k in range(1, 9)]
-    hardmax = ["hardmax-polytope", "hardmax-open-problems"]
     lives = ["staircase", "cluster-lifetimes", "renyi-centres", "repulsion", "any-query-key", "atlas"]
-    noise = ["noise-bifurcation", "training-escape"]
+    noise, hardmax = ["noise-bifurcation", "training-escape"], ["hardmax-polytope", "hardmax-open-problems"]
     assert NAMES == [*figures, *networks, *layers, *many, *limits, *lives, *noise, *hardmax, *sentiment]
     assert len({experiment.alias for experiment in EXPERIMENTS}) == len(NAMES)
 

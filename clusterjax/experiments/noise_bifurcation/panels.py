@@ -87,5 +87,7 @@ def _dimensions(ax: Axes, m: Results) -> None:
     ax.set_xticklabels([str(one) for one in d])
     ax.minorticks_off()
     low, high = ax.get_ylim()
-    ax.set_ylim(min(low, 0.9), max(high, 1.1))
+    low, high = min(low, 0.9), max(high, 1.1)
+    # Room for the legend.
+    ax.set_ylim(low, high + 0.15 * (high - low))
     ax.legend(loc="upper right")

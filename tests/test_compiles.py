@@ -19,7 +19,7 @@ from .helpers import as_a_user
 
 COMPILED = [0]
 # The name before jax 0.8.
-enable_x64 = getattr(jax, "enable_x64", None) or jax.experimental.enable_x64
+enable_x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
 
 
 def _count(event: str, duration: float, **_: Any) -> None:

@@ -144,4 +144,4 @@ def _update(parameters: Array, state: Any, tasks: Tasks, penalty: float, steps: 
     gradient = jnp.where(jnp.isfinite(gradient), gradient, 0.0)
     with jax.numpy_dtype_promotion("standard"):  # optax mixes its counters with floats
         updates, state = _optimiser(steps).update(gradient, state)
-    return optax.apply_updates(parameters, updates), state, losses
+    return optax.apply_updates(parameters, updates), state, losses  # pyright: ignore[reportReturnType]

@@ -105,7 +105,7 @@ def _update(weights: Weights, state: Any, prompts: Array, planes: Array, steps: 
     gradient = jax.vmap(jax.grad(loss))(weights, prompts, planes)
     with jax.numpy_dtype_promotion("standard"):  # optax mixes its counters with floats
         updates, state = _optimiser(steps).update(gradient, state)
-    return optax.apply_updates(weights, updates), state
+    return optax.apply_updates(weights, updates), state  # pyright: ignore[reportReturnType]
 
 
 @eqx.filter_jit

@@ -53,13 +53,16 @@ class Stationary(NamedTuple):
 def stationary(field: MeanField, guess: Array) -> Stationary:
     r"""Find a density at which `field` stands still, near `guess`, stable or not.
 
+    Needs `jax_enable_x64`: in float32 Newton's method may find none, and rotations are not told from growth.
+
     !!! example
 
         ```python
-        >>> import clusterjax as cjx, jax.numpy as jnp
-        >>> field = cjx.MeanField(cjx.UnnormalisedAttention(1.0), d=2, degree=16, temperature=0.3)
-        >>> found = cjx.phase.stationary(field, field.from_density(lambda x: jnp.exp(3 * x[:, 0])))
-        >>> print(f"{field.order_parameter(found.coefficients):.2f}", found.growth_rate < 0, found.rotations)
+        >>> import clusterjax as cjx, jax, jax.numpy as jnp
+        >>> with jax.enable_x64(True):
+        ...     field = cjx.MeanField(cjx.UnnormalisedAttention(1.0), d=2, degree=16, temperature=0.3)
+        ...     found = cjx.phase.stationary(field, field.from_density(lambda x: jnp.exp(3 * x[:, 0])))
+        ...     print(f"{field.order_parameter(found.coefficients):.2f}", found.growth_rate < 0, found.rotations)
         0.89 True 1
         ```
 

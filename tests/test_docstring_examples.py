@@ -33,7 +33,8 @@ MUST_HAVE = """
 
 # Those that compile for three seconds and more are left out of `make test`, unless they are what users begin with.
 DEAR = """
-    design.hold design.sensitivity design.steer phase.stationary
+    design.hold design.recover design.sensitivity design.steer phase.branch phase.stationary MeanField Rodas5P TokensAnd
+    probe.special_ids probe.parameter_counts plot.player
     sentiment.explain probe.first_token Harmonic probe.generate probe.from_language_model Hull phase.phase_diagram
     transformer.logit_lens probe.position_heads probe.with_mask probe.without probe.head_signs
 """.split()

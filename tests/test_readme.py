@@ -32,6 +32,7 @@ DEAR = (
             "kernel",
             "limits",
             "long_times",
+            "mean_field",
             "networks",
             "schedules",
             "seeds",

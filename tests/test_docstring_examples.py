@@ -31,7 +31,7 @@ MUST_HAVE = """
     plot.circle experiments.find_experiments
 """.split()
 
-# Those that compile for three seconds and more are left out of `make test`, unless they are what users begin with.
+# Those that compile for two seconds and more are left out of `make test`, unless they are what users begin with.
 DEAR = """
     design.hold design.recover design.sensitivity design.steer phase.branch phase.stationary MeanField Rodas5P TokensAnd
     probe.special_ids probe.parameter_counts plot.player

@@ -210,6 +210,14 @@ def test_beginnings_are_cut_and_short_texts_left_out(network):
     assert np.array_equal(texts.mask, [[True] * 5, [True] * 4 + [False]])
 
 
+def test_beginnings_are_no_longer_than_the_positions_of_the_network():
+    """The language model of the package has positions for 64 tokens, fewer than are read by default."""
+    model = probe.load("language-model")
+    assert model.max_positions is not None and model.max_positions < Parameters().tokens
+    texts = beginnings(model, probe.bundled_texts()[:4], Parameters().tokens)
+    assert texts.token_ids.shape == (4, model.max_positions) and np.asarray(texts.mask).any(axis=0).all()
+
+
 def measures(levels, variability, equinorm=0.1, equiangular=0.1, duality=0.1, disagreement=0.01):
     """From a first to a last level."""
     ends = lambda value: np.linspace(*(value if isinstance(value, tuple) else (value, value)), levels)

@@ -107,7 +107,9 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
 
 
 def beginnings(model: probe.Model, texts: list[str], most: int) -> probe.Encoded:
-    """The first tokens of each text, without special ones, padded on the right."""
+    """The first tokens of each text, as many as the positions of the network admit, without special ones, padded on
+    the right."""
+    most = min(most, model.max_positions or most)
     rows = [row[:most] for row in model.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]]
     mask = np.arange(max(map(len, rows)))[None] < np.array([len(row) for row in rows])[:, None]
     ids = np.zeros(mask.shape, np.int32)

@@ -9,7 +9,17 @@ from matplotlib.patches import Rectangle
 from clusterjax._limits.result import NONE, ONE, OPPOSITE
 from clusterjax.experiments.atlas.claims import caption_of, claims_of, cross_error, energies, sorted_cosines
 from clusterjax.experiments.atlas.heads import Heads
-from clusterjax.experiments.atlas.measure import APART, CLUSTERS, NOTHING, REST, THEOREM, Cell, Parameters, Results
+from clusterjax.experiments.atlas.measure import (
+    APART,
+    CLUSTERS,
+    CURVE,
+    NOTHING,
+    REST,
+    THEOREM,
+    Cell,
+    Parameters,
+    Results,
+)
 from clusterjax.experiments.atlas.panels import draw, place_of
 from clusterjax.experiments.atlas.spectra import (
     BETAS,
@@ -154,7 +164,8 @@ def test_the_table_has_a_row_for_each_cell():
     assert len(table) == len(ROWS) * len(BETAS) * len(MASKS)
     row = table["pair, beta = 3, full"]
     assert row["limits"] == {ONE: 2, NONE: 1, CLUSTERS: 1} and row["points"] == [1, 6]
-    assert row["certified by"] == {THEOREM: 0, REST: 4, NOTHING: 0} and row["log10 of the time"] == [2.0, 2.0, 2.0]
+    assert row["certified by"] == {THEOREM: 0, REST: 4, CURVE: 0, NOTHING: 0}
+    assert row["log10 of the time"] == [2.0, 2.0, 2.0]
     assert table["simple, beta = 9, causal"]["heads"] == {"SmolLM2": 2}
     assert table["pair, beta = 9, full"]["heads"] == {"ALBERT": 1} and row["heads"] == {}
 

@@ -16,8 +16,9 @@ from .table import table_of
 
 EXPLORED = (
     "the steps of runs of another seed, before the criteria were set; after a quick run of 16 starts the runs were "
-    "made fifty times longer; after a full run a rest was asked to have had ten relaxation times; no criterion of a "
-    "claim was changed"
+    "made fifty times longer; after a full run a rest was asked to have had ten relaxation times; after a "
+    "further one curves that attract were added to what certifies, and the leading eigenvalue of the negative V was "
+    "moved from -0.5, where tokens come to rest like a power of t, to -0.4; no criterion of a claim was changed"
 )
 
 

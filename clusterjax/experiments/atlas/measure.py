@@ -3,7 +3,8 @@ r"""What is measured of the atlas: where tokens of each cell end, what certifies
 A cell is a kind of V, a beta and a mask. All starts of a cell run as one batch, by the implicit solver, to
 $1000(1 + e^{2\beta})$, a thousand times of two tokens of V = -I; those of V = I to t = 100 alone, from where `coarsen`
 follows what is not one point yet, however long that takes. `limit_shape` says which shape the tokens have. What
-certifies it is a theorem, where one applies, or a rest that attracts, see `rest`; else the cell says that nothing does.
+certifies it is a theorem, where one applies, a rest that attracts, see `rest`, or a closed curve that attracts, see
+`curve`; else the cell says that nothing does.
 """
 
 from collections.abc import Callable
@@ -29,6 +30,7 @@ from ..._trajectory import Trajectory
 from ..framework.ensemble import Ensemble, draw_starts, exact_first_token
 from ..framework.experiment import Settings
 from ..framework.parameters import parameter
+from .curve import on_attracting_curve
 from .heads import Heads, heads_of
 from .rest import rest_of
 from .spectra import (
@@ -57,7 +59,7 @@ MOST_STEPS, MOST_MERGING = 3000, 3000
 QUICK_STARTS = 16
 CLUSTERS, APART = "clusters", "all apart"
 # What certifies a limit.
-THEOREM, REST, NOTHING = "theorem", "stable rest", "nothing"
+THEOREM, REST, CURVE, NOTHING = "theorem", "stable rest", "attracting curve", "nothing"
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class Cell:
     **Attributes:**
 
     - `kinds`: What shape each start ends in, (starts,).
-    - `by`: What certifies it: "theorem", "stable rest" or "nothing", (starts,).
+    - `by`: What certifies it: "theorem", "stable rest", "attracting curve" or "nothing", (starts,).
     - `points`: At how many points its tokens are, (starts,).
     - `log_times`: log10 of the time at which they have come to their last places, (starts,).
     - `early`: How many clusters there are at t = 15, (starts,).
@@ -167,9 +169,13 @@ def cell_of(x0: Array, value: np.ndarray, row: str, beta: float, mask: str, ts: 
     reached = np.array([float(one.run.t1) for one in each])
     stable = [rest.stable(TOLERANCE, float(t)) for rest, t in zip(rests, reached, strict=True)]
     counts = [int(components(x, TOLERANCE).max()) + 1 for x in ends]
+    by = [certificate(one.shape, yes) for one, yes in zip(each, stable, strict=True)]
+    for i, one in enumerate(each):
+        if by[i] == NOTHING and one.shape.certified and one.shape.kind == SEVERAL:
+            by[i] = CURVE if _on_curve(ends[i], field, value, given, float(reached[i])) else NOTHING
     return Cell(
         kinds=np.array([kind_of(one.shape, count) for one, count in zip(each, counts, strict=True)]),
-        by=np.array([certificate(one.shape, yes) for one, yes in zip(each, stable, strict=True)]),
+        by=np.array(by),
         points=np.array(counts),
         log_times=np.log10([one.time for one in each]),
         early=np.array([components(one.run.xs[BEFORE], RADIUS).max() + 1 for one in each]),
@@ -180,6 +186,20 @@ def cell_of(x0: Array, value: np.ndarray, row: str, beta: float, mask: str, ts: 
         followed=(len(waiting), sum(one is None for one in longer.values())),
         reached=reached,
     )
+
+
+def _on_curve(x: np.ndarray, field: AbstractField, value: np.ndarray, given: tuple[Array, ...], t: float) -> bool:
+    """Whether tokens of `field` are on a closed curve that attracts, of one kind of shape."""
+
+    def derive(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        velocity, jacobian = derivatives(jnp.asarray(x[None]), *given)
+        return np.asarray(velocity[0]), np.asarray(jacobian[0])
+
+    def kind_at(x: np.ndarray) -> str:
+        shape = limit_shape(jnp.asarray(x), field, tolerance=TOLERANCE)
+        return kind_of(shape, int(components(x, TOLERANCE).max()) + 1)
+
+    return on_attracting_curve(x, derive, value, kind_at, t, TOLERANCE)
 
 
 class _Start(NamedTuple):

@@ -8,7 +8,7 @@ from matplotlib.patches import Patch, Rectangle
 from ..._limits.result import CIRCLE, NONE, ONE, OPPOSITE, SUBSPACE
 from ...plot import OKABE_ITO, style
 from ..framework.layout import WIDTH
-from .measure import APART, CLUSTERS, REST, THEOREM, Cell, Results
+from .measure import APART, CLUSTERS, CURVE, REST, THEOREM, Cell, Results
 from .spectra import BETAS, FULL, MASKS, PAIR, ROWS, labels_of
 
 
@@ -18,6 +18,7 @@ COLOURS = {
     NONE: "#c8c8c8",
 }  # fmt: skip
 HATCH = "////"
+LETTERS = {"T": THEOREM, "R": REST, "C": CURVE}
 MARKS = ("o", "s")  # of networks
 _GAP = 0.35  # between the two masks
 _WORDS = {NONE: "no shape"}
@@ -95,7 +96,7 @@ def _cell(ax: Axes, cell: Cell, left: float, low: float) -> None:
 
 def _letters(cell: Cell) -> str:
     """Which certificates there are, and of how many of the starts in percent."""
-    shares = {letter: 100 * float(np.mean(cell.by == by)) for letter, by in (("T", THEOREM), ("R", REST))}
+    shares = {letter: 100 * float(np.mean(cell.by == by)) for letter, by in LETTERS.items()}
     told = [f"{letter} {share:.3g} %" for letter, share in shares.items() if share > 0]
     return ", ".join(told) or "none"
 

@@ -54,20 +54,51 @@ def rest_of(
 ) -> Rest:
     """The rest near unit tokens x; `generators` are skew matrices whose rotations leave the field as it is."""
     n, d = x.shape
+    q = quotient(x, velocity, jacobian, generators)
+    least = _ROUNDING * n * d * _EPS * max(float(np.linalg.norm(q.inner, 2)), 1.0)
+    rate = -float(np.linalg.eigvals(q.block).real.max())
+    if abs(rate) <= least:
+        return Rest(rate, least, np.inf, np.inf)
+    step = np.linalg.solve(q.block, -q.pushed)
+    moved = (q.basis @ step).reshape(n, d)
+    drift = q.orbit.T @ (q.velocity + q.inner @ q.rest @ step)
+    return Rest(rate, least, float(np.linalg.norm(moved, axis=1).max()), float(np.abs(drift).max(initial=0.0)))
+
+
+class Quotient(NamedTuple):
+    """The field at tokens, linear, without the directions of its symmetries.
+
+    **Attributes:**
+
+    - `basis`: Orthonormal directions that turn no symmetry, in coordinates of the tokens, (n d, m).
+    - `block`, `pushed`: The Jacobian (m, m) and the velocity (m,) in them.
+    - `inner`, `velocity`: The same in an orthonormal basis of the whole tangent space.
+    - `orbit`, `rest`: In that basis the directions of the symmetries, and all others: `basis` is of the latter.
+    """
+
+    basis: np.ndarray
+    block: np.ndarray
+    pushed: np.ndarray
+    inner: np.ndarray
+    velocity: np.ndarray
+    orbit: np.ndarray
+    rest: np.ndarray
+
+
+def quotient(
+    x: Float[np.ndarray, "n d"],
+    velocity: Float[np.ndarray, "n d"],
+    jacobian: Float[np.ndarray, "n d n d"],
+    generators: Float[np.ndarray, "k d d"],
+) -> Quotient:
+    """The field at unit tokens x without the rotations that leave it as it is."""
+    n, d = x.shape
     tangent = _tangent_basis(x)
     inner = tangent.T @ jacobian.reshape(n * d, n * d) @ tangent
     pushed = tangent.T @ velocity.ravel()
     along = np.stack([tangent.T @ (x @ one.T).ravel() for one in generators], axis=1) if len(generators) else None
     orbit, rest = _split(along, len(inner))
-    block = rest.T @ inner @ rest
-    least = _ROUNDING * n * d * _EPS * max(float(np.linalg.norm(inner, 2)), 1.0)
-    rate = -float(np.linalg.eigvals(block).real.max())
-    if abs(rate) <= least:
-        return Rest(rate, least, np.inf, np.inf)
-    step = np.linalg.solve(block, -rest.T @ pushed)
-    moved = (tangent @ rest @ step).reshape(n, d)
-    drift = orbit.T @ (pushed + inner @ rest @ step)
-    return Rest(rate, least, float(np.linalg.norm(moved, axis=1).max()), float(np.abs(drift).max(initial=0.0)))
+    return Quotient(tangent @ rest, rest.T @ inner @ rest, rest.T @ pushed, inner, pushed, orbit, rest)
 
 
 def _tangent_basis(x: np.ndarray) -> np.ndarray:

@@ -29,6 +29,10 @@ IDENTITY, DOUBLE, SIMPLE, PAIR, NEGATIVE, REPULSIVE = "identity", "double", "sim
 ROWS = (IDENTITY, DOUBLE, SIMPLE, PAIR, NEGATIVE, REPULSIVE)
 # The third eigenvalue where the leading one is simple.
 LAST = -0.5
+# The leading eigenvalue where all are negative. Under a causal mask a second token may rest at the first, on the axis:
+# at a small distance u, where both have half of the weight, u' = (-1/2 - LEAST) u. At -1/2 that is zero, and u falls
+# like t^(-1/2) only.
+LEAST = -0.4
 
 
 def values_of(second: float, turn: float) -> dict[str, Float[np.ndarray, "d d"]]:
@@ -39,7 +43,7 @@ def values_of(second: float, turn: float) -> dict[str, Float[np.ndarray, "d d"]]
         DOUBLE: np.diag([1.0, 1.0, 0.0]),
         SIMPLE: np.diag([1.0, second, LAST]),
         PAIR: np.array([[1.0, -turn, 0.0], [turn, 1.0, 0.0], [0.0, 0.0, 0.0]]),
-        NEGATIVE: np.diag([-0.5, -1.0, -1.0]),
+        NEGATIVE: np.diag([LEAST, -1.0, -1.0]),
         REPULSIVE: -np.eye(D),
     }
 
@@ -49,7 +53,7 @@ def labels_of(second: float, turn: float) -> dict[str, str]:
     size = "" if turn == 1 else f"{turn:g}"
     return {
         IDENTITY: "1, 1, 1", DOUBLE: "1, 1, 0", SIMPLE: f"1, {second:g}, {LAST:g}", PAIR: f"1 ± {size}i, 0",
-        NEGATIVE: "-0.5, -1, -1", REPULSIVE: "-1, -1, -1",
+        NEGATIVE: f"{LEAST:g}, -1, -1", REPULSIVE: "-1, -1, -1",
     }  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from .measure import NOTHING, REST, THEOREM, Results
+from .measure import CURVE, NOTHING, REST, THEOREM, Results
 
 
 def table_of(m: Results) -> dict[str, dict[str, Any]]:
@@ -15,7 +15,7 @@ def table_of(m: Results) -> dict[str, dict[str, Any]]:
         followed, lost = cell.followed
         rows[f"{row}, beta = {beta:g}, {mask}"] = {
             "limits": {str(kind): int(count) for kind, count in zip(kinds, counts, strict=True)},
-            "certified by": {by: int(np.sum(cell.by == by)) for by in (THEOREM, REST, NOTHING)},
+            "certified by": {by: int(np.sum(cell.by == by)) for by in (THEOREM, REST, CURVE, NOTHING)},
             "theorems": list(cell.theorems), "points": [int(cell.points.min()), int(cell.points.max())],
             "clusters at t = 15": float(cell.early.mean()),
             "log10 of the time": [float(one) for one in np.quantile(cell.log_times, (0.0, 0.5, 1.0))],

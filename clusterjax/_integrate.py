@@ -1,7 +1,8 @@
 """One call of diffrax, and the interpolant that calls it again.
 
 `Resumed` integrates again from the last save time before t, and stores nothing beyond the saved tokens. Invariant:
-adaptive controllers step onto every jump of a schedule, so that no step straddles a discontinuity of the field.
+adaptive controllers and constant steps step onto every jump of a schedule, so that no step straddles a discontinuity of
+the field, nor sees at its end what begins there.
 """
 
 from collections.abc import Iterator
@@ -12,14 +13,13 @@ import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Array, Float
 
 from ._describe import MOST_NUMBERS, Setup
 from ._field import AbstractField
 from ._interpolants import AbstractInterpolant
-from ._schedule import AbstractSchedule
+from ._solver import StepsByLayer, ending, jumps_of
 
 
 class SolverOptions(eqx.Module):
@@ -61,12 +61,12 @@ def forward_mode_told(adjoint: dfx.AbstractAdjoint) -> Iterator[None]:
 
 
 def integrate(terms, field, y0, t0, t1, args, options, saveat, event=None, throw=True, progress=dfx.NoProgressMeter()):
-    """diffrax's solution from `t0` to `t1`, stepping onto the jumps of the field's schedules."""
+    """diffrax's solution from `t0` to `t1`, stepping onto the jumps of schedules; see `_solver/jumps.py`."""
     # diffrax mixes dtypes while it searches for the time of an event, which strict promotion would refuse.
     promotion = nullcontext() if event is None else jax.numpy_dtype_promotion("standard")
     with promotion:
         return dfx.diffeqsolve(
-            terms,
+            ending(terms, jnp.asarray(t1, y0.dtype)),
             options.solver,
             t0,
             t1,
@@ -85,13 +85,11 @@ def integrate(terms, field, y0, t0, t1, args, options, saveat, event=None, throw
 
 def _on_jumps(controller: dfx.AbstractStepSizeController, field: AbstractField, dtype: Any) -> Any:
     """The controller, made to step onto the discontinuities of the field's schedules."""
-    is_schedule = lambda leaf: isinstance(leaf, AbstractSchedule)
-    schedules = [leaf for leaf in jtu.tree_leaves(field, is_leaf=is_schedule) if is_schedule(leaf)]
-    jumps = [times for times in (schedule.jumps() for schedule in schedules) if times is not None and times.size]
-    # Constant steps stay what the caller asked for.
-    if not jumps or not isinstance(controller, dfx.PIDController):
-        return controller
-    return dfx.ClipStepSizeController(controller, jump_ts=jnp.sort(jnp.concatenate(jumps)).astype(dtype))
+    jumps = jumps_of(field, dtype)
+    if jumps is not None and isinstance(controller, dfx.PIDController):
+        return dfx.ClipStepSizeController(controller, jump_ts=jumps)
+    # Steps that the caller lists one by one, as for `StepTo`, stay what they are.
+    return StepsByLayer(jumps) if jumps is not None and isinstance(controller, dfx.ConstantStepSize) else controller
 
 
 class Resumed(AbstractInterpolant):

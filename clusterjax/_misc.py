@@ -3,6 +3,7 @@
 import functools
 import sys
 import warnings
+from contextlib import AbstractContextManager
 from types import FrameType
 from typing import Any, Literal
 
@@ -40,6 +41,13 @@ def as_float(value: Any, dtype: Any = None) -> Array:
         dtype = jnp.result_type(float)
     # A weakly typed array, made of a Python number, would compile anew.
     return jnp.asarray(array, dtype=array.dtype if dtype is None else dtype)
+
+
+def double_precision() -> AbstractContextManager[Any]:
+    """A context in which jax computes in float64, whatever is set; not within a `jit`."""
+    # The name before jax 0.8.
+    enable = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64  # pyright: ignore
+    return enable(True)
 
 
 def unless_finite(x: Float[Array, "*shape"], integers: Array) -> Array:

@@ -3,7 +3,7 @@
 A parameter is None, an array, an `AbstractSchedule`, or a function of t, of which `as_parameter` makes a
 `FunctionSchedule`, as `optax` takes a function of the step for a learning rate; `at_time` evaluates.
 
-Invariants: schedules say where they are discontinuous (`jumps`), so that adaptive solvers step onto these times; the
+Invariants: schedules say where they are discontinuous (`jumps`), so that solvers step onto these times; the
 shape of a schedule is found by abstract evaluation, which never sees a time at which it may be singular.
 """
 
@@ -72,7 +72,8 @@ def _check_knots(ts: Array, values: Array, lengths: tuple[int, ...], rule: str) 
 class PiecewiseConstant(AbstractSchedule):
     r"""One value a layer: `values[k]` from `ts[k]` until `ts[k + 1]`, the last one for ever after.
 
-    Before `ts[0]` it is `values[0]`. Continuous from the right. `simulate` steps exactly onto the jumps.
+    Before `ts[0]` it is `values[0]`. Continuous from the right. `simulate` steps exactly onto the jumps, by adaptive
+    steps and by constant ones.
 
     !!! example
 
@@ -108,8 +109,13 @@ class PiecewiseConstant(AbstractSchedule):
 
     def __call__(self, t: RealScalarLike) -> Inexact[Array, "..."]:
         check_time(t)
+        # In the wider of both dtypes: rounded to that of the knots, a time just before one would be the knot.
+        dtype = getattr(t, "dtype", self.ts.dtype)
+        wide = (
+            dtype if jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize > self.ts.dtype.itemsize else self.ts.dtype
+        )
         # side="right": at a knot the new value holds.
-        layer = jnp.searchsorted(self.ts, jnp.asarray(t, self.ts.dtype), side="right") - 1
+        layer = jnp.searchsorted(self.ts.astype(wide), jnp.asarray(t, wide), side="right") - 1
         return self.values[jnp.clip(layer, 0, self.values.shape[0] - 1)]
 
     def jumps(self) -> Float[Array, " jumps"] | None:

@@ -98,7 +98,9 @@ def simulate(
         near 3 where tokens contract at rate 1. For very long, stiff runs, past t of about 1e4, pass the implicit
         `Rodas5P()`: t = 1e8 then takes a few hundred steps, also for each of a batch.
     - `stepsize_controller`: None is `PIDController(rtol=1e-6, atol=1e-8)` (with `noise`: `ConstantStepSize()`).
-        Adaptive controllers step onto the jumps of every `PiecewiseConstant` parameter.
+        Adaptive controllers and constant steps step onto the jumps of every `PiecewiseConstant` parameter: each layer
+        is cut into equal steps of at most `dt0`, and no stage of a step sees the next layer. `StepTo` steps as it is
+        told.
     - `dt0`: The first step; needed by `ConstantStepSize`, otherwise None lets diffrax choose.
     - `event`: Stops the run early: a `diffrax.Event`, for example `clustered_event(radius)`, or `diffrax.Event(fn)` of
         a function `fn(t, x, args, **kwargs)`.

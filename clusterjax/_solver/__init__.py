@@ -1,5 +1,6 @@
-"""Solvers of this library: a wrapper around those of diffrax, and an implicit one for long times."""
+"""Solvers of this library: a wrapper around those of diffrax, and an implicit one for long times; steps at jumps."""
 
+from .jumps import StepsByLayer as StepsByLayer, ending as ending, jumps_of as jumps_of
 from .retract import Retract as Retract
 from .rodas5p import Rodas5P as Rodas5P
 from .suits import check_suits as check_suits

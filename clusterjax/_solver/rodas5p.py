@@ -191,7 +191,9 @@ def _step(terms, args, t0, t1, y0: Array, state, max_growth):
     by_time = constant(_padded((_TIME_DERIVATIVE,))[0])
 
     def stage(i, k):
-        velocity = equation(t0 + times[i] * span, y0 + jnp.tensordot(stages[i], k, 1), args)
+        # Not later than t1 by rounding, where a parameter may have jumped.
+        time = jnp.where(times[i] == 1, t1, t0 + times[i] * span)
+        velocity = equation(time, y0 + jnp.tensordot(stages[i], k, 1), args)
         right = h * (velocity + span * by_time[i] * linear.by_time) + jnp.tensordot(coupling[i], k, 1)
         return k.at[i].set(solve(_GAMMA * right))
 

@@ -2,7 +2,7 @@
 
 What is solved, and how, says `_equations.py`; how perturbations grow, `_rates.py`. **Invariants.** Points are ordered
 by the order parameter, which is the parameter of the branch. A point is stable if no perturbation grows, rotations of
-the density left out.
+the density left out. Everything is computed in float64, whatever is set.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from .._attention import SoftmaxAttention, UnnormalisedAttention
 from .._check import check_host_array, check_integer, refusal, shown
 from .._custom_types import Numbers
 from .._mask import FullMask
-from .._misc import is_concrete
+from .._misc import double_precision, is_concrete
 from .._observables import uniform_growth_rates
 from .._schedule import AbstractSchedule
 from .._summation.harmonic.series.bessel import number_of_harmonics
@@ -112,8 +112,8 @@ def branch(
 
     Any dimension, and no integration in time: Newton's method at each order parameter, through the unstable part of the
     branch. Continuous transitions have no fold; others have one at $T_f > T_c$, and between $T_c$ and $T_f$ both the
-    uniform density and one that gathers are stable (hysteresis). A host function; without `jax_enable_x64` numbers are
-    good to about 1e-4.
+    uniform density and one that gathers are stable (hysteresis). A host function, which computes in double precision
+    whether `jax_enable_x64` is set or not; all numbers are NumPy's, in float64.
 
     !!! example
 
@@ -152,7 +152,13 @@ def branch(
     degree = check_integer(degree, "degree", least=4, remedy="pass the highest degree of moments, such as 32")
     _check_degree(beta, d, degree)
     rs = _check_rs(order_parameters)
-    softmax = isinstance(attention, SoftmaxAttention)
+    # Folds are found to 1e-12, and free energies compared to 1e-9.
+    with double_precision():
+        return _follow(beta, offset, d, degree, rs, isinstance(attention, SoftmaxAttention))
+
+
+def _follow(beta: float, offset: float, d: int, degree: int, rs: np.ndarray, softmax: bool) -> Branch:
+    """The branch, of arguments that were checked."""
     l = np.arange(1, degree + 1)
     rates = uniform_growth_rates(beta, d, degree, unnormalised=not softmax)[1:]
     strengths = rates / (l * (l + d - 2.0)) * np.exp(-offset)

@@ -53,7 +53,8 @@ class Stationary(NamedTuple):
 def stationary(field: MeanField, guess: Array) -> Stationary:
     r"""Find a density at which `field` stands still, near `guess`, stable or not.
 
-    Needs `jax_enable_x64`: in float32 Newton's method may find none, and rotations are not told from growth.
+    Double precision alone, for which `jax_enable_x64` is set: Newton's method goes to 1e-8 and beyond, where rotations
+    are told from growth, and float32 ends at 1e-6.
 
     !!! example
 
@@ -69,7 +70,7 @@ def stationary(field: MeanField, guess: Array) -> Stationary:
     **Arguments:**
 
     - `field`: A `MeanField` whose parameters do not depend on time.
-    - `guess`: Coefficients near those that are sought: Newton's method is local.
+    - `guess`: Coefficients near those that are sought, in float64: Newton's method is local.
 
     **Returns:**
 
@@ -77,7 +78,8 @@ def stationary(field: MeanField, guess: Array) -> Stationary:
 
     **Raises:**
 
-    - `ValueError` if the shapes do not fit, or Newton's method finds nothing from there.
+    - `ValueError` if the shapes do not fit, the coefficients are not float64, or Newton's method finds nothing from
+        there.
     """
     check_instance(field, "field", MeanField, "a MeanField", "build one")
     guess = check_tokens(guess, "guess")
@@ -87,6 +89,13 @@ def stationary(field: MeanField, guess: Array) -> Stationary:
         problem = f"its shape is {shape}"
         raise refusal(
             "guess", f"hold coefficients up to degree {field.degree}, {wanted}", problem, "make it by the field"
+        )
+    if guess.dtype != jnp.float64:
+        raise refusal(
+            "guess",
+            "be float64, since Newton's method to 1e-8 needs double precision",
+            f"it is {guess.dtype}",
+            'call jax.config.update("jax_enable_x64", True) first and make it again',
         )
     if not is_concrete((field, guess)):
         raise refusal("guess", "be an array of numbers", "it is traced", "call this function outside of jax.jit")

@@ -65,7 +65,7 @@ FLOORS: dict[str, set[str]] = {
     "_summary": {"_misc"},
     "_account": BASE | {"_summary", "_verdicts"},
     "_interpolants": BASE | {"_space", "_describe"},
-    "_integrate": FIELDS | {"_describe", "_interpolants"},
+    "_integrate": FIELDS | {"_solver", "_describe", "_interpolants"},  # steps onto jumps
     "_noise": FIELDS,
     "_saved": BASE | {"_space"},
     "_observables": BASE | {"_space", "_mask", "_summation", "_summary"},

@@ -9,6 +9,7 @@ import pytest
 from scipy.special import eval_gegenbauer, ive
 
 import clusterjax as cjx
+from clusterjax._misc import double_precision
 from clusterjax.phase import _zonal
 from clusterjax.phase._rates import growth
 
@@ -182,6 +183,47 @@ def test_a_stationary_density_of_any_value():
     assert at.growth_rate == pytest.approx(cjx.uniform_growth_rates(2.0, 2, 1, unnormalised=True)[1] - 0.6, abs=1e-9)
 
 
+single_precision = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
+
+
+@pytest.mark.parametrize("attention", (USA(4.0, offset=1.0), SA(2.0)), ids=("unnormalised", "softmax"))
+def test_a_branch_is_computed_in_double_precision_whatever_is_set(attention):
+    rs = np.linspace(0.1, 0.6, 21)
+    wanted = cjx.phase.branch(attention, 2, order_parameters=rs)
+    with single_precision(False):
+        assert jnp.ones(1).dtype == jnp.float32
+        found = cjx.phase.branch(attention, 2, order_parameters=rs.tolist())
+        # The caller's setting is left as it was.
+        assert jnp.ones(1).dtype == jnp.float32
+    for name in ("order_parameters", "temperatures", "moments", "growth_rates", "free_energies"):
+        one, other = getattr(found, name), getattr(wanted, name)
+        if one is not None:
+            assert type(one) is np.ndarray and one.dtype == np.float64
+            np.testing.assert_array_equal(one, other, err_msg=name)
+    assert found.coefficients(0).dtype == np.float64
+    assert (found.fold, found.coexistence) == (wanted.fold, wanted.coexistence)
+    assert found.critical_temperature == wanted.critical_temperature
+    assert (found.free_energies is None) == isinstance(attention, SA)
+
+
+def test_a_stationary_density_needs_double_precision():
+    """In float32 the search would end before rotations are told from growth; where it is set, float64 is found."""
+    words = (
+        r"^guess must be float64, since Newton's method to 1e-8 needs double precision, but it is float32; call "
+        r'jax\.config\.update\("jax_enable_x64", True\) first and make it again\.$'
+    )
+    density = lambda x: jnp.exp(3 * x[:, 0])
+    with as_a_user(), single_precision(False):
+        with pytest.raises(ValueError, match=words):
+            cjx.phase.stationary(plain(), plain().from_density(density))
+        with double_precision():
+            found = cjx.phase.stationary(plain(), plain().from_density(density))
+    assert found.coefficients.dtype == jnp.float64 and found.residual < 1e-12 and found.rotations == 1
+    # Where x64 is set, coefficients in float32 are refused all the same.
+    with pytest.raises(ValueError, match=words):
+        cjx.phase.stationary(plain(), plain().from_density(density).astype(jnp.float32))
+
+
 BAD = {
     "attention": (lambda: cjx.phase.branch(ANY.HardmaxAttention(), 2), "attention must be SoftmaxAttention or"),
     "query_key": (lambda: cjx.phase.branch(USA(1.0, query_key=jnp.eye(2)), 2), "attention must have query_key None"),
@@ -198,7 +240,7 @@ BAD = {
     "field": (lambda: cjx.phase.stationary(ANY.AttentionField(SA(1.0)), jnp.ones((2, 2))), "field must be a MeanField"),
     "guess": (lambda: cjx.phase.stationary(plain(), jnp.ones((3, 2))), "guess must hold coefficients"),
     "no zero": (
-        lambda: cjx.phase.stationary(plain(), 1e3 * jnp.cos(jnp.arange(34.0)).reshape(17, 2)),
+        lambda: cjx.phase.stationary(plain(), 1e200 * jnp.cos(jnp.arange(34.0)).reshape(17, 2)),
         "guess must be near a stationary density, but Newton's",
     ),
     "negative": (

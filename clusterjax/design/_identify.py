@@ -39,7 +39,8 @@ def identify(jacobian: np.ndarray, noise: float, parameters: Parameters, leaves:
     """What residuals with this derivative, (N, p), in the units of `noise`, determine."""
     jacobian, point = np.asarray(jacobian, np.float64), np.concatenate([np.ravel(leaf) for leaf in leaves])
     sizes = np.concatenate([np.full(np.size(leaf), _size(leaf)) for leaf in leaves])
-    _, singular, rows = np.linalg.svd(jacobian * sizes, full_matrices=True)
+    # Of the triangular factor: the same singular values and directions, and no square matrix of all observations.
+    _, singular, rows = np.linalg.svd(np.linalg.qr(jacobian * sizes, mode="r"), full_matrices=True)
     singular = np.concatenate([singular, np.zeros(len(rows) - len(singular))])
     epsilon = np.finfo(np.asarray(leaves[0]).dtype).eps
     seen = singular > ROUNDING * math.sqrt(epsilon) * singular.max(initial=0.0)

@@ -55,5 +55,5 @@ TRAINING_ESCAPE = Experiment(
     "layers (2605.07772).",
     _run,
     parameters=Parameters,
-    cost=Cost(full=1400, quick=110),
+    cost=Cost(full=560, quick=110),
 )

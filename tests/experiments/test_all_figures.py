@@ -49,7 +49,7 @@ DEAR = (
     "causal-network", "causal-bridge", "sink-training", "lstm", "facts", "word-senses", "sentiment-neuron",
     "sentiment-words", "sentiment-leaders", "cluster-lifetimes", "renyi-centres", "repulsion", "any-query-key",
     "causal-phase-diagram", "gaussian-closure", "sentiment-training", "perceptron-delay", "interacting-heads",
-    "neural-collapse", "atlas", "noise-bifurcation", "training-escape",
+    "neural-collapse", "atlas", "noise-bifurcation", "training-escape", "kramers-escape", "gradient-flow",
 )  # fmt: skip
 EACH = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.exhaustive) if name in DEAR else name for name in NAMES]
@@ -81,19 +81,18 @@ def QUIET(line):
 
 
 def test_registry_holds_every_experiment_in_order():
-    sentiment = [f"sentiment-{what}" for what in ("words", "leaders", "training")]
     networks = [
         "albert-spectra", "albert-bridge", "albert-training", "language-training", "causal-network", "causal-bridge",
         "sink-training", "lstm", "facts", "word-senses", "sentiment-neuron", "neural-collapse",
     ]  # fmt: skip
     layers = ["norm-schemes", "rank-collapse", "long-context", "perceptron-delay", "interacting-heads"]
     many = ["phase-diagram", "causal-phase-diagram", "linear-phase"]
-    emergence = [f"emergence-{where}" for where in ("polytope", "hyperplanes", "mixed")]
-    limits = [*emergence, "boolean-attention", "gaussian-closure", "moebius"]
+    limits = "emergence-polytope emergence-hyperplanes emergence-mixed boolean-attention gaussian-closure moebius"
     figures = [f"figure{k}" for k in range(1, 9)]
     lives = ["staircase", "cluster-lifetimes", "renyi-centres", "repulsion", "any-query-key", "atlas"]
-    noise, hardmax = ["noise-bifurcation", "training-escape"], ["hardmax-polytope", "hardmax-open-problems"]
-    assert NAMES == [*figures, *networks, *layers, *many, *limits, *lives, *noise, *hardmax, *sentiment]
+    noise = ["noise-bifurcation", "kramers-escape", "gradient-flow", "training-escape"]
+    hardmax = "hardmax-polytope hardmax-open-problems sentiment-words sentiment-leaders sentiment-training"
+    assert NAMES == [*figures, *networks, *layers, *many, *limits.split(), *lives, *noise, *hardmax.split()]
     assert len({experiment.alias for experiment in EXPERIMENTS}) == len(NAMES)
 
 
@@ -200,6 +199,7 @@ PAPER = {
     "any-query-key": [True],
     "atlas": [True, True, True, True],
     "noise-bifurcation": [True, None, None],  # of tokens, with few systems
+    "gradient-flow": [True, True],
     "neural-collapse": [False, False, False, True, None],  # 64 steps are few
     "hardmax-polytope": [True, True, True],
     "hardmax-open-problems": [True],

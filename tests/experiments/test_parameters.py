@@ -21,6 +21,7 @@ SET = (
     "norm-schemes", "long-context", "hardmax-polytope", "emergence-polytope", "emergence-hyperplanes",
     "emergence-mixed", "boolean-attention", "gaussian-closure", "moebius", "staircase", "cluster-lifetimes",
     "renyi-centres", "repulsion", "any-query-key", "atlas", "noise-bifurcation", "hardmax-open-problems",
+    "gradient-flow",
 )  # fmt: skip
 QUICKLY = Files(("png",), film=False)
 
@@ -204,6 +205,7 @@ OTHERS = {
     "any-query-key": {"n": 7, "d": 4, "beta": 5.0, "reach": 0.02},
     "atlas": {"n": 5, "second": 0.25, "turn": 2.0},
     "noise-bifurcation": {"n": 110, "small": 20, "time": 5.0},
+    "gradient-flow": {"n": 9, "beta": 2.5, "end": 7.0},
     "staircase": {"n": 9, "beta": 1000, "arc": 0.4, "points": 30},
     "cluster-lifetimes": {"n": 9, "d": 4, "beta": 12.0, "radius": 0.2, "points": 30},
 }
@@ -239,6 +241,7 @@ MEASURED = {
     "sentiment-words": ({"shortest": 18, "longest": 22}, ("of 18 to 22 different words",)),
     "sentiment-leaders": ({"d": 3, "leaders": 6}, ("a d = 3 model", "The 6 most frequent", "at least 5")),
     "sentiment-training": ({"sampled": 40}, ("of 40 test reviews",)),
+    "kramers-escape": ({"n": 40, "window": 0.03}, ("Clouds of 40 tokens",)),
     "training-escape": ({"steps": 3, "shared_steps": 2}, ("by 3 steps of Adam", "by 2 steps")),
     "neural-collapse": ({"reviews": 40, "classes": 3, "each": 8}, ("on 40 of each label", "one of 3, 8 of each")),
 }

@@ -38,7 +38,7 @@ PAPERS = (
         "2312.10794, 2305.05465",
         (
             "phase-diagram", "emergence-polytope", "emergence-hyperplanes", "emergence-mixed", "boolean-attention",
-            "gaussian-closure", "moebius", "albert-bridge", "albert-spectra", "atlas",
+            "gaussian-closure", "moebius", "albert-bridge", "albert-spectra", "atlas", "gradient-flow",
         ),
     ),
     Paper(
@@ -71,7 +71,7 @@ PAPERS = (
         "noise",
         "Attention with noise: phase transitions on the circle (2604.16288) and in any dimension (2606.05140)",
         "2604.16288, 2606.05140",
-        ("noise-bifurcation",),
+        ("noise-bifurcation", "kramers-escape"),
     ),
     Paper(
         "neural-collapse",

@@ -1,0 +1,58 @@
+"""Escapes as an experiment: what is measured, claimed, recorded and drawn."""
+
+from collections.abc import Callable
+from functools import partial
+
+from ..framework.experiment import Cost, Experiment, Outcome, Settings
+from ..framework.sources import PARTICLES
+from ..framework.verdict import Measured, Subject
+from .claims import caption_of, claims_of
+from .measure import BETAS, CLOUD_BETA, CLOUD_TEMPERATURES, COLD, RATIOS, Parameters, Results, measure
+from .panels import draw
+from .particles import STEP, WARM
+from .theory import GRID, MODES
+
+
+EXPLORED = (
+    "the quadrature at these temperatures, before any run: it had told that Kramers' formula is off by a third at "
+    "beta = 6 and by three quarters at beta = 9; the criterion for it is the same for each beta all the same; and the "
+    "limit of the formula where the barrier is 2,000 T, where that of beta = 9 is still too flat: 50,000 T was taken"
+)
+CLUSTERS = Subject("clusters", "two opposite clusters")
+
+
+def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
+    m = measure(settings.read(Parameters), settings, say)
+    claims = claims_of(m)
+    return Outcome(
+        caption_of(m, claims),
+        claims,
+        {"n": m.p.n, "d": 2, "beta": list(BETAS), "value": "identity", "query_key": "identity", "mask": "full",
+         "tokens": m.tokens, "barrier over temperature": list(RATIOS), "coldest": COLD, "step": STEP,
+         "beta of clouds": CLOUD_BETA, "temperatures of clouds": list(CLOUD_TEMPERATURES), "systems": m.systems,
+         "warm": WARM, "window": m.p.window, "harmonics": MODES, "grid": GRID, "explored": EXPLORED},
+        _series(m),
+        partial(draw, m),
+        None,
+        on=Measured(PARTICLES, CLUSTERS, {"tokens": (m.p.n, m.tokens), "d": 2, "beta": BETAS, "systems": m.systems}),
+    )  # fmt: skip
+
+
+def _series(m: Results) -> dict:
+    series = {}
+    for name, one in [*((f"beta = {beta:g}", one) for beta, one in m.held.items()), ("clouds", m.clouds)]:
+        series |= {f"T, {name}": one.temperatures, f"time, {name}": one.means, f"its error, {name}": one.errors}
+        series[f"quadrature, {name}"] = one.exact
+    return series
+
+
+KRAMERS_ESCAPE = Experiment(
+    "kramers-escape",
+    "escape_times",
+    "Noise: how long a token stays in its cluster",
+    "Does a token leave its cluster after the time that Kramers' law gives, and do clouds of tokens?",
+    _run,
+    asks=True,
+    parameters=Parameters,
+    cost=Cost(full=170, quick=25),
+)

@@ -1,0 +1,142 @@
+"""What the experiment on gradient flow measures, against loops in NumPy, and claims that can fail."""
+
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import clusterjax as cjx
+from clusterjax.experiments.gradient_flow import flows
+from clusterjax.experiments.gradient_flow.claims import caption_of, claims_of
+from clusterjax.experiments.gradient_flow.measure import METRICS, Flow, Parameters, Results, quantiles
+from clusterjax.experiments.gradient_flow.panels import draw
+
+
+BETA, N = 2.5, 7
+ANGLES = np.random.default_rng(3).uniform(-np.pi, np.pi, N)
+
+
+def circle(angles):
+    return np.stack([np.cos(angles), np.sin(angles)], axis=1)
+
+
+def energy(angles):
+    """The double loop, at most 1 / (2 beta)."""
+    n = len(angles)
+    return sum(np.exp(BETA * (np.cos(a - b) - 1)) for a in angles for b in angles) / (2 * BETA * n * n)
+
+
+def velocity(name, angles):
+    """The angular velocity of each token and its weight, by loops."""
+    n, found = len(angles), []
+    for i in range(n):
+        others = angles[: i + 1] if name == "causal" else angles
+        kernel = np.exp(BETA * (np.cos(others - angles[i]) - 1))
+        pull = np.sum(kernel * np.sin(others - angles[i]))
+        mass = kernel.sum()
+        found.append((pull / n, 1.0) if name == "unnormalised" else (pull / mass, mass / n))
+    return np.array(found).T
+
+
+def test_the_gradient_is_that_of_differences_in_numpy():
+    x, h = jnp.asarray(circle(ANGLES)), 1e-6
+    assert float(flows.energy(x, jnp.asarray(BETA))) == pytest.approx(energy(ANGLES), rel=1e-13)
+    slope = np.array([(energy(ANGLES + h * one) - energy(ANGLES - h * one)) / (2 * h) for one in np.eye(N)])
+    along = np.stack([-np.sin(ANGLES), np.cos(ANGLES)], axis=1)
+    found = flows.gradient(x, jnp.asarray(BETA))
+    np.testing.assert_allclose(np.sum(found * along, axis=1), N * slope, atol=1e-8)
+    np.testing.assert_allclose(np.sum(found * x, axis=1), 0, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", flows.NAMES)
+def test_rates_are_those_of_loops_in_numpy(name):
+    speeds, weights = velocity(name, ANGLES)
+    gradient, _ = velocity("unnormalised", ANGLES)
+    found = flows.rates(name, jnp.asarray(circle(ANGLES)), jnp.asarray(BETA))
+    wanted = (energy(ANGLES), np.mean(gradient * speeds), np.mean(speeds**2), np.mean(weights * speeds**2),
+              np.mean(gradient**2))  # fmt: skip
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("key", METRICS)
+def test_work_around_a_closed_path_is_that_of_a_loop_in_numpy(key):
+    name, weighted = key
+    angles, steps = flows.closed_paths(5, 2, N)
+    total = absolute = 0.0
+    for angle, step in zip(angles[1], steps[1], strict=True):
+        speeds, weights = velocity(name, angle)
+        part = np.mean((weights if weighted else 1) * speeds * step)
+        total, absolute = total + part, absolute + abs(part)
+    found = flows.work(name, jnp.asarray(angles[1]), jnp.asarray(steps[1]), jnp.asarray(BETA), weighted=weighted)
+    np.testing.assert_allclose(found, (total, absolute), rtol=1e-11, atol=1e-14)
+    # A path is closed, and its steps are its derivative; a gradient does no work around it.
+    np.testing.assert_allclose(steps.sum(axis=1), 0, atol=1e-12)
+    np.testing.assert_allclose(np.diff(angles, axis=1)[0, 40], (steps[0, 40] + steps[0, 41]) / 2, atol=1e-5)
+    conservative = key in (("unnormalised", False), ("softmax", True))
+    assert (abs(total) < 1e-12 * absolute) == conservative
+
+
+def test_quantiles_are_those_of_the_density():
+    field = cjx.MeanField(cjx.UnnormalisedAttention(1.0), d=2, degree=48)
+    cloud = quantiles(field, field.from_density(lambda x: 1 + 0.6 * x[:, 0] + 0.2 * x[:, 0] * x[:, 1]))
+    angles = np.sort(np.arctan2(cloud[:, 1], cloud[:, 0]) % (2 * np.pi))
+    below = (angles + 0.6 * np.sin(angles) + 0.1 * np.sin(angles) ** 2) / (2 * np.pi)
+    np.testing.assert_allclose(below, (np.arange(len(cloud)) + 0.5) / len(cloud), atol=1e-12)
+
+
+def made(**changes):
+    """Results as theory has them."""
+    rng = np.random.default_rng(0)
+    kinds = {}
+    for name, cosine in (("unnormalised", 1.0), ("softmax", 0.97), ("causal", 0.5)):
+        speed, slope = rng.uniform(0.1, 1, (2, 4, 6))
+        slope = speed if name == "unnormalised" else slope
+        power = cosine * np.sqrt(speed * slope) * (np.where(np.arange(6) == 3, -1, 1) if name == "causal" else 1)
+        rates = flows.Rates(np.linspace(0.02, 0.1, 24).reshape(4, 6), power, speed, power, slope)
+        ratios = np.ones((4, 6)) + 1e-5 if name == "unnormalised" else power / speed
+        kinds[name] = Flow(rates.energy, np.sqrt(speed) * 0.02, ratios, np.linspace(0, 2, 6), rates)
+    works = {key: np.full(5, 1e-14 if key in (METRICS[0], METRICS[2]) else 0.1) for key in METRICS}
+    return replace(Results(Parameters(), 4, np.linspace(0, 5, 6), kinds, works, np.ones(3)), **changes)
+
+
+def test_each_claim_can_fail():
+    right = made()
+    claims = claims_of(right)
+    assert [claim.says for claim in claims if not claim.holds] == []
+    assert "softmax attention does so in the weighted metric" in caption_of(right, claims)
+    kinds = right.flows
+
+    def with_rates(name, **changes):
+        flow = kinds[name]
+        return {**kinds, name: replace(flow, rates=flow.rates._replace(**changes))}
+
+    works = lambda key, size: {**right.works, key: np.full(5, size)}
+    soft, causal = kinds["softmax"].rates, kinds["causal"].rates
+    spoiled = (
+        ({"flows": with_rates("softmax", weighted=soft.weighted * (1 + 1e-8))}, {0}),
+        ({"flows": {**kinds, "unnormalised": replace(kinds["unnormalised"], ratios=np.full((4, 6), 1.002))}}, {1}),
+        ({"density": np.array([1, 0.998])}, {2}),
+        ({"works": works(METRICS[0], 1e-9)}, {3}),
+        ({"works": works(METRICS[2], 1e-9)}, {3}),
+        ({"works": works(METRICS[1], 1e-3)}, {4}),
+        ({"works": works(METRICS[3], 1e-3)}, {5}),
+        ({"works": works(METRICS[4], 1e-3)}, {5}),
+        ({"flows": with_rates("causal", power=np.abs(causal.power))}, {6}),
+        ({"flows": with_rates("softmax", power=soft.power * 0.9, weighted=soft.weighted * 0.9)}, {7}),
+    )
+    for changes, wanted in spoiled:
+        wrong = claims_of(made(**changes))
+        assert {place for place, claim in enumerate(wrong) if not claim.holds} == wanted, changes
+        assert caption_of(made(**changes), wrong) != caption_of(right, claims)
+
+
+def test_what_does_not_move_says_nothing():
+    flow = made().flows["softmax"]
+    still = replace(flow, rates=flow.rates._replace(speed=np.full((4, 6), 1e-8)))
+    assert not still.moving.any() and np.isnan(still.cosines).all()
+    assert flow.moving.all() and np.allclose(flow.cosines, 0.97)
+
+
+def test_the_picture_is_drawn():
+    assert len(draw(made()).axes) == 4

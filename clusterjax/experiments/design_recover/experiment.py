@@ -65,5 +65,5 @@ DESIGN_RECOVER = Experiment(
     _run,
     asks=True,
     parameters=Parameters,
-    cost=Cost(full=300, quick=150),
+    cost=Cost(full=320, quick=180),
 )

@@ -51,7 +51,7 @@ class Hold(eqx.Module):
     - `ts`, `counts`: (times,), from `since` to `until`, and how many clusters there are at each.
     - `held`: Whether there are exactly as many as asked at all of them, and `reason`, in words.
     - `until`: The first of `ts` at which there are not; infinite if there is none.
-    - `attempts`: How many were made.
+    - `attempts`: How many were made, and `steps`, how many steps the fits of all of them took.
     """
 
     field: AbstractField = eqx.field(repr=False)
@@ -64,6 +64,7 @@ class Hold(eqx.Module):
     reason: str
     until: float
     attempts: int
+    steps: int
 
     def summary(self) -> str:
         """Whether clusters are held, and with what, in a few lines."""
@@ -72,7 +73,7 @@ class Hold(eqx.Module):
             f"  {name}: {len(value)} pieces, from {value.min():.4g} to {value.max():.4g}"
             for name, value in zip(self.names, self.values, strict=True)
         ]
-        return "\n".join([*lines, f"  attempts: {self.attempts}"])
+        return "\n".join([*lines, f"  attempts: {self.attempts}, steps: {self.steps}"])
 
     __repr__ = short
 
@@ -198,18 +199,19 @@ def hold(
     runs = Runs(None, dfx.PIDController(rtol=1e-5, atol=1e-7), None, max_steps)
     made = _Missing(field, parameters, runs, x0, number(np.linspace(0, until, pieces + 1)), ts, shares, radius_)
     first = jnp.tile(parameters.vector(parameters.values(field), x0.dtype), pieces)
-    best = None
+    best, steps = None, 0
     for attempt in range(attempts):
         draw = draw_normal(jr.fold_in(check_key(key), attempt), (first.size, 1), x0.dtype)[:, 0]
         start = first + (attempt > 0) * spread * draw * _sizes(parameters, field, pieces)
         found = fit(made, start, number(1e-4), jnp.asarray(most), number(0.0), number(1.0))
-        judged = _judged(made, found.vector, dealt, clusters, since, until, attempt + 1)
+        steps += int(found.steps) + 1
+        judged = _judged(made, found.vector, dealt, clusters, since, until)
         if best is None or judged.until > best.until:
             best = judged
         if best.held:
             break
     assert best is not None  # there is at least one attempt
-    return eqx.tree_at(lambda h: h.attempts, best, attempt + 1)  # pyright: ignore[reportPossiblyUnboundVariable]
+    return eqx.tree_at(lambda h: (h.attempts, h.steps), best, (attempt + 1, steps))  # pyright: ignore[reportPossiblyUnboundVariable]
 
 
 def _sizes(parameters: Parameters, field: AbstractField, pieces: int) -> Array:
@@ -219,7 +221,7 @@ def _sizes(parameters: Parameters, field: AbstractField, pieces: int) -> Array:
     return jnp.asarray(np.tile(each, pieces))
 
 
-def _judged(made: _Missing, vector: Array, dealt: np.ndarray, clusters: int, since: float, until: float, attempts: int):
+def _judged(made: _Missing, vector: Array, dealt: np.ndarray, clusters: int, since: float, until: float) -> Hold:
     """How many clusters a run of its own has."""
     field, x0 = made.parameters.in_pieces(made.field, made.knots[:-1], vector), made.x0
     ts = np.linspace(since, until, COUNTS)
@@ -233,7 +235,7 @@ def _judged(made: _Missing, vector: Array, dealt: np.ndarray, clusters: int, sin
         reason = f"{counts[wrong[0]]} clusters at t = {last:.4g}; pass more pieces, attempts or parameters"
     rows = np.asarray(vector).reshape(len(made.knots) - 1, made.parameters.count)
     return Hold(field, made.parameters.names, made.parameters.split(rows), dealt, ts, counts, not wrong.size, reason,
-                last, attempts)  # fmt: skip
+                last, 0, 0)  # fmt: skip
 
 
 @eqx.filter_jit

@@ -31,6 +31,7 @@ def test_two_clusters_are_kept_by_a_larger_beta():
     counted = [[int(num_clusters(jnp.asarray(x), 0.3)) for x in run[1:]] for run in runs]
     assert counted[0][-1] == 1 and counted[1] == [2, 2]
     assert "held from t = 5 to 10: 2 clusters" in found.summary() and len(repr(found)) < 700
+    assert found.attempts == 1 and 1 < found.steps <= 41 and f"steps: {found.steps}" in found.summary()
     # Four tokens within one radius: no beta parts them.
     close = jnp.asarray(np.stack([np.cos(ANGLES / 20), np.sin(ANGLES / 20)], axis=1))
     lost = design.hold(FIELD, close, **(OPTIONS | {"attempts": 1}))

@@ -10,6 +10,12 @@ FAILED_ELSEWHERE = {
         "A feed-forward layer that is linear in its parameters learns the task.",
         "From where a token ends its label can then be read.",
     ],
+    "perceptron-delay": [
+        "The trained perceptron delays the gathering of tokens from the start.",
+        "Training makes the perceptron delay the collapse: random ones of the same singular values leave fewer "
+        "clusters.",
+        "It holds the groups apart wherever they are.",
+    ],
     "staircase": ["These are more than a multiple of sqrt(beta), the number of waves that grow fastest."],
     "neural-collapse": [
         "Layers of the hardmax classifier bring the reviews of a label to their mean (NC1).",

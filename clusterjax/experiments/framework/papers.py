@@ -87,6 +87,13 @@ PAPERS = (
         "2605.07772",
         ("training-escape",),
     ),
+    Paper(
+        "design",
+        "Design by gradient: inverse problems, tokens led to targets as by Geshkovski, Rigollet, Ruiz-Balet, "
+        "Measure-to-measure interpolation using transformers (2411.04551), clusters that are held",
+        "Design by gradient, 2411.04551",
+        ("design-recover",),
+    ),
 )  # fmt: skip
 
 OWN = Paper("own", "Not of this library: figures of your own", "your own", ())

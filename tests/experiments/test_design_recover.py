@@ -1,0 +1,135 @@
+"""The inverse problem as an experiment: its baselines against loops, the bound against differences, and its claims."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+from clusterjax.experiments.design_recover import measure as measuring, problems
+from clusterjax.experiments.design_recover.claims import caption_of, claims_of, p_value
+from clusterjax.experiments.design_recover.measure import INSIDE, LEVELS, TOLD, WIDTHS, Parameters, Results, told
+from clusterjax.experiments.design_recover.panels import draw
+from clusterjax.experiments.design_recover.problems import END, TIMES, TS, D, N
+
+
+def test_regression_is_exact_on_exact_velocities():
+    """V of velocities in plain loops comes back, tokens of any length."""
+    rng = np.random.default_rng(0)
+    x, form, value = rng.normal(size=(2, 7, D)), rng.normal(size=(D, D)), rng.normal(size=(D, D))
+    velocities = np.zeros_like(x)
+    for t in range(2):
+        y = [one / np.linalg.norm(one) for one in x[t]]
+        for i in range(7):
+            weights = np.array([np.exp(y[i] @ form @ y[j]) for j in range(7)])
+            moved = value @ sum(weights[j] * y[j] for j in range(7)) / weights.sum()
+            velocities[t, i] = moved - (y[i] @ moved) * y[i]
+    np.testing.assert_allclose(problems.regress_on(x, velocities, form), value, atol=1e-10)
+    # Tokens that move on parabolas have their central differences for velocities.
+    ts = np.array([0.0, 0.1, 0.2])
+    path = x[0] + ts[:, None, None] * velocities[0] + 0.5 * (ts**2)[:, None, None] * rng.normal(size=(7, D))
+    expected = problems.regress_on(path[1:2], (path[2:] - path[:1]) / 0.2, form)
+    np.testing.assert_allclose(problems.regress(path, ts, form), expected, atol=1e-12)
+
+
+def test_problems_are_drawn_as_they_say():
+    truths = jax.vmap(problems.draw_truth)(jax.random.split(jax.random.key(0), 2000))
+    assert 1 <= truths.beta.min() < 1.05 and 2.95 < truths.beta.max() <= 3
+    for part in (truths.form, truths.value):
+        np.testing.assert_allclose(part.mean(axis=0), np.eye(D), atol=0.06)
+        np.testing.assert_allclose(part.std(axis=0), 0.5, atol=0.05)
+    assert not np.allclose(truths.form, truths.value)
+    assert len(TS) == TIMES == 9 and TS[-1] == END == 2.0
+
+
+def test_what_can_be_told_is_the_product():
+    beta, form, value = 2.0, np.arange(9.0).reshape(3, 3), np.ones((3, 3))
+    np.testing.assert_allclose(told(beta, form, value), [0, 2, 4, 6, 8, 10, 12, 14, 16, *[1] * 9])
+    np.testing.assert_allclose(chi2.cdf(INSIDE, TOLD), 0.9973)
+    assert TOLD == 18
+
+
+@pytest.mark.exhaustive
+def test_random_search_takes_the_nearest_and_the_bound_is_that_of_differences():
+    problem = problems.draw_problem(jax.random.key(4))
+    assert problem.xs.shape == (TIMES, N, D) and problem.errors.shape == problem.xs.shape
+    one, two = (problems.random_search(jax.random.key(1), problem, problem.xs, runs) for runs in (100, 101))
+    misses = []
+    for part in range(2):
+        keys = jax.random.split(jax.random.fold_in(jax.random.key(1), part), problems.CHUNK)
+        candidates, miss = problems._tried(keys, problem.x0, problem.xs)
+        misses.append((float(miss.min()), float(candidates.beta[int(jnp.argmin(miss))])))
+    assert float(one.beta) == misses[0][1] and float(two.beta) == min(misses)[1]
+    covariance = measuring.bound_at(problem)
+    truth = told(*map(np.asarray, problem.truth))
+    at = lambda p: np.asarray(problems._exact(
+        problems.field_of(problems.Truth(jnp.asarray(1.0), jnp.asarray(p[:9].reshape(3, 3)),
+                                         jnp.asarray(p[9:].reshape(3, 3)))), problem.x0))[1:].ravel()  # fmt: skip
+    slopes = np.stack([(at(truth + 1e-4 * e) - at(truth - 1e-4 * e)) / 2e-4 for e in np.eye(TOLD)], axis=1)
+    np.testing.assert_allclose(np.diag(covariance), np.diag(np.linalg.inv(slopes.T @ slopes)), rtol=1e-2)
+
+
+@pytest.mark.exhaustive
+def test_one_problem_by_each_method():
+    exact, noisy = (measuring.solve(jax.random.key(7), noise) for noise in (0.0, 0.01))
+    assert max(exact["value"], exact["form"]) < 1e-4 and np.isnan(exact["squares"]) and exact["value_bound"] == 0
+    assert noisy["named"] and noisy["converged"] and 0 < noisy["squares"] < 100 and noisy["runs"] % 20 == 0
+    assert noisy["squares_seen"] != noisy["squares"] and noisy["value_search"] > noisy["value"] > 1e-5
+    assert measuring.find_width(jax.random.key(1), 1) == (WIDTHS[1], WIDTHS[1])
+
+
+@pytest.fixture(scope="module")
+def results():
+    """Made up: all as it should be."""
+    count = 40
+    ones, levels = np.ones((len(LEVELS), count)), np.array(LEVELS)[:, None]
+    law = chi2.ppf((np.arange(count) + 0.5) / count, TOLD)
+    squares = np.where(levels > 0, law, np.nan)
+    errors = 0.1 * levels * ones
+    widths = np.array([[2, 4, 8, 2], [2, 4, 8, 2]])
+    return Results(
+        Parameters(), count, errors, errors, errors, errors, squares, 10 * squares, ones > 0, ones > 0, 0 * ones,
+        400 * ones, ones, ones, 0.05 + errors * 3, widths,
+    )  # fmt: skip
+
+
+def test_each_claim_can_fail(results):
+    claims = claims_of(results)
+    assert all(claim.holds for claim in claims), [claim.says for claim in claims if not claim.holds]
+    assert "with 10 % they are too. Random search and regression are worse." in caption_of(results, claims)
+    assert p_value(results, 1) > 0.99
+    wide, largest = results.squares.copy(), results.squares.copy()
+    wide[2], largest[-1] = 3 * wide[2], 3 * largest[-1]
+    shifted = results.squares.copy()
+    shifted[1] = 0.7 * shifted[1]  # all within, and yet another law
+    said, lost = results.named.copy(), results.value.copy()
+    said[0, 0], lost[0, :3] = False, 1e-3
+    wrong = [
+        (0, {"outside": results.outside + 1e-3}),
+        (1, {"named": said}),
+        (2, {"value": lost}),
+        (2, {"form": lost}),
+        (3, {"squares": wide}),
+        (3, {"squares": shifted}),
+        (4, {"squares": largest}),
+        (5, {"squares_seen": 1.5 * results.squares}),
+        (6, {"value_search": 0 * results.value}),
+        (6, {"form_search": 0 * results.value}),
+        (7, {"value_regression": 1.5 * results.value}),
+        (8, {"widths": np.array([[2, 4, 8, 4], [2, 4, 8, 2]])}),
+    ]
+    for number, change in wrong:
+        other = replace(results, **change)
+        failed = [k for k, claim in enumerate(claims_of(other)) if not claim.holds]
+        assert failed == [number], (failed, change.keys())
+        assert caption_of(other, claims_of(other)) != caption_of(results, claims) or number in (0, 8)
+
+
+def test_the_picture_has_its_panels(results):
+    figure = draw(results)
+    assert [ax.get_title() for ax in figure.axes] == ["V", r"$\beta B$", "law of errors"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        "recover", "Cramer-Rao bound", "random search", "regression"
+    ]  # fmt: skip

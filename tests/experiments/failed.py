@@ -3,7 +3,6 @@
 FAILED_ELSEWHERE = {
     "atlas": [
         "With V = -I and a causal mask the first 6 tokens come to opposite points on orthogonal axes, pair by pair.",
-        "Every cell of the atlas has a certified limit.",
         "Most heads of trained networks are in the row of a simple leading eigenvalue.",
     ],
     "training-escape": [  # as in the full run

@@ -72,5 +72,5 @@ ATLAS = Experiment(
     reads_causal=True,
     asks=True,
     parameters=Parameters,
-    cost=Cost(full=400, quick=35),
+    cost=Cost(full=500, quick=35),
 )

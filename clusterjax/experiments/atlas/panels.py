@@ -98,7 +98,7 @@ def _letters(cell: Cell) -> str:
     """Which certificates there are, and of how many of the starts in percent."""
     shares = {letter: 100 * float(np.mean(cell.by == by)) for letter, by in LETTERS.items()}
     told = [f"{letter} {share:.3g} %" for letter, share in shares.items() if share > 0]
-    return ", ".join(told) or "none"
+    return "\n".join(told) or "none"
 
 
 def _badge(ax: Axes, x: float, y: float, mark: str, number: int) -> None:

@@ -160,7 +160,7 @@ def test_record_is_complete(drawn, name):
     assert {"clusterjax", "jax", "diffrax", "numpy", "python"} <= set(record["versions"])
     # Of texts there are not as many as starts, weights need no start, and exact clouds have a number of their own.
     passages = dict.fromkeys(("albert-training", "language-training", "causal-network"), 64)
-    problems = {"design-recover": 8, "hardmax-open-problems": 60}
+    problems = {"design-recover": 8, "hardmax-open-problems": 60, "kramers-escape": 64}
     texts = {"albert-spectra": 1, "albert-bridge": 6, "word-senses": 3} | problems | passages
     assert record["parameters"]["seed"] == 0 and record["parameters"]["starts"] == texts.get(name, STARTS)
     assert record["seconds"]["total"] > 0 and all((folder / file).is_file() for file in record["files"])

@@ -17,7 +17,9 @@ EXPLORED = (
     "four problems with 0, 1 and 10 % noise, to measure the run time of recover: with 10 % three of the four errors "
     "were beyond the bound, judged by the bound at the estimate; the criteria were written after that. Then four "
     "problems of each noise with one first guess, where fits ended in local minima: further first guesses, steps of "
-    "one length and the tolerance of exact recovery, 1e-4 for 1e-6, which such steps allow, are from then"
+    "one length and the tolerance of exact recovery, 1e-4 for 1e-6, which such steps allow, are from then. In these "
+    "trials, of the same seed, errors beyond the bound and a regression that does well with much noise had been seen; "
+    "no criterion was changed. The problems of each noise were cut from 30 to 20 for the length of the run"
 )
 
 
@@ -40,7 +42,12 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
 
 def _series(m: Results) -> dict:
     median = lambda values: np.median(values, axis=1)
-    return {
+    # Problem by problem, in the order of their keys: which failed, and how far.
+    each = {}
+    for k, noise in enumerate(LEVELS):
+        each[f"error_of_V_by_problem, noise {noise:g}"] = m.value[k]
+        each[f"error_of_beta_B_by_problem, noise {noise:g}"] = m.form[k]
+    return each | {
         "noise": np.array(LEVELS),
         "error of V": median(m.value),
         "error of beta B": median(m.form),

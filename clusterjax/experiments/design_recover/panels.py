@@ -17,7 +17,7 @@ BLUE, ORANGE, GREEN, PINK = OKABE_ITO[:4]
 @style()
 def draw(m: Results) -> Figure:
     """Three panels beside each other."""
-    figure = Figure(figsize=(WIDTH, 3.0), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 3.2), layout="constrained")
     value, form, law = figure.subplots(1, 3)
     form.sharey(value)
     _errors(value, m.value, m.value_bound, m.value_search)
@@ -27,8 +27,9 @@ def draw(m: Results) -> Figure:
     _errors(form, m.form, m.form_bound, m.form_search)
     form.set(title=r"$\beta B$")
     _law(law, m)
-    handles, labels = value.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower left", ncols=4, frameon=False)
+    # Both legends beside the panels, which curves fill.
+    figure.legend(*value.get_legend_handles_labels(), loc="outside lower left", ncols=2, frameon=False)
+    figure.legend(*law.get_legend_handles_labels(), loc="outside lower right", ncols=3, frameon=False)
     for letter, ax in zip("abc", (value, form, law), strict=True):
         ax.text(-0.02, 1.02, f"({letter})", ha="right", va="bottom", transform=ax.transAxes, weight="bold")
     return figure
@@ -52,6 +53,7 @@ def _law(ax: Axes, m: Results) -> None:
                 label=f"{100 * LEVELS[level]:g} % noise")  # fmt: skip
     ax.plot(squares, chi2.cdf(squares, TOLD), "--", color="black", label="chi-squared")
     ax.axvline(INSIDE, color="0.6", linewidth=0.8)
-    ax.set(xlabel="squared error / bound", ylabel="share of problems", xlim=(0, 3 * TOLD), ylim=(0, 1.02),
-           title="law of errors")  # fmt: skip
-    ax.legend(frameon=False, loc="center right", fontsize="small")
+    ax.set(
+        xlabel="squared error in the\nmetric of the bound", ylabel="share of problems", title="law of errors",
+        xlim=(0, 3 * TOLD), ylim=(0, 1.02),
+    )  # fmt: skip

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from ..._attention import SoftmaxAttention
 from ..._field import AttentionField
@@ -93,7 +93,7 @@ def random_search(key: PRNGKeyArray, problem: Problem, seen: Float[Array, "times
 
 
 @eqx.filter_jit
-def _tried(keys: PRNGKeyArray, x0: Array, seen: Array) -> tuple[Truth, Array]:
+def _tried(keys: Key[Array, " many"], x0: Array, seen: Array) -> tuple[Truth, Array]:
     steps = {"solver": dfx.Bosh3(), "stepsize_controller": dfx.ConstantStepSize(), "dt0": STEP, "max_steps": 64}
 
     def one(key: PRNGKeyArray) -> tuple[Truth, Array]:

@@ -38,7 +38,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
 
 
 def _series(m: Results) -> dict:
-    series: dict = {"t": m.ts, "ratio of the density": m.density}
+    series: dict = {"t": m.ts, "density_ratio_by_time": m.density}
     for name, flow in m.flows.items():
         series |= {
             f"way of the first start, {name}": flow.lengths,
@@ -48,7 +48,7 @@ def _series(m: Results) -> dict:
             float(np.nanmedian(column)) if np.any(np.isfinite(column)) else float("nan") for column in flow.ratios.T
         ]
     for (name, weighted), found in m.works.items():
-        series[f"work around closed paths, {name}, {'weighted' if weighted else 'plain'}"] = found
+        series[f"work_by_closed_path, {name}, {'weighted' if weighted else 'plain'}"] = found
     return series
 
 

@@ -25,8 +25,8 @@ FAILED_ELSEWHERE = {
         "Softmax attention is nearly steepest in Wasserstein space too.",
     ],
     "design-recover": [  # as in the full run
-        "Up to 3 % noise the errors are those of the Cramer-Rao bound: their squares in its metric are chi-squared with "
-        "18 degrees of freedom.",
+        "Up to 3 % noise the errors are those of the Cramer-Rao bound: their squares in its metric are chi-squared "
+        "with 18 degrees of freedom.",
         "So they are with 10 % noise.",
         "Random search with as many runs is farther from both V and beta B.",
         "Regression on differences of the observed tokens, told beta B, has larger errors of V.",

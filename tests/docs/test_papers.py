@@ -121,7 +121,7 @@ def test_what_is_published_is_small_and_names_no_machine():
     folder = ROOT / "docs" / "gallery"
     files = sorted(folder.glob("*")) if folder.is_dir() else []
     assert {file.stem for file in files} == set(FIGURES)
-    assert sum(file.stat().st_size for file in files) < 3_000_000
+    assert sum(file.stat().st_size for file in files) < 3_500_000
     assert all(file.stat().st_size < 60_001 for file in files if file.suffix == ".webp")
     for figure in FIGURES.values():
         assert not re.search(r'"/\w+/|\b[A-Z]:\\', json.dumps(figure))

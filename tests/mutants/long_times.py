@@ -29,7 +29,7 @@ LONG_TIMES = (
     Mutant("rodas-a-stage-is-missing", _SOLVER, "lax.fori_loop(0, 8, stage", "lax.fori_loop(0, 7, stage", _STEP),
     Mutant("rodas-wrong-error-estimate", _SOLVER, "    error = k[7]\n", "    error = k[6]\n", _STEP),
     Mutant("rodas-no-derivative-by-time", _SOLVER, "velocity + span * by_time[i]", "velocity + 0 * by_time[i]", _STEP),
-    Mutant("rodas-stages-at-the-start", _SOLVER, "equation(t0 + times[i] * span,", "equation(t0 + 0 * span,", _STEP),
+    Mutant("rodas-stages-at-the-start", _SOLVER, "t1, t0 + times[i] * span)", "t1, t0 + 0 * span)", _STEP),
     Mutant(
         "rodas-wrong-last-weight",
         _SOLVER,

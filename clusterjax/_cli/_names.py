@@ -7,6 +7,6 @@ FIGURES = (
     "rank-collapse", "long-context", "perceptron-delay", "interacting-heads", "phase-diagram", "causal-phase-diagram",
     "linear-phase", "emergence-polytope", "emergence-hyperplanes", "emergence-mixed", "boolean-attention",
     "gaussian-closure", "moebius", "staircase", "cluster-lifetimes", "renyi-centres", "repulsion", "any-query-key",
-    "atlas", "noise-bifurcation", "kramers-escape", "gradient-flow", "training-escape", "design-recover",
+    "atlas", "noise-bifurcation", "kramers-escape", "gradient-flow", "training-escape", "design-recover", "design-hold",
     "hardmax-polytope", "hardmax-open-problems", "sentiment-words", "sentiment-leaders", "sentiment-training",
 )  # fmt: skip

@@ -8,6 +8,6 @@ FIGURES = (
     "linear-phase", "emergence-polytope", "emergence-hyperplanes", "emergence-mixed", "boolean-attention",
     "gaussian-closure", "moebius", "staircase", "cluster-lifetimes", "renyi-centres", "repulsion", "any-query-key",
     "atlas", "noise-bifurcation", "kramers-escape", "gradient-flow", "training-escape", "design-recover",
-    "design-steer",
+    "design-hold", "design-steer",
     "hardmax-polytope", "hardmax-open-problems", "sentiment-words", "sentiment-leaders", "sentiment-training",
 )  # fmt: skip

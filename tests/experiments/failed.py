@@ -31,6 +31,16 @@ FAILED_ELSEWHERE = {
         "Random search with as many runs is farther from both V and beta B.",
         "Regression on differences of the observed tokens, told beta B, has larger errors of V.",
     ],
+    "design-hold": [  # as in the full run
+        "A beta in 2 pieces, by gradient, keeps k clusters of 16 uniform tokens.",
+        "It does wherever one constant beta does.",
+        "A beta that changes in time keeps them more often than the best constant one.",
+        "And more often than random constant betas, of as many runs.",
+        "Against collapse the change of V along the gradient leaves tokens farther apart than the best of random "
+        "changes, of as many runs.",
+        "And farther than changes of the same norm that are made by hand.",
+        "With it tokens also take longest to collapse.",
+    ],
     "staircase": ["These are more than a multiple of sqrt(beta), the number of waves that grow fastest."],
     "neural-collapse": [
         "Layers of the hardmax classifier bring the reviews of a label to their mean (NC1).",

@@ -50,7 +50,7 @@ DEAR = (
     "sentiment-words", "sentiment-leaders", "cluster-lifetimes", "renyi-centres", "repulsion", "any-query-key",
     "causal-phase-diagram", "gaussian-closure", "sentiment-training", "perceptron-delay", "interacting-heads",
     "neural-collapse", "atlas", "noise-bifurcation", "training-escape", "kramers-escape", "gradient-flow",
-    "design-recover", "design-steer",
+    "design-recover", "design-hold", "design-steer",
 )  # fmt: skip
 EACH = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.exhaustive) if name in DEAR else name for name in NAMES]
@@ -91,7 +91,7 @@ def test_registry_holds_every_experiment_in_order():
     limits = "emergence-polytope emergence-hyperplanes emergence-mixed boolean-attention gaussian-closure moebius"
     figures = [f"figure{k}" for k in range(1, 9)]
     lives = ["staircase", "cluster-lifetimes", "renyi-centres", "repulsion", "any-query-key", "atlas"]
-    noise = "noise-bifurcation kramers-escape gradient-flow training-escape design-recover design-steer"
+    noise = "noise-bifurcation kramers-escape gradient-flow training-escape design-recover design-hold design-steer"
     hardmax = "hardmax-polytope hardmax-open-problems sentiment-words sentiment-leaders sentiment-training"
     assert NAMES == [*figures, *networks, *layers, *many, *limits.split(), *lives, *noise.split(), *hardmax.split()]
     assert len({experiment.alias for experiment in EXPERIMENTS}) == len(NAMES)
@@ -160,8 +160,8 @@ def test_record_is_complete(drawn, name):
     assert {"clusterjax", "jax", "diffrax", "numpy", "python"} <= set(record["versions"])
     # Of texts there are not as many as starts, weights need no start, and exact clouds have a number of their own.
     passages = dict.fromkeys(("albert-training", "language-training", "causal-network"), 64)
-    problems = {"design-recover": 8, "design-steer": 2, "hardmax-open-problems": 60, "kramers-escape": 64}
-    texts = {"albert-spectra": 1, "albert-bridge": 6, "word-senses": 3} | problems | passages
+    problems = {"design-recover": 8, "design-hold": 12, "design-steer": 2, "kramers-escape": 64}
+    texts = {"hardmax-open-problems": 60, "albert-spectra": 1, "albert-bridge": 6, "word-senses": 3} | problems | passages
     assert record["parameters"]["seed"] == 0 and record["parameters"]["starts"] == texts.get(name, STARTS)
     assert record["seconds"]["total"] > 0 and all((folder / file).is_file() for file in record["files"])
     lengths = {len(values) for label, values in record["series"].items() if "_by_" not in label}

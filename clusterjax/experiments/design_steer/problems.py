@@ -14,7 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from ..._attention import SoftmaxAttention
 from ..._field import AttentionField, PerceptronField, SumField
@@ -66,7 +66,7 @@ def random_search(key: PRNGKeyArray, x0: Array, targets: Array, pieces: int, run
 
 
 @eqx.filter_jit
-def _tried(keys: PRNGKeyArray, x0: Array, targets: Array, pieces: int) -> Array:
+def _tried(keys: Key[Array, " many"], x0: Array, targets: Array, pieces: int) -> Array:
     steps = {"solver": dfx.Bosh3(), "stepsize_controller": dfx.ConstantStepSize(), "dt0": STEP}
     knots = jnp.arange(pieces).astype(x0.dtype)
 

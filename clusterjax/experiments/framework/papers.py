@@ -92,7 +92,7 @@ PAPERS = (
         "Design by gradient: inverse problems, tokens led to targets as by Geshkovski, Rigollet, Ruiz-Balet, "
         "Measure-to-measure interpolation using transformers (2411.04551), clusters that are held",
         "Design by gradient, 2411.04551",
-        ("design-recover", "design-steer"),
+        ("design-recover", "design-hold", "design-steer"),
     ),
 )  # fmt: skip
 

@@ -8,6 +8,7 @@ from ..any_query_key import ANY_QUERY_KEY
 from ..boolean_attention import BOOLEAN_ATTENTION
 from ..causal_phase_diagram import CAUSAL_PHASE_DIAGRAM
 from ..cluster_lifetimes import CLUSTER_LIFETIMES
+from ..design_hold import DESIGN_HOLD
 from ..design_recover import DESIGN_RECOVER
 from ..design_steer import DESIGN_STEER
 from ..emergence_hyperplanes import EMERGENCE_HYPERPLANES
@@ -91,7 +92,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     PHASE_DIAGRAM, CAUSAL_PHASE_DIAGRAM, LINEAR_PHASE, EMERGENCE_POLYTOPE, EMERGENCE_HYPERPLANES, EMERGENCE_MIXED,
     BOOLEAN_ATTENTION, GAUSSIAN_CLOSURE, MOEBIUS, STAIRCASE, CLUSTER_LIFETIMES, RENYI_CENTRES, REPULSION,
     ANY_QUERY_KEY, ATLAS, NOISE_BIFURCATION, KRAMERS_ESCAPE, GRADIENT_FLOW, TRAINING_ESCAPE, DESIGN_RECOVER,
-    DESIGN_STEER,
+    DESIGN_HOLD, DESIGN_STEER,
     HARDMAX_POLYTOPE, HARDMAX_OPEN_PROBLEMS, SENTIMENT_WORDS, SENTIMENT_LEADERS, SENTIMENT_TRAINING,
 )  # fmt: skip
 """All figures of the package, in the order of the gallery."""

@@ -161,7 +161,8 @@ def test_record_is_complete(drawn, name):
     # Of texts there are not as many as starts, weights need no start, and exact clouds have a number of their own.
     passages = dict.fromkeys(("albert-training", "language-training", "causal-network"), 64)
     problems = {"design-recover": 8, "design-hold": 12, "design-steer": 2, "kramers-escape": 64}
-    texts = {"hardmax-open-problems": 60, "albert-spectra": 1, "albert-bridge": 6, "word-senses": 3} | problems | passages
+    problems |= {"hardmax-open-problems": 60}
+    texts = {"albert-spectra": 1, "albert-bridge": 6, "word-senses": 3} | problems | passages
     assert record["parameters"]["seed"] == 0 and record["parameters"]["starts"] == texts.get(name, STARTS)
     assert record["seconds"]["total"] > 0 and all((folder / file).is_file() for file in record["files"])
     lengths = {len(values) for label, values in record["series"].items() if "_by_" not in label}

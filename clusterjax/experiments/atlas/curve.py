@@ -8,7 +8,8 @@ limit is on a curve, and if every place of the curve has the same shape, that is
 relaxation times of it. All others must have had them. With the unit eigenvector u of the slow one the bordered system
 $J_q\delta + \mu u = -f_q,\ u^\top\delta = 0$, which the slow rate leaves regular, is Newton's step to the curve
 (Keller, "Numerical solution of bifurcation and nonlinear eigenvalue problems", 1977). The curve is followed by steps
-along u, each corrected so, until the cosines of all tokens are what they were.
+along u, each corrected so, until the inner products of all tokens, plain and with V, are what they were and change the
+same way: rotations that commute with V map the rest of the curve onto what was followed.
 
 **Invariants.** At every place there is one slow direction and no second one, the shape is that of the tokens, and the
 corrected step is short; a curve that does not close within `LENGTH`, or on which this fails, certifies nothing. What is

@@ -8,7 +8,6 @@ whose Wasserstein distances are those of its quantiles.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import diffrax as dfx
 import equinox as eqx
@@ -126,7 +125,7 @@ def flow_of(name: str, x0: Array, ts: np.ndarray, beta: float) -> Flow:
     return Flow(np.asarray(first.energy), distances, ratios, np.concatenate([[0], np.cumsum(ways)]), first)
 
 
-@partial(eqx.filter_jit)
+@eqx.filter_jit
 def _runs(name: str, x0: Array, times: Array, beta: Array) -> Array:
     # Steps end at all times: interpolated tokens would be off by more than what is measured.
     controller = dfx.ClipStepSizeController(dfx.PIDController(rtol=1e-11, atol=1e-13), step_ts=times)

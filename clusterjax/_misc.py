@@ -130,6 +130,16 @@ def matmul(a: Array, b: Array) -> Array:
     return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
 
 
+def einsum(spec: str, *operands: Array) -> Array:
+    """`jnp.einsum` in full precision."""
+    return jnp.einsum(spec, *operands, precision=jax.lax.Precision.HIGHEST)
+
+
+def tensordot(a: Array, b: Array, axes: int) -> Array:
+    """`jnp.tensordot` in full precision."""
+    return jnp.tensordot(a, b, axes, precision=jax.lax.Precision.HIGHEST)
+
+
 def rotate_pairs(x: Float[Array, "*batch n k"], cosines: Array, sines: Array) -> Float[Array, "*batch n k"]:
     """Entries a and a + k/2 of each row of `x` turned as one pair, by angles whose cosines and sines are (n, k/2).
 

@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array, Float
 
 from .._check import check_array, refusal, shown
 from .._custom_types import RealScalarLike, Tokens
-from .._misc import as_float, rotate_pairs
+from .._misc import as_float, einsum, rotate_pairs
 from .._schedule import StoredParameter, at_time, check_real, example, optional_parameter, parameter
 
 
@@ -113,7 +112,7 @@ class HeadFactors(eqx.Module):
         """The queries, keys and values of the tokens, rotated at their places, and the bias, at time `t`."""
         query, tokens, value = (
             # From (n, d) straight to (h, n, k): no (d, d) matrix is ever formed.
-            jnp.einsum("nd,hdk->hnk", y, at_time(maps, t, y.dtype), precision=lax.Precision.HIGHEST)
+            einsum("nd,hdk->hnk", y, at_time(maps, t, y.dtype))
             for maps in (self.query, self.key, self.value)
         )
         if self.rotation is not None:
@@ -125,7 +124,7 @@ class HeadFactors(eqx.Module):
         """The sum over heads of what their outputs make of the averages, (n, d)."""
         output = at_time(self.output, t, averages.dtype)
         # One contraction over heads and their dimensions: the heads' outputs (h, n, d) are never held one by one.
-        return jnp.einsum("hnv,hvd->nd", averages, output, precision=lax.Precision.HIGHEST)
+        return einsum("hnv,hvd->nd", averages, output)
 
     def check(self, n: int, d: int) -> None:
         """Raise a ValueError unless the factors fit `n` tokens of dimension `d`."""

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 
 from .._attention import SoftmaxAttention, UnnormalisedAttention
 from .._custom_types import RealScalarLike, Tokens
-from .._misc import matmul
+from .._misc import einsum, matmul
 from .._schedule import at_time
 from .attention import AttentionField
 from .base import AbstractField, ScaledField, SumField
@@ -45,7 +45,7 @@ def velocity_jacobian(field: Any, t: RealScalarLike, y: Tokens) -> tuple[Float[A
     value = at_time(field.value, t, y.dtype)
     if value is None:
         return average, jacobian
-    return matmul(average, value.T), jnp.einsum("ab,ibjc->iajc", value, jacobian)
+    return matmul(average, value.T), einsum("ab,ibjc->iajc", value, jacobian)
 
 
 def _average_jacobian(field: AttentionField, t: RealScalarLike, y: Tokens) -> tuple[Array, Array]:
@@ -59,7 +59,7 @@ def _average_jacobian(field: AttentionField, t: RealScalarLike, y: Tokens) -> tu
     # c_ij, (n, n, d).
     centred = y[None, :, :] - average[:, None, :] if isinstance(attention, SoftmaxAttention) else y[None, :, :]
     weighted = weights[:, :, None] * centred
-    own = beta * jnp.einsum("ika,kb->iab", weighted, keys)
+    own = beta * einsum("ika,kb->iab", weighted, keys)
     others = weights[:, None, :, None] * jnp.eye(d, dtype=y.dtype)[None, :, None, :]
     others = others + beta * jnp.swapaxes(weighted, 1, 2)[:, :, :, None] * queries[:, None, None, :]
     here = jnp.eye(n, dtype=y.dtype)[:, None, :, None]

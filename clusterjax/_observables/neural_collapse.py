@@ -8,7 +8,7 @@ from jaxtyping import Array, ArrayLike, Float, Int
 
 from .._check import check_array, check_tokens
 from .._custom_types import Scalar, Tokens
-from .._misc import is_concrete
+from .._misc import is_concrete, matmul
 
 
 # Means that differ by less than so many machine epsilons of the longest feature are equal but for rounding.
@@ -121,7 +121,7 @@ def _measure(features: Array, labels: Array, weights: Array, bias: Array) -> Neu
     counts = member.sum(axis=0)
     known = jnp.all(counts > 0) & jnp.all(member.sum(axis=1) == 1)
     counts = jnp.where(known, counts, jnp.nan)
-    means = (member.T @ features) / counts[:, None]
+    means = matmul(member.T, features) / counts[:, None]
     centred = means - means.mean(axis=0, keepdims=True)
     lengths = jnp.linalg.norm(centred, axis=1)
     longest = jnp.max(jnp.linalg.norm(features, axis=1))
@@ -130,10 +130,10 @@ def _measure(features: Array, labels: Array, weights: Array, bias: Array) -> Neu
     within = (features - means[jnp.clip(labels, 0, classes - 1)]) / jnp.sqrt(counts[labels] * classes)[:, None]
     # With S_B = M^T M / C, tr(S_W S_B^+) / C is the mean of |(h - mu) M^+|^2: no (d, d) matrix is squared.
     inverse = jnp.linalg.pinv(jnp.where(apart, centred, jnp.ones_like(centred)))
-    variability = jnp.sum((within @ inverse) ** 2)
+    variability = jnp.sum(matmul(within, inverse) ** 2)
     scaled = lambda matrix: matrix / jnp.linalg.norm(matrix)
     squares = jnp.sum((features[:, None, :] - means[None]) ** 2, axis=-1)
-    nearest, given = jnp.argmin(squares, axis=1), jnp.argmax(features @ weights.T + bias[None], axis=1)
+    nearest, given = jnp.argmin(squares, axis=1), jnp.argmax(matmul(features, weights.T) + bias[None], axis=1)
     off = jnp.where(known, jnp.mean((nearest != given).astype(features.dtype)), jnp.nan)
     return NeuralCollapse(
         defined(variability),
@@ -155,5 +155,5 @@ def _from_simplex(rows: Float[Array, "classes d"]) -> Scalar:
     """The mean of |cos + 1 / (C - 1)| over pairs."""
     units = rows / jnp.linalg.norm(rows, axis=1, keepdims=True)
     classes = rows.shape[0]
-    off = jnp.abs(units @ units.T + 1 / (classes - 1))
+    off = jnp.abs(matmul(units, units.T) + 1 / (classes - 1))
     return jnp.sum(jnp.where(jnp.eye(classes, dtype=bool), jnp.zeros_like(off), off)) / (classes * (classes - 1))

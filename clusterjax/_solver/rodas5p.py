@@ -27,6 +27,7 @@ from jaxtyping import Array, PyTree
 
 from .._batching import call_with_rule
 from .._check import check_number
+from .._misc import matmul, tensordot
 from .retract import Time
 from .tangent import Equation, Linearised, linearise
 
@@ -193,20 +194,20 @@ def _step(terms, args, t0, t1, y0: Array, state, max_growth):
     def stage(i, k):
         # Not later than t1 by rounding, where a parameter may have jumped.
         time = jnp.where(times[i] == 1, t1, t0 + times[i] * span)
-        velocity = equation(time, y0 + jnp.tensordot(stages[i], k, 1), args)
-        right = h * (velocity + span * by_time[i] * linear.by_time) + jnp.tensordot(coupling[i], k, 1)
+        velocity = equation(time, y0 + tensordot(stages[i], k, 1), args)
+        right = h * (velocity + span * by_time[i] * linear.by_time) + tensordot(coupling[i], k, 1)
         return k.at[i].set(solve(_GAMMA * right))
 
     # A loop, so that the field is compiled once for all stages; the coefficients above the diagonal are zero.
     k = lax.fori_loop(0, 8, stage, jnp.zeros((8, *y0.shape), y0.dtype))
-    y1 = equation.projected(y0, y0 + jnp.tensordot(constant((*_LAST, 1.0, 1.0, 1.0)), k, 1))
+    y1 = equation.projected(y0, y0 + tensordot(constant((*_LAST, 1.0, 1.0, 1.0)), k, 1))
     error = k[7]
     if max_growth is not None:
         before, state = state[1], _fastest_growth(linear, solve_tangent, jnp.sign(h), state)
         # An infinite error rejects the step, under whatever controller and tolerances.
         too_long = span * jnp.maximum(before, state[1]) > max_growth
         error = jnp.where(too_long, jnp.inf, error)
-    return y1, error, jnp.tensordot(constant(_DENSE), k, 1), state
+    return y1, error, tensordot(constant(_DENSE), k, 1), state
 
 
 def _fastest_growth(linear: Linearised, solve_tangent, sign, state):
@@ -222,7 +223,7 @@ def _fastest_growth(linear: Linearised, solve_tangent, sign, state):
     for _ in range(5):
         u = unit(solve_tangent(u))
     u = lax.stop_gradient(u)
-    rate = sign * jnp.dot(u, lax.stop_gradient(linear.jacobian) @ u)
+    rate = sign * matmul(u, matmul(lax.stop_gradient(linear.jacobian), u))
     return linear.vector(u), rate
 
 

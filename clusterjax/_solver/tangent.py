@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 
 from .._field import AbstractField
 from .._field.jacobian import has_velocity_jacobian, velocity_jacobian
+from .._misc import einsum
 from .._space import Sphere
 
 
@@ -68,14 +69,14 @@ class Linearised(eqx.Module):
 
     def coordinates(self, v: Array) -> Array:
         """The tangent coordinates of v."""
-        return (v if self.basis is None else jnp.einsum("ida,id->ia", self.basis, v)).reshape(-1)
+        return (v if self.basis is None else einsum("ida,id->ia", self.basis, v)).reshape(-1)
 
     def vector(self, u: Array) -> Array:
         """The tangent vector of coordinates u."""
         if self.basis is None:
             return u.reshape(self.shape)
         n, _, k = self.basis.shape
-        return jnp.einsum("ida,ia->id", self.basis, u.reshape(n, k))
+        return einsum("ida,ia->id", self.basis, u.reshape(n, k))
 
     def solver(self, c):
         """The function r -> (I - c J)^{-1} r, and the same in tangent coordinates."""
@@ -111,15 +112,15 @@ def linearise(equation: Equation, t, y: Array, args: Any) -> Linearised:
     n, d, k = basis.shape
     if has_velocity_jacobian(equation.field):
         ambient, derivative = velocity_jacobian(equation.field, t * equation.direction, point)
-        blocks = jnp.einsum("ida,idje,jeb->iajb", basis, derivative, basis)
+        blocks = einsum("ida,idje,jeb->iajb", basis, derivative, basis)
         # The derivative of the projection: -<y_i, v_i> on the diagonal.
         pull = jnp.sum(point * ambient, axis=1)
-        diagonal = jnp.einsum("ij,i,ab->iajb", jnp.eye(n, dtype=y.dtype), pull, jnp.eye(k, dtype=y.dtype))
+        diagonal = einsum("ij,i,ab->iajb", jnp.eye(n, dtype=y.dtype), pull, jnp.eye(k, dtype=y.dtype))
         blocks = (blocks - diagonal) / radii[None, None, :, None]
     else:
         _, push = jax.linearize(lambda x: equation(t, x, args), y)
-        columns = jnp.einsum("ij,jda->jaid", jnp.eye(n, dtype=y.dtype), basis).reshape(n * k, n, d)
-        blocks = jnp.einsum("ida,mid->iam", basis, jax.vmap(push)(columns))
+        columns = einsum("ij,jda->jaid", jnp.eye(n, dtype=y.dtype), basis).reshape(n * k, n, d)
+        blocks = einsum("ida,mid->iam", basis, jax.vmap(push)(columns))
     return Linearised(blocks.reshape(n * k, n * k), by_time, basis, point, velocity / radii[:, None], y.shape)
 
 

@@ -24,7 +24,7 @@ from .._check import check_array, check_integer, check_key, check_number, check_
 from .._custom_types import Numbers, Tokens
 from .._field import AbstractField
 from .._field.base import check_field
-from .._misc import is_concrete
+from .._misc import is_concrete, matmul
 from .._observables import num_clusters
 from .._random import draw_normal
 from .._simulate import simulate
@@ -98,8 +98,8 @@ class _Missing(eqx.Module):
 
 def missing(x: Tokens, shares: Float[Array, "k n"], radius: Array) -> Float[Array, " N"]:
     """What is missing at one time."""
-    means = shares @ x
-    own = (shares > 0).astype(x.dtype).T @ means
+    means = matmul(shares, x)
+    own = matmul((shares > 0).astype(x.dtype).T, means)
     # Squares under the root are kept from zero, where a distance has no derivative.
     length = lambda v: jnp.sqrt(jnp.sum(v * v, axis=-1) + 1e-12 * radius**2)
     inside = jnp.maximum(length(x - own) / radius - INSIDE, 0)

@@ -20,6 +20,7 @@ from jaxtyping import Array, Float
 
 from .._check import check_instance, check_integer
 from .._field import AbstractField
+from .._misc import matmul
 from .._simulate import simulate
 
 
@@ -144,19 +145,19 @@ def _damped(residual: Array, jacobian: Array, damping: Array, share: Array) -> t
     if jacobian.shape[0] < jacobian.shape[1]:
         # More parameters than residuals: the same step from the smaller system.
         scaled = jacobian / lengths[None, :]
-        gram = scaled @ scaled.T + damping * jnp.eye(len(residual), dtype=residual.dtype)
-        move = -(scaled.T @ jnp.linalg.solve(gram, residual)) / lengths
+        gram = matmul(scaled, scaled.T) + damping * jnp.eye(len(residual), dtype=residual.dtype)
+        move = -matmul(scaled.T, jnp.linalg.solve(gram, residual)) / lengths
     else:
         # By an orthogonal factor of both together: normal equations would lose half the digits.
         q, r = jnp.linalg.qr(jnp.concatenate([jacobian, jnp.diag(jnp.sqrt(damping) * lengths)]))
-        move = -jax.scipy.linalg.solve_triangular(r, q[: len(residual)].T @ residual)
-    along = jacobian @ move
+        move = -jax.scipy.linalg.solve_triangular(r, matmul(q[: len(residual)].T, residual))
+    along = matmul(jacobian, move)
     return move, -jnp.sum(along * (2 * residual + along))
 
 
 def slope(fit: Fit) -> Float[Array, ""]:
     """The largest cosine between the residual and a column of its Jacobian: 0 at a stationary point."""
     columns, length = jnp.linalg.norm(fit.jacobian, axis=0), jnp.linalg.norm(fit.residual)
-    products = jnp.abs(fit.residual @ fit.jacobian)
+    products = jnp.abs(matmul(fit.residual, fit.jacobian))
     cosines = jnp.where(columns * length > 0, products / jnp.where(columns * length > 0, columns * length, 1), 0)
     return jnp.max(cosines, initial=0.0)

@@ -21,6 +21,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from .._misc import einsum
+
 
 # Above it a matrix product of scores is faster (benchmarks/sentiment_speed.py).
 _STREAMED_DIMENSIONS = 4
@@ -60,7 +62,7 @@ def _forward(depth, embedding, decoder, alpha, A, ids, counts):
     shares = layout.lanes(_shares(counts), embedding.shape[1])
     # (heads, reviews, d).
     means = layout.means(shares, run.tokens).reshape(embedding.shape[1], ids.shape[0], -1)
-    logits = jnp.einsum("hbd,hd->b", means, decoder.w) + decoder.v
+    logits = einsum("hbd,hd->b", means, decoder.w) + decoder.v
     return logits, (embedding, decoder, alpha, A, ids, counts, shares, means, run)
 
 
@@ -77,7 +79,7 @@ def _backward(depth, residuals, cotangent):
     step = alpha / (1 + alpha)
     return (
         shares_by_id[:, :, None] * decoder.w[None],
-        Decoder(jnp.einsum("b,hbd->hd", cotangent, means), jnp.sum(cotangent)),
+        Decoder(einsum("b,hbd->hd", cotangent, means), jnp.sum(cotangent)),
         jnp.sum(steps.reshape(heads, -1), axis=1) * (1 - step) ** 2,
         # The targets do not change with A almost everywhere, so its derivative is zero.
         None if A is None else jnp.zeros_like(A),
@@ -189,15 +191,15 @@ class LanesLast:
 
     @staticmethod
     def means(shares, tokens):
-        return jnp.einsum("nl,dnl->ld", shares, tokens)
+        return einsum("nl,dnl->ld", shares, tokens)
 
     @staticmethod
     def project(tokens, readout):
-        return jnp.einsum("dnl,ld->nl", tokens, readout)
+        return einsum("dnl,ld->nl", tokens, readout)
 
     @staticmethod
     def queries(tokens, forms):
-        return tokens if forms is None else jnp.einsum("lde,enl->dnl", forms, tokens)
+        return tokens if forms is None else einsum("lde,enl->dnl", forms, tokens)
 
     @staticmethod
     def sum_over_words(scalars):
@@ -279,15 +281,15 @@ class LanesFirst:
 
     @staticmethod
     def means(shares, tokens):
-        return jnp.einsum("ln,lnd->ld", shares, tokens)
+        return einsum("ln,lnd->ld", shares, tokens)
 
     @staticmethod
     def project(tokens, readout):
-        return jnp.einsum("lnd,ld->ln", tokens, readout)
+        return einsum("lnd,ld->ln", tokens, readout)
 
     @staticmethod
     def queries(tokens, forms):
-        return tokens if forms is None else jnp.einsum("lde,lne->lnd", forms, tokens)
+        return tokens if forms is None else einsum("lde,lne->lnd", forms, tokens)
 
     @staticmethod
     def sum_over_words(scalars):
@@ -315,7 +317,7 @@ class LanesFirst:
         """
         n = tokens.shape[1]
         # (lanes, attended, attending).
-        scores = jnp.einsum("ljd,lid->lji", tokens, queries, precision=lax.Precision.HIGHEST) + absent[:, :, None]
+        scores = einsum("ljd,lid->lji", tokens, queries) + absent[:, :, None]
         # n - 1 where the score is not the largest, so that the minimum is the first index that attains it, also if only
         # the last does.
         numbers = jnp.arange(n, dtype=jnp.int32)[None, :, None]

@@ -18,7 +18,7 @@ from jaxtyping import Array, ArrayLike, Float, Int, Num
 from .._check import as_numbers, check_array, check_host_array, check_instance, check_integer, check_scalar
 from .._custom_types import Numbers, RealScalarLike
 from .._iterate import iterate
-from .._misc import is_concrete
+from .._misc import is_concrete, matmul
 from ..hardmax import HardmaxLayer, SoftmaxTwin
 from ._forward import Decoder, hardmax_logits, layout_of, run_layers, shares_at_first_layer
 
@@ -131,7 +131,7 @@ class HardmaxClassifier(eqx.Module):
                 if self.depth:
                     layer = SoftmaxTwin(self.layer(head, counts), beta)  # pyright: ignore[reportCallIssue]
                     tokens = iterate(layer, tokens, self.depth).x1
-                total = total + jnp.dot(self.w[head], share @ tokens)
+                total = total + matmul(self.w[head], matmul(share, tokens))
             return total
 
         # Review by review: n^2 exponentials of all at once would not fit.

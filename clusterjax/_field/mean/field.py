@@ -24,7 +24,7 @@ from ..._attention.base import check_dimension, check_square
 from ..._check import check_array, check_callable, check_integer, check_key, check_number, check_tokens, shown
 from ..._custom_types import Masses, Numbers, RealScalarLike, Scalar, Tokens
 from ..._mask import FullMask
-from ..._misc import is_concrete, matmul
+from ..._misc import einsum, is_concrete, matmul
 from ..._schedule import Parameter, StoredParameter, as_parameter, at_time, check_time
 from ..._space import Euclidean, Sphere
 from ..._summation import Dense
@@ -381,4 +381,4 @@ class MeanField(AbstractField):
             average = jnp.exp(sums.shift - self._offset(t, c)) * sums.tokens
         value = at_time(self.value, t, c.dtype)
         moved = average if value is None else matmul(average, value.T)
-        return jnp.einsum("md,fmd->fm", moved, jnp.asarray(self.basis.grid(self.degree).frame, c.dtype))
+        return einsum("md,fmd->fm", moved, jnp.asarray(self.basis.grid(self.degree).frame, c.dtype))

@@ -17,7 +17,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from ..._custom_types import Scalar, Tokens
-from ..._misc import matmul
+from ..._misc import einsum, matmul
 from ..._summation.harmonic.series.bessel import scaled_bessel
 from .basis import Basis
 
@@ -66,7 +66,7 @@ def zonal_sums(basis: Basis, degree: int, c: Array, beta: Scalar) -> Sums:
     of = coefficients(beta, degree, points.shape[1])
     along = basis.values(degree, of.derivative[:, None] * c)
     gradients = basis.gradients(degree, of.quotient[:, None] * c)
-    tokens = jnp.einsum("fm,fmd->md", gradients, frame) + along[:, None] * points
+    tokens = einsum("fm,fmd->md", gradients, frame) + along[:, None] * points
     return Sums(basis.values(degree, of.plain[:, None] * c), tokens, jnp.abs(beta))
 
 

@@ -6,6 +6,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from ..._custom_types import Masses, Tokens
+from ..._misc import einsum
 from .basis import Basis, Coefficients
 
 
@@ -25,7 +26,7 @@ def means(basis: Basis, degree: int, x: Tokens, shares: Masses) -> Coefficients:
     """The sums of shares times harmonics, by chunks of tokens."""
     size = max(1, _HELD // ((degree + 1) * basis.columns(degree)))
     if len(x) <= size:
-        return jnp.einsum("n,nrc->rc", shares, basis.harmonics(degree, x), precision=lax.Precision.HIGHEST)
+        return einsum("n,nrc->rc", shares, basis.harmonics(degree, x))
     count = -(-len(x) // size)
     # Points that are added have no mass.
     rows = jnp.concatenate([x, jnp.broadcast_to(x[:1], (count * size - len(x), x.shape[1]))])

@@ -18,7 +18,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from ..._custom_types import Tokens
-from ..._misc import matmul
+from ..._misc import einsum, matmul
 from ..._summation.harmonic.series.sphere_tables import recurrence
 from .basis import Basis, Grid
 
@@ -76,7 +76,7 @@ def _pairs(c: Array) -> Float[Array, "l m two"]:
 
 def _waves_of(table: np.ndarray, c: Array) -> Float[Array, "two z m"]:
     # For each m a product over l.
-    return jnp.einsum("zml,lmc->czm", jnp.asarray(table, c.dtype), _pairs(c), precision=lax.Precision.HIGHEST)
+    return einsum("zml,lmc->czm", jnp.asarray(table, c.dtype), _pairs(c))
 
 
 def _values(degree: int, c: Array) -> Float[Array, " M"]:
@@ -98,7 +98,7 @@ def _gradients(degree: int, c: Array) -> Float[Array, "frame M"]:
 def _against(table: np.ndarray, by_cosine: Array, by_sine: Array) -> Array:
     """The coefficients that belong to integrals over phi times cosines and sines, each (z, m)."""
     parts = jnp.stack([by_cosine, by_sine])
-    found = jnp.einsum("czm,zml->lmc", parts, jnp.asarray(table, parts.dtype), precision=lax.Precision.HIGHEST)
+    found = einsum("czm,zml->lmc", parts, jnp.asarray(table, parts.dtype))
     return found.reshape(found.shape[0], -1)
 
 

@@ -18,6 +18,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from ..._check import check_choice, check_flag, check_instance, check_path, check_say, check_sequence
 from ..._lock import locked
 from ..._log import log_line as print_line
@@ -214,8 +216,10 @@ def _run_one(
     began = time.perf_counter()
     # Before the run: it may not change what counts as changed.
     changed = changed_parameters(settings.read(experiment.parameters), quick=settings.quick)
-    # Progress is prefixed with the number and name of the figure.
-    outcome = experiment.run(settings, lambda phase: say(f"{head}: {phase}"))
+    # Accelerators would round factors of float32 to ten bits where a product asks for nothing else.
+    with jax.default_matmul_precision("highest"):
+        # Progress is prefixed with the number and name of the figure.
+        outcome = experiment.run(settings, lambda phase: say(f"{head}: {phase}"))
     check_instance(outcome, f"what {experiment.name} returns", Outcome, "an Outcome", "return one")
     outcome = with_changed(outcome, changed_words(changed))
     # Measured apart from drawing, as drawing depends on formats and films.

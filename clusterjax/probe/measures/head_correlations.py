@@ -20,7 +20,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from ..._check import check_concrete, check_integer, check_key
-from ..._misc import matmul
+from ..._misc import einsum, matmul
 from ..._summary import short, summary
 from ..networks.batch import Encoded
 from ..networks.load import Model
@@ -168,7 +168,7 @@ def products_at_once(
     """The inner products of the centred maps of each text."""
     words, mean = _words_and_mean(mask, attention.dtype)
     centred = attention - (mean[:, None, None] * words[:, :, None] * words[:, None, :])[:, None]
-    return jnp.einsum("bhij,bgij->bhg", centred, centred, precision=lax.Precision.HIGHEST)
+    return einsum("bhij,bgij->bhg", centred, centred)
 
 
 def products_by_rows(

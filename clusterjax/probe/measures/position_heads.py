@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..._check import check_instance, check_integer, check_sequence, refusal, shown
+from ..._misc import einsum
 from ..._summary import short, summary
 from ..networks.batch import Encoded
 from ..networks.load import Model
@@ -204,7 +205,7 @@ class _OfLayer(eqx.Module):
 
     def __call__(self, hidden: Array, attention: Float[Array, "batch heads n n"], mask: Bool[Array, "batch n"]):
         chosen = _chosen(jnp, mask, self.separators).astype(attention.dtype)
-        total = jnp.einsum("bhij,btij->bht", attention, chosen)
+        total = einsum("bhij,btij->bht", attention, chosen)
         rows = jnp.sum(mask, axis=1).astype(attention.dtype) - 1
         return {"mass": total / rows[:, None, None]}
 

@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..._check import check_flag, check_instance, check_integer, refusal, shown
+from ..._misc import einsum
 from ..._observables import sink_mass, uniform_causal_sink
 from ..._summary import short, summary
 from ..networks.batch import Encoded
@@ -215,7 +216,7 @@ class _OfLayer(eqx.Module):
         divisor = (mask.shape[1], rows) if self.include_self else (max(mask.shape[1] - 1, 1), rows - 1)
         masses = masses * (divisor[0] / divisor[1])[:, None, None]
         # Targets are rows of booleans over places, so several places of one token are summed.
-        mass = jnp.einsum("bhn,btn->bht", masses, self.targets.astype(masses.dtype))
+        mass = einsum("bhn,btn->bht", masses, self.targets.astype(masses.dtype))
         return {"mass": mass, "excess": mass - self.full[:, None, :], "causal": mass - self.causal[:, None, :]}
 
 

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from ..._check import check_choice, check_flag, check_integer, check_number
 from ..._field import MultiHeadField
 from ..._mask import FullMask
+from ..._misc import einsum
 from ..._summary import levels, short
 from ..measures.stream import Measure
 from ..measures.survey import check_surveyed, check_texts, digest, encoded, fingerprint, survey
@@ -258,8 +258,8 @@ def _level(hidden: Float[Array, "batch n d"], mask: Bool[Array, "batch n"]) -> d
     # At least two, as `encoded` has checked.
     words = jnp.sum(mask, axis=1).astype(hidden.dtype)
     # As a product: XLA's older code for the sum of squares over two axes takes fifteen seconds to compile.
-    squares = jnp.einsum("bnd,bnd->b", hidden, hidden, precision=lax.Precision.HIGHEST)
-    lengths = jnp.where(mask, jnp.einsum("bnd,bnd->bn", hidden, hidden), jnp.full_like(hidden[..., 0], jnp.nan))
+    squares = einsum("bnd,bnd->b", hidden, hidden)
+    lengths = jnp.where(mask, einsum("bnd,bnd->bn", hidden, hidden), jnp.full_like(hidden[..., 0], jnp.nan))
     # The median of the squares is not drawn by a first token that is a hundred times as long as the others.
     median = jnp.nanmedian(lengths, axis=1)
     return {"cosine": jax.vmap(mean_cosine)(hidden, mask), "square": squares / words, "median": median}

@@ -16,18 +16,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, Float
 
 from ...._custom_types import Tokens
 from .bessel import held_scale, length_and_direction
 from .lengths import one_length_sums, zero_with_tangent
-
-
-def einsum(spec: str, *operands: Array) -> Array:
-    """An einsum in full precision, on accelerators too."""
-    # Accelerators round float32 factors to ten bits by default, which the error bounds do not count.
-    return jnp.einsum(spec, *operands, precision=lax.Precision.HIGHEST)
 
 
 class Derived(NamedTuple):

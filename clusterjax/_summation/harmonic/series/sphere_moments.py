@@ -15,8 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ...._misc import matmul
-from .derived import einsum
+from ...._misc import einsum, matmul
 from .shifts import DegreeShift, OrderShift, shift_degree, shift_order
 from .sphere_tables import fourier_of_harmonics, gradient, legendre_fourier, orders
 from .waves import azimuth, inclination, waves

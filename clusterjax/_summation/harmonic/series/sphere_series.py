@@ -17,10 +17,10 @@ from jax import lax
 from jaxtyping import Array
 
 from ...._custom_types import Scalar, Tokens
-from ...._misc import matmul
+from ...._misc import einsum, matmul
 from .base import cached_chunk
 from .bessel import held_scale, length_and_direction, scaled_bessel
-from .derived import Derived, derived, einsum, with_derivatives, with_one_length
+from .derived import Derived, derived, with_derivatives, with_one_length
 from .harmonics import AbstractGeneralSeries, AbstractIsotropicSeries, Harmonics
 from .rounding import POWER, TokenRounding, bessel_units, norm, roots, with_neighbours
 from .sphere_moments import empty_moments, harmonics, sphere_moments, sphere_waves, times_coordinates

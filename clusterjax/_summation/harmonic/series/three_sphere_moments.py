@@ -16,8 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ...._misc import matmul
-from .derived import einsum
+from ...._misc import einsum, matmul
 from .shifts import OrderShift, shift_order
 from .sphere_tables import orders
 from .three_sphere_tables import fourier_of_harmonics, gradient, jacobi_fourier

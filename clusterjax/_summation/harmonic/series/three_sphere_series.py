@@ -17,9 +17,9 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from ...._custom_types import Scalar, Tokens
-from ...._misc import matmul
+from ...._misc import einsum, matmul
 from .bessel import held_scale, length_and_direction, scaled_bessel
-from .derived import Derived, derived, einsum, with_derivatives, with_one_length
+from .derived import Derived, derived, with_derivatives, with_one_length
 from .harmonics import AbstractGeneralSeries, AbstractIsotropicSeries, Harmonics
 from .rounding import POWER, TokenRounding, bessel_units, norm, roots, with_neighbours
 from .sphere_tables import orders

@@ -243,6 +243,10 @@ def test_the_neighbours_of_a_number():
         )
     tiny = np.finfo(float).tiny
     assert float(neighbour(jnp.asarray(0.0), 1)) == tiny and float(neighbour(jnp.asarray(0.0), -1)) == -tiny
+    # Over numbers that some processors take for zero: there and back.
+    for side in (1, -1):
+        assert float(neighbour(jnp.asarray(side * tiny), -side)) == 0.0
+        assert float(neighbour(jnp.asarray(-side * tiny), side)) == 0.0
     assert float(jax.grad(lambda t: neighbour(t, -1))(3.0)) == 1.0
 
 

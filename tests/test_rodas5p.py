@@ -169,6 +169,7 @@ def test_a_batch_is_each_run_alone_in_both_forms(monkeypatch):
         traced = jax.jit(jax.vmap(lambda t1, y: step(t1, y))).trace(t1, x)
         return "cond[" in str(traced.jaxpr), traced.lower().compile()(t1, x)
 
+    monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
     skips, mapped = compiled()
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     skips_elsewhere, plain = compiled()

@@ -28,9 +28,10 @@ _SLACK = 1e-5
 def neighbour(t: Array, side: int) -> Array:
     """The floating-point number after `t`, or before it for a `side` of -1, with the derivative of `t`."""
     value = lax.stop_gradient(t)
-    # XLA takes what is smaller for zero.
-    least = side * jnp.finfo(t.dtype).tiny
-    near = jnp.where(value == 0, least, jnp.nextafter(value, jnp.full_like(value, side * jnp.inf)))
+    # Numbers smaller than `tiny`, which some processors compute with and others take for zero, are passed over.
+    tiny = jnp.finfo(t.dtype).tiny
+    near = jnp.nextafter(value, jnp.full_like(value, side * jnp.inf))
+    near = jnp.where(jnp.abs(value) < tiny, side * tiny, jnp.where(jnp.abs(near) < tiny, 0, near))
     return near + (t - value)
 
 

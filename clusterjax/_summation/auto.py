@@ -1,11 +1,12 @@
 """`Auto`: chooses a summation by number of tokens, dimension, dtype, mask and, where they are known, query lengths.
 
-The thresholds are measured on a CPU (benchmarks/harmonic.py, benchmarks/hardmax_hull.py). The choice is made at trace
-time and is the same for all systems of a batch.
+The thresholds are measured on a CPU (benchmarks/harmonic.py, benchmarks/hardmax_hull.py), some on a GPU. The choice is
+made at trace time and is the same for all systems of a batch.
 """
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -44,14 +45,17 @@ _HARMONIC = {
     (4, 4): (32_768, 65_536),
     (4, 8): (65_536, 131_072),
 }
+# By dimension, on a GPU, where pairs gain more than series do: measured in float32 for d = 2 and 3, full, on an NVIDIA
+# H200; the others are guesses on the side of pairs.
+_HARMONIC_ON_GPU = {2: (16_384, 65_536), 3: (131_072, 524_288), 4: (1_048_576, 4_194_304)}
 
 
 class Auto(AbstractExponentialSum, AbstractNearestSearch):
     """`Dense` while every pair fits comfortably in memory, `Blocked` from 1,024 tokens on, `Harmonic` where it pays.
 
-    `Harmonic` is chosen for many tokens of dimension 2, 3 or 4 (some thousands, and in dimension 4 some ten thousands)
-    under a full or a causal mask, unless the queries are known to be too long for it. Hardmax in the plane of many
-    tokens is `Hull`.
+    `Harmonic` is chosen for many tokens of dimension 2, 3 or 4 (some thousands, and in dimension 4 some ten thousands;
+    more on a GPU) under a full or a causal mask, unless the queries are known to be too long for it. Hardmax in the
+    plane of many tokens is `Hull`.
 
     !!! example
 
@@ -88,7 +92,8 @@ class Auto(AbstractExponentialSum, AbstractNearestSearch):
             check_array(queries, "queries", shape=(None, d), finite=False)
         harmonic = Harmonic()
         if serves(harmonic, mask, d, dtype):
-            least = _least(_HARMONIC[d, jnp.dtype(dtype).itemsize], mask)
+            on_cpu = jax.default_backend() == "cpu"
+            least = _least(_HARMONIC[d, jnp.dtype(dtype).itemsize] if on_cpu else _HARMONIC_ON_GPU[d], mask)
             if n >= least and not _too_long(queries, d, dtype):
                 return harmonic
         # Up to here a matrix of all pairs is at most 8 MB in float64.

@@ -8,6 +8,7 @@ pass computes each block again. **Reference.** Rabe, Staats, *Self-attention doe
 from collections.abc import Callable
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -19,9 +20,14 @@ from .base import AbstractExponentialSum, AbstractNearestSearch, ExponentialSums
 from .rows import exponential_rows, hardmax_rows, make_columns
 
 
-def _size(name: str) -> Callable[[int], int]:
-    def convert(value: int) -> int:
-        return check_integer(value, name, remedy="512 is a good start")
+# How many rows and columns a block has where nothing else is said: on a CPU its scores stay in the cache, and an
+# accelerator, which begins each operation anew, is busy with fewer and larger ones (benchmarks/velocity.py).
+_ON_CPU, _ELSEWHERE = 512, 4096
+
+
+def _size(name: str) -> Callable[[int | None], int | None]:
+    def convert(value: int | None) -> int | None:
+        return None if value is None else check_integer(value, name, remedy="512 is a good start")
 
     return convert
 
@@ -45,20 +51,26 @@ class Blocked(AbstractExponentialSum, AbstractNearestSearch):
 
     **Arguments:**
 
-    - `block_rows`: How many rows are summed at once.
-    - `block_columns`: How many columns each of them sees at once; a block of scores is rows times columns.
+    - `block_rows`: How many rows are summed at once; None is 512 on a CPU and 4,096 elsewhere, where each system of a
+        `jax.vmap` then holds up to 16 million scores: pass fewer if that is too much.
+    - `block_columns`: How many columns each of them sees at once, likewise; a block of scores is rows times columns.
 
     **Raises:**
 
     - `ValueError` if a block is not a positive integer.
     """
 
-    block_rows: int = eqx.field(default=512, converter=_size("block_rows"))
-    block_columns: int = eqx.field(default=512, converter=_size("block_columns"))
+    block_rows: int | None = eqx.field(default=None, converter=_size("block_rows"))
+    block_columns: int | None = eqx.field(default=None, converter=_size("block_columns"))
 
     @property
     def supports(self) -> Support:
         return Support()
+
+    def block(self) -> tuple[int, int]:
+        """The rows and columns of a block on this machine."""
+        usual = _ON_CPU if jax.default_backend() == "cpu" else _ELSEWHERE
+        return self.block_rows or usual, self.block_columns or usual
 
     @eqx.filter_jit
     def exponential(
@@ -69,11 +81,12 @@ class Blocked(AbstractExponentialSum, AbstractNearestSearch):
         masses: Masses | None,
         mask: AbstractMask,
     ) -> ExponentialSums:
+        size, width = self.block()
         # Columns are split once, outside the loop over rows.
-        columns = make_columns(tokens, values, masses, self.block_columns)
+        columns = make_columns(tokens, values, masses, width)
         sum_rows = lambda rows, block: exponential_rows(block, rows, columns, mask)
         # `recompute`: the backward pass holds the scores of one block of rows at a time.
-        shift, sums = map_blocks(sum_rows, self.block_rows, jnp.arange(queries.shape[0]), queries, recompute=True)
+        shift, sums = map_blocks(sum_rows, size, jnp.arange(queries.shape[0]), queries, recompute=True)
         return ExponentialSums(shift, sums[:, 0], sums[:, 1:])
 
     @eqx.filter_jit
@@ -86,7 +99,8 @@ class Blocked(AbstractExponentialSum, AbstractNearestSearch):
         mask: AbstractMask,
         tie_tolerance: Float[Array, ""],
     ) -> HardmaxSums:
-        columns = make_columns(tokens, values, masses, self.block_columns)
+        size, width = self.block()
+        columns = make_columns(tokens, values, masses, width)
         sum_rows = lambda rows, block: hardmax_rows(block, rows, columns, mask, tie_tolerance)
-        sums = map_blocks(sum_rows, self.block_rows, jnp.arange(queries.shape[0]), queries, recompute=True)
+        sums = map_blocks(sum_rows, size, jnp.arange(queries.shape[0]), queries, recompute=True)
         return HardmaxSums(sums[:, 0], sums[:, 1:])

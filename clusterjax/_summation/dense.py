@@ -22,7 +22,7 @@ from .._custom_types import Masses, Tokens
 from .._mask import AbstractMask, FullMask
 from .._misc import below
 from .base import AbstractExponentialSum, AbstractNearestSearch, ExponentialSums, HardmaxSums, Support
-from .rows import Columns, exponential_rows, hardmax_rows, lowest, make_columns, rounded_down
+from .rows import FEW_NUMBERS, Columns, exponential_rows, hardmax_rows, lowest, make_columns, rounded_down
 from .systems_last import batch_rule
 
 
@@ -74,15 +74,11 @@ class Dense(AbstractExponentialSum, AbstractNearestSearch):
         return HardmaxSums(sums[:, 0], sums[:, 1:])
 
 
-# Strips write out each coordinate of tokens and values: so many in all, at most. Beyond, matrix products are faster.
-_STRIP_MAX_NUMBERS = 16
-
-
 def _single(queries, tokens, values, masses, mask: AbstractMask):
     """Shift, normaliser and total of one system."""
     n, d = tokens.shape
     width = d if values is None else values.shape[1]
-    if d + width <= _STRIP_MAX_NUMBERS and jax.default_backend() == "cpu":
+    if d + width <= FEW_NUMBERS and jax.default_backend() == "cpu":
         return _strips(queries, make_columns(tokens, values, masses, _strip_width(n)), mask)
     shift, sums = exponential_rows(queries, jnp.arange(n), make_columns(tokens, values, masses, n), mask)
     return shift, sums[:, 0], sums[:, 1:]

@@ -1,8 +1,9 @@
 """Sums over all columns for one block of rows, column block by column block.
 
 **Algorithm.** Sums of exponentials: an online softmax (Milakov, Gimelshein, 1805.02867), in which the running maximum
-of a row is its shift, and normaliser and values are one matrix product. Hardmax: one pass for the largest score and the
-longest token of each row, a second one for the sums over the scores above the threshold.
+of a row is its shift, and normaliser and values are one matrix product; in few dimensions on an accelerator, where an
+inner dimension of three leaves most of a matrix unit idle, products are written out elementwise. Hardmax: one pass for
+the largest score and the longest token of each row, a second one for the sums over the scores above the threshold.
 
 **Invariants.** Shifts, maxima and thresholds carry no derivative; masked scores are minus infinity; a row that attends
 to nothing has sums of zero. Blocks that the mask forbids as a whole are not computed, and blocks that it allows as a
@@ -22,6 +23,11 @@ from .._blocks import cut
 from .._custom_types import Masses, Tokens
 from .._mask import AbstractMask, FullMask
 from .._misc import below, matmul
+
+
+# The coordinates of a token and of its value are written out one by one if they are so many in all, at most. Beyond,
+# matrix products are faster.
+FEW_NUMBERS = 16
 
 
 class Columns(eqx.Module):
@@ -109,7 +115,10 @@ def _scores(
     queries: Float[Array, "rows d"], rows: Int[Array, " rows"], block: Columns, mask: AbstractMask, masked: bool
 ) -> Float[Array, "rows columns"]:
     """The scores of one block, minus infinity where `masked` is True and a row may not attend to a column."""
-    scores = matmul(queries, block.tokens.T)
+    return _masked(matmul(queries, block.tokens.T), rows, block, mask, masked)
+
+
+def _masked(scores: Array, rows: Int[Array, " rows"], block: Columns, mask: AbstractMask, masked: bool) -> Array:
     if not masked:
         return scores
     allowed = mask.allowed(rows[:, None], block.index[None, :])
@@ -122,16 +131,28 @@ def exponential_rows(
     queries: Float[Array, "rows d"], rows: Int[Array, " rows"], columns: Columns, mask: AbstractMask
 ) -> tuple[Float[Array, " rows"], Float[Array, "rows k"]]:
     """The shift and the scaled sums of mass times [1, value], for the rows numbered `rows`."""
+    d = queries.shape[1]
+    elementwise = d + columns.width - 1 <= FEW_NUMBERS and jax.default_backend() != "cpu"
 
     def step(carry, block):
         shift, sums = carry
 
         def attend(masked):
-            scores = _scores(queries, rows, block, mask, masked)
-            top = jnp.maximum(shift, lax.stop_gradient(scores).max(axis=1))
+            if elementwise:
+                scores = sum(queries[:, k, None] * block.tokens[None, :, k] for k in range(d))
+                scores = _masked(scores, rows, block, mask, masked)
+                top = rounded_down(lax.stop_gradient(scores).max(axis=1), d)
+            else:
+                scores = _scores(queries, rows, block, mask, masked)
+                top = lax.stop_gradient(scores).max(axis=1)
+            top = jnp.maximum(shift, top)
             # At least one exponent of a row is exactly zero; the sums so far are rescaled to the new maximum.
-            weights = jnp.exp(below(scores, top[:, None]))
-            return top, sums * jnp.exp(shift - top)[:, None] + matmul(weights, block.weighted())
+            weights, weighted = jnp.exp(below(scores, top[:, None])), block.weighted()
+            if elementwise:
+                added = jnp.stack([jnp.sum(weights * weighted[None, :, k], axis=1) for k in range(block.width)], axis=1)
+            else:
+                added = matmul(weights, weighted)
+            return top, sums * jnp.exp(shift - top)[:, None] + added
 
         return _where_reached(rows, block, mask, attend, carry)
 
@@ -152,8 +173,8 @@ def rounded_down(top: Array, d: int) -> Array:
     relative to the score. Where that is so much that the largest weight might vanish, the shift is lowered by it, and
     all scores above the shift count as equal to it (`below`): their differences are rounding errors.
 
-    This concerns scores that are elementwise sums over coordinates, as in the strips of `Dense` and in `systems.py`.
-    `exponential_rows` takes its scores from a matrix product, which XLA computes once, and `below` is enough there.
+    This concerns scores that are elementwise sums over coordinates. A matrix product XLA computes once, and `below` is
+    enough there.
     """
     off = d * jnp.finfo(top.dtype).eps * jnp.abs(top)
     return jnp.where(off > _SMALL_EXPONENT, top - off, top)

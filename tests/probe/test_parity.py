@@ -16,7 +16,8 @@ from ..probe_cases import ALBERT, IDS, MASK, PLBERT, SHARED, T5, TYPES, needs_pl
 
 
 DATA = Path(__file__).parents[1] / "data"
-ALLOWED = {"float32": 2e-5, "float64": 1e-10}
+# On a GPU 2.2e-5 was seen in float32.
+ALLOWED = {"float32": 3e-5, "float64": 1e-10}
 
 
 def largest_errors(found, hidden, attention, mask):

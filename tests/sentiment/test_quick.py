@@ -42,6 +42,7 @@ def test_what_this_jaxlib_does_not_know_is_left_out(settings):
 
 def test_settings_reach_xla_once_and_on_a_cpu_alone(settings, monkeypatch):
     asked = []
+    monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
     monkeypatch.setattr(_quick.eqx, "filter_jit", lambda function, **options: asked.append(options) or function)
     settings({"xla_backend_optimization_level": 0})
     run = _quick.filter_jit_quickly(lambda x: 2 * x)

@@ -217,7 +217,7 @@ def _ring(inner: AbstractSummation, collectives: MeshCollectives, mask: Abstract
     if isinstance(inner, Dense):
         return Ring(collectives, mask, m, m)
     assert isinstance(inner, Blocked)
-    return Ring(collectives, mask, inner.block_rows, inner.block_columns)
+    return Ring(collectives, mask, *inner.block())
 
 
 def _harmonic(

@@ -28,6 +28,10 @@ from .._misc import below, matmul
 # The coordinates of a token and of its value are written out one by one if they are so many in all, at most. Beyond,
 # matrix products are faster.
 FEW_NUMBERS = 16
+# Of so many columns, at least and at most, products are written out elementwise on an accelerator (an NVIDIA H200). Of
+# fewer, a matrix product is as fast; of more, XLA's compiler takes long for the reduction: 0.5 s for blocks of 4,096
+# rows and columns, 5 s for 8,192, over 100 s for 16,384.
+_ELEMENTWISE = (2048, 4096)
 
 
 class Columns(eqx.Module):
@@ -132,7 +136,7 @@ def exponential_rows(
 ) -> tuple[Float[Array, " rows"], Float[Array, "rows k"]]:
     """The shift and the scaled sums of mass times [1, value], for the rows numbered `rows`."""
     d = queries.shape[1]
-    elementwise = d + columns.width - 1 <= FEW_NUMBERS and jax.default_backend() != "cpu"
+    elementwise = d + columns.width - 1 <= FEW_NUMBERS and _is_elementwise(queries.shape[0], columns.tokens.shape[1])
 
     def step(carry, block):
         shift, sums = carry
@@ -161,6 +165,11 @@ def exponential_rows(
         (lowest(queries.shape[0], queries.dtype), jnp.zeros((queries.shape[0], columns.width), queries.dtype)),
         columns,
     )
+
+
+def _is_elementwise(rows: int, columns: int) -> bool:
+    least, most = _ELEMENTWISE
+    return least <= columns <= most and rows <= most and jax.default_backend() != "cpu"
 
 
 _SMALL_EXPONENT = 16  # e^-16 = 1e-7 is far above the underflow threshold of float32, 1e-38

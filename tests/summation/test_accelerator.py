@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
+from clusterjax._summation import rows
 
 from ..helpers import assert_close, assert_derivatives, sphere_tokens
 from ..reference import attention as reference
@@ -18,7 +19,9 @@ N, BLOCKED = 29, cjx.Blocked(6, 13)
 
 @pytest.fixture(autouse=True)
 def elsewhere(monkeypatch):
+    """As on a GPU, and elementwise for few columns already."""
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(rows, "_ELEMENTWISE", (1, 13))
 
 
 def test_sums_are_the_double_loop():
@@ -56,6 +59,13 @@ def test_long_queries_in_single_precision(size):
 def test_derivatives(mask):
     attention = cjx.SoftmaxAttention(2.0, mask=mask, summation=BLOCKED)
     assert_derivatives(lambda x: attention.average(x, None), sphere_tokens(4, N, 3))
+
+
+@pytest.mark.parametrize(("sizes", "elementwise"), (((6, 13), True), ((6, 14), False), ((14, 13), False)), ids=str)
+def test_blocks_that_are_compiled_for_long_are_matrix_products(sizes, elementwise):
+    x = jnp.zeros((28, 3))
+    program = jax.make_jaxpr(lambda x: cjx.Blocked(*sizes).exponential(x, x, None, None, cjx.FullMask()))(x)
+    assert ("dot_general" in str(program)) is not elementwise
 
 
 def test_blocks_are_large_unless_they_are_named():

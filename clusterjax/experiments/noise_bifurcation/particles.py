@@ -2,9 +2,9 @@ r"""Tokens under noise: many by the series where there is one, fewer by all pair
 
 **Algorithm.** Attention is divided by $T_c$, so that temperatures are given relative to it and the uniform density
 relaxes at the rate $(d - 1)(T - 1)$. A step of length s is one of the midpoint rule along the velocity and then one of
-Brownian motion on the sphere (`NoisyLayer`). The mean token is read in the middle of the noise: its length there is that
-after the step times $e^{(d-1)Ts/2}$, since noise alone shortens it at the rate $(d - 1)T$. **Invariant.** Each number is
-taken of independent systems, whose spread is its error.
+Brownian motion on the sphere (`NoisyLayer`). The mean token is read in the middle of the noise: its length there is
+that after the step times $e^{(d-1)Ts/2}$, since noise alone shortens it at the rate $(d - 1)T$. **Invariant.** Each
+number is taken of independent systems, whose spread is its error.
 """
 
 from typing import Any, NamedTuple

@@ -18,9 +18,18 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
-from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.cluster.hierarchy import cut_tree, linkage
 
-from .._check import check_array, check_integer, check_key, check_number, check_scalar, check_tokens, refusal
+from .._check import (
+    check_array,
+    check_concrete,
+    check_integer,
+    check_key,
+    check_number,
+    check_scalar,
+    check_tokens,
+    refusal,
+)
 from .._custom_types import Numbers, Tokens
 from .._field import AbstractField
 from .._field.base import check_field
@@ -175,6 +184,8 @@ def hold(
     """
     check_field(field)
     x0 = check_tokens(x0, "x0")
+    check_concrete(radius, "radius")
+    check_concrete(labels, "labels")
     if not is_concrete((field, x0)):
         raise refusal("x0", "not be traced", "it is", "call this host function outside of jax.jit")
     check_directions(field.space, x0, "x0")
@@ -249,9 +260,14 @@ def _counts(field: AbstractField, x0: Array, ts: Array, radius: Array) -> Array:
 
 def _labels(labels: Any, x0: np.ndarray, clusters: int) -> Int[np.ndarray, " n"]:
     if labels is None:
-        if len(x0) == 1:
-            return np.zeros(1, int)
-        return fcluster(linkage(x0, "average"), clusters, "maxclust") - 1
+        if clusters == 1:
+            return np.zeros(len(x0), int)
+        tree = linkage(x0, "average")
+        # The first merger that is not made for so many clusters. `fcluster` would make all those of one height.
+        if tree[len(x0) - clusters, 2] == 0:
+            several = f"there are {len(np.unique(x0, axis=0))} among {len(x0)} tokens"
+            raise refusal("clusters", "be no more than the different tokens", several, "pass fewer")
+        return cut_tree(tree, clusters)[:, 0]
     rule = "pass for each token the index of its cluster"
     dealt = check_array(labels, "labels", shape=(len(x0),), integers=True, least=0, most=clusters - 1, remedy=rule)
     missing = sorted(set(range(clusters)) - set(np.asarray(dealt).tolist()))

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import check_instance, check_integer
+from .._check import check_instance, check_integer, check_number
 from .._field import AbstractField
 from .._misc import matmul
 from .._simulate import simulate
@@ -47,6 +47,9 @@ def read_runs(solver: Any, controller: Any, dt0: Any, max_steps: Any, dtype: Any
     if controller is None:
         tight = jnp.finfo(dtype).bits == 64
         controller = dfx.PIDController(rtol=1e-8 if tight else 1e-5, atol=1e-10 if tight else 1e-6)
+    if solver is not None:
+        check_instance(solver, "solver", dfx.AbstractSolver, "a diffrax solver", "pass diffrax.Tsit5(), or None")
+    dt0 = None if dt0 is None else check_number(dt0, "dt0", above=0, remedy="pass the first step, or None")
     remedy = "pass one, such as diffrax.PIDController(rtol=1e-8, atol=1e-10)"
     kind = dfx.AbstractStepSizeController
     controller = check_instance(controller, "stepsize_controller", kind, "a step size controller of diffrax", remedy)

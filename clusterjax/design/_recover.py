@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import check_array, check_integer, check_number, refusal
+from .._check import check_array, check_callable, check_integer, check_number, refusal
 from .._custom_types import Numbers, RealScalarLike
 from .._field import AbstractField
 from .._field.base import check_field
@@ -94,6 +94,7 @@ class Recovery(eqx.Module):
         return self._spread(np.asarray(jacobian, np.float64)).reshape(np.shape(value))
 
     def _derivative(self, function: Callable[..., Any]) -> tuple[Any, Any]:
+        check_callable(function, "function", "a function of the parameters", takes=len(self.names))
         point = jnp.concatenate([jnp.ravel(jnp.asarray(part)) for part in self.estimate])
         flat = lambda vector: jnp.ravel(jnp.asarray(function(*self.picked.split(vector))))
         return function(*map(jnp.asarray, self.estimate)), jax.jacfwd(flat)(point)

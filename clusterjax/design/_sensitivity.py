@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import check_number, check_scalar, check_tokens, refusal
+from .._check import check_concrete, check_number, check_scalar, check_tokens, refusal
 from .._custom_types import Tokens
 from .._events import clustered_event
 from .._field import AbstractField
@@ -121,8 +121,9 @@ def sensitivity(
 
         Chen, Amos, Nickel, *Learning neural event functions for ordinary differential equations* (2011.03902).
     """
-    check_field(field)
+    parameters = pick_parameters(check_field(field), which)
     x0 = check_tokens(x0, "x0")
+    check_concrete(radius, "radius")
     if not is_concrete((field, x0)):
         raise refusal("x0", "not be traced", "it is", "call this host function outside of jax.jit")
     check_directions(field.space, x0, "x0")
@@ -135,7 +136,6 @@ def sensitivity(
     x0 = field.space.retract(x0)
     if float(log_spread(field.space, x0, radius_)) <= 0:
         raise refusal("radius", "be smaller than the cloud at the start", f"it is {float(radius_):g}", "pass less")
-    parameters = pick_parameters(field, which)
     vector = parameters.vector(parameters.values(field), x0.dtype)
     number = lambda value: jnp.asarray(value, x0.dtype)
     found = _derivatives(field, parameters, vector, x0, radius_, number(until), number(tolerance))

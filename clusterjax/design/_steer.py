@@ -19,7 +19,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from .._check import check_array, check_integer, check_key, check_number, check_tokens, refusal
+from .._check import check_array, check_concrete, check_integer, check_key, check_number, check_tokens, refusal
 from .._custom_types import Numbers, Tokens
 from .._field import AbstractField
 from .._field.base import check_field
@@ -28,7 +28,7 @@ from .._random import draw_normal
 from .._simulate import simulate
 from .._space import AbstractSpace, Sphere, check_directions
 from .._summary import short
-from ._least_squares import Runs, fit
+from ._least_squares import Runs, fit, read_runs
 from ._parameters import Parameters, pick_parameters
 
 
@@ -184,10 +184,9 @@ def steer(
     tolerance = check_number(tolerance, "tolerance", above=0, remedy="pass a distance, such as 1e-2")
     attempts = check_integer(attempts, "attempts", remedy="pass how often to begin anew")
     most = check_integer(most, "most", remedy="pass the most steps of a fit")
-    max_steps = check_integer(max_steps, "max_steps", remedy="pass the most steps of a run")
     parameters = pick_parameters(field, which, pieces=True)
     controller = dfx.PIDController(rtol=1e-5, atol=1e-6) if stepsize_controller is None else stepsize_controller
-    runs = Runs(solver, controller, None, max_steps)
+    runs = read_runs(solver, controller, None, max_steps, x0.dtype)
     knots = jnp.linspace(0, t_end, pieces + 1).astype(x0.dtype)
     search = _Search(field, parameters, runs, x0, goal, knots, _spreads(spread, parameters), tolerance, most)
     best, count = None, 0
@@ -303,6 +302,9 @@ def passes(space: AbstractSpace, x: np.ndarray, goal: np.ndarray) -> bool:
 
 
 def _spreads(spread: Any, parameters: Parameters) -> Array:
+    check_concrete(spread, "spread")
+    if isinstance(spread, bool | int | float):
+        spread = check_number(spread, "spread", least=0, remedy="pass a number that is not negative")
     given = check_array(spread, "spread", least=0, remedy="pass a number, or one for each parameter that is picked")
     if given.ndim > 1 or given.ndim == 1 and len(given) != len(parameters.names):
         raise refusal("spread", f"be a number or {len(parameters.names)} of them", f"its shape is {given.shape}",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clusterjax import AttentionField, SoftmaxAttention, design, num_clusters
-from clusterjax.design._hold import APART, INSIDE, missing
+from clusterjax.design._hold import APART, INSIDE, _labels, missing
 from tests.design import cases
 from tests.helpers import as_a_user, assert_close, normal
 from tests.reference import design as reference
@@ -94,6 +94,18 @@ def test_pieces_of_beta_and_v():
 def test_bad_input(options, message):
     with as_a_user(), pytest.raises(ValueError, match=message):
         design.hold(FIELD, X0, **(OPTIONS | options))
+
+
+def test_tokens_are_dealt_to_so_many_clusters_where_distances_are_equal():
+    """A regular hexagon; and tokens at two places, that no field keeps in three clusters."""
+    angles = np.arange(6) * np.pi / 3
+    hexagon = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    for clusters in range(1, 7):
+        assert sorted(set(_labels(None, hexagon, clusters).tolist())) == list(range(clusters))
+    two = hexagon[[0, 3, 0, 3]]
+    assert _labels(None, two, 2).tolist() in ([0, 1, 0, 1], [1, 0, 1, 0])
+    with pytest.raises(ValueError, match="clusters must be no more than the different tokens, but there are 2 among 4"):
+        _labels(None, two, 3)
 
 
 def test_traced_tokens_are_refused():

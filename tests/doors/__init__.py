@@ -27,13 +27,14 @@ KNOWN = Path(__file__).resolve().parent / "known"
 # The modules that the tests walk; of the others `python -m tests.doors` says what is left to do.
 FINISHED: tuple[str, ...] = (
     "", "hardmax", "sentiment", "transformer", "probe", "sweep", "phase", "plot", "experiments",
+    "design",
 )  # fmt: skip
 
 # The files of cases by module.
 FILES = {
     "": ("lower", "observables"), "hardmax": ("observables",), "sentiment": ("sentiment",),
     "transformer": ("transformer",), "probe": ("probe",), "sweep": ("sweep",), "phase": ("phase",), "plot": ("plot",),
-    "experiments": ("experiments",),
+    "experiments": ("experiments",), "design": ("design",),
 }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ RECORDS = {
         "Generated", "ParameterCounts",
     ),
     "phase": ("Branch", "Stationary"),
+    "design": ("Hold", "Recovery", "Sensitivity", "Steering"),
     "plot": ("Player",),
     "experiments": ("Claim", "Experiment", "Film", "Measured", "Outcome", "Source", "Subject"),
 }  # fmt: skip
@@ -40,6 +41,7 @@ STEPS = {
               "context", "attention_maps", "word_factors", "norm_scales", "last_scale", "shared_context", "unembedding",
               "drop_head", "fit", "T5Encoder.logits", "summary"),
     "sentiment": ("summary",),
+    "design": ("summary",),
     "phase": ("steps", "Adaptive.run", "NormalisedEuler.run", "draw"),
     "experiments": ("Measured.record", "Source.record"),
 }  # fmt: skip

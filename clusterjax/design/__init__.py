@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 
 if TYPE_CHECKING:
+    from ._delay import Delay as Delay, delay as delay
     from ._hold import Hold as Hold, hold as hold
     from ._recover import Recovery as Recovery, recover as recover
     from ._sensitivity import Sensitivity as Sensitivity, sensitivity as sensitivity

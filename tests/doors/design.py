@@ -1,4 +1,4 @@
-"""Cases of `clusterjax.design`: which parameters made a run, which lead tokens, which keep clusters, and the time."""
+"""Cases of `clusterjax.design`: which parameters made a run, lead tokens, keep clusters or delay their merging."""
 
 import functools
 from typing import Any
@@ -54,8 +54,12 @@ def _cases() -> dict[str, Case]:
         ),
         "hold": case(
             lambda: {"field": field(), "x0": tokens(), "clusters": 2, "until": 1.0, "radius": 0.3, "attempts": 1,
-                     "key": jax.random.key(0), "most": 2, "which": beta}, dear=True, since=NONE | COUNT, spread=POSITIVE | COUNT,
-            labels=NONE | LIST, which=NONE, seconds=60,
+                     "key": jax.random.key(0), "most": 2, "which": beta}, dear=True, since=NONE | COUNT,
+            spread=POSITIVE | COUNT, labels=NONE | LIST, which=NONE, seconds=60,
+        ),
+        "delay": case(
+            lambda: {"field": field(), "x0": tokens(), "until": 1.0, "norm": 0.1, "key": jax.random.key(0),
+                     "attempts": 1, "most": 2, "which": beta}, dear=True, which=NONE, seconds=60,
         ),
         "sensitivity": case(
             lambda: {"field": field(), "x0": tokens(), "radius": 0.1, "until": 5.0, "which": beta}, dear=True,

@@ -16,7 +16,7 @@ RECORDS = {
         "Generated", "ParameterCounts",
     ),
     "phase": ("Branch", "Stationary"),
-    "design": ("Hold", "Recovery", "Sensitivity", "Steering"),
+    "design": ("Delay", "Hold", "Recovery", "Sensitivity", "Steering"),
     "plot": ("Player",),
     "experiments": ("Claim", "Experiment", "Film", "Measured", "Outcome", "Source", "Subject"),
 }  # fmt: skip

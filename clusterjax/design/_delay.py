@@ -1,0 +1,222 @@
+r"""`delay`: which change of the parameters, of a given norm, leaves tokens farthest apart at a given time.
+
+**Algorithm.** A change is $c = r w / |w|$ of norm r, so that w is free. The logarithm of the dispersion of the tokens at
+the time is maximised, with derivatives in forward mode, by the method of Broyden, Fletcher, Goldfarb and Shanno, from
+the gradient at c = 0 first and then from random directions; the best is kept. **Reference.** Nocedal, Wright, *Numerical
+optimization* (2006), Section 6.1; `scipy.optimize`. **Invariants.** The change has norm r whatever the method does; the
+dispersion that is reported is that of a run with the change.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from .._check import check_concrete, check_integer, check_key, check_number, check_tokens, refusal
+from .._custom_types import Tokens
+from .._field import AbstractField
+from .._field.base import check_field
+from .._misc import is_concrete
+from .._random import draw_normal
+from .._space import check_directions
+from .._summary import short
+from ._least_squares import Runs
+from ._parameters import Parameters, pick_parameters
+
+
+# Attempts whose dispersion is so near to the largest, relatively, came to the same.
+SAME = 1e-3
+
+
+class Delay(eqx.Module):
+    """A change of parameters against collapse, and how far apart tokens are with it and without.
+
+    **Attributes:**
+
+    - `field`: The field with the change.
+    - `names`, `changes`: What the parameters are called, and the change of each; together of norm `norm`.
+    - `dispersion`: The mean square distance of the tokens from their mean at the time, and `without`, that of `field`
+        as it was passed.
+    - `by_attempt`: (attempts,), the dispersion that each attempt came to, and `same`, how many came to the largest.
+    - `runs`: How many runs were simulated, each derivative by a parameter counted as one.
+    """
+
+    field: AbstractField = eqx.field(repr=False)
+    names: tuple[str, ...]
+    changes: tuple[Float[np.ndarray, "..."], ...]
+    norm: float
+    dispersion: float
+    without: float
+    by_attempt: Float[np.ndarray, " attempts"]
+    same: int
+    runs: int
+
+    def summary(self) -> str:
+        """How far apart the tokens are, and by which change, in a few lines."""
+        times = f"{self.dispersion / self.without:.3g} times" if self.without > 0 else "from zero"
+        lines = [f"dispersion {self.dispersion:.4g} in place of {self.without:.4g}, {times}, by a change of norm "
+                 f"{self.norm:g}"]  # fmt: skip
+        lines += [
+            f"  {name}: {float(change):.4g}" if np.ndim(change) == 0 else f"  {name}: norm {np.linalg.norm(change):.4g}"
+            for name, change in zip(self.names, self.changes, strict=True)
+        ]
+        return "\n".join([*lines, f"  the same by {self.same} of {len(self.by_attempt)} attempts, {self.runs} runs"])
+
+    __repr__ = short
+
+
+class _Apart(eqx.Module):
+    """The logarithm of the dispersion at the end, as a function of the parameters."""
+
+    field: AbstractField
+    parameters: Parameters
+    runs: Runs
+    x0: Tokens
+    ts: Float[Array, " 2"]
+
+    @eqx.filter_jit
+    def value(self, vector: Array) -> Float[Array, ""]:
+        field = self.parameters.with_vector(self.field, vector)
+        return log_dispersion(self.field.space.retract(self.runs(field, self.x0, self.ts).xs[-1]))
+
+    @eqx.filter_jit
+    def slope(self, vector: Array) -> tuple[Float[Array, ""], Float[Array, " p"]]:
+        """The value and its derivatives."""
+        value = lambda vector: (self.value(vector),) * 2
+        slope, found = jax.jacfwd(value, has_aux=True)(vector)
+        return found, slope
+
+
+def log_dispersion(x: Tokens) -> Float[Array, ""]:
+    """The logarithm of the mean square distance from the mean."""
+    return jnp.log(jnp.mean(jnp.sum(jnp.square(x - jnp.mean(x, axis=0, keepdims=True)), axis=1)))
+
+
+def delay(
+    field: AbstractField,
+    x0: Tokens,
+    *,
+    until: float | int,
+    norm: float | int,
+    key: PRNGKeyArray,
+    which: Callable[[Any], Any] | None = None,
+    attempts: int = 5,
+    most: int = 50,
+    max_steps: int = 4096,
+) -> Delay:
+    r"""The change of parameters, of a given norm, that leaves tokens farthest apart at a given time.
+
+    Against collapse: how much a small change of V, say, can delay it, and which one does. A host function.
+
+    !!! example
+
+        ```python
+        >>> import clusterjax as cjx, jax, jax.numpy as jnp
+        >>> x0 = cjx.Sphere().sample(jax.random.key(0), n=8, d=3)
+        >>> field = cjx.AttentionField(cjx.SoftmaxAttention(1.0), jnp.eye(3))
+        >>> options = {"until": 5.0, "norm": 0.5, "which": lambda f: f.value, "key": jax.random.key(1)}
+        >>> found = cjx.design.delay(field, x0, **options)
+        >>> found.dispersion > 2 * found.without, found.changes[0].shape
+        (True, (3, 3))
+        ```
+
+    **Arguments:**
+
+    - `field`: The field that is changed.
+    - `x0`: Tokens at time 0, (n, d).
+
+    **Other arguments:**
+
+    - `until`: At which time.
+    - `norm`: The Euclidean norm of the change of all picked parameters together (of one matrix that of Frobenius).
+    - `key`: PRNG key of the directions in which attempts begin; the first one begins along the gradient.
+    - `which`: Which parameters may change: a function of the field that returns one of its arrays, or a tuple of them;
+        None frees all arrays of floats.
+    - `attempts`: How many searches; the best is returned.
+    - `most`, `max_steps`: The most steps of a search, and of a run.
+
+    **Returns:**
+
+    A `Delay`.
+
+    **Raises:**
+
+    - `ValueError` if time or norm is not above zero, if all tokens are at one point, or if `which` picks no arrays of
+        the field.
+    - `RuntimeError` if the run without a change does not come to its end.
+    """
+    parameters = pick_parameters(check_field(field), which)
+    x0 = check_tokens(x0, "x0")
+    check_concrete(until, "until")
+    check_concrete(norm, "norm")
+    if not is_concrete((field, x0)):
+        raise refusal("x0", "not be traced", "it is", "call this host function outside of jax.jit")
+    check_directions(field.space, x0, "x0")
+    field.check(*x0.shape)
+    until = check_number(until, "until", above=0, remedy="pass a time above 0")
+    norm = check_number(norm, "norm", above=0, remedy="pass how large the change is")
+    attempts = check_integer(attempts, "attempts", remedy="pass how many searches to make")
+    most = check_integer(most, "most", remedy="pass the most steps of a search")
+    max_steps = check_integer(max_steps, "max_steps", remedy="pass the most steps of a run")
+    x0 = field.space.retract(x0)
+    # Of tokens at one point rounding alone is left.
+    if not float(log_dispersion(x0)) > 2 * np.log(10 * jnp.finfo(x0.dtype).eps):
+        raise refusal("x0", "be at several points", "they are at one", "pass tokens that are apart")
+    tight = jnp.finfo(x0.dtype).bits == 64
+    # The derivatives are of the run as it is computed: coarse tolerances would make them rough.
+    controller = dfx.PIDController(rtol=1e-7 if tight else 1e-5, atol=1e-9 if tight else 1e-6)
+    made = _Apart(field, parameters, Runs(None, controller, None, max_steps), x0, jnp.asarray([0, until], x0.dtype))
+    base = parameters.vector(parameters.values(field), x0.dtype)
+    without = float(jnp.exp(made.value(base)))
+    if not np.isfinite(without):
+        # The same run, which says why it ends.
+        made.runs(field, x0, made.ts, throw=True)
+    directions, dispersions, runs = [], [], 0
+    for attempt in range(attempts):
+        start = draw_normal(jr.fold_in(check_key(key), attempt), (len(base), 1), x0.dtype)[:, 0]
+        if attempt == 0:
+            gradient = made.slope(base)[1]
+            runs += 1 + len(base)
+            start = jnp.where(jnp.linalg.norm(gradient) > 0, gradient, start)
+        direction, count = _search(made, base, np.asarray(start, float), norm, most)
+        runs += count * (1 + len(base))
+        directions.append(direction)
+        dispersions.append(float(jnp.exp(made.value(_changed(base, direction, norm)))))
+    by_attempt = np.array(dispersions)
+    best = int(np.argmax(np.where(np.isfinite(by_attempt), by_attempt, -np.inf)))
+    vector = _changed(base, directions[best], norm)
+    return Delay(
+        parameters.with_vector(field, vector), parameters.names,
+        tuple(np.asarray(part) for part in parameters.split(np.asarray(vector - base))), norm, by_attempt[best],
+        without, by_attempt, int(np.sum(by_attempt >= (1 - SAME) * by_attempt[best])), runs,
+    )  # fmt: skip
+
+
+def _changed(base: Array, direction: np.ndarray, norm: float) -> Array:
+    """The parameters, changed by the norm in this direction."""
+    return base + jnp.asarray(norm * direction / np.linalg.norm(direction), base.dtype)
+
+
+def _search(made: _Apart, base: Array, start: np.ndarray, norm: float, most: int) -> tuple[np.ndarray, int]:
+    """The best direction near `start`, and how often value and derivatives were taken."""
+    from scipy.optimize import minimize  # loaded when it is needed
+
+    start = start / np.linalg.norm(start)
+
+    def fallen(w: np.ndarray) -> tuple[float, np.ndarray]:
+        length = np.linalg.norm(w)
+        value, slope = (np.asarray(part, float) for part in made.slope(_changed(base, w, norm)))
+        if not (np.isfinite(value) and np.isfinite(slope).all()):
+            # A run that did not come to its end: farther than anything, and the search turns back.
+            return 1e10, np.zeros_like(w)
+        unit = w / length
+        return -float(value), -norm * (slope - (slope @ unit) * unit) / length
+
+    found = minimize(fallen, start, jac=True, method="BFGS", options={"maxiter": most, "gtol": 1e-5})
+    return (found.x if np.isfinite(found.fun) and found.fun < 1e10 else start), int(found.nfev)

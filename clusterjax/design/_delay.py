@@ -1,10 +1,10 @@
 r"""`delay`: which change of the parameters, of a given norm, leaves tokens farthest apart at a given time.
 
-**Algorithm.** A change is $c = r w / |w|$ of norm r, so that w is free. The logarithm of the dispersion of the tokens at
-the time is maximised, with derivatives in forward mode, by the method of Broyden, Fletcher, Goldfarb and Shanno, from
-the gradient at c = 0 first and then from random directions; the best is kept. **Reference.** Nocedal, Wright, *Numerical
-optimization* (2006), Section 6.1; `scipy.optimize`. **Invariants.** The change has norm r whatever the method does; the
-dispersion that is reported is that of a run with the change.
+**Algorithm.** A change is $c = r w / |w|$ of norm r, so that w is free. The logarithm of the dispersion of the tokens
+at the time is maximised, with derivatives in forward mode, by the method of Broyden, Fletcher, Goldfarb and Shanno,
+from the gradient at c = 0 first and then from random directions; the best is kept. **Reference.** Nocedal, Wright,
+*Numerical optimization* (2006), Section 6.1; `scipy.optimize`. **Invariants.** The change has norm r whatever the
+method does; the dispersion that is reported is that of a run with the change.
 """
 
 from collections.abc import Callable

@@ -9,6 +9,7 @@ import pytest
 from matplotlib.patches import Rectangle
 
 from clusterjax import AttentionField, SoftmaxAttention, Sphere, num_clusters
+from clusterjax._random import draw_normal
 from clusterjax.experiments.design_hold import collapse, holding
 from clusterjax.experiments.design_hold.claims import caption_of, claims_of, difference, of_case
 from clusterjax.experiments.design_hold.collapse import METHODS, NORM, Apart
@@ -44,10 +45,13 @@ def test_the_aim_is_that_of_plain_loops_and_its_descent_falls():
     change = collapse.scaled(jnp.asarray(np.random.default_rng(1).normal(size=(3, 3))))
     run = reference.heun(x0, [0.0, collapse.AIM], 400, collapse.BETA, np.eye(3), np.eye(3) + np.asarray(change))
     np.testing.assert_allclose(collapse.aim(change, x0), collapse.mean_cosine(jnp.asarray(run[-1])), atol=1e-3)
-    best = collapse.descend(change, x0)
-    np.testing.assert_allclose(np.linalg.norm(best), NORM, rtol=1e-12)
-    assert collapse.aim(best, x0) < collapse.aim(change, x0) - 0.01
+    # The best of random changes: of those of its first chunk, one after the other.
+    drawn = np.asarray(draw_normal(jax.random.fold_in(jax.random.key(7), 0), (collapse.CHUNK * 3, 3), x0.dtype))
+    each = [collapse.scaled(jnp.asarray(one)) for one in drawn.reshape(-1, 3, 3)[:4]]
+    best = collapse.best_of_random(x0, 4, jax.random.key(7))
+    np.testing.assert_allclose(best, min(each, key=lambda one: float(collapse.aim(one, x0))), rtol=0, atol=1e-12)
     found = collapse.solve(jax.random.key(3))
+    assert found.runs > 100
     assert found.cosine.shape == found.time.shape == (len(METHODS) + 1,) and (found.change[-1] == 0).all()
     assert found.cosine[0] == found.cosine[:-1].min() and (found.time[:-1] <= collapse.LAST).all()
 
@@ -84,7 +88,7 @@ def results():
     change[:, :-1, 0, 0] = NORM
     return Results(
         Parameters(), count, cases, yes, half, half, 100 * np.ones(count), np.full(count, np.inf),
-        np.ones((count, 2)), Apart(cosine, 30 - 20 * cosine, change),
+        np.ones((count, 2)), Apart(cosine, 30 - 20 * cosine, change, np.full(count, 700)),
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..framework.experiment import Claim
-from .collapse import AIM, BY_HAND, GATHERED, LAST, METHODS, NORM, RUNS
+from .collapse import AIM, BY_HAND, GATHERED, LAST, METHODS, NORM
 from .holding import CASES, GRID, PIECES, RADIUS, UNTIL, N
 from .measure import Results
 
@@ -105,7 +105,8 @@ def _gradient(m: Results) -> Claim:
         says="Against collapse the change of V along the gradient leaves tokens farther apart than the best of random "
         "changes, of as many runs.",
         measured=f"in {percent(least.mean())} % of {m.starts} problems; the median mean cosine at t = {AIM:g} is "
-        f"{np.median(m.apart.cosine[:, 0]):.3f}, of {RUNS} random changes {np.median(m.apart.cosine[:, 1]):.3f}, with "
+        f"{np.median(m.apart.cosine[:, 0]):.3f}, of as many random changes as runs "
+        f"({np.median(m.apart.runs):.0f} in the median) {np.median(m.apart.cosine[:, 1]):.3f}, with "
         f"V = I {np.median(m.apart.cosine[:, -1]):.3f}",
         criterion=f"in at least {percent(MOST)} %",
         holds=bool(least.mean() >= MOST),

@@ -19,7 +19,9 @@ EXPLORED = (
     "eight problems of clusters and three of tokens apart, of other keys, to measure the run time: hold kept clusters "
     "in five, one constant beta in six; the gradient left tokens farthest apart in two of three. No criterion and no "
     "number was changed after that, but random search now draws just as many betas as hold took runs, where it had "
-    "drawn whole chunks"
+    "drawn whole chunks. In a first run of these problems of tokens apart the gradient began once and took 30 steps "
+    "of one length: it left them farther apart than 310 random changes in 79 % of the problems, and than those by "
+    "hand in 76 %; design.delay was written then, and takes its place"
 )
 
 
@@ -33,7 +35,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         {"starts": m.starts, "n": h.N, "cases": [list(case) for case in CASES], "until": h.UNTIL, "radius": h.RADIUS,
          "pieces": h.PIECES, "attempts": h.ATTEMPTS, "first beta": h.FIRST, "betas": [h.LOW, h.HIGH], "grid": h.GRID,
          "n of tokens apart": c.N, "d of tokens apart": c.D, "beta of tokens apart": c.BETA, "norm": c.NORM,
-         "aim": c.AIM, "end": c.LAST, "step": c.STEP, "steps along the gradient": c.ASCENT, "rate": c.RATE,
+         "aim": c.AIM, "end": c.LAST, "step": c.STEP, "attempts of delay": c.ATTEMPTS,
          "gathered": c.GATHERED, "explored": EXPLORED},
         _series(m),
         partial(draw, m),
@@ -46,7 +48,7 @@ def _series(m: Results) -> dict:
     # Problem by problem, in the order of their keys: which failed, and by how much.
     kept = {"gradient": m.hold, "random search": m.search, "grid": m.grid}
     each = {f"kept by {name}": one.astype(int) for name, one in kept.items()}
-    each |= {"kept until": np.minimum(m.until, UNTIL), "runs": m.runs}
+    each |= {"kept until": np.minimum(m.until, UNTIL), "runs": m.runs, "runs of delay": m.apart.runs}
     each |= {f"beta of piece {piece + 1}": m.betas[:, piece] for piece in range(PIECES)}
     for place, name in enumerate((*METHODS, "V = I")):
         each |= {f"mean cosine, {name}": m.apart.cosine[:, place], f"time, {name}": m.apart.time[:, place]}

@@ -1,5 +1,6 @@
 """The faults, by what they would break; `tests/test_mutants.py` holds that each still has its line."""
 
+from .accelerators import ACCELERATORS
 from .batches import BATCHES
 from .folders import FOLDERS
 from .long_times import LONG_TIMES
@@ -7,4 +8,4 @@ from .parts import PARTS
 from .sums import SUMS
 
 
-MUTANTS = (*PARTS, *SUMS, *FOLDERS, *BATCHES, *LONG_TIMES)
+MUTANTS = (*PARTS, *SUMS, *FOLDERS, *BATCHES, *LONG_TIMES, *ACCELERATORS)

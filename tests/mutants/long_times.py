@@ -39,7 +39,9 @@ LONG_TIMES = (
     ),
     Mutant("rodas-radii-drift", _SOLVER, "equation.projected(y0, y0 + ", "(lambda y0, y1: y1)(y0, y0 + ", _STEP),
     Mutant("rodas-growth-is-not-bounded", _SOLVER, "too_long, jnp.inf, error", "too_long, error, error", _STEP),
-    Mutant("rodas-growth-of-what-shrinks", _SOLVER, "    rate = sign * jnp.dot", "    rate = -sign * jnp.dot", _STEP),
+    Mutant(
+        "rodas-growth-of-what-shrinks", _SOLVER, "    rate = sign * matmul(u,", "    rate = -sign * matmul(u,", _STEP
+    ),
     Mutant("rodas-rule-skips-the-wrong-runs", _SOLVER, "lax.cond(t0 == t1,", "lax.cond(t0 != t1,", _STEP),
     Mutant("rodas-interpolant-order-of-powers", _SOLVER, "inner = second + share *", "inner = second - share *", _STEP),
     # The Jacobian

@@ -216,7 +216,7 @@ def _search(made: _Apart, base: Array, start: np.ndarray, norm: float, most: int
             # A run that did not come to its end: farther than anything, and the search turns back.
             return 1e10, np.zeros_like(w)
         unit = w / length
-        return -float(value), -norm * (slope - (slope @ unit) * unit) / length
+        return -float(value), -norm * (slope - np.dot(slope, unit) * unit) / length
 
     found = minimize(fallen, start, jac=True, method="BFGS", options={"maxiter": most, "gtol": 1e-5})
     return (found.x if np.isfinite(found.fun) and found.fun < 1e10 else start), int(found.nfev)

@@ -256,7 +256,8 @@ def _summations() -> dict[str, Case]:
             {"n": N, "d": D}, cjx.Auto, dtype=NONE | CLASS_OF_FLOATS, queries=OPTIONAL | SIZE | OVERFLOWN
         ),
         "Auto.choose_hardmax": case({"n": N, "d": D, "mask": cjx.FullMask()}, cjx.Auto),
-        "Blocked": case({"block_rows": 2, "block_columns": 2}),
+        "Blocked": case({"block_rows": 2, "block_columns": 2}, block_rows=NONE, block_columns=NONE),
+        "Blocked.block": case({}, lambda: cjx.Blocked(2, 2)),
         "Dense": case(),
         "Harmonic": case({"tolerance": 1e-3}, tolerance=NONE),
         "Harmonic.certified": case(

@@ -1,11 +1,11 @@
 r"""`hold`: parameters with which tokens keep exactly k clusters to a given time.
 
-**Algorithm.** The tokens are dealt to k clusters once, and at some times two things are asked: each token within
-0.45 radii of the mean of its cluster, and two means at least two radii apart. Together they are enough for k clusters
-at that radius. What is missing of them is the residual of a fit by Levenberg and Marquardt's method, from the
-parameters of the field and then from others near them. **Reference.** Own synthesis; the clusters are those of
-`num_clusters`.
-**Invariants.** Whether they are held is counted on a run of its own, at more times than were fitted.
+**Algorithm.** The tokens are dealt to k clusters once in each attempt, and at some times two things are asked: each
+token within 0.45 radii of the mean of its cluster, and two means at least two radii apart. Together they are enough
+for k clusters at that radius. What is missing of them is the residual of a fit by Levenberg and Marquardt's method,
+from the parameters of the field and then from others near them. **Reference.** Own synthesis; the clusters are those
+of `num_clusters`. **Invariants.** Whether they are held is counted on a run of its own, at more times than were
+fitted.
 """
 
 from collections.abc import Callable
@@ -168,9 +168,11 @@ def hold(
     - `pieces`: In how many pieces of equal length the parameters are constant.
     - `which`: Which parameters are free: a function of the field that returns one of its arrays, or a tuple of them;
         None frees all arrays of floats. None of them may be a schedule.
-    - `labels`: (n,), to which cluster, of 0 to k - 1, each token goes; None deals them by average linkage at the start.
+    - `labels`: (n,), to which cluster, of 0 to k - 1, each token goes; None deals them by average linkage: the first
+        attempt, and every other one, where they start; those between where they are at `since` with the values that the
+        attempt begins with.
     - `spread`: The standard deviation of further first values, relative to the size of each parameter.
-    - `attempts`: How often to begin, the first time with the values of `field`.
+    - `attempts`: How often to begin, the first two times with the values of `field`.
     - `max_steps`, `most`: The most steps of a run, and of a fit.
 
     **Returns:**
@@ -201,19 +203,22 @@ def hold(
     max_steps = check_integer(max_steps, "max_steps", remedy="pass the most steps of a run")
     most = check_integer(most, "most", remedy="pass the most steps of a fit")
     parameters = pick_parameters(field, which, pieces=True)
-    dealt = _labels(labels, np.asarray(x0), clusters)
-    shares = np.eye(clusters)[dealt].T
-    shares = jnp.asarray(shares / shares.sum(axis=1, keepdims=True), x0.dtype)
+    at_start = _labels(labels, np.asarray(x0), clusters)
     number = lambda values: jnp.asarray(values, x0.dtype)
     looks = np.linspace(since, until, LOOKS)
     ts = number(np.append(0.0, looks[looks > 0]))
     runs = Runs(None, dfx.PIDController(rtol=1e-5, atol=1e-7), None, max_steps)
-    made = _Missing(field, parameters, runs, x0, number(np.linspace(0, until, pieces + 1)), ts, shares, radius_)
+    made = _Missing(
+        field, parameters, runs, x0, number(np.linspace(0, until, pieces + 1)), ts, _shares(at_start, x0), radius_
+    )
     first = jnp.tile(parameters.vector(parameters.values(field), x0.dtype), pieces)
     best, steps = None, 0
     for attempt in range(attempts):
         draw = draw_normal(jr.fold_in(check_key(key), attempt), (first.size, 1), x0.dtype)[:, 0]
-        start = first + (attempt > 0) * spread * draw * _sizes(parameters, field, pieces)
+        start = first + (attempt > 1) * spread * draw * _sizes(parameters, field, pieces)
+        # Which tokens can be kept together depends on the parameters.
+        dealt = at_start if attempt % 2 == 0 or labels is not None else _dealt(made, start, ts, clusters, at_start)
+        made = eqx.tree_at(lambda m: m.shares, made, _shares(dealt, x0))
         found = fit(made, start, number(1e-4), jnp.asarray(most), number(0.0), number(1.0))
         steps += int(found.steps) + 1
         judged = _judged(made, found.vector, dealt, clusters, since, until)
@@ -256,6 +261,22 @@ def _counts(field: AbstractField, x0: Array, ts: Array, radius: Array) -> Array:
     save = lambda t, x, args: num_clusters(x, radius)
     options = {"stepsize_controller": controller, "max_steps": 100_000, "throw": False, "save": save}
     return simulate(field, x0, ts, adjoint=dfx.ForwardMode(), **options).xs
+
+
+def _shares(dealt: np.ndarray, x0: Tokens) -> Float[Array, "k n"]:
+    """Of each token in the mean of each cluster."""
+    shares = np.eye(int(dealt.max()) + 1)[dealt].T
+    return jnp.asarray(shares / shares.sum(axis=1, keepdims=True), x0.dtype)
+
+
+def _dealt(made: _Missing, vector: Array, ts: Array, clusters: int, otherwise: np.ndarray) -> Int[np.ndarray, " n"]:
+    """The cluster of each token by average linkage at the first of the times that count, in a run with `vector`."""
+    field = made.parameters.in_pieces(made.field, made.knots[:-1], vector)
+    x = np.asarray(field.space.retract(made.runs(field, made.x0, ts[:2]).xs[-1]))
+    try:
+        return _labels(None, x, clusters)
+    except ValueError:  # all tokens at fewer places, or no numbers, where the run did not come so far
+        return otherwise
 
 
 def _labels(labels: Any, x0: np.ndarray, clusters: int) -> Int[np.ndarray, " n"]:

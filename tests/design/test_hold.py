@@ -72,7 +72,7 @@ def test_pieces_of_beta_and_v():
     x0 = cases.Sphere().retract(normal(3, 8, 3))
     field = cases.field_of(2.0, jnp.eye(3), jnp.eye(3))
     pick = lambda f: (f.attention.beta, f.value)
-    found = design.hold(field, x0, **(OPTIONS | {"clusters": 3, "which": pick, "pieces": 2, "attempts": 10}))
+    found = design.hold(field, x0, **(OPTIONS | {"clusters": 3, "which": pick, "pieces": 2, "attempts": 16}))
     assert found.held and [v.shape for v in found.values] == [(2,), (2, 3, 3)]
 
 

@@ -193,7 +193,7 @@ def delay(
     vector = _changed(base, directions[best], norm)
     return Delay(
         parameters.with_vector(field, vector), parameters.names,
-        tuple(np.asarray(part) for part in parameters.split(np.asarray(vector - base))), norm, by_attempt[best],
+        tuple(np.asarray(part) for part in parameters.split(np.asarray(vector - base))), norm, float(by_attempt[best]),
         without, by_attempt, int(np.sum(by_attempt >= (1 - SAME) * by_attempt[best])), runs,
     )  # fmt: skip
 

@@ -120,7 +120,7 @@ SCHEDULED = AttentionField(SoftmaxAttention(PiecewiseConstant([0.0], [1.0])))
         (FIELD, X0, np.eye(3), {"pieces": 0}, "pieces must be a positive integer"),
         (FIELD, X0, np.eye(3), {"t_end": -1.0}, "t_end must be a finite number above 0"),
         (FIELD, X0, np.eye(3), {"spread": [1.0, 1.0]}, "spread must be a number or 3 of them"),
-        (FIELD, X0, np.eye(3), {"spread": -1.0}, "spread must be at least 0"),
+        (FIELD, X0, np.eye(3), {"spread": -1.0}, "spread must be a finite number of at least 0"),
         (FIELD, X0, np.eye(3), {"key": 0}, "key must be"),
         (FIELD, 0 * X0, np.eye(3), {}, "x0 must have no zero row"),
         (SCHEDULED, X0, np.eye(3), {"which": lambda f: f.attention.beta.values}, "is of a schedule"),

@@ -185,8 +185,8 @@ assert not opposite.determined, "of opposite tokens there is no time, and that i
 # - `recover` finds a minimum near its first guess; with much noise, or a guess far away, another one than the truth.
 # - `steer`: with fewer pieces the targets are missed; how many are needed grows with the tokens. A perceptron beside
 #   attention (`field + PerceptronField(...)`) needs fewer.
-# - `design.hold` chooses $\beta(t)$ or V that keep k clusters to a given time. A search over a constant $\beta$ does as
-#   well in many problems (the experiment `design-hold`).
+# - `design.hold` chooses $\beta(t)$ or V that keep k clusters to a given time, and `design.delay` the change of V that
+#   leaves tokens farthest apart (the experiment `design-hold`).
 #
 # ## Exercises
 #

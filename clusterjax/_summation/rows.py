@@ -143,7 +143,7 @@ def exponential_rows(
 
         def attend(masked):
             if elementwise:
-                scores = sum(queries[:, k, None] * block.tokens[None, :, k] for k in range(d))
+                scores: Any = sum(queries[:, k, None] * block.tokens[None, :, k] for k in range(d))
                 scores = _masked(scores, rows, block, mask, masked)
                 top = rounded_down(lax.stop_gradient(scores).max(axis=1), d)
             else:

@@ -21,7 +21,7 @@ from .rows import exponential_rows, hardmax_rows, make_columns
 
 
 # How many rows and columns a block has where nothing else is said: on a CPU its scores stay in the cache, and an
-# accelerator, which begins each operation anew, is busy with fewer and larger ones (benchmarks/velocity.py).
+# accelerator, which begins each operation anew, is busy with fewer and larger ones (benchmarks/accelerator.py).
 _ON_CPU, _ELSEWHERE = 512, 4096
 
 

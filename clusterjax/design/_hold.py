@@ -270,7 +270,7 @@ def _shares(dealt: np.ndarray, x0: Tokens) -> Float[Array, "k n"]:
 
 
 def _dealt(made: _Missing, vector: Array, ts: Array, clusters: int, otherwise: np.ndarray) -> Int[np.ndarray, " n"]:
-    """The cluster of each token by average linkage at the first of the times that count, in a run with `vector`."""
+    """The cluster of each token by average linkage at the first time that is looked at, with `vector`."""
     field = made.parameters.in_pieces(made.field, made.knots[:-1], vector)
     x = np.asarray(field.space.retract(made.runs(field, made.x0, ts[:2]).xs[-1]))
     try:

@@ -3,7 +3,7 @@ r"""Which small change of V keeps tokens apart longest: by gradient, by random d
 **Algorithm.** $V = I + dV$ with $|dV|_F$ given; all changes are judged by the mean cosine of all pairs of tokens at one
 time. *By gradient*: `design.delay`. *Random directions*: as many as it simulated runs, a derivative counted as one. *By
 hand*: less V along the mean token, less V in all directions, a rotation about the mean token. **Invariants.** Every dV
-has the same Frobenius norm; that of no method is judged by the run with which it was found.
+has the same Frobenius norm; all are judged by one run, that of `aim`, by which random ones are chosen too.
 """
 
 from typing import NamedTuple

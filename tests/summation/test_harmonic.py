@@ -236,7 +236,8 @@ def test_a_run_whose_queries_are_too_long_for_a_series_is_blocked():
     assert isinstance(cjx.Auto().choose(2048, 2, x.dtype), cjx.Harmonic)
 
 
-def test_auto_takes_harmonic_for_many_tokens():
+def test_auto_takes_harmonic_for_many_tokens(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
     auto, many = cjx.Auto(), 10**6
     for d in (2, 3, 4):
         for dtype in (np.float32, np.float64):

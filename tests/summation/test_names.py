@@ -177,7 +177,8 @@ def test_forward_mode_is_as_supports_says(name):
     assert served == summation.supports.forward_mode
 
 
-def test_auto_asks_its_candidates_what_they_serve():
+def test_auto_asks_its_candidates_what_they_serve(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
     auto, n = cjx.Auto(), 2**17
     for mask in (cjx.FullMask(), cjx.CausalMask(), cjx.WindowMask(5)):
         for d in (1, 2, 3, 4, 5):
@@ -272,6 +273,7 @@ def test_who_is_never_asked_is_not_named(monkeypatch):
 
 def test_queries_too_long_for_a_series_are_seen_before_the_run(monkeypatch):
     """`Auto` looks at the numbers of the start where it can; what it says is what it then does."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
     x = sphere_tokens(5, 2048, 2, np.float32)
     for beta, expected in ((1.0, "Harmonic"), (1000.0, "Blocked")):
         field = _with_summations(cjx.AttentionField(cjx.SoftmaxAttention(beta)), x)

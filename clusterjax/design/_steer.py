@@ -1,10 +1,10 @@
 r"""`steer`: parameters, piecewise constant in time, with which tokens end at given points.
 
-**Algorithm.** Each piece is found by itself first: from where the tokens are it should take them a share of the way
-along geodesics to their targets, in the sense of least squares, so that the next piece mends what one could not do; the
-last pieces do nothing else. Where these miss, all pieces are fitted together, if their numbers are few. Both by
-Levenberg and Marquardt's method, from random parameters; several attempts. **Reference.** Geshkovski, Rigollet,
-Ruiz-Balet (2411.04551), where parameters that are piecewise constant in time are found in closed form.
+**Algorithm.** Each piece is found by itself first: from where the tokens are it should take them a share of the way to
+their targets, in the sense of least squares. The next piece begins where an accurate run of it ends, and so mends what
+it missed; the last pieces do nothing else. Where these miss, all pieces are fitted together, if their numbers are few.
+Both by Levenberg and Marquardt's method, from random parameters; several attempts. **Reference.** Geshkovski,
+Rigollet, Ruiz-Balet (2411.04551), where parameters that are piecewise constant in time are found in closed form.
 **Invariants.** What is reported as missed is measured on a run of its own, with the tolerances of `simulate` tightened;
 every attempt is a function of the key alone.
 """
@@ -25,6 +25,7 @@ from .._field import AbstractField
 from .._field.base import check_field
 from .._misc import is_concrete
 from .._random import draw_normal
+from .._schedule import PiecewiseConstant
 from .._simulate import simulate
 from .._space import AbstractSpace, Sphere, check_directions
 from .._summary import short
@@ -34,6 +35,8 @@ from ._parameters import Parameters, pick_parameters
 
 # One piece of so many is kept for mending what the others left.
 SPARE = 4
+# A piece that goes a part of the way takes the steps of a fit divided by this, at most: the next one mends the rest.
+HASTE = 5
 # So many numbers are fitted together at most: each step costs a run for every one of them.
 TOGETHER = 500
 # How far from the sphere a target may be, relative to its radius.
@@ -147,7 +150,8 @@ def steer(
 
     - `field`: The field: what is not picked by `which`, and the mean of the first values of what is.
     - `x0`: Tokens at time 0, (n, d).
-    - `targets`: (n, d), where each is to end; or with `labels` (k, d) for k clusters. On the sphere of unit length.
+    - `targets`: (n, d), where each is to end; or with `labels` (k, d) for k clusters. In the space of the field: on
+        the sphere of unit length.
 
     **Other arguments:**
 
@@ -170,8 +174,8 @@ def steer(
 
     **Raises:**
 
-    - `ValueError` if there are more targets than tokens, or fewer without `labels`; if a target is not on the sphere of
-        the field; or if `which` picks no arrays of the field.
+    - `ValueError` if there are more targets than tokens, or fewer without `labels`; if a target is not in the space of
+        the field; or if `which` picks no arrays of the field, or one that may not be a schedule, as the gain of a norm.
 
     ??? cite "Source"
 
@@ -185,6 +189,7 @@ def steer(
     attempts = check_integer(attempts, "attempts", remedy="pass how often to begin anew")
     most = check_integer(most, "most", remedy="pass the most steps of a fit")
     parameters = pick_parameters(field, which, pieces=True)
+    _check_pieces(field, parameters, x0)
     controller = dfx.PIDController(rtol=1e-5, atol=1e-6) if stepsize_controller is None else stepsize_controller
     runs = read_runs(solver, controller, None, max_steps, x0.dtype)
     knots = jnp.linspace(0, t_end, pieces + 1).astype(x0.dtype)
@@ -220,17 +225,20 @@ class _Search(eqx.Module):
         # Nearer than asked: the runs of the search are coarser than that which measures.
         number = lambda value: jnp.asarray(value, self.x0.dtype)
         options = number(1e-3), jnp.asarray(self.most), number(self.tolerance / 4), number(1.0)
+        few = number(1e-3), jnp.asarray(-(-self.most // HASTE)), number(self.tolerance / 4), number(1.0)
         pieces, x, rows, count = len(self.knots) - 1, self.x0, [], 0
         base = self.parameters.vector(self.parameters.values(self.field), self.x0.dtype)
         for piece in range(pieces):
             draw = draw_normal(jr.fold_in(key, piece), (self.parameters.count, 1), self.x0.dtype)[:, 0]
             first = base + self.spread * draw
-            aim = along(self.field.space, x, self.goal, 1 / max(pieces - pieces // SPARE - piece, 1))
+            left = max(pieces - pieces // SPARE - piece, 1)
+            aim = along(self.field.space, x, self.goal, 1 / left)
             made = _Piece(self.field, self.parameters, self.runs, x, self.knots[piece : piece + 2], aim)
-            found = fit(made, first, *options)
+            found = fit(made, first, *(options if left == 1 else few))
             count += int(found.steps) + 1
             rows.append(found.vector)
-            x = self.field.space.retract(aim + found.residual.reshape(x.shape))
+            # The runs of the search may be coarse; what they miss is not to add up from piece to piece.
+            x = _end_of(self.parameters.with_vector(self.field, found.vector), x, self.knots[piece : piece + 2])
         vector = jnp.concatenate(rows)
         if _farthest(x, self.goal) > self.tolerance / 2 and 1 < pieces and len(vector) <= TOGETHER:
             whole = fit(
@@ -267,14 +275,28 @@ def _end_of(field: AbstractField, x0: Array, ts: Array) -> Array:
     return simulate(field, x0, ts, adjoint=dfx.ForwardMode(), **options).xs[-1]
 
 
+def _check_pieces(field: AbstractField, parameters: Parameters, x0: Tokens) -> None:
+    """That every parameter may be a schedule: the field says so when it is evaluated, nothing is computed."""
+    for index, name, shape in zip(parameters.indices, parameters.names, parameters.shapes, strict=True):
+        one = Parameters((index,), (name,), (shape,))
+        scheduled = one.put(field, (PiecewiseConstant(jnp.zeros(1, x0.dtype), one.values(field)[0][None]),))
+        try:
+            eqx.filter_eval_shape(scheduled, jnp.zeros((), x0.dtype), x0)
+        except Exception as error:
+            raise refusal("which", "pick what may depend on time", f"{name} may not",
+                          "leave it out, and pick the matrices beside it") from error  # fmt: skip
+
+
 def _farthest(x: Array, goal: Array) -> float:
     return float(jnp.max(jnp.linalg.norm(x - goal, axis=1)))
 
 
 def along(space: AbstractSpace, x: Tokens, goal: Tokens, share: float) -> Tokens:
-    """The points of a share of the way from `x` to `goal`: along great circles of the sphere, else straight lines."""
+    """The points of a share of the way from `x` to `goal`: along great circles of the sphere, else straight lines that
+    are retracted. Half of the way between antipodes there is none, and a token is to stay."""
     if not isinstance(space, Sphere):
-        return x + share * (goal - x)
+        point = space.retract(x + share * (goal - x))
+        return jnp.where(jnp.all(jnp.isfinite(point), axis=1, keepdims=True), point, x)
     angle = space.distance(x, goal)[:, None]
     # Where there is no angle, or half a turn, the chord: its middle is retracted too.
     sine = jnp.sin(angle)
@@ -328,12 +350,16 @@ def _read(field: Any, x0: Any, targets: Any, labels: Any) -> tuple[Tokens, Token
     if len(targets) > len(x0):
         raise refusal("targets", "be no more than the tokens", f"there are {len(targets)} for {len(x0)} tokens",
                       "a token ends at one point: pass one target for each")  # fmt: skip
-    if isinstance(field.space, Sphere):
-        lengths = np.linalg.norm(np.asarray(targets), axis=1)
-        off = np.flatnonzero(np.abs(lengths - 1) > OFF)
-        if off.size:
-            raise refusal("targets", "be on the sphere", f"row {off[0]} has length {lengths[off[0]]:.6g}",
-                          "divide each by its length, Sphere().retract(targets)")  # fmt: skip
+    lengths, nearest = np.linalg.norm(np.asarray(targets), axis=1), np.asarray(field.space.retract(targets))
+    # Not finite: there is no nearest one, as of the middle of a sphere.
+    off = np.flatnonzero(~(np.linalg.norm(nearest - targets, axis=1) <= OFF * np.maximum(lengths, 1)))
+    if off.size and isinstance(field.space, Sphere):
+        raise refusal("targets", "be on the sphere", f"row {off[0]} has length {lengths[off[0]]:.6g}",
+                      "divide each by its length, Sphere().retract(targets)")  # fmt: skip
+    if off.size:
+        name = type(field.space).__name__
+        raise refusal("targets", f"be on {name}, where the tokens of the field are", f"row {off[0]} is not",
+                      "pass field.space.retract(targets)")  # fmt: skip
     return field.space.retract(x0), targets[_labels(labels, len(x0), len(targets))]
 
 

@@ -1,5 +1,8 @@
 """`steer`: tokens end where they are told to, measured by a run of its own; and what cannot be reached is said."""
 
+import operator
+
+import diffrax as dfx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +10,7 @@ import pytest
 
 from clusterjax import AttentionField, Euclidean, PerceptronField, PiecewiseConstant, SoftmaxAttention, Sphere, design
 from clusterjax.design._steer import along, passes
+from clusterjax.transformer import Block, PreNorm, Standardised, as_field
 from tests.design import cases
 from tests.helpers import as_a_user, assert_close, normal
 from tests.reference import design as reference
@@ -73,6 +77,31 @@ def test_the_way_to_the_target_is_a_geodesic():
     assert_close(along(Euclidean(), x, goal, 0.25), x + (goal - x) / 4)
 
 
+def test_the_way_on_another_space_stays_on_it():
+    """Between antipodes there is no middle: the token stays."""
+    space = Standardised()
+    x, goal = space.retract(normal(8, 6, 4)), space.retract(normal(9, 6, 4))
+    part = along(space, x, goal, 0.4)
+    assert_close(space.retract(part), part, "composed")
+    assert (space.distance(x, part) < space.distance(x, goal)).all()
+    assert_close(along(space, x, goal, 1.0), goal, "composed")
+    assert_close(along(space, x, -x, 0.5), x)
+
+
+@pytest.mark.exhaustive
+def test_a_block_with_layer_norm():
+    """Two heads and a perceptron on the sphere of layer norm, in steps so long that the runs of the search err."""
+    block = Block.random(jax.random.key(0), 4, 2, 8, activation=jnp.tanh, bias=True)
+    field = as_field(block)
+    x0, targets = (field.space.retract(normal(seed, 4, 4)) for seed in (1, 2))
+    from_heads, from_perceptron = (operator.attrgetter(*names) for names in (("query_key", "value"), ("w_in", "w_out")))
+    pick = lambda f: (*from_heads(f.fields[0]), *from_perceptron(f.fields[1]), f.fields[1].bias_in)
+    coarse = {"solver": dfx.Tsit5(), "stepsize_controller": dfx.PIDController(rtol=1e9, atol=1e9, dtmax=0.5)}
+    found = design.steer(field, x0, targets, key=KEY, pieces=8, which=pick, spread=0.5, **coarse)
+    assert found.reached and found.attempts == 1
+    assert_close(field.space.retract(jnp.asarray(found.end)), found.end, "composed")
+
+
 @pytest.mark.parametrize(
     ("space", "x", "goal", "expected"),
     (
@@ -105,6 +134,8 @@ def test_what_is_not_reached_says_why():
 
 X0 = np.eye(3)
 FIELD = cases.guess(3)
+BLOCK = as_field(Block.random(jax.random.key(0), 3, 1, 4))
+NORMED = as_field(Block.random(jax.random.key(0), 3, 1, 4, residual=PreNorm()))
 SCHEDULED = AttentionField(SoftmaxAttention(PiecewiseConstant([0.0], [1.0])))
 
 
@@ -125,6 +156,8 @@ SCHEDULED = AttentionField(SoftmaxAttention(PiecewiseConstant([0.0], [1.0])))
         (FIELD, 0 * X0, np.eye(3), {}, "x0 must have no zero row"),
         (SCHEDULED, X0, np.eye(3), {"which": lambda f: f.attention.beta.values}, "is of a schedule"),
         (3, X0, np.eye(3), {}, "field must be a field"),
+        (BLOCK, X0, np.eye(3), {}, "targets must be on Standardised, where the tokens of the field are, but row 0 is"),
+        (NORMED, X0, np.eye(3), {}, r"which must pick what may depend on time, but \S*norm.gain may not; leave it out"),
     ),
 )
 def test_bad_input(field, x0, targets, options, message):

@@ -41,7 +41,6 @@ FAILED_ELSEWHERE = {
         "And farther than changes of the same norm that are made by hand.",
         "With it tokens also take longest to collapse.",
     ],
-    "design-steer": ["Most problems are solved by the first attempt."],  # of two: one
     "staircase": ["These are more than a multiple of sqrt(beta), the number of waves that grow fastest."],
     "neural-collapse": [
         "Layers of the hardmax classifier bring the reviews of a label to their mean (NC1).",

@@ -1,6 +1,7 @@
 """Leading tokens to targets as an experiment: what is drawn, the baseline in plain loops, and claims that can fail."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -11,86 +12,125 @@ from matplotlib.patches import Rectangle
 from clusterjax import simulate
 from clusterjax.experiments.design_steer import measure as measuring, problems
 from clusterjax.experiments.design_steer.claims import caption_of, claims_of
-from clusterjax.experiments.design_steer.measure import Parameters, Results
+from clusterjax.experiments.design_steer.measure import LADDER, Parameters, Results, Solved
 from clusterjax.experiments.design_steer.panels import draw
-from clusterjax.experiments.design_steer.problems import SPREAD, TOLERANCE, D, N
+from clusterjax.experiments.design_steer.problems import BLOCK, SETTINGS, SPACE, SPHERE, TOLERANCE, D, N
 
 
-def test_problems_and_fields_are_as_they_say():
-    x0, targets = problems.draw_problem(jax.random.key(0))
-    assert x0.shape == targets.shape == (N, D) == (8, 3) and not np.allclose(x0, targets)
-    np.testing.assert_allclose(np.linalg.norm(np.concatenate([x0, targets]), axis=1), 1, rtol=1e-12)
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+def test_problems_and_fields_are_as_they_say(setting):
+    x0, targets = setting.draw(jax.random.key(0))
+    assert x0.shape == targets.shape == (N, 4 if setting is BLOCK else D) and N == 16
+    assert not np.allclose(x0, targets) and x0.dtype == jnp.float64
+    both, field = np.concatenate([x0, targets]), setting.made()
+    if setting is not SPACE:
+        np.testing.assert_allclose(np.linalg.norm(both, axis=1), 2 if setting is BLOCK else 1, rtol=1e-12)
+    if setting is BLOCK:
+        np.testing.assert_allclose(both.sum(axis=1), 0, atol=1e-12)
     # Around it nothing moves.
-    assert np.abs(np.asarray(problems.field()(0.0, x0))).max() == 0
-    drawn = problems.pick(problems.drawn_field(jax.random.key(1), jnp.arange(400.0)))
-    around = problems.pick(problems.field())
-    for part, spread, base in zip(drawn, SPREAD, around, strict=True):
+    assert np.abs(np.asarray(field(0.0, x0))).max() == 0
+    drawn, around = (
+        setting.pick(problems.drawn_field(setting, jax.random.key(1), jnp.arange(400.0))),
+        setting.pick(field),
+    )
+    assert len(drawn) == len(setting.spread) == len(around)
+    for part, spread, base in zip(drawn, setting.spread, around, strict=True):
         assert part.values.shape == (400, *base.shape) and part.ts.tolist() == list(range(400))
         np.testing.assert_allclose(part.values.std(), spread, rtol=0.15)
         np.testing.assert_allclose(np.asarray(part.values).mean(), np.asarray(base).mean(), atol=4 * spread / 20)
 
 
 def test_derivatives_are_counted_as_runs():
-    """beta, B, V, and the weights and biases of the perceptron: each a run more, of one piece of several."""
-    numbers = 1 + 2 * D * D + 2 * D * problems.WIDTH + problems.WIDTH
+    """Beta, B, V, and the weights and biases of the perceptron: each a run more, of one piece of several."""
+    assert SPHERE.numbers == SPACE.numbers == 1 + 2 * D * D + 2 * D * problems.WIDTH + problems.WIDTH
+    # B and V of each head; weights in and out, biases in and out.
+    assert BLOCK.numbers == 2 * 2 * 16 + 2 * 4 * 16 + 16 + 4
     for runs, pieces in ((1, 1), (7, 3), (300, 8)):
-        expected = int(np.ceil(runs * (numbers + 1) / pieces))
-        assert problems.simulations(runs, pieces) == expected >= runs
+        assert problems.simulations(runs, pieces, 99) == int(np.ceil(runs * 100 / pieces))
 
 
 @pytest.mark.exhaustive
 def test_random_search_takes_the_nearest(monkeypatch):
     monkeypatch.setattr(problems, "CHUNK", 8)
-    x0, targets = problems.draw_problem(jax.random.key(2))
+    x0, targets = SPHERE.draw(jax.random.key(2))
     key, pieces = jax.random.key(3), 2
     keys = jax.random.split(jax.random.fold_in(key, 0), problems.CHUNK)
     missed = []
     for one in keys:
-        end = simulate(problems.drawn_field(one, jnp.arange(2.0)), x0, jnp.array([0.0, 2.0])).x1
+        end = simulate(problems.drawn_field(SPHERE, one, jnp.arange(2.0)), x0, jnp.array([0.0, 2.0])).x1
         missed.append(np.linalg.norm(np.asarray(end - targets), axis=1).max())
-    assert abs(problems.random_search(key, x0, targets, pieces, 3) - min(missed)) < 0.05
-    more = problems.random_search(key, x0, targets, pieces, 2 * problems.CHUNK)
-    assert more <= problems.random_search(key, x0, targets, pieces, problems.CHUNK)
+    assert abs(problems.random_search(SPHERE, key, x0, targets, pieces, 3) - min(missed)) < 0.05
+    more = problems.random_search(SPHERE, key, x0, targets, pieces, 2 * problems.CHUNK)
+    assert more <= problems.random_search(SPHERE, key, x0, targets, pieces, problems.CHUNK)
 
 
 @pytest.mark.exhaustive
-def test_one_problem_by_both_methods():
-    found = measuring.solve(jax.random.key(0), Parameters(pieces=3, attempts=1))
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+def test_one_problem_of_each_setting(setting):
+    found = measuring.solve(setting, jax.random.key(0), Parameters(pieces=3, attempts=1))
     assert found["missed"].shape == (N,) and found["attempts"] == 1 and found["runs"] > 100
     assert found["reached"] == (found["missed"].max() <= TOLERANCE)
-    assert measuring.search_at(jax.random.key(0), Parameters(pieces=3), problems.CHUNK) > 0.3
-    assert found["missed"].max() < found["start"].max() and found["lengths"] < 1e-6
+    assert found["missed"].max() < found["start"].max() and found["off"] < 1e-6
+    if setting is SPHERE:
+        assert measuring.search_at(setting, jax.random.key(0), Parameters(pieces=3), problems.CHUNK) > 0.3
+
+
+def test_the_least_pieces_are_taken(monkeypatch):
+    """From the least up, and none of those after the first that does; infinity where none does."""
+    tried = []
+
+    def lead(setting, key, n, pieces, attempts):
+        tried.append((setting.name, n, pieces, attempts))
+        return None, None, SimpleNamespace(reached=pieces >= key)
+
+    monkeypatch.setattr(measuring, "lead", lead)
+    assert measuring.pieces_needed(5, 8) == 6
+    assert tried == [("sphere", 8, pieces, 2) for pieces in (1, 3, 4, 6)]
+    assert measuring.pieces_needed(1, 8) == 1 and measuring.pieces_needed(1e9, 8) == np.inf
+
+
+def solved(count, failed=()):
+    missed = np.full((count, N), 1e-3)
+    attempts = np.ones(count, int)
+    for number in failed:
+        missed[number, 3], attempts[number] = 0.02, 5
+    return Solved(missed, np.ones((count, N)), missed.max(axis=1) <= TOLERANCE, attempts, 300 * np.ones(count),
+                  np.zeros(count))  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def results():
     """Made up: all but one of 40 are reached."""
-    count = 40
-    missed = np.full((count, N), 1e-3)
-    missed[7, 3] = 0.02
-    attempts = np.ones(count, int)
-    attempts[7] = 5
-    return Results(
-        Parameters(), count, missed, np.ones((count, N)), missed.max(axis=1) <= TOLERANCE, attempts,
-        300 * np.ones(count), np.zeros(count), np.ones(20),
-    )  # fmt: skip
+    of = {"sphere": solved(40, [7]), "space": solved(10), "block": solved(10)}
+    needed = np.array([[1.0, 3, 3], [3, 4, 4], [4, 6, 8], [6, 8, np.inf]])
+    return Results(Parameters(), 40, of, np.ones(20), np.array([2, 4, 8, 16]), needed)
 
 
 def test_each_claim_can_fail(results):
     claims = claims_of(results)
     assert all(claim.holds for claim in claims), [claim.says for claim in claims if not claim.holds]
     assert "39 of 40 random problems; not in problems 7, which miss by 0.02" in claims[1].measured
-    assert "39 of 40 problems are solved, as many as were asked for." in caption_of(results, claims)
-    far = results.missed.copy()
-    far[:3] = 0.5
+    assert "39 of 40 problems are solved on the sphere" in caption_of(results, claims)
+    assert "10 of 10 of a block, as many as were asked for." in caption_of(results, claims)
+    # By hand: log of (3, 4, 6, 8) against log of (2, 4, 8, 16).
+    expected = (3 * np.log(8 / 3) + np.log(6 / 4)) / (10 * np.log(2))
+    np.testing.assert_allclose(claims[6].value, expected, rtol=1e-12)
     search = results.search.copy()
     search[0] = 0.005
+    sphere = results.of["sphere"]
+    late = replace(sphere, attempts=sphere.attempts + (np.arange(40) < 25))
+    slow, unknown = results.needed.copy(), results.needed.copy()
+    slow[0], slow[3], unknown[3] = 1, 16, np.inf
     wrong = [
-        (0, {"lengths": results.lengths + 1e-3}),
-        (0, {"reached": np.ones(40, bool)}),
-        (1, {"missed": far, "reached": far.max(axis=1) <= TOLERANCE}),
-        (2, {"search": search}),
-        (3, {"attempts": results.attempts + (np.arange(40) < 25)}),
+        (0, {"of": results.of | {"block": replace(results.of["block"], off=np.full(10, 1e-3))}}),
+        (0, {"of": results.of | {"sphere": replace(sphere, reached=np.ones(40, bool))}}),
+        (1, {"of": results.of | {"sphere": solved(40, [1, 2, 3])}}),
+        (2, {"of": results.of | {"space": solved(10, [1])}}),
+        (3, {"of": results.of | {"block": solved(10, [1])}}),
+        (4, {"search": search}),
+        (5, {"of": results.of | {"sphere": late}}),
+        (6, {"needed": slow}),
+        (6, {"needed": unknown}),
     ]
     for number, change in wrong:
         other = replace(results, **change)
@@ -100,7 +140,12 @@ def test_each_claim_can_fail(results):
 
 
 def test_the_picture_has_its_panels(results):
-    left, right = draw(results).axes
-    assert [line.get_label() for line in left.lines[:3]] == ["at the start", "random search", "steer"]
-    heights = [bar.get_height() for bar in right.patches if isinstance(bar, Rectangle)]
+    left, middle, right = draw(results).axes
+    assert [line.get_label() for line in left.lines[:5]] == [
+        "at the start", "random search", "steer, sphere", "steer, space", "steer, block"
+    ]  # fmt: skip
+    heights = [bar.get_height() for bar in middle.patches if isinstance(bar, Rectangle)]
     assert heights == [39, 0, 0, 0, 0, 1]
+    # The problem that no pieces solved stands above the last of the ladder.
+    assert [max(line.get_ydata()) > LADDER[-1] for line in right.lines[:4]] == [False, False, False, True]
+    assert right.lines[-1].get_ydata().tolist() == [3, 4, 6, 8]

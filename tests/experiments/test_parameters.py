@@ -243,7 +243,7 @@ MEASURED = {
     "sentiment-training": ({"sampled": 40}, ("of 40 test reviews",)),
     "kramers-escape": ({"n": 40, "window": 0.03}, ("Clouds of 40 tokens",)),
     "design-recover": ({"problems": 3}, ("3 random problems for each noise",)),
-    "design-steer": ({"problems": 3, "pieces": 3, "attempts": 1}, ("2 random problems", "each of 3 pieces")),
+    "design-steer": ({"problems": 3, "pieces": 3, "attempts": 1}, ("sphere, 2 problems", "each of 3 pieces")),
     "design-hold": ({"problems": 3}, ("Share of 3 problems",)),
     "training-escape": ({"steps": 3, "shared_steps": 2}, ("by 3 steps of Adam", "by 2 steps")),
     "neural-collapse": ({"reviews": 40, "classes": 3, "each": 8}, ("on 40 of each label", "one of 3, 8 of each")),

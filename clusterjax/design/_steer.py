@@ -14,6 +14,7 @@ from typing import Any
 
 import diffrax as dfx
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -350,9 +351,12 @@ def _read(field: Any, x0: Any, targets: Any, labels: Any) -> tuple[Tokens, Token
     if len(targets) > len(x0):
         raise refusal("targets", "be no more than the tokens", f"there are {len(targets)} for {len(x0)} tokens",
                       "a token ends at one point: pass one target for each")  # fmt: skip
-    lengths, nearest = np.linalg.norm(np.asarray(targets), axis=1), np.asarray(field.space.retract(targets))
+    points = np.asarray(targets)
+    lengths = np.linalg.norm(points, axis=1)
+    with jax.ensure_compile_time_eval():  # also where another argument is traced, which is refused later
+        nearest = np.asarray(field.space.retract(targets))
     # Not finite: there is no nearest one, as of the middle of a sphere.
-    off = np.flatnonzero(~(np.linalg.norm(nearest - targets, axis=1) <= OFF * np.maximum(lengths, 1)))
+    off = np.flatnonzero(~(np.linalg.norm(nearest - points, axis=1) <= OFF * np.maximum(lengths, 1)))
     if off.size and isinstance(field.space, Sphere):
         raise refusal("targets", "be on the sphere", f"row {off[0]} has length {lengths[off[0]]:.6g}",
                       "divide each by its length, Sphere().retract(targets)")  # fmt: skip

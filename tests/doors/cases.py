@@ -15,7 +15,7 @@ class Case:
     - `good`: makes the arguments by name; one that is left out has its default, and is tried with bad values too.
     - `on`: makes the object whose method it is.
     - `rules`: by argument, what is accepted beyond what follows from the good value.
-    - `dear`: an accepted call compiles or trains for longer than a moment: only `exhaustive` makes it.
+    - `dear`: the valid call compiles or trains for longer than a moment: only `exhaustive` makes it.
     - `finite`: whether the numbers of an accepted result are finite.
     - `seconds`: of computing; a call that takes longer hangs.
     """

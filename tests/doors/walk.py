@@ -128,11 +128,11 @@ def call(name: str, called: Callable[..., Any], case: Case, /, **changed: Any) -
 
 
 def walk(name: str, called: Callable[..., Any], case: Case, *, dear: bool) -> Iterator[Verdict]:
-    """One verdict for each argument and each bad value; accepted ones of a dear case only if `dear`."""
+    """One verdict for each argument and each bad value; of accepted ones, which are computed with, only if `dear`."""
     for argument, good in arguments(called, case).items():
         rule = case.rules.get(argument, by_value(good))
         for label in (*VALUES, TRACED):
-            if label in rule.accepts and (rule.endless or case.dear and not dear):
+            if label in rule.accepts and (rule.endless or not dear):
                 continue
             outcome = judge(name, called, case, argument, good, label)
             if outcome == "accepted" and label not in rule.accepts:

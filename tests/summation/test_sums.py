@@ -337,9 +337,7 @@ def shapes(n, dtype):
     return jax.ShapeDtypeStruct((n, 3), dtype)
 
 
-NO_WORKSPACE = pytest.mark.skipif(
-    jax.default_backend() == "gpu", reason="XLA counts the 32 MB in which cuBLAS works, whatever the size"
-)
+WORKSPACE = "XLA counts the 32 MB in which cuBLAS works, whatever the size"
 
 
 def average(summation, mask):
@@ -353,7 +351,7 @@ def gradient(summation, mask):
 MASKS = (cjx.FullMask(), cjx.CausalMask())
 
 
-@NO_WORKSPACE
+@pytest.mark.skipif(jax.default_backend() == "gpu", reason=WORKSPACE)
 @pytest.mark.parametrize("mask", MASKS, ids=lambda mask: type(mask).__name__)
 def test_blocked_never_holds_every_pair(mask):
     """Forwards and backwards: well under n x n numbers, and a few blocks at most beside what grows as n."""
@@ -377,7 +375,7 @@ def test_the_measure_sees_every_pair():
     assert temporary_bytes(gradient(cjx.Dense(), cjx.FullMask()), shapes(n, jnp.float64)) > n * n * 8
 
 
-@NO_WORKSPACE
+@pytest.mark.skipif(jax.default_backend() == "gpu", reason=WORKSPACE)
 def test_mapping_blocked_over_a_batch_holds_no_pairs_either():
     n, batch = 2048, 4
     mapped = jax.vmap(gradient(cjx.Blocked(64, 64), cjx.CausalMask()))

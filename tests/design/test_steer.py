@@ -64,6 +64,21 @@ def test_in_space_with_a_perceptron():
     assert found.reached and found.names == ("value", "w_in", "bias_in", "w_out")
 
 
+def test_errors_of_coarse_runs_do_not_add_up():
+    """Two steps of Heun's method a piece: each begins where an accurate run ends, not where the coarse one did."""
+    x0, targets = normal(6, 4, 2), normal(7, 4, 2)
+    field = AttentionField(SoftmaxAttention(1.0, query_key=jnp.eye(2)), jnp.zeros((2, 2)), Euclidean())
+    field = field + PerceptronField(jnp.zeros((8, 2)), jnp.zeros((2, 8)), jnp.tanh, bias_in=jnp.zeros(8),
+                                    space=Euclidean())  # fmt: skip
+    pick = lambda f: (f.fields[0].value, f.fields[1].w_in, f.fields[1].bias_in, f.fields[1].w_out)
+    coarse = {"solver": dfx.Heun(), "stepsize_controller": dfx.PIDController(rtol=1e9, atol=1e9, dtmax=0.5)}
+    for seed in (0, 1):
+        found = design.steer(field, x0, targets, key=jax.random.key(seed), pieces=8, which=pick,
+                             spread=(0.1, 2.0, 2.0, 0.1), attempts=1, **coarse)  # fmt: skip
+        # 0.09 and 0.16 otherwise.
+        assert found.reached and found.missed.max() < 2e-3
+
+
 def test_the_way_to_the_target_is_a_geodesic():
     """A third of the way is at a third of the angle, in the plane of both; antipodes and equal points stay finite."""
     x, goal = sphere(8, 6, 3), sphere(9, 6, 3)

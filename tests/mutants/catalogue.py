@@ -5,7 +5,8 @@ from .batches import BATCHES
 from .folders import FOLDERS
 from .long_times import LONG_TIMES
 from .parts import PARTS
+from .steering import STEERING
 from .sums import SUMS
 
 
-MUTANTS = (*PARTS, *SUMS, *FOLDERS, *BATCHES, *LONG_TIMES, *ACCELERATORS)
+MUTANTS = (*PARTS, *SUMS, *FOLDERS, *BATCHES, *LONG_TIMES, *ACCELERATORS, *STEERING)

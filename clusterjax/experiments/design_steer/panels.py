@@ -39,7 +39,7 @@ def draw(m: Results) -> Figure:
     top = 1.4 * LADDER[-1]
     for n, needed in zip(m.sizes, m.needed, strict=True):
         aside = n * np.exp(np.linspace(-0.12, 0.12, len(needed)) if len(needed) > 1 else np.zeros(1))
-        right.plot(aside, np.where(np.isfinite(needed), np.sort(needed), top), "o", color=SKY, markersize=3)
+        right.plot(aside, np.sort(np.where(np.isfinite(needed), needed, top)), "o", color=SKY, markersize=3)
     medians = np.median(m.needed, axis=1)
     right.plot(m.sizes, np.where(np.isfinite(medians), medians, np.nan), "_-", color=BLUE, markersize=12)
     right.set(xscale="log", yscale="log", xlabel="tokens", ylabel="pieces needed")

@@ -40,7 +40,7 @@ from .._simulate import simulate
 from .._space import check_directions
 from .._summary import short
 from ._least_squares import Runs, fit
-from ._parameters import Parameters, pick_parameters
+from ._parameters import Parameters, check_pieces, pick_parameters
 
 
 # Of a token from the mean of its cluster, and of two means from each other, in radii.
@@ -182,7 +182,7 @@ def hold(
     **Raises:**
 
     - `ValueError` if there are more clusters than tokens, or a label has no token; if times or radius are not above
-        zero; or if `which` picks no arrays of the field.
+        zero; or if `which` picks no arrays of the field, or one that may not be a schedule, as the gain of a norm.
     """
     check_field(field)
     x0 = check_tokens(x0, "x0")
@@ -203,6 +203,7 @@ def hold(
     max_steps = check_integer(max_steps, "max_steps", remedy="pass the most steps of a run")
     most = check_integer(most, "most", remedy="pass the most steps of a fit")
     parameters = pick_parameters(field, which, pieces=True)
+    check_pieces(field, parameters, x0)
     at_start = _labels(labels, np.asarray(x0), clusters)
     number = lambda values: jnp.asarray(values, x0.dtype)
     looks = np.linspace(since, until, LOOKS)

@@ -17,7 +17,7 @@ import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import check_callable, shown
+from .._check import check_callable, refusal, shown
 from .._field import AbstractField
 from .._schedule import AbstractSchedule, PiecewiseConstant
 
@@ -107,6 +107,23 @@ def pick_parameters(field: AbstractField, which: Callable[[Any], Any] | None, *,
     if pieces and scheduled:
         raise ValueError(f"{rule}, but {scheduled[0]} is of a schedule; give the field numbers, which become pieces.")
     return Parameters(tuple(indices), _short(paths, indices), tuple(jnp.shape(leaves[index]) for index in indices))
+
+
+def check_pieces(field: AbstractField, parameters: Parameters, x0: Array) -> None:
+    """That every parameter may be a schedule: the field says so when it is evaluated, nothing is computed.
+
+    **Raises:**
+
+    - `ValueError` naming `which` and the parameter if one may not, as the gain of a norm.
+    """
+    for index, name, shape in zip(parameters.indices, parameters.names, parameters.shapes, strict=True):
+        one = Parameters((index,), (name,), (shape,))
+        scheduled = one.put(field, (PiecewiseConstant(jnp.zeros(1, x0.dtype), one.values(field)[0][None]),))
+        try:
+            eqx.filter_eval_shape(scheduled, jnp.zeros((), x0.dtype), x0)
+        except Exception as error:
+            raise refusal("which", "pick what may depend on time", f"{name} may not",
+                          "leave it out, and pick the matrices beside it") from error  # fmt: skip
 
 
 def _entries(picked: Any) -> list[Any]:

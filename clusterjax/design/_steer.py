@@ -26,12 +26,11 @@ from .._field import AbstractField
 from .._field.base import check_field
 from .._misc import is_concrete
 from .._random import draw_normal
-from .._schedule import PiecewiseConstant
 from .._simulate import simulate
 from .._space import AbstractSpace, Sphere, check_directions
 from .._summary import short
 from ._least_squares import Runs, fit, read_runs
-from ._parameters import Parameters, pick_parameters
+from ._parameters import Parameters, check_pieces, pick_parameters
 
 
 # One piece of so many is kept for mending what the others left.
@@ -190,7 +189,7 @@ def steer(
     attempts = check_integer(attempts, "attempts", remedy="pass how often to begin anew")
     most = check_integer(most, "most", remedy="pass the most steps of a fit")
     parameters = pick_parameters(field, which, pieces=True)
-    _check_pieces(field, parameters, x0)
+    check_pieces(field, parameters, x0)
     controller = dfx.PIDController(rtol=1e-5, atol=1e-6) if stepsize_controller is None else stepsize_controller
     runs = read_runs(solver, controller, None, max_steps, x0.dtype)
     knots = jnp.linspace(0, t_end, pieces + 1).astype(x0.dtype)
@@ -274,18 +273,6 @@ def _end_of(field: AbstractField, x0: Array, ts: Array) -> Array:
     controller = dfx.PIDController(rtol=1e-8 if tight else 1e-5, atol=1e-9 if tight else 1e-6)
     options = {"stepsize_controller": controller, "max_steps": 100_000, "throw": False}
     return simulate(field, x0, ts, adjoint=dfx.ForwardMode(), **options).xs[-1]
-
-
-def _check_pieces(field: AbstractField, parameters: Parameters, x0: Tokens) -> None:
-    """That every parameter may be a schedule: the field says so when it is evaluated, nothing is computed."""
-    for index, name, shape in zip(parameters.indices, parameters.names, parameters.shapes, strict=True):
-        one = Parameters((index,), (name,), (shape,))
-        scheduled = one.put(field, (PiecewiseConstant(jnp.zeros(1, x0.dtype), one.values(field)[0][None]),))
-        try:
-            eqx.filter_eval_shape(scheduled, jnp.zeros((), x0.dtype), x0)
-        except Exception as error:
-            raise refusal("which", "pick what may depend on time", f"{name} may not",
-                          "leave it out, and pick the matrices beside it") from error  # fmt: skip
 
 
 def _farthest(x: Array, goal: Array) -> float:

@@ -7,6 +7,7 @@ import pytest
 
 from clusterjax import AttentionField, SoftmaxAttention, design, num_clusters
 from clusterjax.design._hold import APART, INSIDE, _labels, missing
+from clusterjax.transformer import Block, PreNorm, as_field
 from tests.design import cases
 from tests.helpers import as_a_user, assert_close, normal
 from tests.reference import design as reference
@@ -94,6 +95,15 @@ def test_pieces_of_beta_and_v():
 def test_bad_input(options, message):
     with as_a_user(), pytest.raises(ValueError, match=message):
         design.hold(FIELD, X0, **(OPTIONS | options))
+
+
+def test_a_gain_is_no_schedule():
+    field = as_field(Block.random(jax.random.key(0), 2, 1, 4, residual=PreNorm()))
+    with (
+        as_a_user(),
+        pytest.raises(ValueError, match=r"which must pick what .*, but \S*norm.gain may not; leave it out"),
+    ):
+        design.hold(field, X0, **(OPTIONS | {"which": None}))
 
 
 def test_tokens_are_dealt_to_so_many_clusters_where_distances_are_equal():

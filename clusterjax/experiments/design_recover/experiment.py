@@ -19,7 +19,12 @@ EXPLORED = (
     "problems of each noise with one first guess, where fits ended in local minima: further first guesses, steps of "
     "one length and the tolerance of exact recovery, 1e-4 for 1e-6, which such steps allow, are from then. In these "
     "trials, of the same seed, errors beyond the bound and a regression that does well with much noise had been seen; "
-    "no criterion was changed. The problems of each noise were cut from 30 to 20 for the length of the run"
+    "no criterion was changed. The problems of each noise were cut from 30 to 20 for the length of the run. After two "
+    "full runs the failures were looked at, in 60 problems of the same keys: of those beyond three standard "
+    "deviations 9 were local minima with a residual that the noise explains, which a fit from the truth undercut, and "
+    "13 were what that fit finds too. Until then the first fit was taken whose residual the noise explains; since, "
+    "guesses go on until the least residual is found twice. The claim of likeliest estimates is from then, its 95 % "
+    "that of the others; no other criterion was changed"
 )
 
 
@@ -56,6 +61,7 @@ def _series(m: Results) -> dict:
         "share within three standard deviations": m.inside.mean(axis=1),
         "squared error": median(m.squares),
         "squared error with the start observed": median(m.squares_seen),
+        "likeliest": m.likeliest.mean(axis=1),
         "converged": m.converged.mean(axis=1),
         "runs": median(m.runs),
         "error of V by random search": median(m.value_search),
@@ -72,5 +78,5 @@ DESIGN_RECOVER = Experiment(
     _run,
     asks=True,
     parameters=Parameters,
-    cost=Cost(full=320, quick=180),
+    cost=Cost(full=600, quick=240),
 )

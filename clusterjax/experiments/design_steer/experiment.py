@@ -20,7 +20,9 @@ EXPLORED = (
     "err by up to .04 where a piece is stiff, and that these errors added up from piece to piece; now each piece "
     "begins where an accurate run ends. With that 10 of 10 problems on the sphere, 3 of 4 in R^3 and 4 of 4 of a block "
     "of 32 hidden units were solved by the first attempt; with 8 pieces 3 of 5. Blocks with the norm in front of their "
-    "parts, in R^4, were tried: 0 of 4. Of how the pieces grow with the tokens one problem of 2 and of 4 had been seen"
+    "parts, in R^4, were tried: 0 of 4. Of how the pieces grow with the tokens one problem of 2 and of 4 had been seen "
+    "when the claims were written. Then a run with others = 100 and sized = 20, whose problems begin with these, "
+    "solved 100 of 100 on the sphere, in R^3 and of a block, and the pieces grew like n^.78"
 )
 
 

@@ -18,7 +18,7 @@ PYTHON ?= $(shell for p in $(CANDIDATES); do \
 
 # More arguments for the commands below, as in: make reproduce ARGS=--quick
 ARGS ?=
-# Test processes, one a core of a small machine; each compiles for itself.
+# Processes of tests and figures, one a core of a small machine; each compiles for itself.
 WORKERS ?= 2
 
 help:
@@ -43,7 +43,7 @@ SECOND = $(if $(filter-out --quick,$(ARGS)),,$(wildcard $(PLBERT)/model.safetens
 
 reproduce: $(STAMPS)/plot
 	$(if $(SECOND),$(BIN)/clusterjax reproduce figure1 figure2 figure7 --albert $(PLBERT) --out gallery/plbert --quick)
-	$(BIN)/clusterjax reproduce --out gallery $(ARGS)
+	$(BIN)/clusterjax reproduce --out gallery --jobs $(WORKERS) $(ARGS)
 
 publish: $(STAMPS)/plot
 	$(BIN)/python docs/_tools/publish_gallery.py $(or $(ARGS),gallery)

@@ -53,6 +53,9 @@ def add_reproduce(commands: argparse._SubParsersAction) -> None:
     )  # fmt: skip
     for name, words in _SHORT.items():
         command.add_argument(f"--{name}", type=integer, metavar="N", help=f"{words}; the same as --set {name}=N")
+    command.add_argument(
+        "--jobs", type=integer, default=1, metavar="N", help="figures at a time, each in a process (default: 1)"
+    )
     command.add_argument("--list", action="store_true", help="show figures, claims, parameters and cost, and run none")
     _add_drawing(command)
     command.set_defaults(run=_reproduce)
@@ -146,7 +149,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
             arguments.seed, starts, arguments.quick, arguments.albert, arguments.imdb, texts=arguments.texts,
             parameters=_given([*arguments.given, *short]), ids=arguments.ids,
         )  # fmt: skip
-        return _draw(arguments, names, settings)
+        return _draw(arguments, names, settings, jobs=arguments.jobs)
 
 
 def _found(names: list[str]) -> list[Any]:
@@ -204,7 +207,7 @@ def _probe(arguments: argparse.Namespace) -> int:
         return _draw(arguments, _OF_NETWORKS, settings)
 
 
-def _draw(arguments: argparse.Namespace, names: list[str], settings: Any) -> int:
+def _draw(arguments: argparse.Namespace, names: list[str], settings: Any, jobs: int = 1) -> int:
     """Run the experiments of these names and write them; 1 if an identity was violated."""
     from ..experiments import Files, reproduce
 
@@ -215,7 +218,8 @@ def _draw(arguments: argparse.Namespace, names: list[str], settings: Any) -> int
     files = Files(tuple(dict.fromkeys(("png", *formats))), not arguments.no_gif)
     # The simulations of the papers are in float64.
     with double_precision():
-        records = reproduce(names, arguments.out, settings, files, force=arguments.force, say=log_line)
+        options = {"force": arguments.force, "jobs": jobs, "say": log_line}
+        records = reproduce(names, arguments.out, settings, files, **options)
     violated = [claim for record in records for claim in record["claims"] if claim["verdict"] == "VIOLATED"]
     log_line(f"{len(records)} figures in {Path(arguments.out) / 'index.html'}")
     return 1 if violated else 0

@@ -71,7 +71,7 @@ def _cases() -> dict[str, Case]:
                 "names": ["figure3"], "out": gallery(), "settings": settings(), "files": files(),
                 "say": lambda line: None,
             },
-            dear=True, seconds=60, names=ALL, out=PATH, force=FLAG, say=CALLABLE,
+            dear=True, seconds=60, names=ALL, out=PATH, force=FLAG, jobs=COUNT, say=CALLABLE,
         ),
         "Outcome.verdict": case(lambda: {"claim": claim()}, outcome),
         "Outcome.apart": case(lambda: {"claim": claim()}, outcome),

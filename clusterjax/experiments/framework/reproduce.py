@@ -3,7 +3,7 @@
 A figure is done if its folder holds a `results.json` with the same fingerprint (all settings and parameters that decide
 what it looks like), all its files, and no violated identity. A folder is written under another name and renamed, so
 that a reader and an interrupted run see the old figure or the new one. Everything that can be refused is refused before
-anything is computed, and one process at a time writes to a gallery.
+anything is computed, and one run at a time writes to a gallery; it may have figures in several processes.
 """
 
 import json
@@ -20,7 +20,7 @@ from typing import Any
 
 import jax
 
-from ..._check import check_choice, check_flag, check_instance, check_path, check_say, check_sequence
+from ..._check import check_choice, check_flag, check_instance, check_integer, check_path, check_say, check_sequence
 from ..._lock import locked
 from ..._log import log_line as print_line
 from ...plot import animate, player, save
@@ -32,6 +32,7 @@ from .gallery import write_gallery
 from .identity import identity_of
 from .layout import headed
 from .parameters import changed_parameters, changed_words, parameters_of, undeclared
+from .processes import in_processes
 from .record import RESULTS, SCHEMA, lines_of, read_record, record_of
 from .registry import find_experiments, is_known
 from .verdict import VIOLATED
@@ -64,6 +65,7 @@ def reproduce(
     files: Files = Files(),
     *,
     force: bool = False,
+    jobs: int = 1,
     say: Callable[[str], None] = print_line,
 ) -> list[dict[str, Any]]:
     """Run these experiments (none: all of the package) and write pictures, films, numbers and a gallery into `out`.
@@ -83,6 +85,9 @@ def reproduce(
         declare what their `parameters` set.
     - `files`: Which files to write.
     - `force`: Whether to run figures that are done already.
+    - `jobs`: How many figures to run at a time; more than one each in a process of its own, those that take longest
+        first, with the same numbers. A script that passes more than 1 needs `if __name__ == "__main__":`, as Python's
+        `multiprocessing` says. Experiments of your own run one after the other.
     - `say`: Called with each line of progress.
 
     **Returns:**
@@ -99,6 +104,7 @@ def reproduce(
     check_instance(settings, "settings", Settings, "Settings", "pass Settings(quick=True), for example")
     check_instance(files, "files", Files, "Files", "pass Files(('png',)), for example")
     check_flag(force, "force")
+    jobs = check_integer(jobs, "jobs", remedy="pass how many figures to run at a time")
     check_say(say)
     _refuse_undeclared(experiments, settings)
     # All fingerprints first: they read networks and texts, and refuse what cannot be read.
@@ -107,7 +113,7 @@ def reproduce(
         if experiment.check is not None:
             experiment.check(settings)
     with locked(out):
-        return _reproduce_in(out, experiments, asked, settings, files, force, say)
+        return _reproduce_in(out, experiments, asked, settings, files, force, jobs, say)
 
 
 def _reproduce_in(
@@ -117,10 +123,12 @@ def _reproduce_in(
     settings: Settings,
     files: Files,
     force: bool,
+    jobs: int,
     say: Callable[[str], None],
 ) -> list[dict[str, Any]]:
     """`reproduce` in a folder that no other run writes to."""
-    results, told = [], False
+    results: list[Any] = [None] * len(experiments)
+    told, apart = False, []
     for number, (experiment, wanted) in enumerate(zip(experiments, asked, strict=True), 1):
         # Progress says which figure of how many.
         head = f"[{number}/{len(experiments)}] {experiment.name}"
@@ -133,19 +141,58 @@ def _reproduce_in(
         done = _finished(place, wanted, say) if known and not force else None
         if done is not None:
             say(f"{head}: done already; --force runs it again")
-            results.append(done)
+            results[number - 1] = done
             continue
         if experiment.reads_texts and not told:
             from .networks import network_of
 
             say(network_of(settings).reading)
             told = True
-        # What is measured is kept until the figure is done: a run that was killed goes on.
-        with _unfinished(folder, wanted) as store:
-            results.append(_run_one(experiment, place, replace(settings, store=store), files, wanted, head, say))
+        if jobs > 1 and is_known(experiment):
+            apart.append((number - 1, (experiment.name, folder, settings, files, wanted, head)))
+            continue
+        results[number - 1] = _run_and_keep(experiment, folder, settings, files, wanted, head, say)
+        _report(results[number - 1], head, say)
         write_gallery(folder)
+
+    def ended(index: int, record: dict[str, Any]) -> None:
+        place, (*_, head) = apart[index]
+        results[place] = record
+        # Here, and not line by line from another process, so that what figures claim is not mixed.
+        _report(record, head, say)
+        write_gallery(folder)
+
+    # The longest first, so that none is left to run alone at the end.
+    apart.sort(key=lambda each: -_seconds(experiments[each[0]], settings.quick))
+    if apart:
+        in_processes(_run_apart, [arguments for _, arguments in apart], min(jobs, len(apart)), say, ended)
     write_gallery(folder)
     return results
+
+
+def _seconds(experiment: Experiment, quick: bool) -> float:
+    cost = experiment.cost
+    return 0.0 if cost is None else float(cost.quick if quick else cost.full)
+
+
+def _run_apart(name: str, *arguments: Any) -> dict[str, Any]:
+    """An experiment of the package by its name, as a function is no argument of another process."""
+    return _run_and_keep(find_experiments([name])[0], *arguments)
+
+
+def _run_and_keep(
+    experiment: Experiment,
+    folder: Path,
+    settings: Settings,
+    files: Files,
+    wanted: dict[str, Any],
+    head: str,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    # What is measured is kept until the figure is done: a run that was killed goes on.
+    with _unfinished(folder, wanted) as store:
+        settings = replace(settings, store=store)
+        return _run_one(experiment, folder / experiment.name, settings, files, wanted, head, say)
 
 
 def fingerprint(experiment: Experiment, settings: Settings, files: Files) -> dict[str, Any]:
@@ -242,10 +289,13 @@ def _run_one(
         # allow_nan=False: NaN is no JSON, and must have become null.
         text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
         (draft / RESULTS).write_text(text + "\n", "utf-8")
-    say(f"{head}: {seconds['total']:.1f} s")
+    return record
+
+
+def _report(record: dict[str, Any], head: str, say: Callable[[str], None]) -> None:
+    say(f"{head}: {record['seconds']['total']:.1f} s")
     for line in lines_of(record):
         say(line)
-    return record
 
 
 def _animate(film: Film, gif: Path, quick: bool) -> None:

@@ -1,0 +1,83 @@
+"""Figures in processes beside each other: the same numbers, lines in order, and a failure that ends the rest."""
+
+import json
+import os
+
+import pytest
+
+from clusterjax.experiments import Files, Settings, reproduce
+from clusterjax.experiments.framework import reproduce as reproducing
+from clusterjax.experiments.framework.processes import in_processes
+from tests.experiments.task import work
+from tests.helpers import as_a_user
+
+
+def test_each_task_has_a_process_and_its_lines_in_order(tmp_path):
+    """Three tasks, two at a time, with the precision of this process."""
+    lines, results = [], {}
+    each = [(tmp_path, name, 0.3) for name in "abc"]
+    in_processes(work, each, 2, lines.append, lambda index, pid: results.__setitem__(index, (pid, len(lines))))
+    assert sorted(results) == [0, 1, 2] and len({os.getpid(), *(pid for pid, _ in results.values())}) == 4
+    for index, name in enumerate("abc"):
+        own = [line for line in lines if line.startswith(name)]
+        assert own == [f"{name} True {k}" for k in range(3)]
+        # All that it said was said before its result came.
+        assert max(k for k, line in enumerate(lines) if line.startswith(name)) < results[index][1]
+    at = lambda name, what: float((tmp_path / f"{name}.{what}").read_text())
+    assert at("c", "begin") >= min(at("a", "end"), at("b", "end")), "three at a time"
+
+
+def test_after_a_failure_none_is_begun(tmp_path):
+    """Its error is raised here; of ten tasks that waited, those begin at most that were on their way."""
+    each = [(tmp_path, "wrong", 0.0), *((tmp_path, f"n{k}", 0.1) for k in range(10))]
+    with pytest.raises(ValueError, match="seconds must be less"):
+        in_processes(work, each, 1, lambda line: None, lambda index, result: None)
+    assert len(list(tmp_path.glob("n*.begin"))) <= 2
+    # What began has ended.
+    assert len(list(tmp_path.glob("n*.end"))) == len(list(tmp_path.glob("n*.begin")))
+
+
+@pytest.mark.exhaustive
+def test_the_longest_are_begun_first_and_what_is_done_is_not(tmp_path, monkeypatch):
+    """Records come in the order of the figures whatever the order of the runs; the page has all."""
+    settings, files = Settings(quick=True, starts=2), Files(("png",), False)
+    began, lines = [], []
+
+    def here(task, each, jobs, say, ended):
+        began.extend(arguments[0] for arguments in each)
+        for index, arguments in reversed(list(enumerate(each))):
+            ended(index, task(*arguments, say))
+        assert jobs == min(7, len(each))
+
+    monkeypatch.setattr(reproducing, "in_processes", here)
+    names = ["figure3", "emergence-mixed"]
+    first = reproduce(["emergence-mixed"], tmp_path, settings, files, jobs=7, say=lines.append)
+    assert began == ["emergence-mixed"] and any("s" in line for line in lines)
+    records = reproduce(names, tmp_path, settings, files, jobs=7, say=lines.append)
+    assert began[1:] == ["figure3"] and [record["fingerprint"]["name"] for record in records] == names
+    assert records[1] == first[0]
+    again = reproduce(names, tmp_path, settings, files, force=True, jobs=7, say=lines.append)
+    cost = {one.name: one.cost.quick for one in reproducing.find_experiments(names)}
+    assert began[2:] == sorted(names, key=lambda name: -cost[name])
+    assert [record["fingerprint"]["name"] for record in again] == names
+    page = (tmp_path / "index.html").read_text("utf-8")
+    assert all(name in page for name in names)
+
+
+@pytest.mark.exhaustive
+def test_figures_have_the_same_numbers(tmp_path):
+    settings, files, names = Settings(quick=True, starts=4), Files(("png",), False), ["emergence-mixed", "figure3"]
+    records = [
+        reproduce(names, tmp_path / str(jobs), settings, files, jobs=jobs, say=lambda line: None) for jobs in (1, 2)
+    ]
+    for one, two in zip(*records, strict=True):
+        assert one["series"] == two["series"] and one["claims"] == two["claims"]
+        assert one["fingerprint"] == two["fingerprint"]
+        kept = json.loads((tmp_path / "2" / one["fingerprint"]["name"] / "results.json").read_text("utf-8"))
+        assert kept == two
+
+
+@pytest.mark.parametrize("jobs", (0, -1, 1.5, "2", None))
+def test_a_number_of_jobs_that_is_none_is_refused(tmp_path, jobs):
+    with as_a_user(), pytest.raises(ValueError, match="jobs must be a positive integer, but it is"):
+        reproduce(["figure3"], tmp_path, Settings(), jobs=jobs)

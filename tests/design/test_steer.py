@@ -52,25 +52,26 @@ def test_pieces_are_fitted_together():
     assert np.linalg.norm(found.end[:2] - np.eye(3)[0], axis=1).max() < 1e-2
 
 
-@pytest.mark.exhaustive
-def test_in_space_with_a_perceptron():
-    """Five tokens of R^2, with a perceptron of eight beside attention."""
-    x0, targets = normal(6, 5, 2), normal(7, 5, 2)
+def in_space(n):
+    """Tokens and targets in the plane, and attention with a perceptron of eight beside it."""
     field = AttentionField(SoftmaxAttention(1.0, query_key=jnp.eye(2)), jnp.zeros((2, 2)), Euclidean())
     field = field + PerceptronField(jnp.zeros((8, 2)), jnp.zeros((2, 8)), jnp.tanh, bias_in=jnp.zeros(8),
                                     space=Euclidean())  # fmt: skip
     pick = lambda f: (f.fields[0].value, f.fields[1].w_in, f.fields[1].bias_in, f.fields[1].w_out)
+    return normal(6, n, 2), normal(7, n, 2), field, pick
+
+
+@pytest.mark.exhaustive
+def test_in_space_with_a_perceptron():
+    """Five tokens of R^2, with a perceptron of eight beside attention."""
+    x0, targets, field, pick = in_space(5)
     found = design.steer(field, x0, targets, key=KEY, pieces=3, which=pick, spread=(0.1, 2.0, 2.0, 0.1))
     assert found.reached and found.names == ("value", "w_in", "bias_in", "w_out")
 
 
 def test_errors_of_coarse_runs_do_not_add_up():
     """Two steps of Heun's method a piece: each begins where an accurate run ends, not where the coarse one did."""
-    x0, targets = normal(6, 4, 2), normal(7, 4, 2)
-    field = AttentionField(SoftmaxAttention(1.0, query_key=jnp.eye(2)), jnp.zeros((2, 2)), Euclidean())
-    field = field + PerceptronField(jnp.zeros((8, 2)), jnp.zeros((2, 8)), jnp.tanh, bias_in=jnp.zeros(8),
-                                    space=Euclidean())  # fmt: skip
-    pick = lambda f: (f.fields[0].value, f.fields[1].w_in, f.fields[1].bias_in, f.fields[1].w_out)
+    x0, targets, field, pick = in_space(4)
     coarse = {"solver": dfx.Heun(), "stepsize_controller": dfx.PIDController(rtol=1e9, atol=1e9, dtmax=0.5)}
     for seed in (0, 1):
         found = design.steer(field, x0, targets, key=jax.random.key(seed), pieces=8, which=pick,

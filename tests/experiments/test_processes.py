@@ -37,6 +37,11 @@ def test_after_a_failure_none_is_begun(tmp_path):
     assert len(list(tmp_path.glob("n*.end"))) == len(list(tmp_path.glob("n*.begin")))
 
 
+def test_a_process_that_is_ended_says_what_to_do(tmp_path):
+    with pytest.raises(ValueError, match="jobs must be so few .*; pass fewer, and what is done stays"):
+        in_processes(work, [(tmp_path, "killed", 0.0)], 1, lambda line: None, lambda index, result: None)
+
+
 @pytest.mark.exhaustive
 def test_the_longest_are_begun_first_and_what_is_done_is_not(tmp_path, monkeypatch):
     """Records come in the order of the figures whatever the order of the runs; the page has all."""

@@ -8,6 +8,7 @@ under way end, and its error is raised; numbers do not depend on how many run at
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from typing import Any
 
@@ -44,6 +45,12 @@ def in_processes(
                 _tell(lines, say)
                 for future in done:
                     ended(waiting.pop(future), future.result())
+        except BrokenProcessPool as error:
+            _tell(lines, say)
+            raise ValueError(
+                "jobs must be so few that memory suffices for them, but a process was ended before it was done; pass "
+                "fewer, and what is done stays."
+            ) from error
         except BaseException:
             pool.shutdown(cancel_futures=True)
             _tell(lines, say)

@@ -113,7 +113,12 @@ def reproduce(
         if experiment.check is not None:
             experiment.check(settings)
     with locked(out):
-        return _reproduce_in(out, experiments, asked, settings, files, force, jobs, say)
+        try:
+            return _reproduce_in(out, experiments, asked, settings, files, force, jobs, say)
+        finally:
+            # Here, when no process is making a folder in it; it stays while something is kept there.
+            with suppress(OSError):
+                (out / ".unfinished").rmdir()
 
 
 def _reproduce_in(
@@ -165,7 +170,7 @@ def _reproduce_in(
     # The longest first, so that none is left to run alone at the end.
     apart.sort(key=lambda each: -_seconds(experiments[each[0]], settings.quick))
     if apart:
-        in_processes(_run_apart, [arguments for _, arguments in apart], min(jobs, len(apart)), say, ended)
+        in_processes(_run_and_keep, [arguments for _, arguments in apart], min(jobs, len(apart)), say, ended)
     write_gallery(folder)
     return results
 
@@ -175,24 +180,15 @@ def _seconds(experiment: Experiment, quick: bool) -> float:
     return 0.0 if cost is None else float(cost.quick if quick else cost.full)
 
 
-def _run_apart(name: str, *arguments: Any) -> dict[str, Any]:
-    """An experiment of the package by its name, as a function is no argument of another process."""
-    return _run_and_keep(find_experiments([name])[0], *arguments)
-
-
 def _run_and_keep(
-    experiment: Experiment,
-    folder: Path,
-    settings: Settings,
-    files: Files,
-    wanted: dict[str, Any],
-    head: str,
-    say: Callable[[str], None],
+    named: str | Experiment, folder: Path, settings: Settings, files: Files, wanted: dict[str, Any], *rest: Any
 ) -> dict[str, Any]:
+    """`_run_one` of an experiment, or by the name of one: functions are no arguments of another process."""
+    (experiment,) = find_experiments([named])
     # What is measured is kept until the figure is done: a run that was killed goes on.
     with _unfinished(folder, wanted) as store:
         settings = replace(settings, store=store)
-        return _run_one(experiment, folder / experiment.name, settings, files, wanted, head, say)
+        return _run_one(experiment, folder / experiment.name, settings, files, wanted, *rest)
 
 
 def fingerprint(experiment: Experiment, settings: Settings, files: Files) -> dict[str, Any]:
@@ -343,8 +339,6 @@ def _unfinished(folder: Path, wanted: dict[str, Any]):
             shutil.rmtree(other, ignore_errors=True)
     yield store
     shutil.rmtree(kept, ignore_errors=True)
-    with suppress(OSError):  # it is not there, or another figure has its own in it
-        kept.parent.rmdir()
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 from scipy.integrate import quad
+from scipy.linalg import solve_banded
 
 import clusterjax as cjx
 from clusterjax.experiments.kramers_escape import particles, theory
@@ -15,10 +16,14 @@ from clusterjax.experiments.kramers_escape.measure import (
     BETAS,
     CLOUD_BETA,
     CLOUD_TEMPERATURES,
+    FRESH,
+    PARTS,
     RATIOS,
+    Clouds,
     Parameters,
     Results,
     Times,
+    expected_passages,
     times_of,
 )
 from clusterjax.experiments.kramers_escape.panels import draw
@@ -102,12 +107,75 @@ def test_clouds_are_stationary_in_their_own_potential():
         theory.cloud(beta, float("nan"))
 
 
+@pytest.mark.parametrize("share", (0.5, 0.6, 0.7))
+def test_unequal_clouds_are_at_rest_in_the_wells_of_the_loop(share):
+    """The potential of the densities by a double loop over angles, in each well e^{-U/T} of it with its own factor."""
+    beta, temperature = 4.0, 0.02
+    q = theory.shapes(beta, temperature, share)
+    theta = 2 * np.pi * (np.arange(800) + 0.5) / 800 - np.pi / 2
+    strengths = theory.kernel_modes(beta) / beta
+    both = theory._of_harmonics(share * strengths * q[0], theta)
+    both += theory._of_harmonics((1 - share) * strengths * q[1], theta - np.pi)
+    ahead = (theta > 0) & (theta < np.pi)
+    edge = theta[ahead][np.argmax(both[ahead])]
+    first = np.abs(theta) < edge
+    density = np.exp(-both / temperature)
+    density = np.where(first, share * density / density[first].sum(), (1 - share) * density / density[~first].sum())
+    pairs = np.exp(beta * (np.cos(theta[:, None] - theta[None]) - 1))
+    change = both + (pairs @ density) / beta
+    # The edge is of the grid, another here.
+    np.testing.assert_allclose(change, change.mean(), atol=1e-3 * np.ptp(both))
+    # The larger is the narrower.
+    assert (q[0][0] > q[1][0] + 0.01) == (share > 0.5)
+    if share == 0.5:
+        np.testing.assert_allclose(q[0], q[1], atol=1e-10)
+        cloud = theory.cloud(beta, temperature)[1]
+        np.testing.assert_allclose(np.where(np.arange(theory.MODES) % 2, q[0], 0), cloud, atol=1e-9)
+    with pytest.raises(RuntimeError, match="no two clouds of masses 1 and 0.0001 are at rest"):
+        theory.shapes(beta, temperature, 0.9999)
+
+
+def test_exit_times_by_differences_and_of_equal_clouds():
+    """T u'' - U' u' = -1 with u = 0 at both ends, on a lattice; and the passage time of two equal opposite clouds."""
+    beta, temperature = 4.0, 0.022
+    wanted = theory.passage_time(theory.cloud(beta, temperature)[0], temperature)
+    np.testing.assert_allclose(theory.exit_times(beta, temperature, 0.5, np.pi), wanted, rtol=1e-9)
+    assert theory.exit_time(np.zeros_like, 0.3, -1.0, 2.0) == pytest.approx(2 / 0.6, rel=1e-6)
+    potential = lambda x: 0.05 * np.cos(2 * x) - 0.03 * np.sin(x)
+    left, right, n = -2.0, 4.0, 3000
+    x = np.linspace(left, right, n + 1)
+    h = x[1] - x[0]
+    middle, at = np.exp(-potential(x[:-1] + h / 2) / temperature), np.exp(-potential(x[1:-1]) / temperature)
+    bands = np.stack([np.append(0, middle[1:-1]), -(middle[1:] + middle[:-1]), np.append(middle[1:-1], 0)])
+    u = solve_banded((1, 1), temperature / h**2 * bands, -at)
+    place = round(-left / h) - 1
+    assert x[place + 1] == pytest.approx(0, abs=1e-12)
+    assert theory.exit_time(potential, temperature, left, right) == pytest.approx(u[place], rel=1e-4)
+    # The other way round the circle the clouds change places, and so do their masses.
+    turned = theory.exit_times(beta, temperature, 0.4, 2 * np.pi - 2.6)[::-1]
+    np.testing.assert_allclose(theory.exit_times(beta, temperature, 0.6, 2.6), turned, rtol=3e-3)
+    # Out of the smaller it is sooner, out of the larger later; and sooner where they are nearer.
+    out, back = theory.exit_times(beta, temperature, 0.55, np.pi)
+    assert back < wanted < out
+    assert max(theory.exit_times(beta, temperature, 0.5, 2.6)) < wanted
+
+
+def test_tokens_at_rest_have_the_density_of_the_clouds():
+    """Of all tokens, whichever their cloud: the density is e^{-U/T}; they leave at the stationary rate at once."""
+    beta, temperature = 4.0, 0.024
+    potential, q = theory.cloud(beta, temperature)
+    away = np.asarray(particles.at_rest(potential, temperature, jr.key(2), 2, 50_000)).ravel()
+    assert np.abs(away).max() < np.pi and abs(away.mean()) < 5 * away.std() / away.size**0.5
+    for m in (2, 4):  # even, so that it is of no account in which cloud a token is
+        wave = np.cos(m * away)
+        assert abs(wave.mean() - q[m - 1]) < 5 * wave.std() / away.size**0.5
+
+
 def test_the_force_of_many_tokens_is_the_double_loop():
     beta, theta = 4.0, np.random.default_rng(0).uniform(-np.pi, np.pi, (2, 9))
     modes = jnp.asarray(theory.kernel_modes(beta))
     found = particles.mean_force(jnp.asarray(theta), jnp.asarray(beta), modes)
     for one, angles in zip(found, theta, strict=True):
-        wanted = [np.mean(np.exp(beta * (np.cos(b - a) - 1)) * np.sin(b - a)) for b in [angles] for a in angles]
         wanted = [np.mean(np.exp(beta * (np.cos(angles - a) - 1)) * np.sin(angles - a)) for a in angles]
         np.testing.assert_allclose(one, wanted, atol=1e-7)
 
@@ -121,14 +189,53 @@ def test_runs_escape_after_the_passage_time():
     assert (times > 0).all() and times.dtype == jnp.float64
 
 
-def test_the_middle_of_two_clouds_is_followed():
-    """Without noise clouds at rest stay; tokens that are turned through pi are counted, and turning alone is not."""
+def test_the_middle_and_the_two_clouds_are_followed():
+    """Angles against those of NumPy; members are told by their side, wherever they are."""
     turned = particles.middle(jnp.asarray([[0.3, 0.3 + np.pi], [-0.2, 3.0]]))
     np.testing.assert_allclose(turned, [0.6, np.angle(np.exp(-0.4j) + np.exp(6.0j))], atol=1e-12)
-    found = particles.cloud_times(4.0, 0.06, jr.key(1), systems=2, tokens=200, width=0.3, window=40.0)
-    free = theory.passage_time(theory.two_clusters(4.0), 0.06)
-    # Hotter than two clouds last: tokens pass at a rate between that of a flat potential and that of fixed clusters.
-    assert found.shape == (2,) and (np.pi**2 / 0.12 / 2 < found).all() and (found < 2 * free).all()
+    rng = np.random.default_rng(3)
+    theta, second = rng.uniform(-9, 9, (3, 7)), rng.random((3, 7)) < 0.4
+    share, one, two = particles.centres(jnp.asarray(theta), jnp.asarray(second))
+    for k in range(3):
+        assert share[k] == pytest.approx(1 - second[k].mean())
+        assert one[k] == pytest.approx(np.angle(np.exp(1j * theta[k][~second[k]]).sum()))
+        assert two[k] == pytest.approx(np.angle(np.exp(1j * theta[k][second[k]]).sum()))
+
+
+def test_what_passes_between_clouds_is_counted():
+    """Shares change by what is counted, and of two equal clouds that is what the quadrature has, to five errors."""
+    found = particles.cloud_passages(4.0, 0.024, jr.key(1), systems=3, tokens=400, window=60.0, parts=4)
+    assert found.counts.shape == (4, 2, 3) and found.shares.shape == found.distances.shape == (5, 3)
+    assert found.part == pytest.approx(15.0)
+    moved = np.cumsum(found.counts[:, 1] - found.counts[:, 0], axis=0) / 400
+    np.testing.assert_allclose(found.shares - 0.5, np.concatenate([np.zeros((1, 3)), moved]), atol=1e-12)
+    assert np.abs(found.distances - np.pi).max() < 1
+    wanted = 3 * 400 * 60 / theory.passage_time(theory.cloud(4.0, 0.024)[0], 0.024)
+    assert abs(found.counts.sum() - wanted) < 5 * wanted**0.5
+    expected = expected_passages(found, 0.024, 400)
+    assert expected.shape == (4, 2, 3) and abs(expected.sum() - wanted) < 0.3 * wanted
+    # Of the first part of the first system, by hand.
+    rates = []
+    for share, distance in zip(found.shares[:2, 0], found.distances[:2, 0], strict=True):
+        one, two = theory.exit_times(4.0, 0.024, share, distance)
+        rates.append((400 * share / one, 400 * (1 - share) / two))
+    np.testing.assert_allclose(expected[0, :, 0], 15 * np.mean(rates, axis=0), rtol=1e-12)
+    nobody = particles.Passages(found.counts[:1], np.ones((2, 3)), found.distances[:2], 15.0)
+    assert np.isnan(expected_passages(nobody, 0.024, 400)).all()
+
+
+def as_expected(t, exact, fresh=1.0, later=1.0, smaller=1.0):
+    """Clouds of 10^5 tokens whose passages are those expected, times these factors."""
+    shares = np.concatenate([np.full(FRESH, 0.5), np.linspace(0.5, 0.6, PARTS + 1 - FRESH)])[:, None]
+    passages, expected = [], []
+    for one, time in zip(t, exact, strict=True):
+        part = 0.25 * time / PARTS
+        made = particles.Passages(np.zeros((PARTS, 2, 1), int), shares, np.full_like(shares, np.pi), part)
+        expected.append(expected_passages(made, one, 10**5))
+        factor = np.where(np.arange(PARTS) < FRESH, fresh, later)[:, None, None]
+        side = np.where(shares[:-1, :, None] > 0.5, np.array([1, smaller])[:, None], 1)
+        passages.append(made._replace(counts=np.round(expected[-1] * factor * side).astype(int)))
+    return Clouds(10**5, t, exact, tuple(passages), np.stack(expected))
 
 
 def made(**changes):
@@ -145,7 +252,7 @@ def made(**changes):
         held[beta], coldest[beta] = times_of(beta, each), np.sort(each[-1])
     t = np.array(CLOUD_TEMPERATURES)
     exact = np.array([theory.passage_time(theory.cloud(CLOUD_BETA, one)[0], one) for one in t])
-    clouds = Times(t, exact * 1.01, exact * 0.02, exact, np.full(len(t), np.nan))
+    clouds = as_expected(t, exact)
     return replace(Results(Parameters(), 2000, 8, held, coldest, clouds, dict.fromkeys(BETAS, 1.01)), **changes)
 
 
@@ -157,18 +264,61 @@ def test_each_claim_can_fail():
     assert "since the barrier is flat" in caption_of(right, claims)
     scaled = lambda one, factor: replace(one, means=one.means * factor)
     four = right.held[4.0]
+    clouds = lambda **factors: as_expected(right.clouds.temperatures, right.clouds.exact, **factors)
+    # Counts of equal clouds within a tenth, but rising with the temperature as they must not.
+    tilted = right.clouds
+    for k, factor in enumerate((1.1, 1.05, 0.95, 0.9)):
+        one = tilted.passages[k]
+        counts = one.counts.copy()
+        counts[:FRESH] = np.round(counts[:FRESH] * factor)
+        passages = (*tilted.passages[:k], one._replace(counts=counts), *tilted.passages[k + 1 :])
+        tilted = replace(tilted, passages=passages)
     spoiled = (
         ({"held": {**right.held, 4.0: scaled(four, 1.08)}}, {0, 3}),
         ({"held": {**right.held, 4.0: scaled(four, np.array([0.8, 0.9, 1, 1.2]))}}, {0, 1, 3}),
         ({"limits": {4.0: 1.0, 6.0: 1.04}}, {2, 3}),
         ({"held": {4.0: four}}, set()),
         ({"held": {**right.held, 4.0: replace(four, spread=four.spread * 0.9)}}, {3, 4}),
-        ({"clouds": scaled(right.clouds, 1.25)}, {3, 5}),
-        ({"clouds": scaled(right.clouds, np.array([0.9, 0.95, 1.05, 1.1]))}, {3, 6}),
+        ({"clouds": clouds(fresh=0.7)}, {3, 5}),
+        ({"clouds": clouds(later=1.4)}, {3, 7}),
+        ({"clouds": clouds(smaller=0.35)}, {3, 7, 8}),
+        ({"clouds": tilted}, {3, 6}),
     )
     for changes, wanted in spoiled:
         wrong = claims_of(made(**changes))
         assert {place for place, claim in enumerate(wrong) if not claim.holds} == wanted, changes
+
+
+def test_counts_of_clouds_are_those_of_a_loop():
+    """Times, and how many more left the smaller, part by part; parts without a well count in neither."""
+    rng = np.random.default_rng(4)
+    t, exact = np.array([0.02, 0.024]), np.array([30.0, 20.0])
+    shares = rng.uniform(0.3, 0.7, (PARTS + 1, 3))
+    passages = tuple(particles.Passages(rng.integers(0, 9, (PARTS, 2, 3)), shares, shares, part) for part in (0.3, 0.2))
+    expected = rng.uniform(1, 9, (2, PARTS, 2, 3))
+    expected[0, 4, :, 1] = np.nan
+    made = Clouds(16, t, exact, passages, expected)
+    net, total, wanted = 0, 0, 0.0
+    for k, one in enumerate(passages):
+        counted, awaited, spent, fresh = 0, 0.0, 0.0, 0
+        for part in range(PARTS):
+            for system in range(3):
+                left = one.counts[part, :, system]
+                fresh += left.sum() if part < FRESH else 0
+                if np.isnan(expected[k, part, 0, system]):
+                    continue
+                counted, spent = counted + left.sum(), spent + 16 * one.part
+                awaited += expected[k, part, :, system].sum()
+                small = int(shares[part, system] > 0.5)
+                net, total = net + left[small] - left[1 - small], total + left.sum()
+                wanted += expected[k, part, small, system] - expected[k, part, 1 - small, system]
+        whole, quadrature = made.whole()
+        assert whole.means[k] == pytest.approx(spent / counted) and quadrature[k] == pytest.approx(spent / awaited)
+        assert whole.errors[k] == pytest.approx(whole.means[k] / counted**0.5)
+        equal = made.equal()
+        assert equal.means[k] == pytest.approx(16 * 3 * FRESH * one.part / fresh)
+        assert equal.errors[k] == pytest.approx(equal.means[k] / fresh**0.5)
+    assert made.net() == (net, pytest.approx(total**0.5), pytest.approx(wanted))
 
 
 def test_slopes_are_those_of_a_line():

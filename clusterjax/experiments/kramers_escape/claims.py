@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..framework.experiment import Claim, plus_minus
-from .measure import CLOUD_BETA, COLD, RATIOS, Results
+from .measure import CLOUD_BETA, COLD, FRESH, PARTS, RATIOS, Results
 from .theory import barrier, curvatures, kramers_prefactor
 
 
@@ -13,7 +13,7 @@ ARRHENIUS, FORMULA, LIMIT, CLOUDS = 0.1, 0.2, 0.03, 0.2
 
 def claims_of(m: Results) -> tuple[Claim, ...]:
     """All claims of the experiment."""
-    return _exact(m), _arrhenius(m), _limit(m), _formula(m), _memory(m), _clouds(m), _slope(m)
+    return _exact(m), _arrhenius(m), _limit(m), _formula(m), _memory(m), _clouds(m), _slope(m), _unequal(m), _larger(m)
 
 
 def _exact(m: Results) -> Claim:
@@ -96,14 +96,12 @@ def _memory(m: Results) -> Claim:
 
 
 def _clouds(m: Results) -> Claim:
-    ratios = m.clouds.means / m.clouds.exact
+    one = m.clouds.equal()
+    ratios = one.means / one.exact
     return Claim(
-        says="Tokens pass between two clouds after the mean first passage time in the potential of the clouds.",
-        measured="time over quadrature: "
-        + ", ".join(
-            f"{plus_minus(ratio, error, 3)} (T = {t:g})"
-            for ratio, error, t in zip(ratios, m.clouds.errors / m.clouds.exact, m.clouds.temperatures, strict=True)
-        ),
+        says="Tokens pass between two equal clouds after the mean first passage time in the potential of the clouds.",
+        measured=f"time over quadrature in the first {100 * FRESH // PARTS} % of the window: "
+        + _by_temperature(one.temperatures, ratios, one.errors / one.exact),
         criterion=f"within {100 * CLOUDS:g} % at each temperature",
         holds=float(np.abs(ratios - 1).max()) <= CLOUDS,
         kind="finding",
@@ -111,10 +109,49 @@ def _clouds(m: Results) -> Claim:
     )
 
 
-def _slope(m: Results) -> Claim:
-    found, error, exact = m.clouds.slope()
+def _by_temperature(temperatures: np.ndarray, ratios: np.ndarray, errors: np.ndarray) -> str:
+    rows = zip(temperatures, ratios, errors, strict=True)
+    return ", ".join(f"{plus_minus(ratio, error, 3)} (T = {t:g})" for t, ratio, error in rows)
+
+
+def _unequal(m: Results) -> Claim:
+    one, expected = m.clouds.whole()
+    ratios = one.means / expected
+    known = 100 * (1 - np.isnan(m.clouds.expected).mean())
     return Claim(
-        says="The time between clouds rises with 1 / T as in the potential of the clouds.",
+        says="As clouds drift and grow unequal, tokens pass as in the potential of the clouds at their masses and "
+        "distance.",
+        measured="time over quadrature in the whole window: "
+        + _by_temperature(one.temperatures, ratios, one.errors / expected)
+        + f", of the {known:.0f} % of it in which both have a well; over that of equal clouds it is "
+        + ", ".join(f"{ratio:.2f}" for ratio in one.means / one.exact),
+        criterion=f"within {100 * CLOUDS:g} % at each temperature",
+        holds=float(np.abs(ratios - 1).max()) <= CLOUDS,
+        kind="finding",
+        value=float(np.abs(ratios - 1).max()),
+    )
+
+
+def _larger(m: Results) -> Claim:
+    net, error, expected = m.clouds.net()
+    ends = np.concatenate([np.abs(one.shares[-1] - 0.5) for one in m.clouds.passages])
+    return Claim(
+        says="Two equal clouds are not stable: tokens leave the smaller sooner, and the larger grows.",
+        measured=f"{net} ± {error:.0f} more tokens left the smaller cloud than the larger, {expected:.0f} by "
+        f"quadrature; at the end the larger has {100 * (0.5 + ends.mean()):.0f} % of the tokens on average, "
+        f"{100 * (0.5 + ends.max()):.0f} % at most",
+        criterion=f"more than {SIGMAS:g} standard errors above none",
+        holds=net > SIGMAS * error,
+        kind="finding",
+        value=float(net),
+        error=error,
+    )
+
+
+def _slope(m: Results) -> Claim:
+    found, error, exact = m.clouds.equal().slope()
+    return Claim(
+        says="The time between equal clouds rises with 1 / T as in the potential of the clouds.",
         measured=f"slope of its logarithm {plus_minus(found, error, 4)} where the quadrature has {exact:.4f} (barrier "
         f"between clusters of tokens that coincide: {barrier(CLOUD_BETA):.4f})",
         criterion=f"within {SIGMAS:g} standard errors",
@@ -127,7 +164,7 @@ def _slope(m: Results) -> Claim:
 
 def caption_of(m: Results, claims: tuple[Claim, ...]) -> str:
     """What is seen, and what holds."""
-    exact, arrhenius, _, formula, memory, clouds, slope = claims
+    exact, arrhenius, _, formula, memory, clouds, slope, unequal, larger = claims
     told = (
         "times are those of the quadrature" if exact.holds else "some times are off the quadrature",
         "they rise with the barrier over T as Arrhenius has it"
@@ -137,9 +174,11 @@ def caption_of(m: Results, claims: tuple[Claim, ...]) -> str:
         if formula.holds
         else "Kramers' formula is not right at these temperatures for each beta, since the barrier is flat",
         "times are exponentially distributed" if memory.holds else "times are not exponentially distributed",
-        "clouds agree with the quadrature in their own potential"
+        "equal clouds agree with the quadrature in their own potential"
         if clouds.holds and slope.holds
-        else "clouds do not agree with the quadrature in their own potential",
+        else "equal clouds do not agree with the quadrature in their own potential",
+        "the larger of two clouds grows" if larger.holds else "the larger of two clouds was not seen to grow",
+        "and passages follow the masses" if unequal.holds else "passages do not follow the masses",
     )
     return (
         "Unnormalised attention on the circle with noise: tokens between two opposite clusters. (a) The potential of "
@@ -147,6 +186,7 @@ def caption_of(m: Results, claims: tuple[Claim, ...]) -> str:
         f"barrier over temperature, {m.tokens} tokens each, with three standard errors; solid: quadrature; dashed: "
         "Kramers' formula. (c) The share of tokens that are still there, at the lowest temperature; dotted: "
         f"exponential. (d) Clouds of {m.p.n} tokens at beta = {CLOUD_BETA:g}: the time between passages against 1 / T, "
-        "with three standard errors; solid: quadrature in the potential of the clouds; dashed: of tokens that "
-        f"coincide. What holds: {'; '.join(told)}."
+        "with three standard errors; dots: while the clouds are equal, with the quadrature in the potential of equal "
+        "clouds (solid) and of tokens that coincide (dashed); diamonds: over the whole window, in which one cloud "
+        f"grows; rings: the quadrature at the masses and distances of the clouds then. What holds: {'; '.join(told)}."
     )

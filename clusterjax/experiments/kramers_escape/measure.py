@@ -1,6 +1,7 @@
-"""What is measured of escapes: times at twelve temperatures between two clusters that stay, and times of clouds."""
+"""What is measured of escapes: times at twelve temperatures between two clusters that stay, and passages of clouds."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import jax.numpy as jnp
@@ -9,8 +10,8 @@ import numpy as np
 
 from ..framework.experiment import Settings
 from ..framework.parameters import parameter
-from .particles import cloud_times, passage_times
-from .theory import barrier, cloud, kramers_prefactor, passage, passage_time, two_clusters
+from .particles import Passages, cloud_passages, passage_times
+from .theory import barrier, cloud, exit_times, kramers_prefactor, passage, passage_time, two_clusters
 
 
 BETAS = (4.0, 6.0, 9.0)
@@ -18,6 +19,8 @@ RATIOS = (1.5, 2.25, 3.0, 4.0)  # barrier over temperature
 EACH = 4  # tokens for each start of the settings
 CLOUD_BETA, CLOUD_TEMPERATURES = 4.0, (0.018, 0.020, 0.022, 0.024)
 SYSTEMS = 8  # of clouds, at most
+PARTS = 25  # of the window of clouds; they keep still in one
+FRESH = 5  # the first of them, in which the clouds are still equal
 COLD = 50_000.0  # barrier over temperature where Kramers' formula is held to the quadrature
 
 
@@ -63,6 +66,68 @@ class Times:
 
 
 @dataclass(frozen=True, eq=False)
+class Clouds:
+    """Passages between two clouds that begin equal, at each temperature.
+
+    **Attributes:**
+
+    - `n`: The tokens of each system.
+    - `temperatures`, `exact`: (temperatures,), and the mean time between passages of two equal clouds by quadrature.
+    - `passages`: Of each temperature, what was counted in `PARTS` parts of the window.
+    - `expected`: (temperatures, PARTS, 2, systems), how many tokens leave each cloud by quadrature in the potential of
+      the clouds with their masses and distance; NaN where the smaller has no well.
+    """
+
+    n: int
+    temperatures: np.ndarray
+    exact: np.ndarray
+    passages: tuple[Passages, ...]
+    expected: np.ndarray
+
+    @property
+    def counts(self) -> np.ndarray:
+        """(temperatures, PARTS, 2, systems)."""
+        return np.stack([one.counts for one in self.passages])
+
+    @property
+    def smaller(self) -> np.ndarray:
+        """(temperatures, PARTS, 2, systems): is this the smaller cloud where the part begins?"""
+        shares = np.stack([one.shares[:-1] for one in self.passages])
+        return np.stack([shares < 0.5, shares > 0.5], axis=2)
+
+    def equal(self) -> Times:
+        """The times between passages while the clouds are still equal; errors are those of Poisson's law."""
+        counts = np.maximum(self.counts[:, :FRESH].sum((1, 2, 3)), 1)
+        spent = np.array([self.n * FRESH * one.part * one.counts.shape[2] for one in self.passages])
+        none = np.full(len(spent), np.nan)
+        return Times(self.temperatures, spent / counts, spent / counts**1.5, self.exact, none)
+
+    @property
+    def _known(self) -> np.ndarray:
+        return ~np.isnan(self.expected)
+
+    def whole(self) -> tuple[Times, np.ndarray]:
+        """The times between passages in the parts of which it is known what to expect, and the times to expect.
+
+        `exact` of the former is that of equal clouds.
+        """
+        counted, expected = (np.where(self._known, part, 0).sum((1, 2, 3)) for part in (self.counts, self.expected))
+        part = np.array([one.part for one in self.passages])
+        spent = self.n * part * self._known[:, :, 0].sum((1, 2))
+        counted, none = np.maximum(counted, 1), np.full(len(part), np.nan)
+        return Times(self.temperatures, spent / counted, spent / counted**1.5, self.exact, none), spent / expected
+
+    def net(self) -> tuple[int, float, float]:
+        """By how many more tokens left the smaller cloud than the larger, its standard error, and how many should."""
+        sign = np.where(self._known, self.smaller * 1 - self.smaller[:, :, ::-1], 0)
+        return (
+            int((sign * self.counts).sum()),
+            float(np.sqrt((np.abs(sign) * self.counts).sum())),
+            float(np.where(self._known, sign * self.expected, 0).sum()),
+        )
+
+
+@dataclass(frozen=True, eq=False)
 class Results:
     """All that the experiment shows.
 
@@ -71,7 +136,7 @@ class Results:
     - `tokens`, `systems`: How many tokens pass between clusters that stay, and how many systems of clouds there are.
     - `held`: By beta, the times between two clusters that stay.
     - `coldest`: By beta, all times at the lowest temperature, rising.
-    - `clouds`: The times of clouds.
+    - `clouds`: The passages of clouds.
     - `limits`: By beta, the quadrature over Kramers' formula where it is very cold.
     """
 
@@ -80,7 +145,7 @@ class Results:
     systems: int
     held: dict[float, Times]
     coldest: dict[float, np.ndarray]
-    clouds: Times
+    clouds: Clouds
     limits: dict[float, float]
 
 
@@ -112,19 +177,26 @@ def times_of(beta: float, times: list[np.ndarray]) -> Times:
     return Times(temperatures, means, sizes / np.sqrt(len(times[0])), exact, sizes / means)
 
 
-def _clouds(p: Parameters, systems: int, seed: int) -> Times:
-    exact, means, errors = [], [], []
+def _clouds(p: Parameters, systems: int, seed: int) -> Clouds:
+    exact, passages, expected = [], [], []
     for k, temperature in enumerate(CLOUD_TEMPERATURES):
         potential, _ = cloud(CLOUD_BETA, temperature)
         exact.append(passage_time(potential, temperature))
-        h = 1e-3
-        curvature = float(potential(np.array(h)) - 2 * potential(np.array(0.0)) + potential(np.array(-h))) / h**2
-        found = cloud_times(
+        passages.append(cloud_passages(
             CLOUD_BETA, temperature, jr.fold_in(jr.key(seed), 100 + k), systems=systems, tokens=p.n,
-            width=float(np.sqrt(temperature / curvature)), window=p.window * exact[-1],
-        )  # fmt: skip
-        rates = 1 / found
-        means.append(1 / rates.mean())
-        errors.append(means[-1] * rates.std(ddof=1) / np.sqrt(systems) / rates.mean())
-    none = np.full(len(exact), np.nan)
-    return Times(np.array(CLOUD_TEMPERATURES), np.array(means), np.array(errors), np.array(exact), none)
+            window=p.window * exact[-1], parts=PARTS,
+        ))  # fmt: skip
+        expected.append(expected_passages(passages[-1], temperature, p.n))
+    return Clouds(p.n, np.array(CLOUD_TEMPERATURES), np.array(exact), tuple(passages), np.stack(expected))
+
+
+def expected_passages(passages: Passages, temperature: float, n: int) -> np.ndarray:
+    """(parts, 2, systems), by quadrature in the potential of the clouds at the two ends of each part."""
+    rates = np.full((passages.shares.shape[0], 2, passages.shares.shape[1]), np.nan)
+    for part, system in np.ndindex(*passages.shares.shape):
+        share, distance = passages.shares[part, system], passages.distances[part, system]
+        # The smaller has no well, or the last of its tokens is gone.
+        with suppress(RuntimeError):
+            times = exit_times(CLOUD_BETA, temperature, float(share), float(distance))
+            rates[part, :, system] = share * n / times[0], (1 - share) * n / times[1]
+    return (rates[1:] + rates[:-1]) / 2 * passages.part

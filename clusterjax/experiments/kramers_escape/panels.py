@@ -61,10 +61,17 @@ def _shares(ax: Axes, m: Results) -> None:
 
 
 def _clouds(ax: Axes, m: Results) -> None:
-    one = m.clouds
-    inverse = np.linspace(1 / one.temperatures.max() - 1, 1 / one.temperatures.min() + 1, 25)
+    equal, (whole, expected) = m.clouds.equal(), m.clouds.whole()
+    t = m.clouds.temperatures
+    inverse = np.linspace(1 / t.max() - 1, 1 / t.min() + 1, 25)
     ax.plot(inverse, [passage_time(cloud(CLOUD_BETA, 1 / at)[0], 1 / at) for at in inverse], color=OKABE_ITO[0], lw=1.1)
     held = [passage_time(two_clusters(CLOUD_BETA), 1 / at) for at in inverse]
     ax.plot(inverse, held, color="0.4", lw=0.9, ls="--")
-    ax.errorbar(1 / one.temperatures, one.means, 3 * one.errors, fmt="o", ms=4, color=OKABE_ITO[0], capsize=2)
+    shown = (("o", OKABE_ITO[0], equal, "equal clouds"), ("D", OKABE_ITO[1], whole, "as one grows"))
+    for marker, colour, one, label in shown:
+        ax.errorbar(
+            1 / t, one.means, 3 * one.errors, fmt=marker, ms=4, color=colour, capsize=2, label=label
+        )  # fmt: skip
+    ax.plot(1 / t, expected, "o", ms=9, mfc="none", mec="0.2", mew=0.9, label="quadrature then")
     ax.set(yscale="log", xlabel="1 / T", ylabel="mean time between passages")
+    ax.legend(loc="upper left")

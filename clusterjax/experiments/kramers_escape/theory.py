@@ -12,8 +12,15 @@ e^{U(y)/T}\int_0^y e^{-U(z)/T}dz\,dy$. Kramers' formula is its limit as T tends 
 **Clouds.** Clusters of many tokens are as wide as noise makes them: the density is $e^{-U/T}$ with U the potential of
 itself. Its solution with two equal wells is found by iteration from narrow clusters.
 
+**Unequal clouds.** Where passages are rare each cloud is at rest in its own well, whatever its mass: with the masses
+given, the density is $e^{-U/T}$ times a factor for each well. The clouds also drift, each with the noise of its mean
+angle; they turn as rigid bodies, since each is hardly deformed by the other. The passage time from the middle of one
+to the middle of the other, with both ends absorbing, then depends on the masses and on the distance. Where the smaller
+well is shallow this holds of averages alone: tokens come to the other middle some time after the masses sent them.
+
 **Reference.** Gardiner, *Stochastic Methods*, 4th edition, sections 5.5 (passage times) and 5.5.3 (Kramers' formula).
-**Invariant.** Integrals are scaled by the extremes of U, so that no exponential overflows.
+**Invariants.** Integrals are scaled by the extremes of U, so that no exponential overflows. At equal masses and
+distance $\pi$ both theories of clouds are one.
 """
 
 from collections.abc import Callable
@@ -96,3 +103,76 @@ def cloud(beta: float, temperature: float) -> tuple[Potential, np.ndarray]:
             return partial(_of_harmonics, c * new / beta), new
         q = new
     raise RuntimeError(f"no two clouds were found that are stationary at beta = {beta:g} and T = {temperature:g}")
+
+
+def shapes(beta: float, temperature: float, share: float) -> np.ndarray:
+    """Two opposite clouds with the given masses, each at rest in its well.
+
+    **Arguments:**
+
+    - `share`: The mass of the first cloud, between 0 and 1; that of the second is the rest.
+
+    **Returns:**
+
+    (2, MODES), the means of cos(m theta) of each cloud about its own middle.
+
+    **Raises:**
+
+    - `RuntimeError` if the smaller cloud has no well, however shallow, or the iteration does not end.
+    """
+    m, c = np.arange(1, MODES + 1), kernel_modes(beta)
+    theta = np.pi * (np.arange(2048) + 0.5) / 2048
+    masses, signs = np.array([share, 1 - share])[:, None], np.stack([np.ones(MODES), (-1.0) ** m])
+    waves = np.cos(np.outer(theta, m))
+    q, edge = np.tile(np.exp(-0.01 * m**2), (2, 1)), None
+    for turn in range(10_000):
+        u = -(waves @ (c * (masses * signs * q).sum(0))) / (beta * temperature)
+        # The edge between the wells is the place of the grid where U is highest. It rests after some turns, lest it
+        # goes to and fro between two neighbours; there is next to no density there.
+        edge = int(np.argmax(u)) if turn < 50 else edge
+        if not 0 < edge < len(u) - 1:
+            break
+        new = []
+        for well, sign in ((slice(None, edge), signs[0]), (slice(edge, None), signs[1])):
+            density = np.exp(u[well].min() - u[well])
+            new.append(sign * (density @ waves[well]) / density.sum())
+        if np.abs(new - q).max() < 1e-12 and turn > 50:
+            return np.array(new)
+        q = np.array(new)
+    raise RuntimeError(
+        f"no two clouds of masses {share:.3g} and {1 - share:.3g} are at rest at beta = {beta:g}, T = {temperature:g}"
+    )
+
+
+def exit_time(potential: Potential, temperature: float, left: float, right: float) -> float:
+    """The mean time from 0 to `left` < 0 or `right` > 0, whichever comes first."""
+    theta = np.linspace(left, right, GRID + 1)
+    u = potential(theta) / temperature
+    step, well, top = theta[1] - theta[0], np.exp(u.min() - u), np.exp(u - u.max())
+    along = lambda f: np.concatenate([[0], np.cumsum(f[1:] + f[:-1]) * step / 2])
+    # (e^{-U/T} T u')' = -e^{-U/T}: the flux is a constant less the mass so far, and u is zero at both ends.
+    mass, rise = along(well), along(top)
+    constant = along(top * mass)[-1] / rise[-1]
+    times = along(top * (constant - mass))
+    return float(np.interp(0.0, theta, times) / temperature * np.exp(u.max() - u.min()))
+
+
+def exit_times(beta: float, temperature: float, share: float, distance: float) -> tuple[float, float]:
+    """Of a token of either of two clouds, the mean time to the middle of the other.
+
+    **Arguments:**
+
+    - `share`: The mass of the first cloud.
+    - `distance`: The angle from the middle of the first cloud to that of the second, between 0 and 2 pi.
+
+    **Raises:**
+
+    - `RuntimeError` as `shapes` does.
+    """
+    q, strengths = shapes(beta, temperature, share), kernel_modes(beta) / beta
+    own = [partial(_of_harmonics, mass * strengths * one) for mass, one in zip((share, 1 - share), q, strict=True)]
+    times = []
+    for first, second, way in ((own[0], own[1], distance), (own[1], own[0], -distance % (2 * np.pi))):
+        both = lambda theta, first=first, second=second, way=way: first(theta) + second(theta - way)
+        times.append(exit_time(both, temperature, way - 2 * np.pi, way))
+    return times[0], times[1]

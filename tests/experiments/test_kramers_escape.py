@@ -171,6 +171,14 @@ def test_tokens_at_rest_have_the_density_of_the_clouds():
         assert abs(wave.mean() - q[m - 1]) < 5 * wave.std() / away.size**0.5
 
 
+def test_tokens_at_rest_belong_to_the_middle_where_they_were_last():
+    """Free tokens, whose chance of coming to the own middle first falls linearly: the density is a triangle."""
+    away = np.abs(np.asarray(particles.at_rest(np.zeros_like, 0.3, jr.key(3), 1, 40_000))).ravel() / np.pi
+    for power, wanted in ((1, 1 / 3), (2, 1 / 6)):
+        one = away**power
+        assert abs(one.mean() - wanted) < 5 * one.std() / 200
+
+
 def test_the_force_of_many_tokens_is_the_double_loop():
     beta, theta = 4.0, np.random.default_rng(0).uniform(-np.pi, np.pi, (2, 9))
     modes = jnp.asarray(theory.kernel_modes(beta))
@@ -200,6 +208,17 @@ def test_the_middle_and_the_two_clouds_are_followed():
         assert share[k] == pytest.approx(1 - second[k].mean())
         assert one[k] == pytest.approx(np.angle(np.exp(1j * theta[k][~second[k]]).sum()))
         assert two[k] == pytest.approx(np.angle(np.exp(1j * theta[k][second[k]]).sum()))
+
+
+def test_the_noise_of_each_part_is_new():
+    """A run in two parts is that in one: neither count nor place tells of the parts."""
+    run = lambda parts: particles.cloud_passages(
+        4.0, 0.05, jr.key(6), systems=2, tokens=64, window=12.0, parts=parts
+    )  # fmt: skip
+    one, two = run(1), run(2)
+    np.testing.assert_array_equal(one.counts[0], two.counts.sum(0))
+    assert one.counts.sum() > 0
+    np.testing.assert_allclose(one.distances[-1], two.distances[-1], rtol=1e-9)
 
 
 def test_what_passes_between_clouds_is_counted():

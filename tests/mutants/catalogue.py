@@ -4,9 +4,10 @@ from .accelerators import ACCELERATORS
 from .batches import BATCHES
 from .folders import FOLDERS
 from .long_times import LONG_TIMES
+from .noise import NOISE
 from .parts import PARTS
 from .steering import STEERING
 from .sums import SUMS
 
 
-MUTANTS = (*PARTS, *SUMS, *FOLDERS, *BATCHES, *LONG_TIMES, *ACCELERATORS, *STEERING)
+MUTANTS = (*PARTS, *SUMS, *FOLDERS, *BATCHES, *LONG_TIMES, *ACCELERATORS, *STEERING, *NOISE)

@@ -172,7 +172,8 @@ def exit_times(beta: float, temperature: float, share: float, distance: float) -
     q, strengths = shapes(beta, temperature, share), kernel_modes(beta) / beta
     own = [partial(_of_harmonics, mass * strengths * one) for mass, one in zip((share, 1 - share), q, strict=True)]
     times = []
-    for first, second, way in ((own[0], own[1], distance), (own[1], own[0], -distance % (2 * np.pi))):
-        both = lambda theta, first=first, second=second, way=way: first(theta) + second(theta - way)
-        times.append(exit_time(both, temperature, way - 2 * np.pi, way))
+    # Each cloud is even about its middle, so that from the second all looks as in a mirror: the angle is the same.
+    for first, second in ((own[0], own[1]), (own[1], own[0])):
+        both = lambda theta, first=first, second=second: first(theta) + second(theta - distance)
+        times.append(exit_time(both, temperature, distance - 2 * np.pi, distance))
     return times[0], times[1]

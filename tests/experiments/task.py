@@ -19,3 +19,8 @@ def work(folder, name, seconds, say):
         raise ValueError("seconds must be less, but they are not; wait.")
     (folder / f"{name}.end").write_text(str(time.time()))
     return os.getpid()
+
+
+def environment(names, say):
+    """What another process finds in its environment."""
+    return [os.environ.get(name) for name in names]

@@ -8,7 +8,7 @@ import pytest
 from clusterjax.experiments import Files, Settings, reproduce
 from clusterjax.experiments.framework import reproduce as reproducing
 from clusterjax.experiments.framework.processes import in_processes
-from tests.experiments.task import work
+from tests.experiments.task import environment, work
 from tests.helpers import as_a_user
 
 
@@ -25,6 +25,19 @@ def test_each_task_has_a_process_and_its_lines_in_order(tmp_path):
         assert max(k for k, line in enumerate(lines) if line.startswith(name)) < results[index][1]
     at = lambda name, what: float((tmp_path / f"{name}.{what}").read_text())
     assert at("c", "begin") >= min(at("a", "end"), at("b", "end")), "three at a time"
+
+
+def test_each_process_has_its_share_of_the_cores(monkeypatch):
+    """For BLAS, which is not told otherwise; here nothing is changed, nor for one process at a time."""
+    names = ["OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"]
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(names[1], "5")
+    monkeypatch.setattr(os, "cpu_count", lambda: 6)
+    for jobs, wanted in ((1, [None, "5"]), (2, ["3", "5"]), (4, ["1", "5"])):
+        found = []
+        in_processes(environment, [(names,)], jobs, lambda line: None, lambda index, result: found.append(result))
+        assert found == [wanted] and names[0] not in os.environ
 
 
 def test_after_a_failure_none_is_begun(tmp_path):

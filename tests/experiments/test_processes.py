@@ -36,7 +36,9 @@ def test_each_process_has_its_share_of_the_cores(monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 6)
     for jobs, wanted in ((1, [None, "5"]), (2, ["3", "5"]), (4, ["1", "5"])):
         found = []
-        in_processes(environment, [(names,)], jobs, lambda line: None, lambda index, result: found.append(result))
+        in_processes(
+            environment, [(names,)], jobs, lambda line: None, lambda _, result, found=found: found.append(result)
+        )
         assert found == [wanted] and names[0] not in os.environ
 
 

@@ -8,16 +8,18 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from clusterjax import UnnormalisedAttention, phase
-from clusterjax.experiments.noise_bifurcation import measure as noise
+from clusterjax import AbstractLayer, AbstractSpace, Sphere, UnnormalisedAttention, phase
+from clusterjax.experiments.noise_bifurcation import measure as noise, particles
 from clusterjax.experiments.noise_bifurcation.claims import caption_of, claims_of
 from clusterjax.experiments.noise_bifurcation.measure import Bracket, Loop, Parameters, Results
 from clusterjax.experiments.noise_bifurcation.particles import (
     SAVES,
     Found,
     Midpoint,
+    _run,
     field_of,
     gathered,
+    resisting,
     run,
     spread,
 )
@@ -46,11 +48,54 @@ def test_the_midpoint_rule_is_of_order_two():
 
 @pytest.mark.exhaustive
 def test_tokens_are_as_long_as_theory_has_them():
-    """Above T_c: the mean of many systems, and the half steps of noise."""
-    x, lengths = run(field_of(1.0, 2, 64), spread(jr.key(0), 256, 64, 2), 2.0, 12.0, jr.key(1))
-    found = np.mean(lengths[:, SAVES // 2 :] ** 2)
-    assert found == pytest.approx(expected_length(64, 2.0) ** 2, rel=0.15)
+    """Above T_c: the mean of many systems, which reads T_c too."""
+    x, squares = run(field_of(1.0, 2, 64), spread(jr.key(0), 256, 64, 2), 2.0, 12.0, jr.key(1))
+    each = squares[:, SAVES // 2 :].mean(axis=1)
+    wanted = expected_length(64, 2.0) ** 2
+    # Of 64 tokens some 3 % is left that falls with their number.
+    assert abs(each.mean() - wanted) < 4 * each.std() / 16 + 0.04 * wanted
     assert x.dtype == jnp.float32 and x.shape == (256, 64, 2)
+    found = resisting(1.0, 2, 64, 64, jr.key(2), 2.0, 20.0)
+    assert abs(found.mean - 1) < 4 * found.error + 0.04
+
+
+class Still(AbstractLayer):
+    """Tokens stay where they are."""
+
+    space: AbstractSpace = Sphere()
+
+    def __call__(self, k, x, args=None):
+        return x
+
+    def check(self, n, d):
+        pass
+
+
+@pytest.mark.parametrize("gathered_first", (True, False))
+def test_the_mean_is_read_in_the_middle_of_the_noise(gathered_first):
+    """Of few tokens, under noise alone: r^2 - 1/n decays at twice the rate of a token, and of independent ones is 0."""
+    n, d, systems, step, temperature = 6, 3, 4000, 0.05, 1.5
+    start = (gathered if gathered_first else spread)(jr.key(0), systems, n, d)
+    keys = jr.split(jr.key(1), systems)
+    _, squares = _run(Still(), start, keys, jnp.float32(temperature), jnp.float32(step), jnp.asarray(1))
+    first = np.sum(np.asarray(start, float).mean(axis=1) ** 2, axis=1)
+    for save in (0, 3):
+        decay = np.exp(-2 * (d - 1) * temperature * step * (save + 0.5))
+        each = np.asarray(squares[:, save], float) - (1 / n + (first - 1 / n) * decay)
+        assert abs(each.mean()) < 5 * each.std() / systems**0.5
+    assert each.std() / systems**0.5 < 0.005
+
+
+def test_t_c_is_read_from_the_mean_of_all_systems(monkeypatch):
+    """The formula of the mean, and its error to first order in how systems differ."""
+    squares = np.random.default_rng(0).uniform(0.01, 0.05, (9, SAVES))
+    monkeypatch.setattr(particles, "run", lambda field, xs, *rest: (xs, squares))
+    found = resisting(1.0, 3, 64, 9, jr.key(0), 2.0, 8.0)
+    each = squares.mean(axis=1)
+    formula = lambda square: 2 * (1 - 1 / (64 * square))
+    assert found.mean == pytest.approx(formula(each.mean()))
+    h, spread_of = 1e-6, each.std(ddof=1) / 3
+    assert found.error == pytest.approx((formula(each.mean() + h) - formula(each.mean() - h)) / (2 * h) * spread_of)
 
 
 def test_starts():

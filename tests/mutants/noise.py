@@ -1,4 +1,4 @@
-"""Faults of tokens under noise: theory and counts of the passages between clouds."""
+"""Faults of tokens under noise: theory and counts of the passages between clouds, and critical temperatures."""
 
 from .mutant import Mutant
 
@@ -7,6 +7,8 @@ _THEORY = "clusterjax/experiments/kramers_escape/theory.py"
 _PARTICLES = "clusterjax/experiments/kramers_escape/particles.py"
 _MEASURE = "clusterjax/experiments/kramers_escape/measure.py"
 _TESTS = "tests/experiments/test_kramers_escape.py::"
+_TOKENS = "clusterjax/experiments/noise_bifurcation/particles.py"
+_BIFURCATION = "tests/experiments/test_noise_bifurcation.py::"
 
 NOISE = (
     Mutant(
@@ -92,5 +94,26 @@ NOISE = (
         "np.stack([shares < 0.5, shares > 0.5], axis=2)",
         "np.stack([shares > 0.5, shares < 0.5], axis=2)",
         (_TESTS + "test_counts_of_clouds_are_those_of_a_loop",),
+    ),
+    Mutant(
+        "noise-shortens-a-token-against-itself",
+        _TOKENS,
+        "1 / n + (squares - 1 / n) * jnp.exp",
+        "squares * jnp.exp",
+        (_BIFURCATION + "test_the_mean_is_read_in_the_middle_of_the_noise",),
+    ),
+    Mutant(
+        "the-mean-is-read-after-the-noise",
+        _TOKENS,
+        "jnp.exp((d - 1) * temperature * step)",
+        "jnp.exp(0 * temperature * step)",
+        (_BIFURCATION + "test_the_mean_is_read_in_the_middle_of_the_noise",),
+    ),
+    Mutant(
+        "t-c-is-averaged-after-its-formula",
+        _TOKENS,
+        "(1 - 1 / mean + (each - mean) / mean**2)",
+        "(1 - 1 / each)",
+        (_BIFURCATION + "test_t_c_is_read_from_the_mean_of_all_systems",),
     ),
 )

@@ -35,6 +35,7 @@ REST = 15_000.0  # how long the loop stays at each temperature: at NEAR below T_
 NEAR = 1e-3  # how near to T_c and to the fold the loop tells both sides
 DIMENSIONS = (2, 3, 4, 8, 16)
 RATIO = 2.0  # T / T_c where fluctuations are measured
+COLD = 0.8  # T / T_c where spread tokens gather
 SYSTEMS = 8  # of tokens, at most
 
 
@@ -128,10 +129,12 @@ def stays_of(d: int, beta: float) -> tuple[Stay, ...]:
     if beta == CONTINUOUS:
         return Stay(0.5, 8 / rate, "half"), Stay(0.9, 40 / rate, "near")
     return (
-        Stay(1.05, 12 / rate, "from below"),
+        # Near the fold tokens come to rest slowly.
+        Stay(1.05, 24 / rate, "from below"),
         Stay(1.4, 10 / rate, "hot"),
         Stay(1.05, 6 / rate, "from above"),
-        Stay(0.6, 20 / rate, "cold"),
+        # Where the harmonics of degree 2 grow too, at 0.6 T_c, some systems stay in two clusters.
+        Stay(COLD, 60 / rate, "cold"),
     )
 
 

@@ -2,9 +2,10 @@ r"""Tokens under noise: many by the series where there is one, fewer by all pair
 
 **Algorithm.** Attention is divided by $T_c$, so that temperatures are given relative to it and the uniform density
 relaxes at the rate $(d - 1)(T - 1)$. A step of length s is one of the midpoint rule along the velocity and then one of
-Brownian motion on the sphere (`NoisyLayer`). The mean token is read in the middle of the noise: its length there is
-that after the step times $e^{(d-1)Ts/2}$, since noise alone shortens it at the rate $(d - 1)T$. **Invariant.** Each
-number is taken of independent systems, whose spread is its error.
+Brownian motion on the sphere (`NoisyLayer`). The mean token, of length r, is read in the middle of the noise, where the
+error is of order $s^2$: noise alone shortens the cosine of two tokens at the rate $2(d - 1)T$, but a token stays at
+cosine 1 with itself, so that there $r^2 - 1/n$ is that after the step times $e^{(d-1)Ts}$, in expectation.
+**Invariant.** Each number is taken of independent systems, whose spread is its error.
 """
 
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from ..._attention import UnnormalisedAttention
 from ..._custom_types import RealScalarLike, Tokens
@@ -101,9 +102,9 @@ def spread(key: PRNGKeyArray, systems: int, n: int, d: int) -> Float[Array, "sys
 
 @eqx.filter_jit
 def _run(
-    layer: AbstractLayer, xs: Array, keys: PRNGKeyArray, temperature: Array, step: Array, every: Array
+    layer: AbstractLayer, xs: Array, keys: Key[Array, " systems"], temperature: Array, step: Array, every: Array
 ) -> tuple[Float[Array, "systems n d"], Float[Array, "systems saves"]]:
-    """All systems: the tokens at the end, and the length of their mean at all saves.
+    """All systems: the tokens at the end, and the squared length of their mean at all saves, which may be negative.
 
     The number of layers between saves is traced, unlike that of `iterate`: every stay has another.
     """
@@ -114,19 +115,20 @@ def _run(
 
         def save(x: Array, place: Array) -> tuple[Array, Array]:
             x = jax.lax.fori_loop(place * every, (place + 1) * every, lambda k, x: noisy(k, x), x)
-            return x, jnp.linalg.norm(jnp.mean(x, axis=0))
+            return x, jnp.sum(jnp.mean(x, axis=0) ** 2)
 
         return jax.lax.scan(save, x, jnp.arange(SAVES))
 
     # Many small systems at once, few large ones one after the other.
-    xs, lengths = jax.lax.map(one, (xs, keys), batch_size=max(1, HELD // (xs.shape[1] ** 2)))
-    return xs, lengths * jnp.exp((xs.shape[2] - 1) * temperature * step / 2)
+    _, n, d = xs.shape
+    xs, squares = jax.lax.map(one, (xs, keys), batch_size=max(1, HELD // n**2))
+    return xs, 1 / n + (squares - 1 / n) * jnp.exp((d - 1) * temperature * step)
 
 
 def run(
     field: AttentionField, xs: Float[Array, "systems n d"], ratio: float, time: float, key: PRNGKeyArray
 ) -> tuple[Array, np.ndarray]:
-    """Tokens at the end of a time, and the length of their mean at `SAVES` times, (systems, saves)."""
+    """Tokens at the end of a time, and the squared length of their mean at `SAVES` times, (systems, saves)."""
     attention = field.attention
     assert isinstance(attention, UnnormalisedAttention)
     # Two tokens that are near approach each other at this rate.
@@ -136,8 +138,8 @@ def run(
     every = int(np.ceil(time / longest / SAVES))
     step = jnp.float32(time / (SAVES * every))
     keys = jr.split(key, len(xs))
-    xs, lengths = _run(Midpoint(field=field, step=step), xs, keys, jnp.float32(ratio), step, jnp.asarray(every))
-    return xs, np.asarray(lengths, float)
+    xs, squares = _run(Midpoint(field=field, step=step), xs, keys, jnp.float32(ratio), step, jnp.asarray(every))
+    return xs, np.asarray(squares, float)
 
 
 def follow(
@@ -146,8 +148,8 @@ def follow(
     """One stay after the other, each from where the last one ended."""
     found = {}
     for place, stay in enumerate(stays):
-        xs, lengths = run(field, xs, stay.ratio, stay.time, jr.fold_in(key, place))
-        found[stay.name] = Found(lengths[:, SAVES // 2 :].mean(axis=1))
+        xs, squares = run(field, xs, stay.ratio, stay.time, jr.fold_in(key, place))
+        found[stay.name] = Found(np.sqrt(np.maximum(squares[:, SAVES // 2 :], 0)).mean(axis=1))
     return found
 
 
@@ -158,5 +160,8 @@ def resisting(beta: float, d: int, n: int, systems: int, key: PRNGKeyArray, rati
     xs = spread(key, systems, n, d)
     rate = (d - 1) * (ratio - 1)
     xs, _ = run(field, xs, ratio, 4 / rate, jr.fold_in(key, 1))
-    _, lengths = run(field, xs, ratio, time / rate, jr.fold_in(key, 2))
-    return Found(ratio * (1 - 1 / (n * (lengths**2).mean(axis=1))))
+    _, squares = run(field, xs, ratio, time / rate, jr.fold_in(key, 2))
+    each = n * squares.mean(axis=1)
+    mean = each.mean()
+    # Linearised about the mean of all systems: 1 / x of each would be biased by the variance of x.
+    return Found(ratio * (1 - 1 / mean + (each - mean) / mean**2))

@@ -17,7 +17,7 @@ EXPLORED = (
     "T_c; and tokens at T = 0.8 T_c; no criterion was changed; then a full run, in which T_c of tokens was 1.03 to "
     "1.06 of theory: their mean had been read as if the noise of a token were independent of itself, which adds "
     "5 %, and T_c had been averaged over systems after its formula, not before; and which left tokens at 0.6 T_c in "
-    "two clusters in some systems, and 0.007 off the branch near the fold: these stays are at 0.8 T_c and twice as long now"
+    "two clusters in some systems, and 0.007 off the branch near the fold: these stays are longer now, and at 0.8 T_c"
 )
 
 

@@ -18,7 +18,9 @@ FAILED_ELSEWHERE = {
     "kramers-escape": [  # of 64 tokens; Kramers' formula as in the full run
         "The logarithm of the time rises with 1 / T by the height of the barrier.",
         "Kramers' formula gives the time where the barrier is 4 T.",
-        "Tokens pass between two clouds after the mean first passage time in the potential of the clouds.",
+        "Tokens pass between two equal clouds after the mean first passage time in the potential of the clouds.",
+        "As clouds drift and grow unequal, tokens pass as in the potential of the clouds at their masses and distance.",
+        "Two equal clouds are not stable: tokens leave the smaller sooner, and the larger grows.",
     ],
     "gradient-flow": [
         "With a causal mask the energy falls at times; it never does without one.",

@@ -53,8 +53,8 @@ def _series(m: Results) -> dict:
         series |= {f"T, {name}": one.temperatures, f"time, {name}": one.means, f"its error, {name}": one.errors}
         series[f"quadrature, {name}"] = one.exact if one is not whole else expected
     for temperature, one in zip(m.clouds.temperatures, m.clouds.passages, strict=True):
-        series[f"share of the larger cloud, T = {temperature:g}"] = (0.5 + np.abs(one.shares - 0.5)).mean(1)
-        series[f"distance off pi, T = {temperature:g}"] = np.abs(one.distances - np.pi).mean(1)
+        series[f"share_by_part of the larger cloud, T = {temperature:g}"] = (0.5 + np.abs(one.shares - 0.5)).mean(1)
+        series[f"distance_by_part off pi, T = {temperature:g}"] = np.abs(one.distances - np.pi).mean(1)
     return series
 
 

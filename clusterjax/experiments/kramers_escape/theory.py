@@ -124,7 +124,7 @@ def shapes(beta: float, temperature: float, share: float) -> np.ndarray:
     theta = np.pi * (np.arange(2048) + 0.5) / 2048
     masses, signs = np.array([share, 1 - share])[:, None], np.stack([np.ones(MODES), (-1.0) ** m])
     waves = np.cos(np.outer(theta, m))
-    q, edge = np.tile(np.exp(-0.01 * m**2), (2, 1)), None
+    q, edge = np.tile(np.exp(-0.01 * m**2), (2, 1)), 0
     for turn in range(10_000):
         u = -(waves @ (c * (masses * signs * q).sum(0))) / (beta * temperature)
         # The edge between the wells is the place of the grid where U is highest. It rests after some turns, lest it

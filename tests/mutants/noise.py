@@ -63,14 +63,14 @@ NOISE = (
     Mutant(
         "noise-is-that-of-the-first-part-in-each",
         _PARTICLES,
-        "lax.fori_loop(place * steps, (place + 1) * steps, go",
-        "lax.fori_loop(0, steps, go",
+        "place * steps, (place + 1) * steps, go",
+        "0, steps, go",
         (_TESTS + "test_the_noise_of_each_part_is_new",),
     ),
     Mutant(
         "clouds-at-the-end-are-left-out",
         _PARTICLES,
-        "jnp.concatenate([clouds, last[None]])",
+        "jnp.concatenate([clouds, seen(state)[None]])",
         "jnp.concatenate([clouds, clouds[-1:]])",
         (_TESTS + "test_what_passes_between_clouds_is_counted",),
     ),

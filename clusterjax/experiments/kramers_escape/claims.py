@@ -176,9 +176,9 @@ def caption_of(m: Results, claims: tuple[Claim, ...]) -> str:
         "times are exponentially distributed" if memory.holds else "times are not exponentially distributed",
         "equal clouds agree with the quadrature in their own potential"
         if clouds.holds and slope.holds
-        else "equal clouds do not agree with the quadrature in their own potential",
+        else "equal clouds do not agree with the quadrature in their own potential at each temperature",
         "the larger of two clouds grows" if larger.holds else "the larger of two clouds was not seen to grow",
-        "and passages follow the masses" if unequal.holds else "passages do not follow the masses",
+        "passages follow the masses" if unequal.holds else "passages do not follow the masses at each temperature",
     )
     return (
         "Unnormalised attention on the circle with noise: tokens between two opposite clusters. (a) The potential of "

@@ -86,8 +86,8 @@ def centres(theta: Array, second: Array) -> tuple[Array, Array, Array]:
 
 
 @eqx.filter_jit
-def _passages(state, beta, modes, temperature, key, windows: int, steps) -> tuple[tuple, Array, Array]:
-    """Windows of `steps` steps each: how many tokens left each cloud in each, and the clouds at its beginning."""
+def _passages(state, beta, modes, temperature, key, windows: int, steps) -> tuple[Array, Array]:
+    """Windows of `steps` steps each: how many tokens left each cloud in each, and the clouds before, between, after."""
     size = jnp.sqrt(2 * temperature * STEP)
 
     def go(k, state):
@@ -105,16 +105,19 @@ def _passages(state, beta, modes, temperature, key, windows: int, steps) -> tupl
         left = jnp.stack([jnp.sum(over & ~second, axis=1), jnp.sum(over & second, axis=1)])
         return theta + moved, away, second ^ over, counts + left
 
-    def window(state, place):
+    def seen(state):
         share, one, two = centres(state[0], state[2])
-        none = jnp.zeros((2, share.shape[0]), int)
-        *state, counts = lax.fori_loop(place * steps, (place + 1) * steps, go, (*state, none))
-        return tuple(state), (counts, jnp.stack([share, jnp.mod(two - one, 2 * jnp.pi)]))
+        return jnp.stack([share, jnp.mod(two - one, 2 * jnp.pi)])
+
+    def window(state, place):
+        before = seen(state)
+        *state, counts = lax.fori_loop(
+            place * steps, (place + 1) * steps, go, (*state, jnp.zeros((2, before.shape[1]), int))
+        )
+        return tuple(state), (counts, before)
 
     state, (counts, clouds) = lax.scan(window, state, jnp.arange(windows))
-    share, one, two = centres(state[0], state[2])
-    last = jnp.stack([share, jnp.mod(two - one, 2 * jnp.pi)])
-    return state, counts, jnp.concatenate([clouds, last[None]])
+    return counts, jnp.concatenate([clouds, seen(state)[None]])
 
 
 def at_rest(potential: Potential, temperature: float, key: PRNGKeyArray, systems: int, tokens: int) -> Array:
@@ -145,5 +148,5 @@ def cloud_passages(
     state = away + jnp.pi * second.astype(away.dtype), away, second
     modes, b, t = jnp.asarray(kernel_modes(beta)), jnp.asarray(beta), jnp.asarray(temperature)
     steps = max(round(window / STEP / parts), 1)
-    _, counts, clouds = _passages(state, b, modes, t, run, parts, jnp.asarray(steps))
+    counts, clouds = _passages(state, b, modes, t, run, parts, jnp.asarray(steps))
     return Passages(np.asarray(counts), np.asarray(clouds[:, 0]), np.asarray(clouds[:, 1]), steps * STEP)

@@ -108,6 +108,15 @@ def leave_combinations_out(items):
             item.add_marker(pytest.mark.exhaustive)
 
 
+def of_no_test(names, modules):
+    """The names that no test bears, of those that none was found for; `modules` are the files that have tests.
+
+    A module that is left out as a whole, since what it imports is not installed, has none that could be found.
+    """
+    files = {name: Path(__file__).parent / name.partition("::")[0] for name in names}
+    return [name for name, file in files.items() if file in modules or not file.exists()]
+
+
 def pytest_collection_modifyitems(config, items):
     """Those of `dear.txt` are exhaustive; a line that names no test is an error, where all tests were collected."""
     found = {name: 0 for name in DEAR}
@@ -121,7 +130,7 @@ def pytest_collection_modifyitems(config, items):
     leave_combinations_out(items)
     # First, where nothing is compiled yet that would have to be compiled anew.
     items.sort(key=lambda item: item.get_closest_marker("optimised") is None)
-    gone = [name for name, count in found.items() if not count]
+    gone = of_no_test([name for name, count in found.items() if not count], {item.path for item in items})
     if gone and not config.option.file_or_dir:
         raise pytest.UsageError(f"tests/dear.txt names tests that are not: {', '.join(gone)}")
 

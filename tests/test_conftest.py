@@ -1,6 +1,7 @@
-"""Which cases `make test` takes of a test with several lists of parameters; that types are checked."""
+"""Which cases of a test with several lists of parameters `make test` takes; lines of dear.txt; types are checked."""
 
 from itertools import product
+from pathlib import Path
 from types import SimpleNamespace
 
 import jaxtyping
@@ -9,7 +10,7 @@ from beartype.roar import BeartypeCallHintViolation
 
 import clusterjax as cjx
 
-from .conftest import leave_combinations_out
+from .conftest import leave_combinations_out, of_no_test
 from .type_checks import at_first_call
 
 
@@ -79,3 +80,12 @@ def test_types_are_checked_at_the_first_call_and_later():
                 half(wrong)  # pyright: ignore[reportArgumentType]
     with pytest.raises(jaxtyping.TypeCheckError):
         cjx.SoftmaxAttention(1.0).average("tokens", "values")  # pyright: ignore[reportArgumentType]
+
+
+def test_a_module_that_is_left_out_has_its_lines_still():
+    """Without what it imports it has no tests; a file that is gone, and a test that is gone, are told."""
+    here = Path(__file__).parent
+    names = ["test_conftest.py::test_gone", "test_gone.py::test_it", "probe/test_gguf.py::test_it[1]"]
+    assert all((here / name.partition("::")[0]).exists() for name in names[::2])
+    assert of_no_test(names, {here / "test_conftest.py"}) == names[:2]
+    assert of_no_test([], {here / "test_conftest.py"}) == []

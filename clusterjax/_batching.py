@@ -2,8 +2,9 @@
 
 `jax.custom_batching.custom_vmap` has such rules too, but what it returns cannot be differentiated in reverse mode under
 `vmap`. Here a new JAX primitive is defined (JAX documentation, *How JAX primitives work*) whose derivatives are those
-of the plain function: a differentiated call is traced as if the rule were not there, and `vmap` of it is that of the
-operations. **Invariant.** A rule changes how a batch is computed, and never the result, but for rounding.
+of a plain function: a differentiated call is traced as if the rule were not there, and `vmap` of it is that of the
+operations. **Invariant.** A rule changes how a batch is computed, and never the result, but for rounding; so does the
+function that is differentiated.
 """
 
 from collections.abc import Callable
@@ -17,7 +18,12 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 
-def call_with_rule(plain: Callable[..., Any], rule: Callable[..., Any], *args: Any) -> Any:
+def call_with_rule(
+    plain: Callable[..., Any],
+    rule: Callable[..., Any],
+    *args: Any,
+    differentiated: Callable[..., Any] | None = None,
+) -> Any:
     """`plain(*args)`; where `jax.vmap` maps over it, `rule(batched, *args)`.
 
     **Arguments:**
@@ -26,19 +32,21 @@ def call_with_rule(plain: Callable[..., Any], rule: Callable[..., Any], *args: A
     - `rule`: Computes a whole batch. `batched` is a tree of booleans like `args`, true where an array has the batch as
         its first axis; every output has it there.
     - `args`: Arrays, or trees of them.
+    - `differentiated`: The same function, written so that its derivatives are cheap; None is `plain`.
     """
     # A primitive takes and returns flat lists of arrays; the functions are its parameters.
     leaves, tree = jtu.tree_flatten(args)
     # The tree of the outputs, without computing them.
     outputs = jtu.tree_structure(jax.eval_shape(plain, *args))
 
-    def flat_plain(*leaves):
-        return jtu.tree_leaves(plain(*jtu.tree_unflatten(tree, leaves)))
+    def flat(function):
+        return lambda *leaves: jtu.tree_leaves(function(*jtu.tree_unflatten(tree, leaves)))
 
     def flat_rule(batched, *leaves):
         return jtu.tree_leaves(rule(jtu.tree_unflatten(tree, batched), *jtu.tree_unflatten(tree, leaves)))
 
-    return jtu.tree_unflatten(outputs, _call.bind(*leaves, plain=flat_plain, rule=flat_rule))
+    functions = {"plain": flat(plain), "rule": flat_rule, "differentiated": flat(differentiated or plain)}
+    return jtu.tree_unflatten(outputs, _call.bind(*leaves, **functions))
 
 
 _call = Primitive("call_with_rule")
@@ -46,29 +54,32 @@ _call.multiple_results = True
 
 
 @_call.def_impl
-def _(*leaves, plain, rule):
+def _(*leaves, plain, rule, differentiated):
     return plain(*leaves)
 
 
 @_call.def_abstract_eval
-def _(*avals, plain, rule):
+def _(*avals, plain, rule, differentiated):
     # Shapes and dtypes of the plain function; the rule returns the same with a batch in front.
     shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals]
     return [jax.core.ShapedArray(out.shape, out.dtype) for out in jax.eval_shape(plain, *shapes)]
 
 
 # Compiled without `vmap` around it, the primitive is the plain function, inlined.
-mlir.register_lowering(_call, mlir.lower_fun(lambda *leaves, plain, rule: plain(*leaves), multiple_results=True))
+_lowered = mlir.lower_fun(lambda *leaves, plain, rule, differentiated: plain(*leaves), multiple_results=True)
+mlir.register_lowering(_call, _lowered)
 
 
-def _derivative(primals, tangents, *, plain, rule):
-    """The JVP of the plain function; the primitive does not occur in what is differentiated."""
+def _derivative(primals, tangents, *, plain, rule, differentiated):
+    """The JVP of the function that is to be differentiated; the primitive does not occur in what is differentiated."""
     # Inputs without a tangent are constants: `jax.jvp` refuses symbolic zeros, and zeros would be computed with.
     moving = [type(tangent) is not ad.Zero for tangent in tangents]
 
     def of_moving(*moving_primals):
         remaining = iter(moving_primals)
-        return plain(*(next(remaining) if moves else primal for moves, primal in zip(moving, primals, strict=True)))
+        return differentiated(
+            *(next(remaining) if moves else primal for moves, primal in zip(moving, primals, strict=True))
+        )
 
     select = lambda values: tuple(value for value, moves in zip(values, moving, strict=True) if moves)
     jvp: Any = jax.jvp
@@ -78,7 +89,7 @@ def _derivative(primals, tangents, *, plain, rule):
 ad.primitive_jvps[_call] = _derivative
 
 
-def _batch(args, axes, *, plain, rule):
+def _batch(args, axes, *, plain, rule, differentiated):
     """The rule, with every batched argument moved to have the batch first."""
     # None where there is no batch; jax 0.11 has no `batching.not_mapped` any more, which was its name.
     batched = [axis is not None for axis in axes]

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 from ._describe import MOST_NUMBERS, Setup
 from ._field import AbstractField
 from ._interpolants import AbstractInterpolant
-from ._solver import StepsByLayer, ending, jumps_of
+from ._solver import StepsByLayer, ending, jumps_of, stored_stages
 
 
 class SolverOptions(eqx.Module):
@@ -67,7 +67,7 @@ def integrate(terms, field, y0, t0, t1, args, options, saveat, event=None, throw
     with promotion:
         return dfx.diffeqsolve(
             ending(terms, jnp.asarray(t1, y0.dtype)),
-            options.solver,
+            stored_stages(options.solver, terms, y0, options.adjoint),
             t0,
             t1,
             options.dt0,

@@ -58,6 +58,19 @@ def test_derivatives_are_those_of_the_function():
     assert_same(jax.grad(lambda scale: jnp.sum(called(x, scale)))(jnp.asarray(2.0)), jnp.sum(x**2))
 
 
+def test_another_function_may_be_differentiated():
+    """For every kind of derivative, and never where none is taken."""
+    cube = lambda x, scale: {"y": scale * x**3}
+    f = lambda x: call_with_rule(square, wrong_on_purpose, x, jnp.asarray(2.0), differentiated=cube)["y"]
+    x = jnp.arange(1.0, 4.0)
+    assert_same(f(x), 2 * x**2)
+    assert_same(jax.vmap(f)(x), 2 * x**2 + 1)
+    assert_same(jax.jvp(f, (x,), (jnp.ones(3),))[1], 6 * x**2)
+    assert_same(jax.grad(lambda x: jnp.sum(f(x)))(x), 6 * x**2)
+    assert_same(jax.vmap(jax.grad(f))(x), 6 * x**2)
+    assert_same(jax.vmap(jax.grad(jax.grad(f)))(x), 12 * x)
+
+
 # --- blocks
 
 

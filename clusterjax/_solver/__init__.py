@@ -3,4 +3,5 @@
 from .jumps import StepsByLayer as StepsByLayer, ending as ending, jumps_of as jumps_of
 from .retract import Retract as Retract
 from .rodas5p import Rodas5P as Rodas5P
+from .stages import stored_stages as stored_stages
 from .suits import check_suits as check_suits

@@ -4,8 +4,9 @@
 Strips, on a CPU in few dimensions: an online softmax (Milakov, Gimelshein, 1805.02867) over narrow strips of columns,
 each coordinate an array of its own. A batch of small systems under `jax.vmap`: `systems_last.py`.
 
-**Invariants.** All forms agree but for rounding, and their derivatives are those of the plain form or of the strips;
-the shift of a row carries no derivative.
+**Invariants.** All forms agree but for rounding; the shift of a row carries no derivative. On a CPU another form is
+differentiated in the place of the strips, by products of matrices: a gradient of 64 tokens in three dimensions would
+take 2.5 times as long through them, in eight dimensions 5 times.
 """
 
 import functools
@@ -20,7 +21,7 @@ from jaxtyping import Array, Float
 from .._batching import call_with_rule
 from .._custom_types import Masses, Tokens
 from .._mask import AbstractMask, FullMask
-from .._misc import below
+from .._misc import below, matmul
 from .base import AbstractExponentialSum, AbstractNearestSearch, ExponentialSums, HardmaxSums, Support
 from .rows import FEW_NUMBERS, Columns, exponential_rows, hardmax_rows, lowest, make_columns, rounded_down
 from .systems_last import batch_rule
@@ -48,15 +49,14 @@ class Dense(AbstractExponentialSum, AbstractNearestSearch):
         mask: AbstractMask,
     ) -> ExponentialSums:
         # Elsewhere than on a CPU the plain form is the fast one for a batch too.
-        run = call_with_rule if jax.default_backend() == "cpu" else lambda plain, rule, *args: plain(*args)
         # Functions with a rule close over no traced array: those of a mask are arguments.
         arrays, static = eqx.partition(mask, eqx.is_array)
-
-        def single(queries, tokens, values, masses, arrays):
-            return _single(queries, tokens, values, masses, eqx.combine(arrays, static))
-
+        of_arrays = lambda sums: lambda *args: sums(*args[:-1], eqx.combine(args[-1], static))
+        args, plain, single = (queries, tokens, values, masses, arrays), of_arrays(_plain), of_arrays(_single)
+        if jax.default_backend() != "cpu":
+            return ExponentialSums(*plain(*args))
         batch = functools.partial(batch_rule, single, static)
-        return ExponentialSums(*run(single, batch, queries, tokens, values, masses, arrays))
+        return ExponentialSums(*call_with_rule(single, batch, *args, differentiated=of_arrays(_transposed)))
 
     @eqx.filter_jit
     def hardmax(
@@ -75,13 +75,40 @@ class Dense(AbstractExponentialSum, AbstractNearestSearch):
 
 
 def _single(queries, tokens, values, masses, mask: AbstractMask):
-    """Shift, normaliser and total of one system."""
+    """Shift, normaliser and total of one system, on a CPU."""
     n, d = tokens.shape
     width = d if values is None else values.shape[1]
-    if d + width <= FEW_NUMBERS and jax.default_backend() == "cpu":
+    if d + width <= FEW_NUMBERS:
         return _strips(queries, make_columns(tokens, values, masses, _strip_width(n)), mask)
+    return _plain(queries, tokens, values, masses, mask)
+
+
+def _plain(queries, tokens, values, masses, mask: AbstractMask):
+    """The same by products of matrices."""
+    n = tokens.shape[0]
     shift, sums = exponential_rows(queries, jnp.arange(n), make_columns(tokens, values, masses, n), mask)
     return shift, sums[:, 0], sums[:, 1:]
+
+
+def _transposed(queries, tokens, values, masses, mask: AbstractMask):
+    """The same, made to be differentiated: scores are (columns, rows), so that maxima run along the first axis."""
+    n, d = tokens.shape
+    block = jax.tree.map(lambda leaf: leaf[0], make_columns(tokens, values, masses, n))
+    if d + block.width - 1 > FEW_NUMBERS:
+        return _plain(queries, tokens, values, masses, mask)
+    scores = _allowed(matmul(tokens, queries.T), jnp.arange(n), block, mask)
+    shift = jnp.maximum(lowest(n, queries.dtype), rounded_down(jnp.max(lax.stop_gradient(scores), axis=0), d))
+    sums = matmul(block.weighted().T, jnp.exp(below(scores, shift[None, :])))
+    return shift, sums[0], sums[1:].T
+
+
+def _allowed(scores: Array, rows: Array, block: Columns, mask: AbstractMask) -> Array:
+    """Scores, (columns, rows), that are minus infinity where a row may not attend to a column."""
+    if block.present is None and isinstance(mask, FullMask):
+        return scores
+    allowed = mask.allowed(rows[None, :], block.index[:, None])
+    allowed = allowed if block.present is None else allowed & block.present[:, None]
+    return jnp.where(allowed, scores, -jnp.inf)
 
 
 def _strip_width(n: int) -> int:
@@ -106,10 +133,7 @@ def _strips(
     def step(carry, block: Columns):
         shift, sums = carry
         scores: Any = sum(q[None, :] * block.tokens[:, k, None] for k, q in enumerate(query))
-        if block.present is not None or not isinstance(mask, FullMask):
-            allowed = mask.allowed(rows[None, :], block.index[:, None])
-            allowed = allowed if block.present is None else allowed & block.present[:, None]
-            scores = jnp.where(allowed, scores, -jnp.inf)
+        scores = _allowed(scores, rows, block, mask)
         # Online softmax: the sums so far are rescaled to the new maximum.
         top = jnp.maximum(shift, rounded_down(jnp.max(lax.stop_gradient(scores), axis=0), d))
         weights, back = jnp.exp(below(scores, top[None, :])), jnp.exp(shift - top)

@@ -3,6 +3,7 @@
 from .accelerators import ACCELERATORS
 from .batches import BATCHES
 from .folders import FOLDERS
+from .gradients import GRADIENTS
 from .long_times import LONG_TIMES
 from .noise import NOISE
 from .parts import PARTS
@@ -10,4 +11,4 @@ from .steering import STEERING
 from .sums import SUMS
 
 
-MUTANTS = (*PARTS, *SUMS, *FOLDERS, *BATCHES, *LONG_TIMES, *ACCELERATORS, *STEERING, *NOISE)
+MUTANTS = (*PARTS, *SUMS, *FOLDERS, *BATCHES, *LONG_TIMES, *ACCELERATORS, *STEERING, *NOISE, *GRADIENTS)

@@ -98,6 +98,34 @@ def test_t_c_is_read_from_the_mean_of_all_systems(monkeypatch):
     assert found.error == pytest.approx((formula(each.mean() + h) - formula(each.mean() - h)) / (2 * h) * spread_of)
 
 
+def test_a_stay_is_averaged_at_its_end_over_shorter_steps(monkeypatch):
+    """Each half of a stay begins where the one before ended, with noise of its own."""
+    runs = []
+
+    def of_run(field, xs, ratio, time, key, *, finer=1.0):
+        runs.append((xs.item(), ratio, time, finer, tuple(np.asarray(jr.key_data(key)))))
+        # Of no use before the first quarter is over.
+        return xs + 1, np.where(np.arange(SAVES) < SAVES // 4, -1.0, xs.item() ** 2)[None]
+
+    monkeypatch.setattr(particles, "run", of_run)
+    stays = particles.Stay(1.5, 8.0, "hot"), particles.Stay(0.5, 6.0, "cold")
+    found = particles.follow(field_of(1.0, 2, 8), jnp.zeros((1, 1, 1)), stays, jr.key(0))
+    assert [one[:4] for one in runs] == [(0, 1.5, 4, 1), (1, 1.5, 4, 2), (2, 0.5, 3, 1), (3, 0.5, 3, 2)]
+    assert len({one[4] for one in runs}) == 4
+    assert {name: one.mean for name, one in found.items()} == {"hot": 1.0, "cold": 3.0}
+
+
+def test_steps_are_so_many_times_shorter(monkeypatch):
+    steps = []
+    of_steps = lambda layer, xs, keys, ratio, step, every: steps.append(float(step)) or (xs, np.zeros((2, SAVES)))
+    monkeypatch.setattr(particles, "_run", of_steps)
+    for d, beta in ((3, 1.0), (2, 5.0)):
+        for finer in (1.0, 2.0):
+            run(field_of(beta, d, 8), jnp.zeros((2, 8, d)), 0.5, 64.0, jr.key(0), finer=finer)
+    assert steps[0] == pytest.approx(2 * steps[1]) and steps[2] == pytest.approx(2 * steps[3])
+    assert steps[0] < 1.001 * particles.STEP / 2 and steps[2] < particles.STEP
+
+
 def test_starts():
     close = np.linalg.norm(np.asarray(gathered(jr.key(0), 3, 50, 4)).mean(axis=1), axis=1)
     assert (close > 0.8).all()

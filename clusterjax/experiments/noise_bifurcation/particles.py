@@ -4,7 +4,8 @@ r"""Tokens under noise: many by the series where there is one, fewer by all pair
 relaxes at the rate $(d - 1)(T - 1)$. A step of length s is one of the midpoint rule along the velocity and then one of
 Brownian motion on the sphere (`NoisyLayer`). The mean token, of length r, is read in the middle of the noise, where the
 error is of order $s^2$: noise alone shortens the cosine of two tokens at the rate $2(d - 1)T$, but a token stays at
-cosine 1 with itself, so that there $r^2 - 1/n$ is that after the step times $e^{(d-1)Ts}$, in expectation.
+cosine 1 with itself, so that there $r^2 - 1/n$ is that after the step times $e^{(d-1)Ts}$, in expectation. Tokens come
+to rest in longer steps than those over which r is averaged, whose error has to be less than that of the average.
 **Invariant.** Each number is taken of independent systems, whose spread is its error.
 """
 
@@ -29,9 +30,10 @@ from .theory import critical_temperature
 
 HELD = 2**20  # pairs of tokens at once
 FEW = 400  # tokens, up to which all pairs are summed
-SAVES = 64  # of a stay; its last half is averaged
+SAVES = 64  # of a run
 STEP = 0.05  # times d - 1, at most
 STEEP = 0.3  # times the fastest rate of attention, at most
+FINER = 2.0  # steps are so many times shorter where r is averaged
 
 
 class Midpoint(AbstractLayer):
@@ -50,7 +52,7 @@ class Midpoint(AbstractLayer):
 
 
 class Stay(NamedTuple):
-    """A time at one temperature: T / T_c, how long, and what the last half is averaged for."""
+    """A time at one temperature: T / T_c, how long, and what its end is averaged for."""
 
     ratio: float
     time: float
@@ -58,7 +60,7 @@ class Stay(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The mean length of the mean token over the second half of a stay: of each system."""
+    """The mean length of the mean token at the end of a stay: of each system."""
 
     each: np.ndarray
 
@@ -126,14 +128,20 @@ def _run(
 
 
 def run(
-    field: AttentionField, xs: Float[Array, "systems n d"], ratio: float, time: float, key: PRNGKeyArray
+    field: AttentionField,
+    xs: Float[Array, "systems n d"],
+    ratio: float,
+    time: float,
+    key: PRNGKeyArray,
+    *,
+    finer: float = 1.0,
 ) -> tuple[Array, np.ndarray]:
     """Tokens at the end of a time, and the squared length of their mean at `SAVES` times, (systems, saves)."""
     attention = field.attention
     assert isinstance(attention, UnnormalisedAttention)
     # Two tokens that are near approach each other at this rate.
     fastest = float(np.exp(np.asarray(attention.beta) - np.asarray(attention.offset)))
-    longest = min(STEP / (xs.shape[2] - 1), STEEP / fastest)
+    longest = min(STEP / (xs.shape[2] - 1), STEEP / fastest) / finer
     # Whole numbers of steps between saves.
     every = int(np.ceil(time / longest / SAVES))
     step = jnp.float32(time / (SAVES * every))
@@ -145,11 +153,14 @@ def run(
 def follow(
     field: AttentionField, xs: Float[Array, "systems n d"], stays: tuple[Stay, ...], key: PRNGKeyArray
 ) -> dict[str, Found]:
-    """One stay after the other, each from where the last one ended."""
+    """One stay after the other, each from where the last one ended: half of it to come to rest, then finer steps."""
     found = {}
     for place, stay in enumerate(stays):
-        xs, squares = run(field, xs, stay.ratio, stay.time, jr.fold_in(key, place))
-        found[stay.name] = Found(np.sqrt(np.maximum(squares[:, SAVES // 2 :], 0)).mean(axis=1))
+        to_rest, at_rest = jr.split(jr.fold_in(key, place))
+        xs, _ = run(field, xs, stay.ratio, stay.time / 2, to_rest)
+        xs, squares = run(field, xs, stay.ratio, stay.time / 2, at_rest, finer=FINER)
+        # The first quarter is for what the longer steps had wrong.
+        found[stay.name] = Found(np.sqrt(np.maximum(squares[:, SAVES // 4 :], 0)).mean(axis=1))
     return found
 
 

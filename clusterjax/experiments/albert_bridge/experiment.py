@@ -71,5 +71,5 @@ ALBERT_BRIDGE = Experiment(
     least_texts=4,
     asks=True,
     parameters=Parameters,
-    cost=Cost(full=360, quick=50),
+    cost=Cost(full=120, quick=50),
 )

@@ -48,5 +48,5 @@ ALBERT_SPECTRA = Experiment(
     reads_texts=True,
     parameters=Parameters,
     check=_check,
-    cost=Cost(full=5, quick=5),
+    cost=Cost(full=20, quick=5),
 )

@@ -61,5 +61,5 @@ ALBERT_TRAINING = Experiment(
     reads_package=True,
     asks=True,
     parameters=Parameters,
-    cost=Cost(full=20, quick=10),
+    cost=Cost(full=50, quick=10),
 )

@@ -37,5 +37,5 @@ BOOLEAN_ATTENTION = Experiment(
     "(2305.05465, Theorem 2.1).",
     _run,
     parameters=Parameters,
-    cost=Cost(full=20, quick=10),
+    cost=Cost(full=50, quick=10),
 )

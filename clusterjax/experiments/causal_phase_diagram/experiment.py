@@ -52,5 +52,5 @@ CAUSAL_PHASE_DIAGRAM = Experiment(
     _run,
     asks=True,
     parameters=Parameters,
-    cost=Cost(full=400, quick=80),
+    cost=Cost(full=150, quick=80),
 )

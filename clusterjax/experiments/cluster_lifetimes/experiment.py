@@ -46,5 +46,5 @@ CLUSTER_LIFETIMES = Experiment(
     "Clusters live for times like e^(beta (1 - c)), to the last merger of each start.",
     _run,
     parameters=Parameters,
-    cost=Cost(full=900, quick=60),
+    cost=Cost(full=1800, quick=60),
 )

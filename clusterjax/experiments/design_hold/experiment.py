@@ -67,5 +67,5 @@ DESIGN_HOLD = Experiment(
     _run,
     asks=True,
     parameters=Parameters,
-    cost=Cost(full=140, quick=90),
+    cost=Cost(full=400, quick=90),
 )

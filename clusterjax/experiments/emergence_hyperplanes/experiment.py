@@ -43,5 +43,5 @@ EMERGENCE_HYPERPLANES = Experiment(
     "most three parallel hyperplanes (2305.05465, Theorem 4.2).",
     _run,
     parameters=Parameters,
-    cost=Cost(full=30, quick=15),
+    cost=Cost(full=50, quick=15),
 )

@@ -38,5 +38,5 @@ EMERGENCE_MIXED = Experiment(
     "to the boundary of a polytope, or to zero, in the first, times the second (2305.05465, Section 5).",
     _run,
     parameters=Parameters,
-    cost=Cost(full=20, quick=10),
+    cost=Cost(full=40, quick=10),
 )

@@ -41,5 +41,5 @@ EMERGENCE_POLYTOPE = Experiment(
     "Theorem 3.1).",
     _run,
     parameters=Parameters,
-    cost=Cost(full=40, quick=15),
+    cost=Cost(full=100, quick=15),
 )

@@ -69,5 +69,5 @@ FIGURE1 = Experiment(
     parameters=Parameters,
     # The depth is one that the network can have.
     check=lambda settings: network_of(_with_depth(settings)),
-    cost=Cost(full=210, quick=30),
+    cost=Cost(full=40, quick=30),
 )

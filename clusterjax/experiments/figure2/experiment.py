@@ -60,5 +60,5 @@ FIGURE2 = Experiment(
     reads_texts=True,
     parameters=Parameters,
     check=_check,
-    cost=Cost(full=30, quick=20),
+    cost=Cost(full=70, quick=20),
 )

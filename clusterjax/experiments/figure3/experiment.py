@@ -42,5 +42,5 @@ FIGURE3 = Experiment(
     "With V = I and beta = 1 the system converges to a single cluster (snapshots at t = 3, 6, 12).",
     _run,
     parameters=Parameters,
-    cost=Cost(full=30, quick=15),
+    cost=Cost(full=90, quick=15),
 )

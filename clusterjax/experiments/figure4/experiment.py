@@ -44,5 +44,5 @@ FIGURE4 = Experiment(
     "At beta = 9 distinct clusters persist in a metastable state and do not collapse to a single point.",
     _run,
     parameters=Parameters,
-    cost=Cost(full=40, quick=15),
+    cost=Cost(full=290, quick=15),
 )

@@ -44,5 +44,5 @@ FIGURE5 = Experiment(
     "With a negative top eigenvalue the clusters end at opposite sides of the circle (t = 0.1, 1.2, 5).",
     _run,
     parameters=Parameters,
-    cost=Cost(full=60, quick=20),
+    cost=Cost(full=250, quick=20),
 )

@@ -43,5 +43,5 @@ FIGURE6 = Experiment(
     "Under negative eigenvalues at beta = 9 the tokens form separating, ever denser clusters that swirl.",
     _run,
     parameters=Parameters,
-    cost=Cost(full=45, quick=10),
+    cost=Cost(full=140, quick=10),
 )

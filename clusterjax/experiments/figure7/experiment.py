@@ -63,5 +63,5 @@ FIGURE7 = Experiment(
     reads_network=True,
     parameters=Parameters,
     check=_check,
-    cost=Cost(full=30, quick=10),
+    cost=Cost(full=100, quick=10),
 )

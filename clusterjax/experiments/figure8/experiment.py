@@ -49,5 +49,5 @@ FIGURE8 = Experiment(
     reads_network=True,
     parameters=Parameters,
     check=_check,
-    cost=Cost(full=40, quick=10),
+    cost=Cost(full=80, quick=10),
 )

@@ -36,5 +36,5 @@ HARDMAX_POLYTOPE = Experiment(
     "onto one of its faces (layers 0, 1, 2, 5, 30).",
     _run,
     parameters=Parameters,
-    cost=Cost(full=10, quick=10),
+    cost=Cost(full=30, quick=10),
 )

@@ -53,5 +53,5 @@ INTERACTING_HEADS = Experiment(
     _run,
     asks=True,
     parameters=Parameters,
-    cost=Cost(full=110, quick=110),
+    cost=Cost(full=50, quick=50),
 )

@@ -66,5 +66,5 @@ LANGUAGE_TRAINING = Experiment(
     reads_package=True,
     asks=True,
     parameters=Parameters,
-    cost=Cost(full=15, quick=15),
+    cost=Cost(full=40, quick=15),
 )

@@ -42,5 +42,5 @@ LINEAR_PHASE = Experiment(
     "sets the number of the first clusters (2410.23228).",
     _run,
     parameters=Parameters,
-    cost=Cost(full=1200, quick=110),
+    cost=Cost(full=210, quick=110),
 )

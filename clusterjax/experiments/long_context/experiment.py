@@ -53,5 +53,5 @@ LONG_CONTEXT = Experiment(
     "alone for gamma (1 - rho) > 1 (2510.05554); for uniform keys the critical beta is n^(2 / (d - 1)) (2605.08505).",
     _run,
     parameters=Parameters,
-    cost=Cost(full=160, quick=10),
+    cost=Cost(full=20, quick=10),
 )

@@ -70,5 +70,5 @@ LSTM = Experiment(
     reads_package=True,
     asks=True,
     parameters=Parameters,
-    cost=Cost(full=180, quick=40),
+    cost=Cost(full=400, quick=40),
 )

@@ -36,5 +36,5 @@ MOEBIUS = Experiment(
     "At beta = 0 all tokens converge to one point, for almost every start (2312.10794, Theorem 4.1).",
     _run,
     parameters=Parameters,
-    cost=Cost(full=50, quick=15),
+    cost=Cost(full=80, quick=15),
 )

@@ -53,5 +53,5 @@ NORM_SCHEMES = Experiment(
     "and Peri-LN polynomially (2510.22026).",
     _run,
     parameters=Parameters,
-    cost=Cost(full=30, quick=10),
+    cost=Cost(full=50, quick=10),
 )

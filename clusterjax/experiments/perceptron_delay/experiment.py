@@ -62,5 +62,5 @@ PERCEPTRON_DELAY = Experiment(
     reads_package=True,
     asks=True,
     parameters=Parameters,
-    cost=Cost(full=160, quick=50),
+    cost=Cost(full=50, quick=50),
 )

@@ -41,5 +41,5 @@ PHASE_DIAGRAM = Experiment(
     "boundary between them becomes the explicit curve of orthogonal tokens (2312.10794, Section 6).",
     _run,
     parameters=Parameters,
-    cost=Cost(full=360, quick=20),
+    cost=Cost(full=210, quick=20),
 )

@@ -54,5 +54,5 @@ RANK_COLLAPSE = Experiment(
     "connections and feed-forward layers stop that (2103.03404).",
     _run,
     parameters=Parameters,
-    cost=Cost(full=20, quick=10),
+    cost=Cost(full=50, quick=10),
 )

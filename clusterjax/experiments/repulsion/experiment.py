@@ -47,5 +47,5 @@ REPULSION = Experiment(
     _run,
     asks=True,
     parameters=Parameters,
-    cost=Cost(full=150, quick=40),
+    cost=Cost(full=50, quick=40),
 )

@@ -41,5 +41,5 @@ SENTIMENT_LEADERS = Experiment(
     _run,
     reads_reviews=True,
     parameters=Parameters,
-    cost=Cost(full=40, quick=15),
+    cost=Cost(full=15, quick=15),
 )

@@ -36,5 +36,5 @@ SENTIMENT_WORDS = Experiment(
     _run,
     reads_reviews=True,
     parameters=Parameters,
-    cost=Cost(full=30, quick=25),
+    cost=Cost(full=60, quick=25),
 )

@@ -56,5 +56,5 @@ SINK_TRAINING = Experiment(
     reads_package=True,
     asks=True,
     parameters=Parameters,
-    cost=Cost(full=330, quick=35),
+    cost=Cost(full=1100, quick=35),
 )

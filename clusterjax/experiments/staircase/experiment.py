@@ -54,5 +54,5 @@ STAIRCASE = Experiment(
     "Clusters stay for times that are exponential in beta, and the energy climbs a staircase (2410.06833).",
     _run,
     parameters=Parameters,
-    cost=Cost(full=600, quick=120),
+    cost=Cost(full=400, quick=120),
 )

@@ -32,7 +32,8 @@ def call_with_rule(
     - `rule`: Computes a whole batch. `batched` is a tree of booleans like `args`, true where an array has the batch as
         its first axis; every output has it there.
     - `args`: Arrays, or trees of them.
-    - `differentiated`: The same function, written so that its derivatives are cheap; None is `plain`.
+    - `differentiated`: The same function, written so that its derivatives are cheap, of a batch too; None is `plain`,
+        and for a batch the rule.
     """
     # A primitive takes and returns flat lists of arrays; the functions are its parameters.
     leaves, tree = jtu.tree_flatten(args)
@@ -45,8 +46,9 @@ def call_with_rule(
     def flat_rule(batched, *leaves):
         return jtu.tree_leaves(rule(jtu.tree_unflatten(tree, batched), *jtu.tree_unflatten(tree, leaves)))
 
-    functions = {"plain": flat(plain), "rule": flat_rule, "differentiated": flat(differentiated or plain)}
-    return jtu.tree_unflatten(outputs, _call.bind(*leaves, **functions))
+    of_derivatives = None if differentiated is None else flat(differentiated)
+    found = _call.bind(*leaves, plain=flat(plain), rule=flat_rule, differentiated=of_derivatives)
+    return jtu.tree_unflatten(outputs, found)
 
 
 _call = Primitive("call_with_rule")
@@ -81,6 +83,7 @@ def _derivative(primals, tangents, *, plain, rule, differentiated):
             *(next(remaining) if moves else primal for moves, primal in zip(moving, primals, strict=True))
         )
 
+    differentiated = differentiated or plain
     select = lambda values: tuple(value for value, moves in zip(values, moving, strict=True) if moves)
     jvp: Any = jax.jvp
     return jvp(of_moving, select(primals), select(tangents))
@@ -94,8 +97,19 @@ def _batch(args, axes, *, plain, rule, differentiated):
     # None where there is no batch; jax 0.11 has no `batching.not_mapped` any more, which was its name.
     batched = [axis is not None for axis in axes]
     args = [jnp.moveaxis(arg, axis, 0) if moved else arg for arg, axis, moved in zip(args, axes, batched, strict=True)]
-    outputs = rule(batched, *args)
+    of_batch = lambda *args: rule(batched, *args)
+    if differentiated is None:
+        outputs = of_batch(*args)
+    else:
+        # So that derivatives of the batch are not those of the rule. A batch of batches is what jax makes of the rule.
+        of_batches = lambda batched, *args: jax.vmap(of_batch, _axes(batched))(*args)
+        of_derivatives = jax.vmap(differentiated, _axes(batched))
+        outputs = _call.bind(*args, plain=of_batch, rule=of_batches, differentiated=of_derivatives)
     return outputs, [0] * len(outputs)
+
+
+def _axes(batched: list[bool]) -> list[int | None]:
+    return [0 if is_batched else None for is_batched in batched]
 
 
 batching.primitive_batchers[_call] = _batch

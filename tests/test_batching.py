@@ -69,6 +69,10 @@ def test_another_function_may_be_differentiated():
     assert_same(jax.grad(lambda x: jnp.sum(f(x)))(x), 6 * x**2)
     assert_same(jax.vmap(jax.grad(f))(x), 6 * x**2)
     assert_same(jax.vmap(jax.grad(jax.grad(f)))(x), 12 * x)
+    assert_same(jax.vmap(jax.vmap(f))(x[None]), 2 * x[None] ** 2 + 1)
+    assert_same(jax.jit(jax.vmap(f))(x), 2 * x**2 + 1)
+    assert_same(jax.grad(lambda x: jnp.sum(jax.vmap(f)(x)))(x), 6 * x**2)
+    assert_same(jax.hessian(lambda x: jnp.sum(jax.vmap(jax.vmap(f))(x[None])))(x), jnp.diag(12 * x))
 
 
 # --- blocks

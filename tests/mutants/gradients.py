@@ -46,6 +46,13 @@ GRADIENTS = (
         ("tests/test_batching.py::test_another_function_may_be_differentiated",),
     ),
     Mutant(
+        "a-batch-is-differentiated-by-its-rule",
+        "clusterjax/_batching.py",
+        "rule=of_batches, differentiated=of_derivatives",
+        "rule=of_batches, differentiated=None",
+        ("tests/test_batching.py::test_another_function_may_be_differentiated",),
+    ),
+    Mutant(
         "derivatives-know-no-mask",
         _SUMS,
         "scores = _allowed(matmul(tokens, queries.T), jnp.arange(n), block, mask)",

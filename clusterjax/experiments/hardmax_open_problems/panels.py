@@ -108,5 +108,5 @@ def _learnt(axes: np.ndarray, m: Learnt) -> None:
         names = [kind.replace("trained from", "trained\nfrom").replace("a random", "a\nrandom") for kind in FORMS]
         ax.set_xticks(range(len(FORMS)), names, fontsize=6.5)
         ax.set(ylabel=label, xlim=(-0.6, len(FORMS) - 0.4))
-    axes[1].set_ylim(0, None)
+    axes[1].set_ylim(0, 1.1 * float(np.max(m.leaders)))
     axes[2].axhline(0, color="0.6", lw=0.6, zorder=0)

@@ -74,6 +74,7 @@ mlir.register_lowering(_call, _lowered)
 
 def _derivative(primals, tangents, *, plain, rule, differentiated):
     """The JVP of the function that is to be differentiated; the primitive does not occur in what is differentiated."""
+    differentiated = differentiated or plain
     # Inputs without a tangent are constants: `jax.jvp` refuses symbolic zeros, and zeros would be computed with.
     moving = [type(tangent) is not ad.Zero for tangent in tangents]
 
@@ -83,7 +84,6 @@ def _derivative(primals, tangents, *, plain, rule, differentiated):
             *(next(remaining) if moves else primal for moves, primal in zip(moving, primals, strict=True))
         )
 
-    differentiated = differentiated or plain
     select = lambda values: tuple(value for value, moves in zip(values, moving, strict=True) if moves)
     jvp: Any = jax.jvp
     return jvp(of_moving, select(primals), select(tangents))

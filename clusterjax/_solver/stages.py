@@ -43,7 +43,8 @@ class StoredStages(dfx.Tsit5):
         control, weights = terms.contr(t0, t1), self._weights(y0.dtype)
         # Traced once, for it is used twice.
         vf = eqx.filter_closure_convert(terms.vf, t0, y0, args)
-        # Of a batch all runs evaluate the first stage if one has to, as in diffrax: a step has one length for all.
+        # Of a batch all runs evaluate the first stage if one has to, as in diffrax: `vmap` of a condition that differs
+        # from run to run would evaluate it in every step.
         anew = eqxi.unvmap_any(first | made_jump)
         last = lax.cond(anew, lambda: vf(t0, y0, args), lambda: last)
 

@@ -48,11 +48,11 @@ class Dense(AbstractExponentialSum, AbstractNearestSearch):
         masses: Masses | None,
         mask: AbstractMask,
     ) -> ExponentialSums:
-        # Elsewhere than on a CPU the plain form is the fast one for a batch too.
         # Functions with a rule close over no traced array: those of a mask are arguments.
         arrays, static = eqx.partition(mask, eqx.is_array)
         of_arrays = lambda sums: lambda *args: sums(*args[:-1], eqx.combine(args[-1], static))
         args, plain, single = (queries, tokens, values, masses, arrays), of_arrays(_plain), of_arrays(_single)
+        # Elsewhere than on a CPU the plain form is the fast one for a batch too.
         if jax.default_backend() != "cpu":
             return ExponentialSums(*plain(*args))
         batch = functools.partial(batch_rule, single, static)
@@ -96,13 +96,13 @@ def _transposed(queries, tokens, values, masses, mask: AbstractMask):
     block = jax.tree.map(lambda leaf: leaf[0], make_columns(tokens, values, masses, n))
     if d + block.width - 1 > FEW_NUMBERS:
         return _plain(queries, tokens, values, masses, mask)
-    scores = _allowed(matmul(tokens, queries.T), jnp.arange(n), block, mask)
+    scores = _masked(matmul(tokens, queries.T), jnp.arange(n), block, mask)
     shift = jnp.maximum(lowest(n, queries.dtype), rounded_down(jnp.max(lax.stop_gradient(scores), axis=0), d))
     sums = matmul(block.weighted().T, jnp.exp(below(scores, shift[None, :])))
     return shift, sums[0], sums[1:].T
 
 
-def _allowed(scores: Array, rows: Array, block: Columns, mask: AbstractMask) -> Array:
+def _masked(scores: Array, rows: Array, block: Columns, mask: AbstractMask) -> Array:
     """Scores, (columns, rows), that are minus infinity where a row may not attend to a column."""
     if block.present is None and isinstance(mask, FullMask):
         return scores
@@ -133,7 +133,7 @@ def _strips(
     def step(carry, block: Columns):
         shift, sums = carry
         scores: Any = sum(q[None, :] * block.tokens[:, k, None] for k, q in enumerate(query))
-        scores = _allowed(scores, rows, block, mask)
+        scores = _masked(scores, rows, block, mask)
         # Online softmax: the sums so far are rescaled to the new maximum.
         top = jnp.maximum(shift, rounded_down(jnp.max(lax.stop_gradient(scores), axis=0), d))
         weights, back = jnp.exp(below(scores, top[None, :])), jnp.exp(shift - top)

@@ -55,7 +55,7 @@ GRADIENTS = (
     Mutant(
         "derivatives-know-no-mask",
         _SUMS,
-        "scores = _allowed(matmul(tokens, queries.T), jnp.arange(n), block, mask)",
+        "scores = _masked(matmul(tokens, queries.T), jnp.arange(n), block, mask)",
         "scores = matmul(tokens, queries.T)",
         _LOOP,
     ),

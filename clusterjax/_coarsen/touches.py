@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .clouds import Cloud
+from .clouds import Cloud, distances
 from .law import Law
 from .steps import Between, Step, between
 from .tiles import close_pairs, leaders
@@ -23,10 +23,12 @@ from .tiles import close_pairs, leaders
 _MOST_PAIRS, _SHORTEST, _AT_ONCE = 200_000, 1e-6, 4096
 # Of a step of many clusters, at whose ends pairs are looked for.
 _PIECES = 4
-# At so many tolerances in the midst of a step, known roughly, a pair may be within it.
+# A pair that is roughly at so many tolerances in the midst of a step may be within it.
 _NEARLY = 1.2
 # To what shares and distances are found, and in how many turns of secants and halves at most.
 _SHARE, _MOST_TURNS = 1e-15, 200
+# How much of an interval a golden section keeps, and how many leave nothing that a square would tell apart.
+_GOLDEN, _SECTIONS = (5**0.5 - 1) / 2, 40
 
 
 class Merger(NamedTuple):
@@ -90,13 +92,22 @@ class Components(NamedTuple):
             self._by_halves(cloud, at, join, piece / _PIECES, (piece + 1) / _PIECES)
 
     def in_step(self, law: Law, cloud: Cloud, done: Step, apart: np.ndarray, tolerance: float, index: int) -> None:
-        """Join what is within the tolerance at the end of a step, when distances are `apart`."""
+        """Join what is within the tolerance at the end of a step, when distances are `apart`, or was in its midst."""
         of = self.roots[cloud.first]
-        near = (apart <= tolerance) & (of[:, None] != of[None, :])
-        rows, columns = np.nonzero(np.triu(near, 1))
-        if len(rows):
-            inside = between(law, cloud.attended, done)
-            self._in_order(cloud, inside, rows, columns, (0.0, 1.0), tolerance, index)
+        others = np.triu(of[:, None] != of[None, :], 1)
+        near = (apart <= tolerance) & others
+        passing = _may_pass(done, apart, _NEARLY * tolerance) & others & ~near
+        rows, columns = np.nonzero(near | passing)
+        if not len(rows):
+            return
+        inside = between(law, cloud.attended, done)
+        ends, least = np.ones(len(rows)), np.zeros(len(rows))
+        midst = passing[rows, columns]
+        if np.any(midst):
+            ends[midst], least[midst] = _nearest(inside, rows[midst], columns[midst])
+        met = least <= tolerance
+        if np.any(met):
+            self._in_order(cloud, inside, rows[met], columns[met], (0.0, ends[met]), tolerance, index)
 
     def _by_halves(self, cloud: Cloud, at: _At, join: _Join, low: float, high: float) -> None:
         """Join the pairs that are close at `high`, by halves of what is between it and `low` where they are many."""
@@ -143,29 +154,72 @@ class Components(NamedTuple):
             roots[roots == pair[1]] = pair[0]
 
 
-def crossings(
-    inside: Between, rows: np.ndarray, columns: np.ndarray, tolerance: float, low: float, high: float
-) -> np.ndarray:
-    """When pairs come to the tolerance, as shares of the length between `low` and `high`: many at once."""
-    found = np.empty(len(rows))
-    for k in range(0, len(rows), _AT_ONCE):
-        part = slice(k, k + _AT_ONCE)
-        found[part] = _crossings(inside, rows[part], columns[part], tolerance, low, high)
-    return found
+def _may_pass(done: Step, apart: np.ndarray, distance: float) -> np.ndarray:
+    """Which pairs come nearer at the beginning of a step, part at its end, and may be within `distance` between.
+
+    The square of a distance is taken for convex: it is above its tangents, and so above where they meet.
+    """
+    length = done.length
+
+    def rates(y: np.ndarray, slopes: np.ndarray) -> np.ndarray:
+        v = length * slopes[:-1].reshape(y.shape)
+        products, own = y @ v.T, np.sum(y * v, axis=1)
+        return 2 * (own[:, None] + own[None, :] - products - products.T)
+
+    first, last = rates(done.y0, done.slopes[0]), rates(done.y1, done.slopes[-1])
+    turning = (first < 0) & (last > 0)
+    if not np.any(turning):
+        return turning
+    begin, end = np.square(distances(done.y0)), np.square(apart)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        meet = begin + first * (end - last - begin) / (first - last)
+    return turning & (meet <= distance**2)
 
 
-def _crossings(inside: Between, rows: np.ndarray, columns: np.ndarray, tolerance: float, begin: float, end: float):
-    """By secants with the Illinois rule, and halves in between."""
+def _squares(inside: Between, rows: np.ndarray, columns: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """The squares of the distances of pairs, each at a share of its own."""
     m, d = inside.shape
     apart = lambda values: values[..., rows, :] - values[..., columns, :]
     start = apart(inside.start[:-1].reshape(m, d))
     terms = apart(inside.rows[:, :-1].reshape(-1, m, d))
 
-    def excess(share: np.ndarray) -> np.ndarray:
+    def at(share: np.ndarray) -> np.ndarray:
         gap = Between.blend(start, terms, share[:, None])
-        return np.sum(gap * gap, axis=1) - tolerance**2
+        return np.sum(gap * gap, axis=1)
 
-    low, high = np.full(len(rows), begin), np.full(len(rows), end)
+    return at
+
+
+def _nearest(inside: Between, rows: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """At which shares pairs that pass each other are nearest, and their distances there: by golden sections."""
+    square = _squares(inside, rows, columns)
+    low, high = np.zeros(len(rows)), np.ones(len(rows))
+    for _ in range(_SECTIONS):
+        left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+        falls = square(left) > square(right)
+        low, high = np.where(falls, left, low), np.where(falls, high, right)
+    middle = (low + high) / 2
+    return middle, np.sqrt(square(middle))
+
+
+def crossings(
+    inside: Between, rows: np.ndarray, columns: np.ndarray, tolerance: float, low: float, high: float | np.ndarray
+) -> np.ndarray:
+    """When pairs come to the tolerance, as shares of the length between `low` and `high`: many at once."""
+    found, ends = np.empty(len(rows)), np.broadcast_to(high, len(rows))
+    for k in range(0, len(rows), _AT_ONCE):
+        part = slice(k, k + _AT_ONCE)
+        found[part] = _crossings(inside, rows[part], columns[part], tolerance, low, ends[part])
+    return found
+
+
+def _crossings(
+    inside: Between, rows: np.ndarray, columns: np.ndarray, tolerance: float, begin: float, end: np.ndarray
+) -> np.ndarray:
+    """By secants with the Illinois rule, and halves in between."""
+    square = _squares(inside, rows, columns)
+    excess = lambda share: square(share) - tolerance**2
+    low, high = np.full(len(rows), begin), end.astype(float)
     far, near = excess(low), np.minimum(excess(high), 0)
     # Within it from the beginning, by rounding.
     high = np.where(far <= 0, low, high)

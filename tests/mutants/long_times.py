@@ -7,6 +7,11 @@ _STEP = ("tests/test_rodas5p.py",)
 _NUMBERS = ("tests/test_rodas5p_coefficients.py",)
 _RUNS = ("tests/test_rodas5p_runs.py",)
 _LIVES = ("tests/observables/test_lifetimes.py",)
+_PASSES = (
+    "tests/test_coarsen.py::test_tokens_that_pass_each_other_within_a_step",
+    "tests/test_coarsen.py::test_pairs_that_may_pass_are_never_too_few",
+)
+_TOUCHES = "clusterjax/_coarsen/touches.py"
 _SOLVER, _TANGENT, _SUITS, _FIELD, _SPELLS = (
     f"clusterjax/{name}.py"
     for name in (
@@ -113,4 +118,20 @@ LONG_TIMES = (
         "before = self.times <= 2 * horizon",
         _LIVES,
     ),
+    # Tokens that pass each other within a step
+    Mutant("passes-are-not-looked-for", _TOUCHES, "& others & ~near", "& others & near", _PASSES),
+    Mutant("passes-of-those-that-part", _TOUCHES, "(first < 0) & (last > 0)", "(first > 0) & (last < 0)", _PASSES),
+    Mutant(
+        "passes-count-whatever-the-distance", _TOUCHES, "    met = least <= tolerance", "    met = least >= 0", _PASSES
+    ),
+    Mutant(
+        "passes-nearest-is-farthest",
+        _TOUCHES,
+        "falls = square(left) > square",
+        "falls = square(left) < square",
+        _PASSES,
+    ),
+    Mutant("passes-end-with-the-step", _TOUCHES, "(0.0, ends[met])", "(0.0, 1.0)", _PASSES),
+    Mutant("passes-few-sections", _TOUCHES, "(5**0.5 - 1) / 2, 40", "(5**0.5 - 1) / 2, 4", _PASSES),
+    Mutant("passes-tangents-of-one-end", _TOUCHES, "* (end - last - begin) /", "* (end - begin) /", _PASSES),
 )

@@ -2,7 +2,7 @@
 
 import numpy as np
 from scipy.integrate import quad, solve_ivp
-from scipy.optimize import brentq
+from scipy.optimize import brentq, minimize_scalar
 
 
 def velocity(x, beta, *, form=None, value=None, masses=None, causal=False, normalised=True, offset=0.0):
@@ -43,13 +43,13 @@ def mergers(x0, beta, t_end, tolerance, *, fast=False, **options):
     found = solve_ivp(rate, (0, t_end), x0.reshape(-1), "DOP853", rtol=1e-11, atol=1e-13, dense_output=True)
     assert found.success
     gap = lambda t, i, j: float(np.linalg.norm(np.subtract(*close(found.sol(t))[[i, j]])) - tolerance)
+    ts = np.append(np.linspace(found.t[:-1], found.t[1:], 8, endpoint=False, axis=1), found.t[-1])
+    run = np.array([close(found.sol(t)) for t in ts])
     touches = []
     for i in range(n):
         for j in range(i + 1, n):
-            far = np.array([gap(t, i, j) for t in found.t]) > 0
-            if not far.all():
-                k = int(np.argmin(far))
-                time = 0.0 if k == 0 else brentq(gap, found.t[k - 1], found.t[k], (i, j), xtol=1e-14, rtol=1e-14)
+            gaps = np.linalg.norm(run[:, i] - run[:, j], axis=1) - tolerance
+            if (time := _first_touch(lambda t, i=i, j=j: gap(t, i, j), ts, gaps, tolerance)) is not None:
                 touches.append((time, i, j))
     labels, times, pairs = list(range(n)), [], []
     for time, i, j in sorted(touches):
@@ -59,6 +59,27 @@ def mergers(x0, beta, t_end, tolerance, *, fast=False, **options):
             times.append(time)
             pairs.append((a, b))
     return np.array(times), pairs, lambda t: close(found.sol(t))
+
+
+def least_distance(x0, beta, i, j, times, **options):
+    """The least chordal distance of tokens i and j between two times."""
+    n, d = x0.shape
+    rate = lambda t, flat: velocity(flat.reshape(n, d), beta, **options).reshape(-1)
+    found = solve_ivp(rate, (0, times[1]), x0.reshape(-1), "DOP853", rtol=1e-12, atol=1e-14, dense_output=True)
+    apart = lambda t: float(np.linalg.norm(np.subtract(*found.sol(t).reshape(n, d)[[i, j]])))
+    return minimize_scalar(apart, bounds=times, method="bounded", options={"xatol": 1e-12}).fun
+
+
+def _first_touch(gap, ts, gaps, tolerance):
+    """When a gap first closes, at the times or between two of them, where tokens part again; None if it never does."""
+    for k, now in enumerate(gaps):
+        end = ts[k]
+        if 0 < k < len(ts) - 1 and 0 < now < 0.2 * tolerance and gaps[k - 1] > now <= gaps[k + 1]:
+            end = minimize_scalar(gap, bounds=(ts[k - 1], ts[k + 1]), method="bounded", options={"xatol": 1e-12}).x
+            now = gap(end)
+        if now <= 0:
+            return 0.0 if k == 0 else brentq(gap, ts[k - 1], end, xtol=1e-14, rtol=1e-14)
+    return None
 
 
 def two_cluster_time(c0, c1, beta, m1, m2):

@@ -1,5 +1,7 @@
 """The atlas: the frame that turns, rests that attract, what certifies a cell, heads of networks."""
 
+from types import SimpleNamespace
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from clusterjax.experiments.atlas.claims import (
     sorted_cosines,
     to_axis,
 )
-from clusterjax.experiments.atlas.heads import Heads, nearest, read_heads
+from clusterjax.experiments.atlas.heads import Heads, heads_of, nearest, read_heads
 from clusterjax.experiments.atlas.measure import (
     APART,
     BEFORE,
@@ -50,6 +52,7 @@ from clusterjax.experiments.atlas.spectra import (
     values_of,
 )
 from clusterjax.experiments.framework.ensemble import draw_starts
+from clusterjax.experiments.framework.experiment import Settings
 from clusterjax.experiments.repulsion.measure import exact_rate
 
 from ..helpers import sphere_tokens
@@ -286,14 +289,38 @@ def test_a_start_that_cannot_be_followed_is_not_certified(monkeypatch):
 def test_heads_are_placed_by_their_case_and_the_nearest_beta():
     assert [nearest(beta) for beta in (0.0, 1.7, 1.8, 5.1, 5.3, 1e4)] == [1.0, 1.0, 3.0, 3.0, 9.0, 9.0]
     cases = np.array(["attractive", "rotating", "repulsive", "neutral", "attractive"])
-    heads = Heads("a network", CAUSAL, np.ones(5, complex), cases, np.array([8.0, 2.0, 1.0, 1.0, 300.0]))
+    heads = Heads(
+        "a network", "a network of ours", CAUSAL, np.ones(5, complex), cases, np.array([8.0, 2.0, 1.0, 1.0, 300.0])
+    )
     assert heads.counts() == {(SIMPLE, 9.0, CAUSAL): 2, (PAIR, 3.0, CAUSAL): 1, (NEGATIVE, 1.0, CAUSAL): 1}
 
 
 @pytest.mark.exhaustive
 def test_heads_of_a_network_are_read_as_the_spectra_have_them(tmp_path):
     model = probe.load(checkpoint(tmp_path).albert)
-    heads, spectra = read_heads("small", FULL, model), probe.value_spectra(model)
+    heads, spectra = read_heads("small", "a small network", FULL, model), probe.value_spectra(model)
     np.testing.assert_allclose(heads.beta, spectra.beta.ravel(), rtol=1e-9)
     np.testing.assert_allclose(heads.leading, probe.head_signs(model).leading.ravel())
     assert len(heads.cases) == 4 and heads.mask == FULL
+
+
+def test_an_albert_of_the_settings_is_placed_beside_that_of_the_package(monkeypatch):
+    def model_of(settings):
+        return SimpleNamespace(name=str(settings.albert)), f"it is {settings.albert}, cut into {settings.heads}"
+
+    def read(name, network, mask, model):
+        return Heads(name, f"{model.name}: {network}", mask, np.ones(1, complex), np.array(["attractive"]), np.ones(1))
+
+    told = lambda heads: [(one.name, one.network, one.mask) for one in heads]
+    monkeypatch.setattr("clusterjax.experiments.framework.networks.model_of", model_of)
+    monkeypatch.setattr("clusterjax.experiments.framework.causal.smollm2", lambda: SimpleNamespace(name="smollm2"))
+    monkeypatch.setattr("clusterjax.experiments.atlas.heads.read_heads", read)
+    own = ("ALBERT of the package", "None: it is None, cut into None", FULL)
+    found, absent = heads_of(Settings(albert="other", heads=2), print)
+    assert told(found[::2]) == [own, ("other", "other: it is other, cut into 2", FULL)] and absent == ""
+    assert found[1].mask == CAUSAL and found[1].network.startswith("smollm2: SmolLM2-135M, a causal network")
+    found, absent = heads_of(Settings(quick=True, albert="other"), print)
+    assert [one.name for one in found] == ["ALBERT of the package", "other"] and "quick" in absent
+    monkeypatch.setattr("clusterjax.experiments.framework.causal.smollm2", lambda: None)
+    found, absent = heads_of(Settings(), print)
+    assert told(found) == [own] and "clusterjax[smollm2]" in absent

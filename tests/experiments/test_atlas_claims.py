@@ -83,10 +83,10 @@ def made_up(starts=4):
     }  # fmt: skip
     cells = {(row, beta, mask): made[row](mask) for row in ROWS for beta in BETAS for mask in MASKS}
     heads = (
-        Heads("ALBERT", FULL, np.array([1.0, 2.0, 1j]), np.array(["attractive", "attractive", "rotating"]),
+        Heads("ALBERT", "an ALBERT", FULL, np.array([1.0, 2.0, 1j]), np.array(["attractive", "attractive", "rotating"]),
               np.array([2.0, 9.0, 20.0])),
-        Heads("SmolLM2", CAUSAL, np.array([1.0, -2.0, 1.0]), np.array(["attractive", "repulsive", "attractive"]),
-              np.array([200.0, 900.0, 200.0])),
+        Heads("SmolLM2", "a causal network", CAUSAL, np.array([1.0, -2.0, 1.0]),
+              np.array(["attractive", "repulsive", "attractive"]), np.array([200.0, 900.0, 200.0])),
     )  # fmt: skip
     return Results(Parameters(n=6), starts, x0, cells, heads, "")
 
@@ -136,7 +136,7 @@ def test_verdicts_can_fail():
     assert failing(moved(m, (REPULSIVE, 3.0, FULL), E1)) == {"apart"}
     assert failing(changed(m, (REPULSIVE, 3.0, FULL), kinds=np.full(4, CLUSTERS))) == {"apart"}
     assert failing(moved(m, (REPULSIVE, 3.0, CAUSAL), E1)) == {"cross"}
-    few = Heads("few", FULL, np.ones(2), np.array(["attractive", "repulsive"]), np.ones(2))
+    few = Heads("few", "another", FULL, np.ones(2), np.array(["attractive", "repulsive"]), np.ones(2))
     assert failing(replace(m, heads=(*m.heads, few))) == {"heads"}
     assert len(claims_of(replace(m, heads=()))) == len(NAMES) - 1
 
@@ -170,6 +170,21 @@ def test_the_table_has_a_row_for_each_cell():
     assert table["pair, beta = 9, full"]["heads"] == {"ALBERT": 1} and row["heads"] == {}
 
 
+def test_marks_of_three_networks_stand_side_by_side():
+    m = made_up()
+    third = Heads("PL-BERT", "an ALBERT of phonemes", FULL, np.array([1.0, 1j]), np.array(["attractive", "rotating"]),
+                  np.array([40.0, 50.0]))  # fmt: skip
+    m = replace(m, heads=(*m.heads, third))
+    grid, heads = draw(m).axes
+    low = len(ROWS) - 1 - ROWS.index(PAIR)
+    badges = {(line.get_marker(), round(float(line.get_xdata()[0]) - place_of(FULL, 9.0), 2)) for line in grid.lines
+              if 0 < line.get_ydata()[0] - low < 1}  # fmt: skip
+    assert badges == {("o", 0.82), ("D", 0.58)}
+    assert [line.get_label() for line in heads.lines[:3]] == ["ALBERT", "SmolLM2", "PL-BERT"]
+    assert len({line.get_color() for line in heads.lines[:3]}) == 3
+    assert "diamonds: 2 of an ALBERT of phonemes" in caption_of(m)
+
+
 def test_the_picture_shows_shares_certificates_and_heads():
     m = made_up()
     by = np.array([REST, REST, REST, NOTHING])
@@ -187,4 +202,4 @@ def test_the_picture_shows_shares_certificates_and_heads():
     assert place_of(CAUSAL, 1.0) > place_of(FULL, 9.0) + 1
     for claim in claims_of(m):
         assert claim.measured
-    assert "4 starts in each of 36 cells" in caption_of(m) and "SmolLM2, 3 heads" in caption_of(m)
+    assert "4 starts in each of 36 cells" in caption_of(m) and "squares: 3 of a causal network" in caption_of(m)

@@ -15,6 +15,7 @@ from ..._limits.result import ONE, OPPOSITE
 from ..framework.ensemble import mean_and_error
 from ..framework.experiment import Claim, plus_minus
 from ..framework.verdict import ANY, Source
+from .heads import MARKS
 from .measure import APART, CURVE, EARLY, REST, THEOREM, TOLERANCE, Cell, Results
 from .spectra import BETAS, CAUSAL, DOUBLE, FULL, IDENTITY, MASKS, PAIR, REPULSIVE, SIMPLE, D
 
@@ -325,7 +326,9 @@ def _leading(m: Results) -> tuple[Claim, ...]:
 
 def caption_of(m: Results) -> str:
     """What is seen, and what certifies it."""
-    placed = "; ".join(f"{one.name}, {len(one.cases)} heads" for one in m.heads)
+    placed = "; ".join(
+        f"{words}: {len(one.cases)} of {one.network}" for one, words in zip(m.heads, MARKS.values(), strict=False)
+    )
     return (
         f"Where {m.p.n} uniform tokens of the sphere in R^{D} end with Q = K = I, by the eigenvalues of V, beta and "
         f"the mask: {m.starts} starts in each of {len(m.cells)} cells. (a) Colours are the shares of the limits that "
@@ -333,9 +336,8 @@ def caption_of(m: Results) -> str:
         f"Letters: T, a theorem says so and the tokens are there within {TOLERANCE:g}; R, no theorem is known, and the "
         "tokens are at a rest that attracts, to first order, in the frame that turns with V; C, they are on a closed "
         "curve that attracts and has one shape all along, which they follow more slowly than the run is long. Below "
-        "them the median of the time. V = I is followed to the last merger. In circles and squares: how many heads of "
-        "networks have such "
-        "a leading eigenvalue, in the column nearest to their effective beta, those beyond all columns in the last "
-        f"({placed}). (b) These heads, by effective beta and the angle of the leading eigenvalue of V in the complex "
-        "plane. A head is not a cell: it has more eigenvalues, and another Q^T K. " + m.absent
+        "them the median of the time. V = I is followed to the last merger. Numbers on white: how many heads of "
+        "networks have such a leading eigenvalue, in the column nearest to their effective beta, those beyond all "
+        f"columns in the last ({placed}). (b) These heads, by effective beta and the angle of the leading eigenvalue "
+        "of V in the complex plane. A head is not a cell: it has more eigenvalues, and another Q^T K. " + m.absent
     ).strip()

@@ -4,6 +4,7 @@ A head of width d is not a cell: its V has many more eigenvalues, and its Q^T K 
 placed is which eigenvalue leads, in the row of that case, and the effective beta, in the nearest column.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -16,7 +17,10 @@ from .spectra import BETAS, CAUSAL, FULL, NEGATIVE, PAIR, SIMPLE
 
 # The row of each case of `probe.head_signs`; a head whose V is zero is in none.
 ROW_OF_CASE = {"attractive": SIMPLE, "rotating": PAIR, "repulsive": NEGATIVE}
-QUICK = "A quick run has the heads of SmolLM2 not looked at, whose spectra take some twenty seconds."
+# Of the networks, in their order, and how a caption calls them.
+MARKS = {"o": "circles", "s": "squares", "D": "diamonds"}
+QUICK = "A quick run does not look at the heads of SmolLM2, whose spectra take some twenty seconds."
+ABSENT = "SmolLM2 is not installed (pip install 'clusterjax[smollm2]'), so that its heads are not among these."
 
 
 class Heads(NamedTuple):
@@ -24,7 +28,8 @@ class Heads(NamedTuple):
 
     **Attributes:**
 
-    - `name`: Of the network.
+    - `name`: Of the network, in a legend.
+    - `network`: What it is, in a sentence.
     - `mask`: "full" or "causal", as it attends.
     - `leading`: The eigenvalue of V of largest real part, of each head, (heads,), complex.
     - `cases`: "attractive", "rotating", "repulsive" or "neutral", (heads,).
@@ -32,6 +37,7 @@ class Heads(NamedTuple):
     """
 
     name: str
+    network: str
     mask: str
     leading: np.ndarray
     cases: np.ndarray
@@ -53,23 +59,27 @@ def nearest(beta: float) -> float:
 
 
 def heads_of(settings: Settings, say: Callable[[str], None]) -> tuple[tuple[Heads, ...], str]:
-    """The heads of the ALBERT of the package, or of the settings, and of SmolLM2; and why some are not there."""
+    """The heads of the package's ALBERT, of SmolLM2 and of the settings' ALBERT; and why some are not there."""
     # These need the extra probe, without which the registry has no atlas.
-    from ..framework.causal import ABSENT, smollm2
+    from ..framework.causal import SMOLLM2, smollm2
     from ..framework.networks import model_of
 
     say("taking the spectra of the heads of networks")
-    model, _ = model_of(settings)
-    name = "ALBERT of the package" if settings.albert is None else str(model.name)
-    heads = [read_heads(name, FULL, model)]
-    if settings.quick:
-        return tuple(heads), QUICK
-    if (further := smollm2()) is None:
-        return tuple(heads), ABSENT
-    return (*heads, read_heads("SmolLM2-135M", CAUSAL, further)), ""
+    own = settings.albert is None
+    model, about = model_of(settings if own else dataclasses.replace(settings, albert=None, heads=None))
+    heads, absent = [read_heads("ALBERT of the package", about, FULL, model)], QUICK
+    if not settings.quick:
+        further = smollm2()
+        absent = ABSENT if further is None else ""
+        if further is not None:
+            heads.append(read_heads("SmolLM2-135M", SMOLLM2.words, CAUSAL, further))
+    if not own:
+        model, about = model_of(settings)
+        heads.append(read_heads(str(model.name), about, FULL, model))
+    return tuple(heads), absent
 
 
-def read_heads(name: str, mask: str, model: Any) -> Heads:
+def read_heads(name: str, network: str, mask: str, model: Any) -> Heads:
     """The heads of each block that has weights of its own."""
     from ... import probe
 
@@ -79,4 +89,4 @@ def read_heads(name: str, mask: str, model: Any) -> Heads:
         effective_beta(matrices.scale * matrices.query[b, h] @ matrices.key[b, h].T)
         for b in range(blocks) for h in range(heads)
     ]  # fmt: skip
-    return Heads(name, mask, signs.leading.ravel(), signs.case.ravel(), np.array(beta))
+    return Heads(name, network, mask, signs.leading.ravel(), signs.case.ravel(), np.array(beta))

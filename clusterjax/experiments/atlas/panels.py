@@ -8,8 +8,9 @@ from matplotlib.patches import Patch, Rectangle
 from ..._limits.result import CIRCLE, NONE, ONE, OPPOSITE, SUBSPACE
 from ...plot import OKABE_ITO, style
 from ..framework.layout import WIDTH
+from .heads import MARKS
 from .measure import APART, CLUSTERS, CURVE, REST, THEOREM, Cell, Results
-from .spectra import BETAS, FULL, MASKS, PAIR, ROWS, labels_of
+from .spectra import BETAS, FULL, MASKS, ROWS, labels_of
 
 
 # By limit; light enough for black letters.
@@ -19,7 +20,6 @@ COLOURS = {
 }  # fmt: skip
 HATCH = "////"
 LETTERS = {"T": THEOREM, "R": REST, "C": CURVE}
-MARKS = ("o", "s")  # of networks
 _GAP = 0.35  # between the two masks
 _WORDS = {NONE: "no shape"}
 
@@ -48,14 +48,12 @@ def _grid(ax: Axes, m: Results) -> None:
         left, low = place_of(mask, beta), float(len(ROWS) - 1 - ROWS.index(row))
         _cell(ax, cell, left, low)
         counts = [(mark, one.counts().get((row, beta, mask), 0)) for mark, one in zip(MARKS, m.heads, strict=False)]
-        for mark, number in counts:
-            if number:
-                _badge(ax, left + 0.82, low + 0.2, mark, number)
+        for k, (mark, number) in enumerate(one for one in counts if one[1]):
+            _badge(ax, left + 0.82 - 0.24 * k, low + 0.2, mark, number)
     wide = 2 * len(BETAS) + _GAP
     ax.set(xlim=(-0.02, wide + 0.02), ylim=(-0.02, len(ROWS) + 0.02))
     ax.set_xticks([place_of(mask, beta) + 0.5 for mask in MASKS for beta in BETAS],
                   [f"beta = {beta:g}" for _ in MASKS for beta in BETAS])  # fmt: skip
-    names = [f"{labels[row]}\n({'one point turns' if row == PAIR else row})" for row in reversed(ROWS)]
     names = [f"{labels[row]}\n{_ROW_WORDS[row]}" for row in reversed(ROWS)]
     ax.set_yticks(np.arange(len(ROWS)) + 0.5, names)
     ax.tick_params(length=0)
@@ -102,12 +100,12 @@ def _letters(cell: Cell) -> str:
 
 
 def _badge(ax: Axes, x: float, y: float, mark: str, number: int) -> None:
-    ax.plot([x], [y], mark, ms=14, mfc="white", mec="0.1", mew=0.9)
+    ax.plot([x], [y], mark, ms=12 if mark == "D" else 14, mfc="white", mec="0.1", mew=0.9)
     ax.text(x, y - 0.005, str(number), ha="center", va="center", fontsize=6)
 
 
 def _heads(ax: Axes, m: Results) -> None:
-    for (one, mark), colour in zip(zip(m.heads, MARKS, strict=False), (OKABE_ITO[0], OKABE_ITO[1]), strict=False):
+    for one, mark, colour in zip(m.heads, MARKS, OKABE_ITO, strict=False):
         angle = np.abs(np.degrees(np.angle(one.leading)))
         ax.plot(one.beta, angle, mark, ms=4, color=colour, mfc="none", label=one.name)
     for beta in BETAS:

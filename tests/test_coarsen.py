@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from clusterjax._coarsen import clouds, steps, touches
 
 from .clouds import CLOUDS, cloud
-from .coarsen_cases import coarsen, field, on_the_circle, sphere
+from .coarsen_cases import agrees, coarsen, field, on_the_circle, sphere
 from .reference import coarsening as reference
 
 
@@ -73,35 +72,6 @@ def test_an_equiangular_simplex_merges_at_once():
 # --- small clouds against loops
 
 
-def agrees(x0, beta, t_end, tolerance, options, *, fast=False):
-    """Times and pairs are those of the loops, and the difference is within the bound."""
-    tree = coarsen(
-        field(
-            beta,
-            options.get("value"),
-            options.get("masses"),
-            causal=options.get("causal", False),
-            normalised=options.get("normalised", True),
-            **({"query_key": options["form"]} if "form" in options else {}),
-            **({"offset": options["offset"]} if "offset" in options else {}),
-        ),
-        x0,
-        t_end,
-        tolerance=tolerance,
-    )
-    times, pairs, tokens = reference.mergers(x0, beta, t_end, tolerance, fast=fast, **options)
-    assert len(tree) == len(times)
-    off = np.abs(tree.times - times)
-    # The reference is right to some 1e-10 itself.
-    assert np.all(off <= (tree.bound + 1e-9) * times), (off / np.maximum(times, 1e-300), tree.bound)
-    if len(set(np.round(times, 6))) == len(times):
-        assert tree.pairs.tolist() == [list(pair) for pair in pairs]
-    for t in (0.1 * t_end, 0.4 * t_end, t_end):
-        # Tokens of a cluster are at one point, and chains of tokens that are 1e-5 apart are; later causal ones lag.
-        np.testing.assert_allclose(tree.at(t), tokens(t), atol=1e-3 if options.get("causal") else 1e-5 * (len(x0) - 1))
-    return tree
-
-
 CASES = {
     "full": {},
     "masses": {"masses": np.array([1.0, 0.0, 2.5, 0.5])},
@@ -127,47 +97,6 @@ def test_degenerate_clouds(name):
     # Random tokens of few bits, and so many exact ties: masses that are no powers of two.
     x0 = cloud(name, 4, 2, seed=1, sphere=True)
     agrees(x0, 1.0, 12.0, 0.2, {"masses": np.array([1.0, 0.7, 1.3, 0.9])})
-
-
-def test_tokens_that_pass_each_other_within_a_step():
-    # Token 5 passes token 3 at a distance of .1886, within one step.
-    x0 = cloud("lattice", 6, 3, seed=7, sphere=True)
-    masses = np.array([0.0, 0.5, 1.0, 0.0, 2.0, 1.7])
-    options = {"causal": True, "masses": masses}
-    found = agrees(x0, 1.0, 10.0, 0.2, options)
-    assert found.pairs[0].tolist() == [3, 5] and found.bound.max() < 1e-6
-    least = reference.least_distance(x0, 1.0, 3, 5, (1.5, 1.7), **options)
-    touching, missing = (
-        coarsen(field(1.0, None, masses, causal=True), x0, 10.0, tolerance=least + off) for off in (1e-9, -1e-9)
-    )
-    assert [3, 5] in touching.pairs.tolist() and [3, 5] not in missing.pairs.tolist()
-    assert touching.times[0] < 1.7 < missing.times[0]
-
-
-def passes_on_great_circles(seed):
-    """A step of tokens on great circles, all distances at many shares of it, (shares, n, n), and who passes whom."""
-    y0, pull = sphere(8, 3, seed=seed), np.random.default_rng([seed, 1]).normal(size=(8, 3))
-    pull -= np.sum(pull * y0, axis=1, keepdims=True) * y0
-    # Steps are in the length of the path of all tokens, and of some tenths at most.
-    pull /= np.linalg.norm(pull)
-    speeds, length = np.linalg.norm(pull, axis=1, keepdims=True), 0.5
-    at = lambda s: y0 * np.cos(s * speeds) + pull / speeds * np.sin(s * speeds)
-    slope = lambda s: np.append(pull * np.cos(s * speeds) - y0 * speeds * np.sin(s * speeds), 1.0)
-    slopes, error = np.stack([slope(0.0), slope(length)]), np.zeros(y0.size + 1)
-    apart = np.array([clouds.distances(at(s)) for s in np.linspace(0, length, 1001)])
-    inner = np.triu(apart.min(axis=0) < np.minimum(apart[0], apart[-1]) - 1e-4, 1)
-    return steps.Step(y0, at(length), 0.0, 1.0, length, slopes, error, None), apart, np.argwhere(inner)
-
-
-def test_pairs_that_may_pass_are_never_too_few():
-    kept, turned = 0, 0
-    for seed in range(20):
-        done, apart, pairs = passes_on_great_circles(seed)
-        for i, j in pairs:
-            least, turned = apart[:, i, j].min(), turned + 1
-            assert touches._may_pass(done, apart[-1], least)[i, j], "it is missed"
-            kept += touches._may_pass(done, apart[-1], 0.9 * least)[i, j]
-    assert turned > 20 and kept < turned / 2, "hardly any is told apart"
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -7,10 +7,7 @@ _STEP = ("tests/test_rodas5p.py",)
 _NUMBERS = ("tests/test_rodas5p_coefficients.py",)
 _RUNS = ("tests/test_rodas5p_runs.py",)
 _LIVES = ("tests/observables/test_lifetimes.py",)
-_PASSES = (
-    "tests/test_coarsen.py::test_tokens_that_pass_each_other_within_a_step",
-    "tests/test_coarsen.py::test_pairs_that_may_pass_are_never_too_few",
-)
+_PASSES = ("tests/test_coarsen_passes.py",)
 _TOUCHES = "clusterjax/_coarsen/touches.py"
 _SOLVER, _TANGENT, _SUITS, _FIELD, _SPELLS = (
     f"clusterjax/{name}.py"

@@ -18,7 +18,7 @@ BETAS = (4.0, 6.0, 9.0)
 RATIOS = (1.5, 2.25, 3.0, 4.0)  # barrier over temperature
 EACH = 4  # tokens for each start of the settings
 CLOUD_BETA, CLOUD_TEMPERATURES = 4.0, (0.018, 0.020, 0.022, 0.024)
-SYSTEMS = 8  # of clouds, at most
+SYSTEMS = 4  # of clouds, at most
 PARTS = 25  # of the window of clouds; they keep still in one
 FRESH = 5  # the first of them, in which the clouds are still equal
 COLD = 50_000.0  # barrier over temperature where Kramers' formula is held to the quadrature
@@ -28,7 +28,7 @@ COLD = 50_000.0  # barrier over temperature where Kramers' formula is held to th
 class Parameters:
     """What of the experiment can be set."""
 
-    n: int = parameter(512, "the tokens of each system of two clouds", quick=128, least=16, most=10**5)
+    n: int = parameter(2048, "the tokens of each system of two clouds", quick=128, least=16, most=10**5)
     window: float = parameter(
         0.25, "for how long their passages are counted, over the time of one", quick=0.05, above=0, most=10
     )

@@ -33,7 +33,7 @@ FEW = 400  # tokens, up to which all pairs are summed
 SAVES = 64  # of a run
 STEP = 0.05  # times d - 1, at most
 STEEP = 0.3  # times the fastest rate of attention, at most
-FINER = 2.0  # steps are so many times shorter where r is averaged
+FINER = 4.0  # steps are so many times shorter where r is averaged
 
 
 class Midpoint(AbstractLayer):

@@ -40,11 +40,11 @@ def passes_on_great_circles(seed):
 
 
 def test_pairs_that_may_pass_are_never_too_few():
-    kept, turned = 0, 0
+    kept, turned, every = 0, 0, np.ones((8, 8), bool)
     for seed in range(20):
         done, apart, pairs = passes_on_great_circles(seed)
         for i, j in pairs:
             least, turned = apart[:, i, j].min(), turned + 1
-            assert touches._may_pass(done, apart[-1], least)[i, j], "it is missed"
-            kept += touches._may_pass(done, apart[-1], 0.9 * least)[i, j]
+            assert touches._may_pass(done, apart[-1], least, every)[i, j], "it is missed"
+            kept += touches._may_pass(done, apart[-1], 0.9 * least, every)[i, j]
     assert turned > 20 and kept < turned / 2, "hardly any is told apart"

@@ -96,7 +96,7 @@ class Components(NamedTuple):
         of = self.roots[cloud.first]
         others = np.triu(of[:, None] != of[None, :], 1)
         near = (apart <= tolerance) & others
-        passing = _may_pass(done, apart, _NEARLY * tolerance) & others & ~near
+        passing = _may_pass(done, apart, _NEARLY * tolerance, others & ~near)
         rows, columns = np.nonzero(near | passing)
         if not len(rows):
             return
@@ -154,26 +154,27 @@ class Components(NamedTuple):
             roots[roots == pair[1]] = pair[0]
 
 
-def _may_pass(done: Step, apart: np.ndarray, distance: float) -> np.ndarray:
-    """Which pairs come nearer at the beginning of a step, part at its end, and may be within `distance` between.
+def _may_pass(done: Step, apart: np.ndarray, distance: float, pairs: np.ndarray) -> np.ndarray:
+    """Which of `pairs` come nearer at the beginning of a step, part at its end, and may be within `distance` between.
 
     The square of a distance is taken for convex: it is above its tangents, and so above where they meet.
     """
-    length = done.length
+    first, last = (slopes[:-1].reshape(done.y0.shape) for slopes in (done.slopes[0], done.slopes[-1]))
+    # How far each comes in the step; of most steps nobody comes near to anybody.
+    far = done.length * np.sqrt(np.maximum(np.sum(first * first, axis=1), np.sum(last * last, axis=1)))
+    pairs = pairs & (apart - far[:, None] <= distance + far[None, :])
+    if not np.any(pairs):
+        return pairs
 
-    def rates(y: np.ndarray, slopes: np.ndarray) -> np.ndarray:
-        v = length * slopes[:-1].reshape(y.shape)
+    def rates(y: np.ndarray, v: np.ndarray) -> np.ndarray:
         products, own = y @ v.T, np.sum(y * v, axis=1)
-        return 2 * (own[:, None] + own[None, :] - products - products.T)
+        return 2 * done.length * (own[:, None] + own[None, :] - products - products.T)
 
-    first, last = rates(done.y0, done.slopes[0]), rates(done.y1, done.slopes[-1])
-    turning = (first < 0) & (last > 0)
-    if not np.any(turning):
-        return turning
+    first, last = rates(done.y0, first), rates(done.y1, last)
     begin, end = np.square(distances(done.y0)), np.square(apart)
     with np.errstate(divide="ignore", invalid="ignore"):
         meet = begin + first * (end - last - begin) / (first - last)
-    return turning & (meet <= distance**2)
+    return pairs & (first < 0) & (last > 0) & (meet <= distance**2)
 
 
 def _squares(inside: Between, rows: np.ndarray, columns: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:

@@ -116,7 +116,7 @@ LONG_TIMES = (
         _LIVES,
     ),
     # Tokens that pass each other within a step
-    Mutant("passes-are-not-looked-for", _TOUCHES, "& others & ~near", "& others & near", _PASSES),
+    Mutant("passes-are-not-looked-for", _TOUCHES, "tolerance, others & ~near)", "tolerance, others & near)", _PASSES),
     Mutant("passes-of-those-that-part", _TOUCHES, "(first < 0) & (last > 0)", "(first > 0) & (last < 0)", _PASSES),
     Mutant(
         "passes-count-whatever-the-distance", _TOUCHES, "    met = least <= tolerance", "    met = least >= 0", _PASSES
@@ -130,5 +130,6 @@ LONG_TIMES = (
     ),
     Mutant("passes-end-with-the-step", _TOUCHES, "(0.0, ends[met])", "(0.0, 1.0)", _PASSES),
     Mutant("passes-few-sections", _TOUCHES, "(5**0.5 - 1) / 2, 40", "(5**0.5 - 1) / 2, 4", _PASSES),
+    Mutant("passes-nobody-is-near", _TOUCHES, "<= distance + far[None, :]", "<= distance - far[None, :]", _PASSES),
     Mutant("passes-tangents-of-one-end", _TOUCHES, "* (end - last - begin) /", "* (end - begin) /", _PASSES),
 )

@@ -101,11 +101,13 @@ def test_guesses_go_on_until_the_least_residual_is_found_twice(monkeypatch):
             found, runs = measuring.from_several(jax.random.key(0), None, noise, {})
         return found.residual, runs // 40, len(list(ends))
 
-    assert of(0.1, 1.0, 1.0, 0.5) == (1.0, 2, 1)
-    assert of(0.1, 1.0, 0.9, 1.0, 0.9 * (1 + 5e-5), 0.1) == (0.9, 4, 1)
-    assert of(0.1, np.nan, 1.0, 2.0, 1.0) == (1.0, 4, 0)
-    assert of(0.1, (1.0, False), (1.0, False), 0.5, 0.5) == (0.5, 4, 0)
-    assert of(0.1, *np.linspace(2, 1, measuring.ATTEMPTS), 1.0) == (1.0, measuring.ATTEMPTS, 1)
+    assert of(1.0, 1.0, 1.0, 0.5) == (1.0, 2, 1)
+    assert of(1.0, 1.0, 0.9, 1.0, 0.9 * (1 + 5e-5), 0.1) == (0.9, 4, 1)
+    assert of(1.0, np.nan, 1.0, 2.0, 1.0) == (1.0, 4, 0)
+    assert of(1.0, (1.0, False), (1.0, False), 0.5, 0.5) == (0.5, 4, 0)
+    assert of(2.0, *np.linspace(2, 1, measuring.ATTEMPTS), 1.0) == (1.0, measuring.ATTEMPTS, 1)
+    assert of(0.5, 1.0, 1.0, 0.5, 0.5, 0.1) == (0.5, 4, 1), "the first minimum is beyond what the noise explains"
+    assert of(0.1, *[1.0] * measuring.ATTEMPTS) == (1.0, measuring.ATTEMPTS, 0)
     assert of(0.0, 1.0, 1.0, 1e-7, 1e-9) == (1e-7, 3, 1)
 
 

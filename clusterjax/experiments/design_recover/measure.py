@@ -1,8 +1,8 @@
 r"""What is measured of the inverse problem: errors against noise, beside the bound of the true parameters.
 
 **Algorithm.** Of each problem `design.recover` begins at beta = 1 and V = B = I, and at random fields, until the least
-residual has been found twice: a residual that the noise explains may still be that of a local minimum. Only beta B and
-V can be told; their error e is measured in the metric of the bound, $e^\top C^{-1} e$ with C the covariance of the
+residual has been found twice and the noise explains it: either alone may still be of a local minimum. Only beta B and V
+can be told; their error e is measured in the metric of the bound, $e^\top C^{-1} e$ with C the covariance of the
 Cramer-Rao bound at the true parameters, which for normal errors of maximum likelihood is chi-squared with as many
 degrees of freedom as numbers can be told. A fit that begins at the truth tells a local minimum, whose residual is
 larger, from a likeliest estimate that is beyond the bound.
@@ -29,6 +29,7 @@ LEVELS = (0.0, 0.001, 0.01, 0.03, 0.1)
 WIDTHS, WINDOW_NOISE = (2, 4, 8), 0.01
 ATTEMPTS, ZERO = 10, 1e-5  # first guesses; the residual that is none
 SAME = 1e-4  # residuals that differ relatively by less are of one minimum
+EXPLAINED = 1.2  # a residual of so many times the noise is 7 standard deviations beyond what the noise leaves
 TOLD = 2 * D * D  # the numbers of beta B and V
 INSIDE = float(chi2.ppf(0.9973, TOLD))  # of three standard deviations
 PICK = lambda field: (field.attention.beta, field.attention.query_key, field.value)
@@ -141,8 +142,8 @@ def solve(key: Any, noise: float) -> dict[str, Any]:
 
 
 def from_several(key: Any, seen: Any, noise: float, options: dict[str, Any]) -> tuple[design.Recovery, int]:
-    """The fit of the least residual, from beta = 1 and V = B = I and from random fields, until two end with it; without
-    noise until it is zero. And how many runs all of them simulated."""
+    """The fit of the least residual, from beta = 1 and V = B = I and from random fields, until two end with it and the
+    noise explains it; without noise until it is zero. And how many runs all of them simulated."""
     best, runs, times = None, 0, 0
     for attempt in range(ATTEMPTS):
         guess = guess_of() if attempt == 0 else field_of(draw_truth(jr.fold_in(key, attempt)))
@@ -151,7 +152,8 @@ def from_several(key: Any, seen: Any, noise: float, options: dict[str, Any]) -> 
         if best is None or found.residual < best.residual * (1 - SAME) or not np.isfinite(best.residual):
             best, times = found, 0
         times += found.residual <= best.residual * (1 + SAME)
-        if best.converged and (times > 1 if noise else best.residual < ZERO):
+        least = ZERO if noise == 0 else EXPLAINED * noise
+        if best.converged and best.residual < least and (noise == 0 or times > 1):
             break
     assert best is not None  # there is at least one attempt
     return best, runs

@@ -170,16 +170,16 @@ def test_the_table_has_a_row_for_each_cell():
     assert table["pair, beta = 9, full"]["heads"] == {"ALBERT": 1} and row["heads"] == {}
 
 
-def test_marks_of_three_networks_stand_side_by_side():
+def test_marks_of_three_networks_stand_one_above_the_other():
     m = made_up()
     third = Heads("PL-BERT", "an ALBERT of phonemes", FULL, np.array([1.0, 1j]), np.array(["attractive", "rotating"]),
                   np.array([40.0, 50.0]))  # fmt: skip
     m = replace(m, heads=(*m.heads, third))
     grid, heads = draw(m).axes
     low = len(ROWS) - 1 - ROWS.index(PAIR)
-    badges = {(line.get_marker(), round(float(line.get_xdata()[0]) - place_of(FULL, 9.0), 2)) for line in grid.lines
+    badges = {(line.get_marker(), round(float(line.get_ydata()[0]) - low, 2)) for line in grid.lines
               if 0 < line.get_ydata()[0] - low < 1}  # fmt: skip
-    assert badges == {("o", 0.82), ("D", 0.58)}
+    assert badges == {("o", 0.2), ("D", 0.58)}
     assert [line.get_label() for line in heads.lines[:3]] == ["ALBERT", "SmolLM2", "PL-BERT"]
     assert len({line.get_color() for line in heads.lines[:3]}) == 3
     assert "diamonds: 2 of an ALBERT of phonemes" in caption_of(m)

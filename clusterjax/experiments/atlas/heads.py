@@ -75,7 +75,8 @@ def heads_of(settings: Settings, say: Callable[[str], None]) -> tuple[tuple[Head
             heads.append(read_heads("SmolLM2-135M", SMOLLM2.words, CAUSAL, further))
     if not own:
         model, about = model_of(settings)
-        heads.append(read_heads(str(model.name), about, FULL, model))
+        name = "PL-BERT (of phonemes)" if about.startswith("PL-BERT") else str(model.name)
+        heads.append(read_heads(name, about, FULL, model))
     return tuple(heads), absent
 
 

@@ -49,7 +49,7 @@ def _grid(ax: Axes, m: Results) -> None:
         _cell(ax, cell, left, low)
         counts = [(mark, one.counts().get((row, beta, mask), 0)) for mark, one in zip(MARKS, m.heads, strict=False)]
         for k, (mark, number) in enumerate(one for one in counts if one[1]):
-            _badge(ax, left + 0.82 - 0.24 * k, low + 0.2, mark, number)
+            _badge(ax, left + 0.82, low + 0.2 + 0.38 * k, mark, number)
     wide = 2 * len(BETAS) + _GAP
     ax.set(xlim=(-0.02, wide + 0.02), ylim=(-0.02, len(ROWS) + 0.02))
     ax.set_xticks([place_of(mask, beta) + 0.5 for mask in MASKS for beta in BETAS],

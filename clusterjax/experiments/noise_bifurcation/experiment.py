@@ -66,5 +66,5 @@ NOISE_BIFURCATION = Experiment(
     "discontinuous beyond (2604.16288, 2606.05140).",
     _run,
     parameters=Parameters,
-    cost=Cost(full=1700, quick=150),
+    cost=Cost(full=2800, quick=150),
 )

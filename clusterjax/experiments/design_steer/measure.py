@@ -28,9 +28,9 @@ class Parameters:
     """What of the experiment can be set."""
 
     problems: int = parameter(100, "the problems on the sphere", quick=2, least=2, most=10_000)
-    others: int = parameter(100, "the problems in R^d, and of a block", quick=1, least=1, most=10_000)
+    others: int = parameter(10, "the problems in R^d, and of a block", quick=1, least=1, most=10_000)
     searched: int = parameter(4, "the problems that random search is tried on", quick=1, least=1, most=10_000)
-    sized: int = parameter(20, "the problems of each number of tokens", quick=1, least=1, most=1000)
+    sized: int = parameter(10, "the problems of each number of tokens", quick=1, least=1, most=1000)
     largest: int = parameter(16, "the largest number of tokens of these", quick=4, least=4, most=16)
     pieces: int = parameter(12, "the pieces of time in which parameters are constant", least=3, most=100)
     attempts: int = parameter(5, "how often steer begins anew at most", least=1, most=100)

@@ -68,5 +68,5 @@ KRAMERS_ESCAPE = Experiment(
     _run,
     asks=True,
     parameters=Parameters,
-    cost=Cost(full=170, quick=25),
+    cost=Cost(full=450, quick=25),
 )

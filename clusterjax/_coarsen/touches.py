@@ -2,9 +2,10 @@ r"""Moments when clusters come to the tolerance within a step, and the component
 
 **Algorithm.** Each merger joins two components of the graph of pairs that have been within the tolerance: Kruskal's
 algorithm, by moments. Pairs that are within the tolerance at the end of a step, or pass each other in its midst, where
-tangents say that they may, come to it at the zero of a polynomial, the interpolant's. Of many clusters, whose pairs are not all held, the step is cut in halves until so few pairs of
-different components come to the tolerance in a piece that they can be held; those that do so first have joined most
-of the others by then.
+tangents say that they may, come to it at a zero of a polynomial, that of the interpolant. Of many clusters, whose pairs
+are not all held, the step is cut in halves until so few pairs of different components come to the tolerance in a piece
+that they can be held; those that do so first have joined most of the others by then, and pairs that pass each other
+within a piece are not looked for.
 
 **Invariants.** Merger times do not decrease, and there are n - 1 mergers at most.
 """

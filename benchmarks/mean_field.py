@@ -1,0 +1,177 @@
+"""How long is a bifurcation diagram of infinitely many tokens under noise, and a run of their density, beside tokens?
+
+The diagram is r against T for beta = 1 to 9 on the circle and on the sphere, unnormalised attention with V = B = I, by
+`phase.branch`: stable and unstable densities, folds and equal free energies. Beside it some of its stable densities by
+runs of a `MeanField` to rest, extrapolated to all of them; no run reaches an unstable one. Then a run without noise to
+t = 1.5 at beta = 2: coefficients of several degrees, and tokens drawn from the same density, by the `Harmonic` sums
+that `Auto` takes. Answers first: each stationary density is put into its own equation by quadrature in NumPy, and the
+order parameter of a run is held to that of degree 96.
+"""
+
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from _harness import check, compiled, interleave, options, report, say
+from scipy.special import i0e
+
+
+jax.config.update("jax_enable_x64", True)
+
+import clusterjax as cjx
+
+
+COLUMNS = ["task", "method", "d", "points", "compile s", "run s", "all points s", "error"]
+BETAS, GOAL = range(1, 10), 120.0
+# Of the density that runs: its beta, end, first moment, and the degree that others are held to.
+BETA, END, TILT, BEST = 2.0, 1.5, 0.5, 96
+
+
+def stationary(found, index, beta):
+    """By how much the density of one point misses its own equation: the mean of exp(beta <x, .> / (beta T)) by sums."""
+    l = np.arange(1, found.moments.shape[1] + 1)
+    if found.d == 2:
+        angle = 2 * np.pi * np.arange(1024) / 1024
+        z, weights = np.cos(angle), np.full(1024, 1 / 1024)
+        density = 1 + 2 * np.cos(angle[:, None] * l) @ found.moments[index]
+        kernel = np.exp(beta * (np.cos(angle[:, None] - angle) - 1))
+    else:
+        z, weights = np.polynomial.legendre.leggauss(512)
+        weights = weights / 2
+        density = np.polynomial.legendre.legval(z, np.append(1, (2 * l + 1) * found.moments[index]))
+        across = np.sqrt(1 - z**2)
+        # The mean over the angle about the axis is a Bessel function.
+        products = beta * np.outer(across, across)
+        kernel = np.exp(beta * (np.outer(z, z) - 1) + products) * i0e(products)
+    potential = kernel @ (weights * density) * np.exp(beta) / (beta * found.temperatures[index])
+    again = np.exp(potential - potential.max())
+    again /= weights @ again
+    return float(weights @ (again * z) - found.order_parameters[index])
+
+
+def diagram(d, betas):
+    """The branches of one dimension: the first time with what is compiled, then all of them."""
+    begin = time.perf_counter()
+    cjx.phase.branch(cjx.UnnormalisedAttention(0.5), d)
+    first = time.perf_counter()
+    branches = {beta: cjx.phase.branch(cjx.UnnormalisedAttention(float(beta)), d) for beta in betas}
+    end = time.perf_counter()
+    missed = [stationary(one, k, beta) for beta, one in branches.items() for k in range(0, len(one.temperatures), 9)]
+    error = check(f"densities, d = {d}", missed, 0.0, 1e-8)
+    points = sum(len(one.temperatures) for one in branches.values())
+    say(f"d = {d}: {points} points in {end - first:.3g} s, {first - begin:.3g} s before")
+    return branches, row("diagram", "phase.branch", d, points, first - begin, end - first, end - first, error)
+
+
+def at_rest(d, branches, betas, each):
+    """The stable points that are quickest by runs of the density from a neighbour's, of 25 relaxation times."""
+
+    def run(beta, temperature, c0, end):
+        field = cjx.MeanField(cjx.UnnormalisedAttention(beta), d=d, degree=32, temperature=temperature)
+        return field.order_parameter(cjx.simulate(field, c0, jnp.stack([0.0 * end, end]), max_steps=1_000_000).x1)
+
+    program, seconds, errors, count = None, [], [], 0
+    for beta in betas:
+        one = branches[beta]
+        stable = np.flatnonzero(one.stable[:-1])
+        count += len(stable)
+        # Those that take the fewest steps, whose length diffusion of the highest degree bounds.
+        for k in stable[np.argsort(one.temperatures[stable] / -one.growth_rates[stable])[:each]]:
+            args = (jnp.float64(beta), jnp.float64(one.temperatures[k]), jnp.asarray(one.coefficients(k + 1)),
+                    jnp.float64(-25 / one.growth_rates[k]))  # fmt: skip
+            if program is None:
+                program = jax.jit(run)
+                begin = time.perf_counter()
+                jax.block_until_ready(program(*args))
+                compile_s = time.perf_counter() - begin
+            begin = time.perf_counter()
+            found = float(program(*args))
+            seconds.append(time.perf_counter() - begin)
+            errors.append(found - one.order_parameters[k])
+    error = check(f"densities at rest, d = {d}", errors, 0.0, 1e-3)
+    mean = float(np.mean(seconds))
+    say(f"d = {d}: {mean:.3g} s a density at rest, of {len(seconds)}")
+    return row("diagram", "MeanField to rest", d, len(seconds), compile_s, sum(seconds), mean * count, error)
+
+
+def row(task, method, d, points, compile_s, run_s, all_s, error):
+    return dict(zip(COLUMNS, (task, method, d, points, compile_s, run_s, all_s, error), strict=True))
+
+
+def field_of(d, degree):
+    return cjx.MeanField(cjx.SoftmaxAttention(BETA), d=d, degree=degree)
+
+
+def tilted(d, degree):
+    size = 2 * np.pi if d == 2 else 4 * np.pi
+    return field_of(d, degree).from_density(lambda x: (1 + TILT * x[:, 0]) / size)
+
+
+def runs(d, degrees, counts, draws, repeats):
+    """A run of the density by coefficients, and by tokens."""
+    ts = jnp.array([0.0, END])
+    order = lambda degree: lambda c: field_of(d, degree).order_parameter(cjx.simulate(field_of(d, degree), c, ts).x1)
+    best = float(order(BEST)(tilted(d, BEST)))
+    check(f"degrees, d = {d}", float(order(BEST // 2)(tilted(d, BEST // 2))), best, 1e-7)
+    mean = lambda x: jnp.linalg.norm(
+        jnp.mean(cjx.simulate(cjx.AttentionField(cjx.SoftmaxAttention(BETA)), x, ts).x1, 0)
+    )
+    programs, rows = [], []
+    for degree in degrees:
+        program = compiled(f"degree {degree}, d = {d}", order(degree), tilted(d, degree))
+        error = abs(float(program.run()) - best)
+        programs.append((program, f"MeanField, degree {degree}", degree, error))
+    for n in counts:
+        starts = [field_of(d, 32).sample(tilted(d, 32), key, n) for key in jax.random.split(jax.random.key(n), draws)]
+        program = compiled(f"{n} tokens, d = {d}", mean, starts[0])
+        found = np.array([float(jax.jit(mean)(x0)) for x0 in starts])
+        error = float(np.sqrt(np.mean((found - best) ** 2)))
+        check(f"{n} tokens, d = {d}", error, 0.0, 5 / np.sqrt(n))
+        programs.append((program, "tokens", n, error))
+    interleave([one[0] for one in programs], repeats=repeats)
+    for program, method, points, error in programs:
+        rows.append(row("run", method, d, points, program.compile_s, program.median, None, error))
+    return rows
+
+
+def main():
+    chosen = options(__doc__, "mean_field.json")
+    betas, each = ((1, 4), {2: 1, 3: 1}) if chosen.quick else (BETAS, {2: 3, 3: 1})
+    degrees, counts = ((16, 32), (1000,)) if chosen.quick else ((16, 32, 64), (10_000, 100_000))
+    rows, total = [], 0.0
+    for d in (2, 3):
+        branches, found = diagram(d, betas)
+        total += found["compile s"] + found["run s"]
+        rows += [found, at_rest(d, branches, betas, each[d])]
+    for d in (2, 3):
+        rows += runs(d, degrees, counts, 2 if chosen.quick else 4, 3 if chosen.quick else 7)
+    largest = counts[-1]
+    pairs = [
+        (next(r for r in rows if r["d"] == d and r["points"] == largest and r["method"] == "tokens"),
+         next(r for r in rows if r["d"] == d and r["method"] == f"MeanField, degree {degrees[-1]}")) for d in (2, 3)
+    ]  # fmt: skip
+    report(
+        rows,
+        chosen.out,
+        title="Infinitely many tokens",
+        columns=COLUMNS,
+        findings=(
+            f"Goal: the diagram of circle and sphere for beta = 1 to 9 in under two minutes: {total:.3g} s, compiled "
+            "anew.",
+            "All points s of MeanField to rest is extrapolated from the quickest points to all stable ones, and so too "
+            "little; it reaches no unstable one.",
+            f"A run of {largest:,} tokens takes "
+            + " and ".join(f"{a['run s'] / b['run s']:.3g} times as long (d = {a['d']})" for a, b in pairs)
+            + f" as one of their density of degree {degrees[-1]}, and errs by "
+            + " and ".join(f"{a['error']:.1e} (d = {a['d']})" for a, _ in pairs)
+            + ".",
+            "Errors of the diagram are those of r in its own equation, by quadrature, or from the branch; of runs "
+            f"those of the order parameter, from degree {BEST}, of tokens the root mean square over draws.",
+        ),
+        quick=chosen.quick,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -94,6 +94,7 @@ def test_of_no_certified_start_nothing_is_claimed():
         return claims._two(hyperplanes.Results(hyperplanes.Parameters(), len(shapes), run, run, np.zeros(2), 0.0))
 
     nothing, one = claim(on_the_way, on_the_way), claim(on_the_way, there)
+    assert nothing.value is None and one.value == 0
     assert not nothing.holds and "of 0 certified starts" in nothing.measured and "nothing is known" in nothing.measured
     assert one.holds and "of 1 certified starts 0 have tokens on one, 1 on two" in one.measured
     assert "at zero in 0.0" in one.measured

@@ -52,14 +52,16 @@ def _two(m: Results) -> Claim:
     certified = m.run.certified
     counts = np.bincount(m.levels[certified], minlength=4)
     # Of no start nothing is known, and the claim does not hold.
-    share, error = _share(m.at_zero[certified]) if certified.any() else (1.0, 0.0)
-    zero = f"at zero in {plus_minus(100 * share, 100 * error, 1)} %" if certified.any() else "nothing is known of zero"
+    share, error, zero = None, None, "nothing is known of zero"
+    if certified.any():
+        share, error = _share(m.at_zero[certified])
+        zero = f"at zero in {plus_minus(100 * share, 100 * error, 1)} %"
     return Claim(
         says="Random tokens come to two of the hyperplanes, or to one if they begin on one side; none stays at zero.",
         measured=f"of {certified.sum()} certified starts {counts[1]} have tokens on one, {counts[2]} on two and "
         f"{counts[3]} on three; {zero}",
         criterion="tokens at zero in less than 2 % of the starts, and on two hyperplanes in most",
-        holds=bool(share < 0.02 and counts[2] > certified.sum() / 2),
+        holds=bool(share is not None and share < 0.02 and counts[2] > certified.sum() / 2),
         kind="finding",
         value=share,
         error=error,

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from ._check import check_args, check_instance, check_integer, check_tokens
+from ._check import check_args, check_instance, check_integer, check_room, check_tokens
 from ._custom_types import Tokens
 from ._describe import Setup
 from ._interpolants import LastSaved
@@ -69,6 +69,11 @@ def iterate(layer: AbstractLayer, x0: Tokens, depth: int, args: Any = None, *, s
             f"save_every must divide depth, but depth is {depth} and save_every is {save_every}; "
             f"take depth {depth - depth % save_every or save_every}."
         )
+    # The saved layers are there twice: as the scan has them, and behind the start. So are the numbers of the layers.
+    saved = depth // save_every + 1
+    what = f"{saved} saved layers, for save_every is {save_every}, and the numbers of the layers"
+    remedy = "pass a smaller depth, or a larger save_every"
+    check_room(depth, "depth", 2 * saved * x0.size * x0.dtype.itemsize + 4 * depth, what, longest=depth, remedy=remedy)
     return _scan(layer, x0, check_args(args), depth, save_every)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ._abstract import AbstractPart
-from ._check import check_array, check_float_dtype, check_instance, check_integer, check_key
+from ._check import check_array, check_float_dtype, check_instance, check_integer, check_key, check_room
 from ._custom_types import DTypeLike, Tokens
 from ._misc import is_concrete, normalise
 from ._random import draw_normal
@@ -44,10 +44,11 @@ def _check_sample(key: Any, n: Any, d: Any, dtype: Any) -> tuple[int, int, Any]:
     """`n`, `d` and `dtype` as the samples use them, or a ValueError that names the argument."""
     check_key(key)
     n, d = (check_integer(size, name, remedy="ask for at least one") for name, size in (("n", n), ("d", d)))
-    # JAX would fail with an overflow of its own for so many numbers.
-    if n * d > 2**63 - 1:
-        raise ValueError(f"n must be small enough for n d numbers, but it is {n} and d is {d}; ask for fewer tokens.")
-    return n, d, check_float_dtype(dtype) or jnp.result_type(float)
+    dtype = check_float_dtype(dtype) or jnp.result_type(float)
+    # `draw_normal` draws all numbers along one axis; what is measured holds four arrays of their size.
+    what = f"n tokens of dimension d = {d} and what draws them"
+    check_room(n, "n", 4 * n * d * jnp.dtype(dtype).itemsize, what, longest=n * d, remedy="ask for fewer tokens")
+    return n, d, dtype
 
 
 def _check_points(**points: Any) -> tuple[Array, ...]:

@@ -1,6 +1,7 @@
 """The checks at the doors: what each lets in, what it makes of it, and the words for what it refuses."""
 
 import ast
+import os
 import re
 import sys
 from pathlib import Path
@@ -221,6 +222,28 @@ def test_a_function_that_is_not_of_python_may_say_that_it_takes_itself():
     """`tokenizers` says of its bound methods that they take (self, id)."""
     method = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}, unk_token="a")).id_to_token
     assert check.check_callable(method, "words", takes=1) is method and method(0) == "a"
+
+
+def test_sizes_are_held_against_indices_and_memory(monkeypatch):
+    monkeypatch.setattr(check._room, "memory_room", lambda: 2.0**30)
+    options = {"remedy": "pass fewer"}
+    check.check_room(3, "x", 2.0**30, "three arrays", longest=check.MOST_ENTRIES, **options)
+    longer = refusal(check.check_room, 3, "x", 1.0, "three arrays", longest=2**31, **options)
+    assert longer.startswith(
+        "x must make no axis longer than int32 can index, but it is 3, and one axis has 2147483648"
+    )
+    larger = refusal(check.check_room, 3, "x", 2.0**30 + 1, "three arrays", **options)
+    assert (
+        larger
+        == "x must leave room in memory, but it is 3, and three arrays take 1 GiB, while 1 GiB are free; pass fewer."
+    )
+
+
+def test_the_free_memory_is_read_from_the_system():
+    """No more than the machine has, and more than nothing."""
+    room = check.memory_room()
+    assert 0 < room <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert check.memory_room(device=False) > 0
 
 
 # Where an argument may also be something else than an integer, the refusal names both; the integer itself is checked by

@@ -29,4 +29,5 @@ from ._objects import (
     check_text as check_text,
     named_by as named_by,
 )
+from ._room import MOST_ENTRIES as MOST_ENTRIES, check_room as check_room, memory_room as memory_room
 from ._words import refusal as refusal, shown as shown

@@ -8,7 +8,6 @@ knows.
 """
 
 import math
-import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +18,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._check import as_numbers, check_host_array, check_instance, check_sequence, check_text, refusal, shown
+from .._check import (
+    as_numbers,
+    check_host_array,
+    check_instance,
+    check_sequence,
+    check_text,
+    memory_room,
+    refusal,
+    shown,
+)
 from ._axis import RESERVED, Parsed
 from ._frame import Coord, Output, plain
 
@@ -175,16 +183,12 @@ def _along(values: Any, name: str) -> np.ndarray:
     return array if array.dtype == bool else labels
 
 
-def check_room(outputs: list[Output], points: int) -> None:
+def check_point_room(outputs: list[Output], points: int) -> None:
     """Raise a ValueError if the numbers of all points are more than the memory of this machine."""
-    bytes_needed = points * sum(math.prod(out.shape) * np.dtype(out.dtype).itemsize for out in outputs)
-    try:
-        # The memory of the machine, as far as the system says.
-        room = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # it does not say
-        return
-    if bytes_needed > room > 0:
-        rule, told = "return no more than memory holds", f"all points together take {bytes_needed / 2**30:.1f} GiB"
+    sizes = [math.prod(out.shape) * np.dtype(out.dtype).itemsize for out in outputs]
+    num_bytes, room = points * sum(sizes), memory_room(device=False)
+    if num_bytes > room:
+        rule, told = "return no more than memory holds", f"all points together take {num_bytes / 2**30:.1f} GiB"
         raise refusal("function", rule, told, "return less, or split the sweep")
 
 

@@ -25,7 +25,7 @@ from ._barrier import barrier
 from ._evaluate import Programs, Task, outcomes
 from ._frame import FINISHED, Frame, Outcome
 from ._identity import attributes, identity_of
-from ._outputs import Variable, check_room, check_variables, label_outputs, one_shape
+from ._outputs import Variable, check_point_room, check_variables, label_outputs, one_shape
 from ._plan import check_function, check_seed, plan, static_values
 from ._progress import Progress
 from ._store import Store
@@ -128,7 +128,7 @@ def run(
     # Traced and not run: names, shapes and dtypes are known before the first batch.
     shapes = one_shape((str(static_values(parsed, k)), lambda k=k: programs.shapes(k)) for k in firsts)
     labels = label_outputs(shapes, parsed, variables)
-    check_room(labels[0], len(order))
+    check_point_room(labels[0], len(order))
     options = {"batch_size": batch_size, "seed": seed, "finite": bool(finite), "version": version}
     # What a store must agree in to be continued.
     identity = identity_of(function, parsed, order, labels, options)

@@ -1,5 +1,6 @@
 """The networks against PyTorch's: live where it is installed, from committed arrays everywhere."""
 
+import contextlib
 import json
 from importlib.metadata import version
 from pathlib import Path
@@ -12,7 +13,23 @@ import safetensors.numpy
 
 from clusterjax import probe
 
-from ..probe_cases import ALBERT, IDS, MASK, PLBERT, SHARED, T5, TYPES, needs_plbert, tensors_of, write
+from ..probe_cases import (
+    ALBERT,
+    BERT,
+    GPT2,
+    IDS,
+    LLAMA,
+    MASK,
+    PLBERT,
+    SHARED,
+    T5,
+    TYPES,
+    albert_head_tree,
+    needs_plbert,
+    tensors_of,
+    write,
+    write_msgpack,
+)
 
 
 DATA = Path(__file__).parents[1] / "data"
@@ -136,6 +153,74 @@ def test_masked_lm_head(tmp_path):
     model = probe.load(folder, dtype=jnp.float64)
     logits = model.logits(model.network(jnp.asarray(IDS), jnp.asarray(MASK)))
     np.testing.assert_allclose(np.asarray(logits)[MASK], out.logits.numpy()[MASK], rtol=0, atol=1e-10)
+
+
+# By the model type: a configuration, the class of transformers, the prefix of the body, and what is tied in it.
+WITH_DECODER = {
+    "albert": (SHARED, "AlbertForMaskedLM", "albert.", ("predictions.decoder.weight", "predictions.decoder.bias")),
+    "bert": (BERT, "BertForMaskedLM", "bert.", ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias")),
+    "gpt2": (GPT2, "GPT2LMHeadModel", "transformer.", ("lm_head.weight",)),
+    "qwen2": (LLAMA, "Qwen2ForCausalLM", "", ("lm_head.weight",)),
+}
+
+
+@pytest.mark.parametrize("tied", (False, True), ids=("untied", "called tied"))
+@pytest.mark.parametrize("kind", WITH_DECODER)
+def test_a_decoder_of_its_own(tmp_path, kind, tied):
+    """Matrix and bias of a decoder are read as transformers reads them, also where config.json calls them tied."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    if version("transformers").startswith("4."):
+        pytest.skip("versions 4 of transformers tie whatever the file holds")
+    config, name, prefix, own = WITH_DECODER[kind]
+    encoder = kind in ("albert", "bert")
+    tensors = tensors_of(config, seed=1, **({"pooler": False, "head": True} if encoder else {}))
+    words = tensors["embeddings.word_embeddings.weight"].shape if encoder else (30, 12)
+    shapes = {tensor: words if tensor.endswith("weight") else words[:1] for tensor in own}
+    draw = np.random.default_rng(5).normal
+    body = {name if "predictions" in name else prefix + name: array for name, array in tensors.items()}
+    config = config | {"tie_word_embeddings": tied, "architectures": [name]}
+    for several in (own, own[-1:]) if tied else (own,):
+        file = body | {tensor: draw(size=shapes[tensor]).astype("f4") for tensor in several}
+        folder = write(tmp_path / str(len(several)), config, file)
+        twin = getattr(transformers, name).from_pretrained(str(folder), attn_implementation="eager").eval().double()
+        with torch.no_grad():
+            expected = twin(torch.tensor(IDS[:1])).logits.numpy()
+        match = "which its config.json ties" if tied else "bias' is used"
+        differs = pytest.warns(UserWarning, match=match) if encoder or tied else contextlib.nullcontext()
+        with differs:
+            model = probe.load(folder, dtype=jnp.float64)
+        # PyTorch's Llama takes norms in float32 whatever the precision.
+        allowed = 1e-10 if kind != "qwen2" else 1e-4
+        np.testing.assert_allclose(model.logits(model.network(jnp.asarray(IDS[:1]))), expected, rtol=0, atol=allowed)
+
+
+def test_a_decoder_of_its_own_in_a_file_of_flax(tmp_path):
+    """The msgpack of Flax gives the network that the same tensors in safetensors give."""
+    config = SHARED | {"tie_word_embeddings": False}
+    tensors, draw = tensors_of(SHARED, head=True), np.random.default_rng(5).normal
+    decoder = {"kernel": draw(size=(6, 30)).astype("f4"), "bias": draw(size=30).astype("f4")}
+    tree = albert_head_tree(SHARED, tensors)
+    del tree["predictions"]["bias"]
+    tree["predictions"]["decoder"] = decoder
+    del tensors["predictions.bias"]
+    tensors |= {"predictions.decoder.weight": decoder["kernel"].T, "predictions.decoder.bias": decoder["bias"]}
+    flax = probe.load(write_msgpack(tmp_path / "flax", config, tree))
+    hidden = jnp.asarray(draw(size=(1, 4, 12)), jnp.float32)
+    np.testing.assert_array_equal(
+        flax.logits(hidden), probe.load(write(tmp_path / "torch", config, tensors)).logits(hidden)
+    )
+    np.testing.assert_array_equal(flax.network.predictions.decoder.bias[...], decoder["bias"])
+    tree["predictions"]["bias"] = decoder["bias"] + 1
+    with pytest.warns(UserWarning, match="which its config.json ties"):
+        called_tied = probe.load(write_msgpack(tmp_path / "tied", SHARED, tree))
+    np.testing.assert_array_equal(called_tied.logits(hidden), flax.logits(hidden))
+
+
+def test_two_embeddings_of_a_t5_are_refused(tmp_path):
+    tensors = tensors_of(T5)
+    tensors["encoder.embed_tokens.weight"] = tensors["shared.weight"] + 1
+    with pytest.raises(ValueError, match="'shared.weight' differ in .*; save it anew with one of them"):
+        probe.load(write(tmp_path, T5, tensors))
 
 
 @needs_plbert

@@ -117,9 +117,6 @@ def test_prefixes_heads_and_twins(tmp_path):
     assert model.left_out == ("albert.embeddings.position_ids", "sop_classifier.classifier.weight")
     flax = probe.load(write_msgpack(tmp_path / "flax", SHARED, albert_head_tree(SHARED, tensors)))
     assert_same_parameters(flax, plain)
-    full["predictions.decoder.bias"] = tensors["predictions.bias"] + 1
-    with pytest.warns(UserWarning, match="ties 'predictions.decoder.bias' to 'predictions.bias', but holds different"):
-        assert_same_parameters(probe.load(write(tmp_path / "twins", SHARED, full)), plain)
 
 
 def test_an_untied_head_has_a_decoder_of_its_own(tmp_path):
@@ -130,6 +127,8 @@ def test_an_untied_head_has_a_decoder_of_its_own(tmp_path):
         probe.load(write(tmp_path / "lacks", config, tensors))
     tensors["predictions.decoder.weight"] = np.full((30, 6), 2.0, "f4")
     model = probe.load(write(tmp_path / "has", config, tensors))
+    # Early files have its bias under the name of a tied one.
+    np.testing.assert_array_equal(model.network.predictions.decoder.bias[...], tensors["predictions.bias"])
     np.testing.assert_array_equal(model.network.predictions.decoder.kernel[...], np.full((6, 30), 2.0))
     hidden = jnp.ones((3, 8, 12), jnp.float32)
     assert model.logits(hidden).shape == (3, 8, 30)

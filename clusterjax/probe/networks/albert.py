@@ -46,8 +46,9 @@ class Albert(AbstractNetwork):
         encoder/albert_layer_groups/i/albert_layers/j/{ffn,ffn_output}/{kernel,bias}
         encoder/albert_layer_groups/i/albert_layers/j/full_layer_layer_norm/{scale,bias}
         pooler/{kernel,bias}                                                            (if `pooler`)
-        predictions/bias, predictions/dense/{kernel,bias}, predictions/LayerNorm/{scale,bias}   (if `head`)
-        predictions/decoder/kernel                                        (if `head`, and it is not tied)
+        predictions/dense/{kernel,bias}, predictions/LayerNorm/{scale,bias}                     (if `head`)
+        predictions/bias                                                  (if `head`, and it is tied)
+        predictions/decoder/{kernel,bias}                                 (if `head`, and it is not tied)
 
     **Arguments:**
 
@@ -310,17 +311,18 @@ class _Attention(nnx.Module):
 
 class _Predictions(nnx.Module):
     def __init__(self, sizes: AlbertSizes, linear: Any, dtype: Any):
-        self.bias = nnx.Param(jnp.zeros(sizes.vocab_size, dtype))
+        # Of a tied decoder only the bias is a parameter; transformers keeps that of another beside its kernel.
+        self.bias = nnx.Param(jnp.zeros(sizes.vocab_size, dtype)) if sizes.tied else None
         self.dense = linear(sizes.hidden_size, sizes.embedding_size)
         self.LayerNorm = LayerNorm(sizes.embedding_size, sizes.eps, dtype)
-        self.decoder = None if sizes.tied else linear(sizes.embedding_size, sizes.vocab_size, use_bias=False)
+        self.decoder = None if sizes.tied else linear(sizes.embedding_size, sizes.vocab_size)
         self.activation = sizes.activation
 
     def __call__(self, hidden: Float[Array, "batch n d"], words: Float[Array, "words e"]) -> Array:
         hidden = self.LayerNorm(activation(self.activation)(self.dense(hidden)))
         if self.decoder is not None:
-            return self.decoder(hidden) + self.bias[...][None, None]
+            return self.decoder(hidden)
         # Tied: the table of words is the decoder, so the hidden states are compared with every word in the e
         # dimensions.
         scores = jnp.einsum("bne,we->bnw", hidden, words, precision=self.dense.precision)
-        return scores + self.bias[...][None, None]
+        return scores + cast(Any, self.bias)[...][None, None]

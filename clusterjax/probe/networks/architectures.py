@@ -111,15 +111,8 @@ def _make_gpt2(sizes: GPT2Sizes, **options: Any) -> GPT2:
     return GPT2(sizes, nnx.Rngs(0), **options)
 
 
-def _albert_ties(sizes: AlbertSizes) -> dict[str, str]:
-    ties, word = {"predictions.decoder.bias": "predictions.bias"}, "embeddings.word_embeddings."
-    if sizes.tied:
-        ties |= {"predictions.decoder.weight": f"{word}weight", "predictions.decoder.kernel": f"{word}embedding"}
-    return ties
-
-
-def _bert_ties(sizes: BertSizes) -> dict[str, str]:
-    head, word = "cls.predictions.", "embeddings.word_embeddings."
+def _masked_ties(sizes: AlbertSizes | BertSizes, head: str) -> dict[str, str]:
+    word = "embeddings.word_embeddings."
     # Two names of one bias: where the decoder is tied transformers adds `bias`, else `decoder.bias`.
     if not sizes.tied:
         return {f"{head}bias": f"{head}decoder.bias"}
@@ -142,7 +135,7 @@ _ALBERT = Architecture(
     # Of early versions of transformers: counters.
     left_out=r"(sop_classifier|classifier|qa_outputs)\.|embeddings\.(position_ids|token_type_ids)$",
     parts={"pooler": "pooler", "head": "predictions"},
-    ties=_albert_ties,
+    ties=functools.partial(_masked_ties, head="predictions."),
 )
 _T5 = Architecture(
     config="T5Config",
@@ -184,7 +177,7 @@ _BERT = Architecture(
     prefix="bert.",
     left_out=r"(cls\.seq_relationship|classifier|qa_outputs)\.|embeddings\.(position_ids|token_type_ids)$",
     parts={"pooler": "pooler", "head": "cls.predictions"},
-    ties=_bert_ties,
+    ties=functools.partial(_masked_ties, head="cls.predictions."),
     # The names of TensorFlow, in which the first files were written.
     renamed=((".LayerNorm.gamma", ".LayerNorm.weight"), (".LayerNorm.beta", ".LayerNorm.bias")),
 )

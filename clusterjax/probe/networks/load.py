@@ -281,7 +281,7 @@ def _read(folder: Path, options: dict[str, Any]) -> tuple[Any, Any, Any, tuple[s
     """The network of a folder, its configuration, its sizes, and the tensors that were left out."""
     config = read_config(folder)
     sizes = sizes_of(config, folder / "config.json")
-    make = functools.partial(ARCHITECTURES[config.model_type].make, sizes, **options)
+    make = functools.partial(ARCHITECTURES[config.model_type].make, **options)
     network, left_out = read_weights(folder, sizes, make, options["dtype"])
     return network, config, sizes, left_out
 
@@ -291,7 +291,7 @@ def _read_gguf(file: Path, options: dict[str, Any]) -> tuple[Any, Any, Any, tupl
     fields, arrays = read_gguf(file)
     config = make_config(fields, repr(str(file)))
     sizes = sizes_of(config, file)
-    make = functools.partial(ARCHITECTURES[config.model_type].make, sizes, **options)
+    make = functools.partial(ARCHITECTURES[config.model_type].make, **options)
     network, left_out = fill(Tensors(arrays, (), False, file), sizes, make, options["dtype"])
     return network, config, sizes, left_out
 

@@ -32,7 +32,7 @@ _TORCH = {"kernel": "weight", "embedding": "weight", "scale": "weight"}
 def read_weights(folder: Path, sizes: Any, make: Any, dtype: Any) -> tuple[Any, tuple[str, ...]]:
     """A network with the weights of a folder, and the names of the tensors that were left out on purpose.
 
-    `make(pooler=..., head=...)` builds the network; only its shapes are computed.
+    `make(sizes, pooler=..., head=...)` builds the network; only its shapes are computed.
     """
     architecture = architecture_of(sizes)
     # By a pattern: the parts of tasks differ between the classes of transformers that saved the file.
@@ -44,15 +44,16 @@ def read_weights(folder: Path, sizes: Any, make: Any, dtype: Any) -> tuple[Any, 
 def fill(tensors: Tensors, sizes: Any, make: Any, dtype: Any) -> tuple[Any, tuple[str, ...]]:
     """A network with these tensors as its weights, and the names of those that were left out on purpose."""
     architecture = architecture_of(sizes)
-    arrays = _without_copies(_bare(tensors, architecture.bare), architecture.ties(sizes), tensors)
+    arrays, sizes = _untied(_bare(tensors, architecture.bare), sizes, tensors)
+    arrays = _without_copies(arrays, architecture.ties(sizes), tensors)
     _check_layers(sizes, arrays, tensors)
     # Pooler and masked-LM head are built only where the file has them, so that nothing stays at random values.
     parts = {part: any(name.startswith(f"{key}.") for name in arrays) for part, key in architecture.parts.items()}
     # `eval_shape`: the random weights that would be replaced at once are never drawn.
     split = lambda network: nnx.split(network, nnx.Param, ...)
-    form, state, rest = split(nnx.eval_shape(lambda: make(**parts)))
+    form, state, rest = split(nnx.eval_shape(lambda: make(sizes, **parts)))
     # What is no parameter is in no file: constants of layers. Compiled, so that the random weights are not drawn.
-    rest = jax.jit(lambda: split(make(**parts))[2])() if rest else rest
+    rest = jax.jit(lambda: split(make(sizes, **parts))[2])() if rest else rest
     flat = list(nnx.to_flat_state(state))
     names = [_name_in_file(path, tensors.flax) for path, _ in flat]
     _account(names, arrays, tensors)
@@ -114,16 +115,49 @@ def _bare(tensors: Tensors, bare: Any) -> dict[str, np.ndarray]:
     return arrays
 
 
+def _untied(arrays: dict[str, np.ndarray], sizes: Any, tensors: Tensors) -> tuple[dict[str, np.ndarray], Any]:
+    """The arrays and the sizes of a network with a decoder of its own, where the file holds other numbers for what its
+    config.json ties: transformers 5 then ties nothing."""
+    ties_of = architecture_of(sizes).ties
+    ties = ties_of(sizes) if getattr(sizes, "tied", True) else {}
+    differ = [tied for tied, name in ties.items() if tied in arrays and not _is_copy(arrays, tied, name)]
+    if not differ:
+        return arrays, sizes
+    told = f"{differ[0]!r} and {ties[differ[0]]!r}"
+    if not hasattr(sizes, "tied"):
+        raise ValueError(
+            f"weights must be equal where the network has one matrix, but {told} differ in {str(tensors.file)!r}; save "
+            "it anew with one of them."
+        )
+    warnings.warn(
+        f"{str(tensors.file)!r} holds different numbers for {told}, which its config.json ties: both are read, as "
+        "transformers 5 does; set tie_word_embeddings to false there.",
+        stacklevel=2,
+    )
+    sizes = sizes._replace(tied=False)
+    for tied, name in ties.items():
+        if name in arrays:
+            arrays.setdefault(tied, arrays[name].T if tied.endswith("kernel") else arrays[name])
+    # A bias that the decoder does not add.
+    return {name: array for name, array in arrays.items() if name not in ties_of(sizes)}, sizes
+
+
+def _is_copy(arrays: dict[str, np.ndarray], tied: str, name: str) -> bool:
+    """Whether the file holds the same numbers under both names, or one of them alone."""
+    copy = arrays[tied]
+    return name not in arrays or np.array_equal(arrays[name], copy.T if tied.endswith("kernel") else copy)
+
+
 def _without_copies(arrays: dict[str, np.ndarray], ties: dict[str, str], tensors: Tensors) -> dict[str, np.ndarray]:
     """The arrays without the second copies that transformers writes of what it ties."""
     arrays = dict(arrays)
     for tied, name in ties.items():
         if tied not in arrays:
             continue
-        copy = arrays.pop(tied)
-        copy = copy.T if tied.endswith("kernel") else copy
+        same, copy = _is_copy(arrays, tied, name), arrays.pop(tied)
         # If only the copy is there it becomes the original.
-        if not np.array_equal(arrays.setdefault(name, copy), copy):
+        arrays.setdefault(name, copy.T if tied.endswith("kernel") else copy)
+        if not same:
             warnings.warn(
                 f"{str(tensors.file)!r} ties {tied!r} to {name!r}, but holds different numbers for them; {name!r} is "
                 "used, as in transformers.",

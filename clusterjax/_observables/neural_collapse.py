@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, ArrayLike, Float, Int
 
 from .._check import check_array, check_tokens
@@ -47,7 +48,8 @@ def neural_collapse(
 ) -> NeuralCollapse:
     r"""The measures NC1 to NC4 of features with classes, and of the linear classifier $h \mapsto Wh + b$ on them.
 
-    Unchanged if all features and rows of the classifier are rotated together; NC1 to NC3 if either is rescaled.
+    Unchanged if all features and rows of the classifier are rotated together; NC1 to NC3 if either is rescaled, or if
+    one vector is added to all features.
     Classes count alike, whatever their sizes: the global mean is that of the class means, and $\Sigma_W$ the mean of
     the covariances of the classes; where classes are equally large this is the definition of the paper. All measures
     of the means are NaN if the means are equal but for rounding. Works under `jax.jit`; a traced class without a
@@ -115,25 +117,35 @@ def _check_labels(labels: np.ndarray, classes: int) -> None:
 
 @eqx.filter_jit
 def _measure(features: Array, labels: Array, weights: Array, bias: Array) -> NeuralCollapse:
+    from scipy.linalg import helmert  # loaded when it is needed
+
     classes = weights.shape[0]
     # A label that is none has a row of zeros; it is made NaN below.
     member = jax.nn.one_hot(labels, classes, dtype=features.dtype)
     counts = member.sum(axis=0)
     known = jnp.all(counts > 0) & jnp.all(member.sum(axis=1) == 1)
     counts = jnp.where(known, counts, jnp.nan)
+    rounding = _EQUAL * jnp.finfo(features.dtype).eps * jnp.max(jnp.linalg.norm(features, axis=1))
+    given = jnp.argmax(matmul(features, weights.T) + bias[None], axis=1)
+    # All that follows is of differences: sums of numbers with a large offset would lose digits.
+    features = features - features[:1]
     means = matmul(member.T, features) / counts[:, None]
     centred = means - means.mean(axis=0, keepdims=True)
     lengths = jnp.linalg.norm(centred, axis=1)
-    longest = jnp.max(jnp.linalg.norm(features, axis=1))
-    apart = lengths.max() > _EQUAL * jnp.finfo(features.dtype).eps * longest
+    apart = lengths.max() > rounding
     defined = lambda value: jnp.where(apart, value, jnp.nan)
     within = (features - means[jnp.clip(labels, 0, classes - 1)]) / jnp.sqrt(counts[labels] * classes)[:, None]
-    # With S_B = M^T M / C, tr(S_W S_B^+) / C is the mean of |(h - mu) M^+|^2: no (d, d) matrix is squared.
-    inverse = jnp.linalg.pinv(jnp.where(apart, centred, jnp.ones_like(centred)))
+    # With S_B = M^T M / C, tr(S_W S_B^+) / C is the mean of |(h - mu) M^+|^2: no (d, d) matrix is squared. C centred
+    # means span C - 1 directions at most, so that M has C - 1 rows, the contrasts of the means. Directions of the size
+    # of the features' rounding, which may be far above that of the means, are taken out: `pinv` would invert them.
+    contrasts = matmul(jnp.asarray(helmert(classes), features.dtype), jnp.where(apart, means, jnp.ones_like(means)))
+    axes, sizes, _ = jnp.linalg.svd(lax.stop_gradient(contrasts), full_matrices=False)
+    axes = jnp.where(sizes > rounding, axes, 0)
+    inverse = jnp.linalg.pinv(matmul(axes, matmul(axes.T, contrasts)))
     variability = jnp.sum(matmul(within, inverse) ** 2)
     scaled = lambda matrix: matrix / jnp.linalg.norm(matrix)
     squares = jnp.sum((features[:, None, :] - means[None]) ** 2, axis=-1)
-    nearest, given = jnp.argmin(squares, axis=1), jnp.argmax(matmul(features, weights.T) + bias[None], axis=1)
+    nearest = jnp.argmin(squares, axis=1)
     off = jnp.where(known, jnp.mean((nearest != given).astype(features.dtype)), jnp.nan)
     return NeuralCollapse(
         defined(variability),

@@ -11,6 +11,8 @@ Gousseau, *Transportation distances on the circle*, 2011. **Invariants.** A metr
 smaller than the distance of the means in Euclidean space.
 """
 
+from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,8 @@ _MOST = 2**26
 _MOST_WEIGHTED = 2**20
 # Golden section: halvings of the bracket to the root of what doubles can tell.
 _SECTIONS = 90
+# The size of coordinates whose differences, and the norms of these, are finite.
+_LARGEST = 1e300
 
 
 def wasserstein(
@@ -38,8 +42,9 @@ def wasserstein(
 ) -> float:
     r"""$W_p(\mu, \nu) = \min_\pi\left(\sum_{ij}\pi_{ij}\,d(x_i, y_j)^p\right)^{1/p}$, d the distance along the space.
 
-    A host function, exact to rounding: by sorting on the line and on the circle, by an assignment for equal masses, by
-    a linear programme for others.
+    A host function, exact to the rounding of tokens and masses: by sorting on the line and on the circle, by an
+    assignment for equal masses, by shortest augmenting paths for others. A share of the mass that is of the size of
+    rounding is not carried.
 
     !!! example
 
@@ -86,8 +91,8 @@ def wasserstein(
     equal = masses is None and len(points[0]) == len(points[1])
     if (pairs := len(points[0]) * len(points[1])) > (most := _MOST if equal else _MOST_WEIGHTED):
         raise refusal("x", f"make at most {most} pairs with y", f"there are {pairs}", "take fewer tokens of each")
-    costs = _distances(points[0], points[1], space) ** p
-    return float((_assigned(costs) if equal else _coupled(costs, first, second)) ** (1 / p))
+    distances = _distances(points[0], points[1], isinstance(space, Sphere))
+    return _by_pairs(distances, p, _assigned if equal else lambda costs: _coupled(costs, first, second))
 
 
 def _host(cloud: Any, name: str, sphere: bool) -> NDArray:
@@ -97,15 +102,17 @@ def _host(cloud: Any, name: str, sphere: bool) -> NDArray:
     if not points.size:
         raise refusal(name, "have a token", f"its shape is {points.shape}", "pass one or more")
     if not sphere:
+        if np.abs(points).max() > _LARGEST:
+            raise refusal(name, f"be at most {_LARGEST:g} in size", "a number of it is more", "rescale both clouds")
         return points
-    length = np.sqrt((points**2).sum(axis=1, keepdims=True))
-    if not length.all():
+    size = np.abs(points).max(axis=1, keepdims=True)
+    if not size.all():
         raise refusal(name, "have a direction", "a token of it is zero", "pass Euclidean() for tokens of the plane")
-    return points / length
+    return points / size / np.linalg.norm(points / size, axis=1, keepdims=True)
 
 
 def _shares(masses: Any, points: list[NDArray]) -> tuple[NDArray, NDArray]:
-    """The masses of both, of sum one."""
+    """The masses of both, each times the sum of the other: the sums are equal, without rounding if masses are whole."""
     if masses is None:
         masses = tuple(np.ones(len(one)) for one in points)
     if not isinstance(masses, tuple | list) or len(masses) != 2:
@@ -116,39 +123,100 @@ def _shares(masses: Any, points: list[NDArray]) -> tuple[NDArray, NDArray]:
         one = check_host_array(given, "masses", shape=(len(cloud),), remedy="pass one a token")
         if np.any(one < 0) or not one.sum() > 0:
             raise refusal("masses", "be not negative and not all zero", "they are not", "pass weights of tokens")
-        found.append(one / one.sum())
-    return found[0], found[1]
+        found.append(np.ldexp(one, -np.frexp(one.max())[1]))  # by a power of two, which rounds nothing
+    return found[0] * found[1].sum(), found[1] * found[0].sum()
 
 
-def _distances(x: NDArray, y: NDArray, space: AbstractSpace) -> NDArray:
+def _distances(x: NDArray, y: NDArray, sphere: bool) -> NDArray:
     """All of them, along the space."""
-    chord = np.sqrt(np.maximum(((x[:, None] - y[None]) ** 2).sum(axis=2), 0))
-    # The arc of a chord: near zero right to rounding, where the arc cosine is not.
-    return 2 * np.arcsin(np.minimum(chord / 2, 1)) if isinstance(space, Sphere) else chord
+    norm = lambda sign: reduce(np.hypot, (x[:, None, k] + sign * y[None, :, k] for k in range(x.shape[1])), 0.0)
+    # The angle between unit vectors, right to rounding at zero and at pi alike (Kahan).
+    return 2 * np.arctan2(norm(-1), norm(1)) if sphere else norm(-1)
 
 
-def _assigned(costs: NDArray) -> float:
+def _power_mean(distances: NDArray, shares: NDArray, p: float) -> float:
+    """The p-th root of the mean of p-th powers, the largest distance taken out so that no power is lost."""
+    largest = distances.max(initial=0.0, where=shares > 0)
+    ratios = np.minimum(distances / largest, 1) if largest else distances
+    return float(largest * (np.sum(shares * ratios**p) / shares.sum()) ** (1 / p))
+
+
+def _by_pairs(distances: NDArray, p: float, couple: Callable[[NDArray], NDArray]) -> float:
+    """The distance by a coupling of least cost; costs are in a unit in which those of this coupling are not lost."""
+    unit = distances.max()
+    while unit > 0:
+        coupling = couple(np.minimum(distances / unit, 1e150 ** (1 / p)) ** p)
+        largest = distances[coupling > 0].max()
+        if largest >= unit / 2:
+            return _power_mean(distances, coupling, p)
+        unit = largest
+    return 0.0
+
+
+def _assigned(costs: NDArray) -> NDArray:
     from scipy.optimize import linear_sum_assignment  # loaded when it is needed
 
-    return float(costs[linear_sum_assignment(costs)].mean())
+    coupling = np.zeros_like(costs)
+    coupling[linear_sum_assignment(costs)] = 1
+    return coupling
 
 
-def _coupled(costs: NDArray, first: NDArray, second: NDArray) -> float:
-    from scipy.optimize import linprog  # loaded when it is needed
-    from scipy.sparse import identity, kron, vstack
+def _coupled(costs: NDArray, first: NDArray, second: NDArray) -> NDArray:
+    """The coupling (n, m) of least cost: the mass of each row goes along shortest paths to columns that have room.
 
+    A path may take mass back from the rows that sent it. Reduced costs, less the potentials u and v, are never
+    negative, and zero where mass is carried, so that Dijkstra's algorithm finds these paths.
+    """
     n, m = costs.shape
-    rows, columns = kron(identity(n), np.ones((1, m))), kron(np.ones((1, n)), identity(m))
-    found = linprog(costs.ravel(), A_eq=vstack([rows, columns]).tocsr(), b_eq=np.concatenate([first, second]))
-    if found.status != 0:
-        raise refusal("masses", "be such that the linear programme is solved", found.message, "scale or merge them")
-    return max(float(found.fun), 0.0)
+    least = _rounding(first, second)
+    left, room, coupling = first.copy(), second.copy(), np.zeros((n, m))
+    u, v = np.zeros(n), costs.min(axis=0)
+    for start in range(n):
+        while left[start] > least and room.max() > least:
+            # To columns: the lengths of paths, the last row of each. To rows: the same, by the column that mass leaves.
+            to_column, last = costs[start] - u[start] - v, np.full(m, start)
+            to_row, left_from = np.full(n, np.inf), np.full(n, -1)
+            to_row[start] = 0
+            unsettled = np.ones(m, bool)
+            while True:
+                at = to_column.min(where=unsettled, initial=np.inf)
+                nearest = np.flatnonzero(unsettled & (to_column <= at))
+                ends = nearest[room[nearest] > least]
+                if ends.size:
+                    break
+                unsettled[nearest] = False
+                for row in np.flatnonzero((coupling[:, nearest] > 0).any(axis=1) & np.isinf(to_row)):
+                    to_row[row], left_from[row] = at, nearest[np.argmax(coupling[row, nearest] > 0)]
+                    length = at + (costs[row] - u[row] - v)
+                    nearer = unsettled & (length < to_column)
+                    to_column[nearer], last[nearer] = length[nearer], row
+            reached = np.isfinite(to_row)
+            u[reached] += at - to_row[reached]
+            v[~unsettled] -= at - to_column[~unsettled]
+            end = column = ends[0]
+            path = [(last[column], column)]
+            while (row := path[-1][0]) != start:
+                column = left_from[row]
+                path += [(row, column), (last[column], column)]
+            rows, columns = np.array(path).T
+            mass = min(left[start], room[end], coupling[rows[1::2], columns[1::2]].min(initial=np.inf))
+            coupling[rows[::2], columns[::2]] += mass
+            coupling[rows[1::2], columns[1::2]] -= mass
+            left[start] -= mass
+            room[end] -= mass
+    return coupling
 
 
-def _quantiles(first: NDArray, second: NDArray) -> tuple[NDArray, NDArray]:
-    """The shares at which either quantile function jumps, and the lengths between them."""
-    cuts = np.unique(np.concatenate([[0.0], np.minimum(first, 1), np.minimum(second, 1), [1.0]]))
-    return (cuts[1:] + cuts[:-1]) / 2, np.diff(cuts)
+def _rounding(first: NDArray, second: NDArray) -> float:
+    """By how much sums of masses may be off: less mass is not carried."""
+    return (len(first) + len(second)) * np.finfo(float).eps * first.sum()
+
+
+def _quantiles(first: NDArray, second: NDArray, least: float) -> tuple[NDArray, NDArray]:
+    """The middles of the pieces on which both quantile functions are constant, and their lengths, above `least`."""
+    cuts = np.unique(np.concatenate([[0.0], first, second]))
+    lengths = np.diff(cuts)
+    return ((cuts[1:] + cuts[:-1]) / 2)[lengths > least], lengths[lengths > least]
 
 
 def _on_the_line(x: NDArray, y: NDArray, first: NDArray, second: NDArray, p: float) -> float:
@@ -156,27 +224,26 @@ def _on_the_line(x: NDArray, y: NDArray, first: NDArray, second: NDArray, p: flo
     for points, shares in ((x, first), (y, second)):
         order = np.argsort(points)
         places.append((points[order], np.cumsum(shares[order])))
-    middles, lengths = _quantiles(places[0][1], places[1][1])
+    middles, lengths = _quantiles(places[0][1], places[1][1], _rounding(first, second))
     values = [points[np.minimum(np.searchsorted(before, middles), len(points) - 1)] for points, before in places]
-    return float(np.sum(lengths * np.abs(values[0] - values[1]) ** p) ** (1 / p))
+    return _power_mean(np.abs(values[0] - values[1]), lengths, p)
 
 
 def _on_the_circle(x: NDArray, y: NDArray, first: NDArray, second: NDArray, p: float) -> float:
     order, other = np.argsort(x), np.argsort(y)
+    least, total = _rounding(first, second), first.sum()
     x, first, y, second = x[order], np.cumsum(first[order]), y[other], np.cumsum(second[other])
 
     def cost(shift: float) -> float:
         """Of the coupling that is monotone on the line covering the circle, mass `shift` before y's cut."""
-        moved = second + shift
         # The jumps of the shifted quantile function within one turn.
-        jumps = moved - np.floor(moved)
-        middles, lengths = _quantiles(first, np.sort(jumps))
+        middles, lengths = _quantiles(first, np.append(np.mod(second + shift, total), total), least)
         from_x = x[np.minimum(np.searchsorted(first, middles), len(x) - 1)]
-        turns = np.floor(middles - shift)
-        places = np.minimum(np.searchsorted(second, middles - shift - turns), len(y) - 1)
-        return float(np.sum(lengths * np.abs(from_x - y[places] - 2 * np.pi * turns) ** p))
+        turns = np.floor((middles - shift) / total)
+        places = np.minimum(np.searchsorted(second, middles - shift - turns * total), len(y) - 1)
+        return _power_mean(np.abs(from_x - y[places] - 2 * np.pi * turns), lengths, p)
 
-    low, high = -1.0, 1.0
+    low, high = -total, total
     ratio = (np.sqrt(5) - 1) / 2
     inner = [high - ratio * (high - low), low + ratio * (high - low)]
     values = [cost(one) for one in inner]
@@ -191,4 +258,4 @@ def _on_the_circle(x: NDArray, y: NDArray, first: NDArray, second: NDArray, p: f
             inner[1] = low + ratio * (high - low)
             values[1] = cost(inner[1])
         best = min(best, *values)
-    return best ** (1 / p)
+    return best

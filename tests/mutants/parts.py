@@ -10,6 +10,7 @@ _SIMULATE = ("tests/test_simulate.py",)
 _TRAIN = ("tests/test_training_loop.py",)
 _SWEEP = ("tests/sweep/test_run.py", "tests/sweep/test_store.py")
 _HARDMAX = ("tests/hardmax/test_layer.py", "tests/hardmax/test_theorem.py", "tests/hardmax/test_limit.py")
+_TRANSPORT, _COLLAPSE = ("tests/observables/test_transport.py",), ("tests/observables/test_neural_collapse.py",)
 _CLUSTERS = ("tests/observables/test_clusters.py",)
 
 PARTS = (
@@ -206,5 +207,55 @@ PARTS = (
         "                result_store.refuse_another(identity)\n",
         "",
         _SWEEP,
+    ),
+    # Transport, neural collapse
+    Mutant(
+        "transport-never-takes-mass-back",
+        "clusterjax/_observables/transport.py",
+        "for row in np.flatnonzero((coupling[:, nearest] > 0).any(axis=1) & np.isinf(to_row)):",
+        "for row in np.flatnonzero((coupling[:, nearest] < 0).any(axis=1) & np.isinf(to_row)):",
+        _TRANSPORT,
+    ),
+    Mutant(
+        "transport-potentials-of-rows-stay",
+        "clusterjax/_observables/transport.py",
+        "u[reached] += at - to_row[reached]",
+        "u[reached] += 0 * to_row[reached]",
+        _TRANSPORT,
+    ),
+    Mutant(
+        "transport-in-units-of-the-largest-distance",
+        "clusterjax/_observables/transport.py",
+        "        if largest >= unit / 2:\n",
+        "        if True:\n",
+        _TRANSPORT,
+    ),
+    Mutant(
+        "transport-carries-rounding",
+        "clusterjax/_observables/transport.py",
+        "return (len(first) + len(second)) * np.finfo(float).eps * first.sum()",
+        "return 0.0",
+        _TRANSPORT,
+    ),
+    Mutant(
+        "transport-ignores-a-little-mass",
+        "clusterjax/_observables/transport.py",
+        "return (len(first) + len(second)) * np.finfo(float).eps * first.sum()",
+        "return 1e-9 * first.sum()",
+        _TRANSPORT,
+    ),
+    Mutant(
+        "collapse-inverts-what-rounding-left",
+        "clusterjax/_observables/neural_collapse.py",
+        "axes = jnp.where(sizes > rounding, axes, 0)",
+        "axes = jnp.where(sizes > 0, axes, 0)",
+        _COLLAPSE,
+    ),
+    Mutant(
+        "collapse-of-sums-with-the-offset",
+        "clusterjax/_observables/neural_collapse.py",
+        "features = features - features[:1]",
+        "features = features - 0",
+        _COLLAPSE,
     ),
 )

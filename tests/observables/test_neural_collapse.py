@@ -70,6 +70,44 @@ def test_rotations_and_scales():
     np.testing.assert_allclose(scaled, plain, rtol=1e-11)
 
 
+@pytest.mark.parametrize("dtype", (np.float64, np.float32))
+@pytest.mark.parametrize(("classes", "rank"), [(4, 3), (5, 1), (2, 1), (6, 4)])
+def test_an_offset_changes_nothing(classes, rank, dtype):
+    """NC1 to NC3 but for the rounding of the features, also of means that span fewer directions than they could."""
+    rng = np.random.default_rng(classes)
+    labels = np.repeat(np.arange(classes), 6)
+    means = rng.normal(size=(classes, rank)) @ rng.normal(size=(rank, 16))
+    features, weights = means[labels] + 0.1 * rng.normal(size=(len(labels), 16)), rng.normal(size=(classes, 16))
+    if rank < classes - 1:  # the means themselves are of lower rank, and not these of the features alone
+        for k in range(classes):
+            features[labels == k] += means[k] - features[labels == k].mean(axis=0)
+    wanted = reference.neural_collapse(features, labels, weights, np.zeros(classes))[:6]
+    for offset in (0.0, 1.0, 1e3, 1e6):
+        if offset * np.finfo(dtype).eps > 1e-4:
+            continue
+        found = cjx.neural_collapse(jnp.asarray(features + offset, dtype), labels, jnp.asarray(weights, dtype))
+        np.testing.assert_allclose(
+            values(found)[:6],
+            wanted,
+            rtol=300 * np.finfo(dtype).eps * (10 + offset),
+            atol=10 * np.finfo(dtype).eps * (10 + offset),
+        )
+
+
+@pytest.mark.parametrize("offset", (0.0, 1e3))
+def test_the_derivative_of_variability(offset):
+    """Against central differences; also at a simplex, where singular values are equal."""
+    features, labels, weights, _ = drawn(5, (4, 6, 5), 4)
+    corners = np.eye(3)[np.array([0, 1, 2, 0, 1, 2])]
+    along = np.random.default_rng(6).normal(size=features.shape)
+    measure = lambda x: cjx.neural_collapse(x, labels, weights).variability
+    slope = jnp.sum(jax.grad(measure)(jnp.asarray(features + offset)) * along)
+    rise = [measure(jnp.asarray(features + offset + step * along)) for step in (-1e-5, 1e-5)]
+    assert float(slope) == pytest.approx(float(rise[1] - rise[0]) / 2e-5, rel=1e-6)
+    at_simplex = lambda x: cjx.neural_collapse(x, np.array([0, 1, 2, 0, 1, 2]), np.eye(3)).variability
+    np.testing.assert_allclose(jax.grad(at_simplex)(jnp.asarray(corners + offset)), 0, atol=1e-9)
+
+
 def test_equal_means_have_no_measures():
     """Also where they differ by rounding; those of the classifier alone stay."""
     _, labels, weights, bias = drawn(3, (4, 3, 5), 4)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from scipy.optimize import linprog
+from scipy.optimize import linear_sum_assignment, linprog
 
 import clusterjax as cjx
 
@@ -63,9 +63,65 @@ def test_masses_are_repeated_tokens(d, sphere):
     assert found == pytest.approx(wanted, abs=1e-7)
 
 
-def test_the_circle_is_the_linear_programme():
+def repeated(x, y, p, sphere):
+    """W_p of 8 and 6 tokens of equal mass: each x thrice and each y four times is an assignment. Costs are in units of
+    the largest distance that is gone, for else powers of clusters of several widths are lost.
+    """
+    far = np.array([[reference.distance(a, b, sphere) for b in y] for a in x])
+    far, unit = np.repeat(np.repeat(far, 3, 0), 4, 1), far.max()
+    for _ in range(6):
+        gone = far[linear_sum_assignment(np.minimum(far / unit, 1e150 ** (1 / p)) ** p)]
+        unit = gone.max()
+    return unit * np.mean((gone / unit) ** p) ** (1 / p)
+
+
+@pytest.mark.parametrize(("d", "sphere"), [(1, False), (2, False), (3, False), (2, True), (3, True), (4, True)])
+@pytest.mark.parametrize("p", (1.0, 2.0, 4.0, 64.0))
+@pytest.mark.parametrize("heads", (1, 2))
+def test_clusters_of_any_width(d, p, heads, sphere):
+    """Of 8 and 6 tokens in one cluster, or in two at antipodes, down to the width at which the tokens are rounded."""
+    rng = np.random.default_rng(d)
+    x, y = rng.normal(size=(8, d)), rng.normal(size=(6, d))
+    side = [np.where(np.arange(n) < n // heads, 1, -1)[:, None] for n in (8, 6)]
+    for width in (1e-4, 1e-9):
+        one, other = (sign * np.eye(d)[0] + width * cloud for sign, cloud in zip(side, (x, y), strict=True))
+        if sphere:
+            one, other = (cloud / np.linalg.norm(cloud, axis=1, keepdims=True) for cloud in (one, other))
+        found = cjx.wasserstein(one, other, p, space=cjx.Sphere() if sphere else FLAT)
+        assert found == pytest.approx(repeated(one, other, p, sphere), rel=1e-12 + 1e-14 / width)
+        masses = (np.full(8, 0.1), np.full(6, 3.7))
+        same = cjx.wasserstein(one, other, p, space=cjx.Sphere() if sphere else FLAT, masses=masses)
+        assert same == pytest.approx(found, rel=1e-12 + 1e-14 / width)
+
+
+@pytest.mark.parametrize("d", (1, 2, 3))
+def test_any_scale(d):
+    """W of clouds s times as large is s times as large, for any p, with masses and without."""
+    x, y = clouds(5, 7, d, False)
+    for masses in (None, (np.arange(7), np.ones(7))):
+        for p in (1.0, 2.0, 64.0):
+            plain = cjx.wasserstein(x, y, p, space=FLAT, masses=masses)
+            for scale in (2.0**-900, 2.0**-30, 2.0**30, 2.0**900):
+                assert cjx.wasserstein(scale * x, scale * y, p, space=FLAT, masses=masses) / scale == pytest.approx(
+                    plain, rel=1e-14
+                )
+
+
+@pytest.mark.parametrize(("d", "sphere"), [(1, False), (2, True), (3, True)])
+def test_a_little_mass_is_carried(d, sphere):
+    """A mass of 1e-11 that is 1 away counts beside tokens that move by 1e-8."""
+    x = np.eye(d)[:1] if sphere else np.zeros((1, 1))
+    far, near = (np.eye(d)[1:2], np.array([[1.0, 1e-8, 0][:d]])) if sphere else (np.ones((1, 1)), np.full((1, 1), 1e-8))
+    found = cjx.wasserstein(
+        x, np.concatenate([near, far]), space=cjx.Sphere() if sphere else FLAT, masses=(np.ones(1), [1 - 1e-11, 1e-11])
+    )
+    assert found**2 == pytest.approx(1e-16 + 1e-11 * (np.pi**2 / 4 if sphere else 1), rel=1e-4)
+
+
+@pytest.mark.parametrize("d", (2, 3))
+def test_it_is_the_linear_programme(d):
     """Many tokens of any masses: the same by all pairs."""
-    x, y = clouds(3, 30, 2, True)
+    x, y = clouds(3, 30, d, True)
     masses = np.random.default_rng(4).uniform(size=(2, 30))
     cost = np.arccos(np.clip(x @ y.T, -1, 1))
     share = masses / masses.sum(axis=1, keepdims=True)
@@ -111,6 +167,7 @@ BAD = {
     "masses": (lambda x: cjx.wasserstein(x, x, masses=(-np.ones(5), np.ones(5))), "masses must be not negative"),
     "number": (lambda x: cjx.wasserstein(x, x, masses=(np.ones(4), np.ones(5))), "masses must"),
     "one": (lambda x: cjx.wasserstein(x, x, masses=np.ones(5)), "masses must be a pair"),  # pyright: ignore
+    "size": (lambda x: cjx.wasserstein(1e301 * x, x, space=FLAT), "x must be at most 1e"),
     "many": (lambda x: cjx.wasserstein(np.ones((9000, 3)), np.ones((9000, 3))), "x must make at most"),
     "traced": (lambda x: jax.jit(lambda y: cjx.wasserstein(y, x))(x), "x must"),
 }

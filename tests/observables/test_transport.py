@@ -107,6 +107,16 @@ def test_any_scale(d):
                 )
 
 
+@pytest.mark.parametrize("d", (2, 3))
+def test_rounding_of_masses_is_not_carried(d):
+    """Three masses of .1 and one of .3 in each of two clusters at antipodes differ by rounding, which stays."""
+    pole = np.eye(d)[:1]
+    one = np.concatenate([np.repeat(pole, 3, 0), -pole])
+    other = np.concatenate([pole, -pole]) + 1e-9 * np.eye(d)[1]
+    found = cjx.wasserstein(one, other, masses=([0.1, 0.1, 0.1, 0.7], [0.3, 0.7]))
+    assert found == pytest.approx(1e-9, rel=1e-5)
+
+
 @pytest.mark.parametrize(("d", "sphere"), [(1, False), (2, True), (3, True)])
 def test_a_little_mass_is_carried(d, sphere):
     """A mass of 1e-11 that is 1 away counts beside tokens that move by 1e-8."""

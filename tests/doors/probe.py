@@ -226,7 +226,8 @@ def _networks() -> dict[str, Case]:
         "with_mask": case(lambda: {"model": model(), "mask": SinkMask(2, 1)}),
         "Model.text_view": case({}, model),
         "randomise": case(
-            lambda: {"model": model(), "key": KEY, "initial": lambda key: albert()}, initial=NONE
+            lambda: {"model": model(), "key": KEY, "initial": lambda key: albert(), "spread": None}, initial=NONE,
+            spread=NONE,
         ),
     }  # fmt: skip
 
@@ -286,9 +287,10 @@ def _surveys() -> dict[str, Case]:
             lambda: {
                 "measure": lambda model, texts, store=None: controlled().trained, "model": model(),
                 "texts": texts(), "key": KEY, "statistic": "cosine", "draws": 1, "initial": lambda key: albert(),
+                "spread": None,
                 "fixed": (2, 3), "length": 4,
             },
-            dear=True, texts=SENTENCES, statistic=NONE, initial=NONE,
+            dear=True, texts=SENTENCES, statistic=NONE, initial=NONE, spread=NONE,
             fixed=NONE | EMPTY, length=NONE, store=FILE, level=FROM_THE_END, sigmas=COUNT | POSITIVE, finite=False,
         ),
         "Bridge.correlation": case({"name": "fitted"}, one_bridge),

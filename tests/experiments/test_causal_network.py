@@ -1,7 +1,10 @@
 """The figure of a causal network on a tiny one with made-up texts: each number against NumPy from its trace."""
 
+import re
+from dataclasses import replace
 from types import SimpleNamespace
 
+import jax.random as jr
 import numpy as np
 import pytest
 from flax import nnx
@@ -16,8 +19,13 @@ from clusterjax.experiments.causal_network.claims import claims_of
 from clusterjax.experiments.causal_network.measure import Parameters, measure
 from clusterjax.experiments.framework import causal
 from clusterjax.experiments.framework.experiment import Settings
+from clusterjax.experiments.framework.passages import articles_of, articles_words
+from clusterjax.probe.measures.tally import average_of
+
+from ..probe_cases import PLBERT
 
 
+TEXT = PLBERT.parent / "text" / "wikitext2_raw_test.txt"
 LETTERS = "abcdefghijklmnopqrstuvwxy."
 LENGTH, WIDTH = 16, 8
 TEXTS = ["".join(np.random.default_rng(seed).choice(list(LETTERS), 24)) for seed in range(5)] + ["too short"]
@@ -97,10 +105,15 @@ def test_numbers_are_those_of_a_loop(run):
 def test_controls_are_other_networks_on_other_orders(run):
     _, model, results = run
     found = results.network
-    means = [seen.cosine.mean for seen in (found.trained, found.shuffled, *found.random)]
-    assert len(found.random) == 2 and all(
+    means = [seen.cosine.mean for seen in (found.trained, found.shuffled, *found.random, *found.usual)]
+    assert len(found.random) == len(found.usual) == 2 and all(
         not np.allclose(means[i], means[j]) for i in range(len(means)) for j in range(i)
     )
+    # The first are of the spread that the network began with, the others of that of transformers.
+    untrained = causal.untrained(model, jr.fold_in(jr.split(jr.key(0))[0], 1), 0.02)
+    assert found.spread == "of spread 0.6000, as before its training" and untrained.name.endswith("of spread 0.02")
+    usual = by_loop(*stream_of(untrained, results.reading.texts))[0].mean(axis=0)
+    np.testing.assert_allclose(found.usual[1].cosine.mean, usual, rtol=2e-4)
     # The same tokens in another order have the same mean cosine before the first layer but for the place of the first.
     np.testing.assert_allclose(found.shuffled.cosine.mean[0], found.trained.cosine.mean[0], rtol=1e-5)
 
@@ -121,20 +134,62 @@ def test_a_window_costs_what_its_losses_say(run):
 def test_verdicts_follow_from_the_numbers(run):
     p, _, results = run
     claims = {claim.says: claim for claim in claims_of(results)}
-    (mean,) = (claim for says, claim in claims.items() if "hardly changes the mean cosine" in says)
+    (mean,) = (claim for says, claim in claims.items() if "changes the mean cosine" in says)
     change = results.network.trained.first.cosine_of_others.mean - results.network.trained.cosine.mean
     assert mean.value == pytest.approx(change[np.abs(change).argmax()], abs=1e-6)
     assert mean.holds == (abs(mean.value) < 0.02)
     (window,) = (claim for says, claim in claims.items() if says.startswith("A sliding window"))
-    assert window.holds == (window.value - 2 * window.error > 1) and not window.holds
+    # Of five texts two standard errors are not enough.
+    assert window.holds == (window.value - 2.87 * window.error > 1) and not window.holds
+    assert window.measured.endswith("(± over 5 texts)")
     heads = results.network.trained.heads
-    (before,) = (claim for says, claim in claims.items() if says.endswith("the token before."))
+    (before,) = (claim for says, claim in claims.items() if "the token before" in says)
     surely = lambda seen: seen.excess["previous"].mean - 2 * seen.excess["previous"].error > p.sink
     random = [surely(seen.heads).any() for seen in results.network.random]
     assert before.holds == (surely(heads).any() and not any(random))
     # The package's own model is named as what the claim of it was measured on.
-    (own,) = (claim for says, claim in claims.items() if says.startswith("The language model of the package"))
-    assert own.on is not None and own.on.size["layers"] == 4
+    (own,) = (claim for says, claim in claims.items() if says.startswith("In the language model of the package"))
+    assert own.on is not None and own.on.size["layers"] == 4 and own.measured.endswith("(± over 16 articles)")
+
+
+def test_what_is_said_of_random_weights_is_said_of_both_spreads(run):
+    """The claim holds where the network is between the two spreads, and falls with either of the differences."""
+    _, _, results = run
+    found = results.network
+    shifted = lambda seen, by: seen._replace(
+        first=seen.first._replace(cosine_of_others=average_of(seen.first.cosine_of_others.values + by))
+    )
+    trained = found.trained.first.cosine_of_others.mean[found.late]
+    to = lambda seen, level: shifted(seen, level - seen.first.cosine_of_others.mean[found.late] + trained)
+    claims = []
+    for order, own, usual in ((1, -1, 1), (-1, -1, 1), (1, 1, 1), (1, -1, -1)):
+        other = replace(
+            found, shuffled=to(found.shuffled, order), random=tuple(to(seen, own) for seen in found.random),
+            usual=tuple(to(seen, usual) for seen in found.usual),
+        )  # fmt: skip
+        (one,) = (one for one in claims_of(replace(results, network=other)) if "less alike than in random" in one.says)
+        claims.append(one)
+    assert [one.holds for one in claims] == [True, False, False, False]
+    assert all("of spread 0.6000" in one.measured and "of spread 0.02:" in one.measured for one in claims)
+
+
+def test_errors_are_over_articles():
+    """Passages of the package are known by their article; other texts are articles of their own."""
+    texts = probe.bundled_texts()
+    found = articles_of([*texts[:3], "another text", *texts[-2:], "one more"])
+    assert found.tolist()[:3] == [0, 0, 1] and found[4] == found[5] == 15 and len(set(found.tolist())) == 5
+    assert articles_words(found) == "5 articles" and articles_words(found[:1]) == "1 texts"
+
+
+@pytest.mark.skipif(not TEXT.is_file(), reason="WikiText-2 is not beside the checkout, in ../shared/data")
+def test_the_articles_of_the_passages_are_those_of_wikitext():
+    letters_of = lambda text: re.sub("[^a-z0-9]", "", text.lower())
+    articles = re.split(r"\n = [^=\n]*[^=\n ] = \n", TEXT.read_text("utf-8"))
+    of_letters = list(map(letters_of, articles))
+    titles = [
+        next(k for k, of in enumerate(of_letters) if letters_of(text)[:80] in of) for text in probe.bundled_texts()
+    ]
+    assert articles_of(probe.bundled_texts()).tolist() == np.unique(titles, return_inverse=True)[1].tolist()
 
 
 def test_too_few_long_texts(tmp_path, monkeypatch, run):

@@ -10,6 +10,7 @@ from flax import nnx
 from scipy import stats
 
 from clusterjax import probe
+from clusterjax.probe.measures.tally import average_of, clustered_error
 from clusterjax.probe.networks.train import _network
 
 from ..helpers import as_a_user
@@ -107,7 +108,7 @@ def test_what_was_removed_stays_removed(config, tmp_path):
     for part in (probe.without_norms, probe.without_feed_forward, lambda model: probe.on_sphere(model, 2.0)):
         one, other = probe.randomise(part(model), jr.key(1)), part(probe.randomise(model, jr.key(1)))
         np.testing.assert_array_equal(*(probe.trace(m, TEXTS.token_ids[:2]).hidden for m in (one, other)))
-        assert one.name.endswith("with random weights")
+        assert " with random weights" in one.name
     assert probe.randomise(probe.deeper(model, 2), jr.key(1)).num_layers == 2 * model.num_layers
 
 
@@ -184,6 +185,81 @@ def spread_of(name, sizes):
     attention = {"q": (d * k) ** -0.5, "k": d**-0.5, "v": d**-0.5, "o": (heads * k) ** -0.5}
     others = {"shared": 1.0, "relative_attention_bias": d**-0.5, "wi_0": d**-0.5, "wi_1": d**-0.5, "wo": wide**-0.5}
     return (attention | others)[name.split(".")[-2]]
+
+
+def test_the_spread_of_random_weights_is_named_and_can_be_given(model):
+    """The matrices have the deviation that is asked for, the result and the name tell it, and it is not given twice."""
+    for spread in (None, 0.3):
+        drawn = probe.randomise(model, jr.key(3), spread=spread)
+        words = probe.tensors(drawn.network)["embeddings.word_embeddings.weight"]
+        used = spread or 0.02
+        assert (
+            0.75 * used < words.std() < 1.3 * used
+            and drawn.name == f"{model.name} with random weights of spread {used}"
+        )
+        found = probe.controls(measure, model, TEXTS, key=jr.key(0), draws=2, spread=spread)
+        assert found.spread == used and f"random weights of spread {used}: " in found.summary()
+    own = probe.controls(measure, model, TEXTS, key=jr.key(0), draws=2, initial=lambda key: model.network)
+    assert own.spread is None and "random weights: " in own.summary()
+    with pytest.raises(ValueError, match="spread must be None beside initial"):
+        probe.controls(measure, model, TEXTS, key=jr.key(0), initial=lambda key: model.network, spread=0.3)
+
+
+def test_a_spread_that_no_file_says_is_asked_for(tmp_path):
+    """A GGUF file holds none, and a T5 has one for each matrix: neither falls back to the default of transformers."""
+    pytest.importorskip("gguf", reason="needs gguf: pip install 'clusterjax[smollm2]'")
+    from clusterjax.probe.networks.gguf_file import SMOLLM2
+
+    from ..gguf_cases import tiny_gguf
+
+    # The published configuration of SmolLM2 says 576^(-1/2).
+    assert probe.load(tiny_gguf(tmp_path / SMOLLM2)).network.sizes.spread == pytest.approx(576**-0.5, rel=1e-15)
+    model = probe.load(tiny_gguf(tmp_path / "net.gguf"))
+    assert model.network.sizes.spread is None
+    for call in (
+        lambda **how: probe.randomise(model, jr.key(0), **how),
+        lambda **how: probe.controls(measure, model, probe.Encoded(*rows_of_ids()), key=jr.key(0), draws=2, **how),
+    ):
+        with pytest.raises(ValueError, match="spread must be given .*None.*pass the standard deviation"):
+            call()
+        call(spread=0.1)
+    with pytest.raises(ValueError, match="spread must be None where matrices have no common spread"):
+        probe.randomise(load(T5, tmp_path / "t5"), jr.key(0), spread=0.1)
+
+
+def test_errors_of_clustered_numbers():
+    """By a double loop; by the textbook where each number is a unit; m copies of each number add no information."""
+    rng = np.random.default_rng(0)
+    values, units = rng.normal(size=(11, 3)), np.array(list("aabbbcddeef"))
+    values[2, 1] = np.nan
+    found = clustered_error(values, units)
+    for column in range(3):
+        there = [(unit, x) for unit, x in zip(units, values[:, column], strict=True) if not np.isnan(x)]
+        mean = sum(x for _, x in there) / len(there)
+        squares = sum(sum(x - mean for unit, x in there if unit == name) ** 2 for name in set(units))
+        assert found.mean[column] == pytest.approx(mean, rel=1e-13)
+        assert found.error[column] == pytest.approx((6 / 5 * squares) ** 0.5 / len(there), rel=1e-13)
+    assert found.units == 6
+    alone = clustered_error(values[:, 0])
+    assert alone.units == 11 and alone.error == pytest.approx(stats.sem(values[:, 0]), rel=1e-13)
+    copied = clustered_error(np.tile(values[:, 0], 4), np.tile(np.arange(11), 4))
+    assert copied.error == pytest.approx(alone.error, rel=1e-13) and copied.units == 11
+    assert np.isnan(clustered_error(values, np.zeros(11)).error).all()
+    average = average_of(values[:, 0], units)
+    assert average.error == pytest.approx(found.error[0], rel=1e-13) and average.texts == 11
+
+
+def test_few_units_need_more_errors():
+    """A mean 2.1 errors above zero is surely so of 1,000 units, and not of three; the other side is its mirror."""
+    for many, surely in ((1000, True), (3, False)):
+        rising = np.linspace(-1, 1, many)
+        values = rising + 2.1 * clustered_error(rising).error
+        assert clustered_error(values).above() == surely and clustered_error(-values).below() == surely
+        assert not clustered_error(values).below() and not clustered_error(-values).above()
+
+
+def rows_of_ids():
+    return (np.arange(12).reshape(2, 6) % 7).astype(np.int32), np.ones((2, 6), bool)
 
 
 WIDE_ALBERT = SHARED | {"embedding_size": 30, "hidden_size": 60, "type_vocab_size": 6}

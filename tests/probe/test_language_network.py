@@ -107,8 +107,10 @@ def test_measures(pair):
     texts = probe.Encoded(IDS.astype(np.int32), MASK)
     assert np.isfinite(probe.similarity_histograms(network, texts).cosine.mean).all()
     assert probe.attention_sinks(network, texts).mass["first"].mean.shape == (3, 2)
-    redrawn = probe.trace(probe.randomise(network, jr.key(0)), IDS, MASK).hidden
+    redrawn = probe.trace(probe.randomise(network, jr.key(0), spread=0.05), IDS, MASK).hidden
     assert np.isfinite(redrawn).all() and not np.allclose(redrawn, probe.trace(network, IDS, MASK).hidden)
+    with pytest.raises(ValueError, match="spread must be given .* how the weights"):
+        probe.randomise(network, jr.key(0))
 
 
 def test_folder(tmp_path):

@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from ...probe.measures.tally import Average, average_of
-from ..framework.causal import ABSENT, OWN, PASSAGES
-from ..framework.experiment import Claim, plus_minus
+from ...probe.measures.tally import Average, clustered_error
+from ..framework.causal import ABSENT, NAME, OWN, PASSAGES, USUAL
+from ..framework.experiment import Claim, over, plus_minus
+from ..framework.passages import articles_words
 from ..framework.starts import Starts, starts_of
 from ..framework.verdict import Measured, Subject
 from .measure import MARK, Results
@@ -14,6 +15,7 @@ from .windows import Windows
 
 SMALL = 0.02  # of a mean cosine: what the first token may change of it
 ALONE = 1e-4  # of a length: what float32 may move where sums are taken in another order
+SUDDEN = 2.0  # times as long as the others: what it must be below at the level before
 SAME = 1e-3  # nats: by how much float32 may move a loss whose window leaves nothing out
 PLACE_WORDS = {"previous": "the token before", "self": "the token itself", MARK: MARK}
 
@@ -25,8 +27,9 @@ def claims_of(m: Results) -> tuple[Claim, ...]:
         _claim_of_mean(found), _claim_of_controls(found), _claim_of_onset(m), _claim_of_cosine(m), _claim_of_sinks(m),
         *(_claim_of_place(m, place) for place in ("previous", "self", MARK)),
     )  # fmt: skip
-    of_own = () if m.windows is None else (_claim_of_own(m),)
-    return (_claim_of_alone(m), *of_network, *of_own, *(() if m.windows is None else _claims_of_windows(m.windows)))
+    of_own = () if m.windows is None else over(articles_words(m.own.articles), [_claim_of_own(m)])
+    windows = () if m.windows is None else _claims_of_windows(m.windows)
+    return over(articles_words(found.articles), (_claim_of_alone(m), *of_network, *of_own, *windows))
 
 
 def measured_of(found: Found, network: Subject, data: Subject) -> Measured:
@@ -36,11 +39,6 @@ def measured_of(found: Found, network: Subject, data: Subject) -> Measured:
         "seeds": len(found.random),
     }  # fmt: skip
     return Measured(network, data, size)
-
-
-def _text_mean(values: np.ndarray) -> tuple[float, float]:
-    one = average_of(values)
-    return float(one.mean), float(one.error)
 
 
 def _values(average: Average) -> np.ndarray:
@@ -63,48 +61,58 @@ def _claim_of_mean(found: Found) -> Claim:
     change = _values(found.trained.first.cosine_of_others) - _values(found.trained.cosine)
     # Up to the last level before the last norm, and that after it.
     level = int(np.argmax(np.abs(change.mean(axis=0))))
-    value, error = _text_mean(change[:, level])
+    found_change = clustered_error(change[:, level], found.articles)
     whole, others = found.trained.cosine, found.trained.first.cosine_of_others
     return Claim(
-        says=f"The first token hardly changes the mean cosine of the tokens of {found.name}.",
+        says=f"The first token changes the mean cosine of the tokens of {found.name} by less than {SMALL:g}.",
         measured=f"of all levels it changes most at {level}: {plus_minus(whole.mean[level], whole.error[level], 3)} "
         "with "
         f"it, {plus_minus(others.mean[level], others.error[level], 3)} without; in texts of at most {found.tokens} "
         "tokens",
-        criterion=f"by less than {SMALL:g} at every level",
-        holds=abs(value) < SMALL,
+        criterion=f"by less than {SMALL:g} at every level, in the mean over texts",
+        holds=abs(float(found_change.mean)) < SMALL,
         kind="finding",
-        value=value,
-        error=error,
+        value=float(found_change.mean),
+        error=float(found_change.error),
     )
 
 
-def _compared(found: Found, statistic: str, level: int) -> tuple[Average, Starts]:
-    """The trained network less shuffled tokens, and beside random weights, in a statistic of `FirstToken` or of all."""
-    pick = lambda seen: _values(seen.cosine if statistic == "cosine of all" else getattr(seen.first, statistic))
-    starts = starts_of(pick(found.trained), [pick(seen) for seen in found.random])
-    return average_of(pick(found.trained)[:, level] - pick(found.shuffled)[:, level]), starts
+def _beside(found: Found, random: tuple[Seen, ...]) -> Starts:
+    """The trained network beside networks of random weights in the mean cosine without the first token."""
+    of = lambda seen: _values(seen.first.cosine_of_others)
+    return starts_of(of(found.trained), [of(seen) for seen in random], found.articles)
 
 
 def _claim_of_controls(found: Found) -> Claim:
     level = found.late
-    shuffled, starts = _compared(found, "cosine_of_others", level)
-    of = lambda seen: seen.first.cosine_of_others.mean[level]
-    below_random = bool(starts.beyond._replace(z=-starts.beyond.z).exceeds()[level])
-    return Claim(
-        says=f"Training keeps the tokens of {found.name} apart: they are less alike than in random order, and than "
-        "with "
-        "random weights.",
-        measured=f"mean cosine without the first token after layer {level} {of(found.trained):.3f}; in random order "
-        f"{of(found.shuffled):.3f}, difference {plus_minus(shuffled.mean, shuffled.error, 3)}; random weights "
+    of = lambda seen: _values(seen.first.cosine_of_others)[:, level]
+    shuffled = clustered_error(of(found.trained) - of(found.shuffled), found.articles)
+    own = _beside(found, found.random)
+    told = lambda starts: (
         f"{starts.words(level)}, difference "
-        f"{plus_minus(starts.beyond.difference[level], starts.beyond.error[level], 3)}",
-        criterion="both differences are below zero by two standard errors, or with few networks by as many as are as "
-        "improbable",
-        holds=bool(shuffled.mean < -2 * shuffled.error) and below_random,
+        f"{plus_minus(starts.beyond.difference[level], starts.beyond.error[level], 3)}"
+    )
+    says = f"The tokens of {found.name} are less alike than in random order, and more alike than with random weights"
+    measured = (
+        f"mean cosine without the first token after layer {level} {of(found.trained).mean():.3f}; in random order "
+        f"{of(found.shuffled).mean():.3f}, difference {plus_minus(shuffled.mean, shuffled.error, 3)}; random weights "
+        f"{found.spread}: {told(own)}"
+    )
+    criterion, holds = "each difference exceeds two standard errors", shuffled.below() and own.exceeds(level)
+    if found.usual:
+        usual = _beside(found, found.usual)
+        below = usual.beyond._replace(z=-usual.beyond.z)
+        says += f" as they were drawn before training, and yet less alike than with weights of spread {USUAL:g}"
+        measured += f"; of spread {USUAL:g}: {told(usual)}"
+        holds = holds and bool(below.exceeds()[level])
+    return Claim(
+        says=f"{says}.",
+        measured=measured,
+        criterion=f"{criterion}, or with few articles and networks as many as are as improbable",
+        holds=holds,
         kind="finding",
-        value=float(shuffled.mean),
-        error=float(shuffled.error),
+        value=float(own.beyond.difference[level]),
+        error=float(own.beyond.error[level]),
     )
 
 
@@ -118,18 +126,18 @@ def _claim_of_onset(m: Results) -> Claim:
         f"{plus_minus(of.length.mean[level], of.length.error[level], 0)} against "
         f"{plus_minus(of.length_of_others.mean[level], of.length_of_others.error[level], 0)} after layer {level}"
     )
+    sudden = onset is not None and float(of.ratio.mean[onset - 1]) < SUDDEN
     from_level = "no layer" if onset is None else f"layer {onset}"
     return Claim(
-        says=f"The first token of {found.name} becomes far longer than the others, all at once.",
+        says=f"In one layer the first token of {found.name} becomes more than {times:g} times as long as the others.",
         measured=f"more than {times:g} times as long as the median of the others from {from_level} on, up to "
-        f"{_last(of.apart(times))}: {lengths(at)}, {lengths(max(at - 1, 0))}; the ratio is largest after layer "
-        f"{highest}, "
+        f"{_last(of.apart(times))}: {lengths(at)}, {lengths(max(at - 1, 0))}; the largest ratio of all "
+        f"levels is that after layer {highest}, "
         f"{plus_minus(of.ratio.mean[highest], of.ratio.error[highest], 1)}; with tokens in random order from "
         f"{_level_words(found.onset(times, found.shuffled))} on, with random weights from {', '.join(others)} on",
         criterion=f"at two levels in a row the mean over texts of the ratio exceeds {times:g} by two standard errors, "
-        "and "
-        "with random weights at none",
-        holds=onset is not None and all(found.onset(times, seen) is None for seen in found.random),
+        f"at the level before it is below {SUDDEN:g}, and with random weights it is nowhere so",
+        holds=sudden and all(found.onset(times, seen) is None for seen in found.random),
         kind="finding",
         value=float(of.ratio.mean[at]),
         error=float(of.ratio.error[at]),
@@ -150,26 +158,27 @@ def _claim_of_cosine(m: Results) -> Claim:
     found = m.network
     of, onset = found.trained.first, found.onset(m.p.times)
     where = "After the first layer" if onset is None else "Where it is long"
+    of_texts = lambda values: clustered_error(values, found.articles)
     # From where the first token is long, or from the first layer on, to the last level before the last norm.
     part = slice(onset or 1, found.late + 1)
     below = _values(of.cosine_of_others)[:, part].mean(axis=1) - _values(of.cosine)[:, part].mean(axis=1)
-    value, error = _text_mean(below)
+    less = of_texts(below)
     in_random_order = found.shuffled.first
-    other, of_other = _text_mean(
+    other = of_texts(
         _values(in_random_order.cosine_of_others)[:, part].mean(axis=1)
         - _values(in_random_order.cosine)[:, part].mean(axis=1)
     )
     return Claim(
-        says=f"{where} the first token of {found.name} points elsewhere than the others.",
+        says=f"{where} the first token of {found.name} is less alike to the others than these are to each other.",
         measured=f"mean over layers {part.start} to {part.stop - 1} of its cosine to the others "
         f"{of.cosine.mean[part].mean():.3f}, of the others among each other "
         f"{of.cosine_of_others.mean[part].mean():.3f}: "
-        f"{plus_minus(value, error, 3)} less; in random order {plus_minus(other, of_other, 3)} less",
+        f"{plus_minus(less.mean, less.error, 3)} less; in random order {plus_minus(other.mean, other.error, 3)} less",
         criterion="less by more than two standard errors",
-        holds=value > 2 * error,
+        holds=less.above(),
         kind="finding",
-        value=value,
-        error=error,
+        value=float(less.mean),
+        error=float(less.error),
     )
 
 
@@ -191,7 +200,8 @@ def _claim_of_sinks(m: Results) -> Claim:
     share = lambda part: "none" if not part.size else f"{int(part.sum())} of {part.size}"
     others = ", ".join(f"{seen.heads.excess['first'].mean.max():.3f}" for seen in found.random)
     return Claim(
-        says=f"Heads of {found.name} are sinks of the first token, most of them in the layers that find it long.",
+        says=f"Of the heads of {found.name} in the layers that find the first token long most are sinks of it, and few "
+        "of those before.",
         measured=f"sinks beyond {m.p.sink:g}: {share(early)} heads up to layer {cut}, {share(late)} in later layers; "
         "in "
         f"random order {int(sinks(found.shuffled).sum())} of {many.size}; uniform causal attention gives it "
@@ -216,7 +226,7 @@ def _claim_of_place(m: Results, place: str) -> Claim:
     in_random_order = found.shuffled.heads.excess[place]
     random = [seen.heads.excess[place].mean.max() for seen in found.random]
     return Claim(
-        says=f"{found.name[0].upper()}{found.name[1:]} has heads that attend to {PLACE_WORDS[place]}.",
+        says=f"At least one head of {found.name} attends to {PLACE_WORDS[place]} more than uniformly.",
         measured=f"{count(found.trained)} of {excess.mean.size} heads by more than {m.p.sink:g} beyond uniform; the "
         f"strongest, head {head + 1} of layer {layer + 1}, gives "
         f"{plus_minus(heads.mass[place].mean[layer, head], heads.mass[place].error[layer, head], 3)} where uniform "
@@ -239,13 +249,12 @@ def _claim_of_own(m: Results) -> Claim:
     level = int(np.argmax(ratio.mean))
     layer, head = own.trained.heads.strongest("first")
     return Claim(
-        says="The language model of the package, whose training texts begin anywhere, has neither a long first token "
-        "nor "
-        "sinks.",
+        says="In the language model of the package, whose training texts begin anywhere, no first token is "
+        f"{m.p.times:g} times as long as the others, and no head gives it {m.p.sink:g} beyond uniform attention.",
         measured=f"length of the first token over the median of the others at most "
         f"{plus_minus(ratio.mean[level], ratio.error[level])}, after layer {level}; the strongest head gives it "
         f"{plus_minus(excess.mean[layer, head], excess.error[layer, head], 3)} beyond uniform causal attention",
-        criterion=f"nowhere {m.p.times:g} times as long, and no head beyond {m.p.sink:g}",
+        criterion="at no level and in no head, in the mean over texts",
         holds=bool(ratio.mean.max() < m.p.times and excess.mean.max() < m.p.sink),
         kind="finding",
         value=float(excess.mean[layer, head]),
@@ -262,16 +271,20 @@ def _claims_of_windows(windows: Windows) -> tuple[Claim, ...]:
     back = {width: windows.given_back(width, 1) for width in windows.widths}
     share = {width: float(back[width].mean / windows.cost[width, 0].mean) for width in windows.widths}
     more = {width: windows.given_back(width, 4, than=1) for width in windows.widths}
+    shown = ", ".join(map(str, windows.widths))
     last = windows.widths[-1]
     texts = ", ".join(f"{windows.texts[width]} of {windows.loss.texts}" for width in windows.widths)
     return (
         Claim(
-            says="A sliding window that loses sight of the first token costs SmolLM2 more than one nat a token.",
+            says=f"A sliding window of {shown} tokens, which loses sight of the first ones, costs {NAME} more than one "
+            "nat a token.",
             measured=f"cost in nats a token, {told(0)}; loss of the full mask "
             f"{plus_minus(windows.loss.mean, windows.loss.error)} nats a "
             f"token; over the places that the window cuts short, in {texts} texts",
             criterion="more than 1 by two standard errors, for every window",
-            holds=all(windows.cost[w, 0].mean - 2 * windows.cost[w, 0].error > 1 for w in windows.widths),
+            holds=all(
+                clustered_error(_values(windows.cost[w, 0]), windows.articles[w]).above(1.0) for w in windows.widths
+            ),
             kind="finding",
             value=float(windows.cost[last, 0].mean),
             error=float(windows.cost[last, 0].error),
@@ -279,18 +292,21 @@ def _claims_of_windows(windows: Windows) -> tuple[Claim, ...]:
         Claim(
             says="Most of this is given back by keeping the first token alone in sight.",
             measured=f"cost in nats a token with it, {told(1)}; given back "
-            + ", ".join(f"{100 * share[w]:.0f} %" for w in windows.widths),
-            criterion="more than half, for every window",
-            holds=all(share[w] > 0.5 for w in windows.widths),
+            + ", ".join(
+                f"{plus_minus(back[w].mean, back[w].error)} of it by window {w} ({100 * share[w]:.0f} %)"
+                for w in windows.widths
+            ),
+            criterion="more than half by two standard errors, for every window",
+            holds=all(windows.given_back(w, 1, share=0.5).above() for w in windows.widths),
             kind="finding",
             value=float(back[last].mean),
             error=float(back[last].error),
         ),
         Claim(
-            says="Three further tokens kept give back far less.",
+            says="Three further tokens kept give back less than a fifth of what the first one does.",
             measured=f"cost in nats a token with the first four, {told(4)}; less than with one by "
             + ", ".join(plus_minus(more[w].mean, more[w].error, 3) for w in windows.widths),
-            criterion="less than a fifth of what the first one gives back, for every window",
+            criterion="in the mean over texts, for every window",
             holds=all(more[w].mean < 0.2 * back[w].mean for w in windows.widths),
             kind="finding",
             value=float(more[last].mean),
@@ -311,7 +327,7 @@ def caption_of(m: Results) -> str:
     """What is seen, and what holds."""
     found, reading = m.network, m.reading
     whose = "the language model of this package on passages of Wikipedia" if reading is None else (
-        f"SmolLM2-135M, which others trained, on {reading.data.words}"
+        f"{NAME}, which others trained, on {reading.data.words}"
     )  # fmt: skip
     windows = (
         "(e) no windows without SmolLM2. " if m.windows is None else
@@ -322,15 +338,14 @@ def caption_of(m: Results) -> str:
         f"{'' if reading is not None else ABSENT + ' '}A causal network: {whose}, texts cut to {found.tokens} tokens. "
         "(a) "
         "Mean cosine of the tokens at each level, with and without the first token of a text, for the tokens in random "
-        f"order, and for {len(found.random)} networks of random weights. (b) The mean cosine of the first token to the "
+        f"order, and for {len(found.random)} networks of random weights {found.spread}"
+        f"{f' and of spread {USUAL:g}' if found.usual else ''}. (b) The mean cosine of the first token to the "
         "others. (c) Its length, and the median of those of the others; vertical line: from where it is surely more "
-        "than "
-        f"{m.p.times:g} times as long. (d) The weight that each head gives it beyond uniform causal attention, layer "
-        "by "
-        f"layer. {windows}(f) The strongest head of each run for a place: the weight beyond uniform attention to the "
-        "token "
-        "before, the token itself, the first token, and punctuation. Means over texts with their standard errors; of "
-        f"random weights, over networks. {_verdict(m)}"
+        f"than {m.p.times:g} times as long. (d) The weight that each head gives it beyond uniform causal "
+        f"attention, layer by layer. {windows}(f) The strongest head of each run for a place: the "
+        "weight beyond uniform attention to the token before, the token itself, the first token, and punctuation. "
+        "Means over texts with their standard errors, "
+        f"over {articles_words(found.articles)}; of random weights, over networks. {_verdict(m)}"
     )
 
 
@@ -339,15 +354,15 @@ def _verdict(m: Results) -> str:
     of = m.network.trained.first
     parts = [
         f"{m.network.name} has no token that is far longer than the others" if onset is None else
-        f"From layer {onset} on the first token of {m.network.name} is {of.ratio.mean[onset]:.0f} times as long as "
-        "the others, "
+        f"From layer {onset} on the first token of {m.network.name} is up to {of.ratio.mean.max():.0f} times as long "
+        "as the others, "
         f"whose mean cosine does not change without it by more than {_most_changed(m.network.trained):.3f}"
     ]  # fmt: skip
     if m.windows is not None and m.windows.widths:
         width = m.windows.widths[-1]
         parts.append(
-            f"a window of {width} tokens costs {m.windows.cost[width, 0].mean:.2f} nats a token, and "
-            f"{m.windows.cost[width, 1].mean:.2f} if the first token stays in sight"
+            f"a window of {width} tokens costs {m.windows.cost[width, 0].mean:.2f} nats a token, of which the first "
+            f"token in sight gives back {m.windows.given_back(width, 1).mean:.2f}"
         )
     return f"{'; '.join(parts)}."
 

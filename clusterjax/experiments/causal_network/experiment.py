@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 from ... import probe
-from ..framework.causal import ABSENT, OWN, PASSAGES, SMOLLM2
+from ..framework.causal import ABSENT, OWN, PASSAGES, SMOLLM2, USUAL
 from ..framework.experiment import Cost, Experiment, Outcome, Settings
 from ..framework.verdict import Measured
 from .claims import caption_of, claims_of, measured_of
@@ -25,7 +25,8 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         caption_of(m),
         claims_of(m),
         {"network": on.network.words, "texts": on.data.words, "tokens": m.network.tokens,
-         "draws of random weights": len(m.network.random), "starts": on.size["texts"],
+         "draws of random weights": len(m.network.random), "random weights": m.network.spread,
+         "articles": len(np.unique(m.network.articles)), "starts": on.size["texts"],
          "windows": [] if m.windows is None else list(m.windows.widths), "solver": "none: layers in float32"},
         _series(m),
         partial(draw, m),
@@ -53,8 +54,9 @@ def _of_network(found: Found, by: str) -> dict:
         averages = {"cosine": seen.cosine} | {name: getattr(seen.first, name) for name in probe.FirstToken._fields}
         for name, average in averages.items():
             series |= {f"{name} {run}{by}": average.mean, f"{name} {run}, error{by}": average.error}
-    for k, seen in enumerate(found.random):
-        series[f"cosine by random weights {k}{by}"] = seen.cosine.mean
+    for name, drawn in (("random weights", found.random), (f"random weights of spread {USUAL:g}", found.usual)):
+        for k, seen in enumerate(drawn):
+            series[f"cosine by {name} {k}{by}"] = seen.cosine.mean
     # (layers, heads) of each place.
     for place, average in found.trained.heads.excess.items():
         series[f"weight on {place} beyond uniform_by_layer_and_head{by}"] = average.mean

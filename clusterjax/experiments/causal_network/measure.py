@@ -17,16 +17,17 @@ from ...probe.measures.first_token import OF_FIRST
 from ...probe.measures.position_heads import _allowed, of_layer, position_heads_of
 from ...probe.measures.stream import Measure
 from ...probe.measures.survey import survey
-from ..framework.causal import Reading, ids_of_words, reading_of
+from ..framework.causal import NAME, USUAL, Reading, ids_of_words, reading_of, spread_words, untrained
 from ..framework.experiment import Settings
 from ..framework.parameters import parameter
-from ..framework.passages import passages
+from ..framework.passages import articles_of, passages
 from .own_model import own_model
 from .seen import Found, Seen, seen_of
 from .windows import LONGEST, Windows, windows_of
 
 
 DRAWS = 3
+OWN_NAME = "the language model of the package"
 MARKS = ".,;:!?"
 MARK = "punctuation"
 SEVERAL = 4  # texts on which the first token is followed alone
@@ -70,24 +71,32 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
     """Run the texts through the networks and their controls, and through SmolLM2 under windows."""
     # First, as it says at once if the texts do not serve.
     reading = reading_of(settings, LONGEST)
-    own = Found("the language model of the package", *own_model(settings.seed, p.draws, MARK, MARKS))
+    own = Found(
+        OWN_NAME, *own_model(settings.seed, p.draws, MARK, MARKS), articles_of(probe.bundled_texts()),
+        "as before its training",
+    )  # fmt: skip
     if reading is None:
         words = probe.load("language-model")
         return Results(p, None, own, own, None, first_alone(words, probe.Encoded(*passages(own.tokens))))
     say(f"SmolLM2 reads {len(reading.texts.mask)} texts, in order and in random order")
     store, separators = settings.store, separators_of(reading.model)
     of = lambda name, model, texts: measure_seen(
-        model, texts, separators, None if store is None else store / f"{name}.safetensors"
+        model, texts, separators, reading.articles, None if store is None else store / f"{name}.safetensors"
     )
     model, texts = reading.model, reading.texts
     weights, orders = jr.split(jr.key(settings.seed))
     shuffled = of("shuffled", model, probe.shuffle_tokens(texts, orders))
-    trained, random = of("trained", model, texts), []
-    for draw in range(p.draws):
-        say(f"random weights, {draw + 1} of {p.draws}")
-        random.append(of(f"random-{draw}", probe.randomise(model, jr.fold_in(weights, draw)), texts))
-    network = Found("SmolLM2", trained, shuffled, tuple(random), texts.mask.shape[1])
-    windows = windows_of(model, reading.whole, p.width, settings.quick, say)
+    trained, random = of("trained", model, texts), {None: [], USUAL: []}
+    for spread, seen in random.items():
+        for draw in range(p.draws):
+            drawn = untrained(model, jr.fold_in(weights, draw), spread)
+            say(f"random weights, {draw + 1} of {p.draws}: {drawn.name}")
+            seen.append(of(f"{'random' if spread is None else 'usual'}-{draw}", drawn, texts))
+    network = Found(
+        NAME, trained, shuffled, tuple(random[None]), texts.mask.shape[1], reading.articles, spread_words(model),
+        tuple(random[USUAL]),
+    )  # fmt: skip
+    windows = windows_of(model, reading.whole, reading.articles, p.width, settings.quick, say)
     return Results(p, reading, network, own, windows, first_alone(model, texts))
 
 
@@ -100,7 +109,11 @@ def first_alone(model: probe.Model, texts: probe.Encoded) -> float:
 
 
 def measure_seen(
-    model: probe.Model, texts: probe.Encoded, separators: dict[str, Sequence[int]], store: Path | None = None
+    model: probe.Model,
+    texts: probe.Encoded,
+    separators: dict[str, Sequence[int]],
+    articles: np.ndarray,
+    store: Path | None = None,
 ) -> Seen:
     """All of it in one pass: what `probe.first_token` and `probe.position_heads` find."""
     surveyed = survey(
@@ -110,7 +123,7 @@ def measure_seen(
     )  # fmt: skip
     allowed = _allowed(model, texts.mask.shape[1])
     heads = position_heads_of(allowed, texts, surveyed.layers["mass"], separators)
-    return seen_of(probe.FirstToken(**surveyed.levels), heads, texts.mask.sum(axis=1))
+    return seen_of(probe.FirstToken(**surveyed.levels), heads, texts.mask.sum(axis=1), articles)
 
 
 def separators_of(model: probe.Model) -> dict[str, Sequence[int]]:

@@ -17,7 +17,7 @@ from ...probe.measures.first_token import OF_FIRST
 from ...probe.measures.position_heads import of_layer, position_heads_of
 from ...probe.measures.tally import average_of
 from ..framework.causal import ids_of_words
-from ..framework.passages import passages
+from ..framework.passages import articles_of, passages
 from ..framework.starts import keys_of, seed_of
 from .seen import Seen, seen_of
 
@@ -29,14 +29,17 @@ def own_model(seed: int, draws: int, mark: str, marks: str) -> tuple[Seen, Seen,
     recipe, tokenizer = transformer.LanguageRecipe(**report["recipe"]), transformer.load_tokenizer()
     texts = probe.Encoded(*passages(recipe.length))
     separators = {mark: ids_of_words([tokenizer.decode([i]) for i in range(recipe.words)], marks)}
-    of = lambda model, texts: measure_arrays(*run(model, *texts), texts, separators)
+    articles = articles_of(probe.bundled_texts())
+    of = lambda model, texts: measure_arrays(*run(model, *texts), texts, separators, articles)
     model = transformer.load()
     shuffled = probe.shuffle_tokens(texts, jax.random.key(seed))
     random = tuple(of(recipe.model(seed_of(key)), texts) for key in keys_of(seed, draws))
     return of(model, texts), of(model, shuffled), random, recipe.length
 
 
-def measure_arrays(hidden: np.ndarray, attention: np.ndarray, texts: probe.Encoded, separators: dict[str, Any]) -> Seen:
+def measure_arrays(
+    hidden: np.ndarray, attention: np.ndarray, texts: probe.Encoded, separators: dict[str, Any], articles: np.ndarray
+) -> Seen:
     """A `Seen` of hidden states (texts, levels, n, d) and causal attention (texts, layers, heads, n, n)."""
     mask, n = jnp.asarray(texts.mask), texts.mask.shape[1]
     levels = [OF_FIRST(jnp.asarray(level), mask) for level in np.moveaxis(hidden, 1, 0)]
@@ -47,7 +50,7 @@ def measure_arrays(hidden: np.ndarray, attention: np.ndarray, texts: probe.Encod
     layers = [of(mask, jnp.asarray(layer), mask)["mass"] for layer in np.moveaxis(attention, 1, 0)]
     allowed = np.broadcast_to(np.tri(n, dtype=bool), (attention.shape[1], n, n))
     heads = position_heads_of(allowed, texts, average_of(np.stack(layers, axis=1)), separators)
-    return seen_of(first, heads, texts.mask.sum(axis=1))
+    return seen_of(first, heads, texts.mask.sum(axis=1), articles)
 
 
 def run(model: transformer.LanguageModel, ids: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -6,13 +6,15 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ...plot import OKABE_ITO, style, time_series
+from ..framework.causal import USUAL
 from ..framework.layout import WIDTH
 from .measure import Results
 from .seen import Found
 from .windows import KEPT
 
 
-TRAINED, SHUFFLED, RANDOM, FIRST = OKABE_ITO[0], OKABE_ITO[1], OKABE_ITO[2], OKABE_ITO[5]
+TRAINED, SHUFFLED, RANDOM, FIRST, USUAL_SHOWN = (OKABE_ITO[k] for k in (0, 1, 2, 5, 3))
+RANDOM_WORDS, USUAL_WORDS = "random weights, own spread", f"random weights, spread {USUAL:g}"
 
 
 @style()
@@ -49,8 +51,10 @@ def _cosines(ax: Axes, found: Found) -> None:
     series(others.mean, others.error, colour="0.1", linestyle=":", label="without its first token")
     shuffled = found.shuffled.cosine
     series(shuffled.mean, shuffled.error, colour=SHUFFLED, linestyle="--", label="tokens shuffled")
-    random = _over_networks([seen.cosine.mean for seen in found.random])
-    series(*random, colour=RANDOM, linestyle="-.", label="random weights")
+    for seen, colour, label in ((found.random, RANDOM, RANDOM_WORDS), (found.usual, USUAL_SHOWN, USUAL_WORDS)):
+        if seen:
+            random = _over_networks([one.cosine.mean for one in seen])
+            series(*random, colour=colour, linestyle="-.", label=label)
     ax.set_ylim(0, 1)
     _legend(ax)
 

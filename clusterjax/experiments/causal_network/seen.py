@@ -29,12 +29,15 @@ class Seen(NamedTuple):
         return len(self.cosine.mean)
 
 
-def seen_of(first: probe.FirstToken, heads: probe.PositionHeads, tokens: np.ndarray) -> Seen:
-    """The same, with the mean cosine of all pairs of texts of so many tokens."""
+def seen_of(first: probe.FirstToken, heads: probe.PositionHeads, tokens: np.ndarray, articles: np.ndarray) -> Seen:
+    """The same, with the mean cosine of all pairs of texts of so many tokens; errors are over `articles`, (texts,)."""
+    over_articles = lambda one: average_of(one.values, articles)
+    first = probe.FirstToken(*map(over_articles, first))
+    heads = probe.PositionHeads(*({place: over_articles(one) for place, one in of.items()} for of in heads))
     assert first.cosine.values is not None and first.cosine_of_others.values is not None
     # Of n (n - 1) / 2 pairs n - 1 are with the first token: the others weigh (n - 2) / n, that token 2 / n.
     n = np.asarray(tokens)[:, None]
-    cosine = average_of((2 * first.cosine.values + (n - 2) * first.cosine_of_others.values) / n)
+    cosine = average_of((2 * first.cosine.values + (n - 2) * first.cosine_of_others.values) / n, articles)
     return Seen(first, cosine, heads)
 
 
@@ -46,8 +49,12 @@ class Found:
 
     - `name`: What it is called in a sentence.
     - `trained`, `shuffled`: What it does to the texts, and to their tokens in random order.
-    - `random`: What networks of random weights do to the texts.
+    - `random`: What networks of random weights do to the texts, drawn as before training.
     - `tokens`: How many tokens a text has, at most.
+    - `articles`: The article of each text, over which errors are.
+    - `spread`: How the random weights were drawn, in words.
+    - `usual`: The same as `random` of weights of the spread that `transformers` takes where no file says another; none
+        where the network began with that.
     """
 
     name: str
@@ -55,6 +62,9 @@ class Found:
     shuffled: Seen
     random: tuple[Seen, ...]
     tokens: int
+    articles: np.ndarray
+    spread: str
+    usual: tuple[Seen, ...] = ()
 
     @property
     def late(self) -> int:

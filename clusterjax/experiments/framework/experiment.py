@@ -8,7 +8,7 @@ later. No class holds a verdict: it follows from `Claim.source` and what was mea
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, SupportsFloat, TypeVar, get_args
@@ -389,3 +389,19 @@ def within(value: float, expected: float, tolerance: float) -> bool:
 def plus_minus(value: SupportsFloat, error: SupportsFloat, digits: int = 2) -> str:
     """A mean and its standard error, as text."""
     return f"{float(value):.{digits}f} ± {float(error):.{digits}f}"
+
+
+def over(units: str, claims: Iterable[Claim]) -> tuple[Claim, ...]:
+    """The claims, each of which says at its end what independent units its ± is over, such as "15 articles".
+
+    Every ± is the standard error of a mean over independent units (`clustered_error`), or is said to be another thing
+    where it stands. What already ends so is left as it is: a figure whose claims are over different units names those
+    of some before it names those of the rest.
+    """
+    told = f"(± over {units})"
+    return tuple(
+        replace(claim, measured=f"{claim.measured} {told}")
+        if "±" in claim.measured and "(± over " not in claim.measured
+        else claim
+        for claim in claims
+    )

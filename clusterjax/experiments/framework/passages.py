@@ -1,8 +1,18 @@
-"""What figures of the package's language model read: the passages that come with it, in word pieces."""
+"""Passages of Wikipedia that come with the package: in word pieces, and which article each is of.
+
+Passages of one article resemble each other, so that an error over passages counts articles and not passages
+(`clustered_error`).
+"""
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from ... import probe, transformer
+
+
+# How many passages of `probe.bundled_texts` each article has, in their order.
+OF_ARTICLES = (2, 9, 2, 2, 3, 6, 2, 1, 2, 1, 11, 1, 4, 6, 6, 6)
 
 
 def passages(length: int) -> tuple[np.ndarray, np.ndarray]:
@@ -16,3 +26,17 @@ def passages(length: int) -> tuple[np.ndarray, np.ndarray]:
     ids = np.zeros(mask.shape, np.int32)
     ids[mask] = np.concatenate(rows)
     return ids, mask
+
+
+def articles_of(texts: Sequence[str]) -> np.ndarray:
+    """The number of the article of each text, if it is a passage of the package; any other text is taken to be an
+    article of its own, (texts,)."""
+    numbers = np.repeat(np.arange(len(OF_ARTICLES)), OF_ARTICLES)
+    known = dict(zip(probe.bundled_texts(), numbers.tolist(), strict=True))
+    return np.array([known.get(text, -1 - place) for place, text in enumerate(texts)])
+
+
+def articles_words(articles: np.ndarray) -> str:
+    """What the independent units of some texts are, in words."""
+    many = len(np.unique(articles))
+    return f"{many} articles" if many < len(articles) else f"{many} texts"

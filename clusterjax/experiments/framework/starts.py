@@ -51,17 +51,17 @@ class Starts(NamedTuple):
         return bool(self.beyond.exceeds()[level])
 
 
-def starts_of(trained: np.ndarray, starts: Sequence[np.ndarray]) -> Starts:
+def starts_of(trained: np.ndarray, starts: Sequence[np.ndarray], units: np.ndarray | None = None) -> Starts:
     """Of what each text has, (texts, levels), in the trained network and in each other.
 
-    The error is that of `probe.controls`.
+    The error is that of `probe.controls`, with the `units` of `clustered_error`, such as the article of each text.
     """
     drawn = np.stack(starts)
     each = drawn.mean(axis=1)
     # The squared error of the mean over networks; that over texts is added by `_comparison`.
     between = each.var(axis=0, ddof=1) / len(each)
     # Paired by text: the mean over networks is taken for each text before the difference.
-    return Starts(each, _comparison(trained - drawn.mean(axis=0), between, float(len(each) - 1)))
+    return Starts(each, _comparison(trained - drawn.mean(axis=0), between, float(len(each) - 1), units))
 
 
 def keys_of(seed: int, starts: int = STARTS) -> list[PRNGKeyArray]:

@@ -39,7 +39,7 @@ from ..networks.network import AbstractNetwork
 from .head_correlations import HeadCorrelations
 from .sinks import AttentionSinks
 from .survey import encoded
-from .tally import Average, average_of
+from .tally import Average, clustered_error, threshold
 
 
 Statistic = str | Callable[[Any], Average]
@@ -86,11 +86,7 @@ class Comparison(NamedTuple):
 
         - `ValueError` if `sigmas` is no finite number.
         """
-        import scipy.special  # when it is needed: its import takes as long as a small run
-
-        sigmas = check_number(sigmas, "sigmas")
-        # The quantile of Student's t with the tail probability of `sigmas` of a normal distribution.
-        return self.z > -scipy.special.stdtrit(self.freedom, scipy.special.ndtr(-sigmas))
+        return self.z > threshold(self.freedom, check_number(sigmas, "sigmas"))
 
 
 class Controls(NamedTuple):
@@ -105,6 +101,8 @@ class Controls(NamedTuple):
     - `level`: The level that the verdict is about.
     - `sigmas`: How many errors a difference must be above zero, if there are many texts and networks; see
         `Comparison.exceeds`.
+    - `spread`: The standard deviation of the random weights; None where `initial` drew them, or a T5, whose matrices
+        have one each.
     """
 
     trained: Any
@@ -114,13 +112,15 @@ class Controls(NamedTuple):
     beyond_random: Comparison
     level: int
     sigmas: float
+    spread: float | None = None
 
     __repr__ = short
 
     def summary(self) -> str:
         """The difference from each control ± its standard error at `level`, and the verdict."""
         rows = [f"the statistic of the trained network at level {self.level}, less that of each control:"]
-        for name, by in (("shuffled tokens", self.beyond_shuffled), ("random weights", self.beyond_random)):
+        drawn = "random weights" if self.spread is None else f"random weights of spread {self.spread:.3g}"
+        for name, by in (("shuffled tokens", self.beyond_shuffled), (drawn, self.beyond_random)):
             told = estimate(by.difference[self.level], by.error[self.level])
             rows.append(f"  {name}: {told}, z = {spread(by.z[self.level])}")
         found = "exceeds both" if self.clusters_beyond_controls else "does not exceed both"
@@ -165,6 +165,7 @@ def controls(
     statistic: Statistic | None = None,
     draws: int = 3,
     initial: Initial | None = None,
+    spread: float | None = None,
     fixed: Sequence[int] | None = None,
     level: int = -1,
     sigmas: float = 2.0,
@@ -192,7 +193,8 @@ def controls(
         picks it. None is "between_heads" of `head_correlations`, "excess.first" of `attention_sinks`, and "cosine" of
         anything else. `Controls.compare` compares others without measuring again.
     - `draws`: How many networks with random weights. With one, nothing tells its difference from chance.
-    - `initial`: How the network was before training, if not as `transformers` begins; see `randomise`.
+    - `initial`, `spread`: How the network was before training, if not as `transformers` begins; see `randomise`. The
+        spread may turn the sign of the difference: what exceeds networks of one spread may fall short of another.
     - `fixed`: Ids that stay in place when tokens are shuffled; None is the special tokens of the model's tokenizer.
     - `level`: Which level the verdict is about.
     - `sigmas`: How many errors both differences must be above zero, if there are many texts and draws; with few it is
@@ -216,8 +218,9 @@ def controls(
     sigmas = check_number(sigmas, "sigmas", least=0)
     if statistic is not None:
         _check_statistic(statistic)
+    sizes = None if initial is not None else _drawn_sizes(check_model(model), spread)
     if initial is not None:
-        _check_initial(initial)
+        _check_initial(initial, spread)
     if fixed is not None:
         _check_fixed(fixed)
     if store is not None:
@@ -238,21 +241,23 @@ def controls(
     # Special tokens keep their places: [CLS] elsewhere than at the start would be another input.
     shuffled = run("shuffled", model, shuffle_tokens(data, orders, _special(model) if fixed is None else fixed))
     random = tuple(
-        run(f"random-{draw}", randomise(model, jr.fold_in(weights, draw), initial=initial), data)
+        run(f"random-{draw}", randomise(model, jr.fold_in(weights, draw), initial=initial, spread=spread), data)
         for draw in range(draws)
     )
     beyond = _compare(statistic, trained, shuffled, random)
-    return Controls(trained, shuffled, random, *beyond, level, sigmas)
+    return Controls(trained, shuffled, random, *beyond, level, sigmas, getattr(sizes, "spread", None))
 
 
-def randomise(model: Model, key: PRNGKeyArray, *, initial: Initial | None = None) -> Model:
+def randomise(model: Model, key: PRNGKeyArray, *, initial: Initial | None = None, spread: float | None = None) -> Model:
     """The model with random weights in place of its own: those of a network that has not been trained.
 
     Without `initial` they are drawn as `transformers` begins: normal; for ALBERT and Llama all matrices and embeddings
     with the standard deviation `initializer_range`, for T5 with those of Mesh TensorFlow; biases 0, the scales of norms
-    1. A network that began in another way has other controls, and they may reverse the verdict: pass how it began,
-    which for the ALBERT of the package is `bundled_start`. Depth and heads are those of the model, and what
-    was removed from it stays removed: norms, and parameters that are all zero. It has no pooler and no masked-LM head.
+    1. Where no file says that deviation, as for GGUF and for the language models of `transformer`, it must be given;
+    "smollm2" has the published one, 1/24. A network that began in another way has other controls, and they may reverse
+    the verdict: pass how it began, which for the ALBERT of the package is `bundled_start`. Depth and heads
+    are those of the model, and what was removed from it stays removed: norms, and parameters that are all zero. It has
+    no pooler and no masked-LM head.
 
     **Arguments:**
 
@@ -263,14 +268,16 @@ def randomise(model: Model, key: PRNGKeyArray, *, initial: Initial | None = None
 
     - `initial`: A function of a PRNG key that returns a network of the same sizes with its weights as before training;
         None is as above.
+    - `spread`: The standard deviation of matrices and embeddings; None is that of the network.
 
     **Returns:**
 
-    A `Model`.
+    A `Model`, whose name tells the spread.
 
     **Raises:**
 
-    - `ValueError` if what `initial` returns lacks a parameter of the network, or has it in another shape.
+    - `ValueError` if the spread is not known and not given, it is given beside `initial` or for a T5, or what `initial`
+        returns lacks a parameter of the network, or has it in another shape.
 
     The spreads are those of `transformers`.
     """
@@ -278,9 +285,12 @@ def randomise(model: Model, key: PRNGKeyArray, *, initial: Initial | None = None
     check_concrete(check_key(key), "key")
     # It plays no part in the hidden states, and `initial` may return a network without it.
     network.drop_head()
+    name = f"{model.name} with random weights"
     if initial is None:
-        initial = lambda key: type(network)(network.sizes, nnx.Rngs(key))
-    drawn_network = _check_initial(initial)(key)
+        sizes = _drawn_sizes(model, spread)
+        name += f" of spread {sizes.spread:.3g}" if hasattr(sizes, "spread") else ""
+        initial, spread = lambda key: type(network)(sizes, nnx.Rngs(key)), None
+    drawn_network = _check_initial(initial, spread)(key)
     if not isinstance(drawn_network, AbstractNetwork):
         raise refusal(
             "initial",
@@ -296,7 +306,25 @@ def randomise(model: Model, key: PRNGKeyArray, *, initial: Initial | None = None
         (path, old.replace(_redrawn(path, old[...], drawn.get(path)))) for path, old in nnx.to_flat_state(parameters)
     ]
     network = nnx.merge(form, nnx.from_flat_state(filled), rest)
-    return replace_network(model, network, f"{model.name} with random weights")
+    return replace_network(model, network, name)
+
+
+def _drawn_sizes(model: Model, spread: float | None) -> Any:
+    """The sizes of the model, with the spread that its random weights are drawn with."""
+    sizes: Any = model.network.sizes
+    if spread is not None:
+        spread = check_number(spread, "spread", above=0)
+        if not hasattr(sizes, "spread"):
+            problem = f"those of {model.name!r} have one each"
+            raise refusal("spread", "be None where matrices have no common spread", problem, "leave it out")
+        return sizes._replace(spread=spread)
+    if getattr(sizes, "spread", 0.0) is None:
+        raise ValueError(
+            f"spread must be given where no file says how the weights of a network were drawn, but it is None, and "
+            f"{model.name!r} is such a network; pass the standard deviation of its weights before training, "
+            "say the initializer_range of its published configuration, or two that enclose it, one after the other."
+        )
+    return sizes
 
 
 def _redrawn(path: Any, old: Any, drawn: Any) -> Any:
@@ -342,7 +370,9 @@ def _special(model: Model) -> list[int]:
     return [] if model.tokenizer is None else list(model.tokenizer.all_special_ids)
 
 
-def _check_initial(initial: Any) -> Initial:
+def _check_initial(initial: Any, spread: Any = None) -> Initial:
+    if spread is not None:
+        raise refusal("spread", "be None beside initial, which draws the weights", f"it is {shown(spread)}", "pass one")
     return check_callable(initial, "initial", "a function of a PRNG key", takes=1)
 
 
@@ -386,13 +416,13 @@ def _compare(statistic: Statistic, trained: Any, shuffled: Any, random: Sequence
     )
 
 
-def _comparison(differences: np.ndarray, between: np.ndarray, freedom: float) -> Comparison:
+def _comparison(differences: np.ndarray, between: np.ndarray, freedom: float, units: Any = None) -> Comparison:
     """The `Comparison` of paired differences, (texts, levels), to whose squared standard error the variance `between`
-    is added, itself estimated with `freedom` degrees of freedom."""
-    paired, texts = average_of(differences), len(differences)
+    is added, itself estimated with `freedom` degrees of freedom; `units` are those of `clustered_error`."""
+    paired = clustered_error(differences, units)
     within = paired.error**2
     # Where nothing differs at all, z is 0 / 0 = NaN, which `exceeds` does not count as above zero.
     with np.errstate(divide="ignore", invalid="ignore"):
         error = np.sqrt(within + between)
-        welch = (within + between) ** 2 / (within**2 / (texts - 1) + between**2 / freedom)
-        return Comparison(paired.mean, error, paired.mean / error, np.where(error == 0, texts - 1, welch))
+        welch = (within + between) ** 2 / (within**2 / (paired.units - 1) + between**2 / freedom)
+        return Comparison(paired.mean, error, paired.mean / error, np.where(error == 0, paired.units - 1, welch))

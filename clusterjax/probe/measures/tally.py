@@ -52,12 +52,93 @@ class Average(NamedTuple):
         return np.asarray(self.spread / np.sqrt(self.texts))
 
 
-def average_of(values: np.ndarray) -> Average:
-    """The `Average` of one value per text, (N, ...)."""
+class Clustered(NamedTuple):
+    """A mean, its standard error, and of how many independent units it is; see `clustered_error`.
+
+    **Attributes:**
+
+    - `mean`, `error`: Of the numbers.
+    - `units`: How many independent units they come from.
+    """
+
+    mean: np.ndarray
+    error: np.ndarray
+    units: int
+
+    def above(self, than: float = 0.0, sigmas: float = 2.0) -> bool:
+        """Whether the mean, one number, is surely above another: a one-sided t-test over the units."""
+        return bool(self.mean - threshold(self.units - 1, sigmas) * self.error > than)
+
+    def below(self, than: float = 0.0, sigmas: float = 2.0) -> bool:
+        """Whether it is surely below."""
+        return bool(self.mean + threshold(self.units - 1, sigmas) * self.error < than)
+
+
+def clustered_error(values: Any, units: Any | None = None) -> Clustered:
+    r"""The mean of numbers, and its standard error where numbers of one unit are not independent of each other.
+
+    Passages of one article, facts of one relation, and texts that one training reads resemble each other: the errors
+    of their numbers do not average out as those of independent ones do. With the residuals $r_i = x_i - \bar x$ and G
+    units, the squared error of the mean of N numbers is $\frac{G}{G - 1} \sum_g (\sum_{i \in g} r_i)^2 / N^2$. Where
+    each number is a unit of its own this is their variance divided by N.
+
+    Every ± of the figures is this error: give the unit of each number here, and name how many units there are beside
+    the ± (`over` in `experiments/framework/experiment.py` does so for the claims of a figure).
+
+    **Arguments:**
+
+    - `values`: (N, ...). A NaN is a number that a text does not have, and is left out.
+    - `units`: The unit of each number, (N,): the name or number of its article, relation or seed. None is for numbers
+        that are independent, each a unit of its own.
+
+    **Returns:**
+
+    A `Clustered`; its error is NaN for a single unit.
+
+    ??? cite "Source"
+
+        Liang and Zeger, *Longitudinal data analysis using generalized linear models* (Biometrika, 1986), Section 2; the
+        factor: Cameron and Miller, *A practitioner's guide to cluster-robust inference* (2015), Section II.
+    """
+    values = np.asarray(values, np.float64)
+    names, of = np.unique(np.arange(len(values)) if units is None else np.asarray(units), return_inverse=True)
+    there = ~np.isnan(values)
+    many = np.maximum(there.sum(axis=0), 1)
+    mean = np.where(there, values, 0.0).sum(axis=0) / many
+    residuals = np.where(there, values - mean, 0.0)
+    sums = np.zeros((len(names), *values.shape[1:]))
+    np.add.at(sums, of, residuals)
+    # A unit whose numbers are all missing is none.
+    held = np.zeros(sums.shape, bool)
+    np.logical_or.at(held, of, there)
+    counts = held.sum(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        error = np.sqrt(counts / (counts - 1) * np.sum(sums**2, axis=0)) / many
+    empty = counts == 0
+    return Clustered(
+        np.asarray(np.where(empty, np.nan, mean)), np.asarray(np.where(counts > 1, error, np.nan)),
+        int(np.max(counts, initial=0)),
+    )  # fmt: skip
+
+
+def threshold(freedom: Any, sigmas: float = 2.0) -> Any:
+    """The quantile of Student's t with the tail probability of `sigmas` standard deviations of a normal number: how
+    many estimated standard errors are as improbable."""
+    import scipy.special  # when it is needed: its import takes as long as a small run
+
+    return -scipy.special.stdtrit(freedom, scipy.special.ndtr(-sigmas))
+
+
+def average_of(values: np.ndarray, units: Any | None = None) -> Average:
+    """The `Average` of one value per text, (N, ...); with `units`, its error is that of `clustered_error`, and its
+    spread the one that N independent texts of that error would have."""
     tally = Tally()
     tally.add("it", values, keep=True)
     tally.texts = len(values)
-    return tally.average("it")
+    average = tally.average("it")
+    if units is None:
+        return average
+    return average._replace(spread=clustered_error(values, units).error * np.sqrt(len(values)))
 
 
 class Tally:

@@ -21,6 +21,9 @@ from .gguf_header import Place, library, opened, wrong
 
 
 SMOLLM2 = "SmolLM2-135M-Instruct.Q4_1.gguf"
+# The standard deviation of the weights before training, which no GGUF file holds: by the name of the file, from the
+# `initializer_range` of the published config.json (HuggingFaceTB/SmolLM2-135M), 1/24 = 576^(-1/2).
+SPREADS = {SMOLLM2: 1 / 24}
 _LAYER = {
     "attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
     "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "ffn_norm": "post_attention_layernorm",

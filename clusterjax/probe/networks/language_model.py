@@ -50,7 +50,7 @@ class LanguageSizes(NamedTuple):
     - `last_norm`, `last_bias`: Whether there is a norm after the last layer, and whether it has a bias.
     - `eps`: That of the norms.
     - `tied`: Whether words are scored by their embedding.
-    - `spread`: Standard deviation of random weights.
+    - `spread`: Standard deviation of random weights; None, which it is of a trained model, where it is not known.
     - `activation`: That of the feed-forward.
     """
 
@@ -75,7 +75,7 @@ class LanguageSizes(NamedTuple):
     eps: float
     tied: bool
     activation: Callable[[Any], Any]
-    spread: float = 0.02
+    spread: float | None = None
 
 
 @signed

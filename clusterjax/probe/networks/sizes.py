@@ -19,8 +19,8 @@ FLAGS = (
     "tied", "gated", "attention_bias", "output_bias", "feed_forward_bias", "scaled", "scaled_by_layer",
 )  # fmt: skip
 REALS = ("eps", "spread", "theta", "factor", "low_frequency", "high_frequency")
-# What a network may lack.
-NULLABLE = ("window",)
+# What a network may lack, or a file leave out: GGUF files do not say with which spread the weights were drawn.
+NULLABLE = ("window", "spread")
 # Neither numbers nor words: what `fit` checks.
 OTHERS = ("sliding",)
 _Sizes = TypeVar("_Sizes", bound=type)

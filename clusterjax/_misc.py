@@ -108,8 +108,11 @@ def _over_coordinates(what: Literal["max", "sum"], x: Float[Array, "*batch d"]) 
     return functools.reduce(jnp.maximum if what == "max" else jnp.add, coordinates)
 
 
-def below(scores: Array, top: Array) -> Array:
+def below(scores: Array, top: Array, has_mass: Array | None = None) -> Array:
     """`scores - top`, exactly zero where a score is `top` or more, with the derivative of the scores.
+
+    The score of a token without mass (False in `has_mass`) may exceed `top`, the largest of those that have mass; the
+    difference is then `bounded`.
 
     For exponents of a softmax, `top` being the largest, which carries no derivative. XLA may compute the scores twice,
     for their maximum and for the difference, and round them differently: beta s - top becomes one fused multiply-add
@@ -122,7 +125,22 @@ def below(scores: Array, top: Array) -> Array:
     reached = scores >= top
     # `largest - stop_gradient(largest)` is zero with the derivative of the score.
     largest = jnp.where(reached, scores, 0)
-    return jnp.where(reached, largest - jax.lax.stop_gradient(largest), scores - jax.lax.stop_gradient(top))
+    excess = scores - jax.lax.stop_gradient(top)
+    counted = jnp.where(reached, largest - jax.lax.stop_gradient(largest), excess)
+    if has_mass is None:
+        return counted
+    return jnp.where(has_mass, counted, bounded(excess))
+
+
+def bounded(exponents: Array) -> Array:
+    """Exponents of tokens without mass, whose exponential is the derivative of a sum by their mass.
+
+    At most half the logarithm of the largest number of the dtype, so that products of the exponential with zero and
+    with cotangents stay finite.
+    """
+    most = float(np.log(jnp.finfo(exponents.dtype).max)) / 2
+    # A comparison with NaN is false: a score that is none, as of a product that overflows, gives a finite number too.
+    return jnp.where(exponents < most, exponents, most)
 
 
 def matmul(a: Array, b: Array) -> Array:

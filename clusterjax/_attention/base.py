@@ -2,7 +2,8 @@
 
 An attention is a row-stochastic (or, unnormalised, a positive) matrix of weights that depends on the tokens. `weights`
 forms the matrix, `average` its product with values by a summation, which need not form it. Invariants: `average` equals
-`weights(x) @ values` but for rounding; tokens of mass zero are attended to by nobody.
+`weights(x) @ values` but for rounding; tokens of mass zero are attended to by nobody, and the derivative by such a mass
+is the one-sided one, but for hardmax, whose weights jump where a token gets mass: there it is zero.
 """
 
 from abc import abstractmethod

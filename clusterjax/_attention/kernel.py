@@ -2,7 +2,8 @@ r"""Attention with a kernel of a user's own, as a function of the inner products
 
 **Algorithm.** The kernel is any function, and so no summation sums it: scores are formed for a block of rows at a time,
 (rows, n), masked, and multiplied with the values. Where pairs are masked the function is given the token's score with
-itself in place of theirs, so that a pair which does not count can neither overflow nor make a derivative NaN.
+itself in place of theirs, so that a pair which does not count can neither overflow nor make a derivative NaN. A token
+without mass has no derivative but that of the sums by its mass, its kernel, where that is finite.
 
 **Invariants.** `average` equals `weights(x) @ values` but for rounding. Memory is (rows, n), also in derivatives, which
 compute each block again.
@@ -13,7 +14,8 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jax import lax
+from jaxtyping import Array, Float, Int
 
 from .._blocks import map_blocks
 from .._check import check_array, check_callable, check_flag, refusal
@@ -94,16 +96,13 @@ class KernelAttention(AbstractAttention):
 
     def weights(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, "n n"]:
         x, _, masses = self.enter(x, None, t, masses)
-        masses = jnp.ones(x.shape[0], x.dtype) if masses is None else masses
-        queries = self.queries(x, t)
-        return self._rows(queries, jnp.arange(x.shape[0]), x, masses)
+        return self._rows(self.queries(x, t), jnp.arange(x.shape[0]), x, masses)
 
     def average(
         self, x: Tokens, values: Float[Array, "n k"] | None, t: RealScalarLike = 0.0, masses: Masses | None = None
     ) -> Float[Array, "n k"]:
         x, values, masses = self.enter(x, values, t, masses)
         values, n = x if values is None else values, x.shape[0]
-        masses = jnp.ones(n, x.dtype) if masses is None else masses
         of_rows = lambda queries, index: matmul(self._rows(queries, index, x, masses), values)
         return map_blocks(of_rows, max(1, _PAIRS // n), self.queries(x, t), jnp.arange(n), recompute=True)
 
@@ -112,25 +111,32 @@ class KernelAttention(AbstractAttention):
         check_dimension(self.query_key, "query_key", d)
 
     def _rows(
-        self, queries: Float[Array, "rows d"], index: Int[Array, " rows"], x: Tokens, masses: Masses
+        self, queries: Float[Array, "rows d"], index: Int[Array, " rows"], x: Tokens, masses: Masses | None
     ) -> Float[Array, "rows n"]:
         """The weights of some rows, whose numbers are `index`."""
-        allowed = self._allowed(index, masses)
-        scores = matmul(queries, x.T)
+        scores, n = matmul(queries, x.T), x.shape[0]
+        allowed = jnp.broadcast_to(self.mask.allowed(index[:, None], jnp.arange(n)[None, :]), scores.shape)
         # The score of a row with itself: one that the function is asked about anyway.
         own = jnp.take_along_axis(scores, index[:, None], axis=1)
-        kernel = self.function(jnp.where(allowed, scores, own))
-        kernel = check_array(
-            kernel, "function(s)", shape=scores.shape, finite=False, remedy="return the kernel of each inner product"
-        )
-        if jnp.iscomplexobj(kernel):
-            raise refusal("function(s)", "be real", f"its dtype is {kernel.dtype}", "return its real part")
-        kernel = jnp.where(allowed, kernel.astype(x.dtype), 0) * masses[None, :]
+        if masses is not None:
+            has_mass, fixed = (masses > 0)[None, :], lax.stop_gradient(scores)
+            scores = jnp.where(has_mass, scores, fixed)
+            allowed = allowed & (has_mass | jnp.isfinite(self._kernel(fixed, x.dtype)))
+        kernel = jnp.where(allowed, self._kernel(jnp.where(allowed, scores, own), x.dtype), 0)
+        masses = jnp.ones(n, x.dtype) if masses is None else masses
+        kernel = kernel * masses[None, :]
         if self.normalise:
             return ratio(kernel, jnp.sum(kernel, axis=1))
         return ratio(kernel, self.mask.attended_mass(masses)[index])
 
-    def _allowed(self, index: Int[Array, " rows"], masses: Masses) -> Bool[Array, "rows n"]:
-        n = masses.shape[0]
-        allowed = jnp.broadcast_to(self.mask.allowed(index[:, None], jnp.arange(n)[None, :]), (index.shape[0], n))
-        return allowed & (masses > 0)[None, :]
+    def _kernel(self, scores: Float[Array, "rows n"], dtype: Any) -> Float[Array, "rows n"]:
+        kernel = check_array(
+            self.function(scores),
+            "function(s)",
+            shape=scores.shape,
+            finite=False,
+            remedy="return the kernel of each inner product",
+        )
+        if jnp.iscomplexobj(kernel):
+            raise refusal("function(s)", "be real", f"its dtype is {kernel.dtype}", "return its real part")
+        return kernel.astype(dtype)

@@ -118,14 +118,13 @@ def softmax_weights(scores: Float[Array, "n n"], masses: Masses | None, mask: Ab
 
     It holds the whole matrix, and so serves scores that are not inner products, which no summation can sum.
     """
-    allowed = mask.matrix(scores.shape[0])
-    if masses is not None:
-        # Masked rather than multiplied by zero: a large score of such a token must not set the shift.
-        allowed = allowed & (masses > 0)[None, :]
-    scores = jnp.where(allowed, scores, -jnp.inf)
-    top = jnp.max(scores, axis=1, keepdims=True)
+    has_mass = None if masses is None else (masses > 0)[None, :]
+    scores = jnp.where(mask.matrix(scores.shape[0]), scores, -jnp.inf)
+    # A large score of a token without mass must not set the shift.
+    counted = scores if has_mass is None else jnp.where(has_mass, scores, -jnp.inf)
+    top = jnp.max(counted, axis=1, keepdims=True)
     # A row all of whose columns have mass zero has the maximum minus infinity, and minus infinity less that is NaN.
-    kernel = jnp.exp(below(scores, jnp.where(jnp.isneginf(top), 0, top)))
+    kernel = jnp.exp(below(scores, jnp.where(jnp.isneginf(top), 0, top), has_mass))
     kernel = kernel if masses is None else kernel * masses[None, :]
     return ratio(kernel, jnp.sum(kernel, axis=1))
 

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from .._custom_types import Masses, RealScalarLike, Tokens
 from .._mask import AbstractMask, FullMask
-from .._misc import matmul
+from .._misc import bounded, matmul
 from .._schedule import StoredParameter, at_time, optional_parameter, parameter
 from .._summation import AbstractExponentialSum, Auto, check_supported
 from .base import AbstractExponentialAttention, check_beta, check_dimension, check_parts, check_square
@@ -110,10 +110,10 @@ class UnnormalisedAttention(AbstractExponentialAttention):
     def _of_scores(self, scores: Float[Array, "n n"], t: RealScalarLike, masses: Masses | None) -> Float[Array, "n n"]:
         """The weights that belong to scores, (n, n)."""
         masses = jnp.ones(scores.shape[0], scores.dtype) if masses is None else masses
-        allowed = self.mask.matrix(scores.shape[0]) & (masses > 0)[None, :]
+        scores = jnp.where(self.mask.matrix(scores.shape[0]), scores, -jnp.inf)
         scores = scores - at_time(self.offset, t, scores.dtype)
         # No shift here: the weights are wanted as they are, and overflow where they are too large for the dtype.
-        kernel = jnp.exp(jnp.where(allowed, scores, -jnp.inf)) * masses[None, :]
+        kernel = jnp.exp(jnp.where((masses > 0)[None, :], scores, bounded(scores))) * masses[None, :]
         return kernel / self._attended(masses)[:, None]
 
     def _attended(self, masses: Masses) -> Float[Array, " n"]:

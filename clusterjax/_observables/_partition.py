@@ -16,10 +16,6 @@ from .._misc import below, matmul
 from ._pairs import check_masses, check_square, map_pair_rows
 
 
-# A token without mass may score above all the others: its term is 0 times a number that must not overflow.
-_MAX_EXCESS = 80.0
-
-
 def check_energy_arguments(
     x: Any, beta: Any, query_key: Any, masses: Any
 ) -> tuple[Tokens, Float[Array, ""], Float[Array, "d d"] | None, Masses]:
@@ -41,9 +37,7 @@ def log_weighted_sum(exponents: Float[Array, "*rows n"], masses: Masses) -> Floa
     present = jnp.broadcast_to(masses > 0, exponents.shape)
     shift = jnp.max(jnp.where(present, exponents, -jnp.inf), axis=-1, keepdims=True)
     shift = jax.lax.stop_gradient(shift)
-    # No exponent with mass is above the shift, and the largest equals it exactly: see `below`.
-    excess = jnp.where(present, below(exponents, shift), jnp.minimum(exponents - shift, _MAX_EXCESS))
-    terms = jnp.exp(excess)
+    terms = jnp.exp(below(exponents, shift, present))
     return jnp.log(matmul(terms, masses)) + shift[..., 0]
 
 

@@ -23,7 +23,7 @@ from .._custom_types import Masses, Tokens
 from .._mask import AbstractMask, FullMask
 from .._misc import below, matmul
 from .base import AbstractExponentialSum, AbstractNearestSearch, ExponentialSums, HardmaxSums, Support
-from .rows import FEW_NUMBERS, Columns, exponential_rows, hardmax_rows, lowest, make_columns, rounded_down
+from .rows import FEW_NUMBERS, Columns, exponential_rows, hardmax_rows, last_shift, lowest, make_columns, next_shift
 from .systems_last import batch_rule
 
 
@@ -97,9 +97,10 @@ def _transposed(queries, tokens, values, masses, mask: AbstractMask):
     if d + block.width - 1 > FEW_NUMBERS:
         return _plain(queries, tokens, values, masses, mask)
     scores = _masked(matmul(tokens, queries.T), jnp.arange(n), block, mask)
-    shift = jnp.maximum(lowest(n, queries.dtype), rounded_down(jnp.max(lax.stop_gradient(scores), axis=0), d))
-    sums = matmul(block.weighted().T, jnp.exp(below(scores, shift[None, :])))
-    return shift, sums[0], sums[1:].T
+    has_mass = None if block.has_mass is None else block.has_mass[:, None]
+    shift, _ = next_shift(lowest(n, queries.dtype), jnp.zeros(n, queries.dtype), scores, has_mass, 0, d)
+    sums = matmul(block.weighted().T, jnp.exp(below(scores, shift[None, :], has_mass)))
+    return last_shift(shift, sums[0], masses), sums[0], sums[1:].T
 
 
 def _masked(scores: Array, rows: Array, block: Columns, mask: AbstractMask) -> Array:
@@ -134,9 +135,10 @@ def _strips(
         shift, sums = carry
         scores: Any = sum(q[None, :] * block.tokens[:, k, None] for k, q in enumerate(query))
         scores = _masked(scores, rows, block, mask)
+        has_mass = None if block.has_mass is None else block.has_mass[:, None]
         # Online softmax: the sums so far are rescaled to the new maximum.
-        top = jnp.maximum(shift, rounded_down(jnp.max(lax.stop_gradient(scores), axis=0), d))
-        weights, back = jnp.exp(below(scores, top[None, :])), jnp.exp(shift - top)
+        top, back = next_shift(shift, sums[0], scores, has_mass, 0, d)
+        weights = jnp.exp(below(scores, top[None, :], has_mass))
         weighted = block.weighted()
         added = [jnp.sum(weights * weighted[:, k, None], axis=0) for k in range(block.width)]
         return (top, [s * back + a for s, a in zip(sums, added, strict=True)]), None
@@ -148,4 +150,4 @@ def _strips(
         (shift, sums), _ = step(start, jax.tree.map(lambda leaf: leaf[0], columns))
     else:
         (shift, sums), _ = lax.scan(step, start, columns)
-    return shift, sums[0], jnp.stack(sums[1:], axis=1)
+    return last_shift(shift, sums[0], columns.masses), sums[0], jnp.stack(sums[1:], axis=1)

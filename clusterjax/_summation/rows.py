@@ -43,7 +43,7 @@ class Columns(eqx.Module):
     - `values`: (blocks, columns, k); None are the tokens themselves.
     - `masses`: (blocks, columns); None are one each.
     - `first`: (blocks,), the number of the first token of each; the others follow, n or more for padding.
-    - `present`: (blocks, columns), False for padding and where the mass is zero; None if all are present.
+    - `present`: (blocks, columns), False for padding; None if all are present.
     """
 
     tokens: Float[Array, "blocks columns d"]
@@ -56,6 +56,11 @@ class Columns(eqx.Module):
     def width(self) -> int:
         """How many numbers are summed for each row: 1 + k."""
         return 1 + (self.tokens if self.values is None else self.values).shape[-1]
+
+    @property
+    def has_mass(self) -> Bool[Array, "*blocks columns"] | None:
+        """Which tokens have mass; None if all have. The others are attended to by none, but sums have a derivative."""
+        return None if self.masses is None else self.masses > 0
 
     @property
     def index(self) -> Int[Array, " columns"]:
@@ -77,12 +82,8 @@ def make_columns(
     size = min(block_columns, n)
     blocks = -(-n // size)
     in_range = jnp.arange(blocks * size).reshape(blocks, size) < n
-    present = None
     # None where every entry is present: such blocks need no mask at all.
-    if masses is not None:
-        present = cut(masses > 0, size) & in_range
-    elif blocks * size > n:
-        present = in_range
+    present = in_range if blocks * size > n else None
     values, masses = (None if part is None else cut(part, size) for part in (values, masses))
     return Columns(cut(tokens, size), values, masses, size * jnp.arange(blocks), present)
 
@@ -132,39 +133,70 @@ def _masked(scores: Array, rows: Int[Array, " rows"], block: Columns, mask: Abst
 
 
 def exponential_rows(
-    queries: Float[Array, "rows d"], rows: Int[Array, " rows"], columns: Columns, mask: AbstractMask
+    queries: Float[Array, "rows d"],
+    rows: Int[Array, " rows"],
+    columns: Columns,
+    mask: AbstractMask,
+    shift: Float[Array, " rows"] | None = None,
 ) -> tuple[Float[Array, " rows"], Float[Array, "rows k"]]:
-    """The shift and the scaled sums of mass times [1, value], for the rows numbered `rows`."""
+    """The shift and the scaled sums of mass times [1, value], for the rows numbered `rows`.
+
+    A `shift` that is given is that of all columns of which these are a part.
+    """
     d = queries.shape[1]
     elementwise = d + columns.width - 1 <= FEW_NUMBERS and _is_elementwise(queries.shape[0], columns.tokens.shape[1])
 
     def step(carry, block):
-        shift, sums = carry
+        before, sums = carry
+        has_mass = None if block.has_mass is None else block.has_mass[None, :]
 
         def attend(masked):
             if elementwise:
                 scores: Any = sum(queries[:, k, None] * block.tokens[None, :, k] for k in range(d))
                 scores = _masked(scores, rows, block, mask, masked)
-                top = rounded_down(lax.stop_gradient(scores).max(axis=1), d)
             else:
                 scores = _scores(queries, rows, block, mask, masked)
-                top = lax.stop_gradient(scores).max(axis=1)
-            top = jnp.maximum(shift, top)
             # At least one exponent of a row is exactly zero; the sums so far are rescaled to the new maximum.
-            weights, weighted = jnp.exp(below(scores, top[:, None])), block.weighted()
+            if shift is None:
+                top, back = next_shift(before, sums[:, 0], scores, has_mass, 1, d if elementwise else 0)
+            else:
+                top, back = shift, jnp.ones_like(shift)
+            weights, weighted = jnp.exp(below(scores, top[:, None], has_mass)), block.weighted()
             if elementwise:
                 added = jnp.stack([jnp.sum(weights * weighted[None, :, k], axis=1) for k in range(block.width)], axis=1)
             else:
                 added = matmul(weights, weighted)
-            return top, sums * jnp.exp(shift - top)[:, None] + added
+            return top, sums * back[:, None] + added
 
         return _where_reached(rows, block, mask, attend, carry)
 
-    return _fold(
-        step,
-        (lowest(queries.shape[0], queries.dtype), jnp.zeros((queries.shape[0], columns.width), queries.dtype)),
-        columns,
-    )
+    start = lowest(queries.shape[0], queries.dtype) if shift is None else shift
+    last, sums = _fold(step, (start, jnp.zeros((queries.shape[0], columns.width), queries.dtype)), columns)
+    return last_shift(last, sums[:, 0], columns.masses), sums
+
+
+def next_shift(
+    shift: Float[Array, " rows"], mass: Array, scores: Array, has_mass: Array | None, axis: int, d: int
+) -> tuple[Float[Array, " rows"], Float[Array, " rows"]]:
+    """The running maximum of each row after more `scores`, columns along `axis`, and the factor of the sums so far.
+
+    Of `scores` that are elementwise sums over `d` coordinates it is `rounded_down`. Only tokens that have mass set it.
+    In a row that has met none, whose sum so far, `mass`, is zero, the sums have only derivatives: there it is the
+    maximum of all scores, until the first token that has mass sets it, and a factor may be above one.
+    """
+    scores = lax.stop_gradient(scores)
+    largest = lambda scores: rounded_down(jnp.max(scores, axis=axis), d) if d else jnp.max(scores, axis=axis)
+    if has_mass is None:
+        top = jnp.maximum(shift, largest(scores))
+        return top, jnp.exp(shift - top)
+    top, met = largest(jnp.where(has_mass, scores, -jnp.inf)), lax.stop_gradient(mass) != 0
+    top = jnp.where(met | (top == -jnp.inf), jnp.maximum(shift, jnp.where(met, top, largest(scores))), top)
+    return top, jnp.exp(below(shift, top, met))
+
+
+def last_shift(shift: Float[Array, " rows"], mass: Array, masses: Array | None) -> Float[Array, " rows"]:
+    """The shift after all columns: that of a row without any mass is `lowest`, whose exponential is zero."""
+    return shift if masses is None else jnp.where(lax.stop_gradient(mass) != 0, shift, lowest(mass.shape, mass.dtype))
 
 
 def _is_elementwise(rows: int, columns: int) -> bool:
@@ -219,7 +251,7 @@ def hardmax_top(
         top, longest = carry
 
         def attend(masked):
-            scores = lax.stop_gradient(_scores(queries, rows, block, mask, masked))
+            scores = _attended_scores(queries, rows, block, mask, masked)
             # The tolerance is relative to the longest token that the row may attend to, not to all tokens.
             lengths = jnp.where(scores > -jnp.inf, _lengths(block.tokens)[None, :], 0)
             return jnp.maximum(top, scores.max(axis=1)), jnp.maximum(longest, lengths.max(axis=1))
@@ -243,7 +275,7 @@ def hardmax_add(
 
     def add(sums, block):
         def attend(masked):
-            scores = lax.stop_gradient(_scores(queries, rows, block, mask, masked))
+            scores = _attended_scores(queries, rows, block, mask, masked)
             # A row without any allowed token has a threshold of minus infinity, which masked scores attain.
             chosen = (scores >= least[:, None]) & (scores > -jnp.inf)
             return sums + matmul(chosen.astype(sums.dtype), block.weighted())
@@ -251,6 +283,14 @@ def hardmax_add(
         return _where_reached(rows, block, mask, attend, sums)
 
     return _fold(add, jnp.zeros((queries.shape[0], columns.width), queries.dtype), columns)
+
+
+def _attended_scores(
+    queries: Tokens, rows: Int[Array, " rows"], block: Columns, mask: AbstractMask, masked: bool
+) -> Float[Array, "rows columns"]:
+    """The scores of one block, without derivative; minus infinity also of a token without mass."""
+    scores = lax.stop_gradient(_scores(queries, rows, block, mask, masked))
+    return scores if block.has_mass is None else jnp.where(block.has_mass[None, :], scores, -jnp.inf)
 
 
 def _lengths(tokens: Tokens) -> Float[Array, " n"]:

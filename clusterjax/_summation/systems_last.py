@@ -82,8 +82,8 @@ def _sums(mask: AbstractMask, queries: Any, tokens: Any, values: Any, masses: An
         query, index = block
         # (rows, n, systems), a sum of d outer products.
         scores: Any = sum(query[:, k, None] * token[k][None] for k in range(d))
-        allowed = _allowed(index, n, None if masses is None else masses[None], mask, -1)
-        top, weights = _weights(scores, allowed, 1, d)
+        has_mass = None if masses is None else masses[None] > 0
+        top, weights = _weights(scores, _allowed(index, n, mask, -1), has_mass, 1, d)
         normaliser = jnp.sum(weights if masses is None else weights * masses[None], axis=1)
         return top, normaliser, jnp.stack([jnp.sum(weights * v[None], axis=1) for v in weighted], axis=1)
 
@@ -98,27 +98,25 @@ def _products(mask: AbstractMask, queries: Any, tokens: Any, values: Any, masses
     _, n, d = tokens.shape
     # (systems, n, n), of at most _SCORES_IN_MEMORY numbers: `map_blocks` takes so many systems at a time.
     scores = matmul(queries, jnp.swapaxes(tokens, 1, 2))
-    allowed = _allowed(jnp.arange(n), n, None if masses is None else masses[:, None], mask, 0)
-    top, weights = _weights(scores, allowed, 2, d)
+    has_mass = None if masses is None else masses[:, None] > 0
+    top, weights = _weights(scores, _allowed(jnp.arange(n), n, mask, 0), has_mass, 2, d)
     weights = weights if masses is None else weights * masses[:, None]
     return top, jnp.sum(weights, axis=2), matmul(weights, tokens if values is None else values)
 
 
-def _allowed(index: Array, n: int, masses: Array | None, mask: AbstractMask, systems: int) -> Array | None:
-    """Which of n columns the rows of this `index` attend to; None if all. `systems` is the axis of the systems."""
-    allowed = None
-    if not isinstance(mask, FullMask):
-        allowed = jnp.expand_dims(mask.allowed(index[:, None], jnp.arange(n)[None, :]), systems)
-    if masses is None:
-        return allowed
-    return masses > 0 if allowed is None else allowed & (masses > 0)
+def _allowed(index: Array, n: int, mask: AbstractMask, systems: int) -> Array | None:
+    """Which of n columns the rows of this `index` may attend to; None if all. `systems` is the axis of the systems."""
+    if isinstance(mask, FullMask):
+        return None
+    return jnp.expand_dims(mask.allowed(index[:, None], jnp.arange(n)[None, :]), systems)
 
 
-def _weights(scores: Array, allowed: Array | None, axis: int, d: int) -> tuple[Array, Array]:
+def _weights(scores: Array, allowed: Array | None, has_mass: Array | None, axis: int, d: int) -> tuple[Array, Array]:
     """The shift of each row, and the exponentials of its scores less that; columns along `axis`."""
     if allowed is not None:
         scores = jnp.where(allowed, scores, -jnp.inf)
-    top = rounded_down(jnp.max(scores, axis=axis), d)
+    counted = scores if has_mass is None else jnp.where(has_mass, scores, -jnp.inf)
+    top = rounded_down(jnp.max(counted, axis=axis), d)
     # Finite for a row that attends to nothing: minus infinity less minus infinity would be NaN.
     top = jnp.maximum(top, lowest(top.shape, top.dtype))
-    return top, jnp.exp(below(scores, jnp.expand_dims(top, axis)))
+    return top, jnp.exp(below(scores, jnp.expand_dims(top, axis), has_mass))

@@ -20,8 +20,8 @@ ACCELERATORS = (
     Mutant(
         "elementwise-rounds-no-shift-down",
         _ROWS,
-        "top = rounded_down(lax.stop_gradient(scores).max(axis=1), d)",
-        "top = lax.stop_gradient(scores).max(axis=1) * (1 + 4 * jnp.finfo(scores.dtype).eps)",
+        "rounded_down(jnp.max(scores, axis=axis), d) if d",
+        "jnp.max(scores, axis=axis) * (1 + 4 * jnp.finfo(scores.dtype).eps) if d",
         _ELSEWHERE,
     ),
     Mutant(

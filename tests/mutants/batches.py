@@ -18,22 +18,22 @@ BATCHES = (
     Mutant(
         "a-batch-forgets-the-rows-of-its-mask",
         _SYSTEMS,
-        "        allowed = _allowed(index, n, None",
-        "        allowed = _allowed(jnp.arange(index.shape[0]), n, None",
+        "_allowed(index, n, mask, -1)",
+        "_allowed(jnp.arange(index.shape[0]), n, mask, -1)",
         _BATCHES,
     ),
     Mutant(
         "a-batch-rounds-no-shift-down",
         _SYSTEMS,
-        "    top = rounded_down(jnp.max(scores, axis=axis), d)",
-        "    top = jnp.max(scores, axis=axis) * (1 + 4 * jnp.finfo(scores.dtype).eps)",
+        "    top = rounded_down(jnp.max(counted, axis=axis), d)",
+        "    top = jnp.max(counted, axis=axis) * (1 + 4 * jnp.finfo(scores.dtype).eps)",
         _BATCHES,
     ),
     Mutant(
         "products-of-a-batch-count-masses-of-zero",
         _SYSTEMS,
-        "    return masses > 0 if allowed is None else allowed & (masses > 0)",
-        "    return allowed",
+        "    counted = scores if has_mass is None else jnp.where(has_mass, scores, -jnp.inf)",
+        "    counted = scores",
         _BATCHES,
     ),
     Mutant(

@@ -8,6 +8,7 @@ _HARMONIC = ("tests/summation/test_harmonic.py",)
 _CERTIFICATE = ("tests/summation/test_harmonic_certificate.py",)
 _HARDMAX = ("tests/hardmax/test_layer.py", "tests/hardmax/test_theorem.py", "tests/hardmax/test_limit.py")
 _TWICE = ("tests/summation/test_twice.py",)
+_MASSES = ("tests/summation/test_degenerate_sums.py",)
 _LARGE = ("tests/summation/test_degenerate_sums.py::test_any_score_that_the_dtype_holds_gives_its_row",)
 
 SUMS = (
@@ -15,15 +16,15 @@ SUMS = (
     Mutant(
         "the-largest-score-has-no-derivative",
         "clusterjax/_misc.py",
-        "jnp.where(reached, largest - jax.lax.stop_gradient(largest), scores",
-        "jnp.where(reached, 0.0, scores",
+        "jnp.where(reached, largest - jax.lax.stop_gradient(largest), excess)",
+        "jnp.where(reached, 0.0, excess)",
         _TWICE,
     ),
     Mutant(
         "the-largest-score-is-rounded-twice",
         "clusterjax/_misc.py",
-        "    return jnp.where(reached, largest - jax.lax.stop_gradient(largest), scores - jax.lax.stop_gradient(top))",
-        "    return scores - jax.lax.stop_gradient(top)",
+        "    counted = jnp.where(reached, largest - jax.lax.stop_gradient(largest), excess)",
+        "    counted = excess",
         _LARGE,
     ),
     Mutant(
@@ -34,11 +35,32 @@ SUMS = (
         _SUMS,
     ),
     Mutant(
-        "blocks-of-masses-of-zero-are-present",
+        "padding-sets-the-shift",
         "clusterjax/_summation/rows.py",
-        "        present = cut(masses > 0, size) & in_range",
-        "        present = cut(masses >= 0, size) & in_range",
-        _SUMS + ("tests/attention/test_limits.py",),
+        "    top, met = largest(jnp.where(has_mass, scores, -jnp.inf))",
+        "    top, met = largest(scores)",
+        _MASSES,
+    ),
+    Mutant(
+        "padding-has-no-derivative-by-its-mass",
+        "clusterjax/_misc.py",
+        "    return jnp.where(has_mass, counted, bounded(excess))",
+        "    return jnp.where(has_mass, counted, -jnp.inf)",
+        _MASSES,
+    ),
+    Mutant(
+        "the-first-block-of-padding-is-forgotten",
+        "clusterjax/_summation/rows.py",
+        "jnp.where(met | (top == -jnp.inf), jnp.maximum(shift, jnp.where(met, top, largest(scores))), top)",
+        "jnp.maximum(shift, top)",
+        _MASSES,
+    ),
+    Mutant(
+        "exponents-of-padding-overflow",
+        "clusterjax/_misc.py",
+        "    return jnp.where(exponents < most, exponents, most)",
+        "    return exponents",
+        _MASSES,
     ),
     Mutant(
         "ties-are-broken",

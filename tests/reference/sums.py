@@ -1,8 +1,8 @@
 """Averages of attention and their derivatives, row by row, in double precision.
 
-`seen(i)` are the tokens that row i may attend to, as a boolean vector; a mass of zero hides a token besides. Each
-function gives what it computes and the derivatives of sum_i <c_i, average_i> (and of c'_i log Z_i) by queries, tokens,
-values and masses; a token that is hidden has none.
+`seen(i)` are the tokens that row i may attend to, as a boolean vector. A token without mass adds nothing, and its
+derivatives are the one-sided ones by its mass alone; a row that sees no mass has none. Each function gives what it
+computes and the derivatives of sum_i <c_i, average_i> (and of c'_i log Z_i) by queries, tokens, values and masses.
 """
 
 import numpy as np
@@ -14,14 +14,15 @@ def softmax(queries, tokens, values, masses, seen, by_mean, by_log):
     mean, log_sum = np.zeros((n, k)), np.full(n, -np.inf)
     owed = nothing(queries, tokens, values, masses)
     for i in range(n):
-        j = np.flatnonzero(seen(i) & (masses > 0))
-        if not len(j):
+        j = np.flatnonzero(seen(i))
+        if not masses[j].any():
             continue
         scores = tokens[j] @ queries[i]
-        terms = np.exp(scores - scores.max())
+        top = scores[masses[j] > 0].max()
+        terms = np.exp(scores - top)
         partition = np.sum(masses[j] * terms)
         share = masses[j] * terms / partition
-        mean[i], log_sum[i] = share @ values[j], scores.max() + np.log(partition)
+        mean[i], log_sum[i] = share @ values[j], top + np.log(partition)
         paid = (values[j] - mean[i]) @ by_mean[i] + by_log[i]
         add(owed, i, j, queries, tokens, share * paid, share, by_mean[i], terms / partition * paid)
     return mean, log_sum, owed
@@ -33,8 +34,8 @@ def unnormalised(queries, tokens, values, masses, seen, by_mean, offset=0.0):
     total = np.zeros((n, k))
     owed = nothing(queries, tokens, values, masses)
     for i in range(n):
-        j = np.flatnonzero(seen(i) & (masses > 0))
-        if not len(j):
+        j = np.flatnonzero(seen(i))
+        if not masses[j].any():
             continue
         kernel = np.exp(tokens[j] @ queries[i] - offset) / np.sum(masses[j])
         weight = masses[j] * kernel

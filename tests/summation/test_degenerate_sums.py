@@ -7,6 +7,7 @@ that are not marked cover each summation under each mask and in each dtype; the 
 import functools
 import itertools
 
+import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -183,9 +184,7 @@ def test_averages_and_derivatives_are_those_of_the_loop(summation, mask, dtype, 
             assert_near(np.asarray(found["log"])[some], wanted["log"][some], dtype, summation, (shape, "log"))
         for k, name in enumerate(("tokens", "values", "masses")):
             paid = sum(wanted[kind][1][k] for kind in kinds)
-            # The loop gives what is hidden no derivative, and so do these, but for what a mass of zero would bring.
-            there = masses > 0 if name == "masses" else np.ones(N, bool)
-            assert_near(np.asarray(gradients[k])[there], paid[there], dtype, summation, (shape, name))
+            assert_near(gradients[k], paid, dtype, summation, (shape, name))
 
 
 def test_all_summations_are_compared():
@@ -356,3 +355,94 @@ def test_scores_beyond_the_dtype_are_not_a_number():
     for beta in (1.0, -1.0):
         for summation in (cjx.Dense(), cjx.Blocked(1, 1)):
             assert np.all(np.isnan(cjx.SoftmaxAttention(beta, summation=summation).average(x, None)))
+
+
+# --- a mass of zero
+
+
+def slope(fn, masses, along):
+    """The one-sided derivative of `fn` at `masses`, extrapolated: masses may not be negative."""
+    h = 1e-5
+    at = [np.asarray(fn(masses + k * h * along)) for k in range(3)]
+    return (4 * at[1] - 3 * at[0] - at[2]) / (2 * h)
+
+
+def left_padded(n, d):
+    """Tokens, a heap of the first ones without mass, and a rise of all masses that is not negative."""
+    x = cloud("generic", n, d, seed=3, sphere=True)
+    masses = np.where(np.arange(n) < n // 2, 0.0, 0.5 + np.arange(n) / n)
+    return jnp.asarray(x), jnp.asarray(masses), jnp.asarray(np.linspace(1.0, 2.0, n))
+
+
+def both_ways(fn, masses, along):
+    """The derivative of `fn` along a rise of the masses, in forward and in reverse mode."""
+    return jax.jvp(fn, (masses,), (along,))[1], jax.jacrev(fn)(masses) @ along
+
+
+@pytest.mark.parametrize("d", (3, 6))
+@pytest.mark.parametrize("mask", (cjx.FullMask(), cjx.CausalMask()))
+@pytest.mark.parametrize("kind", ("softmax", "unnormalised", "kernel"))
+def test_a_mass_of_zero_has_its_one_sided_derivative_in_a_batch_and_as_weights(kind, mask, d):
+    """Systems last for few dimensions and products for more; a block of padding before the first token."""
+    n, systems = 12, 20
+    x, masses, along = left_padded(n, d)
+    rng = np.random.default_rng(0)
+    batch = jnp.stack([x[rng.permutation(n)] for _ in range(systems)])
+    attention = {
+        "softmax": cjx.SoftmaxAttention(4.0, mask=mask),
+        "unnormalised": cjx.UnnormalisedAttention(2.0, mask=mask),
+        "kernel": cjx.KernelAttention(lambda s: 1 / (1.5 - s), mask=mask),
+    }[kind]
+    of_batch = jax.vmap(lambda x, m: attention.average(x, None, 0.0, m)[n // 2 :], (0, None))
+    for fn in (lambda m: of_batch(batch, m), lambda m: attention.weights(x, 0.0, m)[n // 2 :]):
+        wanted = slope(fn, masses, along)
+        for found in both_ways(fn, masses, along):
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-7)
+        only_padding = slope(fn, masses, jnp.where(masses > 0, 0, along))
+        assert np.abs(only_padding).max() > 0.01
+
+
+@pytest.mark.parametrize("summation", (cjx.Dense(), cjx.Blocked(3, 3), cjx.Blocked(1, 1)))
+@pytest.mark.parametrize(
+    ("dtype", "size"), (("float32", 30.0), ("float32", 1e3), ("float32", 1e38), ("float64", 1e200))
+)
+def test_a_token_without_mass_that_scores_far_above_the_others_changes_no_value(summation, dtype, size):
+    """Its derivative is e^{s_ij} (v_j - mean) / Z, or where that is beyond the dtype a finite number, and never NaN."""
+    x = jnp.asarray([[size, size], [0.0, 1.0], [1.0, 0.0]], dtype)
+    queries = jnp.asarray([[-1.0, 1.0], [1.0, 0.0], [1.0, 1.0]], dtype)
+    masses = jnp.asarray([0.0, 1.0, 1.0], dtype)
+    attention = cjx.SoftmaxAttention(1.0, summation=summation)
+    mean = lambda q, x, m: attention.between(q, x, x[:, :1] / size, 0.0, m)[:, 0]
+    np.testing.assert_allclose(mean(queries, x, masses), mean(queries, x.at[0].set(0), masses))
+    gradients = jax.grad(lambda *parts: jnp.sum(mean(*parts)), argnums=(0, 1, 2))(queries, x, masses)
+    assert all(np.all(np.isfinite(g)) for g in gradients)
+    if size == 30.0:
+        partition, exact = 1 + np.e, np.e / (1 + np.e) / size
+        by_mass = jax.grad(lambda m: mean(queries, x, m)[1])(masses)[0]
+        np.testing.assert_allclose(by_mass, np.exp(size) * (1 - exact) / partition, rtol=1e-4)
+
+
+@pytest.mark.parametrize("summation", (cjx.Dense(), cjx.Blocked(4, 3)))
+def test_blocks_of_padding_before_the_first_token_have_derivatives_by_their_masses(summation):
+    n = 40
+    x, masses, along = left_padded(n, 3)
+    average = lambda m: cjx.SoftmaxAttention(3.0, summation=summation).average(x, None, 0.0, m)
+    only_padding = jnp.where(masses > 0, 0, along)
+    for found in both_ways(average, masses, only_padding):
+        np.testing.assert_allclose(found, slope(average, masses, only_padding), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("attention", (cjx.SoftmaxAttention(2.0), cjx.UnnormalisedAttention(1.0)))
+def test_a_run_has_the_one_sided_derivative_by_a_mass_of_zero(attention):
+    x, masses, along = left_padded(8, 3)
+
+    def end(m, adjoint=None):
+        exact = dfx.PIDController(rtol=1e-11, atol=1e-12)
+        field = cjx.AttentionField(attention, masses=m)
+        return cjx.simulate(field, x, jnp.array([0.0, 1.0]), stepsize_controller=exact, adjoint=adjoint).x1
+
+    wanted = slope(end, masses, along)
+    forward = jax.jvp(lambda m: end(m, dfx.ForwardMode()), (masses,), (along,))[1]
+    np.testing.assert_allclose(forward, wanted, atol=1e-6)
+    paid = jax.grad(lambda m: jnp.sum(end(m) * x[::-1]))(masses)
+    np.testing.assert_allclose(paid @ along, np.sum(wanted * x[::-1]), atol=1e-5)

@@ -149,12 +149,17 @@ def _empty_sums(rows: int, width: int, dtype: Any) -> tuple[Array, Array]:
     return lowest(rows, dtype), jnp.zeros((rows, width), dtype)
 
 
-def _exponential(ring: Ring, rows: Rows, block: TokenBlock, source: Int[Array, ""]) -> tuple[Array, Array]:
-    """Shift, (rows,), and sums, (rows, 1 + k), over the block of the device numbered `source`."""
+def _exponential(
+    ring: Ring, rows: Rows, block: TokenBlock, source: Int[Array, ""], *shift: Array
+) -> tuple[Array, Array]:
+    """Shift, (rows,), and sums, (rows, 1 + k), over the block of the device numbered `source`.
+
+    A `shift` that is given is that of the blocks of all devices.
+    """
     columns = ring.columns(block, source)
-    fn = lambda queries, numbers: exponential_rows(queries, numbers, columns, ring.mask)
+    fn = lambda queries, numbers, *shift: exponential_rows(queries, numbers, columns, ring.mask, *shift)
     skip = lambda size: _empty_sums(size, columns.width, columns.tokens.dtype)
-    return ring.map_rows(fn, rows, block.tokens.shape[0], skip)
+    return ring.map_rows(fn, rows, block.tokens.shape[0], skip, *shift)
 
 
 @exponential_ring.def_fwd
@@ -169,8 +174,7 @@ def _(shift, cotangent, perturbed, arrays, ring):
 
     # With the final shift held fixed the sums are linear in the contributions of the blocks: no running maximum.
     def contribution(queries, block, source):
-        block_shift, sums = _exponential(ring, Rows(queries, rows.numbers), block, source)
-        return sums * jnp.exp(lax.stop_gradient(block_shift) - shift)[:, None]
+        return _exponential(ring, Rows(queries, rows.numbers), block, source, shift)[1]
 
     zeros = jnp.zeros((shift.shape[0], 1 + block.summed.shape[1]), shift.dtype)
     of_sums = zeros if cotangent[1] is None else cotangent[1]

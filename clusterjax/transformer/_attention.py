@@ -22,6 +22,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from .._check import check_array, check_instance, check_key, check_scalar
 from .._custom_types import DTypeLike, Numbers
 from .._mask import AbstractMask, FullMask, check_mask
+from .._padding import arranged, words_first
 from .._random import draw_normal
 from ._checks import check_draw, check_optional, check_sizes, check_stream, weights as matrices_of
 from ._norm import at_least_single
@@ -114,6 +115,12 @@ class Passed(eqx.Module):
         # (h, n, distances): each direction against each vector of distances, gathered for the pairs below.
         of_distances = contract("id,hrd->hir", directions, self.by_distance)
         return of_tokens + jnp.take_along_axis(of_distances, jnp.broadcast_to(self.rows[None], of_tokens.shape), axis=2)
+
+
+def _words_first(x: Array, present: Array | None) -> tuple[Array, Array | None, Any]:
+    """The rows with those that are present first, which of them are, and the place of each row; None is its own."""
+    order, back = words_first(present)
+    return arranged(x, order, 0), arranged(present, order, 0), back
 
 
 class MultiHeadAttention(eqx.Module):
@@ -241,11 +248,13 @@ class MultiHeadAttention(eqx.Module):
         **Arguments:**
 
         - `x`: What the heads read, (n, d).
-        - `present`: Which tokens are present, (n,); padding is attended to by itself alone. None is all of them.
+        - `present`: Which tokens are present, (n,); padding is attended to by itself alone, and wherever it stands,
+            positions count from the first token that is present, and no padding. None is all of them.
 
         Source: Peat, *Clustering in Transformers*, Appendix A.1.
         """
-        return self._weights(*self.validated(x, present))
+        x, present, back = _words_first(*self.validated(x, present))
+        return arranged(self._weights(x, present), back, 1, 2)
 
     def _weights(self, x: Array, present: Array | None) -> Array:
         n = x.shape[0]
@@ -290,18 +299,20 @@ class MultiHeadAttention(eqx.Module):
 
         Source: Peat, *Clustering in Transformers*, Appendix A.1.
         """
-        x, present = self.validated(x, present)
+        x, present, back = _words_first(*self.validated(x, present))
         # Kept here for the caller; `__call__` does not return it.
         weights = self._weights(x, present)
-        return Heads(weights, contract("hnk,hkd->hnd", self._mixed(x, weights), self._as(x.dtype)(self.output)))
+        updates = contract("hnk,hkd->hnd", self._mixed(x, weights), self._as(x.dtype)(self.output))
+        return Heads(arranged(weights, back, 1, 2), arranged(updates, back, 1))
 
     def __call__(self, x: Float[Array, "n d"], present: Bool[Array, " n"] | None = None) -> Float[Array, "n d"]:
         """What the layer adds to each token, (n, d)."""
         return self._added(*self.validated(x, present))
 
     def _added(self, x: Array, present: Array | None) -> Array:
+        x, present, back = _words_first(x, present)
         mixed = self._mixed(x, self._weights(x, present))
-        return contract("hnk,hkd->nd", mixed, self._as(x.dtype)(self.output))
+        return arranged(contract("hnk,hkd->nd", mixed, self._as(x.dtype)(self.output)), back, 0)
 
     def _mixed(self, x: Array, weights: Array) -> Float[Array, "h n k"]:
         cast = self._as(x.dtype)

@@ -18,6 +18,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._custom_types import Numbers
 from .._misc import normalise
+from .._padding import words_first
 from .._summary import levels, short
 from ._block import Block
 from ._head import cross_entropy
@@ -75,8 +76,8 @@ def depth_profile(
 
     - `model`: A `LanguageModel`.
     - `texts`: Ids, (texts, n), of two tokens at least.
-    - `present`: Which tokens are present, (texts, n), the first two of each text at least; None is all of them. What is
-        not there counts in nothing.
+    - `present`: Which tokens are present, (texts, n), two of each text at least; None is all of them. What is not there
+        counts in nothing, and positions count from the first token that is.
     - `batch_size`: Texts at a time.
 
     **Returns:**
@@ -85,7 +86,7 @@ def depth_profile(
 
     **Raises:**
 
-    - `ValueError` if the texts do not fit the model, or one has less than two tokens at its beginning.
+    - `ValueError` if the texts do not fit the model, or one has less than two tokens.
 
     ??? cite "Source"
 
@@ -93,11 +94,14 @@ def depth_profile(
         *Interpreting GPT: the logit lens* (2020).
     """
     ids, is_present = check_texts(view_of(check_model(model)), texts, present)
+    order, _ = words_first(is_present)
+    if order is not None:
+        ids, is_present = (np.take_along_axis(part, order, axis=1) for part in (ids, is_present))
     # One token has no pair and no next word.
     if ids.shape[1] < 2 or not is_present[:, :2].all():
+        few = int(np.flatnonzero(is_present.sum(axis=1) < 2)[0])
         raise ValueError(
-            "texts must begin with two tokens, but one has less, or begins with padding; leave it out, or pad it at "
-            "its end."
+            f"texts must hold two tokens each, but text {few} holds {is_present[few].sum()}; leave it out."
         )
     profiles = [
         jax.tree_util.tree_map(lambda leaf, size=size: np.asarray(leaf)[:size], _profiles(model, ids, is_present))

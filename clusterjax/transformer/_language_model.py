@@ -27,6 +27,7 @@ from .._check import (
     check_scalar,
 )
 from .._custom_types import DTypeLike, Numbers, RealScalarLike
+from .._padding import arranged, words_first
 from .._random import draw_normal
 from ._checks import check_draw, check_ids, check_optional, check_present, check_range, check_sizes, weights
 from ._head import LanguageModelHead
@@ -167,12 +168,14 @@ class LanguageModel(eqx.Module):
         """
         return self._embed(check_ids(ids, self.num_words))
 
-    def _embed(self, ids: Any) -> Array:
+    def _embed(self, ids: Any, present: Any = None) -> Array:
         ids = jnp.asarray(ids)
         # The stream has the dtype of what enters it; everything in the stack follows.
         dtype = self.embedding.dtype if self.stream_dtype is None else self.stream_dtype
         x = self.embedding[ids].astype(dtype)
-        return x if self.positions is None else x + self.positions(ids.shape[0], dtype)
+        # Positions count the tokens that are present.
+        _, places = words_first(present)
+        return x if self.positions is None else x + arranged(self.positions(ids.shape[0], dtype), places, 0)
 
     def check_range(self, ids: Numbers) -> None:
         """Raise a ValueError if an id is not of a word; ids that are traced are not checked."""
@@ -184,7 +187,7 @@ class LanguageModel(eqx.Module):
         **Arguments:**
 
         - `ids`: (n,).
-        - `present`: Which tokens are present, (n,); None is all of them.
+        - `present`: Which tokens are present, (n,); None is all of them. Positions count from the first of them.
         """
         return self._logits(ids, present)
 
@@ -192,8 +195,9 @@ class LanguageModel(eqx.Module):
         return self.head._logits(self.stack._through(*self._enter(ids, present), unroll), self.embedding)
 
     def _enter(self, ids: Any, present: Any) -> tuple[Array, Array | None]:
-        x = self.embed(ids)
-        return x, check_present(present, x.shape[0])
+        ids = check_ids(ids, self.num_words)
+        present = check_present(present, ids.shape[0])
+        return self._embed(ids, present), present
 
     def logit_lens(
         self, ids: Int[Array, " n"], present: Bool[Array, " n"] | None = None

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .._custom_types import Numbers
+from .._padding import arranged, words_first
 from ._checks import check_ids, check_present
 from ._language_model import LanguageModel
 from ._view import AbstractBlockView, AbstractView, HasView, view_of
@@ -41,7 +42,7 @@ def logit_lens(
 
     - `model`: A `LanguageModel`, or a network with a head that `probe.load` returned.
     - `ids`: (n,).
-    - `present`: Which tokens are present, (n,); None is all of them.
+    - `present`: Which tokens are present, (n,); None is all of them. Positions count from the first of them.
 
     **Other arguments:**
 
@@ -62,7 +63,9 @@ def logit_lens(
     ids = jnp.asarray(check_ids(ids, view.num_words), jnp.int32)
     view.check(ids.shape[0])
     chosen = None if words is None else jnp.asarray(check_ids(words, view.num_words, "words"), jnp.int32)
-    return _lens(view, ids, check_present(present, ids.shape[0]), chosen)
+    present = check_present(present, ids.shape[0])
+    order, back = words_first(present)
+    return arranged(_lens(view, arranged(ids, order, 0), arranged(present, order, 0), chosen), back, 1)
 
 
 @eqx.filter_jit
@@ -70,7 +73,7 @@ def _lens(view: AbstractView, ids: Array, present: Array | None, words: Array | 
     def step(block: AbstractBlockView, x: Array, _: None) -> tuple[Array, Array]:
         return block.after_feed_forward(block.after_attention(x)), x
 
-    last, earlier = view.scan(step, view.embed(ids), present, n=ids.shape[0])
+    last, earlier = view.scan(step, view.embed(ids, present), present, n=ids.shape[0])
 
     def at_level(x: Array) -> Array:
         logits = view.logits(x)

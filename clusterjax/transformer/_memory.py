@@ -20,6 +20,7 @@ from jaxtyping import Array, Float
 
 from .._check import as_numbers, check_array, check_concrete, check_integer
 from .._custom_types import Numbers
+from .._padding import arranged, words_first
 from ._checks import check_booleans, check_ids
 from ._language_model import LanguageModel
 from ._transformer import check_layer
@@ -318,9 +319,11 @@ def _activations(view: AbstractView, ids: Array, present: Array, layer: Array) -
             kept = jnp.where(index == layer, fired, kept)
             return (block.after_feed_forward(middle), kept, index + 1), None
 
-        x = view.embed(ids)
+        order, back = words_first(present)
+        ids, present = arranged(ids, order, 0), arranged(present, order, 0)
+        x = view.embed(ids, present)
         kept = jnp.zeros((ids.shape[0], neurons), x.dtype)
-        return view.scan(step, (x, kept, jnp.asarray(0)), present, n=ids.shape[0])[0][1]
+        return arranged(view.scan(step, (x, kept, jnp.asarray(0)), present, n=ids.shape[0])[0][1], back, 0)
 
     neurons = view.values(0).shape[0]
     return jax.vmap(of_text)(ids, present)

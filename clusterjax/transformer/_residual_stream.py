@@ -18,6 +18,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from .._custom_types import Numbers
+from .._padding import arranged, words_first
 from ._checks import check_ids, check_present, check_stream
 from ._language_model import LanguageModel
 from ._norm import lifted
@@ -97,11 +98,11 @@ def residual_stream(
     - `model`: A `LanguageModel`, a `Transformer`, or a network that `probe.load` returned. The last norm of a stack is
         not applied: it belongs to what reads the stream.
     - `tokens`: Ids, (n,), of a model that reads words; of a stack the tokens, (n, d).
-    - `present`: Which of them are present, (n,); None is all.
+    - `present`: Which of them are present, (n,); None is all. Positions count from the first of them.
 
     **Returns:**
 
-    A `ResidualStream`. Of a loaded network what is not present is zero.
+    A `ResidualStream`. Of a loaded network what is not present is zero, in what enters it too.
 
     **Raises:**
 
@@ -114,11 +115,26 @@ def residual_stream(
         x, present = check_stream(tokens, present, model.blocks.attention.query.shape[-2], "tokens")
         # A mask of a fixed size is the same in all blocks.
         model.block(0).attention.mask.check(x.shape[0])
+        order, back = words_first(present)
+        x, present = arranged(x, order, 0), arranged(present, order, 0)
     else:
         ids = jnp.asarray(check_ids(tokens, view.num_words, "tokens"), jnp.int32)
         view.check(ids.shape[0])
-        x, present = view.embed(ids), check_present(present, ids.shape[0])
-    return _taken_apart(view, x, present)
+        present = check_present(present, ids.shape[0])
+        order, back = words_first(present)
+        ids, present = arranged(ids, order, 0), arranged(present, order, 0)
+        x = view.embed(ids, present)
+    found = _taken_apart(view, x, present)
+    return found if back is None else ResidualStream(
+        **{name: arranged(getattr(found, name), back, *axes) for name, axes in _TOKENS.items()}
+    )  # fmt: skip
+
+
+# Which axes of each part of the result are those of the tokens.
+_TOKENS = {
+    "stream": (1,), "embedding": (0,), "heads": (2,), "feed_forward": (1,), "biases": (0,), "weights": (2, 3),
+    "moved": (2, 3), "share": (2, 3),
+}  # fmt: skip
 
 
 class _SubLayer(eqx.Module):

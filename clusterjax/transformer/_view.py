@@ -124,8 +124,8 @@ class AbstractView(AbstractPart):
         """
 
     @abstractmethod
-    def embed(self, ids: Int[Array, " n"]) -> Float[Array, "n d"]:
-        """What enters the first block."""
+    def embed(self, ids: Int[Array, " n"], present: Bool[Array, " n"] | None) -> Float[Array, "n d"]:
+        """What enters the first block, in whose place a loaded network has zero where nothing is present."""
 
     @abstractmethod
     def scan(
@@ -264,8 +264,8 @@ class _ModuleView(AbstractView):
         self._language_model.embed(jnp.zeros(n, jnp.int32))
         self.stack.block(0).attention.mask.check(n)
 
-    def embed(self, ids: Int[Array, " n"]) -> Float[Array, "n d"]:
-        return self._language_model._embed(ids)
+    def embed(self, ids: Int[Array, " n"], present: Bool[Array, " n"] | None) -> Float[Array, "n d"]:
+        return self._language_model._embed(ids, present)
 
     def scan(
         self,

@@ -16,7 +16,7 @@ PACKAGE = ROOT / "clusterjax"
 FRONT_DOOR = "clusterjax"
 LONGEST_FILE = 400
 
-BASE = {"_lazy", "_abstract", "_custom_types", "_misc", "_blocks", "_batching", "_check", "_random"}
+BASE = {"_lazy", "_abstract", "_custom_types", "_misc", "_blocks", "_batching", "_check", "_padding", "_random"}
 RUNS = {"_lock", "_drafts", "_log"}
 WHERE = BASE | {"_space", "_mask", "_schedule"}
 FIELDS = WHERE | {"_summation", "_attention", "_field", "_layer"}
@@ -51,6 +51,7 @@ FLOORS: dict[str, set[str]] = {
     "_blocks": set(),
     "_batching": set(),
     "_check": {"_misc"},
+    "_padding": {"_misc"},
     "_random": {"_check"},
     "_space": BASE,
     "_mask": BASE,

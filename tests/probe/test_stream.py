@@ -99,7 +99,7 @@ def test_memory_is_that_of_one_layer(tmp_path):
 
     def needed(depth):
         form, state = nnx.split(probe.load(folder, depth=depth).network)
-        compiled = _measure.lower(form, state, (ids, mask, None), measure, False).compile()
+        compiled = _measure.lower(form, state, (ids, mask, None, (None, None)), measure, False).compile()
         return compiled.compiled.memory_analysis().temp_size_in_bytes
 
     attention = 3 * 64 * 64 * 4

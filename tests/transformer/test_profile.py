@@ -84,8 +84,8 @@ def test_uniform_attention_has_no_sink():
 @pytest.mark.parametrize(
     ("texts", "present", "message"),
     (
-        (IDS[:, :1], None, "texts must begin with two tokens"),
-        (IDS, ~PRESENT, "texts must begin with two tokens"),
+        (IDS[:, :1], None, "texts must hold two tokens each"),
+        (IDS, ~PRESENT, "texts must hold two tokens each"),
         (IDS[0], None, r"texts must be ids, \(texts, n\)"),
         (IDS, PRESENT[:2], "present must say of each token whether it is there"),
         (IDS + 20, None, "texts must be from 0 to 19"),

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..._check import check_integer, check_sequence, check_text, refusal
 from ..networks.batch import check_batch
-from ..networks.layer_scan import run_layers
+from ..networks.layer_scan import run_layers_measured
 from ..networks.load import Model, check_model
 from ..networks.tokenizer import tokenize
 
@@ -147,12 +147,12 @@ def _log_probabilities(model: Model, rows: Sequence[np.ndarray]) -> Float[Array,
     token_ids, mask = np.zeros((len(rows), n), np.int32), np.zeros((len(rows), n), bool)
     for i, row in enumerate(rows):
         token_ids[i, : len(row)], mask[i, : len(row)] = row, True
-    ids, mask, _ = check_batch(model, token_ids, mask, None)
+    batch = check_batch(model, token_ids, mask, None)
     form, state = nnx.split(model.network)
-    return _next(form, state, ids, mask)
+    return _next(form, state, batch.token_ids, batch.mask)
 
 
 @eqx.filter_jit
 def _next(form: Any, state: Any, ids: Int[Array, "batch n"], mask: Bool[Array, "batch n"]) -> Array:
     network = nnx.merge(form, state)
-    return jax.nn.log_softmax(network.logits(run_layers(network, network.embed(ids), mask)), axis=-1)
+    return jax.nn.log_softmax(network.logits(run_layers_measured(network, mask, (ids,), None)[0]), axis=-1)

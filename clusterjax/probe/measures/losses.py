@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..._check import check_integer, check_say, refusal
 from ..networks.batch import Encoded
-from ..networks.layer_scan import run_layers
+from ..networks.layer_scan import run_layers_measured
 from ..networks.load import Model, check_model
 from .survey import encoded
 
@@ -49,7 +49,7 @@ def token_losses(
     **Arguments:**
 
     - `model`: What `load` returned, causal and with a head: GPT-2, the Llama family, "smollm2".
-    - `texts`: The texts, or the `Encoded` of them, padded on the right. At least two tokens each.
+    - `texts`: The texts, or the `Encoded` of them. At least two tokens each.
 
     **Other arguments:**
 
@@ -59,11 +59,12 @@ def token_losses(
 
     **Returns:**
 
-    (texts, n - 1): entry i is the loss of token i + 1, counted from 0; NaN where the text has ended.
+    (texts, n - 1): entry i is the loss of token i + 1 of a text, counted from 0 at its first one, wherever its padding
+    stands; NaN where the text has ended.
 
     **Raises:**
 
-    - `ValueError` if the model is not causal or has no head, texts are padded on the left, and as in `survey`.
+    - `ValueError` if the model is not causal or has no head, and as in `survey`.
 
     **Warns:** if texts are longer than the positions and `length` does not say where to cut them, with how many.
 
@@ -77,12 +78,6 @@ def token_losses(
     if not _is_causal(model, data.mask.shape[1]):
         rule = "be causal, so that a place says what comes next"
         raise refusal("model", rule, f"{model.name!r} is not", "load GPT-2, a Llama, or 'smollm2'")
-    # A word after padding would be expected from padding.
-    gaps = np.flatnonzero(np.any(data.mask[:, 1:] & ~data.mask[:, :-1], axis=1))
-    if gaps.size:
-        raise ValueError(
-            f"texts must be padded on the right, but text {gaps[0]} has a word after padding; pad it anew."
-        )
     form, state = nnx.split(model.network)
     found = np.full((len(data.mask), data.mask.shape[1] - 1), np.nan)
     words = data.mask.sum(axis=1)
@@ -111,7 +106,7 @@ def _is_causal(model: Model, n: int) -> bool:
 def _losses(form: Any, state: Any, ids: Int[Array, "batch n"], mask: Bool[Array, "batch n"]) -> Array:
     network = nnx.merge(form, state)
     ids, mask = jnp.asarray(ids), jnp.asarray(mask)
-    scores = network.logits(run_layers(network, network.embed(ids), mask))[:, :-1]
+    scores = network.logits(run_layers_measured(network, mask, (ids,), None)[0])[:, :-1]
     # The logarithm of the sum first: log probabilities of all words would be a second array of that size.
     right = jnp.take_along_axis(scores, ids[:, 1:, None], axis=2)[:, :, 0]
     return jax.nn.logsumexp(scores, axis=-1) - right

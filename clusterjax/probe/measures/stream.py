@@ -54,6 +54,11 @@ class Measure(eqx.Module):
             check_callable(self.layer, "layer", "a function of hidden, attention and mask", takes=3)
 
 
+class AbstractToldPairs(eqx.Module):
+    """A function of a layer that is given one argument more: between which words the mask of the layer allows
+    attention, (batch, n, n)."""
+
+
 class Streamed(eqx.Module):
     """What `stream` returns.
 
@@ -100,7 +105,8 @@ def stream(
 
     - `model`: What `load` returned.
     - `token_ids`: (batch, n), integers; from `encode`, say.
-    - `mask`: (batch, n), true at words and false at padding; None if nothing is padding.
+    - `mask`: (batch, n), true at words and false at padding; None if nothing is padding. Padding may stand anywhere:
+        positions count from the first word of a text, and padding is none, as in `generate` of `transformers`.
     - `measure`: A `Measure`.
 
     **Other arguments:**
@@ -164,22 +170,25 @@ def _run(
     batch = check_batch(check_model(model), token_ids, mask, token_types)
     # Split so that the arrays are traced; a network closed over would be compiled into the program as constants.
     form, state = nnx.split(model.network)
-    return _measure(form, state, batch, measure, batch_first), batch[1]
+    return _measure(form, state, batch, measure, batch_first), batch.mask
 
 
 @eqx.filter_jit
 def _measure(form: Any, state: Any, batch: Any, measure: Measure, batch_first: bool) -> tuple[Any, Any]:
     # The network again, now with traced parameters.
-    (token_ids, mask, token_types), network = batch, nnx.merge(form, state)
+    (token_ids, mask, token_types, moved), network = batch, nnx.merge(form, state)
     # None is a PyTree without leaves, so that nothing is stacked for it.
     level = (lambda *_: None) if measure.level is None else measure.level
     layer = (lambda *_: None) if measure.layer is None else measure.layer
+    # What the mask of the layer allows is for those that ask for it.
+    told = 4 if isinstance(layer, AbstractToldPairs) else 3
     # The measure sees the hidden states that enter a layer: levels 0 to L - 1. Level L is what comes out of the last.
     last, (levels, layers) = run_layers_measured(
         network,
-        network.embed(token_ids, token_types),
         mask,
-        lambda hidden, weights: (level(hidden, mask), layer(hidden, weights, mask)),
+        (token_ids, token_types),
+        lambda hidden, weights, allowed: (level(hidden, mask), layer(*(hidden, weights, mask, allowed)[:told])),
+        moved,
     )
     with_last = lambda earlier, last_level: jnp.concatenate([earlier, jnp.asarray(last_level)[None]])
     levels = jtu.tree_map(with_last, levels, level(last, mask))

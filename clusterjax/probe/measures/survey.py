@@ -35,11 +35,12 @@ from ..._check import (
     refusal,
     shown,
 )
+from ..._padding import words_first
 from ..._random import generator
 from ..._summary import short, summary
 from ..networks.batch import Encoded, check_batch, encode
 from ..networks.load import Model, check_model
-from .stream import Measure, stream
+from .stream import AbstractToldPairs, Measure, stream
 from .tally import Average, Tally
 
 
@@ -101,12 +102,12 @@ def survey(
     - `texts`: The texts, or the `Encoded` of them, for a model without a tokenizer. At least two tokens each.
     - `measure`: A `Measure` whose functions return dictionaries, by the name of a statistic, of arrays with one row a
         text, (batch, ...), to which padding has contributed nothing. Or a function of (token_ids, mask) that makes
-        one for each batch, the same but for its arrays.
+        one for each batch, the same but for its arrays. Padding stands behind the words in all that they are given.
 
     **Other arguments:**
 
     - `length`: Longer texts are cut to so many tokens, at least two; None is the positions of the model. Strings are
-        cut by the tokenizer, so that the last special token stays; an `Encoded` loses the columns from there on.
+        cut by the tokenizer, so that the last special token stays; an `Encoded` loses the tokens from there on.
     - `batch_size`: Texts in a batch.
     - `keep`: Names of statistics of which the value of each text is kept, `Average.values`.
     - `resample`: Names of statistics of which the means over resampled texts are kept.
@@ -196,16 +197,20 @@ def check_texts(texts: Any, name: str) -> Any:
 
 
 def encoded(model: Model, texts: Sequence[str] | Encoded, length: int | None = None) -> Encoded:
-    """The texts as one padded batch, no longer than `length` and the positions, each of at least two tokens."""
+    """The texts as one batch, padded on the right wherever they were, no longer than `length` and the positions, each
+    of at least two tokens."""
     limit = check_model(model).max_positions
     if length is not None:
         length = check_integer(length, "length", least=2, most=limit, remedy="pass None for the positions of the model")
     if not isinstance(texts, Encoded):
         texts = encode(model, texts, length=length)
-    elif length is not None:
+    order, _ = words_first(texts.mask)
+    if order is not None:
+        texts = Encoded(*(np.take_along_axis(part, order, axis=1) for part in texts))
+    if length is not None:
         texts = Encoded(texts.token_ids[:, :length], texts.mask[:, :length])
-    ids, mask, _ = check_batch(model, texts.token_ids, texts.mask, None)
-    ids, mask = np.asarray(ids), np.asarray(mask)
+    batch = check_batch(model, texts.token_ids, texts.mask, None)
+    ids, mask = np.asarray(batch.token_ids), np.asarray(batch.mask)
     # Statistics over pairs of tokens divide by the number of pairs, which is 0 for one token.
     short = np.flatnonzero(mask.sum(axis=1) < 2)
     if short.size:
@@ -317,7 +322,10 @@ def _names(model: Model, measure: Any, batch: tuple[np.ndarray, np.ndarray, np.n
     attention = jax.ShapeDtypeStruct((size, model.num_heads, n, n), dtype)
     mask = jax.ShapeDtypeStruct((size, n), bool)
     levels = {} if made.level is None else eqx.filter_eval_shape(made.level, hidden, mask)
-    layers = {} if made.layer is None else eqx.filter_eval_shape(made.layer, hidden, attention, mask)
+    given = (hidden, attention, mask)
+    if isinstance(made.layer, AbstractToldPairs):
+        given += (jax.ShapeDtypeStruct((size, n, n), bool),)
+    layers = {} if made.layer is None else eqx.filter_eval_shape(made.layer, *given)
     return sorted([*(f"levels.{name}" for name in levels), *(f"layers.{name}" for name in layers)])
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
+from ..._padding import words_first
 from ..networks.layer_scan import scan_layers
 from ..networks.load import Model
 
@@ -47,6 +48,9 @@ def unit_means(model: Model, token_ids: Int[np.ndarray, "texts n"], mask: Bool[n
     few = np.flatnonzero(mask.sum(axis=1) < 2)
     if few.size:
         raise ValueError(f"token_ids must hold two tokens of each text, but text {few[0]} has fewer; leave it out.")
+    order, _ = words_first(mask)
+    if order is not None:
+        token_ids, mask = (np.take_along_axis(part, order, axis=1) for part in (token_ids, mask))
     form, state = nnx.split(model.network)
     parts = []
     for begin in range(0, len(token_ids), BATCH):
@@ -62,8 +66,7 @@ def unit_means(model: Model, token_ids: Int[np.ndarray, "texts n"], mask: Bool[n
 def _means(form: Any, state: Any, ids: Array, mask: Array) -> tuple[Array, Array]:
     network = nnx.merge(form, state)
     context = network.shared_context(ids.shape[1])
-    # Places are counted among the words: padding may stand before them.
-    counted = mask & (jnp.cumsum(mask, axis=1) > 1)
+    counted = mask.at[:, 0].set(False)
 
     def mean(x: Array) -> Array:
         weight = counted[..., None].astype(x.dtype)

@@ -21,7 +21,17 @@ from ..._check import check_array, check_flag, refusal
 from ..._custom_types import DTypeLike
 from .block import AbstractBlock, Affine, Context, Projected, affine, project_heads
 from .layer_scan import check_depth, run_layers
-from .layers import AbstractNorm, LayerNorm, Precision, activation, check_making, init_normal, product, signed
+from .layers import (
+    AbstractNorm,
+    LayerNorm,
+    Precision,
+    activation,
+    check_making,
+    first_word,
+    init_normal,
+    product,
+    signed,
+)
 from .network import AbstractNetwork, AttentionMaps, maps_of_heads
 from .sizes import AlbertSizes, check_heads, check_sizes
 from .token_ids import check_ids, check_like, check_mask
@@ -128,7 +138,7 @@ class Albert(AbstractNetwork):
         sizes = self.sizes
         # int32 whatever came in, so that NumPy's int64 compiles no second program.
         ids = jnp.asarray(check_ids(token_ids, "token_ids", sizes.vocab_size), jnp.int32)
-        mask = check_mask(mask, ids.shape)
+        mask = None if mask is None else check_mask(mask, ids.shape)
         if token_types is not None:
             token_types = check_like(token_types, "token_types", ids.shape, sizes.type_vocab_size, "the token types")
         if position_ids is not None:
@@ -139,7 +149,7 @@ class Albert(AbstractNetwork):
                 "token_ids", f"hold at most {sizes.max_positions} tokens a text, the positions",
                 f"their shape is {ids.shape}", "cut the texts, or pass position_ids",
             )  # fmt: skip
-        return run_layers(self, self.embed(ids, token_types, position_ids), mask)
+        return run_layers(self, mask, ids, token_types, position_ids)
 
     def embed(
         self,
@@ -147,7 +157,7 @@ class Albert(AbstractNetwork):
         token_types: Int[Array, "batch n"] | None = None,
         position_ids: Int[Array, "batch n"] | None = None,
     ) -> Float[Array, "batch n d"]:
-        """The hidden states before the first layer; positions count from 0 if they are not given."""
+        """The hidden states before the first layer; positions are those of the rows if they are not given."""
         return self.encoder.embedding_hidden_mapping_in(self.embeddings(token_ids, token_types, position_ids))
 
     def logits(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch n words"]:
@@ -162,8 +172,10 @@ class Albert(AbstractNetwork):
         hidden = check_array(hidden, "hidden", shape=("batch", "n", self.sizes.hidden_size))
         return self.predictions(hidden, self.embeddings.word_embeddings.embedding[...])
 
-    def pool(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch d"]:
-        """The pooled first token, from the last hidden states.
+    def pool(
+        self, hidden: Float[Array, "batch n d"], mask: Bool[Array, "batch n"] | None = None
+    ) -> Float[Array, "batch d"]:
+        """The pooled first word of each text, from the last hidden states; without a mask that is the first row.
 
         **Raises:**
 
@@ -171,7 +183,7 @@ class Albert(AbstractNetwork):
         """
         if self.pooler is None:
             raise ValueError("pooler must be True for pool, but this network has no pooler; load one that has.")
-        return jnp.tanh(self.pooler(hidden[:, 0]))
+        return jnp.tanh(self.pooler(first_word(hidden, mask)))
 
     def position_bias(self, n: int) -> None:
         """None: the positions of ALBERT are in its embedding."""

@@ -18,6 +18,7 @@ from jaxtyping import Array
 
 from ..._check import check_concrete, check_integer, check_sequence
 from ..._misc import is_concrete
+from ..._padding import words_first
 from .load import Model, check_model
 from .token_ids import check_ids, check_like, check_mask
 from .tokenizer import special_tokens, tokenize
@@ -125,8 +126,23 @@ def encode(model: Model, texts: Sequence[str], *, length: int | None = None) -> 
     return Encoded(token_ids, mask)
 
 
-def check_batch(model: Model, token_ids: Any, mask: Any, token_types: Any) -> tuple[Array, Array, Array | None]:
-    """The batch as arrays, no longer than the positions of the model."""
+class Batch(NamedTuple):
+    """What a network reads.
+
+    **Arguments:**
+
+    - `token_ids`, `mask`, `token_types`: (batch, n); None without token types.
+    - `moved`: What `words_first` says of the mask.
+    """
+
+    token_ids: Array
+    mask: Array
+    token_types: Array | None
+    moved: tuple[Any, Any]
+
+
+def check_batch(model: Model, token_ids: Any, mask: Any, token_types: Any) -> Batch:
+    """The batch as arrays, no text of it longer than the positions of the model."""
     # int32 whatever came in, so that NumPy's int64 does not compile anew.
     token_ids = jnp.asarray(check_ids(token_ids, "token_ids", model.network.sizes.vocab_size), jnp.int32)
     mask = check_mask(mask, token_ids.shape)
@@ -137,18 +153,21 @@ def check_batch(model: Model, token_ids: Any, mask: Any, token_types: Any) -> tu
                 f"token_types must be None for {model.name!r}, which has none, but they are given; leave them out."
             )
         token_types = check_like(token_types, "token_types", token_ids.shape, types, "the token types")
-    limit = model.max_positions
+    limit, moved = model.max_positions, words_first(mask)
     if limit is not None and token_ids.shape[1] > limit:
         # Texts that only have padding beyond the positions lose nothing, and are not counted.
-        truncated = int(np.sum(np.any(np.asarray(mask[:, limit:]), axis=1))) if is_concrete(mask) else mask.shape[0]
+        places = jnp.cumsum(mask, axis=1)
+        truncated = int(np.sum(np.asarray(places[:, -1]) > limit)) if is_concrete(mask) else mask.shape[0]
         if truncated:
             _warn_truncated(truncated, len(mask), limit)
-        token_ids, mask = token_ids[:, :limit], mask[:, :limit]
-        token_types = None if token_types is None else token_types[:, :limit]
+        mask = mask & (places <= limit)
+        if moved[0] is None:
+            token_ids, mask = token_ids[:, :limit], mask[:, :limit]
+            token_types = None if token_types is None else token_types[:, :limit]
     if is_concrete(mask) and not np.all(np.any(np.asarray(mask), axis=1)):
         row = int(np.flatnonzero(~np.any(np.asarray(mask), axis=1))[0])
         raise ValueError(f"mask must leave each text at least one token, but text {row} is all padding; leave it out.")
-    return token_ids, mask, token_types
+    return Batch(token_ids, mask, token_types, moved)
 
 
 def _warn_truncated(truncated: int, texts: int, limit: int | None) -> None:

@@ -20,7 +20,7 @@ from ..._check import check_array, check_flag
 from ..._custom_types import DTypeLike
 from .block import AbstractBlock, Affine, Context, Projected, affine, project_heads
 from .layer_scan import check_depth, run_layers
-from .layers import AbstractNorm, LayerNorm, Precision, activation, check_making, init_normal, signed
+from .layers import AbstractNorm, LayerNorm, Precision, activation, check_making, first_word, init_normal, signed
 from .network import AbstractNetwork, AttentionMaps, maps_of_heads
 from .sizes import BertSizes, check_heads, check_sizes
 from .token_ids import check_ids, check_like, check_mask, check_places
@@ -121,11 +121,11 @@ class Bert(AbstractNetwork):
         """
         sizes = self.sizes
         ids = jnp.asarray(check_ids(token_ids, "token_ids", sizes.vocab_size), jnp.int32)
-        mask = check_mask(mask, ids.shape)
+        mask = None if mask is None else check_mask(mask, ids.shape)
         if token_types is not None:
             token_types = check_like(token_types, "token_types", ids.shape, sizes.type_vocab_size, "the token types")
         check_places(ids, sizes.max_positions)
-        return run_layers(self, self.embed(ids, token_types), mask)
+        return run_layers(self, mask, ids, token_types)
 
     def embed(
         self, token_ids: Int[Array, "batch n"], token_types: Int[Array, "batch n"] | None = None
@@ -145,8 +145,10 @@ class Bert(AbstractNetwork):
         hidden = check_array(hidden, "hidden", shape=("batch", "n", self.sizes.hidden_size))
         return self.cls.predictions(hidden, self.embeddings.word_embeddings.embedding[...])
 
-    def pool(self, hidden: Float[Array, "batch n d"]) -> Float[Array, "batch d"]:
-        """The pooled first token, from the last hidden states.
+    def pool(
+        self, hidden: Float[Array, "batch n d"], mask: Bool[Array, "batch n"] | None = None
+    ) -> Float[Array, "batch d"]:
+        """The pooled first word of each text, from the last hidden states; without a mask that is the first row.
 
         **Raises:**
 
@@ -154,7 +156,7 @@ class Bert(AbstractNetwork):
         """
         if self.pooler is None:
             raise ValueError("pooler must be True for pool, but this network has no pooler; load one that has.")
-        return jnp.tanh(self.pooler.dense(hidden[:, 0]))
+        return jnp.tanh(self.pooler.dense(first_word(hidden, mask)))
 
     def context(self, n: int) -> Context:
         """Nothing: the positions of BERT are in its embedding."""

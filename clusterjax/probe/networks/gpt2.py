@@ -190,9 +190,9 @@ class GPT2(AbstractNetwork):
         - `ValueError` if the ids are not those of a batch, or there are more of them than positions.
         """
         ids = jnp.asarray(check_ids(token_ids, "token_ids", self.sizes.vocab_size), jnp.int32)
-        mask = check_mask(mask, ids.shape)
+        mask = None if mask is None else check_mask(mask, ids.shape)
         check_places(ids, self.sizes.max_positions)
-        return run_layers(self, self.embed(ids), mask)
+        return run_layers(self, mask, ids)
 
     def embed(self, token_ids: Int[Array, "batch n"], token_types: None = None) -> Float[Array, "batch n d"]:
         """The hidden states before the first block; GPT-2 has no token types."""

@@ -124,7 +124,7 @@ class LanguageNetwork(AbstractNetwork):
         ids = jnp.asarray(check_ids(token_ids, "token_ids", self.sizes.vocab_size), jnp.int32)
         if self.sizes.max_positions is not None:
             check_places(ids, self.sizes.max_positions)
-        return run_layers(self, self.embed(ids), check_mask(mask, ids.shape))
+        return run_layers(self, None if mask is None else check_mask(mask, ids.shape), ids)
 
     def embed(self, token_ids: Int[Array, "batch n"], token_types: None = None) -> Float[Array, "batch n d"]:
         """The hidden states before the first block; there are no token types."""

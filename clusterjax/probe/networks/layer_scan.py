@@ -4,20 +4,24 @@ The weights of blocks that differ are stacked along a new first axis, (blocks, .
 order[i] from the stack; one shared block (ALBERT) is closed over and not stacked at all. Shared layers: Lan et al.,
 *ALBERT* (1909.11942), Section 3.1.
 
-Invariants: padding is zero before every layer and after the last; the scan holds the hidden states of one layer, and
-only what `measure` returns grows with the depth; the compiled program depends on the blocks, not on the depth.
+Invariants: padding is zero before every layer and after the last, and wherever it stands the words are read as if it
+stood behind them; the scan holds the hidden states of one layer, and only what `measure` returns grows with the depth;
+the compiled program depends on the blocks, not on the depth.
 """
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
+import numpy as np
 from flax import nnx
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from ..._check import check_integer, refusal
+from ..._padding import arranged, words_first
 from .block import AbstractBlock, Gains, at_places
 from .layers import blank
 
@@ -32,37 +36,74 @@ def check_depth(depth: Any) -> int:
 
 
 def run_layers(
-    network: "AbstractNetwork",
-    embedded: Float[Array, "batch n d"],
-    mask: Bool[Array, "batch n"] | None,
+    network: "AbstractNetwork", mask: Bool[Array, "batch n"] | None, *read: Int[Array, "batch n"] | None
 ) -> Float[Array, "batch n d"]:
-    """The last hidden states of a network."""
-    mask = jnp.ones(embedded.shape[:2], bool) if mask is None else mask
-    return run_layers_measured(network, embedded, mask, None)[0]
+    """The last hidden states of a network; `read` is what its `embed` takes."""
+    moved = words_first(mask)
+    mask = jnp.ones(jnp.shape(read[0]), bool) if mask is None else mask
+    return run_layers_measured(network, mask, read, None, moved)[0]
 
 
 def run_layers_measured(
     network: "AbstractNetwork",
-    embedded: Float[Array, "batch n d"],
     mask: Bool[Array, "batch n"],
-    measure: Callable[[Array, Array], Any] | None,
+    read: Sequence[Int[Array, "batch n"] | None],
+    measure: Callable[[Array, Array, Array], Any] | None,
+    moved: tuple[Int[Array | np.ndarray, "batch n"] | None, Int[Array | np.ndarray, "batch n"] | None] = (None, None),
 ) -> tuple[Float[Array, "batch n d"], Any]:
-    """The last hidden states, and `measure(hidden, attention)` at each layer, stacked.
+    """The last hidden states, and `measure(hidden, attention, allowed)` at each layer, stacked.
 
-    `hidden` is what enters the layer, `attention` the weights that the layer makes of it. The scan holds one layer at
-    a time, so that nothing but what `measure` returns grows with the depth.
+    `hidden` is what enters the layer, `attention` the weights that the layer makes of it, and `allowed`,
+    (batch, n, n), between which words it may have made some. The scan holds one layer at a time, so that nothing but
+    what `measure` returns grows with the depth.
+
+    **Arguments:**
+
+    - `network`, `mask`: The network, and True at words.
+    - `read`: What `embed` takes.
+    - `measure`: The function.
+    - `moved`: What `words_first` says of the mask; by default that padding stands behind the words.
     """
+    order, back = moved
+    if order is not None:
+        # As many rows as the network has positions; a row that is not read has the place of another, and is blank.
+        most = min(order.shape[1], network.max_positions or order.shape[1])
+        order, back = order[:, :most], jnp.minimum(back, most - 1)
+    words = _arranged(mask, order, 1)
+    embedded = network.embed(*(_arranged(part, order, 1) for part in read))
+    n = embedded.shape[1]
     # The same for every layer, so it is computed once, outside the scan.
-    context = network.shared_context(embedded.shape[1])
+    context, places = network.shared_context(n), jnp.arange(n, dtype=jnp.int32)
+    put_back = lambda hidden: hidden if back is None else blank(_arranged(hidden, back, 1), mask)
+    pairs = mask[:, :, None] & mask[:, None, :]
+
+    def between(weights: Array, axes: tuple[int, int]) -> Array:
+        """The weights of pairs of rows, from those of pairs of places."""
+        if back is None:
+            return weights
+        weights, kept = _arranged(weights, back, *axes), pairs if weights.ndim == 3 else pairs[:, None]
+        return jnp.where(kept, weights, jnp.zeros_like(weights))
 
     def step(block: AbstractBlock, hidden: Array, given: tuple[Gains, None]) -> tuple[Array, Any]:
-        after, attention = block(hidden, mask, context, given[0])
-        return blank(after, mask), None if measure is None else measure(hidden, attention)
+        after, attention = block(hidden, words, context, given[0])
+        if measure is None:
+            return blank(after, words), None
+        rule = block.allowed(places, places, context)
+        allowed = words[:, :, None] & words[:, None, :] & (True if rule is None else rule[None])
+        measured = measure(put_back(hidden), between(attention, (2, 3)), between(allowed, (1, 2)))
+        return blank(after, words), measured
 
     # The embedding of padding is not zero.
-    hidden, measured = scan_layers(network, step, blank(embedded, mask), embedded.shape[1])
+    hidden, measured = scan_layers(network, step, blank(embedded, words), n)
     # Again: a last norm with a bias would move the zeros of padding.
-    return blank(network.finish(hidden), mask), measured
+    return put_back(blank(network.finish(hidden), words)), measured
+
+
+def _arranged(x: Any, order: Any, *axes: int) -> Any:
+    """`arranged` of each text of a batch, whose axis is the first one of `axes` counted here."""
+    if order is None or x is None:
+        return x
+    return jax.vmap(lambda x, order: arranged(x, order, *(axis - 1 for axis in axes)))(jnp.asarray(x), order)
 
 
 def scan_layers(

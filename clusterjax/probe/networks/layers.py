@@ -180,6 +180,13 @@ def blank(hidden: Float[Array, "batch n d"], mask: Bool[Array, "batch n"]) -> Fl
     return jnp.where(mask[:, :, None], hidden, jnp.zeros_like(hidden))
 
 
+def first_word(hidden: Float[Array, "batch n d"], mask: Bool[Array, "batch n"] | None) -> Float[Array, "batch d"]:
+    """The hidden state of the first word of each text; None is no padding."""
+    if mask is None:
+        return hidden[:, 0]
+    return jnp.take_along_axis(hidden, jnp.argmax(mask, axis=1)[:, None, None], axis=1)[:, 0]
+
+
 def activation(name: str) -> Callable[[Array], Array]:
     """The function that `transformers` calls by this name."""
     # `gelu` is the exact function with erf; two names are of its approximation by tanh, and two of x / (1 + exp(-x)).

@@ -35,10 +35,9 @@ class Llama(AbstractNetwork):
 
     A is multi-head attention of each token to itself and those before it, in some layers only to a window of them, with
     queries and keys rotated by their places; some heads may share keys and values. F is the gated feed-forward, N an
-    RMS norm without mean. Padding, which is on the right, neither attends nor is attended to, and is zero in what comes
-    out. The blocks are applied by one `lax.scan` over their stacked weights. Deeper than trained means the stack again
-    from its first block; the last norm is then applied after the last of them. A text longer than `max_positions` is
-    rotated further.
+    RMS norm without mean. Padding neither attends nor is attended to, and is zero in what comes out. The blocks are
+    applied by one `lax.scan` over their stacked weights. Deeper than trained means the stack again from its first
+    block; the last norm is then applied after the last of them. A text longer than `max_positions` is rotated further.
 
     Norms, angles and weights are computed in the precision of the network or a higher one, where PyTorch's Llama takes
     float32 whatever the precision: in float64 the two agree to 1e-6 only.
@@ -123,7 +122,7 @@ class Llama(AbstractNetwork):
         - `ValueError` if the ids are not those of a batch.
         """
         ids = jnp.asarray(check_ids(token_ids, "token_ids", self.sizes.vocab_size), jnp.int32)
-        return run_layers(self, self.embed(ids), check_mask(mask, ids.shape))
+        return run_layers(self, None if mask is None else check_mask(mask, ids.shape), ids)
 
     def embed(self, token_ids: Int[Array, "batch n"], token_types: None = None) -> Float[Array, "batch n d"]:
         """The hidden states before the first block; there are no token types."""

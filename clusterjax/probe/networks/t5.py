@@ -106,7 +106,7 @@ class T5Encoder(AbstractNetwork):
         - `ValueError` if the ids are not those of a batch.
         """
         ids = jnp.asarray(check_ids(token_ids, "token_ids", self.sizes.vocab_size), jnp.int32)
-        return run_layers(self, self.embed(ids), check_mask(mask, ids.shape))
+        return run_layers(self, None if mask is None else check_mask(mask, ids.shape), ids)
 
     def embed(self, token_ids: Int[Array, "batch n"], token_types: None = None) -> Float[Array, "batch n d"]:
         """The hidden states before the first block; T5 has no token types."""

@@ -20,6 +20,7 @@ from ...transformer._attention import Heads, Passed
 from ...transformer._view import AbstractBlockView, AbstractView
 from .block import AbstractBlock, Context, Gains
 from .layer_scan import gains_of, scan_layers
+from .layers import blank
 from .network import AbstractNetwork
 
 
@@ -142,8 +143,9 @@ class NetworkView(AbstractView):
         if network.mask is not None:
             network.mask.check(n)
 
-    def embed(self, ids: Int[Array, " n"]) -> Float[Array, "n d"]:
-        return self.network.embed(ids[None])[0]
+    def embed(self, ids: Int[Array, " n"], present: Bool[Array, " n"] | None) -> Float[Array, "n d"]:
+        x = self.network.embed(ids[None])
+        return x[0] if present is None else blank(x, present[None])[0]
 
     def scan(
         self,

@@ -1,0 +1,303 @@
+"""Where padding stands, and what else is in a batch, changes nothing: every network, every measure."""
+
+import functools
+import warnings
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import jax.tree_util as jtu
+import numpy as np
+import pytest
+
+import clusterjax as cjx
+from clusterjax import probe, transformer
+from clusterjax._padding import words_first
+from clusterjax.probe.measures.unit_means import unit_means
+
+from ..probe_cases import ALBERT, BERT, GPT2, LLAMA, SHARED, T5, tensors_of, write
+
+
+CONFIGS = {"albert": ALBERT, "shared albert": SHARED, "bert": BERT, "gpt2": GPT2, "llama": LLAMA, "t5": T5}
+OWN = {
+    "learned": {"positions": 16},
+    "sinusoidal": {"positions": transformer.SinusoidalPositions(12, 30.0)},
+    "rotary": {"positions": None, "relative": transformer.RotaryPositions(4, 30.0)},
+    "relative": {
+        "positions": None,
+        "relative": transformer.RelativePositions.random(jr.key(2), 2, 4, scale=0.5, dtype=jnp.float64),
+    },
+}
+# Masks that know places: the same tokens, and so the same numbers, only if padding is no place.
+MASKED = {
+    "t5 in windows": ("t5", cjx.WindowMask(3)),
+    "gpt2 with sinks": ("gpt2", cjx.SinkMask(2, 1)),
+    "albert, causal": ("shared albert", cjx.CausalMask()),
+}
+EVERY = (*CONFIGS, *OWN, *MASKED)
+
+
+def kinds(*of):
+    """Every network; what differs little from one of these is left to `make exhaustive`."""
+    return [pytest.param(kind, marks=() if kind in of else pytest.mark.exhaustive) for kind in EVERY]
+
+
+WORDS = [[5, 9, 2, 7, 4, 3], [8, 3, 6, 2], [7, 7, 1, 9, 5]]
+# Rows of a batch of nine columns that hold the words of each text; what else the batch holds is padding.
+PLACES = {
+    "right": [range(6), range(4), range(5)],
+    "left": [range(3, 9), range(5, 9), range(4, 9)],
+    "holes": [[0, 2, 3, 5, 7, 8], [1, 4, 6, 7], [0, 1, 4, 5, 8]],
+    "each another": [range(2, 8), range(4), [0, 3, 4, 6, 8]],
+}
+
+
+def own_model(options):
+    model = transformer.LanguageModel.random(jr.key(0), 30, 12, 3, 12, 3, scale=0.5, dtype=jnp.float64, **options)
+    leaves, form = jtu.tree_flatten(model)
+    drawn = [leaf + 0.3 * jr.normal(jr.fold_in(jr.key(1), k), leaf.shape, leaf.dtype) for k, leaf in enumerate(leaves)]
+    return jtu.tree_unflatten(form, drawn)
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory):
+    @functools.cache
+    def load(kind):
+        if kind in OWN:
+            return probe.from_language_model(own_model(OWN[kind]))
+        if kind in MASKED:
+            base, mask = MASKED[kind]
+            return probe.with_mask(load(base), mask)
+        config = CONFIGS[kind]
+        head = {"head": True} if kind in ("albert", "bert") else {}
+        return probe.load(write(tmp_path_factory.mktemp("tiny"), config, tensors_of(config, **head)), dtype="float64")
+
+    return load
+
+
+def batch(where, texts=range(3)):
+    """Texts in one batch, with an id of a word at padding."""
+    places = PLACES[where]
+    ids, mask = np.full((len(texts), 9), 11, np.int32), np.zeros((len(texts), 9), bool)
+    for row, text in enumerate(texts):
+        ids[row, list(places[text])], mask[row, list(places[text])] = WORDS[text], True
+    return probe.Encoded(ids, mask)
+
+
+def assert_same(found, expected):
+    ours, theirs = (
+        [np.asarray(leaf) for leaf in jtu.tree_leaves(tree) if leaf is not None] for tree in (found, expected)
+    )
+    assert len(ours) == len(theirs) > 0
+    for one, other in zip(ours, theirs, strict=True):
+        if one.dtype.kind in "fciub":
+            size = np.nanmax(np.abs(other), initial=1) if other.dtype.kind != "b" else 1
+            np.testing.assert_allclose(one, other, rtol=0, atol=1e-10 * size)
+        else:
+            assert one.tolist() == other.tolist()
+
+
+def of_words(array, mask, *axes):
+    """What belongs to the words of one text, along these axes."""
+    for axis in axes:
+        array = np.compress(mask, array, axis=axis)
+    return array
+
+
+@pytest.mark.parametrize(
+    "kind", kinds("albert", "bert", "gpt2", "llama", "t5 in windows", "learned", "gpt2 with sinks")
+)
+def test_hidden_states_and_attention_are_those_of_the_text_alone(loaded, kind):
+    """Wherever the words of a text stand, and whatever stands beside it; all else is zero."""
+    model = loaded(kind)
+    for text, words in enumerate(WORDS):
+        alone = probe.trace(model, [words])
+        for where in PLACES:
+            ids, mask = batch(where)
+            found, here = probe.trace(model, ids, mask), mask[text]
+            hidden, attention = np.asarray(found.hidden[text]), np.asarray(found.attention[text])
+            assert_same(of_words(hidden, here, 1), alone.hidden[0])
+            assert_same(of_words(attention, here, 2, 3), alone.attention[0])
+            assert not hidden[:, ~here].any()
+            assert not attention[:, :, ~here].any() and not attention[..., ~here].any()
+            np.testing.assert_array_equal(found.mask, mask)
+
+
+@pytest.mark.parametrize("kind", kinds("bert", "sinusoidal"))
+def test_a_network_called_by_itself(loaded, kind):
+    """The same, with a mask that is traced too; and the pooled word is the first one."""
+    network = loaded(kind).network
+    for where in PLACES:
+        ids, mask = (jnp.asarray(part) for part in batch(where))
+        for run in (network, jax.jit(lambda ids, mask: network(ids, mask))):
+            last = run(ids, mask)
+            for text, words in enumerate(WORDS):
+                alone = network(jnp.asarray([words]))
+                assert_same(np.asarray(last[text])[np.asarray(mask[text])], alone[0])
+                if getattr(network, "pooler", None) is not None:
+                    assert_same(network.pool(last, mask)[text], network.pool(alone)[0])
+
+
+def measures(model):
+    """What each public measure of texts finds in an `Encoded`."""
+    n_heads = model.num_heads
+    few = {"bins": 8, "rank": True}
+    of_texts = {
+        "similarity_histograms": lambda data: probe.similarity_histograms(model, data, **few),
+        "without_first": lambda data: probe.similarity_histograms(model, data, without_first=True, **few),
+        "first_token": lambda data: probe.first_token(model, data),
+        "attention_sinks": lambda data: probe.attention_sinks(model, data, special={"three": 7}),
+        "head_correlations": lambda data: probe.head_correlations(model, data, clusters=min(2, n_heads), replicates=3),
+        "position_heads": lambda data: probe.position_heads(model, data, separators={"three": 3}),
+        "survey": lambda data: probe.survey(model, data, MEAN).levels,
+        "without": lambda data: probe.first_token(probe.without(model, "attention", layer=1, head=0, token=1), data),
+        "unit_means": lambda data: unit_means(model, *data),
+        "token_activation": lambda data: [
+            probe.token_activation(model, probe.Encoded(*(part[k : k + 1] for part in data)))[:2] for k in range(3)
+        ],
+        "mean_activations": lambda data: transformer.mean_activations(model, *data, layer=1),
+        "token_losses": lambda data: probe.token_losses(model, data)[:, :5],
+        "cut": lambda data: probe.similarity_histograms(model, data, length=4, **few),
+    }
+    if not model.network.shared_context(9).causal or model.network.mask is not None:
+        del of_texts["token_losses"]
+    return of_texts
+
+
+MEAN = probe.Measure(
+    lambda hidden, mask: {"mean": jnp.sum(hidden, axis=(1, 2)), "first": jnp.sum(hidden[:, 0], axis=1)},
+    lambda hidden, weights, mask: {"first": jnp.sum(weights[..., 0], axis=(1, 2))},
+)
+
+
+@pytest.mark.parametrize("kind", kinds("gpt2"))
+def test_measures_of_texts(loaded, kind):
+    """Every measure gives the same numbers, however the texts are padded and divided into batches."""
+    model = loaded(kind)
+    for name, measure in measures(model).items():
+        # The second text has no token 7, of which the sinks are measured.
+        step = 2 if name == "attention_sinks" else 1
+        given = lambda where, step=step: probe.Encoded(*(part[::step] for part in batch(where)))
+        expected = measure(given("right"))
+        for where in ("left", "holes", "each another"):
+            try:
+                assert_same(measure(given(where)), expected)
+            except AssertionError as error:
+                raise AssertionError(f"{name}, {where}") from error
+
+
+def test_batches_of_a_survey(loaded):
+    """One text at a time, all at once, or in another order: the same values of each text."""
+    model = loaded("gpt2")
+    data = batch("each another")
+    expected = probe.first_token(model, data).ratio.values
+    for size in (1, 2):
+        assert_same(probe.first_token(model, data, batch_size=size).ratio.values, expected)
+    turned = probe.Encoded(data.token_ids[::-1], data.mask[::-1])
+    assert_same(probe.first_token(model, turned).ratio.values[::-1], expected)
+
+
+@pytest.mark.exhaustive  # half a minute to compile, and the same door as that of every measure of texts
+def test_the_particle_model_of_a_network(loaded):
+    """The bridge reads the texts as the network does."""
+    model = loaded("albert")
+    found = [probe.bridge(model, batch(where), batch_size=3, steps_per_layer=2) for where in ("right", "each another")]
+    assert_same(found[1], found[0])
+
+
+@pytest.mark.parametrize("kind", kinds("albert", "relative"))
+def test_one_text_taken_apart(loaded, kind):
+    """The residual stream, the logit lens and the neurons of a text, from `present`."""
+    model = loaded(kind)
+    words, text = jnp.asarray(WORDS[0]), 0
+    stream = transformer.residual_stream(model, words)
+    memory = transformer.key_value_memory(model, [WORDS[0]], layer=1, top=3)
+    for where in PLACES:
+        ids, mask = (part[text] for part in batch(where))
+        found = transformer.residual_stream(model, jnp.asarray(ids), jnp.asarray(mask))
+        for name, axes in AXES.items():
+            assert_same(of_words(np.asarray(getattr(found, name)), mask, *axes), getattr(stream, name))
+        # Nothing is present there: not in what enters either.
+        assert not np.asarray(found.stream)[:, ~mask].any() and not np.asarray(found.embedding)[~mask].any()
+        of_batch = transformer.key_value_memory(model, ids[None], mask[None], layer=1, top=3)
+        assert_same(of_batch.activation, memory.activation)
+        assert_same(of_batch.position, np.flatnonzero(mask)[memory.position])
+        if kind != "t5" and kind not in MASKED:
+            lens = transformer.logit_lens(model, jnp.asarray(ids), jnp.asarray(mask))
+            assert_same(of_words(np.asarray(lens), mask, 1), transformer.logit_lens(model, words))
+
+
+AXES = {
+    "stream": (1,), "embedding": (0,), "heads": (2,), "feed_forward": (1,), "biases": (0,), "weights": (2, 3),
+    "moved": (2, 3), "share": (2, 3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=() if kind in ("learned", "relative") else pytest.mark.exhaustive) for kind in OWN],
+)
+def test_modules_of_transformer(kind):
+    """A `LanguageModel`, its stack, its blocks and their attention, eagerly and traced."""
+    model = own_model(OWN[kind])
+    words = jnp.asarray(WORDS[0])
+    x = model.embed(words)
+    block = model.stack.block(0)
+    every = {
+        "logits": (lambda ids, x, present: model(ids, present), (0,)),
+        "lens": (lambda ids, x, present: model.logit_lens(ids, present), (1,)),
+        "stack": (lambda ids, x, present: model.stack(x, present), (0,)),
+        "levels": (lambda ids, x, present: model.stack.levels(x, present), (1,)),
+        "block": (lambda ids, x, present: block(x, present), (0,)),
+        "weights": (lambda ids, x, present: block.attention.weights(x, present), (1, 2)),
+        "updates": (lambda ids, x, present: block.attention.heads(x, present).updates, (1,)),
+        "stream": (lambda ids, x, present: transformer.residual_stream(model, ids, present).share, (2, 3)),
+        "stream of a stack": (
+            lambda ids, x, present: transformer.residual_stream(model.stack, x, present).share,
+            (2, 3),
+        ),
+    }
+    for name, (run, axes) in every.items():
+        expected = run(words, x, None)
+        for where in PLACES:
+            ids, mask = (part[0] for part in batch(where))
+            rows = jnp.ones((9, 12)).at[np.flatnonzero(mask)].set(x)
+            for function in (run, jax.jit(run)):
+                found = np.asarray(function(jnp.asarray(ids), rows, jnp.asarray(mask)))
+                np.testing.assert_allclose(of_words(found, mask, *axes), expected, rtol=0, atol=1e-9, err_msg=name)
+
+
+def test_a_profile_of_a_language_model():
+    """Texts padded on the left and with holes are profiled as those padded on the right."""
+    model = own_model(OWN["learned"])
+    expected = transformer.depth_profile(model, *batch("right"))
+    for where in PLACES:
+        assert_same(tuple(transformer.depth_profile(model, *batch(where))), tuple(expected))
+    with pytest.raises(ValueError, match="two tokens each, but text 1 holds 1; leave it out"):
+        transformer.depth_profile(model, [[1, 2, 3]] * 2, [[1, 0, 1], [0, 0, 1]])
+
+
+def test_texts_longer_than_the_positions(loaded):
+    """Only words count: columns of padding before them cut nothing off, and a text of 20 words loses its last four."""
+    model, n = loaded("gpt2"), 16
+    ids = np.random.default_rng(1).integers(1, 30, (1, 20))
+    mask = np.arange(20)[None] >= 9
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = probe.trace(model, ids, mask)
+    assert_same(np.asarray(found.hidden)[:, :, 9:], probe.trace(model, ids[:, 9:]).hidden)
+    wide = np.concatenate([[[5]], ids, [[5]]], axis=1)
+    there = np.array([[False] + [True] * 20 + [False]])
+    with pytest.warns(UserWarning, match="1 of 1 texts are longer than 16 tokens and were cut"):
+        found = probe.trace(model, wide, there)
+    assert found.hidden.shape[2] == 22 and np.flatnonzero(found.mask).tolist() == list(range(1, n + 1))
+    assert_same(np.asarray(found.hidden)[:, :, 1 : n + 1], probe.trace(model, ids[:, :n]).hidden)
+    assert not np.asarray(found.hidden)[:, :, n + 1 :].any()
+
+
+def test_nothing_is_moved_where_padding_stands_behind():
+    """So that no row of the usual batch is copied."""
+    for mask in (None, np.ones((2, 3), bool), np.array([[True, True, False], [True, False, False]])):
+        assert words_first(mask) == (None, None)
+    order, place = words_first(np.array([False, True, False, True]))
+    assert order.tolist() == [1, 3, 0, 2] and place.tolist() == [2, 0, 3, 1]

@@ -106,7 +106,11 @@ def timed(pool, beta, n, d, count, processes):
         "run s": run_s,
         "s a run": run_s / count,
     }
-    return row | {"steps": int(np.median(steps)), "last merger": f"{np.median(last):.1e}", "bound": float(max(bounds))}
+    return row | {
+        "steps": int(np.median(steps)),
+        "last merger": f"{np.median(last):.1e}",
+        "bound": float(np.max(bounds)),
+    }
 
 
 def all_tokens(n, d, count):

@@ -52,6 +52,60 @@ def test_waits_of_a_hundred_orders_of_magnitude(beta):
     np.testing.assert_allclose(tree.times, exact, rtol=1e-7)
 
 
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize(
+    ("normalised", "offset"), [(True, 0.0), (False, 0.0), (False, 1.0)], ids=["SA", "USA", "offset"]
+)
+@pytest.mark.parametrize("beta", [1.0, 30.0, 300.0, 400.0, 1000.0])
+def test_two_tokens_merge_at_any_time_that_float64_holds(beta, normalised, offset, causal, dtype):
+    """At e^-700 ... e^709 as the quadrature of logarithms has it, within the bound; later ones are none, earlier ones
+    are refused."""
+    flow = field(beta, causal=causal, normalised=normalised, **({} if normalised else {"offset": offset * beta}))
+    merged = 0
+    for angle in (0.3, 1.0, 2.2, 2.781, 3.1):
+        x0 = jnp.asarray(on_the_circle(0.0, angle), dtype)
+        start = float(np.arctan2(*np.asarray(x0, float)[1, ::-1]))
+        law = {"normalised": normalised, "causal": causal, "offset": offset * beta}
+        expected = reference.log_time_of_two(start, NEAR, beta, **law)
+        if expected < -705:
+            with pytest.raises(ValueError, match="^offset must let float64 hold .* pass offset=beta"):
+                coarsen(flow, x0, 1e300, tolerance=NEAR)
+            continue
+        tree = coarsen(flow, x0, 1.7e308, tolerance=NEAR)
+        if expected > 709.7:
+            assert len(tree) == 0 and np.all(tree.at(1.7e308) == x0)
+            continue
+        merged += 1
+        error = abs(np.expm1(np.log(tree.times[0]) - expected))
+        # What a logarithm of 700 is rounded to is some 1e-13 of its number.
+        assert error <= tree.bound[0] + 1e-11 and tree.bound[0] < 1e-7
+        # Half of the time is left to tokens at half of the time.
+        apart = np.linalg.norm(np.subtract(*np.asarray(tree.at(tree.times[0] / 2), float)))
+        left = reference.log_time_of_two(2 * np.arcsin(apart / 2), NEAR, beta, **law)
+        assert left == pytest.approx(expected - np.log(2), abs=1e-2 if dtype == jnp.float32 else 1e-6)
+    assert merged > 1
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize(("normalised", "beta"), [(True, 300.0), (False, 400.0), (False, 900.0)])
+def test_bounds_of_long_waits_are_numbers(normalised, beta, causal):
+    """Clusters of two tokens, whose own pull on each other is e^beta in units of what is between clusters."""
+    angles = (0.0, 1e-3, 2.4, 2.401) if beta < 900 else (0.0, 1e-6, 2.0, 2.0 + 1e-6)
+    flow = field(beta, causal=causal, normalised=normalised)
+    tree = coarsen(flow, on_the_circle(*angles), 1.7e308, tolerance=0.2)
+    assert len(tree) == 3 and tree.times[:2].tolist() == [0, 0] and tree.times[2] > 1e120
+    assert np.all(tree.bound < 1e-3)
+
+
+def test_a_bound_that_is_no_number_is_infinite(monkeypatch):
+    from clusterjax._coarsen import bound
+
+    tree = coarsen(field(4.0), on_the_circle(0.0, 1.0), 1e9, tolerance=0.1)
+    monkeypatch.setattr(bound, "_later", lambda leg, times: np.full(len(times), np.nan))
+    assert tree.bound.tolist() == [np.inf]
+
+
 @pytest.mark.parametrize(("beta", "time"), [(0.0, 4.549607094), (1.0, 6.526625009), (4.0, 81.968569804)])
 def test_two_causal_tokens(beta, time):
     tree = coarsen(field(beta, causal=True), on_the_circle(0.0, 2.0), 1e9, tolerance=np.sqrt(2 - 2 * 0.95))

@@ -93,7 +93,7 @@ def test_gradients_go_through_implicit_steps():
         else:
             nothing = np.zeros(len(leg.cloud.first))
             gradients = bound._before_change(flow, leg.cloud, after, nothing, gradients, [0], np.zeros(1))
-            gradients = adjoint.backwards(flow, leg, gradients)
+            gradients = adjoint.backwards(flow, leg, gradients, np.array([merger.time]))
         after = leg.cloud
     leg = monitored.legs[first]
     assert len(leg.cloud.first) == 4
@@ -105,7 +105,7 @@ def test_gradients_go_through_implicit_steps():
             one = run.run(flow, x / np.linalg.norm(x, axis=1)[:, None], np.ones(4), 1e300, 0.1, 3e-4, 3000)
             times.append(one.mergers[-1].time)
         expected = times[0] - times[1]
-        np.testing.assert_allclose(2 * np.sum(gradients[0] * step), expected, rtol=2e-2)
+        np.testing.assert_allclose(2 * merger.time * np.sum(gradients[0] * step), expected, rtol=2e-2)
 
 
 @pytest.mark.exhaustive

@@ -19,17 +19,18 @@ $\langle p, e\rangle$, to first order. Displacements are
 equations, and how local errors come to be global ones.
 
 **Invariants.** Twice the sum of the sizes is given, and no sign is used. First order: where the bound is not small
-against 1 it is a warning, no bound.
+against 1 it is a warning, no bound. Gradients are of logarithms of times, and times by the clocks of legs: nothing
+overflows, and a bound that is no number would be infinite, never a NaN, of which every comparison is false.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from .adjoint import backwards
+from .adjoint import backwards, relative
 from .clouds import Cloud, drifts, partings
 from .forward import tiled_errors
-from .law import Law, weights
+from .law import Law, pulling
 from .run import Leg, Run
 from .steps import between, slope
 from .touches import Merger
@@ -50,12 +51,13 @@ def relative_errors(run: Run) -> np.ndarray:
     waiting = list(range(len(many), len(run.mergers)))
     active: list[int] = []
     gradients = np.zeros((0, *run.last.y.shape))
-    total = np.append(late, np.zeros(len(waiting)))
+    times = np.array([merger.time for merger in run.mergers])
+    total = np.append(late / np.where(times[: len(many)] > 0, times[: len(many)], 1), np.zeros(len(waiting)))
     after = run.last
     for index in range(len(legs) - 1, -1, -1):
         leg = legs[index]
         gradients = _before_change(run.law, leg.cloud, after, radii[index], gradients, active, total)
-        gradients = backwards(run.law, leg, gradients)
+        gradients = backwards(run.law, leg, gradients, times[active])
         while waiting and run.mergers[waiting[-1]].index == index + tiled:
             k = waiting.pop()
             # Those of the beginning came to the tolerance before anything moved.
@@ -65,15 +67,20 @@ def relative_errors(run: Run) -> np.ndarray:
                 gradients = np.concatenate([gradients, gradient[None]])
                 total[k] += touching @ radii[index]
         sizes = np.sqrt(np.sum(np.square(gradients), axis=2))
-        total[active] += sizes @ displacements[index] + leg.error[-1] + 8 * _EPS * leg.span
+        total[active] += sizes @ displacements[index] + _later(leg, times[active])
         after = leg.cloud
     total[active] += np.sqrt(np.sum(np.square(gradients), axis=2)) @ moved
-    times = np.array([merger.time for merger in run.mergers])
-    return 2 * total / np.where(times > 0, times, 1)
+    return np.where(np.isnan(total), np.inf, 2 * total)
+
+
+def _later(leg: Leg, times: np.ndarray) -> np.ndarray:
+    """The error of the duration of a leg, as a share of each of `times`."""
+    return (leg.error[-1] + 8 * _EPS * leg.span) * relative(leg, times)
 
 
 def _gradient(law: Law, leg: Leg, merger: Merger) -> tuple[np.ndarray, np.ndarray]:
-    """The gradient of the time of a merger at the beginning of its leg, (m, d), and its size at the moment, (m,)."""
+    """The gradient of the logarithm of the time of a merger at the beginning of its leg, (m, d), and its size at the
+    moment, (m,)."""
     done = leg.again(law)
     y = between(law, leg.cloud.attended, done).clusters(merger.share)
     a, b = merger.rows
@@ -81,9 +88,9 @@ def _gradient(law: Law, leg: Leg, merger: Merger) -> tuple[np.ndarray, np.ndarra
     # Of half the square of the distance, tangent to the sphere.
     found[a], found[b] = y[a] - y[b], y[b] - y[a]
     found -= np.sum(found * y, axis=1, keepdims=True) * y
-    flow = slope(law, y, leg.cloud.attended)
-    found *= -flow[-1] / np.sum(found * flow[:-1].reshape(y.shape))
-    return backwards(law, leg, found[None], merger.share)[0], np.sqrt(np.sum(np.square(found), axis=1))
+    flow, times = slope(law, y, leg.cloud.attended, leg.clock), np.array([merger.time])
+    found *= -flow[-1] * relative(leg, times) / np.sum(found * flow[:-1].reshape(y.shape))
+    return backwards(law, leg, found[None], times, merger.share)[0], np.sqrt(np.sum(np.square(found), axis=1))
 
 
 def _before_change(
@@ -131,17 +138,20 @@ def _displacements(law: Law, legs: Sequence[Leg], before: Cloud) -> tuple[list[n
             spread = _carried(before, cloud, spread, cloud.spread)
             radius = _carried(before, cloud, radius, cloud.radius)
         before = cloud
-        w = np.maximum(
-            *(kernel / unit for kernel, unit in (weights(law, y, cloud.attended.seen) for y in (leg.y0, leg.y1)))
-        )
+        ends = [cloud._replace(y=y) for y in (leg.y0, leg.y1)]
+        pulls = [pulling(law, end.y, cloud.attended.seen) for end in ends]
+        unit = min(each for _, each in pulls)
+        w = np.maximum(*(kernel * np.exp(unit - each) for kernel, each in pulls))
+        whole = w.sum(axis=1)
         np.fill_diagonal(w, 0)
-        duration = leg.span
-        rates = np.maximum(*(partings(law, cloud._replace(y=y)) for y in (leg.y0, leg.y1)))
         crowds = np.bincount(cloud.cluster) > 1
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            # All in this unit of time.
+            duration = leg.span * np.exp(leg.clock - unit)
+            rates = np.maximum(*(_in_unit(*partings(law, end), unit) for end in ends))
             driven = np.zeros(m)
             if law.causal:
-                driven = np.maximum(*(drifts(law, cloud._replace(y=y)) for y in (leg.y0, leg.y1)))
+                driven = np.maximum(*(_in_unit(*drifts(law, end), unit) for end in ends))
             lag = np.where(driven > 0, driven / np.where(rates < 0, -rates, 0), 0)
             area = np.where(crowds, radius * _area(rates, duration) + np.where(lag > 0, lag * duration, 0), 0)
             # The tokens of a cluster are nowhere farther from it than at one of the two ends.
@@ -152,7 +162,7 @@ def _displacements(law: Law, legs: Sequence[Leg], before: Cloud) -> tuple[list[n
         if law.causal:
             moved = 2 * reach * _product(w, area)
         else:
-            pull = w.sum(axis=1) if law.value is None else np.ones(m)
+            pull = w.sum(axis=1) if law.value is None else whole
             pull = np.where(squares > 0, pull * np.where(pull > 0, squares, 0), 0)
             moved = reach * (1 + law.sharpness) * (_product(w, squares) + pull)
         found.append(moved + leg.error[:-1] + 4 * _EPS)
@@ -162,6 +172,11 @@ def _displacements(law: Law, legs: Sequence[Leg], before: Cloud) -> tuple[list[n
 def _product(w: np.ndarray, area: np.ndarray) -> np.ndarray:
     """w @ area, where 0 times infinity is 0."""
     return np.sum(np.where(w > 0, w * np.where(w > 0, area[None, :], 0), 0), axis=1)
+
+
+def _in_unit(rates: np.ndarray, units: np.ndarray, unit: float) -> np.ndarray:
+    """Rates in a unit of time of this logarithm, of those in units of their own."""
+    return np.where(rates == 0, 0, rates * np.exp(unit - units))
 
 
 def _area(rates: np.ndarray, duration: float) -> np.ndarray:

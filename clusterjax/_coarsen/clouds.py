@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .derivatives import contraction
-from .law import AttendedMasses, Law, Moves, weights
+from .law import AttendedMasses, Law, Moves, in_one_unit, weights
 from .tiles import leaders
 
 
@@ -163,7 +163,7 @@ def _joined(law: Law, cloud: Cloud, members: np.ndarray, reach: float) -> Cloud 
     if law.causal:
         return new if lag(law, new, at) <= _HELD * reach else None
     # Tokens at one point that see the same go the same way for ever, whether or not they would come back.
-    return new if not gaps.any() or np.all(parting(law, new, at) < 0) else None
+    return new if not gaps.any() or np.all(_parting(law, new, at)[0] < 0) else None
 
 
 def released(law: Law, cloud: Cloud, radius: float) -> Cloud:
@@ -186,51 +186,61 @@ def released(law: Law, cloud: Cloud, radius: float) -> Cloud:
 
 def lag(law: Law, cloud: Cloud, at: int) -> float:
     """How far the tokens of a causal cluster come to lie from its first; infinite if they do not contract."""
-    rate, drift = float(np.max(parting(law, cloud, at))), _drift(law, cloud, at)
-    return drift / -rate if rate < 0 else np.inf
+    rates, unit = in_one_unit(*_parting(law, cloud, at))
+    rate, (drift, other) = float(np.max(rates)), _drift(law, cloud, at)
+    if not rate < 0:
+        return np.inf
+    return drift / -rate * float(np.exp(unit - other)) if drift > 0 else 0.0
 
 
-def drifts(law: Law, cloud: Cloud) -> np.ndarray:
-    """The largest difference of velocities of later tokens of each causal cluster from that of its first, (m,)."""
-    found = np.zeros(len(cloud.y))
+def drifts(law: Law, cloud: Cloud) -> tuple[np.ndarray, np.ndarray]:
+    """The largest difference of velocities of later tokens of each causal cluster from that of its first, (m,), and the
+    logarithms of their units of time, (m,)."""
+    found = np.zeros((2, len(cloud.y)))
     for at in np.flatnonzero(np.bincount(cloud.cluster) > 1):
-        found[at] = _drift(law, cloud, int(at))
-    return found
+        found[:, at] = _drift(law, cloud, int(at))
+    return found[0], found[1]
 
 
-def _drift(law: Law, cloud: Cloud, at: int) -> float:
+def _drift(law: Law, cloud: Cloud, at: int) -> tuple[float, float]:
     tokens, y = np.flatnonzero(cloud.cluster == at), cloud.y
-    w, unit = weights(law, y, cloud.seen_by(law, tokens), np.broadcast_to(y[at], (len(tokens), y.shape[1])))
+    places, idle = np.broadcast_to(y[at], (len(tokens), y.shape[1])), np.full(len(tokens), at)
+    w, unit = in_one_unit(*weights(law, y, cloud.seen_by(law, tokens), places, idle if law.value is None else None))
     if law.value is None:
         w[:, at] = 0
         drift = law.factor * (w @ (y - (y @ y[at])[:, None] * y[at]))
     else:
         pulled = (w @ y) @ law.value.T
         drift = pulled - np.outer(pulled @ y[at], y[at])
-    return float(np.max(np.linalg.norm(drift - drift[0], axis=1))) / unit
+    return float(np.max(np.linalg.norm(drift - drift[0], axis=1))), unit
 
 
-def parting(law: Law, cloud: Cloud, at: int) -> np.ndarray:
-    """The rates at which the tokens of cluster `at` part from its first; negative where they come together."""
+def _parting(law: Law, cloud: Cloud, at: int) -> tuple[np.ndarray, np.ndarray]:
+    """The rates at which the tokens of cluster `at` part from its first, and the logarithms of their units of time;
+    negative where they come together."""
     if not law.causal:
         return contraction(law, cloud.y, np.array([at]), cloud.attended.seen[at : at + 1], np.zeros(1))
     return _parting_of(law, cloud, np.flatnonzero(cloud.cluster == at)[1:])
 
 
-def _parting_of(law: Law, cloud: Cloud, tokens: np.ndarray) -> np.ndarray:
+def _parting_of(law: Law, cloud: Cloud, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return contraction(law, cloud.y, cloud.cluster[tokens], cloud.seen_by(law, tokens), cloud.masses[tokens])
 
 
-def partings(law: Law, cloud: Cloud) -> np.ndarray:
-    """The largest of the rates of `parting` of each cluster of more than one token, and 0 of all others, (m,)."""
-    found = np.zeros(len(cloud.first))
+def partings(law: Law, cloud: Cloud) -> tuple[np.ndarray, np.ndarray]:
+    """The largest of the rates at which tokens of each cluster part, and 0 of those of one token, (m,), and the
+    logarithms of their units of time, (m,)."""
+    found, units = np.zeros(len(cloud.first)), np.zeros(len(cloud.first))
     crowds = np.flatnonzero(np.bincount(cloud.cluster) > 1)
     if not len(crowds):
-        return found
+        return found, units
     if not law.causal:
-        found[crowds] = contraction(law, cloud.y, crowds, cloud.attended.seen[crowds], np.zeros(len(crowds)))
-        return found
+        seen = cloud.attended.seen[crowds]
+        found[crowds], units[crowds] = contraction(law, cloud.y, crowds, seen, np.zeros(len(crowds)))
+        return found, units
     tokens = np.setdiff1d(np.arange(len(cloud.cluster)), cloud.first)
-    found[crowds] = -np.inf
-    np.maximum.at(found, cloud.cluster[tokens], _parting_of(law, cloud, tokens))
-    return found
+    of, (rates, each) = cloud.cluster[tokens], _parting_of(law, cloud, tokens)
+    found[crowds], units[crowds] = -np.inf, np.inf
+    np.minimum.at(units, of, each)
+    np.maximum.at(found, of, rates * np.exp(units[of] - each))
+    return found, units

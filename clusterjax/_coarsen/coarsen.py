@@ -16,7 +16,7 @@ from .._simulate import check_start
 from .._space import Sphere
 from .clouds import MOST_HELD
 from .law import Law
-from .run import Stalled, run
+from .run import Stalled, TooEarly, run
 from .tree import MergeTree
 
 
@@ -73,7 +73,8 @@ def coarsen(
         is no multiple of the identity has velocities that are rounded: `t_end` is then bounded.
     - `x0`: Tokens, (n, d). More than 4,096: for softmax attention with no mask, no query_key, a V that is a positive
         multiple of the identity, beta from 0 to 300 and masses above 0.
-    - `t_end`: The last time; the run begins at 0. 1e300 is as good as never.
+    - `t_end`: The last time; the run begins at 0. 1e300 is as good as never: a merger after `t_end`, or after the
+        largest time that float64 holds, 1.8e308, is not in the tree.
     - `tolerance`: The chordal distance at which two clusters have merged; the cosine c is $\sqrt{2(1-c)}$.
     - `max_steps`: The largest number of steps, of those too that were too long.
     - `log`: A function of one line, such as `print`, which is told how far a run of more than 4,096 tokens is.
@@ -85,7 +86,8 @@ def coarsen(
     **Raises:**
 
     - `ValueError` for another field, for one that depends on time, for a V whose tokens part again; for tokens, times
-        or tolerances that are none, or that the dtype of `x0` cannot hold; for a `log` that is no function.
+        or tolerances that are none, or that the dtype of `x0` cannot hold; for unnormalised attention whose weights are
+        so large that tokens merge before 2e-308, which an `offset` mends; for a `log` that is no function.
     - `RuntimeError` if the steps do not suffice, or come to nothing: where clusters contract onto a curve much faster
         than they move along it.
 
@@ -122,6 +124,12 @@ def coarsen(
     try:
         ran = run(law, start, masses, t_end, tolerance, min(inner, tolerance / 4), max_steps, wide, log)
         return MergeTree._of(ran, np.dtype(x0.dtype))
+    except TooEarly:
+        raise ValueError(
+            f"offset must let float64 hold the times of mergers, but it is {law.offset:g}: with beta = {law.beta:g} "
+            "tokens merge before t = 2e-308, since weights are e^(score - offset); pass offset=beta, which changes the "
+            "unit of time alone."
+        ) from None
     except Stalled as stalled:
         raise RuntimeError(
             f"coarsen stopped at t = {stalled.time:.4g} with {stalled.clusters} clusters, after {max_steps} steps or "

@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .law import AttendedMasses, Law, weights
+from .law import AttendedMasses, Law, pulling, weights
 
 
 def jacobian(law: Law, y: np.ndarray, attended: AttendedMasses) -> tuple[np.ndarray, np.ndarray]:
     """The derivative (m d, m d) of the velocities at unit vectors y, in units of `Moves`, and the velocities."""
     m, d = y.shape
-    w, _ = weights(law, y, attended.seen)
+    w, _ = pulling(law, y, attended.seen)
     cosines, eye = y @ y.T, np.eye(d)
     queries = y if law.form is None else y @ law.form
     keys = y if law.form is None else y @ law.form.T
@@ -47,14 +47,17 @@ def jacobian(law: Law, y: np.ndarray, attended: AttendedMasses) -> tuple[np.ndar
     return found.reshape(m * d, m * d), velocity
 
 
-def contraction(law: Law, y: np.ndarray, rows: np.ndarray, seen: np.ndarray, own: np.ndarray) -> np.ndarray:
-    """The largest rates at which k tokens part from clusters `rows`, where they are; negative if they come there.
+def contraction(
+    law: Law, y: np.ndarray, rows: np.ndarray, seen: np.ndarray, own: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The largest rates at which k tokens part from clusters `rows`, where they are, and the logarithms of their units
+    of time, (k,); negative if they come there.
 
     Each is an eigenvalue of the symmetric part of the derivative of a velocity by the token. Each sees masses of
     clusters `seen`, (k, m), its `own` (k,) among them, which moves along with it and so holds it not.
     """
     points, d = y[rows], y.shape[1]
-    w, unit = weights(law, y, seen, points)
+    w, units = weights(law, y, seen, points)
     average = w @ y
     keys = y if law.form is None else y @ law.form.T
     value = law.factor * np.eye(d) if law.value is None else law.value
@@ -71,14 +74,14 @@ def contraction(law: Law, y: np.ndarray, rows: np.ndarray, seen: np.ndarray, own
     far = 1 + 2 * np.abs(change).sum(axis=(1, 2))
     radial = far[:, None, None] * points[:, :, None] * points[:, None, :]
     rates = np.linalg.eigvalsh((change + change.swapaxes(1, 2)) / 2 - radial)
-    return (rates[:, -1] - held) / unit
+    return rates[:, -1] - held, units
 
 
 def transposed(
     law: Law, y: np.ndarray, attended: AttendedMasses
 ) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
     """The velocities, and a function that multiplies gradients (k, m, d), tangent, by the transposed `jacobian`."""
-    w, _ = weights(law, y, attended.seen)
+    w, _ = pulling(law, y, attended.seen)
     others = w - np.diag(w.diagonal()) if law.value is None else w
     value = law.factor * np.eye(y.shape[1]) if law.value is None else law.value
     images = y @ value.T

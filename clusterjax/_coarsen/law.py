@@ -7,7 +7,8 @@ $$\dot y_a = P_{y_a} V \sum_b w_{ab} y_b, \qquad w_{ab} = M_{ab} e^{\beta \langl
 **Invariants.** Where V is a multiple of the identity a cluster's own term, which $P_{y_a}$ takes to zero, is left out
 before anything is rounded: what is left is right to $10^{-16}$ of itself, at $10^{-32}$ as at 1. For
 another V it is rounded to $10^{-16}$. Nothing overflows: exponents are shifted, and of the unnormalised attention
-the shift is a unit of time.
+the shift is a unit of time, of which the logarithm is kept. A term that moves no cluster is not in the shift: at
+$\beta(1 - c) > 745$ all others would be zero beside it.
 """
 
 import functools
@@ -51,27 +52,46 @@ class Moves(NamedTuple):
 
     velocity: np.ndarray  # (m, d)
     pull: np.ndarray  # (m,)
-    unit: float  # the length of the unit of time
+    unit: float  # the logarithm of the unit of time
     rates: np.ndarray | None = None  # of sums by tiles: tokens about each part at most at this rate, (m,)
 
 
-def weights(law: Law, y: np.ndarray, seen: np.ndarray, of: np.ndarray | None = None) -> tuple[np.ndarray, float]:
-    """The weights that tokens at `of` give to clusters y, (k, m), by the masses they see, and the unit of time."""
+def weights(
+    law: Law, y: np.ndarray, seen: np.ndarray, of: np.ndarray | None = None, idle: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The weights that tokens at `of` give to clusters y, (k, m), by the masses they see, and the logarithms of units
+    of time, (k,).
+
+    Unnormalised attention gives no weight to the cluster `idle` of a row, (k,): its term moves the token not.
+    """
     at = y if of is None else of
     queries = at if law.form is None else at @ law.form
     scores = law.beta * (queries @ y.T)
-    if law.normalised:
-        top = np.max(np.where(seen > 0, scores, -np.inf), axis=1, keepdims=True)
-        kernel = seen * np.exp(np.minimum(scores - np.where(np.isfinite(top), top, 0), 0))
-        size, unit = kernel.sum(axis=1, keepdims=True), 1.0
-    else:
-        # One shift for all: it changes the unit of time, and nothing else.
-        top = float(np.max(scores))
-        kernel, size = seen * np.exp(scores - top), seen.sum(axis=1, keepdims=True)
-        with np.errstate(over="ignore", under="ignore"):
-            unit = float(np.exp(law.offset - top))
+    counted = seen > 0
+    if idle is not None and not law.normalised:
+        counted[np.arange(len(at)), idle] = False
+    scores = np.where(counted, scores, -np.inf)
+    top = np.max(scores, axis=1, keepdims=True)
+    kernel = seen * np.exp(scores - np.where(np.isfinite(top), top, 0))
+    size = (kernel if law.normalised else seen).sum(axis=1, keepdims=True)
+    units = np.zeros(len(at)) if law.normalised else law.offset - top[:, 0]
     # Who sees no mass is moved by nobody.
-    return kernel / np.where(size > 0, size, 1), unit
+    return kernel / np.where(size > 0, size, 1), units
+
+
+def in_one_unit(values: np.ndarray, units: np.ndarray) -> tuple[np.ndarray, float]:
+    """Rates by rows, each in the unit of time that has this logarithm, in the shortest of them, and its logarithm."""
+    unit = float(np.min(units))
+    if not np.isfinite(unit):
+        return values, 0.0
+    factors = np.exp(unit - units)
+    return values * factors.reshape(-1, *[1] * (values.ndim - 1)), unit
+
+
+def pulling(law: Law, y: np.ndarray, seen: np.ndarray) -> tuple[np.ndarray, float]:
+    """The weights by which clusters move, (m, m), in one unit of time, and its logarithm; of softmax their own too."""
+    w, units = weights(law, y, seen, idle=np.arange(len(y)) if law.value is None else None)
+    return (w, 0.0) if law.normalised else in_one_unit(w, units)
 
 
 class AttendedMasses(NamedTuple):
@@ -111,8 +131,8 @@ def moves(law: Law, y: np.ndarray, attended: AttendedMasses) -> Moves:
         pull = _row_sums(w)
         share = law.factor / (pull + attended.own)
         pulled = (w @ y) * share
-        return Moves(pulled - _row_sums(pulled * y) * y, (pull * share)[:, 0], 1.0)
-    w, unit = weights(law, y, attended.seen)
+        return Moves(pulled - _row_sums(pulled * y) * y, (pull * share)[:, 0], 0.0)
+    w, unit = pulling(law, y, attended.seen)
     if law.value is not None:
         images = y @ law.value.T
         # What sums are rounded to is the size of their terms: pulls of opposite tokens cancel.
@@ -137,7 +157,7 @@ def _by_tiles(law: Law, y: np.ndarray, masses: np.ndarray) -> Moves:
     # Of the covariance of what is attended to the trace within the tangent space, which is more than any eigenvalue:
     # 1 - c^2 <= 2 (1 - c) for each cosine.
     trace = -2 * along - np.sum(np.square(velocity / law.factor), axis=1)
-    return Moves(velocity, size * share, 1.0, law.factor * (law.beta * trace - (1 + along)))
+    return Moves(velocity, size * share, 0.0, law.factor * (law.beta * trace - (1 + along)))
 
 
 def _row_sums(x: np.ndarray) -> np.ndarray:

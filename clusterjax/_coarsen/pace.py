@@ -13,7 +13,7 @@ import numpy as np
 from .clouds import Cloud
 from .implicit import Linear, implicit_step
 from .law import Law, Moves
-from .steps import Step, step
+from .steps import Step, clock_of, lasting, step
 
 
 # Errors of one step, of positions and of times relatively.
@@ -52,17 +52,20 @@ class Pace(NamedTuple):
         return Pace(_TILED_START if cloud.attended.tiled else 0.01)
 
     def along_orbit(self, now: Moves) -> "Pace":
-        """From a time to a length of the path."""
-        return Pace(self.length * float(np.linalg.norm(now.velocity)) / now.unit)
+        """From a time to a length of the path: of softmax attention, whose unit of time is 1."""
+        return Pace(self.length * float(np.linalg.norm(now.velocity)))
 
 
 def advance(
     law: Law, cloud: Cloud, t: float, now: Moves, slopes: np.ndarray, reach: float, pace: Pace, most: int
 ) -> tuple[Step, Pace, int]:
-    """A step of at most `reach`, the pace after it, and the tries it took, at most `most`."""
+    """A step of at most `reach`, the pace after it, and the tries it took, at most `most`.
+
+    `slopes` is the slope at its beginning, by the clock of the velocities `now`.
+    """
     tries = 0
     if pace.span > 0:
-        done, span, tries = _implicit(law, cloud, t, now, slopes, reach, pace.span, most)
+        done, span, tries = _implicit(law, cloud, t, now, reach, pace.span, most)
         if done is not None:
             return done, pace._replace(span=span), tries
         pace = Pace(pace.length, stiff=-_STIFF)
@@ -72,17 +75,18 @@ def advance(
     if law.normalised and not cloud.attended.tiled and cloud.y.size <= _MOST_ROWS:
         bound = length < 1.5 * done.length < 1.5 * reach and _change_of_slope(done) < _QUIET
         stiff = pace.stiff + 1 if bound else min(max(pace.stiff - 1, 0), pace.stiff + 1)
-        span = 30 * done.span if stiff >= _STIFF else 0.0
+        span = 30 * lasting(done.span, done.clock) if stiff >= _STIFF else 0.0
     return done, Pace(length, (done.length, size), 0 if span else stiff, span), tries + more
 
 
 def _implicit(
-    law: Law, cloud: Cloud, t: float, now: Moves, slopes: np.ndarray, reach: float, span: float, most: int
+    law: Law, cloud: Cloud, t: float, now: Moves, reach: float, span: float, most: int
 ) -> tuple[Step | None, float, int]:
     """An implicit step, or None where explicit ones would be as long; the time of the next, and the tries."""
     linear = Linear.at(law, cloud.y, cloud.attended)
     # What grows is damped by longer steps; and straight ahead no two come nearer to each other than they may.
-    span = min(span, 1 / linear.growth if linear.growth > 0 else np.inf, reach * float(slopes[-1]))
+    ahead = lasting(reach, clock_of(now, cloud.attended))
+    span = min(span, 1 / linear.growth if linear.growth > 0 else np.inf, ahead)
     for tries in range(1, most + 1):
         if span * linear.fastest < _WORTH:
             return None, 0.0, tries
@@ -104,11 +108,14 @@ def _accepted(
     # A velocity that is the rest of pulls is known no better; nor is the time that a step takes.
     noise = 16 * np.finfo(float).eps * float(now.pull[np.argmax(speeds)] / np.max(speeds))
     accuracy = _TILED_ACCURACY * len(cloud.y) ** 0.5 if cloud.attended.tiled else _ACCURACY
+    clock = clock_of(now, cloud.attended)
+    before = lasting(t, -clock)
     for tries in range(1, most + 1):
         with np.errstate(all="ignore"):
-            done = step(law, cloud.attended, cloud.y, t, length, slopes)
-        late = _ACCURACY * (t + abs(done.span)) + noise * abs(done.span)
-        size = max(float(np.linalg.norm(done.error[:-1])) / accuracy, abs(float(done.error[-1])) / late)
+            done = step(law, cloud.attended, cloud.y, t, length, slopes, clock)
+            late = _ACCURACY * (before + abs(done.span)) + noise * abs(done.span)
+            # Of the two the one that is no number, if any is.
+            size = float(np.maximum(np.linalg.norm(done.error[:-1]) / accuracy, abs(done.error[-1]) / late))
         if np.isfinite(size) and size <= 1 and done.span > 0:
             return done, size, tries
         length *= min(0.8, max(_change(size), 0.1))

@@ -16,7 +16,7 @@ from .clouds import Cloud, distances, gathered, merged, released, start
 from .implicit import Linear, implicit_step
 from .law import Law, Moves, moves
 from .pace import Pace, Stalled as Stalled, advance
-from .steps import Between, Step, between, slope, slope_of, step
+from .steps import Between, Step, between, lasting, slope, slope_of, step
 from .tiles import precision
 from .touches import Components, Merger
 
@@ -25,10 +25,19 @@ from .touches import Components, Merger
 _REST, _REST_ROUNDED = 32, 100
 
 
+# A time below this is not held to the precision of float64.
+_LEAST_TIME = float(np.finfo(float).tiny)
+
+
+class TooEarly(Exception):
+    """Tokens merge before any time above zero that float64 holds."""
+
+
 class Leg(NamedTuple):
     """What is kept of a step: enough to do it again.
 
-    - `error`: The sizes of the errors of each cluster and, last, of the time, (m + 1,).
+    - `t`, `span`, `clock`: When it begins, how long it lasts by its clock, and the logarithm of the unit of this.
+    - `error`: The sizes of the errors of each cluster and, last, of the time by its clock, (m + 1,).
     - `defect`: By tiles, the errors of clusters with their directions, (m, d).
     - `implicit`: Whether it was a step in time by the implicit method.
     - `within`: By tiles, the sizes of their errors within the step, (m,), where a merger may be in it.
@@ -44,6 +53,12 @@ class Leg(NamedTuple):
     defect: np.ndarray | None = None
     within: np.ndarray | None = None
     implicit: bool = False
+    clock: float = 0.0
+
+    @property
+    def end(self) -> float:
+        """When it ends; infinite beyond what float64 holds."""
+        return self.t + lasting(self.span, self.clock)
 
     def again(self, law: Law) -> Step:
         """The step with its stages."""
@@ -51,7 +66,9 @@ class Leg(NamedTuple):
             attended, y = self.cloud.attended, self.y0
             linear = Linear.at(law, y, attended)
             return implicit_step(law, attended, y, self.t, self.span, moves(law, y, attended), linear)
-        return step(law, self.cloud.attended, self.y0, self.t, self.length, slope(law, self.y0, self.cloud.attended))
+        attended = self.cloud.attended
+        first = slope(law, self.y0, attended, self.clock)
+        return step(law, attended, self.y0, self.t, self.length, first, self.clock)
 
 
 class Run(NamedTuple):
@@ -98,7 +115,7 @@ def run(
     first = cloud
     apart = None if cloud.attended.tiled else distances(cloud.y)
     legs: list[Leg] = []
-    t, tried, pace = 0.0, 0, Pace.at_start(cloud)
+    t, tried, pace, known = 0.0, 0, Pace.at_start(cloud), len(components.mergers)
     now = moves(law, cloud.y, cloud.attended)
     while t < t_end and not _rests(law, now, cloud):
         slopes, reach = slope_of(now, cloud.attended), np.inf
@@ -116,7 +133,10 @@ def run(
             legs.append(_leg(cloud, done))
             apart = distances(done.y1)
             components.in_step(law, cloud, done, apart, tolerance, len(legs) - 1)
-        t += done.span
+        t = legs[-1].end
+        if any(merger.share > 0 and merger.time < _LEAST_TIME for merger in components.mergers[known:]):
+            raise TooEarly
+        known = len(components.mergers)
         moved = cloud._replace(y=done.y1)
         if apart is None:
             cloud = gathered(law, moved, done.last, wide)
@@ -142,7 +162,10 @@ def run(
 def _leg(cloud: Cloud, done: Step, inside: Between | None = None) -> Leg:
     defect = done.error[:-1].reshape(cloud.y.shape)
     error = np.append(np.linalg.norm(defect, axis=1), abs(done.error[-1]))
-    leg = Leg(cloud, cloud.y, done.y1, done.t, done.span, done.length, error, implicit=done.inner is not None)
+    leg = Leg(
+        cloud, cloud.y, done.y1, done.t, done.span, done.length, error, implicit=done.inner is not None,
+        clock=done.clock,
+    )  # fmt: skip
     if not cloud.attended.tiled:
         return leg
     within = np.zeros(len(defect)) if inside is None else inside.last_term()

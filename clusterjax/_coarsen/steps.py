@@ -3,6 +3,8 @@ r"""Steps along the orbit: the length of the path is what is stepped in, and tim
 **Algorithm.** $dy/ds = f / |f|$, $dt/ds = 1 / |f|$ by the explicit method of Dormand and Prince of order 8 with its
 interpolant of order 7. Velocities of clusters span hundreds of orders of magnitude, but their path is of bounded
 length: where everything waits a step lasts $10^{30}$, and a collapse, which ends at a rate of 1, takes a few steps too.
+Within a step time is in units of its own, the *clock*, of which the logarithm is kept: what a unit of length takes at
+the beginning.
 
 **Reference.** Hairer, Norsett, Wanner, *Solving Ordinary Differential Equations I*, section II.5: DOP853, whose
 coefficients SciPy has.
@@ -32,10 +34,10 @@ def _tables() -> Any:
 
 
 class Step(NamedTuple):
-    """One step from time `t`: the stages, and, for the last component, times.
+    """One step from time `t`: the stages, and, for the last component, times by the clock of the step.
 
     - `y0`, `y1`: Clusters at its two ends, (m, d).
-    - `t`, `span`: When it begins and how long it lasts.
+    - `t`, `span`: When it begins and, by its clock, how long it lasts.
     - `length`: That of the path.
     - `slopes`: The derivatives by the length at the twelve stages and the end, (13, m d + 1).
     - `error`: The estimate of the error of each component, (m d + 1,).
@@ -52,23 +54,40 @@ class Step(NamedTuple):
     error: np.ndarray
     last: Moves
     inner: np.ndarray | None = None
+    clock: float = 0.0
 
 
-def slope(law: Law, y: np.ndarray, attended: AttendedMasses) -> np.ndarray:
-    """The derivative by what steps are taken in, of clusters and, last, of time."""
-    return slope_of(moves(law, y, attended), attended)
+def lasting(span: float, clock: float) -> float:
+    """A time by a clock of this logarithm, in units of 1: infinite beyond what float64 holds."""
+    half = math.exp(min(clock / 2, 700.0))
+    return span * half * half
 
 
-def slope_of(now: Moves, attended: AttendedMasses) -> np.ndarray:
-    """The same of velocities that are known: by the length of the path, or, by tiles, by time."""
+def slope(law: Law, y: np.ndarray, attended: AttendedMasses, clock: float = 0.0) -> np.ndarray:
+    """The derivative by what steps are taken in, of clusters and, last, of time by a clock."""
+    return slope_of(moves(law, y, attended), attended, clock)
+
+
+def slope_of(now: Moves, attended: AttendedMasses, clock: float | None = None) -> np.ndarray:
+    """The same of velocities that are known: by the length of the path, or, by tiles, by time; by their own clock if
+    none is given."""
     if attended.tiled:
         # While many tokens gather, all takes a time of the order of one.
-        return np.append(now.velocity.ravel(), now.unit)
-    return along_orbit(now.velocity, now.unit)
+        return np.append(now.velocity.ravel(), 1.0)
+    found = np.empty(now.velocity.size + 1)
+    found[:-1], slowness = along_orbit(now.velocity, now.unit)
+    found[-1] = 1.0 if clock is None else np.exp(slowness - clock)
+    return found
 
 
-def along_orbit(velocity: np.ndarray, unit: float) -> np.ndarray:
-    """The derivative by the length of the path, of velocities in units of a time of this length."""
+def clock_of(now: Moves, attended: AttendedMasses) -> float:
+    """The logarithm of how long a unit of what steps are taken in lasts."""
+    return 0.0 if attended.tiled else along_orbit(now.velocity, now.unit)[1]
+
+
+def along_orbit(velocity: np.ndarray, unit: float) -> tuple[np.ndarray, float]:
+    """The direction of the path, and the logarithm of the time that a unit of its length takes; of velocities in a unit
+    of time of this logarithm."""
     flat, largest = velocity.ravel(), 1.0
     with np.errstate(over="ignore"):
         square = flat @ flat
@@ -78,32 +97,37 @@ def along_orbit(velocity: np.ndarray, unit: float) -> np.ndarray:
         flat = flat / largest
         square = flat @ flat
     speed = math.sqrt(square)
-    result = np.empty(flat.size + 1)
-    np.divide(flat, speed, out=result[:-1])
-    result[-1] = unit / (speed * largest)
-    return result
+    return flat / speed, unit - (math.log(speed) + math.log(largest) if speed > 0 else -math.inf)
 
 
-def step(law: Law, attended: AttendedMasses, y0: np.ndarray, t: float, length: float, first: np.ndarray) -> Step:
-    """A step; `first` is the slope at its beginning."""
+def step(
+    law: Law,
+    attended: AttendedMasses,
+    y0: np.ndarray,
+    t: float,
+    length: float,
+    first: np.ndarray,
+    clock: float = 0.0,
+) -> Step:
+    """A step; `first` is the slope at its beginning, by this clock."""
     table = _tables()
     slopes = np.empty((13, y0.size + 1))
     slopes[0] = first
     shares = length * table.A
     for i in range(1, 12):
         change = shares[i, :i] @ slopes[:i, :-1]
-        slopes[i] = slope(law, y0 + change.reshape(y0.shape), attended)
+        slopes[i] = slope(law, y0 + change.reshape(y0.shape), attended, clock)
     change = length * (table.B @ slopes[:12])
     y1 = y0 + change[:-1].reshape(y0.shape)
     y1 = y1 / np.sqrt(np.sum(y1 * y1, axis=1, keepdims=True))
     last = moves(law, y1, attended)
-    slopes[12] = slope_of(last, attended)
+    slopes[12] = slope_of(last, attended, clock)
     fifth, third = table.E5 @ slopes, table.E3 @ slopes
     size = np.abs(fifth)
     scale = size + 0.1 * np.abs(third)
     # Of order 7, from the two: Hairer's combination, for each component. No squares: times overflow them.
     error = length * fifth * (size / np.where(scale > 0, scale, 1))
-    return Step(y0, y1, t, float(change[-1]), length, slopes, error, last)
+    return Step(y0, y1, t, float(change[-1]), length, slopes, error, last, clock=clock)
 
 
 class Between(NamedTuple):
@@ -113,6 +137,7 @@ class Between(NamedTuple):
     rows: np.ndarray
     shape: tuple[int, int]
     t: float
+    clock: float
 
     @staticmethod
     def blend(start: Any, rows: np.ndarray, share: Any) -> Any:
@@ -143,26 +168,31 @@ class Between(NamedTuple):
 
     def time(self, share: float) -> float:
         """The time."""
-        return self.t + float(self._at(share, -1))
+        return self.t + lasting(self.elapsed(share), self.clock)
+
+    def elapsed(self, share: float) -> float:
+        """The time since the beginning, by the clock of the step."""
+        return float(self._at(share, -1))
 
 
 def between(law: Law, attended: AttendedMasses, done: Step) -> Between:
     """The interpolant, by three stages more."""
     if done.inner is not None:
         change = np.append((done.y1 - done.y0).reshape(-1), done.span)
-        return Between(np.append(done.y0.reshape(-1), 0.0), np.vstack([change, done.inner]), done.y0.shape, done.t)
+        rows = np.vstack([change, done.inner])
+        return Between(np.append(done.y0.reshape(-1), 0.0), rows, done.y0.shape, done.t, done.clock)
     table = _tables()
     slopes = np.empty((16, done.slopes.shape[1]))
     slopes[:13] = done.slopes
     for i in range(13, 16):
         change = done.length * (table.A_EXTRA[i - 13, :i] @ slopes[:i, :-1])
-        slopes[i] = slope(law, done.y0 + change.reshape(done.y0.shape), attended)
+        slopes[i] = slope(law, done.y0 + change.reshape(done.y0.shape), attended, done.clock)
     change = np.append((done.y1 - done.y0).reshape(-1), done.span)
     h = done.length
     rows = [change, h * slopes[0] - change, 2 * change - h * (slopes[12] + slopes[0])]
     rows += list(h * (table.D @ slopes))
     start = np.append(done.y0.reshape(-1), 0.0)
-    return Between(start, np.array(rows), done.y0.shape, done.t)
+    return Between(start, np.array(rows), done.y0.shape, done.t, done.clock)
 
 
 def root(function: Any, low: float = 0.0, high: float = 1.0) -> float:

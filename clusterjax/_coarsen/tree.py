@@ -12,7 +12,7 @@ from .._check import check_number
 from .._custom_types import RealScalarLike, Tokens
 from .bound import relative_errors
 from .run import Leg, Run
-from .steps import between, root
+from .steps import between, lasting, root
 
 
 @final
@@ -96,7 +96,7 @@ class MergeTree:
         starts = np.array([leg.t for leg in legs])
         index = int(np.searchsorted(starts, t, side="right")) - 1
         # Times that are equal to rounding: the last of them.
-        if index < 0 or t >= legs[index].t + legs[index].span:
+        if index < 0 or t >= legs[index].end:
             cloud = self._run.cloud if index < 0 else self._after(index)
             return jnp.asarray(cloud.y[cloud.cluster], self._dtype)
         return jnp.asarray(self._within(legs[index], t)[legs[index].cloud.cluster], self._dtype)
@@ -104,10 +104,11 @@ class MergeTree:
     def steps(self) -> tuple[Float[np.ndarray, " steps"], Float[np.ndarray, "steps n d"]]:
         """When each step of the run began, and last when it ended, and all tokens then, as float64.
 
-        Of these times `at` would give the same more slowly. A run that ended before `t_end` has come to rest.
+        Of these times `at` would give the same more slowly. The last may be after `t_end`, and is infinite where
+        float64 does not hold it; a run that ended before `t_end` has come to rest.
         """
         legs, last = self._run.legs, self._run.last
-        times = np.array([*(leg.t for leg in legs), legs[-1].t + legs[-1].span if legs else 0.0])
+        times = np.array([*(leg.t for leg in legs), legs[-1].end if legs else 0.0])
         clouds = [*(leg.cloud for leg in legs), last]
         return times, np.stack([cloud.y[cloud.cluster] for cloud in clouds])
 
@@ -136,7 +137,8 @@ class MergeTree:
     def _within(self, leg: Leg, t: float) -> np.ndarray:
         """The clusters of a leg at time t."""
         inside = between(self._run.law, leg.cloud.attended, leg.again(self._run.law))
-        return inside.clusters(root(lambda share: inside.time(share) - t))
+        since = lasting(t - leg.t, -leg.clock)
+        return inside.clusters(root(lambda share: inside.elapsed(share) - since))
 
 
 def _check_time(t: Any, t_end: float) -> float:

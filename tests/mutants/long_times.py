@@ -8,7 +8,10 @@ _NUMBERS = ("tests/test_rodas5p_coefficients.py",)
 _RUNS = ("tests/test_rodas5p_runs.py",)
 _LIVES = ("tests/observables/test_lifetimes.py",)
 _PASSES = ("tests/test_coarsen_passes.py",)
-_TOUCHES = "clusterjax/_coarsen/touches.py"
+_WAITS = ("tests/test_coarsen.py", "-k", "two_tokens or bounds_of or no_number")
+_TOUCHES, _LAW, _COARSE_STEPS, _ADJOINT, _BOUND, _COARSE_RUN = (
+    f"clusterjax/_coarsen/{name}.py" for name in ("touches", "law", "steps", "adjoint", "bound", "run")
+)
 _SOLVER, _TANGENT, _SUITS, _FIELD, _SPELLS = (
     f"clusterjax/{name}.py"
     for name in (
@@ -114,6 +117,35 @@ LONG_TIMES = (
         "before = self.times < horizon",
         "before = self.times <= 2 * horizon",
         _LIVES,
+    ),
+    # Times of e^-700 to e^709
+    Mutant(
+        "long-waits-own-term-in-the-shift",
+        _LAW,
+        "idle is not None and not law.normalised",
+        "idle is not None and law.normalised",
+        _WAITS,
+    ),
+    Mutant("long-waits-units-are-times", _LAW, "law.offset - top[:, 0]", "np.exp(law.offset - top[:, 0])", _WAITS),
+    Mutant(
+        "long-waits-rows-in-other-units", _LAW, "factors = np.exp(unit - units)", "factors = np.exp(0 * units)", _WAITS
+    ),
+    Mutant("long-waits-clock-is-not-kept", _COARSE_STEPS, "error, last, clock=clock)", "error, last)", _WAITS),
+    Mutant("long-waits-half-a-unit", _COARSE_STEPS, "return span * half * half", "return span * half", _WAITS),
+    Mutant(
+        "long-waits-gradients-of-times",
+        _ADJOINT,
+        "np.exp(leg.clock - np.log(times))",
+        "np.exp(leg.clock) + 0 * times",
+        _WAITS,
+    ),
+    Mutant("long-waits-bound-may-be-nan", _BOUND, "np.where(np.isnan(total), np.inf, 2 * total)", "2 * total", _WAITS),
+    Mutant(
+        "long-waits-early-mergers-are-at-zero",
+        _COARSE_RUN,
+        "            raise TooEarly\n",
+        "            pass\n",
+        _WAITS,
     ),
     # Tokens that pass each other within a step
     Mutant("passes-are-not-looked-for", _TOUCHES, "tolerance, others & ~near)", "tolerance, others & near)", _PASSES),

@@ -96,3 +96,24 @@ def two_cluster_time(c0, c1, beta, m1, m2):
         for a, b in zip(ends, ends[1:], strict=False)
     )
     return scale * sum(parts)
+
+
+def log_time_of_two(angle, tolerance, beta, *, normalised=True, causal=False, offset=0.0):
+    """The logarithm of the time that two tokens of one mass take from an angle to a chordal distance, by quadrature.
+
+    Along the angle u its rate is sin u times e^(beta cos u - offset), of which softmax divides by both weights, the
+    other attention by two, and causal attention moves one of the two tokens.
+    """
+
+    def log_slowness(u):
+        score = beta * (np.cos(u) - 1)
+        rate = score - np.log1p(np.exp(score)) if normalised else score + beta - offset - np.log(2)
+        return -(rate + np.log(np.sin(u)) + (0 if causal else np.log(2)))
+
+    end = 2 * np.arcsin(tolerance / 2)
+    # Most of the time goes by where the angle is near its first value, or where its sine is least.
+    ends = np.unique(np.concatenate([[end, angle], angle - np.geomspace(1e-9, angle - end, 120)]).clip(end, angle))
+    scale = max(log_slowness(angle), log_slowness(end))
+    slowness = lambda u: np.exp(log_slowness(u) - scale)
+    parts = (quad(slowness, a, b, epsabs=0, epsrel=1e-12)[0] for a, b in zip(ends, ends[1:], strict=False))
+    return scale + np.log(sum(parts))

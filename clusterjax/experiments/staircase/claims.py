@@ -85,7 +85,7 @@ def _law(m: Results) -> Claim:
 
 def _ends(m: Results) -> Claim:
     done = [float(np.mean(stairs.mergers == m.p.n - 1)) for stairs in m.stairs.values()]
-    bound = max(stairs.bound for stairs in m.stairs.values())
+    bound = float(np.max([stairs.bound for stairs in m.stairs.values()]))
     late = max(float(stairs.ends.max()) for stairs in m.stairs.values())
     return Claim(
         says="All starts come to one cluster in the end, at times that are known.",

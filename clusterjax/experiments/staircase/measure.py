@@ -156,7 +156,7 @@ def climb(x0: np.ndarray, beta: float, points: int) -> Stairs:
         modes.append(len(modes_of(np.arctan2(x[:, 1], x[:, 0]), beta)))
         early.append(len(np.unique(np.asarray(tree.clusters(EARLY)))))
         if number < BOUNDED:
-            bound = max(bound, float(tree.bound.max()))
+            bound = float(np.maximum(bound, tree.bound.max()))
     log_times, energy, rest = (np.array(column) for column in zip(*rows, strict=True))
     return Stairs(
         log_times, energy, rest, np.concatenate(waits), np.concatenate(laws), bound, np.array(ends), np.array(mergers),

@@ -137,6 +137,8 @@ CASES = {
     "stretched": {"value": 2.5 * np.eye(3)},
     "causal form": {"causal": True, "form": FORM},
     "causal value": {"causal": True, "value": VALUE},
+    "causal unnormalised": {"causal": True, "normalised": False, "form": FORM},
+    "unnormalised value": {"normalised": False, "value": VALUE},
 }
 
 

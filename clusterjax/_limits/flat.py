@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._field import RescaledField
+from ..hardmax._certificate import EQUAL, rounding_of
 from .geometry import depths, growth, length_of
 from .hypotheses import Matrices, theorem_in_space
 from .result import BOOLEAN, HYPERPLANES, MIXED, NONE, POLYTOPE, LimitClause, LimitShape
@@ -53,9 +54,10 @@ def shape_in_space(field: RescaledField, m: Matrices, run: Run, tolerance: float
         history, residuals = np.array([one.residual.max() for one in judged]), last.residual
     clauses = (*_nested(cs, tolerance), *clauses, *_rest(parts, cs[-1], run, tolerance))
     name = theorem.name if theorem.applies else ""
+    proof = name if all(clause.held for clause in clauses) else ""
     return LimitShape(
-        theorem.kind, clauses, theorem.hypotheses, name, _remark(theorem.kind, m, parts), residuals, cs[-1],
-        parts.frame, parts.rest, m.present, run.t, tolerance, run.ts, history[: len(run.ts)],
+        theorem.kind, theorem.kind, clauses, theorem.hypotheses, name, proof, _remark(theorem.kind, m, parts),
+        residuals, cs[-1], parts.frame, parts.rest, m.present, run.t, np.inf, tolerance, run.ts, history[: len(run.ts)],
     )  # fmt: skip
 
 
@@ -71,8 +73,8 @@ def _no_shape(run: Run, m: Matrices, tolerance: float, why: str, hypotheses: tup
     n, d = z.shape
     unknown = np.full(n, np.inf)
     return LimitShape(
-        NONE, (), hypotheses, "", why, unknown, z, np.eye(d), np.zeros((d, 0)), m.present, run.t, tolerance, run.ts,
-        np.full(len(run.ts), np.inf),
+        NONE, NONE, (), hypotheses, "", "", why, unknown, z, np.eye(d), np.zeros((d, 0)), m.present, run.t, np.inf,
+        tolerance, run.ts, np.full(len(run.ts), np.inf),
     )  # fmt: skip
 
 
@@ -81,14 +83,17 @@ def _why(parts: Splitting) -> str:
     if not parts.is_real:
         what = f"{lead.real:.4g} ± {abs(lead.imag):.4g}i" if lead.imag else f"{lead.real:.4g}"
         return f"The eigenvalue of V of largest real part is {what}, not a positive real number."
-    return f"The leading eigenvalue {lead.real:.6g} of V has a Jordan block: V is no multiple of the identity there."
+    return (
+        f"V is no multiple of the identity to rounding where its leading eigenvalue is {lead.real:.6g}, nor is this "
+        "apart from others by more than rounding: a Jordan block, or eigenvalues that nearly coincide."
+    )
 
 
 def _remark(kind: str, m: Matrices, parts: Splitting) -> str:
     if kind in (POLYTOPE, BOOLEAN, HYPERPLANES):
         return ""
     coupling = float(np.abs(parts.frame.T @ m.form @ parts.rest).max())
-    if coupling <= 1e-12 * float(np.linalg.norm(m.form)):
+    if coupling <= EQUAL * rounding_of(m.form):
         return ""
     return (
         "Q^T K couples F and G: the paper states the theorem all the same, but a bound within its proof is of matrices "

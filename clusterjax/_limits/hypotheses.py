@@ -6,18 +6,20 @@ hyperplanes (Theorem 4.2); V paranormal and $Q^\top K$ symmetric positive defini
 dimension with V > 0 and QK > 0, Boolean attention (Theorem 2.1). On the sphere with V = I: one point, causally for any
 Q, K (2411.04990, Theorem 4.1), else for Q = K = I, or from an open hemisphere (2312.10794, Theorem 6.1, Lemma 6.4).
 **Invariants.** The theorems are of softmax attention of constant matrices and equal masses; what they do not say is not
-said here. V = c I with c > 0 is V = I in another unit of time.
+said here. V = c I with c > 0 is V = I in another unit of time. A hypothesis that is an equality holds to rounding, one
+that is an inequality by more than rounding can make; what is neither holds not.
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._attention import AbstractAttention, SoftmaxAttention, UnnormalisedAttention
+from .._attention import AbstractAttention, HardmaxAttention, SoftmaxAttention, UnnormalisedAttention
 from .._field import AttentionField, RescaledField
 from .._mask import CausalMask, FullMask
 from .._observables import hemisphere
 from .._schedule import AbstractSchedule, at_time
+from ..hardmax._certificate import APART, EQUAL, rounding_of
 from .result import BOOLEAN, HYPERPLANES, MIXED, ONE, POLYTOPE, LimitHypothesis
 from .splitting import Splitting
 
@@ -97,8 +99,8 @@ def theorem_in_space(m: Matrices, parts: Splitting) -> Theorem:
         )
         leading = parts.frame[:, 0]
         along = float(leading @ m.form @ leading)
-        rounding = 8 * d * float(np.finfo(np.float64).eps) * float(np.linalg.norm(m.form))
-        aligned = LimitHypothesis("<Q phi_1, K phi_1> > 0.", along > rounding, f"with beta it is {along:.6g}")
+        above = along > APART * rounding_of(m.form)
+        aligned = LimitHypothesis("<Q phi_1, K phi_1> > 0.", above, f"with beta it is {along:.6g}")
         return Theorem(HYPERPLANES, "2305.05465, Theorem 4.2", (*m.plain, positive, simple, aligned))
     paranormal = LimitHypothesis(
         "V is paranormal: lambda I on F, of spectral radius below lambda on an invariant G, F + G = R^d.",
@@ -108,11 +110,11 @@ def theorem_in_space(m: Matrices, parts: Splitting) -> Theorem:
 
 
 def _definite(form: np.ndarray) -> LimitHypothesis:
-    size = float(np.linalg.norm(form))
+    rounding = rounding_of(form)
     skew = float(np.abs(form - form.T).max())
     least = float(np.linalg.eigvalsh((form + form.T) / 2)[0])
     # Up to rounding: Q^T K is often computed as a product.
-    held = skew <= 1e-12 * size and least > 8 * len(form) * float(np.finfo(np.float64).eps) * size
+    held = skew <= EQUAL * rounding and least > APART * rounding
     found = f"beta Q^T K has the least eigenvalue {least:.3g}" + (f" and is skew by {skew:.1e}" if skew else "")
     return LimitHypothesis("Q^T K is symmetric positive definite.", held, found)
 
@@ -122,13 +124,8 @@ def theorem_on_sphere(field: AttentionField, t: float, x: Any, start: Any) -> Th
     causal = isinstance(getattr(field.attention, "mask", None), CausalMask)
     m = matrices_of(field, t, x, CausalMask if causal else FullMask)
     d = len(m.value)
-    number = float(np.trace(m.value)) / d
-    off = float(np.abs(m.value - number * np.eye(d)).max())
-    same = LimitHypothesis(
-        "V is a positive multiple of the identity.",
-        number > 0 and off <= 1e-12 * number,
-        f"{number:.6g} I to {off:.1e}",
-    )
+    number, off, held = _multiple(m.value)
+    same = LimitHypothesis("V is a positive multiple of the identity.", held, f"{number:.6g} I to {off:.1e}")
     if causal:
         plane = LimitHypothesis("d is at least 2.", d >= 2, f"d = {d}")
         name = "2411.04990, Theorem 4.1 (almost every start: the first token's)"
@@ -140,12 +137,42 @@ def theorem_on_sphere(field: AttentionField, t: float, x: Any, start: Any) -> Th
     # Both kinds of attention have the same points of rest and the same signs of stability.
     kinds = isinstance(field.attention, SoftmaxAttention | UnnormalisedAttention)
     plain = (LimitHypothesis("Attention is a softmax, normalised or not.", kinds, m.plain[0].measured), *m.plain[1:])
-    beta = float(np.trace(m.form)) / d
-    skew = float(np.abs(m.form - beta * np.eye(d)).max())
+    beta, skew, held = _multiple(m.form)
     alike = LimitHypothesis(
-        "Q^T K is a multiple of the identity, and beta >= 0.", beta >= 0 and skew <= 1e-12 * abs(beta),
+        "Q^T K is a multiple of the identity, and beta >= 0.", held or not m.form.any(),
         f"beta Q^T K is {beta:.6g} I to {skew:.1e}"
     )  # fmt: skip
     plane = LimitHypothesis("d is at least 2.", d >= 2, f"d = {d}")
     name = "2312.10794, Theorem 6.1, and 2507.22857 on the circle (almost every start)"
     return Theorem(ONE, name, (*plain, same, alike, plane))
+
+
+def _multiple(matrix: np.ndarray) -> tuple[float, float, bool]:
+    """The number of which a matrix is nearest to a multiple of the identity, how far it is from that, and whether it is
+    a positive multiple to rounding."""
+    number = float(np.trace(matrix)) / len(matrix)
+    off = float(np.abs(matrix - number * np.eye(len(matrix))).max())
+    return number, off, number > 0 and off <= EQUAL * rounding_of(matrix)
+
+
+def never_leaves_a_cap(field: AttentionField, t: float, x: Any) -> bool:
+    """Whether tokens within a cap stay there for ever: V = c I to rounding, c > 0, and no weight is negative.
+
+    A velocity is then the tangential part of a sum of tokens with weights that are not negative, which points into the
+    smallest convex cone that holds the tokens. Weights may depend on time, masses differ, and masks be any.
+    """
+    constant = not isinstance(field.value, AbstractSchedule)
+    positive = isinstance(field.attention, SoftmaxAttention | UnnormalisedAttention | HardmaxAttention)
+    return constant and positive and _multiple(matrices_of(field, t, x).value)[2]
+
+
+def is_at_rest_exactly(field: AttentionField, x: np.ndarray) -> bool:
+    """Whether no token moves in exact arithmetic: all rows are one row or its negative, bit by bit, and V = c I.
+
+    V y_j is then along each token, whatever the weights: its tangential part is zero.
+    """
+    value = field.value
+    if isinstance(value, AbstractSchedule) or not np.all((x == x[0]).all(axis=1) | (x == -x[0]).all(axis=1)):
+        return False
+    matrix = np.eye(1) if value is None else np.asarray(value)
+    return np.array_equal(matrix, matrix[0, 0] * np.eye(len(matrix), dtype=matrix.dtype))

@@ -13,7 +13,7 @@ from .geometry import corners
 
 POLYTOPE, HYPERPLANES, MIXED, BOOLEAN = "polytope", "hyperplanes", "polytope x subspace", "Boolean"
 ONE, OPPOSITE, SEVERAL, CIRCLE, SUBSPACE = "one point", "opposite points", "several points", "circle", "subspace"
-NONE = "none"
+NONE, METASTABLE = "none", "metastable"
 FLAT = (POLYTOPE, HYPERPLANES, MIXED, BOOLEAN)
 
 
@@ -55,10 +55,13 @@ class LimitShape(eqx.Module):
     **Attributes:**
 
     - `kind`: In R^d "polytope", "hyperplanes", "polytope x subspace" or "Boolean"; on the sphere "one point", "opposite
-        points", "several points", "circle" or "subspace"; "none" where no shape of these fits or is to be expected.
+        points", "several points", "circle" or "subspace", or "metastable": opposite or several points, two of which
+        merge later; "none" where no shape of these fits or is to be expected.
+    - `seen`: The shape that the tokens have: `kind`, but for what is metastable.
     - `clauses`: The `LimitClause`s of this shape.
     - `hypotheses`: The `LimitHypothesis`es of the theorem that is nearest to the field.
     - `theorem`: Which theorem says that tokens come to this shape; empty if none applies.
+    - `proof`: Why the tokens keep this shape for ever: the theorem, or what bounds them; empty if nothing is known.
     - `remark`: What else is to be said, or why no theorem applies.
     - `residuals`: (n,), how far each token is from the shape, relative to the longest.
     - `coordinates`: (n, r), the tokens in the directions of the shape: all of R^d for a polytope, F for the others in
@@ -67,14 +70,17 @@ class LimitShape(eqx.Module):
     - `rest`: (d, d - r), a basis of the directions in which tokens go their own ways.
     - `present`: (n,), which tokens have mass.
     - `t`: The time at which the tokens are judged; infinite where they are taken for the limit itself.
+    - `until`: Of what is metastable the time at which `coarsen` has its next merger; infinite for all else.
     - `tolerance`: Up to which a residual counts as zero.
     - `ts`, `history`: (times,), the saved times of a run, and the largest residual of a token at each.
     """
 
     kind: str
+    seen: str
     clauses: tuple[LimitClause, ...]
     hypotheses: tuple[LimitHypothesis, ...]
     theorem: str
+    proof: str
     remark: str
     residuals: Float[np.ndarray, " n"]
     coordinates: Float[np.ndarray, "n r"]
@@ -82,13 +88,20 @@ class LimitShape(eqx.Module):
     rest: Float[np.ndarray, "d g"]
     present: Bool[np.ndarray, " n"]
     t: float
+    until: float
     tolerance: float
     ts: Float[np.ndarray, " times"]
     history: Float[np.ndarray, " times"]
 
     @property
     def certified(self) -> bool:
-        """Whether all clauses hold within the tolerance, rounding counted; of a shape "none" they do not."""
+        """Whether the tokens fit the shape, and a theorem of which all hypotheses hold, or a bound, says that they do
+        so for ever."""
+        return bool(self.proof)
+
+    @property
+    def fits(self) -> bool:
+        """Whether all clauses hold now, within the tolerance, rounding counted; of a shape "none" they do not."""
         return self.kind != NONE and all(clause.held for clause in self.clauses)
 
     @property
@@ -154,8 +167,11 @@ class LimitShape(eqx.Module):
         """The shape, the theorem and each clause, in a few lines."""
         when = "as the limit itself" if np.isinf(self.t) else f"at t = {self.t:.6g}"
         said = "certified" if self.certified else "NOT certified"
+        if self.kind == METASTABLE:
+            said = f"{self.seen} until t = {self.until:.4g}, {said}"
         lines = [f"{self.kind}, {said} {when} within {self.tolerance:g} of the longest of {len(self.residuals)} tokens"]
         lines.append(f"  theorem: {self.theorem}" if self.applies else "  no theorem applies")
+        lines += [f"  stays for ever: {self.proof}"] if self.proof not in ("", self.theorem) else []
         lines += [f"  {self.remark}"] if self.remark else []
         lines += [f"  {'meets ' if h.held else 'LACKS '}  {h.says} {h.measured}" for h in self.hypotheses]
         lines += [

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._attention import AbstractAttention
-from .._check import check_concrete, check_number, check_tokens, refusal, shown
+from .._check import check_concrete, check_flag, check_number, check_tokens, refusal, shown
 from .._custom_types import Tokens
 from .._field import AbstractField, AttentionField, RescaledField
 from .._field.base import check_field
@@ -25,7 +25,12 @@ _REMEDY = "pass a run of simulate, saved without save=, or tokens (n, d)"
 
 
 def limit_shape(
-    x: Trajectory | Tokens, field: AbstractField, *, t: float | int | None = None, tolerance: float | int = 1e-3
+    x: Trajectory | Tokens,
+    field: AbstractField,
+    *,
+    t: float | int | None = None,
+    tolerance: float | int = 1e-3,
+    follow: bool = True,
 ) -> LimitShape:
     r"""Where tokens are in the end, certified clause by clause: the shape that the spectrum of V decides.
 
@@ -38,10 +43,14 @@ def limit_shape(
 
     Of the field it is tested numerically whether a theorem applies (V a multiple of the identity, paranormal, or of a
     simple leading eigenvalue; $Q^\top K$ positive definite or $\langle Q\varphi_1, K\varphi_1\rangle > 0$; softmax,
-    full or causal mask, equal masses, constant matrices), each to rounding; where none does, that is the answer, and
-    the shape is judged all the same. `certified` says that the tokens are within `tolerance` of the shape and at rest
-    to that, rounding counted; a run also that its hulls are nested. It is about the tokens at one time: those at an
-    unstable point of the shape, or metastable where no theorem excludes that, may still leave. A host function.
+    full or causal mask, equal masses, constant matrices): an equality to rounding, an inequality by more than rounding
+    can make, and what is neither does not hold. `fits` says that the tokens are within `tolerance` of the shape and at
+    rest to that, rounding counted; of a run also that its hulls are nested. `certified` says that besides all
+    hypotheses of a theorem hold whose limits have this shape, or that a bound keeps the tokens there: within a cap that
+    attention with V a positive multiple of the identity does not leave, or on one line through zero, bit by bit, where
+    such a V moves nobody. Opposite or several points at rest that nothing certifies are followed by `coarsen`: where
+    two of them merge the kind is **metastable**, and `until` the time of that. In $R^d$ a token at an unstable point of
+    the shape may still move along the shape. A host function.
 
     !!! example
 
@@ -64,6 +73,8 @@ def limit_shape(
     - `t`: When the tokens are there; a run knows it. None takes tokens of a `RescaledField` for the limit itself, where
         attention is hardmax and nothing is said of rest; on the sphere it is 0.
     - `tolerance`: Up to which a residual counts as zero, relative to the longest token; below 1.
+    - `follow`: Whether `coarsen` follows points at rest on the sphere that nothing certifies, up to 1,024 tokens. False
+        is faster, and calls nothing metastable.
 
     **Returns:**
 
@@ -82,6 +93,7 @@ def limit_shape(
     """
     field = check_field(field)
     tolerance = check_number(tolerance, "tolerance", above=0, below=1)
+    follow = check_flag(follow, "follow")
     ts, xs, when = _frames(x, t)
     n, d = xs.shape[1:]
     field.check(n, d)
@@ -97,15 +109,16 @@ def limit_shape(
     if not isinstance(field.space, Sphere):
         what = f"No theorem is known here of the limits of a {type(field).__name__} in R^d."
         far = np.full(len(ts), np.inf)
-        return LimitShape(NONE, (), (), "", what, np.full(n, np.inf), xs[-1].astype(np.float64), np.eye(d),
-                          np.zeros((d, 0)), present, when, tolerance, ts, far)  # fmt: skip
+        return LimitShape(NONE, NONE, (), (), "", "", what, np.full(n, np.inf), xs[-1].astype(np.float64), np.eye(d),
+                          np.zeros((d, 0)), present, when, np.inf, tolerance, ts, far)  # fmt: skip
     check_directions(field.space, jnp.asarray(xs[-1]), "x")
     unit = xs.astype(np.float64)
     unit = unit / np.linalg.norm(unit, axis=-1, keepdims=True)
     theorem = None
     if isinstance(field, AttentionField) and isinstance(field.attention, AbstractAttention):
         theorem = theorem_on_sphere(field, when, jnp.asarray(xs[-1]), jnp.asarray(xs[0]))
-    return shape_on_sphere(field, theorem, ts, unit, _velocity(field, when, xs[-1]), when, present, tolerance)
+    velocity = _velocity(field, when, xs[-1])
+    return shape_on_sphere(field, theorem, ts, unit, velocity, when, present, tolerance, xs[-1], follow)
 
 
 def _frames(x: Any, t: Any) -> tuple[np.ndarray, np.ndarray, float | None]:

@@ -1,24 +1,31 @@
 """The shapes on the sphere: one point, opposite points, several points, a circle, a subspace.
 
 **Algorithm.** The simplest shape that the tokens fit within the tolerance: points by their mean direction, their
-leading singular vector, or as connected components; flat shapes by singular values. **Reference.** Geshkovski et al.
-(2312.10794) and Karagodin et al. (2411.04990) for the theorem on one point; the other shapes are seen, not proved.
-**Invariants.** Lengths are chords of the unit sphere; several points are not certified where a theorem says one, for
-then they are metastable at best.
+leading singular vector, or as connected components; flat shapes by singular values. Points at rest that nothing
+certifies are followed by `coarsen` to their next merger. **Reference.** Geshkovski et al. (2312.10794) and Karagodin et
+al. (2411.04990) for the theorem on one point; the other shapes are seen, not proved. **Invariants.** Lengths are chords
+of the unit sphere. One point is certified by a theorem or since a cap is never left; opposite points only if the tokens
+are so bit by bit; nothing else is, however slowly it moves.
 """
 
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from .._field import AbstractField
-from .hypotheses import Theorem
-from .result import CIRCLE, NONE, ONE, OPPOSITE, SEVERAL, SUBSPACE, LimitClause, LimitShape
+from .._coarsen import coarsen
+from .._field import AbstractField, AttentionField
+from .._schedule import AbstractSchedule
+from .hypotheses import Theorem, is_at_rest_exactly, never_leaves_a_cap
+from .result import CIRCLE, METASTABLE, NONE, ONE, OPPOSITE, SEVERAL, SUBSPACE, LimitClause, LimitShape
 
 
 # Of sums of products of unit vectors, d terms each.
 _ROUNDING = 16 * float(np.finfo(np.float64).eps)
+# To what times `coarsen` looks for a merger, the second of those for a V that it can follow less far; how many steps it
+# may take, and of how many tokens.
+_NEVER, _DRIFTS, _MOST_STEPS, _MOST_TOKENS = 1e300, 1e10, 3000, 1024
 
 
 class Fit(NamedTuple):
@@ -99,6 +106,28 @@ def components(x: Float[np.ndarray, "n d"], radius: float) -> np.ndarray:
     return labels
 
 
+def next_merger(field: AbstractField, x: np.ndarray, t: float, tolerance: float) -> tuple[float, str]:
+    """When two points merge next, as `coarsen` has it, or infinity, and what was found, in words."""
+    if not isinstance(field, AttentionField) or len(x) > _MOST_TOKENS:
+        return np.inf, "Nobody has followed these points: they may merge."
+    least, value = float(np.finfo(x.dtype).eps) ** 0.5, field.value
+    strength = 1.0 if value is None or isinstance(value, AbstractSchedule) else float(np.linalg.norm(value, 2))
+    for end in (_NEVER, _DRIFTS / max(strength, 1.0)):
+        try:
+            tree = coarsen(field, jnp.asarray(x), end, tolerance=max(tolerance, least), max_steps=_MOST_STEPS)
+        except ValueError as error:
+            why = str(error).split(";")[0]
+        except RuntimeError as error:
+            return np.inf, f"Nobody knows whether these points merge: {error}"
+        else:
+            later = tree.times[tree.times > 0]
+            if len(later):
+                bound = float(tree.bound[len(tree) - len(later)])
+                return t + float(later[0]), f"Two points merge at t = {t + later[0]:.4g}, to a relative {bound:.0e}."
+            return np.inf, f"coarsen finds no merger to t = {t + end:.3g}, which proves nothing of later times."
+    return np.inf, f"coarsen does not follow these points: {why}."
+
+
 def shape_on_sphere(
     field: AbstractField,
     theorem: Theorem | None,
@@ -108,8 +137,10 @@ def shape_on_sphere(
     t: float,
     present: np.ndarray,
     tolerance: float,
+    judged: np.ndarray,
+    follow: bool,
 ) -> LimitShape:
-    """The shape of unit tokens (times, n, d), the last of them judged, with their velocity."""
+    """The shape of unit tokens (times, n, d), the last of them judged, with their velocity; `judged` as they came."""
     x = xs[-1]
     d = x.shape[1]
     speed = np.linalg.norm(velocity, axis=1)
@@ -125,8 +156,10 @@ def shape_on_sphere(
         moves = f"token {int(speed.argmax())} moves by that in a unit of time, {state}"
         clauses.append(LimitClause("The tokens have come to rest there.", rest <= tolerance, rest, moves))
     applies = theorem is not None and theorem.applies
-    remark = ""
-    if applies and found.kind != ONE:
+    remark, until = "", np.inf
+    fits = found.kind != NONE and all(clause.held for clause in clauses)
+    proof = _proof(field, theorem, found.kind, t, judged) if fits else ""
+    if applies and found.kind != ONE and not proof:
         # What a theorem excludes is not certified as a limit, however long it lasts.
         off = float(np.linalg.norm(x - x[0], axis=1).max())
         clauses.append(LimitClause("It is the limit of the theorem, one point.", off <= tolerance, off,
@@ -136,12 +169,29 @@ def shape_on_sphere(
         remark = f"No theorem is known here of the limits of a {type(field).__name__}; what is seen is judged."
     if found.kind == NONE:
         remark = f"{remark} The tokens fit no shape: {found.found}.".strip()
+    if fits and not proof and found.kind in (OPPOSITE, SEVERAL) and follow:
+        until, how = next_merger(field, judged, t, tolerance)
+        remark = f"{remark} {how}".strip()
     history = np.array([_residual(y, found) for y in xs[: len(ts)]])
     return LimitShape(
-        found.kind, tuple(clauses), () if theorem is None else theorem.hypotheses,
-        theorem.name if theorem is not None and applies else "", remark, found.residuals, x, np.eye(d)
-        if found.kind in (SEVERAL, NONE) else found.frame, np.zeros((d, 0)), present, t, tolerance, ts, history,
+        found.kind if np.isinf(until) else METASTABLE, found.kind, tuple(clauses),
+        () if theorem is None else theorem.hypotheses, theorem.name if theorem is not None and applies else "", proof,
+        remark, found.residuals, x, np.eye(d) if found.kind in (SEVERAL, NONE) else found.frame, np.zeros((d, 0)),
+        present, t, until, tolerance, ts, history,
     )  # fmt: skip
+
+
+def _proof(field: AbstractField, theorem: Theorem | None, kind: str, t: float, x: np.ndarray) -> str:
+    """Why tokens that fit a shape keep it for ever; empty if nothing is known."""
+    if kind == ONE and theorem is not None and theorem.applies:
+        return theorem.name
+    if not isinstance(field, AttentionField):
+        return ""
+    if kind in (ONE, OPPOSITE) and is_at_rest_exactly(field, x):
+        return "all tokens are on one line through zero, exactly, and V is a multiple of the identity: none moves"
+    if kind == ONE and never_leaves_a_cap(field, t, jnp.asarray(x)):
+        return "V is a positive multiple of the identity and no weight negative: tokens do not leave the cap about them"
+    return ""
 
 
 def _residual(x: np.ndarray, found: Fit) -> float:

@@ -6,7 +6,8 @@ The spectral radius on G is bounded by norms of powers, $\rho \le |V_G^m|^{1/m}$
 **Reference.** Geshkovski et al. (2305.05465), Sections 4 and 5: V is *paranormal* if $R^d = F \oplus G$ with both
 invariant, $V = \lambda I$ on F, $\lambda > 0$, and a spectral radius below $\lambda$ on G.
 **Invariants.** A Jordan block is never taken for a multiple of the identity, nor what rounding has made of one for a
-simple eigenvalue: the gap must exceed what rounding of V can do to an eigenvalue of that condition.
+simple eigenvalue: the gap must exceed what rounding of V can do to an eigenvalue of that condition. Eigenvalues that
+are neither equal to rounding nor apart by more than rounding are neither one nor two: F and G are then unknown.
 """
 
 from typing import Any, NamedTuple
@@ -14,14 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from ..hardmax._certificate import APART, EQUAL, rounding_of
+
 
 # Relative to the norm of V: eigenvalues so near to the leading one may be the same in exact arithmetic, a Jordan block
 # of two having scattered them; and singular values of V - lambda I that count as zero.
 _NEAR, _ZERO = 1e-6, 1e-9
 # Squarings for the spectral radius: a Jordan block of two is then bounded to 1e-5, rounding of the powers included.
 _SQUARINGS = 30
-# How many times the gap must exceed the error of the eigenvalue.
-_SAFETY = 100
 
 
 class Splitting(NamedTuple):
@@ -34,7 +35,8 @@ class Splitting(NamedTuple):
     - `dual`: (r, d), the coordinates in `frame` of the part in F, along G: `dual @ frame` is the identity.
     - `rest`: (d, d - r), an orthonormal basis of G.
     - `radius`: An upper bound of the spectral radius of V on G.
-    - `error`: How far rounding of V may have moved the eigenvalue; infinite if F and G meet.
+    - `error`: How far rounding of V may have moved the eigenvalue; infinite if F and G meet, or if V is no multiple of
+        the identity on F to rounding.
     - `off`: |V f - lambda f| at most, for unit vectors f of F.
     - `apart`: The least singular value of V - lambda I on G: how well rounding tells F from G.
     """
@@ -56,7 +58,7 @@ class Splitting(NamedTuple):
     @property
     def gap(self) -> float:
         """How far the eigenvalue is surely above the spectral radius on G; minus infinity where F and G meet."""
-        return float(self.eigenvalue.real) - self.radius - _SAFETY * self.error
+        return float(self.eigenvalue.real) - self.radius - APART * self.error
 
     @property
     def is_paranormal(self) -> bool:
@@ -90,26 +92,27 @@ def split(value: Float[np.ndarray, "d d"]) -> Splitting:
         left, sizes, right = np.linalg.svd(value - number * np.eye(d))
         count = int(np.sum(sizes <= _ZERO * size))
         if count:
-            return _parts(value, number, left, right.T, count, size)
+            return _parts(value, number, left, right.T, count)
         if lead.imag != 0:
             return nowhere
     return nowhere
 
 
-def _parts(value: np.ndarray, number: float, left: np.ndarray, right: np.ndarray, count: int, size: float) -> Splitting:
+def _parts(value: np.ndarray, number: float, left: np.ndarray, right: np.ndarray, count: int) -> Splitting:
     d = len(value)
     frame, kernel, rest = right[:, d - count :], left[:, d - count :], left[:, : d - count]
     between = kernel.T @ frame
     least = float(np.linalg.svd(between, compute_uv=False)[-1])
     off = float(np.linalg.norm((value - number * np.eye(d)) @ frame, 2))
     # An eigenvalue of condition 1 / least moves by at most the error of the matrix times that.
-    error = d * float(np.finfo(np.float64).eps) * size / least if least > 0 else np.inf
+    error = rounding_of(value) / least if least > 0 else np.inf
     meets = least <= _ZERO
+    unknown = meets or off > EQUAL * error
     dual = np.zeros((count, d)) if meets else np.linalg.solve(between, kernel.T)
     within = rest.T @ value @ rest
     apart = np.linalg.svd(within - number * np.eye(d - count), compute_uv=False)[-1] if count < d else np.inf
     return Splitting(
-        complex(number), frame, dual, rest, _radius(within), np.inf if meets else max(error, off), off, float(apart)
+        complex(number), frame, dual, rest, _radius(within), np.inf if unknown else max(error, off), off, float(apart)
     )
 
 

@@ -27,6 +27,9 @@ from ._limit import LimitSet, counted, limit_of, present_tokens, settled_toleran
 # A length up to which a difference counts as zero, relative to the longest token: max(k * eps, floor), eps the machine
 # epsilon.
 _ZERO = (1024, 1e-7)
+# A matrix is symmetric, or a multiple of the identity, to so many times its rounding; and an eigenvalue is above zero,
+# or above others, by so many times. What lies between the two is neither, and no theorem is certified of it.
+EQUAL, APART = 16, 100
 
 
 class Clause(NamedTuple):
@@ -118,22 +121,27 @@ def certificate(z0: Tokens, layer: HardmaxLayer, depth: int = 100_000) -> Certif
     return make_certificate(end, np.asarray(z0), present, form)
 
 
+def rounding_of(matrix: np.ndarray) -> float:
+    """How far rounding may have moved an eigenvalue of a symmetric matrix, or an entry that is a product."""
+    return len(matrix) * float(np.finfo(np.float64).eps) * float(np.linalg.norm(matrix, 2))
+
+
 def definite_form(layer: HardmaxLayer, d: int) -> np.ndarray:
     """A, if it is symmetric positive definite; raises a `ValueError` otherwise."""
     if isinstance(layer.A, AbstractSchedule):
         raise ValueError(f"A must be one matrix, but it is a {type(layer.A).__name__}; the theorem fixes A.")
     form = np.eye(d) if layer.A is None else np.asarray(layer.A, np.float64)
-    size = np.abs(form).max()
+    rounding = rounding_of(form)
     # Up to rounding: A is often computed as a product.
-    if np.abs(form - form.T).max() > 1e-12 * size:
+    if np.abs(form - form.T).max() > EQUAL * rounding:
         raise ValueError(
             f"A must be symmetric, but A - A^T has an entry of {np.abs(form - form.T).max():.3g}; "
             "the theorem asks for a symmetric positive definite A, and limit_set takes any."
         )
     least = float(np.linalg.eigvalsh(form)[0])
-    if least <= d * np.finfo(np.float64).eps * size:
+    if least <= APART * rounding:
         raise ValueError(
-            f"A must be positive definite, but its least eigenvalue is {least:.3g}; "
+            f"A must be positive definite by more than rounding can make, but its least eigenvalue is {least:.3g}; "
             "the theorem asks for a symmetric positive definite A, and limit_set takes any."
         )
     return form

@@ -92,7 +92,7 @@ FLOORS: dict[str, set[str]] = {
     "sweep": BASE | RUNS | DISK,
     "phase": DYNAMICS | MEASURES | DISK | {"sweep"},
     "hardmax": DYNAMICS | MEASURES | {"_training_loop"},
-    "_limits": DYNAMICS | MEASURES | {"hardmax"},
+    "_limits": DYNAMICS | MEASURES | {"hardmax", "_coarsen"},
     "design": DYNAMICS | MEASURES,
     "transformer": DYNAMICS | MEASURES | RUNS | DISK | {"_training_loop", "_corpus", "_pretraining", "_further"},
     "sentiment": DYNAMICS | MEASURES | RUNS | DISK | {"_training_loop", "_tables", "hardmax", "_further"},

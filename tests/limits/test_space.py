@@ -221,6 +221,35 @@ def test_without_a_hypothesis_no_theorem_applies_and_that_is_said(field, lacks):
     assert any(says.startswith(lacks) for says in missing), missing
 
 
+@pytest.mark.parametrize("gap", [1e-13, 1e-12, 1e-10, 1e-8, 1e-6])
+def test_nearly_equal_is_not_equal_and_certifies_nothing(gap):
+    """V beside the identity, Q^T K beside symmetric, and hardly definite ones."""
+    z = jnp.asarray([[1.0, 1.0], [-1.0, 1.0], [-1.0, -1.0], [1.0, -1.0]])
+    eye, skew = np.eye(2), np.array([[0.0, 1.0], [-1.0, 0.0]])
+    assert cjx.limit_shape(z, field_of(eye)).certified
+    for seed in range(10):
+        turn = np.linalg.qr(np.random.default_rng(seed).normal(size=(2, 2)))[0]
+        nearly = turn @ np.diag([1.0, 1.0 - gap]) @ turn.T
+        shape = cjx.limit_shape(z, field_of(nearly))
+        assert shape.kind != "polytope" or not (shape.certified or shape.applies)
+        assert not cjx.limit_shape(z, field_of(None, turn + 3 * np.eye(2) + gap * skew)).certified
+        assert not cjx.limit_shape(z, field_of(None, eye + gap * skew)).certified
+        assert not cjx.limit_shape(z, field_of(None, turn @ np.diag([1.0, -gap]) @ turn.T)).certified
+    # V = diag(1, 1 - 1e-12) is neither I nor a matrix of simple leading eigenvalue.
+    if gap <= 1e-10:
+        assert cjx.limit_shape(z, field_of(np.diag([1.0, 1.0 - gap]))).kind == "none"
+
+
+def test_without_its_hypotheses_a_shape_that_fits_is_not_certified():
+    z = jnp.asarray([[1.0, 1.0], [-1.0, 1.0], [-1.0, -1.0], [1.0, -1.0]])
+    for field in (
+        field_of(None, mask=cjx.CausalMask()),
+        cjx.RescaledField(cjx.SoftmaxAttention(1.0), masses=jnp.arange(1.0, 5)),
+    ):
+        shape = cjx.limit_shape(z, field)
+        assert shape.fits and shape.kind == "polytope" and not shape.certified and not shape.proof
+
+
 def test_a_form_that_couples_the_two_parts_is_remarked():
     value = np.diag([1.0, 1.0, 0.2])
     z = normal(3, 5, 3)

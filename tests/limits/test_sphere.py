@@ -12,6 +12,7 @@ import clusterjax as cjx
 from clusterjax._limits.sphere import components, fit
 
 from .. import clouds
+from ..coarsen_cases import on_the_circle
 from ..helpers import as_a_user, normal, sphere_tokens
 from ..reference import limits as reference
 
@@ -130,10 +131,87 @@ def test_metastable_points_are_not_certified_where_the_theorem_says_one():
     for mask in (cjx.FullMask(), cjx.CausalMask()):
         field = cjx.AttentionField(cjx.SoftmaxAttention(50.0, mask=mask))
         shape = cjx.limit_shape(jnp.concatenate([x, -x[:1]]), field)
-        assert shape.kind == "several points" and shape.applies and not shape.certified
+        assert (shape.kind, shape.seen) == ("metastable", "several points") and shape.applies and not shape.certified
         assert "metastable" in shape.remark and not shape.clauses[-1].held and shape.clauses[1].held
+        quick = cjx.limit_shape(jnp.concatenate([x, -x[:1]]), field, follow=False)
+        assert quick.kind == "several points" and np.isinf(quick.until) and not quick.certified
     other = cjx.AttentionField(cjx.SoftmaxAttention(50.0), jnp.diag(jnp.asarray([1.0, 1.0, 1.0 + 1e-9])))
-    assert cjx.limit_shape(jnp.concatenate([x, -x[:1]]), other).certified
+    shape = cjx.limit_shape(jnp.concatenate([x, -x[:1]]), other)
+    # Of this V `coarsen` is right to t = 1e10 alone, and the next merger is later.
+    assert shape.fits and not shape.certified and shape.kind == "several points" and "no merger to t" in shape.remark
+
+
+def test_what_is_metastable_says_when_its_next_merger_is():
+    """Five tokens of unequal masses, of which no theorem speaks, at three points."""
+    x, masses = jnp.asarray(on_the_circle(0.0, 1.5, 3.0, 0.0, 1.5)), jnp.asarray([1.0, 1.0, 1.0, 2.0, 1.0])
+    field = cjx.AttentionField(cjx.SoftmaxAttention(60.0), masses=masses)
+    tree = cjx.coarsen(field, x, 1e300, tolerance=TOLERANCE)
+    later = tree.times[tree.times > 0]
+    assert len(later) == 2 and later[-1] > 1e44
+    shape = cjx.limit_shape(x, field, t=5.0)
+    assert shape.kind == "metastable" and not shape.applies and not shape.certified
+    assert shape.until == pytest.approx(5.0 + later[0], rel=1e-12) and f"until t = {shape.until:.4g}" in repr(shape)
+    # A point of tokens whose masses differ is one for ever: they are within a cap.
+    point = cjx.limit_shape(jnp.asarray(near(np.repeat(x[:1], 5, axis=0), TOLERANCE / 2)), field)
+    assert point.certified and point.kind == "one point" and not point.applies and "cap" in point.proof
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_only_tokens_that_are_opposite_bit_by_bit_are_certified_to_stay(dtype):
+    x = jnp.asarray(np.concatenate([np.repeat(sphere_tokens(1, 1, 3), 3, axis=0)]), dtype)
+    x = x.at[1].multiply(-1)
+    for value in (None, jnp.asarray(2.0, dtype) * jnp.eye(3, dtype=dtype), -jnp.eye(3, dtype=dtype)):
+        field = cjx.AttentionField(cjx.SoftmaxAttention(jnp.asarray(9.0, dtype)), value)
+        shape = cjx.limit_shape(x, field)
+        assert shape.certified and shape.kind == "opposite points" and "exactly" in shape.proof
+        beside = cjx.limit_shape(x.at[0, 0].set(jnp.nextafter(x[0, 0], jnp.asarray(2.0, dtype))), field)
+        assert beside.seen == "opposite points" and not beside.certified
+    stretched = cjx.AttentionField(
+        cjx.SoftmaxAttention(jnp.asarray(9.0, dtype)), jnp.diag(jnp.arange(1.0, 4, dtype=dtype))
+    )
+    assert not cjx.limit_shape(x, stretched).certified
+
+
+@pytest.mark.parametrize("seeds", (range(12), pytest.param(range(12, 112), marks=pytest.mark.exhaustive)))
+def test_nothing_is_certified_that_coarsen_sees_merge(seeds):
+    """Clouds of repeated tokens with masses, on circle and sphere, full and causal, beta from 1 to 100."""
+    kinds = []
+    for seed in seeds:
+        rng = np.random.default_rng([seed, 7])
+        d, count, beta = int(rng.integers(2, 4)), int(rng.integers(2, 5)), 10 ** rng.uniform(0, 2)
+        places = unit(rng.normal(size=(count, d)))
+        if seed % 4 == 0:
+            places[1] = -places[0]
+        x = places[np.append(np.arange(count), rng.integers(0, count, 4))]
+        masses = rng.choice([0.5, 1.0, 2.0], len(x)) if seed % 3 else None
+        mask = cjx.CausalMask() if seed % 2 else cjx.FullMask()
+        kind = cjx.UnnormalisedAttention if seed % 5 == 0 else cjx.SoftmaxAttention
+        options = {"offset": beta} if seed % 5 == 0 else {}
+        field = cjx.AttentionField(kind(beta, mask=mask, **options), masses=masses)
+        shape = cjx.limit_shape(jnp.asarray(x), field)
+        times = cjx.coarsen(field, jnp.asarray(x), 1e300, tolerance=TOLERANCE).times
+        later = times[times > 0]
+        if shape.certified and shape.seen != "one point":
+            assert not len(later), seed
+        if shape.kind == "metastable":
+            assert shape.until == later[0]
+        elif shape.fits and shape.kind == "several points":
+            assert not len(later), seed
+        kinds.append((shape.kind, shape.certified))
+    assert ("metastable", False) in kinds
+    assert ("opposite points", True) in kinds or len(seeds) < 100, "no cloud is opposite bit by bit"
+
+
+@pytest.mark.parametrize("gap", [1e-13, 1e-12, 1e-10, 1e-9, 1e-6])
+def test_a_matrix_that_is_nearly_a_multiple_of_the_identity_is_none_on_the_sphere(gap):
+    """V and Q^T K beside the identity by more than rounding: no theorem, whichever way they are off."""
+    x = jnp.asarray(sphere_tokens(0, 32, 3))
+    for seed in range(5):
+        beside = np.eye(3) + gap * normal(seed, 3, 3)
+        assert not cjx.limit_shape(x, cjx.AttentionField(cjx.SoftmaxAttention(9.0), beside)).applies
+        assert not cjx.limit_shape(x, cjx.AttentionField(cjx.SoftmaxAttention(9.0, query_key=beside))).applies
+    turn = np.linalg.qr(normal(1, 3, 3))[0]
+    assert cjx.limit_shape(x, cjx.AttentionField(cjx.SoftmaxAttention(9.0), turn @ turn.T)).applies
 
 
 def test_runs_on_the_sphere(run):
@@ -143,7 +221,9 @@ def test_runs_on_the_sphere(run):
     assert end.history[0] > 0.5 and end.history[-1] < 1e-6
     traj = cjx.simulate(REPELLED, sphere_tokens(0, 4, 3), TS)
     simplex = cjx.limit_shape(traj, REPELLED)
-    assert simplex.certified and simplex.kind == "several points" and len(simplex.points) == 4 and not simplex.applies
+    assert simplex.fits and simplex.kind == "several points" and len(simplex.points) == 4 and not simplex.applies
+    # No bound here says that the simplex attracts.
+    assert not simplex.certified and "must attract tokens that met" in simplex.remark
     assert sorted(simplex.labels.tolist()) == [0, 1, 2, 3]
     early = cjx.limit_shape(traj.xs[1], REPELLED, t=5.0)
     assert not early.certified and (early.kind == "none" or "NOT CONVERGED" in early.summary())
@@ -156,7 +236,7 @@ def test_fields_without_a_theorem_are_answered():
         shape = cjx.limit_shape(x, field)
         assert not shape.applies and "No theorem is known" in shape.remark
     still = cjx.limit_shape(x, cjx.FunctionField(lambda t, x, args: 0 * x, cjx.Sphere()))
-    assert still.certified and still.kind == "several points"
+    assert still.fits and not still.certified and still.kind == "several points"
     free = cjx.limit_shape(x, cjx.FunctionField(lambda t, x, args: 0 * x, cjx.Euclidean()))
     assert free.kind == "none" and not free.certified
     later = cjx.AttentionField(cjx.SoftmaxAttention(1.0), lambda t: (1 + t) * jnp.eye(3), space=cjx.Euclidean())
@@ -180,6 +260,7 @@ def test_bad_input_is_refused_in_one_sentence(run):
         (lambda: cjx.limit_shape(x, flat), "value must act on tokens of dimension 3"),
         (lambda: cjx.limit_shape(x, FULL.attention), "field must be a field of clusterjax"),
         (lambda: cjx.limit_shape(x, FULL, tolerance=1.0), "tolerance must be a finite number"),
+        (lambda: cjx.limit_shape(x, FULL, follow=1e9), "follow must be"),
         (lambda: cjx.limit_shape(0 * x, FULL), "x must have no zero row on the sphere"),
         (lambda: cjx.limit_shape(x, euclidean, t=1e4), "x must be tokens that can be rescaled"),
         (lambda: jax.jit(lambda x: cjx.limit_shape(x, FULL).t)(x), "x must have a value, but it is traced"),

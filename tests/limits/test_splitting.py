@@ -58,6 +58,28 @@ def test_a_jordan_block_is_never_taken_for_a_simple_or_multiple_eigenvalue(size,
     assert not exact.is_paranormal and not np.isfinite(exact.error)
 
 
+@pytest.mark.parametrize("gap", [1e-16, 1e-15, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6])
+def test_eigenvalues_that_nearly_coincide_are_neither_one_nor_two(gap):
+    """One at 1 and others below it by the gap, in orthonormal and in other bases: equal only to rounding, and apart
+    only by more than rounding."""
+    found = set()
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        below = np.diag(1 - gap * rng.uniform(0.5, 1, 1 + seed % 3))
+        value, _ = similar(rng, [np.eye(1), below, np.array([[0.3]])], 10.0 if seed % 2 else 1.0)
+        parts = split(value)
+        if parts.is_paranormal:
+            found.add(parts.frame.shape[1] == 1)
+    if gap >= 1e-12:
+        assert False not in found, "they are taken for equal"
+    if gap <= 1e-14:
+        assert True not in found, "rounding is taken for a gap"
+    if gap <= 1e-16:
+        assert found == {False}
+    if gap >= 1e-7:
+        assert found == {True}
+
+
 def test_what_turns_or_falls_has_no_leading_direction():
     rng = np.random.default_rng(0)
     for blocks in (

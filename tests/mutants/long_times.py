@@ -9,6 +9,8 @@ _RUNS = ("tests/test_rodas5p_runs.py",)
 _LIVES = ("tests/observables/test_lifetimes.py",)
 _PASSES = ("tests/test_coarsen_passes.py",)
 _WAITS = ("tests/test_coarsen.py", "-k", "two_tokens or bounds_of or no_number")
+_ENDS = ("tests/limits", "-k", "metastable or opposite_bit or nearly or without_its")
+_SHAPES, _HYPOTHESES = "clusterjax/_limits/sphere.py", "clusterjax/_limits/hypotheses.py"
 _TOUCHES, _LAW, _COARSE_STEPS, _ADJOINT, _BOUND, _COARSE_RUN = (
     f"clusterjax/_coarsen/{name}.py" for name in ("touches", "law", "steps", "adjoint", "bound", "run")
 )
@@ -146,6 +148,48 @@ LONG_TIMES = (
         "            raise TooEarly\n",
         "            pass\n",
         _WAITS,
+    ),
+    # Limits that are none
+    Mutant(
+        "limits-several-points-have-a-proof",
+        _SHAPES,
+        "if kind in (ONE, OPPOSITE) and is_at",
+        "if kind and not is_at",
+        _ENDS,
+    ),
+    Mutant(
+        "limits-nobody-is-metastable", _SHAPES, "found.kind if np.isinf(until) else METASTABLE", "found.kind", _ENDS
+    ),
+    Mutant(
+        "limits-mergers-at-the-start-count", _SHAPES, "tree.times[tree.times > 0]", "tree.times[tree.times >= 0]", _ENDS
+    ),
+    Mutant(
+        "limits-opposite-to-rounding",
+        _HYPOTHESES,
+        "| (x == -x[0]).all(axis=1)",
+        "| (abs(x + x[0]) < 1e-6).all(axis=1)",
+        _ENDS,
+    ),
+    Mutant(
+        "limits-any-value-keeps-a-cap",
+        _HYPOTHESES,
+        "return number, off, number > 0 and off <=",
+        "return number, off, number > 0 or off <=",
+        _ENDS,
+    ),
+    Mutant(
+        "limits-nearly-equal-is-equal",
+        "clusterjax/_limits/splitting.py",
+        "unknown = meets or off > EQUAL * error",
+        "unknown = meets",
+        _ENDS,
+    ),
+    Mutant(
+        "limits-fit-without-hypotheses",
+        "clusterjax/_limits/flat.py",
+        "    proof = name if all",
+        "    proof = theorem.name if all",
+        _ENDS,
     ),
     # Tokens that pass each other within a step
     Mutant("passes-are-not-looked-for", _TOUCHES, "tolerance, others & ~near)", "tolerance, others & near)", _PASSES),

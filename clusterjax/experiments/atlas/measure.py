@@ -171,7 +171,7 @@ def cell_of(x0: Array, value: np.ndarray, row: str, beta: float, mask: str, ts: 
     counts = [int(components(x, TOLERANCE).max()) + 1 for x in ends]
     by = [certificate(one.shape, yes) for one, yes in zip(each, stable, strict=True)]
     for i, one in enumerate(each):
-        if by[i] == NOTHING and one.shape.certified and one.shape.kind == SEVERAL:
+        if by[i] == NOTHING and one.shape.fits and one.shape.kind == SEVERAL:
             by[i] = CURVE if _on_curve(ends[i], field, value, given, float(reached[i])) else NOTHING
     return Cell(
         kinds=np.array([kind_of(one.shape, count) for one, count in zip(each, counts, strict=True)]),
@@ -196,7 +196,7 @@ def _on_curve(x: np.ndarray, field: AbstractField, value: np.ndarray, given: tup
         return np.asarray(velocity[0]), np.asarray(jacobian[0])
 
     def kind_at(x: np.ndarray) -> str:
-        shape = limit_shape(jnp.asarray(x), field, tolerance=TOLERANCE)
+        shape = limit_shape(jnp.asarray(x), field, tolerance=TOLERANCE, follow=False)
         return kind_of(shape, int(components(x, TOLERANCE).max()) + 1)
 
     return on_attracting_curve(x, derive, value, kind_at, t, TOLERANCE)
@@ -211,7 +211,8 @@ class _Start(NamedTuple):
 
 
 def _judged(run: Any, field: AbstractField) -> _Start:
-    return _Start(run, limit_shape(run, field, tolerance=TOLERANCE), settled(*_reached(run)))
+    # What is not one point yet is followed below, to the last merger.
+    return _Start(run, limit_shape(run, field, tolerance=TOLERANCE, follow=False), settled(*_reached(run)))
 
 
 @eqx.filter_jit
@@ -272,7 +273,7 @@ def _follow(run: Any, field: AbstractField) -> _Start | None:
     frames = (np.append(run.ts[:-1], END), np.concatenate([run.xs[:-1], end[None]]), np.asarray(END), end)
     longer = eqx.tree_at(where, run, frames)
     there = settled(float(run.t1) + times, np.concatenate([xs[:-1], end[None]]))
-    return _Start(longer, limit_shape(longer, field, tolerance=TOLERANCE), there)
+    return _Start(longer, limit_shape(longer, field, tolerance=TOLERANCE, follow=False), there)
 
 
 def kind_of(shape: LimitShape, count: int) -> str:
@@ -284,8 +285,8 @@ def kind_of(shape: LimitShape, count: int) -> str:
 
 def certificate(shape: LimitShape, stable: bool) -> str:
     """What certifies a shape: a theorem that it is the limit of, or a rest that attracts."""
-    if not shape.certified:
+    if not shape.fits:
         return NOTHING
-    if shape.applies and shape.kind == ONE:
-        return THEOREM
+    if shape.applies:
+        return THEOREM if shape.kind == ONE else NOTHING
     return REST if stable else NOTHING

@@ -66,6 +66,8 @@ def correlation_rows(model: probe.Model, texts: probe.Encoded, name: str, whole:
         layer.numpy() for layer in run_twin(theirs, texts.token_ids, output_attentions=True).attentions
     ]
     maps, mask, of_layer = [jnp.asarray(layer) for layer in attentions()], jnp.asarray(texts.mask), jax.jit(correlate)
+    # An encoder allows all pairs of words.
+    mask = mask[:, :, None] & mask[:, None, :]
     ours = [called("clusterjax", lambda: [of_layer(layer, mask) for layer in maps])]
     if whole:
         ours.append(called("clusterjax, with clusters of heads", probe.head_correlations, model, texts))

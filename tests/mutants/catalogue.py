@@ -6,9 +6,10 @@ from .folders import FOLDERS
 from .gradients import GRADIENTS
 from .long_times import LONG_TIMES
 from .noise import NOISE
+from .padding import PADDING
 from .parts import PARTS
 from .steering import STEERING
 from .sums import SUMS
 
 
-MUTANTS = (*PARTS, *SUMS, *FOLDERS, *BATCHES, *LONG_TIMES, *ACCELERATORS, *STEERING, *NOISE, *GRADIENTS)
+MUTANTS = (*PARTS, *SUMS, *FOLDERS, *BATCHES, *LONG_TIMES, *ACCELERATORS, *STEERING, *NOISE, *GRADIENTS, *PADDING)

@@ -12,7 +12,7 @@ from clusterjax import probe
 from clusterjax.probe.measures.head_correlations import correlate, products_at_once, products_by_rows
 
 from ..helpers import as_a_user, normal
-from ..probe_cases import PLBERT, SHARED, T5, many_texts, needs_plbert, plbert_texts, tensors_of, write
+from ..probe_cases import LLAMA, PLBERT, SHARED, T5, many_texts, needs_plbert, plbert_texts, tensors_of, write
 from ..reference import probes as reference
 from .test_encode import add_tokenizer
 
@@ -29,6 +29,11 @@ def model(request, tmp_path_factory):
 @pytest.fixture(scope="module")
 def traced(model):
     return np.asarray(probe.trace(model, *TEXTS).attention)
+
+
+def between(mask):
+    """The pairs of words of each text, all of which an encoder allows."""
+    return jnp.asarray(mask[:, :, None] & mask[:, None, :])
 
 
 def test_correlations_are_those_of_a_loop(model, traced):
@@ -61,9 +66,9 @@ def test_padding_and_constant_maps():
     maps = maps / np.maximum(maps.sum(axis=-1, keepdims=True), 1e-300)
     run = jax.jit(correlate)
     for dtype, allowed in ((jnp.float64, 1e-14), (jnp.float32, 1e-6)):
-        plain = np.asarray(run(jnp.asarray(maps, dtype), jnp.asarray(TEXTS.mask)))
+        plain = np.asarray(run(jnp.asarray(maps, dtype), between(TEXTS.mask)))
         more = ((0, 0), (0, 0), (0, 7), (0, 7))
-        wide = run(jnp.asarray(np.pad(maps, more), dtype), jnp.asarray(np.pad(TEXTS.mask, more[1:3])))
+        wide = run(jnp.asarray(np.pad(maps, more), dtype), between(np.pad(TEXTS.mask, more[1:3])))
         np.testing.assert_allclose(wide, plain, rtol=0, atol=allowed)
         expected = [reference.correlation(text[:3], mask) for text, mask in zip(maps, TEXTS.mask, strict=True)]
         np.testing.assert_allclose(plain[:, :3, :3], expected, rtol=0, atol=10 * allowed)
@@ -84,15 +89,73 @@ def test_products_by_rows(heads, n, spread):
     assert (scale > 1) == (spread == 1.0)
     for run in (products_by_rows, products_at_once):
         for dtype, allowed in ((jnp.float64, 1e-12), (jnp.float32, 2e-5)):
-            found = jax.jit(run)(jnp.asarray(maps, dtype), jnp.asarray(mask))
+            found = jax.jit(run)(jnp.asarray(maps, dtype), between(mask))
             np.testing.assert_allclose(found, expected, rtol=0, atol=allowed * scale)
+
+
+MASKS = {"causal": cjx.CausalMask(), "window": cjx.WindowMask(5), "sinks": cjx.SinkMask(3, 1)}
+
+
+def random_heads(spread, allowed, texts=2, heads=3, seed=11):
+    """Softmax of random scores of this deviation over the allowed pairs, each head by itself."""
+    n = allowed.shape[-1]
+    scores = spread * np.random.default_rng(seed).normal(size=(texts, heads, n, n))
+    weights = np.where(allowed, np.exp(scores), 0)
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+@pytest.mark.parametrize("spread", (0.01, 1.0))
+@pytest.mark.parametrize("name", MASKS)
+def test_correlations_under_a_mask(name, spread):
+    """Of the maps of a masked network over the pairs that it allows, against loops, by both ways of summing."""
+    n = 70
+    allowed = np.asarray(MASKS[name].matrix(n))
+    maps = random_heads(spread, allowed)
+    expected = [reference.correlation(text, np.ones(n, bool), allowed) for text in maps]
+    pairs = jnp.broadcast_to(jnp.asarray(allowed), (2, n, n))
+    np.testing.assert_allclose(jax.jit(correlate)(jnp.asarray(maps), pairs), expected, rtol=0, atol=1e-10)
+    for run in (products_by_rows, products_at_once):
+        products = np.asarray(run(jnp.asarray(maps), pairs))
+        size = np.sqrt(np.diagonal(products, axis1=1, axis2=2))
+        np.testing.assert_allclose(products / (size[:, :, None] * size[:, None]), expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("spread", (0.1, 0.5, 1.0))
+def test_a_mask_correlates_no_heads(spread):
+    """Heads of independent scores are uncorrelated under a causal mask, where Pearson's correlation is .5 to .99."""
+    allowed = np.tril(np.ones((64, 64), bool))
+    maps = random_heads(spread, allowed, texts=12, heads=8)
+    found = np.asarray(correlate(jnp.asarray(maps), jnp.broadcast_to(jnp.asarray(allowed), (12, 64, 64))))
+    others = ~np.eye(8, dtype=bool)
+    assert abs(found[:, others].mean()) < 0.03
+    pearson = np.array([np.corrcoef(text.reshape(8, -1)) for text in maps])
+    assert pearson[:, others].mean() > 0.4
+
+
+def test_each_layer_is_compared_under_its_own_mask(tmp_path):
+    """A network of which some layers slide: the mask is that of the layer, and of `with_mask` where it is given one."""
+    model = probe.load(write(tmp_path, LLAMA, tensors_of(LLAMA)), dtype=jnp.float64)
+    maps, n = np.asarray(probe.trace(model, *TEXTS).attention), 12
+    causal, slides = np.tril(np.ones((n, n), bool)), np.asarray(cjx.WindowMask(3, causal=True).matrix(n))
+    cases = ((model, maps, (slides, causal, slides)),)
+    masked = probe.with_mask(model, cjx.WindowMask(4))
+    every = np.asarray(cjx.WindowMask(4).matrix(n))
+    cases += ((masked, np.asarray(probe.trace(masked, *TEXTS).attention), (every,) * 3),)
+    for network, traced, rules in cases:
+        found = probe.head_correlations(network, TEXTS, replicates=2, batch_size=2).correlation.mean
+        expected = [
+            [reference.correlation(maps, mask, rule) for maps, rule in zip(text, rules, strict=True)]
+            for text, mask in zip(traced, TEXTS.mask, strict=True)
+        ]
+        expected = np.mean(expected, axis=0)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
 
 
 def test_a_text_without_words_has_no_products():
     maps, mask = np.full((2, 3, 4, 4), 0.25), np.array([[True] * 4, [False] * 4])
     maps[0], maps[1] = np.eye(4), 0
     for run in (products_by_rows, products_at_once):
-        found = jax.jit(run)(jnp.asarray(maps), jnp.asarray(mask))
+        found = jax.jit(run)(jnp.asarray(maps), between(mask))
         np.testing.assert_allclose(found, np.stack([np.full((3, 3), 3.0), np.zeros((3, 3))]), rtol=0, atol=1e-14)
 
 

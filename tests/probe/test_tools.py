@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from clusterjax import probe, transformer
+from clusterjax.probe.measures.position_heads import _allowed
 
 from ..probe_cases import ALBERT, BERT, GPT2, IDS, LLAMA, MASK, SHARED, T5, many_texts, tensors_of, write
 from ..reference import probes as reference
@@ -68,8 +69,9 @@ def test_similarity(model, traced):
 
 def test_heads_and_sinks(model, traced):
     found = probe.head_correlations(model, TEXTS, clusters=1, replicates=2, key=jr.key(0))
+    rules = _allowed(model, TEXTS.mask.shape[1])
     each = [
-        np.stack([reference.correlation(maps, mask) for maps in text])
+        np.stack([reference.correlation(maps, mask, rule) for maps, rule in zip(text, rules, strict=True)])
         for text, mask in zip(traced[1], TEXTS.mask, strict=True)
     ]
     mean, _ = reference.average(each)

@@ -58,11 +58,20 @@ def average(values):
     return mean, np.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1))
 
 
-def correlation(maps, mask):
-    """Pearson's correlation of each pair of maps, (heads, n, n), over pairs of words."""
+def correlation(maps, mask, allowed=None):
+    """The correlation of each pair of maps, (heads, n, n), over pairs of words that are allowed, each row less its
+    mean; without `allowed` all are, and it is Pearson's."""
     seen = words(mask)
-    flat = [[m[i][j] for i in seen for j in seen] for m in maps]
-    return np.array([[np.corrcoef(a, b)[0, 1] for b in flat] for a in flat])
+    if allowed is None:
+        flat = [[m[i][j] for i in seen for j in seen] for m in maps]
+        return np.array([[np.corrcoef(a, b)[0, 1] for b in flat] for a in flat])
+    centred = []
+    for m in maps:
+        rows = [[m[i][j] for j in seen if allowed[i][j]] for i in seen]
+        centred.append([weight - sum(row) / len(row) for row in rows for weight in row])
+    length = lambda u: sum(a * a for a in u) ** 0.5
+    product = lambda u, v: sum(a * b for a, b in zip(u, v, strict=True)) / (length(u) * length(v))
+    return np.array([[product(u, v) for v in centred] for u in centred])
 
 
 def mass(weights, mask, targets, include_self):

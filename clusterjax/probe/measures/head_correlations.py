@@ -1,11 +1,14 @@
 """How alike the attention maps of the heads are, layer by layer, over many texts: figure 2, right.
 
-Pearson's correlation of two maps as vectors of w^2 numbers: one product of the centred maps with themselves, (h, w^2)
-by (w^2, h), for each text. On a CPU the product is taken a few rows of the maps at a time, which stay in the cache,
-and centring is arithmetic on the result: the entries of a map of w words sum to w, so that it subtracts 1.
+The correlation of two maps over the pairs of words that the mask allows, each row less its mean, which is the uniform
+map 1/m_i of the m_i words that word i may attend to: one product of the centred maps with themselves for each text. In
+an encoder that is Pearson's correlation of vectors of w^2 numbers. Under a causal mask Pearson's would find the mask:
+the zeros, and the rows of 1/i, that all heads share. On a CPU the product is taken a few rows of the maps at a time,
+which stay in the cache, and centring is arithmetic on the result: each row sums to 1, so that it subtracts sum_i 1/m_i.
 
-Invariants: padding is in no sum, since the zeros that all heads share would correlate them; a constant map has
-correlation 0 with the others and 1 with itself; the mean over texts is of correlations, not of products.
+Invariants: padding, and what the mask forbids, is in no sum, since the zeros that all heads share would correlate them;
+a uniform map has correlation 0 with the others and 1 with itself; independent heads have correlation 0 under any mask;
+the mean over texts is of correlations, not of products.
 """
 
 import functools
@@ -25,15 +28,15 @@ from ..._summary import short, summary
 from ..networks.batch import Encoded
 from ..networks.load import Model
 from .head_clusters import HeadClusters, head_clusters
-from .stream import Measure
+from .stream import AbstractToldPairs, Measure
 from .survey import bootstrap_counts, check_surveyed, encoded, survey
 from .tally import Average
 
 
 # Rows of the maps at a time, and floats in a vector register of most CPUs.
 _ROWS, _LANES = 64, 8
-# If the squared deviations of a map from its mean sum to p, 1 is subtracted from 1 + p, which enlarges rounding errors
-# by (1 + p) / p. Above this p that is less than 5: at most one digit is lost.
+# If the squared deviations of a map from the uniform one, whose squares sum to c, sum to p, then c is subtracted from
+# c + p, which enlarges rounding errors by (c + p) / p. Above this p / c that is less than 5: at most one digit is lost.
 _VARIED = 0.25
 
 
@@ -82,11 +85,13 @@ def head_correlations(
     store: str | os.PathLike[str] | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> HeadCorrelations:
-    r"""Pearson's correlation of the attention maps of all heads of a layer, the mean over texts.
+    r"""The correlation of the attention maps of all heads of a layer beyond the mask they share, the mean over texts.
 
-    For one text of w words the maps are vectors of $w^2$ numbers, and all correlations are one product of the centred
-    maps with themselves. Rows and columns of padding are left out; as zeros that all heads share they would
-    correlate them. The mean over texts is of the correlations, as in the paper. A map that is constant has no
+    With $u_{ij} = w_{ij} - 1/m_i$ on the pairs of words that the mask of the layer allows, $m_i$ of them in row i, the
+    correlation of heads g and h is $\sum u^g_{ij} u^h_{ij} / (|u^g||u^h|)$. Of an encoder, whose mask allows all, that
+    is Pearson's correlation. A causal mask gives all heads the same zeros, and rows of about 1/i, by which Pearson's
+    correlation would be near 1 for heads that have nothing else in common. Rows and columns of padding are left out for
+    the same reason. The mean over texts is of the correlations, as in the paper. A map that is uniform has no
     correlation; here it has 0 with all others, and 1 with itself.
 
     **Arguments:**
@@ -131,7 +136,7 @@ def head_correlations(
         keep=("between",),
         resample=("correlation",),
         replicates=counts,
-        settings={"measure": "head correlations"},
+        settings={"measure": "head correlations beyond the mask"},
         store=store,
         say=say,
     )
@@ -142,18 +147,18 @@ def head_correlations(
 
 
 def correlate(
-    attention: Float[Array, "batch heads n n"], mask: Bool[Array, "batch n"]
+    attention: Float[Array, "batch heads n n"], allowed: Bool[Array, "batch n n"]
 ) -> Float[Array, "batch heads heads"]:
-    """Pearson's correlation of the maps of each text, over pairs of words.
+    """The correlation of the maps of each text beyond uniform attention, over the pairs of words that are allowed.
 
-    Each row of a word sums to 1 and padding is zero, so that the mean of a map of w words is 1/w.
+    Each row of a word sums to 1 and all else is zero, so that the mean of a row over m allowed words is 1/m.
     """
     # Chosen when the program is lowered for a device, so that one traced program serves both.
-    products = lax.platform_dependent(attention, mask, cpu=products_by_rows, default=products_at_once)
+    products = lax.platform_dependent(attention, allowed, cpu=products_by_rows, default=products_at_once)
     size = jnp.sqrt(jnp.diagonal(products, axis1=1, axis2=2))
-    # A map of w words has the mean 1 / w and w^2 entries, so that the length of its constant part is 1. Below this
-    # length of the deviations it differs from a constant by rounding only.
-    varies = size > 16 * jnp.finfo(attention.dtype).eps
+    # Below this length of the deviations a map differs from the uniform one by rounding only.
+    length = jnp.sqrt(_squares(_uniform(allowed, attention.dtype)))[:, None]
+    varies = size > 16 * jnp.finfo(attention.dtype).eps * length
     size = jnp.where(varies, size, jnp.ones_like(size))
     # (texts, heads, heads).
     both_vary = varies[:, :, None] & varies[:, None, :]
@@ -163,41 +168,35 @@ def correlate(
 
 
 def products_at_once(
-    attention: Float[Array, "batch heads n n"], mask: Bool[Array, "batch n"]
+    attention: Float[Array, "batch heads n n"], allowed: Bool[Array, "batch n n"]
 ) -> Float[Array, "batch heads heads"]:
-    """The inner products of the centred maps of each text."""
-    words, mean = _words_and_mean(mask, attention.dtype)
-    centred = attention - (mean[:, None, None] * words[:, :, None] * words[:, None, :])[:, None]
+    """The inner products of the maps of each text, less the uniform one."""
+    centred = attention - _uniform(allowed, attention.dtype)[:, None]
     return einsum("bhij,bgij->bhg", centred, centred)
 
 
 def products_by_rows(
-    attention: Float[Array, "batch heads n n"], mask: Bool[Array, "batch n"]
+    attention: Float[Array, "batch heads n n"], allowed: Bool[Array, "batch n n"]
 ) -> Float[Array, "batch heads heads"]:
-    """The same, for a CPU: the entries of a map sum to its words, so that centring subtracts 1 from each inner product.
+    """The same, for a CPU: each row sums to 1, so that centring subtracts the square of the uniform map from each inner
+    product.
 
     Of a map that hardly varies that would leave rounding; then all are centred entry by entry, which takes twice as
     long.
     """
-    has_words = jnp.any(mask, axis=1)
-    products = _products(attention, None) - has_words.astype(attention.dtype)[:, None, None]
-    # Where a map is nearly constant its product is 1 plus little, and taking off 1 leaves few digits.
-    varied = jnp.diagonal(products, axis1=1, axis2=2) > _VARIED
-    return lax.cond(
-        jnp.all(varied | ~has_words[:, None]),
-        lambda *_: products,
-        _products,
-        attention,
-        _words_and_mean(mask, products.dtype),
-    )
+    uniform = _uniform(allowed, attention.dtype)
+    squares = _squares(uniform)[:, None]
+    products = _products(attention, None) - squares[:, :, None]
+    # Where a map is nearly uniform its product is `squares` plus little, and taking them off leaves few digits.
+    varied = jnp.diagonal(products, axis1=1, axis2=2) > _VARIED * squares
+    return lax.cond(jnp.all(varied | (squares == 0)), lambda *_: products, _products, attention, uniform)
 
 
 def _products(
-    attention: Float[Array, "batch heads n n"],
-    words_and_mean: tuple[Float[Array, "batch n"], Float[Array, " batch"]] | None,
+    attention: Float[Array, "batch heads n n"], uniform: Float[Array, "batch n n"] | None
 ) -> Float[Array, "batch heads heads"]:
-    """Inner products, text by text and a few rows of all heads at a time, which stay in the cache. With
-    `words_and_mean`, which tokens are words and the mean of each text's maps, the maps are centred first."""
+    """Inner products, text by text and a few rows of all heads at a time, which stay in the cache; of the maps less
+    `uniform`, where there is one."""
     texts, heads, n, _ = attention.shape
     # 12 heads are multiplied as 8 and 4.
     aligned = heads - heads % _LANES
@@ -208,10 +207,8 @@ def _products(
         text, start = index // blocks, first + index % blocks * rows
         # (heads, rows, n): a few rows of all heads of one text.
         maps = lax.dynamic_slice(attention, (text, 0, start, 0), (1, heads, rows, n))[0]
-        if words_and_mean is not None:
-            words, mean = words_and_mean
-            of_rows = lax.dynamic_slice(words, (text, start), (1, rows))[0] * mean[text]
-            maps = maps - (of_rows[:, None] * words[text][None])[None]
+        if uniform is not None:
+            maps = maps - lax.dynamic_slice(uniform, (text, start, 0), (1, rows, n))
         flat = maps.reshape(heads, -1)
         # XLA's product of 12 rows takes longer than those of 8 and of 4.
         columns = [matmul(flat, flat[first:last].T) for first, last in pieces]
@@ -226,18 +223,32 @@ def _products(
     return products
 
 
-def _words_and_mean(mask: Bool[Array, "batch n"], dtype: Any) -> tuple[Float[Array, "batch n"], Float[Array, " batch"]]:
-    words = mask.astype(dtype)
-    # The mean of a map is 1 / w: its w rows sum to 1 each, and it has w^2 entries.
-    return words, 1 / jnp.maximum(jnp.sum(words, axis=1), 1)
+def _uniform(allowed: Bool[Array, "batch n n"], dtype: Any) -> Float[Array, "batch n n"]:
+    """The map of a head without preference: 1/m_i for each of the m_i words that word i may attend to."""
+    pairs = allowed.astype(dtype)
+    return pairs / jnp.maximum(jnp.sum(pairs, axis=2, keepdims=True), 1)
 
 
-def _of_layer(hidden: Array, attention: Float[Array, "batch heads n n"], mask: Bool[Array, "batch n"]):
-    correlation, heads = correlate(attention, mask), attention.shape[1]
-    others = jnp.sum(correlation, axis=(1, 2)) - heads  # each head has 1 with itself
-    # Over the h (h - 1) ordered pairs.
-    between = others / (heads * (heads - 1)) if heads > 1 else jnp.full_like(others, jnp.nan)
-    return {"correlation": correlation, "between": between}
+def _squares(uniform: Float[Array, "batch n n"]) -> Float[Array, " batch"]:
+    # Of m entries 1/m the squares sum to 1/m: n numbers are summed, and not n^2, which rounds less.
+    return jnp.sum(jnp.max(uniform, axis=2), axis=1)
 
 
-_MEASURE = Measure(layer=_of_layer)
+class _OfLayer(AbstractToldPairs):
+    """The correlations of each text, and the mean of those of two different heads."""
+
+    def __call__(
+        self,
+        hidden: Array,
+        attention: Float[Array, "batch heads n n"],
+        mask: Bool[Array, "batch n"],
+        allowed: Bool[Array, "batch n n"],
+    ) -> dict[str, Array]:
+        correlation, heads = correlate(attention, allowed), attention.shape[1]
+        others = jnp.sum(correlation, axis=(1, 2)) - heads  # each head has 1 with itself
+        # Over the h (h - 1) ordered pairs.
+        between = others / (heads * (heads - 1)) if heads > 1 else jnp.full_like(others, jnp.nan)
+        return {"correlation": correlation, "between": between}
+
+
+_MEASURE = Measure(layer=_OfLayer())

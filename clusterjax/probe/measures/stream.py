@@ -25,6 +25,11 @@ from ..networks.load import Model, check_model
 _Batch = ArrayLike | Sequence[Any]
 
 
+class AbstractToldPairs(eqx.Module):
+    """A function of a layer that is given one argument more: between which words the mask of the layer allows
+    attention, (batch, n, n)."""
+
+
 class Measure(eqx.Module):
     """What `stream` computes on its way through a network.
 
@@ -51,12 +56,8 @@ class Measure(eqx.Module):
         if self.level is not None:
             check_callable(self.level, "level", "a function of hidden and mask", takes=2)
         if self.layer is not None:
-            check_callable(self.layer, "layer", "a function of hidden, attention and mask", takes=3)
-
-
-class AbstractToldPairs(eqx.Module):
-    """A function of a layer that is given one argument more: between which words the mask of the layer allows
-    attention, (batch, n, n)."""
+            takes = 4 if isinstance(self.layer, AbstractToldPairs) else 3
+            check_callable(self.layer, "layer", "a function of hidden, attention and mask", takes=takes)
 
 
 class Streamed(eqx.Module):

@@ -1,0 +1,59 @@
+"""Faults of where padding stands, and of the mask that heads share."""
+
+from .mutant import Mutant
+
+
+_PADDING = ("tests/probe/test_padding.py",)
+_HEADS = ("tests/probe/test_heads.py",)
+
+PADDING = (
+    Mutant(
+        "padding-is-a-place",
+        "clusterjax/_padding.py",
+        "    if present is None:\n",
+        "    if True:\n",
+        _PADDING,
+    ),
+    Mutant(
+        "traced-padding-is-a-place",
+        "clusterjax/_padding.py",
+        "    order = jnp.argsort(~present, axis=-1, stable=True)\n",
+        "    order = jnp.broadcast_to(jnp.arange(present.shape[-1]), present.shape)\n",
+        _PADDING,
+    ),
+    Mutant(
+        "words-are-not-put-back",
+        "clusterjax/probe/networks/layer_scan.py",
+        "        weights, kept = _arranged(weights, back, *axes),",
+        "        weights, kept = _arranged(weights, order, *axes),",
+        _PADDING,
+    ),
+    Mutant(
+        "a-lens-forgets-what-is-present",
+        "clusterjax/probe/networks/view.py",
+        "        return x[0] if present is None else blank(x, present[None])[0]",
+        "        return x[0]",
+        _PADDING,
+    ),
+    Mutant(
+        "heads-are-compared-with-their-mask",
+        "clusterjax/probe/measures/head_correlations.py",
+        "    return pairs / jnp.maximum(jnp.sum(pairs, axis=2, keepdims=True), 1)",
+        "    return pairs / jnp.maximum(jnp.sum(pairs, axis=(1, 2), keepdims=True), 1)",
+        _HEADS,
+    ),
+    Mutant(
+        "all-layers-have-the-mask-of-none",
+        "clusterjax/probe/networks/layer_scan.py",
+        "        rule = block.allowed(places, places, context)",
+        "        rule = None",
+        _HEADS,
+    ),
+    Mutant(
+        "a-decoder-is-tied-whatever-its-file-holds",
+        "clusterjax/probe/networks/weights.py",
+        "    if not differ:\n",
+        "    if True:\n",
+        ("tests/probe/test_parity.py",),
+    ),
+)

@@ -33,6 +33,10 @@ _HEADER = {"__metadata__?": {str: str}, str: _TENSOR}
 MOST_UNPACKED = 2**29
 
 
+class NotRead(ValueError):
+    """A tensor of a whole file is of a dtype that NumPy does not have, such as eight-bit floats."""
+
+
 class Arrays(NamedTuple):
     """What a file holds.
 
@@ -71,7 +75,7 @@ def read_arrays(data: bytes | mmap, wanted: Callable[[str], bool] = lambda name:
             left_out.append(key)
             continue
         if dtype is None:
-            raise ValueError(f"tensor {key!r} is of {tensor['dtype']!r}, which is not read")
+            raise NotRead(f"tensor {key!r} is of {tensor['dtype']!r}, which is not read")
         flat = np.frombuffer(data, np.uint8, size, start + begin).copy().view(dtype)
         if dtype == np.bool_ and np.any(flat.view(np.uint8) > 1):
             raise ValueError(f"tensor {key!r} holds bytes that are neither true nor false")

@@ -14,6 +14,7 @@ from .._check import (
     check_float_dtype,
     check_instance,
     check_integer,
+    check_room,
     check_scalar,
     check_tokens,
     refusal,
@@ -71,6 +72,10 @@ def check_sizes(**sizes: Any) -> tuple[int, ...]:
             f"there are {told}",
             "ask for less",
         )
+    # Two arrays at a time: the numbers that are drawn, and these times their deviation.
+    longest = max(integers)
+    which, num_bytes = list(sizes)[integers.index(longest)], 2 * math.prod(integers) * jnp.result_type(float).itemsize
+    check_room(longest, which, num_bytes, "the weights", longest=longest, remedy="ask for less")
     return integers
 
 

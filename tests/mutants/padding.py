@@ -56,4 +56,11 @@ PADDING = (
         "    if True:\n",
         ("tests/probe/test_parity.py",),
     ),
+    Mutant(
+        "a-mask-that-looks-ahead-passes",
+        "clusterjax/probe/networks/network.py",
+        "np.triu(np.asarray(context.allowed), 1).any()",
+        "False",
+        ("tests/probe/test_continuation.py",),
+    ),
 )

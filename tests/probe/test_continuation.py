@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import clusterjax as cjx
 from clusterjax import probe
 
 from ..causal_cases import WORDS, Letters, causal_model
@@ -77,3 +78,20 @@ def test_bad_calls():
             probe.next_words(model, "c", top=27)
     assert probe.continuation_log_prob(model, "cdefg", "hij") < 0
     assert Letters()(["abc"])["input_ids"] == [[25, 2]]
+
+
+def test_a_mask_that_looks_ahead_is_blamed_and_not_the_network():
+    """Every measure of what comes next refuses it, and takes a window that ends at the token itself."""
+    model = causal_model()
+    ahead, back = (probe.with_mask(model, cjx.WindowMask(4, causal=causal)) for causal in (False, True))
+    calls = (
+        lambda model: probe.continuation_log_prob(model, "ab", "cd"),
+        lambda model: probe.next_words(model, "ab"),
+        lambda model: probe.token_losses(model, probe.Encoded(np.array([[1, 2, 3]]), np.ones((1, 3), bool))),
+        lambda model: probe.generate(model, "ab", 1),
+    )
+    with as_a_user():
+        for call in calls:
+            with pytest.raises(ValueError, match=r"^model must have a mask .* its mask is WindowMask\(width=4"):
+                call(ahead)
+            call(back)

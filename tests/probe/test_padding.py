@@ -15,6 +15,7 @@ from clusterjax import probe, transformer
 from clusterjax._padding import words_first
 from clusterjax.probe.measures.unit_means import unit_means
 
+from ..helpers import as_a_user
 from ..probe_cases import ALBERT, BERT, GPT2, LLAMA, SHARED, T5, tensors_of, write
 
 
@@ -301,3 +302,24 @@ def test_nothing_is_moved_where_padding_stands_behind():
         assert words_first(mask) == (None, None)
     order, place = words_first(np.array([False, True, False, True]))
     assert order.tolist() == [1, 3, 0, 2] and place.tolist() == [2, 0, 3, 1]
+
+
+def test_what_encode_and_a_tokenizer_return_is_read_in_one_piece():
+    """With its mask, which a second one may not contradict; token types of networks that have none are left out."""
+    model = probe.load()
+    texts = ["A film.", "A film that is far longer."]
+    encoded = probe.encode(model, texts)
+    parts = {"input_ids": encoded.token_ids, "attention_mask": encoded.mask.astype(int)}
+    parts["token_type_ids"] = np.zeros_like(encoded.token_ids)
+    left = model.tokenizer(texts, padding=True, padding_side="left")
+    expected = probe.trace(model, *encoded)
+    with as_a_user():
+        for given in (encoded, parts, model.tokenizer(texts, padding=True, return_tensors="np")):
+            assert_same(probe.trace(model, given), expected)
+            assert_same(probe.first_token(model, given).ratio.values, probe.first_token(model, encoded).ratio.values)
+        assert_same(np.asarray(probe.trace(model, left).hidden)[0, :, -5:], np.asarray(expected.hidden)[0, :, :5])
+        causal = probe.load("language-model")
+        parts["input_ids"] = encoded.token_ids % 100
+        assert_same(probe.trace(causal, parts), probe.trace(causal, parts["input_ids"], encoded.mask))
+        with pytest.raises(ValueError, match="^mask must be None where token_ids hold one"):
+            probe.trace(model, encoded, encoded.mask)

@@ -122,7 +122,7 @@ def test_bad_measures_and_batches(model):
             ([], r"of shape \(batch, n\), a text a row, but its shape is \(0,\)"),
             (np.zeros((0, 4), int), r"but its shape is \(0, 4\)"),
             (np.zeros((2, 0), int), r"but its shape is \(2, 0\)"),
-            (IDS[0], r"but its shape is \(8,\); pass what encode returns"),
+            (IDS[0], r"but its shape is \(8,\); pass the token_ids that encode returns"),
             (IDS * 1.0, "token_ids must be an array of integers .*, but its dtype is float64"),
             ([[1, 2], [3]], "token_ids must be an array of integers"),
             (np.where(IDS == IDS[1, 2], 30, IDS), "from 0 to 29, the words of the vocabulary, but that of text"),

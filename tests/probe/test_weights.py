@@ -309,3 +309,27 @@ def test_pickles_are_refused(folder):
     (folder / "pytorch_model.bin").unlink()
     with pytest.raises(ValueError, match="none of model.safetensors, flax_model.msgpack and an index"):
         probe.load(folder)
+
+
+def test_eight_bit_floats_are_named(tmp_path):
+    """A whole file of a dtype that NumPy lacks is not damaged, and fetching it again would not help."""
+    folder = write(tmp_path, SHARED, tensors_of(SHARED))
+    data = (folder / "model.safetensors").read_bytes()
+    length = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:length])
+    header["pooler.bias"] |= {"dtype": "F8_E4M3", "shape": [48]}  # as many bytes as 12 numbers of float32
+    head = json.dumps(header).encode()
+    (folder / "model.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + data[length:])
+    with pytest.raises(ValueError, match="'pooler.bias' is of 'F8_E4M3', which is not read; save the model anew in"):
+        probe.load(folder)
+
+
+@pytest.mark.parametrize("config", (SHARED, T5), ids=("albert", "t5"))
+def test_a_billion_layers_are_refused_before_any_is_made(tmp_path, config):
+    """Also where all layers are one, so that the file has all tensors that such a network needs."""
+    many = {"num_hidden_layers" if config is SHARED else "num_layers": 10**9}
+    folder = write(tmp_path, config | many, tensors_of(config))
+    with pytest.raises(ValueError, match="^config must have a num_layers of at most 1048576, but in '.*config.json'"):
+        probe.load(folder)
+    with pytest.raises(ValueError, match="^depth must be an integer from 1 to 1048576"):
+        probe.load(depth=10**9)

@@ -225,3 +225,16 @@ def test_bad_input_is_met_at_the_door(make, message):
     with as_a_user(), pytest.raises(ValueError, match=message):
         make()
     assert EPSILON > 0
+
+
+def test_sizes_that_no_memory_holds_are_refused():
+    """By name, before XLA sees them: it would end the interpreter."""
+    make = lambda words=11, **options: transformer.LanguageModel.random(jr.key(0), words, 8, 2, 16, 1, **options)
+    for name, call in (
+        ("positions", lambda: make(positions=2**31)),
+        ("positions", lambda: make(positions=2**31 - 1)),
+        ("words", lambda: make(2**33)),
+        ("farthest", lambda: transformer.RelativePositions.random(jr.key(0), 2**31, 4)),
+    ):
+        with pytest.raises(ValueError, match=f"^{name} must (make no axis longer|leave room in memory)"):
+            call()

@@ -20,6 +20,7 @@ from ..._check import check_integer, check_sequence, check_text, refusal
 from ..networks.batch import check_batch
 from ..networks.layer_scan import run_layers_measured
 from ..networks.load import Model, check_model
+from ..networks.network import check_not_ahead
 from ..networks.tokenizer import tokenize
 
 
@@ -147,6 +148,7 @@ def _log_probabilities(model: Model, rows: Sequence[np.ndarray]) -> Float[Array,
     token_ids, mask = np.zeros((len(rows), n), np.int32), np.zeros((len(rows), n), bool)
     for i, row in enumerate(rows):
         token_ids[i, : len(row)], mask[i, : len(row)] = row, True
+    check_not_ahead(model.network, model.name, n)
     batch = check_batch(model, token_ids, mask, None)
     form, state = nnx.split(model.network)
     return _next(form, state, batch.token_ids, batch.mask)

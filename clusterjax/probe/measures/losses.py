@@ -17,10 +17,11 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._check import check_integer, check_say, refusal
+from ..._check import check_integer, check_say
 from ..networks.batch import Encoded
 from ..networks.layer_scan import run_layers_measured
 from ..networks.load import Model, check_model
+from ..networks.network import check_not_ahead
 from .survey import encoded
 
 
@@ -75,9 +76,7 @@ def token_losses(
     check_integer(batch_size, "batch_size", remedy="pass 4, say")
     check_say(say)
     data = encoded(check_model(model), texts, length)
-    if not _is_causal(model, data.mask.shape[1]):
-        rule = "be causal, so that a place says what comes next"
-        raise refusal("model", rule, f"{model.name!r} is not", "load GPT-2, a Llama, or 'smollm2'")
+    check_not_ahead(model.network, model.name, data.mask.shape[1])
     form, state = nnx.split(model.network)
     found = np.full((len(data.mask), data.mask.shape[1] - 1), np.nan)
     words = data.mask.sum(axis=1)
@@ -94,12 +93,6 @@ def token_losses(
         found[rows, : width - 1] = np.where(data.mask[rows, 1:width], losses, np.nan)
         say(f"{start + len(rows)} of {len(order)} texts")
     return found
-
-
-def _is_causal(model: Model, n: int) -> bool:
-    """Whether no token attends to a later one, also under a mask that the network was given."""
-    context = model.network.shared_context(n)
-    return context.causal if context.allowed is None else not np.triu(np.asarray(context.allowed), 1).any()
 
 
 @eqx.filter_jit

@@ -7,7 +7,7 @@ Invariants: L layers give L + 1 levels and L attentions; memory is that of one l
 one compilation serves all batches of one shape, because the network's parameters are arguments of the program.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -22,7 +22,7 @@ from ..networks.layer_scan import run_layers_measured
 from ..networks.load import Model, check_model
 
 
-_Batch = ArrayLike | Sequence[Any]
+_Batch = ArrayLike | Sequence[Any] | Mapping[str, Any]
 
 
 class AbstractToldPairs(eqx.Module):
@@ -105,7 +105,7 @@ def stream(
     **Arguments:**
 
     - `model`: What `load` returned.
-    - `token_ids`: (batch, n), integers; from `encode`, say.
+    - `token_ids`: (batch, n), integers; or all that `encode`, or a tokenizer of `transformers`, returns, with its mask.
     - `mask`: (batch, n), true at words and false at padding; None if nothing is padding. Padding may stand anywhere:
         positions count from the first word of a text, and padding is none, as in `generate` of `transformers`.
     - `measure`: A `Measure`.

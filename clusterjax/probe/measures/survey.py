@@ -10,7 +10,7 @@ the same numbers bit for bit; a store of another network, other texts or other s
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,6 +40,7 @@ from ..._random import generator
 from ..._summary import short, summary
 from ..networks.batch import Encoded, check_batch, encode
 from ..networks.load import Model, check_model
+from ..networks.token_ids import in_parts
 from .stream import AbstractToldPairs, Measure, stream
 from .tally import Average, Tally
 
@@ -99,7 +100,8 @@ def survey(
     **Arguments:**
 
     - `model`: What `load` returned.
-    - `texts`: The texts, or the `Encoded` of them, for a model without a tokenizer. At least two tokens each.
+    - `texts`: The texts, or the `Encoded` of them, for a model without a tokenizer, or what a tokenizer of
+        `transformers` returns. At least two tokens each.
     - `measure`: A `Measure` whose functions return dictionaries, by the name of a statistic, of arrays with one row a
         text, (batch, ...), to which padding has contributed nothing. Or a function of (token_ids, mask) that makes
         one for each batch, the same but for its arrays. Padding stands behind the words in all that they are given.
@@ -193,15 +195,18 @@ def survey(
 
 def check_texts(texts: Any, name: str) -> Any:
     """`texts`, if they are an `Encoded` or a list of texts."""
-    return texts if isinstance(texts, Encoded) else check_sequence(texts, name, str, "texts")
+    return texts if isinstance(texts, Encoded | Mapping) else check_sequence(texts, name, str, "texts")
 
 
-def encoded(model: Model, texts: Sequence[str] | Encoded, length: int | None = None) -> Encoded:
+def encoded(model: Model, texts: Sequence[str] | Encoded | Mapping[str, Any], length: int | None = None) -> Encoded:
     """The texts as one batch, padded on the right wherever they were, no longer than `length` and the positions, each
     of at least two tokens."""
     limit = check_model(model).max_positions
     if length is not None:
         length = check_integer(length, "length", least=2, most=limit, remedy="pass None for the positions of the model")
+    if isinstance(texts, Mapping):
+        ids, mask, _ = in_parts(texts, None, None)
+        texts = Encoded(np.asarray(ids), np.ones(np.shape(ids), bool) if mask is None else np.asarray(mask))
     if not isinstance(texts, Encoded):
         texts = encode(model, texts, length=length)
     order, _ = words_first(texts.mask)

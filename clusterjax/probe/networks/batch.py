@@ -20,7 +20,7 @@ from ..._check import check_concrete, check_integer, check_sequence
 from ..._misc import is_concrete
 from ..._padding import words_first
 from .load import Model, check_model
-from .token_ids import check_ids, check_like, check_mask
+from .token_ids import check_ids, check_like, check_mask, in_parts
 from .tokenizer import special_tokens, tokenize
 
 
@@ -143,6 +143,11 @@ class Batch(NamedTuple):
 
 def check_batch(model: Model, token_ids: Any, mask: Any, token_types: Any) -> Batch:
     """The batch as arrays, no text of it longer than the positions of the model."""
+    whole = token_ids
+    token_ids, mask, token_types = in_parts(token_ids, mask, token_types)
+    if token_ids is not whole and model.network.num_token_types is None:
+        # Some tokenizers make token types for every network.
+        token_types = None
     # int32 whatever came in, so that NumPy's int64 does not compile anew.
     token_ids = jnp.asarray(check_ids(token_ids, "token_ids", model.network.sizes.vocab_size), jnp.int32)
     mask = check_mask(mask, token_ids.shape)

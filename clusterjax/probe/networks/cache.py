@@ -17,16 +17,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
-import numpy as np
 from flax import nnx
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from ..._check import refusal
 from .block import Context, Gains
 from .layer_scan import gains_of
 from .layers import attend, distance_rows
-from .network import AbstractNetwork
+from .network import AbstractNetwork, check_not_ahead
 
 
 class Parts(NamedTuple):
@@ -68,9 +66,7 @@ def take_apart(network: AbstractNetwork, size: int) -> Parts:
     - `ValueError` if under the mask of the network a token attends to a later one.
     """
     context, gains = network.shared_context(size), gains_of(network, size)
-    if context.allowed is not None and np.triu(np.asarray(context.allowed), 1).any():
-        rule = "have a mask under which no token attends to a later one"
-        raise refusal("model", rule, f"its mask is {type(network.mask).__name__}", "pass it with CausalMask(), say")
+    check_not_ahead(network, "this network", size)
     layers = range(network.num_layers)
     return Parts(
         _flat(network), [_flat(block) for block in network.blocks()], network.order(),

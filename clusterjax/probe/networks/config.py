@@ -12,7 +12,7 @@ from ..._disk import check
 from ..._json import Within, misfit, read_json
 from .architectures import ARCHITECTURES
 from .library import transformers_library
-from .sizes import CHOICES, FLAGS, MOST, NULLABLE, OTHERS, REALS
+from .sizes import CHOICES, FLAGS, MOST, MOST_LAYERS, NULLABLE, OTHERS, REALS
 
 
 # What messages call the entries of `CHOICES`.
@@ -64,8 +64,9 @@ def sizes_of(config: Any, file: Path) -> Any:
         kind = int if is_integer else int | float
         if isinstance(value, bool) or not isinstance(value, kind) or not 0 < value < math.inf:
             raise ValueError(f"config must have a positive {name}, but in {place} it is {value!r}; mend it.")
-        if is_integer and value > MOST:
-            raise ValueError(f"config must have a {name} of at most {MOST}, but in {place} it is {value!r}; mend it.")
+        most = MOST_LAYERS if name == "num_layers" else MOST
+        if is_integer and value > most:
+            raise ValueError(f"config must have a {name} of at most {most}, but in {place} it is {value!r}; mend it.")
     for name in CHOICES.keys() & sizes.keys():
         if sizes[name] not in CHOICES[name]:
             raise ValueError(

@@ -24,6 +24,7 @@ from ..._check import check_integer, refusal
 from ..._padding import arranged, words_first
 from .block import AbstractBlock, Gains, at_places
 from .layers import blank
+from .sizes import MOST_LAYERS
 
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 def check_depth(depth: Any) -> int:
     """`depth` if it is a positive integer."""
-    return check_integer(depth, "depth", remedy="pass 1 or more, or None as trained")
+    return check_integer(depth, "depth", most=MOST_LAYERS, remedy="pass 1 or more, or None as trained")
 
 
 def run_layers(

@@ -17,6 +17,7 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
+from ..._check import refusal
 from ..._mask import AbstractMask
 from .block import AbstractBlock, Context, Gains
 
@@ -140,6 +141,19 @@ class AbstractNetwork(nnx.Module):
     def shared_context(self, n: int) -> Context:
         """`context`, with the mask that the network was given."""
         return self.context(n) if self.mask is None else self.context(n)._replace(allowed=self.mask.matrix(n))
+
+
+def check_not_ahead(network: AbstractNetwork, name: str, n: int) -> None:
+    """Raise a ValueError if a token attends to a later one: by the mask that the network was given, or by itself."""
+    context = network.shared_context(n)
+    ahead = not context.causal if context.allowed is None else np.triu(np.asarray(context.allowed), 1).any()
+    if ahead and network.mask is not None:
+        rule = "have a mask under which no token attends to a later one"
+        remedy = "give with_mask a causal one, CausalMask() or WindowMask(width, causal=True), say"
+        raise refusal("model", rule, f"its mask is {network.mask}", remedy)
+    if ahead:
+        rule, remedy = "be causal, so that a place says what comes next", "load GPT-2, a Llama, or 'smollm2'"
+        raise refusal("model", rule, f"{name!r} is not", remedy)
 
 
 def maps_of_heads(

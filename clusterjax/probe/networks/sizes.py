@@ -13,6 +13,8 @@ from ..._check import check_choice, check_flag, check_instance, check_integer, c
 
 
 MOST = 2**31 - 1
+# A network lists its layers, shared ones too.
+MOST_LAYERS = 2**20
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish")
 CHOICES = {"activation": ACTIVATIONS, "scaling": ("default", "linear", "llama3")}
 FLAGS = (
@@ -52,7 +54,7 @@ def check_sizes(sizes: Any, kind: Any) -> Any:
         elif name in REALS:
             check_number(value, name, above=0)
         else:
-            check_integer(value, name, most=MOST)
+            check_integer(value, name, most=MOST_LAYERS if name == "num_layers" else MOST)
     sizes.fit()
     return sizes
 

@@ -1,5 +1,6 @@
 """Batches of token ids and their masks, as the networks take them."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -10,9 +11,24 @@ from ..._check import as_numbers, refusal, shown
 from ..._misc import is_concrete
 
 
+def in_parts(token_ids: Any, mask: Any, token_types: Any) -> tuple[Any, Any, Any]:
+    """Ids, mask and token types, from what `encode`, or a tokenizer of transformers, returned in one piece."""
+    if isinstance(token_ids, Mapping):
+        # A BatchEncoding.
+        held = tuple(token_ids.get(name) for name in ("input_ids", "attention_mask", "token_type_ids"))
+    elif isinstance(token_ids, tuple) and getattr(token_ids, "_fields", None) == ("token_ids", "mask"):
+        held = (*token_ids, None)
+    else:
+        return token_ids, mask, token_types
+    if mask is not None:
+        raise refusal("mask", "be None where token_ids hold one", "both are given", "pass one of them")
+    return held[0], held[1], held[2] if token_types is None else token_types
+
+
 def check_ids(value: Any, name: str, size: int | None = None, what: str = "the words of the vocabulary") -> Any:
     """`value` as an array, if it is one of integers of shape (batch, n), below `size` where there is one."""
-    rule, remedy = "be an array of integers of shape (batch, n), a text a row", "pass what encode returns"
+    rule = "be an array of integers of shape (batch, n), a text a row"
+    remedy = "pass the token_ids that encode returns, or those of a tokenizer with padding=True"
     ids = as_numbers(value)
     if ids is None:
         raise refusal(name, rule, f"it is {shown(value)}", remedy)

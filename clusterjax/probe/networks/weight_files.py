@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._arrays import read_arrays
+from ..._arrays import NotRead, read_arrays
 from ..._disk import check
 from ..._json import decode, misfit, read_bounded
 from .flax_msgpack import NoTree, read_flax
@@ -72,6 +72,11 @@ def _read_safetensors(file: Path, wanted: Callable[[str], bool]) -> dict[str, np
         with open(file, "rb") as stream, mmap(stream.fileno(), 0, access=ACCESS_READ) as data:
             # Through a memory map, so that the decoder of a T5, which is not wanted, is never read from the disk.
             tensors_read = read_arrays(data, wanted)
+    except NotRead as error:
+        raise ValueError(
+            f"weights must be of a dtype that NumPy has, such as F32 or BF16, but in {str(file)!r} {error}; save the "
+            "model anew in bfloat16 or float32."
+        ) from error
     except (ValueError, OSError) as error:
         raise ValueError(
             f"weights must be a whole safetensors file, but {str(file)!r} is not ({error}); fetch it again."

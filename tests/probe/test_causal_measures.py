@@ -113,6 +113,8 @@ def test_the_first_place_is_a_sink(case):
     found, sinks = probe.position_heads(model, TEXTS), probe.attention_sinks(model, TEXTS, special={})
     np.testing.assert_allclose(found.mass["first"].values, sinks.mass["first"].values, rtol=1e-10, atol=1e-13)
     same = {FULL: sinks.excess, CAUSAL: sinks.causal_excess}
+    # Whatever the mask: also where some layers slide.
+    np.testing.assert_allclose(found.excess["first"].values, sinks.excess["first"].values, rtol=0, atol=1e-12)
     for layer, mask in enumerate(masks):
         if mask in same:
             expected = same[mask]["first"].values[:, layer]

@@ -157,7 +157,7 @@ def correlate(
     products = lax.platform_dependent(attention, allowed, cpu=products_by_rows, default=products_at_once)
     size = jnp.sqrt(jnp.diagonal(products, axis1=1, axis2=2))
     # Below this length of the deviations a map differs from the uniform one by rounding only.
-    length = jnp.sqrt(_squares(_uniform(allowed, attention.dtype)))[:, None]
+    length = jnp.sqrt(_squares(uniform_map(allowed, attention.dtype)))[:, None]
     varies = size > 16 * jnp.finfo(attention.dtype).eps * length
     size = jnp.where(varies, size, jnp.ones_like(size))
     # (texts, heads, heads).
@@ -171,7 +171,7 @@ def products_at_once(
     attention: Float[Array, "batch heads n n"], allowed: Bool[Array, "batch n n"]
 ) -> Float[Array, "batch heads heads"]:
     """The inner products of the maps of each text, less the uniform one."""
-    centred = attention - _uniform(allowed, attention.dtype)[:, None]
+    centred = attention - uniform_map(allowed, attention.dtype)[:, None]
     return einsum("bhij,bgij->bhg", centred, centred)
 
 
@@ -184,7 +184,7 @@ def products_by_rows(
     Of a map that hardly varies that would leave rounding; then all are centred entry by entry, which takes twice as
     long.
     """
-    uniform = _uniform(allowed, attention.dtype)
+    uniform = uniform_map(allowed, attention.dtype)
     squares = _squares(uniform)[:, None]
     products = _products(attention, None) - squares[:, :, None]
     # Where a map is nearly uniform its product is `squares` plus little, and taking them off leaves few digits.
@@ -223,7 +223,7 @@ def _products(
     return products
 
 
-def _uniform(allowed: Bool[Array, "batch n n"], dtype: Any) -> Float[Array, "batch n n"]:
+def uniform_map(allowed: Bool[Array, "batch n n"], dtype: Any) -> Float[Array, "batch n n"]:
     """The map of a head without preference: 1/m_i for each of the m_i words that word i may attend to."""
     pairs = allowed.astype(dtype)
     return pairs / jnp.maximum(jnp.sum(pairs, axis=2, keepdims=True), 1)

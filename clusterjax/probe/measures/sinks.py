@@ -1,7 +1,7 @@
 """Which tokens receive the attention of the others: attention sinks, and what each token receives; figure 2, left.
 
 The sink mass of token j is the mean weight that the other tokens give it, (1/(n-1)) sum_{i != j} w_ij, compared with
-two baselines: 1/n of uniform attention of all to all, which is that of an encoder, and that of uniform causal
+two baselines: that of uniform attention to all that the mask allows, 1/n in an encoder, and that of uniform causal
 attention (Xiao et al., *Efficient streaming language models with attention sinks*, 2309.17453).
 
 Invariants: baselines are those of each text with its own n; padding neither gives nor receives; a special token that
@@ -24,7 +24,8 @@ from ..._observables import sink_mass, uniform_causal_sink
 from ..._summary import short, summary
 from ..networks.batch import Encoded
 from ..networks.load import Model, check_model
-from .stream import Measure, stream
+from .head_correlations import uniform_map
+from .stream import AbstractToldPairs, Measure, stream
 from .survey import check_surveyed, dtype_of, encoded, survey
 from .tally import Average
 
@@ -35,7 +36,7 @@ class AttentionSinks(NamedTuple):
     **Attributes:**
 
     - `mass`: By the name of the target, "first" or a special token: the mean weight that the other tokens give it.
-    - `excess`: `mass` beyond that of uniform attention of all to all, 1/n: the sink of an encoder.
+    - `excess`: `mass` beyond that of uniform attention to all that the mask of the layer allows; in an encoder, 1/n.
     - `causal_excess`: `mass` beyond that of uniform causal attention, for comparison with decoders and the paper.
     """
 
@@ -65,10 +66,11 @@ def attention_sinks(
     r"""The weight that the first token and the special tokens receive, by head and layer, beyond that of uniform heads.
 
     For a text of n tokens the mass of token j is `sink_mass`, $\frac{1}{n-1}\sum_{i \ne j} w_{ij}$; where a special
-    token occurs more than once, the sum over its places. ALBERT and the encoder of T5 attend in both directions:
-    a head without preference gives every token 1/n, and what exceeds that is a sink. The baseline $H_n/n$ that is
-    often named is that of causal attention, where the first token is seen by more tokens than any other; it is too high
-    for an encoder, and `causal_excess` has it for comparison: $(H_n - H_j)/(n-1)$, and $(H_n - H_{j-1})/n$ with
+    token occurs more than once, the sum over its places. What a head without preference gives it depends on the mask of
+    its layer, and what exceeds that is a sink, `excess`. ALBERT and the encoder of T5 attend in both directions: such a
+    head gives every token 1/n. The baseline $H_n/n$ that is often named is that of causal attention, where the first
+    token is seen by more tokens than any other; it is too high for an encoder, and `causal_excess` has it for
+    comparison, whatever the mask: $(H_n - H_j)/(n-1)$, and $(H_n - H_{j-1})/n$ with
     `include_self`. The baselines are those of each text, with its own n, padding left out.
 
     **Arguments:**
@@ -127,7 +129,7 @@ def attention_sinks(
         measure,
         batch_size=batch_size,
         keep=("mass", "excess", "causal"),
-        settings={"measure": "sinks", "special": special, "include_self": include_self},
+        settings={"measure": "sinks beyond the mask", "special": special, "include_self": include_self},
         store=store,
         say=say,
     )
@@ -199,15 +201,22 @@ def _received(hidden: Array, attention: Float[Array, "batch heads n n"], mask: B
 _RECEIVED = Measure(layer=_received)
 
 
-class _OfLayer(eqx.Module):
+class _OfLayer(AbstractToldPairs):
     """The mass of each target in each text, and its excesses; (batch, heads, targets)."""
 
     targets: Bool[Array, "batch targets n"]
-    full: Float[Array, "batch targets"]
     causal: Float[Array, "batch targets"]
     include_self: bool = eqx.field(static=True)
 
-    def __call__(self, hidden: Array, attention: Float[Array, "batch heads n n"], mask: Bool[Array, "batch n"]):
+    def __call__(
+        self,
+        hidden: Array,
+        attention: Float[Array, "batch heads n n"],
+        mask: Bool[Array, "batch n"],
+        allowed: Bool[Array, "batch n n"],
+    ) -> dict[str, Array]:
+        # One head more, which attends uniformly to all that the mask of the layer allows.
+        attention = jnp.concatenate([attention, uniform_map(allowed, attention.dtype)[:, None]], axis=1)
         # Over texts and heads.
         masses = jax.vmap(jax.vmap(lambda weights: sink_mass(weights, include_self=self.include_self)))(attention)
         # `sink_mass` divides by the number of rows, and those of padding are zero.
@@ -217,22 +226,20 @@ class _OfLayer(eqx.Module):
         masses = masses * (divisor[0] / divisor[1])[:, None, None]
         # Targets are rows of booleans over places, so several places of one token are summed.
         mass = einsum("bhn,btn->bht", masses, self.targets.astype(masses.dtype))
-        return {"mass": mass, "excess": mass - self.full[:, None, :], "causal": mass - self.causal[:, None, :]}
+        mass, uniform = mass[:, :-1], mass[:, -1:]
+        return {"mass": mass, "excess": mass - uniform, "causal": mass - self.causal[:, None, :]}
 
 
 def _measure_of(ids: np.ndarray, mask: np.ndarray, special: Mapping[str, int], include_self: bool, dtype: Any):
     # 1 at the first word, wherever it stands: padding may be on the left.
     place = np.cumsum(mask, axis=1)
     targets = np.stack([mask & (place == 1), *(mask & (ids == token) for token in special.values())], axis=1)
-    words = mask.sum(axis=1)
     causal = np.zeros(targets.shape[:2])
-    for row, n in enumerate(words):
+    for row, n in enumerate(mask.sum(axis=1)):
         uniform = np.asarray(uniform_causal_sink(int(n), include_self=include_self, dtype=jnp.result_type(float)))
         # (targets, words) times (words,): the sum of the baseline over the places of each target.
         causal[row] = targets[row][:, mask[row]] @ uniform
-    # 1/n for each place of the target.
-    full = targets.sum(axis=2) / words[:, None]
-    return _OfLayer(jnp.asarray(targets), jnp.asarray(full, dtype), jnp.asarray(causal, dtype), include_self)
+    return _OfLayer(jnp.asarray(targets), jnp.asarray(causal, dtype), include_self)
 
 
 def _check_special(special: Any) -> None:

@@ -7,6 +7,7 @@ Invariants: L layers give L + 1 levels and L attentions; memory is that of one l
 one compilation serves all batches of one shape, because the network's parameters are arguments of the program.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,16 @@ _Batch = ArrayLike | Sequence[Any] | Mapping[str, Any]
 class AbstractToldPairs(eqx.Module):
     """A function of a layer that is given one argument more: between which words the mask of the layer allows
     attention, (batch, n, n)."""
+
+    @abstractmethod
+    def __call__(
+        self,
+        hidden: Float[Array, "batch n d"],
+        attention: Float[Array, "batch heads n n"],
+        mask: Bool[Array, "batch n"],
+        allowed: Bool[Array, "batch n n"],
+    ) -> dict[str, Array]:
+        """The statistics of a layer."""
 
 
 class Measure(eqx.Module):

@@ -37,12 +37,15 @@ def check_depth(depth: Any) -> int:
 
 
 def run_layers(
-    network: "AbstractNetwork", mask: Bool[Array, "batch n"] | None, *read: Int[Array, "batch n"] | None
+    network: "AbstractNetwork",
+    mask: Bool[Array, "batch n"] | None,
+    ids: Int[Array, "batch n"],
+    *more: Int[Array, "batch n"] | None,
 ) -> Float[Array, "batch n d"]:
-    """The last hidden states of a network; `read` is what its `embed` takes."""
+    """The last hidden states of a network; the ids and `more` are what its `embed` takes."""
     moved = words_first(mask)
-    mask = jnp.ones(jnp.shape(read[0]), bool) if mask is None else mask
-    return run_layers_measured(network, mask, read, None, moved)[0]
+    mask = jnp.ones(jnp.shape(ids), bool) if mask is None else mask
+    return run_layers_measured(network, mask, (ids, *more), None, moved)[0]
 
 
 def run_layers_measured(
@@ -66,7 +69,7 @@ def run_layers_measured(
     - `moved`: What `words_first` says of the mask; by default that padding stands behind the words.
     """
     order, back = moved
-    if order is not None:
+    if order is not None and back is not None:
         # As many rows as the network has positions; a row that is not read has the place of another, and is blank.
         most = min(order.shape[1], network.max_positions or order.shape[1])
         order, back = order[:, :most], jnp.minimum(back, most - 1)

@@ -30,7 +30,8 @@ def facts(words, n=9, texts=7):
     ends = np.array([rng.integers(begin, length - 1) for begin, length in zip(begins, lengths, strict=True)])
     ids = rng.integers(0, words, (texts, n)).astype(np.int32)
     answers = rng.integers(0, words, (texts, 2))
-    return Facts(np.array(["a"] * texts), ids, lengths, begins, ends, answers, np.ones(texts, bool))
+    relations = np.array(list("abcde"))[np.arange(texts) // 2 % 5]
+    return Facts(relations, ids, lengths, begins, ends, answers, np.ones(texts, bool), relations)
 
 
 def log_p(model, facts, i):
@@ -55,11 +56,14 @@ def test_a_knock_out_is_the_network_without_that_part(make):
     jobs = Jobs(text, start, stop, rng.integers(0, 2, len(text)))
     whole = np.take_along_axis(np.asarray(ready.clean.log_p), some.answers, axis=1)
     for layer in range(model.num_layers):
-        found = answers_without(ready, layer, jobs, some.answers)
+        *found, best = answers_without(ready, layer, jobs, some.answers, best=True).T
+        found = np.stack(found, axis=1)
         for k, i in enumerate(text):
             places = list(range(start[k], stop[k]))
             without = probe.without(model, PARTS[jobs.part[k]], layer=layer, token=places)
             np.testing.assert_allclose(found[k], log_p(without, some, i), atol=2e-5)
+            every = replace(some, answers=np.tile(np.arange(model.network.sizes.vocab_size), (len(some), 1)))
+            np.testing.assert_allclose(best[k], log_p(without, every, i).max(), atol=2e-5)
         # It is no other part, and not nothing.
         assert layer > 0 or np.abs(found - whole[text]).max() > 1e-3
 
@@ -118,9 +122,11 @@ def results(change, layers=6, own=False):
     noise = 0.01 * np.random.default_rng(0).normal(size=shape)
     filled = noise + change(np.zeros(shape))
     some = facts(9, texts=20)
-    neurons = Neurons(np.zeros((20, 2), int), np.full((20, 2), -0.3), np.full((20, 2), 0.0), np.ones((20, 2, 2)))
+    one = np.ones((20, 2, 2))
+    neurons = Neurons(np.zeros((20, 2), int), -0.3 + 0.01 * noise[:, :2, 0, 0, 0], 0.0 * one[..., 0], one, 0.1 * one)
+    log_p, first = np.zeros((20, 2)) + (2.0, 0.0), filled[..., 0] > -1.0
     return Results(
-        Parameters(), own, 40, some, np.arange(layers), layers, np.zeros((20, 2)), filled, 1e-6, neurons
+        Parameters(), own, 40, some, np.arange(layers), layers, log_p, filled, first.astype(float), 1e-6, neurons
     )  # fmt: skip
 
 
@@ -136,11 +142,16 @@ def test_claims_follow_from_what_is_lost():
     of_subject, of_fact, of_depth, of_last, of_first, of_neurons, of_nothing = claims_of(results(lost(2, 1, 1)))
     assert of_subject.holds and of_fact.holds and of_depth.holds and of_neurons.holds and of_nothing.holds
     assert not of_last.holds and not of_first.holds
-    # What they write counts: three times the size, and no more for each unit of it.
-    m, of = results(lost(2, 1, 1)), lambda share, size: np.full((20, 2), share) * size
-    few = of(-0.1, 1) + 0.001 * np.arange(40).reshape(20, 2)
-    large = m.neurons._replace(promoting=of(-0.3, 1), random=few, size=np.full((20, 2, 2), (3.0, 0.9)))
+    # Three times as much is lost without what promotes the object three times as much: no more for each unit of it.
+    m = results(lost(2, 1, 1))
+    few = np.full((20, 2), -0.1) + 0.001 * np.arange(40).reshape(20, 2)
+    large = m.neurons._replace(promoting=np.full((20, 2), -0.3), random=few, promotion=np.full((20, 2, 2), (3.0, 0.805)))
     assert not claims_of(replace(m, neurons=large))[5].holds
+    # What is said of the fact: the foil's share of the change, and how many objects are still first.
+    told = claims_of(results(lost(2, 1, 1, by=0.5, foil=-1.5)))[1]
+    assert told.holds and "75 % of it; the object stays the first answer in 100 %" in told.measured
+    assert "before the other in 100 %" not in told.measured and told.measured.endswith("(± over 5 relations)")
+    assert "in 0 % of the facts and before the other in 0 %" in of_fact.measured
     # 3 nats in one layer of the four from the third on; the attention loses none.
     assert abs(of_subject.value - 0.75) < 0.02 and abs(of_fact.value + 3) < 0.02
     assert "layer 3:" in of_fact.measured
@@ -150,6 +161,14 @@ def test_claims_follow_from_what_is_lost():
     assert not claims_of(results(lost(2, 1, 1, foil=3.0)))[1].holds
     # The first two layers are no choice.
     assert not claims_of(results(lost(1, 1, 1)))[0].holds and not claims_of(results(lost(1, 0, 3)))[3].holds
+
+    # Without one feed-forward nothing is lost but on the facts on which layers are chosen; without another one as much.
+    def another(values):
+        values = lost(4, 0, 3)(values)
+        values[1::2, 3, 1, 3, 0] -= 3
+        return values
+
+    assert not claims_of(results(another))[3].holds
     of_last = claims_of(results(lost(4, 0, 3)))[3]
     assert of_last.holds and "attention of layer 5: margin -3.0" in of_last.measured
     assert claims_of(results(lost(0, 1, slice(None))))[4].holds
@@ -168,9 +187,8 @@ def test_a_layer_is_scored_on_facts_it_was_not_chosen_on():
 
 def test_captions_and_pictures_name_the_network_and_the_layers():
     m = results(lost(2, 1, 1))
-    assert "20 facts of 1 relations that SmolLM2 knows, of 40 listed" in caption_of(m) and "every layer" in caption_of(
-        m
-    )
+    assert "20 facts of 5 relations that SmolLM2-135M-Instruct (Q4_1) knows, of 40 listed" in caption_of(m)
+    assert "every layer" in caption_of(m)
     assert "layer 3 is missed most, -3.0" in caption_of(m)
     assert "It knows no facts" in caption_of(results(lost(2, 1, 1), own=True))
     words = texts_of(draw(m))
@@ -191,18 +209,30 @@ def test_every_class_of_places_is_silenced_where_there_is_one():
     assert (np.bincount(jobs.part) == len(cells) // 2).all() and (cells == 1).sum() == 2 * len(some)
 
 
-def test_promoting_neurons_and_others_of_their_size():
+def test_errors_are_over_relations():
+    """A change that is the same in all facts of a relation is as uncertain as of five relations."""
+
+    def by_relation(values):
+        values[:, 2, 1, 1, 0] = -3.0 + np.array([0.0, 2.0, -1.0, 1.0, -2.0])[np.arange(20) // 2 % 5]
+        return values
+
+    found = claims_of(results(by_relation))[1]
+    # Half of the facts, of all relations; of 20 facts that were independent it would be 0.33.
+    assert found.value == pytest.approx(-3.0, abs=0.02) and found.error == pytest.approx((10 / 5 / 4) ** 0.5, abs=0.02)
+
+
+def test_promoting_neurons_and_others_as_aligned():
     rng = np.random.default_rng(2)
-    promotion, size = rng.normal(size=(3, 2, 40)), np.abs(rng.normal(size=(3, 2, 40)))
-    chosen_ones, drawn = choose(promotion, size, 4, rng)
+    promotion, alignment = rng.normal(size=(3, 2, 40)), rng.normal(size=(3, 2, 40))
+    chosen_ones, drawn = choose(promotion, alignment, 4, rng)
     for i in range(3):
         np.testing.assert_array_equal(chosen_ones[i], np.argsort(-promotion[i].ravel())[:4])
         assert len({*chosen_ones[i], *drawn[i]}) == 8
         for one, other in zip(chosen_ones[i], drawn[i], strict=True):
             assert one // 40 == other // 40
-            # One of the nearest, of which those that are taken do not count.
-            nearer = np.abs(size[i, one // 40] - size[i].ravel()[one]) < abs(
-                size[i].ravel()[other] - size[i].ravel()[one]
+            # One of the nearest in alignment, of which those that are taken do not count.
+            nearer = np.abs(alignment[i, one // 40] - alignment[i].ravel()[one]) < abs(
+                alignment[i].ravel()[other] - alignment[i].ravel()[one]
             )
             assert nearer.sum() <= 5 + 8
 

@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 
+from ...probe.measures.tally import clustered_error
 from ..framework.causal import OWN, PASSAGES, SMOLLM2
 from ..framework.experiment import Cost, Experiment, Outcome, Settings
 from ..framework.verdict import Measured, Subject
@@ -35,10 +36,11 @@ def _series(m: Results) -> dict:
     for k, part in enumerate(PARTS):
         for c, place in enumerate(CLASSES):
             change = m.change[:, :, k, c]
-            many = np.sqrt(np.sum(~np.isnan(change[..., 0]), axis=0))
             for name, values in (("object", change[..., 0]), ("margin", change[..., 0] - change[..., 1])):
                 words = f"{name} without {part.replace('_', '-')}, {place}"
-                series |= {words: np.nanmean(values, axis=0), f"{words}, error": np.nanstd(values, 0, ddof=1) / many}
+                of = clustered_error(values, m.facts.units)
+                series |= {words: of.mean, f"{words}, error": of.error}
+            series[f"object first without {part.replace('_', '-')}, {place}"] = np.nanmean(m.first[:, :, k, c], axis=0)
     neurons = {"promoting": m.neurons.promoting, "random": m.neurons.random}
     return series | {f"without a {name} neuron_by_fact": change for name, change in neurons.items()}
 

@@ -8,7 +8,7 @@ follows the subject; every fact has a foil, the object of another fact of its re
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ class Facts:
     - `begins`, `ends`: (facts,), the place of the first token of the subject, and of its last.
     - `answers`: (facts, 2), the first token of the object, and of the foil.
     - `whole`: (facts,), whether the object is one token.
+    - `units`: (facts,), the independent unit that each is of, over which errors are: its relation.
     """
 
     relations: np.ndarray
@@ -41,6 +42,7 @@ class Facts:
     ends: np.ndarray
     answers: np.ndarray
     whole: np.ndarray
+    units: np.ndarray
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -77,10 +79,11 @@ def facts_of(model: probe.Model, listed: list[tuple[str, str, str, str]]) -> Fac
     for row, i in enumerate(kept):
         ids[row, : len(whole[i])] = whole[i]
     of_kept = lambda values: np.array([values[i] for i in kept])
+    relations = of_kept([relation for relation, *_ in listed])
     return Facts(
-        of_kept([relation for relation, *_ in listed]), ids, of_kept([len(row) for row in whole]),
+        relations, ids, of_kept([len(row) for row in whole]),
         of_kept([len(row) for row in before]), of_kept([len(row) - 1 for row in until]),
-        np.array([(objects[i][0], -1) for i in kept]), of_kept([len(answer) == 1 for answer in objects]),
+        np.array([(objects[i][0], -1) for i in kept]), of_kept([len(answer) == 1 for answer in objects]), relations,
     )  # fmt: skip
 
 
@@ -102,5 +105,4 @@ def with_foils(facts: Facts) -> Facts:
         if others.size:
             answers[i, 1] = others[0]
             kept.append(i)
-    found = facts.take(np.array(kept, int))
-    return Facts(found.relations, found.token_ids, found.lengths, found.begins, found.ends, answers[kept], found.whole)
+    return replace(facts.take(np.array(kept, int)), answers=answers[kept])

@@ -15,7 +15,7 @@ from ...probe.measures.knocked_out import PARTS, Jobs, Prepared, answers_without
 from ..framework.causal import ABSENT, smollm2
 from ..framework.experiment import Settings
 from ..framework.parameters import parameter
-from ..framework.passages import passages
+from ..framework.passages import articles_of, passages
 from .known import Facts, facts_of, known_facts, read_facts
 from .neurons import Neurons, neurons_of
 
@@ -46,6 +46,7 @@ class Results:
     - `num_layers`: How many there are.
     - `log_p`: Of object and foil by the whole network, (facts, 2).
     - `change`: The change of both, (facts, layers, parts, classes, 2); NaN where a fact has no such place.
+    - `first`: Whether the object is still the first answer, 1 or 0, (facts, layers, parts, classes); NaN as there.
     - `off`: By how much an answer moves, at most, if nothing is silenced.
     - `neurons`: Single neurons.
     """
@@ -58,6 +59,7 @@ class Results:
     num_layers: int
     log_p: np.ndarray
     change: np.ndarray
+    first: np.ndarray
     off: float
     neurons: Neurons
 
@@ -104,15 +106,17 @@ def measure_prepared(
     layers = np.arange(0, len(ready.order), p.every if 3 * p.every <= len(ready.order) else 1)
     jobs, cells = jobs_of(facts)
     change = np.full((len(facts), len(layers), len(PARTS), len(CLASSES), 2), np.nan)
+    first = np.full(change.shape[:-1], np.nan)
     for k, layer in enumerate(layers):
         say(f"layer {layer + 1} of {len(ready.order)} silenced, in {len(jobs.text)} ways")
-        found = answers_without(ready, int(layer), jobs, facts.answers)
-        change[jobs.text, k, jobs.part, cells] = found - log_p[jobs.text]
+        found = answers_without(ready, int(layer), jobs, facts.answers, best=True)
+        change[jobs.text, k, jobs.part, cells] = found[:, :2] - log_p[jobs.text]
+        first[jobs.text, k, jobs.part, cells] = found[:, 0] == found[:, 2]
     nothing = Jobs(np.arange(len(facts)), facts.begins, facts.begins, np.zeros(len(facts), int))
     off = float(np.abs(answers_without(ready, 0, nothing, facts.answers) - log_p).max())
     say("single neurons")
     return Results(
-        p, own, listed, facts, layers, len(ready.order), log_p, change, off,
+        p, own, listed, facts, layers, len(ready.order), log_p, change, first, off,
         neurons_of(ready, facts, log_p, p.neurons, seed),
     )  # fmt: skip
 
@@ -133,10 +137,11 @@ def jobs_of(facts: Facts) -> tuple[Jobs, np.ndarray]:
 def own_facts() -> Facts:
     """Beginnings of passages for the model of the package, which knows no facts: two of their tokens for a subject."""
     ids, mask = passages(OWN_LENGTH)
-    ids = ids[mask.all(axis=1)]
+    long = mask.all(axis=1)
+    ids, articles = ids[long], articles_of(probe.bundled_texts())[long]
     of_all = lambda value: np.full(len(ids), value)
     answers = np.full((len(ids), 2), -1)
     return Facts(
         np.array(["passage"] * len(ids)), ids, of_all(OWN_LENGTH), of_all(4), of_all(6), answers,
-        np.ones(len(ids), bool),
+        np.ones(len(ids), bool), articles,
     )  # fmt: skip

@@ -2,7 +2,9 @@ r"""Single neurons that say the object: those whose values promote it most, sile
 
 Neuron m of layer l writes $a_m v_m$; it promotes word w by $a_m \langle v_m, u_w \rangle$, with u the unembedding, as
 `transformer.key_value_memory` has it. Beside each of the neurons that promote the object most, of all layers, stands
-another one of the same layer, drawn at random of those nearest in what they write, $|a_m| \, |v_m|$.
+another one of the same layer, drawn at random of those whose writing points most nearly as much towards the object: by
+the alignment $\mathrm{sign}(a_m) \langle v_m, u_w \rangle / |v_m|$. Whoever promotes a word is missed where it is
+asked for; the control asks whether these neurons are missed for more than they promote it by.
 
 Source: Geva et al., *Transformer feed-forward layers are key-value memories* (2012.14913), Section 4.
 """
@@ -26,13 +28,15 @@ class Neurons(NamedTuple):
 
     - `layer`: Of each neuron, the most promoting first, (facts, neurons).
     - `promoting`, `random`: The change of the log probability of the object, (facts, neurons).
-    - `size`: How much each writes, and the random one, (facts, neurons, 2).
+    - `promotion`: By how much each promotes the object, and the random one, (facts, neurons, 2).
+    - `alignment`: The alignment of both, (facts, neurons, 2).
     """
 
     layer: np.ndarray
     promoting: np.ndarray
     random: np.ndarray
-    size: np.ndarray
+    promotion: np.ndarray
+    alignment: np.ndarray
 
 
 def neurons_of(ready: Prepared, facts: Facts, log_p: np.ndarray, many: int, seed: int) -> Neurons:
@@ -45,7 +49,8 @@ def neurons_of(ready: Prepared, facts: Facts, log_p: np.ndarray, many: int, seed
     # (facts, layers, m)
     promotion = fired * np.stack([words @ of_layer.T for of_layer in values], axis=1)
     size = np.abs(fired) * np.stack([np.linalg.norm(of_layer, axis=1) for of_layer in values])
-    chosen, drawn = choose(promotion, size, many, rng)
+    alignment = promotion / np.where(size > 0, size, 1)
+    chosen, drawn = choose(promotion, alignment, many, rng)
     log_p_without = np.full(2 * len(facts) * many, np.nan)
     numbers = np.stack([chosen, drawn]).ravel()
     text = np.tile(np.repeat(np.arange(len(facts)), many), 2)
@@ -58,18 +63,20 @@ def neurons_of(ready: Prepared, facts: Facts, log_p: np.ndarray, many: int, seed
             jobs = Jobs(of, last, last + 1, np.ones(_AT_ONCE, int), numbers[filled] % promotion.shape[2])
             log_p_without[part] = answers_without(ready, int(layer), jobs, facts.answers)[: len(part), 0]
     change = log_p_without.reshape(2, len(facts), many) - log_p[:, 0][None, :, None]
-    sizes = np.stack([np.take_along_axis(size.reshape(len(facts), -1), of, axis=1) for of in (chosen, drawn)], axis=-1)
-    return Neurons(chosen // promotion.shape[2], change[0], change[1], sizes)
+    of_both = lambda values: np.stack(
+        [np.take_along_axis(values.reshape(len(facts), -1), of, axis=1) for of in (chosen, drawn)], axis=-1
+    )
+    return Neurons(chosen // promotion.shape[2], change[0], change[1], of_both(promotion), of_both(alignment))
 
 
 def choose(
-    promotion: np.ndarray, size: np.ndarray, many: int, rng: np.random.Generator
+    promotion: np.ndarray, alignment: np.ndarray, many: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers layer * m + neuron of those that promote most in each fact, and of random ones of about their size.
+    """Numbers layer * m + neuron of those that promote most in each fact, and of random ones as aligned.
 
     **Arguments:**
 
-    - `promotion`, `size`: Of each neuron, (facts, layers, m).
+    - `promotion`, `alignment`: Of each neuron, (facts, layers, m).
     - `many`: How many of each fact.
     - `rng`: Draws.
 
@@ -84,7 +91,7 @@ def choose(
         taken = set(chosen[i].tolist())
         for k, number in enumerate(chosen[i]):
             layer, neuron = divmod(int(number), m)
-            nearest = np.argsort(np.abs(size[i, layer] - size[i, layer, neuron]), kind="stable")
+            nearest = np.argsort(np.abs(alignment[i, layer] - alignment[i, layer, neuron]), kind="stable")
             free = [int(other) for other in layer * m + nearest if int(other) not in taken][:_NEAREST]
             drawn[i, k] = free[int(rng.integers(len(free)))]
             taken.add(int(drawn[i, k]))

@@ -6,6 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ...plot import OKABE_ITO, style, time_series
+from ...probe.measures.tally import clustered_error
 from ..framework.layout import WIDTH
 from .claims import FIRST
 from .measure import CLASSES, PARTS, Results
@@ -38,14 +39,8 @@ def draw(m: Results) -> Figure:
     return figure
 
 
-def _mean_and_error(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Over the facts that have such a place."""
-    many = np.sum(~np.isnan(values), axis=0)
-    return np.nanmean(values, axis=0), np.nanstd(values, axis=0, ddof=1) / np.sqrt(many)
-
-
 def _by_layer(ax: Axes, m: Results, change: np.ndarray, ylabel: str) -> None:
-    mean, error = _mean_and_error(change)
+    mean, error, _ = clustered_error(change, m.facts.units)
     for k, name in enumerate(CLASSES):
         time_series(m.layers + 1, mean[:, k], error[:, k], ax, label=name, colour=COLOURS[k], linestyle=LINES[k],
                     xlabel="layer", ylabel=ylabel)  # fmt: skip
@@ -61,7 +56,7 @@ def _by_layer(ax: Axes, m: Results, change: np.ndarray, ylabel: str) -> None:
 def _neurons(ax: Axes, m: Results) -> None:
     for change, colour, line, label in (
         (m.neurons.promoting, COLOURS[1], "-", "promote the object most"),
-        (m.neurons.random, COLOURS[3], "--", "others, nearest in size"),
+        (m.neurons.random, COLOURS[3], "--", "others, as aligned"),
     ):
         values = np.sort(change.ravel())
         ax.plot(values, np.arange(1, values.size + 1) / values.size, line, color=colour, label=label)
@@ -75,7 +70,7 @@ def _neurons(ax: Axes, m: Results) -> None:
 def _totals(ax: Axes, m: Results, margin: np.ndarray) -> None:
     places = np.arange(len(CLASSES))
     for k, (part, colour, hatch) in enumerate(zip(PARTS, (COLOURS[3], COLOURS[1]), ("", "//"), strict=True)):
-        mean, error = _mean_and_error(margin[:, m.layers >= FIRST, k].mean(axis=1))
+        mean, error, _ = clustered_error(margin[:, m.layers >= FIRST, k].mean(axis=1), m.facts.units)
         ax.bar(places + 0.38 * (k - 0.5), mean, 0.36, yerr=error, color=colour, hatch=hatch, edgecolor="white", lw=0,
                capsize=2, label=part.replace("_", "-"))  # fmt: skip
     ax.axhline(0, color="0.6", lw=0.6)

@@ -118,7 +118,13 @@ def prepare(model: Model, token_ids: np.ndarray, lengths: np.ndarray) -> Prepare
 
 
 def answers_without(
-    ready: Prepared, layer: int, jobs: Jobs, answers: np.ndarray, say: Callable[[], None] = lambda: None
+    ready: Prepared,
+    layer: int,
+    jobs: Jobs,
+    answers: np.ndarray,
+    say: Callable[[], None] = lambda: None,
+    *,
+    best: bool = False,
 ) -> np.ndarray:
     """The log probabilities of some words at the last place, each knock-out of one layer by itself.
 
@@ -129,13 +135,17 @@ def answers_without(
     - `jobs`: What is silenced.
     - `answers`: (texts, words), the ids of the words that are asked for in each text.
 
+    **Other arguments:**
+
+    - `best`: Whether a last column has the log probability of the most probable word.
+
     **Returns:**
 
-    (jobs, words).
+    (jobs, words), or (jobs, words + 1) with `best`.
     """
     n = ready.clean.levels.shape[2]
     widths = np.array([_width(int(tokens), n) for tokens in ready.lengths[jobs.text] - jobs.start])
-    found = np.full((len(jobs.text), answers.shape[1]), np.nan)
+    found = np.full((len(jobs.text), answers.shape[1] + 1), np.nan)
     for width in np.unique(widths):
         rows = np.flatnonzero(widths == width)
         # Chunks of one size, which is the same for all layers as the jobs are; the last is filled up with copies.
@@ -161,7 +171,7 @@ def answers_without(
             )  # fmt: skip
             found[chunk] = np.asarray(log_p)[: len(chunk)]
         say()
-    return found
+    return found if best else found[:, :-1]
 
 
 def _width(tokens: int, n: int) -> int:
@@ -239,7 +249,9 @@ def _without(
     )
     x = lax.fori_loop(layer, order.shape[0], step, begins_with)
     scores = network.logits(jnp.take_along_axis(network.finish(x), last[:, None, None], axis=1))[:, 0]
-    return jnp.take_along_axis(jax.nn.log_softmax(scores, axis=-1), answers, axis=1)
+    log_p = jax.nn.log_softmax(scores, axis=-1)
+    asked = jnp.take_along_axis(log_p, answers, axis=1)
+    return jnp.concatenate([asked, jnp.max(log_p, axis=1, keepdims=True)], axis=1)
 
 
 def _biased(update: Array, bias: Array | None) -> Array:

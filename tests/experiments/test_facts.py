@@ -145,7 +145,8 @@ def test_claims_follow_from_what_is_lost():
     # Three times as much is lost without what promotes the object three times as much: no more for each unit of it.
     m = results(lost(2, 1, 1))
     few = np.full((20, 2), -0.1) + 0.001 * np.arange(40).reshape(20, 2)
-    large = m.neurons._replace(promoting=np.full((20, 2), -0.3), random=few, promotion=np.full((20, 2, 2), (3.0, 0.805)))
+    promotion = np.full((20, 2, 2), (3.0, 0.805))
+    large = m.neurons._replace(promoting=np.full((20, 2), -0.3), random=few, promotion=promotion)
     assert not claims_of(replace(m, neurons=large))[5].holds
     # What is said of the fact: the foil's share of the change, and how many objects are still first.
     told = claims_of(results(lost(2, 1, 1, by=0.5, foil=-1.5)))[1]

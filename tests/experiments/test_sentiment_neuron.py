@@ -13,11 +13,13 @@ from clusterjax.experiments.sentiment_neuron import measure as measuring
 from clusterjax.experiments.sentiment_neuron.claims import caption_of, claims_of, place_of
 from clusterjax.experiments.sentiment_neuron.measure import (
     LENGTH,
+    STRENGTHS,
     Parameters,
     Results,
     Told,
     areas,
     difference_of_means,
+    discriminants,
     encoded,
     every_other,
     told_by,
@@ -53,6 +55,9 @@ def test_planted_units_are_found_and_scored_on_other_texts():
     assert neuron.unit == 1 * 5 + 2 and neuron.many == 10 and told.neurons == 5
     assert neuron.chosen == pytest.approx(0.9, abs=0.01) and neuron.accuracy == pytest.approx(0.7, abs=0.01)
     assert told.best["direction"].unit == 2 and told.best["direction"].accuracy > 0.8
+    # The discriminant knows of the common noise of the two coordinates; the difference of means is hidden by nothing.
+    level, strength = divmod(told.best["discriminant"].unit, 4)
+    assert level == 2 and told.best["discriminant"].accuracy > 0.8 and 0 <= strength < 4
     assert told.best["coordinate"].accuracy < 0.75
     assert told.neuron_areas.shape == (2,) and told.direction_areas.shape == (3,)
     # The neuron is low for praise: its area counts from the side that was chosen.
@@ -98,6 +103,23 @@ def test_areas_and_directions_are_those_of_loops():
     np.testing.assert_allclose(difference_of_means(levels, labels), expected, atol=1e-12)
 
 
+def test_discriminants_solve_their_equations_and_end_in_the_difference_of_means():
+    """Noise along (1, -1) hides a difference along (1, 0.2): the discriminant turns away from it, the less so the
+    larger lambda is."""
+    rng, labels = np.random.default_rng(5), np.arange(300) % 2 == 1
+    levels = rng.normal(size=(300, 2, 3)) + 3 * rng.normal(size=(300, 2, 1)) * np.array([1.0, -1.0, 0.0])
+    levels += labels[:, None, None] * np.array([1.0, 0.2, 0.0])
+    found, apart = discriminants(levels, labels), difference_of_means(levels, labels)
+    for level in range(2):
+        within = sum(np.cov(levels[of, level].T, ddof=0) * of.mean() for of in (labels, ~labels))
+        for number, strength in enumerate(STRENGTHS):
+            damped = within + strength * np.trace(within) / 3 * np.eye(3)
+            np.testing.assert_allclose(damped @ found[level, number], apart[level], atol=1e-10)
+        noise = np.array([1.0, -1.0, 0.0]) / np.sqrt(2)
+        seen = [abs(w @ noise) / np.linalg.norm(w) for w in [*found[level], apart[level]]]
+        assert seen == sorted(seen) and seen[0] < 0.3 < seen[-1]
+
+
 def test_the_last_tokens_are_read(monkeypatch):
     text = "cdefghijklmnopqrstuvwxyz" * 4
     model = causal_model()
@@ -114,12 +136,14 @@ def results(neuron=0.8, random=0.5, mixed=0.6, direction=0.9, cell=0.6, own=Fals
     unit = lambda share, number=0, of=60: Unit(number, of, share, rng.permutation(np.arange(many) < share * many))
 
     def told(share, along):
-        best = {"neuron": unit(share, 27), "coordinate": unit(0.55, 9, 12), "direction": unit(along, 1, 4)}
+        best = {"neuron": unit(share, 27), "coordinate": unit(0.55, 9, 12), "direction": unit(0.7, 1, 4),
+                "discriminant": unit(along, 4 + 2, 16)}  # fmt: skip
         return Told(best, np.full(3, share), np.full(4, along), 20)
 
     corpus = Corpus([], Labelled([], np.zeros(0, bool)), Labelled([], np.zeros(0, bool)), Subject("reviews", "reviews"))
     return Results(
         Parameters(), own, corpus, told(neuron, direction), told(mixed, mixed), (told(random, 0.5), told(random, 0.52)),
+        "of spread 0.0417",
         None if own else told(0.65, 0.7), unit(cell, 5, 187), 0.0,
     )  # fmt: skip
 
@@ -127,7 +151,12 @@ def results(neuron=0.8, random=0.5, mixed=0.6, direction=0.9, cell=0.6, own=Fals
 def test_claims_follow_the_numbers():
     m = results()
     assert [claim.holds for claim in claims_of(m)] == [True] * 5
-    assert [place_of(m, kind) for kind in m.trained.best] == ["layer 2, number 7", "level 3, number 0", "level 1"]
+    assert [place_of(m, kind) for kind in m.trained.best] == [
+        "layer 2, number 7",
+        "level 3, number 0",
+        "level 1",
+        "level 1, lambda = 1",
+    ]
     found = claims_of(m)
     values = (0.3, 0.2, 0.1, 0.2)
     assert [claim.value for claim in found[:4]] == pytest.approx(values) and all(claim.error > 0 for claim in found[:4])
@@ -136,6 +165,8 @@ def test_claims_follow_the_numbers():
     assert not claims_of(results(direction=0.75))[2].holds
     assert not claims_of(results(cell=0.8))[3].holds
     assert not claims_of(replace(m, off=1e-3))[4].holds
-    assert "SmolLM2 is not installed" in caption_of(results(own=True)) and "SmolLM2" in caption_of(m)
+    assert "SmolLM2 is not installed" in caption_of(results(own=True)) and "SmolLM2-135M-Instruct (Q4_1)" in caption_of(
+        m
+    )
     assert {"area under the ROC curve", "neuron, random order"} <= {*texts_of(draw(m))}
     assert "neuron, own\nmodel" not in texts_of(draw(results(own=True)))

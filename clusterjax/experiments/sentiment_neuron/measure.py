@@ -3,8 +3,9 @@ r"""Which single neuron, and which direction of the residual stream, tell praise
 A text is its last tokens; a unit's value is its mean over them, the first left out. Of all neurons of all layers, and
 of all coordinates of the stream at all levels, the one is taken whose area under the ROC curve is farthest from one
 half on the texts that units are chosen on; all that is said of it is measured on others. The direction of a level is
-the difference of the two mean streams, $\bar x_+ - \bar x_-$, of one half of the first texts; level and threshold are
-chosen on the other half.
+the difference of the two mean streams, $\bar x_+ - \bar x_-$, of one half of the first texts, the weakest of linear
+probes; beside it stands Fisher's discriminant, $(C + \lambda \bar c I)^{-1} (\bar x_+ - \bar x_-)$ with the covariance
+C within the two kinds and its mean diagonal entry $\bar c$. Level, $\lambda$ and threshold are chosen on the other half.
 
 Source: Radford, Jozefowicz, Sutskever, *Learning to generate reviews and discovering sentiment* (1704.01444), Section
 4; *Transformers, part 2*, slide 12.
@@ -22,7 +23,7 @@ from jaxtyping import Bool, Float
 
 from ... import probe, transformer
 from ...probe.measures.unit_means import UnitMeans, unit_means
-from ..framework.causal import ABSENT, smollm2
+from ..framework.causal import ABSENT, smollm2, spread_words, untrained
 from ..framework.experiment import Settings
 from ..framework.parameters import parameter
 from ..framework.small_models import LENGTH, Corpus, Labelled, corpus_of, train_small
@@ -31,7 +32,8 @@ from ..framework.units import Unit, best_unit, best_units
 
 
 SEEN = 20_000  # texts that the LSTM is trained on
-KINDS = ("neuron", "coordinate", "direction")
+KINDS = ("neuron", "coordinate", "direction", "discriminant")
+STRENGTHS = (0.01, 0.1, 1.0, 10.0)  # of lambda
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,8 @@ class Told:
 
     **Attributes:**
 
-    - `best`: The best of each of `KINDS`; the unit of a direction is its level.
+    - `best`: The best of each of `KINDS`; the unit of a direction is its level, that of a discriminant its level times
+        the number of `STRENGTHS` plus the number of its own.
     - `neuron_areas`: The area of the best neuron of each layer, on the texts it is scored on, chosen on the others,
       (layers,).
     - `direction_areas`: The area of the direction of each level on the texts that it is scored on, (levels,).
@@ -74,6 +77,7 @@ class Results:
     - `own`: Whether the network is the language model of the package, SmolLM2 being absent.
     - `corpus`: The texts.
     - `trained`, `shuffled`, `random`: The network, with the tokens of each text in random order, and random weights.
+    - `spread`: How these were drawn, in words.
     - `small`: The language model of the package, beside SmolLM2; None if it stands for SmolLM2.
     - `lstm`: The best cell of a small LSTM trained here.
     - `off`: By how much the areas change if every value is doubled and raised by one, at most.
@@ -85,6 +89,7 @@ class Results:
     trained: Told
     shuffled: Told
     random: tuple[Told, ...]
+    spread: str
     small: Told | None
     lstm: Unit
     off: float
@@ -110,7 +115,7 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
     random = []
     for draw, key in enumerate(keys):
         say(f"random weights, {draw + 1} of {p.draws}")
-        other = probe.randomise(model, key)
+        other = untrained(model, key)
         random.append(told_by([unit_means(other, *part) for part in parts], labels))
     small = None
     if not own:
@@ -125,7 +130,9 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
     )  # fmt: skip
     lstm = train_small(corpus.seen, recipe, seed=seed_of(keys[0]))[-1].model
     cells = best_units(lstm, corpus.chosen, corpus.scored, LENGTH)["cell"]
-    return Results(p, own, corpus, trained, shuffled, tuple(random), small, cells, _moved(means[1], labels[1]))
+    return Results(
+        p, own, corpus, trained, shuffled, tuple(random), spread_words(model), small, cells, _moved(means[1], labels[1])
+    )
 
 
 def encoded(model: probe.Model, part: Labelled) -> tuple[np.ndarray, np.ndarray]:
@@ -151,6 +158,11 @@ def told_by(means: list[UnitMeans], labels: tuple[Bool[np.ndarray, " texts"], Bo
     directions = difference_of_means(chosen.levels[half], labels[0][half])
     along = lambda values: np.einsum("tld,ld->tl", values, directions)
     best["direction"] = best_unit(along(chosen.levels[~half]), labels[0][~half], along(scored.levels), labels[1])
+    fitted = discriminants(chosen.levels[half], labels[0][half])
+    along_fitted = lambda values: np.einsum("tld,lsd->tls", values, fitted).reshape(len(values), -1)
+    best["discriminant"] = best_unit(
+        along_fitted(chosen.levels[~half]), labels[0][~half], along_fitted(scored.levels), labels[1]
+    )
     layers = range(chosen.neurons.shape[1])
     by_layer = [transformer.best_detector(chosen.neurons[:, layer], labels[0]).neuron for layer in layers]
     of_neurons = np.stack([scored.neurons[:, layer, neuron] for layer, neuron in zip(layers, by_layer, strict=True)], 1)
@@ -175,6 +187,23 @@ def difference_of_means(
     """The mean stream of texts that praise less that of the others, at each level."""
     levels = levels.astype(float)
     return levels[labels].mean(axis=0) - levels[~labels].mean(axis=0)
+
+
+def discriminants(
+    levels: Float[np.ndarray, "texts levels d"], labels: Bool[np.ndarray, " texts"]
+) -> Float[np.ndarray, "levels strengths d"]:
+    """Fisher's discriminant of texts that praise and others, at each level and with each of `STRENGTHS`."""
+    levels, apart = levels.astype(float), difference_of_means(levels, labels)
+    found = np.empty((len(apart), len(STRENGTHS), apart.shape[1]))
+    for level, (x, along) in enumerate(zip(np.moveaxis(levels, 1, 0), apart, strict=True)):
+        # Of each kind about its own mean.
+        centred = np.concatenate([x[of] - x[of].mean(axis=0) for of in (labels, ~labels)])
+        lengths, axes = np.linalg.eigh(centred.T @ centred / len(x))
+        for number, strength in enumerate(STRENGTHS):
+            # Where all texts are alike, as before the first layer, all directions serve alike.
+            damped = np.maximum(lengths, 0) + strength * max(lengths.mean(), np.finfo(float).tiny)
+            found[level, number] = axes @ ((axes.T @ along) / damped)
+    return found
 
 
 def areas(values: Float[np.ndarray, "texts units"], labels: Bool[np.ndarray, " texts"]) -> Float[np.ndarray, " units"]:

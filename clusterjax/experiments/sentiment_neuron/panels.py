@@ -11,7 +11,7 @@ from .claims import of_random
 from .measure import KINDS, Results
 
 
-COLOURS = {"neuron": OKABE_ITO[0], "coordinate": OKABE_ITO[2], "direction": OKABE_ITO[1]}
+COLOURS = {"neuron": OKABE_ITO[0], "coordinate": OKABE_ITO[2], "direction": OKABE_ITO[1], "discriminant": OKABE_ITO[5]}
 MARKS = {"neuron": "o", "direction": "s"}
 
 
@@ -54,7 +54,7 @@ def _units(ax: Axes, m: Results) -> None:
         ax.errorbar(place, 100 * unit.accuracy, 100 * unit.error, color=COLOURS[kind], marker="o", ms=4, capsize=2)
         ax.errorbar(place + 0.2, 100 * mixed.accuracy, 100 * mixed.error, color=COLOURS[kind], marker="s", ms=3,
                     mfc="white", capsize=2)  # fmt: skip
-        labels.append(kind)
+        labels.append({"direction": "mean\ndifference", "discriminant": "discri-\nminant"}.get(kind, kind))
     others = [] if m.small is None else [("neuron, own\nmodel", m.small.best["neuron"])]
     for label, unit in [*others, ("cell of\nthe LSTM", m.lstm)]:
         ax.errorbar(len(labels), 100 * unit.accuracy, 100 * unit.error, color="0.2", marker="D", ms=4, capsize=2)

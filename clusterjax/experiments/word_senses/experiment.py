@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 
+from ...probe.measures.tally import clustered_error
 from ..framework.causal import OWN, SMOLLM2
 from ..framework.experiment import Cost, Experiment, Outcome, Settings
 from ..framework.verdict import Measured, Subject
@@ -23,7 +24,7 @@ def _run(settings: Settings, say: Callable[[str], None]) -> Outcome:
         caption_of(m),
         claims_of(m),
         {"network": on.network.words, "words": list(m.words), "contexts": m.contexts, "starts": len(m.words),
-         "draws of random weights": len(m.random), "solver": "none: layers in float32"},
+         "draws of random weights": len(m.random), "random weights": m.spread, "solver": "none: layers in float32"},
         _series(m),
         partial(draw, m),
         None,
@@ -36,8 +37,8 @@ def _series(m: Results) -> dict:
     for run, cosines in (("in order", m.trained), ("in random order", m.shuffled)):
         for name in ("same", "different", "gap"):
             values = getattr(cosines, name)
-            error = values.std(axis=0, ddof=1) / np.sqrt(len(values))
-            series |= {f"{name} {run}": values.mean(axis=0), f"{name} {run}, error": error}
+            of = clustered_error(values)
+            series |= {f"{name} {run}": of.mean, f"{name} {run}, error": of.error}
     return series | {"gap by random weights_by_network": np.stack([one.gap.mean(axis=0) for one in m.random])}
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from ... import probe
 from ...probe.measures.stream import Measure
-from ..framework.causal import ABSENT, smollm2
+from ..framework.causal import ABSENT, smollm2, spread_words, untrained
 from ..framework.experiment import Settings
 from ..framework.parameters import parameter
 
@@ -66,6 +66,7 @@ class Results:
     - `contexts`: How many contexts each sense has.
     - `trained`, `shuffled`: In the contexts, and with the other words of each in random order.
     - `random`: By networks of random weights.
+    - `spread`: How these were drawn, in words.
     - `off`: The largest change of a cosine if what stands after the word is another token.
     """
 
@@ -75,6 +76,7 @@ class Results:
     trained: Cosines
     shuffled: Cosines
     random: tuple[Cosines, ...]
+    spread: str
     off: float
 
 
@@ -116,9 +118,9 @@ def measure_model(
     random = []
     for draw in range(p.draws):
         say(f"random weights, {draw + 1} of {p.draws}")
-        random.append(cosines(probe.randomise(model, jr.fold_in(jr.key(seed), draw)), texts, places, senses))
+        random.append(cosines(untrained(model, jr.fold_in(jr.key(seed), draw)), texts, places, senses))
     contexts = min(len(of) for both in senses.values() for of in both)
-    return Results(own, words, contexts, trained, in_order, tuple(random), off)
+    return Results(own, words, contexts, trained, in_order, tuple(random), spread_words(model), off)
 
 
 def read_senses() -> dict[str, list[list[str]]]:

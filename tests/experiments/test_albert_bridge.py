@@ -52,8 +52,9 @@ def beside_of(trained=0.5, shuffled=0.5, random=0.5):
     either = lambda values: {"particles": values + 1, "fitted": values}
     drawn = np.stack([random + shift - texts for shift in (-0.02, 0.0, 0.02)])
     return BridgeControls(
-        either(trained + np.repeat(texts, 2)), np.arange(0, 8, 2), either(shuffled - texts), either(drawn)
-    )
+        either(trained + np.repeat(texts, 2)), np.arange(0, 8, 2), either(shuffled - texts), either(drawn),
+        np.arange(8),
+    )  # fmt: skip
 
 
 BESIDE = beside_of(0.5, 0.9, 0.9)

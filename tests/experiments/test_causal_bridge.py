@@ -19,6 +19,7 @@ from clusterjax.experiments.causal_bridge.head_runs import TIME, HeadRuns, head_
 from clusterjax.experiments.causal_bridge.measure import ALBERT_NAME, Parameters, Results, parts_of
 from clusterjax.experiments.causal_bridge.panels import draw
 from clusterjax.experiments.framework.bridge_controls import BridgeControls
+from clusterjax.experiments.framework.causal import NAME
 from clusterjax.experiments.framework.ensemble import draw_starts, run_ensemble
 from clusterjax.experiments.framework.trained_values import leading_block
 from clusterjax.experiments.framework.verdict import Subject
@@ -120,28 +121,29 @@ def results(fitted=0.02, uniform=0.05, shuffled=0.9, first=0.9, embedding=0.5, a
     bridge = probe.Bridge(curve(0.0), curves, 0.5, 2.0, np.array([1.0, 0.5]), np.ones(3), True, 0.4)
     drawn = lambda level, *shape: {name: level + 0.01 * np.linspace(-1, 1, np.prod(shape)).reshape(shape)
                                    for name in ("particles", "fitted")}  # fmt: skip
-    beside = BridgeControls(drawn(0.5, 8), np.arange(0, 8, 2), drawn(shuffled, 4), drawn(shuffled, 3, 4))
+    beside = BridgeControls(drawn(0.5, 8), np.arange(0, 8, 2), drawn(shuffled, 4), drawn(shuffled, 3, 4), np.arange(8))
     to = lambda level: np.hstack([np.ones((8, 1)), level + noise * np.ones((1, 2))])
     names = {"particle": 0.3, "fitted": first, "own length": 0.4, "attention alone": attention, "embedding": embedding}
     path = FirstPath({name: to(level) for name, level in names.items()}, to(0.9)[:, 1:], off, off)
     every = (
-        heads_of("SmolLM2", [1.0] * 10 + [1 + 1j], [2.0] * 11),
+        heads_of(NAME, [1.0] * 10 + [1 + 1j], [2.0] * 11),
         heads_of("the language model of the package", [1.0, 0.5], [1.0, 1.0]),
         heads_of(ALBERT_NAME, [1.0, -1.0, -0.5 + 1j], [2.0, apart, 28.0]),
     )
     texts = probe.Encoded(np.zeros((8, 8), np.int32), np.ones((8, 8), bool))
     return Results(
-        Parameters(), Subject("smollm2", "SmolLM2"), Subject("texts", "texts"), "SmolLM2", 3, True, texts, texts,
+        Parameters(), Subject("smollm2", "SmolLM2"), Subject("texts", "texts"), "SmolLM2", 3, True, np.arange(8),
+        "of spread 0.0417", texts, texts,
         bridge, beside, path, every,
     )  # fmt: skip
 
 
 CLAIMS = {
     "Fitted particles predict the similarity": ({}, {"fitted": 0.3}),
-    "Whom the tokens of SmolLM2 attend to": ({}, {"uniform": 0.02}),
+    "With beta 0 particles predict": ({}, {"uniform": 0.02}),
     "Fitted particles predict SmolLM2 and its texts": ({}, {"shuffled": 0.5}),
     "The fitted particle is nearer": ({}, {"embedding": 0.9}),
-    "What moves the first token": ({}, {"attention": 0.6}),
+    "Without the feed-forward, by": ({}, {"attention": 0.6}),
     "Particles stay apart at just": ({}, {"apart": 10.0}),
     "The first token moves by itself": ({}, {"off": 1e-3}),
     "Without the feed-forward the first token": ({}, {"off": 1e-3}),
@@ -163,9 +165,9 @@ def test_claims_hold_and_fail(start):
 def test_numbers_of_the_claims():
     m = results()
     found = _Found(claims_of(m))
-    cases = by_name(found, "Most heads of the package's ALBERT repel")
+    cases = by_name(found, "More than half of the heads of the package's ALBERT")
     assert cases.holds and cases.value == pytest.approx(2 / 3)
-    assert "SmolLM2: 10 attract, 0 repel, 1 turn, of 11" in cases.measured
+    assert f"{NAME}: 10 attract, 0 repel, 1 turn, of 11" in cases.measured
     clusters = by_name(found, "Particles stay apart")
     assert clusters.value == 1 and "so it is at 16 of 16 heads" in clusters.measured
     near = by_name(found, "The fitted particle is nearer")
@@ -173,7 +175,7 @@ def test_numbers_of_the_claims():
     share = by_name(found, "Fitted particles predict the similarity")
     expected = np.sqrt(0.75) * 0.02 / LEVELS.std()
     assert share.value == pytest.approx(expected) and "0.12 ± 0.00" in share.measured
-    gain = by_name(found, "Whom the tokens of SmolLM2 attend to")
+    gain = by_name(found, "With beta 0 particles predict")
     assert gain.value == pytest.approx(0.75 * (0.05**2 - 0.02**2))
 
 
@@ -185,5 +187,5 @@ def test_caption_picture_and_record():
     assert {"without feed-forward", "attractive", "repulsive", "rotating", "SmolLM2\n11 heads", "(f)"} <= set(words)
     series = _series(m)
     assert {len(values) for name, values in series.items() if "_by_" not in name} == {4}
-    np.testing.assert_allclose(series["clusters_by_head, SmolLM2"], [[2.0] * 11])
+    np.testing.assert_allclose(series[f"clusters_by_head, {NAME}"], [[2.0] * 11])
     assert _record(m)["time with beta 0"] == 0.4 and _record(m)["starts"] == 8

@@ -7,6 +7,7 @@ texts and steps.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -67,7 +68,9 @@ def measure(p: Parameters, network: Network, settings: Settings, say: Callable[[
     beside = controls_of(
         network.model, bridge, texts, others, how, settings.seed, settings.store, say, special=tuple(special),
         # The package knows how its network was drawn.
-        initial=probe.bundled_start if network.bundled else None, many=p.controls, draws=p.draws,
+        units=np.arange(len(texts.mask)),
+        draw=partial(probe.randomise, initial=probe.bundled_start if network.bundled else None), many=p.controls,
+        draws=p.draws,
     )  # fmt: skip
     return Results(p, how, texts, others, bridge, beside)
 

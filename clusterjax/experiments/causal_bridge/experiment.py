@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from ...probe.measures.tally import average_of
+from ...probe.measures.tally import clustered_error
 from ..framework.bridge_controls import CURVES
 from ..framework.causal import ABSENT
 from ..framework.experiment import Cost, Experiment, Outcome, Settings
@@ -35,7 +35,7 @@ def _record(m: Results) -> dict:
         "tokens": m.texts.mask.shape[1], "texts that are fitted to": len(m.others.mask),
         "radius": np.asarray(bridge.radius).tolist(), "time_per_layer": bridge.time_per_layer, "beta": bridge.beta,
         "time with beta 0": bridge.time_uniform, "converged": bridge.converged,
-        "random weights": m.p.draws, "texts of the controls": len(m.beside.rows),
+        "random weights": m.p.draws, "weights are": m.spread, "texts of the controls": len(m.beside.rows),
         "solver": f"Bogacki-Shampine, {m.p.steps_per_layer} steps a layer, float32",
     }  # fmt: skip
 
@@ -47,7 +47,7 @@ def _series(m: Results) -> dict:
         if np.isfinite(curve.mean).all() and np.isfinite(curve.error).all():
             series |= {f"cosine {name}": curve.mean, f"error {name}": curve.error}
     for name, cosines in m.path.cosines.items():
-        one = average_of(cosines)
+        one = clustered_error(cosines, m.articles)
         series |= {f"first token, {name}_by_level": one.mean, f"first token, {name}, error_by_level": one.error}
     for curve in CURVES:
         beside = m.beside

@@ -12,19 +12,17 @@ import numpy as np
 
 from ... import probe
 from ..framework.bridge_controls import BridgeControls, Effort, controls_of
-from ..framework.causal import QUICK_TEXTS, SMOLLM2, TEXTS, reading_of
+from ..framework.causal import NAME, OWN, PASSAGES, QUICK_TEXTS, SMOLLM2, TEXTS, reading_of, spread_words, untrained
 from ..framework.experiment import Settings
 from ..framework.parameters import parameter
 from ..framework.particles import MOST_TOKENS
-from ..framework.passages import passages
+from ..framework.passages import articles_of, passages
 from ..framework.verdict import Subject
 from .first_path import FirstPath, first_path
 from .head_runs import HeadRuns, head_runs
 
 
 LONGEST = 64
-OWN = Subject("clusterjax-language-model", "the causal language model of this package")
-PASSAGES = Subject("texts", "passages of Wikipedia that it has not seen")
 OWN_NAME, ALBERT_NAME = "the language model of the package", "the ALBERT of the package"
 EVERY = 5  # of so many texts one is fitted to
 
@@ -52,6 +50,8 @@ class Results:
     - `name`: What the network is called in a sentence.
     - `layers`: How many it has.
     - `installed`: Whether it is SmolLM2.
+    - `articles`: The article of each of `texts`, over which errors are.
+    - `spread`: How the random weights were drawn, in words.
     - `texts`, `others`: The texts that were measured, and those that time and beta were fitted to.
     - `bridge`: The network and its particles on `texts`.
     - `beside`: The controls.
@@ -65,6 +65,8 @@ class Results:
     name: str
     layers: int
     installed: bool
+    articles: np.ndarray
+    spread: str
     texts: probe.Encoded
     others: probe.Encoded
     bridge: probe.Bridge
@@ -85,10 +87,12 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
         # Evenly spread over all, and all of one length.
         rows = np.flatnonzero(mask.all(axis=1))
         chosen = rows[np.linspace(0, len(rows) - 1, min(len(rows), asked.most_texts or len(rows))).astype(int)]
-        every = probe.Encoded(ids[chosen], mask[chosen])
+        every, articles = probe.Encoded(ids[chosen], mask[chosen]), articles_of(probe.bundled_texts())[chosen]
     else:
-        model, network, data, name, every = reading.model, SMOLLM2, reading.data, "SmolLM2", reading.texts
+        model, network, data, name, every = reading.model, SMOLLM2, reading.data, NAME, reading.texts
+        articles = reading.articles
     texts, others = parts_of(every, p.tokens)
+    articles = articles[~fitted_of(len(every.mask))]
     how = Effort(len(texts.mask), p.tokens, p.fit_steps, p.steps_per_layer)
     say(f"running {len(texts.mask)} texts as a network and as particles, fitted to {len(others.mask)} others")
     bridge = probe.bridge(
@@ -97,7 +101,18 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
         batch_size=p.controls, store=settings.store, say=say,
     )  # fmt: skip
     beside = controls_of(
-        model, bridge, texts, others, how, settings.seed, settings.store, say, many=p.controls, draws=p.draws
+        model,
+        bridge,
+        texts,
+        others,
+        how,
+        settings.seed,
+        settings.store,
+        say,
+        units=articles,
+        draw=untrained,
+        many=p.controls,
+        draws=p.draws,
     )
     say("following the first token")
     path = first_path(model, texts, bridge.radius, bridge.time_per_layer)
@@ -106,17 +121,35 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
     heads = tuple(
         head_runs(name, network, settings.seed, p.n, p.beta, say)
         for name, network in networks.items()
-        if not settings.quick or name != "SmolLM2"
+        if not settings.quick or name != NAME
     )
     return Results(
-        p, network, data, name, model.num_layers, reading is not None, texts, others, bridge, beside, path, heads
+        p,
+        network,
+        data,
+        name,
+        model.num_layers,
+        reading is not None,
+        articles,
+        spread_words(model),
+        texts,
+        others,
+        bridge,
+        beside,
+        path,
+        heads,
     )
+
+
+def fitted_of(texts: int) -> np.ndarray:
+    """Which of so many texts time and beta are fitted to: every fifth, and of few texts the last."""
+    fitted = np.arange(texts) % EVERY == EVERY - 1
+    fitted[-1] |= not fitted.any()
+    return fitted
 
 
 def parts_of(texts: probe.Encoded, tokens: int) -> tuple[probe.Encoded, probe.Encoded]:
     """The texts to measure and every fifth, to fit to; both cut to their first tokens."""
-    fitted = np.arange(len(texts.mask)) % EVERY == EVERY - 1
-    # Of few texts one at least.
-    fitted[-1] |= not fitted.any()
+    fitted = fitted_of(len(texts.mask))
     part = lambda rows: probe.Encoded(texts.token_ids[rows, :tokens], texts.mask[rows, :tokens])
     return part(~fitted), part(fitted)

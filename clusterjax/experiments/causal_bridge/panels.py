@@ -6,8 +6,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ...plot import OKABE_ITO, style, time_series
-from ...probe.measures.tally import average_of
+from ...probe.measures.tally import clustered_error
 from ..framework.bridge_controls import share_missed
+from ..framework.causal import NAME
 from ..framework.layout import WIDTH
 from .head_runs import HeadRuns
 from .measure import ALBERT_NAME, Results
@@ -66,7 +67,7 @@ def _missed(ax: Axes, m: Results) -> None:
         each = m.beside.random[curve].mean(axis=1)
         ax.plot(np.full(len(each), places[2] + shift), each, "x", color="0.1", ms=3.5, mew=0.8)
     # Of the trained network alone.
-    one, (label, colour, _) = average_of(share_missed(m.bridge, "uniform")), CURVES["uniform"]
+    one, (label, colour, _) = clustered_error(share_missed(m.bridge, "uniform"), m.articles), CURVES["uniform"]
     ax.bar([0.26], [one.mean], 0.25, yerr=[one.error], color=colour, error_kw={"elinewidth": 0.8}, lw=0, label=label)
     ax.axhline(1.0, color="0.1", lw=0.8, ls="--")
     ax.set_xticks(places, ["trained", "tokens shuffled", "random weights"])
@@ -76,7 +77,7 @@ def _missed(ax: Axes, m: Results) -> None:
 
 def _path(ax: Axes, m: Results) -> None:
     for name, (label, colour, line) in PATHS.items():
-        one = average_of(m.path.cosines[name])
+        one = clustered_error(m.path.cosines[name], m.articles)
         time_series(np.arange(len(one.mean)), one.mean, one.error, ax, colour=colour, linestyle=line, label=label,
                     xlabel="layer", ylabel="cosine to the network's\nfirst token")  # fmt: skip
     ax.axhline(0, color="0.6", lw=0.6, zorder=0)
@@ -85,7 +86,7 @@ def _path(ax: Axes, m: Results) -> None:
 
 
 def _short(heads: HeadRuns) -> str:
-    return {ALBERT_NAME: "ALBERT"}.get(heads.name, "SmolLM2" if heads.name == "SmolLM2" else "language model")
+    return {ALBERT_NAME: "ALBERT"}.get(heads.name, "SmolLM2" if heads.name == NAME else "language model")
 
 
 def _of_case(m: Results, ax: Axes, values: str, xlabel: str, ylabel: str) -> None:

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import jax.random as jr
 import numpy as np
+from jaxtyping import PRNGKeyArray
 
 from ... import probe
 from ...probe.measures.controls import _comparison
+from ...probe.measures.tally import clustered_error
 from .starts import STARTS, Starts, keys_of, starts_of
 
 
@@ -39,30 +40,37 @@ class BridgeControls:
     - `rows`: Which of these texts the controls have.
     - `shuffled`: The same of those texts with their words in random order.
     - `random`: Of networks of random weights, each with its own time and beta, (networks, texts).
+    - `units`: The independent unit of each text of the network, such as its article, (texts,).
     """
 
     trained: dict[str, np.ndarray]
     rows: np.ndarray
     shuffled: dict[str, np.ndarray]
     random: dict[str, np.ndarray]
+    units: np.ndarray
 
     def runs(self, curve: str) -> list[tuple[float, float]]:
-        """Mean and standard error: trained and shuffled over texts, random over networks."""
-        each = self.trained[curve], self.shuffled[curve], self.random[curve].mean(axis=1)
-        return [(float(one.mean()), float(one.std(ddof=1) / np.sqrt(len(one)))) for one in each]
+        """Mean and standard error: trained and shuffled over the units of texts, random over networks."""
+        each = (
+            clustered_error(self.trained[curve], self.units),
+            clustered_error(self.shuffled[curve], self.units[self.rows]),
+            clustered_error(self.random[curve].mean(axis=1)),
+        )
+        return [(float(one.mean), float(one.error)) for one in each]
 
     @property
     def beyond_shuffled(self) -> probe.Comparison:
         """By how much the fitted particles miss shuffled words by more, of the same texts."""
         # Of the same texts: paired.
         apart = self.shuffled["fitted"] - self.trained["fitted"][self.rows]
-        return _comparison(apart[:, None], np.zeros(1), np.inf)
+        return _comparison(apart[:, None], np.zeros(1), np.inf, self.units[self.rows])
 
     @property
     def beyond_random(self) -> Starts:
         """By how much they miss networks of random weights by more; signs are turned, so that more is better."""
         # `starts_of` asks whether the first is above the others; missing less is better.
-        return starts_of(-self.trained["fitted"][self.rows, None], list(-self.random["fitted"][..., None]))
+        ours, random = -self.trained["fitted"][self.rows, None], list(-self.random["fitted"][..., None])
+        return starts_of(ours, random, self.units[self.rows])
 
 
 def share_missed(bridge: probe.Bridge, curve: str) -> np.ndarray:
@@ -85,8 +93,9 @@ def controls_of(
     store: Path | None,
     say: Callable[[str], None],
     *,
+    units: np.ndarray,
     special: Sequence[int] = (),
-    initial: Callable[..., Any] | None = None,
+    draw: Callable[[probe.Model, PRNGKeyArray], probe.Model] = probe.randomise,
     many: int = TEXTS,
     draws: int = STARTS,
 ) -> BridgeControls:
@@ -99,8 +108,9 @@ def controls_of(
     - `seed`: Of weights and orders.
     - `store`: A folder; None keeps nothing.
     - `say`: Is given each line of progress.
+    - `units`: The independent unit of each text, such as its article, over which errors are.
     - `special`: Ids that stay in place when a text is shuffled.
-    - `initial`: How the network was drawn before training, if that is known; None is as `transformers` draws.
+    - `draw`: The network with random weights in place of its own, as it was before training.
     - `many`, `draws`: How many texts each control has at most, and how many networks of random weights there are.
     """
     # The same texts for all controls, evenly spread; of those that were fitted to there may be fewer.
@@ -123,8 +133,8 @@ def controls_of(
     ]
     shuffled = run("shuffled words", model, mixed[0], mixed[1])
     drawn = [
-        run(f"random weights {number} of {draws}", probe.randomise(model, key, initial=initial), shown, fitted)
+        run(f"random weights {number} of {draws}", draw(model, key), shown, fitted)
         for number, key in enumerate(keys_of(seed, draws), 1)
     ]
     random = {curve: np.stack([one[curve] for one in drawn]) for curve in CURVES}
-    return BridgeControls({curve: share_missed(bridge, curve) for curve in CURVES}, rows, shuffled, random)
+    return BridgeControls({curve: share_missed(bridge, curve) for curve in CURVES}, rows, shuffled, random, units)

@@ -5,7 +5,8 @@ of all coordinates of the stream at all levels, the one is taken whose area unde
 half on the texts that units are chosen on; all that is said of it is measured on others. The direction of a level is
 the difference of the two mean streams, $\bar x_+ - \bar x_-$, of one half of the first texts, the weakest of linear
 probes; beside it stands Fisher's discriminant, $(C + \lambda \bar c I)^{-1} (\bar x_+ - \bar x_-)$ with the covariance
-C within the two kinds and its mean diagonal entry $\bar c$. Level, $\lambda$ and threshold are chosen on the other half.
+C within the two kinds and its mean diagonal entry $\bar c$. Level, $\lambda$ and threshold are chosen on the other
+half.
 
 Source: Radford, Jozefowicz, Sutskever, *Learning to generate reviews and discovering sentiment* (1704.01444), Section
 4; *Transformers, part 2*, slide 12.

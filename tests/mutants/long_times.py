@@ -8,8 +8,19 @@ _NUMBERS = ("tests/test_rodas5p_coefficients.py",)
 _RUNS = ("tests/test_rodas5p_runs.py",)
 _LIVES = ("tests/observables/test_lifetimes.py",)
 _PASSES = ("tests/test_coarsen_passes.py",)
-_WAITS = ("tests/test_coarsen.py", "-k", "two_tokens or bounds_of or no_number")
-_ENDS = ("tests/limits", "-k", "metastable or opposite_bit or nearly or without_its")
+_WAITS = (
+    "tests/test_coarsen.py::test_two_tokens_merge_at_any_time_that_float64_holds",
+    "tests/test_coarsen.py::test_bounds_of_long_waits_are_numbers",
+    "tests/test_coarsen.py::test_a_bound_that_is_no_number_is_infinite",
+)
+_ENDS = (
+    "tests/limits/test_sphere.py::test_what_is_metastable_says_when_its_next_merger_is",
+    "tests/limits/test_sphere.py::test_only_tokens_that_are_opposite_bit_by_bit_are_certified_to_stay",
+    "tests/limits/test_sphere.py::test_metastable_points_are_not_certified_where_the_theorem_says_one",
+    "tests/limits/test_splitting.py::test_eigenvalues_that_nearly_coincide_are_neither_one_nor_two",
+    "tests/limits/test_space.py::test_nearly_equal_is_not_equal_and_certifies_nothing",
+    "tests/limits/test_space.py::test_without_its_hypotheses_a_shape_that_fits_is_not_certified",
+)
 _SHAPES, _HYPOTHESES = "clusterjax/_limits/sphere.py", "clusterjax/_limits/hypotheses.py"
 _TOUCHES, _LAW, _COARSE_STEPS, _ADJOINT, _BOUND, _COARSE_RUN = (
     f"clusterjax/_coarsen/{name}.py" for name in ("touches", "law", "steps", "adjoint", "bound", "run")

@@ -98,6 +98,17 @@ def test_bounds_of_long_waits_are_numbers(normalised, beta, causal):
     assert np.all(tree.bound < 1e-3)
 
 
+def test_mergers_before_all_times_of_float64_are_refused_and_an_offset_mends_it():
+    x0 = on_the_circle(0.0, 0.5)
+    with pytest.raises(
+        ValueError, match="^offset must let float64 hold .* it is 0: with beta = 1000 .* pass offset=beta"
+    ):
+        coarsen(field(1000.0, normalised=False), x0, 1e300, tolerance=NEAR)
+    tree = coarsen(field(1000.0, normalised=False, offset=1000.0), x0, 1e300, tolerance=NEAR)
+    expected = reference.log_time_of_two(0.5, NEAR, 1000.0, normalised=False, offset=1000.0)
+    assert np.log(tree.times) == pytest.approx(expected, abs=1e-9)
+
+
 def test_a_bound_that_is_no_number_is_infinite(monkeypatch):
     from clusterjax._coarsen import bound
 

@@ -164,7 +164,7 @@ def test_only_tokens_that_are_opposite_bit_by_bit_are_certified_to_stay(dtype):
         field = cjx.AttentionField(cjx.SoftmaxAttention(jnp.asarray(9.0, dtype)), value)
         shape = cjx.limit_shape(x, field)
         assert shape.certified and shape.kind == "opposite points" and "exactly" in shape.proof
-        beside = cjx.limit_shape(x.at[0, 0].set(jnp.nextafter(x[0, 0], jnp.asarray(2.0, dtype))), field)
+        beside = cjx.limit_shape(x.at[1, 0].set(jnp.nextafter(x[1, 0], jnp.asarray(2.0, dtype))), field)
         assert beside.seen == "opposite points" and not beside.certified
     stretched = cjx.AttentionField(
         cjx.SoftmaxAttention(jnp.asarray(9.0, dtype)), jnp.diag(jnp.arange(1.0, 4, dtype=dtype))

@@ -11,6 +11,7 @@ _PASSES = ("tests/test_coarsen_passes.py",)
 _WAITS = (
     "tests/test_coarsen.py::test_two_tokens_merge_at_any_time_that_float64_holds",
     "tests/test_coarsen.py::test_bounds_of_long_waits_are_numbers",
+    "tests/test_coarsen.py::test_mergers_before_all_times_of_float64_are_refused_and_an_offset_mends_it",
     "tests/test_coarsen.py::test_a_bound_that_is_no_number_is_infinite",
 )
 _ENDS = (

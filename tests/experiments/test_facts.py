@@ -253,19 +253,24 @@ def test_each_fact_has_a_foil_of_its_relation():
     np.testing.assert_array_equal(known.answers[:, 0], [1, 3, 4])
 
 
-def test_subjects_are_found_in_the_tokens_of_a_text():
+@pytest.mark.parametrize("added", (0, 1))
+def test_subjects_are_found_in_the_tokens_of_a_text(added):
+    """Also with a tokenizer that begins and ends each text, of which neither token is an answer or ends the text."""
     ids = {}
 
     class Words:
-        def __call__(self, texts, **options):
-            return {"input_ids": [[ids.setdefault(word, len(ids)) for word in text.split()] for text in texts]}
+        def __call__(self, texts, add_special_tokens=True, **options):
+            framed = "<s> {} </s>" if added and add_special_tokens else "{}"
+            rows = [framed.format(text).split() for text in texts]
+            return {"input_ids": [[ids.setdefault(word, len(ids)) for word in row] for row in rows]}
 
     model = causal_model()
     model.__dict__["tokenizer"] = Words()
     found = facts_of(
         model, [("r", "The big {} is in", "Blue Old Tower", "Paris"), ("r", "The {} is", "Sea", "wet now")]
     )
-    np.testing.assert_array_equal(found.lengths, [7, 3])
-    np.testing.assert_array_equal([found.begins, found.ends], [[2, 1], [4, 1]])
+    np.testing.assert_array_equal(found.lengths - added, [7, 3])
+    np.testing.assert_array_equal(np.array([found.begins, found.ends]) - added, [[2, 1], [4, 1]])
     np.testing.assert_array_equal(found.whole, [True, False])
-    assert found.answers[0, 0] == ids["Paris"] and found.token_ids[1, 1] == ids["Sea"]
+    assert found.answers[0, 0] == ids["Paris"] and found.token_ids[1, 1 + added] == ids["Sea"]
+    assert found.token_ids[0, found.lengths[0] - 1] == ids["in"]

@@ -1,5 +1,6 @@
 """Two senses of a word: cosines against a loop over pairs, and claims on made-up numbers."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,6 +13,7 @@ from clusterjax.experiments.word_senses.measure import (
     Cosines,
     Parameters,
     Results,
+    _single,
     measure_model,
     read_senses,
     shuffled,
@@ -79,6 +81,17 @@ def test_cosines_are_those_of_a_loop_over_pairs(run):
     np.testing.assert_allclose(m.trained.same[:, 0], 1, atol=1e-6)
     assert np.abs(m.trained.gap[:, 1:]).min() > 1e-4 and np.abs(m.trained.gap - m.shuffled.gap)[:, 1:].max() > 1e-4
     assert m.off < 1e-6 and len(m.random) == 2 and np.abs(m.random[0].gap - m.random[1].gap).max() > 1e-4
+
+
+def test_a_word_is_no_token_that_ends_a_text(run):
+    class Ended(Words):
+        def __call__(self, texts, add_special_tokens=True, **options):
+            return super().__call__([f"{text} </s>" if add_special_tokens else text for text in texts])
+
+    model = replace(run[0])
+    model.__dict__["tokenizer"] = Ended()
+    found = _single(model, "bank")
+    assert found == model.tokenizer.ids["bank"] and _single(model, "splitword") is None
 
 
 def test_other_words_are_shuffled_and_the_word_stays():

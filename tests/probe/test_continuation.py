@@ -1,13 +1,20 @@
 """What comes next: against the softmax of the scores of each text alone, by the chain rule in a loop."""
 
+import json
+
 import numpy as np
 import pytest
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
 
 import clusterjax as cjx
 from clusterjax import probe
+from clusterjax._cli import main
+from clusterjax.probe.networks.batch import continuation_ids, prompt_ids
 
 from ..causal_cases import WORDS, Letters, causal_model
 from ..helpers import as_a_user
+from ..probe_twins import save_twin
 
 
 @pytest.fixture(scope="module")
@@ -95,3 +102,95 @@ def test_a_mask_that_looks_ahead_is_blamed_and_not_the_network():
             with pytest.raises(ValueError, match=r"^model must have a mask .* its mask is WindowMask\(width=4"):
                 call(ahead)
             call(back)
+
+
+# A word that the seam cuts, "wor" and "ld", is one piece where it stands whole. By how words are written: how the text
+# and what follows are to be cut.
+PIECES = {
+    "blanks are letters": (["h", "e", "l", "l", "o", "▁", "wor"], ["ld", "▁foo"]),
+    "a blank before each text": (["▁", "h", "e", "l", "l", "o", "▁", "wor"], ["ld", "▁foo"]),
+    "parts of words": (["h", "##e", "##l", "##l", "##o", "wor"], ["##ld", "foo"]),
+}
+SPECIAL = ["<s>", "</s>", "<unk>"]
+ADDED = {"none": ([], []), "a begin": (["<s>"], []), "both": (["<s>"], ["</s>"]), "an end": ([], ["</s>"])}
+
+
+def cutter(kind, added):
+    """A tokenizer of the library tokenizers that cuts words so, and adds these special tokens."""
+    unions = ["wo", "wor", "ld", "world", "fo", "foo"]
+    if kind == "parts of words":
+        words = [*SPECIAL, *"helowrdf", *(f"##{letter}" for letter in "helowrdf"), "wor", "##ld", "world", "foo"]
+        built = Tokenizer(models.WordPiece({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
+        built.pre_tokenizer = pre_tokenizers.Whitespace()
+        built.decoder = decoders.WordPiece()
+    else:
+        words = [*SPECIAL, *"helowrdf▁", *unions, "▁foo"]
+        merges = [("w", "o"), ("wo", "r"), ("l", "d"), ("wor", "ld"), ("f", "o"), ("fo", "o"), ("▁", "foo")]
+        built = Tokenizer(models.BPE({word: i for i, word in enumerate(words)}, merges, unk_token="<unk>"))
+        before = [normalizers.Prepend("▁")] if kind == "a blank before each text" else []
+        built.normalizer = normalizers.Sequence([*before, normalizers.Replace(" ", "▁")])
+        built.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse()])
+    first, last = ADDED[added]
+    if first or last:
+        built.post_processor = processors.TemplateProcessing(
+            single=[*first, "$A", *last], special_tokens=[(word, SPECIAL.index(word)) for word in (*first, *last)]
+        )
+    return PreTrainedTokenizerFast(tokenizer_object=built, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory):
+    """A network of transformers, and its folder."""
+    folder = tmp_path_factory.mktemp("llama")
+    return folder, save_twin(folder, "LlamaForCausalLM", {
+        "model_type": "llama", "vocab_size": 30, "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 40, "bos_token_id": 0,
+        "eos_token_id": 1,
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize("added", ADDED)
+@pytest.mark.parametrize("kind", PIECES)
+def test_no_special_token_stands_at_the_seam(llama, kind, added, capsys):
+    """Against torch: the text begins as the tokenizer says, does not end, and goes on within its word."""
+    torch = pytest.importorskip("torch")
+    folder, twin = llama
+    tokenizer = cutter(kind, added)
+    tokenizer.save_pretrained(folder)
+    model = probe.load(folder)
+    start, more = (tokenizer.convert_tokens_to_ids(pieces) for pieces in PIECES[kind])
+    start = tokenizer.convert_tokens_to_ids(ADDED[added][0]) + start
+    with torch.no_grad():
+        log_p = torch.log_softmax(twin(torch.tensor([start + more])).logits[0].double(), -1).numpy()
+    expected = sum(log_p[len(start) - 1 + k, number] for k, number in enumerate(more))
+    found = probe.continuation_log_prob(model, "hello wor", "ld foo")
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    after = log_p[len(start) - 1]
+    np.testing.assert_allclose(
+        probe.next_words(model, "hello wor", top=30).probabilities, np.exp(np.sort(after)[::-1]), rtol=1e-4
+    )
+    theirs = twin.generate(torch.tensor([start]), do_sample=False, max_new_tokens=6, pad_token_id=2)[0, len(start) :]
+    ours = probe.generate(model, "hello wor", 6)
+    assert ours.token_ids[0, : ours.lengths[0]].tolist() == theirs.tolist()
+    assert main(["complete", str(folder), "hello wor", "--num-words", "2", "--num-tokens", "6", "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    np.testing.assert_allclose(record["log_prob"], ours.log_probs.sum(), rtol=1e-5)
+    np.testing.assert_allclose(
+        [one["probability"] for one in record["next"]], np.exp(np.sort(after)[:-3:-1]), rtol=1e-4
+    )
+
+
+def test_pieces_that_join_and_those_that_are_unknown():
+    """A blank before the continuation; one at the end of the text; a word that is not known, which a longer one is."""
+
+    def encode(kind, text, more):
+        model = causal_model()
+        cut = model.__dict__["tokenizer"] = cutter(kind, "both")
+        rows = (*prompt_ids(model, [text]), continuation_ids(model, text, more))
+        return [cut.convert_ids_to_tokens(row) for row in rows]
+
+    assert encode("blanks are letters", "wor", " foo") == [["<s>", "wor"], ["▁foo"]]
+    assert encode("a blank before each text", "wor ", "ld") == [["<s>", "▁", "wor", "▁"], ["ld"]]
+    assert encode("a blank before each text", "wor ", "foo") == [["<s>", "▁", "wor", "▁"], ["foo"]]
+    assert encode("parts of words", "foo xy", "z world") == [["<s>", "foo", "<unk>"], ["<unk>", "world"]]
+    assert encode("parts of words", "foo </s>", "world") == [["<s>", "foo", "</s>"], ["world"]]

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ... import probe
+from ...probe.networks.batch import continuation_ids, prompt_ids
 
 
 FILE = Path(__file__).with_name("facts.json")
@@ -64,12 +65,14 @@ def read_facts() -> list[tuple[str, str, str, str]]:
 
 def facts_of(model: probe.Model, listed: list[tuple[str, str, str, str]]) -> Facts:
     """The facts in the tokens of a model; those whose subject is no run of whole tokens in the text are left out."""
-    ids_of = lambda texts: model.tokenizer(list(texts), verbose=False)["input_ids"]
+    ids_of = lambda texts: prompt_ids(model, list(texts))
     whole = ids_of(template.format(subject) for _, template, subject, _ in listed)
     # The text up to the subject, and with it: both are the beginning of the text in tokens too, as a blank ends each.
     before = ids_of(template.split("{}")[0].rstrip() for _, template, _, _ in listed)
     until = ids_of(template.split("{}")[0] + subject for _, template, subject, _ in listed)
-    objects = ids_of(" " + answer for *_, answer in listed)
+    objects = [
+        continuation_ids(model, template.format(subject), f" {answer}") for _, template, subject, answer in listed
+    ]
     is_run = lambda row, some: len(some) < len(row) and row[: len(some)] == some
     kept = [
         i for i, row in enumerate(whole)

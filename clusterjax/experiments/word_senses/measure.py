@@ -152,7 +152,7 @@ def texts_of(model: probe.Model, senses: dict[str, list[list[str]]]) -> tuple[pr
 def _single(model: probe.Model, word: str) -> int | None:
     """The id of a word inside a text; None if it is several tokens."""
     # After another word, which it is apart from by a blank.
-    ids = [row for row in model.tokenizer(["the", f"the {word}"], verbose=False)["input_ids"]]
+    ids = model.tokenizer(["the", f"the {word}"], add_special_tokens=False, verbose=False)["input_ids"]
     return int(ids[1][-1]) if len(ids[1]) == len(ids[0]) + 1 else None
 
 

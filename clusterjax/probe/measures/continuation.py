@@ -4,7 +4,8 @@ The probability of a continuation is the product of those of its tokens, each gi
 pass over text and continuation together.
 
 Invariants: probabilities of the next token add up to 1 over the vocabulary; how texts are padded, and what stands
-beside them in a batch, changes nothing, since no token attends to a later one.
+beside them in a batch, changes nothing, since no token attends to a later one; no token that a tokenizer adds at the
+end of a text, or at the beginning of the next one, stands between a text and what continues it.
 """
 
 from collections.abc import Sequence
@@ -17,11 +18,10 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from ..._check import check_integer, check_sequence, check_text, refusal
-from ..networks.batch import check_batch
+from ..networks.batch import check_batch, continuation_ids, prompt_ids
 from ..networks.layer_scan import run_layers_measured
 from ..networks.load import Model, check_model
 from ..networks.network import check_not_ahead
-from ..networks.tokenizer import tokenize
 
 
 # Texts are padded to a multiple of this, so that few lengths are compiled.
@@ -120,8 +120,11 @@ def check_causal(model: Any) -> None:
 
 
 def ids_of(model: Model, text: str, name: str) -> np.ndarray:
-    """The token ids of a text."""
-    ids = tokenize(model.tokenizer, model.folder, model.network.sizes.vocab_size, [text], verbose=False)[0]
+    """The token ids of a text that goes on."""
+    return _some(prompt_ids(model, [text])[0], text, name)
+
+
+def _some(ids: list[int], text: str, name: str) -> np.ndarray:
     if not ids:
         raise refusal(name, "have at least one token", f"{text!r} has none", "pass more text")
     return np.asarray(ids, np.int32)
@@ -129,12 +132,7 @@ def ids_of(model: Model, text: str, name: str) -> np.ndarray:
 
 def _joined(model: Model, text: str, start: np.ndarray, more: str) -> np.ndarray:
     """The ids of `start` and of what follows it."""
-    whole = ids_of(model, text + more, "continuation")
-    # The pieces of both together, where those of the text stay what they are; most do, if the continuation begins with
-    # a space. Otherwise those of the continuation alone.
-    if len(whole) > len(start) and np.array_equal(whole[: len(start)], start):
-        return whole
-    return np.concatenate([start, ids_of(model, more, "continuation")])
+    return np.concatenate([start, _some(continuation_ids(model, text, more), more, "continuation")])
 
 
 def _log_probabilities(model: Model, rows: Sequence[np.ndarray]) -> Float[Array, "batch n words"]:

@@ -1,10 +1,12 @@
 """Texts as batches of token ids, and what a batch must be.
 
-`encode` runs the tokenizer and pads on the right; `check_batch` is where every forward pass of `probe` begins: ids of
-the vocabulary, a mask of the same shape, no text longer than the positions, each with at least one word.
+`encode` runs the tokenizer and pads on the right; `prompt_ids` and `continuation_ids` encode a text that goes on, and
+what follows it; `check_batch` is where every forward pass of `probe` begins: ids of the vocabulary, a mask of the same
+shape, no text longer than the positions, each with at least one word.
 
 Invariants: ids are int32 whatever came in; a text that is truncated by the tokenizer keeps its last special token; the
-number of truncated texts is said in a warning unless a `length` was given.
+number of truncated texts is said in a warning unless a `length` was given; the ids of a text and then those of what
+continues it hold no special token but those that begin the text, and those that are written in it.
 """
 
 import functools
@@ -16,12 +18,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..._check import check_concrete, check_integer, check_sequence
+from ..._check import check_concrete, check_integer, check_sequence, refusal
 from ..._misc import is_concrete
 from ..._padding import words_first
 from .load import Model, check_model
 from .token_ids import check_ids, check_like, check_mask, in_parts
 from .tokenizer import special_tokens, tokenize
+
+
+# A word across a seam is looked at from so many letters before it.
+_LAST = 9
 
 
 class _Batch(NamedTuple):
@@ -124,6 +130,45 @@ def encode(model: Model, texts: Sequence[str], *, length: int | None = None) -> 
     for i, row in enumerate(rows):
         token_ids[i, : len(row)], mask[i, : len(row)] = row, True
     return Encoded(token_ids, mask)
+
+
+def prompt_ids(model: Model, texts: Sequence[str]) -> list[list[int]]:
+    """The ids of texts that go on: with the special tokens that begin a text, and without those that end one.
+
+    **Raises:**
+
+    - `ValueError` if the tokenizer fails, or puts its special tokens elsewhere.
+    """
+    ids_of = functools.partial(tokenize, model.tokenizer, model.folder, model.network.sizes.vocab_size, list(texts))
+    found = []
+    for bare, row in zip(ids_of(add_special_tokens=False, verbose=False), ids_of(verbose=False), strict=True):
+        first = [k for k in range(len(row) - len(bare) + 1) if row[k : k + len(bare)] == bare]
+        if not first:
+            rule, problem = "have a tokenizer that adds tokens at both ends of a text alone", "changes the text between"
+            raise refusal("model", rule, f"that of {model.name!r} {problem}", "pass token ids to probe.trace")
+        found.append(row[: first[0] + len(bare)])
+    return found
+
+
+def continuation_ids(model: Model, text: str, more: str) -> list[int]:
+    """The ids of what follows a text, of which `prompt_ids` gives the ids: without special tokens.
+
+    As both are encoded together, if the pieces of the text stay what they are. Otherwise a piece lies across the seam,
+    and the text keeps its own pieces: what follows is encoded behind a few letters of the text whose pieces stay what
+    they are, the last ones if it can be, since some tokenizers put a blank before what stands alone, or take it for the
+    beginning of a word. What cannot be encoded behind any of them is encoded alone.
+    """
+    bare = functools.partial(
+        tokenize, model.tokenizer, model.folder, model.network.sizes.vocab_size, add_special_tokens=False, verbose=False
+    )
+    unknown = getattr(model.tokenizer, "unk_token_id", None)
+    for ends in ((text,), (*(text[-k:] for k in range(1, _LAST)), text[:1])):
+        rows = bare([*ends, *(end + more for end in ends)])
+        for before, joined in zip(rows[: len(ends)], rows[len(ends) :], strict=True):
+            # A word that is not known may have swallowed what follows it.
+            if before and before[-1] != unknown and len(joined) > len(before) and joined[: len(before)] == before:
+                return joined[len(before) :]
+    return bare([more])[0]
 
 
 class Batch(NamedTuple):

@@ -121,21 +121,37 @@ def _field(line: str, number: int, path: Path) -> str:
 def train_tokenizer(texts: Sequence[str], vocab_size: int) -> Any:
     """A word-piece tokenizer in lower case, as BERT's, trained on `texts`: a `tokenizers.Tokenizer`.
 
-    The ids 0 to 4 are `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]`, `[MASK]`.
+    The ids 0 to 4 are `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]`, `[MASK]`; letters follow in their order, then longer
+    pieces. The same texts give the same tokenizer, in every process.
 
     Schuster, Nakajima, *Japanese and Korean voice search* (ICASSP 2012), Section 3; by the library tokenizers.
     """
     tokenizers = tokenizers_library()
     from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-    tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token=SPECIAL[UNKNOWN]))  # pyright: ignore[reportCallIssue]
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)  # pyright: ignore[reportAttributeAccessIssue]
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()  # pyright: ignore[reportAttributeAccessIssue]
-    tokenizer.decoder = decoders.WordPiece()  # pyright: ignore[reportAttributeAccessIssue]
-    trainer = trainers.WordPieceTrainer(vocab_size=vocab_size, special_tokens=list(SPECIAL), show_progress=False)
-    # The special tokens come first, so that their ids are those of `PAD` to `MASK`.
-    tokenizer.train_from_iterator(texts, trainer)
-    tokenizer.post_processor = processors.TemplateProcessing(  # pyright: ignore[reportAttributeAccessIssue]
+    def empty(**vocabulary: Any) -> Any:
+        made: Any = tokenizers.Tokenizer(models.WordPiece(**vocabulary, unk_token=SPECIAL[UNKNOWN]))
+        made.normalizer = normalizers.BertNormalizer(lowercase=True)
+        made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        return made
+
+    def trained(size: int, first: Sequence[str]) -> dict[str, int]:
+        """The ids of pieces, `first` with the first ones."""
+        made = empty()
+        trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=list(first), show_progress=False)
+        made.train_from_iterator(texts, trainer)
+        return made.get_vocab()
+
+    # The library numbers the letters within words as it comes upon them in a hash table, whose order is another in each
+    # process, and of equally frequent pairs it joins the one with the smaller numbers first. So a first pass, which
+    # joins nothing, finds the letters, and the second one is given their numbers.
+    letters = sorted(trained(0, SPECIAL).keys() - set(SPECIAL), key=lambda piece: (len(piece), piece))
+    vocabulary = trained(vocab_size, [*SPECIAL, *letters])
+    # Built anew of the ids: the letters were special tokens for the training alone.
+    tokenizer = empty(vocab=vocabulary)
+    tokenizer.add_special_tokens(list(SPECIAL))
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[(SPECIAL[i], i) for i in (CLS, SEP)]
     )
     return tokenizer
@@ -200,8 +216,8 @@ def set_aside(texts: int, share: float, seed: int) -> np.ndarray:
 def tokenizer_of(folder: Path, texts: Sequence[str], vocab_size: int, name: str = "vocab_size") -> Any:
     """The `tokenizer.json` in the folder, or else one that is trained on `texts`.
 
-    Training breaks ties between word pieces at random, so that a resumed run has to read its own. `name` is what
-    `vocab_size` is called, for messages.
+    A run goes on with its own, since another version of the library may train another. `name` is what `vocab_size` is
+    called, for messages.
 
     **Raises:**
 

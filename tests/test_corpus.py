@@ -97,3 +97,12 @@ def test_rows_hold_all_pieces_in_order():
     assert np.all(rows[:, 0] == CLS) and np.all(rows[:, -1] == SEP)
     assert rows[:, 1:-1].ravel().tolist() == pieces[: len(rows) * 9]
     assert pack(tokenise(tokenizer, ["cat"]), 11).shape == (0, 11)
+
+
+def test_the_same_texts_give_the_same_tokenizer():
+    """Of letters that are all equally frequent, of which the library joins any."""
+    texts = ["".join(np.random.default_rng(seed).permutation(list("abcdefghij"))) for seed in range(20)]
+    found = [train_tokenizer(texts, 60).to_str() for _ in range(6)]
+    assert len(set(found)) == 1
+    pieces = sorted(json.loads(found[0])["model"]["vocab"].items(), key=lambda pair: pair[1])
+    assert [piece for piece, _ in pieces[5:25]] == [*"abcdefghij", *(f"##{letter}" for letter in "abcdefghij")]

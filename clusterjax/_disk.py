@@ -246,7 +246,7 @@ def _listed(path: Path) -> dict[str, str]:
 
 
 def _record(path: Path) -> dict[str, Any]:
-    remedy = "write the folder again, or remove that file"
+    remedy = "remove that file, and the folder is read without checksums"
     # A list holds checksums of all other files, and its own.
     data = read_bounded(path, MOST_BYTES, "folder", remedy)
     record = parse(data, _FORM, repr(str(path)), "folder", remedy)

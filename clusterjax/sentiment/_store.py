@@ -19,7 +19,7 @@ from ._shipped import find_shipped
 from ._vocabulary import Vocabulary
 
 
-_FOLDER = ModelFolder("folder", "train it again", "sentiment.save", "clusterjax sentiment model", 1)
+_FOLDER = ModelFolder("folder", "train it anew with --fresh", "sentiment.save", "clusterjax sentiment model", 1)
 _ARRAYS = ("embedding", "w", "v", "raw_alpha")
 _FORM = {"depth": Within(int, 0, 10**6), "best_epoch": Within(int, -1, 2**31), "recipe": dict, "compact?": bool}
 _COMPACT = np.dtype(np.float16)

@@ -171,6 +171,19 @@ def test_resume_insists_and_fresh_starts_anew(trained, tmp_path, capsys):
     assert load(tmp_path).recipe.depth == 3
 
 
+@pytest.mark.parametrize("name", ("model.safetensors", "history.json"))
+def test_a_damaged_model_names_a_command_that_works(trained, tmp_path, capsys, name):
+    folder, data, _ = trained
+    model = tmp_path / "model"
+    shutil.copytree(folder, model)
+    (model / name).write_bytes((model / name).read_bytes()[:-9])
+    call = ("train", "sentiment", "--imdb", data, "--out", model, *SMALL)
+    text = refused(capsys, *call)
+    assert repr(str(model / name)) in text and "train it anew with --fresh" in text
+    lines_of(capsys, *call, "--fresh")
+    assert (model / name).read_bytes() == (folder / name).read_bytes()
+
+
 def test_made_up_reviews_and_random_split(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("clusterjax.sentiment._synthetic.default_reviews", lambda: REVIEWS)
     lines = lines_of(capsys, "train", "sentiment", "--split", "random", "--out", tmp_path, *SMALL, "--epochs", 1)

@@ -20,6 +20,7 @@ import numpy as np
 from _harness import HERE, report, say
 
 from clusterjax import probe, sentiment, transformer
+from clusterjax._training_loop import stored_seconds
 from clusterjax.transformer._bundled import BUNDLED, TRAINING
 
 
@@ -102,7 +103,8 @@ def measured_run(run: Path, imdb: Path | None) -> dict[str, Any]:
         say(f"step {step}: lens {found['loss']}, cosine {found['cosine']}, {found.get('sentiment neuron')}")
     kept = ("loss", "held-out loss", "held-out accuracy")
     rows = [{"step": (k + 1) * pace} | {name: round(row[name], 4) for name in kept} for k, row in enumerate(history)]
-    return {"report": done, "history": rows, "snapshots": snapshots}
+    seconds = round(sum(stored_seconds(run / "checkpoint.safetensors")), 1)
+    return {"report": done | {"seconds": seconds}, "history": rows, "snapshots": snapshots}
 
 
 def main() -> None:

@@ -24,6 +24,7 @@ from _harness import HERE, report, say
 
 from clusterjax import probe, transformer
 from clusterjax._corpus import CLS, read_texts, set_aside
+from clusterjax._training_loop import stored_seconds
 from clusterjax.transformer._bundled import BUNDLED
 
 
@@ -63,7 +64,7 @@ def train_all(runs: Path, paths: list[Path], short: dict[str, Any], names: list[
         if (folder / "report.json").is_file():
             continue
         folder.mkdir(parents=True, exist_ok=True)
-        # The same tokens for all: training a tokenizer breaks ties at random.
+        # The same tokens for all: those of the package.
         if not (folder / "tokenizer.json").exists():
             shutil.copy(BUNDLED / "tokenizer.json", folder)
         say(f"training {name}")
@@ -120,7 +121,7 @@ def loss_rows(runs: Path, rows: np.ndarray, names: list[str]) -> list[dict[str, 
             "model": name.removesuffix(", begun"), "first token": begin, "parameters": done["parameters"],
             "steps": done["steps"], "held-out loss": float(losses.mean()), "error": error_of(losses),
             "less learned": float((losses - first).mean()), "error of it": error_of(losses - first),
-            "texts": len(losses), "minutes": done["seconds"] / 60,
+            "texts": len(losses), "minutes": sum(stored_seconds(folder_of(runs, name) / "checkpoint.safetensors")) / 60,
         })  # fmt: skip
         say(f"{name}: {losses.mean():.3f} ± {error_of(losses):.3f} nats")
     return found

@@ -291,7 +291,7 @@ def _former(settings: dict[str, Any], legs: Legs) -> dict[str, Any] | None:
 
 
 def _measured(done: Training, recipe: AbstractRecipe) -> dict[str, Any]:
-    """What the report says of the training: its size, its cost and the last measurements."""
+    """What the report says of the training: its size, its length and the last measurements."""
     last, arrays = done.history[-1], jtu.tree_leaves(eqx.filter(done.last, eqx.is_inexact_array))
     return {
         "steps": recipe.steps,
@@ -299,7 +299,6 @@ def _measured(done: Training, recipe: AbstractRecipe) -> dict[str, Any]:
         "parameters": int(sum(np.size(leaf) for leaf in arrays)),
         "held-out loss": last["held-out loss"],
         "held-out accuracy": last["held-out accuracy"],
-        "seconds": round(sum(row["seconds"] for row in done.history), 1),
     }
 
 

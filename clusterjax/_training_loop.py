@@ -3,8 +3,9 @@
 **Algorithm.** The data are on the device. An epoch is one compiled `fori_loop` over batches in a random order, which is
 a function of the key and of the number of the epoch. After each epoch the parameters, the state of the optimiser, the
 best parameters and the history are written in one file. **Invariants.** A resumed run gives the numbers of an
-uninterrupted one, bit for bit; the number of steps is traced, so that a shorter last epoch compiles nothing; one
-process at a time writes a checkpoint (`_lock.py`).
+uninterrupted one, bit for bit, and its files but for the seconds in the header of the checkpoint, the only place that
+knows the time; the number of steps is traced, so that a shorter last epoch compiles nothing; one process at a time
+writes a checkpoint (`_lock.py`).
 """
 
 import contextlib
@@ -33,11 +34,11 @@ from ._summary import short
 
 
 _FILE = RunFile(
-    "checkpoint", "clusterjax training", 1, "remove it, or choose another folder", ("data", "sum", "word pieces")
+    "checkpoint", "clusterjax training", 2, "remove it, or choose another folder", ("data", "sum", "word pieces")
 )  # fmt: skip
 _PROGRESS = {
     "epoch": Within(int, 0, 2**62), "best_epoch": Within(int, -1, 2**62), "best": (None, float),
-    "history": [{str: float}], str: (),
+    "history": [{str: float}], "seconds": [float], str: (),
 }  # fmt: skip
 
 
@@ -98,6 +99,7 @@ class Training(NamedTuple):
     - `history`: A dictionary of numbers for each epoch.
     - `best_epoch`: Which epoch `model` is of.
     - `stopped_early`: Whether patience ended the run.
+    - `seconds`: How long the steps of each epoch took.
     """
 
     model: Any
@@ -105,6 +107,7 @@ class Training(NamedTuple):
     history: list[dict[str, float]]
     best_epoch: int
     stopped_early: bool
+    seconds: list[float]
 
     def __repr__(self) -> str:
         return short(self)
@@ -178,7 +181,7 @@ def train(
     spec = jtu.tree_map(eqx.is_inexact_array, model) if trainable is None else trainable
     params, fixed = eqx.partition(model, spec)
     state = _State(params, optimiser.init(params), params)
-    progress = {"epoch": 0, "history": [], "best_epoch": -1, "best": None}
+    progress = {"epoch": 0, "history": [], "seconds": [], "best_epoch": -1, "best": None}
     path = None if checkpoint is None else Path(checkpoint)
     with contextlib.ExitStack() as stack:
         if path is not None:
@@ -206,19 +209,20 @@ def train(
                     f"loss must stay finite, but it is {numbers['loss']} in epoch {progress['epoch'] + 1}; "
                     "lower the learning rate."
                 )
-            numbers["seconds"] = time.perf_counter() - began
+            seconds = time.perf_counter() - began
             if evaluate is not None:
                 numbers |= {name: float(value) for name, value in evaluate(eqx.combine(state.params, fixed)).items()}
-            state, progress = _note(state, progress, numbers, monitor)
+            state, progress = _note(state, progress, numbers, seconds, monitor)
             # Before the checkpoint: a run that is killed between the two keeps this epoch again, not never.
             keep(progress["epoch"], eqx.combine(state.params, fixed))
             if path is not None:
                 _save(path, state, progress, settings)
-            shown = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
+            shown = ", ".join(f"{name} {value:.4g}" for name, value in (numbers | {"seconds": seconds}).items())
             say(f"epoch {progress['epoch']} of {epochs}: {shown}")
             stopped = _is_over(progress, patience, begun[0])
     best = eqx.combine(state.best, fixed)
-    return Training(best, eqx.combine(state.params, fixed), progress["history"], progress["best_epoch"], stopped)
+    last = eqx.combine(state.params, fixed)
+    return Training(best, last, progress["history"], progress["best_epoch"], stopped, progress["seconds"])
 
 
 class _State(eqx.Module):
@@ -278,7 +282,9 @@ def _epoch(state: _State, fixed: Any, batches: Batches, key: PRNGKeyArray, most:
     return _State(params, optimiser_state, state.best), means
 
 
-def _note(state: _State, progress: dict, numbers: dict[str, float], monitor: str | None) -> tuple[_State, dict]:
+def _note(
+    state: _State, progress: dict, numbers: dict[str, float], seconds: float, monitor: str | None
+) -> tuple[_State, dict]:
     """`progress` after one more epoch, and the best parameters so far."""
     if monitor is not None and monitor not in numbers:
         raise ValueError(f"monitor must be one of {sorted(numbers)}, but it is {monitor!r}; choose one of them.")
@@ -290,6 +296,8 @@ def _note(state: _State, progress: dict, numbers: dict[str, float], monitor: str
     return state, {
         "epoch": epoch,
         "history": [*progress["history"], numbers],
+        # Apart from the numbers, which are the same in every run.
+        "seconds": [*progress["seconds"], seconds],
         "best_epoch": epoch if better else progress["best_epoch"],
         "best": (None if monitor is None else numbers[monitor]) if better else best,
     }
@@ -309,6 +317,16 @@ def stored_run(checkpoint: Path) -> Stored | None:
     except ValueError:
         return None
     return header["settings"] or {}, header["progress"]["epoch"], header["progress"]["best_epoch"]
+
+
+def stored_seconds(checkpoint: Path) -> list[float]:
+    """How long the steps of each epoch took, as a checkpoint says.
+
+    **Raises:**
+
+    - `ValueError` if it cannot be read.
+    """
+    return _FILE.unpack(checkpoint, {"progress": _PROGRESS})[0]["progress"]["seconds"]
 
 
 def _make_folder(folder: Path) -> None:
@@ -336,7 +354,8 @@ def _load(
     header, arrays = _FILE.read(path, former if of_former else settings, {"progress": _PROGRESS})
     leaves, structure = jtu.tree_flatten(eqx.filter(state, eqx.is_array))
     stored = [arrays.get(str(k)) for k in range(len(leaves))]
-    fits = len(arrays) == len(leaves) and len(header["progress"]["history"]) == header["progress"]["epoch"]
+    progress = header["progress"]
+    fits = len(arrays) == len(leaves) and len(progress["history"]) == len(progress["seconds"]) == progress["epoch"]
     for array, leaf in zip(stored, leaves, strict=True):
         fits = fits and array is not None and array.shape == leaf.shape and array.dtype == leaf.dtype
     if not fits:
@@ -347,4 +366,4 @@ def _load(
     for leaf in jtu.tree_leaves(eqx.filter((restored.params, restored.best), eqx.is_inexact_array)):
         if not np.all(np.isfinite(leaf)):
             raise ValueError(f"checkpoint must hold finite weights, but {path} does not; {_FILE.remedy}.")
-    return restored, header["progress"]
+    return restored, progress

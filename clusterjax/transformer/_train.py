@@ -234,7 +234,7 @@ def train_language_model(
     way, at steps that double. A run that was killed goes on, bit for bit, when it is called again in the same way. One
     that is finished is trained further when it is asked for more steps: the learning rate rises and falls again, which
     is not one run of so many steps, and the report has the steps at which each leg ended under `legs`. A
-    `tokenizer.json` that is in the folder is used; without one it is trained, which is not the same twice.
+    `tokenizer.json` that is in the folder is used; without one it is trained.
 
     **Arguments:**
 

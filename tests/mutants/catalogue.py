@@ -10,6 +10,19 @@ from .padding import PADDING
 from .parts import PARTS
 from .steering import STEERING
 from .sums import SUMS
+from .words import WORDS
 
 
-MUTANTS = (*PARTS, *SUMS, *FOLDERS, *BATCHES, *LONG_TIMES, *ACCELERATORS, *STEERING, *NOISE, *GRADIENTS, *PADDING)
+MUTANTS = (
+    *PARTS,
+    *SUMS,
+    *FOLDERS,
+    *BATCHES,
+    *LONG_TIMES,
+    *ACCELERATORS,
+    *STEERING,
+    *NOISE,
+    *GRADIENTS,
+    *PADDING,
+    *WORDS,
+)

@@ -183,7 +183,7 @@ PARTS = (
     Mutant(
         "a-resumed-run-forgets-its-optimiser",
         "clusterjax/_training_loop.py",
-        '    return restored, header["progress"]',
+        "    return restored, progress",
         '    return _State(restored.params, state.optimiser, restored.best), header["progress"]',
         _TRAIN,
     ),

@@ -149,7 +149,7 @@ def test_a_killed_run_goes_on_bit_for_bit(run, corpus, tmp_path):
     lines = []
     again = transformer.train_language_model(tmp_path, [corpus], SMALL, snapshots=3, say=lines.append)
     assert any("resuming after epoch 3 of 6" in line for line in lines)
-    assert {**again, "seconds": 0} == {**report, "seconds": 0}, "the clock alone may differ"
+    assert again == report
     one, other = (jtu.tree_leaves(transformer.load(folder)) for folder in (whole, tmp_path))
     for a, b in zip(one, other, strict=True):
         assert_same(a, b)
@@ -181,7 +181,7 @@ def test_a_finished_run_is_trained_further(run, corpus, tmp_path):
     found = transformer.train_language_model(whole, [corpus], further, snapshots=3, say=lines.append)
     again = transformer.train_language_model(killed, [corpus], further, snapshots=3, say=lambda line: None)
     assert "trained further, from step 230 to 300: the learning rate rises and falls again" in lines
-    assert {**again, "seconds": 0} == {**found, "seconds": 0} and found["legs"] == [230] and "legs" not in report
+    assert again == found and found["legs"] == [230] and "legs" not in report
     assert found["steps"] == 300 and found["recipe"]["epoch_steps"] == report["recipe"]["epoch_steps"] == 40
     histories = [json.loads((place / "history.json").read_text()) for place in (folder, whole)]
     assert histories[1][:6] == histories[0] and len(histories[1]) == 8

@@ -178,8 +178,7 @@ def train_albert(
     way, in each stage at steps that double. A run that was killed goes on, bit for bit, when it is called again in the
     same way. One that is finished is trained further when it is asked for more steps, in the last stage and with a
     learning rate that rises and falls again, which is not one run of so many steps; the report has the steps at which
-    each leg ended under `legs`. A `tokenizer.json` that is in the folder is used; without one it is trained, which is
-    not the same twice: among word pieces that are equally good the library tokenizers chooses at random.
+    each leg ended under `legs`. A `tokenizer.json` that is in the folder is used; without one it is trained.
 
     **Arguments:**
 

@@ -1,0 +1,46 @@
+"""A training, tiny, in a process of its own: `python -m tests.training_process KIND FOLDER TEXTS [killed]`.
+
+With "killed" the process dies by SIGKILL after the second of three checkpoints.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from clusterjax._cli._curves import leave_curves
+from clusterjax.probe import AlbertRecipe, train_albert
+from clusterjax.sentiment import Recipe, train_sentiment
+from clusterjax.transformer import LanguageRecipe, train_language_model
+
+
+# Words of the same letters in other orders: as many pairs of letters as may be are equally frequent.
+_RNG = np.random.default_rng(0)
+_WORDS = ["".join(_RNG.permutation(list("abcdefghij"))) for _ in range(12)]
+TEXTS = [" ".join(_RNG.choice(_WORDS, 12)) for _ in range(60)]
+_SIZES = {"length": 12, "batch_size": 8, "steps": 25, "epoch_steps": 10, "warm_up": 2, "held_out": 0.1}
+KINDS = {
+    "language-model": lambda out, texts, say: train_language_model(
+        out, [texts], LanguageRecipe(words=60, d=8, heads=2, hidden=8, layers=1, **_SIZES), snapshots=2, say=say
+    ),
+    "albert": lambda out, texts, say: train_albert(
+        out, [texts],
+        AlbertRecipe(vocab_size=60, embedding_size=4, hidden_size=8, num_heads=2, intermediate_size=8, num_layers=2,
+                     stages=(), **_SIZES),
+        snapshots=2, say=say,
+    ),
+    "sentiment": lambda out, texts, say: train_sentiment(out, recipe=Recipe(depth=2, length=16, epochs=3), say=say),
+}  # fmt: skip
+
+
+def dies(line):
+    if line.startswith("epoch 2"):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    kind, folder, texts, *killed = sys.argv[1:]
+    KINDS[kind](Path(folder), texts, dies if killed else lambda line: None)
+    leave_curves(Path(folder), lambda line: None)

@@ -1,15 +1,16 @@
 """`Dense`: every pair of tokens at once, for up to about a thousand tokens.
 
-**Algorithm.** Three forms of the same sums. Plain: one matrix product of scores, exponentials, one product with values.
+**Algorithm.** Two forms of the same sums. Plain: one matrix product of scores, exponentials, one product with values.
 Strips, on a CPU in few dimensions: an online softmax (Milakov, Gimelshein, 1805.02867) over narrow strips of columns,
-each coordinate an array of its own. A batch of small systems under `jax.vmap`: `systems_last.py`.
+each coordinate an array of its own. A batch of systems under `jax.vmap` on a CPU is taken some dozens at a time.
 
 **Invariants.** All forms agree but for rounding; the shift of a row carries no derivative. On a CPU another form is
 differentiated in the place of the strips, by products of matrices: a gradient of 64 tokens in three dimensions would
-take 2.5 times as long through them, in eight dimensions 5 times.
+take 2.5 times as long through them.
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -19,20 +20,25 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from .._batching import call_with_rule
+from .._blocks import map_blocks
 from .._custom_types import Masses, Tokens
 from .._mask import AbstractMask, FullMask
 from .._misc import below, matmul
 from .base import AbstractExponentialSum, AbstractNearestSearch, ExponentialSums, HardmaxSums, Support
 from .rows import FEW_NUMBERS, Columns, exponential_rows, hardmax_rows, last_shift, lowest, make_columns, next_shift
-from .systems_last import batch_rule
+
+
+# Up to so many dimensions of tokens and of values a CPU sums in strips; beyond, matrix products are faster.
+_FEW_DIMENSIONS = 4
+# So many scores of a batch are held at once on a CPU: they stay in the second-level cache.
+_SCORES_AT_ONCE = 2**17
 
 
 class Dense(AbstractExponentialSum, AbstractNearestSearch):
     """Every pair of tokens, O(n^2) time, and memory in the backward pass.
 
-    In few dimensions on a CPU the forward pass scans over narrow strips of columns, which stay in the cache. Where
-    `jax.vmap` maps over many small systems there, it takes blocks of them with the systems in the last axis. Elsewhere
-    it is two matrix products.
+    In few dimensions on a CPU the forward pass scans over narrow strips of columns, which stay in the cache; elsewhere
+    it is two matrix products. Where `jax.vmap` maps over many systems on a CPU, it takes blocks of them.
     """
 
     @property
@@ -55,7 +61,7 @@ class Dense(AbstractExponentialSum, AbstractNearestSearch):
         # Elsewhere than on a CPU the plain form is the fast one for a batch too.
         if jax.default_backend() != "cpu":
             return ExponentialSums(*plain(*args))
-        batch = functools.partial(batch_rule, single, static)
+        batch = functools.partial(_blocks_of_systems, single)
         return ExponentialSums(*call_with_rule(single, batch, *args, differentiated=of_arrays(_transposed)))
 
     @eqx.filter_jit
@@ -74,13 +80,45 @@ class Dense(AbstractExponentialSum, AbstractNearestSearch):
         return HardmaxSums(sums[:, 0], sums[:, 1:])
 
 
+def _blocks_of_systems(single: Callable[..., Any], batched: Any, *args: Any) -> Any:
+    """`single` of each system of a batch, the rule of `call_with_rule`: as many at a time as suit the cache."""
+    leaves, tree = jax.tree.flatten(args)
+    many = jax.tree.leaves(batched)
+    # One argument of `block` for each array that the systems do not share.
+    of_systems = [leaf for leaf, is_batched in zip(leaves, many, strict=True) if is_batched]
+
+    def block(*of_systems):
+        remaining = iter(of_systems)
+        given = [next(remaining) if is_batched else leaf for leaf, is_batched in zip(leaves, many, strict=True)]
+        axes = [0 if is_batched else None for is_batched in many]
+        return jax.vmap(lambda *one: single(*jax.tree.unflatten(tree, one)), axes)(*given)
+
+    n, width = args[0].shape[-2], _strip_width(args[0].shape[-2])
+    scores = n * (width if _in_strips(args[1], args[2]) else n)
+    # Systems of a single strip are computed at once: XLA does not vectorise them within a loop over blocks.
+    size = len(of_systems[0]) if width == n else max(1, _SCORES_AT_ONCE // scores)
+    return map_blocks(block, size, *of_systems)
+
+
+def _in_strips(tokens: Array, values: Array | None) -> bool:
+    """Whether a CPU sums strip by strip."""
+    return max(a.shape[-1] for a in (tokens, values) if a is not None) <= _FEW_DIMENSIONS
+
+
 def _single(queries, tokens, values, masses, mask: AbstractMask):
     """Shift, normaliser and total of one system, on a CPU."""
     n, d = tokens.shape
-    width = d if values is None else values.shape[1]
-    if d + width <= FEW_NUMBERS:
+    if _in_strips(tokens, values):
         return _strips(queries, make_columns(tokens, values, masses, _strip_width(n)), mask)
-    return _plain(queries, tokens, values, masses, mask)
+    scores = matmul(queries, tokens.T)
+    if not isinstance(mask, FullMask):
+        scores = jnp.where(mask.matrix(n), scores, -jnp.inf)
+    has_mass = None if masses is None else (masses > 0)[None, :]
+    shift, _ = next_shift(lowest(n, queries.dtype), jnp.zeros(n, queries.dtype), scores, has_mass, 1, d)
+    weights = jnp.exp(below(scores, shift[:, None], has_mass))
+    weights = weights if masses is None else weights * masses[None, :]
+    normaliser = jnp.sum(weights, axis=1)
+    return last_shift(shift, normaliser, masses), normaliser, matmul(weights, tokens if values is None else values)
 
 
 def _plain(queries, tokens, values, masses, mask: AbstractMask):

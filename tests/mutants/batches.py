@@ -3,37 +3,44 @@
 from .mutant import Mutant
 
 
-_SYSTEMS = "clusterjax/_summation/systems_last.py"
+_DENSE = "clusterjax/_summation/dense.py"
 _BATCHES = ("tests/test_batching.py",)
 _PHASE = ("tests/phase/test_diagram.py",)
 
 BATCHES = (
     Mutant(
-        "a-batch-normalises-without-masses",
-        _SYSTEMS,
-        "jnp.sum(weights if masses is None else weights * masses[None], axis=1)",
-        "jnp.sum(weights, axis=1)",
+        "products-normalise-without-masses",
+        _DENSE,
+        "    weights = weights if masses is None else weights * masses[None, :]\n    normaliser = jnp.sum(weights, axis=1)",
+        "    normaliser = jnp.sum(weights, axis=1)\n    weights = weights if masses is None else weights * masses[None, :]",
         _BATCHES,
     ),
     Mutant(
-        "a-batch-forgets-the-rows-of-its-mask",
-        _SYSTEMS,
-        "_allowed(index, n, mask, -1)",
-        "_allowed(jnp.arange(index.shape[0]), n, mask, -1)",
+        "products-forget-their-mask",
+        _DENSE,
+        "        scores = jnp.where(mask.matrix(n), scores, -jnp.inf)",
+        "        scores = jnp.where(mask.matrix(n).T, scores, -jnp.inf)",
         _BATCHES,
     ),
     Mutant(
-        "a-batch-rounds-no-shift-down",
-        _SYSTEMS,
-        "    top = rounded_down(jnp.max(counted, axis=axis), d)",
-        "    top = jnp.max(counted, axis=axis) * (1 + 4 * jnp.finfo(scores.dtype).eps)",
+        "a-batch-mixes-what-systems-share",
+        _DENSE,
+        "[next(remaining) if is_batched else leaf for",
+        "[leaf[: of_systems[0].shape[0]] if is_batched else leaf for",
         _BATCHES,
     ),
     Mutant(
-        "products-of-a-batch-count-masses-of-zero",
-        _SYSTEMS,
-        "    counted = scores if has_mass is None else jnp.where(has_mass, scores, -jnp.inf)",
-        "    counted = scores",
+        "a-batch-holds-all-of-its-scores",
+        _DENSE,
+        "max(1, _SCORES_AT_ONCE // scores)",
+        "len(of_systems[0])",
+        _BATCHES,
+    ),
+    Mutant(
+        "batches-in-few-dimensions-are-products-one-by-one",
+        _DENSE,
+        "max(1, _SCORES_AT_ONCE // scores)",
+        "1",
         _BATCHES,
     ),
     Mutant(

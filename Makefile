@@ -1,7 +1,7 @@
 # Everything from a bare clone with Python >= 3.11, pip and make: the environment lives in .venv, made once.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help reproduce publish test pytest exhaustive optimised mutants oldest lint format notebooks docs bench clean
+.PHONY: help reproduce publish test pytest exhaustive optimised mutants oldest lint format notebooks docs bench bench-stale clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -34,6 +34,7 @@ help:
 	@echo "make notebooks   execute notebooks/*.py into their .ipynb (ARGS=00: those whose names begin so)"
 	@echo "make docs        the site, into site/: open site/index.html, no server is needed"
 	@echo "make bench       run every benchmark and rewrite benchmarks/results"
+	@echo "make bench-stale list the results whose measured code has changed"
 	@echo "make clean       remove .venv, caches, the gallery and the site"
 
 # A second trained network, whose tokens are phonemes, is drawn as well where it lies beside the repository, of smaller
@@ -84,6 +85,9 @@ docs: $(STAMPS)/docs
 # On Python 3.11, the oldest, unless PYTHON names another.
 oldest:
 	tests/oldest.sh all $(ARGS)
+
+bench-stale: $(STAMPS)/dev
+	$(BIN)/python benchmarks/table.py --stale
 
 bench: $(STAMPS)/dev
 	set -e; for script in benchmarks/[!_]*.py; do $(BIN)/python "$$script" $(ARGS); done

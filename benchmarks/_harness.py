@@ -18,7 +18,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from table import machine, markdown
+from table import machine, markdown, source
 
 
 HERE = Path(__file__).parent
@@ -161,7 +161,7 @@ def report(
     document = {
         "title": title,
         "quick": quick,
-        "environment": environment(),
+        "environment": environment() | {"source": source(path.stem)},
         "columns": columns,
         "best": best,
         "group": list(group),

@@ -1,9 +1,13 @@
 """Do the tables of README.md say what the results say? Writes them anew from results/*.json; `--check` only looks.
 
-A results file holds rows, its columns in order, and which column is bold where it is least, group by group.
+`--stale` lists the results that were measured before the code under them changed: those whose `source` is no longer
+the hash of the modules that MEASURED names. Comments, docstrings and layout change no hash, and no history is needed. A
+results file holds rows, its columns in order, and which column is bold where it is least, group by group.
 """
 
 import argparse
+import ast
+import hashlib
 import json
 import re
 import sys
@@ -12,6 +16,39 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 MARK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+# What each benchmark times, files and folders of the package.
+SUMS = ("_attention", "_summation", "_batching.py", "_blocks.py", "_mask", "_misc.py", "_field/attention.py")
+RUNS = (*SUMS, "_solver", "_simulate.py")
+MEASURED = {"velocity": SUMS, "batched": SUMS, "step_cost": RUNS, "work_precision": RUNS,
+            "work_precision_curve": RUNS, "compile_times": (*RUNS, "_iterate.py", "_observables")}  # fmt: skip
+
+
+def source(name: str, package: Path = HERE.parent / "clusterjax") -> str | None:
+    """The hash of the code that a benchmark measures; None if MEASURED does not name it."""
+    if name not in MEASURED:
+        return None
+    digest = hashlib.sha256()
+    for part in MEASURED[name]:
+        path = package / part
+        # An old package may lack a file.
+        files = sorted(path.rglob("*.py")) if path.is_dir() else [path] if path.is_file() else []
+        for file in files:
+            tree = ast.parse(file.read_text("utf-8"))
+            for node in ast.walk(tree):
+                if (
+                    isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+                    and ast.get_docstring(node) is not None
+                ):
+                    node.body = node.body[1:]
+            digest.update(f"{file.relative_to(package).as_posix()}\n{ast.dump(tree)}".encode())
+    return digest.hexdigest()
+
+
+def is_stale(name: str, document: dict) -> bool:
+    """Whether the code that these results are of has changed since."""
+    return name in MEASURED and document["environment"].get("source") != source(name)
 
 
 def show(value) -> str:
@@ -56,8 +93,10 @@ def fill(text: str) -> str:
         if not (HERE / match[2]).exists():
             return f"{match[1]}Not measured yet.\n{match[3]}"
         document = json.loads((HERE / match[2]).read_text())
+        before = is_stale(Path(match[2]).stem, document)
+        note = f"*Measured before the code changed, at {document['environment']['commit'][:12]}.*\n\n" if before else ""
         goals = "".join(f"- {goal}\n" for goal in document["findings"])
-        return f"{match[1]}\n{markdown(document)}\n\n{goals}\n<sub>{machine(document)}</sub>\n\n{match[3]}"
+        return f"{match[1]}\n{note}{markdown(document)}\n\n{goals}\n<sub>{machine(document)}</sub>\n\n{match[3]}"
 
     return MARK.sub(table, text)
 
@@ -65,7 +104,15 @@ def fill(text: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="only say whether README.md is up to date")
-    check = parser.parse_args().check
+    parser.add_argument("--stale", action="store_true", help="only list the results whose measured code has changed")
+    chosen = parser.parse_args()
+    if chosen.stale:
+        for file in sorted((HERE / "results").glob("*.json")):
+            document = json.loads(file.read_text())
+            if is_stale(file.stem, document):
+                print(f"{file.stem}: measured at {document['environment']['commit'][:12]}, and changed since")
+        return 0
+    check = chosen.check
     path = HERE / "README.md"
     old = path.read_text()
     new = fill(old)

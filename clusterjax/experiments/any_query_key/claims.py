@@ -11,7 +11,7 @@ import numpy as np
 
 from ..framework.arrivals import LEAST_WAIT, MOST, OFF
 from ..framework.ensemble import mean_and_error
-from ..framework.experiment import Claim, plus_minus
+from ..framework.experiment import Claim, over, percent
 from ..framework.verdict import ANY, Source
 from .measure import LATE, Results
 
@@ -23,7 +23,7 @@ SLOPE, LEAST_WAITS = 0.1, 3
 
 def claims_of(m: Results) -> tuple[Claim, ...]:
     """All claims of the experiment."""
-    return _first(m), _collapse(m), _late(m), _law(m), _barrier(m)
+    return over(f"{m.starts} starts", (_first(m), _collapse(m), _late(m), _law(m), _barrier(m)))
 
 
 def _first(m: Results) -> Claim:
@@ -56,8 +56,8 @@ def _collapse(m: Results) -> Claim:
 def _late(m: Results) -> Claim:
     share, error = mean_and_error(m.last > LATE)
     return Claim(
-        says=f"At t = {LATE:,.0f} many starts are not there yet.",
-        measured=f"{plus_minus(100 * share, 100 * error, 1)} % of the starts have a token elsewhere",
+        says=f"At t = {LATE:,.0f} more than a tenth of the starts have a token away from the first.",
+        measured=f"{percent(share, error)} of the starts have a token elsewhere",
         criterion="more than a tenth of the starts",
         holds=bool(share > 0.1),
         kind="finding",

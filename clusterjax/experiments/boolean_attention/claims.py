@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..framework.ensemble import mean_and_error
-from ..framework.experiment import Claim, plus_minus
+from ..framework.experiment import Claim, over, plus_minus
 from ..framework.verdict import ANY, Source
 from .measure import BOOLEAN, UNTIL, Results
 
@@ -13,7 +13,7 @@ THEOREM = Source("2305.05465, Theorem 2.1, of any tokens", ANY, ANY)
 
 def claims_of(m: Results) -> tuple[Claim, ...]:
     """All claims of the experiment."""
-    return _exceptional(m), _boolean(m), _rank(m), _fast(m)
+    return over(f"{m.starts} starts", (_exceptional(m), _boolean(m), _rank(m), _fast(m)))
 
 
 def _exceptional(m: Results) -> Claim:
@@ -60,7 +60,8 @@ def _fast(m: Results) -> Claim:
     known = m.rates[np.isfinite(m.rates)]
     mean, error = mean_and_error(known) if len(known) > 1 else (np.nan, np.nan)
     return Claim(
-        says="It does so doubly exponentially: the logarithm of the distance grows exponentially itself.",
+        says="The attention matrix comes to its limit doubly exponentially: the logarithm of the distance grows "
+        "exponentially itself.",
         measured=f"log log(1 / distance) grows at the rate {plus_minus(mean, error)} while it falls from 1e-2 to "
         f"1e-12, over {len(known)} starts",
         criterion="above 0.8; a merely exponential decay would have a rate that tends to zero",

@@ -4,7 +4,7 @@ import numpy as np
 
 from ..framework.arrivals import LEAST_WAIT, MOST, OFF
 from ..framework.ensemble import mean_and_error
-from ..framework.experiment import Claim, plus_minus
+from ..framework.experiment import Claim, over, percent
 from ..framework.verdict import ANY, Source
 from .measure import FORMED, LEAST_EXPONENT, Lives, Results
 
@@ -18,7 +18,10 @@ LATER = 10.0
 
 def claims_of(m: Results) -> tuple[Claim, ...]:
     """All claims of the experiment."""
-    return _first(m), _ends(m), _outlive(m), *(_law(name, one) for name, one in m.lives.items()), _integral(m)
+    return over(
+        f"{m.starts} starts",
+        (_first(m), _ends(m), _outlive(m), *(_law(name, one) for name, one in m.lives.items()), _integral(m)),
+    )
 
 
 def _first(m: Results) -> Claim:
@@ -52,7 +55,7 @@ def _ends(m: Results) -> Claim:
 
 def _outlive(m: Results) -> Claim:
     shares = {name: mean_and_error(one.times[:, -1] > LATER * FORMED) for name, one in m.lives.items()}
-    listed = ", ".join(f"{plus_minus(100 * s, 100 * e, 1)} % ({name})" for name, (s, e) in shares.items())
+    listed = ", ".join(f"{percent(s, e)} ({name})" for name, (s, e) in shares.items())
     least, error = min(shares.values(), key=lambda pair: float(pair[0]))
     return Claim(
         says=f"The clusters that figure 4 shows at t = {FORMED:g} outlive it tenfold.",

@@ -52,7 +52,8 @@ def _symmetry(m: Results) -> Claim:
 def _named(m: Results) -> Claim:
     share = float(m.named.mean())
     return Claim(
-        says="That the scale of beta against B cannot be told, and nothing else, is found and said.",
+        says="The search finds and says that tokens do not tell the scale of beta against that of B, and that they "
+        "tell all else.",
         measured=f"in {percent(share)} % of {m.named.size} problems",
         criterion="in all",
         holds=bool(m.named.all()),
@@ -92,7 +93,7 @@ def _bound(m: Results) -> Claim:
 def _largest(m: Results) -> Claim:
     share = float(m.inside[-1].mean())
     return Claim(
-        says="So they are with 10 % noise.",
+        says="With 10 % noise too the errors are those of the Cramer-Rao bound.",
         measured=f"within three standard deviations in {percent(share)} % of {m.starts} problems; the median square is "
         f"{np.median(m.squares[-1]):.1f}, that of the chi-squared law {chi2.median(TOLD):.1f}; p = "
         f"{p_value(m, len(LEVELS) - 1):.2g}; {percent(m.converged[-1].mean())} % of the fits converge",

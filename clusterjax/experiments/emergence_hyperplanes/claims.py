@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..framework.emergence import TOLERANCE
-from ..framework.experiment import Claim, plus_minus
+from ..framework.experiment import Claim, over, percent
 from ..framework.verdict import ANY, Source
 from .measure import ONE_LEVEL, D, Results
 
@@ -13,7 +13,7 @@ THEOREM = Source("2305.05465, Theorem 4.2, of any tokens", ANY, ANY)
 
 def claims_of(m: Results) -> tuple[Claim, ...]:
     """All claims of the experiment."""
-    return _nested(m), _hyperplanes(m), _two(m), _turned(m)
+    return over(f"{m.starts} starts", (_nested(m), _hyperplanes(m), _two(m), _turned(m)))
 
 
 def _share(flags: np.ndarray) -> tuple[float, float]:
@@ -37,7 +37,7 @@ def _hyperplanes(m: Results) -> Claim:
     share, error = _share(m.run.certified)
     return Claim(
         says="With a simple positive leading eigenvalue of V tokens come to at most three parallel hyperplanes.",
-        measured=f"the hypotheses hold in {applies} of {m.starts} starts; {plus_minus(100 * share, 100 * error, 1)} % "
+        measured=f"the hypotheses hold in {applies} of {m.starts} starts; {percent(share, error)} "
         f"are certified, the median of the farthest token is {np.median(m.run.residuals[:, -1]):.1e}",
         criterion=f"hypotheses in all, and at least 95 % certified at t = {m.p.end:g} within {TOLERANCE:g}",
         holds=applies == m.starts and share >= 0.95,
@@ -55,9 +55,10 @@ def _two(m: Results) -> Claim:
     share, error, zero = None, None, "nothing is known of zero"
     if certified.any():
         share, error = _share(m.at_zero[certified])
-        zero = f"at zero in {plus_minus(100 * share, 100 * error, 1)} %"
+        zero = f"at zero in {percent(share, error)}"
     return Claim(
-        says="Random tokens come to two of the hyperplanes, or to one if they begin on one side; none stays at zero.",
+        says="Random tokens come to two of the hyperplanes, or to one if they begin on one side; fewer than 2 % of "
+        "the starts have a token at zero.",
         measured=f"of {certified.sum()} certified starts {counts[1]} have tokens on one, {counts[2]} on two and "
         f"{counts[3]} on three; {zero}",
         criterion="tokens at zero in less than 2 % of the starts, and on two hyperplanes in most",
@@ -72,7 +73,7 @@ def _turned(m: Results) -> Claim:
     share, error = _share(m.left < ONE_LEVEL)
     return Claim(
         says="With <Q phi_1, K phi_1> < 0 no theorem applies, and most starts gather on a single hyperplane.",
-        measured=f"{plus_minus(100 * share, 100 * error, 1)} % keep less than {100 * ONE_LEVEL:g} % of the spread of "
+        measured=f"{percent(share, error)} keep less than {100 * ONE_LEVEL:g} % of the spread of "
         f"phi_1*; a theorem applies in {sum(shape.applies for shape in m.turned.shapes)} of {m.starts}",
         criterion="more than half, and the theorem in none",
         holds=bool(share > 0.5 and not any(shape.applies for shape in m.turned.shapes)),

@@ -4,7 +4,7 @@ import numpy as np
 
 from ..framework.emergence import TOLERANCE
 from ..framework.ensemble import mean_and_error
-from ..framework.experiment import Claim, plus_minus
+from ..framework.experiment import Claim, over, percent
 from ..framework.verdict import ANY, Source
 from .measure import Results
 
@@ -15,7 +15,7 @@ WIDE = 0.05
 
 def claims_of(m: Results) -> tuple[Claim, ...]:
     """All claims of the experiment."""
-    return _nested(m), _shape(m), _corners(m), _free(m)
+    return over(f"{m.starts} starts", (_nested(m), _shape(m), _corners(m), _free(m)))
 
 
 def _nested(m: Results) -> Claim:
@@ -47,9 +47,8 @@ def _shape(m: Results) -> Claim:
 def _corners(m: Results) -> Claim:
     mean, error = mean_and_error(m.run.at_points)
     return Claim(
-        says="The parts in F of random tokens come to the corners of that polytope.",
-        measured=f"{plus_minus(100 * mean, 100 * error, 2)} % of the tokens; {m.run.counts.mean():.2f} corners on "
-        "average",
+        says="The parts in F of more than 99 % of random tokens come to corners of that polytope.",
+        measured=f"{percent(mean, error, 2)} of the tokens; {m.run.counts.mean():.2f} corners on average",
         criterion="more than 99 %",
         holds=bool(mean > 0.99),
         kind="finding",

@@ -2,7 +2,7 @@
 
 from ..framework.emergence import TOLERANCE
 from ..framework.ensemble import mean_and_error
-from ..framework.experiment import Claim, plus_minus
+from ..framework.experiment import Claim, over, percent, plus_minus
 from ..framework.verdict import ANY, Source
 from .measure import DIMENSIONS, Results
 
@@ -12,7 +12,7 @@ THEOREM = Source("2305.05465, Theorem 3.1, of any tokens", ANY, ANY)
 
 def claims_of(m: Results) -> tuple[Claim, ...]:
     """All claims of the experiment."""
-    return _nested(m), _polytope(m), _at_corners(m), _fewer(m)
+    return over(f"{m.starts} starts", (_nested(m), _polytope(m), _at_corners(m), _fewer(m)))
 
 
 def _each(words: dict[int, str]) -> str:
@@ -51,8 +51,9 @@ def _at_corners(m: Results) -> Claim:
     means = {d: mean_and_error(run.at_points) for d, run in m.runs.items()}
     worst = min(means, key=lambda d: means[d][0])
     return Claim(
-        says="Random tokens come to its corners, and hardly ever to another point of its boundary.",
-        measured=_each({d: f"{plus_minus(100 * mean, 100 * error, 2)} % of the tokens" for d, (mean, error) in
+        says="More than 99 % of random tokens come to corners of the polytope, and not to another point of its "
+        "boundary.",
+        measured=_each({d: f"{percent(mean, error, 2)} of the tokens" for d, (mean, error) in
                         means.items()}),
         criterion="more than 99 % in each dimension",
         holds=all(mean > 0.99 for mean, _ in means.values()),

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..framework.ensemble import mean_and_error
-from ..framework.experiment import Claim, plus_minus, within
+from ..framework.experiment import Claim, over, percent, plus_minus, within
 from ..framework.particles import second_token_claim
 from ..framework.sources import peat
 from .measure import Kind, Parameters, Results
@@ -16,13 +16,16 @@ OWN_SCHEME = ((6.0, 0.5956, 0.035), (15.0, 0.9637, 0.015))
 
 def claims_of(m: Results) -> tuple[Claim, ...]:
     """All claims of the figure."""
-    return (
-        _single(m, m.random, "With V = I, random Q and K and beta = {beta:g}", "Figure 3", listed=True),
-        _first(m),
-        *_rate(m),
-        _single(m, m.plain, "With Q = K = I, as the paper's text has it,", "Section 4.2.1"),
-        *_own_scheme(m),
-        second_token_claim(m.defect, "With Q = K = I"),
+    return over(
+        f"{m.starts} starts",
+        (
+            _single(m, m.random, "With V = I, random Q and K and beta = {beta:g}", "Figure 3", listed=True),
+            _first(m),
+            *_rate(m),
+            _single(m, m.plain, "With Q = K = I, as the paper's text has it,", "Section 4.2.1"),
+            *_own_scheme(m),
+            second_token_claim(m.defect, "With Q = K = I"),
+        ),
     )
 
 
@@ -35,7 +38,7 @@ def _single(m: Results, kind: Kind, lead: str, place: str, *, listed: bool = Fal
     counted = ", ".join(f"{plus_minus(count[i], of_count[i])} at t = {m.p.ts[i]:g}" for i in at)
     return Claim(
         says=f"{lead.format(beta=m.p.beta)} all tokens are in a single cluster by t = {m.p.end:g}.",
-        measured=f"{plus_minus(100 * single, 100 * error, 1)} % of the starts are one cluster at t = {m.p.end:g}"
+        measured=f"{percent(single, error)} of the starts are one cluster at t = {m.p.end:g}"
         + (f"; clusters: {counted}" if listed else ""),
         criterion=f"more than half of the starts are a single cluster at t = {m.p.end:g}",
         holds=bool(single > 0.5),

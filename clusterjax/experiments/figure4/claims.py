@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..framework.ensemble import mean_and_error
-from ..framework.experiment import Claim, plus_minus
+from ..framework.experiment import Claim, over, percent, plus_minus
 from ..framework.particles import second_token_claim
 from ..framework.sources import particles, peat
 from .measure import EARLY, TIMES, Results
@@ -14,7 +14,9 @@ SIZE = {"tokens": 64, "d": 3}  # of the paper
 
 def claims_of(m: Results) -> tuple[Claim, ...]:
     """All claims of the figure."""
-    return _several(m), _metastable(m), _granularity(m), second_token_claim(m.defect), _first(m)
+    return over(
+        f"{m.starts} starts", (_several(m), _metastable(m), _granularity(m), second_token_claim(m.defect), _first(m))
+    )
 
 
 def _several(m: Results) -> Claim:
@@ -25,8 +27,7 @@ def _several(m: Results) -> Claim:
     counted = ", ".join(f"{plus_minus(count[i], error[i])} at t = {t:g}" for t, i in at.items())
     return Claim(
         says=f"At beta = {m.p.beta:g} distinct clusters persist and do not collapse to a single point.",
-        measured=f"{plus_minus(100 * several, 100 * of_several, 1)} % of the starts have several clusters at t = 15; "
-        f"clusters: {counted}",
+        measured=f"{percent(several, of_several)} of the starts have several clusters at t = 15; clusters: {counted}",
         criterion="more than 95 % of the starts have several clusters at t = 15",
         holds=bool(several > 0.95),
         kind="paper",
@@ -40,7 +41,7 @@ def _metastable(m: Results) -> Claim:
     (count, error), early = m.count, m.p.place(EARLY)
     still = float((m.clusters[:, -1] > 1).mean())
     return Claim(
-        says="The state is metastable, not final: clusters go on merging, ever more slowly.",
+        says="The state at t = 15 is not final: the mean number of clusters goes on falling.",
         measured=f"from t = 15 to {m.p.end:g} the count falls from {plus_minus(count[early], error[early])} to "
         f"{plus_minus(count[-1], error[-1])}; {100 * still:.0f} % of the starts still have several",
         criterion="the mean count falls after t = 15 by more than four standard errors",

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..framework.ensemble import mean_and_error
-from ..framework.experiment import Claim, plus_minus
+from ..framework.experiment import Claim, over, percent, plus_minus
 from ..framework.particles import first_token_claim, second_token_claim
 from ..framework.sources import peat
 from .measure import GAPPED, GAPPED_END, PLAIN, Results, uniform_clusters, uniform_opposition
@@ -11,13 +11,16 @@ from .measure import GAPPED, GAPPED_END, PLAIN, Results, uniform_clusters, unifo
 
 def claims_of(m: Results) -> tuple[Claim, ...]:
     """All claims of the figure."""
-    return (
-        _opposite(m),
-        _no_clusters(m),
-        _gapped(m),
-        _halving(m),
-        second_token_claim(m.defect, "With V = -I", "its angle"),
-        first_token_claim(m.off),
+    return over(
+        f"{m.starts} starts",
+        (
+            _opposite(m),
+            _no_clusters(m),
+            _gapped(m),
+            _halving(m),
+            second_token_claim(m.defect, "With V = -I", "its angle"),
+            first_token_claim(m.off),
+        ),
     )
 
 
@@ -41,7 +44,7 @@ def _no_clusters(m: Results) -> Claim:
     # Clusters under V = -I alone.
     (count, error), early = m.count, m.runs[PLAIN].early
     return Claim(
-        says="Repulsion by V = -I forms no clusters at all.",
+        says="Repulsion by V = -I forms no clusters: their number does not fall from t = 0 to 5.",
         measured=f"clusters at radius {m.p.radius:g}: {plus_minus(count[0], error[0])} at t = 0, "
         f"{plus_minus(count[early], error[early])} at t = 5, {plus_minus(count[-1], error[-1])} at "
         f"t = {m.p.end:g}; independent uniform tokens have {uniform_clusters(m.p.n, m.p.radius):.2f}",
@@ -57,7 +60,8 @@ def _gapped(m: Results) -> Claim:
     run = m.runs[GAPPED]
     at = [plus_minus(run.opposition[i], run.error[i], 3) for i in (run.early, -1)]
     return Claim(
-        says="Two opposite groups need a second eigenvalue far below the top one: V = diag(-1, -10).",
+        says="With V = diag(-1, -10), whose second eigenvalue is far below the top one, tokens form two opposite "
+        "groups.",
         measured=f"|mean e^(2i theta)| = {at[0]} at t = 5, {at[1]} at t = {GAPPED_END:g}",
         criterion="above 0.5 at both times",
         holds=bool(run.opposition[run.early] > 0.5 and run.opposition[-1] > 0.5),
@@ -77,7 +81,7 @@ def _halving(m: Results) -> Claim:
         says="With V = -I the first tokens halve the circle: token 2 goes opposite to token 1, tokens 3 and 4 to the "
         "right angles between, tokens 5 to 8 to the odd multiples of 45 degrees.",
         measured="all of tokens 2 to 8 are within 1 degree of such places in "
-        f"{plus_minus(100 * arrived, 100 * error, 1)} % of the starts at t = {m.p.end:g}; their median distance is "
+        f"{percent(arrived, error)} of the starts at t = {m.p.end:g}; their median distance is "
         f"{np.median(early):.1f} degrees at t = 5 and {np.median(late):.1e} at t = {m.p.end:g}",
         criterion="in more than 95 % of the starts",
         holds=bool(arrived > 0.95),

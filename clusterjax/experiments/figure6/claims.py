@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..framework.experiment import Claim, plus_minus
+from ..framework.experiment import Claim, over, plus_minus
 from ..framework.particles import first_token_claim, second_token_claim
 from ..framework.sources import peat
 from .measure import GAPPED, PLAIN, TURNING, Results, Series
@@ -13,10 +13,10 @@ PAPER = peat("Figure 6", size={"tokens": 64, "d": 3, "beta": 9})
 
 def claims_of(m: Results) -> tuple[Claim, ...]:
     """All claims of the figure."""
-    return (
+    return over(f"{m.starts} starts", (
         _denser(m), _spread(m), _gapped(m), _swirl(m), _turning(m),
         second_token_claim(m.defect, "With V = -I"), first_token_claim(m.off),
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def _ends(series: Series, digits: int = 2) -> tuple[str, str]:
@@ -68,7 +68,7 @@ def _gapped(m: Results) -> Claim:
     (count, error), end = m.runs[GAPPED].count, f"t = {m.p.end:g}"
     first, last = _ends((count, error))
     return Claim(
-        says="Dense groups form where V has a gap below its top eigenvalue: V = diag(-1, -10, -10).",
+        says="Dense groups form with V = diag(-1, -10, -10), which has a gap below its top eigenvalue.",
         measured=f"clusters: {first} at t = 0, {last} at {end}",
         criterion=f"fewer at {end} than half of those at t = 0",
         holds=bool(count[-1] < count[0] / 2),
@@ -97,7 +97,7 @@ def _swirl(m: Results) -> Claim:
 def _turning(m: Results) -> Claim:
     (turning, error), (band, of_band) = m.runs[TURNING].turning, m.band
     return Claim(
-        says="They do swirl around a geodesic where the top eigenvalues of V are a complex pair: -1 ± i, and -4.",
+        says="Tokens swirl around a geodesic where the top eigenvalues of V are the complex pair -1 ± i, above -4.",
         measured=f"net circulation {plus_minus(turning, error, 3)}; mean square distance from the plane of the pair "
         f"{plus_minus(band, of_band, 3)} at t = {m.p.end:g}, where uniform tokens have 0.333",
         criterion="circulation above 0.9, and distance below 0.1",

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..framework.ensemble import mean_and_error
-from ..framework.experiment import Claim, plus_minus
+from ..framework.experiment import Claim, over, percent, plus_minus
 from ..framework.particles import first_token_claim
 from ..framework.sources import PEAT_FIGURE_7
 from ..framework.trained_values import TrainedValues
@@ -11,6 +11,11 @@ from .measure import I6, Results
 
 
 def claims_of(m: Results) -> tuple[Claim, ...]:
+    """All claims of the figure."""
+    return over(f"{m.starts} starts", _claims(m))
+
+
+def _claims(m: Results) -> tuple[Claim, ...]:
     """What becomes of the tokens, of one head and of all, with time rescaled, and beside it with V as it comes."""
     source, run, raw, heads, raw_heads, n = m.source, m.run, m.raw, m.heads, m.raw_heads, m.p.n
     counts, slow = mean_and_error(run.clusters), mean_and_error(raw.clusters)
@@ -36,7 +41,7 @@ def claims_of(m: Results) -> tuple[Claim, ...]:
         Claim(
             says="The initial token is segregated from the subsequent ones at t = 15.",
             measured=f"mean distance to the first token {plus_minus(distance, distance_error, 3)} at t = 15; above "
-            f"0.5 in {plus_minus(100 * alone, 100 * alone_error, 1)} % of the starts; with V as it comes, before the "
+            f"0.5 in {percent(alone, alone_error)} of the starts; with V as it comes, before the "
             f"tokens have gathered at all, {plus_minus(*of_raw, 3)}",
             criterion="the mean distance exceeds 0.5 in more than half of the starts, with time rescaled",
             holds=bool(alone > 0.5),
@@ -48,7 +53,7 @@ def claims_of(m: Results) -> tuple[Claim, ...]:
         *_limits(run.xs[:, -1], source),
         _claim_of_repelling(m),
         Claim(
-            says="What happens depends on the head.",
+            says="The mean number of clusters at t = 15 differs by more than one between heads.",
             measured=f"clusters at t = 15 over the {len(heads.mean)} heads: {_range(heads.mean[:, 1], 1)}; mean "
             f"distance to the first token: {_range(heads.mean[:, 2], 2)} ({heads.starts} starts each); as they come "
             f"{_range(raw_heads.mean[:, 1], 1)} and {_range(raw_heads.mean[:, 2], 2)}",
@@ -129,8 +134,8 @@ def _limits(x: np.ndarray, source: TrainedValues) -> tuple[Claim, ...]:
         Claim(
             says="The run ends at the top eigenvector v, at v or at -v (conjectured in 2411.04990), and is not "
             "metastable.",
-            measured=f"{plus_minus(100 * at_ends, 100 * error, 1)} % of the tokens have |<x, v>| > 0.99 at t = 15; "
-            f"{plus_minus(100 * both, 100 * both_error, 1)} % of the starts have tokens at both ends",
+            measured=f"{percent(at_ends, error)} of the tokens have |<x, v>| > 0.99 at t = 15; "
+            f"{percent(both, both_error)} of the starts have tokens at both ends",
             criterion="more than 95 % of the tokens",
             holds=bool(at_ends > 0.95),
             kind="finding",

@@ -4,7 +4,7 @@ import numpy as np
 
 from ..._observables import uniform_causal_sink
 from ..framework.ensemble import mean_and_error
-from ..framework.experiment import Claim, plus_minus, within
+from ..framework.experiment import Claim, over, percent, plus_minus, within
 from ..framework.sources import PEAT_FIGURE_8
 from ..framework.trained_values import TrainedValues
 from .measure import START, TS, Results, Series
@@ -12,10 +12,10 @@ from .measure import START, TS, Results, Series
 
 def claims_of(m: Results) -> tuple[Claim, ...]:
     """All claims of the figure."""
-    return (
+    return over(f"{m.starts} starts", (
         _alone(m), _aligns(m), _pace(m), _attracts(m), influence_claim(m.xs[:, -1], m.turned, m.top),
         sink_claim(m.weight, m.p.n),
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def _at(series: Series, place: int, digits: int = 2) -> str:
@@ -50,7 +50,7 @@ def _aligns(m: Results) -> Claim:
 
 def _pace(m: Results) -> Claim:
     return Claim(
-        says="It does so at the rate of exp(Vt), which tends to the spectral gap.",
+        says="The first token turns at the rate of exp(Vt), which tends to the spectral gap.",
         measured=f"median rate over t = 6 to 9: {m.rate:.4f}; of exp(Vt) {m.exact_rate:.4f}; gap of the real parts "
         f"{m.gap:.4f}",
         criterion="that of exp(Vt) to within a thousandth of the gap",
@@ -81,8 +81,8 @@ def influence_claim(end: np.ndarray, turned: np.ndarray, top: int) -> Claim:
     moved = np.einsum("snd,snd->sn", end[:, 1:, :top], turned[:, 1:, :top]) < 0
     share, error = mean_and_error(moved.mean(-1))
     return Claim(
-        says="The first token decides where the others go: turned round at the start, it takes them to the other side.",
-        measured=f"{plus_minus(100 * share, 100 * error, 1)} % of the other tokens are on the other side at t = 9",
+        says="Turned round at the start, the first token takes more than half of the others to the other side.",
+        measured=f"{percent(share, error)} of the other tokens are on the other side at t = 9",
         criterion="more than half; none if the first token had no influence",
         holds=bool(share > 0.5),
         kind="finding",

@@ -391,6 +391,17 @@ def plus_minus(value: SupportsFloat, error: SupportsFloat, digits: int = 2) -> s
     return f"{float(value):.{digits}f} ± {float(error):.{digits}f}"
 
 
+def percent(share: SupportsFloat, error: SupportsFloat, digits: int = 1) -> str:
+    """A share of independent units and its standard error, as text: `94.1 ± 1.5 %`, `all` or `none`.
+
+    Of N units that all have a property the standard error is zero and says nothing: with 95 % confidence the share is
+    above 1 - 3 / N, and below 3 / N where none has.
+    """
+    if float(error) == 0 and float(share) in (0.0, 1.0):
+        return "all" if share else "none"
+    return f"{plus_minus(100 * float(share), 100 * float(error), digits)} %"
+
+
 def over(units: str, claims: Iterable[Claim]) -> tuple[Claim, ...]:
     """The claims, each of which says at its end what independent units its ± is over, such as "15 articles".
 

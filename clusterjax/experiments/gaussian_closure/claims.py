@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..framework.ensemble import mean_and_error
-from ..framework.experiment import Claim, plus_minus, within
+from ..framework.experiment import Claim, over, plus_minus, within
 from ..framework.verdict import ANY, Source, Subject
 from .measure import CASES, STEP, Results
 
@@ -16,7 +16,8 @@ WORDS = {"attracting": "V = I", "random": "random V and B", "repelling": "V = -I
 
 def claims_of(m: Results) -> tuple[Claim, ...]:
     """All claims of the experiment."""
-    return _closure(m), _bounded(m), _follows(m), _blow_up(m), _the_more(m), _repelled(m), _spherical(m)
+    found = _closure(m), _bounded(m), _follows(m), _blow_up(m), _the_more(m), _repelled(m), _spherical(m)
+    return over(f"{min(m.starts.values())} to {max(m.starts.values())} clouds, fewer of more tokens", found)
 
 
 def slope(sizes: np.ndarray, errors: list[np.ndarray]) -> tuple[float, float]:

@@ -61,7 +61,8 @@ def _steepest(m: Results) -> Claim:
 def _density(m: Results) -> Claim:
     off = float(np.abs(m.density - 1).max())
     return Claim(
-        says="So it is among infinitely many tokens.",
+        says="Unnormalised attention among infinitely many tokens is this gradient flow too, from a density with one"
+        " bump.",
         measured=f"the same ratio of a density with one bump: 1 up to {off:.1e}",
         criterion=f"less than {RATIO:g}",
         holds=off < RATIO,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..framework.experiment import Claim, plus_minus
+from ..framework.experiment import Claim, over, percent
 from ..framework.few import Few
 from ..framework.verdict import ANY, Source, Subject
 from .kinds import KINDS
@@ -21,9 +21,12 @@ SAME, SKEW, SURVIVES, FEW = 0.01, 0.1, 0.99, 1.0
 
 def claims_of(m: Results) -> tuple[Claim, ...]:
     """All claims of the experiment."""
+    clouds, trainings = f"{m.p.clouds} clouds", f"{m.p.trainings} trainings"
     return (
-        _definite(m), _any_form(m), _rank_one(m), _two_leaders(m), _small(m), _generic(m), _as_accurate(m.learnt),
-        _stays_definite(m.learnt), _becomes_definite(m.learnt), _clauses_survive(m.learnt), _as_few_leaders(m.learnt),
+        _definite(m), _any_form(m), _rank_one(m), *over(clouds, [_two_leaders(m), _small(m), _generic(m)]),
+        *over(trainings, [_as_accurate(m.learnt)]),
+        _stays_definite(m.learnt), _becomes_definite(m.learnt), _clauses_survive(m.learnt),
+        *over(trainings, [_as_few_leaders(m.learnt)]),
         _stationary(m.learnt),
     )  # fmt: skip
 
@@ -75,7 +78,7 @@ def _two_leaders(m: Results) -> Claim:
     return Claim(
         says="With A = u u^T there are two leaders if and only if tokens lie on both sides of the origin, ties aside: "
         "not always.",
-        measured=f"in {plus_minus(100 * share, 100 * error, 2)} % of clouds; {100 * expected:.2f} % of normal clouds "
+        measured=f"in {percent(share, error, 2)} of clouds; {100 * expected:.2f} % of normal clouds "
         f"of {m.p.n} tokens have some on both sides",
         criterion="within 4 standard errors of it",
         holds=abs(share - expected) < 4 * error,
@@ -109,8 +112,8 @@ def _generic(m: Results) -> Claim:
         f"{100 * failed:.1f} in dimension {d}" for d, (failed, _) in zip(DIMENSIONS, m.without, strict=True)
     )
     return Claim(
-        says="For a generic A about one cloud in ten has no leader.",
-        measured=f"{plus_minus(100 * share, 100 * error, 2)} % of {m.p.clouds} clouds of {m.p.n} tokens in dimension "
+        says="For an A of normal entries about one cloud in ten has no leader.",
+        measured=f"{percent(share, error, 2)} of {m.p.clouds} clouds of {m.p.n} tokens in dimension "
         f"{m.p.d} are proved to have none; {by_d}",
         criterion=f"from {100 * NEAR[0]:g} to {100 * NEAR[1]:g} %",
         holds=NEAR[0] < share < NEAR[1],

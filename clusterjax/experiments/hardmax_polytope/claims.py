@@ -3,7 +3,7 @@
 import numpy as np
 
 from ...hardmax import Certificate
-from ..framework.experiment import Claim, plus_minus
+from ..framework.experiment import Claim, over, percent
 from ..framework.verdict import ANY, Source, Subject
 from .measure import LATE, ON_AXES, SIDE, N, Results
 
@@ -15,7 +15,7 @@ CLOUDS = Subject("clouds", "four chosen clouds, and normal ones")
 
 def claims_of(m: Results) -> tuple[Claim, ...]:
     """All claims of the experiment."""
-    return *_four_clouds(m), *_random_claims(m.random, m.p.n)
+    return over(f"{m.starts} starts", (*_four_clouds(m), *_random_claims(m.random, m.p.n)))
 
 
 def _four_clouds(m: Results) -> tuple[Claim, ...]:
@@ -93,7 +93,7 @@ def _random_claims(random: list[Certificate], n: int) -> tuple[Claim, ...]:
         ),
         Claim(
             says="On random clouds the leaders are nearly always those of layer 0.",
-            measured=f"{plus_minus(100 * share, 100 * error, 1)} % of {len(random)} clouds have a later one; "
+            measured=f"{percent(share, error)} of {len(random)} clouds have a later one; "
             f"{counts.mean():.1f} of {n} tokens lead on average",
             criterion="less than 5 %",
             holds=share < 0.05,

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..framework.ensemble import mean_and_error
-from ..framework.experiment import Claim, plus_minus
+from ..framework.experiment import Claim, over, plus_minus
 from .measure import COMPANY, ON_THE_WAY, TS, Results
 
 
@@ -71,7 +71,8 @@ def claims_of(m: Results) -> tuple[Claim, ...]:
     """What is proved of heads together, and what is found."""
     # The least step over all runs, relative to the largest rise of a run.
     rise = float(np.diff(m.energies, axis=1).min() / np.ptp(m.energies, axis=1).max())
-    return (
+    # fmt: off
+    return over(f"{len(m.energies)} starts", (
         Claim(
             says="Heads with V = B = B^T climb the sum of their energies together, at the mean squared speed of the "
             "tokens.",
@@ -86,7 +87,8 @@ def claims_of(m: Results) -> tuple[Claim, ...]:
         _claim_of_axes(m),
         _claim_of_average(m),
         _claim_of_agreement(m),
-    )
+    ))
+    # fmt: on
 
 
 def _in_two(m: Results) -> bool:
@@ -97,8 +99,7 @@ def _claim_of_clusters(m: Results) -> Claim:
     end = {count: mean_and_error(clusters[:, -1]) for count, clusters in m.clusters.items()}
     mean, error = end[m.counts[-1]]
     return Claim(
-        says="However many heads there are, they end in two clusters, as each does alone, and not in two for each "
-        "head.",
+        says="From 1 to 16 heads end in two clusters on average, as each does alone, and not in two for each head.",
         measured=f"clusters at t = {TS[-1]:g}, by the number of heads: "
         + ", ".join(f"{count}: {plus_minus(*pair)}" for count, pair in end.items()),
         criterion="for every number of heads between 1.5 and 2.5",
@@ -114,8 +115,8 @@ def _claim_of_axes(m: Results) -> Claim:
     on = {count: mean_and_error(aligned) for count, aligned in m.aligned.items()}
     gap, error = mean_and_error(m.aligned[1] - m.aligned[last])
     return Claim(
-        says="A head alone brings the tokens to its own axis; together, heads do not bring them to that of their "
-        "average.",
+        says="A head alone brings the tokens to its own axis; 16 heads together bring them less near to the axis of "
+        "their average.",
         measured="mean of |<x, v>|, by the number of heads: "
         + ", ".join(f"{count}: {plus_minus(*pair)}" for count, pair in on.items())
         + "; 0.5 for random directions",
@@ -146,8 +147,8 @@ def _claim_of_agreement(m: Results) -> Claim:
     value, error = correlation(m.shared, m.kept)
     forces = correlation(m.agreement, m.force_cosine)
     return Claim(
-        says="Heads that agree alone have their way in company: the more others share its clusters when alone, the "
-        "more of them a head finds in the company's.",
+        says="The more the other heads, when alone, share the clusters of a head, the more of these clusters are "
+        "those of all heads together.",
         measured=f"correlation within a start {plus_minus(value, error)}; mean agreement of two heads alone "
         f"{m.agreement.mean():.2f}, of a head alone with the company {m.kept.mean():.2f}; heads that agree "
         f"alone need not pull the same way there: correlation with the cosine of their forces {plus_minus(*forces)}",

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..framework.experiment import Claim, plus_minus
+from ..framework.experiment import Claim, over, plus_minus
 from .measure import CLOUD_BETA, COLD, FRESH, PARTS, RATIOS, Results
 from .theory import barrier, curvatures, kramers_prefactor
 
@@ -13,7 +13,10 @@ ARRHENIUS, FORMULA, LIMIT, CLOUDS = 0.1, 0.2, 0.03, 0.2
 
 def claims_of(m: Results) -> tuple[Claim, ...]:
     """All claims of the experiment."""
-    return _exact(m), _arrhenius(m), _limit(m), _formula(m), _memory(m), _clouds(m), _slope(m), _unequal(m), _larger(m)
+    alone = over(
+        f"{m.tokens} tokens at each temperature", (_exact(m), _arrhenius(m), _limit(m), _formula(m), _memory(m))
+    )
+    return *alone, *over("the passages, by Poisson's law", (_clouds(m), _slope(m), _unequal(m), _larger(m)))
 
 
 def _exact(m: Results) -> Claim:

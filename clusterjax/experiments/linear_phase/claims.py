@@ -5,7 +5,7 @@ import numpy as np
 import scipy.special
 
 from ..._observables import angular_power, interaction_energy, uniform_growth_rates
-from ..framework.experiment import Claim, plus_minus, within
+from ..framework.experiment import Claim, over, plus_minus, within
 from ..framework.sources import PARTICLES, UNIFORM
 from ..framework.verdict import Source
 from .measure import COMPARED, LEVEL, SAMPLE, Results, expected_escape
@@ -16,7 +16,10 @@ PAPER = Source("2410.23228, of infinitely many tokens", PARTICLES, UNIFORM)
 
 def claims_of(m: Results) -> tuple[Claim, ...]:
     """All claims of the experiment."""
-    return _energy(m), *(_growth(m, d) for d in m.runs), _clusters(m), _duration(m)
+    return over(
+        "as many starts as are said, of each number of tokens",
+        (_energy(m), *(_growth(m, d) for d in m.runs), _clusters(m), _duration(m)),
+    )
 
 
 def _energy(m: Results) -> Claim:

@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.optimize import brentq
 
-from ..framework.experiment import Claim, plus_minus, within
+from ..framework.experiment import Claim, over, plus_minus, within
 from ..framework.sources import PARTICLES, UNIFORM
 from ..framework.verdict import Measured, Source, Subject
 from .measure import DIMENSIONS, LONG, RHOS, SCALED, SHOWN, Results, equiangular
@@ -16,7 +16,7 @@ KEYS = Source("2605.08505, of infinitely many keys", PARTICLES, UNIFORM)
 
 def claims_of(m: Results) -> tuple[Claim, ...]:
     """All claims of the experiment."""
-    return (*_exact_claims(m.off, m.full, m.off_random), *_phases(), *_uniform_claims(m))
+    return over(f"{m.starts} starts", (*_exact_claims(m.off, m.full, m.off_random), *_phases(), *_uniform_claims(m)))
 
 
 def caption_of(m: Results) -> str:
@@ -137,7 +137,7 @@ def _uniform_claims(m: Results) -> tuple[Claim, ...]:
             source=KEYS,
         ),
         Claim(
-            says="So it is for a token that is a key itself: it keeps half of the weight at beta ~ n^(2 / (d - 1)).",
+            says="A token that is a key itself keeps half of its weight at beta ~ n^(2 / (d - 1)).",
             measured=f"p = {listed('own')}; {said}",
             criterion="within four standard errors of 2 / (d - 1), or 2 %",
             holds=agrees("own", selective),
@@ -156,7 +156,8 @@ def _uniform_claims(m: Results) -> tuple[Claim, ...]:
             error=fits["cosine", SHOWN][1],
         ),
         Claim(
-            says="So uniform tokens need no beta ~ log n: at a fixed beta the outputs spread as the context grows.",
+            says="At a fixed beta the outputs of uniform tokens spread as the context grows: they need no beta ~ log"
+            " n.",
             measured=f"mean cosine at beta = {m.p.beta:g}: "
             + "; ".join(
                 f"{plus_minus(*fixed[first, d], 3)} and {plus_minus(*fixed[last, d], 3)} (d = {d})" for d in DIMENSIONS

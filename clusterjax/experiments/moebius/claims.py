@@ -60,7 +60,7 @@ def _one_point(m: Results) -> Claim:
 def _broken(m: Results) -> Claim:
     median = {d: float(np.median(drift[:, -1])) for (d, beta), drift in m.drift.items() if beta != 0}
     return Claim(
-        says="At another beta they are not conserved.",
+        says="At another beta the cross ratios are not conserved.",
         measured=f"beta = {m.p.beta:g}: median change of the logarithm by t = {TS[-1]:g}: "
         + ", ".join(f"{value:.2g} (d = {d})" for d, value in median.items()),
         criterion="more than 0.01 in each dimension",

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..framework.experiment import Claim, plus_minus
+from ..framework.experiment import Claim, over, plus_minus
 from ..framework.sources import PARTICLES
 from ..framework.verdict import ANY, Source
 from .measure import BETAS, CONTINUOUS, DIMENSIONS, LOOP, NEAR, RATIO, Results, at_temperature, curvature
@@ -16,7 +16,9 @@ SIGMAS = 3.0
 
 def claims_of(m: Results) -> tuple[Claim, ...]:
     """All claims of the experiment."""
-    return _onset(m), _jump(m), _fold(m), _beside(m), _tokens(m), _hysteresis(m), _critical(m), _bracket(m)
+    critical = over("32 systems at most", [_critical(m)])
+    of_mean_field = _onset(m), _jump(m), _fold(m), _beside(m)
+    return over(f"{m.starts} systems", (*of_mean_field, _tokens(m), _hysteresis(m), *critical, _bracket(m)))
 
 
 def _onset(m: Results) -> Claim:

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.interpolate import CubicSpline
 
 from ..framework.ensemble import mean_and_error
-from ..framework.experiment import Claim, plus_minus, within
+from ..framework.experiment import Claim, over, plus_minus, within
 from ..framework.sources import PARTICLES, UNIFORM
 from ..framework.verdict import Source
 from .exact import exact_claims
@@ -47,7 +47,10 @@ def claims_of(m: Results) -> tuple[Claim, ...]:
     random = m.random
     # The times of TAILS were chosen for these parameters; elsewhere the tails come at other times.
     late = (_late(random),) if m.p == Parameters() else ()
-    return *exact_claims(m), *_early(m.first), *late, _order(random), _other_clock(random), _place(random)
+    return over(
+        f"{m.starts} starts, of the first speeds {m.drawn}",
+        (*exact_claims(m), *_early(m.first), *late, _order(random), _other_clock(random), _place(random)),
+    )
 
 
 def caption_of(m: Results, claims: tuple[Claim, ...]) -> str:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..._observables import equiangular_time
-from ..framework.experiment import Claim, plus_minus
+from ..framework.experiment import Claim, over, plus_minus
 from ..framework.sources import PARTICLES, UNIFORM
 from ..framework.verdict import Source
 from .measure import DELTA, JUMPS, Map, Results, off_theory
@@ -22,16 +22,19 @@ PUBLISHED_STARTS = 512
 def claims_of(m: Results) -> tuple[Claim, ...]:
     """All claims of the experiment."""
     circle = m.softmax[2]
-    return (
-        _jump(m),
-        _uniform(circle),
-        _published(circle),
-        _high(m.softmax, unnormalised=False),
-        _high(m.gradient, unnormalised=True),
-        _low(circle),
-        _asymptote(m.p.n),
-        _step(m.off, m.stepped),
-        *(_random(map_, circle) for map_ in list(m.random.values())[:1]),
+    return over(
+        f"{m.starts} starts on the circle, and fewer in high dimension",
+        (
+            _jump(m),
+            _uniform(circle),
+            _published(circle),
+            _high(m.softmax, unnormalised=False),
+            _high(m.gradient, unnormalised=True),
+            _low(circle),
+            _asymptote(m.p.n),
+            _step(m.off, m.stepped),
+            *(_random(map_, circle) for map_ in list(m.random.values())[:1]),
+        ),
     )
 
 
@@ -161,8 +164,8 @@ def _step(off: np.ndarray, d: int) -> Claim:
 def _random(map_: Map, circle: Map) -> Claim:
     ours, theirs = map_.at(9.0, 30.0), circle.at(9.0, 30.0)
     return Claim(
-        says="Random Q, K and a random positive semidefinite V, drawn for each start, gather most tokens at every "
-        "beta.",
+        says="Random Q, K and a random positive semidefinite V, drawn for each start, gather most tokens at the "
+        "largest beta too.",
         measured=f"share {plus_minus(*ours)} in d = 8 at beta = 9, t = 30, where V = Q = K = I has "
         f"{plus_minus(*theirs)} on the circle",
         criterion="more than one half, by two standard errors",

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..framework.ensemble import mean_and_error
-from ..framework.experiment import Claim, plus_minus, within
+from ..framework.experiment import Claim, over, plus_minus, within
 from ..framework.verdict import ANY, UNSAID, Source, Subject
 from .measure import BETAS, FEW, GONE, PARTS, Depths, Parameters, Results
 
@@ -16,11 +16,14 @@ ALONE, NEURONS, NORMED, SKIPPED, PLAIN, POST, PRE = PARTS
 
 def claims_of(m: Results) -> tuple[Claim, ...]:
     """All claims of the experiment."""
-    return (
-        *_exact_claims(m.pure, m.exact, m.off),
-        *_one_layer(m.powers, m.depths, m.gone),
-        *_slowed(m.depths, m.p),
-        _postponed(m.exact),
+    return over(
+        f"{m.starts} starts",
+        (
+            *_exact_claims(m.pure, m.exact, m.off),
+            *_one_layer(m.powers, m.depths, m.gone),
+            *_slowed(m.depths, m.p),
+            _postponed(m.exact),
+        ),
     )
 
 
@@ -105,7 +108,7 @@ def _one_layer(
             source=THEOREM,
         ),
         Claim(
-            says="Skip connections stop it (2103.03404).",
+            says="Skip connections stop this collapse (2103.03404).",
             measured=f"{said(SKIPPED)}; geometric mean of the residual after the last layer 10^{kept:.2f}",
             criterion="p is 1 to within 0.1, and no start comes below 1e-6",
             holds=within(powers[SKIPPED][0], 1.0, 0.1) and bool(last[SKIPPED].min() > 1e-6),
@@ -115,7 +118,7 @@ def _one_layer(
             source=TRAINED,
         ),
         Claim(
-            says="Feed-forward layers stop it (2103.03404), here without skips and with random weights.",
+            says="Feed-forward layers stop this collapse (2103.03404), here without skips and with random weights.",
             measured=f"{said(NEURONS)}; below {GONE:g} after {plus_minus(*gone[NEURONS])} layers",
             criterion="p is below 2, and no start comes below 1e-6",
             holds=powers[NEURONS][0] < 2 and bool(last[NEURONS].min() > 1e-6),
@@ -125,7 +128,7 @@ def _one_layer(
             source=TRAINED,
         ),
         Claim(
-            says="A layer norm without skips does not stop it: it postpones it by a few layers.",
+            says="A layer norm without skips does not stop this collapse, and postpones it by a few layers.",
             measured=f"{said(NORMED)}; below {GONE:g} after {plus_minus(*gone[NORMED])} layers, against "
             f"{plus_minus(*gone[ALONE])} without it",
             criterion="p is 3 to within 0.1, and later by more than two standard errors but less than four layers",
@@ -166,7 +169,8 @@ def _slowed(depths: Depths, p: Parameters) -> tuple[Claim, ...]:
             error=float(ends[PRE][1]),
         ),
         Claim(
-            says="PostNorm loses at a steady rate, PreNorm ever more slowly, as the flows of norm-schemes do.",
+            says="With PreNorm the residual falls more slowly in the second half of the layers than in the first, "
+            "and than with PostNorm.",
             measured=f"log10 of the residual a layer, PreNorm: {plus_minus(early, of_early, 3)} in the first half and "
             f"{plus_minus(late, of_late, 3)} in the second; PostNorm: {plus_minus(post, of_post, 3)} in the second",
             criterion="PreNorm slows down, and is slower than PostNorm in the second half, each by more than two "

@@ -3,10 +3,10 @@
 import numpy as np
 
 from ..framework.ensemble import mean_and_error
-from ..framework.experiment import Claim, plus_minus
+from ..framework.experiment import Claim, over, percent, plus_minus
 from ..framework.sources import PARTICLES, UNIFORM
 from ..framework.verdict import ANY, Source
-from .measure import COUNTED, DIMENSIONS, READ, Followed, Results, mean_count, slope_of
+from .measure import CLOUDS, COUNTED, DIMENSIONS, READ, Followed, Results, mean_count, slope_of
 from .theory import PARKING, mean_parked, mean_strong, printed_on_the_sphere
 
 
@@ -23,10 +23,10 @@ STILL = 0.95  # the share of centres that counts as all that are seen
 
 def claims_of(m: Results) -> tuple[Claim, ...]:
     """All claims of the experiment."""
-    return (
+    return over(f"{m.starts} starts, of counts {CLOUDS * m.starts} clouds", (
         _circle(m), _printed(m), _corrected(m), _parked(m), _growth(m), _lemma(m), _margin(m), _still(m), _hold(m),
         _longer(m),
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def _circle(m: Results) -> Claim:
@@ -157,9 +157,9 @@ def _still(m: Results) -> Claim:
         shares[d] = _share(near, followed.starts, m.starts)
     mean, error = shares[2]
     return Claim(
-        says="Strong centres are visibly at rest.",
+        says="Strong centres are visibly at rest: most have hardly moved.",
         measured=f"by t = {READ:g}, of the strong centres but the first token, "
-        + ", ".join(f"{plus_minus(100 * s, 100 * e, 1)} % (d = {d})" for d, (s, e) in shares.items())
+        + ", ".join(f"{percent(s, e)} (d = {d})" for d, (s, e) in shares.items())
         + f" have moved by less than {m.p.share:g} of the separation",
         criterion=f"more than {100 * STILL:g} % on the circle",
         holds=bool(mean > STILL),
@@ -182,7 +182,7 @@ def _share(each: np.ndarray, starts: np.ndarray, many: int) -> tuple[float, floa
 def _hold(m: Results) -> Claim:
     means = {kind: mean_and_error(shares) for kind, shares in m.held.items()}
     more, error = mean_and_error(m.held["ordinary"] - m.held["strong"])
-    listed = " and ".join(f"{plus_minus(100 * s, 100 * e, 1)} % hold one of the {kind}" for kind, (s, e) in
+    listed = " and ".join(f"{percent(s, e)} hold one of the {kind}" for kind, (s, e) in
                           means.items())  # fmt: skip
     return Claim(
         says="Strong centres do not account for all clusters, and ordinary ones account for more of them.",

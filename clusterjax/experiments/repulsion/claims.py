@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..framework.ensemble import mean_and_error
-from ..framework.experiment import Claim, plus_minus
+from ..framework.experiment import Claim, over, percent
 from .measure import BETAS, FEW, LARGE, MASKS, Results, exact_rate
 
 
@@ -15,12 +15,12 @@ RATE, SLOPE, FROM = 0.01, 0.1, 2.0  # relative, of the exponent, and the beta fr
 
 def claims_of(m: Results) -> tuple[Claim, ...]:
     """All claims of the experiment."""
-    return _polygons(m), _simplices(m), _late(m), _rates(m), _law(m)
+    return over(f"{m.starts} starts", (_polygons(m), _simplices(m), _late(m), _rates(m), _law(m)))
 
 
 def _polygons(m: Results) -> Claim:
     found = {n: mean_and_error(m.polygons[n, m.p.beta][:, -1] < ARRIVED) for n in range(2, m.p.n + 1)}
-    listed = ", ".join(f"{plus_minus(100 * s, 100 * e, 1)} % (n = {n})" for n, (s, e) in found.items())
+    listed = ", ".join(f"{percent(s, e)} (n = {n})" for n, (s, e) in found.items())
     least, error = min(found.values(), key=lambda pair: float(pair[0]))
     return Claim(
         says="Under full attention with V = -I n tokens of the circle come to a regular n-gon.",
@@ -36,7 +36,7 @@ def _polygons(m: Results) -> Claim:
 
 def _simplices(m: Results) -> Claim:
     found = {key: mean_and_error(errors[:, -1] < COSINE) for key, errors in m.simplices.items()}
-    listed = ", ".join(f"{plus_minus(100 * s, 100 * e, 1)} % (n = {n}, d = {d})" for (n, d), (s, e) in found.items())
+    listed = ", ".join(f"{percent(s, e)} (n = {n}, d = {d})" for (n, d), (s, e) in found.items())
     least, error = min(found.values(), key=lambda pair: float(pair[0]))
     return Claim(
         says="Where d is at least n - 1 they come to a regular simplex.",
@@ -51,11 +51,12 @@ def _simplices(m: Results) -> Claim:
 
 def _late(m: Results) -> Claim:
     found = {n: mean_and_error(m.polygons[n, LARGE][:, -1] < LATE) for n in FEW}
-    listed = ", ".join(f"{plus_minus(100 * s, 100 * e, 1)} % (n = {n}; 1 / rate = {1 / m.slowest[n, LARGE]:.2g})"
+    listed = ", ".join(f"{percent(s, e)} (n = {n}; 1 / rate = {1 / m.slowest[n, LARGE]:.2g})"
                        for n, (s, e) in found.items())  # fmt: skip
     most, error = max(found.values(), key=lambda pair: float(pair[0]))
     return Claim(
-        says=f"At beta = {LARGE:g} few tokens have not come to a polygon by then.",
+        says=f"At beta = {LARGE:g} fewer than {100 * LATE_SHARE:g} % of the starts have come to a polygon by "
+        f"t = {m.p.end:g}.",
         measured=f"all gaps within {LATE:g} degree at t = {m.p.end:g}: {listed} of the starts",
         criterion=f"fewer than {100 * LATE_SHARE:g} % for each n",
         holds=bool(most < LATE_SHARE),

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ..framework.ensemble import mean_and_error
-from ..framework.experiment import Claim, plus_minus
+from ..framework.experiment import Claim, over, percent, plus_minus
 from ..framework.verdict import ANY, Source
 from .measure import BOUNDED, EARLY, FLAT, FORMED, LEAST_EXPONENT, Results
 from .modes import POWERS, laws_of, slopes_of
@@ -23,7 +23,10 @@ LEAST_PLATEAUS = 3
 
 def claims_of(m: Results) -> tuple[Claim, ...]:
     """All claims of the experiment."""
-    return _rises(m), _flat(m), _law(m), _ends(m), _modes(m), _beyond_the_root(m), _clusters_are_modes(m)
+    return over(
+        f"{m.starts} starts",
+        (_rises(m), _flat(m), _law(m), _ends(m), _modes(m), _beyond_the_root(m), _clusters_are_modes(m)),
+    )
 
 
 def _rises(m: Results) -> Claim:
@@ -40,7 +43,7 @@ def _rises(m: Results) -> Claim:
 
 def _flat(m: Results) -> Claim:
     shares = {beta: mean_and_error(stairs.flat) for beta, stairs in m.stairs.items()}
-    listed = ", ".join(f"{plus_minus(100 * s, 100 * e, 1)} % at beta = {beta:g}" for beta, (s, e) in shares.items())
+    listed = ", ".join(f"{percent(s, e)} at beta = {beta:g}" for beta, (s, e) in shares.items())
     least, error = min(shares.values(), key=lambda pair: float(pair[0]))
     return Claim(
         says="The energy climbs a staircase: between mergers it rests at the sum of the squares of the masses.",
@@ -125,7 +128,7 @@ def _by_power(found: list[tuple[Any, Any]]) -> str:
 def _beyond_the_root(m: Results) -> Claim:
     found = [mean_and_error(each) for each in slopes_of(m.counts, laws_of(m.p.sizes)[1])]
     return Claim(
-        says="These are more than a multiple of sqrt(beta), the number of waves that grow fastest.",
+        says="The number of modes grows faster than sqrt(beta), which is how the number of the fastest waves grows.",
         measured=f"slope over the logarithm of sqrt(beta): {_by_power(found)}",
         criterion="above 1 by more than four standard errors for each",
         holds=all(slope - 1 > 4 * error for slope, error in found),

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ...probe.measures.tally import average_of
-from ..framework.experiment import Claim, plus_minus
+from ..framework.experiment import Claim, over, plus_minus
 from ..framework.starts import Starts, starts_of
 from ..framework.units import Unit
 from .measure import GATES, Network, Results
@@ -20,10 +20,12 @@ SHOWN = {
 
 def claims_of(m: Results) -> tuple[Claim, ...]:
     """All claims of the figure."""
-    return (
+    claims = (
         _loss(m), _along_text(m), _beside_random(m), _along_layers(m), _gates(m), _better(m), _sentiment(m),
         _recurrence(m),
     )  # fmt: skip
+    # Of one training nobody knows how far another seed would differ.
+    return over("texts, of one training of each; of random weights over networks", claims)
 
 
 def _words(values: np.ndarray, digits: int = 3) -> str:

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
-from ..framework.causal import ABSENT, OWN, PASSAGES, SMOLLM2
-from ..framework.experiment import Claim
+from ..framework.causal import ABSENT, NAME, OWN, PASSAGES, PUBLIC, SMOLLM2
+from ..framework.experiment import Claim, over
 from ..framework.few import Few
 from ..framework.verdict import Measured, Source, Subject
 from .levels import Clustering, Measures, mean_of
@@ -31,18 +31,19 @@ ROUNDING = 1e-4
 
 def claims_of(m: Results) -> tuple[Claim, ...]:
     """All claims of the figure."""
-    return (*_training(m), *_classifier(m), *_network(m), _dissolves(m), _with_clusters(m), _two_classes(m))
+    of_training = over(f"{m.p.trainings} trainings", _training(m))
+    return (*of_training, *_classifier(m), *_network(m), _dissolves(m), _with_clusters(m), _two_classes(m))
 
 
 def name_of(m: Results) -> str:
     """What the language network is called in a sentence."""
-    return "the language model of the package" if m.own else "SmolLM2"
+    return "the language model of the package" if m.own else NAME
 
 
 def network_of(m: Results) -> Measured:
     """What is measured of the language network."""
     size = {"classes": m.network.classes, "features": m.network.each, "seeds": len(m.network.random)}
-    return Measured(OWN if m.own else SMOLLM2, PASSAGES, size)
+    return Measured(OWN, PASSAGES, size) if m.own else Measured(SMOLLM2, PUBLIC, size)
 
 
 def _training(m: Results) -> list[Claim]:
@@ -82,13 +83,20 @@ def _share(measures: Measures) -> float:
 
 
 def _falls(
-    says: str, trained: Measures, mixed: Measures, random: tuple[Measures, ...], on: Measured, more: str = ""
+    says: str,
+    trained: Measures,
+    mixed: Measures,
+    random: tuple[Measures, ...],
+    on: Measured,
+    more: str = "",
+    spread: str = "",
 ) -> Claim:
     other = _share(mean_of(random))
     return Claim(
         says=says,
         measured=f"NC1 {trained.variability[0]:.3g} before the first layer, {trained.variability[-1]:.3g} after the "
-        f"last, a share of {_share(trained):.3f}{more}; of {len(random)} networks of random weights {other:.3f}; "
+        f"last, a share of {_share(trained):.3f}{more}; of {len(random)} networks of random weights{spread} "
+        f"{other:.3f}; "
         f"with labels in random order {_share(mixed):.3f}",
         criterion=f"less than {HALF:g} of what it was, and neither of random weights nor with labels in random order",
         holds=_share(trained) < HALF <= min(other, _share(mixed)),
@@ -98,12 +106,12 @@ def _falls(
     )
 
 
-def _aligned(says: str, trained: Measures, random: tuple[Measures, ...], on: Measured) -> Claim:
+def _aligned(says: str, trained: Measures, random: tuple[Measures, ...], on: Measured, spread: str = "") -> Claim:
     last, other = float(trained.self_duality[-1]), float(mean_of(random).self_duality[-1])
     return Claim(
         says=says,
         measured=f"NC3 {last:.3f} after the last layer, of 4 at most, 2 without relation; of {len(random)} "
-        f"networks of random weights {other:.3f}",
+        f"networks of random weights{spread} {other:.3f}",
         criterion=f"less than {ALIGNED:g}, and of random weights more than {UNRELATED:g}",
         holds=last < ALIGNED and other > UNRELATED,
         kind="finding",
@@ -158,9 +166,10 @@ def _network(m: Results) -> list[Claim]:
     )
     return [
         _falls(f"Layers of {name} bring the places with one next token to their mean (NC1).", n.next, n.shuffled,
-               n.random, on),
+               n.random, on, spread=f" {n.spread},"),
         simplex,
-        _aligned(f"The rows of the head of {name} point to the means of next tokens (NC3).", n.next, n.random, on),
+        _aligned(f"The rows of the head of {name} point to the means of next tokens (NC3).", n.next, n.random, on,
+                 f" {n.spread},"),
         _agreed(f"The head of {name} decides for the next token of the nearest mean (NC4).", n.next, n.shuffled,
                 AGREED["network"], on),
     ]  # fmt: skip

@@ -15,6 +15,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from ... import probe
 from ...probe.measures.stream import Measure
+from ..framework.causal import spread_words, untrained
 from .levels import Clustering, Measures, balanced, clusters_of, frequent, measures_of, shuffled
 
 
@@ -46,6 +47,7 @@ class OfTexts(NamedTuple):
     - `next`, `current`: The measures by level with the next token as the class, and the one that was read.
     - `shuffled`: Of the next token, labels in random order.
     - `random`: Of the next token, by networks of random weights.
+    - `spread`: How these were drawn, in words.
     - `clustering`: Of the tokens of a text.
     - `classes`, `each`: How many next tokens are classes, and how many places each has.
     """
@@ -54,6 +56,7 @@ class OfTexts(NamedTuple):
     current: Measures
     shuffled: Measures
     random: tuple[Measures, ...]
+    spread: str
     clustering: Clustering
     classes: int
     each: int
@@ -74,7 +77,7 @@ def measure_texts(
     rows = rows_of(model, after)
     random = []
     for key in keys:
-        other = probe.randomise(model, key)
+        other = untrained(model, key)
         (found,) = stream_of(other, texts, [after])
         random.append(measures_of(found, after.labels, rows_of(other, after)))
     return OfTexts(
@@ -82,6 +85,7 @@ def measure_texts(
         measures_of(of_current, before.labels, rows_of(model, before)),
         shuffled(of_next, after.labels, rows, None, rng, draws),
         tuple(random),
+        spread_words(model),
         clustering_of(model, texts),
         len(after.tokens),
         each,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..framework.experiment import Claim, plus_minus
+from ..framework.experiment import Claim, over, plus_minus
 from ..framework.few import Few
 from .measure import Results
 
@@ -13,9 +13,10 @@ CHEAP = 0.05  # nats a token: what the token may change of the loss
 
 def claims_of(m: Results) -> tuple[Claim, ...]:
     """All claims of the figure."""
-    return (
+    claims = (
         _comes(m), _not_without(m), _of_the_token(m), _unread(m), _not_before(m), _length(m), _loss(m), _baseline(m),
     )  # fmt: skip
+    return over(f"{m.p.trainings} trainings", claims)
 
 
 def _pair(m: Results, trained: bool, read: bool) -> str:
@@ -149,6 +150,7 @@ def caption_of(m: Results) -> str:
     begun, plain = m.last(True, True), m.last(False, False)
     come = "a sink comes" if begun.above(m.p.sink) else "hardly any comes"
     without = "none does" if plain.below(m.p.sink) else "one may"
+    word = m.last(True, False)
     return (
         f"Two kinds of small causal models ({m.p.layers} layers, d = {m.p.d}, {m.parameters:,} parameters), trained "
         "for "
@@ -159,5 +161,8 @@ def caption_of(m: Results) -> str:
         "with the token and without it. (b) The same, mean over heads. (c) The length of the first token over the "
         "median of the others, at the level where it is largest. (d) Each head after training. With the token "
         f"{come} ({plus_minus(begun.mean, begun.error)}), without it {without} "
-        f"({plus_minus(plain.mean, plain.error)}). This says nothing of networks of other sizes, or trained for longer."
+        f"({plus_minus(plain.mean, plain.error)}); where models trained with the token read texts without it, they "
+        "give the "
+        f"first word {plus_minus(word.mean, word.error)}. This says nothing of networks of other sizes, or trained "
+        "for longer."
     )

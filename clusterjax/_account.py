@@ -19,7 +19,7 @@ def brief_run(run: Any) -> str:
     told = {name: brief(getattr(run, name)) for name in ("ts", "xs", "saved", "t1") if getattr(run, name) is not None}
     if is_concrete(run.result) and run.ts.ndim == 1:
         told["t1"] = f"{float(run.t1):.6g}"
-        told["result"] = str(verdicts(run.result))
+        told |= {"result": str(verdicts(run.result)), "event_reached": str(bool(run.event_reached))}
     return f"Trajectory({', '.join(f'{name}={words}' for name, words in told.items())})"
 
 
@@ -38,6 +38,8 @@ def account(run: Any) -> str:
     rows = [f"{tokens}, in {'x'.join(map(str, batch))} runs" if batch else tokens]
     first, last = (f"{float(np.min(end)):.6g}" for end in (run.ts[..., 0], run.ts[..., -1]))
     rows.append(f"{clock} {first} to {last}, {run.ts.shape[-1]} saved; reached {spread(run.t1)}")
+    if settings.get("event") is not None:
+        rows.append(f"event reached in {np.count_nonzero(run.event_reached)} of {np.size(run.event_reached)} runs")
     names, counts = np.unique(verdicts(run.result), return_counts=True)
     found = ", ".join(f"{name} ({count})" if batch else str(name) for name, count in zip(names, counts, strict=True))
     steps = f"{spread(run.stats['num_steps'])} {'layers' if clock == 'layers' else 'steps'}"

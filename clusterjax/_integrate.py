@@ -2,7 +2,8 @@
 
 `Resumed` integrates again from the last save time before t, and stores nothing beyond the saved tokens. Invariant:
 adaptive controllers and constant steps step onto every jump of a schedule, so that no step straddles a discontinuity of
-the field, nor sees at its end what begins there.
+the field, nor sees at its end what begins there; and with noise onto every save time, since a straight line between the
+ends of a step varies less than the path does.
 """
 
 from collections.abc import Iterator
@@ -19,7 +20,8 @@ from jaxtyping import Array, Float
 from ._describe import MOST_NUMBERS, Setup
 from ._field import AbstractField
 from ._interpolants import AbstractInterpolant
-from ._solver import StepsByLayer, ending, jumps_of, stored_stages
+from ._schedule import jumps_of
+from ._solver import StepsByLayer, ending, stored_stages
 
 
 class SolverOptions(eqx.Module):
@@ -60,8 +62,11 @@ def forward_mode_told(adjoint: dfx.AbstractAdjoint) -> Iterator[None]:
         ) from error
 
 
-def integrate(terms, field, y0, t0, t1, args, options, saveat, event=None, throw=True, progress=dfx.NoProgressMeter()):
-    """diffrax's solution from `t0` to `t1`, stepping onto the jumps of schedules; see `_solver/jumps.py`."""
+def integrate(
+    terms, field, y0, t0, t1, args, options, saveat, event=None, throw=True, progress=dfx.NoProgressMeter(), stops=None
+):
+    """diffrax's solution from `t0` to `t1`, stepping onto the jumps of schedules, in the field and in `args`, and onto
+    the `stops`; see `_solver/jumps.py`."""
     # diffrax mixes dtypes while it searches for the time of an event, which strict promotion would refuse.
     promotion = nullcontext() if event is None else jax.numpy_dtype_promotion("standard")
     with promotion:
@@ -72,9 +77,9 @@ def integrate(terms, field, y0, t0, t1, args, options, saveat, event=None, throw
             t1,
             options.dt0,
             y0,
-            args,
+            ending(args, jnp.asarray(t1, y0.dtype)),
             saveat=saveat,
-            stepsize_controller=_on_jumps(options.controller, field, y0.dtype),
+            stepsize_controller=_on_times(options.controller, jumps_of((field, args), y0.dtype), stops),
             adjoint=options.adjoint,
             event=event,
             max_steps=options.max_steps,
@@ -83,13 +88,17 @@ def integrate(terms, field, y0, t0, t1, args, options, saveat, event=None, throw
         )
 
 
-def _on_jumps(controller: dfx.AbstractStepSizeController, field: AbstractField, dtype: Any) -> Any:
-    """The controller, made to step onto the discontinuities of the field's schedules."""
-    jumps = jumps_of(field, dtype)
-    if jumps is not None and isinstance(controller, dfx.PIDController):
-        return dfx.ClipStepSizeController(controller, jump_ts=jumps)
+def _on_times(controller: dfx.AbstractStepSizeController, jumps: Array | None, stops: Array | None) -> Any:
+    """The controller, made to step onto the discontinuities of the field's schedules and onto the stops."""
+    if jumps is None and stops is None:
+        return controller
+    if isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
+        return dfx.ClipStepSizeController(controller, step_ts=stops, jump_ts=jumps)
     # Steps that the caller lists one by one, as for `StepTo`, stay what they are.
-    return StepsByLayer(jumps) if jumps is not None and isinstance(controller, dfx.ConstantStepSize) else controller
+    if not isinstance(controller, dfx.ConstantStepSize):
+        return controller
+    none = jnp.zeros(0, (jumps if stops is None else stops).dtype)
+    return StepsByLayer(none if jumps is None else jumps, none if stops is None else stops)
 
 
 class Resumed(AbstractInterpolant):

@@ -15,6 +15,8 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import lineax as lx
+import numpy as np
+from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ._check import check_instance, check_key, check_scalar
@@ -27,15 +29,32 @@ from ._schedule import Parameter, StoredParameter, as_parameter, at_time, check_
 from ._space import AbstractSpace, Sphere
 
 
-def make_terms(field: AbstractField, x0: Tokens, ts: Array, noise: Any, key: Any, dt0: Any) -> dfx.AbstractTerm:
-    """The drift and, if there is noise, the diffusion, as diffrax takes them."""
+def make_terms(
+    field: AbstractField, x0: Tokens, ts: Array, noise: Any, key: Any, dt0: Any, jumps: Array | None = None
+) -> dfx.AbstractTerm:
+    """The drift and, if there is noise, the diffusion, as diffrax takes them; steps end at `ts` and at the `jumps`."""
     drift = dfx.ODETerm(field)
     if noise is None:
         return drift
     # A virtual tree, so that adaptive solvers and rejected steps see one path.
     # Half a step: every step of the solver then has an increment of its own.
-    path = dfx.VirtualBrownianTree(ts[0], ts[-1], tol=dt0 / 2, shape=jax.ShapeDtypeStruct(x0.shape, x0.dtype), key=key)
+    shape, tol = jax.ShapeDtypeStruct(x0.shape, x0.dtype), shortest_step(ts, jumps, dt0) / 2
+    path = dfx.VirtualBrownianTree(ts[0], ts[-1], tol=tol, shape=shape, key=key)
     return dfx.MultiTerm(drift, dfx.ControlTerm(_Diffusion(field.space, noise), path))
+
+
+# A step that is shorter than `dt0` by more than this factor, such as that between a save time and a jump beside it, has
+# less noise than the path, of a variance that is smaller by this factor too. The tree need not resolve it.
+_FINEST = 2.0**-20
+
+
+def shortest_step(ts: Array, jumps: Array | None, dt0: Array) -> Array:
+    """The shortest of the steps of at most `dt0` that end at all `ts` and `jumps`; to 1e-5, by which `ts` may round."""
+    ends = ts if jumps is None else jnp.sort(jnp.concatenate([ts, jnp.clip(jumps, ts[0], ts[-1])]))
+    lengths = lax.stop_gradient(jnp.diff(ends)) * (1 + 1e-5)
+    least = _FINEST * dt0
+    steps = jnp.where(lengths > least, lengths / jnp.ceil(jnp.maximum(lengths / dt0 * (1 - 2e-5), 1)), dt0)
+    return jnp.minimum(jnp.maximum(jnp.min(steps), least), dt0)
 
 
 class _Diffusion(eqx.Module):
@@ -64,6 +83,23 @@ def check_noise(noise: Any, key: Any, dt0: Any, dtype: Any) -> Array | None:
     if dt0 is None:
         raise ValueError("dt0 must be given with noise, but it is None; pass the length of a step, such as 0.01.")
     return noise
+
+
+def check_noisy_steps(controller: Any, ts: Array, dense: bool) -> None:
+    """Raise a ValueError unless every save time of a run with noise is the end of a step."""
+    if dense:
+        raise ValueError(
+            "dense must be False with noise, but it is True: between steps the tokens are random, and a straight line "
+            "has too little noise; put every time that is wanted into ts."
+        )
+    if not isinstance(controller, dfx.StepTo) or not is_concrete((controller.ts, ts)):
+        return
+    missing = np.setdiff1d(np.asarray(ts), np.asarray(controller.ts).astype(ts.dtype))
+    if missing.size:
+        raise ValueError(
+            "stepsize_controller must step onto every time of ts with noise, but StepTo does not onto "
+            f"{missing[0]:.6g}: within a step a straight line has too little noise; add the times of ts to StepTo."
+        )
 
 
 class NoisyLayer(AbstractLayer):

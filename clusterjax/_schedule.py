@@ -35,7 +35,7 @@ class AbstractSchedule(AbstractPart):
 
     @abstractmethod
     def jumps(self) -> Float[Array, " jumps"] | None:
-        """The times at which the parameter is discontinuous: a solver steps onto them, not over them."""
+        """The times at which the parameter, or its slope, is discontinuous: a solver steps onto them, not over them."""
 
 
 Parameter: TypeAlias = Numbers | AbstractSchedule | Callable[[Any], Any]
@@ -126,6 +126,8 @@ class PiecewiseConstant(AbstractSchedule):
 class Interpolated(AbstractSchedule):
     """Values at given times, straight lines between them, constant outside.
 
+    `simulate` steps exactly onto the times, where the slope jumps, by adaptive steps and by constant ones.
+
     **Arguments:**
 
     - `ts`: Strictly increasing times, (L,).
@@ -159,7 +161,8 @@ class Interpolated(AbstractSchedule):
         return (1 - share) * self.values[left] + share * self.values[right]
 
     def jumps(self) -> Float[Array, " jumps"] | None:
-        return None
+        # Over a kink a step has an error of second order, and its derivative by the time of the kink one of first.
+        return self.ts if self.ts.shape[0] > 1 else None
 
 
 def _name(name: str) -> str:
@@ -188,8 +191,8 @@ class FunctionSchedule(AbstractSchedule):
     **Arguments:**
 
     - `fn`: `fn(t)` takes a time, an array of shape (), and returns the parameter at that time, computed by jax: real
-        numbers of the same shape and dtype at all times. It should be smooth: a solver is told of no jumps
-        (`PiecewiseConstant` tells it).
+        numbers of the same shape and dtype at all times. It should be smooth: a solver is told of no jumps but those of
+        schedules that are fields of `fn`, an `equinox.Module` (`PiecewiseConstant` and `Interpolated` tell it).
     - `name`: What error messages call it.
 
     **Raises:**
@@ -217,7 +220,7 @@ class FunctionSchedule(AbstractSchedule):
         return value
 
     def jumps(self) -> Float[Array, " jumps"] | None:
-        return None
+        return jumps_of(self.fn)
 
     def _evaluate(self, t: Any) -> Array:
         try:
@@ -264,13 +267,19 @@ class Combined(AbstractSchedule):
         return self.fn(*(at_time(part, t) for part in self.parts))
 
     def jumps(self) -> Float[Array, " jumps"] | None:
-        jumps = [part.jumps() for part in self.parts if isinstance(part, AbstractSchedule)]
-        jumps = [times for times in jumps if times is not None]
-        if not jumps:
-            return None
-        # Strict promotion does not join dtypes by itself.
-        widest = max((times.dtype for times in jumps), key=lambda dtype: dtype.itemsize)
-        return jnp.sort(jnp.concatenate([times.astype(widest) for times in jumps]))
+        return jumps_of((self.fn, self.parts))
+
+
+def jumps_of(tree: Any, dtype: Any = None) -> Float[Array, " jumps"] | None:
+    """The jumps of all schedules in `tree`, rising, or None if there is none; in their widest dtype, or `dtype`."""
+    is_schedule = lambda node: isinstance(node, AbstractSchedule)
+    schedules = filter(is_schedule, jtu.tree_leaves(tree, is_leaf=is_schedule))
+    found = [times for schedule in schedules if (times := schedule.jumps()) is not None and times.size]
+    if not found:
+        return None
+    # Strict promotion does not join dtypes by itself.
+    widest = dtype or max((times.dtype for times in found), key=lambda dtype: dtype.itemsize)
+    return jnp.sort(jnp.concatenate([times.astype(widest) for times in found]))
 
 
 def at_time(parameter: Any, t: RealScalarLike, dtype: Any = None) -> Any:

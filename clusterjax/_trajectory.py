@@ -6,8 +6,9 @@ from typing import Any
 import diffrax as dfx
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree, Shaped
+from jaxtyping import Array, Bool, Float, PyTree, Shaped
 
 from ._account import account, brief_run
 from ._check import check_array, check_number, check_path
@@ -49,6 +50,7 @@ class Trajectory(eqx.Module):
         `resolved`: whether its degree resolved the density to the end.
     - `result`: diffrax's verdict; `diffrax.is_successful(result)`, `diffrax.is_event(result)`.
     - `t1`: The time reached: `ts[-1]`, or that of the event.
+    - `event_reached`: Whether the run ended by its event. Where it is False `t1` is no time of an event.
     - `x1`: (n, d), the tokens at that time.
     - `saved`: What the function of `TokensAnd` returned beside the tokens, with a leading axis of length T, and marked
         as `xs` is where the run did not reach; None without it.
@@ -69,6 +71,15 @@ class Trajectory(eqx.Module):
     def summary(self) -> str:
         """How the run went, in a few lines: tokens, times, steps, verdict, field and solver."""
         return account(self)
+
+    @property
+    def event_reached(self) -> Bool[Array, "*batch"]:
+        """Whether the run ended by its event; False where it ran to `ts[-1]`, and where it failed.
+
+        Where it is False `t1` is the horizon, and no time of an event: a mean over `t1` is one over the runs that
+        reached their event, and says how many did not.
+        """
+        return jnp.asarray(dfx.is_event(self.result)) & self._resolved
 
     @property
     def _resolved(self) -> Any:

@@ -55,6 +55,12 @@ def dataset(run: Any) -> Any:
     add_tree("saved", run.saved, (clock,))
     add("x1", run.x1, ("token", "dim"), _NAMES["x1"])
     add("t1", run.t1, (), "layers applied" if clock == "layer" else _NAMES["t1"])
+    add(
+        "event_reached",
+        np.broadcast_to(np.asarray(run.event_reached), ts.shape[:-1]),
+        (),
+        "whether the event ended the run",
+    )
     words = {name: str(value) for name, value in run.stats.items() if isinstance(value, str)}
     for name, value in run.stats.items():
         if not isinstance(value, str):

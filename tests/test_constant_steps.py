@@ -251,5 +251,5 @@ def test_the_neighbours_of_a_number():
 
 
 def test_the_controller_in_the_other_direction():
-    turned = StepsByLayer(jnp.asarray([1.0, 2.0])).wrap(-1)
+    turned = StepsByLayer(jnp.asarray([1.0, 2.0]), jnp.asarray([0.5])).wrap(-1)
     np.testing.assert_array_equal(turned.jumps, [-2.0, -1.0])

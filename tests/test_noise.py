@@ -14,8 +14,10 @@ import pytest
 from clusterjax import (
     AttentionField,
     Euclidean,
+    FunctionField,
     NoisyLayer,
     PerceptronField,
+    PiecewiseConstant,
     ResidualLayer,
     Retract,
     SoftmaxAttention,
@@ -232,3 +234,52 @@ BAD_LAYERS = {
 def test_bad_noisy_layers(make, words):
     with as_a_user(), pytest.raises(ValueError, match=f"^{words}.*; .*\\.$"):
         make()
+
+
+# --- save times
+
+
+STILL = FunctionField(lambda t, x, args: jnp.zeros_like(x), Euclidean())
+ADAPTIVE = {"stepsize_controller": dfx.PIDController(rtol=1e-3, atol=1e-3), "solver": dfx.Heun()}
+
+
+@pytest.mark.parametrize("how", ({}, ADAPTIVE), ids=("constant", "adaptive"))
+def test_free_noise_has_its_variance_at_times_between_steps_and_independent_increments(how):
+    """Var x(t) = 2 T t, at times that are no multiples of dt0."""
+    ts, temperature, n = np.array([0.0, 0.05, 0.15, 0.25, 0.35, 0.5]), 0.5, 6000
+    traj = simulate(STILL, jnp.zeros((n, 2)), jnp.asarray(ts), noise=temperature, key=jr.key(0), dt0=0.1, **how)
+    xs = np.asarray(traj.xs).reshape(len(ts), -1)
+    # The variance of 2 n normal numbers has a relative standard error of 1 / sqrt(n), a correlation 1 / sqrt(2 n).
+    assert np.abs(xs[1:].var(axis=1) / (2 * temperature * ts[1:]) - 1).max() < 4 / np.sqrt(n)
+    between = np.corrcoef(np.diff(xs, axis=0)) - np.eye(len(ts) - 1)
+    assert np.abs(between).max() < 4 / np.sqrt(2 * n)
+
+
+def test_noise_between_save_times_and_jumps_is_resolved():
+    """A layer that ends between two save times is shorter than half of dt0."""
+    drift = 0.0 * AttentionField(SoftmaxAttention(PiecewiseConstant([0.0, 0.27], [1.0, 2.0])), space=Euclidean())
+    ts, n = jnp.asarray([0.0, 0.25, 0.3]), 2000
+    traj = simulate(drift, jnp.zeros((n, 2)), ts, noise=0.5, key=jr.key(1), dt0=0.1)
+    assert int(traj.stats["num_steps"]) == 5
+    assert abs(np.asarray(traj.xs[2] - traj.xs[1]).var() / 0.05 - 1) < 4 / np.sqrt(n)
+
+
+def test_save_times_on_steps_draw_what_they_drew():
+    """The noise of a key is the same whether few or all ends of steps are saved."""
+    run = lambda ts: simulate(STILL, jnp.zeros((3, 2)), jnp.asarray(ts), noise=0.5, key=jr.key(2), dt0=0.1)
+    np.testing.assert_allclose(run(np.linspace(0, 1, 11)).x1, run([0.0, 1.0]).x1, rtol=0, atol=1e-12)
+
+
+def test_nothing_is_interpolated_between_save_times():
+    how = {"noise": 0.5, "key": jr.key(0), "dt0": 0.1}
+    traj = simulate(STILL, jnp.zeros((3, 2)), jnp.asarray([0.0, 0.5]), **how)
+    with pytest.raises(ValueError, match="^at needs .* between them a run with noise is not interpolated.* into ts.$"):
+        traj.at(0.25)
+    with pytest.raises(ValueError, match="^dense must be False with noise, but it is True: .* put every time"):
+        simulate(STILL, jnp.zeros((3, 2)), jnp.asarray([0.0, 0.5]), dense=True, **how)
+    listed = dfx.StepTo(jnp.asarray([0.0, 0.2, 0.5]))
+    run = lambda ts: simulate(
+        STILL, jnp.zeros((3, 2)), jnp.asarray(ts), stepsize_controller=listed, noise=0.5, key=jr.key(0), dt0=0.1
+    )
+    with pytest.raises(ValueError, match="^stepsize_controller must step .* not onto 0.25: .* add the times of ts"):
+        run([0.0, 0.25, 0.5])

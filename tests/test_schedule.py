@@ -1,3 +1,4 @@
+import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -59,7 +60,7 @@ def test_interpolated_goes_through_its_knots():
     values = np.asarray(normal(1, 4, 2, 2))
     schedule = cjx.Interpolated(TS, values)
     assert_same(jax.vmap(schedule)(jnp.asarray(TS)), values)
-    assert schedule.jumps() is None
+    assert_same(schedule.jumps(), TS)
 
 
 def test_combined_is_the_function_of_its_parts():
@@ -179,3 +180,53 @@ def test_parts_of_two_dtypes():
 def test_a_combination_may_be_made_inside_of_jit():
     parts = jnp.asarray(1.0), jnp.asarray(2.0)
     assert float(jax.jit(lambda t: cjx.Combined(jnp.add, parts)(t))(0.5)) == 3.0
+
+
+# --- kinks
+
+
+BETAS = jnp.asarray([1.0, 6.0, 1.0])
+
+
+class Inner(eqx.Module):
+    """A function of t that holds a schedule."""
+
+    inner: cjx.Interpolated
+
+    def __call__(self, t):
+        return 1 + self.inner(t)
+
+
+def fields_with_a_kink(beta):
+    """The ways for a schedule to be in a field."""
+    x = SPHERE.sample(jax.random.key(0), n=6, d=3)
+    attend = lambda beta: cjx.AttentionField(cjx.SoftmaxAttention(beta))
+    scaled = cjx.FunctionField(lambda t, x, args: args(t) * attend(1.0)(t, x))
+    return x, {
+        "attention": (attend(beta), None),
+        "sum": (attend(2.0) + beta * attend(1.0), None),
+        "inside a function": (attend(Inner(beta)), None),
+        "combined": (attend(cjx.Combined(lambda a, b: a * b, (beta, jnp.asarray(0.5)))), None),
+        "arguments": (scaled, beta),
+    }
+
+
+SPHERE = cjx.Sphere()
+
+
+@pytest.mark.parametrize("way", ("attention", "sum", "inside a function", "combined", "arguments"))
+def test_the_gradient_by_the_time_of_a_kink_is_that_of_the_run(way):
+    """At the default tolerances, against central differences of runs with tight ones."""
+
+    def end(tau, **how):
+        beta = cjx.Interpolated(jnp.stack([jnp.zeros(()), tau, 2 * jnp.ones(())]), BETAS)
+        x, fields = fields_with_a_kink(beta)
+        field, args = fields[way]
+        return jnp.sum(cjx.simulate(field, x, jnp.asarray([0.0, 3.0]), args, **how).x1 * x[::-1])
+
+    tight = {"stepsize_controller": dfx.PIDController(rtol=1e-11, atol=1e-12)}
+    tau, h = jnp.asarray(0.7), 1e-4
+    wanted = (end(tau + h, **tight) - end(tau - h, **tight)) / (2 * h)
+    np.testing.assert_allclose(jax.grad(end)(tau), wanted, rtol=0, atol=5e-4)
+    if way == "attention":
+        np.testing.assert_allclose(jax.grad(lambda tau: end(tau, **tight))(tau), wanted, rtol=1e-5)

@@ -5,6 +5,7 @@
 adaptive controllers only, the last step of a layer ends one floating-point number before the jump, and the next one
 begins one number after it, so that no stage, also at the end of a step, sees a layer that is not its own. A run may end
 at a jump; there, where the time of the last stage is that of the jump, schedules are evaluated one number before it.
+At a stop, such as a save time of a run with noise, a step ends and the next one begins at the very time.
 
 **Invariants.** A run is the composition of the runs of its layers, at the order of the solver. Times are in the
 direction of diffrax, which runs forwards always; which side of a jump the value at the jump belongs to is left open.
@@ -35,54 +36,53 @@ def neighbour(t: Array, side: int) -> Array:
     return near + (t - value)
 
 
-def jumps_of(tree: Any, dtype: Any) -> Float[Array, " jumps"] | None:
-    """The jumps of all schedules in `tree`, rising, or None if there is none."""
-    found = [times for schedule in _schedules(tree) if (times := schedule.jumps()) is not None and times.size]
-    return jnp.sort(jnp.concatenate([times.astype(dtype) for times in found])) if found else None
-
-
 class StepsByLayer(dfx.AbstractStepSizeController):
     """Equal steps of at most `dt0` within each layer: a `ConstantStepSize` that knows the jumps.
 
     **Arguments:**
 
     - `jumps`: Where layers end, rising.
+    - `stops`: Further times at which a step ends, rising, and the field is continuous.
     """
 
     jumps: Float[Array, " jumps"]
+    stops: Float[Array, " stops"]
 
     def wrap(self, direction: Any) -> "StepsByLayer":
-        return StepsByLayer(jnp.sort(self.jumps * direction))
+        return StepsByLayer(jnp.sort(self.jumps * direction), jnp.sort(self.stops * direction))
 
     def init(self, terms, t0: Any, t1: Any, y0, dt0: Any, args, func, error_order):
         state = self._layer(t0, t1, dt0)
         return _end(state), state
 
     def adapt_step_size(self, t0, t1: Any, y0, y1_candidate, args, y_error, error_order, controller_state):
-        start, stop, count, done, last, dt0 = controller_state
+        start, stop, count, done, jumped, last, dt0 = controller_state
         over = done + 1 == count
-        onward = (start, stop, count, done + 1, last, dt0)
+        onward = (start, stop, count, done + 1, jumped, last, dt0)
         # Beyond the jump itself. At the end of the run diffrax takes no further step.
-        begun = neighbour(neighbour(t1, 1), 1)
+        begun = jnp.where(jumped, neighbour(neighbour(t1, 1), 1), t1)
         state = jtu.tree_map(lambda new, old: jnp.where(over, new, old), self._layer(begun, last, dt0), onward)
-        return True, jnp.where(over, begun, t1), _end(state), over, state, dfx.RESULTS.successful
+        return True, jnp.where(over, begun, t1), _end(state), over & jumped, state, dfx.RESULTS.successful
 
     def _layer(self, start: Array, last: Array, dt0: Array) -> tuple[Array, ...]:
-        """The layer that begins at `start`: its ends, its number of steps, how many are done, and the end of the run.
+        """The layer that begins at `start`: its ends, its number of steps, how many are done, whether a jump ends it,
+        and the end of the run.
 
         A layer of no more than two floating-point numbers is passed over.
         """
-        ahead = jnp.where(self.jumps > neighbour(start, 1), self.jumps, jnp.inf)
-        jump = jnp.min(ahead)
+        jump = jnp.min(jnp.where(self.jumps > neighbour(start, 1), self.jumps, jnp.inf), initial=jnp.inf)
+        halt = jnp.min(jnp.where(self.stops > neighbour(start, 1), self.stops, jnp.inf), initial=jnp.inf)
         stop = jnp.where(jump < last, neighbour(jnp.minimum(jump, last), -1), last)
+        jumped = halt >= stop
+        stop = jnp.minimum(stop, halt)
         count = jnp.ceil((stop - start) / (dt0 * (1 + _SLACK)))
         count = jnp.maximum(lax.stop_gradient(count), 1).astype(jnp.int32)
-        return start, stop, count, jnp.zeros_like(count), last, dt0
+        return start, stop, count, jnp.zeros_like(count), jumped, last, dt0
 
 
 def _end(state: tuple[Array, ...]) -> Array:
     """Where the next step ends."""
-    start, stop, count, done, _, _ = state
+    start, stop, count, done, *_ = state
     share = (done + 1).astype(start.dtype) / count.astype(start.dtype)
     return jnp.where(done + 1 == count, stop, start + (stop - start) * share)
 
@@ -109,10 +109,6 @@ def ending(tree: Any, end: Array) -> Any:
     """`tree` with schedules that see, at the end of the run, nothing of a layer that begins there."""
     jumping = lambda node: _is_schedule(node) and (times := node.jumps()) is not None and times.size > 0
     return jtu.tree_map(lambda node: _Until(node, end) if jumping(node) else node, tree, is_leaf=_is_schedule)
-
-
-def _schedules(tree: Any) -> list[AbstractSchedule]:
-    return [leaf for leaf in jtu.tree_leaves(tree, is_leaf=_is_schedule) if _is_schedule(leaf)]
 
 
 def _is_schedule(node: Any) -> bool:

@@ -157,7 +157,7 @@ def _derivatives(field, parameters: Parameters, vector, x0, radius, until, toler
     start = jnp.zeros_like(until)
     event = clustered_event(radius, space=field.space)
     run = simulate(field, x0, jnp.stack([start, until]), event=event, adjoint=dfx.ForwardMode(), **options)
-    happened = dfx.is_event(run.result)
+    happened = run.event_reached
     # The time itself is not differentiated: the derivative is that of c at a fixed time.
     end = jax.lax.stop_gradient(jnp.where(happened, run.t1, until))
 

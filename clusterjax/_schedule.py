@@ -162,7 +162,8 @@ class Interpolated(AbstractSchedule):
 
     def jumps(self) -> Float[Array, " jumps"] | None:
         # Over a kink a step has an error of second order, and its derivative by the time of the kink one of first.
-        return self.ts if self.ts.shape[0] > 1 else None
+        # The velocity is continuous there: where the step ends adds nothing to a derivative but derivatives of errors.
+        return jax.lax.stop_gradient(self.ts) if self.ts.shape[0] > 1 else None
 
 
 def _name(name: str) -> str:

@@ -35,6 +35,27 @@ SUMS = (
         _SUMS,
     ),
     Mutant(
+        "steps-go-over-kinks",
+        "clusterjax/_schedule.py",
+        "        return jax.lax.stop_gradient(self.ts) if self.ts.shape[0] > 1 else None",
+        "        return None",
+        ("tests/test_schedule.py",),
+    ),
+    Mutant(
+        "noise-is-interpolated-between-steps",
+        "clusterjax/_simulate.py",
+        "    stops = None if noise is None else ts",
+        "    stops = None",
+        ("tests/test_noise.py",),
+    ),
+    Mutant(
+        "noise-of-short-steps-is-not-resolved",
+        "clusterjax/_noise.py",
+        "tol = jax.ShapeDtypeStruct(x0.shape, x0.dtype), shortest_step(ts, jumps, dt0) / 2",
+        "tol = jax.ShapeDtypeStruct(x0.shape, x0.dtype), dt0 / 2",
+        ("tests/test_noise.py",),
+    ),
+    Mutant(
         "padding-sets-the-shift",
         "clusterjax/_summation/rows.py",
         "    top, met = largest(jnp.where(has_mass, scores, -jnp.inf))",

@@ -12,8 +12,31 @@ _SWEEP = ("tests/sweep/test_run.py", "tests/sweep/test_store.py")
 _HARDMAX = ("tests/hardmax/test_layer.py", "tests/hardmax/test_theorem.py", "tests/hardmax/test_limit.py")
 _TRANSPORT, _COLLAPSE = ("tests/observables/test_transport.py",), ("tests/observables/test_neural_collapse.py",)
 _CLUSTERS = ("tests/observables/test_clusters.py",)
+_CONTROLS = ("tests/probe/test_controls.py",)
 
 PARTS = (
+    # Errors over independent units, and random weights as before training
+    Mutant(
+        "clustered-error-without-its-factor",
+        "clusterjax/probe/measures/tally.py",
+        "np.sqrt(counts / (counts - 1) * np.sum(sums**2, axis=0)) / many",
+        "np.sqrt(np.sum(sums**2, axis=0)) / many",
+        _CONTROLS,
+    ),
+    Mutant(
+        "spread-of-a-gguf-file-falls-back-to-the-default",
+        "clusterjax/probe/networks/load.py",
+        "sizes_of(config, file)._replace(spread=SPREADS.get(file.name))",
+        "sizes_of(config, file)",
+        _CONTROLS,
+    ),
+    Mutant(
+        "spread-that-is-given-is-not-drawn-with",
+        "clusterjax/probe/measures/controls.py",
+        "        return sizes._replace(spread=spread)\n",
+        "        return sizes\n",
+        _CONTROLS,
+    ),
     # Masks
     Mutant(
         "causal-mask-leaves-itself-out",

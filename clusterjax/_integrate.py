@@ -97,7 +97,8 @@ def _on_times(controller: dfx.AbstractStepSizeController, jumps: Array | None, s
     # Steps that the caller lists one by one, as for `StepTo`, stay what they are.
     if not isinstance(controller, dfx.ConstantStepSize):
         return controller
-    none = jnp.zeros(0, (jumps if stops is None else stops).dtype)
+    given = [times for times in (jumps, stops) if times is not None]
+    none = given[0][:0]
     return StepsByLayer(none if jumps is None else jumps, none if stops is None else stops)
 
 

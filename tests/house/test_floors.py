@@ -14,7 +14,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "clusterjax"
 FRONT_DOOR = "clusterjax"
-LONGEST_FILE = 400
 
 BASE = {"_lazy", "_abstract", "_custom_types", "_misc", "_blocks", "_batching", "_check", "_padding", "_random"}
 RUNS = {"_lock", "_drafts", "_log"}
@@ -326,13 +325,6 @@ def test_libraries_of_extras_stay_in_their_parts():
     ]
     assert not wrong, show(wrong)
     assert not [found for found in IMPORTS if found.target.split(".")[0] == "torch"], "torch is never a dependency"
-
-
-@pytest.mark.parametrize("folder", ("clusterjax", "clusterjax_command", "tests", "benchmarks", "notebooks"))
-def test_no_file_is_too_long(folder):
-    lengths = {file: len(file.read_text("utf-8").splitlines()) for file in (ROOT / folder).rglob("*.py")}
-    long = {str(file.relative_to(ROOT)): lines for file, lines in lengths.items() if lines > LONGEST_FILE}
-    assert not long, f"A file holds one idea in at most {LONGEST_FILE} lines: {long}"
 
 
 @pytest.mark.parametrize(

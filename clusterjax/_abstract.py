@@ -4,13 +4,31 @@ Python and equinox raise three different errors, one for methods, one for attrib
 class, of which a user meets the next when the one before is mended. Here it is one sentence, before anything is built.
 """
 
+import inspect
 from typing import Any
 
 import equinox as eqx
 
+from ._check import refusal, shown
+from ._misc import too_deep
 
-class AbstractPart(eqx.Module):
-    """A module that may have abstract methods and attributes; all abstract modules of the package are made of it."""
+
+class _Meta(type(eqx.Module)):
+    """Refuses a list in itself before equinox flattens the arguments, which would end in an error of JAX, or never."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if any(map(too_deep, (*args, *kwargs.values()))):
+            given = inspect.signature(cls).bind(*args, **kwargs).arguments
+            name, value = next((name, value) for name, value in given.items() if too_deep(value))
+            raise refusal(name, "not hold itself", f"it is {shown(value)}", "pass what ends")
+        return type(eqx.Module).__call__(cls, *args, **kwargs)
+
+
+class AbstractPart(eqx.Module, metaclass=_Meta):
+    """A module that may have abstract methods and attributes, and that looks at its arguments before equinox does.
+
+    All abstract modules of the package are made of it, and the final ones that users build from arguments.
+    """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         message = lacking(cls)

@@ -28,15 +28,44 @@ def is_concrete(value: Any) -> bool:
 
 
 def leaves_unless_plain(value: Any) -> list[Any]:
-    """The leaves of `value`, or none where all are plain numbers, words or arrays of NumPy."""
-    leaves = jtu.tree_leaves(value)
+    """The leaves of `value`, or none where all are plain numbers, words or arrays of NumPy, or it is nested too
+    deeply."""
+    leaves = [] if too_deep(value) else jtu.tree_leaves(value)
     return [] if _PLAIN.issuperset(map(type, leaves)) else leaves
+
+
+# NumPy's arrays had at most so many axes before 2.0.
+_DEEPEST = 32
+
+
+def too_deep(value: Any) -> bool:
+    """Whether lists, tuples and dictionaries in `value` are nested more than 32 deep, such as a list in itself.
+
+    JAX would recurse until the interpreter stops it, and NumPy for ever.
+    """
+    level = [value]
+    for _ in range(_DEEPEST):
+        # Each of them once, or two references to itself would double the work on every level.
+        level = list({id(inner): inner for outer in level for inner in _containers(outer)}.values())
+        if not level:
+            return False
+    return True
+
+
+def _containers(value: Any) -> list[Any]:
+    if not isinstance(value, list | tuple | dict):
+        return []
+    entries = value.values() if isinstance(value, dict) else value
+    if _PLAIN.issuperset(map(type, entries)):
+        return []
+    return [entry for entry in entries if isinstance(entry, list | tuple | dict)]
 
 
 def as_float(value: Any, dtype: Any = None) -> Array:
     """`value` as a floating array: integers and booleans become the default float, floats keep their dtype."""
-    # An integer that jax cannot hold is a float that it can.
-    array = jnp.asarray(float(value) if type(value) is int and abs(value) >= 2**31 else value)
+    # An integer that jax cannot hold is a float that it can; those of NumPy it would wrap.
+    large = type(value) is int and abs(value) >= 2**31 or isinstance(value, np.ndarray) and value.dtype.kind in "iu"
+    array = jnp.asarray(np.asarray(value, float) if large else value)
     if dtype is None and not jnp.issubdtype(array.dtype, jnp.inexact):
         dtype = jnp.result_type(float)
     # A weakly typed array, made of a Python number, would compile anew.

@@ -14,6 +14,7 @@ import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Array, Bool, Float, Shaped
 
+from ._abstract import AbstractPart
 from ._check import check_callable
 from ._space import AbstractSpace
 
@@ -22,7 +23,7 @@ def _function(fn: Callable[..., Any]) -> Callable[..., Any]:
     return check_callable(fn, "fn", "a function of t, x and args", takes=3)
 
 
-class TokensAnd(eqx.Module):
+class TokensAnd(AbstractPart):
     """Option of `simulate(save=...)`: saves the tokens, and `fn(t, x, args)` beside them.
 
     `Trajectory.xs` then holds the tokens, the same as without `save`, so that `Trajectory.at` works, and

@@ -21,7 +21,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, Inexact
 
 from ._abstract import AbstractPart
-from ._check import as_numbers, check_array, check_callable, check_scalar, check_text, refusal, shown
+from ._check import as_numbers, check_array, check_callable, check_fits, check_scalar, check_text, refusal, shown
 from ._custom_types import Numbers, RealScalarLike
 from ._misc import as_float, is_concrete, warn_of_rounding
 
@@ -257,7 +257,7 @@ class Combined(AbstractSchedule):
         for index, part in enumerate(self.parts):
             if part is None or isinstance(part, AbstractSchedule) or type(part) is float and math.isfinite(part):
                 continue
-            array = as_numbers(part)
+            array = as_numbers(part, f"parts[{index}]")
             # By NumPy: under `jit` an operation of JAX would be traced even for a known value.
             held = np.asarray(array) if array is not None and is_concrete(array) else None
             if array is None or held is not None and not np.all(np.isreal(held) & np.isfinite(held)):
@@ -305,12 +305,13 @@ def as_parameter(parameter: Any, name: str = "parameter") -> Any:
     if callable(parameter) and not isinstance(parameter, type):
         return FunctionSchedule(parameter, name=name)
     # A boolean is an integer in Python, but as an inverse temperature a mistake.
-    array = as_numbers(parameter)
+    array = as_numbers(parameter, name)
     if array is None or array.dtype == bool and np.ndim(array) == 0:
         raise ValueError(
             f"{name} must be a number, an array of real numbers, a schedule or a function of t, but it is "
             f"{shown(parameter)}; pass one of these."
         )
+    check_fits(array, name)
     warn_of_rounding(parameter, name)
     return as_float(array)
 

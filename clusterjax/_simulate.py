@@ -24,6 +24,7 @@ from ._check import (
     check_args,
     check_array,
     check_callable,
+    check_fits,
     check_flag,
     check_instance,
     check_integer,
@@ -343,10 +344,12 @@ def _check_options(solver: Any, controller: Any, event: Any, adjoint: Any, progr
 
 
 def _check_times(ts: Any, dtype: Any) -> Array:
-    if as_numbers(ts) is None or np.iscomplexobj(as_numbers(ts)):
+    array = as_numbers(ts, "ts")
+    if array is None or np.iscomplexobj(array):
         check_array(ts, "ts", shape=(None,), remedy="pass the start and the end")
+    check_fits(array, "ts", dtype)
     warn_of_rounding(ts, "ts")
-    ts = as_float(ts)
+    ts = as_float(array)
     if ts.ndim != 1 or ts.shape[0] < 2:
         raise ValueError(
             f"ts must be a vector of at least two times, but its shape is {ts.shape}; pass the start and the end."

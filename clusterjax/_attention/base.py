@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._abstract import AbstractPart
-from .._check import as_numbers, check_array, check_instance, check_tokens, shown
+from .._check import as_numbers, check_array, check_fits, check_instance, check_tokens, shown
 from .._custom_types import Masses, RealScalarLike, Tokens
 from .._mask import AbstractMask, check_mask
 from .._misc import as_float, is_concrete, matmul, warn_of_rounding
@@ -64,9 +64,9 @@ class AbstractAttention(AbstractPart):
         self.check(n, d)
         check_supported(self.summation, None, d, x.dtype)
         check_time(t)
-        check_masses(masses)
-        check_number_of_masses(masses, n)
         warn_of_rounding(masses, "masses")
+        masses = check_masses(masses)
+        check_number_of_masses(masses, n)
         return x, _check_values(values, n), None if masses is None else as_float(masses)
 
     def queries(self, x: Tokens, t: RealScalarLike) -> Tokens:
@@ -192,11 +192,12 @@ def check_dimension(matrix: Any, name: str, d: int) -> None:
         )
 
 
-def check_masses(masses: Any) -> None:
-    """Raise a ValueError unless `masses` is None or a vector of finite numbers, none negative, not all zero."""
+def check_masses(masses: Any) -> Any:
+    """`masses` as an array of NumPy or JAX, if they are a vector of finite numbers, none negative, not all zero; None
+    stays None."""
     if masses is None:
-        return
-    array = None if isinstance(masses, AbstractSchedule) else as_numbers(masses)
+        return None
+    array = None if isinstance(masses, AbstractSchedule) else as_numbers(masses, "masses")
     if array is None:
         raise ValueError(f"masses must be a vector, one mass per token, but it is {shown(masses)}; pass an array.")
     if np.ndim(array) != 1:
@@ -211,6 +212,8 @@ def check_masses(masses: Any) -> None:
         if not np.all(np.isfinite(values)) or np.any(values < 0) or not np.any(values > 0):
             held = f"they are {values}" if values.size <= 8 else f"they are {values[:8]} and so on".replace("\n", " ")
             raise ValueError(f"masses must be finite, not negative and not all zero, but {held}; mend them.")
+    check_fits(array, "masses")
+    return array
 
 
 def check_number_of_masses(masses: Any, n: int) -> None:

@@ -8,6 +8,7 @@ dtypes are.
 from ._arrays import (
     as_numbers as as_numbers,
     check_array as check_array,
+    check_fits as check_fits,
     check_host_array as check_host_array,
     check_rank as check_rank,
     check_scalar as check_scalar,

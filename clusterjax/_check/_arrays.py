@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._misc import as_float, is_concrete, leaves_unless_plain, warn_of_rounding
+from .._misc import as_float, is_concrete, leaves_unless_plain, too_deep, warn_of_rounding
 from ._numbers import check_number
 from ._objects import check_concrete
 from ._words import range_words, refusal, shown
@@ -45,6 +45,7 @@ def check_array(
     - `ValueError` naming the argument, what it was and what to do.
     """
     array = _checked(value, name, shape, integers, finite, least, most, remedy)
+    check_fits(array, name, integers=integers)
     warn_of_rounding(value, name)
     return jnp.asarray(array) if integers else as_float(array)
 
@@ -84,7 +85,7 @@ def _checked(
 ) -> Any:
     """The checks of `check_array`; the array in its own dtype."""
     rule, remedy = _array_rule(shape, integers), remedy or "pass such an array"
-    array = as_numbers(value)
+    array = as_numbers(value, name)
     if array is None:
         raise refusal(name, rule, f"it is {shown(value)}", remedy)
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
@@ -108,24 +109,80 @@ def _array_rule(shape: Sequence[int | str | None] | None, integers: bool) -> str
     return f"be an array of {kind} of shape ({axes}{',' if len(shape) == 1 else ''})"
 
 
-def as_numbers(value: Any) -> Any:
-    """`value` as an array of booleans, integers, floats or complex numbers; None if it is something else."""
+def as_numbers(value: Any, name: str, *, masked: str | None = None) -> Any:
+    """`value` as an array of booleans, integers, floats or complex numbers; None if it is something else.
+
+    Every number that a user passes enters by this function. A masked array enters if none of its entries is masked;
+    bytes are in the order of this machine. What is not of JAX stays in its own precision: `check_fits` holds it against
+    that of JAX.
+
+    **Arguments:**
+
+    - `masked`: What to do about entries that are masked.
+
+    **Raises:**
+
+    - `ValueError` if entries are masked: what stands below the mask is no number of the user.
+    """
     if isinstance(value, jax.Array):
         return value if jnp.issubdtype(value.dtype, jnp.number) or value.dtype == bool else None
-    # NumPy would make arrays of text or of objects of these.
-    if isinstance(value, str | bytes | dict | set | frozenset | type) or value is None:
+    # NumPy would make arrays of text or of objects of these, and never end with a list in itself.
+    if isinstance(value, str | bytes | dict | set | frozenset | type) or value is None or too_deep(value):
         return None
-    if isinstance(value, list | tuple) and any(isinstance(leaf, jax.Array) for leaf in leaves_unless_plain(value)):
+    leaves = leaves_unless_plain(value) if isinstance(value, list | tuple) else []
+    for leaf in leaves:
+        _check_unmasked(leaf, name, masked)
+    if any(isinstance(leaf, jax.Array) for leaf in leaves):
         # A list with traced arrays in it: NumPy could not convert them.
         try:
             return jnp.asarray(value)
         except (TypeError, ValueError, OverflowError):
             return None
     try:
-        array = np.asarray(value)
+        array = np.asanyarray(value)
     except Exception:  # whatever an object's own conversion raises, it is not an array of numbers
         return None
-    return array if jnp.issubdtype(array.dtype, jnp.number) or array.dtype == bool else None
+    _check_unmasked(array, name, masked)
+    array = np.asarray(array)
+    # Times and their differences, "m" and "M", count as integers in NumPy.
+    if array.dtype.kind in "mM" or not (jnp.issubdtype(array.dtype, jnp.number) or array.dtype == bool):
+        return None
+    # LAPACK and JAX have nothing wider than double precision.
+    if array.dtype.kind in "fc" and array.dtype.itemsize > (8 if array.dtype.kind == "f" else 16):
+        return array.astype(float if array.dtype.kind == "f" else complex)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def _check_unmasked(array: Any, name: str, remedy: str | None) -> None:
+    if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
+        found = f"{np.ma.count_masked(array)} of {array.size} are"
+        remedy = remedy or f"leave these out, or fill them, such as by {name}.filled(0)"
+        raise refusal(name, "hold no entries that are masked", found, remedy)
+
+
+def check_fits(array: Any, name: str, dtype: Any = None, *, integers: bool = False) -> None:
+    """Raise a ValueError if a float of `array` does not fit in `dtype`; None is the dtype that JAX gives it.
+
+    Without x64 JAX makes infinities of numbers that float32 does not hold, and wraps large integers, without a word.
+
+    **Arguments:**
+
+    - `integers`: Whether it is of integers, and stays so; those of which floats are made fit.
+    """
+    wanted = jax.dtypes.canonicalize_dtype(array.dtype) if dtype is None else jnp.dtype(dtype)
+    narrower = wanted.itemsize < array.dtype.itemsize
+    if not (narrower and jnp.issubdtype(array.dtype, jnp.integer if integers else jnp.floating) and is_concrete(array)):
+        return
+    held = np.asarray(array)
+    with np.errstate(over="ignore"):
+        rounded = held.astype(wanted)
+    wrong = np.asarray(held != rounded if integers else np.isfinite(held) & ~np.isfinite(rounded))
+    if wrong.any():
+        largest = np.iinfo(wanted).max if integers else f"{float(jnp.finfo(wanted).max):.2g}"
+        remedy = "pass tokens of float64, or smaller numbers"
+        if dtype is None:
+            remedy = 'call jax.config.update("jax_enable_x64", True) first, or pass smaller numbers'
+        raise refusal(name, f"fit in {wanted}, which ends at {largest}", _first(held, wrong), remedy)
 
 
 def _fits(axes: tuple[int, ...], shape: Sequence[int | str | None]) -> bool:
@@ -174,7 +231,7 @@ def check_scalar(
 
     - `ValueError` naming the argument, its value and what to do.
     """
-    array = as_numbers(value)
+    array = as_numbers(value, name)
     if array is not None and np.ndim(array) != 0:
         raise refusal(
             name, "be a number", f"its shape is {np.shape(array)}", "map over several values with equinox.filter_vmap"
@@ -185,6 +242,7 @@ def check_scalar(
     if array is None or array.dtype == bool or is_concrete(array):
         number = check_number(value, name, least=least, above=above, most=most, below=below, remedy=remedy)
         array = np.asarray(number) if array is None else array  # an integer beyond 64 bits is no array of numbers
+    check_fits(array, name, dtype)
     # Never weakly typed: a Python float and an array of the same dtype are one trace.
     return as_float(array, dtype)
 
@@ -197,7 +255,8 @@ def check_tokens(x: Any, name: str = "x", *, min_tokens: int = 1) -> Array:
     - `ValueError` naming the argument, what it was and what it should be.
     """
     # Not by `check_array`: the messages speak of tokens, and of the row that is wrong.
-    array = as_numbers(x)
+    masked = f"leave these tokens out, or fill them, {name}.filled(1), and give them masses of zero"
+    array = as_numbers(x, name, masked=masked)
     if array is None:
         raise refusal(
             name,
@@ -216,6 +275,7 @@ def check_tokens(x: Any, name: str = "x", *, min_tokens: int = 1) -> Array:
         entries = np.asarray(array)[row]
         kept = f"{entries}" if entries.size <= 8 else f"{entries[:8]} and so on"
         raise ValueError(f"{name} must be finite, but row {row} is {kept}; remove or mend that token.")
+    check_fits(array, name)
     warn_of_rounding(x, name)
     return as_float(array)
 

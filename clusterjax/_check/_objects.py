@@ -201,8 +201,11 @@ def check_sequence(value: Any, name: str, kind: type[_T] | tuple[type, ...], rul
     """
     what = f"be a sequence of {rule}" + (f", at least {least}" if least else "")
     try:
-        # Strings and dictionaries are iterable, but as a list of texts a mistake; traced arrays have no entries.
-        entries = None if isinstance(value, str | bytes | dict | Tracer) else list(value)
+        # Strings and dictionaries are iterable, but as a list of texts a mistake; traced arrays have no entries. What
+        # has no length, such as a generator, may have no end.
+        entries = (
+            list(value) if hasattr(value, "__len__") and not isinstance(value, str | bytes | dict | Tracer) else None
+        )
     except TypeError:  # it cannot be iterated over
         entries = None
     if entries is None:

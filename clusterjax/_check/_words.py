@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from .._misc import is_concrete
+from .._misc import is_concrete, too_deep
 
 
 # The most characters of a value in a message.
@@ -31,6 +31,8 @@ def shown(value: Any) -> str:
         short = reprlib.Repr()
         short.maxstring = short.maxother = short.maxlong = _SHOWN
         return short.repr(str(value) if isinstance(value, os.PathLike) else value)
+    if too_deep(value):
+        return f"a {type(value).__name__} that is nested more than 32 deep"
     if isinstance(value, list | tuple | set | frozenset | dict):
         return f"a {type(value).__name__} of {len(value)}" if value else f"an empty {type(value).__name__}"
     if isinstance(value, type):

@@ -14,6 +14,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._abstract import AbstractPart
 from .._check import check_array, refusal, shown
 from .._custom_types import RealScalarLike, Tokens
 from .._misc import as_float, einsum, rotate_pairs
@@ -47,7 +48,7 @@ def _turn(rotation: Any) -> tuple[Array, Array] | None:
     return parts[0], parts[1]
 
 
-class HeadFactors(eqx.Module):
+class HeadFactors(AbstractPart):
     r"""The factors of several heads: $B_h = W_Q^h W_K^{h\top}$, $V_h = (W_V^h W_O^h)^\top$, tokens as rows.
 
     **Arguments:**

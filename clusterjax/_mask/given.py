@@ -16,7 +16,7 @@ from .base import AbstractMask
 
 
 def _permitted(value: Numbers) -> Array:
-    array = as_numbers(value)
+    array = as_numbers(value, "permitted")
     if array is None:
         raise ValueError(
             f"permitted must be a square boolean matrix, but it is {shown(value)}; "

@@ -125,7 +125,7 @@ def _check_series(ts: Any, values: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _numbers(series: Any, name: str) -> np.ndarray:
-    array = as_numbers(series)
+    array = as_numbers(series, name)
     if array is None or np.iscomplexobj(array):
         raise ValueError(f"{name} must be a series of real numbers, but it is {shown(series)}; pass one a saved time.")
     return np.asarray(array, dtype=np.float64)

@@ -126,7 +126,7 @@ def close_pairs_fraction(x: Tokens, cosine: RealScalarLike) -> Scalar:
 
 def check_edges(bins: Any, dtype: Any) -> Float[Array, " edges"]:
     rule = "must be a positive integer or an array of edges"
-    numbers = as_numbers(bins)
+    numbers = as_numbers(bins, "bins")
     if numbers is None or np.ndim(numbers) == 0:
         try:
             bins = check_integer(bins, "bins", most=_MOST_BINS)

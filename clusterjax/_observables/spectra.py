@@ -132,7 +132,7 @@ def effective_beta(query_key: Float[Array | np.ndarray, "d d"]) -> float:
 def _check_matrix(matrix: Any, name: str, *, square: bool = False) -> np.ndarray:
     if not is_concrete(matrix):
         raise ValueError(f"{name} must not be traced, but it is; call this host function outside jax.jit.")
-    array = as_numbers(matrix)
+    array = as_numbers(matrix, name)
     if array is None:
         raise ValueError(f"{name} must be a matrix of real numbers, but it is {shown(matrix)}; pass an array.")
     array = np.asarray(array)

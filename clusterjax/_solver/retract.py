@@ -59,7 +59,11 @@ class Retract(dfx.AbstractWrappedSolver):
     """
 
     solver: dfx.AbstractSolver = eqx.field(converter=_check_solver)
-    space: AbstractSpace = eqx.field(default=Sphere(), converter=_check_space)
+    space: AbstractSpace = eqx.field(converter=_check_space)
+
+    # Not that of a dataclass, whose arguments equinox flattens before the converters see them.
+    def __init__(self, solver: dfx.AbstractSolver, space: AbstractSpace = Sphere()):
+        self.solver, self.space = solver, space
 
     @property
     def term_structure(self):  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -133,7 +133,11 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
         Steinebach, *Construction of Rosenbrock-Wanner method Rodas5P* (BIT Numerical Mathematics 63, 27, 2023).
     """
 
-    max_growth: float | None = eqx.field(default=1.0, converter=_check_max_growth, static=True)
+    max_growth: float | None = eqx.field(converter=_check_max_growth, static=True)
+
+    # Not that of a dataclass, whose arguments equinox flattens before the converter sees them.
+    def __init__(self, max_growth: float | int | None = 1.0):
+        self.max_growth = max_growth  # pyright: ignore[reportAttributeAccessIssue]
 
     term_structure: ClassVar = dfx.AbstractTerm
 

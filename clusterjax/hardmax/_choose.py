@@ -174,7 +174,7 @@ def startable(z0: Float[np.ndarray, "n d"]) -> Bool[np.ndarray, " n"]:
 
 
 def _mask_of(wanted: Sequence[int], n: int) -> Bool[np.ndarray, " n"]:
-    numbers = as_numbers(wanted)
+    numbers = as_numbers(wanted, "wanted")
     numbers = np.zeros(0) if numbers is None or not is_concrete(wanted) else np.asarray(numbers)
     if numbers.ndim != 1 or numbers.size == 0 or numbers.dtype.kind not in "iu":
         raise ValueError(f"wanted must be a list of token numbers, but it is {shown(wanted)}; name at least one token.")
@@ -186,7 +186,7 @@ def _mask_of(wanted: Sequence[int], n: int) -> Bool[np.ndarray, " n"]:
 
 def _check_ranges(condition: Any, alphas: Any, starts: Any) -> tuple[float, tuple[float, ...], int]:
     condition = check_number(condition, "condition", least=1, remedy="pass the largest ratio allowed")
-    array = as_numbers(alphas)
+    array = as_numbers(alphas, "alphas")
     if array is None or not is_concrete(alphas) or np.ndim(array) != 1 or not np.size(array) or np.iscomplexobj(array):
         raise ValueError(f"alphas must be positive numbers, but it is {shown(alphas)}; pass at least one.")
     steps = tuple(check_number(alpha, "alphas", above=0, remedy="pass at least one") for alpha in np.asarray(array))

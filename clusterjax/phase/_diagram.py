@@ -15,6 +15,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._abstract import AbstractPart
 from .._attention import SoftmaxAttention, UnnormalisedAttention
 from .._blocks import FEW_DIMENSIONS, map_blocks, systems_at_once
 from .._check import (
@@ -41,7 +42,7 @@ def _save_times(ts: Numbers) -> Float[Array, " times"]:
     return check_times(ts, "ts")
 
 
-class PhaseDiagram(eqx.Module):
+class PhaseDiagram(AbstractPart):
     """One row of a phase diagram: a function of beta, which returns the statistics of many systems at all save times.
 
     A call returns for each statistic its mean over the systems and the standard error of that, `close_pairs` and

@@ -209,7 +209,7 @@ def _orthogonal(key: PRNGKeyArray, d: int, dtype: Any) -> Float[Array, "d d"]:
 def _normal_form(eigenvalues: Any) -> Array:
     """The real block diagonal matrix of these eigenvalues."""
     check_concrete(eigenvalues, "eigenvalues")
-    given = as_numbers(eigenvalues)
+    given = as_numbers(eigenvalues, "eigenvalues")
     rule = "be finite numbers (d,), complex ones in pairs of conjugates"
     if given is None or np.ndim(given) != 1 or np.size(given) == 0 or not np.all(np.isfinite(np.asarray(given))):
         raise refusal("eigenvalues", rule, f"they are {shown(eigenvalues)}", "pass [1.0, 0.5], say")

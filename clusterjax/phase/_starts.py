@@ -149,7 +149,7 @@ def check_starts(x0: Any, name: str = "starts") -> Float[np.ndarray, "samples n 
     - `ValueError` naming the argument, what it was and what it should be.
     """
     check_concrete(x0, name)
-    array, rule = as_numbers(x0), "be floats of shape (samples, n, d) with n >= 2"
+    array, rule = as_numbers(x0, name), "be floats of shape (samples, n, d) with n >= 2"
     if array is None:
         raise refusal(name, rule, f"they are {shown(x0)}", "pass one unit vector per token")
     x0 = np.asarray(array)

@@ -83,7 +83,7 @@ def frames_of(trajectory: TrajectoryLike | Numbers, ts: Numbers | None = None) -
     if isinstance(trajectory, TrajectoryLike) and not isinstance(trajectory, type):
         xs, name = trajectory.xs, "trajectory.xs"
         ts, when = (trajectory.ts, "trajectory.ts") if ts is None else (ts, when)
-    elif as_numbers(trajectory) is None:
+    elif as_numbers(trajectory, "trajectory") is None:
         rule = "be a trajectory with ts and xs, or real numbers of shape (times, n, d)"
         raise refusal(name, rule, f"it is {shown(trajectory)}", "pass one run")
     xs = real_array(xs, name)

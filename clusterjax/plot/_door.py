@@ -92,7 +92,7 @@ def row(value: Any, name: str) -> np.ndarray:
 
 def several(value: Any, name: str) -> np.ndarray:
     """A number, or some in a row."""
-    array = as_numbers(value)
+    array = as_numbers(value, name)
     if array is None or np.ndim(array) == 0:
         return np.asarray(check_number(value, name, remedy="pass one number, or several in a row"))
     array = check_host_array(value, name, shape=("several",)).astype(np.float64)
@@ -168,7 +168,7 @@ def colours(value: Any, name: str) -> Any:
     """One colour, or one colour or one number for each token."""
     if isinstance(value, str):
         return colour(value, name)
-    array = as_numbers(value)
+    array = as_numbers(value, name)
     if array is not None and array.ndim == 1:
         return check_host_array(value, name, shape=(None,))
     check_concrete(value, name)

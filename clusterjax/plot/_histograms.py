@@ -20,7 +20,7 @@ MOST_BINS, MOST_HISTOGRAMS = 10**4, 1000
 
 def edges_of(value: Any, name: str) -> np.ndarray:
     """The edges (bins + 1,) of so many bins of [-1, 1], or those that are given."""
-    array = as_numbers(value)
+    array = as_numbers(value, name)
     if array is None or np.ndim(array) == 0:
         remedy = "pass how many bins of [-1, 1] there are, or their edges"
         return np.linspace(-1, 1, check_integer(value, name, most=MOST_BINS, remedy=remedy) + 1)
@@ -35,7 +35,7 @@ def edges_of(value: Any, name: str) -> np.ndarray:
 
 def entries_of(value: Any, name: str) -> list[np.ndarray]:
     """One array of samples, a matrix of cosines or counts, for each histogram."""
-    array = as_numbers(value)
+    array = as_numbers(value, name)
     rule = "arrays, one for each time"
     given = check_sequence(value if array is None or np.ndim(array) == 0 else list(array), name, object, rule)
     if len(given) > MOST_HISTOGRAMS:

@@ -108,7 +108,7 @@ def _chosen(memory: Any, neurons: Numbers) -> list[int]:
     if isinstance(memory, type) or not isinstance(memory, MemoryLike):
         raise refusal("memory", "be a key-value memory", f"it is {shown(memory)}", "call transformer.key_value_memory")
     check_concrete(neurons, "neurons")
-    numbers, count = as_numbers(neurons), len(np.asarray(memory.promoted))
+    numbers, count = as_numbers(neurons, "neurons"), len(np.asarray(memory.promoted))
     chosen = np.empty(0) if numbers is None else np.atleast_1d(np.asarray(numbers))
     if chosen.ndim != 1 or chosen.size == 0 or chosen.dtype.kind not in "iu":
         raise refusal("neurons", "be one integer or several", f"it is {shown(neurons)}", "pass [0, 1], say")

@@ -204,7 +204,7 @@ def _points(value: Numbers, name: str) -> np.ndarray:
 
 def _chosen(tokens: Numbers | Sequence[int], n: int, name: str) -> np.ndarray:
     check_concrete(tokens, name)
-    array = as_numbers(tokens)
+    array = as_numbers(tokens, name)
     numbers = np.empty((), object) if array is None else np.asarray(array)
     # A mask (n,); a list of booleans of another length is refused below as no list of integers.
     if numbers.dtype == bool and numbers.shape == (n,):

@@ -45,7 +45,7 @@ def spectrum(
     - `ValueError` if `eigenvalues` is not of one dimension, is empty, or holds no finite number.
     """
     check_concrete(eigenvalues, "eigenvalues")
-    values = as_numbers(eigenvalues)
+    values = as_numbers(eigenvalues, "eigenvalues")
     if values is None:
         problem = f"they are {shown(eigenvalues)}"
         raise refusal("eigenvalues", "be real or complex numbers of shape (k,)", problem, "pass such an array")

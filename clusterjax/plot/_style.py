@@ -107,6 +107,7 @@ _SIZES: tuple[tuple[str, dict[str, Any]], ...] = (
 def _setting(value: Any, name: str, setting: str) -> Any:
     """`value`, if matplotlib takes it for a setting, and it is finite and of a size that can be drawn."""
     check_concrete(value, name)
+    array = as_numbers(value, name)
     given: Any = {setting: value}
     try:
         # matplotlib validates a setting as it is put into its dictionary, and tells by several kinds of errors.
@@ -115,7 +116,6 @@ def _setting(value: Any, name: str, setting: str) -> Any:
         raise refusal(name, f"be what matplotlib takes for {setting}", f"it is {shown(value)}", "pass that") from None
     if isinstance(taken, float):
         return check_number(value, name, **next((bounds for end, bounds in _SIZES if setting.endswith(end)), {}))
-    array = as_numbers(taken)
     if array is not None and np.issubdtype(array.dtype, np.inexact):
         check_host_array(array, name)
     return value

@@ -77,7 +77,7 @@ class HardmaxClassifier(eqx.Module):
         depth = check_integer(depth, "depth", least=0, most=MOST_LAYERS, remedy="pass 8, as the paper has")
         remedy = "pass 1, for example"
         # A single number is read with the rules for numbers, so that True and "1" are refused.
-        if _is_number(alpha):
+        if _is_number(alpha, "alpha"):
             alpha = check_scalar(alpha, "alpha", embedding.dtype, above=0, remedy=remedy)
         alpha = check_array(alpha, "alpha", least=0, remedy=remedy).astype(embedding.dtype)
         if alpha.shape not in ((), (1,), (heads,)) or is_concrete(alpha) and not np.all(_positive(alpha)):
@@ -224,7 +224,7 @@ def _logits(model: HardmaxClassifier, ids: Array, counts: Array) -> Array:
 
 def _shaped(value: Any, name: str, shape: tuple[int, ...], dtype: Any) -> Array:
     """`value` in this shape, of which it may lack the axis of heads if there is one head."""
-    if not shape and _is_number(value):
+    if not shape and _is_number(value, name):
         return check_scalar(value, name, dtype)
     value = check_array(value, name, remedy="mend it").astype(dtype)
     if is_concrete(value) and not np.all(np.isfinite(np.asarray(value))):
@@ -237,8 +237,8 @@ def _shaped(value: Any, name: str, shape: tuple[int, ...], dtype: Any) -> Array:
     return value
 
 
-def _is_number(value: Any) -> bool:
-    array = as_numbers(value)
+def _is_number(value: Any, name: str) -> bool:
+    array = as_numbers(value, name)
     return array is not None and array.ndim == 0
 
 

@@ -211,7 +211,6 @@ class Vocabulary:
         - `ValueError` if an id is of no word.
         """
         names, words = (*_RESERVED, *self.words), []
-        ids = list(ids) if isinstance(ids, Iterator) else ids
         for number in check_host_array(
             ids, "ids", shape=(None,), integers=True, least=0, most=self.size - 1, remedy="pass ids of this model"
         ).tolist():

@@ -12,14 +12,15 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike
 
-from .._check import check_concrete, check_flag, check_text, refusal, shown
+from .._check import as_numbers, check_concrete, check_fits, check_flag, check_text, refusal, shown
+from .._misc import too_deep
 from ._frame import Coord, plain
 
 
@@ -51,9 +52,6 @@ class Axis:
         check_text(self.unit, "unit", empty=True)
         check_text(self.description, "description", empty=True)
         check_flag(self.static, "static")
-        # A generator can be read once, and is checked here and used later.
-        if not hasattr(self.values, "__len__") and hasattr(self.values, "__next__"):
-            object.__setattr__(self, "values", list(cast(Iterable[Any], self.values)))  # what can be read only once
         _points(self.values, "values", self.static)
 
 
@@ -93,7 +91,9 @@ def parse_axes(axes: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> list[Pars
     """
     try:
         check_concrete(axes, "axes")
-        pairs: list[Any] = list(axes.items()) if isinstance(axes, Mapping) else list(axes)
+        # What has no length, such as a generator, may have no end.
+        sized = axes if hasattr(axes, "__len__") else ()
+        pairs: list[Any] = list(axes.items()) if isinstance(axes, Mapping) else list(sized)
     except TypeError:  # it cannot be iterated over
         pairs = []
     if not pairs or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
@@ -136,15 +136,16 @@ def _points(values: Any, name: str, static: bool) -> Any:
     """
     check_concrete(values, name)
     # Sets have no order, and strings and mappings are meant as one value.
-    ordered = hasattr(values, "__iter__") or hasattr(values, "__array__")
-    if not ordered or isinstance(values, str | bytes | Mapping | set | frozenset | type):
-        raise refusal(name, "be a sequence of values", f"it is {shown(values)}", f"pass [{shown(values)}], say")
+    ordered = hasattr(values, "__iter__") and hasattr(values, "__len__") or hasattr(values, "__array__")
+    remedy = "pass a list of them" if hasattr(values, "__iter__") else f"pass [{shown(values)}], say"
+    if not ordered or too_deep(values) or isinstance(values, str | bytes | Mapping | set | frozenset | type):
+        raise refusal(name, "be a sequence of values", f"it is {shown(values)}", remedy)
     if not hasattr(values, "__array__"):
         values = list(values)
     if jnp.issubdtype(getattr(values, "dtype", float), jax.dtypes.prng_key):
         remedy = "pass integers, and make the keys of them in the function"
         raise refusal(name, "not be of keys", f"it is {shown(values)}", remedy)
-    array = None if static else _numbers(values)
+    array = None if static else _numbers(values, name)
     shape = np.shape(values) if hasattr(values, "__array__") else (len(values),)
     if not shape or 0 in (shape if array is None else array.shape):
         remedy = "pass some, or leave it out"
@@ -159,6 +160,7 @@ def _points(values: Any, name: str, static: bool) -> Any:
             raise refusal(name, "fit 64 bits", "one of its integers does not", "pass smaller ones")
         return static_values
     # Without x64 jax would wrap large integers to int32.
+    check_fits(array, name)
     canonical = jax.dtypes.canonicalize_dtype(array.dtype)
     if array.dtype.kind in "iu" and np.any(array != array.astype(canonical)):
         raise ValueError(
@@ -169,15 +171,10 @@ def _points(values: Any, name: str, static: bool) -> Any:
     return array
 
 
-def _numbers(values: Any) -> np.ndarray | None:
+def _numbers(values: Any, name: str) -> np.ndarray | None:
     """`values` as an array of numbers; None if that is not what they are."""
-    try:
-        array = np.asarray(values)
-    except (TypeError, ValueError):
-        return None
-    if array.size == 0:
-        return array.astype(float)
-    return array if jnp.issubdtype(array.dtype, np.number) or array.dtype == bool else None
+    array = as_numbers(values, name)
+    return None if array is None else np.asarray(array, float if array.size == 0 else None)
 
 
 def _labels(values: list[Any]) -> np.ndarray:

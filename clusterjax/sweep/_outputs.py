@@ -173,7 +173,7 @@ def check_variables(variables: Any) -> None:
 
 def _along(values: Any, name: str) -> np.ndarray:
     """The values of a coordinate as a vector: numbers, or strings."""
-    array = as_numbers(values)
+    array = as_numbers(values, name)
     if array is None:
         words = check_sequence(values, name, str, "numbers or strings", least=0)
         return np.asarray(words, object)

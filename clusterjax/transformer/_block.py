@@ -10,11 +10,11 @@ Invariants: all parts are of one dimension d; there is a norm for each sub-layer
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from .._abstract import AbstractPart
 from .._check import check_flag, check_instance, check_key, refusal, shown
 from .._custom_types import DTypeLike
 from .._mask import AbstractMask, FullMask
@@ -25,7 +25,7 @@ from ._norm import AbstractResidual, LayerNorm, PostNorm, check_epsilon, check_n
 from ._positions import RelativePositions, RotaryPositions
 
 
-class Block(eqx.Module):
+class Block(AbstractPart):
     r"""With `PostNorm` $u = \mathrm{LN}_1(x + \mathrm{attention}(x))$, $z = \mathrm{LN}_2(u + \mathrm{ff}(u))$.
 
     With `PreNorm` what the two layers read is normalised, with `NoNorm` nothing is.

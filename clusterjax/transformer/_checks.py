@@ -114,7 +114,7 @@ def check_present(present: Any, n: int) -> Array | None:
 
 def check_booleans(value: Any, name: str, shape: tuple[int, ...], rule: str) -> Any:
     """`value` as an array of NumPy or jax of this shape, if it is one of booleans, or of integers that are 0 or 1."""
-    array = as_numbers(value)
+    array = as_numbers(value, name)
     remedy = f"pass booleans, ({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
     if array is None:
         raise refusal(name, rule, f"it is {shown(value)}", remedy)
@@ -130,7 +130,7 @@ def check_ids(ids: Any, words: int, name: str = "ids", *, texts: bool = False) -
     """`ids` as integers of NumPy or jax, (n,), or (texts, n); each is of a word, where they are not traced."""
     rule = "be ids, (texts, n), at least one" if texts else "be a vector of integers"
     remedy = "pad them to one length" if texts else "pass (n,), and map over texts with jax.vmap"
-    array = as_numbers(ids)
+    array = as_numbers(ids, name)
     if array is None:
         raise refusal(name, rule, f"it is {shown(ids)}", remedy)
     # `texts` is a boolean: one axis more for several texts.

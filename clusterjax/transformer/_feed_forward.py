@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from .._abstract import AbstractPart
 from .._check import check_callable, check_flag, check_key
 from .._custom_types import DTypeLike
 from .._random import draw_normal
@@ -30,7 +31,7 @@ def check_activation(value: Callable[..., Any]) -> Callable[..., Any]:
     return check_callable(value, "activation", "a function of one array", takes=1)
 
 
-class FeedForward(eqx.Module):
+class FeedForward(AbstractPart):
     r"""$z'_i = W_2^\top\,\sigma(W_1^\top u_i + b_1) + b_2$, for each token alone.
 
     A neuron is a key, a column of $W_1$, and a value, a row of $W_2$: where the token matches the key the neuron fires,

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from .._abstract import AbstractPart
 from .._check import check_array, check_scalar
 from .._custom_types import RealScalarLike
 from .._misc import is_concrete
@@ -23,7 +24,7 @@ from ._checks import check_booleans, check_features, check_stream, weights_or_no
 from ._norm import at_least_single
 
 
-class LanguageModelHead(eqx.Module):
+class LanguageModelHead(AbstractPart):
     r"""$\mathrm{softmax}(U x_N)$: which word follows, from the last token of the last layer.
 
     **Arguments:**

@@ -18,6 +18,7 @@ import jax.random as jr
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from .._abstract import AbstractPart
 from .._check import (
     check_flag,
     check_float_dtype,
@@ -41,7 +42,7 @@ def _stream_dtype(value: DTypeLike | None) -> DTypeLike | None:
     return value
 
 
-class LanguageModel(eqx.Module):
+class LanguageModel(AbstractPart):
     """A Transformer that reads words and says which may follow.
 
     The dtype of its arrays is that of the stream; `stream_dtype` asks for another one, such as `jnp.bfloat16` for mixed

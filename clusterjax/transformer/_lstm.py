@@ -18,6 +18,7 @@ import jax.random as jr
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from .._abstract import AbstractPart
 from .._check import check_flag, check_instance, check_integer, check_key, check_scalar
 from .._custom_types import DTypeLike, RealScalarLike
 from .._random import draw_normal
@@ -50,7 +51,7 @@ class LSTMStates(NamedTuple):
     output_gate: Float[Array, "n m"]
 
 
-class LSTMLanguageModel(eqx.Module):
+class LSTMLanguageModel(AbstractPart):
     r"""An LSTM that reads words one by one and says which may follow: logits $U W_o^\top h_t$.
 
     **Arguments:**

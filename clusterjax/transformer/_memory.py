@@ -223,7 +223,7 @@ def _activations_of(value: Any, neurons: int | str) -> np.ndarray:
     """Activations, (texts, neurons), as they are: jax would round float64 to float32."""
     check_concrete(value, "activations")
     check_array(value, "activations", shape=("texts", neurons), remedy="pass (texts, neurons)")
-    return np.asarray(as_numbers(value), float)
+    return np.asarray(as_numbers(value, "activations"), float)
 
 
 class _Best(NamedTuple):

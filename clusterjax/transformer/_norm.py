@@ -38,7 +38,7 @@ def check_epsilon(value: float) -> float:
     return check_number(value, "epsilon", least=0, remedy="1e-5 is usual")
 
 
-class LayerNorm(eqx.Module):
+class LayerNorm(AbstractPart):
     r"""$\gamma \odot \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + b$, for each token alone.
 
     $\mu$ and $\sigma^2$ are the mean and the variance of the d entries of the token; the variance divides by d.

@@ -164,7 +164,7 @@ class LearnedPositions(AbstractPositions):
         return self.table.shape[0]
 
 
-class RelativePositions(eqx.Module):
+class RelativePositions(AbstractPart):
     r"""A vector for each distance $j - i$, clipped to $[-m, m]$, added to the attention key (and to what is passed on).
 
     With $r = \mathrm{clip}(j - i)$ the score of head h is $\langle q^h_i, k^h_j + a_r\rangle$, and what token i takes
@@ -243,7 +243,7 @@ class RelativePositions(eqx.Module):
         return np.clip(index[None, :] - index[:, None], -self.farthest, self.farthest) + self.farthest
 
 
-class RotaryPositions(eqx.Module):
+class RotaryPositions(AbstractPart):
     r"""Turns each query and key by angles that grow with its place: scores know distances alone.
 
     Entries a and a + k/2 of a query or key at place p are turned as one pair by the angle $p f_a$ with

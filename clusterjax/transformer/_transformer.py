@@ -18,6 +18,7 @@ import jax.tree_util as jtu
 from jax import lax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
+from .._abstract import AbstractPart
 from .._check import check_flag, check_instance, check_integer, check_key, check_sequence
 from .._custom_types import DTypeLike, Numbers
 from .._mask import AbstractMask, CausalMask, FullMask
@@ -34,7 +35,7 @@ def _check_last(norm: Any) -> None:
     check_optional(norm, "norm", LayerNorm, "a LayerNorm", "pass LayerNorm.identity(d), for example")
 
 
-class Transformer(eqx.Module):
+class Transformer(AbstractPart):
     """Tokens through a stack of blocks, of separate weights or the same ones again and again.
 
     With `FullMask` it is an encoder, with `CausalMask` a decoder.

@@ -40,7 +40,6 @@ PARTS = {"design", "hardmax", "_limits", "transformer", "sentiment", "probe", "s
 FLOORS: dict[str, set[str]] = {
     "_contents": set(),
     "_lazy": {"_contents"},
-    "_abstract": set(),
     "_version": set(),
     "_json": set(),
     "_arrays": {"_json"},
@@ -51,6 +50,7 @@ FLOORS: dict[str, set[str]] = {
     "_batching": set(),
     "_check": {"_misc"},
     "_padding": {"_misc"},
+    "_abstract": {"_misc", "_check"},
     "_random": {"_check"},
     "_space": BASE,
     "_mask": BASE,

@@ -1,6 +1,7 @@
 """What a sweep is asked is met at the door: each refusal names the argument, its value, and what to do."""
 
 import importlib.util
+import itertools
 import math
 import sys
 from typing import NamedTuple
@@ -144,9 +145,18 @@ def test_labels_and_files_that_cannot_be(make, words):
         make()
 
 
-def test_an_axis_keeps_what_can_be_read_only_once():
-    found = sweep.run(double, {"beta": sweep.Axis(float(k) for k in range(3))}, batch_size=3, progress=False)
-    assert found.result.values.tolist() == [0.0, 2.0, 4.0]
+@pytest.mark.parametrize("make", (lambda: itertools.count(), lambda: (float(k) for k in range(3))))
+def test_an_axis_without_a_length_is_refused(make):
+    with (
+        as_a_user(),
+        pytest.raises(ValueError, match=r"^values must be a sequence of values, .*; pass a list of them\.$"),
+    ):
+        sweep.Axis(make())
+    with (
+        as_a_user(),
+        pytest.raises(ValueError, match=r"^axes must map names to values, but it is a (count|generator); "),
+    ):
+        sweep.run(double, make(), batch_size=3, progress=False)
 
 
 def test_all_points_must_return_the_same(tmp_path):

@@ -17,6 +17,7 @@ import jax.tree_util as jtu
 from flax import nnx
 from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
+from ..._abstract import AbstractPart
 from ..._check import check_callable, check_instance
 from ..networks.batch import check_batch
 from ..networks.layer_scan import run_layers_measured
@@ -41,7 +42,7 @@ class AbstractToldPairs(eqx.Module):
         """The statistics of a layer."""
 
 
-class Measure(eqx.Module):
+class Measure(AbstractPart):
     """What `stream` computes on its way through a network.
 
     A network of L layers has L + 1 levels of hidden states, before its layers and after each, and L attentions. So

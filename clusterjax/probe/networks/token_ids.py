@@ -29,7 +29,7 @@ def check_ids(value: Any, name: str, size: int | None = None, what: str = "the w
     """`value` as an array, if it is one of integers of shape (batch, n), below `size` where there is one."""
     rule = "be an array of integers of shape (batch, n), a text a row"
     remedy = "pass the token_ids that encode returns, or those of a tokenizer with padding=True"
-    ids = as_numbers(value)
+    ids = as_numbers(value, name)
     if ids is None:
         raise refusal(name, rule, f"it is {shown(value)}", remedy)
     if np.ndim(ids) != 2 or 0 in np.shape(ids):
@@ -75,7 +75,7 @@ def check_mask(mask: Any, shape: tuple[int, ...], of: str = "token_ids") -> Arra
     """`mask` as booleans, if it has this shape and holds nothing but 0 and 1; None is True throughout."""
     if mask is None:
         return jnp.ones(shape, bool)
-    numbers = as_numbers(mask)
+    numbers = as_numbers(mask, "mask")
     if numbers is None:
         raise refusal(
             "mask", "be true at words and false at padding", f"it is {shown(mask)}", f"pass an array of shape {shape}"

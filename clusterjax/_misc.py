@@ -28,9 +28,9 @@ def is_concrete(value: Any) -> bool:
 
 
 def leaves_unless_plain(value: Any) -> list[Any]:
-    """The leaves of `value`, or none where all are plain numbers, words or arrays of NumPy, or it is nested too
-    deeply."""
-    leaves = [] if too_deep(value) else jtu.tree_leaves(value)
+    """The leaves of `value`, or none where all are plain numbers, words or arrays of NumPy, or it is an iterator
+    or nested too deeply."""
+    leaves = [] if too_deep(value) or hasattr(value, "__next__") else jtu.tree_leaves(value)
     return [] if _PLAIN.issuperset(map(type, leaves)) else leaves
 
 

@@ -243,8 +243,8 @@ def check_float_dtype(dtype: Any, name: str = "dtype") -> Any:
     if dtype is None:
         return None
     try:
-        # `jnp.dtype` of an array is that of its numbers: such an argument is a mistake.
-        checked = None if isinstance(dtype, jax.Array) else jnp.dtype(dtype)
+        # `jnp.dtype` of an array, or of a number of NumPy, is that of its numbers: such an argument is a mistake.
+        checked = None if isinstance(dtype, jax.Array | np.ndarray | np.generic) else jnp.dtype(dtype)
     except (TypeError, ValueError, AttributeError):
         checked = None
     if checked is None or not jnp.issubdtype(checked, jnp.floating):

@@ -137,7 +137,7 @@ def _points(values: Any, name: str, static: bool) -> Any:
     check_concrete(values, name)
     # Sets have no order, and strings and mappings are meant as one value.
     ordered = hasattr(values, "__iter__") and hasattr(values, "__len__") or hasattr(values, "__array__")
-    remedy = "pass a list of them" if hasattr(values, "__iter__") else f"pass [{shown(values)}], say"
+    remedy = "pass a list of them" if hasattr(values, "__next__") else f"pass [{shown(values)}], say"
     if not ordered or too_deep(values) or isinstance(values, str | bytes | Mapping | set | frozenset | type):
         raise refusal(name, "be a sequence of values", f"it is {shown(values)}", remedy)
     if not hasattr(values, "__array__"):

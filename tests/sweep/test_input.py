@@ -149,12 +149,12 @@ def test_labels_and_files_that_cannot_be(make, words):
 def test_an_axis_without_a_length_is_refused(make):
     with (
         as_a_user(),
-        pytest.raises(ValueError, match=r"^values must be a sequence of values, .*; pass a list of them\.$"),
+        pytest.raises(ValueError, match=r"^values must be a sequence of values, .*; pass a list"),
     ):
         sweep.Axis(make())
     with (
         as_a_user(),
-        pytest.raises(ValueError, match=r"^axes must map names to values, but it is a (count|generator); "),
+        pytest.raises(ValueError, match=r"^axes must map names to values, .* a (count|generator); "),
     ):
         sweep.run(double, make(), batch_size=3, progress=False)
 

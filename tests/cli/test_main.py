@@ -37,7 +37,8 @@ def refused(capsys, *argv, command="reproduce"):
 
 
 def test_unknown_figure(capsys, tmp_path):
-    assert "no 'figure12'; choose of figure1" in refused(capsys, "figure12", "--out", tmp_path / "out")
+    line = refused(capsys, "figure44", "--out", tmp_path / "out")
+    assert "no 'figure44'; did you mean 'figure4'? All of them are shown by clusterjax reproduce --list." in line
     assert not (tmp_path / "out").exists()
 
 

@@ -102,9 +102,19 @@ def test_names_and_aliases_find_each_experiment_once_in_order():
     assert [experiment.name for experiment in found] == ["figure3", "figure8"]
 
 
-def test_unknown_figure_is_refused_with_the_choices():
-    with pytest.raises(ValueError, match=r"no 'figure9'; choose of figure1 \(similarity_histograms\)"):
-        find_experiments(["figure9"])
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("figure44", "did you mean 'figure4'? All of them are shown by clusterjax reproduce --list."),
+        ("single_clustr", "did you mean 'single_cluster'? All of them are shown by clusterjax reproduce --list."),
+        ("zzz", "all of them are shown by clusterjax reproduce --list."),
+    ],
+)
+def test_an_unknown_figure_is_refused_with_what_is_most_like_it(name, words):
+    with pytest.raises(ValueError) as refused:
+        find_experiments([name])
+    said = f"names must be figures that can be reproduced, but there is no '{name}'; {words}"
+    assert str(refused.value) == said
 
 
 @pytest.mark.parametrize(

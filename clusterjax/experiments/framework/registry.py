@@ -1,9 +1,10 @@
 """All experiments, in the order of the figures; a new one is one folder and one line here."""
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib.util import find_spec
 
-from ..._check import check_sequence
+from ..._check import check_sequence, shown
 from ..any_query_key import ANY_QUERY_KEY
 from ..boolean_attention import BOOLEAN_ATTENTION
 from ..causal_phase_diagram import CAUSAL_PHASE_DIAGRAM
@@ -132,9 +133,11 @@ def find_experiments(names: Sequence[str | Experiment]) -> list[Experiment]:
     names = [entry for entry in asked if isinstance(entry, str)]
     for name in names:
         if name not in known:
-            choices = ", ".join(f"{experiment.name} ({experiment.alias})" for experiment in EXPERIMENTS)
+            near = get_close_matches(name, known, n=1, cutoff=0.7)
+            remedy = f"did you mean {near[0]!r}? All of them are shown" if near else "all of them are shown"
             raise ValueError(
-                f"names must be figures that can be reproduced, but there is no {name!r}; choose of {choices}."
+                f"names must be figures that can be reproduced, but there is no {shown(name)}; {remedy} by "
+                "clusterjax reproduce --list."
             )
     # Before anything runs: two figures of one name would write to one folder.
     _refuse_clashes(own)

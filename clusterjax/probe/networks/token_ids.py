@@ -13,7 +13,7 @@ from ..._misc import is_concrete
 
 def in_parts(token_ids: Any, mask: Any, token_types: Any) -> tuple[Any, Any, Any]:
     """Ids, mask and token types, from what `encode`, or a tokenizer of transformers, returned in one piece."""
-    if isinstance(token_ids, Mapping):
+    if isinstance(token_ids, Mapping) and "input_ids" in token_ids:
         # A BatchEncoding.
         held = tuple(token_ids.get(name) for name in ("input_ids", "attention_mask", "token_type_ids"))
     elif isinstance(token_ids, tuple) and getattr(token_ids, "_fields", None) == ("token_ids", "mask"):

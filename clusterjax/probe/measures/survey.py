@@ -195,7 +195,8 @@ def survey(
 
 def check_texts(texts: Any, name: str) -> Any:
     """`texts`, if they are an `Encoded` or a list of texts."""
-    return texts if isinstance(texts, Encoded | Mapping) else check_sequence(texts, name, str, "texts")
+    whole = isinstance(texts, Encoded) or isinstance(texts, Mapping) and "input_ids" in texts
+    return texts if whole else check_sequence(texts, name, str, "texts")
 
 
 def encoded(model: Model, texts: Sequence[str] | Encoded | Mapping[str, Any], length: int | None = None) -> Encoded:
@@ -204,7 +205,7 @@ def encoded(model: Model, texts: Sequence[str] | Encoded | Mapping[str, Any], le
     limit = check_model(model).max_positions
     if length is not None:
         length = check_integer(length, "length", least=2, most=limit, remedy="pass None for the positions of the model")
-    if isinstance(texts, Mapping):
+    if isinstance(texts, Mapping) and "input_ids" in texts:
         ids, mask, _ = in_parts(texts, None, None)
         texts = Encoded(np.asarray(ids), np.ones(np.shape(ids), bool) if mask is None else np.asarray(mask))
     if not isinstance(texts, Encoded):

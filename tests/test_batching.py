@@ -1,6 +1,5 @@
 """What `jax.vmap` makes of a function with a rule of its own: the same numbers, and the same derivatives."""
 
-import time
 
 import equinox as eqx
 import jax
@@ -161,29 +160,6 @@ def test_a_batch_holds_the_scores_of_some_systems_at_a_time(d):
     memory = jax.jit(average).lower(x).compile().memory_analysis()
     # All scores at once are 32 MB.
     assert memory is None or memory.temp_size_in_bytes < 2**23
-
-
-@pytest.mark.optimised
-def test_a_batch_takes_about_as_long_as_plain_jax():
-    """Processor time of the paper's 64 causal tokens, in turn: systems in the last axis took five times as long."""
-    x = cjx.Sphere().sample(jax.random.key(0), 64 * 64, 3).astype(jnp.float32).reshape(64, 64, 3)
-    attention = cjx.SoftmaxAttention(jnp.float32(9), mask=cjx.CausalMask())
-
-    def plain(y):
-        scores = jnp.where(jnp.tril(jnp.ones((64, 64), bool)), 9 * y @ y.T, -jnp.inf)
-        return jax.nn.softmax(scores, axis=1) @ y
-
-    times = {}
-    for _ in range(12):
-        for name, one in (("ours", lambda y: attention.average(y, None)), ("plain", plain)):
-            if name not in times:
-                step = lambda _, y, one=one: y + jnp.float32(1e-6) * jax.vmap(one)(y)
-                times[name] = jax.jit(lambda y, step=step: jax.lax.fori_loop(0, 20, step, y)), []
-            program, taken = times[name]
-            begin = time.process_time()
-            jax.block_until_ready(program(x))
-            taken.append(time.process_time() - begin)
-    assert min(times["ours"][1]) < 2.5 * min(times["plain"][1])
 
 
 def test_a_batch_of_masses_or_masks_has_each_its_own():

@@ -28,6 +28,7 @@ PACKAGE = Path(cjx.__file__).parent
 PRODUCTS = {"einsum", "matmul", "dot", "tensordot", "vdot", "inner", "convolve", "cov", "corrcoef", "dot_general"}
 # Modules of both libraries in which `@` is of NumPy's arrays.
 OF_NUMPY = {
+    "_limits/sphere.py",
     "design/_recover.py",
     "hardmax/_certificate.py",
     "hardmax/_choose.py",

@@ -1,6 +1,5 @@
 """What `jax.vmap` makes of a function with a rule of its own: the same numbers, and the same derivatives."""
 
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp

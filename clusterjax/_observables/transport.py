@@ -129,7 +129,8 @@ def _shares(masses: Any, points: list[NDArray]) -> tuple[NDArray, NDArray]:
 
 def _distances(x: NDArray, y: NDArray, sphere: bool) -> NDArray:
     """All of them, along the space."""
-    norm = lambda sign: reduce(np.hypot, (x[:, None, k] + sign * y[None, :, k] for k in range(x.shape[1])), np.zeros(()))
+    along = range(x.shape[1])
+    norm = lambda sign: reduce(np.hypot, (x[:, None, k] + sign * y[None, :, k] for k in along), np.zeros(()))
     # The angle between unit vectors, right to rounding at zero and at pi alike (Kahan).
     return 2 * np.arctan2(norm(-1), norm(1)) if sphere else norm(-1)
 

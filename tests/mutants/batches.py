@@ -11,8 +11,10 @@ BATCHES = (
     Mutant(
         "products-normalise-without-masses",
         _DENSE,
-        "    weights = weights if masses is None else weights * masses[None, :]\n    normaliser = jnp.sum(weights, axis=1)",
-        "    normaliser = jnp.sum(weights, axis=1)\n    weights = weights if masses is None else weights * masses[None, :]",
+        "    weights = weights if masses is None else weights * masses[None, :]\n"
+        "    normaliser = jnp.sum(weights, axis=1)",
+        "    normaliser = jnp.sum(weights, axis=1)\n"
+        "    weights = weights if masses is None else weights * masses[None, :]",
         _BATCHES,
     ),
     Mutant(

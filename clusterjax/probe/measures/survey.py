@@ -205,7 +205,8 @@ def encoded(model: Model, texts: Sequence[str] | Encoded | Mapping[str, Any], le
     limit = check_model(model).max_positions
     if length is not None:
         length = check_integer(length, "length", least=2, most=limit, remedy="pass None for the positions of the model")
-    if isinstance(texts, Mapping) and "input_ids" in texts:
+    texts = check_texts(texts, "texts")
+    if isinstance(texts, Mapping):
         ids, mask, _ = in_parts(texts, None, None)
         texts = Encoded(np.asarray(ids), np.ones(np.shape(ids), bool) if mask is None else np.asarray(mask))
     if not isinstance(texts, Encoded):

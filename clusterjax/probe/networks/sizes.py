@@ -7,7 +7,7 @@ Invariant: no network is made of sizes that it cannot have.
 """
 
 import functools
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, get_args
 
 from ..._check import check_choice, check_flag, check_instance, check_integer, check_number, refusal, shown
 
@@ -21,7 +21,7 @@ FLAGS = (
     "tied", "gated", "attention_bias", "output_bias", "feed_forward_bias", "scaled", "scaled_by_layer",
 )  # fmt: skip
 REALS = ("eps", "spread", "theta", "factor", "low_frequency", "high_frequency")
-# What a network may lack, or a file leave out: GGUF files do not say with which spread the weights were drawn.
+# What the configuration of some networks may lack.
 NULLABLE = ("window", "spread")
 # Neither numbers nor words: what `fit` checks.
 OTHERS = ("sliding",)
@@ -45,7 +45,8 @@ def check_sizes(sizes: Any, kind: Any) -> Any:
     """`sizes`, if they are of this kind and a network can be made of them."""
     check_instance(sizes, "sizes", kind, f"a {kind.__name__}", "pass those of a model, model.network.sizes, say")
     for name, value in sizes._asdict().items():
-        if name in OTHERS or (value is None and name in NULLABLE):
+        # What a network may lack is None: a window, and the spread of its random weights, which no GGUF file says.
+        if name in OTHERS or (value is None and type(None) in get_args(kind.__annotations__[name])):
             continue
         if name in CHOICES:
             check_choice(value, name, CHOICES[name])

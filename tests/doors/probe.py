@@ -157,7 +157,7 @@ def _networks() -> dict[str, Case]:
     return {
         "AlbertSizes": case(lambda: sizes()._asdict()),
         "T5Sizes": case(lambda: t5_sizes()._asdict()),
-        "LlamaSizes": case(lambda: llama_sizes()._asdict(), window=NONE, sliding=NONE, spread=NONE),
+        "LlamaSizes": case(lambda: llama_sizes()._asdict(), window=NONE, sliding=NONE, spread=NONE | POSITIVE),
         "BertSizes": case(lambda: bert_sizes()._asdict()),
         "GPT2Sizes": case(lambda: gpt2_sizes()._asdict()),
         "Albert": case(

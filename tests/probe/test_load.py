@@ -197,7 +197,7 @@ def test_what_is_asked_of_the_hub(folders, tmp_path, monkeypatch):
 @pytest.mark.parametrize("depth", (0, -1, 2.0, True, "3"))
 def test_depths_that_are_none(folders, depth):
     for name in ("shared", "t5"):
-        with as_a_user(), pytest.raises(ValueError, match="depth must be a positive integer"):
+        with as_a_user(), pytest.raises(ValueError, match="depth must be an integer from 1 to 1048576"):
             probe.load(folders[name], depth=depth)
 
 

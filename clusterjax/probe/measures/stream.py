@@ -27,7 +27,7 @@ from ..networks.load import Model, check_model
 _Batch = ArrayLike | Sequence[Any] | Mapping[str, Any]
 
 
-class AbstractToldPairs(eqx.Module):
+class AbstractToldPairs(AbstractPart):
     """A function of a layer that is given one argument more: between which words the mask of the layer allows
     attention, (batch, n, n)."""
 

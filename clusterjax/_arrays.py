@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from ._json import MOST_BYTES, Within, decode, misfit
+from ._json import MOST_BYTES, Within, decode, misfit, room_for
 
 
 DTYPES = {
@@ -63,6 +63,14 @@ def read_arrays(data: bytes | mmap, wanted: Callable[[str], bool] = lambda name:
     """
     header, start = _header(data)
     metadata = header.pop("__metadata__", {})
+    # A sparse file takes no place on the disk, and what is wanted of it is copied.
+    needed = sum(
+        sum(tensor["data_offsets"][-1:]) - sum(tensor["data_offsets"][:1])
+        for name, tensor in header.items()
+        if wanted(name)
+    )
+    if needed > (room := room_for(needed)):
+        raise ValueError(f"its tensors take {needed} bytes, and {room} bytes of memory are free")
     place, arrays, left_out = 0, {}, []
     for key, tensor in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
         dtype = np.dtype(DTYPES[tensor["dtype"]]) if tensor["dtype"] in DTYPES else None

@@ -16,9 +16,10 @@ import numpy as np
 from jaxtyping import Int
 
 from ._check import check_integer, check_path, check_sequence
-from ._disk import begin_reading, check, write_folder
+from ._disk import begin_reading, check, listed_files, write_folder
 from ._hub_texts import HUB_NAMES, hub_texts_of, read_hub_texts
 from ._json import decode, read_bounded
+from ._model_folder import refuse_strangers
 from ._tables import MOST_BYTES, bytes_of, lines_of, read_table, too_large
 
 
@@ -275,4 +276,8 @@ def write_tokenizer(folder: Path, tokenizer: Any, length: int) -> None:
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": length}
     config |= {name: SPECIAL[number] for name, number in names.items()}
     contents = {"tokenizer.json": tokenizer.to_str(), "tokenizer_config.json": json.dumps(config, indent=1)}
+    # A tokenizer that somebody put there is that from which this one was read, and stays as it is.
+    if (folder / "tokenizer.json").exists() and "tokenizer.json" not in listed_files(folder):
+        del contents["tokenizer.json"]
+    refuse_strangers(folder, contents, "out")
     write_folder(folder, {name: content.encode() for name, content in contents.items()})

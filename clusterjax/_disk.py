@@ -4,13 +4,17 @@ A single file holds its own checksum (`seal`): the SHA-256 of the file with 64 z
 of one folder are written in one transaction (`write_folder`) with a journal, as in write-ahead logging (Gray, Reuter,
 *Transaction Processing*, chapter 9), and `checksums.json` beside them:
 
-1. every file is written under another name, `model.safetensors.draft`, and synced to the disk;
-2. `checksums.json.draft`, the journal, which lists them, is put beside them by one rename, which commits the
-   transaction;
+1. every file is written under another name, `model.safetensors.clusterjax-draft`, and synced to the disk;
+2. `checksums.json.clusterjax-draft`, the journal, which lists them, is put beside them by one rename, which commits
+   the transaction;
 3. each draft is renamed to its final name, `checksums.json` last.
 
 A process that is stopped before 2 leaves the old files; one that is stopped after it leaves all that `recover` needs to
 do 3, which every reader does first. Folders without `checksums.json`, as version 0.1.0 wrote them, are read unchecked.
+
+Files of other programs stay: only names with a mark of this package, `DRAFT` and `PARTIAL`, are ever removed, and what
+is there and is no regular file, such as a device or a named pipe, is refused and not replaced. A single file that is
+written to a link goes to where the link leads; in a folder of files of one transaction there are no links.
 """
 
 import contextlib
@@ -21,10 +25,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ._json import MOST_BYTES, parse, read_bounded, read_json
+from ._json import MOST_BYTES, open_regular, parse, read_bounded, read_json, read_regular, refuse_irregular
 
 
 CHECKSUMS = "checksums.json"
+# The ends of the names of files that are not whole yet. They name this package, so that no other program has them.
+DRAFT, PARTIAL = ".clusterjax-draft", ".clusterjax-partial"
 BLANK = "0" * 64
 _FORM = {"format": "clusterjax checksums", "version": 1, "itself": str, "sha256": {str: str}, "gone": [str], str: ()}
 
@@ -34,10 +40,11 @@ def replace(path: Path, content: bytes) -> None:
 
     **Raises:**
 
-    - `OSError` if it cannot be written, with what was there before kept.
+    - `OSError` if it cannot be written or what is there is no regular file, with what was there before kept.
     """
+    path = target_of(path)
     # In the same folder, so that the rename stays within one file system and is atomic.
-    partial = path.with_name(path.name + ".partial")
+    partial = path.with_name(path.name + PARTIAL)
     try:
         _write_new(partial, content)
         os.replace(partial, path)
@@ -45,6 +52,19 @@ def replace(path: Path, content: bytes) -> None:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
         raise
+
+
+def target_of(path: Path) -> Path:
+    """The file that is written for `path`: that to which it leads if it is a link, so that the link stays.
+
+    **Raises:**
+
+    - `OSError` if what is there is no regular file, which would be replaced by one.
+    """
+    path = Path(os.path.realpath(path)) if path.is_symlink() else path
+    with contextlib.suppress(FileNotFoundError):
+        refuse_irregular(os.stat(path), path)
+    return path
 
 
 def _write_new(path: Path, content: bytes) -> None:
@@ -93,11 +113,16 @@ def write_folder(folder: Path, contents: dict[str, bytes], gone: Sequence[str] =
 
     **Raises:**
 
-    - `OSError` if something cannot be written, with what was there before kept.
+    - `OSError` if something cannot be written, or a link or no regular file is in its place, with what was there
+        before kept.
     """
     folder.mkdir(parents=True, exist_ok=True)
     # A transaction that another process committed is finished first: its journal has the name of ours.
     recover(folder)
+    # Before anything is written, since a committed transaction must be one that can be finished.
+    for name in (*contents, *gone):
+        with contextlib.suppress(FileNotFoundError):
+            refuse_irregular(os.lstat(folder / name), folder / name)
     listed = _listed(folder / CHECKSUMS) if (folder / CHECKSUMS).is_file() else {}
     listed = {name: digest for name, digest in listed.items() if name not in gone}
     listed |= {name: checksum(content) for name, content in contents.items()}
@@ -163,7 +188,7 @@ def state_of(folder: Path) -> tuple[bytes | None, bool]:
     transaction.
     """
     try:
-        listed = (folder / CHECKSUMS).read_bytes()
+        listed = read_regular(folder / CHECKSUMS, MOST_BYTES)
     except OSError:
         listed = None
     return listed, _draft(folder, CHECKSUMS).is_file()
@@ -237,7 +262,7 @@ def read_checked_json(path: Path, form: Any, argument: str, remedy: str, **optio
 
 
 def _digest(path: Path) -> str:
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -260,4 +285,4 @@ def _record(path: Path) -> dict[str, Any]:
 
 
 def _draft(folder: Path, name: str) -> Path:
-    return folder / f"{name}.draft"
+    return folder / f"{name}{DRAFT}"

@@ -2,13 +2,14 @@
 
 A draft is written beside the file or the folder that it becomes:
 
-- `NAME.partial`, `NAME.draft`: a file (JSON, safetensors, HTML) of a run that holds the lock of its folder;
-- `.NAME.PID.draft`, `.NAME.PID.old`: a folder of such a run, the second one being replaced by the first;
-- `.NAME.PID@HOST.draft`: a file of a process that need not hold a lock, such as a picture;
-- `.probe.PID`, `.writable`: empty files that tested whether a folder can be written to.
+- `NAME.clusterjax-partial`, `NAME.clusterjax-draft`: a file of a run that holds the lock of its folder;
+- `.NAME.PID.clusterjax-draft`, `.NAME.PID.clusterjax-old`: a folder of such a run, the second one being replaced by
+  the first;
+- `.NAME.PID@HOST.clusterjax-draft`: a file of a process that need not hold a lock, such as a picture.
 
 The holder of the lock of a folder may remove the drafts of runs in it. A draft that needs no lock is removed if its
-name is of this machine and of a process that has ended.
+name is of this machine and of a process that has ended. **Invariant.** A name without the mark `clusterjax-` is of
+another program, and stays.
 """
 
 import contextlib
@@ -19,12 +20,13 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from ._disk import recover
+from ._disk import CHECKSUMS, DRAFT, PARTIAL, recover
 
 
-_OF_RUNS = re.compile(r".+\.(json|safetensors|html)(\.draft)?\.(partial|draft)|\.probe\.\d+|\.writable")
-_FOLDER = re.compile(r"\.(?P<name>.+)\.\d+\.(?P<kind>draft|old)")
-_FILE = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)(@(?P<host>[A-Za-z0-9-]+))?\.draft")
+OLD = ".clusterjax-old"
+_OF_RUNS = re.compile(rf"[^.].*({re.escape(DRAFT)}|{re.escape(PARTIAL)})")
+_FOLDER = re.compile(rf"\.(?P<name>.+)\.\d+(?P<kind>{re.escape(DRAFT)}|{re.escape(OLD)})")
+_FILE = re.compile(rf"\.(?P<name>.+)\.(?P<pid>\d+)@(?P<host>[A-Za-z0-9-]+){re.escape(DRAFT)}")
 # The drafts that this process is writing; they are removed when a signal ends it.
 _live: set[Path] = set()
 
@@ -36,7 +38,7 @@ def _host() -> str:
 @contextlib.contextmanager
 def draft_beside(path: Path) -> Iterator[Path]:
     """A name beside `path` for this process alone to write to; a file of that name is removed at the end."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}@{_host()}.draft")
+    draft = path.with_name(f".{path.name}.{os.getpid()}@{_host()}{DRAFT}")
     _live.add(draft)
     try:
         yield draft
@@ -52,15 +54,15 @@ def clear_drafts(folder: Path) -> None:
     with contextlib.suppress(OSError, ValueError):  # a damaged journal is reported when the folder is read
         recover(folder)
     # With the journal beside them drafts are complete and committed: `_disk.recover` gives them their names.
-    committed = (folder / "checksums.json.draft").is_file()
+    committed = (folder / f"{CHECKSUMS}{DRAFT}").is_file()
     for entry in _entries(folder):
-        if committed and entry.name.endswith(".draft") and not entry.name.startswith("."):
+        if committed and entry.name.endswith(DRAFT) and not entry.name.startswith("."):
             continue
         if _is_folder(entry):
             match = _FOLDER.fullmatch(entry.name)
             final = folder / (match["name"] if match else entry.name)
             # Killed between moving the old folder away and moving the new one in: the old one is the only complete one.
-            if match and match["kind"] == "old" and not final.exists():
+            if match and match["kind"] == OLD and not final.exists():
                 with contextlib.suppress(OSError):
                     entry.rename(final)
             elif match:
@@ -79,7 +81,7 @@ def clear_drafts_of(path: Path) -> None:
 def _is_abandoned(entry: Path) -> bool:
     """Whether a file is the draft of a process of this machine that has ended."""
     match = _FILE.fullmatch(entry.name)
-    if match is None or _is_folder(entry) or match["host"] not in (None, _host()):
+    if match is None or _is_folder(entry) or match["host"] != _host():
         return False
     # Process numbers are reused: a draft with the number of this process is live only if this process knows it.
     return entry not in _live if int(match["pid"]) == os.getpid() else not is_alive(int(match["pid"]))

@@ -20,6 +20,7 @@ from typing import Any
 import filelock
 
 from ._drafts import clear_drafts, clear_live_drafts
+from ._json import read_regular
 
 
 LOCK = ".clusterjax.lock"
@@ -148,7 +149,7 @@ def _describe_holder(file: Path) -> str:
     """The holder of a lock in words, from its file; for a moment after it is acquired the file may not exist yet."""
     for _ in range(10):
         try:
-            holder = json.loads(file.read_text("utf-8"))
+            holder = json.loads(read_regular(file, 2**16))
             return f"process {holder['pid']} on {holder['host']} ({holder['command']!r}, since {holder['since']})"
         except (OSError, ValueError, KeyError, TypeError):
             time.sleep(0.02)

@@ -12,7 +12,9 @@ its kind writes (a vocabulary, a history, a report), and `checksums.json` with t
 Folders without `checksums.json`, as version 0.1.0 wrote them, are read as they are.
 """
 
-from collections.abc import Callable, Sequence
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,17 +22,39 @@ import numpy as np
 import safetensors.numpy
 
 from ._arrays import read_arrays
-from ._disk import begin_reading, check, listed_files, state_of, write_folder
-from ._json import MOST_BYTES, decode, misfit, read_bounded
+from ._disk import CHECKSUMS, begin_reading, check, listed_files, state_of, write_folder
+from ._json import MOST_BYTES, decode, misfit, read_bounded, read_regular, remedy_of
 
 
 ARRAYS, CONFIG, HISTORY, REPORT = "model.safetensors", "config.json", "history.json", "report.json"
 VOCABULARY, PACKED_VOCABULARY, CURVES = "vocabulary.json", "vocabulary.json.gz", "curves.png"
 # What belongs to one model and not to the next. A tokenizer and a checkpoint belong to the run, and stay.
-_OF_A_MODEL = {ARRAYS, CONFIG, HISTORY, REPORT, VOCABULARY, PACKED_VOCABULARY, CURVES}
+OF_A_MODEL = {ARRAYS, CONFIG, HISTORY, REPORT, VOCABULARY, PACKED_VOCABULARY, CURVES}
 _TRIES = 5
 
 _T = TypeVar("_T")
+
+
+def refuse_strangers(folder: Path, names: Iterable[str], argument: str) -> None:
+    """Raise a ValueError if one of these files is in a folder and another program wrote it: it would be replaced.
+
+    A file is of this library if the list of the folder has it, or the configuration beside it says so.
+
+    **Raises:**
+
+    - `ValueError` if one is not, or the list is damaged.
+    """
+    listed = listed_files(folder)
+    strangers = [name for name in names if name not in listed and os.path.lexists(folder / name)]
+    with contextlib.suppress(OSError, ValueError):
+        config = decode(read_regular(folder / CONFIG, MOST_BYTES), finite=False) if strangers else None
+        if misfit(config, {"format": str}) is None and config["format"].startswith("clusterjax "):
+            return
+    if strangers:
+        raise ValueError(
+            f"{argument} must hold no file of another program that would be replaced, but "
+            f"{str(folder / strangers[0])!r} is not listed in {CHECKSUMS}; move it away, or choose another folder."
+        )
 
 
 class ModelFolder(NamedTuple):
@@ -86,21 +110,23 @@ class ModelFolder(NamedTuple):
         contiguous = {name: np.array(array, order="C") for name, array in arrays.items()}
         contents = {ARRAYS: safetensors.numpy.save(contiguous, metadata), CONFIG: encode(marker | config)}
         # Files of the former model that this one does not write are removed in the same transaction.
-        self.add(folder, contents | (further or {}), {*gone, *(_OF_A_MODEL & listed_files(folder))})
+        self.add(folder, contents | (further or {}), {*gone, *(OF_A_MODEL & listed_files(folder))})
 
     def add(self, folder: Path, contents: dict[str, bytes], gone: set[str] | None = None) -> None:
         """Write files into a folder in one transaction; files that are not named stay as they are.
 
         **Raises:**
 
-        - `ValueError` if the folder cannot be written, and what was there stays.
+        - `ValueError` if the folder cannot be written, or holds such a file of another program, and what was there
+            stays.
         """
+        refuse_strangers(folder, contents, self.argument)
         try:
             write_folder(folder, contents, gone=sorted((gone or set()) - set(contents)))
         except OSError as error:
             raise ValueError(
                 f"{self.argument} must be one that can be written, but {str(folder)!r} cannot "
-                f"({error.strerror or error}); make room, or choose another."
+                f"({error.strerror or error}); {remedy_of(error, 'make room, or choose another')}."
             ) from error
 
     def load(self, folder: Path, build: Callable[[Path], _T]) -> _T:
@@ -178,7 +204,7 @@ class ModelFolder(NamedTuple):
         """
         path = self.present(folder, ARRAYS)
         try:
-            return read_arrays(path.read_bytes()).arrays
+            return read_arrays(read_regular(path)).arrays
         except (OSError, ValueError) as error:
             raise self.refusal(f"hold a whole {ARRAYS}", f"{str(path)!r} cannot be read ({error})") from error
 

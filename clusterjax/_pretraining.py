@@ -37,7 +37,7 @@ from ._corpus import (
 )
 from ._further import Legs, legs_of, same
 from ._json import read_json
-from ._model_folder import ARRAYS, CONFIG, HISTORY, REPORT
+from ._model_folder import ARRAYS, CONFIG, HISTORY, REPORT, refuse_strangers
 from ._training_loop import Batches, Training, stored_run, train
 
 
@@ -255,6 +255,7 @@ def pretrain(
     )  # fmt: skip
     # The steps in the name, padded so that names sort by step.
     snapshot = lambda step, model: network.snapshot(folder / "snapshots" / f"step-{step:06d}", model)
+    refuse_strangers(folder, (HISTORY, REPORT), "out")
     if (folder / CHECKPOINT).is_file():
         train_stage(loss=network.stages[0].loss, epochs=0)  # compares the settings before anything is written
         write_tokenizer(folder, corpus.tokenizer, recipe.length)

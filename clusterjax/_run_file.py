@@ -9,7 +9,7 @@ import safetensors.numpy
 
 from ._arrays import read_arrays
 from ._disk import BLANK, is_sealed, replace as replace, seal
-from ._json import decode, misfit
+from ._json import decode, misfit, open_regular, read_regular, remedy_of
 
 
 # What the header is called: with a checksum in it, and without, as version 0.1.0 wrote it.
@@ -56,8 +56,17 @@ class RunFile(NamedTuple):
         except OSError as error:
             raise ValueError(
                 f"{self.argument} must be a file that can be written, but {str(path)!r} cannot "
-                f"({error.strerror or error}); make room and run again: what was written before stays."
+                f"({error.strerror or error}); "
+                f"{remedy_of(error, 'make room and run again: what was written before stays')}."
             ) from error
+
+    def wrote(self, path: Path) -> bool:
+        """Whether a file is of this library, whole or damaged: its mark is the first that the header names."""
+        try:
+            with open_regular(path) as file:
+                return f'"{_PLAIN}'.encode() in file.read(128)
+        except OSError:
+            return False
 
     def read(
         self, path: Path, settings: Any, form: dict[str, Any] | None = None
@@ -93,13 +102,14 @@ class RunFile(NamedTuple):
         """
         must = f"{self.argument} must be"
         try:
-            data = path.read_bytes()
+            data = read_regular(path)
             arrays, _, metadata = read_arrays(data)
             # Files of version 0.1.0 have the header under another name, and no checksum.
             header = decode(metadata.get(_SEALED, metadata.get(_PLAIN, "{}")), finite=False)
         except (ValueError, OSError) as error:
             raise ValueError(
-                f"{must} a file of this library, but {path} cannot be read ({error}); {self.remedy}."
+                f"{must} a file of this library, but {path} cannot be read "
+                f"({getattr(error, 'strerror', None) or error}); {self.remedy}."
             ) from None
         if misfit(header, {"format": self.format, "version": int}) is not None:
             raise ValueError(f"{must} a file of this library, but {path} is not; {self.remedy}.")

@@ -9,15 +9,20 @@ import csv
 import gzip
 import importlib
 import io
+import os
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from ._json import open_regular
+
 
 # The memory that the texts of a file may take, counted as 64 bytes for each and one for each character.
 MOST_BYTES = 2**29
 _OF_EACH = 64
+# A gzip file that unpacks to more than so many times its size, and to more than so many bytes, is not read on.
+_MOST_RATIO, _HEAD = 40, 2**22
 
 
 def read_table(path: Path, most: int = MOST_BYTES) -> dict[str, list[Any]]:
@@ -67,8 +72,12 @@ def lines_of(path: Path, most: int = MOST_BYTES, newline: str = "\n") -> Iterato
 @contextlib.contextmanager
 def _opened(path: Path, most: int) -> Iterator[io.BufferedReader]:
     try:
-        with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else open(path, "rb") as file:
-            yield io.BufferedReader(_Counted(file, path, most), 2**16)
+        with open_regular(path) as raw:
+            packed = path.suffix.lower() == ".gz"
+            file = gzip.GzipFile(fileobj=raw, mode="rb") if packed else raw
+            # The first bytes are taken from any file, since the head of a short one weighs in its ratio.
+            dense = max(_MOST_RATIO * os.fstat(raw.fileno()).st_size, _HEAD) if packed else most
+            yield io.BufferedReader(_Counted(file, path, most, dense), 2**16)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(
             f"source must be a whole gzip file, but {str(path)!r} is cut off or is none ({error}); fetch it again."
@@ -76,15 +85,16 @@ def _opened(path: Path, most: int) -> Iterator[io.BufferedReader]:
     except OSError as error:
         raise ValueError(
             f"source must be a file that can be read, but {str(path)!r} cannot ({error.strerror}); check its "
-            "permissions."
+            "permissions, or name another."
         ) from error
 
 
 class _Counted(io.RawIOBase):
-    """A file of which at most so many bytes are read; more raise a ValueError."""
+    """A file of which at most so many bytes are read, `most`, or `dense` of one that is packed; more raise a
+    ValueError."""
 
-    def __init__(self, file: Any, path: Path, most: int):
-        self.file, self.path, self.most, self.read_so_far = file, path, most, 0
+    def __init__(self, file: Any, path: Path, most: int, dense: int):
+        self.file, self.path, self.most, self.dense, self.read_so_far = file, path, most, dense, 0
 
     def readable(self) -> bool:
         return True
@@ -95,6 +105,11 @@ class _Counted(io.RawIOBase):
         self.read_so_far += count
         if self.read_so_far > self.most:
             raise too_large(self.path, self.most)
+        if self.read_so_far > self.dense:
+            raise ValueError(
+                f"source must be a gzip file of texts, which shrink to a tenth, but {str(self.path)!r} unpacks to more "
+                f"than {_MOST_RATIO} times its size; unpack it first if it is what you mean."
+            )
         return count
 
 

@@ -28,7 +28,7 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 from ._check import check_integer
 from ._further import Stored
 from ._json import Within
-from ._lock import locked
+from ._lock import LOCK, locked
 from ._run_file import RunFile, plain
 from ._summary import short
 
@@ -187,7 +187,7 @@ def train(
         if path is not None:
             _make_folder(path.parent)
             # The lock of the file alone: the folder may hold files of other runs.
-            name = f".{path.name}.lock"
+            name = f".{path.name}{LOCK}"
             stack.enter_context(locked(path.parent, "checkpoint", name=name, shown=path, clears=False))
         if path is not None and path.exists():
             state, progress = _load(path, state, settings, former)
@@ -327,6 +327,21 @@ def stored_seconds(checkpoint: Path) -> list[float]:
     - `ValueError` if it cannot be read.
     """
     return _FILE.unpack(checkpoint, {"progress": _PROGRESS})[0]["progress"]["seconds"]
+
+
+def forget(checkpoint: Path, argument: str) -> None:
+    """Remove a checkpoint, whole or damaged, if there is one.
+
+    **Raises:**
+
+    - `ValueError` if what is there is of another program.
+    """
+    if os.path.lexists(checkpoint) and not _FILE.wrote(checkpoint):
+        raise ValueError(
+            f"{argument} must hold no file of another program that would be replaced, but {str(checkpoint)!r} is one; "
+            "move it away, or choose another folder."
+        )
+    checkpoint.unlink(missing_ok=True)
 
 
 def _make_folder(folder: Path) -> None:

@@ -9,7 +9,7 @@ import safetensors.numpy
 
 import clusterjax._disk as disk
 from clusterjax._arrays import read_arrays
-from clusterjax._disk import BLANK, CHECKSUMS, check, is_sealed, recover, replace, seal, write_folder
+from clusterjax._disk import BLANK, CHECKSUMS, DRAFT, PARTIAL, check, is_sealed, recover, replace, seal, write_folder
 from clusterjax._run_file import RunFile
 
 
@@ -63,7 +63,7 @@ def test_files_of_a_folder_are_replaced_together_wherever_a_process_ends(tmp_pat
             if (folder / name).exists():
                 check(folder / name, "folder", "write it again")
         found.append(
-            {name: content for name, content in contents(folder).items() if not name.endswith(("draft", "al"))}
+            {name: content for name, content in contents(folder).items() if not name.endswith(("-draft", "-partial"))}
         )
         write_folder(folder, NEW, gone=["gone.bin"])
         assert contents(folder) == NEW
@@ -72,7 +72,7 @@ def test_files_of_a_folder_are_replaced_together_wherever_a_process_ends(tmp_pat
 
 def test_a_draft_of_an_earlier_stop_is_not_taken(tmp_path):
     write_folder(tmp_path, OLD)
-    (tmp_path / "b.bin.draft").write_bytes(b"of a run that was killed before its files counted")
+    (tmp_path / f"b.bin{DRAFT}").write_bytes(b"of a run that was killed before its files counted")
     write_folder(tmp_path, {"a.bin": b"new a"})
     assert contents(tmp_path) == OLD | {"a.bin": b"new a"}
 
@@ -93,7 +93,7 @@ def test_a_flipped_bit_is_named(tmp_path, name):
 def test_a_list_that_names_files_elsewhere_is_refused(tmp_path):
     for name in ("../a", "/etc/passwd", "", "..", "x/y", "x\\y"):
         record = {"format": "clusterjax checksums", "version": 1, "itself": BLANK, "sha256": {name: "1"}, "gone": []}
-        (tmp_path / f"{CHECKSUMS}.draft").write_bytes(seal(json.dumps(record).encode()))
+        (tmp_path / f"{CHECKSUMS}{DRAFT}").write_bytes(seal(json.dumps(record).encode()))
         with pytest.raises(ValueError, match="must list files that are in it"):
             recover(tmp_path)
 
@@ -107,7 +107,7 @@ def test_what_was_written_without_checksums_is_read(tmp_path):
 def test_no_link_is_followed(tmp_path):
     other = tmp_path / "other"
     other.write_bytes(b"of somebody else")
-    for link in ("x.partial", "y.draft", "y.draft.partial", f"{CHECKSUMS}.draft.partial"):
+    for link in (f"x{PARTIAL}", f"y{DRAFT}", f"y{DRAFT}{PARTIAL}", f"{CHECKSUMS}{DRAFT}{PARTIAL}"):
         (tmp_path / link).symlink_to(other)
     replace(tmp_path / "x", b"new")
     write_folder(tmp_path, {"y": b"new"})

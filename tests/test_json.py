@@ -3,11 +3,11 @@
 import json
 import os
 import sys
-import threading
+from pathlib import Path
 
 import pytest
 
-from clusterjax._json import MOST_DEPTH, Within, misfit, parse, read_json
+from clusterjax._json import MOST_DEPTH, Within, misfit, parse, read_json, read_regular
 
 
 def said(data, form=object, **options):
@@ -137,20 +137,25 @@ def test_a_file_is_bounded(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names here")
-def test_a_pipe_that_does_not_end_is_bounded_too(tmp_path):
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path):
+    """A named pipe, at which a reader would wait for a writer; a device without an end; a folder; links to them."""
+    os.mkfifo(tmp_path / "pipe")
+    kinds = {tmp_path / "pipe": "a named pipe", Path("/dev/zero"): "a device", tmp_path: "a folder"}
+    for number, (path, kind) in enumerate(kinds.items()):
+        link = tmp_path / f"link{number}"
+        link.symlink_to(path)
+        for name in (path, link):
+            with pytest.raises(
+                ValueError, match=f"^store must be a file that can be read, but '{name}' .*it is {kind}"
+            ):
+                read_json(name, object, argument="store", remedy="mend it", most=1000)
 
-    def fill():
-        try:
-            with open(pipe, "wb") as file:
-                while True:
-                    file.write(b" " * 65536)
-        except BrokenPipeError:
-            pass
 
-    thread = threading.Thread(target=fill)
-    thread.start()
-    with pytest.raises(ValueError, match="must have at most 1000 bytes"):
-        read_json(pipe, object, argument="store", remedy="mend it", most=1000)
-    thread.join()
+def test_a_file_that_memory_does_not_hold_is_not_read(tmp_path, monkeypatch):
+    """A sparse file takes no place on the disk, whatever its size."""
+    path = tmp_path / "sparse"
+    with open(path, "wb") as file:
+        file.truncate(2**28)
+    monkeypatch.setattr("clusterjax._check.memory_room", lambda device: 2**27)
+    with pytest.raises(OSError, match=f"it has {2**28} bytes, more than {2**27}"):
+        read_regular(path)

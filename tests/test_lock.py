@@ -14,8 +14,8 @@ import filelock
 import pytest
 
 from clusterjax import _drafts, _lock
-from clusterjax._disk import recover, write_folder
-from clusterjax._drafts import clear_drafts, clear_drafts_of, draft_beside
+from clusterjax._disk import DRAFT, PARTIAL, recover, write_folder
+from clusterjax._drafts import OLD, clear_drafts, clear_drafts_of, draft_beside
 from clusterjax._lock import LOCK, abandon, holder_file, locked
 
 
@@ -177,13 +177,21 @@ def test_what_is_no_folder_that_can_be_written_is_said(tmp_path, monkeypatch):
     assert "cannot (Read-only)" in refusal(tmp_path / "closed")
 
 
-LEFT = ("model.safetensors.partial", "report.json.draft", "config.json.draft.partial", "index.html.partial",
-        ".probe.1", ".writable", ".run.png.999999999.draft")  # fmt: skip
+LEFT = (
+    f"model.safetensors{PARTIAL}",
+    f"report.json{DRAFT}",
+    f"config.json{DRAFT}{PARTIAL}",
+    f".run.png.999999999@{_drafts._host()}{DRAFT}",
+)
 NOT_OURS = (
     "film.partial",
-    "notes.draft",
-    ".run.png.1.draft",
-    f".run.png.999999999@not-{_drafts._host()}.draft",
+    "thesis.json.draft",
+    "x.safetensors.partial",
+    ".probe.1",
+    ".writable",
+    ".run.png.999999999.draft",
+    f".run.png.1@{_drafts._host()}{DRAFT}",
+    f".run.png.999999999@not-{_drafts._host()}{DRAFT}",
     ".env",
 )
 
@@ -191,15 +199,17 @@ NOT_OURS = (
 def test_whoever_holds_the_lock_clears_away_what_killed_runs_left(tmp_path):
     for name in (*LEFT, *NOT_OURS):
         (tmp_path / name).touch()
-    for name in (".figure3.5.draft", ".figure4.5.old", ".figure5.5.old", "figure5"):
+    of_others = (".photos.2020.draft", ".photos.2019.old")
+    for name in (f".figure3.5{DRAFT}", f".figure4.5{OLD}", f".figure5.5{OLD}", "figure5", *of_others):
         (tmp_path / name).mkdir()
         (tmp_path / name / "results.json").write_text(name)
     (tmp_path / "elsewhere").mkdir()
-    (tmp_path / ".link.5.draft").symlink_to(tmp_path / "elsewhere")
+    link = f".link.5{DRAFT}"
+    (tmp_path / link).symlink_to(tmp_path / "elsewhere")
     with locked(tmp_path):
-        kept = {LOCK, LOCK + ".holder", *NOT_OURS, "figure4", "figure5", "elsewhere"}
-        assert set(names(tmp_path)) - {".link.5.draft"} == kept
-    assert (tmp_path / "figure4" / "results.json").read_text() == ".figure4.5.old"
+        kept = {LOCK, LOCK + ".holder", *NOT_OURS, *of_others, "figure4", "figure5", "elsewhere"}
+        assert set(names(tmp_path)) - {link} == kept
+    assert (tmp_path / "figure4" / "results.json").read_text() == f".figure4.5{OLD}"
     assert (tmp_path / "figure5" / "results.json").read_text() == "figure5"
 
 
@@ -217,7 +227,7 @@ def test_drafts_that_count_already_stay(tmp_path):
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(os, "replace", killed)
         write_folder(tmp_path, {"model.safetensors": b"new", "config.json": b"new"})
-    assert renamed and (tmp_path / "checksums.json.draft").is_file()
+    assert renamed and (tmp_path / f"checksums.json{DRAFT}").is_file()
     with locked(tmp_path):
         recover(tmp_path)
     assert (tmp_path / "model.safetensors").read_bytes() == (tmp_path / "config.json").read_bytes() == b"new"
@@ -231,11 +241,12 @@ def test_a_live_draft_stays(tmp_path):
     process = child(body + "print('held', flush=True)\n    sys.stdin.readline()", path, stdin=subprocess.PIPE)
     assert process.stdout.readline() == "held\n"
     (other,) = names(tmp_path)
-    (tmp_path / ".other.png.999999999.draft").touch()
+    left = f".other.png.999999999@{_drafts._host()}{DRAFT}"
+    (tmp_path / left).touch()
     with draft_beside(path) as mine:
         mine.touch()
         clear_drafts_of(path)
-        assert sorted((other, mine.name, ".other.png.999999999.draft")) == names(tmp_path)
+        assert sorted((other, mine.name, left)) == names(tmp_path)
         clear_drafts(tmp_path)
         assert sorted((other, mine.name)) == names(tmp_path)
     process.send_signal(signal.SIGKILL)
@@ -248,7 +259,7 @@ def test_a_live_draft_stays(tmp_path):
 def test_a_process_that_ends_takes_its_files_along(tmp_path):
     with locked(tmp_path / "out"), draft_beside(tmp_path / "run.png") as draft:
         draft.touch()
-        (tmp_path / "out" / "report.json.partial").touch()
+        (tmp_path / "out" / f"report.json{PARTIAL}").touch()
         (tmp_path / "out" / "report.json").touch()
         abandon()
         assert names(tmp_path) == ["out"] and names(tmp_path / "out") == ["report.json"]

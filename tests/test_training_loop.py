@@ -334,9 +334,9 @@ def test_patience_counts_from_the_beginning_of_a_leg(tmp_path):
 
 def test_a_checkpoint_that_another_process_writes_is_left_alone(tmp_path):
     path = tmp_path / "state"
-    with locked(tmp_path, "checkpoint", name=".state.lock", shown=path, clears=False):
-        (tmp_path / "other.safetensors.partial").touch()
+    with locked(tmp_path, "checkpoint", name=".state.clusterjax.lock", shown=path, clears=False):
+        (tmp_path / "other.safetensors.clusterjax-partial").touch()
         with pytest.raises(ValueError, match=r"^checkpoint must be used by one run at a time, but process \d+ on "):
             run(checkpoint=path)
     run(epochs=1, checkpoint=path)
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["other.safetensors.partial", "state"]
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["other.safetensors.clusterjax-partial", "state"]

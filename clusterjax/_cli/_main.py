@@ -95,13 +95,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, ImportError, OSError, ArithmeticError) as error:
         _complain(f"{name}: {_one_line(error)}")
     except RuntimeError as error:
-        if type(error).__name__ != "JaxRuntimeError":  # any other is a bug: its traceback is shown
+        if type(error).__name__ == "JaxRuntimeError":
+            _complain(f"{name}: the computation must fit the machine, but {_one_line(error)}; lower its sizes.")
+        elif not _complained_of_devices(name):  # any other is a bug: its traceback is shown
             raise
-        _complain(f"{name}: the computation must fit the machine, but {_one_line(error)}; lower its sizes.")
+    except AssertionError:  # what jax raises where JAX_PLATFORMS names a card that is not there
+        if not _complained_of_devices(name):
+            raise
     except KeyboardInterrupt:
         _complain(f"{name}: interrupted; what was finished is kept.")
         return 130
     return 2
+
+
+def _complained_of_devices(name: str) -> bool:
+    """Whether jax has no device, which is then said."""
+    import jax
+
+    try:
+        jax.devices()
+    except (RuntimeError, AssertionError) as error:
+        asked, why = jax.config.jax_platforms, _one_line(error) or "jax cannot start it"
+        _complain(
+            f"{name}: JAX_PLATFORMS must name devices that this machine has, but it is {asked!r} ({why}); unset it, or "
+            "set JAX_PLATFORMS=cpu."
+        )
+        return True
+    return False
 
 
 def _one_line(error: BaseException) -> str:

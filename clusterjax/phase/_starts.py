@@ -24,6 +24,7 @@ from .._check import (
     shown,
 )
 from .._custom_types import DTypeLike, Numbers
+from .._json import read_regular
 from .._misc import is_concrete
 from .._random import draw_normal
 from ..sweep._plan import check_seed
@@ -184,12 +185,12 @@ def check_sizes(samples: Any, n: Any, d: Any, least: int = 1) -> tuple[int, int,
 
 
 def _read_npy(path: Path) -> dict[str, np.ndarray]:
-    return {"x0": read_npy(path.read_bytes())}
+    return {"x0": read_npy(read_regular(path))}
 
 
 def _read_npz(path: Path) -> dict[str, np.ndarray]:
-    return read_npz(path.read_bytes())
+    return read_npz(read_regular(path))
 
 
 def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
-    return read_arrays(path.read_bytes()).arrays
+    return read_arrays(read_regular(path)).arrays

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from .._check import check_choice, check_instance, check_integer, check_path, check_sequence, refusal, shown
+from .._disk import target_of
 from .._drafts import clear_drafts_of, draft_beside
 from ._layout_grid import on_grid
 from ._style import check_pixels, figure_of, style
@@ -31,8 +32,14 @@ def whole_file(path: Path) -> Iterator[Path]:
 
     **Raises:**
 
-    - `ValueError` if the folder cannot be made or written to.
+    - `ValueError` if the folder cannot be made or written to, or what is at `path` is no regular file.
     """
+    try:
+        path = target_of(path)
+    except OSError as error:
+        raise refusal(
+            "path", "be a new or a regular file", f"at {str(path)!r} {error.strerror}", "name another"
+        ) from error
     with draft_beside(path) as draft:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

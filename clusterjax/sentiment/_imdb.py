@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from .._check import check_integer, check_path
+from .._json import open_regular, read_regular
 from .._tables import MOST_BYTES, bytes_of, decode, read_bytes, read_table, too_large, wanted
 from ._reviews import Reviews
 
@@ -114,7 +115,7 @@ def digest(source: str | Path | None) -> str:
     try:
         if path.is_file():
             # A megabyte at a time: a table may be larger than memory.
-            with path.open("rb") as stream:
+            with open_regular(path) as stream:
                 while block := stream.read(1 << 20):
                     hasher.update(block)
             return hasher.hexdigest()
@@ -122,7 +123,7 @@ def digest(source: str | Path | None) -> str:
         parts = [(root / part, name) for part in ("train", "test") for name in ("neg", "pos")]
         listed = [[*(part / name).glob("*.txt"), *part.glob(f"urls_{name}.txt")] for part, name in parts]
         for file in sorted(file for files in listed for file in files):
-            content = file.read_bytes()
+            content = read_regular(file, MOST_BYTES)
             # With the length, so that no two lists of files give the same bytes; file names of any encoding.
             hasher.update(f"{file.relative_to(root).as_posix()} {len(content)}\n".encode("utf-8", "surrogateescape"))
             hasher.update(content)

@@ -5,9 +5,10 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 
-from .._arrays import read_npz
+from .._arrays import MOST_UNPACKED, read_npz
 from .._check import check_float_dtype, check_path
 from .._custom_types import DTypeLike
+from .._json import read_regular
 from ._model import HardmaxClassifier
 
 
@@ -41,7 +42,7 @@ def load_released(path: str | Path, *, dtype: DTypeLike | None = None) -> Hardma
     """
     path, dtype = check_path(path, "path"), check_float_dtype(dtype)
     try:
-        arrays = read_npz(path.read_bytes())
+        arrays = read_npz(read_regular(path, MOST_UNPACKED))
     # A sentence of its own: the usual mistake is a wrong name.
     except FileNotFoundError as error:
         raise ValueError(f"path must be the released model, but there is no file {str(path)!r}; name it.") from error

@@ -19,8 +19,9 @@ from .._check import check_choice, check_flag, check_integer, check_path, check_
 from .._further import Stored, ended_early
 from .._lock import locked
 from .._log import log_line as print_line
+from .._model_folder import CURVES, OF_A_MODEL, refuse_strangers
 from .._run_file import differing, plain
-from .._training_loop import stored_run
+from .._training_loop import forget, stored_run
 from ._fit import fit, keys_of
 from ._imdb import check_source, digest, load_imdb
 from ._recipe import Recipe, check_recipe
@@ -107,13 +108,14 @@ def _train_in(
         return finished
     if resume and not checkpoint.is_file():
         raise ValueError(f"resume must find {CHECKPOINT}, but {str(folder)!r} has none; leave --resume out.")
+    refuse_strangers(folder, sorted(OF_A_MODEL - {CURVES}), "out")
     key = jr.fold_in(jr.key(seed), 1)
     _refuse_another_seed(checkpoint, key, seed, resume)
     # Read and split again also by a resumed run: the checkpoint has no data.
     parts = _parts(imdb, split, seed, log)
     # Only once the reviews could be read: a wrong name leaves the checkpoint.
     if resume is False:
-        checkpoint.unlink(missing_ok=True)
+        forget(checkpoint, "out")
     fitted = fit(
         parts.train, parts.validation, recipe, key=key, checkpoint=checkpoint, patience=patience, say=log
     )  # fmt: skip

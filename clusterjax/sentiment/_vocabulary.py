@@ -32,7 +32,7 @@ from .._check import (
     check_text,
 )
 from .._disk import BLANK, is_sealed, replace, seal
-from .._json import Within, decode, misfit
+from .._json import Within, decode, misfit, read_regular, remedy_of
 from ._text import MOST, TextOptions
 
 
@@ -238,8 +238,8 @@ class Vocabulary:
             replace(path, self._packed() if path.suffix == PACKED else self._content())
         except OSError as error:
             raise ValueError(
-                f"path must be a file that can be written, but {str(path)!r} cannot ({error.strerror}); choose another "
-                "folder or make room."
+                f"path must be a file that can be written, but {str(path)!r} cannot ({error.strerror}); "
+                f"{remedy_of(error, 'choose another folder or make room')}."
             ) from error
 
     def _content(self) -> bytes:
@@ -279,7 +279,7 @@ class Vocabulary:
         """
         path = check_path(path, "path")
         try:
-            data = path.read_bytes()
+            data = read_regular(path, MOST_UNPACKED)
         except OSError as error:
             raise ValueError(
                 f"path must be a vocabulary, but {str(path)!r} cannot be read ({error.strerror}); name the file."

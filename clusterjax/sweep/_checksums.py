@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .._json import misfit, parse
+from .._json import MOST_BYTES, decode, misfit, open_regular, parse, read_regular
 
 
 FORMAT, VERSION = "clusterjax sweep", 2
@@ -37,17 +37,26 @@ def seal(folder: Path, root: dict[str, Any], identity: dict[str, str]) -> dict[s
 
 
 def read_root(path: Path) -> dict[str, Any] | None:
-    """The record in the root file of a store; None if it is not a store of a sweep.
+    """The record in the root file of a store; None if there is no root, or it is whole and of another zarr store.
 
     **Raises:**
 
-    - `ValueError` if it is one whose root is damaged.
+    - `ValueError` if the root is cut short or damaged.
     """
     try:
-        root = parse(path.read_bytes(), {"attributes": {"sweep": str}}, "zarr.json", "store", "", finite=False)
-        record = parse(root["attributes"]["sweep"], {"format": FORMAT}, "sweep", "store", "", finite=False)
-    # Another zarr store, or no store: not damaged, but not of a sweep.
-    except (OSError, ValueError):
+        root = decode(read_regular(path, MOST_BYTES), finite=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"store must have a whole {ROOT}, but {str(path)!r} cannot be read "
+            f"({getattr(error, 'strerror', None) or error}): it is damaged or was cut short; put back a copy of that "
+            "file, or remove its folder and run again."
+        ) from error
+    try:
+        sealed = root["attributes"]["sweep"] if misfit(root, {"attributes": {"sweep": str}}) is None else "{}"
+        record = parse(sealed, {"format": FORMAT}, "sweep", "store", "", finite=False)
+    except ValueError:
         return None
     if misfit(record, _FORMS) is None:
         # Written by 0.1.0, without checksums.
@@ -78,7 +87,7 @@ def _files(folder: Path) -> Iterator[str]:
 
 
 def _digest(path: Path) -> str:
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

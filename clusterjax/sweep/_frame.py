@@ -73,6 +73,11 @@ class Frame(NamedTuple):
         """How many there are."""
         return len(self.bounds) - 1
 
+    @property
+    def variables(self) -> list[str]:
+        """The names of all variables and coordinates of the data set."""
+        return [*(out.name for out in self.outputs), "status", "reason", *(coord.name for coord in self.coords)]
+
     def points(self, number: int) -> np.ndarray:
         """The flat indices of the points of a batch."""
         return self.order[self.bounds[number] : self.bounds[number + 1]]

@@ -196,6 +196,7 @@ def _prepare(result_store: Store, frame: Frame, identity: dict[str, str], resume
         result_store.check_whole()
         result_store.clear()  # the run before was killed while it did so
         return
+    result_store.refuse_strangers(frame.variables)
     try:
         if not resume or result_store.identity() is None:
             result_store.begin(frame, identity)

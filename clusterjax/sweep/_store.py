@@ -6,13 +6,17 @@ the folder holds either a finished store, or all finished batches; and nothing e
 
 Every file has a checksum, which is verified whenever it is read: a batch and the frame within, those of the zarr store
 in its `zarr.json`. A batch also has its number, and the checksum of the frame to which it belongs.
+
+**Invariant.** Only what a sweep wrote is removed: files with the names of batches, names with the mark of this package,
+and the arrays that the record of a finished store lists. Whatever else lies in the folder stays.
 """
 
 import contextlib
 import hashlib
 import os
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +24,13 @@ import numpy as np
 import xarray as xr
 
 from .._check import check_path, refusal, shown
-from .._lock import locked
+from .._disk import DRAFT, PARTIAL
+from .._json import read_regular
+from .._lock import LOCK, locked
 from .._run_file import RunFile
 from ._checksums import FORMAT, ROOT, damaged, read_root
 from ._frame import FINISHED, UNFINISHED, Coord, Frame, Outcome, Output, missing
 from ._store_files import (
-    checksum,
     encoding_of,
     file_stamp,
     pack,
@@ -45,6 +50,14 @@ _BATCH = RunFile("store", "clusterjax sweep batch", 1, "remove that file and run
 _COORD, _OUTPUT = [str, [str], dict, (None, [str]), list], [str, [str], list, str, dict]
 _FORM = {"frame": {"names": [str], "coords": [_COORD], "outputs": [_OUTPUT], "attrs": dict}}
 _TRIES = 100
+_BATCH_NAME = re.compile(r"\d{8,}")
+# What no other program calls its files: the lock, and what is not whole yet.
+_OURS = re.compile(rf"^{re.escape(LOCK)}|({re.escape(DRAFT)}|{re.escape(PARTIAL)})$")
+
+
+def _names(folder: Path) -> list[str] | None:
+    """The names in a folder; None if it is none, or a link to one."""
+    return os.listdir(folder) if folder.is_dir() and not folder.is_symlink() else None
 
 
 class Store:
@@ -55,7 +68,7 @@ class Store:
         if "://" in os.fspath(path):
             raise refusal("store", "be a folder of this machine", f"it is {shown(path)}", "pass the path of one")
         self.work = self.path / ".sweep"
-        self.lock_file = self.work / "lock"
+        self.lock_file = self.work / LOCK
         # The checksum of the frame, with the stamp of the file that it is of.
         self._marked: tuple[Any, str] = (None, "")
 
@@ -68,8 +81,13 @@ class Store:
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"store must be a folder, but {str(self.path)!r} is a file; {_REMEDY}.")
         # A folder with other files is never written into.
-        if self.path.is_dir() and any(self.path.iterdir()) and not self.work.is_dir() and self._kept() is None:
+        if self.path.is_dir() and any(self.path.iterdir()) and not self._is_begun() and self._kept() is None:
             raise ValueError(f"store must be a new folder or one of a sweep, but {str(self.path)!r} is not; {_REMEDY}.")
+
+    def _is_begun(self) -> bool:
+        """Whether `.sweep` is that of a sweep: with a frame in it, or with nothing yet but names of this package."""
+        names = _names(self.work)
+        return names is not None and (self._frame_file.name in names or all(_OURS.search(name) for name in names))
 
     @property
     def is_finished(self) -> bool:
@@ -98,7 +116,7 @@ class Store:
         """Write the frame of a new sweep, and remove the previous one. At any moment the folder holds one of the
         two."""
         # Batches first, which belong to the frame that is replaced below.
-        remove(self._batch_file(0).parent)
+        self._clear_batches()
         arrays, header = {"order": frame.order, "bounds": frame.bounds}, frame._asdict()
         del header["order"], header["bounds"]
         for k, coord in enumerate(frame.coords):
@@ -109,13 +127,24 @@ class Store:
             if not is_text:
                 arrays[f"coord {k}"] = coord.values
         packed, dtypes = pack(arrays)
+        former = self._kept()
         # In one step: at any moment the folder has the old frame or the new one.
         _FRAME.write(self._frame_file, packed, None, identity=identity, dtypes=dtypes, frame=header)
         # The root of a finished store, then its arrays, which without it are no store.
-        (self.path / ROOT).unlink(missing_ok=True)
-        for entry in self.path.iterdir():
-            if (entry / ROOT).is_file():
-                remove(entry)
+        if former is not None:
+            (self.path / ROOT).unlink()
+        for name in () if former is None else {file.split("/")[0] for file in former.get("files", ())}:
+            if (self.path / name / ROOT).is_file():
+                remove(self.path / name)
+
+    def _clear_batches(self) -> None:
+        """Remove all batches, and their folder if nothing else is in it."""
+        folder = self._batch_file(0).parent
+        for name in _names(folder) or ():
+            if _BATCH_NAME.fullmatch(name) or _OURS.search(name):
+                (folder / name).unlink()
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
     def frame(self) -> Frame:
         """The frame that `begin` wrote."""
@@ -136,7 +165,7 @@ class Store:
     def write(self, number: int, outcome: Outcome) -> None:
         """Write a finished batch."""
         packed, dtypes = pack({**{f"out {k}": v for k, v in outcome.arrays.items()}, "status": outcome.status})
-        place = {"number": number, "frame": self._mark(), "sum": checksum(packed, outcome.reasons)}
+        place = {"number": number, "frame": self._mark()}
         _BATCH.write(self._batch_file(number), packed, None, dtypes=dtypes, reasons=outcome.reasons, **place)
 
     def read(self, frame: Frame, number: int) -> Outcome:
@@ -153,8 +182,8 @@ class Store:
             outputs = {out.name: arrays[f"out {out.name}"].reshape(count, *out.shape) for out in frame.outputs}
             outcome = Outcome(outputs, arrays["status"].reshape(count), list(header["reasons"]))
             fits = all(outputs[out.name].dtype == out.dtype for out in frame.outputs) and len(outcome.reasons) == count
-            place = {"number": number, "frame": self._mark(), "sum": checksum(packed, outcome.reasons)}
-            # Clusterjax 0.1.0 kept none of the three.
+            place = {"number": number, "frame": self._mark()}
+            # Clusterjax 0.1.0 kept neither of the two.
             if not fits or any(header.get(name, expected) != expected for name, expected in place.items()):
                 raise ValueError(
                     f"store must be as it was written, but {path} is damaged, or of another batch; {_BATCH.remedy}."
@@ -245,7 +274,7 @@ class Store:
         """The checksum of the frame, which each batch carries."""
         stamp = file_stamp(self._frame_file)
         if self._marked[0] != stamp:
-            self._marked = stamp, hashlib.sha256(self._frame_file.read_bytes()).hexdigest() if stamp else ""
+            self._marked = stamp, hashlib.sha256(read_regular(self._frame_file)).hexdigest() if stamp else ""
         return self._marked[1]
 
     def finish(self, frame: Frame, identity: dict[str, str]) -> None:
@@ -253,7 +282,8 @@ class Store:
         # Every batch is checked as it is read.
         dataset = frame.assemble((number, self.read(frame, number)) for number in range(frame.batches))
         dataset.attrs["sweep"] = ""
-        draft = self.work / "zarr"
+        draft = self.work / f"zarr{DRAFT}"
+        self.refuse_strangers(dataset.variables)
         try:
             remove(draft)
             with without_zarr_warnings():
@@ -272,14 +302,28 @@ class Store:
 
     def clear(self) -> None:
         """Remove the work, its lock last."""
-        if self.work.is_dir():
-            for entry in self.work.iterdir():
-                if entry != self.lock_file:
-                    remove(entry)
+        names = _names(self.work)
+        if names is not None:
+            self._clear_batches()
+            for name in names:
+                if _OURS.search(name) and name != self.lock_file.name:
+                    remove(self.work / name)
+            self._frame_file.unlink(missing_ok=True)
             # Last, since whoever gets the lock may create files here.
             self.lock_file.unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # whoever waits for the lock may just have made another
                 self.work.rmdir()
+
+    def refuse_strangers(self, names: Iterable[Any]) -> None:
+        """Raise a ValueError if something else than an array of zarr has the name of one of these, which would replace
+        it."""
+        for name in names:
+            entry = self.path / str(name)
+            if os.path.lexists(entry) and (entry.is_symlink() or not (entry / ROOT).is_file()):
+                raise ValueError(
+                    f"store must hold nothing but the sweep under the names of its variables, but {str(entry)!r} is "
+                    "of something else; move it away and run again: the batches that are finished stay."
+                )
 
     def full(self, error: OSError) -> ValueError:
         """The error for a folder that cannot be written."""

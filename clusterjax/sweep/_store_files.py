@@ -9,7 +9,6 @@ disk lists files.
 """
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
@@ -49,15 +48,6 @@ def pack(arrays: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str
     """The arrays as bytes, which every file format can hold, and the names of their dtypes."""
     packed = {name: np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8) for name, array in arrays.items()}
     return packed, {name: array.dtype.name for name, array in arrays.items()}
-
-
-def checksum(packed: dict[str, np.ndarray], reasons: list[str]) -> str:
-    """The checksum of a batch."""
-    # Reasons first, then arrays by name with their lengths, so that no two batches give the same bytes.
-    hasher = hashlib.sha256(json.dumps(reasons).encode())
-    for name, array in sorted(packed.items()):
-        hasher.update(f"{name} {array.nbytes} ".encode() + array.tobytes())
-    return hasher.hexdigest()
 
 
 def unpack(packed: dict[str, np.ndarray], dtypes: dict[str, str]) -> dict[str, np.ndarray]:

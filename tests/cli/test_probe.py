@@ -74,12 +74,12 @@ def test_a_killed_run_goes_on_and_its_numbers_are_those_of_one_that_was_not(sett
     monkeypatch.setattr("clusterjax.probe.measures.survey.stream", killed)
     out = tmp_path / "killed"
     assert call(settings, out) == 130
-    (kept,) = (out / ".unfinished" / "figure1").iterdir()
+    (kept,) = (out / ".clusterjax.unfinished" / "figure1").iterdir()
     assert {file.name for file in kept.iterdir()} == {"trained.safetensors", "shuffled.safetensors"}
     assert not (out / "figure1").exists()
     assert call(settings, out) == 130
     assert (out / "figure1" / "results.json").is_file() and not kept.exists()
-    assert call(settings, out) == 0 and not (out / ".unfinished").exists()
+    assert call(settings, out) == 0 and not (out / ".clusterjax.unfinished").exists()
     assert len(done) == len(tried) - 2 == 10 + 10, "nothing is measured twice"
     assert call(settings, tmp_path / "whole") == 0
     assert results(out) == results(tmp_path / "whole")
@@ -93,11 +93,11 @@ def test_what_is_unfinished_of_other_settings_is_removed(tmp_path):
         with pytest.raises(KeyboardInterrupt), machinery._unfinished(tmp_path, {"name": "one", "seed": seed}) as store:
             store.mkdir(parents=True)
             raise KeyboardInterrupt
-        assert list((tmp_path / ".unfinished" / "one").iterdir()) == [store]
+        assert list((tmp_path / ".clusterjax.unfinished" / "one").iterdir()) == [store]
     with machinery._unfinished(tmp_path, {"name": "one", "seed": 1}) as again:
         assert again == store and again.is_dir()
     # The folder of all figures goes with the run: another process may be making one in it.
-    assert list((tmp_path / ".unfinished").iterdir()) == []
+    assert list((tmp_path / ".clusterjax.unfinished").iterdir()) == []
 
 
 def test_the_bridge_keeps_what_it_has_measured(settings, tmp_path, monkeypatch):
@@ -110,7 +110,7 @@ def test_the_bridge_keeps_what_it_has_measured(settings, tmp_path, monkeypatch):
     monkeypatch.setattr(probe, "bridge", bridge)
     with pytest.raises(KeyboardInterrupt):
         reproduce(["albert-bridge"], tmp_path, settings, say=lambda line: None)
-    assert seen["store"].parent == tmp_path / ".unfinished" / "albert-bridge"
+    assert seen["store"].parent == tmp_path / ".clusterjax.unfinished" / "albert-bridge"
 
 
 def test_what_decides_a_figure(settings, tmp_path):

@@ -59,7 +59,7 @@ def try_many(loader: Loader, count: int, seed: int = 0) -> Report:
         whole.mkdir()
         loader.make(whole)
         expected = digest(loader.read(whole))
-        files = sorted(path for path in whole.rglob("*") if path.is_file() and not path.name.startswith("lock"))
+        files = sorted(path for path in whole.rglob("*") if path.is_file() and ".lock" not in path.name)
         for number in range(count):
             rng = np.random.default_rng([seed, zlib.crc32(loader.name.encode()), number])
             shutil.rmtree(folder, ignore_errors=True)

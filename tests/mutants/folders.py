@@ -18,7 +18,7 @@ FOLDERS = (
     Mutant(
         "files-of-the-former-model-stay",
         "clusterjax/_model_folder.py",
-        "{*gone, *(_OF_A_MODEL & listed_files(folder))}",
+        "{*gone, *(OF_A_MODEL & listed_files(folder))}",
         "{*gone}",
         _FOLDER,
     ),

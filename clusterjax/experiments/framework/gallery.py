@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from ..._json import read_regular
 from ...plot._save import whole_file
 from .cards import Shown, card, colour_of, verdict_rows
 from .papers import OWN, PAPERS, Paper, paper_of
@@ -25,6 +26,24 @@ from .verdict import VERDICTS
 
 
 TITLE = "Clustering in Transformers, reproduced"
+# The file of the page, and what stands at the beginning of every gallery and of no other page.
+PAGE, _MARK = "index.html", b'<a class="skip" href="#figures">Skip to the figures</a>'
+
+
+def refuse_another_page(folder: Path) -> None:
+    """Raise a ValueError if the folder has an `index.html` that is no gallery, which one would replace."""
+    page = folder / PAGE
+    try:
+        is_gallery = not page.is_symlink() and _MARK in read_regular(page)
+    except FileNotFoundError:
+        return
+    except OSError:
+        is_gallery = False
+    if not is_gallery:
+        raise ValueError(
+            f"out must hold no page of another program that would be replaced, but {str(page)!r} is one; move it away, "
+            "or choose another folder."
+        )
 
 
 def write_gallery(folder: Path) -> Path:
@@ -51,9 +70,9 @@ def write_gallery(folder: Path) -> Path:
     }
     # One pass: a caption that contains {{cards}} is not replaced in its turn.
     page = re.sub(f"{{{{({'|'.join(parts)})}}}}", lambda match: parts[match[1]], _part("page.html"))
-    with whole_file(folder / "index.html") as draft:
+    with whole_file(folder / PAGE) as draft:
         draft.write_text(page, "utf-8")
-    return folder / "index.html"
+    return folder / PAGE
 
 
 def _finished(folder: Path) -> tuple[list[tuple[Path, dict[str, Any]]], list[str]]:

@@ -21,6 +21,8 @@ from typing import Any
 import jax
 
 from ..._check import check_choice, check_flag, check_instance, check_integer, check_path, check_say, check_sequence
+from ..._disk import DRAFT
+from ..._drafts import OLD
 from ..._lock import locked
 from ..._log import log_line as print_line
 from ...plot import animate, player, save
@@ -28,7 +30,7 @@ from ...sentiment._imdb import digest
 from ...sentiment._shipped import shipped_digest
 from .command import command_line
 from .experiment import Experiment, Film, Outcome, Settings, with_changed
-from .gallery import write_gallery
+from .gallery import refuse_another_page, write_gallery
 from .identity import identity_of
 from .layout import headed
 from .parameters import changed_parameters, changed_words, parameters_of, undeclared
@@ -36,6 +38,10 @@ from .processes import in_processes
 from .record import RESULTS, SCHEMA, lines_of, read_record, record_of
 from .registry import find_experiments, is_known
 from .verdict import VIOLATED
+
+
+UNFINISHED = ".clusterjax.unfinished"
+FORMATS = ("png", "svg", "pdf")
 
 
 @dataclass(frozen=True)
@@ -48,12 +54,12 @@ class Files:
     - `film`: Whether a run is also a GIF, and a page that plays it.
     """
 
-    formats: tuple[str, ...] = ("png", "svg", "pdf")
+    formats: tuple[str, ...] = FORMATS
     film: bool = True
 
     def __post_init__(self):
         formats = check_sequence(self.formats, "formats", str, "names of formats")
-        kept = tuple(check_choice(name, "formats", ("png", "svg", "pdf")) for name in formats)
+        kept = tuple(check_choice(name, "formats", FORMATS) for name in formats)
         object.__setattr__(self, "formats", kept)
         check_flag(self.film, "film")
 
@@ -74,8 +80,9 @@ def reproduce(
     leaves finished figures as they are and nothing half-written. A figure that is there with the same settings,
     parameters and version is not run again; one with others is replaced. An experiment of your own is known by its
     `version`, or without one by the text of the file that defines its `run`; see `Experiment`. What the figures of
-    networks have measured of their texts is kept in `.unfinished` of `out` until they are done, so that a run that was
-    killed goes on; that of other settings is removed.
+    networks have measured of their texts is kept in `.clusterjax.unfinished` of `out` until they are done, so that a
+    run that was killed goes on; that of other settings is removed. Files of others that lie in the folder of a figure
+    stay; what would have to be replaced by a figure or the gallery is refused.
 
     **Arguments:**
 
@@ -97,8 +104,8 @@ def reproduce(
     **Raises:**
 
     - `ValueError` for an unknown figure, two experiments of one name, a parameter that one of them does not declare
-        or of a value that it does not allow, a folder that cannot be written or that another process is writing to, or
-        a checkpoint that cannot be read.
+        or of a value that it does not allow, a folder that cannot be written, that another process is writing to or
+        that holds what a figure or the gallery would replace, or a checkpoint that cannot be read.
     """
     experiments, out = find_experiments(names), check_path(out, "out")
     check_instance(settings, "settings", Settings, "Settings", "pass Settings(quick=True), for example")
@@ -113,12 +120,15 @@ def reproduce(
         if experiment.check is not None:
             experiment.check(settings)
     with locked(out):
+        for experiment in experiments:
+            _refuse_strangers(out / experiment.name)
+        refuse_another_page(out)
         try:
             return _reproduce_in(out, experiments, asked, settings, files, force, jobs, say)
         finally:
             # Here, when no process is making a folder in it; it stays while something is kept there.
             with suppress(OSError):
-                (out / ".unfinished").rmdir()
+                (out / UNFINISHED).rmdir()
 
 
 def _reproduce_in(
@@ -326,7 +336,7 @@ def _finished(place: Path, wanted: dict[str, Any], say: Callable[[str], None]) -
 @contextmanager
 def _unfinished(folder: Path, wanted: dict[str, Any]):
     """A folder for what is measured of this figure, kept if it is interrupted and removed when it is done."""
-    kept = folder / ".unfinished" / wanted["name"]
+    kept = folder / UNFINISHED / wanted["name"]
     for place in (kept.parent, kept):
         # rmtree and mkdir below would follow it.
         if place.is_symlink():  # it would lead to files that are not ours
@@ -341,15 +351,42 @@ def _unfinished(folder: Path, wanted: dict[str, Any]):
     shutil.rmtree(kept, ignore_errors=True)
 
 
+def _strangers(place: Path) -> list[Path]:
+    """What is in the folder of a figure and has none of the names that its files have."""
+    ours = {RESULTS, f"{place.name}-player.html", *(f"{place.name}.{kind}" for kind in (*FORMATS, "gif"))}
+    return [entry for entry in sorted(place.iterdir()) if entry.name not in ours] if place.is_dir() else []
+
+
+def _refuse_strangers(place: Path) -> None:
+    """Raise a ValueError if something else than the folder of a figure has its place, or what cannot stay is in it."""
+    wrong = place if os.path.lexists(place) and (place.is_symlink() or not place.is_dir()) else None
+    if wrong is None and place.is_dir() and any(place.iterdir()) and not (place / RESULTS).is_file():
+        wrong = place
+    for entry in () if wrong else _strangers(place):
+        within = (entry, *entry.rglob("*")) if entry.is_dir() and not entry.is_symlink() else (entry,)
+        wrong = next((one for one in within if not (one.is_file() or one.is_dir() or one.is_symlink())), wrong)
+    if wrong is not None:
+        raise ValueError(
+            f"out must have no folders of others under the names of figures, but {str(wrong)!r} is of another program; "
+            "move it away, or choose another folder."
+        )
+
+
 @contextmanager
 def _whole_folder(place: Path):
     """A folder beside `place` that takes its place if all goes well, and is removed if not."""
     # Two names beside the folder, with the process id, as a crash may have left others.
-    draft, old = (place.with_name(f".{place.name}.{os.getpid()}.{what}") for what in ("draft", "old"))
+    draft, old = (place.with_name(f".{place.name}.{os.getpid()}{what}") for what in (DRAFT, OLD))
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir()
     try:
         yield draft
+        # Copied before the folders change places: whenever a kill comes, the one that counts has what others put there.
+        for entry in _strangers(place):
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.copytree(entry, draft / entry.name, symlinks=True)
+            else:
+                shutil.copy2(entry, draft / entry.name, follow_symlinks=False)
         if place.exists():
             place.rename(old)
         # Two renamings: there is no way to exchange two folders in one step on every system.

@@ -28,7 +28,6 @@ from ..framework.parameters import parameter
 
 NAMES = ("Post", "Pre", "Peri", "nGPT", "root")
 POST, PRE, PERI, NGPT, ROOT = range(5)
-SCHEMES = (PostLN(), PreLN(), PeriLN(), NormalisedGPT(1.0), RootScaled())
 SPEEDS = (16, 64, 256)  # how many tokens, for the first speeds
 EARLY, LATE = 0.5, 20.0
 CLOCKS = ((3.0, 2.0), (8.0, 4.0), (24.0, 8.0))  # root at t is where Post is at 2 sqrt(t + 1) - 2
@@ -51,6 +50,11 @@ class Parameters:
             raise ValueError(f"d must be below n, {self.n}, but it is {self.d}; set another of the two.")
 
 
+def _schemes() -> tuple[AbstractNormalisation, ...]:
+    """The five in the order of `NAMES`; made when they are run, since arrays start a device."""
+    return PostLN(), PreLN(), PeriLN(), NormalisedGPT(1.0), RootScaled()
+
+
 class _Chosen(AbstractNormalisation):
     """One of the five by its number, so that all of them run in one compiled program."""
 
@@ -59,10 +63,10 @@ class _Chosen(AbstractNormalisation):
     def brake(self, t: Any, r: Float[Array, " n"], size: Float[Array, " n"]) -> Float[Array, " n"]:
         # All five are computed and one is picked: the program is the same for all, and a brake costs little beside
         # attention.
-        return jnp.stack([scheme.brake(t, r, size) for scheme in SCHEMES])[self.which]
+        return jnp.stack([scheme.brake(t, r, size) for scheme in _schemes()])[self.which]
 
     def growth(self, along: Float[Array, " n"], size: Float[Array, " n"]) -> Float[Array, " n"]:
-        return jnp.stack([scheme.growth(along, size) for scheme in SCHEMES])[self.which]
+        return jnp.stack([scheme.growth(along, size) for scheme in _schemes()])[self.which]
 
 
 def _statistics(t: Array, x: Array, args: Any) -> tuple[Array, Array, Array]:

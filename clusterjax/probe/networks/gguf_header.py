@@ -23,6 +23,7 @@ import numpy as np
 
 from ..._check import refusal
 from ..._disk import check
+from ..._json import open_regular
 
 
 ARCHITECTURES = ("llama", "mistral", "qwen2")
@@ -64,7 +65,7 @@ def opened(file: Path) -> Iterator[tuple[Header, mmap]]:
     sizes = {int(kind): (kind.name, *size) for kind, size in library().constants.GGML_QUANT_SIZES.items()}
     again = "fetch it again, or name another"
     try:
-        with open(file, "rb") as stream:
+        with open_regular(file) as stream:
             data = mmap(stream.fileno(), 0, access=ACCESS_READ)
     except (OSError, ValueError) as error:  # an empty file cannot be mapped, and a folder cannot be opened
         reason = getattr(error, "strerror", None) or error

@@ -9,18 +9,20 @@ words of the network, so that no lookup is clamped.
 """
 
 import contextlib
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..._corpus import is_of_tokenizers
+from ..._corpus import MOST_TOKENIZER, is_of_tokenizers
 from ..._disk import check
-from ..._json import Within, misfit, read_json
+from ..._json import Within, misfit, open_regular, read_json
 from .library import transformers_library
 
 
 _CONFIG = "tokenizer_config.json"
 _FILES = ("tokenizer.json", _CONFIG, "spiece.model", "tokenizer.model", "vocab.txt")
+_SUFFIXES = (".json", ".jsonl", ".jinja", ".model", ".txt")
 # transformers makes a word for each of the extra ids of T5, however many are asked for.
 _FORM = {"extra_ids?": (None, Within(int, 0, 10**5)), "model_max_length?": (None, float)}
 
@@ -41,6 +43,12 @@ def read_tokenizer(folder: Path) -> Any:
     for file in files:
         check(file, "model", "fetch it again")
     with _refused(folder):
+        # All of its files, since transformers opens others than these, and would wait for ever at a named pipe.
+        for file in folder.iterdir():
+            if file.suffix in _SUFFIXES and not file.is_dir():
+                with open_regular(file) as opened:
+                    if os.fstat(opened.fileno()).st_size > MOST_TOKENIZER:
+                        raise ValueError(f"{file.name} has more than {MOST_TOKENIZER} bytes")
         if (folder / _CONFIG).is_file():
             settings = read_json(folder / _CONFIG, object, argument="it", remedy="mend it", wide=True)
             wrong = misfit(settings, _FORM)

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..._arrays import NotRead, read_arrays
 from ..._disk import check
-from ..._json import decode, misfit, read_bounded
+from ..._json import decode, misfit, open_regular, read_bounded, read_regular
 from .flax_msgpack import NoTree, read_flax
 
 
@@ -69,7 +69,7 @@ def _tensors(contents: dict[str, np.ndarray | None], file: Path) -> Tensors:
 
 def _read_safetensors(file: Path, wanted: Callable[[str], bool]) -> dict[str, np.ndarray | None]:
     try:
-        with open(file, "rb") as stream, mmap(stream.fileno(), 0, access=ACCESS_READ) as data:
+        with open_regular(file) as stream, mmap(stream.fileno(), 0, access=ACCESS_READ) as data:
             # Through a memory map, so that the decoder of a T5, which is not wanted, is never read from the disk.
             tensors_read = read_arrays(data, wanted)
     except NotRead as error:
@@ -119,7 +119,7 @@ def _read_shards(index: Path, read: Callable[..., Any], wanted: Callable[[str], 
 
 def _read_msgpack(file: Path, wanted: Callable[[str], bool]) -> dict[str, np.ndarray | None]:
     try:
-        contents = read_flax(file.read_bytes(), wanted)
+        contents = read_flax(read_regular(file), wanted)
     except NoTree as error:
         raise ValueError(
             f"weights must be a tree of arrays, but in {str(file)!r} {error}; name a flax_model.msgpack."

@@ -108,9 +108,9 @@ def read_regular(path: str | os.PathLike[str], most: int | None = None) -> bytes
     with open_regular(path) as file:
         # The size first, so that a large file is not read at all.
         size = os.fstat(file.fileno()).st_size
-        most = room_for(size) if most is None else most
-        if size > most:
-            raise OSError(errno.EFBIG, f"it has {size} bytes, more than {most}", os.fspath(path))
+        bound = room_for(size) if most is None else most
+        if size > bound:
+            raise OSError(errno.EFBIG, f"it has {size} bytes, more than {bound}", os.fspath(path))
         data = file.read(size + 1)
     if len(data) > size:
         raise OSError(errno.EBUSY, "it grows while it is read", os.fspath(path))

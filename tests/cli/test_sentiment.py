@@ -167,6 +167,8 @@ def test_resume_insists_and_fresh_starts_anew(trained, tmp_path, capsys):
     assert "resume must find checkpoint.safetensors" in refused(capsys, *call, "--resume")
     (tmp_path / "checkpoint.safetensors").write_bytes(b"cut off")
     assert "checkpoint must be a file of this library" in refused(capsys, *call)
+    assert "is one; move it away" in refused(capsys, *call, "--fresh")
+    (tmp_path / "checkpoint.safetensors").unlink()
     assert not any("resuming" in line for line in lines_of(capsys, *call, "--fresh"))
     assert load(tmp_path).recipe.depth == 3
 

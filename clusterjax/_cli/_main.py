@@ -115,7 +115,8 @@ def _complained_of_devices(name: str) -> bool:
     try:
         jax.devices()
     except (RuntimeError, AssertionError) as error:
-        asked, why = jax.config.read("jax_platforms"), _one_line(error) or "jax cannot start it"
+        asked = jax.config.jax_platforms  # pyright: ignore[reportAttributeAccessIssue]
+        why = _one_line(error) or "jax cannot start it"
         _complain(
             f"{name}: JAX_PLATFORMS must name devices that this machine has, but it is {asked!r} ({why}); unset it, or "
             "set JAX_PLATFORMS=cpu."

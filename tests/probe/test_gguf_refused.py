@@ -32,7 +32,7 @@ def test_files_that_are_none(tmp_path):
         (tmp_path / "a.gguf").write_bytes(content)
         refused(tmp_path / "a.gguf", "be a (whole )?GGUF file")
     refused(tmp_path / "nothing.gguf", "No such file")
-    refused(tmp_path, "Is a directory")
+    refused(tmp_path, "it is a folder")
 
 
 def test_versions_and_byte_orders(tiny):

@@ -62,7 +62,8 @@ def target_of(path: Path) -> Path:
     - `OSError` if what is there is no regular file, which would be replaced by one.
     """
     path = Path(os.path.realpath(path)) if path.is_symlink() else path
-    with contextlib.suppress(FileNotFoundError):
+    # A path that leads through a file is refused when it is written, with the folder named as the cause.
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         refuse_irregular(os.stat(path), path)
     return path
 

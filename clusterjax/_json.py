@@ -261,25 +261,30 @@ _TYPES: dict[Any, str] = {
 
 
 def _misfit_of_fields(value: dict[str, Any], form: dict[Any, Any], place: str) -> str | None:
-    others, known = form.get(str, object), {label.removesuffix("?") for label in form if label is not str}
+    others, rest = form.get(str, object), dict(value)
     for label, inner in form.items():
         # `str` stands for all other names; a question mark for one that may be missing.
         if label is str:
             continue
         name = label.removesuffix("?")
         if name in value:
-            wrong = misfit(value[name], inner, _at(place, name))
+            wrong = _misfit_within(rest.pop(name), inner, place, name)
             if wrong is not None:
                 return wrong
         elif not label.endswith("?"):
             return f"{name!r} is missing{f' at {place}' if place else ''}"
-    for name in value.keys() - known if others is not object else ():
+    for name, entry in rest.items() if others is not object else ():
         if others == ():
             return f"{name!r} is not expected{f' at {place}' if place else ''}"
-        wrong = misfit(value[name], others, _at(place, name))
+        wrong = _misfit_within(entry, others, place, name)
         if wrong is not None:
             return wrong
     return None
+
+
+def _misfit_within(value: Any, form: Any, place: str, name: str) -> str | None:
+    """`misfit` of a field. Most fields are of a plain type, and no place is put into words for those that fit it."""
+    return None if type(value) is form else misfit(value, form, _at(place, name))
 
 
 def _misfit_of_all(value: Any, forms: tuple[Any, ...], place: str) -> str | None:

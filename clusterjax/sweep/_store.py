@@ -55,6 +55,10 @@ _BATCH_NAME = re.compile(r"\d{8,}")
 _OURS = re.compile(rf"^{re.escape(LOCK)}|({re.escape(DRAFT)}|{re.escape(PARTIAL)})$")
 
 
+def _batch_name(number: int) -> str:
+    return f"{number:08d}"
+
+
 def _names(folder: Path) -> list[str] | None:
     """The names in a folder; None if it is none, or a link to one."""
     return os.listdir(folder) if folder.is_dir() and not folder.is_symlink() else None
@@ -194,7 +198,7 @@ class Store:
         """The numbers of the batches that have a file, intact or damaged."""
         folder = self._batch_file(0).parent
         files = set(os.listdir(folder)) if folder.is_dir() else set()
-        return [number for number in range(frame.batches) if self._batch_file(number).name in files]
+        return [number for number in range(frame.batches) if _batch_name(number) in files]
 
     def intact(self, frame: Frame) -> set[int]:
         """The numbers of the batches whose file is as it was written."""
@@ -337,7 +341,7 @@ class Store:
         return self.work / "frame"
 
     def _batch_file(self, number: int) -> Path:
-        return self.work / "batches" / f"{number:08d}"
+        return self.work / "batches" / _batch_name(number)
 
     def _kept(self) -> dict[str, Any] | None:
         """The record of the finished zarr store; None if there is none, or it is not of a sweep."""

@@ -6,11 +6,13 @@ import shutil
 import threading
 import warnings
 
+import numpy as np
 import pytest
 import xarray as xr
 
 from clusterjax import sweep
 from clusterjax.sweep import _store
+from clusterjax.sweep._frame import Coord, Frame, Outcome, Output
 from clusterjax.sweep._store import Store
 
 from ..helpers import as_a_user
@@ -108,6 +110,27 @@ def test_a_store_that_is_finished_while_it_is_read(whole, tmp_path, monkeypatch)
 
     monkeypatch.setattr(Store, "frame", late)
     assert sweep.open(path).identical(whole[2])
+
+
+def test_an_unfinished_store_is_opened_with_three_calls_of_the_disk_a_batch(tmp_path, monkeypatch):
+    """One that opens the batch, and two that ask for its state and for that of the frame to which it belongs."""
+    calls, opened = [], {}
+    for batches in (20, 40):
+        store, places = Store(tmp_path / str(batches)), np.arange(batches + 1)
+        beta = Coord("beta", ("beta",), places / 2, {})
+        store.begin(Frame(("beta",), (batches + 1,), [beta], [Output("y", (), (), "float64", {})], {}, places,
+                          np.arange(batches + 2)), {"function": "f"})  # fmt: skip
+        for number in range(batches):
+            store.write(number, Outcome({"y": np.ones(1)}, np.zeros(1, np.uint8), [""]))
+        with monkeypatch.context() as patch:
+            for name in ("open", "stat", "listdir", "scandir"):
+                call = getattr(os, name)
+                patch.setattr(os, name, lambda *of, call=call, **more: calls.append(call) or call(*of, **more))
+            found = sweep.open(store.path)
+        assert int(found.y.sum()) == batches and found.status.values[-1] == 3
+        opened[batches] = len(calls)
+        calls.clear()
+    assert opened[40] - opened[20] == 3 * 20 and opened[20] < 3 * 20 + 30
 
 
 def test_only_what_is_missing_is_computed(whole, tmp_path, monkeypatch):

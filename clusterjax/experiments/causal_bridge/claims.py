@@ -117,7 +117,8 @@ def _claim_of_controls(m: Results) -> Claim:
         measured="error as a share of that of the best constant: "
         + "; ".join(f"{name} {plus_minus(*run)}" for name, run in zip(names, runs, strict=True))
         + f"; of the same texts shuffled tokens are missed by {plus_minus(shuffled.difference[0], shuffled.error[0])} "
-        f"more, random weights by {plus_minus(random.difference[0], random.error[0])} more",
+        f"more, random weights by {plus_minus(random.difference[0], random.error[0])} more (± over "
+        f"{articles_words(m.articles)}, of random weights over {len(beside.random['fitted'])} networks)",
         criterion="both differences exceed two standard errors, or with few texts and networks as many as are as "
         "improbable",
         holds=bool(shuffled.exceeds()[0]) and beside.beyond_random.exceeds(),

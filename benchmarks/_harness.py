@@ -18,7 +18,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from table import machine, markdown, source
+from table import MEASURED, machine, markdown, source
 
 
 HERE = Path(__file__).parent
@@ -153,15 +153,21 @@ def report(
     group: tuple[str, ...] = (),
     findings: tuple[str, ...] = (),
     quick: bool = False,
+    anew: bool = True,
 ) -> None:
     """Print the rows as a Markdown table and write them, with machine and versions, to `path`.
 
     `best` names the column whose least value is bold within each `group`; `findings` are the goals and what came out.
+    Where not all rows are measured `anew`, the commit and the code that they are of stay those of the results before.
     """
+    of_code = {"source": source(path.stem) if path.stem in MEASURED else None}
+    if not anew:
+        before = json.loads(path.read_text())["environment"] if path.exists() else {}
+        of_code = {"commit": before.get("commit", "unknown"), "source": before.get("source")}
     document = {
         "title": title,
         "quick": quick,
-        "environment": environment() | {"source": source(path.stem)},
+        "environment": environment() | of_code,
         "columns": columns,
         "best": best,
         "group": list(group),

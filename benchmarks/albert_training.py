@@ -141,7 +141,7 @@ def main() -> None:
         drawn = anew["expected share of the rows drawn"]
         findings += (f"Of the word pieces trained on: {shares}; about {drawn:.0%} of the rows were ever drawn.",)
     report(rows, chosen.out, title="Clustering along the training of the ALBERT of the package", columns=COLUMNS,
-           findings=findings)  # fmt: skip
+           findings=findings, anew=chosen.run is not None)  # fmt: skip
     if chosen.install:
         if chosen.run is not None:
             for name in FILES:

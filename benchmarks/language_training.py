@@ -140,7 +140,8 @@ def main() -> None:
             f"apart, by their last {done['recipe']['length']} word pieces, with {last['test accuracy']:.1%}; the best "
             f"before training {first['test accuracy']:.1%}.",
         )
-    report(rows, chosen.out, title="A small language model along its training", columns=COLUMNS, findings=findings)
+    report(rows, chosen.out, title="A small language model along its training", columns=COLUMNS, findings=findings,
+           anew=chosen.run is not None)  # fmt: skip
     if chosen.install:
         BUNDLED.mkdir(exist_ok=True)
         if chosen.run is not None:

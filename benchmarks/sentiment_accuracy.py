@@ -155,7 +155,7 @@ def main() -> None:
         rows[name] = run(name, chosen.imdb, chosen.seeds)
         ordered = [rows[name] for name in ROWS if name in rows]
         report(ordered, chosen.out, title="Accuracy on the real reviews", columns=COLUMNS, best=None,
-               group=("protocol",), findings=tuple(findings(ordered)), quick=False)  # fmt: skip
+               group=("protocol",), findings=tuple(findings(ordered)), anew=not chosen.only)  # fmt: skip
 
 
 if __name__ == "__main__":

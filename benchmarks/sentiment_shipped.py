@@ -136,6 +136,7 @@ def main() -> None:
     rows = []
     if chosen.out.exists():
         rows = [row for row in json.loads(chosen.out.read_text())["rows"] if row["model"] != chosen.name]
+    anew = not rows
     rows = sorted([*rows, *rows_of(chosen.name, fitted, parts.validation)], key=lambda row: row["model"])
     findings = [
         f"{name}: float16 changes {row['answers changed']} of the answers, and takes "
@@ -143,7 +144,7 @@ def main() -> None:
         for name in NAMES for row in rows if row["model"] == name and row["storage"] == "float16"
     ]  # fmt: skip
     report(rows, chosen.out, title="The same classifier in less room, on validation reviews", columns=COLUMNS,
-           best=None, group=("model",), findings=tuple(findings), quick=False)  # fmt: skip
+           best=None, group=("model",), findings=tuple(findings), anew=anew)  # fmt: skip
     if chosen.install:
         install(chosen.name, chosen.run, fitted, parts)
 

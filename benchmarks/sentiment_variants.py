@@ -246,7 +246,7 @@ def main() -> None:
         rows[name] = run(name, chosen.imdb, chosen.unlabelled, chosen.seeds)
         ordered = [rows[name] for name in NAMES if name in rows]
         report(ordered, chosen.out, title="Variants of the classifier, on validation reviews", columns=COLUMNS,
-               best=None, group=(), findings=tuple(findings(ordered)), quick=False)  # fmt: skip
+               best=None, group=(), findings=tuple(findings(ordered)), anew=not chosen.only)  # fmt: skip
 
 
 if __name__ == "__main__":

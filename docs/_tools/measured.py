@@ -22,7 +22,10 @@ value and error. `times = -1` if the page has another sign, or unit. In place of
   `error` the column of its errors; with `range = true` the least and the largest number of all rows so named;
 - `why`: a number that no record holds, and where it comes from.
 
-A figure that docs/gallery does not have yet holds nothing: its numbers are checked when it is published. Standard
+A figure that docs/gallery does not have yet holds nothing: its numbers are checked when it is published.
+
+A page quotes no benchmark whose code has changed since it was measured, unless it says so, with the commit, in a
+sentence that goes when it is measured anew: "Measured before the code changed: `velocity` at d1f19aaacc9b." Standard
 library only, as all that makes the pages.
 """
 
@@ -37,12 +40,17 @@ from typing import Any, NamedTuple
 
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+import table
+
+
 TIES = "docs/measured.toml"
 NUMBER = r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?(?<!,)"
 WITH_ERROR = rf"{NUMBER}(?: ± {NUMBER})?"
 CODE = re.compile(r"^(```|~~~).*?^\1|`[^`\n]*`|\]\([^)]*\)", re.M | re.S)  # also the address of a link
 # What is no name, date or round size: a number with a decimal point, an error or a unit, one with thousands.
 POINT, UNIT, THOUSANDS = r"\d+\.\d+(?:e-?\d+)?", r"\d[\d,]*(?= ± | %| MB\b| times\b)", r"\d{1,3}(?:,\d{3})+(?<!00)"
+BEFORE = "Measured before the code changed:"
 MEASURED = re.compile(rf"(?<![\w.^,-])(?<!n = )-?(?!\d{{4}}\.\d{{5}})(?:{POINT}|{UNIT}|{THOUSANDS})(?![\w.,]*\d)")
 
 
@@ -101,10 +109,12 @@ def read_ties(root: Path = ROOT) -> dict[str, list[dict[str, Any]]]:
 
 
 def check(root: Path = ROOT) -> list[Fault]:
-    """All that is wrong: numbers that differ, entries whose record or text is not there, numbers without an entry."""
+    """All that is wrong: numbers that differ, entries whose record or text is not there, numbers without an entry, and
+    numbers of code that has changed."""
     faults = []
     for page, ties in read_ties(root).items():
-        faults += _looked_through(page, (root / page).read_text("utf-8"), ties, Records(root))[1]
+        text = (root / page).read_text("utf-8")
+        faults += _looked_through(page, text, ties, Records(root))[1] + _changed(page, text, ties, Records(root))
     return faults
 
 
@@ -154,6 +164,28 @@ def _looked_through(page: str, text: str, ties: list[dict[str, Any]], records: R
     for start, stop, anew in sorted(pieces, reverse=True):
         text = text[:start] + anew + text[stop:]
     return text, faults
+
+
+def _changed(page: str, text: str, ties: list[dict[str, Any]], records: Records) -> list[Fault]:
+    """What is wrong with the sentence of a page that names the benchmarks whose code has changed since."""
+    changed, faults = {}, []
+    for name in dict.fromkeys(tie["benchmark"] for tie in ties if "benchmark" in tie):
+        try:
+            before = table.measured_before(name, records.benchmark(name), records.root / "clusterjax")
+        except NotThere:
+            continue  # said of its numbers
+        if before is not None:
+            changed[name] = before
+    sentences = " ".join(re.findall(rf"{BEFORE}([^.]*)\.", " ".join(text.split())))
+    said = dict(re.findall(r"`(\w+)` at (\w+)", sentences))
+    for name, commit in changed.items():
+        if said.pop(name, None) != commit:
+            words = f"was measured at {commit}, and the code that it measures has changed since: run it anew, or say"
+            faults.append(Fault(page, name, f'{words} "{BEFORE} `{name}` at {commit}."'))
+    for name, commit in said.items():
+        words = "the page quotes no number of it whose code has changed since: remove"
+        faults.append(Fault(page, name, f'{words} "`{name}` at {commit}"'))
+    return faults
 
 
 def _pattern(words: str, gap: str) -> re.Pattern[str]:

@@ -30,13 +30,16 @@ BENCHMARK = {
 
 
 @pytest.fixture
-def root(tmp_path):
+def root(tmp_path, monkeypatch):
     """A repository with one figure, one that is not published yet, one benchmark, and no entry."""
+    monkeypatch.setitem(measured.table.MEASURED, "speed", ("speed.py",))
     for folder in ("docs/gallery", "benchmarks/results", "clusterjax/experiments/not_yet"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "docs/gallery/window.json").write_text(json.dumps(FIGURE), "utf-8")
     (tmp_path / "docs/gallery/old.json").write_text(json.dumps(FIGURE | {"series": None}), "utf-8")
-    (tmp_path / "benchmarks/results/speed.json").write_text(json.dumps(BENCHMARK), "utf-8")
+    (tmp_path / "clusterjax/speed.py").write_text("fast = True\n")
+    of_code = {"commit": "0123456789abcdef", "source": measured.table.source("speed", tmp_path / "clusterjax")}
+    (tmp_path / "benchmarks/results/speed.json").write_text(json.dumps(BENCHMARK | {"environment": of_code}), "utf-8")
     return tmp_path
 
 
@@ -120,6 +123,23 @@ def test_several_numbers_of_one_entry_are_those_of_the_record_in_order(root):
 def test_an_unknown_record_fails(root, tie, words):
     (found,) = faults(root, "costs 1.33 nats", f'{{says = "costs {{}} nats", {tie}}}')
     assert words in found
+
+
+def test_a_page_that_quotes_a_benchmark_of_other_code_says_so(root):
+    entry, said = '{says = "costs {} ms", benchmark = "speed", column = "ms", rows = [{n = 9}]}', "costs 562.0 ms."
+    sentence = "Measured before the code\nchanged:\n`speed` at 0123456789ab"
+    (superfluous,) = faults(root, f"It {said} {sentence}.", entry)
+    assert superfluous.endswith('remove "`speed` at 0123456789ab"')
+    (root / "clusterjax/speed.py").write_text("fast = False\n")
+    (missing,) = faults(root, f"It {said}", entry)
+    assert "measured at 0123456789ab, and the code that it measures has changed since: run it anew, or say" in missing
+    assert faults(root, f"It {said} {sentence}.", entry) == []
+    assert faults(root, f"It {said} {sentence.replace('ab', 'ac')}.", entry) == [missing]
+    assert faults(root, f"It {said} {sentence}, `window` at 0123456789ab.", entry) == [
+        superfluous.replace("speed", "window")
+    ]
+    # Without a number of it there is nothing to say.
+    assert faults(root, f"Nothing. {sentence}.", "") == [superfluous]
 
 
 def test_a_number_with_an_error_needs_one_in_the_record(root):

@@ -1,55 +1,84 @@
 """The same seed gives the same files, byte for byte, in another process and if the run is killed in between."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import jax
-import numpy as np
 import pytest
 
 from clusterjax._training_loop import _FILE
+from clusterjax.experiments import Files, Settings, reproduce
 
-from .training_process import KINDS, TEXTS
+from .experiments.own import experiment
+from .training_process import KINDS, TEXTS, make
 
 
-TIMED = "checkpoint.safetensors"
+def lasting(path):
+    """What a file holds, less what docs/howto/save_and_load.md says that two runs differ in."""
+    if path.name == "checkpoint.safetensors":
+        header, arrays = _FILE.unpack(path)
+        assert len(header["progress"].pop("seconds")) == 3 and header.pop("sha256")
+        return header, {name: (array.dtype, array.shape, array.tobytes()) for name, array in arrays.items()}
+    if path.name == "results.json":
+        record = json.loads(path.read_text("utf-8"))
+        assert record.pop("seconds") and record.pop("finished")
+        return json.dumps(record)
+    return path.read_bytes()
 
 
 def files_of(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {str(path.relative_to(folder)): lasting(path) for path in folder.rglob("*") if path.is_file()}
 
 
-def process(hash_seed, *arguments):
-    """A process as a user's, but that it compiles as these tests do; strings have other hashes in each."""
-    environment = os.environ | {"PYTHONHASHSEED": str(hash_seed), "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+def killed(*arguments):
+    """The exit status of a process that compiles as these tests do; its strings have other hashes."""
+    environment = os.environ | {"PYTHONHASHSEED": "1", "JAX_ENABLE_X64": "1"}
+    environment["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(int(jax.config.read("jax_disable_most_optimizations")))
     if jax.config.jax_compilation_cache_dir:
         environment["JAX_COMPILATION_CACHE_DIR"] = jax.config.jax_compilation_cache_dir
         environment["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     command = [sys.executable, "-m", "tests.training_process", *map(str, arguments)]
-    return subprocess.Popen(command, env=environment, cwd=Path(__file__).parents[1])
+    return subprocess.run(command, env=environment, cwd=Path(__file__).parents[1], check=False).returncode
 
 
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=pytest.mark.exhaustive if kind != "language-model" else ()) for kind in KINDS]
 )
-def test_what_is_trained_twice_is_the_same_but_for_the_seconds_of_the_checkpoint(kind, tmp_path):
-    """A run in one process, and another that is killed in a second process and goes on in a third one."""
-    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
-    whole, again = tmp_path / "whole", tmp_path / "again"
-    one = process(1, kind, whole, tmp_path / "texts.txt")
-    assert process(2, kind, again, tmp_path / "texts.txt", "killed").wait() == -signal.SIGKILL
-    assert (again / TIMED).is_file() and not (again / "config.json").exists()
-    assert process(3, kind, again, tmp_path / "texts.txt").wait() == one.wait() == 0
+def test_what_is_made_twice_is_the_same_but_for_what_the_docs_name(kind, tmp_path):
+    """A run in this process, and another that is killed in a process of its own and goes on in this one."""
+    texts, whole, again = (tmp_path / name for name in ("texts.txt", "whole", "again"))
+    texts.write_text("\n".join(TEXTS))
+    assert killed(kind, again, texts) == -signal.SIGKILL
+    ended, begun = ("results.json", "figure8") if kind == "figures" else ("config.json", "checkpoint.safetensors")
+    place = again / "hardmax-polytope" if kind == "figures" else again
+    assert (again / begun).exists() and not (place / ended).exists()
+    for folder in (whole, again):
+        make(kind, folder, texts)
     files, others = files_of(whole), files_of(again)
-    assert files.keys() == others.keys() >= {"config.json", "history.json", "report.json", "curves.png"}
-    assert [name for name in files if files[name] != others[name] and name != TIMED] == []
-    headers, arrays = zip(*(_FILE.unpack(folder / TIMED) for folder in (whole, again)), strict=True)
-    for header in headers:
-        assert len(header["progress"].pop("seconds")) == 3
-        # Its own checksum, which follows from the rest.
-        del header["sha256"]
-    assert headers[0] == headers[1] and arrays[0].keys() == arrays[1].keys()
-    assert all(np.array_equal(arrays[0][name], arrays[1][name]) for name in arrays[0])
+    assert (place / ended).exists() and files.keys() == others.keys()
+    assert [name for name in files if files[name] != others[name]] == []
+
+
+def test_a_gallery_made_twice_is_the_same_but_for_what_the_docs_name(tmp_path):
+    """The second is stopped while its second figure is drawn, and goes on later."""
+
+    def make_gallery(name, say=lambda line: None):
+        reproduce([experiment(), experiment("dice")], tmp_path / name, Settings(starts=2), Files(), say=say)
+
+    def stop(line):
+        if line.endswith("dice: drawing"):
+            raise KeyboardInterrupt
+
+    make_gallery("whole")
+    with pytest.raises(KeyboardInterrupt):
+        make_gallery("again", stop)
+    assert (tmp_path / "again" / "coins").exists() and not (tmp_path / "again" / "dice").exists()
+    # Which is more than the last digit of a date that is written.
+    time.sleep(1.1)
+    make_gallery("again")
+    assert files_of(tmp_path / "again") == files_of(tmp_path / "whole")

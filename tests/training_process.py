@@ -1,6 +1,6 @@
-"""A training, tiny, in a process of its own: `python -m tests.training_process KIND FOLDER TEXTS [killed]`.
+"""A tiny training, or two figures: `python -m tests.training_process KIND FOLDER TEXTS` is a process that is killed.
 
-With "killed" the process dies by SIGKILL after the second of three checkpoints.
+It dies by SIGKILL after the second of three checkpoints, or while the second figure is drawn.
 """
 
 import os
@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from clusterjax._cli._curves import leave_curves
+from clusterjax.experiments import Files, Settings, reproduce
 from clusterjax.probe import AlbertRecipe, train_albert
 from clusterjax.sentiment import Recipe, train_sentiment
 from clusterjax.transformer import LanguageRecipe, train_language_model
@@ -32,15 +33,21 @@ KINDS = {
         snapshots=2, say=say,
     ),
     "sentiment": lambda out, texts, say: train_sentiment(out, recipe=Recipe(depth=2, length=16, epochs=3), say=say),
+    "figures": lambda out, texts, say: reproduce(
+        ["figure8", "hardmax-polytope"], out, Settings(starts=2, quick=True), Files(), say=say
+    ),
 }  # fmt: skip
 
 
+def make(kind, folder, texts, say=lambda line: None):
+    KINDS[kind](folder, texts, say)
+    leave_curves(folder, say)
+
+
 def dies(line):
-    if line.startswith("epoch 2"):
+    if line.startswith("epoch 2") or line.endswith("hardmax-polytope: drawing"):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":
-    kind, folder, texts, *killed = sys.argv[1:]
-    KINDS[kind](Path(folder), texts, dies if killed else lambda line: None)
-    leave_curves(Path(folder), lambda line: None)
+    make(sys.argv[1], Path(sys.argv[2]), sys.argv[3], dies)

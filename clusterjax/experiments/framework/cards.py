@@ -92,9 +92,9 @@ def verdict_rows(one: Shown) -> list[str]:
 
 
 def card(one: Shown) -> str:
-    """All of one figure."""
+    """All of one figure but its times, so that two runs write the same page; `results.json` has them."""
     record = one.record
-    name, seconds, text = html.escape(one.name), record["seconds"], html.escape
+    name, text = html.escape(one.name), html.escape
     whose = "The question" if _asks(record) else "The paper"
     quick = ' <span class="quick">quick run</span>' if one.quick else ""
     differs = f'<p class="differs">{text(record["heading"])}</p>' if record["heading"] else ""
@@ -109,11 +109,9 @@ def card(one: Shown) -> str:
 <p class="caption">{text(record["caption"])}</p>
 {_claims(record)}
 {_files(one)}{_command(record)}
-<details class="more"><summary>Parameters, versions, time</summary>
+<details class="more"><summary>Parameters, versions</summary>
 <p>{text(parameters)}</p>
-<p>{text(versions)}; {text(machine)}</p>
-<p>{seconds["total"]:g} s, of which {seconds["simulation"]:g} s simulation and measurement;
-finished {text(record["finished"])}.</p></details>
+<p>{text(versions)}; {text(machine)}</p></details>
 <p class="back"><a href="#top">Back to top</a></p>
 </article>"""
 

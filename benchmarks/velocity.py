@@ -1,10 +1,10 @@
 """What does one velocity cost for each pair of tokens, from 64 tokens to 100,000, and how much memory?
 
 Softmax attention on the sphere, beta = 9, V = I: `Dense` and `Blocked`, full and causal, float32 and float64, beside
-the published NumPy formula, PyTorch and KeOps where they are installed. A pair is one that the mask allows: n^2, or
-n (n + 1) / 2. Evaluations that take less than a few milliseconds are repeated inside one compiled program, so that
-calling it does not count. `--memory N` is used by the script itself: the peak memory of one evaluation in a process of
-its own.
+the formula in plain jax, the published NumPy formula, PyTorch and KeOps where they are installed. A pair is one that
+the mask allows: n^2, or n (n + 1) / 2. Evaluations of jax that take less than a few milliseconds are repeated inside
+one compiled program, so that calling it does not count. `--memory N` is used by the script itself: the peak memory of
+one evaluation in a process of its own.
 """
 
 import os
@@ -13,6 +13,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import _plain
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,7 +25,14 @@ import clusterjax as cjx
 
 BETA = 9.0
 TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
-BUDGET_PAIRS = {"NumPy, published": 2**26, "PyTorch": 2**26, "KeOps": 2**28, "Dense": 2**28, "Blocked": 10**11}
+BUDGET_PAIRS = {
+    "plain jax": 2**26,
+    "NumPy, published": 2**26,
+    "PyTorch": 2**26,
+    "KeOps": 2**28,
+    "Dense": 2**28,
+    "Blocked": 10**11,
+}
 COLUMNS = ["attention", "dtype", "d", "n", "method", "ns per pair", "median ms", "IQR/median", "repeats", "compile s",
            "temporary MB", "error"]  # fmt: skip
 
@@ -39,10 +47,14 @@ def ours(x, summation, causal):
     return field_of(x, summation, causal)(jnp.zeros((), x.dtype), x)
 
 
-def many(x, summation, causal, count):
+def plain(x, causal):
+    return _plain.velocity(x, jnp.asarray(BETA, x.dtype), causal)
+
+
+def many(x, once, count):
     """`count` evaluations one after the other, each at tokens moved a little by the last."""
     small = jnp.asarray(1e-6, x.dtype)
-    return jax.lax.fori_loop(0, count, lambda _, y: y + small * ours(y, summation, causal), x)
+    return jax.lax.fori_loop(0, count, lambda _, y: y + small * once(y), x)
 
 
 def torch_velocity(x, causal):
@@ -111,16 +123,16 @@ def programs_for(x: np.ndarray, causal: bool, peers: list[str]) -> tuple[list[Pr
     n, name, programs, counts, errors = len(x), x.dtype.name, [], {}, {}
     pairs = n * (n + 1) // 2 if causal else n * n
     rows, expected = reference_rows(x, causal)
-    for method, summation in (("Dense", cjx.Dense()), ("Blocked", cjx.Blocked())):
+    compilable = {"Dense": partial(ours, summation=cjx.Dense()), "Blocked": partial(ours, summation=cjx.Blocked()),
+                  "plain jax": plain}  # fmt: skip
+    for method, once in compilable.items():
         if pairs > BUDGET_PAIRS[method]:
             continue
-        once = jax.jit(partial(ours, summation=summation, causal=causal))(as_jax(x))
-        errors[method] = check(method, np.asarray(once)[rows], expected, TOLERANCE[name])
+        once = partial(once, causal=causal)
+        errors[method] = check(method, np.asarray(jax.jit(once)(as_jax(x)))[rows], expected, TOLERANCE[name])
         counts[method] = max(1, 2**21 // pairs)
-        if counts[method] > 1:
-            programs.append(compiled(method, many, as_jax(x), summation, causal, counts[method]))
-        else:
-            programs.append(compiled(method, ours, as_jax(x), summation, causal))
+        given = (many, as_jax(x), once, counts[method]) if counts[method] > 1 else (once, as_jax(x))
+        programs.append(compiled(method, *given))
     for method in peers:
         if pairs > BUDGET_PAIRS[method]:
             continue
@@ -201,11 +213,23 @@ def findings(rows: list[dict], memory: dict[str, float], n_memory: int, reasons:
                 out.append(f"Goal: at least 10 times below {method}. In {dtype} at n = {peer['n']:,} it takes "
                            f"{peer['ns per pair']:.1f} ns per pair: {times['float32']:.1f} times ours in float32, "
                            f"{times['float64']:.1f} times ours in float64.")  # fmt: skip
+    for dtype in ("float32", "float64"):
+        times = [f"{plain_ns / best:.2f} (n = {n:,}, {mask})" for mask, n, best, plain_ns in beside_plain(rows, dtype)]
+        out.append(f"Goal: nowhere slower than plain jax. Plain jax over the faster of Dense and Blocked, {dtype}, "
+                   f"d = 3: {', '.join(times)}.")  # fmt: skip
     for mask, megabytes in memory.items():
         out.append(f"Goal: n = {n_memory:,} in under 200 MB. The peak of a process grows by {megabytes:.0f} MB, "
                    f"{mask} (compiling included).")  # fmt: skip
     out += [f"{method} is not in the table: {why}" for method, why in reasons.items() if why]
     return out
+
+
+def beside_plain(rows: list[dict], dtype: str) -> list[tuple[str, int, float, float]]:
+    """Mask, number of tokens, the least cost of ours and the cost of plain jax, in ns per pair."""
+    at = lambda row: (row["attention"], row["n"])
+    these = [row for row in rows if (row["dtype"], row["d"]) == (dtype, 3)]
+    best = lambda place: min(r["ns per pair"] for r in these if at(r) == place and r["method"] in ("Dense", "Blocked"))
+    return [(*at(row), best(at(row)), row["ns per pair"]) for row in these if row["method"] == "plain jax"]
 
 
 def main() -> None:

@@ -120,6 +120,10 @@ class Resumed(AbstractInterpolant):
         field, args, options, _, _ = eqx.combine(self.arrays, self.rest)
         return setup_of(field, args, options, None).settings() | self.further.settings()
 
+    def law(self) -> tuple[AbstractField, Any]:
+        """The field and `args` of the run."""
+        return eqx.combine(self.arrays, self.rest)[:2]
+
     def __call__(self, t: Array) -> Array:
         field, args, options, ts, xs = eqx.combine(self.arrays, self.rest)
         return _resume(field, args, options, ts, xs, t)

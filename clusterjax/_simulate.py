@@ -30,9 +30,11 @@ from ._check import (
     check_integer,
     check_scalar,
     check_tokens,
+    refusal,
 )
 from ._custom_types import RealScalarLike, Tokens
 from ._describe import StaticString
+from ._failure import why_stopped
 from ._field import AbstractField, MultiHeadField
 from ._field.base import check_field
 from ._field.mean import unresolved
@@ -183,8 +185,9 @@ def simulate(
         # Within another `jit` all of whose arguments are constants the run is traced all the same.
         if not is_concrete(traj.result):
             return with_error(traj)
-        if traj.failure:
-            raise RuntimeError(traj.failure)
+        # With the field, of which a run that has a `save` function, noise or polynomials keeps the description alone.
+        if failure := why_stopped(traj, (field, args)):
+            raise RuntimeError(failure)
     return traj
 
 
@@ -319,6 +322,10 @@ def check_start(field: AbstractField, x0: Any) -> Tokens:
     """`x0` as an array that `field` can start from, or a ValueError."""
     check_field(field)
     x0 = check_tokens(x0, "x0")
+    # In 16 bits or fewer neither the times of steps nor the tolerances of a solver are told apart.
+    if x0.dtype not in (jnp.float32, jnp.float64):
+        found = f"its dtype is {x0.dtype}, in which a solver cannot tell its steps apart"
+        raise refusal("x0", "be of float32 or float64", found, "pass x0.astype(jax.numpy.float32)")
     check_directions(field.space, x0)
     field.check(*x0.shape)
     return x0

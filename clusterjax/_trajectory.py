@@ -13,26 +13,9 @@ from jaxtyping import Array, Bool, Float, PyTree, Shaped
 from ._account import account, brief_run
 from ._check import check_array, check_number, check_path
 from ._custom_types import Numbers
+from ._failure import UNDER_JIT, UNRESOLVED, why_stopped
 from ._interpolants import AbstractInterpolant
 from ._misc import is_concrete
-
-
-_REMEDY = (
-    "where clusters have formed the flow is stiff, and the steps of an explicit solver stay short; for a very long run "
-    "pass solver=Rodas5P(), which is implicit, else a larger max_steps"
-)
-# Of a run by `Rodas5P`.
-_REMEDY_IMPLICIT = (
-    "steps of Rodas5P stay short where the tokens go on moving, as they do for ever under a V with complex "
-    "eigenvalues; end earlier, or pass a larger max_steps"
-)
-
-
-# Of a `MeanField`.
-_REMEDY_UNRESOLVED = (
-    "the density has steepened beyond the degree of the MeanField, whose highest coefficients exceed its tolerance; "
-    "raise degree or temperature, or end earlier"
-)
 
 
 class Trajectory(eqx.Module):
@@ -90,24 +73,9 @@ class Trajectory(eqx.Module):
     def failure(self) -> str:
         """Why the run failed, how far it came and what to do, in one sentence; empty if it did not fail.
 
-        Of a batch under `jax.vmap`, how many of its runs did, and how far the first of them came.
+        Of a batch under `jax.vmap`, how many of its runs did, and which came least far and why.
         """
-        flags = (dfx.is_okay(self.result) & self._resolved, _used_up(self.result), self._resolved)
-        okay, full, resolved = (np.asarray(flag) for flag in flags)
-        if okay.all():
-            return ""
-        count = "The run" if okay.ndim == 0 else f"{okay.size - np.count_nonzero(okay)} of {okay.size} runs"
-        reached, end = (float(np.min(np.asarray(t)[~okay])) for t in (self.t1, np.asarray(self.ts)[..., -1] + 0 * okay))
-        where = f"{count} stopped at t = {reached:.6g}, before the end {end:.6g}"
-        if full.any():
-            # In words: it may be wrapped.
-            implicit = "'Rodas5P'" in str(self.interpolant.settings().get("solver"))
-            most = int(np.max(np.asarray(self.stats["max_steps"])))
-            return f"{where}, after max_steps = {most:,} steps: {_REMEDY_IMPLICIT if implicit else _REMEDY}."
-        if not resolved.all():
-            return f"{where}: {_REMEDY_UNRESOLVED}."
-        first = int(np.flatnonzero(~okay.reshape(-1))[0])
-        return f"{where}: {dfx.RESULTS[jax.tree.map(lambda code: code.reshape(-1)[first], self.result)]}"
+        return why_stopped(self)
 
     def at(self, t: Numbers) -> Float[Array, "*times n d"]:
         """The tokens at any time between the first and the last.
@@ -237,23 +205,15 @@ class Trajectory(eqx.Module):
         return dataset(self)
 
 
-def _used_up(result: dfx.RESULTS) -> Any:
-    """Whether the run ended because it had made `max_steps` steps."""
-    return result == dfx.RESULTS.max_steps_reached
-
-
 def with_error(traj: Trajectory, value: Any = None) -> Any:
     """`traj`, or the array `value`, which raises a RuntimeError when it is computed if the run failed: under `jit`."""
     # Not through the settings, which may be large and of other dtypes.
     parts = lambda traj: (traj.ts, traj.xs, traj.t1, traj.x1, traj.saved)
     arrays, rest = eqx.partition(parts(traj) if value is None else value, eqx.is_array)
-    message = (
-        f"A run stopped before ts[-1] after max_steps steps: {_REMEDY}; with throw=False, t1 says how far it came."
-    )
-    failed, full = ~dfx.is_okay(traj.result), _used_up(traj.result)
-    arrays = eqx.error_if(arrays, failed & full, message)
+    failed, full = ~dfx.is_okay(traj.result), traj.result == dfx.RESULTS.max_steps_reached
+    arrays = eqx.error_if(arrays, failed & full, UNDER_JIT)
     if "resolved" in traj.stats:
-        message = f"A run stopped before ts[-1]: {_REMEDY_UNRESOLVED}; with throw=False, t1 says how far it came."
+        message = f"A run stopped before ts[-1]: {UNRESOLVED}; with throw=False, t1 says how far it came."
         arrays = eqx.error_if(arrays, ~traj.stats["resolved"], message)
     checked = eqx.combine(traj.result.error_if(arrays, failed & ~full), rest)
     return eqx.tree_at(parts, traj, checked, is_leaf=lambda part: part is None) if value is None else checked

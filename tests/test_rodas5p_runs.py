@@ -355,7 +355,8 @@ def test_the_step_limit_of_a_batch_and_under_jit():
     x0, ts = tokens(3, 2), jnp.array([0.0, 1.0, 1e8])
     solve = lambda x0: cjx.simulate(flow(), x0, ts, max_steps=40, throw=False)
     batch = jax.vmap(solve)(jnp.stack([x0, x0[:, ::-1]]))
-    assert batch.failure.startswith(f"2 of 2 runs stopped at t = {float(batch.t1.min()):.6g}")
+    words = f"2 of 2 runs stopped, the first of them run {int(batch.t1.argmin())} at t = {float(batch.t1.min()):.6g}"
+    assert batch.failure.startswith(words)
     assert cjx.simulate(flow(), x0, ts[:2]).failure == ""
     with pytest.raises(Exception, match=rf"A run stopped before ts\[-1\] after max_steps steps: .*{REMEDY}"):
         jax.block_until_ready(jax.vmap(lambda x: cjx.simulate(flow(), x, ts, max_steps=40).xs)(x0[None]))

@@ -28,6 +28,7 @@ RUN = {
     "_simulate",
     "_iterate",
     "_integrate",
+    "_failure",
     "_noise",
     "_saved",
 }
@@ -66,6 +67,7 @@ FLOORS: dict[str, set[str]] = {
     "_account": BASE | {"_summary", "_verdicts"},
     "_interpolants": BASE | {"_space", "_describe"},
     "_integrate": FIELDS | {"_solver", "_describe", "_interpolants"},  # steps onto jumps
+    "_failure": FIELDS | {"_solver", "_integrate"},  # evaluates the velocity where a run stopped
     "_noise": FIELDS,
     "_saved": BASE | {"_space"},
     "_observables": BASE | {"_space", "_mask", "_summation", "_summary"},
@@ -77,8 +79,9 @@ FLOORS: dict[str, set[str]] = {
     "_model_folder": {"_json", "_arrays", "_disk"},
     "_trajectory_file": BASE | DISK | {"_space", "_describe", "_interpolants", "_verdicts"},
     "_trajectory_table": BASE | {"_describe", "_verdicts"},
-    "_trajectory": BASE | {"_interpolants", "_account", "_trajectory_file", "_trajectory_table"},
-    "_simulate": FIELDS | {"_solver", "_trajectory", "_describe", "_interpolants", "_integrate", "_noise", "_saved"},
+    "_trajectory": BASE | {"_interpolants", "_account", "_failure", "_trajectory_file", "_trajectory_table"},
+    "_simulate": FIELDS
+    | {"_solver", "_trajectory", "_describe", "_interpolants", "_integrate", "_failure", "_noise", "_saved"},
     "_coarsen": FIELDS | {"_simulate", "_solver"},
     "_iterate": FIELDS | {"_trajectory", "_interpolants", "_describe"},
     "_further": DISK,

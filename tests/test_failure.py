@@ -1,0 +1,155 @@
+"""Why a run stopped: the message names the cause that a run was given, also of a batch, and under `jit` all of them."""
+
+from typing import Any
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import clusterjax as cjx
+
+from .helpers import as_a_user, normal
+
+
+X = cjx.Sphere().retract(normal(1, 6, 3))
+TS = jnp.asarray([0.0, 5.0])
+SPACE = cjx.Euclidean()
+SOFT = cjx.SoftmaxAttention(1.0)
+FLOW = cjx.AttentionField(SOFT)
+OFFSET = cjx.AttentionField(cjx.UnnormalisedAttention(100.0, offset=100.0))
+
+
+def until(end, row=0):
+    """A field whose velocity of one token is NaN from `end` on, or from `args` if that is None."""
+    fn = lambda t, x, args: jnp.where(t < (args if end is None else end), x[::-1], x[::-1].at[row].set(jnp.nan))
+    return cjx.FunctionField(fn, SPACE)
+
+
+def single(x):
+    return jnp.asarray(x, jnp.float32)
+
+
+# The field, the start, the times, and what is said.
+CAUSES = {
+    "NaN from a time on": (
+        until(2.0, row=3), X, TS,
+        r"stopped at t = 2, before the end 5, .*: the velocity of token 3 is not finite at t = 2; give the field a",
+    ),
+    "NaN of a schedule": (
+        cjx.AttentionField(cjx.SoftmaxAttention(lambda t: jnp.where((t > 2) & (t < 4), jnp.nan, 1.0))), X, TS,
+        r"is not finite at t = 2: beta\(t\) must be finite, but at t = 2\.0+\d* it is nan; return finite numbers",
+    ),
+    "weights that overflow": (
+        cjx.AttentionField(cjx.UnnormalisedAttention(100.0)), single(X), single(TS),
+        r"token 0 is not finite at t = 0: weights as large as e\^beta .* overflow float32; pass offset=beta, which",
+    ),
+    "a kernel that overflows": (
+        cjx.AttentionField(cjx.KernelAttention(lambda s: jnp.exp(100 * s))), single(X), single(TS),
+        r"is not finite at t = 0: function\(s\) of KernelAttention is not finite in float32 at s = \S+; return finite",
+    ),
+    "large tokens": (
+        cjx.AttentionField(SOFT, space=SPACE), 1e300 * X, TS,
+        r"is not finite at t = 0: coordinates are as large as \S+e\+\d+, and their squares overflow float64; pass ",
+    ),
+    "tokens that grow": (
+        cjx.FunctionField(lambda t, x, args: 300 * x, SPACE), X, TS,
+        r"coordinates are as large as \S+e\+\d+, and their squares overflow float64; end earlier\.",
+    ),
+    "late times": (
+        FLOW, single(X), jnp.asarray([1e7, 1e7 + 1], jnp.float32),
+        r"t = 10000000, before the end 10000001, .* shorter than 1, the spacing of float32 at t = 1e\+07; let ts begin "
+        r"at 0, .* float64, with jax_enable_x64 set\.$",
+    ),
+    "steps that no longer advance": (
+        FLOW, single(X), jnp.asarray([1e6, 1e6 + 10], jnp.float32),
+        r"shorter than 0\.0625, the spacing of float32 at t = 1e\+06; let ts begin at 0",
+    ),
+    "late times in float64": (
+        FLOW, X, jnp.asarray([1e17, 1e17 + 100]),
+        r"shorter than 16, the spacing of float64 at t = 1e\+17; let ts begin at 0, .* with it\.$",
+    ),
+    "infinity in finite time": (
+        cjx.FunctionField(lambda t, x, args: 9 * jnp.abs(x) * x, SPACE), X, TS,
+        r"the spacing of float64 at t = 0\.\d+, for the velocity of token \d, \S+e\+\d+ there, jumps or grows without",
+    ),
+    "stiff": (
+        cjx.AttentionField(cjx.SoftmaxAttention(6.0)), X, jnp.asarray([0.0, 1e6]),
+        r"steps of an explicit solver stay short; for a very long run pass solver=Rodas5P\(\), which is implicit, else",
+    ),
+    "stiff where Rodas5P serves not": (
+        cjx.AttentionField(cjx.SoftmaxAttention(6.0)), single(X), jnp.asarray([0.0, 1e6], jnp.float32),
+        r"steps of an explicit solver stay short, as they do where the velocity jumps; pass a larger max_steps\.$",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CAUSES)
+def test_a_run_that_stopped_names_its_cause(name):
+    field, x0, ts, words = CAUSES[name]
+    with as_a_user(), pytest.raises(RuntimeError, match=words) as caught:
+        cjx.simulate(field, x0, ts, max_steps=3000)
+    run = cjx.simulate(field, x0, ts, max_steps=3000, throw=False)
+    assert run.failure == str(caught.value)
+
+
+def test_the_remedies_work():
+    assert np.isfinite(cjx.simulate(OFFSET, single(X), single(TS)).x1).all()
+    shifted = cjx.AttentionField(cjx.KernelAttention(lambda s: jnp.exp(100 * (s - 1))))
+    assert np.isfinite(cjx.simulate(shifted, single(X), single(TS)).x1).all()
+    late = jnp.asarray([1e7, 1e7 + 1])
+    np.testing.assert_allclose(cjx.simulate(FLOW, X, late).x1, cjx.simulate(FLOW, X, late - 1e7).x1, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("options", ({"dense": True}, {"save": lambda t, x, args: x}), ids=("dense", "save"))
+def test_the_cause_of_runs_that_keep_no_field(options):
+    """The error names it, at which the field is known; `failure`, where it is not, all causes."""
+    with pytest.raises(RuntimeError, match="the velocity of token 0 is not finite at t = 2; "):
+        cjx.simulate(until(2.0), X, TS, max_steps=256, **options)
+    said = cjx.simulate(until(2.0), X, TS, max_steps=256, throw=False, **options).failure
+    assert "steps: the velocity may not be finite from there on, or ts may be too large" in said and "stiff" in said
+
+
+@pytest.mark.parametrize("solver", (cjx.Rodas5P(), dfx.Kvaerno5()), ids=("Rodas5P", "Kvaerno5"))
+def test_of_an_implicit_solver(solver):
+    with pytest.raises(RuntimeError, match="the velocity of token 0 is not finite at t = 2; "):
+        cjx.simulate(until(2.0), X, TS, max_steps=256, solver=solver)
+
+
+def test_steps_of_constant_length():
+    options: dict[str, Any] = {"dt0": 0.001, "max_steps": 50, "stepsize_controller": dfx.ConstantStepSize()}
+    words = r"stopped at t = 0\.05, .*: steps of the constant length dt0 reach the end after about 5e\+03 of them; pass"
+    with pytest.raises(RuntimeError, match=words):
+        cjx.simulate(FLOW, X, TS, **options)
+    with pytest.raises(RuntimeError, match=words):
+        cjx.simulate(FLOW, X, TS, noise=0.1, key=jax.random.key(0), **dict(options, stepsize_controller=None))
+    assert cjx.simulate(FLOW, X, TS, **dict(options, max_steps=5100)).failure == ""
+
+
+def test_of_a_batch_the_run_that_stopped_first():
+    """By its number, and the token, of that run; of a function that has numbers from without, all causes."""
+    ends, starts = jnp.asarray([9.0, 3.0, 2.0, 9.0]), jnp.stack([X] * 4)
+    options: dict[str, Any] = {"max_steps": 256, "throw": False}
+    batch = jax.vmap(lambda end, x0: cjx.simulate(until(None, row=4), x0, TS, end, **options))(ends, starts)
+    words = "2 of 4 runs stopped, the first of them run 2 at t = 2, before the end 5, after max_steps = 256 steps: the "
+    assert batch.failure.startswith(f"{words}velocity of token 4 is not finite at t = 2; ")
+    batch = jax.vmap(lambda end, x0: cjx.simulate(until(end, row=4), x0, TS, **options))(ends, starts)
+    assert batch.failure.startswith(f"{words}velocity may not be finite from there on, or ts may be")
+
+
+def test_under_jit_all_causes_are_named():
+    solve = jax.jit(lambda x0: cjx.simulate(until(2.0), x0, TS, max_steps=256).x1)
+    with pytest.raises(
+        Exception, match=r"A run stopped before ts\[-1\] after max_steps steps: the velocity may not be"
+    ):
+        jax.block_until_ready(solve(X))
+
+
+@pytest.mark.parametrize("dtype", (jnp.float16, jnp.bfloat16, jnp.float8_e4m3fn), ids=lambda dtype: dtype.__name__)
+def test_tokens_of_few_bits_are_refused(dtype):
+    words = (
+        rf"^x0 must be of float32 or float64, but its dtype is {dtype.__name__}, .*; pass x0.astype\(jax.numpy.float32"
+    )
+    with as_a_user(), pytest.raises(ValueError, match=words):
+        cjx.simulate(FLOW, X.astype(dtype), TS)

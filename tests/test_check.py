@@ -67,6 +67,22 @@ def test_the_range_of_an_integer_has_both_its_ends():
         assert f"must be an integer from 0 to 5, but it is {value};" in message
 
 
+@pytest.mark.parametrize("value", (np.ma.masked, np.ma.array(3, mask=True), np.ma.array(3.0, mask=True)))
+def test_a_masked_number_is_refused(value):
+    for door in (check.check_integer, check.check_number, check.check_scalar):
+        assert "x must hold no entries that are masked, but 1 of 1 are" in refusal(door, value, "x")
+    assert "args must hold no entries that are masked" in str(
+        pytest.raises(ValueError, check.check_args, [value]).value
+    )
+
+
+def test_a_list_in_itself_is_no_argument_of_a_field():
+    args = []
+    args.append(args)
+    with pytest.raises(ValueError, match="args must be nested at most 32 deep, but it is a list that is nested more"):
+        check.check_args(args)
+
+
 def test_a_traced_integer_is_refused():
     with pytest.raises(ValueError, match="x must be a positive integer, but it is an array of shape"):
         jax.jit(lambda n: check.check_integer(n, "x"))(3)

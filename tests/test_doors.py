@@ -48,6 +48,7 @@ def _walk(name, dear):
         warnings.filterwarnings("ignore", "Complex dtype support")  # of diffrax, which a field may want in its args
         warnings.filterwarnings("ignore", "Animation was deleted")  # none is shown, nor written
         warnings.filterwarnings("ignore", "probe.FactoredHeadsField is deprecated")
+        warnings.filterwarnings("ignore", "Python iterable type")  # of Equinox, which looks through all arguments
         verdicts = list(walk(name, called, CASES[name], dear=dear))
         if dear:
             gc.collect()

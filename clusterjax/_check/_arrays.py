@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._misc import as_float, is_concrete, leaves_unless_plain, too_deep, warn_of_rounding
-from ._numbers import check_number
+from ._numbers import check_number, check_unmasked
 from ._objects import check_concrete
 from ._words import range_words, refusal, shown
 
@@ -131,7 +131,7 @@ def as_numbers(value: Any, name: str, *, masked: str | None = None) -> Any:
         return None
     leaves = leaves_unless_plain(value) if isinstance(value, list | tuple) else []
     for leaf in leaves:
-        _check_unmasked(leaf, name, masked)
+        check_unmasked(leaf, name, masked)
     if any(isinstance(leaf, jax.Array) for leaf in leaves):
         # A list with traced arrays in it: NumPy could not convert them.
         try:
@@ -142,7 +142,7 @@ def as_numbers(value: Any, name: str, *, masked: str | None = None) -> Any:
         array = np.asanyarray(value)
     except Exception:  # whatever an object's own conversion raises, it is not an array of numbers
         return None
-    _check_unmasked(array, name, masked)
+    check_unmasked(array, name, masked)
     array = np.asarray(array)
     # Times and their differences, "m" and "M", count as integers in NumPy.
     if array.dtype.kind in "mM" or not (jnp.issubdtype(array.dtype, jnp.number) or array.dtype == bool):
@@ -151,13 +151,6 @@ def as_numbers(value: Any, name: str, *, masked: str | None = None) -> Any:
     if array.dtype.kind in "fc" and array.dtype.itemsize > (8 if array.dtype.kind == "f" else 16):
         return array.astype(float if array.dtype.kind == "f" else complex)
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
-
-
-def _check_unmasked(array: Any, name: str, remedy: str | None) -> None:
-    if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
-        found = f"{np.ma.count_masked(array)} of {array.size} are"
-        remedy = remedy or f"leave these out, or fill them, such as by {name}.filled(0)"
-        raise refusal(name, "hold no entries that are masked", found, remedy)
 
 
 def check_fits(array: Any, name: str, dtype: Any = None, *, integers: bool = False) -> None:

@@ -29,6 +29,7 @@ def check_integer(
     else:
         rule = f"be an integer{range_words(least, most)}"
     remedy = remedy or f"pass {'an integer' if least is None else least} or another in that range"
+    check_unmasked(value, name)
     try:
         # `operator.index` takes booleans, and raises other errors for traced values.
         if isinstance(value, bool | np.bool_) or not is_concrete(value):
@@ -60,6 +61,7 @@ def check_number(
     bounds = range_words(least, most, above, below)
     rule = f"be a finite number{bounds}"
     remedy = remedy or "pass such a number"
+    check_unmasked(value, name)
     number = None
     kinds = bool | np.bool_ | complex | str | bytes | list | tuple | dict
     if is_concrete(value) and not isinstance(value, kinds) and getattr(value, "ndim", 0) == 0:
@@ -80,3 +82,16 @@ def check_number(
     ):
         raise refusal(name, rule, f"it is {shown(value)}", remedy)
     return number
+
+
+def check_unmasked(value: Any, name: str, remedy: str | None = None) -> None:
+    """Raise a ValueError if `value` is a masked array of NumPy with an entry that is masked: no number of the user.
+
+    **Arguments:**
+
+    - `remedy`: What to do about it; None is to leave these entries out, or to fill them.
+    """
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        remedy = remedy or f"leave these out, or fill them, such as by {name}.filled(0)"
+        found = f"{np.ma.count_masked(value)} of {value.size} are"
+        raise refusal(name, "hold no entries that are masked", found, remedy)

@@ -13,7 +13,8 @@ import jax.tree_util as jtu
 import numpy as np
 from jax.core import Tracer
 
-from .._misc import is_concrete
+from .._misc import is_concrete, too_deep
+from ._numbers import check_unmasked
 from ._words import refusal, shown
 
 
@@ -160,14 +161,17 @@ def check_concrete(value: Any, name: str) -> None:
 
 
 def check_args(args: Any) -> Any:
-    """`args` of a field or a layer: anything but arrays of text or of objects, which JAX does not take.
+    """`args` of a field or a layer: anything but what JAX does not take, as arrays of text or of objects.
 
     **Raises:**
 
     - `ValueError` naming the argument, what it holds and what to do.
     """
+    if too_deep(args):
+        raise refusal("args", "be nested at most 32 deep", f"it is {shown(args)}", "pass its arrays in one list")
     # "V" are the dtypes of JAX that NumPy lacks, such as bfloat16.
     for leaf in jtu.tree_leaves(args):
+        check_unmasked(leaf, "args")
         if isinstance(leaf, np.ndarray) and leaf.dtype.kind not in "biufcV":
             raise refusal("args", "hold arrays of numbers", f"it holds one of {leaf.dtype}", "pass numbers, or a list")
     return args

@@ -126,7 +126,10 @@ def effective_beta(query_key: Float[Array | np.ndarray, "d d"]) -> float:
     """
     # The antisymmetric part of B does not contribute to <x, B x>.
     array = _check_matrix(query_key, "query_key", square=True)
-    return math.sqrt(array.shape[0]) * float(np.linalg.norm((array + array.T) / 2))
+    # The largest entry is taken out of the norm: its square may be more than float64 holds.
+    symmetric = array / 2 + array.T / 2
+    largest = float(np.max(np.abs(symmetric)))
+    return largest * (math.sqrt(array.shape[0]) * float(np.linalg.norm(symmetric / (largest or 1.0))))
 
 
 def _check_matrix(matrix: Any, name: str, *, square: bool = False) -> np.ndarray:

@@ -89,6 +89,10 @@ class Recovery(eqx.Module):
 
         For each number that it returns the least standard deviation of an unbiased estimate; infinite where it changes
         along a direction that the observations do not determine.
+
+        **Raises:**
+
+        - `ValueError` if `function` takes another number of arrays, or returns no finite numbers.
         """
         value, jacobian = self._derivative(function)
         return self._spread(np.asarray(jacobian, np.float64)).reshape(np.shape(value))
@@ -96,8 +100,9 @@ class Recovery(eqx.Module):
     def _derivative(self, function: Callable[..., Any]) -> tuple[Any, Any]:
         check_callable(function, "function", "a function of the parameters", takes=len(self.names))
         point = jnp.concatenate([jnp.ravel(jnp.asarray(part)) for part in self.estimate])
-        flat = lambda vector: jnp.ravel(jnp.asarray(function(*self.picked.split(vector))))
-        return function(*map(jnp.asarray, self.estimate)), jax.jacfwd(flat)(point)
+        of = lambda *parts: check_array(function(*parts), "what function returns", remedy="return numbers in an array")
+        flat = lambda vector: jnp.ravel(of(*self.picked.split(vector)))
+        return of(*map(jnp.asarray, self.estimate)), jax.jacfwd(flat)(point)
 
     def _spread(self, rows: np.ndarray) -> np.ndarray:
         """The standard deviation of each of some combinations of parameters, (k, p)."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, final
 
-from .._check import check_callable, check_flag, check_integer, check_sequence, check_text
+from .._check import check_callable, check_flag, check_integer, check_sequence, check_text, shown
 
 
 # NLTK's English list, its contractions split at their apostrophes.
@@ -187,8 +187,8 @@ class TextOptions:
         if bool(record["lemmatise"]) != (lemmatise is not None):
             there = "with" if record["lemmatise"] else "without"
             raise ValueError(
-                f"lemmatise must be what it was, but the options were recorded {there} one and it is {lemmatise!r}; "
-                f"pass {'the same lemmatiser' if record['lemmatise'] else 'None'}."
+                f"lemmatise must be what it was, but the options were recorded {there} one and it is "
+                f"{shown(lemmatise)}; pass {'the same lemmatiser' if record['lemmatise'] else 'None'}."
             )
         options = cls(**{**record, "lemmatise": lemmatise})
         if options.record() != {name: record[name] for name in names}:

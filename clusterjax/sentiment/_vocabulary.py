@@ -12,7 +12,7 @@ import io
 import json
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -44,6 +44,8 @@ _FORM = {
     "sha256?": str, "format": str, "version": int, "words": [str], "counts": [Within(int, 0, 2**63)], "options": dict,
     "keep_unknown": bool, str: (),
 }  # fmt: skip
+# Whoever reads a damaged file has no vocabulary that could be saved again.
+_ANEW = "restore the file from a copy, or pass its texts to Vocabulary.build and save the result"
 
 
 @final
@@ -92,7 +94,7 @@ class Vocabulary:
     @classmethod
     def build(
         cls,
-        texts: Iterable[str],
+        texts: Sequence[str],
         options: TextOptions = TextOptions(),
         *,
         min_count: int = 3,
@@ -116,16 +118,14 @@ class Vocabulary:
 
         **Raises:**
 
-        - `ValueError` if `min_count` is no positive integer, or no word is seen as often.
+        - `ValueError` if `texts` is no sequence of texts, as is an iterator, which may have no end, if `min_count` is
+            no positive integer, or if no word is seen as often.
         """
         check_integer(min_count, "min_count", remedy="pass 1 to keep every word")
         check_instance(options, "options", TextOptions, "a TextOptions", "pass TextOptions()")
         keep_unknown = check_flag(keep_unknown, "keep_unknown")
-        # A list is checked as a whole; an iterator can be read only once.
-        if not isinstance(texts, Iterator):  # whose texts are checked as they are read
-            texts = check_sequence(texts, "texts", str, "texts", least=0)
         seen: Counter[str] = Counter()
-        for text in texts:
+        for text in check_sequence(texts, "texts", str, "texts", least=0):
             seen.update(options.words(text))
         # Most frequent first, then by the alphabet.
         kept = sorted((-count, word) for word, count in seen.items() if count >= min_count)
@@ -289,8 +289,7 @@ class Vocabulary:
             record = decode(data)
         except ValueError as error:
             raise ValueError(
-                f"path must be a vocabulary, but {str(path)!r} is not whole JSON in UTF-8; write it again with "
-                f"save ({error})."
+                f"path must be a vocabulary, but {str(path)!r} is not whole JSON in UTF-8 ({error}); {_ANEW}."
             ) from error
         if misfit(record, {"format": _FORMAT}) is not None:
             raise ValueError(f"path must be a vocabulary, but {str(path)!r} is another file; name one made by save.")
@@ -302,8 +301,7 @@ class Vocabulary:
         wrong = misfit(record, _FORM)
         if wrong is not None:
             raise ValueError(
-                f"path must be a whole vocabulary, but {str(path)!r} lacks words, counts or options; write it again "
-                f"({wrong})."
+                f"path must be a whole vocabulary, but {str(path)!r} lacks words, counts or options ({wrong}); {_ANEW}."
             )
         # The files of version 0.1.0 have no checksum.
         # Looked at last, so that a file that is wrong in a way that can be named is not only called damaged.
@@ -316,12 +314,12 @@ class Vocabulary:
             if str(error).startswith("lemmatise") and sealed:  # which is not of the file
                 raise ValueError(f"{str(error).removesuffix('.')}, for {str(path)!r}.") from error
             raise ValueError(
-                f"path must be a whole vocabulary, but {str(path)!r} does not fit ({error}); write it again."
+                f"path must be a whole vocabulary, but {str(path)!r} does not fit ({error}); {_ANEW}."
             ) from error
         if not sealed:
             raise ValueError(
                 f"path must be a vocabulary as it was written, but {str(path)!r} is damaged or was changed: its "
-                "checksum is another; write it again with save."
+                f"checksum is another; {_ANEW}."
             )
         return vocabulary
 

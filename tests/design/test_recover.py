@@ -62,6 +62,9 @@ def test_information_is_that_of_differences(exact):
     # A function of them by the chain rule: the trace of V.
     ones = np.concatenate([np.zeros(5), np.eye(2).ravel()])
     assert_close(found.bound_of(lambda b, q, v: jnp.trace(v)), np.sqrt(ones @ found.covariance @ ones), "difference")
+    for wrong in ("x", np.ma.array([1.0], mask=[True]), [None], 1j, np.inf):
+        with pytest.raises(ValueError, match="^what function returns must .+, but .+; .+\\.$"):
+            found.bound_of(lambda b, q, v, wrong=wrong: wrong)
 
 
 def test_errors_over_many_draws_are_as_the_bound_says(exact):

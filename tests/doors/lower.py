@@ -50,7 +50,7 @@ SQUARE = ARRAY | SIZE
 TOKENS = ARRAY | SIZE
 OPTIONAL = NONE | ARRAY
 PARAMETER = NONE | ARRAY | SIZE
-ARGS = ANYTHING
+ARGS = ANYTHING | rule("list in itself, masked", "the function that is called reads it, if it does")
 SCALAR = NUMBER | TRACED
 TIME = SCALAR
 
@@ -164,7 +164,7 @@ def _runs() -> dict[str, Case]:
                 "stepsize_controller": dfx.PIDController(rtol=1e-3, atol=1e-3), "max_steps": 1024,
                 "adjoint": dfx.RecursiveCheckpointAdjoint(), "throw": False, "noise": None, "key": jr.key(0),
             },
-            dear=True, x0=TOKENS, ts=ARRAY | SIZE, args=ARGS, dt0=NONE | POSITIVE | TRACED,
+            dear=True, x0=TOKENS, ts=ARRAY | SIZE, args=ANYTHING, dt0=NONE | POSITIVE | TRACED,
             noise=NONE | COUNT | POSITIVE | TRACED | rule("", "much noise may want more steps than there are", True),
             key=NONE | TRACED,
             solver=NONE, stepsize_controller=NONE, adjoint=NONE, save=NONE, max_steps=NONE,
@@ -172,7 +172,7 @@ def _runs() -> dict[str, Case]:
         ),
         "TokensAnd": case({"fn": lambda t, x, args: x}),
         "iterate": case(
-            lambda: {"layer": layer(), "x0": X, "depth": 2}, dear=True, x0=TOKENS, depth=COUNT, args=ARGS
+            lambda: {"layer": layer(), "x0": X, "depth": 2}, dear=True, x0=TOKENS, depth=COUNT, args=ANYTHING
         ),
         "ResidualLayer": case(
             lambda: {"field": field(), "step": T, "normalise_to": cjx.Sphere()}, step=SCALAR, normalise_to=NONE

@@ -55,7 +55,7 @@ CALLABLE = rule("class, function", "classes and functions can be called")
 ANYTHING = rule(
     "none, true, minus one, zero, one and a half, nan, inf, complex, text, empty text, bytes, empty list, empty dict, "
     "object, class, function, empty array, nan array, inf array, complex array, text array, ragged, more axes, "
-    "other shape, huge integer, huge number, long list, list of text, list of none, list, traced",
+    "other shape, huge integer, huge number, long list, list of text, list of none, list, endless, traced",
     "handed on as it is",
     True,
 )

@@ -1,6 +1,7 @@
 """The bad values that stand in for each argument, made from a good one where shape and kind matter."""
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -40,6 +41,39 @@ class _Unknown:
     """An object that is nothing to the package."""
 
 
+class Hang(BaseException):
+    """The call does not end; no `except Exception` swallows it."""
+
+
+def _endless() -> Iterator[float]:
+    """Numbers without end, as far as the package can know."""
+    yield from itertools.repeat(1.0, 10**6)
+    raise Hang("reads on after a million numbers")
+
+
+def _in_itself() -> list[Any]:
+    held: list[Any] = []
+    held.append(held)
+    return held
+
+
+def is_numeric(good: Any) -> bool:
+    """Whether a good value is an array of numbers, with one at least."""
+    return (
+        isinstance(good, jax.Array | np.ndarray)
+        and good.dtype != object
+        and np.size(good) > 0
+        and (jnp.issubdtype(good.dtype, jnp.number) or good.dtype == bool)
+    )
+
+
+def _masked(good: Any) -> np.ma.MaskedArray:
+    array = np.array(good) if is_numeric(good) else _array(good)
+    mask = np.zeros(array.shape, bool)
+    mask.flat[-1] = True
+    return np.ma.array(array, mask=mask)
+
+
 VALUES: dict[str, Callable[[Any], Any]] = {
     "none": lambda good: None,
     "true": lambda good: True,
@@ -71,6 +105,9 @@ VALUES: dict[str, Callable[[Any], Any]] = {
     "list of text": lambda good: ["x", "y"],
     "list of none": lambda good: [None, None],
     "list": lambda good: np.atleast_1d(_array(good)).tolist(),
+    "list in itself": lambda good: _in_itself(),
+    "endless": lambda good: _endless(),
+    "masked": _masked,
 }
 
 # Stands for a traced array in the place of the argument: the whole call is then made while compiling.

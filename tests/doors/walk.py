@@ -18,7 +18,7 @@ import numpy as np
 
 from .cases import Case
 from .rules import by_value
-from .values import TRACED, VALUES, traced_like
+from .values import TRACED, VALUES, Hang, is_numeric, traced_like
 
 
 MODULES = ("", "hardmax", "sentiment", "transformer", "probe", "sweep", "plot", "experiments")
@@ -71,20 +71,16 @@ class Verdict:
         return self.outcome not in ("refused", "accepted")
 
 
-class _Hang(BaseException):
-    """Raised by the alarm; no `except Exception` swallows it."""
-
-
 @contextlib.contextmanager
 def alarm(seconds: float) -> Iterator[None]:
-    """Raise `_Hang` in the main thread after so many seconds of computing, and again each second after, in case that
+    """Raise `Hang` in the main thread after so many seconds of computing, and again each second after, in case that
     the first was swallowed; where the system can."""
     if not hasattr(signal, "SIGPROF") or threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def ring(*_: Any) -> None:
-        raise _Hang
+        raise Hang(f"takes more than {seconds} seconds")
 
     before = signal.signal(signal.SIGPROF, ring)
     signal.setitimer(signal.ITIMER_PROF, seconds, 1.0)
@@ -154,9 +150,11 @@ def judge(name: str, called: Callable[..., Any], case: Case, argument: str, good
                     lambda traced: (call(name, called, case, **{argument: traced}), None)[1], traced_like(good)
                 )
                 return "accepted"
-    except _Hang:
-        return f"hangs for more than {case.seconds} seconds"
+    except Hang as error:
+        return str(error)
     except ValueError as error:
+        if label == "masked" and is_numeric(good) and "masked" not in str(error):
+            return f"not refused as masked: {_short(error)}"
         mismatched = label in ("other shape", "more axes", "empty array", "list", "long list", "empty list")
         others = (*arguments(called, case), *parts_of(case)) if mismatched else ()
         return "refused" if is_clear(error, (argument, *others)) else f"{type(error).__name__}: {_short(error)}"

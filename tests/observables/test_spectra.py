@@ -77,6 +77,8 @@ def test_effective_beta():
     np.testing.assert_allclose(effective_beta(rotation @ form @ rotation.T), expected, rtol=1e-12)
     np.testing.assert_allclose(effective_beta(form - form.T), 0, atol=1e-12)
     np.testing.assert_allclose(effective_beta(-3 * form), 3 * expected, rtol=1e-12)
+    np.testing.assert_allclose(effective_beta(1e300 * np.eye(4)), 4e300, rtol=1e-12)  # its squares overflow
+    assert effective_beta(np.zeros((2, 2))) == 0
 
 
 def test_precision_follows_the_matrix():

@@ -2,6 +2,7 @@
 
 import errno
 import gzip
+import itertools
 import json
 import os
 import random
@@ -43,7 +44,7 @@ def test_words_are_those_seen_often_enough(options, min_count):
 def test_the_order_of_texts_does_not_matter():
     shuffled = list(TEXTS)
     random.Random(1).shuffle(shuffled)
-    assert Vocabulary.build(shuffled, min_count=1) == Vocabulary.build(iter(TEXTS), min_count=1)
+    assert Vocabulary.build(shuffled, min_count=1) == Vocabulary.build(tuple(TEXTS), min_count=1)
 
 
 def test_ids_start_behind_padding_and_unknown():
@@ -172,17 +173,19 @@ def recorded(tmp_path, **changes):
 
 
 WRONG = (
-    (lambda path: b"\xff\xfe\x00", "is not whole JSON in UTF-8; write it again"),
-    (lambda path: b"", "is not whole JSON in UTF-8; write it again"),
-    (lambda path: recorded(path)[:-20], "is not whole JSON in UTF-8; write it again"),
+    (lambda path: b"\xff\xfe\x00", "is not whole JSON in UTF-8 .*; restore the file"),
+    (lambda path: b"", "is not whole JSON in UTF-8 .*; restore the file"),
+    (lambda path: recorded(path)[:-20], "is not whole JSON in UTF-8 .*; restore the file"),
     (lambda path: b"[]", "is another file; name one made by save"),
     (lambda path: b'{"words": ["a"]}', "is another file; name one made by save"),
     (lambda path: recorded(path, version=2), "is of version 2; use the clusterjax that wrote it"),
-    (lambda path: recorded(path, words="leave out"), "lacks words, counts or options; write it again"),
-    (lambda path: recorded(path, words="film bad good"), "lacks words, counts or options; write it again"),
-    (lambda path: recorded(path, counts=["a"]), "lacks words, counts or options; write it again"),
-    (lambda path: recorded(path, options=None), "lacks words, counts or options; write it again"),
-    (lambda path: recorded(path, keep_unknown=1), "lacks words, counts or options; write it again"),
+    (lambda path: recorded(path, words="leave out"), "lacks words, counts or options .*; restore the file"),
+    (lambda path: recorded(path, words="film bad good"), "lacks words, counts or options .*; restore the file"),
+    (lambda path: recorded(path, counts=["a"]), "lacks words, counts or options .*; restore the file"),
+    (lambda path: recorded(path, options=None), "lacks words, counts or options .*; restore the file"),
+    (lambda path: recorded(path, counts=[5, 3]), "does not fit .*; restore the file from a copy"),
+    (lambda path: recorded(path, counts=[5, 3, 1]), "is damaged or was changed: .*; restore the file from a copy"),
+    (lambda path: recorded(path, keep_unknown=1), "lacks words, counts or options .*; restore the file"),
 )
 
 
@@ -243,6 +246,7 @@ BAD = (
     (lambda: Vocabulary(("a", "a"), (1, 1)), "words", "remove it"),
     (lambda: Vocabulary(("a", "<unk>"), (1, 1)), "words", "remove it"),
     (lambda: Vocabulary.build("good film"), "texts", "pass a list of texts"),
+    (lambda: Vocabulary.build(itertools.repeat("good film")), "texts", "pass a list of texts"),
     (lambda: Vocabulary.build(["good film"]), "texts", "a smaller min_count"),
     (lambda: Vocabulary.build([]), "texts", "pass more texts"),
     (lambda: Vocabulary.build(TEXTS, min_count=0), "min_count", "pass 1 to keep every word"),

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from ..._check import check_choice, check_integer, refusal
+from ..._check import check_choice, check_integer, refusal, shown
 from ..._mask import AbstractMask, check_mask
 from ..measures.survey import dtype_of
 from ..networks.block import Gains, at_places
@@ -74,7 +74,9 @@ def without(
     check_choice(part, "part", ("attention", "feed_forward"))
     for name, value, other in (("head", head, "attention"), ("neuron", neuron, "feed_forward")):
         if value is not None and part != other:
-            raise refusal(name, f"be None unless part is {other!r}", f"it is {value!r}", f"name the part {other!r}")
+            raise refusal(
+                name, f"be None unless part is {other!r}", f"it is {shown(value)}", f"name the part {other!r}"
+            )
     layers = _places(layer, "layer", network.num_layers)
     heads = _places(head, "head", network.num_heads)
     neurons = None if neuron is None else _places(neuron, "neuron", network.blocks()[0].neuron_values().kernel.shape[0])

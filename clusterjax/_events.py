@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import optimistix as optx
 from jaxtyping import Array, Bool, Float, PyTree
 
-from ._check import check_instance, check_scalar
+from ._check import check_instance, check_scalar, refusal
 from ._custom_types import RealScalarLike, Tokens
 from ._space import AbstractSpace, Sphere, check_space
 
@@ -78,8 +78,9 @@ def clustered_event(
     r"""Ends a run as soon as $|x_i - \bar x| \le$ `radius` for every token, $\bar x$ their mean.
 
     The distance is the Euclidean one of the ambient space, between tokens brought back to `space`. The time is found
-    inside the step, to the accuracy of the solver's interpolation, and is differentiable. A run that starts clustered,
-    and still is so after one step, ends at its start. Tokens that gather and part again within one step go unseen.
+    inside the step, to the accuracy of the solver's interpolation, and is differentiable; with `noise` it is the end of
+    that step, see `simulate`. A run that starts clustered, and still is so after one step, ends at its start. Tokens
+    that gather and part again within one step go unseen.
 
     **Arguments:**
 
@@ -112,7 +113,8 @@ def stationary_event(
 
     The velocity is that of the run's own terms, evaluated at the tokens brought back to `space`; it is one more
     evaluation per step. Its time, its gradient and a start at rest are as in `clustered_event`. Slow is not
-    converged: a metastable state moves at a speed of the order of $e^{-c\beta}$.
+    converged: a metastable state moves at a speed of the order of $e^{-c\beta}$. A run with noise has no speed, and is
+    refused.
 
     **Arguments:**
 
@@ -126,7 +128,7 @@ def stationary_event(
 
     **Raises:**
 
-    - `ValueError` if `speed` is not a positive number.
+    - `ValueError` if `speed` is not a positive number, or as the run begins if that has noise.
 
     """
     speed = check_scalar(speed, "speed", above=0, remedy="pass a number above zero")
@@ -161,7 +163,12 @@ class _Speed(eqx.Module):
     space: AbstractSpace
 
     def __call__(self, t, y, args, *, terms, solver, **kwargs) -> Float[Array, ""]:
-        return _log_ratio(solver.func(terms, t, self.space.retract(y), args), self.speed)
+        velocity = solver.func(terms, t, self.space.retract(y), args)
+        # With noise it is the drift and an operator for the noise.
+        if isinstance(velocity, tuple):
+            found = "it is stationary_event: a path with noise has no speed"
+            raise refusal("event", "be of the tokens themselves with noise", found, "use clustered_event, or none")
+        return _log_ratio(velocity, self.speed)
 
 
 class _Downward(eqx.Module):

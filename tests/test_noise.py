@@ -23,8 +23,10 @@ from clusterjax import (
     SoftmaxAttention,
     Sphere,
     UnnormalisedAttention,
+    clustered_event,
     iterate,
     simulate,
+    stationary_event,
 )
 from clusterjax._noise import brownian_step
 
@@ -91,6 +93,27 @@ def test_zero_temperature_is_the_deterministic_scheme():
     np.testing.assert_allclose(cold, deterministic, rtol=0, atol=1e-12)
     assert 1e-6 < np.abs(cool - deterministic).max() < 1e-2
     assert np.abs(warm - deterministic).max() > 0.1
+
+
+def test_an_event_ends_a_noisy_run_with_its_step():
+    """At a state that the run goes through, the first at which the event holds, and not on a line between two."""
+    ts = jnp.asarray(np.arange(65) * STEP)
+    x0 = jnp.asarray(oracles.unit_tokens(3, 3, 3))
+    field = AttentionField(SoftmaxAttention(2.0))
+    run = lambda **more: simulate(field, x0, ts, noise=0.3, key=jr.key(7), dt0=STEP, **more)
+    whole, ended = run(), run(event=clustered_event(0.9))
+    happens = [bool(np.all(np.linalg.norm(x - x.mean(0), axis=1) <= 0.9)) for x in np.asarray(whole.xs)]
+    first = happens.index(True)
+    assert first > 1 and bool(ended.event_reached) and float(ended.t1) == float(ts[first])
+    np.testing.assert_allclose(ended.x1, whole.xs[first], rtol=0, atol=1e-14)
+
+
+def test_a_noisy_run_has_no_speed():
+    with (
+        as_a_user(),
+        pytest.raises(ValueError, match="^event must be .*: a path with noise has no speed"),
+    ):
+        noisy(0.3, jr.key(0), event=stationary_event(0.1))
 
 
 def test_key_determines_the_run():

@@ -6,7 +6,7 @@ clusters. **Invariants.** Lengths are relative to the longest token;
 assumptions of the theorem that fail are a ValueError, never a clause that fails.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -88,7 +88,8 @@ def certificate(z0: Tokens, layer: HardmaxLayer, depth: int = 100_000) -> Certif
     **Arguments:**
 
     - `z0`: Tokens, (n, d), nonzero and distinct, but for padding.
-    - `layer`: A `HardmaxLayer` with a symmetric positive definite A, or None, and with the full mask.
+    - `layer`: A `HardmaxLayer` with a symmetric positive definite A, or None, with the full mask, and with a
+        `tie_tolerance` of at most that 1e-7 (1.2e-4).
     - `depth`: The most layers that are applied.
 
     **Returns:**
@@ -97,8 +98,9 @@ def certificate(z0: Tokens, layer: HardmaxLayer, depth: int = 100_000) -> Certif
 
     **Raises:**
 
-    - `ValueError` if `A` is not symmetric positive definite or depends on the layer, the mask is not full, or `z0` has
-        a zero row or two equal ones: of those the theorem does not speak; and as `limit_set` does.
+    - `ValueError` if `A` is not symmetric positive definite or depends on the layer, the mask is not full, the
+        `tie_tolerance` is larger, or `z0` has a zero row or two equal ones: of those the theorem does not speak; and
+        as `limit_set` does.
 
     ??? cite "Source"
 
@@ -114,6 +116,7 @@ def certificate(z0: Tokens, layer: HardmaxLayer, depth: int = 100_000) -> Certif
         raise ValueError(
             f"mask must be full, but it is a {type(layer.mask).__name__}; the theorem is about FullMask()."
         )
+    _check_ties(layer, z0.dtype)
     depth = check_integer(depth, "depth", remedy="pass the most layers to apply")
     present = present_tokens(layer, len(z0))
     _check_assumptions(np.asarray(z0), np.flatnonzero(present))
@@ -145,6 +148,17 @@ def definite_form(layer: HardmaxLayer, d: int) -> np.ndarray:
             "the theorem asks for a symmetric positive definite A, and limit_set takes any."
         )
     return form
+
+
+def _check_ties(layer: HardmaxLayer, dtype: Any) -> None:
+    """Raise a ValueError if scores count as equal that differ by more than what counts as zero here."""
+    most = small(_ZERO, dtype)
+    if layer.tie_tolerance is not None and layer.tie_tolerance > most:
+        raise ValueError(
+            f"tie_tolerance must be at most {most:.2g} for a certificate in {dtype}, but it is "
+            f"{float(layer.tie_tolerance):.3g}: the theorem is about tokens that attend to the largest score alone; "
+            "leave it out, or use limit_set, which takes any."
+        )
 
 
 def _check_assumptions(z0: np.ndarray, rows: np.ndarray) -> None:

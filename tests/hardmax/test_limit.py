@@ -228,6 +228,10 @@ REFUSED = {
     "asymmetric": (lambda: certificate(Z, HardmaxLayer(1.0, jnp.asarray([[1.0, 0.5], [0.0, 1.0]]))),
                    r"^A must be symmetric, but A - A\^T has an entry of 0.5; the theorem asks"),
     "schedule": (lambda: certificate(Z, HardmaxLayer(1.0, SCHEDULE)), "^A must be one matrix, but it is a Piece"),
+    "ties": (
+        lambda: certificate(Z, HardmaxLayer(1.0, tie_tolerance=0.1)),
+        "^tie_tolerance must be at most 1e-07 for a certificate in float64, but it is 0.1: .*; leave it out, or use",
+    ),
     "mask": (lambda: certificate(Z, HardmaxLayer(1.0, mask=cjx.CausalMask())), "^mask must be full, but it is a C.*;"),
     "zero token": (lambda: certificate(Z.at[3].set(0.0), LAYER), "^z0 must hold no zero token, but row 3 is zero"),
     "equal tokens": (lambda: certificate(Z.at[3].set(Z[1]), LAYER), "^z0 must hold distinct tokens, but rows 1 and 3"),

@@ -28,7 +28,7 @@ from ..._summary import short, summary
 from ..networks.batch import Encoded
 from ..networks.load import Model
 from .head_clusters import HeadClusters, head_clusters
-from .stream import AbstractToldPairs, Measure
+from .stream import AbstractToldPairs, Maps, Measure, Pairs, Words
 from .survey import bootstrap_counts, check_surveyed, encoded, survey
 from .tally import Average
 
@@ -237,13 +237,7 @@ def _squares(uniform: Float[Array, "batch n n"]) -> Float[Array, " batch"]:
 class _OfLayer(AbstractToldPairs):
     """The correlations of each text, and the mean of those of two different heads."""
 
-    def __call__(
-        self,
-        hidden: Array,
-        attention: Float[Array, "batch heads n n"],
-        mask: Bool[Array, "batch n"],
-        allowed: Bool[Array, "batch n n"],
-    ) -> dict[str, Array]:
+    def __call__(self, hidden: Array, attention: Maps, mask: Words, allowed: Pairs) -> dict[str, Array]:
         correlation, heads = correlate(attention, allowed), attention.shape[1]
         others = jnp.sum(correlation, axis=(1, 2)) - heads  # each head has 1 with itself
         # Over the h (h - 1) ordered pairs.

@@ -25,7 +25,7 @@ from ..._summary import short, summary
 from ..networks.batch import Encoded
 from ..networks.load import Model, check_model
 from .head_correlations import uniform_map
-from .stream import AbstractToldPairs, Measure, stream
+from .stream import AbstractToldPairs, Maps, Measure, Pairs, Words, stream
 from .survey import check_surveyed, dtype_of, encoded, survey
 from .tally import Average
 
@@ -159,6 +159,9 @@ class Activation(NamedTuple):
 def token_activation(model: Model, text: str | Encoded, *, length: int | None = None) -> Activation:
     r"""$\frac1n\sum_i w_{ij}$ of each token j of one text, by head and layer; adds up to 1 over the tokens.
 
+    A causal mask is part of what is received: a head without preference gives token j then $(H_n - H_{j-1})/n$,
+    `uniform_causal_sink(n, include_self=True)`, and only what exceeds that is a preference.
+
     **Arguments:**
 
     - `model`: What `load` returned.
@@ -193,7 +196,7 @@ def token_activation(model: Model, text: str | Encoded, *, length: int | None = 
     return Activation(received, ids, words)
 
 
-def _received(hidden: Array, attention: Float[Array, "batch heads n n"], mask: Bool[Array, "batch n"]) -> Array:
+def _received(hidden: Array, attention: Maps, mask: Words) -> Array:
     words = jnp.sum(mask, axis=1).astype(attention.dtype)
     return jnp.sum(attention, axis=2) / words[:, None, None]
 
@@ -208,13 +211,7 @@ class _OfLayer(AbstractToldPairs):
     causal: Float[Array, "batch targets"]
     include_self: bool = eqx.field(static=True)
 
-    def __call__(
-        self,
-        hidden: Array,
-        attention: Float[Array, "batch heads n n"],
-        mask: Bool[Array, "batch n"],
-        allowed: Bool[Array, "batch n n"],
-    ) -> dict[str, Array]:
+    def __call__(self, hidden: Array, attention: Maps, mask: Words, allowed: Pairs) -> dict[str, Array]:
         # One head more, which attends uniformly to all that the mask of the layer allows.
         attention = jnp.concatenate([attention, uniform_map(allowed, attention.dtype)[:, None]], axis=1)
         # Over texts and heads.

@@ -9,7 +9,7 @@ one compilation serves all batches of one shape, because the network's parameter
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -25,6 +25,10 @@ from ..networks.load import Model, check_model
 
 
 _Batch = ArrayLike | Sequence[Any] | Mapping[str, Any]
+# What a measure of a layer is given: attention, which tokens are words, which pairs of words the layer allows.
+Maps: TypeAlias = Float[Array, "batch heads n n"]
+Words: TypeAlias = Bool[Array, "batch n"]
+Pairs: TypeAlias = Bool[Array, "batch n n"]
 
 
 class AbstractToldPairs(AbstractPart):
@@ -32,13 +36,7 @@ class AbstractToldPairs(AbstractPart):
     attention, (batch, n, n)."""
 
     @abstractmethod
-    def __call__(
-        self,
-        hidden: Float[Array, "batch n d"],
-        attention: Float[Array, "batch heads n n"],
-        mask: Bool[Array, "batch n"],
-        allowed: Bool[Array, "batch n n"],
-    ) -> dict[str, Array]:
+    def __call__(self, hidden: Array, attention: Maps, mask: Words, allowed: Pairs) -> dict[str, Array]:
         """The statistics of a layer."""
 
 

@@ -76,6 +76,22 @@ def test_a_masked_number_is_refused(value):
     )
 
 
+def test_bytes_enter_in_the_order_of_this_machine():
+    swapped = np.asarray([1.5, -2.0]).astype(">f8" if sys.byteorder == "little" else "<f8")
+    found = check.as_numbers(swapped, "x")
+    assert found.dtype.isnative and found.tolist() == [1.5, -2.0]
+
+
+def test_numbers_that_a_dtype_does_not_hold_are_refused():
+    for value, dtype, integers in ((1e39, jnp.float32, False), (1e5, jnp.float16, False), (2**40, jnp.int32, True)):
+        with (
+            as_a_user(),
+            pytest.raises(ValueError, match=rf"^x must fit in {jnp.dtype(dtype)}, which ends at .*; pass"),
+        ):
+            check.check_fits(np.asarray([1, value]), "x", dtype, integers=integers)
+    check.check_fits(np.asarray([np.inf, 1.0]), "x", jnp.float32)
+
+
 def test_a_list_in_itself_is_no_argument_of_a_field():
     args = []
     args.append(args)

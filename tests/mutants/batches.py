@@ -39,7 +39,7 @@ BATCHES = (
         _BATCHES,
     ),
     Mutant(
-        "batches-in-few-dimensions-are-products-one-by-one",
+        "a-batch-is-summed-one-system-at-a-time",
         _DENSE,
         "max(1, _SCORES_AT_ONCE // scores)",
         "1",

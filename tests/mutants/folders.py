@@ -1,10 +1,12 @@
-"""Faults of model folders, of pre-training and of the names that are imported late."""
+"""Faults of model folders, of files of others, of pre-training and of the names that are imported late."""
 
 from .mutant import Mutant
 
 
 _FOLDER = ("tests/test_model_folder.py",)
 _LAZY = ("tests/test_lazy.py",)
+_JSON, _CHECK = ("tests/test_json.py",), ("tests/test_check.py",)
+_OTHERS = "tests/test_other_files.py::"
 
 FOLDERS = (
     Mutant(
@@ -56,5 +58,117 @@ FOLDERS = (
         "    for old, new in renamed.items():",
         "    for old, new in [pair for pair in renamed.items() if pair[0] != 'd']:",
         ("tests/cli/test_main.py",),
+    ),
+    Mutant(
+        "a-report-of-another-program-is-replaced",
+        "clusterjax/_model_folder.py",
+        "name for name in names if name not in listed and os.path.lexists(folder / name)",
+        "name for name in names if name not in listed and name == CONFIG and os.path.lexists(folder / name)",
+        (f"{_OTHERS}test_files_that_training_would_replace_are_refused",),
+    ),
+    Mutant(
+        "a-checkpoint-of-another-program-is-replaced",
+        "clusterjax/_training_loop.py",
+        "    if os.path.lexists(checkpoint) and not _FILE.wrote(checkpoint):",
+        "    if False and not _FILE.wrote(checkpoint):",
+        (f"{_OTHERS}test_files_that_training_would_replace_are_refused",),
+    ),
+    Mutant(
+        "a-device-is-replaced-by-a-file",
+        "clusterjax/_disk.py",
+        "        refuse_irregular(os.stat(path), path)",
+        "        os.stat(path)",
+        (f"{_OTHERS}test_what_is_no_regular_file_is_not_replaced",),
+    ),
+    Mutant(
+        "a-pipe-is-replaced-by-a-file-of-a-model",
+        "clusterjax/_disk.py",
+        "            refuse_irregular(os.lstat(folder / name), folder / name)",
+        "            os.lstat(folder / name)",
+        (f"{_OTHERS}test_a_model_is_not_written_over_what_is_no_regular_file",),
+    ),
+    Mutant(
+        "a-sweep-removes-the-files-of-others",
+        "clusterjax/sweep/_store.py",
+        "            if _BATCH_NAME.fullmatch(name) or _OURS.search(name):",
+        '            if _BATCH_NAME.fullmatch(name) or name.endswith((".draft", ".partial")):',
+        (f"{_OTHERS}test_a_sweep_leaves_the_files_of_others",),
+    ),
+    Mutant(
+        "a-figure-removes-the-files-of-others",
+        "clusterjax/experiments/framework/reproduce.py",
+        "        for entry in _strangers(place):\n            if entry.is_dir()",
+        "        for entry in ():\n            if entry.is_dir()",
+        (f"{_OTHERS}test_a_figure_that_is_drawn_again_keeps_the_files_of_others",),
+    ),
+    Mutant(
+        "a-file-is-read-whatever-its-size",
+        "clusterjax/_json.py",
+        "        if size > bound:\n",
+        "        if False:\n",
+        _JSON,
+    ),
+    Mutant(
+        "what-does-not-fit-into-memory-is-read",
+        "clusterjax/_json.py",
+        "    if size <= _LITTLE:\n",
+        "    if True:\n",
+        _JSON,
+    ),
+    Mutant(
+        "a-pipe-is-opened-for-ever",
+        "clusterjax/_json.py",
+        "    refuse_irregular(os.stat(path), path)\n",
+        "    os.stat(path)\n",
+        _JSON,
+    ),
+    Mutant(
+        "a-plain-field-is-of-any-type",
+        "clusterjax/_json.py",
+        "    return None if type(value) is form else misfit(",
+        "    return None if isinstance(form, type) else misfit(",
+        _JSON,
+    ),
+    Mutant(
+        "a-gzip-bomb-is-unpacked",
+        "clusterjax/_tables.py",
+        "        if self.read_so_far > self.dense:",
+        "        if False:",
+        (f"{_OTHERS}test_a_gzip_bomb_is_left_after_a_few_megabytes",),
+    ),
+    Mutant(
+        "the-frame-of-a-sweep-is-read-with-each-batch",
+        "clusterjax/sweep/_store.py",
+        "        if self._marked[0] != stamp:",
+        "        if True:",
+        ("tests/sweep/test_store.py::test_an_unfinished_store_is_opened_with_three_calls_of_the_disk_a_batch",),
+    ),
+    Mutant(
+        "the-gallery-tells-the-time",
+        "clusterjax/experiments/framework/cards.py",
+        "<p>{text(versions)}; {text(machine)}</p></details>",
+        "<p>{text(versions)}; {text(machine)}; {text(record['finished'])}</p></details>",
+        ("tests/experiments/test_gallery.py::test_claims_numbers_and_verdicts_are_shown_as_text",),
+    ),
+    Mutant(
+        "a-mask-of-entries-is-lost",
+        "clusterjax/_check/_arrays.py",
+        "    check_unmasked(array, name, masked)\n",
+        "",
+        _CHECK,
+    ),
+    Mutant(
+        "bytes-are-taken-in-the-order-of-the-file",
+        "clusterjax/_check/_arrays.py",
+        "    return array if array.dtype.isnative else",
+        "    return array if True else",
+        _CHECK,
+    ),
+    Mutant(
+        "what-overflows-is-infinite",
+        "clusterjax/_check/_arrays.py",
+        "np.isfinite(held) & ~np.isfinite(rounded)",
+        "np.isfinite(held) & np.isnan(rounded)",
+        _CHECK,
     ),
 )

@@ -116,4 +116,11 @@ NOISE = (
         "(1 - 1 / each)",
         (_BIFURCATION + "test_t_c_is_read_from_the_mean_of_all_systems",),
     ),
+    Mutant(
+        "an-event-is-found-on-a-line-between-noisy-states",
+        "clusterjax/_simulate.py",
+        "_any_of(event if noise is None else _at_steps(event), watch)",
+        "_any_of(event, watch)",
+        ("tests/test_noise.py::test_an_event_ends_a_noisy_run_with_its_step",),
+    ),
 )

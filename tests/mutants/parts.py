@@ -281,4 +281,12 @@ PARTS = (
         "features = features - 0",
         _COLLAPSE,
     ),
+    # Certificates
+    Mutant(
+        "a-layer-of-wide-ties-is-certified",
+        "clusterjax/hardmax/_certificate.py",
+        "    if layer.tie_tolerance is not None and layer.tie_tolerance > most:",
+        "    if layer.tie_tolerance is not None and layer.tie_tolerance > 1:",
+        ("tests/hardmax/test_limit.py::test_bad_input_is_refused",),
+    ),
 )

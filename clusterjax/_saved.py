@@ -15,12 +15,15 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Shaped
 
 from ._abstract import AbstractPart
-from ._check import check_callable
+from ._check import call_traced, check_callable
 from ._space import AbstractSpace
 
 
+WHAT = "a function of t, x and args"
+
+
 def _function(fn: Callable[..., Any]) -> Callable[..., Any]:
-    return check_callable(fn, "fn", "a function of t, x and args", takes=3)
+    return check_callable(fn, "fn", WHAT, takes=3)
 
 
 class TokensAnd(AbstractPart):
@@ -60,7 +63,7 @@ class Saved(eqx.Module):
     fn: Callable[..., Any]
 
     def __call__(self, t, y, args):
-        return jtu.tree_map(_as_floats, self.fn(t, self.space.retract(y), args))
+        return jtu.tree_map(_as_floats, call_traced(self.fn, "save", WHAT, t, self.space.retract(y), args))
 
 
 @final

@@ -21,7 +21,17 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, Inexact
 
 from ._abstract import AbstractPart
-from ._check import as_numbers, check_array, check_callable, check_fits, check_scalar, check_text, refusal, shown
+from ._check import (
+    as_numbers,
+    call_traced,
+    check_array,
+    check_callable,
+    check_fits,
+    check_scalar,
+    check_text,
+    refusal,
+    shown,
+)
 from ._custom_types import Numbers, RealScalarLike
 from ._misc import as_float, is_concrete, warn_of_rounding
 
@@ -224,12 +234,7 @@ class FunctionSchedule(AbstractSchedule):
         return jumps_of(self.fn)
 
     def _evaluate(self, t: Any) -> Array:
-        try:
-            value = self.fn(t)
-        except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
-            found = f"{shown(self.fn)} needs the value of t, which has none while a run is compiled"
-            remedy = "write it with jax.numpy, such as jnp.sin(t), or jnp.where(t < 1, a, b) in place of if"
-            raise refusal(self.name, "be a function of t that jax can trace", found, remedy) from error
+        value = call_traced(self.fn, self.name, "a function of t", t)
         return check_array(value, f"{self.name}(t)", finite=False, remedy="return the parameter at time t")
 
 

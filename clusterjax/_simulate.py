@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ._attention import AbstractAttention, KernelAttention, SoftmaxAttention, UnnormalisedAttention
 from ._check import (
     as_numbers,
+    call_traced,
     check_args,
     check_array,
     check_callable,
@@ -244,8 +245,20 @@ def _at_steps(event: dfx.Event | None) -> dfx.Event | None:
     return None if event is None else dfx.Event(event.cond_fn, None, event.direction)
 
 
+class _Condition(eqx.Module):
+    """A condition of the caller's event, which jax must be able to trace."""
+
+    fn: Callable[..., Any]
+
+    def __call__(self, *args, **kwargs):
+        return call_traced(self.fn, "event", "a function of t, x and args", *args, **kwargs)
+
+
 def _any_of(event: dfx.Event | None, watch: Any) -> dfx.Event | None:
     """The event of the caller, and besides it that of coefficients that resolve their density no longer."""
+    if event is not None:
+        conditions = jtu.tree_map(_Condition, event.cond_fn, is_leaf=callable)
+        event = dfx.Event(conditions, event.root_finder, event.direction)
     if watch is None or event is None:
         return event if watch is None else dfx.Event(watch)
     return dfx.Event((event.cond_fn, watch), event.root_finder, (event.direction, None))

@@ -18,7 +18,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from .._blocks import map_blocks
-from .._check import check_array, check_callable, check_flag, refusal
+from .._check import call_traced, check_array, check_callable, check_flag, refusal
 from .._custom_types import Masses, RealScalarLike, Tokens
 from .._mask import AbstractMask, FullMask, check_mask
 from .._misc import matmul
@@ -30,8 +30,11 @@ from .base import AbstractAttention, check_dimension, check_square
 _PAIRS = 2**22  # of which one block has about as many
 
 
+_WHAT = "a function of inner products"
+
+
 def _check_function(function: Callable[..., Any]) -> Callable[..., Any]:
-    return check_callable(function, "function", "a function of inner products", takes=1)
+    return check_callable(function, "function", _WHAT, takes=1)
 
 
 def _check_normalise(normalise: bool) -> bool:
@@ -131,7 +134,7 @@ class KernelAttention(AbstractAttention):
 
     def _kernel(self, scores: Float[Array, "rows n"], dtype: Any) -> Float[Array, "rows n"]:
         kernel = check_array(
-            self.function(scores),
+            call_traced(self.function, "function", _WHAT, scores),
             "function(s)",
             shape=scores.shape,
             finite=False,

@@ -16,6 +16,7 @@ from ._arrays import (
 )
 from ._numbers import check_integer as check_integer, check_number as check_number
 from ._objects import (
+    call_traced as call_traced,
     check_args as check_args,
     check_callable as check_callable,
     check_choice as check_choice,

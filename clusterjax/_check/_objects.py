@@ -144,6 +144,34 @@ def _function_named(value: Any) -> str:
     return "pass one that can be called"
 
 
+# What jax raises where a traced array is asked for its numbers.
+_NUMBERS_ASKED = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+    jax.errors.NonConcreteBooleanIndexError,
+)
+
+
+def call_traced(function: Callable[..., Any], name: str, what: str, /, *args: Any, **kwargs: Any) -> Any:
+    """`function(*args, **kwargs)`, of a function that jax can trace; `what` as in `check_callable`.
+
+    **Raises:**
+
+    - `ValueError` naming the argument if the function asks an array for its numbers, as `math`, NumPy and `if` do.
+    """
+    try:
+        return function(*args, **kwargs)
+    except (*_NUMBERS_ASKED, TypeError, ValueError) as error:
+        # Outside of `jit` by `math` and `if`, of arrays that are no single number.
+        words = ("converted to Python scalars", "truth value of an array")
+        if not isinstance(error, _NUMBERS_ASKED) and not any(word in str(error) for word in words):
+            raise
+        asked = f"{shown(function)} needs the value of {what.removeprefix('a function of ')}, as math, numpy and if do"
+        remedy = "use jax.numpy, such as jnp.exp, and jnp.where(condition, a, b) in place of if"
+        raise refusal(name, f"be {what} that jax can trace", asked, remedy) from error
+
+
 def check_say(value: Any, name: str = "say") -> Callable[[str], Any]:
     """`value`, if it is a function that is given lines of progress.
 

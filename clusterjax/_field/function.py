@@ -5,15 +5,18 @@ from typing import Any
 
 import equinox as eqx
 
-from .._check import check_array, check_callable
+from .._check import call_traced, check_array, check_callable
 from .._custom_types import RealScalarLike, Tokens
 from .._schedule import check_time
 from .._space import AbstractSpace, Sphere, check_space
 from .base import AbstractField
 
 
+_WHAT = "a function of t, x and args"
+
+
 def _check_velocity(fn: Callable[..., Any]) -> Callable[..., Any]:
-    return check_callable(fn, "fn", "a function of t, x and args", takes=3)
+    return check_callable(fn, "fn", _WHAT, takes=3)
 
 
 class FunctionField(AbstractField):
@@ -57,7 +60,7 @@ class FunctionField(AbstractField):
         check_time(t)
         y = self.enter(x)
         # Any function of tokens becomes a vector field of the space: it is evaluated on it, and projected.
-        velocity, remedy = self.fn(t, y, args), "return the velocity of each token"
+        velocity, remedy = call_traced(self.fn, "fn", _WHAT, t, y, args), "return the velocity of each token"
         velocity = check_array(velocity, "fn(t, x, args)", shape=y.shape, finite=False, remedy=remedy)
         return self.space.tangent(y, velocity.astype(y.dtype))
 

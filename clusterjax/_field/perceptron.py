@@ -8,12 +8,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import check_callable
+from .._check import call_traced, check_callable
 from .._custom_types import RealScalarLike, Tokens
 from .._misc import matmul
 from .._schedule import StoredParameter, at_time, check_real, check_time, example, optional_parameter, parameter
 from .._space import AbstractSpace, Sphere, check_space
 from .base import AbstractField
+
+
+_WHAT = "a function of an array"
 
 
 class PerceptronField(AbstractField):
@@ -52,7 +55,7 @@ class PerceptronField(AbstractField):
         for name in names[:2]:
             if getattr(self, name) is None:
                 raise ValueError(f"{name} must be a matrix or a schedule, but it is None; pass real weights.")
-        check_callable(self.activation, "activation", "a function of an array")
+        check_callable(self.activation, "activation", _WHAT)
         check_space(self.space)
         for name in names:
             check_real(getattr(self, name), name, "pass real weights")
@@ -75,7 +78,8 @@ class PerceptronField(AbstractField):
         )
         # Tokens are rows: W x_i is row i of x W^T.
         hidden: Float[Array, "n m"] = matmul(y, w_in.T)
-        hidden = self.activation(hidden if bias_in is None else hidden + bias_in[None, :])
+        hidden = hidden if bias_in is None else hidden + bias_in[None, :]
+        hidden = call_traced(self.activation, "activation", _WHAT, hidden)
         out = matmul(hidden, w_out.T)
         return self.space.tangent(y, out if bias_out is None else out + bias_out[None, :])
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._blocks import map_blocks
-from .._check import as_numbers, check_callable, shown
+from .._check import as_numbers, call_traced, check_callable, shown
 from .._custom_types import IntScalar, Numbers
 from .._misc import is_concrete, matmul
 from .base import AbstractMask
@@ -81,6 +81,9 @@ class MatrixMask(AbstractMask):
             )
 
 
+_WHAT = "a function of i and j"
+
+
 class FunctionMask(AbstractMask):
     """Token i attends to token j where `allowed(i, j)` is true, and always to itself: a rule of a user's own.
 
@@ -112,10 +115,10 @@ class FunctionMask(AbstractMask):
     fn: Callable[..., Any]
 
     def __init__(self, allowed: Callable[..., Any]):
-        self.fn = check_callable(allowed, "allowed", "a function of i and j", takes=2)
+        self.fn = check_callable(allowed, "allowed", _WHAT, takes=2)
 
     def allowed(self, i: Int[Array, "..."], j: Int[Array, "..."]) -> Bool[Array, "..."]:
-        allowed, shape = self.fn(i, j), jnp.broadcast_shapes(jnp.shape(i), jnp.shape(j))
+        allowed, shape = call_traced(self.fn, "allowed", _WHAT, i, j), jnp.broadcast_shapes(jnp.shape(i), jnp.shape(j))
         # The shape may be smaller if it broadcasts: a rule of i alone returns (rows, 1).
         if getattr(allowed, "dtype", None) != jnp.bool_ or jnp.broadcast_shapes(jnp.shape(allowed), shape) != shape:
             raise ValueError(

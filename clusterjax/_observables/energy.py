@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import check_array, check_callable, check_tokens
+from .._check import call_traced, check_array, check_callable, check_tokens
 from .._custom_types import Masses, RealScalarLike, Scalar, Tokens
 from .._misc import as_float, is_concrete, matmul
 from .._space import Sphere
@@ -204,10 +204,12 @@ def perceptron_energy(
     """
     x = check_tokens(x)
     features, amplitudes = _check_features(x, features, amplitudes)
-    check_callable(primitive, "primitive", "a function of an array", takes=1)
+    what = "a function of an array"
+    check_callable(primitive, "primitive", what, takes=1)
     # (n, m) values of the primitive, summed over the features with their amplitudes and over the tokens with the
     # masses.
-    return jnp.sum(check_masses(masses, x) * matmul(primitive(matmul(x, features.T)), amplitudes))
+    values = call_traced(primitive, "primitive", what, matmul(x, features.T))
+    return jnp.sum(check_masses(masses, x) * matmul(values, amplitudes))
 
 
 def _check_features(x: Tokens, features: Any, amplitudes: Any) -> tuple[Float[Array, "m d"], Float[Array, " m"]]:

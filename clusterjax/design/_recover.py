@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import check_array, check_callable, check_integer, check_number, refusal
+from .._check import call_traced, check_array, check_callable, check_integer, check_number, refusal
 from .._custom_types import Numbers, RealScalarLike
 from .._field import AbstractField
 from .._field.base import check_field
@@ -98,9 +98,12 @@ class Recovery(eqx.Module):
         return self._spread(np.asarray(jacobian, np.float64)).reshape(np.shape(value))
 
     def _derivative(self, function: Callable[..., Any]) -> tuple[Any, Any]:
-        check_callable(function, "function", "a function of the parameters", takes=len(self.names))
+        what = "a function of the parameters"
+        check_callable(function, "function", what, takes=len(self.names))
+        call = lambda *parts: call_traced(function, "function", what, *parts)
         point = jnp.concatenate([jnp.ravel(jnp.asarray(part)) for part in self.estimate])
-        of = lambda *parts: check_array(function(*parts), "what function returns", remedy="return numbers in an array")
+        remedy = "return numbers in an array"
+        of = lambda *parts: check_array(call(*parts), "what function returns", remedy=remedy)
         flat = lambda vector: jnp.ravel(of(*self.picked.split(vector)))
         return of(*map(jnp.asarray, self.estimate)), jax.jacfwd(flat)(point)
 

@@ -21,6 +21,7 @@ import jax
 import jax.random as jr
 import numpy as np
 
+from .._check import call_traced
 from ._axis import Parsed
 from ._frame import FINISHED, NOT_FINITE, RAISED, Frame, Outcome, Output, missing
 from ._outputs import as_outputs
@@ -56,7 +57,9 @@ class Task(NamedTuple):
         def at_point(root, index, values):
             # By the flat index of the point in the grid, not by its place in the order.
             key = {"key": jr.fold_in(root, index)} if self.takes_key else {}
-            return as_outputs(self.function(**static, **values, **key))
+            return as_outputs(
+                call_traced(self.function, "function", "a function of one point", **static, **values, **key)
+            )
 
         # The root key is shared; indices and values are mapped.
         return jax.vmap(at_point, in_axes=(None, 0, 0))

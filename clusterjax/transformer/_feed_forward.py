@@ -18,7 +18,7 @@ import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._abstract import AbstractPart
-from .._check import check_callable, check_flag, check_key
+from .._check import call_traced, check_callable, check_flag, check_key
 from .._custom_types import DTypeLike
 from .._random import draw_normal
 from ._attention import contract
@@ -26,9 +26,12 @@ from ._checks import check_draw, check_features, check_sizes, weights, weights_o
 from ._norm import lifted
 
 
+_WHAT = "a function of one array"
+
+
 def check_activation(value: Callable[..., Any]) -> Callable[..., Any]:
     """`value`, if it is a function of an array; raises a `ValueError` otherwise."""
-    return check_callable(value, "activation", "a function of one array", takes=1)
+    return check_callable(value, "activation", _WHAT, takes=1)
 
 
 class FeedForward(AbstractPart):
@@ -120,7 +123,7 @@ class FeedForward(AbstractPart):
         Source: 2012.14913, Section 2: the memory coefficients.
         """
         # Some activations, such as gelu, are slightly negative below zero.
-        return self.activation(self.scores(x))
+        return call_traced(self.activation, "activation", _WHAT, self.scores(x))
 
     def _scores(self, x: Array) -> Array:
         scores = contract("...d,dm->...m", x, self.w_in.astype(x.dtype))
@@ -132,5 +135,9 @@ class FeedForward(AbstractPart):
 
     def _added(self, x: Array) -> Array:
         # Without checks: `__call__` and `Block` have made them.
-        out = contract("...m,md->...d", self.activation(self._scores(x)), self.w_out.astype(x.dtype))
+        out = contract(
+            "...m,md->...d",
+            call_traced(self.activation, "activation", _WHAT, self._scores(x)),
+            self.w_out.astype(x.dtype),
+        )
         return out if self.bias_out is None else out + lifted(self.bias_out.astype(x.dtype), out)

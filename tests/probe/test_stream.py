@@ -118,6 +118,15 @@ def test_bad_measures_and_batches(model):
     with as_a_user():
         with pytest.raises(ValueError, match=r"measure must be a Measure, but it is the function"):
             probe.stream(model, IDS, MASK, level)
+        needs = lambda *arrays: {"top": np.tanh(arrays[0][:, 0, 0])}
+        for name in ("level", "layer"):
+            measure = probe.Measure(**{name: needs})
+            for run in (
+                probe.stream,
+                lambda model, ids, mask, measure: probe.survey(model, probe.Encoded(ids, mask), measure),
+            ):
+                with pytest.raises(ValueError, match=f"{name} must be a function of hidden.* that jax can trace"):
+                    run(model, IDS, MASK, measure)
         for ids, message in (
             ([], r"of shape \(batch, n\), a text a row, but its shape is \(0,\)"),
             (np.zeros((0, 4), int), r"but its shape is \(0, 4\)"),

@@ -21,7 +21,16 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..._attention import AbstractAttention, SoftmaxAttention, UnnormalisedAttention
 from ..._attention.base import check_dimension, check_square
-from ..._check import check_array, check_callable, check_integer, check_key, check_number, check_tokens, shown
+from ..._check import (
+    call_traced,
+    check_array,
+    check_callable,
+    check_integer,
+    check_key,
+    check_number,
+    check_tokens,
+    shown,
+)
 from ..._custom_types import Masses, Numbers, RealScalarLike, Scalar, Tokens
 from ..._mask import FullMask
 from ..._misc import einsum, is_concrete, matmul
@@ -198,9 +207,11 @@ class MeanField(AbstractField):
 
         - `ValueError` if `density` is no such function, or its integral is not positive.
         """
-        check_callable(density, "density", "a function of points (n, d)", takes=1)
+        what = "a function of points (n, d)"
+        check_callable(density, "density", what, takes=1)
         points = jnp.asarray(self.basis.grid(self.degree).points)
-        values = check_array(density(points), "density(points)", shape=(len(points),), remedy="return a number a point")
+        values = call_traced(density, "density", what, points)
+        values = check_array(values, "density(points)", shape=(len(points),), remedy="return a number a point")
         c = self.basis.integrals(self.degree, values.astype(points.dtype))
         if is_concrete(c) and not float(c[0, 0]) > 0:
             raise ValueError(

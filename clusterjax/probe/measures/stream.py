@@ -9,6 +9,7 @@ one compilation serves all batches of one shape, because the network's parameter
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import equinox as eqx
@@ -18,11 +19,13 @@ from flax import nnx
 from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
 from ..._abstract import AbstractPart
-from ..._check import check_callable, check_instance
+from ..._check import call_traced, check_callable, check_instance
 from ..networks.batch import check_batch
 from ..networks.layer_scan import run_layers_measured
 from ..networks.load import Model, check_model
 
+
+LEVEL, LAYER = "a function of hidden and mask", "a function of hidden, attention and mask"
 
 _Batch = ArrayLike | Sequence[Any] | Mapping[str, Any]
 # What a measure of a layer is given: attention, which tokens are words, which pairs of words the layer allows.
@@ -64,10 +67,10 @@ class Measure(AbstractPart):
 
     def __check_init__(self):
         if self.level is not None:
-            check_callable(self.level, "level", "a function of hidden and mask", takes=2)
+            check_callable(self.level, "level", LEVEL, takes=2)
         if self.layer is not None:
             takes = 4 if isinstance(self.layer, AbstractToldPairs) else 3
-            check_callable(self.layer, "layer", "a function of hidden, attention and mask", takes=takes)
+            check_callable(self.layer, "layer", LAYER, takes=takes)
 
 
 class Streamed(eqx.Module):
@@ -189,10 +192,10 @@ def _measure(form: Any, state: Any, batch: Any, measure: Measure, batch_first: b
     # The network again, now with traced parameters.
     (token_ids, mask, token_types, moved), network = batch, nnx.merge(form, state)
     # None is a PyTree without leaves, so that nothing is stacked for it.
-    level = (lambda *_: None) if measure.level is None else measure.level
-    layer = (lambda *_: None) if measure.layer is None else measure.layer
+    level = (lambda *_: None) if measure.level is None else partial(call_traced, measure.level, "level", LEVEL)
+    layer = (lambda *_: None) if measure.layer is None else partial(call_traced, measure.layer, "layer", LAYER)
     # What the mask of the layer allows is for those that ask for it.
-    told = 4 if isinstance(layer, AbstractToldPairs) else 3
+    told = 4 if isinstance(measure.layer, AbstractToldPairs) else 3
     # The measure sees the hidden states that enter a layer: levels 0 to L - 1. Level L is what comes out of the last.
     last, (levels, layers) = run_layers_measured(
         network,

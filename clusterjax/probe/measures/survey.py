@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from ..._check import (
+    call_traced,
     check_array,
     check_callable,
     check_concrete,
@@ -41,7 +43,7 @@ from ..._summary import short, summary
 from ..networks.batch import Encoded, check_batch, encode
 from ..networks.load import Model, check_model
 from ..networks.token_ids import in_parts
-from .stream import AbstractToldPairs, Measure, stream
+from .stream import LAYER, LEVEL, AbstractToldPairs, Measure, stream
 from .tally import Average, Tally
 
 
@@ -290,7 +292,8 @@ class _WithFinite(eqx.Module):
     level: Callable[..., Any] | None
 
     def __call__(self, hidden: Float[Array, "batch n d"], mask: Bool[Array, "batch n"]) -> dict[str, Array]:
-        statistics = {} if self.level is None else _check_rows(self.level(hidden, mask), len(mask))
+        made = {} if self.level is None else call_traced(self.level, "level", LEVEL, hidden, mask)
+        statistics = {} if self.level is None else _check_rows(made, len(mask))
         return {**statistics, _FINITE: jnp.all(jnp.isfinite(hidden), axis=(1, 2))}
 
 
@@ -328,11 +331,12 @@ def _names(model: Model, measure: Any, batch: tuple[np.ndarray, np.ndarray, np.n
     hidden = jax.ShapeDtypeStruct((size, n, model.network.sizes.hidden_size), dtype)
     attention = jax.ShapeDtypeStruct((size, model.num_heads, n, n), dtype)
     mask = jax.ShapeDtypeStruct((size, n), bool)
-    levels = {} if made.level is None else eqx.filter_eval_shape(made.level, hidden, mask)
+    level, layer = made.level, made.layer
+    levels = {} if level is None else eqx.filter_eval_shape(partial(call_traced, level, "level", LEVEL), hidden, mask)
     given = (hidden, attention, mask)
     if isinstance(made.layer, AbstractToldPairs):
         given += (jax.ShapeDtypeStruct((size, n, n), bool),)
-    layers = {} if made.layer is None else eqx.filter_eval_shape(made.layer, *given)
+    layers = {} if layer is None else eqx.filter_eval_shape(partial(call_traced, layer, "layer", LAYER), *given)
     return sorted([*(f"levels.{name}" for name in levels), *(f"layers.{name}" for name in layers)])
 
 

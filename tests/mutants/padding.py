@@ -3,7 +3,8 @@
 from .mutant import Mutant
 
 
-_PADDING = ("tests/probe/test_padding.py",)
+_FILE = "tests/probe/test_padding.py::"
+_PADDING = (_FILE + "test_hidden_states_and_attention_are_those_of_the_text_alone[gpt2]",)
 _HEADS = ("tests/probe/test_heads.py",)
 
 PADDING = (
@@ -19,7 +20,7 @@ PADDING = (
         "clusterjax/_padding.py",
         "    order = jnp.argsort(~present, axis=-1, stable=True)\n",
         "    order = jnp.broadcast_to(jnp.arange(present.shape[-1]), present.shape)\n",
-        _PADDING,
+        (_FILE + "test_a_network_called_by_itself[bert]",),
     ),
     Mutant(
         "words-are-not-put-back",
@@ -33,7 +34,7 @@ PADDING = (
         "clusterjax/probe/networks/view.py",
         "        return x[0] if present is None else blank(x, present[None])[0]",
         "        return x[0]",
-        _PADDING,
+        (_FILE + "test_one_text_taken_apart[albert]",),
     ),
     Mutant(
         "heads-are-compared-with-their-mask",

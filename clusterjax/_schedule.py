@@ -22,6 +22,7 @@ from jaxtyping import Array, Float, Inexact
 
 from ._abstract import AbstractPart
 from ._check import (
+    PAIRS,
     as_numbers,
     call_traced,
     check_array,
@@ -376,11 +377,17 @@ def example(parameter: Any) -> Any:
     return jax.eval_shape(parameter, 0.0) if isinstance(parameter, AbstractSchedule) else parameter
 
 
-def check_real(parameter: Any, name: str, remedy: str) -> None:
-    """Raise a ValueError if the parameter `name` is complex or holds a NaN or an infinity, or is empty."""
+def check_real(parameter: Any, name: str, remedy: str, *, of_tokens: bool = False) -> None:
+    """Raise a ValueError if the parameter `name` is complex or holds a NaN or an infinity, or is empty.
+
+    **Arguments:**
+
+    - `of_tokens`: Whether it is of matrices that act on tokens, which have a real form where they are complex.
+    """
     # The arrays of a schedule too, that is all of its knots.
     for leaf in jtu.tree_leaves(eqx.filter(parameter, eqx.is_array)):
         if jnp.issubdtype(leaf.dtype, jnp.complexfloating):
+            remedy = f"{remedy}: {PAIRS}" if of_tokens else remedy
             raise ValueError(f"{name} must be real, but its dtype is {leaf.dtype}; {remedy}.")
         if is_concrete(leaf) and not np.all(np.isfinite(np.asarray(leaf))):
             shown = f"it is {np.asarray(leaf)}" if np.ndim(leaf) == 0 else "some of its entries are not"

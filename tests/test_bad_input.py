@@ -241,6 +241,37 @@ def test_queries_and_keys_of_unlike_shape():
         jax.jit(cjx.query_key_form)(jnp.ones((2, 3)), jnp.ones((3, 3)))
 
 
+PAIRS = (
+    r"each coordinate a \+ ib of tokens as the pair a, b, and each entry a \+ ib of matrices as \[\[a, -b\], \[b, a\]\]"
+)
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    (
+        *((lambda m, builder=builder: builder(m), name.split(",")[0]) for name, builder in BUILDERS.items()),
+        (lambda m: cjx.query_key_form(m, m), "query"),
+        (lambda m: cjx.MultiHeadField(1.0, m[None].real, m[None]), "value"),
+        (lambda m: cjx.simulate(FIELD, m, TS), "x0"),
+    ),
+)
+def test_complex_numbers_are_told_to_be_pairs(call, name):
+    refuses(lambda: call(FORM.astype(complex)), name, PAIRS)
+
+
+def test_pairs_are_complex_numbers():
+    """As the message writes them: B as the Hermitian product, V as multiplication, in a field of C^d."""
+    drawn = ((5, 2), (2, 2), (2, 2))
+    x, value, form = (np.asarray(normal(k, *s)) + 1j * np.asarray(normal(k + 9, *s)) for k, s in enumerate(drawn))
+    coordinates = lambda x: np.stack([x.real, x.imag], axis=-1).reshape(len(x), -1)
+    blocks = lambda m: np.kron(m.real, np.eye(2)) + np.kron(m.imag, [[0.0, -1.0], [1.0, 0.0]])
+    attention = cjx.SoftmaxAttention(1.0, query_key=blocks(form))
+    field = cjx.AttentionField(attention, blocks(value), cjx.Euclidean())
+    weights = np.asarray(jax.nn.softmax(jnp.asarray((x.conj() @ form @ x.T).real), axis=1))
+    expected = coordinates(weights @ (x @ value.T))
+    np.testing.assert_allclose(field(0.0, jnp.asarray(coordinates(x))), expected, rtol=0, atol=1e-12)
+
+
 WITH_MASSES = {
     "attention": lambda masses: cjx.AttentionField(SOFTMAX, masses=masses),
     "rescaled": lambda masses: cjx.RescaledField(SOFTMAX, masses=masses),

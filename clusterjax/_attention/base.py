@@ -126,7 +126,7 @@ def query_key_form(query: Parameter, key: Parameter) -> StoredParameter:
     for name, matrix in (("query", Q), ("key", K)):
         if matrix is None:
             raise ValueError(f"{name} must be a matrix (k, d) or a schedule, but it is None; pass a real matrix.")
-        check_real(matrix, name, "pass a real matrix of shape (k, d)")
+        check_real(matrix, name, "pass a real matrix of shape (k, d)", of_tokens=True)
     shapes = jnp.shape(example(Q)), jnp.shape(example(K))
     # An empty matrix is no form: its product would be a matrix of zeros.
     if len(shapes[0]) != 2 or shapes[0] != shapes[1] or 0 in shapes[0]:
@@ -176,7 +176,7 @@ def check_square(matrix: Any, name: str) -> None:
     """Raise a ValueError unless `matrix` is None or a finite real square matrix."""
     if matrix is None:
         return
-    check_real(matrix, name, "pass a real matrix of shape (d, d)")
+    check_real(matrix, name, "pass a real matrix of shape (d, d)", of_tokens=True)
     shape = jnp.shape(example(matrix))
     if len(shape) != 2 or shape[0] != shape[1] or shape[0] < 1:
         raise ValueError(f"{name} must be a square matrix, but its shape is {shape}; pass one of shape (d, d).")

@@ -32,4 +32,4 @@ from ._objects import (
     named_by as named_by,
 )
 from ._room import MOST_ENTRIES as MOST_ENTRIES, check_room as check_room, memory_room as memory_room
-from ._words import refusal as refusal, shown as shown
+from ._words import PAIRS as PAIRS, refusal as refusal, shown as shown

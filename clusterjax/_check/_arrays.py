@@ -15,7 +15,7 @@ from jaxtyping import Array
 from .._misc import as_float, is_concrete, leaves_unless_plain, too_deep, warn_of_rounding
 from ._numbers import check_number, check_unmasked
 from ._objects import check_concrete
-from ._words import range_words, refusal, shown
+from ._words import PAIRS, range_words, refusal, shown
 
 
 def check_array(
@@ -293,6 +293,6 @@ def check_rank(x: Any, name: str = "x") -> None:
             "pass an array of shape (n, d)."
         )
     if jnp.issubdtype(x.dtype, jnp.complexfloating):
-        raise ValueError(f"{name} must be real, but its dtype is {x.dtype}; pass its real part.")
+        raise ValueError(f"{name} must be real, but its dtype is {x.dtype}; pass its real part, or {PAIRS}.")
     if not jnp.issubdtype(x.dtype, jnp.floating):
         raise ValueError(f"{name} must be of floats, but its dtype is {x.dtype}; pass {name}.astype(float).")

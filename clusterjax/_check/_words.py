@@ -17,6 +17,12 @@ from .._misc import is_concrete, too_deep
 _SHOWN = 60
 
 
+# How complex tokens of C^d are real ones of R^(2d), and a complex matrix acts on them.
+PAIRS = (
+    "write each coordinate a + ib of tokens as the pair a, b, and each entry a + ib of matrices as [[a, -b], [b, a]]"
+)
+
+
 def shown(value: Any) -> str:
     """`value` in a message: a short literal as it is, an array by shape and dtype, anything else by its kind."""
     if isinstance(value, jax.Array | np.ndarray) and (np.ndim(value) or not is_concrete(value)):

@@ -80,7 +80,7 @@ class HeadFactors(AbstractPart):
         for name in _MATRICES:
             if getattr(self, name) is None:
                 raise refusal(name, "be given", "it is None", "pass the factors of each head, (h, d, k)")
-            check_real(getattr(self, name), name, "pass what is real, such as the factors of each head")
+            check_real(getattr(self, name), name, "pass the real factors of each head", of_tokens=True)
         shapes = {name: self._shape(name) for name in _MATRICES}
         heads, d, k = shapes["query"] if len(shapes["query"]) == 3 else (0, 0, 0)
         value = shapes["value"]

@@ -197,7 +197,7 @@ class MultiHeadField(AbstractField):
         check_real(self.beta, "beta", "pass finite real inverse temperatures, () or (h,)")
         check_masses(self.masses)
         for name in ("query_key", "value"):
-            check_real(getattr(self, name), name, "pass a real stack of shape (h, d, d)")
+            check_real(getattr(self, name), name, "pass a real stack of shape (h, d, d)", of_tokens=True)
             shape = self._stacks()[name]
             if getattr(self, name) is not None and (len(shape) != 3 or shape[1] != shape[2]):
                 raise ValueError(f"{name} must be a stack of matrices, but its shape is {shape}; pass (h, d, d).")

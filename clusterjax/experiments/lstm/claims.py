@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ...probe.measures.tally import average_of
+from ...probe.measures.tally import clustered_error
 from ..framework.experiment import Claim, over, plus_minus
 from ..framework.starts import Starts, starts_of
 from ..framework.units import Unit
@@ -21,7 +21,7 @@ SHOWN = {
 def claims_of(m: Results) -> tuple[Claim, ...]:
     """All claims of the figure."""
     claims = (
-        _loss(m), _along_text(m), _beside_random(m), _along_layers(m), _gates(m), _better(m), _sentiment(m),
+        _loss(m), _along_text(m), _beside_random(m), _along_layers(m), _gates(m), _better(m), _sentiment(m), _chance(m),
         _recurrence(m),
     )  # fmt: skip
     # Of one training nobody knows how far another seed would differ.
@@ -30,21 +30,21 @@ def claims_of(m: Results) -> tuple[Claim, ...]:
 
 def _words(values: np.ndarray, digits: int = 3) -> str:
     """The mean over texts and its standard error."""
-    one = average_of(values)
+    one = clustered_error(values)
     return plus_minus(one.mean, one.error, digits)
 
 
 def _loss(m: Results) -> Claim:
-    less = average_of(m.lstm.trained.loss - m.transformer.trained.loss)
+    less = clustered_error(m.lstm.trained.loss - m.transformer.trained.loss)
     of_random = lambda network: np.mean([one.loss.mean() for one in network.random])
     return Claim(
-        says="After as many steps the transformer guesses the next word better than an LSTM of as many parameters.",
+        says="After as many steps the transformer guesses the next word better than the LSTM of as many parameters.",
         measured=f"loss of {len(m.lstm.trained.loss)} texts: LSTM of {m.lstm.parameters:,} parameters "
         f"{_words(m.lstm.trained.loss)} nats, transformer of {m.transformer.parameters:,} "
         f"{_words(m.transformer.trained.loss)}; difference, paired by text, {plus_minus(less.mean, less.error, 3)}; "
         f"with random weights {of_random(m.lstm):.2f} and {of_random(m.transformer):.2f}",
         criterion="the difference is above zero by two standard errors",
-        holds=bool(less.mean > 2 * less.error),
+        holds=less.above(),
         kind="finding",
         value=float(less.mean),
         error=float(less.error),
@@ -63,16 +63,16 @@ def _of_random(network: Network, pick) -> str:
 
 
 def _along_text(m: Results) -> Claim:
-    rises = average_of(rise(m.lstm.trained.along_text))
+    rises = clustered_error(rise(m.lstm.trained.along_text))
     of = lambda states: rise(states.along_text)
     return Claim(
-        says="The cell states of an LSTM become more alike along a text.",
+        says="The cell states of the LSTM become more alike along a text.",
         measured="mean cosine of a cell state to those before it, in the last quarter of the places less in the first: "
         f"{plus_minus(rises.mean, rises.error, 3)}, with random weights {_of_random(m.lstm, of)}; of the last level of "
         f"the transformer {_words(rise(m.transformer.trained.along_text))}, with random weights "
         f"{_of_random(m.transformer, of)}",
         criterion="above zero by two standard errors",
-        holds=bool(rises.mean > 2 * rises.error),
+        holds=rises.above(),
         kind="finding",
         value=float(rises.mean),
         error=float(rises.error),
@@ -89,7 +89,7 @@ def _beside_random(m: Results) -> Claim:
     starts = _against_random(m.lstm, pick)
     last = _against_random(m.transformer, lambda states: states.along_layers[:, -1:])
     return Claim(
-        says="Training makes the cell states of a text more alike than random weights do.",
+        says="Trained, the LSTM has cell states of a text that are more alike than with random weights.",
         measured=f"mean cosine of two cell states of a text {_words(pick(m.lstm.trained)[:, 0])}, before training "
         f"{starts.words(0)}; of two tokens after the last layer of the transformer "
         f"{_words(m.transformer.trained.along_layers[:, -1])}, before training {last.words(0)}",
@@ -103,7 +103,7 @@ def _beside_random(m: Results) -> Claim:
 
 def _along_layers(m: Results) -> Claim:
     levels = m.transformer.trained.along_layers
-    grown = average_of(levels[:, -1] - levels[:, 0])
+    grown = clustered_error(levels[:, -1] - levels[:, 0])
     every = ", ".join(_words(levels[:, k]) for k in range(levels.shape[1]))
     of_random = _of_random(m.transformer, lambda states: states.along_layers[:, -1] - states.along_layers[:, 0])
     return Claim(
@@ -111,7 +111,7 @@ def _along_layers(m: Results) -> Claim:
         measured=f"mean cosine at the levels {every}; growth {plus_minus(grown.mean, grown.error, 3)}, with random "
         f"weights {of_random}",
         criterion="the growth is above zero by two standard errors",
-        holds=bool(grown.mean > 2 * grown.error),
+        holds=grown.above(),
         kind="finding",
         value=float(grown.mean),
         error=float(grown.error),
@@ -132,7 +132,7 @@ def _gates(m: Results) -> Claim:
         for k, gate in enumerate(GATES)
     )
     return Claim(
-        says="Training closes the forget gate: a cell keeps less of what it held than it began with.",
+        says="Training lowers the mean of the forget gate: cells keep less of what they held than with random weights.",
         measured=f"{told}; means over units and places",
         criterion="the forget gate is lower than before training by two standard errors, or as many as are as "
         "improbable "
@@ -165,34 +165,54 @@ def _unit_words(network: Network) -> str:
 def _better(m: Results) -> Claim:
     (kind, ours), (other, theirs) = best_of(m.lstm), best_of(m.transformer)
     # Paired by text: both units are asked about the same texts.
-    less = average_of(ours.right.astype(float) - theirs.right.astype(float))
+    less = clustered_error(ours.right.astype(float) - theirs.right.astype(float))
     return Claim(
         says="The best unit of the LSTM tells sentiment better than the best of the transformer.",
         measured=f"on {len(ours.right)} texts on which none was chosen: {SHOWN[kind]} {100 * ours.accuracy:.1f} %, "
         f"{SHOWN[other]} {100 * theirs.accuracy:.1f} %, difference "
         f"{plus_minus(100 * float(less.mean), 100 * float(less.error), 1)} %",
         criterion="the difference is above zero by two standard errors",
-        holds=bool(less.mean > 2 * less.error),
+        holds=less.above(),
         kind="finding",
         value=float(less.mean),
         error=float(less.error),
     )
 
 
+def _beyond_random(network: Network) -> Starts:
+    """The texts that the best unit tells right beside those of the best units of random weights, paired by text."""
+    kind, unit = best_of(network)
+    right = lambda one: one.right.astype(float)[:, None]
+    return starts_of(right(unit), [right(units[kind]) for units in network.random_units])
+
+
 def _sentiment(m: Results) -> Claim:
-    kind, unit = best_of(m.lstm)
-    before = np.array([units[kind].accuracy for units in m.lstm.random_units])
-    gain = unit.accuracy - before.mean()
-    error = float(np.hypot(unit.error, before.std(ddof=1) / np.sqrt(len(before))))
+    gain, other = _beyond_random(m.lstm).beyond, _beyond_random(m.transformer).beyond
+    told = lambda one: plus_minus(100 * one.difference[0], 100 * one.error[0], 1)
     return Claim(
-        says="Learning to guess words makes a unit of the LSTM that tells sentiment.",
-        measured=f"LSTM: {_unit_words(m.lstm)}; transformer: {_unit_words(m.transformer)}",
-        criterion="the best unit of the LSTM tells more texts right than that of random weights, by two standard "
-        "errors",
-        holds=bool(gain > 2 * error),
+        says="The best unit of the LSTM tells sentiment better than that of random weights.",
+        measured=f"LSTM: {_unit_words(m.lstm)}; transformer: {_unit_words(m.transformer)}. The best unit tells "
+        f"{told(gain)} % more than that of random weights in the LSTM, {told(other)} % more in the transformer",
+        criterion="the difference exceeds two standard errors, or as many as are as improbable with so few networks",
+        holds=bool(gain.exceeds()[0]),
         kind="finding",
-        value=float(gain),
-        error=error,
+        value=float(gain.difference[0]),
+        error=float(gain.error[0]),
+    )
+
+
+def _chance(m: Results) -> Claim:
+    found = [clustered_error(best_of(network)[1].right) for network in (m.lstm, m.transformer)]
+    nearer = min(found, key=lambda one: float(one.mean))
+    told = [plus_minus(100 * one.mean, 100 * one.error, 1) for one in found]
+    return Claim(
+        says="The best unit of the LSTM and that of the transformer each tell sentiment better than chance.",
+        measured=f"{told[0]} % and {told[1]} % of the texts",
+        criterion="both above one half by two standard errors",
+        holds=all(one.above(0.5) for one in found),
+        kind="finding",
+        value=float(nearer.mean),
+        error=float(nearer.error),
     )
 
 

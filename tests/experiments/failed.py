@@ -6,14 +6,13 @@ FAILED_ELSEWHERE = {
         "Most heads of trained networks are in the row of a simple leading eigenvalue.",
     ],
     "training-escape": [  # as in the full run
-        "A feed-forward layer that is linear in its parameters learns the task.",
-        "From where a token ends its label can then be read.",
+        "A feed-forward layer that is linear in its parameters learns 95 % of the tasks or more.",
+        "From where a token ends its label can then be read, of nine tokens in ten.",
     ],
     "perceptron-delay": [
         "The trained perceptron delays the gathering of tokens from the start.",
-        "Training makes the perceptron delay the collapse: random ones of the same singular values leave fewer "
-        "clusters.",
-        "It holds the groups apart wherever they are.",
+        "Random perceptrons of the same singular values leave fewer clusters than the trained one.",
+        "It holds groups apart that are turned at random.",
     ],
     "kramers-escape": [  # of 64 tokens; Kramers' formula as in the full run
         "The logarithm of the time rises with 1 / T by the height of the barrier.",

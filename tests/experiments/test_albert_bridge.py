@@ -1,6 +1,7 @@
 """The bridge from a network to particles as a figure: claims, captions and pictures for either outcome."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ def found(tmp_path_factory):
     return network_of(checkpoint(tmp_path_factory.mktemp("network")))
 
 
-def curve(levels, texts=4, noise=0.01):
+def curve(levels, texts=8, noise=0.01):
     rng = np.random.default_rng(len(levels))
     return average_of(
         np.asarray(levels, float) + noise * np.linspace(-1, 1, texts)[:, None] * rng.normal(size=len(levels))
@@ -140,6 +141,11 @@ def test_claims_of_the_bridge_hold_and_fail(found):
     assert held == [True] * 6
     bad = bridge_of(RISE, particles=FLAT_LINE, fitted=FLAT_LINE, without_feed_forward=FLAT_LINE)
     assert [claim.holds for claim in claims_of(bad, BESIDE)] == [False, False, False, True, False, True]
+    # Texts of two articles are two numbers, and so few are unsure.
+    few = replace(BESIDE, units=np.repeat([0, 1], 4))
+    slight = bridge_of(RISE)
+    slight.curves["without feed-forward"] = curve([0.1, 0.3, 0.5, 0.78], noise=0.1)
+    assert [claims_of(slight, beside)[4].holds for beside in (BESIDE, few)] == [True, False]
     moved = bridge_of(RISE, fitted=[0.2, 0.3, 0.5, 0.7])
     assert [claim.holds for claim in claims_of(moved, BESIDE)][-1] is False
     texts = found.texts
@@ -149,7 +155,7 @@ def test_claims_of_the_bridge_hold_and_fail(found):
 
 def test_curves_that_overflow_are_said_and_drawn(found, tmp_path):
     some = bridge_of(RISE)
-    lost = average_of(np.full((4, 4), np.nan))
+    lost = average_of(np.full((8, 4), np.nan))
     some = some._replace(curves=some.curves | {"without norms": lost})
     assert "(without norms: overflows" in caption_of(found, some, found.texts, BESIDE)
     assert "overflows" not in caption_of(found, bridge_of(RISE), found.texts, BESIDE)

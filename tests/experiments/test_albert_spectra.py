@@ -74,7 +74,7 @@ def test_spectra_are_those_of_the_whole_operators(outcome, found):
     named = lambda heads: f"{len(heads)} {heads}" if heads else "none"
     assert f"is so at {named(dominant)} of 4 heads" in leading.measured
     assert f"as well, at {named(agree)};" in leading.measured
-    discs = by_name(outcome, "Training has given V")
+    discs = by_name(outcome, "At half of the heads")
     assert discs.value == pytest.approx(np.mean(ratios), rel=1e-8)
     assert by_name(outcome, "The symmetric part of Q^T K is positive").value == pytest.approx(max(shares), rel=1e-8)
 

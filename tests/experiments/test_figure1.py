@@ -190,7 +190,7 @@ def test_distance_from_normal_is_that_of_known_laws(law, expected):
     """The supremum for a uniform law is 0.0572, and so on, whatever mean and spread; as numbers, and as histograms."""
     rng = np.random.default_rng(0)
     numbers = 1.6 * QUANTILES - 0.8 if law is None else law.ppf(QUANTILES)
-    found = normality(np.array_split(rng.permutation(numbers), 20), rng)
+    found = normality(np.array_split(rng.permutation(numbers), 20), rng, np.arange(20))
     assert found.distance == pytest.approx(expected, abs=2e-3) and found.upper > found.distance
     assert (found.p < 0.01) == (expected > 0.03) or expected == 0.02266
     assert found.mean == pytest.approx(numbers.mean(), abs=1e-9)
@@ -212,19 +212,30 @@ def test_texts_and_not_pairs_are_resampled():
     rng, rejected, naive = np.random.default_rng(1), 0, 0
     for _ in range(40):
         texts = [0.2 * rng.normal() + 0.1 * rng.normal(size=400) for _ in range(24)]
-        rejected += normality(texts, rng).p < 0.05
+        rejected += normality(texts, rng, np.arange(24)).p < 0.05
         every = np.concatenate(texts)
         naive += kstest(every, norm(every.mean(), every.std()).cdf).pvalue < 0.05
-    assert rejected <= 6 and normality([rng.uniform(-0.5, 0.5, 400) for _ in range(24)], rng).p < 0.01
+    uniform = [rng.uniform(-0.5, 0.5, 400) for _ in range(24)]
+    assert rejected <= 6 and normality(uniform, rng, np.arange(24)).p < 0.01
     assert naive > rejected + 3
+
+
+def test_articles_and_not_their_texts_are_resampled():
+    """Four copies of a text are one: D is what it was, and its bound too, but for the other resamples."""
+    rng = np.random.default_rng(2)
+    texts = [0.2 * rng.normal() + 0.1 * rng.normal(size=400) for _ in range(12)]
+    alone = normality(texts, np.random.default_rng(0), np.arange(12))
+    copied = normality(4 * texts, np.random.default_rng(0), np.tile(np.arange(12), 4))
+    np.testing.assert_allclose(copied, alone, rtol=1e-12)
+    assert normality(4 * texts, np.random.default_rng(0), np.arange(48)).upper < alone.upper - 0.02
 
 
 def test_normality_is_of_the_tokens_before_the_first_layer(settings):
     found = network_of(settings)
     for special in ((), (2, 3)):
         every = [pairs(text[0]) for text in cosines(settings, 1, special)]
-        of = normality_of(found.model, found.texts, special, np.random.default_rng(0))
-        expected = normality(every, np.random.default_rng(0))
+        of = normality_of(found.model, found.texts, special, np.random.default_rng(0), found.articles)
+        expected = normality(every, np.random.default_rng(0), found.articles)
         np.testing.assert_allclose(of, expected, rtol=0, atol=1e-4)
         assert of.mean == pytest.approx(np.mean([one.mean() for one in every]), abs=1e-5)
 
@@ -260,7 +271,7 @@ def made(trained, shuffled, random, error=0.01, *, words=None, normal=(NEARLY, N
     both = lambda one, words=None: Both(one, one if words is None else words, none if apart is None else apart)
     runs = both(alike(trained, **more), words), both(alike(shuffled)), (both(alike(random)),) * 2
     controls = probe.Controls(*runs, compare(shuffled, 0.01), compare(random, error), 1, 2.0)
-    return Results(Parameters(), controls, None, normal, 1, 1, special)
+    return Results(Parameters(), controls, None, normal, 1, 1, special, np.arange(4))
 
 
 @pytest.mark.parametrize(
@@ -329,9 +340,9 @@ def test_one_cluster_is_claimed_with_and_without_special_tokens():
 
 def test_the_claim_has_the_comparison_that_decides():
     """That with shuffled tokens, of which it has fewer, and not that with the larger error."""
-    claim = claim_of(made(0.6, 0.7, 0.2, error=0.05), "The trained network")
+    claim = claim_of(made(0.6, 0.7, 0.2, error=0.05), "The tokens of the trained network")
     assert claim.value == pytest.approx(-0.1) and claim.error == pytest.approx(0.01) and not claim.holds
-    claim = claim_of(made(0.6, 0.5, 0.2, error=0.3), "The trained network")
+    claim = claim_of(made(0.6, 0.5, 0.2, error=0.3), "The tokens of the trained network")
     assert claim.value == pytest.approx(0.4) and claim.error == pytest.approx(0.3) and not claim.holds
 
 

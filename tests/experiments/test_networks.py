@@ -128,7 +128,7 @@ def test_sinks_of_figure_2_are_those_of_a_loop(outcomes, found, attention):
         np.testing.assert_allclose(outcome.series[f"error_by_head, {name}"], error, rtol=1e-3, atol=1e-6)
         mean, spread = reference.average(over)
         twice[name] = mean > 2 * spread / 4
-    sink = by_name(outcome, "Some head has the first token")
+    sink = by_name(outcome, "Some head gives the first token")
     name = max(excess, key=lambda name: excess[name].max())
     layer, head = np.argwhere(excess[name] == excess[name].max())[0]
     assert sink.value == pytest.approx(excess[name].max(), abs=1e-6)
@@ -276,7 +276,7 @@ def test_numbers_of_the_bridge_are_those_of_the_network(outcomes, found, traced)
         rmse = np.sqrt(np.mean((np.array(series[f"cosine {name}"]) - series["cosine network"]) ** 2))
         claim = by_name(outcome, start)
         assert claim.value == pytest.approx(rmse) and claim.holds == (rmse < np.std(series["cosine network"]))
-    parted = by_name(outcome, "The feed-forward keeps")
+    parted = by_name(outcome, "Without the feed-forward")
     assert parted.value == pytest.approx(series["cosine without feed-forward"][-1] - series["cosine network"][-1])
     assert 2 < len(series["loss_by_step"]) <= how.steps + 1 and outcome.parameters["beta"] > 0
     assert ("has not come to its end" in outcome.caption) == (not outcome.parameters["converged"])

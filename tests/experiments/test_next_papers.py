@@ -52,8 +52,10 @@ def test_time_until_gathered_is_the_first_beyond_and_the_end_if_there_is_none():
     cosine = np.tile(np.linspace(0, 0.95, len(TS)), (2, 1))
     cosine[1] = 0.5
     cosine[0, 10] = 0.91
-    flows = Flows({"both": cosine}, {}, 1.0, 1.0, 1.0, 1.0)
+    flows = Flows({"both": cosine}, {}, 1.0, 1.0, 1.0, 1.0, np.array([0, 0]))
     assert flows.until_gathered("both").tolist() == [TS[10], TS[-1]]
+    # Two passages of one article are one unit, two draws are two.
+    assert np.isnan(flows.mean_of("both", np.arange(2)).error) and flows.mean_of("random", np.arange(2)).error == 0.5
 
 
 def test_gradient_perceptron_is_the_slope_of_its_energy():

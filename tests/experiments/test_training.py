@@ -10,6 +10,7 @@ from clusterjax.experiments.albert_training.claims import _verdict, _way, claims
 from clusterjax.experiments.albert_training.measure import Results
 from clusterjax.experiments.framework.starts import STARTS, keys_of, seed_of, starts_of
 from clusterjax.experiments.language_training import claims as language, measure as of_language
+from clusterjax.probe.measures.tally import clustered_error
 
 
 STEPS = np.array([0, 100, 200, 400])
@@ -60,13 +61,18 @@ def test_claims_of_the_language_model_say_what_it_is(strongest, holds):
     results = of_language.Results(
         of_language.Parameters(), {"report": REPORT_OF_LANGUAGE, "snapshots": [final]}, STEPS,
         last((0.1, 0.2, 0.3, 0.3), (0.1, 0.2, 0.3, 0.2)), (0, 0), np.array([0.0, strongest]), np.array([0.0, 0.01]),
-        np.array([0.1, 0.3]), starts(0.3, 0.1, 0.11, 0.09), np.array([0.001, 0.002, 0.003]),
+        np.array([0.1, 0.3]) + TEXTS, np.array([0.1, 0.2]) - 5 * TEXTS, starts(0.3, 0.1, 0.11, 0.09),
+        np.array([0.001, 0.002, 0.003]), np.arange(len(TEXTS)),
     )  # fmt: skip
     found = language.claims_of(results)
     by = {claim.says.split()[0]: claim for claim in found}
     sink, gathers = by["In"], found[1]
     assert sink.says.startswith("In this causal model, whose training texts begin anywhere") and sink.holds == holds
     assert sink.value == strongest and "0.002 ± 0.001 over 3 random starts" in sink.measured
+    paired = clustered_error(6 * TEXTS)
+    assert found[2].holds and found[2].value == pytest.approx(0.1) and found[2].error == pytest.approx(paired.error[0])
+    # Of texts of two articles the difference is unsure.
+    assert not language.claims_of(replace(results, articles=np.arange(len(TEXTS)) // 3))[2].holds
     assert gathers.holds and gathers.value == pytest.approx(0.2) and "(0.100, 0.110, 0.090)" in gathers.measured
     sinks = (
         "is a sink."
@@ -102,7 +108,7 @@ def test_rise_and_fall_are_those_of_the_curve(cosine, rise, fall, holds):
     before = starts(cosine[-1], *(cosine[0] + shift for shift in (-0.01, 0.0, 0.01)))
     words = starts(cosine[-1] + 0.1, *(cosine[0] + shift for shift in (0.09, 0.1, 0.11)))
     shuffled = np.array([0.1, cosine[-1]]) + TEXTS
-    results = Results(REPORT, STEPS, last(cosine, cosine), 2e-7, before, words, shuffled)
+    results = Results(REPORT, STEPS, last(cosine, cosine), 2e-7, before, words, shuffled, np.arange(5))
     claims = claims_of(results)
     assert [claims[k].holds for k in (0, 1, 3)] == holds and claims[4].holds
     assert claims[2].holds == (rise > 0.1) or rise == 0.02

@@ -57,6 +57,22 @@ def test_the_three_runs_and_their_differences(model):
     assert not found._replace(sigmas=sigmas + 1e-6).clusters_beyond_controls
 
 
+def test_errors_are_over_the_units_of_texts(model):
+    """Of six texts of three articles: the error is the clustered one, in all comparisons, and the freedom two."""
+    articles = np.array([5, 5, 3, 3, 8, 8])
+    found = probe.controls(measure, model, TEXTS, key=jr.key(0), draws=2, units=articles)
+    apart = found.trained.cosine.values - found.shuffled.cosine.values
+    for shuffled, random in ((found.beyond_shuffled, found.beyond_random), found.compare("cosine")):
+        np.testing.assert_allclose(shuffled.error, clustered_error(apart, articles).error, rtol=1e-9, atol=1e-15)
+        np.testing.assert_allclose(shuffled.freedom, 2, rtol=1e-12)
+        drawn = np.stack([run.cosine.values for run in found.random])
+        within = clustered_error(found.trained.cosine.values - drawn.mean(axis=0), articles).error
+        between = drawn.mean(axis=1).std(axis=0, ddof=1) / np.sqrt(2)
+        np.testing.assert_allclose(random.error, np.hypot(within, between), rtol=1e-9)
+    with pytest.raises(ValueError, match=r"^units must .*; pass an integer for each text, the same for passages of"):
+        probe.controls(measure, model, TEXTS, key=jr.key(0), units=articles[:5])
+
+
 def test_few_draws_need_more():
     """At 2 sigmas two texts must be 14 errors above, by the table of Student; many only 2. Heads are all asked."""
     one = probe.Comparison(np.zeros(4), np.ones(4), np.array([2.01, 13.9, 14.0, 1.99]), np.array([np.inf, 1, 1, 1e9]))

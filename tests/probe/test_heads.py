@@ -48,6 +48,11 @@ def test_correlations_are_those_of_a_loop(model, traced):
     np.testing.assert_allclose(found.correlation.error, spread / np.sqrt(5), rtol=0, atol=1e-12)
     counts = probe.bootstrap_counts(jr.key(2), 3, 5)
     np.testing.assert_allclose(found.resampled, np.tensordot(counts, each, axes=1) / 5, rtol=0, atol=1e-12)
+    # Of three articles all texts of each come together.
+    articles, counts = np.array([4, 4, 7, 9, 9]), probe.bootstrap_counts(jr.key(2), 3, 3)[:, [0, 0, 1, 2, 2]]
+    by_article = probe.head_correlations(model, TEXTS, replicates=3, key=jr.key(2), batch_size=2, units=articles)
+    expected = np.stack([np.average(each, axis=0, weights=count) for count in counts])
+    np.testing.assert_allclose(by_article.resampled, expected, rtol=0, atol=1e-12)
     heads = model.num_heads
     np.testing.assert_allclose(
         found.between_heads.values, np.mean([[[m[h, g] for h in range(len(m)) for g in range(len(m)) if h != g]

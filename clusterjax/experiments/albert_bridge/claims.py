@@ -3,10 +3,12 @@
 import numpy as np
 
 from ... import probe
-from ..framework.bridge_controls import BridgeControls
+from ...probe.measures.tally import clustered_error, of_units
+from ..framework.bridge_controls import BridgeControls, share_missed
 from ..framework.controls import NAMES_OF_CONTROLS, random_words
-from ..framework.experiment import Claim, plus_minus
+from ..framework.experiment import Claim, over, plus_minus
 from ..framework.networks import Network
+from ..framework.passages import articles_words
 from .panels import PARTS, WORDS
 
 
@@ -31,7 +33,8 @@ def caption_of(network: Network, bridge: probe.Bridge, texts: probe.Encoded, bes
     )
     return (
         f"Mean cosine of the tokens in {network.words}, and in what is made of its heads: {len(texts.mask)} of its "
-        f"texts, cut to {texts.mask.shape[1]} tokens; means over texts with standard errors. (a) The network, and "
+        f"texts, cut to {texts.mask.shape[1]} tokens; means over texts with standard errors, over "
+        f"{articles_words(beside.units)}. (a) The network, and "
         "three that lack a part: the feed-forward; the norms within the layers; both, with a projection onto the "
         "sphere instead"
         + (f" ({', '.join(lost)}: overflows, and is not drawn from there on)" if lost else "")
@@ -41,7 +44,7 @@ def caption_of(network: Network, bridge: probe.Bridge, texts: probe.Encoded, bes
         f"{uniform if bridge.beta < UNIFORM else ''}. (c) The difference from the network at each layer. (d) What the "
         "particles miss the curve of a text by, as a share of what the best constant does (line), beside both "
         f"controls: shuffled words, and {random_words(network, draws)}, all with time and beta "
-        f"of their own, {len(beside.rows)} texts each; standard errors over texts, of random weights over networks"
+        f"of their own, {len(beside.rows)} texts each; of random weights, errors are over networks"
         + ("" if bridge.converged else "; the fit has not come to its end")
         + f". The rmse of the particles over {last} layers is {quality}; that "
         f"of the best constant is {spread(bridge):.3f}. {verdict}{_controls_words(beside)}."
@@ -62,47 +65,52 @@ def spread(bridge: probe.Bridge) -> float:
 
 def claims_of(bridge: probe.Bridge, beside: BridgeControls) -> tuple[Claim, ...]:
     """What particles predict, what the parts do, and what must hold."""
-    return (
-        *(_claim_of_curve(bridge, name) for name in ("particles", "fitted")),
-        _claim_of_fit(bridge),
+    claims = (
+        *(_claim_of_curve(bridge, name, beside.units) for name in ("particles", "fitted")),
+        _claim_of_fit(bridge, beside.units),
         _claim_of_controls(beside),
-        _claim_of_feed_forward(bridge),
+        _claim_of_feed_forward(bridge, beside.units),
         *_identities(bridge),
     )
+    return over(f"{articles_words(beside.units)}, of random weights over networks", claims)
 
 
-def _claim_of_curve(bridge: probe.Bridge, name: str) -> Claim:
-    rmse, constant, end = bridge.rmse(name), spread(bridge), bridge.difference(name)
+def _claim_of_curve(bridge: probe.Bridge, name: str, articles: np.ndarray) -> Claim:
+    rmse, constant, end = bridge.rmse(name), spread(bridge), of_units(bridge.difference(name), articles)
+    share = clustered_error(share_missed(bridge, name), articles)
     how = {
         "particles": "as they come",
-        "fitted": f"with time {bridge.time_per_layer:.3g} per layer and beta {bridge.beta:.3g}, fitted to other texts,",
+        "fitted": f"with time {bridge.time_per_layer:.3g} per layer and beta {bridge.beta:.3g}, fitted to other "
+        "passages,",
     }[name]
     return Claim(
         says=f"The particles {'as they come' if name == 'particles' else 'with fitted time and beta'} predict the "
         "curve of the network better than a constant.",
         measured=f"{how} rmse {rmse:.4f} over the layers, that of the best constant {constant:.4f}; correlation "
-        f"{bridge.correlation(name):.2f}; difference after the last layer {plus_minus(end.mean[-1], end.error[-1], 3)}",
-        criterion="rmse below that of the best constant",
-        holds=rmse < constant,
+        f"{bridge.correlation(name):.2f}; difference after the last layer "
+        f"{plus_minus(end.mean[-1], end.error[-1], 3)}; of the error of the best constant of a text "
+        f"{plus_minus(share.mean, share.error)} is left",
+        criterion="the share that is left is below 1 by two standard errors",
+        holds=share.below(1.0),
         kind="finding",
-        value=rmse,
+        value=float(share.mean),
+        error=float(share.error),
     )
 
 
-def _claim_of_fit(bridge: probe.Bridge) -> Claim:
+def _claim_of_fit(bridge: probe.Bridge, articles: np.ndarray) -> Claim:
     # Of each text, over the levels.
     squares = [np.mean(_kept(bridge.difference(name)) ** 2, axis=1) for name in ("particles", "fitted")]
-    gain = squares[0] - squares[1]
-    error = float(gain.std(ddof=1) / np.sqrt(len(gain))) if len(gain) > 1 else float("nan")
+    gain = clustered_error(squares[0] - squares[1], articles)
     return Claim(
         says="One time and one beta for all layers, fitted to other texts, bring the particles closer to the network.",
         measured=f"mean squared difference {squares[0].mean():.2e} before, {squares[1].mean():.2e} after; the gain of "
-        f"a text is {gain.mean():.1e} ± {error:.0e}",
+        f"a text is {gain.mean:.1e} ± {gain.error:.0e}",
         criterion="the gain exceeds two standard errors",
-        holds=bool(gain.mean() > 2 * error),
+        holds=gain.above(),
         kind="finding",
-        value=float(gain.mean()),
-        error=error,
+        value=float(gain.mean),
+        error=float(gain.error),
     )
 
 
@@ -127,17 +135,17 @@ def _claim_of_controls(beside: BridgeControls) -> Claim:
     )
 
 
-def _claim_of_feed_forward(bridge: probe.Bridge) -> Claim:
-    apart = bridge.difference("without feed-forward")
+def _claim_of_feed_forward(bridge: probe.Bridge, articles: np.ndarray) -> Claim:
+    apart = clustered_error(_kept(bridge.difference("without feed-forward"))[:, -1], articles)
     return Claim(
-        says="The feed-forward keeps tokens apart: without it they become more alike.",
+        says="Without the feed-forward the tokens end more alike than with it.",
         measured=f"mean cosine after the last layer {bridge.curves['without feed-forward'].mean[-1]:.3f} without, "
-        f"{bridge.network.mean[-1]:.3f} with it; difference {plus_minus(apart.mean[-1], apart.error[-1], 3)}",
+        f"{bridge.network.mean[-1]:.3f} with it; difference {plus_minus(apart.mean, apart.error, 3)}",
         criterion="the difference exceeds two standard errors",
-        holds=bool(apart.mean[-1] > 2 * apart.error[-1]),
+        holds=apart.above(),
         kind="finding",
-        value=float(apart.mean[-1]),
-        error=float(apart.error[-1]),
+        value=float(apart.mean),
+        error=float(apart.error),
     )
 
 

@@ -16,6 +16,7 @@ from ..framework.bridge_controls import TEXTS, BridgeControls, Effort, controls_
 from ..framework.experiment import Settings
 from ..framework.networks import WIDE, Network
 from ..framework.parameters import parameter
+from ..framework.passages import by_articles
 from ..framework.starts import STARTS
 
 
@@ -37,7 +38,7 @@ class Results:
     - `how`: The effort that was made.
     - `texts`, `others`: The texts that were measured, and those that time and beta were fitted to.
     - `bridge`: The network and the particles on `texts`.
-    - `beside`: The controls.
+    - `beside`: The controls, with the article of each text.
     """
 
     p: Parameters
@@ -54,6 +55,7 @@ def measure(p: Parameters, network: Network, settings: Settings, say: Callable[[
     how = effort(settings.quick, network.model.network.sizes.hidden_size, p.steps_per_layer)
     texts, others = parts_of(network.texts, how)
     say(f"running {len(texts.mask)} texts as a network and as particles, fitted to {len(others.mask)} others")
+    articles = network.articles[rows_of(network.texts, how)[::2]]
     bridge = probe.bridge(
         network.model,
         texts,
@@ -68,11 +70,11 @@ def measure(p: Parameters, network: Network, settings: Settings, say: Callable[[
     beside = controls_of(
         network.model, bridge, texts, others, how, settings.seed, settings.store, say, special=tuple(special),
         # The package knows how its network was drawn.
-        units=np.arange(len(texts.mask)),
+        units=articles,
         draw=partial(probe.randomise, initial=probe.bundled_start if network.bundled else None), many=p.controls,
         draws=p.draws,
     )  # fmt: skip
-    return Results(p, how, texts, others, bridge, beside)
+    return Results(p, how, texts, others, by_articles(bridge, articles), beside)
 
 
 def effort(quick: bool, width: int, per_layer: int | None = None) -> Effort:
@@ -83,13 +85,16 @@ def effort(quick: bool, width: int, per_layer: int | None = None) -> Effort:
     return Effort(16, 64, 30, per_layer) if width <= WIDE else Effort(6, 48, 16, per_layer)
 
 
-def parts_of(texts: probe.Encoded, how: Effort) -> tuple[probe.Encoded, probe.Encoded]:
-    """Twice so many of the texts, evenly spread over all and cut to their first tokens: every other one to measure, and
-    the rest to fit to.
-    """
+def rows_of(texts: probe.Encoded, how: Effort) -> np.ndarray:
+    """Twice so many of the texts as are measured, evenly spread over all."""
     many = len(texts.mask)
     # An even number, as every other one goes to either half.
-    rows = np.linspace(0, many - 1, min(2 * how.texts, many - many % 2)).astype(int)
+    return np.linspace(0, many - 1, min(2 * how.texts, many - many % 2)).astype(int)
+
+
+def parts_of(texts: probe.Encoded, how: Effort) -> tuple[probe.Encoded, probe.Encoded]:
+    """Every other one of these texts to measure, and the rest to fit to, cut to their first tokens."""
+    rows = rows_of(texts, how)
     # Truncated from the end; the special token at the end is lost, as in any long text.
     part = lambda rows: probe.Encoded(texts.token_ids[rows, : how.length], texts.mask[rows, : how.length])
     return part(rows[::2]), part(rows[1::2])

@@ -6,6 +6,7 @@ from matplotlib.figure import Figure
 
 from ... import probe
 from ...plot import OKABE_ITO, style, time_series
+from ...probe.measures.tally import of_units
 from ..framework.bridge_controls import BridgeControls
 from ..framework.layout import WIDTH
 
@@ -41,7 +42,8 @@ def draw(bridge: probe.Bridge, beside: BridgeControls) -> Figure:
         ax.get_lines()[0].set_linewidth(2.0)
     axes[0, 1].sharey(axes[0, 0])
     for name in ("on the sphere", "particles", "fitted"):
-        _curve(axes[1, 0], levels, bridge.difference(name), WORDS[name], *STYLES[name], "difference of mean cosine")
+        apart = of_units(bridge.difference(name), beside.units)
+        _curve(axes[1, 0], levels, apart, WORDS[name], *STYLES[name], "difference of mean cosine")
     axes[1, 0].axhline(0, color="0.6", lw=0.6, zorder=0)
     _beside(axes[1, 1], beside)
     shown = {}

@@ -100,7 +100,7 @@ def _claim_of_forms(m: Results) -> Claim:
 def _claim_of_discs(m: Results) -> Claim:
     ratio = np.abs(m.leading) / m.radius
     return Claim(
-        says="Training has given V eigenvalues that random matrices of the same norms do not have.",
+        says="At half of the heads or more V has an eigenvalue that random matrices of the same norms do not have.",
         measured=f"the largest modulus is {ratio.min():.2f} to {ratio.max():.2f} times the radius of their disc, "
         f"{ratio.mean():.2f} in the mean",
         criterion=f"above {m.p.outside:g} at half of the heads or more",
@@ -113,7 +113,7 @@ def _claim_of_discs(m: Results) -> Claim:
 def _claim_of_beta(m: Results) -> Claim:
     beta = m.beta
     return Claim(
-        says="Training has sharpened the attention of every head.",
+        says="The effective beta of every head is above that of random weights.",
         measured=f"effective beta {beta.min():.3g} to {beta.max():.3g}; of random weights, as they are drawn before "
         f"training, {m.untrained:.3g}",
         criterion="the smallest is above 1.1 times that of random weights",

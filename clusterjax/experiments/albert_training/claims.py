@@ -3,17 +3,21 @@
 import numpy as np
 
 from ... import probe
-from ..framework.experiment import Claim, plus_minus
+from ...probe.measures.tally import clustered_error
+from ..framework.experiment import Claim, over, plus_minus
+from ..framework.passages import articles_words
 from ..framework.starts import Starts
 from .measure import Results
 
 
+ON_RECORD = "of snapshots over passages, whose single numbers are not on record"
 SAME = 1e-4  # of a mean cosine, by which float32 may differ from machine to machine
 
 
 def claims_of(m: Results) -> tuple[Claim, ...]:
     """All claims of the figure."""
-    return _learnt(m), _gathers(m), _gathers_words(m), _grows(m), _same(m)
+    claims = _learnt(m), _gathers(m), _gathers_words(m), _grows(m), _same(m)
+    return over(f"{articles_words(m.articles)}, {ON_RECORD}; of random starts over networks", claims)
 
 
 def _learnt(m: Results) -> Claim:
@@ -51,9 +55,9 @@ def _gathers(m: Results) -> Claim:
 def _gathers_words(m: Results) -> Claim:
     words, beyond = m.words, m.words.beyond
     shuffled = m.shuffled_words[:, -1]
-    of_shuffled = plus_minus(shuffled.mean(), shuffled.std(ddof=1) / np.sqrt(len(shuffled)), 3)
+    of_shuffled = plus_minus(*clustered_error(shuffled, m.articles)[:2], 3)
     return Claim(
-        says="So do its words alone, without the special tokens at both ends of a text.",
+        says="The words alone, without the special tokens, are gathered more than as they might have started too.",
         measured=f"mean cosine of the words after the last layer {m.of_words[-1]:.3f} after training ({of_shuffled} in "
         f"random order), with the special tokens {m.last['cosine'][-1]:.3f}; {words.words()} before it; difference "
         f"{plus_minus(beyond.difference[-1], beyond.error[-1], 3)}",
@@ -74,10 +78,10 @@ def _grows(m: Results) -> Claim:
     before = int(cosine[: lowest + 1].argmax())
     fall, of_fall = float(cosine[before] - cosine[lowest]), float(np.hypot(error[before], error[lowest]))
     return Claim(
-        says="Clustering grows throughout training.",
+        says="Along training the mean cosine after the last layer falls nowhere.",
         measured=f"mean cosine after the last layer: {_way(m.steps, cosine)}; deepest fall below an earlier snapshot "
         f"{plus_minus(fall, of_fall, 3)}",
-        criterion="no fall exceeds two standard errors",
+        criterion="no fall below an earlier snapshot exceeds two standard errors",
         holds=fall <= 2 * of_fall,
         kind="finding",
         value=fall,
@@ -111,7 +115,7 @@ def caption_of(m: Results) -> str:
         f"{len(m.starts.each)} networks as it "
         f"might have started, the mean and its standard error over networks. (c) The same after layer {layers} against "
         "the step, and with the tokens in random order; crosses: those networks. Other standard errors are over "
-        f"passages.{f' Dotted: until there it was trained with {before}.' if early else ''} "
+        f"passages, as they are on record.{f' Dotted: until there it was trained with {before}.' if early else ''} "
         f"All tokens are counted, also [CLS] and [SEP] at both ends of a text: the words alone end at "
         f"{m.of_words[-1]:.2f}, and began at {m.words.mean[-1]:.2f} ± {m.words.error[-1]:.2f} in those networks. "
         f"{_verdict(m.steps, m.last, m.starts)}"

@@ -17,6 +17,7 @@ from ... import probe
 from ...probe.measures.survey import encoded
 from ..framework.experiment import Settings
 from ..framework.parameters import parameter
+from ..framework.passages import articles_of
 from ..framework.starts import STARTS, Starts, keys_of, starts_of
 
 
@@ -43,6 +44,7 @@ class Results:
     - `starts`: Networks as it might have started, and the trained one beside them.
     - `words`: The same without the special tokens at both ends of a text; snapshots on record are of all tokens.
     - `shuffled_words`: That of the trained network with its words in random order, (texts, levels).
+    - `articles`: The article of each text, the independent unit of errors, (texts,).
     """
 
     training: dict[str, Any]
@@ -52,6 +54,7 @@ class Results:
     starts: Starts
     words: Starts
     shuffled_words: np.ndarray
+    articles: np.ndarray
 
     @property
     def of_words(self) -> np.ndarray:
@@ -69,7 +72,7 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
     last = {
         name: np.array([snapshot[name][-1] for snapshot in snapshots]) for name in snapshots[0] if name not in _NO_CURVE
     }
-    return Results(training, steps, last, off, starts, words, shuffled)
+    return Results(training, steps, last, off, starts, words, shuffled, articles_of(probe.bundled_texts()))
 
 
 def _measured_again(training: dict[str, Any], seed: int, draws: int) -> tuple[float, Starts, Starts, np.ndarray]:
@@ -91,7 +94,8 @@ def _measured_again(training: dict[str, Any], seed: int, draws: int) -> tuple[fl
     recorded = np.array(training["snapshots"][-1]["cosine"])
     # At any level, the first and the last included.
     off = float(np.max(np.abs(every[0].mean(axis=0) - recorded)))
-    return off, starts_of(every[0], every[1:]), starts_of(words[0], words[1:]), shuffled
+    articles = articles_of(probe.bundled_texts())
+    return off, starts_of(every[0], every[1:], articles), starts_of(words[0], words[1:], articles), shuffled
 
 
 def _values(average: probe.Average) -> np.ndarray:

@@ -16,7 +16,7 @@ from ..framework.causal import NAME, OWN, PASSAGES, QUICK_TEXTS, SMOLLM2, TEXTS,
 from ..framework.experiment import Settings
 from ..framework.parameters import parameter
 from ..framework.particles import MOST_TOKENS
-from ..framework.passages import articles_of, passages
+from ..framework.passages import articles_of, by_articles, passages
 from ..framework.verdict import Subject
 from .first_path import FirstPath, first_path
 from .head_runs import HeadRuns, head_runs
@@ -134,7 +134,7 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
         spread_words(model),
         texts,
         others,
-        bridge,
+        by_articles(bridge, articles),
         beside,
         path,
         heads,

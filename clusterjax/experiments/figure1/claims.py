@@ -2,9 +2,11 @@
 
 import numpy as np
 
+from ...probe.measures.tally import Clustered, clustered_error
 from ..framework.controls import against, random_words
-from ..framework.experiment import Claim, plus_minus
+from ..framework.experiment import Claim, over, percent, plus_minus
 from ..framework.networks import Network
+from ..framework.passages import articles_words
 from ..framework.sources import PEAT_FIGURE_1
 from .measure import Alike, Both, Results
 
@@ -27,8 +29,9 @@ def caption_of(network: Network, m: Results) -> str:
         f"that normal distribution, as of Kolmogorov; (c) the height of the spike: the largest density above {near}; "
         "(d) its width, between the quartiles of the cosines; and without the special tokens at both ends of a text: "
         f"(e) pairs above {near}; (f) clusters, joined by chains of cosines of {near} or more; in both also the "
-        "trained network with these tokens. Means over texts with their standard errors; of random weights, over "
-        f"networks. Vertical line: the depth of training. {_verdict(m)}{_scale(m.usual, m.trained)}"
+        "trained network with these tokens. Means over texts with their standard errors, over "
+        f"{articles_words(m.articles)}; of random weights, over networks. Vertical line: the depth of training. "
+        f"{_verdict(m)}{_scale(m.usual, m.trained)}"
     )
 
 
@@ -46,9 +49,9 @@ def _verdict(m: Results) -> str:
     seen, late = m.seen, m.late
     cosine = seen.trained.every.cosine.mean
     learnt = ": what it shows is learnt, and about language" if seen.clusters_beyond_controls else ""
-    spikes = [_spike(run.every, late, m.p.near) for run in (seen.shuffled, *seen.random)]
+    spikes = [_spike(m, run.every) for run in (seen.shuffled, *seen.random)]
     same = [name for name, has in (("shuffled words", spikes[0]), ("random weights", all(spikes[1:]))) if has]
-    spike = "there is a spike near 1" if _spike(seen.trained.every, late, m.p.near) else "there is no spike near 1"
+    spike = "there is a spike near 1" if _spike(m, seen.trained.every) else "there is no spike near 1"
     also = f"; {' and '.join(same)} show one as well" if same else ""
     words = seen.trained.words.cosine.mean
     apart = f" (without special tokens from {words[0]:.2f} to {words[m.trained]:.2f})" if m.special else ""
@@ -58,21 +61,16 @@ def _verdict(m: Results) -> str:
     )
 
 
-def _spike(alike: Alike, level: int, near: float) -> bool:
-    """Whether the mean histogram is highest above `near`, and surely higher than before the first layer."""
-    rise, error = _rise(alike, level)
-    return bool(alike.mode[level] > near and rise > 2 * error)
+def _spike(m: Results, alike: Alike) -> bool:
+    """Whether the mean histogram is highest near 1, and surely higher than before the first layer."""
+    return bool(alike.mode[m.late] > m.p.near and _rise(m, alike).above())
 
 
-def _rise(alike: Alike, level: int) -> tuple[float, float]:
-    """By how much the spike exceeds the largest density before the first layer, of a text: mean and error."""
+def _rise(m: Results, alike: Alike) -> Clustered:
+    """By how much the spike exceeds the largest density before the first layer, of a text."""
     assert alike.height.values is not None and alike.top.values is not None
     # Of each text: its own largest density before the first layer.
-    return _mean(alike.height.values[:, level] - alike.top.values[:, 0])
-
-
-def _mean(values: np.ndarray) -> tuple[float, float]:
-    return float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))
+    return clustered_error(alike.height.values[:, m.late] - alike.top.values[:, 0], m.articles)
 
 
 def claims_of(m: Results) -> tuple[Claim, ...]:
@@ -81,7 +79,7 @@ def claims_of(m: Results) -> tuple[Claim, ...]:
     cosine = seen.trained.every.cosine
     assert cosine.values is not None
     # Paired by text: the rise of each.
-    rise, error = _mean(cosine.values[:, trained] - cosine.values[:, 0])
+    rise = clustered_error(cosine.values[:, trained] - cosine.values[:, 0], m.articles)
     # The control that is closer decides: both must be exceeded.
     nearer = min((seen.beyond_shuffled, seen.beyond_random), key=lambda control: control.z[trained])
     # A density times the width of its bins adds up to one.
@@ -90,7 +88,7 @@ def claims_of(m: Results) -> tuple[Claim, ...]:
         for control in (seen.trained.every, seen.trained.words)
     ]
     off = float(np.abs(np.stack(mass) - 1).max())
-    return (
+    claims = (
         _claim_of_normality(m),
         Claim(
             says="Tokens become more alike with depth.",
@@ -99,10 +97,10 @@ def claims_of(m: Results) -> tuple[Claim, ...]:
             f"{m.beside('cosine', trained)} there; without special tokens {_words_alone(m, 0)} and "
             f"{_words_alone(m, trained)} ({m.beside('cosine', trained, 'words')})",
             criterion="the rise exceeds two standard errors",
-            holds=rise > 2 * error,
+            holds=rise.above(),
             kind="paper",
-            value=rise,
-            error=error,
+            value=float(rise.mean),
+            error=float(rise.error),
             source=PEAT_FIGURE_1,
         ),
         *_claims_of_special(m),
@@ -110,7 +108,7 @@ def claims_of(m: Results) -> tuple[Claim, ...]:
         _claim_of_one_cluster(m, "every"),
         _claim_of_one_cluster(m, "words"),
         Claim(
-            says="The trained network clusters beyond its controls.",
+            says="The tokens of the trained network are more alike than those of both controls.",
             measured="mean cosine after the last layer of training: "
             + "; ".join(
                 f"{plus_minus(control.difference[trained], control.error[trained], 3)} above {name}"
@@ -131,6 +129,7 @@ def claims_of(m: Results) -> tuple[Claim, ...]:
             value=off,
         ),
     )
+    return over(f"{articles_words(m.articles)}, of random weights over networks", claims)
 
 
 def _words_alone(m: Results, level: int) -> str:
@@ -143,34 +142,33 @@ def _claims_of_special(m: Results) -> tuple[Claim, ...]:
     level, (trained, shuffled, random) = m.trained, (m.seen.trained, m.seen.shuffled, m.seen.random)
     if not m.special or np.isnan(trained.apart.mean).any():
         return ()
-    value, error = _below(trained, level)
-    other, of_other = _below(shuffled, level)
-    each = [_below(one, level) for one in random]
+    of_trained, of_shuffled, *of_random = (_below(m, one) for one in (trained, shuffled, *random))
     return (
         Claim(
             says="The special tokens at the ends of a text stay apart from its words, which they mix into the mean "
             "cosine; those of random weights do not, and those of shuffled words do.",
             measured=f"mean cosine of a special token to a word {m.apart(level)} after layer {level}, of words among "
             "each "
-            f"other {_words_alone(m, level)}: less by {plus_minus(value, error, 3)}, shuffled by "
-            f"{plus_minus(other, of_other, 3)}, random weights by "
-            f"{', '.join(f'{one[0]:.3f}' for one in each)}; after layer {m.deepest} {m.apart(m.deepest)}, of words "
-            f"{_words_alone(m, m.deepest)}",
+            f"other {_words_alone(m, level)}: less by {plus_minus(of_trained.mean, of_trained.error, 3)}, shuffled "
+            f"by {plus_minus(of_shuffled.mean, of_shuffled.error, 3)}, random weights by "
+            f"{', '.join(f'{one.mean:.3f}' for one in of_random)}; after layer {m.deepest} {m.apart(m.deepest)}, of "
+            f"words {_words_alone(m, m.deepest)}",
             criterion="less than words among each other by 0.2 and two standard errors, in shuffled words too, and "
             "with "
             "no network of random weights",
-            holds=min(value - 2 * error, other - 2 * of_other) > 0.2 and all(one[0] - 2 * one[1] < 0.2 for one in each),
+            holds=all(one.above(0.2) for one in (of_trained, of_shuffled))
+            and not any(one.above(0.2) for one in of_random),
             kind="finding",
-            value=value,
-            error=error,
+            value=float(of_trained.mean),
+            error=float(of_trained.error),
         ),
     )
 
 
-def _below(both: Both, level: int) -> tuple[float, float]:
-    """By how much the mean cosine of special tokens to words is below that of words, of a text: mean and error."""
+def _below(m: Results, both: Both) -> Clustered:
+    """By how much the mean cosine of special tokens to words is below that of words after training, of a text."""
     assert both.words.cosine.values is not None and both.apart.values is not None
-    return _mean(both.words.cosine.values[:, level] - both.apart.values[:, level])
+    return clustered_error(both.words.cosine.values[:, m.trained] - both.apart.values[:, m.trained], m.articles)
 
 
 def _claim_of_normality(m: Results) -> Claim:
@@ -181,8 +179,8 @@ def _claim_of_normality(m: Results) -> Claim:
         says="Before the first layer the similarities are normally distributed, nearly.",
         measured=f"largest difference D from the normal distribution of the same mean and spread {every.distance:.4f}, "
         f"below {every.upper:.4f} with 95 % confidence; without special tokens {words.distance:.4f} and "
-        f"{words.upper:.4f}. Exactly normal by chance: p = {every.p:.3f} and {words.p:.3f}, texts resampled. "
-        f"{_capital(m)}; after layer {m.trained} {after:.3f}; a uniform distribution has 0.057, a Laplace "
+        f"{words.upper:.4f}. Exactly normal by chance: p = {every.p:.3f} and {words.p:.3f}, articles "
+        f"resampled. {_capital(m)}; after layer {m.trained} {after:.3f}; a uniform distribution has 0.057, a Laplace "
         "0.062",
         criterion=f"D below {NORMAL:g} with 95 % confidence, with and without special tokens, against any distribution "
         "that is farther from normal",
@@ -200,7 +198,7 @@ def _capital(m: Results) -> str:
 
 def _claim_of_spike(m: Results) -> Claim:
     late, words = m.late, []
-    rise, error = _rise(m.seen.trained.every, late)
+    rise = _rise(m, m.seen.trained.every)
     # The same sentence with and without special tokens.
     for which, word in (("every", ""), ("words", "without special tokens ")):
         alike = getattr(m.seen.trained, which)
@@ -215,10 +213,10 @@ def _claim_of_spike(m: Results) -> Claim:
         measured="; ".join(words),
         criterion=f"the histogram is highest above {m.p.near:g}, and there surely higher than anywhere before the "
         "first layer",
-        holds=_spike(m.seen.trained.every, late, m.p.near),
+        holds=_spike(m, m.seen.trained.every),
         kind="paper",
-        value=rise,
-        error=error,
+        value=float(rise.mean),
+        error=float(rise.error),
         source=PEAT_FIGURE_1,
     )
 
@@ -229,9 +227,9 @@ def _claim_of_one_cluster(m: Results, which: str) -> Claim:
     tokens = "all tokens" if which == "every" else "all but the special tokens"
     return Claim(
         says=f"As the layers are applied further, {tokens} come to one cluster.",
-        measured=f"after {late} layers in {plus_minus(100 * share, 100 * error, 1)} % of the texts "
+        measured=f"after {late} layers in {percent(share, error)} of the texts "
         f"({m.beside('single', late, which, 100, 0)} %); {alike.num_clusters.mean[late]:.2f} clusters, "
-        f"{plus_minus(100 * alike.near_mass.mean[late], 100 * alike.near_mass.error[late], 1)} % of the pairs above "
+        f"{percent(alike.near_mass.mean[late], alike.near_mass.error[late])} of the pairs above "
         f"{m.p.near:g}",
         criterion=f"in at least {100 * SINGLE:g} % of the texts chains of cosines of {m.p.near:g} or more join them "
         "all, however many",

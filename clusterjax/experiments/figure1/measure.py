@@ -1,10 +1,10 @@
 """What figure 1 measures of a network: how alike its tokens are, with and without the special tokens, and how near to a
 normal distribution.
 
-The tokens of a text are in many pairs, so that pairs are not independent, and texts are: every error and every test is
-over texts. What is said of "one cluster" does not depend on the length of a text: with two special tokens apart from 62
-words, 93.8 % of the pairs are pairs of words, with 126 words 96.9 %, and so no share of pairs says whether there is one
-cluster.
+The tokens of a text are in many pairs, and passages of one article resemble each other: neither pairs nor passages are
+independent, and articles are, so that every error and every test is over articles. What is said of "one cluster" does
+not depend on the length of a text: with two special tokens apart from 62 words, 93.8 % of the pairs are pairs of words,
+with 126 words 96.9 %, and so no share of pairs says whether there is one cluster.
 """
 
 import functools
@@ -190,6 +190,7 @@ class Results:
     - `normal`: The `Normality` before the first layer, with all tokens and without the special ones.
     - `trained`, `layers`: The depth of training, and how many layers were run.
     - `special`: The ids of the special tokens.
+    - `articles`: The article of each text, the independent unit of errors, (texts,).
     """
 
     p: Parameters
@@ -199,6 +200,7 @@ class Results:
     trained: int
     layers: int
     special: tuple[int, ...]
+    articles: np.ndarray
 
     @property
     def levels(self) -> int:
@@ -264,5 +266,5 @@ def measure(p: Parameters, network: Network, settings: Settings, say: Callable[[
     file = None if settings.store is None else settings.store / "usual.safetensors"
     usual = of(probe.randomise(deep, key), network.texts, store=file) if network.bundled else None
     # One generator after the other: the order of these two decides which texts are resampled.
-    normal = normality_of(deep, network.texts, (), rng), normality_of(deep, network.texts, special, rng)
-    return Results(p, seen, usual, normal, trained, deep.num_layers, special)
+    every, words = (normality_of(deep, network.texts, left_out, rng, network.articles) for left_out in ((), special))
+    return Results(p, seen, usual, (every, words), trained, deep.num_layers, special, network.articles)

@@ -2,9 +2,9 @@
 
 The statistic is Lilliefors': D = sup_x |F(x) - Phi((x - m) / s)|, with m and s the mean and spread of the numbers
 themselves. Its tables hold for independent numbers only, and pairs of tokens of one text are not independent. The null
-distribution is therefore that of a bootstrap over texts (Babu and Rao 2004), in which m and s are fitted anew each
-time: without that the fit would make D look smaller than chance does. Each text counts as one, however many pairs it
-has.
+distribution is therefore that of a bootstrap over articles (Babu and Rao 2004), each with all its texts, in which m and
+s are fitted anew each time: without that the fit would make D look smaller than chance does. Each text counts as one,
+however many pairs it has.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from ... import probe
+from ...probe.measures.tally import units_of
 from ...probe.particle_bridge.particles import embedded_directions
 from .words import words_of
 
@@ -42,8 +43,11 @@ class Normality(NamedTuple):
     spread: float
 
 
-def normality_of(model: probe.Model, texts: probe.Encoded, special: Sequence[int], rng: np.random.Generator):
-    """The `Normality` of the cosines before the first layer, without the ids `special`; () keeps all tokens."""
+def normality_of(
+    model: probe.Model, texts: probe.Encoded, special: Sequence[int], rng: np.random.Generator, articles: np.ndarray
+) -> Normality:
+    """The `Normality` of the cosines before the first layer, without the ids `special`; () keeps all tokens. `articles`
+    are the independent units of the texts."""
     words, pairs = words_of(texts.token_ids, texts.mask, special), []
     for start in range(0, len(words), _BATCH):
         # The last batch repeats the last text up to the full size, so that one compiled program serves all batches.
@@ -52,33 +56,36 @@ def normality_of(model: probe.Model, texts: probe.Encoded, special: Sequence[int
         for x, word in zip(hidden, words[start : start + _BATCH], strict=False):
             unit = x[word] / np.linalg.norm(x[word], axis=1, keepdims=True)
             pairs.append((unit @ unit.T)[np.triu_indices(len(unit), 1)])
-    return normality(pairs, rng)
+    return normality(pairs, rng, articles)
 
 
-def normality(texts: Sequence[np.ndarray], rng: np.random.Generator) -> Normality:
-    r"""A test of normality for numbers that come in independent groups, one per text, but depend on each other within.
+def normality(texts: Sequence[np.ndarray], rng: np.random.Generator, articles: np.ndarray) -> Normality:
+    r"""A test of normality for numbers that come in independent groups, the texts of one article, but depend on each
+    other within.
 
-    The distribution of $D$ is that of the resampled texts: of $\sup_x |(F^* - \Phi^*) - (F - \Phi)|$, with mean and
+    The distribution of $D$ is that of the resampled articles: of $\sup_x |(F^* - \Phi^*) - (F - \Phi)|$, with mean and
     spread fitted anew each time. Each text counts as one.
 
     **Arguments:**
 
     - `texts`: The numbers of each text, two texts at least, from -1 to 1.
     - `rng`: Resamples.
+    - `articles`: The article of each text, (texts,).
 
     ??? cite "Source"
 
         Babu and Rao, *Goodness-of-fit tests when parameters are estimated* (Sankhya 66, 2004): the nonparametric
-        bootstrap. Texts in place of numbers: this library.
+        bootstrap. Articles in place of numbers: this library.
     """
     # Distribution functions of the texts on a fixed grid, (texts, grid): a resample is then one product of matrices.
     below = np.array([np.searchsorted(np.sort(one), GRID, side="right") / len(one) for one in texts])
     moments = np.array([(one.mean(), np.mean(one**2)) for one in texts])
-    many = len(texts)
+    of = units_of(articles, len(texts))
+    many = len(np.unique(of))
     # The first row weighs all texts alike: it is the sample itself; the others are resamples.
-    weights = np.concatenate(
-        [np.full((1, many), 1 / many), rng.multinomial(many, np.full(many, 1 / many), size=RESAMPLES) / many]
-    )
+    drawn = rng.multinomial(many, np.full(many, 1 / many), size=RESAMPLES)
+    counts = np.concatenate([np.ones((1, many)), drawn])[:, of]
+    weights = counts / counts.sum(axis=1, keepdims=True)
     mean, square = (weights @ moments).T
     spread = np.sqrt(square - mean**2)
     apart = weights @ below - ndtr((GRID[None] - mean[:, None]) / spread[:, None])

@@ -5,8 +5,9 @@ from scipy.stats import t
 
 from ... import probe
 from ..framework.controls import NAMES_OF_CONTROLS, against, random_words
-from ..framework.experiment import Claim, plus_minus
+from ..framework.experiment import Claim, over, plus_minus
 from ..framework.networks import Network
+from ..framework.passages import articles_words
 from ..framework.sources import PEAT_FIGURE_2
 from .measure import APART, CLUSTERS, STABLE, Results
 from .panels import FIRST, LAST
@@ -39,16 +40,17 @@ def caption_of(network: Network, m: Results) -> str:
         "of it at each layer, with that of shuffled tokens and of "
         f"{random_words(network, m.p.draws)}. (d) Correlations of the attention maps of heads, ordered by the "
         f"{CLUSTERS} clusters of average linkage, with lines between these, and their stability: the adjusted Rand "
-        f"index of the clusters when texts are resampled; a head alone is an outlier and no cluster. {verdict}, "
+        f"index of the clusters when articles are resampled; a head alone is an outlier and no cluster. {verdict}, "
         f"stability {groups.stability:.2f}. (e) The mean correlation of two heads, from {between[0]:.2f} at the first "
         f"layer to {between[-1]:.2f} at the last, {against(m.of_heads, lambda alike: alike.between_heads, -1)}. "
-        "Standard errors are over texts, of random weights over networks. Padding counts nowhere."
+        f"Standard errors are over {articles_words(m.articles)}, of random weights over networks. Padding counts "
+        "nowhere."
     )
 
 
 def claims_of(m: Results) -> tuple[Claim, ...]:
     """What the paper says of heads, what is found, and what must hold."""
-    return (
+    claims = (
         _claim_of_rise(m),
         _claim_of_groups(m),
         _claim_of_first(m),
@@ -61,7 +63,7 @@ def claims_of(m: Results) -> tuple[Claim, ...]:
             -1,
         ),
         _claim_beyond(
-            "The strongest sink is stronger than that of the controls.",
+            "The strongest sink is stronger than the strongest of the same layer in both controls.",
             "excess at the head that has most of it",
             m.of_sinks,
             m.beyond,
@@ -69,11 +71,12 @@ def claims_of(m: Results) -> tuple[Claim, ...]:
         ),
         *_identities(m),
     )
+    return over(f"{articles_words(m.articles)}, of random weights over networks", claims)
 
 
 def _claim_of_rise(m: Results) -> Claim:
     between, resampled = m.between, m.between_resampled
-    # Over resamples of the texts: the standard error of the mean.
+    # Over resamples of the articles: the standard error of the mean.
     spread = resampled.std(axis=0, ddof=1)
     # The rise of each resample, so that what both layers share does not count twice.
     rise, error = float(between[-1] - between[0]), float((resampled[:, -1] - resampled[:, 0]).std(ddof=1))
@@ -135,14 +138,14 @@ def _claim_of_sinks(m: Results) -> Claim:
     uniform = float(sinks.mass[name].mean[layer, head]) - size
     beyond = {target: _beyond(sinks.excess[target]) for target in targets}
     # Bonferroni: the strongest of so many heads, layers and targets is large by chance alone.
-    least = float(t.isf(CHANCE / (excess.mean.size * len(targets)), excess.texts - 1))
+    least = float(t.isf(CHANCE / (excess.mean.size * len(targets)), len(np.unique(m.articles)) - 1))
     listed = ", ".join(
         f"{int(beyond[target].sum())} are beyond uniform and {int(m.over_twice(target).sum())} beyond twice uniform "
         f"for {words}"
         for target, words in targets.items()
     )
     return Claim(
-        says="Some head has the first token or a special token as a sink.",
+        says="Some head gives the first token or a special token more than uniform attention does.",
         measured=f"strongest: {targets[name]} at layer {layer + 1}, head {head + 1}, with a weight of "
         f"{plus_minus(size + uniform, error, 4)} where uniform attention gives {uniform:.4f}; of {excess.mean.size} "
         f"heads and layers {listed}; the causal baseline H_n/n would leave "

@@ -2,8 +2,9 @@
 
 Two heads are compared by the correlation of their attention maps, mean over texts. Groups are those of average linkage
 on 1 - correlation, cut at two, as the paper says. Any set of heads can be cut in two, so that a cut counts as clusters
-only if it is stable under resampled texts (adjusted Rand index), has no head alone, and heads of a group are more alike
-than heads of different groups by a margin and by two standard errors. All errors are over texts.
+only if it is stable under resampled articles (adjusted Rand index), has no head alone, and heads of a group are more
+alike than heads of different groups by a margin and by two standard errors. All errors are over articles, each with all
+its texts.
 """
 
 import functools
@@ -15,7 +16,7 @@ import jax.random as jr
 import numpy as np
 
 from ... import probe
-from ...probe.measures.tally import average_of
+from ...probe.measures.tally import average_of, clustered_error
 from ..framework.controls import DRAWS, Run, measured, runs_of
 from ..framework.experiment import MOST_OF_NETWORK, Settings
 from ..framework.networks import Network
@@ -33,7 +34,7 @@ class Parameters:
     """What of figure 2 can be set."""
 
     draws: int = parameter(DRAWS, "the number of networks of random weights", least=2, most=32)
-    replicates: int = parameter(100, "how often texts are resampled", least=20, most=10_000)
+    replicates: int = parameter(100, "how often articles are resampled", least=20, most=10_000)
     layer: int = parameter(
         0, "the layer at which a text is shown, 0 being the one with the strongest sink", least=0, most=MOST_OF_NETWORK
     )
@@ -49,6 +50,7 @@ class Results:
     - `of_sinks`: The mass on the first token and on special ones, beside its controls.
     - `targets`: What each of these is called; one that is the first token of every text is not there twice.
     - `of_heads`: The correlations of heads, beside their controls.
+    - `articles`: The article of each text, the independent unit of errors, (texts,).
     """
 
     p: Parameters
@@ -56,6 +58,7 @@ class Results:
     of_sinks: probe.Controls
     targets: dict[str, str]
     of_heads: probe.Controls
+    articles: np.ndarray
 
     @property
     def sinks(self) -> probe.AttentionSinks:
@@ -89,7 +92,7 @@ class Results:
 
     @property
     def between_resampled(self) -> np.ndarray:
-        """The same for each resample of the texts, (replicates, layers)."""
+        """The same for each resample of the articles, (replicates, layers)."""
         # The diagonal holds each head with itself, which is 1 and says nothing.
         others = ~np.eye(self.alike.correlation.mean.shape[-1], dtype=bool)
         return self.alike.resampled[..., others].mean(axis=-1)
@@ -113,8 +116,8 @@ class Results:
         mass, excess = self.sinks.mass[name].values, self.sinks.excess[name].values
         assert mass is not None and excess is not None
         # The uniform mass of a text is mass - excess, so that mass - 2 * uniform is this, text by text.
-        beyond = 2 * excess - mass
-        return beyond.mean(axis=0) > 2 * standard_error(beyond)
+        beyond = clustered_error(2 * excess - mass, self.articles)
+        return beyond.mean > 2 * beyond.error
 
 
 class Groups(NamedTuple):
@@ -125,7 +128,7 @@ class Groups(NamedTuple):
     - `heads`: The heads of each, from 0, the largest first.
     - `within`: The mean correlation of two heads of each; NaN for a head alone.
     - `across`: That of two heads of different clusters.
-    - `margins`: By how much the former exceeds the latter, with its error by resampling texts.
+    - `margins`: By how much the former exceeds the latter, with its error by resampling articles.
     - `stability`: The adjusted Rand index of the clusters and those of a resample.
     """
 
@@ -180,13 +183,6 @@ def _mean(stack: np.ndarray, pairs: np.ndarray, less: np.ndarray | None = None) 
     return np.asarray(mean if less is None else mean - stack[..., less].mean(axis=-1))
 
 
-def standard_error(values: np.ndarray) -> np.ndarray:
-    """Of the mean over the first axis; NaN if that has one entry."""
-    if len(values) < 2:
-        return np.full(values.shape[1:], np.nan)
-    return values.std(axis=0, ddof=1) / np.sqrt(len(values))
-
-
 def measure(p: Parameters, network: Network, settings: Settings, say: Callable[[str], None]) -> Results:
     """All measures of one network on its texts; the text that is shown alone is the first. A run that was killed goes
     on from the folder `settings.store`.
@@ -202,15 +198,16 @@ def measure(p: Parameters, network: Network, settings: Settings, say: Callable[[
     key = jr.key(settings.seed)
     sinks = functools.partial(probe.attention_sinks, special=network.special, batch_size=BATCH)
     alike = functools.partial(
-        probe.head_correlations, clusters=CLUSTERS, replicates=p.replicates, key=key, batch_size=BATCH
-    )
+        probe.head_correlations, clusters=CLUSTERS, replicates=p.replicates, key=key, batch_size=BATCH,
+        units=network.articles,
+    )  # fmt: skip
     # Two folders: the two surveys keep files of the same names.
     below = lambda name: None if store is None else store / name
     of_sinks = measured(sinks, network, key, draws=p.draws, store=below("sinks"))
     of_heads = measured(alike, network, key, draws=p.draws, store=below("heads"))
     # One text, the first: its tokens are drawn by name.
     one = probe.token_activation(model, probe.Encoded(texts.token_ids[:1], texts.mask[:1]))
-    return Results(p, one, of_sinks, targets_of(of_sinks.trained), of_heads)
+    return Results(p, one, of_sinks, targets_of(of_sinks.trained), of_heads, network.articles)
 
 
 def largest_of(name: str) -> Callable[[probe.AttentionSinks], probe.Average]:

@@ -10,6 +10,7 @@ from jaxtyping import PRNGKeyArray
 from ... import probe
 from ...plot import OKABE_ITO
 from .networks import Network
+from .passages import by_articles
 
 
 DRAWS = 3
@@ -32,8 +33,8 @@ def measured(
     statistic: str | None = None,
     store: Path | None = None,
 ) -> probe.Controls:
-    """`probe.controls` of a network on its texts. The random weights are those that it had before training, if that is
-    known, as it is of the one of the package.
+    """`probe.controls` of a network on its texts, errors over articles. The random weights are those that it had before
+    training, if that is known, as it is of the one of the package.
 
     **Arguments:**
 
@@ -44,9 +45,11 @@ def measured(
     - `draws`: How many networks of random weights.
     - `level`, `statistic`, `store`: As there.
     """
+    over_articles = lambda model, texts, **options: by_articles(measure(model, texts, **options), network.articles)
     return probe.controls(
-        measure, network.model if model is None else model, network.texts, key=key, draws=draws, fixed=network.fixed,
-        level=level, statistic=statistic, store=store, initial=probe.bundled_start if network.bundled else None,
+        over_articles, network.model if model is None else model, network.texts, key=key, draws=draws,
+        fixed=network.fixed, level=level, statistic=statistic, store=store, units=network.articles,
+        initial=probe.bundled_start if network.bundled else None,
     )  # fmt: skip
 
 

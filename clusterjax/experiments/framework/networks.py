@@ -25,6 +25,7 @@ from ...probe.networks.bundled import BUNDLED, TRAINING
 from ...probe.networks.ids_file import read_ids
 from ...probe.networks.sizes import AlbertSizes
 from .experiment import MOST_OF_NETWORK, Settings
+from .passages import articles_of
 from .sources import ALBERT, C4
 from .verdict import Measured, Subject
 
@@ -55,6 +56,8 @@ class Network:
     - `fixed`: Ids that stay in place when a text is shuffled; None leaves that to the tokenizer.
     - `special`: Ids of the tokens that may be sinks, by name; None leaves them to the tokenizer.
     - `names`: The symbol of each id where there is no tokenizer.
+    - `articles`: The article of each text, the independent unit of errors, (texts,); a text that is no passage of the
+        package is an article of its own.
     - `bundled`: Whether it is the one of the package.
     - `named_c4`: Whether the file of the texts bears the name of C4, at which it is taken.
     """
@@ -64,6 +67,7 @@ class Network:
     words: str
     of_texts: str
     reading: str
+    articles: np.ndarray
     fixed: tuple[int, ...] | None = None
     special: Mapping[str, int] | None = None
     names: Mapping[int, str] | None = None
@@ -207,7 +211,8 @@ def _network(path: str | None, heads: int | None, texts: str | None, many: int, 
     unseen = ", none of them seen in training" if path is None and texts is None else ""
     of_texts = f"{shown} {source}{_truncated_words(truncated)}{unseen}"
     return Network(
-        model, data, words, of_texts, _reading(len(rows), len(every), truncated, length), bundled=path is None,
+        model, data, words, of_texts, _reading(len(rows), len(every), truncated, length), articles_of(rows),
+        bundled=path is None,
         named_c4=texts is not None and Path(texts).name.lower().startswith("c4"),
     )  # fmt: skip
 
@@ -227,7 +232,7 @@ def _of_ids(path: str | None, heads: int | None, file: str, many: int, length: i
     return Network(
         model, encoded(model, probe.Encoded(ids, mask)), words,
         f"{len(rows)} texts of at most {length} token ids of {Path(file).name}{_truncated_words(truncated)}",
-        _reading(len(rows), len(every), truncated, length), bundled=path is None,
+        _reading(len(rows), len(every), truncated, length), np.arange(len(rows)), bundled=path is None,
         named_c4=Path(file).name.lower().startswith("c4"),
     )  # fmt: skip
 
@@ -282,6 +287,7 @@ def _of_phonemes(model: probe.Model, words: str, folder: Path, texts: str | None
         words,
         f"{len(rows)} English texts as strings of at most {length} phonemes{_truncated_words(truncated)}",
         _reading(len(rows), len(every), truncated, length),
+        np.arange(len(rows)),
         fixed=(0,),
         special={"ends": 0},
         names={number: symbol for symbol, number in symbols.items()} | {0: "#"},

@@ -5,12 +5,16 @@ Passages of one article resemble each other, so that an error over passages coun
 """
 
 from collections.abc import Sequence
+from typing import TypeVar
 
+import jax
 import numpy as np
 
 from ... import probe, transformer
+from ...probe.measures.tally import of_units
 
 
+T = TypeVar("T")
 # How many passages of `probe.bundled_texts` each article has, in their order.
 OF_ARTICLES = (2, 9, 2, 2, 3, 6, 2, 1, 2, 1, 11, 1, 4, 6, 6, 6)
 
@@ -34,6 +38,18 @@ def articles_of(texts: Sequence[str]) -> np.ndarray:
     numbers = np.repeat(np.arange(len(OF_ARTICLES)), OF_ARTICLES)
     known = dict(zip(probe.bundled_texts(), numbers.tolist(), strict=True))
     return np.array([known.get(text, -1 - place) for place, text in enumerate(texts)])
+
+
+def by_articles(found: T, articles: np.ndarray) -> T:
+    """What was measured, in which each `Average` that keeps the values of texts has the error of a mean over articles.
+
+    **Arguments:**
+
+    - `found`: A tree of named tuples, dicts and arrays.
+    - `articles`: The article of each text, (texts,).
+    """
+    is_average = lambda part: isinstance(part, probe.Average)
+    return jax.tree.map(lambda part: of_units(part, articles) if is_average(part) else part, found, is_leaf=is_average)
 
 
 def articles_words(articles: np.ndarray) -> str:

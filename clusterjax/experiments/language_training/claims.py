@@ -3,7 +3,9 @@
 import numpy as np
 
 from ... import probe
-from ..framework.experiment import Claim, plus_minus
+from ...probe.measures.tally import clustered_error
+from ..framework.experiment import Claim, over, plus_minus
+from ..framework.passages import articles_words
 from .measure import Results
 
 
@@ -12,7 +14,11 @@ SAME = 1e-4  # of a mean cosine, by which float32 may differ from machine to mac
 
 def claims_of(m: Results) -> tuple[Claim, ...]:
     """All claims of the figure."""
-    return _learnt(m), _gathers(m), _beyond_shuffled(m), _sink(m), _layer_by_layer(m), _same(m)
+    claims = _learnt(m), _gathers(m), _beyond_shuffled(m), _sink(m), _layer_by_layer(m), _same(m)
+    return over(
+        f"passages, as on record; of the difference from random starts over {articles_words(m.articles)} and networks",
+        claims,
+    )
 
 
 def _learnt(m: Results) -> Claim:
@@ -34,7 +40,8 @@ def _gathers(m: Results) -> Claim:
     return Claim(
         says="Trained, the model gathers its tokens more than as it might have started.",
         measured=f"mean cosine after the last layer {plus_minus(cosine[-1], error[-1], 3)} after training, "
-        f"{starts.words()} before it, {plus_minus(cosine[0], error[0], 3)} as it started itself",
+        f"{starts.words()} before it, {plus_minus(cosine[0], error[0], 3)} as it started itself; difference "
+        f"{plus_minus(starts.beyond.difference[-1], starts.beyond.error[-1], 3)}",
         criterion=f"the difference from {len(starts.each)} random starts exceeds two standard errors, or as many "
         "as are as improbable with so few",
         holds=starts.exceeds(),
@@ -45,21 +52,19 @@ def _gathers(m: Results) -> Claim:
 
 
 def _beyond_shuffled(m: Results) -> Claim:
-    cosine, error, other, of_other = (
-        m.last[name] for name in ("cosine", "cosine error", "shuffled cosine", "shuffled cosine error")
-    )
-    # The report has no values of single texts, so that the two errors cannot be paired; added in squares they are too
-    # large rather than too small, for a text and its shuffle are alike.
-    beyond, of_beyond = float(cosine[-1] - other[-1]), float(np.hypot(error[-1], of_other[-1]))
+    # Measured again, since the report has no values of single texts to pair.
+    again, other = m.again[:, -1], m.shuffled[:, -1]
+    beyond = clustered_error(again - other, m.articles)
+    told = lambda values: plus_minus(*clustered_error(values, m.articles)[:2], 3)
     return Claim(
         says="Trained, the model gathers the tokens of a text more than the same words in random order.",
-        measured=f"mean cosine after the last layer {plus_minus(cosine[-1], error[-1], 3)}, in random order "
-        f"{plus_minus(other[-1], of_other[-1], 3)}",
-        criterion="the difference exceeds two standard errors, taken as if the two were independent",
-        holds=beyond > 2 * of_beyond,
+        measured=f"mean cosine after the last layer {told(again)}, in random order {told(other)}; difference, paired "
+        f"by text, {plus_minus(beyond.mean, beyond.error, 3)} (± over {articles_words(m.articles)})",
+        criterion="the difference exceeds two standard errors",
+        holds=beyond.above(),
         kind="finding",
-        value=beyond,
-        error=of_beyond,
+        value=float(beyond.mean),
+        error=float(beyond.error),
     )
 
 
@@ -73,8 +78,8 @@ def _sink(m: Results) -> Claim:
         f"after training; of the strongest before it {plus_minus(before.mean(), of_before, 3)} over {len(before)} "
         "random starts. No token began its training texts, so that this says nothing of models whose texts begin "
         "with one: sink-training trains both kinds",
-        criterion=f"more than {m.p.sink:g} after training",
-        holds=bool(m.sink[-1] > m.p.sink),
+        criterion=f"more than {m.p.sink:g} after training, by two standard errors",
+        holds=bool(m.sink[-1] - 2 * m.of_sink[-1] > m.p.sink),
         kind="finding",
         value=float(m.sink[-1]),
         error=float(m.of_sink[-1]),
@@ -84,7 +89,7 @@ def _sink(m: Results) -> Claim:
 def _layer_by_layer(m: Results) -> Claim:
     lens = np.array(m.training["snapshots"][-1]["loss"])
     return Claim(
-        says="The answer is formed layer by layer: the loss of the logit lens falls at every level.",
+        says="The loss of the logit lens falls at every level: the answer is formed layer by layer.",
         measured="loss at the levels: " + ", ".join(f"{value:.2f}" for value in lens),
         criterion="each is lower than the one before",
         holds=bool(np.all(np.diff(lens) < 0)),
@@ -95,7 +100,7 @@ def _layer_by_layer(m: Results) -> Claim:
 
 def _same(m: Results) -> Claim:
     # Level by level.
-    off = float(np.max(np.abs(m.again - np.array(m.training["snapshots"][-1]["cosine"]))))
+    off = float(np.max(np.abs(m.again.mean(axis=0) - np.array(m.training["snapshots"][-1]["cosine"]))))
     return Claim(
         says="The model of the package is the last snapshot.",
         measured=f"mean cosines of its levels differ from those on record by at most {off:.1e}",

@@ -10,12 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
+import jax.random as jr
 import numpy as np
 
-from ... import transformer
+from ... import probe, transformer
 from ..framework.experiment import Settings
 from ..framework.parameters import parameter
-from ..framework.passages import passages
+from ..framework.passages import articles_of, passages
 from ..framework.starts import STARTS, Starts, keys_of, seed_of, starts_of
 
 
@@ -44,9 +45,11 @@ class Results:
     - `head`: Layer and head, from 0, of the strongest sink after training.
     - `sink`, `of_sink`: (snapshots,), the weight beyond uniform attention that this head gives the first token, and its
         standard error.
-    - `again`: (levels,), the mean cosine of the model of the package.
+    - `again`, `shuffled`: (texts, levels), the mean cosine of the model of the package, and with the tokens of each
+        text in random order.
     - `starts`: Models as it might have started, and the trained one beside them.
     - `before`: (starts,), the strongest sink of each of these.
+    - `articles`: The article of each text, the independent unit of errors, (texts,).
     """
 
     p: Parameters
@@ -57,8 +60,10 @@ class Results:
     sink: np.ndarray
     of_sink: np.ndarray
     again: np.ndarray
+    shuffled: np.ndarray
     starts: Starts
     before: np.ndarray
+    articles: np.ndarray
 
 
 def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Results:
@@ -66,11 +71,14 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
     training = transformer.bundled_training()
     snapshots, report = training["snapshots"], training["report"]
     say(f"measuring the last of {len(snapshots)} snapshots again, and {p.draws} random starts")
+    articles = articles_of(probe.bundled_texts())
     texts, recipe = passages(report["recipe"]["length"]), transformer.LanguageRecipe(**report["recipe"])
     # The recipe of the package is not one of an LSTM.
     random = (cast(transformer.LanguageModel, recipe.model(seed_of(key))) for key in keys_of(settings.seed, p.draws))
     models = (transformer.load(), *random)
     again, *others = (transformer.depth_profile(model, *texts) for model in models)
+    mixed = probe.shuffle_tokens(probe.Encoded(*texts), jr.key(settings.seed))
+    shuffled = transformer.depth_profile(transformer.load(), *mixed)
     # The sink of a start is that of its own strongest head: heads of different starts do not correspond.
     before = np.array([profile.sink.mean(axis=0).max() for profile in others])
     strongest = np.unravel_index(np.argmax(snapshots[-1]["sink"]), np.shape(snapshots[-1]["sink"]))
@@ -86,7 +94,9 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
         head,
         sink,
         of_sink,
-        np.asarray(again.cosine.mean(axis=0)),
-        starts_of(again.cosine, [profile.cosine for profile in others]),
+        again.cosine,
+        shuffled.cosine,
+        starts_of(again.cosine, [profile.cosine for profile in others], articles),
         before,
+        articles,
     )

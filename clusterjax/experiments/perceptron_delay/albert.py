@@ -25,11 +25,13 @@ from ..._random import generator
 from ..._simulate import simulate
 from ...probe.measures.controls import _special
 from ...probe.measures.survey import encoded
+from ...probe.measures.tally import Clustered, clustered_error
 from ...probe.networks.block import Context
 from ...probe.networks.layers import activation
 from ..framework.ensemble import count_clusters
 from ..framework.experiment import Settings
 from ..framework.networks import model_of, spread
+from ..framework.passages import articles_of
 
 
 RADIUS, GATHERED = 0.3, 0.9
@@ -47,6 +49,7 @@ class Flows:
     - `radius`, `fed`: The lengths of what attention and what the feed-forward reads in the network.
     - `speed`: At which the perceptron turns an embedded token, in radians per layer, root mean square.
     - `one_way`: The length of the mean direction that all tokens of all texts end in under the perceptron alone.
+    - `articles`: The article of each text, the independent unit of errors, (texts,).
     """
 
     cosine: dict[str, np.ndarray]
@@ -55,6 +58,11 @@ class Flows:
     fed: float
     speed: float
     one_way: float
+    articles: np.ndarray
+
+    def mean_of(self, name: str, values: np.ndarray) -> Clustered:
+        """The mean over the texts of a flow, with its error over articles, or over draws of random perceptrons."""
+        return clustered_error(values, None if name == "random" else self.articles)
 
     def until_gathered(self, name: str) -> np.ndarray:
         """The time at which the mean cosine of each text first exceeds 0.9, the end of the run if it never does."""
@@ -75,7 +83,8 @@ def measure_flows(seed: int, texts: int, tokens: int, draws: int, say: Callable[
     """
     model, _ = model_of(Settings())
     block = model.network.blocks()[0]
-    data = encoded(model, spread(probe.bundled_texts(), texts), tokens)
+    passages = spread(probe.bundled_texts(), texts)
+    data = encoded(model, passages, tokens)
     shuffled = probe.shuffle_tokens(data, jr.fold_in(jr.key(seed), 5), _special(model))
     starts = {name: jnp.asarray(model.network.embed(jnp.asarray(one.token_ids)))
               for name, one in (("texts", data), ("shuffled", shuffled))}  # fmt: skip
@@ -107,7 +116,7 @@ def measure_flows(seed: int, texts: int, tokens: int, draws: int, say: Callable[
     cosine["random"], clusters["random"] = (np.stack(part) for part in zip(*drawn, strict=True))
     # All tokens of all texts in one point have a mean of length 1.
     one_way = float(np.linalg.norm(alone.mean(axis=(0, 1))))
-    return Flows(cosine, clusters, radius, fed, _speed(trained, starts["texts"]), one_way)
+    return Flows(cosine, clusters, radius, fed, _speed(trained, starts["texts"]), one_way, articles_of(passages))
 
 
 def perceptron_of(block: Any, radius: float) -> PerceptronField:

@@ -46,7 +46,7 @@ def _series(m: Results) -> dict:
     series = {"t": TS, "t of groups": TS_OF_GROUPS, "loss_by_step": learnt.losses, "energy of one run": learnt.energies}
     for name in flows.cosine:
         for what, runs in (("cosine", flows.cosine[name]), ("clusters", flows.clusters[name])):
-            series[f"{what}, {name}"], series[f"{what} error, {name}"] = mean_and_error(runs)
+            series[f"{what}, {name}"], series[f"{what} error, {name}"] = flows.mean_of(name, runs)[:2]
     for name in learnt.labels:
         series[f"purity, {name}"], series[f"purity error, {name}"] = mean_and_error(learnt.purity(name))
     return series

@@ -40,7 +40,7 @@ def draw(m: Results) -> Figure:
         # The same flows and colours in both panels.
         for ax, runs in ((cosine, flows.cosine), (clusters, flows.clusters)):
             time_series(
-                TS, *mean_and_error(runs[name]), ax, label=label, colour=colour, linestyle=line,
+                TS, *flows.mean_of(name, runs[name])[:2], ax, label=label, colour=colour, linestyle=line,
                 xlabel="t (layers)", ylabel="mean cosine" if ax is cosine else "number of clusters",
             )  # fmt: skip
     # Halving is a step of one.

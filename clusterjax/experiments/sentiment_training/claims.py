@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..framework.experiment import Claim, plus_minus
+from ..framework.experiment import Claim, over, plus_minus
 from ..sentiment.model import POSTER, Source
 from .measure import Curves, Results
 
@@ -21,7 +21,7 @@ def claims_of(curves: dict[int, Curves]) -> tuple[Claim, ...]:
         f"alpha {model.alpha:.2f}"
         for dim, model in curves.items()
     )
-    return (
+    claims = (
         Claim(
             says="No word gets farther out than the longest one was at the start: words move towards other words.",
             measured=f"largest length at layer 64 over that at layer 0: {growth:.7f}",
@@ -51,7 +51,7 @@ def claims_of(curves: dict[int, Curves]) -> tuple[Claim, ...]:
             value=curves[low].per_review,
         ),
         Claim(
-            says="With more dimensions clustering disappears: words become their own leaders.",
+            says=f"With more dimensions clustering disappears: at d = {high} half of the words are their own leaders.",
             measured=listed,
             criterion=f"leaders per word at most 0.15 for d = {low} and at least 0.5 for d = {high}",
             holds=curves[low].per_word <= 0.15 and curves[high].per_word >= 0.5,
@@ -59,6 +59,7 @@ def claims_of(curves: dict[int, Curves]) -> tuple[Claim, ...]:
             value=curves[high].per_word,
         ),
     )
+    return over("test reviews, of one training for each d", claims)
 
 
 def caption_of(m: Results, source: Source) -> str:

@@ -31,7 +31,7 @@ def claims_of(pair: tuple[Chosen, Chosen]) -> tuple[Claim, ...]:
             source=POSTER,
         ),
         Claim(
-            says="After 8 layers the words are gathered at their leaders.",
+            says="After 8 layers the words are gathered at their leaders, three quarters of them in both reviews.",
             measured=f"{100 * pair[0].gathered:.0f} % and {100 * pair[1].gathered:.0f} % of the words are within "
             f"{100 * ON_LEADER:g} % of the longest word's length from a leader",
             criterion="at least 75 % in both",

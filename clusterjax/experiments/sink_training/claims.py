@@ -60,7 +60,7 @@ def _of_the_token(m: Results) -> Claim:
     with_it, without = m.seen[True, True].strongest[:, -1], m.seen[True, False].strongest[:, -1]
     difference = Few.of(with_it - without)
     return Claim(
-        says="Models trained with the token give it more weight than, without it, the first word.",
+        says="Models trained with the token give it most: without it the same models give the first word less.",
         measured=f"the strongest head of models trained with the token gives the first place "
         f"{m.last(True, True).words()} "
         f"with it and {m.last(True, False).words()} without it, {difference.words()} more",
@@ -102,7 +102,7 @@ def _unread(m: Results) -> Claim:
 def _not_before(m: Results) -> Claim:
     strongest = max(float(seen.strongest[:, 0].max()) for seen in m.seen.values())
     return Claim(
-        says="Before training no head of these models is a sink.",
+        says="Random weights have no sink in these models.",
         measured=f"the strongest head of all {2 * m.p.trainings} has {strongest:.4f} beyond uniform attention, "
         "whichever way they read",
         criterion=f"less than a tenth of {m.p.sink:g}",
@@ -136,7 +136,7 @@ def _loss(m: Results) -> Claim:
     change = loss_change(m)
     of_texts = (m.loss[True] - m.loss[False]).mean(axis=0)
     return Claim(
-        says=f"The token changes the loss of the other words by less than {CHEAP:g} nats.",
+        says=f"The token hardly changes what the models learn: the loss of other words by less than {CHEAP:g} nats.",
         measured=f"loss of the same words {Few.of(m.loss[True].mean(axis=1)).words()} nats with the token and "
         f"{Few.of(m.loss[False].mean(axis=1)).words()} without it; difference {change.words()} (error over texts "
         f"{of_texts.std(ddof=1) / np.sqrt(len(of_texts)):.3f})",

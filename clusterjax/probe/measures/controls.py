@@ -1,8 +1,9 @@
 """The same measurement on random weights and on shuffled tokens, without which a trained network shows nothing.
 
-Differences are paired by text. Against shuffled tokens their standard error is the spread of the differences over
-texts divided by the root of their number; against random weights the variance between the networks drawn is added, and
-the degrees of freedom of the sum are those of Welch and Satterthwaite (Biometrics Bulletin, 1946).
+Differences are paired by text. Against shuffled tokens their standard error is that of their mean over independent
+units, which are texts or what the texts are parts of (`clustered_error`); against random weights the variance between
+the networks drawn is added, and the degrees of freedom of the sum are those of Welch and Satterthwaite (Biometrics
+Bulletin, 1946).
 
 Invariants: a verdict is NaN, and so never positive, for one text or one network; each run has its own file in the
 store; what was removed from a network stays removed in its control.
@@ -17,7 +18,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from flax import nnx
-from jaxtyping import PRNGKeyArray
+from jaxtyping import ArrayLike, Int, PRNGKeyArray
 
 from ..._check import (
     check_callable,
@@ -39,7 +40,7 @@ from ..networks.network import AbstractNetwork
 from .head_correlations import HeadCorrelations
 from .sinks import AttentionSinks
 from .survey import encoded
-from .tally import Average, clustered_error, threshold
+from .tally import Average, clustered_error, threshold, units_of
 
 
 Statistic = str | Callable[[Any], Average]
@@ -56,7 +57,8 @@ class Comparison(NamedTuple):
     - `error`: Its standard error: from the spread of the differences of texts and, for random weights, from that
         between the networks that were drawn; NaN for one text, or one network.
     - `z`: `difference` divided by `error`.
-    - `freedom`: The degrees of freedom of `error`: one less than the texts; for random weights, where it is the sum of
+    - `freedom`: The degrees of freedom of `error`: one less than the independent units, which are the texts where
+        `controls` was given no others; for random weights, where it is the sum of
         two, those of Welch and Satterthwaite.
 
     ??? cite "Source"
@@ -103,6 +105,7 @@ class Controls(NamedTuple):
         `Comparison.exceeds`.
     - `spread`: The standard deviation of the random weights; None where `initial` drew them, or a T5, whose matrices
         have one each.
+    - `units`: The number of the independent unit of each text; None where each text is one.
     """
 
     trained: Any
@@ -113,6 +116,7 @@ class Controls(NamedTuple):
     level: int
     sigmas: float
     spread: float | None = None
+    units: np.ndarray | None = None
 
     __repr__ = short
 
@@ -153,7 +157,7 @@ class Controls(NamedTuple):
 
         - `ValueError` as in `controls`.
         """
-        return _compare(statistic, self.trained, self.shuffled, self.random)
+        return _compare(statistic, self.trained, self.shuffled, self.random, self.units)
 
 
 def controls(
@@ -167,6 +171,7 @@ def controls(
     initial: Initial | None = None,
     spread: float | None = None,
     fixed: Sequence[int] | None = None,
+    units: Int[ArrayLike, " texts"] | None = None,
     level: int = -1,
     sigmas: float = 2.0,
     length: int | None = None,
@@ -196,6 +201,8 @@ def controls(
     - `initial`, `spread`: How the network was before training, if not as `transformers` begins; see `randomise`. The
         spread may turn the sign of the difference: what exceeds networks of one spread may fall short of another.
     - `fixed`: Ids that stay in place when tokens are shuffled; None is the special tokens of the model's tokenizer.
+    - `units`: The independent unit of each text, such as the article of a passage, over which errors are. None takes
+        each text for a unit; passages of one article are none, and their errors would be too small.
     - `level`: Which level the verdict is about.
     - `sigmas`: How many errors both differences must be above zero, if there are many texts and draws; with few it is
         more, so that chance exceeds it no more often.
@@ -208,8 +215,8 @@ def controls(
 
     **Raises:**
 
-    - `ValueError` if `draws` is not positive, `statistic` gives no values of texts and levels, and as `measure` and
-        `randomise` do.
+    - `ValueError` if `draws` is not positive, `statistic` gives no values of texts and levels, `units` is not one
+        integer for each text, and as `measure` and `randomise` do.
     """
     check_callable(measure, "measure", "a function of model and texts", takes=2)
     check_concrete(check_key(key), "key")
@@ -227,6 +234,7 @@ def controls(
         check_path(store, "store")
     # Encoded once: the three runs read the same token ids, and so are paired by text.
     data = encoded(model, texts, length)
+    of = None if units is None else units_of(units, len(data.mask))
     weights, orders = jr.split(key)
     run = lambda name, model, texts: measure(
         model, texts, **({} if store is None else {"store": Path(store) / f"{name}.safetensors"})
@@ -244,8 +252,8 @@ def controls(
         run(f"random-{draw}", randomise(model, jr.fold_in(weights, draw), initial=initial, spread=spread), data)
         for draw in range(draws)
     )
-    beyond = _compare(statistic, trained, shuffled, random)
-    return Controls(trained, shuffled, random, *beyond, level, sigmas, getattr(sizes, "spread", None))
+    beyond = _compare(statistic, trained, shuffled, random, of)
+    return Controls(trained, shuffled, random, *beyond, level, sigmas, getattr(sizes, "spread", None), of)
 
 
 def randomise(model: Model, key: PRNGKeyArray, *, initial: Initial | None = None, spread: float | None = None) -> Model:
@@ -405,14 +413,16 @@ def _values(statistic: Statistic, result: Any) -> np.ndarray:
     return result.values
 
 
-def _compare(statistic: Statistic, trained: Any, shuffled: Any, random: Sequence[Any]) -> tuple[Comparison, Comparison]:
+def _compare(
+    statistic: Statistic, trained: Any, shuffled: Any, random: Sequence[Any], units: np.ndarray | None
+) -> tuple[Comparison, Comparison]:
     ours, drawn = _values(statistic, trained), np.stack([_values(statistic, drawn_run) for drawn_run in random])
     draws, means = len(drawn), drawn.mean(axis=1)
     # The variance of the mean over draws, of the mean over texts of each draw.
     between = means.var(axis=0, ddof=1) / draws if draws > 1 else np.full(means.shape[1:], np.nan)
     return (
-        _comparison(ours - _values(statistic, shuffled), np.zeros(means.shape[1:]), np.inf),
-        _comparison(ours - drawn.mean(axis=0), between, float(draws - 1)),
+        _comparison(ours - _values(statistic, shuffled), np.zeros(means.shape[1:]), np.inf, units),
+        _comparison(ours - drawn.mean(axis=0), between, float(draws - 1), units),
     )
 
 

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
 
 from ..._check import check_concrete, check_integer, check_key
 from ..._misc import einsum, matmul
@@ -30,7 +30,7 @@ from ..networks.load import Model
 from .head_clusters import HeadClusters, head_clusters
 from .stream import AbstractToldPairs, Maps, Measure, Pairs, Words
 from .survey import bootstrap_counts, check_surveyed, encoded, survey
-from .tally import Average
+from .tally import Average, units_of
 
 
 # Rows of the maps at a time, and floats in a vector register of most CPUs.
@@ -80,6 +80,7 @@ def head_correlations(
     clusters: int = 2,
     replicates: int = 100,
     key: PRNGKeyArray | None = None,
+    units: Int[ArrayLike, " texts"] | None = None,
     length: int | None = None,
     batch_size: int = 8,
     store: str | os.PathLike[str] | None = None,
@@ -104,6 +105,8 @@ def head_correlations(
     - `clusters`: Into how many clusters the heads are divided; see `head_clusters`.
     - `replicates`: How often the texts are resampled for the stability of the clusters.
     - `key`: PRNG key of the resampling; None is `jax.random.key(0)`.
+    - `units`: The independent unit of each text, such as its article: units are resampled, each with all its texts.
+        None takes each text for a unit.
     - `length`, `batch_size`, `store`, `say`: As in `survey`.
 
     **Returns:**
@@ -112,7 +115,8 @@ def head_correlations(
 
     **Raises:**
 
-    - `ValueError` if `clusters` is not from 1 to the number of heads, `replicates` is not positive, and as in `survey`.
+    - `ValueError` if `clusters` is not from 1 to the number of heads, `replicates` is not positive, `units` is not one
+        integer for each text, and as in `survey`.
 
     **Warns:** if texts are longer than the positions and `length` does not say where to cut them, with how many.
 
@@ -127,7 +131,8 @@ def head_correlations(
     check_concrete(resampling_key, "key")
     data = encoded(model, texts, length)
     # Drawn before the survey, which sums each replicate as it goes.
-    counts = bootstrap_counts(resampling_key, replicates, len(data.mask))
+    of = units_of(units, len(data.mask))
+    counts = bootstrap_counts(resampling_key, replicates, len(np.unique(of)))[:, of]
     surveyed = survey(
         model,
         data,

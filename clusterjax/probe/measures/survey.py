@@ -192,7 +192,7 @@ def survey(
         if path is not None:
             tally.save(path, asked)
         say(f"{tally.texts} of {len(data.mask)} texts")
-    return _survey_of(tally, resample if replicates is not None else ())
+    return _survey_of(tally, resample, replicates)
 
 
 def check_texts(texts: Any, name: str) -> Any:
@@ -340,15 +340,15 @@ def _names(model: Model, measure: Any, batch: tuple[np.ndarray, np.ndarray, np.n
     return sorted([*(f"levels.{name}" for name in levels), *(f"layers.{name}" for name in layers)])
 
 
-def _survey_of(tally: Tally, resample: Sequence[str]) -> Survey:
+def _survey_of(tally: Tally, resample: Sequence[str], replicates: np.ndarray | None) -> Survey:
     # Names in the tally are levels.<name> and layers.<name>.
     averages: dict[str, dict[str, Average]] = {"levels": {}, "layers": {}}
     resampled = {}
     for path in tally.names():
         kind, name = path.split(".", 1)
         averages[kind][name] = tally.average(path)
-        if name in resample:
-            resampled[name] = tally.resampled(path)
+        if replicates is not None and name in resample:
+            resampled[name] = tally.resampled(path, replicates.sum(axis=1))
     return Survey(averages["levels"], averages["layers"], resampled, tally.texts)
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..._check import check_host_array
 from ..._json import Within
 from ..._run_file import RunFile
 from ..._summary import levels, short
@@ -136,9 +137,24 @@ def average_of(values: np.ndarray, units: Any | None = None) -> Average:
     tally.add("it", values, keep=True)
     tally.texts = len(values)
     average = tally.average("it")
-    if units is None:
+    return average if units is None else of_units(average, units)
+
+
+def of_units(average: Average, units: Any) -> Average:
+    """The same mean with the error of `clustered_error` and the spread that as many independent texts of that error
+    would have; without the values of texts it stays as it is."""
+    if average.values is None:
         return average
-    return average._replace(spread=clustered_error(values, units).error * np.sqrt(len(values)))
+    return average._replace(spread=clustered_error(average.values, units).error * np.sqrt(average.texts))
+
+
+def units_of(units: Any | None, texts: int) -> np.ndarray:
+    """The number of the unit of each text, from 0, (texts,); without `units` each text is one."""
+    if units is None:
+        return np.arange(texts)
+    remedy = "pass an integer for each text, the same for passages of one article"
+    units = check_host_array(units, "units", shape=(texts,), integers=True, remedy=remedy)
+    return np.unique(units, return_inverse=True)[1]
 
 
 class Tally:
@@ -181,9 +197,10 @@ class Tally:
         spread = np.sqrt(squares / (self.texts - 1)) if self.texts > 1 else np.full_like(squares, np.nan)
         return Average(self.arrays[f"{name}/mean"], spread, self.texts, self.arrays.get(f"{name}/values"))
 
-    def resampled(self, name: str) -> np.ndarray:
-        """The mean of each replicate, (replicates, ...), once all texts are in."""
-        return self.arrays[f"{name}/sums"] / self.texts
+    def resampled(self, name: str, totals: np.ndarray) -> np.ndarray:
+        """The mean of each replicate, (replicates, ...), once all texts are in; `totals` are the sums of weights."""
+        sums = self.arrays[f"{name}/sums"]
+        return sums / totals.reshape(-1, *(1,) * (sums.ndim - 1))
 
     def names(self) -> list[str]:
         """The statistics that have been added."""

@@ -92,6 +92,12 @@ def test_numbers_that_a_dtype_does_not_hold_are_refused():
     check.check_fits(np.asarray([np.inf, 1.0]), "x", jnp.float32)
 
 
+@pytest.mark.parametrize("wrap", (lambda array: array, lambda array: [array]))
+def test_a_masked_array_is_refused(wrap):
+    words = refusal(check.as_numbers, wrap(np.ma.array([1.0, 2.0], mask=[False, True])), "x")
+    assert "x must hold no entries that are masked, but 1 of 2 are" in words
+
+
 def test_a_list_in_itself_is_no_argument_of_a_field():
     args = []
     args.append(args)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterjax._json import MOST_DEPTH, Within, misfit, parse, read_json, read_regular
+from clusterjax._json import MOST_DEPTH, Within, misfit, open_regular, parse, read_json, read_regular
 
 
 def said(data, form=object, **options):
@@ -149,6 +149,15 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path):
                 ValueError, match=f"^store must be a file that can be read, but '{name}' .*it is {kind}"
             ):
                 read_json(name, object, argument="store", remedy="mend it", most=1000)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names here")
+def test_what_is_no_regular_file_is_not_opened(tmp_path, monkeypatch):
+    """Some devices act when they are opened."""
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.setattr(os, "open", lambda *_: pytest.fail("it was opened"))
+    with pytest.raises(OSError, match="it is a named pipe and no regular file"):
+        open_regular(tmp_path / "pipe")
 
 
 def test_a_file_that_memory_does_not_hold_is_not_read(tmp_path, monkeypatch):

@@ -116,7 +116,7 @@ FOLDERS = (
         _JSON,
     ),
     Mutant(
-        "a-pipe-is-opened-for-ever",
+        "a-device-is-opened-before-it-is-refused",
         "clusterjax/_json.py",
         "    refuse_irregular(os.stat(path), path)\n",
         "    os.stat(path)\n",

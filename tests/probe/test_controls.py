@@ -14,7 +14,19 @@ from clusterjax.probe.measures.tally import average_of, clustered_error
 from clusterjax.probe.networks.train import _network
 
 from ..helpers import as_a_user
-from ..probe_cases import PLBERT, SHARED, T5, many_texts, needs_plbert, plbert_texts, tensors_of, write
+from ..probe_cases import (
+    BERT,
+    GPT2,
+    LLAMA,
+    PLBERT,
+    SHARED,
+    T5,
+    many_texts,
+    needs_plbert,
+    plbert_texts,
+    tensors_of,
+    write,
+)
 from .test_encode import add_tokenizer
 
 
@@ -196,11 +208,11 @@ def test_special_tokens_of_the_tokenizer_stay(tmp_path):
 def spread_of(name, sizes):
     """The standard deviation with which `transformers` draws a matrix: of T5 by the numbers of its inputs."""
     if isinstance(sizes, probe.AlbertSizes):
-        return 0.02
+        return sizes.spread
     d, k, heads, wide = sizes.hidden_size, sizes.head_size, sizes.num_heads, sizes.intermediate_size
     attention = {"q": (d * k) ** -0.5, "k": d**-0.5, "v": d**-0.5, "o": (heads * k) ** -0.5}
     others = {"shared": 1.0, "relative_attention_bias": d**-0.5, "wi_0": d**-0.5, "wi_1": d**-0.5, "wo": wide**-0.5}
-    return (attention | others)[name.split(".")[-2]]
+    return sizes.factor * (attention | others)[name.split(".")[-2]]
 
 
 def test_the_spread_of_random_weights_is_named_and_can_be_given(model):
@@ -282,7 +294,11 @@ WIDE_ALBERT = SHARED | {"embedding_size": 30, "hidden_size": 60, "type_vocab_siz
 WIDE_T5 = T5 | {"d_model": 40, "d_ff": 50, "d_kv": 16, "num_heads": 4, "relative_attention_num_buckets": 32}
 
 
-@pytest.mark.parametrize("config", (WIDE_ALBERT, WIDE_T5), ids=("albert", "t5"))
+@pytest.mark.parametrize(
+    "config",
+    (WIDE_ALBERT, WIDE_ALBERT | {"initializer_range": 0.07}, WIDE_T5, WIDE_T5 | {"initializer_factor": 3.0}),
+    ids=("albert", "albert of another spread", "t5", "t5 times 3"),
+)
 def test_random_weights_are_those_before_training(config, tmp_path):
     """Sizes, depth and heads stay; the spread of each matrix is that of the initialiser, biases are 0, scales 1."""
     model = load(config, tmp_path)
@@ -293,13 +309,18 @@ def test_random_weights_are_those_before_training(config, tmp_path):
         assert array.shape == probe.tensors(old)[name].shape and array.dtype == np.float64
         norm = "norm" in name.lower() and name.endswith("weight")
         assert not name.endswith("bias") or not array.any() or "relative" in name
-        assert not norm or (array == 1).all()
+        assert not norm or (array == getattr(network.sizes, "factor", 1)).all()
         if array.ndim == 2:
             spread = spread_of(name, network.sizes)
             assert 0.75 * spread < array.std() < 1.3 * spread, name
     first, again, other = (probe.tensors(probe.randomise(model, jr.key(k)).network) for k in (4, 4, 5))
     assert all((first[name] == again[name]).all() for name in first)
     assert any((first[name] != other[name]).any() for name in first)
+
+
+@pytest.mark.parametrize("config", (SHARED, BERT, GPT2, LLAMA), ids=lambda config: config["model_type"])
+def test_a_configuration_says_how_its_network_was_drawn(config, tmp_path):
+    assert load(config | {"initializer_range": 0.07}, tmp_path).network.sizes.spread == 0.07
 
 
 def test_a_store_for_each_run(tmp_path, model):

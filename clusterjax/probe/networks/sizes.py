@@ -125,6 +125,8 @@ class T5Sizes(NamedTuple):
     - `activation`, `gated`: Of the feed-forward.
     - `num_buckets`, `max_distance`: Of the relative positions.
     - `eps`: Of the RMS norms.
+    - `factor`: Multiplies all random weights, each of which has a standard deviation of its own, and the scales of the
+        norms; `initializer_factor` of a configuration.
 
     **Raises:**
 
@@ -148,6 +150,7 @@ class T5Sizes(NamedTuple):
     num_buckets: int = 32
     max_distance: int = 128
     eps: float = 1e-6
+    factor: float = 1.0
 
     @property
     def num_blocks(self) -> int:
@@ -263,6 +266,7 @@ def t5_sizes(config: Any, place: str) -> dict[str, Any]:
         num_buckets=config.relative_attention_num_buckets,
         max_distance=config.relative_attention_max_distance,
         eps=config.layer_norm_epsilon,
+        factor=config.initializer_factor,
     )
 
 

@@ -10,6 +10,7 @@ block 0 and is the same in every block; bucket bounds are computed in integers, 
 import functools
 from typing import Any, cast
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
@@ -90,6 +91,8 @@ class T5Encoder(AbstractNetwork):
         # Standard deviation 1, as in Mesh TensorFlow.
         self.shared = table(sizes.vocab_size, sizes.hidden_size, embedding_init=init_normal(1.0))
         self.encoder = _Stack(sizes, table, linear, dtype, precision)
+        # A normal number times the factor has a deviation times it; transformers begins norms with the factor, too.
+        nnx.update(self, jax.tree.map(lambda weights: sizes.factor * weights, nnx.state(self, nnx.Param)))
 
     @property
     def num_layers(self) -> int:

@@ -87,8 +87,8 @@ def test_numbers_that_are_none(config, wrong):
     names |= {"num_hidden_layers": "num_layers", "max_position_embeddings": "max_positions"}
     names |= {"relative_attention_num_buckets": "num_buckets", "relative_attention_max_distance": "max_distance"}
     names |= {"d_model": "hidden_size", "d_kv": "head_size", "d_ff": "intermediate_size", "layer_norm_epsilon": "eps"}
-    names |= {"num_hidden_groups": "num_groups", "inner_group_num": "inner_layers"}
-    fields = config | ({"initializer_range": 0.02} if config is SHARED else {})
+    names |= {"num_hidden_groups": "num_groups", "inner_group_num": "inner_layers", "initializer_factor": "factor"}
+    fields = config | ({"initializer_range": 0.02} if config is SHARED else {"initializer_factor": 1.0})
     whole = fields | {"tie_word_embeddings": True, "dense_act_fn": "gelu_new", "is_gated_act": True}
     assert sizes_of(SimpleNamespace(**whole), Path("config.json")).vocab_size == 30
     for field in [name for name, value in fields.items() if isinstance(value, int | float) and "token" not in name]:

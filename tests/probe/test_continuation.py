@@ -194,3 +194,9 @@ def test_pieces_that_join_and_those_that_are_unknown():
     assert encode("a blank before each text", "wor ", "foo") == [["<s>", "▁", "wor", "▁"], ["foo"]]
     assert encode("parts of words", "foo xy", "z world") == [["<s>", "foo", "<unk>"], ["<unk>", "world"]]
     assert encode("parts of words", "foo </s>", "world") == [["<s>", "foo", "</s>"], ["world"]]
+    # Every ending of such a text joins what follows.
+    assert encode("a blank before each text", "f", "oo") == [["<s>", "▁", "f"], ["o", "o"]]
+    assert encode("parts of words", "f", "oo") == [["<s>", "f"], ["##o", "##o"]]
+    # A text that is what the tokenizer adds.
+    assert encode("parts of words", "<s>", "foo") == [["<s>", "<s>"], ["foo"]]
+    assert encode("parts of words", "</s>", "foo") == [["<s>", "</s>"], ["foo"]]

@@ -12,6 +12,7 @@ continues it hold no special token but those that begin the text, and those that
 import functools
 import warnings
 from collections.abc import Sequence
+from string import ascii_lowercase
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -139,30 +140,35 @@ def prompt_ids(model: Model, texts: Sequence[str]) -> list[list[int]]:
 
     - `ValueError` if the tokenizer fails, or puts its special tokens elsewhere.
     """
-    ids_of = functools.partial(tokenize, model.tokenizer, model.folder, model.network.sizes.vocab_size, list(texts))
-    found = []
+    # The letter shows where a text begins: a text of special tokens alone may be found at more than one place.
+    texts = ["a", *texts]
+    ids_of = functools.partial(tokenize, model.tokenizer, model.folder, model.network.sizes.vocab_size, texts)
+    found, begin = [], 0
     for bare, row in zip(ids_of(add_special_tokens=False, verbose=False), ids_of(verbose=False), strict=True):
-        first = [k for k in range(len(row) - len(bare) + 1) if row[k : k + len(bare)] == bare]
-        if not first:
+        places = [k for k in range(len(row) - len(bare) + 1) if row[k : k + len(bare)] == bare]
+        if not places:
             rule, problem = "have a tokenizer that adds tokens at both ends of a text alone", "changes the text between"
             raise refusal("model", rule, f"that of {model.name!r} {problem}", "pass token ids to probe.trace")
-        found.append(row[: first[0] + len(bare)])
-    return found
+        begin = begin if begin in places else places[0]
+        found.append(row[: begin + len(bare)])
+    return found[1:]
 
 
 def continuation_ids(model: Model, text: str, more: str) -> list[int]:
     """The ids of what follows a text, of which `prompt_ids` gives the ids: without special tokens.
 
     As both are encoded together, if the pieces of the text stay what they are. Otherwise a piece lies across the seam,
-    and the text keeps its own pieces: what follows is encoded behind a few letters of the text whose pieces stay what
-    they are, the last ones if it can be, since some tokenizers put a blank before what stands alone, or take it for the
-    beginning of a word. What cannot be encoded behind any of them is encoded alone.
+    and the text keeps its own pieces: what follows is encoded behind a few letters whose pieces stay what they are, the
+    last ones of the text if it can be, else another letter, since some tokenizers put a blank before what stands alone,
+    or take it for the beginning of a word. What cannot be encoded behind any letter is encoded alone.
     """
     bare = functools.partial(
         tokenize, model.tokenizer, model.folder, model.network.sizes.vocab_size, add_special_tokens=False, verbose=False
     )
     unknown = getattr(model.tokenizer, "unk_token_id", None)
-    for ends in ((text,), (*(text[-k:] for k in range(1, _LAST)), text[:1])):
+    # Of a short word, such as "w" before "as", every ending joins what follows: another letter may not.
+    letters = dict.fromkeys(filter(str.isalpha, text[::-1] + ascii_lowercase))
+    for ends in ((text,), (*(text[-k:] for k in range(1, _LAST)), *letters)):
         rows = bare([*ends, *(end + more for end in ends)])
         for before, joined in zip(rows[: len(ends)], rows[len(ends) :], strict=True):
             # A word that is not known may have swallowed what follows it.

@@ -147,8 +147,8 @@ PARTS = (
     Mutant(
         "saved-tokens-are-not-retracted",
         "clusterjax/_saved.py",
-        "self.fn(t, self.space.retract(y), args)",
-        "self.fn(t, y, args)",
+        "WHAT, t, self.space.retract(y), args)",
+        "WHAT, t, y, args)",
         _SIMULATE,
     ),
     # Hardmax and its certificate

@@ -51,6 +51,12 @@ from ._summation import Auto, Harmonic, summation_names
 from ._trajectory import Trajectory, with_error
 
 
+# What is used where nothing is passed, made once: a call outside of `jit` costs little more than its run.
+_ADAPTIVE = dfx.PIDController(rtol=1e-6, atol=1e-8)
+_EXPLICIT = dfx.Tsit5()
+_ADJOINT = dfx.RecursiveCheckpointAdjoint()
+
+
 def simulate(
     field: AbstractField,
     x0: Tokens,
@@ -145,7 +151,7 @@ def simulate(
     """
     x0 = check_start(field, x0)
     ts = _check_times(ts, x0.dtype)
-    check_schedules(field, (ts[0], ts[-1]))
+    check_schedules(field, ts)
     _check_options(solver, stepsize_controller, event, adjoint, progress)
     max_steps = check_integer(max_steps, "max_steps", remedy="pass the largest number of steps, such as 16_384")
     dense, throw = check_flag(dense, "dense"), check_flag(throw, "throw")
@@ -156,7 +162,7 @@ def simulate(
     noise = check_noise(noise, key, dt0, x0.dtype)
     controller = stepsize_controller
     if controller is None:
-        controller = dfx.PIDController(rtol=1e-6, atol=1e-8) if noise is None else dfx.ConstantStepSize()
+        controller = _ADAPTIVE if noise is None else dfx.ConstantStepSize()
     if isinstance(controller, dfx.ConstantStepSize) and dt0 is None:
         raise ValueError("dt0 must be given with ConstantStepSize, but it is None; pass the length of a step.")
     if noise is not None:
@@ -167,12 +173,12 @@ def simulate(
             "dense must be False with BacksolveAdjoint, which saves at ts only, but it is True; leave it out."
         )
     if solver is None:
-        solver = dfx.Tsit5() if noise is None else Retract(dfx.Heun(), field.space)
+        solver = _EXPLICIT if noise is None else Retract(dfx.Heun(), field.space)
     options = SolverOptions(
         solver,
         controller,
         dt0,
-        adjoint or dfx.RecursiveCheckpointAdjoint(),
+        adjoint or _ADJOINT,
         max_steps,
     )
     # Outside of `jit`, where beta and the tokens have values.

@@ -1,7 +1,11 @@
 """Every public callable, argument and kind of bad value: one clear sentence, or an acceptance with its reason."""
 
 import gc
+import os
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -59,6 +63,24 @@ def _walk(name, dear):
     assert sorted((known & walked) - set(faults)) == [], (
         "these are refused by now: take them off the list of known ones"
     )
+
+
+def _numbers(*arguments):
+    """A process of its own, since x64 is chosen once a process."""
+    command = [sys.executable, "-m", "tests.doors.numbers", *arguments]
+    settings = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    done = subprocess.run(command, capture_output=True, text=True, env=settings, timeout=1500)
+    assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
+
+
+def test_numbers_beyond_float32_and_in_the_other_order_of_bytes():
+    _numbers("16")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("module", doors.FINISHED, ids=lambda name: name or "clusterjax")
+def test_all_numbers_beyond_float32_and_in_the_other_order_of_bytes(module):
+    _numbers("1", module or "clusterjax")
 
 
 @pytest.mark.filterwarnings("ignore:probe.FactoredHeadsField is deprecated")

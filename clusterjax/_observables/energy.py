@@ -153,7 +153,11 @@ def energy_dissipation(
         )
     # `check_masses` divides by the sum M; M itself is needed for Z / M, whose Z has the masses as they were given.
     shares = check_masses(masses, x)
-    total = jnp.asarray(x.shape[0], x.dtype) if masses is None else jnp.sum(as_float(masses, x.dtype))
+    total = (
+        jnp.asarray(x.shape[0], x.dtype)
+        if masses is None
+        else jnp.sum(as_float(check_array(masses, "masses"), x.dtype))
+    )
     masses = shares
     speeds = jnp.sum(jnp.square(Sphere().tangent(x, velocity)), axis=-1)
     if log_partition is None:

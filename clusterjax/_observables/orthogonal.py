@@ -23,6 +23,8 @@ _RELATIVE, _ABSOLUTE = 1e-9, 1e-11
 # Up to which a step of LSODA is short enough: the number of steps grows like e^beta.
 MOST_BETA, MOST_TOKENS, _MOST_STEPS = 12.0, 64, 100_000
 _HALVINGS = 50
+# The last time: powers of later ones overflow in the interpolant of LSODA, and the cosines would be NaN.
+_LATEST = 1e20
 _Rate = Callable[[float, np.ndarray], np.ndarray]
 
 
@@ -51,7 +53,7 @@ def orthogonal_cosines(
 
     **Arguments:**
 
-    - `ts`: Times (times,), not negative and increasing.
+    - `ts`: Times (times,), not negative, increasing and at most 1e20.
     - `beta`: Inverse temperature, from 0 to 12; beyond, follow `jax.numpy.eye(n)` with `coarsen`.
     - `n`: How many tokens, from 2 to 64.
     - `mask`: The mask.
@@ -71,7 +73,8 @@ def orthogonal_cosines(
         Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 6, for a full mask; the
         equation for any mask is of this library.
     """
-    times: Any = check_host_array(ts, "ts", shape=("times",), least=0, remedy="pass numpy.linspace(0, 30, 61), say")
+    remedy = "pass numpy.linspace(0, 30, 61), say"
+    times: Any = check_host_array(ts, "ts", shape=("times",), least=0, most=_LATEST, remedy=remedy)
     times = times.astype(float)
     if np.any(np.diff(times) <= 0):
         raise refusal("ts", "increase", "two neighbours do not", "sort them, each once")

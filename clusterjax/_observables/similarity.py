@@ -14,7 +14,7 @@ from jaxtyping import Array, ArrayLike, Float, Int, Real
 
 from .._batching import call_with_rule
 from .._blocks import FEW_DIMENSIONS, PAIRS_AT_ONCE, map_blocks, map_systems_last
-from .._check import as_numbers, check_array, check_integer, check_scalar, check_tokens, shown
+from .._check import as_numbers, check_array, check_integer, check_room, check_scalar, check_tokens, shown
 from .._custom_types import RealScalarLike, Scalar, Tokens
 from .._misc import is_concrete, matmul, normalise
 from ._pairs import check_nonzero_rows, map_pair_rows
@@ -132,6 +132,9 @@ def check_edges(bins: Any, dtype: Any) -> Float[Array, " edges"]:
             bins = check_integer(bins, "bins", most=_MOST_BINS)
         except ValueError:
             raise ValueError(f"bins {rule}, but it is {shown(bins)}; pass 100, say.") from None
+        # The edges, the density, and the counts of at least two rows of pairs.
+        num_bytes = 2 * bins * (jnp.dtype(dtype).itemsize + 4)
+        check_room(bins, "bins", num_bytes, "the bins and their counts", remedy="pass 100, say")
         return jnp.linspace(-1, 1, bins + 1, dtype=dtype)
     edges = check_array(numbers, "bins", shape=("edges",), remedy="pass 100, say, or increasing edges").astype(dtype)
     if edges.shape[0] < 2 or is_concrete(edges) and np.any(np.diff(np.asarray(edges)) <= 0):

@@ -18,7 +18,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._check import check_concrete, check_integer, check_key, check_number, check_tokens, refusal
+from .._check import check_concrete, check_fits, check_integer, check_key, check_number, check_tokens, refusal
 from .._custom_types import Tokens
 from .._field import AbstractField
 from .._field.base import check_field
@@ -161,6 +161,8 @@ def delay(
     field.check(*x0.shape)
     until = check_number(until, "until", above=0, remedy="pass a time above 0")
     norm = check_number(norm, "norm", above=0, remedy="pass how large the change is")
+    check_fits(np.float64(until), "until", x0.dtype)
+    check_fits(np.float64(norm), "norm", x0.dtype)
     attempts = check_integer(attempts, "attempts", remedy="pass how many searches to make")
     most = check_integer(most, "most", remedy="pass the most steps of a search")
     max_steps = check_integer(max_steps, "max_steps", remedy="pass the most steps of a run")

@@ -23,6 +23,7 @@ from scipy.cluster.hierarchy import cut_tree, linkage
 from .._check import (
     check_array,
     check_concrete,
+    check_fits,
     check_integer,
     check_key,
     check_number,
@@ -195,10 +196,12 @@ def hold(
     x0 = field.space.retract(x0)
     clusters = check_integer(clusters, "clusters", most=len(x0), remedy="pass how many clusters to keep")
     until = check_number(until, "until", above=0, remedy="pass a time above 0")
+    check_fits(np.float64(until), "until", x0.dtype)
     since = until / 2 if since is None else check_number(since, "since", least=0, below=until, remedy="pass less")
     radius_ = check_scalar(radius, "radius", x0.dtype, above=0, remedy="pass a distance above zero")
     pieces = check_integer(pieces, "pieces", remedy="pass in how many pieces the parameters are constant")
     spread = check_number(spread, "spread", least=0, remedy="pass a number that is not negative")
+    check_fits(np.float64(spread), "spread", x0.dtype)
     attempts = check_integer(attempts, "attempts", remedy="pass how often to begin")
     max_steps = check_integer(max_steps, "max_steps", remedy="pass the most steps of a run")
     most = check_integer(most, "most", remedy="pass the most steps of a fit")

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import check_concrete, check_number, check_scalar, check_tokens, refusal
+from .._check import check_concrete, check_fits, check_number, check_scalar, check_tokens, refusal
 from .._custom_types import Tokens
 from .._events import clustered_event
 from .._field import AbstractField
@@ -130,6 +130,7 @@ def sensitivity(
     field.check(*x0.shape)
     radius_ = check_scalar(radius, "radius", x0.dtype, above=0, remedy="pass a distance above zero")
     until = check_number(until, "until", above=0, remedy="pass how long to wait")
+    check_fits(np.float64(until), "until", x0.dtype)
     single = jnp.finfo(x0.dtype).bits < 64
     tolerance = (1e-6 if single else 1e-9) if tolerance is None else tolerance
     tolerance = check_number(tolerance, "tolerance", above=0, remedy="pass a small number, such as 1e-9")

@@ -20,7 +20,16 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from .._check import check_array, check_concrete, check_integer, check_key, check_number, check_tokens, refusal
+from .._check import (
+    check_array,
+    check_concrete,
+    check_fits,
+    check_integer,
+    check_key,
+    check_number,
+    check_tokens,
+    refusal,
+)
 from .._custom_types import Numbers, Tokens
 from .._field import AbstractField
 from .._field.base import check_field
@@ -185,6 +194,7 @@ def steer(
     x0, goal = _read(field, x0, targets, labels)
     pieces = check_integer(pieces, "pieces", remedy="pass in how many pieces the parameters are constant")
     t_end = float(pieces) if t_end is None else check_number(t_end, "t_end", above=0, remedy="pass a time above 0")
+    check_fits(np.float64(t_end), "t_end", x0.dtype)
     tolerance = check_number(tolerance, "tolerance", above=0, remedy="pass a distance, such as 1e-2")
     attempts = check_integer(attempts, "attempts", remedy="pass how often to begin anew")
     most = check_integer(most, "most", remedy="pass the most steps of a fit")

@@ -19,7 +19,7 @@ from jaxtyping import Array, ArrayLike, Float, Num, PRNGKeyArray
 from scipy.linalg import block_diag
 
 from .._abstract import AbstractPart
-from .._check import as_numbers, check_array, check_concrete, check_instance, check_scalar, refusal, shown
+from .._check import as_numbers, check_array, check_concrete, check_fits, check_instance, check_scalar, refusal, shown
 from .._custom_types import Numbers, RealScalarLike
 from .._misc import as_float, matmul
 from .._random import draw_normal
@@ -220,7 +220,9 @@ def _normal_form(eigenvalues: Any) -> Array:
     blocks = [np.array([[z.real]]) for z in numbers[numbers.imag == 0]]
     # A rotation times a length has the two conjugates.
     blocks += [np.array([[z.real, -z.imag], [z.imag, z.real]]) for z in above]
-    return as_float(block_diag(*blocks), jnp.result_type(float))
+    form = block_diag(*blocks)
+    check_fits(form, "eigenvalues")
+    return as_float(form, jnp.result_type(float))
 
 
 def _ordered(z: complex) -> tuple[float, float]:

@@ -138,12 +138,15 @@ def walk(name: str, called: Callable[..., Any], case: Case, *, dear: bool) -> It
             yield Verdict(name, argument, label, outcome)
 
 
-def judge(name: str, called: Callable[..., Any], case: Case, argument: str, good: Any, label: str) -> str:
-    """What comes of the call with this argument replaced, in a folder of its own."""
+def judge(
+    name: str, called: Callable[..., Any], case: Case, argument: str, good: Any, label: str | Callable[[Any], Any]
+) -> str:
+    """What comes of the call with this argument replaced, by a value of `VALUES` or of a function, in a folder of its
+    own."""
     try:
         with alarm(case.seconds), tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
             if label != TRACED:
-                value = VALUES[label](good)
+                value = (label if callable(label) else VALUES[label])(good)
                 out = call(name, called, case, **{argument: value})
             else:
                 jax.eval_shape(

@@ -1,11 +1,12 @@
 """What a `MeanField` may be made of: the degree that the kernel needs, temperatures, tokens and their masses."""
 
+import math
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from ..._check import check_array
+from ..._check import check_array, check_room
 from ..._custom_types import Masses, Tokens
 from ..._misc import is_concrete
 from ..._schedule import AbstractSchedule, StoredParameter, check_real, example
@@ -42,6 +43,15 @@ def check_temperature(temperature: StoredParameter | None) -> None:
         )
 
 
+def check_size(d: int, degree: int) -> None:
+    """Raise a ValueError if the grid and the tables of this degree do not fit in memory."""
+    many = degree + 1
+    # Tables of cosines and sines with their slopes, or of the Legendre functions of each order with theirs.
+    numbers, longest = (16 * many**2, 4 * many) if d == 2 else (6 * many**3, 8 * many**2)
+    remedy = "pass a smaller one, such as 32"
+    check_room(degree, "degree", 8 * numbers, "the harmonics on their grid", longest=longest, remedy=remedy)
+
+
 def check_degree(attention: Any, d: int, degree: int) -> None:
     """Raise a ValueError if the kernel has parts of a higher degree, and say which degree would do."""
     beta, form = attention.beta, attention.query_key
@@ -61,12 +71,20 @@ def _left_out(kappa: float, d: int, degree: int) -> float:
     from scipy.special import ive  # loaded when it is needed
 
     order = d / 2 - 1
+    # Of longer queries SciPy's function is NaN; the first term of its logarithm in 1 / kappa is exact to rounding.
+    if kappa > 1e8:
+        return math.exp(-(degree + 1) / kappa * (degree + 1 + 2 * order) / 2)
     return float(ive(degree + 1 + order, kappa) / ive(order, kappa)) if kappa else 0.0
 
 
 def degree_for(kappa: float, d: int) -> int:
     """The least degree that leaves nothing of the kernel out, for queries of length kappa."""
-    degree = 1
-    while _left_out(kappa, d, degree) > _LEFT_OUT:
-        degree += 1
-    return degree
+    enough = lambda degree: _left_out(kappa, d, degree) <= _LEFT_OUT
+    least, most = 0, 1
+    while not enough(most):
+        least, most = most, 2 * most
+    # By halves, since long queries need degrees in the millions.
+    while most - least > 1:
+        middle = (least + most) // 2
+        least, most = (least, middle) if enough(middle) else (middle, most)
+    return most

@@ -39,7 +39,7 @@ from ..._space import Euclidean, Sphere
 from ..._summation import Dense
 from ..base import AbstractField
 from .basis import Basis, Coefficients
-from .checks import check_degree, check_dimension_of, check_masses_of, check_temperature
+from .checks import check_degree, check_dimension_of, check_masses_of, check_size, check_temperature
 from .circle import CIRCLE
 from .kernel import Sums, pair_sums, zonal_sums
 from .points import means, values_at
@@ -123,6 +123,7 @@ class MeanField(AbstractField):
             )
         self.d = check_integer(d, "d", least=2, most=3, remedy="pass 2, the circle, or 3, the sphere")
         self.degree = check_integer(degree, "degree", remedy="pass the highest degree of harmonics, such as 32")
+        check_size(self.d, self.degree)
         self.tolerance = check_number(tolerance, "tolerance", above=0, below=1, remedy="pass a number such as 1e-5")
         # A choice of `simulate` for tokens would not suit coefficients.
         self.attention = eqx.tree_at(lambda one: one.summation, attention, Dense())

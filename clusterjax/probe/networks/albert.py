@@ -33,7 +33,7 @@ from .layers import (
     signed,
 )
 from .network import AbstractNetwork, AttentionMaps, maps_of_heads
-from .sizes import AlbertSizes, check_heads, check_sizes
+from .sizes import AlbertSizes, check_heads, check_sizes, check_weights
 from .token_ids import check_ids, check_like, check_mask
 
 
@@ -102,6 +102,7 @@ class Albert(AbstractNetwork):
         # The matrices are (d, d) for any number of heads; only the division of their columns into heads changes.
         heads = check_heads(sizes.hidden_size, sizes.num_heads if heads is None else heads, "heads")
         dtype, precision = check_making(rngs, dtype, precision)
+        check_weights(sizes, dtype)
         check_flag(pooler, "pooler")
         check_flag(head, "head")
         self.sizes, self.num_heads = sizes, heads

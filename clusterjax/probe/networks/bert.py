@@ -22,7 +22,7 @@ from .block import AbstractBlock, Affine, Context, Projected, affine, project_he
 from .layer_scan import check_depth, run_layers
 from .layers import AbstractNorm, LayerNorm, Precision, activation, check_making, first_word, init_normal, signed
 from .network import AbstractNetwork, AttentionMaps, maps_of_heads
-from .sizes import BertSizes, check_heads, check_sizes
+from .sizes import BertSizes, check_heads, check_sizes, check_weights
 from .token_ids import check_ids, check_like, check_mask, check_places
 
 
@@ -87,6 +87,7 @@ class Bert(AbstractNetwork):
         check_sizes(sizes, BertSizes)
         heads = check_heads(sizes.hidden_size, sizes.num_heads if heads is None else heads, "heads")
         dtype, precision = check_making(rngs, dtype, precision)
+        check_weights(sizes, dtype)
         check_flag(pooler, "pooler")
         check_flag(head, "head")
         self.sizes, self.num_heads = sizes, heads

@@ -22,7 +22,7 @@ from .block import AbstractBlock, Affine, Context, Projected, project_heads
 from .layer_scan import check_depth, run_layers
 from .layers import AbstractNorm, LayerNorm, Precision, activation, check_making, init_normal, signed
 from .network import AbstractNetwork, AttentionMaps, maps_of_heads
-from .sizes import check_heads, check_sizes, checked
+from .sizes import check_heads, check_sizes, check_weights, checked
 from .token_ids import check_ids, check_mask, check_places
 
 
@@ -160,6 +160,7 @@ class GPT2(AbstractNetwork):
         check_sizes(sizes, GPT2Sizes)
         heads = check_heads(sizes.hidden_size, sizes.num_heads if heads is None else heads, "heads")
         dtype, precision = check_making(rngs, dtype, precision)
+        check_weights(sizes, dtype)
         check_flag(head, "head")
         self.sizes, self.num_heads, self.precision = sizes, heads, precision
         self.depth = sizes.num_layers if depth is None else check_depth(depth)

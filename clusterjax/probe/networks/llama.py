@@ -25,7 +25,7 @@ from .layers import AbstractNorm, Precision, RMSNorm, activation, check_making, 
 from .llama_sizes import LlamaSizes
 from .network import AbstractNetwork, AttentionMaps, maps_of_heads
 from .rotation import rotation
-from .sizes import check_sizes
+from .sizes import check_sizes, check_weights
 from .token_ids import check_ids, check_mask
 
 
@@ -85,6 +85,7 @@ class Llama(AbstractNetwork):
     ):
         check_sizes(sizes, LlamaSizes)
         dtype, precision = check_making(rngs, dtype, precision)
+        check_weights(sizes, dtype)
         check_flag(head, "head")
         self.sizes, self.num_heads = sizes, sizes.num_heads
         self.depth = sizes.num_layers if depth is None else check_depth(depth)

@@ -9,10 +9,11 @@ Invariant: no network is made of sizes that it cannot have.
 import functools
 from typing import Any, NamedTuple, TypeVar, get_args
 
-from ..._check import check_choice, check_flag, check_instance, check_integer, check_number, refusal, shown
+from ..._check import check_choice, check_flag, check_instance, check_integer, check_number, check_room, refusal, shown
 
 
 MOST = 2**31 - 1
+LARGEST = 3.4e38  # what float32 holds, in which networks are computed
 # A network lists its layers, shared ones too.
 MOST_LAYERS = 2**20
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish")
@@ -53,11 +54,29 @@ def check_sizes(sizes: Any, kind: Any) -> Any:
         elif name in FLAGS:
             check_flag(value, name)
         elif name in REALS:
-            check_number(value, name, above=0)
+            check_number(value, name, above=0, most=LARGEST)
         else:
             check_integer(value, name, most=MOST_LAYERS if name == "num_layers" else MOST)
     sizes.fit()
     return sizes
+
+
+def check_weights(sizes: Any, dtype: Any) -> None:
+    """Raise a ValueError if what surely is in a network of these sizes does not fit in memory: tables, most maps."""
+    width, d = getattr(sizes, "embedding_size", sizes.hidden_size), sizes.hidden_size
+    blocks = getattr(sizes, "num_blocks", sizes.num_layers)
+    tables = {
+        name: width * getattr(sizes, name, 0) for name in ("vocab_size", "max_positions", "type_vocab_size")
+    }  # fmt: skip
+    maps = {"intermediate_size": 2 * blocks * d * sizes.intermediate_size}
+    # Where heads have a size of their own, their maps may be small.
+    maps["hidden_size"] = 0 if hasattr(sizes, "head_size") else 2 * blocks * d * d
+    numbers = tables | maps
+    name = max(numbers, key=lambda name: numbers[name])
+    check_room(
+        getattr(sizes, name), name, sum(numbers.values()) * dtype.itemsize, "the weights", longest=max(tables.values()),
+        remedy="make the network smaller",
+    )  # fmt: skip
 
 
 @checked

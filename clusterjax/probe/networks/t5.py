@@ -22,7 +22,7 @@ from .block import AbstractBlock, Affine, Context, Projected, affine, project_he
 from .layer_scan import check_depth, run_layers
 from .layers import AbstractNorm, Precision, RMSNorm, activation, check_making, init_normal, signed
 from .network import AbstractNetwork, AttentionMaps, maps_of_heads
-from .sizes import T5Sizes, check_sizes
+from .sizes import T5Sizes, check_sizes, check_weights
 from .token_ids import check_ids, check_mask
 
 
@@ -81,6 +81,7 @@ class T5Encoder(AbstractNetwork):
     ):
         check_sizes(sizes, T5Sizes)
         dtype, precision = check_making(rngs, dtype, precision)
+        check_weights(sizes, dtype)
         self.sizes, self.num_heads = sizes, sizes.num_heads
         self.depth = sizes.num_layers if depth is None else check_depth(depth)
         self.unroll = 1

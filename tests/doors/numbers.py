@@ -1,0 +1,119 @@
+"""Arrays of numbers as users have them, without x64: in float64 beyond float32, or in the other order of bytes.
+
+    python -m tests.doors.numbers             every public callable
+    python -m tests.doors.numbers 8           every eighth
+    python -m tests.doors.numbers 1 plot      every one of this module
+
+A number that float32 does not hold is refused where it would become infinite, and what is in the other order of bytes
+gives the same result. Each line that is printed is a fault.
+"""
+
+import os
+import sys
+import tempfile
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from . import FINISHED, cases_of
+from .inside import is_door
+from .rules import by_value
+from .values import Hang, is_numeric
+from .walk import alarm, arguments, call, judge, public
+
+
+# What a number beyond float32 is let into, by name and argument, and why it becomes no infinity.
+KEPT = {
+    "NumPy computes with it, in float64": (
+        *("coarsen.t_end", "limit_shape.t", "LimitShape.outline.reach", "Survival.at.t", "lifetimes.ts"),
+        *("Survival.restricted_mean.horizon", "plateaus.ts", "plateaus.values", "plateaus.tolerance"),
+        *("plateaus.min_dwell", "effective_beta.query_key", "product_spectrum.left", "product_spectrum.right"),
+        *("spectrum.matrix", "symmetric_part_spectrum.matrix", "wasserstein.x", "wasserstein.y"),
+        *("hardmax.choose_leaders.condition", "sentiment.accuracy.logits", "phase.PhaseDiagram.cost.beta"),
+        *("plot.WordRun.xs", "plot.animate.turn", "MeanField.smoothed.time", "design.recover.tolerance"),
+        *("design.steer.tolerance", "experiments.Cost.full", "experiments.Cost.quick"),
+        *("transformer.RotaryPositions.base", "transformer.SinusoidalPositions.base"),
+        *("transformer.sinusoidal_positions.base", "probe.Comparison.exceeds.sigmas", "probe.controls.sigmas"),
+        *("probe.FirstToken.apart.times", "probe.FirstToken.apart.sigmas", "experiments.parameter.default"),
+    ),
+    "a number is compared with it, which is smaller": ("Rodas5P.max_growth", "phase.GramRank.threshold"),
+    "what is divided by its root is zero to rounding": (
+        *(f"transformer.{name}.epsilon" for name in ("Block.random", "LayerNorm", "LayerNorm.identity")),
+    ),
+    "a training says by itself that its loss is not finite": (
+        *(f"sentiment.Recipe.{name}" for name in ("learning_rate", "clip", "smoothing", "noise", "alpha")),
+        *(f"transformer.LanguageRecipe.{name}" for name in ("learning_rate", "embedding_rate", "weight_decay")),
+        *(f"probe.AlbertRecipe.{name}" for name in ("learning_rate", "weight_decay", "spread")),
+    ),
+}  # fmt: skip
+
+
+def swapped(good: Any) -> np.ndarray:
+    array = np.array(good)
+    return array.astype(array.dtype.newbyteorder("S"))
+
+
+def beyond(good: Any) -> Any:
+    """A good value in float64 whose last number float32 does not hold."""
+    if np.ndim(good) == 0:
+        return 1e300
+    array = np.array(good, np.float64)
+    array.flat[-1] = 1e300
+    return array
+
+
+def faults(name: str, called: Any, case: Any) -> list[str]:
+    """What is wrong with each argument of one callable that is a number, or an array of them."""
+    kept, found, expected = {where for group in KEPT.values() for where in group}, [], None
+    for argument, good in arguments(called, case).items():
+        where, rule = f"{name}.{argument}", case.rules.get(argument, by_value(good))
+        if rule.anything or rule.endless:
+            continue
+        if isinstance(good, float) or is_numeric(good) and jnp.issubdtype(good.dtype, jnp.floating):
+            outcome = judge(name, called, case, argument, good, beyond)
+            if outcome != ("accepted" if where in kept else "refused"):
+                found.append(f"{where}, beyond float32: {outcome}")
+        if is_numeric(good) and good.dtype.itemsize > 1 and np.ndim(good) and good.dtype.kind in "iuf":
+            try:
+                with alarm(60):
+                    expected = leaves(call(name, called, case)) if expected is None else expected
+                    same = equal(expected, leaves(call(name, called, case, **{argument: swapped(good)})))
+            except (Hang, Exception) as error:
+                found.append(f"{where}, in the other order of bytes: {type(error).__name__}: {error}")
+            else:
+                found += [] if same else [f"{where}, in the other order of bytes: another result"]
+    return found
+
+
+def leaves(out: Any) -> list[np.ndarray]:
+    kinds = jax.Array | np.ndarray | float
+    return [np.asarray(leaf) for leaf in jax.tree_util.tree_leaves(out) if isinstance(leaf, kinds)]
+
+
+def equal(ours: list[np.ndarray], others: list[np.ndarray]) -> bool:
+    pairs = zip(ours, others, strict=True)
+    return all(
+        a.dtype == b.dtype and (a.dtype == object or np.array_equal(a, b, a.dtype.kind in "fc")) for a, b in pairs
+    )
+
+
+def main(every: str = "1", *modules: str) -> None:
+    warnings.simplefilter("ignore")
+    doors = [
+        (name, called, cases_of(module)[name])
+        for module in modules or FINISHED
+        for name, called in public("" if module == "clusterjax" else module).items()
+        if is_door(name) and name in cases_of(module)
+    ]
+    for name, called, case in doors[:: int(every)]:
+        print("".join(f"{fault}\n" for fault in faults(name, called, case)), end="", flush=True)
+    print("done")
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        main(*sys.argv[1:])

@@ -1,0 +1,59 @@
+"""Sizes that neither memory nor jax can hold are refused at the door, before an array is made."""
+
+import re
+
+import numpy as np
+import pytest
+from flax import nnx
+
+import clusterjax as cjx
+from clusterjax import _check as check, probe
+from clusterjax._field.mean import checks
+
+from .helpers import as_a_user
+
+
+X = np.eye(3)
+MANY = 2**31 - 1
+mean = lambda d, degree: cjx.MeanField(cjx.UnnormalisedAttention(1.0), d=d, degree=degree)
+rngs = lambda: nnx.Rngs(0)
+SIZES = {
+    "bins": lambda: cjx.cosine_histogram(X, 10**9),
+    "degree": lambda: mean(2, 10**5),
+    "degree of the sphere": lambda: mean(3, 10**4),
+    "vocab_size": lambda: probe.Albert(probe.AlbertSizes(MANY, 4, 4, 2, 4, 1), rngs()),
+    "vocab_size of BERT": lambda: probe.Bert(probe.BertSizes(MANY, 4, 2, 4, 1), rngs()),
+    "vocab_size of T5": lambda: probe.T5Encoder(probe.T5Sizes(MANY, 4, 2, 2, 4, 1), rngs()),
+    "vocab_size of Llama": lambda: probe.Llama(probe.LlamaSizes(MANY, 4, 2, 1, 2, 4, 1), rngs()),
+    "vocab_size of GPT-2": lambda: probe.GPT2(probe.GPT2Sizes(MANY, 4, 2, 4, 1), rngs()),
+    "max_positions": lambda: probe.Albert(probe.AlbertSizes(8, 4, 4, 2, 4, 1, max_positions=MANY), rngs()),
+    "intermediate_size": lambda: probe.Llama(probe.LlamaSizes(8, 4, 2, 1, 2, MANY, 1), rngs()),
+    "hidden_size": lambda: probe.Bert(probe.BertSizes(8, 10**6, 2, 4, 1), rngs()),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_what_does_not_fit_is_refused(name, monkeypatch):
+    monkeypatch.setattr(check._room, "memory_room", lambda: 2.0**30)
+    with as_a_user(), pytest.raises(ValueError) as caught:
+        SIZES[name]()
+    assert re.match(
+        rf"^{name.split()[0]} must (leave room|make no axis).*, but it is \d+, and .+; .+\.$", str(caught.value)
+    )
+
+
+@pytest.mark.parametrize("d", (2, 3))
+@pytest.mark.parametrize("kappa", (0.0, 0.5, 3.0, 40.0, 1e5))
+def test_the_degree_of_a_kernel_is_the_least_that_suffices(d, kappa):
+    least = checks.degree_for(kappa, d)
+    assert checks._left_out(kappa, d, least) <= 1e-6
+    assert least == 1 or checks._left_out(kappa, d, least - 1) > 1e-6
+
+
+@pytest.mark.parametrize("d", (2, 3))
+def test_the_degree_of_long_queries(d):
+    """The share left out is exp(-degree^2 / (2 kappa)) there; both formulas agree where one takes over."""
+    below, above = checks.degree_for(0.99999e8, d), checks.degree_for(1.00001e8, d)
+    assert 0 <= above - below < 3
+    assert checks.degree_for(1e12, d) == pytest.approx(np.sqrt(2e12 * np.log(1e6)), rel=1e-5)
+    assert np.isfinite(checks._left_out(1e308, d, 10**154))

@@ -29,6 +29,7 @@ from ._check import (
     check_flag,
     check_instance,
     check_integer,
+    check_room,
     check_scalar,
     check_tokens,
     refusal,
@@ -155,6 +156,10 @@ def simulate(
     _check_options(solver, stepsize_controller, event, adjoint, progress)
     max_steps = check_integer(max_steps, "max_steps", remedy="pass the largest number of steps, such as 16_384")
     dense, throw = check_flag(dense, "dense"), check_flag(throw, "throw")
+    # The interpolation keeps the tokens at both ends of each step, and seven slopes with the default solver.
+    num_bytes = max_steps * x0.size * x0.dtype.itemsize * (9 if solver is None else 2) if dense else 0
+    what = "what the interpolation keeps of each step"
+    check_room(max_steps, "max_steps", num_bytes, what, longest=max_steps, remedy="pass fewer steps")
     if save is not None and not isinstance(save, TokensAnd):
         check_callable(save, "save", "a function of t, x and args", takes=3)
     if dt0 is not None:

@@ -303,3 +303,34 @@ def test_one_function_says_what_an_integer_must_be():
             if worded or asked:
                 wrong.append(f"{name}:{node.lineno}")
     assert not wrong, f"Use check_integer in {wrong}."
+
+
+ATTENTION = cjx.SoftmaxAttention(1.0)
+RUNS = {
+    "simulate": lambda x: cjx.simulate(cjx.AttentionField(ATTENTION), x, [0.0, 1.0]).xs,
+    "coarsen": lambda x: cjx.coarsen(cjx.AttentionField(ATTENTION), x, 5.0, tolerance=0.1).times,
+}
+FORMULAS = {
+    "attention": lambda x: ATTENTION.average(x, x),
+    "field": lambda x: cjx.AttentionField(ATTENTION)(0.0, x),
+    "layer": lambda x: cjx.ResidualLayer(cjx.AttentionField(ATTENTION), 0.1)(0.0, x),
+    "observable": lambda x: cjx.interaction_energy(x, 1.0),
+    "norm": lambda x: cjx.transformer.LayerNorm(x[0]).gain,
+}
+
+
+@pytest.mark.parametrize("name", [*FORMULAS, *RUNS])
+def test_every_door_has_one_rule_for_dtypes(name):
+    """That of docs/howto/float64.md: integers and booleans become floats, half precision stays, complex is refused."""
+    call, x = (FORMULAS | RUNS)[name], np.array([[1, 0], [0, 1]])
+    with as_a_user():
+        for dtype in (int, bool):
+            assert call(x.astype(dtype)).dtype == np.float64
+        for dtype in (jnp.float16, jnp.bfloat16):
+            if name in RUNS:
+                with pytest.raises(ValueError, match="must be of float32 or float64"):
+                    call(x.astype(dtype))
+            else:
+                assert call(x.astype(dtype)).dtype == dtype
+        with pytest.raises(ValueError, match="must be real, but its dtype is complex128"):
+            call(x + 1j)

@@ -16,11 +16,16 @@ from .helpers import as_a_user
 X = np.eye(3)
 MANY = 2**31 - 1
 mean = lambda d, degree: cjx.MeanField(cjx.UnnormalisedAttention(1.0), d=d, degree=degree)
+run = lambda steps, **options: cjx.simulate(
+    cjx.AttentionField(cjx.SoftmaxAttention(1.0)), X, [0.0, 1.0], max_steps=steps, **options
+)
 rngs = lambda: nnx.Rngs(0)
 SIZES = {
     "bins": lambda: cjx.cosine_histogram(X, 10**9),
     "degree": lambda: mean(2, 10**5),
     "degree of the sphere": lambda: mean(3, 10**4),
+    "max_steps": lambda: run(2**31),
+    "max_steps of an interpolation": lambda: run(2**25, dense=True),
     "vocab_size": lambda: probe.Albert(probe.AlbertSizes(MANY, 4, 4, 2, 4, 1), rngs()),
     "vocab_size of BERT": lambda: probe.Bert(probe.BertSizes(MANY, 4, 2, 4, 1), rngs()),
     "vocab_size of T5": lambda: probe.T5Encoder(probe.T5Sizes(MANY, 4, 2, 2, 4, 1), rngs()),

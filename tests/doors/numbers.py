@@ -78,8 +78,11 @@ def faults(name: str, called: Any, case: Any) -> list[str]:
                 found.append(f"{where}, beyond float32: {outcome}")
         if is_numeric(good) and good.dtype.itemsize > 1 and np.ndim(good) and good.dtype.kind in "iuf":
             try:
+                expected = leaves(call(name, called, case)) if expected is None else expected
+            except ValueError:  # what wants x64, as `phase.stationary` does
+                continue
+            try:
                 with alarm(60):
-                    expected = leaves(call(name, called, case)) if expected is None else expected
                     same = equal(expected, leaves(call(name, called, case, **{argument: swapped(good)})))
             except (Hang, Exception) as error:
                 found.append(f"{where}, in the other order of bytes: {type(error).__name__}: {error}")
@@ -104,8 +107,8 @@ def main(every: str = "1", *modules: str) -> None:
     warnings.simplefilter("ignore")
     doors = [
         (name, called, cases_of(module)[name])
-        for module in modules or FINISHED
-        for name, called in public("" if module == "clusterjax" else module).items()
+        for module in ("" if name == "clusterjax" else name for name in modules or FINISHED)
+        for name, called in public(module).items()
         if is_door(name) and name in cases_of(module)
     ]
     for name, called, case in doors[:: int(every)]:

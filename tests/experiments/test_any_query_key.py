@@ -99,7 +99,7 @@ def test_verdicts_can_fail():
     line = np.linspace(2, 8, 20)
     waits = tuple(Wait(1, one, one, one) for one in line)
     arrivals = np.tile([0.0, 10.0, 1e5], (4, 1))
-    good = {"arrivals": arrivals, "waits": waits, "astray": 0.0, "moved": 0.0}
+    good = {"arrivals": arrivals, "waits": waits, "of_start": np.arange(20), "astray": 0.0, "moved": 0.0}
     verdicts = lambda **other: [claim.holds for claim in claims_of(Results(Parameters(), 4, **(good | other)))]
     assert verdicts() == [True] * 5
     assert verdicts(moved=1e-6) == [False, True, True, True, True]

@@ -228,6 +228,9 @@ def test_articles_and_not_their_texts_are_resampled():
     copied = normality(4 * texts, np.random.default_rng(0), np.tile(np.arange(12), 4))
     np.testing.assert_allclose(copied, alone, rtol=1e-12)
     assert normality(4 * texts, np.random.default_rng(0), np.arange(48)).upper < alone.upper - 0.02
+    # Articles of one text and of two: a resample weighs its texts alike, however many they are.
+    uneven = normality([*texts, *texts[:6]], np.random.default_rng(0), np.arange(18) % 12)
+    assert uneven.upper < 1.3 * alone.upper
 
 
 def test_normality_is_of_the_tokens_before_the_first_layer(settings):

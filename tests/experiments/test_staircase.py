@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from clusterjax.experiments.staircase.claims import claims_of, fitted
+from clusterjax.experiments.framework.ensemble import line_of
+from clusterjax.experiments.staircase.claims import claims_of
 from clusterjax.experiments.staircase.measure import (
     Parameters,
     Results,
@@ -66,8 +67,8 @@ def test_a_staircase_is_flat_and_rises():
 
 def results(counts, early):
     fine = np.linspace(2, 8, 5)
-    one = Stairs(np.ones((3, 2)), np.ones((3, 2)), np.ones((3, 2)), fine, fine, 1e-4, np.full(3, 9.0), np.full(3, 31),
-                 np.full(3, 10), np.full(3, early))  # fmt: skip
+    one = Stairs(np.ones((3, 2)), np.ones((3, 2)), np.ones((3, 2)), fine, fine, np.arange(5), 1e-4, np.full(3, 9.0),
+                 np.full(3, 31), np.full(3, 10), np.full(3, early))  # fmt: skip
     return Results(Parameters(), 3, {500.0: one, 4000.0: one}, counts)
 
 
@@ -81,6 +82,19 @@ def test_claims_on_modes_can_fail():
 
 
 def test_a_line_needs_three():
-    assert np.isnan(fitted(np.ones(2), np.ones(2))[0])
-    slope, factor = fitted(np.array([2.0, 4.0, 6.0]) + 0.1, np.array([1.0, 2.0, 3.0]))
-    assert slope == pytest.approx(2) and factor == pytest.approx(10**2.1)
+    assert np.isnan(line_of(np.ones(2), np.ones(2), np.arange(2)).slope)
+    line = line_of(np.array([2.0, 4.0, 6.0]) + 0.1, np.array([1.0, 2.0, 3.0]), np.arange(3))
+    assert line == pytest.approx((2, 0, 10**2.1))
+
+
+def test_the_error_of_a_slope_is_over_starts():
+    """By the sandwich of matrices; four copies of each wait in its start add nothing; the spread of many slopes."""
+    rng = np.random.default_rng(0)
+    laws, starts = rng.uniform(1, 6, 40), np.repeat(np.arange(8), 5)
+    waits = laws + 0.2 * rng.normal(size=8)[starts] + 0.1 * rng.normal(size=40)
+    line = line_of(waits, laws, starts)
+    x = np.stack([laws, np.ones(40)], axis=1)
+    bread, missed = np.linalg.inv(x.T @ x), waits - x @ np.linalg.lstsq(x, waits)[0]
+    sums = np.stack([(x * missed[:, None])[starts == start].sum(axis=0) for start in range(8)])
+    assert line.error == pytest.approx(np.sqrt(8 / 7 * (bread @ sums.T @ sums @ bread)[0, 0]), rel=1e-9)
+    assert line_of(*(np.repeat(part, 4) for part in (waits, laws, starts))).error == pytest.approx(line.error, rel=1e-9)

@@ -10,15 +10,15 @@ no longer judged.
 import numpy as np
 
 from ..framework.arrivals import LEAST_WAIT, MOST, OFF
-from ..framework.ensemble import mean_and_error
-from ..framework.experiment import Claim, over, percent
+from ..framework.ensemble import LEAST_WAITS, line_of, mean_and_error
+from ..framework.experiment import Claim, over, percent, plus_minus
 from ..framework.verdict import ANY, Source
 from .measure import LATE, Results
 
 
 COLLAPSE = Source("2411.04990, Theorem 4.1", ANY, ANY)
 ASTRAY = 1e-3
-SLOPE, LEAST_WAITS = 0.1, 3
+SLOPE = 0.1
 
 
 def claims_of(m: Results) -> tuple[Claim, ...]:
@@ -82,15 +82,16 @@ def _law(m: Results) -> Claim:
 
 def _barrier(m: Results) -> Claim:
     waited, barrier = np.array([(one.waited, one.barrier) for one in m.waits]).reshape(-1, 2).T
-    fits = len(waited) >= LEAST_WAITS and np.ptp(barrier) > 0
-    slope = float(np.polyfit(barrier, waited, 1)[0]) if fits else np.nan
+    slope, error, _ = line_of(waited, barrier, m.of_start)
     return Claim(
         says="The time is exponential in beta times the largest <x, Q^T K(x - a)> on the way, a the first token.",
-        measured=f"slope of the logarithms of times over those of exponentials: {slope:.3f}, {len(waited)} waits",
+        measured=f"slope of the logarithms of times over those of exponentials: {plus_minus(slope, error, 3)}, "
+        f"{len(waited)} waits",
         criterion=f"a slope within {SLOPE:g} of 1",
         holds=bool(abs(slope - 1) < SLOPE),
         kind="finding",
         value=slope,
+        error=error,
     )
 
 

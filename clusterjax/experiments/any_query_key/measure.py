@@ -46,6 +46,7 @@ class Results:
 
     - `arrivals`: When each token came to the first for good, (starts, n); NaN for a start that `coarsen` cannot follow.
     - `waits`: The long waits of all starts.
+    - `of_start`: The number of the start of each of these, (waits,).
     - `astray`: How far a token of any start is from the first in the end.
     - `moved`: How far the first token of any start moved.
     """
@@ -54,6 +55,7 @@ class Results:
     starts: int
     arrivals: np.ndarray
     waits: tuple[Wait, ...]
+    of_start: np.ndarray
     astray: float
     moved: float
 
@@ -77,8 +79,8 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
     """Follow all starts to their end."""
     say(f"following {settings.starts} starts to one cluster")
     x0 = draw_starts(settings.seed, settings.starts, p.n, p.d)
-    arrivals, waits, astray, moved = [], [], 0.0, 0.0
-    for form, x in zip(draw_forms(settings.seed, settings.starts, p.d), x0, strict=True):
+    arrivals, waits, of_start, astray, moved = [], [], [], 0.0, 0.0
+    for start, (form, x) in enumerate(zip(draw_forms(settings.seed, settings.starts, p.d), x0, strict=True)):
         attention = SoftmaxAttention(p.beta, query_key=jnp.asarray(form), mask=CausalMask())
         try:
             tree = coarsen(AttentionField(attention), jnp.asarray(x, float), END, tolerance=0.1, max_steps=MOST_STEPS)
@@ -88,7 +90,9 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
             continue
         came = arrivals_of(tree, p.reach)
         arrivals.append(came)
-        waits += waits_of(tree, came, p.beta * form, p.reach)
+        waited = waits_of(tree, came, p.beta * form, p.reach)
+        waits += waited
+        of_start += [start] * len(waited)
         end = np.asarray(tree.at(END))
         astray = max(astray, float(np.linalg.norm(end - end[0], axis=1).max()))
         moved = max(moved, float(np.linalg.norm(end[0] - np.asarray(tree.at(0.0))[0])))
@@ -97,7 +101,7 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
             f"starts must hold one that coarsen can follow, but of {settings.starts} it can follow none; pass more "
             "starts, or another seed."
         )
-    return Results(p, settings.starts, np.array(arrivals), tuple(waits), astray, moved)
+    return Results(p, settings.starts, np.array(arrivals), tuple(waits), np.array(of_start, int), astray, moved)
 
 
 def draw_forms(seed: int, starts: int, d: int) -> np.ndarray:

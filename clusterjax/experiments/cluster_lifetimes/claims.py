@@ -3,15 +3,15 @@
 import numpy as np
 
 from ..framework.arrivals import LEAST_WAIT, MOST, OFF
-from ..framework.ensemble import mean_and_error
-from ..framework.experiment import Claim, over, percent
+from ..framework.ensemble import LEAST_WAITS, line_of, mean_and_error
+from ..framework.experiment import Claim, over, percent, plus_minus
 from ..framework.verdict import ANY, Source
 from .measure import FORMED, LEAST_EXPONENT, Lives, Results
 
 
 METASTABILITY = Source("2410.06833, the times that clusters stay", ANY, ANY)
 # Of the line through the logarithms of waits over laws, and of the median ratio of the two.
-SLOPE, FACTOR, LEAST_WAITS = 0.1, 2.0, 3
+SLOPE, FACTOR = 0.1, 2.0
 # Figure 4 ends at t = 15: clusters outlive it by this factor in more than half of the starts.
 LATER = 10.0
 
@@ -68,23 +68,16 @@ def _outlive(m: Results) -> Claim:
     )
 
 
-def fitted(waits: np.ndarray, laws: np.ndarray) -> tuple[float, float]:
-    """The slope of the line of waits over laws, both logarithms, and the median factor between the two."""
-    if len(waits) < LEAST_WAITS or np.ptp(laws) == 0:
-        return np.nan, np.nan
-    return float(np.polyfit(laws, waits, 1)[0]), float(10 ** np.median(np.abs(waits - laws)))
-
-
 def _law(name: str, lives: Lives) -> Claim:
-    slope, factor = fitted(lives.waits, lives.laws)
+    slope, error, factor = line_of(lives.waits, lives.laws, lives.of_start)
     law = "M), M the mass before it that it sees" if name == "causal" else "(m1/m2 + m2/m1))"
     says = (
         f"With a {name} mask clusters wait as long as the law of the pair that merges next says, "
         f"e^(beta (1 - c)) / (beta (1 - c^2) {law}."
     )
     measured = (
-        f"logarithms of waits over those of the law: slope {slope:.3f}, median factor {factor:.2f} over "
-        f"{len(lives.waits)} waits"
+        f"logarithms of waits over those of the law: slope {plus_minus(slope, error, 3)}, median factor {factor:.2f} "
+        f"over {len(lives.waits)} waits"
     )
     criterion = (
         f"a slope within {SLOPE:g} of 1 and a median factor below {FACTOR:g}, of laws whose exponent is above "
@@ -95,9 +88,11 @@ def _law(name: str, lives: Lives) -> Claim:
     if name == "full":
         return Claim(
             says=says, measured=measured, criterion=criterion, holds=holds, kind="paper", value=slope,
-            source=METASTABILITY,
+            error=error, source=METASTABILITY,
         )  # fmt: skip
-    return Claim(says=says, measured=measured, criterion=criterion, holds=holds, kind="finding", value=slope)
+    return Claim(
+        says=says, measured=measured, criterion=criterion, holds=holds, kind="finding", value=slope, error=error
+    )
 
 
 def _integral(m: Results) -> Claim:

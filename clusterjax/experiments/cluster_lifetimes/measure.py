@@ -56,6 +56,7 @@ class Lives(NamedTuple):
         merged, of all starts, (waits,).
     - `moved`: How far the first token of any start moved.
     - `astray`: How far a token of any start ends from the first.
+    - `of_start`: The number of the start of each of these, (waits,).
     - `alone`: Of a causal mask the long waits of tokens that come to the first after all before them.
     """
 
@@ -64,6 +65,7 @@ class Lives(NamedTuple):
     laws: np.ndarray
     moved: float
     astray: float
+    of_start: np.ndarray
     alone: tuple[Wait, ...] = ()
 
     def counted(self, log_times: np.ndarray) -> np.ndarray:
@@ -114,7 +116,8 @@ def live(trees: list[MergeTree], beta: float, *, causal: bool) -> Lives:
             # beta Q^T K is beta I.
             scaled = beta * np.eye(first.shape[1])
             alone += arrivals.waits_of(tree, arrivals.arrivals_of(tree, REACH), scaled, REACH)
-    return Lives(times, np.concatenate(waits), np.concatenate(laws), moved, astray, tuple(alone))
+    of_start = np.repeat(np.arange(len(waits)), [len(one) for one in waits])
+    return Lives(times, np.concatenate(waits), np.concatenate(laws), moved, astray, of_start, tuple(alone))
 
 
 def waits_of(tree: MergeTree, beta: float, *, causal: bool) -> tuple[np.ndarray, np.ndarray]:

@@ -1,5 +1,7 @@
 """Many starts at once: the runs behind a figure, and the numbers taken from them."""
 
+from typing import NamedTuple
+
 import diffrax as dfx
 import equinox as eqx
 import jax
@@ -16,6 +18,7 @@ from ..._mask import CausalMask
 from ..._observables import num_clusters
 from ..._simulate import simulate
 from ..._space import Sphere
+from ...probe.measures.tally import clustered_error
 
 
 RTOL, ATOL = 1e-8, 1e-10
@@ -113,6 +116,40 @@ def exact_first_token(ensemble: Ensemble) -> np.ndarray:
     # In NumPy 2.0 `which` has more axes.
     moved = np.einsum("stij,sj->sti", flows[which.ravel()], np.asarray(ensemble.xs[:, 0, 0]))
     return moved / np.linalg.norm(moved, axis=-1, keepdims=True)
+
+
+class Line(NamedTuple):
+    """A line through logarithms of waits over those of a law.
+
+    **Attributes:**
+
+    - `slope`, `error`: Its slope, and the standard error of that over starts; NaN for too few waits, the error also for
+        a single start.
+    - `factor`: The median factor between a wait and the law.
+    """
+
+    slope: float
+    error: float
+    factor: float
+
+
+# Through fewer no line is laid.
+LEAST_WAITS = 3
+
+
+def line_of(waits: np.ndarray, laws: np.ndarray, starts: np.ndarray) -> Line:
+    """The line through the waits of all starts, each of which has a number in `starts`: waits of one start are not
+    independent of each other.
+
+    Source: Liang and Zeger (Biometrika, 1986), as in `clustered_error`.
+    """
+    if len(waits) < LEAST_WAITS or np.ptp(laws) == 0:
+        return Line(np.nan, np.nan, np.nan)
+    slope, height = np.polyfit(laws, waits, 1)
+    apart = laws - laws.mean()
+    # The slope is a mean of waits with these weights; its error is that of the mean of what they miss the line by.
+    missed = clustered_error(len(waits) * apart / np.sum(apart**2) * (waits - slope * laws - height), starts)
+    return Line(float(slope), float(missed.error), float(10 ** np.median(np.abs(waits - laws))))
 
 
 def mean_and_error(samples: ArrayLike) -> tuple[np.ndarray, np.ndarray]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ..framework.ensemble import mean_and_error
+from ..framework.ensemble import LEAST_WAITS, line_of, mean_and_error
 from ..framework.experiment import Claim, over, percent, plus_minus
 from ..framework.verdict import ANY, Source
 from .measure import BOUNDED, EARLY, FLAT, FORMED, LEAST_EXPONENT, Results
@@ -17,8 +17,6 @@ NUMBER_OF_MODES = Source("Geshkovski, Rigollet and Sun, 2412.09080, of normal to
 MODES, NEAR = 0.15, 0.1
 # Of the line through the logarithms of waits, and of the ratio of waits to the law.
 SLOPE, FACTOR, ON_PLATEAUS = 0.02, 1.5, 0.8
-# Through fewer than so many no line is laid: at small beta most starts have no second plateau.
-LEAST_PLATEAUS = 3
 
 
 def claims_of(m: Results) -> tuple[Claim, ...]:
@@ -58,31 +56,26 @@ def _flat(m: Results) -> Claim:
     )
 
 
-def fitted(waits: np.ndarray, laws: np.ndarray) -> tuple[float, float]:
-    """The slope of the line of waits over laws, both logarithms, and the median factor between the two."""
-    if len(waits) < LEAST_PLATEAUS or np.ptp(laws) == 0:
-        return np.nan, np.nan
-    return float(np.polyfit(laws, waits, 1)[0]), float(10 ** np.median(np.abs(waits - laws)))
-
-
 def _law(m: Results) -> Claim:
-    fits = {beta: fitted(stairs.waits, stairs.laws) for beta, stairs in m.stairs.items()}
+    fits = {beta: line_of(stairs.waits, stairs.laws, stairs.of_start) for beta, stairs in m.stairs.items()}
+    told = lambda line: f"slope {plus_minus(line.slope, line.error, 4)}, factor {line.factor:.3f} over "
     listed = ", ".join(
-        (f"slope {slope:.4f}, factor {factor:.3f} over " if np.isfinite(slope) else "too few to say, ")
+        (told(line) if np.isfinite(line.slope) else "too few to say, ")
         + f"{len(m.stairs[beta].waits)} plateaus at beta = {beta:g}"
-        for beta, (slope, factor) in fits.items()
+        for beta, line in fits.items()
     )
-    known = [pair for pair in fits.values() if np.isfinite(pair[0])]
-    holds = [abs(slope - 1) < SLOPE and factor < FACTOR for slope, factor in known]
+    known = [line for line in fits.values() if np.isfinite(line.slope)]
+    holds = [abs(line.slope - 1) < SLOPE and line.factor < FACTOR for line in known]
     return Claim(
         says="A plateau is as long as the law of two clusters says, e^(beta (1 - c)) / (beta (1 - c^2) (m1/m2 + "
         "m2/m1)) of the pair that merges next, at its cosine when the plateau begins.",
         measured=f"logarithms of lengths over those of the law: {listed}",
-        criterion=f"at each beta with {LEAST_PLATEAUS} plateaus or more, of which there is one, a slope within "
+        criterion=f"at each beta with {LEAST_WAITS} plateaus or more, of which there is one, a slope within "
         f"{SLOPE:g} of 1 and a median factor below {FACTOR:g}, of laws whose exponent is above {LEAST_EXPONENT:g}",
         holds=bool(holds) and all(holds),
         kind="finding",
-        value=fits[max(fits)][0],
+        value=fits[max(fits)].slope,
+        error=fits[max(fits)].error,
     )
 
 

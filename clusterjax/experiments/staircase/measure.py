@@ -74,6 +74,7 @@ class Stairs(NamedTuple):
         the masses of clusters.
     - `waits`, `laws`: log10 of how long clusters waited for their next merger, and of what the law of the pair that
         merged says, of all starts, (plateaus,).
+    - `of_start`: The number of the start of each of these, (plateaus,).
     - `bound`: The largest bound of the relative error of a merger time over the first `BOUNDED` starts.
     - `ends`: log10 of the last merger of each start, (starts,); `mergers`: how many each has.
     - `modes`, `early`: How many modes the density of the tokens has at the start, and how many clusters there are at
@@ -85,6 +86,7 @@ class Stairs(NamedTuple):
     rest: np.ndarray
     waits: np.ndarray
     laws: np.ndarray
+    of_start: np.ndarray
     bound: float
     ends: np.ndarray
     mergers: np.ndarray
@@ -159,7 +161,8 @@ def climb(x0: np.ndarray, beta: float, points: int) -> Stairs:
             bound = float(np.maximum(bound, tree.bound.max()))
     log_times, energy, rest = (np.array(column) for column in zip(*rows, strict=True))
     return Stairs(
-        log_times, energy, rest, np.concatenate(waits), np.concatenate(laws), bound, np.array(ends), np.array(mergers),
+        log_times, energy, rest, np.concatenate(waits), np.concatenate(laws),
+        np.repeat(np.arange(len(waits)), [len(one) for one in waits]), bound, np.array(ends), np.array(mergers),
         np.array(modes), np.array(early),
     )  # fmt: skip
 

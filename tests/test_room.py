@@ -23,7 +23,7 @@ rngs = lambda: nnx.Rngs(0)
 SIZES = {
     "bins": lambda: cjx.cosine_histogram(X, 10**9),
     "degree": lambda: mean(2, 10**5),
-    "degree of the sphere": lambda: mean(3, 10**4),
+    "degree of the sphere": lambda: mean(3, 10**3),
     "max_steps": lambda: run(2**31),
     "max_steps of an interpolation": lambda: run(2**25, dense=True),
     "vocab_size": lambda: probe.Albert(probe.AlbertSizes(MANY, 4, 4, 2, 4, 1), rngs()),

@@ -1,5 +1,6 @@
 """The bound of `coarsen`, and when clusters become one: forced too early, and by the gradient of each merger time."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -128,3 +129,18 @@ def test_derivatives_are_those_of_velocities(value, normalised, causal, form):
 
 def _unit(x):
     return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def test_an_unknown_place_of_tokens_counts_only_where_their_cluster_does():
+    """Nothing bounds where the last token is, which begins at the first one: the first mergers are without the two."""
+    x0 = on_the_circle(-0.6545, -0.599, 1.5612, 0.8153, -0.6545)
+    masses = jnp.array([0.0377, 0.4877, 1e-4, 0.7208, 0.1961])
+    # Infinity times zero would be a warning, which tests take for an error.
+    tree = coarsen(field(300.0, masses=masses, causal=True), x0, 1e300, tolerance=0.05)
+    assert not np.isnan(tree.bound).any() and tree.bound[0] < 1e-6
+
+
+def test_clusters_that_hardly_come_nearer_to_each_other_bound_no_step():
+    """The time in which they would meet overflows, and is infinite without a warning."""
+    tree = coarsen(field(2000.0, normalised=False, offset=2000.0), sphere(4, 3, 5), 1e300, tolerance=0.05)
+    assert np.all(tree.bound < 1e-6)

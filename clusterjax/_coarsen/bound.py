@@ -65,9 +65,9 @@ def relative_errors(run: Run) -> np.ndarray:
                 active.append(k)
                 gradient, touching = _gradient(run.law, leg, run.mergers[k])
                 gradients = np.concatenate([gradients, gradient[None]])
-                total[k] += touching @ radii[index]
+                total[k] += _product(touching[None], radii[index])[0]
         sizes = np.sqrt(np.sum(np.square(gradients), axis=2))
-        total[active] += sizes @ displacements[index] + _later(leg, times[active])
+        total[active] += _product(sizes, displacements[index]) + _later(leg, times[active])
         after = leg.cloud
     total[active] += np.sqrt(np.sum(np.square(gradients), axis=2)) @ moved
     return np.where(np.isnan(total), np.inf, 2 * total)
@@ -111,7 +111,7 @@ def _before_change(
         rows = cloud.cluster[after.first]
         split = np.bincount(rows, minlength=len(cloud.first)) > 1
         later = after.first != cloud.first[rows]
-        total[active] += sizes @ np.where(split[rows] & later, radius[rows], 0)
+        total[active] += _product(sizes, np.where(split[rows] & later, radius[rows], 0))
         found = np.zeros((len(gradients), *cloud.y.shape))
         np.add.at(np.moveaxis(found, 1, 0), rows, np.moveaxis(gradients, 1, 0))
         return found
@@ -170,7 +170,7 @@ def _displacements(law: Law, legs: Sequence[Leg], before: Cloud) -> tuple[list[n
 
 
 def _product(w: np.ndarray, area: np.ndarray) -> np.ndarray:
-    """w @ area, where 0 times infinity is 0."""
+    """w @ area, where 0 times infinity is 0: what is not known of a cluster counts where the cluster does."""
     return np.sum(np.where(w > 0, w * np.where(w > 0, area[None, :], 0), 0), axis=1)
 
 

@@ -188,6 +188,6 @@ def _reach(y: np.ndarray, slopes: np.ndarray, apart: np.ndarray, component: np.n
     squares, products = np.square(apart), np.sum(y * slopes, axis=1)
     # <y_a - y_b, g_a - g_b>, where <y_a, g_a> = 0 but for rounding.
     rate = products[:, None] + products[None, :] - y @ slopes.T - slopes @ y.T
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         ahead = np.where((rate < 0) & (component[:, None] != component[None, :]), -squares / rate, np.inf)
     return 0.8 * float(np.min(ahead))

@@ -220,6 +220,7 @@ def controls(
     """
     check_callable(measure, "measure", "a function of model and texts", takes=2)
     check_concrete(check_key(key), "key")
+    check_concrete(units, "units")
     check_integer(draws, "draws", remedy="pass 3, say")
     check_integer(level, "level", least=None, remedy="pass -1 for the last")
     sigmas = check_number(sigmas, "sigmas", least=0)

@@ -129,6 +129,7 @@ def head_correlations(
     check_integer(replicates, "replicates", remedy="pass 100, say")
     resampling_key = check_key(jr.key(0) if key is None else key)
     check_concrete(resampling_key, "key")
+    check_concrete(units, "units")
     data = encoded(model, texts, length)
     # Drawn before the survey, which sums each replicate as it goes.
     of = units_of(units, len(data.mask))

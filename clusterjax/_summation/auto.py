@@ -48,6 +48,8 @@ _HARMONIC = {
 # By dimension, on a GPU, where pairs gain more than series do: measured in float32 for d = 2 and 3, full, on an NVIDIA
 # H200; the others are guesses on the side of pairs.
 _HARMONIC_ON_GPU = {2: (16_384, 65_536), 3: (131_072, 524_288), 4: (1_048_576, 4_194_304)}
+# What is chosen, made once: `simulate` chooses at every call.
+_BY_MATRIX, _BY_BLOCKS, _BY_SERIES, _BY_HULL = Dense(), Blocked(), Harmonic(), Hull()
 
 
 class Auto(AbstractExponentialSum, AbstractNearestSearch):
@@ -90,25 +92,23 @@ class Auto(AbstractExponentialSum, AbstractNearestSearch):
         dtype = check_float_dtype(dtype) or jnp.float32
         if queries is not None:
             check_array(queries, "queries", shape=(None, d), finite=False)
-        harmonic = Harmonic()
-        if serves(harmonic, mask, d, dtype):
+        if serves(_BY_SERIES, mask, d, dtype):
             on_cpu = jax.default_backend() == "cpu"
             least = _least(_HARMONIC[d, jnp.dtype(dtype).itemsize] if on_cpu else _HARMONIC_ON_GPU[d], mask)
             if n >= least and not _too_long(queries, d, dtype):
-                return harmonic
+                return _BY_SERIES
         # Up to here a matrix of all pairs is at most 8 MB in float64.
-        return Dense() if n < 1024 else Blocked()
+        return _BY_MATRIX if n < 1024 else _BY_BLOCKS
 
     def choose_hardmax(self, n: int, d: int, mask: AbstractMask) -> AbstractNearestSearch:
         """The search for the hardmax sums of `n` tokens of dimension `d`: `Hull` in the plane, where it is faster."""
         check_integer(n, "n", remedy="pass the number of tokens")
         check_integer(d, "d", remedy="pass their dimension")
         check_mask(mask)
-        hull = Hull()
         # `Hull` serves every floating dtype.
-        if n >= _least(_HULL, mask) and serves(hull, mask, d, jnp.float32):
-            return hull
-        return Dense() if n < 1024 else Blocked()
+        if n >= _least(_HULL, mask) and serves(_BY_HULL, mask, d, jnp.float32):
+            return _BY_HULL
+        return _BY_MATRIX if n < 1024 else _BY_BLOCKS
 
     def exponential(
         self,

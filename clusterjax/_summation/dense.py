@@ -30,9 +30,9 @@ from .rows import FEW_NUMBERS, Columns, exponential_rows, hardmax_rows, last_shi
 
 # Up to so many dimensions of tokens and of values a CPU sums in strips; beyond, matrix products are faster.
 _FEW_DIMENSIONS = 4
-# So many scores of a batch are held at once on a CPU: more leave its caches, and fewer need a loop over blocks for 64
-# systems of 64 tokens, whose products of matrices take 1.4 times as long in it.
-_SCORES_AT_ONCE = 2**18
+# So many scores of a batch are held at once on a CPU, in float64 and in other dtypes: more leave its caches, and fewer
+# need a loop over blocks, in which float32 takes 1.2 times as long for 2,048 systems of 32 tokens.
+_DOUBLES_AT_ONCE, _SCORES_AT_ONCE = 2**18, 2**20
 
 
 class Dense(AbstractExponentialSum, AbstractNearestSearch):
@@ -97,7 +97,8 @@ def _blocks_of_systems(single: Callable[..., Any], batched: Any, *args: Any) -> 
     n, width = args[0].shape[-2], _strip_width(args[0].shape[-2])
     scores = n * (width if _in_strips(args[1], args[2]) else n)
     # Systems of a single strip are computed at once: XLA does not vectorise them within a loop over blocks.
-    size = len(of_systems[0]) if width == n else max(1, _SCORES_AT_ONCE // scores)
+    most = _DOUBLES_AT_ONCE if args[0].dtype == jnp.float64 else _SCORES_AT_ONCE
+    size = len(of_systems[0]) if width == n else max(1, most // scores)
     return map_blocks(block, size, *of_systems)
 
 

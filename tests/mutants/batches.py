@@ -34,14 +34,14 @@ BATCHES = (
     Mutant(
         "a-batch-holds-all-of-its-scores",
         _DENSE,
-        "max(1, _SCORES_AT_ONCE // scores)",
+        "max(1, most // scores)",
         "len(of_systems[0])",
         _BATCHES,
     ),
     Mutant(
         "a-batch-is-summed-one-system-at-a-time",
         _DENSE,
-        "max(1, _SCORES_AT_ONCE // scores)",
+        "max(1, most // scores)",
         "1",
         _BATCHES,
     ),

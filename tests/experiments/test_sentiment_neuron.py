@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from clusterjax.experiments.framework.causal import NAME
 from clusterjax.experiments.framework.experiment import Settings
 from clusterjax.experiments.framework.small_models import MADE_UP_TEXTS, Corpus, Labelled
 from clusterjax.experiments.framework.units import Unit
@@ -165,8 +166,6 @@ def test_claims_follow_the_numbers():
     assert not claims_of(results(direction=0.75))[2].holds
     assert not claims_of(results(cell=0.8))[3].holds
     assert not claims_of(replace(m, off=1e-3))[4].holds
-    assert "SmolLM2 is not installed" in caption_of(results(own=True)) and "SmolLM2-135M-Instruct (Q4_1)" in caption_of(
-        m
-    )
+    assert f"{NAME} is not installed" in caption_of(results(own=True)) and NAME in caption_of(m)
     assert {"area under the ROC curve", "neuron, random order"} <= {*texts_of(draw(m))}
     assert "neuron, own\nmodel" not in texts_of(draw(results(own=True)))

@@ -19,8 +19,11 @@ from .spectra import BETAS, CAUSAL, FULL, NEGATIVE, PAIR, SIMPLE
 ROW_OF_CASE = {"attractive": SIMPLE, "rotating": PAIR, "repulsive": NEGATIVE}
 # Of the networks, in their order, and how a caption calls them.
 MARKS = {"o": "circles", "s": "squares", "D": "diamonds"}
-QUICK = "A quick run does not look at the heads of SmolLM2, whose spectra take some twenty seconds."
-ABSENT = "SmolLM2 is not installed (pip install 'clusterjax[smollm2]'), so that its heads are not among these."
+QUICK = "A quick run leaves out the heads of SmolLM2-135M-Instruct (Q4_1), whose spectra take some twenty seconds."
+ABSENT = (
+    "SmolLM2-135M-Instruct (Q4_1) is not installed (pip install 'clusterjax[smollm2]'), so that its heads are not "
+    "among these."
+)
 
 
 class Heads(NamedTuple):
@@ -59,9 +62,9 @@ def nearest(beta: float) -> float:
 
 
 def heads_of(settings: Settings, say: Callable[[str], None]) -> tuple[tuple[Heads, ...], str]:
-    """The heads of the package's ALBERT, of SmolLM2 and of the settings' ALBERT; and why some are not there."""
+    """The heads of the package's ALBERT, SmolLM2-135M-Instruct (Q4_1) and the settings' ALBERT; why some are not."""
     # These need the extra probe, without which the registry has no atlas.
-    from ..framework.causal import SMOLLM2, smollm2
+    from ..framework.causal import NAME, SMOLLM2, smollm2
     from ..framework.networks import model_of
 
     say("taking the spectra of the heads of networks")
@@ -72,7 +75,7 @@ def heads_of(settings: Settings, say: Callable[[str], None]) -> tuple[tuple[Head
         further = smollm2()
         absent = ABSENT if further is None else ""
         if further is not None:
-            heads.append(read_heads("SmolLM2-135M", SMOLLM2.words, CAUSAL, further))
+            heads.append(read_heads(NAME, SMOLLM2.words, CAUSAL, further))
     if not own:
         model, about = model_of(settings)
         name = "PL-BERT (of phonemes)" if about.startswith("PL-BERT") else str(model.name)

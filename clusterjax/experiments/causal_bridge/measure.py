@@ -1,7 +1,7 @@
 """What is measured of a causal network as particles: the bridge with its controls, the first token, and the heads.
 
 Texts are used in two parts: time per layer and beta are fitted to every fifth text and the curves are measured on the
-others. SmolLM2 is the network where it is installed, else the language model of the package.
+others. SmolLM2-135M-Instruct (Q4_1) is the network where it is installed, else the language model of the package.
 """
 
 import dataclasses

@@ -330,7 +330,7 @@ def caption_of(m: Results) -> str:
         f"{NAME}, which others trained, on {reading.data.words}"
     )  # fmt: skip
     windows = (
-        "(e) no windows without SmolLM2. " if m.windows is None else
+        f"(e) no windows without {NAME}. " if m.windows is None else
         "(e) What a sliding window costs in loss, over the places that it cuts short: with no further token, with the "
         "first one, and with the first four in sight (streaming). "
     )  # fmt: skip

@@ -1,8 +1,8 @@
 """What is measured of a causal network: similarity with and without the first token, that token apart, heads by place.
 
 One pass over the texts gives all of it, for the trained network, for the same tokens in random order, and for random
-weights. SmolLM2 is the network where it is installed; the language model of the package is measured beside it, whose
-training texts began anywhere.
+weights. SmolLM2-135M-Instruct (Q4_1) is the network where it is installed; the language model of the package is
+measured beside it, whose training texts began anywhere.
 """
 
 from collections.abc import Callable, Sequence
@@ -78,7 +78,7 @@ def measure(p: Parameters, settings: Settings, say: Callable[[str], None]) -> Re
     if reading is None:
         words = probe.load("language-model")
         return Results(p, None, own, own, None, first_alone(words, probe.Encoded(*passages(own.tokens))))
-    say(f"SmolLM2 reads {len(reading.texts.mask)} texts, in order and in random order")
+    say(f"{NAME} reads {len(reading.texts.mask)} texts, in order and in random order")
     store, separators = settings.store, separators_of(reading.model)
     of = lambda name, model, texts: measure_seen(
         model, texts, separators, reading.articles, None if store is None else store / f"{name}.safetensors"

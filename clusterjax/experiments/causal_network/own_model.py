@@ -1,4 +1,4 @@
-"""The language model of the package measured as SmolLM2 is, from the arrays of its own forward pass.
+"""The language model of the package measured as SmolLM2-135M-Instruct (Q4_1) is, from arrays of its forward pass.
 
 Levels are those of its stream, before the last norm; a text begins with whatever word its passage begins with, as the
 texts of its training began anywhere.

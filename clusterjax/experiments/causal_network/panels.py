@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ...plot import OKABE_ITO, style, time_series
-from ..framework.causal import USUAL
+from ..framework.causal import NAME, USUAL
 from ..framework.layout import WIDTH
 from .measure import Results
 from .seen import Found
@@ -106,7 +106,7 @@ def _sinks(ax: Axes, m: Results) -> None:
 
 def _windows(ax: Axes, m: Results) -> None:
     if m.windows is None or not m.windows.widths:
-        ax.text(0.5, 0.5, "SmolLM2 is not installed", ha="center", va="center", transform=ax.transAxes)
+        ax.text(0.5, 0.5, f"{NAME} is not installed", ha="center", va="center", transform=ax.transAxes)
         ax.set_axis_off()
         return
     places = np.arange(len(m.windows.widths))

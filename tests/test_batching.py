@@ -1,5 +1,7 @@
 """What `jax.vmap` makes of a function with a rule of its own: the same numbers, and the same derivatives."""
 
+import re
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -152,11 +154,13 @@ def test_a_batch_is_the_double_loop_of_each(sizes, mask, heavy):
         assert not np.asarray(found.normaliser[s])[empty].any()
 
 
-@pytest.mark.parametrize("d", (3, 8))
-def test_a_batch_holds_the_scores_of_some_systems_at_a_time(d):
+@pytest.mark.parametrize(("d", "scores"), ((3, "512x16x128"), (8, "64x128x128")))
+def test_a_batch_holds_the_scores_of_some_systems_at_a_time(d, scores):
+    """2^20 scores are held at once: a strip of each of the 512 systems, or all pairs of 64 systems."""
     x = jax.ShapeDtypeStruct((512, 128, d), np.float32)
-    average = jax.vmap(lambda y: cjx.SoftmaxAttention(2.0).average(y, None))
-    memory = jax.jit(average).lower(x).compile().memory_analysis()
+    lowered = jax.jit(jax.vmap(lambda y: cjx.SoftmaxAttention(2.0).average(y, None))).lower(x)
+    assert re.search(f"exponential .*tensor<{scores}xf32>", lowered.as_text())
+    memory = lowered.compile().memory_analysis()
     # All scores at once are 32 MB.
     assert memory is None or memory.temp_size_in_bytes < 2**23
 

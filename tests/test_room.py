@@ -25,7 +25,7 @@ SIZES = {
     "degree": lambda: mean(2, 10**5),
     "degree of the sphere": lambda: mean(3, 10**3),
     "max_steps": lambda: run(2**31),
-    "max_steps of an interpolation": lambda: run(2**25, dense=True),
+    "max_steps of an interpolation": lambda: run(2**19, dense=True),
     "vocab_size": lambda: probe.Albert(probe.AlbertSizes(MANY, 4, 4, 2, 4, 1), rngs()),
     "vocab_size of BERT": lambda: probe.Bert(probe.BertSizes(MANY, 4, 2, 4, 1), rngs()),
     "vocab_size of T5": lambda: probe.T5Encoder(probe.T5Sizes(MANY, 4, 2, 2, 4, 1), rngs()),
@@ -39,7 +39,7 @@ SIZES = {
 
 @pytest.mark.parametrize("name", SIZES)
 def test_what_does_not_fit_is_refused(name, monkeypatch):
-    monkeypatch.setattr(check._room, "memory_room", lambda: 2.0**30)
+    monkeypatch.setattr(check._room, "memory_room", lambda: 2.0**28)
     with as_a_user(), pytest.raises(ValueError) as caught:
         SIZES[name]()
     assert re.match(

@@ -7,6 +7,7 @@ _FOLDER = ("tests/test_model_folder.py",)
 _LAZY = ("tests/test_lazy.py",)
 _JSON, _CHECK = ("tests/test_json.py",), ("tests/test_check.py",)
 _OTHERS = "tests/test_other_files.py::"
+_ROOM = ("tests/test_room.py::test_what_does_not_fit_is_refused",)
 
 FOLDERS = (
     Mutant(
@@ -170,5 +171,19 @@ FOLDERS = (
         "np.isfinite(held) & ~np.isfinite(rounded)",
         "np.isfinite(held) & np.isnan(rounded)",
         _CHECK,
+    ),
+    Mutant(
+        "an-interpolation-takes-no-memory",
+        "clusterjax/_simulate.py",
+        "(9 if solver is None else 2) if dense else 0",
+        "0",
+        _ROOM,
+    ),
+    Mutant(
+        "an-interpolation-keeps-no-slopes",
+        "clusterjax/_simulate.py",
+        "(9 if solver is None else 2) if dense else 0",
+        "2 if dense else 0",
+        _ROOM,
     ),
 )

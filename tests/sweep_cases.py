@@ -6,8 +6,10 @@ from pathlib import Path
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+import pytest
 
 from clusterjax import sweep
+from clusterjax.sweep._store import Store
 
 
 AXES = {
@@ -29,6 +31,13 @@ def run(store, function=point, axes=AXES, **options):
     """Six batches, three for each model."""
     options = {"batch_size": 2, "progress": False, "seed": 3} | options
     return sweep.run(function, axes, store=store, **options)
+
+
+def run_unfinished(store, **options):
+    """The same, stopped when all batches are there and the store is to be put together."""
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Store, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        run(store, **options)
 
 
 def content(folder: Path) -> dict[str, bytes]:

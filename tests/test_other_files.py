@@ -20,11 +20,10 @@ from clusterjax._model_folder import ARRAYS, CONFIG, ModelFolder
 from clusterjax.experiments import Files, Settings, reproduce
 from clusterjax.phase import read_starts
 from clusterjax.sentiment import Recipe, Vocabulary, load_imdb, load_released, train_sentiment
-from clusterjax.sweep._store import Store
 
 from .experiments.own import experiment
 from .helpers import fresh_environment
-from .sweep_cases import content, run as run_sweep
+from .sweep_cases import content, run as run_sweep, run_unfinished
 
 
 QUICKLY = Files(("png",), film=False)
@@ -122,12 +121,9 @@ def test_a_folder_of_another_network_is_not_written_over(tmp_path):
     assert (folder / ARRAYS).is_file()
 
 
-def test_a_sweep_leaves_the_files_of_others(tmp_path, monkeypatch):
+def test_a_sweep_leaves_the_files_of_others(tmp_path):
     path = tmp_path / "store"
-    monkeypatch.setattr(Store, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-        run_sweep(path)
-    monkeypatch.undo()
+    run_unfinished(path)
     before = fill(path) | fill(path / ".sweep") | fill(path / ".sweep" / "batches") | fill(path / "mine")
     # An array of zarr that no sweep wrote.
     (path / "mine" / "zarr.json").write_text("{}")
@@ -138,12 +134,9 @@ def test_a_sweep_leaves_the_files_of_others(tmp_path, monkeypatch):
     assert stays(path, before) and not (path / ".sweep" / "frame").exists()
 
 
-def test_a_sweep_refuses_what_has_the_name_of_a_variable(tmp_path, monkeypatch):
+def test_a_sweep_refuses_what_has_the_name_of_a_variable(tmp_path):
     path = tmp_path / "store"
-    monkeypatch.setattr(Store, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-        run_sweep(path)
-    monkeypatch.undo()
+    run_unfinished(path)
     fill(path / "status")
     before = content(path / "status")
     with pytest.raises(ValueError, match="^store must hold nothing but the sweep .*status.*; move it away and run aga"):

@@ -1,6 +1,5 @@
 """Every loader of the package: a folder that it reads, and what it makes of it in plain values."""
 
-import contextlib
 import gzip
 import importlib.util
 import io
@@ -215,23 +214,6 @@ def surveyed(folder):
     return [found.levels["mean"].mean, found.levels["mean"].spread, found.levels["mean"].values, found.texts]
 
 
-def make_sweep(folder):
-    """A sweep that was stopped just before it was put together."""
-    from clusterjax.sweep._store import Store
-
-    whole = Store.finish
-
-    def stop(*arguments):
-        raise KeyboardInterrupt
-
-    Store.finish = stop
-    try:
-        with contextlib.suppress(KeyboardInterrupt):
-            sweep_cases.run(folder)
-    finally:
-        Store.finish = whole
-
-
 _WHOLE: list[Any] = []
 
 
@@ -299,7 +281,7 @@ LOADERS = (
     Loader("trained ALBERT", make_albert, read_our_network, True, 8),
     Loader("checkpoint", trained, trained, True, 2),
     Loader("survey", surveyed, surveyed, True, 8),
-    Loader("unfinished sweep", make_sweep, read_sweep, True, 4),
+    Loader("unfinished sweep", sweep_cases.run_unfinished, read_sweep, True, 4),
     Loader("published sentiment model", make_released, lambda f: leaves(load_released(f / "model.npz")), False),
     Loader("ALBERT of the hub", make_hub_albert, read_network, False, 8),
     Loader("ALBERT in msgpack", make_hub_flax, read_network, False, 8),

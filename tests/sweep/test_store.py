@@ -16,7 +16,7 @@ from clusterjax.sweep._frame import Coord, Frame, Outcome, Output
 from clusterjax.sweep._store import Store
 
 from ..helpers import as_a_user
-from ..sweep_cases import AXES, DATE, content, point, run
+from ..sweep_cases import AXES, DATE, content, point, run, run_unfinished
 
 
 @pytest.fixture(autouse=True)
@@ -97,11 +97,7 @@ def test_a_large_array_is_cut_along_its_first_axis(whole, tmp_path, monkeypatch)
 def test_a_store_that_is_finished_while_it_is_read(whole, tmp_path, monkeypatch):
     """The batches vanish between the look at what is there and the reading of it."""
     path, frame = tmp_path / "store", Store.frame
-    monkeypatch.setattr(Store, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-        run(path)
-    monkeypatch.undo()
-    monkeypatch.setenv(*next(iter(DATE.items())))
+    run_unfinished(path)
 
     def late(store):
         monkeypatch.setattr(Store, "frame", frame)
@@ -186,11 +182,9 @@ def test_another_sweep_is_refused_and_the_store_kept(whole, change, words):
     assert content(path) == files
 
 
-def test_an_unfinished_store_of_another_sweep_is_refused(tmp_path, monkeypatch):
+def test_an_unfinished_store_of_another_sweep_is_refused(tmp_path):
     path = tmp_path / "store"
-    monkeypatch.setattr(Store, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-        run(path)
+    run_unfinished(path)
     files = content(path)
     with pytest.raises(ValueError, match="batch_size 3, but .* has batch_size 2"):
         run(path, batch_size=3)
@@ -317,11 +311,9 @@ def test_a_store_without_checksums_is_read_and_a_gone_chunk_of_floats_is_found(w
 
 
 @pytest.mark.parametrize("kind", ("removed", "cut", "flipped", "swapped"))
-def test_a_damaged_batch_is_run_again(whole, tmp_path, monkeypatch, capsys, kind):
+def test_a_damaged_batch_is_run_again(whole, tmp_path, capsys, kind):
     path = tmp_path / "store"
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Store, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        run(path)
+    run_unfinished(path)
     batches = path / ".sweep" / "batches"
     damage(batches / "00000002", kind, batches / "00000000")
     lost = {"removed": 1, "swapped": 2}.get(kind, 1)
@@ -348,12 +340,10 @@ def test_a_damaged_batch_is_run_again(whole, tmp_path, monkeypatch, capsys, kind
         lambda frame: frame["names"].__setitem__(0, []),
     ),
 )
-def test_a_frame_that_does_not_fit_together_is_refused(tmp_path, monkeypatch, change):
+def test_a_frame_that_does_not_fit_together_is_refused(tmp_path, change):
     """Also where its checksum is right, as another writer could leave it."""
     path = tmp_path / "store"
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Store, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        run(path)
+    run_unfinished(path)
     file = path / ".sweep" / "frame"
     header, arrays = _store._FRAME.read(file, None)
     change(header["frame"])
@@ -363,12 +353,10 @@ def test_a_frame_that_does_not_fit_together_is_refused(tmp_path, monkeypatch, ch
         sweep.open(path)
 
 
-def test_a_batch_of_another_sweep_is_run_again(whole, tmp_path, monkeypatch):
+def test_a_batch_of_another_sweep_is_run_again(whole, tmp_path):
     """The same batch of the same shapes, from a folder of another seed."""
     for name, seed in (("store", 3), ("other", 4)):
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(Store, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-            run(tmp_path / name, seed=seed)
+        run_unfinished(tmp_path / name, seed=seed)
     batch = ".sweep/batches/00000001"
     shutil.copy(tmp_path / "other" / batch, tmp_path / "store" / batch)
     assert int((sweep.open(tmp_path / "store").status == 3).sum()) == 2

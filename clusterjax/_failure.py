@@ -30,12 +30,11 @@ _SHORT = "where clusters have formed the flow is stiff, and the steps of an expl
 _STIFF = f"{_SHORT}; for a very long run pass solver=Rodas5P(), which is implicit, else a larger max_steps"
 # Where the field may be another, or is not known.
 _UNTOLD = (
-    "the velocity may not be finite from there on, or ts may be too large for their dtype to tell two steps apart; or, "
-    f"{_STIFF}"
+    "the velocity may not be finite from there on, or ts may be too large for their dtype to tell two steps apart; or,"
 )
 UNDER_JIT = (
-    f"A run stopped before ts[-1] after max_steps steps: {_UNTOLD}; with throw=False, Trajectory.failure names the "
-    "cause outside of jit."
+    "A run stopped before ts[-1] after max_steps steps: with a constant dt0 more steps may be needed; "
+    f"{_UNTOLD} {_STIFF}; with throw=False, Trajectory.failure names the cause outside of jit."
 )
 # Of a `MeanField`.
 UNRESOLVED = (
@@ -172,10 +171,11 @@ def _steps_told(
         words = f"steps of the constant length dt0 reach the end after {needed}of them"
         return f"{words}; pass as large a max_steps, or a longer dt0"
     # In words: it may be wrapped.
-    if "'Rodas5P'" in str(settings.get("solver")):
-        return _STIFF_IMPLICIT
+    implicit = "'Rodas5P'" in str(settings.get("solver"))
     if law is None:
-        return _UNTOLD
+        return f"{_UNTOLD} {_STIFF_IMPLICIT if implicit else _STIFF}"
+    if implicit:
+        return _STIFF_IMPLICIT
     adjoint = dfx.BacksolveAdjoint() if "'BacksolveAdjoint'" in str(settings.get("adjoint")) else None
     try:
         check_suits(

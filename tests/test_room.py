@@ -9,6 +9,7 @@ from flax import nnx
 import clusterjax as cjx
 from clusterjax import _check as check, probe
 from clusterjax._field.mean import checks
+from clusterjax.probe.networks.sizes import check_weights
 
 from .helpers import as_a_user
 
@@ -45,6 +46,16 @@ def test_what_does_not_fit_is_refused(name, monkeypatch):
     assert re.match(
         rf"^{name.split()[0]} must (leave room|make no axis).*, but it is \d+, and .+; .+\.$", str(caught.value)
     )
+
+
+def test_rotary_positions_need_no_room():
+    probe.Llama(probe.LlamaSizes(8, 4, 2, 1, 2, 4, 1, max_positions=MANY), rngs())
+
+
+def test_a_table_may_have_more_numbers_than_int32_counts(monkeypatch):
+    """Its rows and its columns are indexed apart."""
+    monkeypatch.setattr(check._room, "memory_room", lambda: 2.0**40)
+    check_weights(probe.AlbertSizes(2**20, 2**12, 2**12, 2, 4, 1), np.dtype(np.float32))
 
 
 @pytest.mark.parametrize("d", (2, 3))

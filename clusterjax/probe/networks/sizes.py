@@ -65,18 +65,17 @@ def check_weights(sizes: Any, dtype: Any) -> None:
     """Raise a ValueError if what surely is in a network of these sizes does not fit in memory: tables, most maps."""
     width, d = getattr(sizes, "embedding_size", sizes.hidden_size), sizes.hidden_size
     blocks = getattr(sizes, "num_blocks", sizes.num_layers)
-    tables = {
-        name: width * getattr(sizes, name, 0) for name in ("vocab_size", "max_positions", "type_vocab_size")
-    }  # fmt: skip
+    # Rotary positions, of which sizes have the base, need no table.
+    names = ("vocab_size",) if hasattr(sizes, "theta") else ("vocab_size", "max_positions", "type_vocab_size")
+    tables = {name: width * getattr(sizes, name, 0) for name in names}
     maps = {"intermediate_size": 2 * blocks * d * sizes.intermediate_size}
     # Where heads have a size of their own, their maps may be small.
     maps["hidden_size"] = 0 if hasattr(sizes, "head_size") else 2 * blocks * d * d
     numbers = tables | maps
     name = max(numbers, key=lambda name: numbers[name])
-    check_room(
-        getattr(sizes, name), name, sum(numbers.values()) * dtype.itemsize, "the weights", longest=max(tables.values()),
-        remedy="make the network smaller",
-    )  # fmt: skip
+    # int32 indexes every axis: `check_sizes` bounds each of them.
+    num_bytes = sum(numbers.values()) * dtype.itemsize
+    check_room(getattr(sizes, name), name, num_bytes, "the weights", remedy="make the network smaller")
 
 
 @checked

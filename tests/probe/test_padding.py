@@ -70,7 +70,7 @@ def loaded(tmp_path_factory):
             base, mask = MASKED[kind]
             return probe.with_mask(load(base), mask)
         config = CONFIGS[kind]
-        head = {"head": True} if kind in ("albert", "bert") else {}
+        head = {"head": True} if kind in ("albert", "shared albert", "bert") else {}
         return probe.load(write(tmp_path_factory.mktemp("tiny"), config, tensors_of(config, **head)), dtype="float64")
 
     return load

@@ -166,20 +166,21 @@ def test_a_batch_holds_the_scores_of_some_systems_at_a_time(d, scores):
     assert memory is None or memory.temp_size_in_bytes < 2**23
 
 
-def test_a_batch_of_masses_or_masks_has_each_its_own():
-    """Also where the systems share the rest."""
-    queries, tokens, _, masses = batch(18, 7, 2, 2)
+@pytest.mark.parametrize("d", (2, 6))
+def test_a_batch_of_masses_or_masks_has_each_its_own(d):
+    """In strips and by products of matrices, also where the systems share the rest: the sums of Blocked."""
+    queries, tokens, _, masses = batch(18, 7, d, 2)
     many = jnp.stack([jnp.roll(masses, s) for s in range(18)])
     graphs = jnp.asarray(np.random.default_rng(0).random((18, 7, 7)) < 0.5) | jnp.eye(7, dtype=bool)[None]
-    dense = cjx.Dense()
+    dense, blocked = cjx.Dense(), cjx.Blocked(3, 3)
     of_mass = jax.vmap(lambda q, y, m: dense.exponential(q, y, None, m, cjx.CausalMask()))(queries, tokens, many)
     of_mask = eqx.filter_vmap(lambda q, y, g: dense.exponential(q, y, None, None, cjx.MatrixMask(g)))(
         queries, tokens, graphs
     )
     for s in (0, 17):
         for found, one in (
-            (of_mass, dense.exponential(queries[s], tokens[s], None, many[s], cjx.CausalMask())),
-            (of_mask, dense.exponential(queries[s], tokens[s], None, None, cjx.MatrixMask(graphs[s]))),
+            (of_mass, blocked.exponential(queries[s], tokens[s], None, many[s], cjx.CausalMask())),
+            (of_mask, blocked.exponential(queries[s], tokens[s], None, None, cjx.MatrixMask(graphs[s]))),
         ):
             assert_close(ratio(found.total[s], found.normaliser[s]), ratio(one.total, one.normaliser))
 

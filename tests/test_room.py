@@ -7,7 +7,7 @@ import pytest
 from flax import nnx
 
 import clusterjax as cjx
-from clusterjax import _check as check, probe
+from clusterjax import _check as check, phase, probe, sweep, transformer
 from clusterjax._field.mean import checks
 from clusterjax.probe.networks.sizes import check_weights
 
@@ -20,11 +20,23 @@ mean = lambda d, degree: cjx.MeanField(cjx.UnnormalisedAttention(1.0), d=d, degr
 run = lambda steps, **options: cjx.simulate(
     cjx.AttentionField(cjx.SoftmaxAttention(1.0)), X, [0.0, 1.0], max_steps=steps, **options
 )
+diagram = lambda *sizes: phase.PhaseDiagram(phase.Uniform(*sizes), [1.0])
 rngs = lambda: nnx.Rngs(0)
 SIZES = {
     "bins": lambda: cjx.cosine_histogram(X, 10**9),
     "degree": lambda: mean(2, 10**5),
     "degree of the sphere": lambda: mean(3, 10**3),
+    "degree of a branch": lambda: phase.branch(cjx.UnnormalisedAttention(4.0), 2, degree=10**9),
+    "degree of a branch that is no longer": lambda: phase.branch(cjx.UnnormalisedAttention(4.0), 2, degree=10**4),
+    "n of a full mask": lambda: cjx.FullMask().matrix(10**5),
+    "n of a causal mask": lambda: cjx.CausalMask().matrix(2**31),
+    "n of a window": lambda: cjx.WindowMask(4).matrix(10**12),
+    "n of a function": lambda: cjx.FunctionMask(lambda i, j: j <= i).matrix(10**9),
+    "n of a uniform sink": lambda: cjx.uniform_causal_sink(10**9),
+    "n of a longer uniform sink": lambda: cjx.uniform_causal_sink(2**31),
+    "n of positions": lambda: transformer.sinusoidal_positions(10**7, 4),
+    "n of a diagram": lambda: diagram(4, 10**9, 2),
+    "samples": lambda: diagram(10**9, 2, 2),
     "max_steps": lambda: run(2**31),
     "max_steps of an interpolation": lambda: run(2**19, dense=True),
     "vocab_size": lambda: probe.Albert(probe.AlbertSizes(MANY, 4, 4, 2, 4, 1), rngs()),
@@ -56,6 +68,15 @@ def test_a_table_may_have_more_numbers_than_int32_counts(monkeypatch):
     """Its rows and its columns are indexed apart."""
     monkeypatch.setattr(check._room, "memory_room", lambda: 2.0**40)
     check_weights(probe.AlbertSizes(2**20, 2**12, 2**12, 2, 4, 1), np.dtype(np.float32))
+
+
+@pytest.mark.parametrize("many", (10**9, 10**12, 10**30))
+def test_an_axis_that_is_too_long_is_not_made(many):
+    with (
+        as_a_user(),
+        pytest.raises(ValueError, match=r"^beta must have at most 1e\+08 points, but it is .+; split"),
+    ):
+        sweep.run(lambda beta: beta, {"beta": range(many)}, batch_size=2)
 
 
 @pytest.mark.parametrize("d", (2, 3))

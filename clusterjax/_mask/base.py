@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from .._abstract import AbstractPart
-from .._check import check_instance, check_integer
+from .._check import check_instance, check_integer, check_room
 from .._custom_types import IntScalar
 
 
@@ -50,6 +50,8 @@ class AbstractMask(AbstractPart):
         """The mask of `n` tokens as a matrix: row i, column j."""
         n = check_integer(n, "n", remedy="pass the number of tokens")
         self.check(n)
+        # A rule compares twice and joins the two.
+        check_room(n, "n", 3 * n * n, "the booleans of all n^2 pairs", longest=n, remedy="ask for fewer tokens")
         index = jnp.arange(n)
         # A rule may return less than the full shape, such as (n, 1).
         return jnp.broadcast_to(self.allowed(index[:, None], index[None, :]), (n, n))

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import check_flag, check_float_dtype, check_integer
+from .._check import check_flag, check_float_dtype, check_integer, check_room
 from .._custom_types import DTypeLike
 from .._misc import is_concrete
 from ._pairs import check_square
@@ -70,6 +70,7 @@ def uniform_causal_sink(n: int, *, include_self: bool = False, dtype: DTypeLike 
     """
     n = check_integer(n, "n", remedy="pass the number of tokens")
     include_self, dtype = check_flag(include_self, "include_self"), check_float_dtype(dtype)
+    check_room(n, "n", 40 * n, "the sums for n tokens", longest=n, remedy="ask for fewer tokens")
     # Summed from the small end, in double precision, on the host: tails[j] = 1/(j+1) + ... + 1/n.
     tails = np.cumsum(1 / np.arange(n, 0, -1))[::-1]
     mass = tails / n if include_self else np.append(tails[1:], 0.0) / max(n - 1, 1)

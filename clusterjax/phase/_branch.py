@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._attention import SoftmaxAttention, UnnormalisedAttention
-from .._check import check_host_array, check_integer, refusal, shown
+from .._check import check_host_array, check_integer, check_room, refusal, shown
 from .._custom_types import Numbers
 from .._mask import FullMask
 from .._misc import double_precision, is_concrete
@@ -151,6 +151,10 @@ def branch(
     d = check_integer(d, "d", least=2, remedy="pass the dimension of the tokens")
     degree = check_integer(degree, "degree", least=4, remedy="pass the highest degree of moments, such as 32")
     _check_degree(beta, d, degree)
+    # Three harmonics at each node, of each order of perturbations, and what they are computed from.
+    count = _nodes(degree)
+    what, remedy = f"the harmonics at {count} nodes", "pass a lower one, such as 32"
+    check_room(degree, "degree", 8 * 4 * _ORDERS * degree * count, what, longest=count, remedy=remedy)
     rs = _check_rs(order_parameters)
     # Folds are found to 1e-12, and free energies compared to 1e-9.
     with double_precision():
@@ -163,7 +167,7 @@ def _follow(beta: float, offset: float, d: int, degree: int, rs: np.ndarray, sof
     rates = uniform_growth_rates(beta, d, degree, unnormalised=not softmax)[1:]
     strengths = rates / (l * (l + d - 2.0)) * np.exp(-offset)
     numbers = _numbers(degree, d)
-    count = 4 * (degree + 8)
+    count = _nodes(degree)
     equations = equations_of(strengths, numbers, beta if softmax else None, d, count)
     unknowns = follow(equations, jnp.asarray(rs))
     if not np.all(np.isfinite(unknowns)):
@@ -219,6 +223,10 @@ def _locate(
     low, high = (float(rs[end]) for end in ends)
     r: Any = brentq(lambda r: value(*at(r)), low, high, xtol=1e-12)
     return Point(float(r), float(np.exp(at(r)[1][0])))
+
+
+def _nodes(degree: int) -> int:
+    return 4 * (degree + 8)
 
 
 def _numbers(degree: int, d: int) -> np.ndarray:

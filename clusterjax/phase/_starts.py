@@ -20,6 +20,7 @@ from .._check import (
     check_float_dtype,
     check_integer,
     check_path,
+    check_room,
     refusal,
     shown,
 )
@@ -28,10 +29,6 @@ from .._json import read_regular
 from .._misc import is_concrete
 from .._random import draw_normal
 from ..sweep._plan import check_seed
-
-
-# The most coordinates of all tokens together: more fit no memory.
-MOST_NUMBERS = 10**10
 
 
 class AbstractStarts(AbstractPart):
@@ -176,11 +173,13 @@ def _dtype(dtype: Any) -> Any:
 def check_sizes(samples: Any, n: Any, d: Any, least: int = 1) -> tuple[int, int, int]:
     """How many systems, of how many tokens, of how many coordinates, if there is room for so many numbers."""
     sizes = check_integer(samples, "samples", least=least), check_integer(n, "n", least=2), check_integer(d, "d")
-    if math.prod(sizes) >= MOST_NUMBERS:
-        rule, size = f"be such that samples n d is below {MOST_NUMBERS:.0e}", f"it is {math.prod(sizes):.1e}"
-        # The message names the largest of the three.
-        largest = max(range(3), key=lambda k: sizes[k])
-        raise refusal(("samples", "n", "d")[largest], rule, size, "choose a smaller one")
+    # The message names the largest of the three. Draws are along one axis, and tokens are there beside them.
+    count, largest = math.prod(sizes), max(range(3), key=lambda k: sizes[k])
+    what = "the tokens of samples = {}, n = {}, d = {}".format(*sizes)
+    num_bytes = 4 * count * jnp.result_type(float).itemsize
+    check_room(
+        sizes[largest], ("samples", "n", "d")[largest], num_bytes, what, longest=count, remedy="choose a smaller one"
+    )
     return sizes
 
 

@@ -10,6 +10,7 @@ integers fit the dtype that jax gives them.
 import keyword
 import math
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -140,6 +141,8 @@ def _points(values: Any, name: str, static: bool) -> Any:
     remedy = "pass a list of them" if hasattr(values, "__next__") else f"pass [{shown(values)}], say"
     if not ordered or too_deep(values) or isinstance(values, str | bytes | Mapping | set | frozenset | type):
         raise refusal(name, "be a sequence of values", f"it is {shown(values)}", remedy)
+    if _length(values) > MOST_POINTS:
+        raise refusal(name, f"have at most {MOST_POINTS:.0e} points", f"it is {shown(values)}", "split the sweep")
     if not hasattr(values, "__array__"):
         values = list(values)
     if jnp.issubdtype(getattr(values, "dtype", float), jax.dtypes.prng_key):
@@ -169,6 +172,14 @@ def _points(values: Any, name: str, static: bool) -> Any:
     if np.any(np.isnan(plain(array))):
         raise ValueError(f"{name} must not hold nan, which labels nothing, but it does; remove that point.")
     return array
+
+
+def _length(values: Any) -> int:
+    """How many values there are along the first axis; none of an array of shape ()."""
+    try:
+        return next(iter(np.shape(values)), 0) if hasattr(values, "__array__") else len(values)
+    except OverflowError:  # such as of range(10**30)
+        return sys.maxsize
 
 
 def _numbers(values: Any, name: str) -> np.ndarray | None:

@@ -75,7 +75,7 @@ def check_sizes(**sizes: Any) -> tuple[int, ...]:
     # Two arrays at a time: the numbers that are drawn, and these times their deviation.
     longest = max(integers)
     which, num_bytes = list(sizes)[integers.index(longest)], 2 * math.prod(integers) * jnp.result_type(float).itemsize
-    check_room(longest, which, num_bytes, "the weights", longest=longest, remedy="ask for less")
+    check_room(longest, which, num_bytes, "two arrays of that shape", longest=longest, remedy="ask for less")
     return integers
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._abstract import AbstractPart
-from .._check import check_flag, check_float_dtype, check_integer, check_key, check_number
+from .._check import check_flag, check_float_dtype, check_integer, check_key, check_number, check_room
 from .._custom_types import DTypeLike
 from .._misc import rotate_pairs
 from .._random import draw_normal
@@ -68,6 +68,7 @@ def sinusoidal_positions(
     """
     # Also refuses a table that would not fit any memory.
     n, d = check_sizes(n=n, d=d)
+    check_room(n, "n", 40 * n * d, f"the angles in float64 and their table, d = {d}", remedy="ask for less")
     # The wavelengths grow geometrically from 2 pi to 2 pi base.
     base, dtype = _base(base), check_float_dtype(dtype) or jnp.result_type(float)
     # (n, d), in NumPy's float64; columns 2i and 2i + 1 share an angle.

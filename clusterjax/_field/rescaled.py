@@ -19,7 +19,7 @@ from .._attention import AbstractAttention
 from .._attention.base import check_attention, check_dimension, check_masses, check_number_of_masses, check_square
 from .._check import check_tokens, shown
 from .._custom_types import Numbers, RealScalarLike, Tokens
-from .._misc import as_float, matmul
+from .._misc import as_float, at_least_single, matmul
 from .._schedule import AbstractSchedule, as_parameter, at_time, check_time, constant
 from .._space import AbstractSpace, Euclidean
 from .base import AbstractField
@@ -100,7 +100,7 @@ class RescaledField(AbstractField):
         # As long as e^{tV} is finite its small entries count too, which beside |M| = 1 are zero.
         finite = factor < 0.9 * _log_largest(z)
         # t = 0 in the branch that is not taken: an overflow there would give NaN derivatives.
-        plain = jax.scipy.linalg.expm(jnp.where(finite, t, 0) * self.value.astype(z.dtype), max_squarings=48)
+        plain = _expm(jnp.where(finite, t, 0) * self.value.astype(z.dtype), 48)
         return jnp.where(finite, matmul(z, plain.T), beyond)
 
     def rescale(self, t: RealScalarLike, x: Tokens) -> Tokens:
@@ -144,7 +144,7 @@ def _exponential(
     squarings = jnp.clip(jnp.ceil(jnp.log2(jnp.maximum(size, 0.5)) + 1), 0, _SQUARINGS)
     # `expm` may square once itself, for norms that rounding puts above a half.
     # log norm and unit matrix: each squaring doubles the logarithm and squares the matrix.
-    start = _unit(jnp.zeros((), x.dtype), jax.scipy.linalg.expm(residual / 2.0**squarings, max_squarings=1))
+    start = _unit(jnp.zeros((), x.dtype), _expm(residual / 2.0**squarings, 1))
 
     def square(carry, k):
         # `cond` and not a loop of traced length: reverse mode needs a fixed number of iterations.
@@ -153,6 +153,12 @@ def _exponential(
 
     (log_norm, matrix), _ = jax.lax.scan(square, start, jnp.arange(_SQUARINGS, dtype=x.dtype))
     return t * mean + log_norm, matrix
+
+
+def _expm(matrix: Float[Array, "d d"], squarings: int) -> Float[Array, "d d"]:
+    # `expm` solves a system.
+    single = matrix.astype(at_least_single(matrix.dtype))
+    return jax.scipy.linalg.expm(single, max_squarings=squarings).astype(matrix.dtype)
 
 
 def _unit(log_norm: Array, matrix: Array) -> tuple[Array, Array]:

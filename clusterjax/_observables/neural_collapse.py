@@ -9,7 +9,7 @@ from jaxtyping import Array, ArrayLike, Float, Int
 
 from .._check import check_array, check_tokens
 from .._custom_types import Scalar, Tokens
-from .._misc import is_concrete, matmul
+from .._misc import at_least_single, is_concrete, matmul
 
 
 # Means that differ by less than so many machine epsilons of the longest feature are equal but for rounding.
@@ -139,9 +139,10 @@ def _measure(features: Array, labels: Array, weights: Array, bias: Array) -> Neu
     # means span C - 1 directions at most, so that M has C - 1 rows, the contrasts of the means. Directions of the size
     # of the features' rounding, which may be far above that of the means, are taken out: `pinv` would invert them.
     contrasts = matmul(jnp.asarray(helmert(classes), features.dtype), jnp.where(apart, means, jnp.ones_like(means)))
+    contrasts = contrasts.astype(at_least_single(features.dtype))
     axes, sizes, _ = jnp.linalg.svd(lax.stop_gradient(contrasts), full_matrices=False)
-    axes = jnp.where(sizes > rounding, axes, 0)
-    inverse = jnp.linalg.pinv(matmul(axes, matmul(axes.T, contrasts)))
+    axes = jnp.where(sizes > rounding.astype(sizes.dtype), axes, 0)
+    inverse = jnp.linalg.pinv(matmul(axes, matmul(axes.T, contrasts))).astype(features.dtype)
     variability = jnp.sum(matmul(within, inverse) ** 2)
     scaled = lambda matrix: matrix / jnp.linalg.norm(matrix)
     squares = jnp.sum((features[:, None, :] - means[None]) ** 2, axis=-1)

@@ -5,7 +5,7 @@ from jaxtyping import Array, Float, Int
 
 from .._check import check_scalar, check_tokens
 from .._custom_types import RealScalarLike, Scalar, Tokens
-from .._misc import unless_finite
+from .._misc import at_least_single, unless_finite
 
 
 def rank(x: Tokens, tolerance: RealScalarLike) -> Int[Array, ""]:
@@ -71,4 +71,4 @@ def effective_rank(x: Tokens) -> Scalar:
 
 
 def _singular_values(x: Tokens) -> Float[Array, " values"]:
-    return jnp.linalg.svd(x, compute_uv=False)
+    return jnp.linalg.svd(x.astype(at_least_single(x.dtype)), compute_uv=False).astype(x.dtype)

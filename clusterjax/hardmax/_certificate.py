@@ -21,7 +21,7 @@ from ._fixed_point import FixedPoint, run_to_fixed_point
 from ._hull import nearest_in_hull
 from ._layer import HardmaxLayer
 from ._leaders import check_fit
-from ._limit import LimitSet, counted, limit_of, present_tokens, settled_tolerance, small
+from ._limit import LimitSet, check_precision, counted, limit_of, present_tokens, settled_tolerance, small
 
 
 # A length up to which a difference counts as zero, relative to the longest token: max(k * eps, floor), eps the machine
@@ -111,6 +111,7 @@ def certificate(z0: Tokens, layer: HardmaxLayer, depth: int = 100_000) -> Certif
     z0 = check_fit(z0, layer)
     if not is_concrete((z0, layer)):
         raise ValueError("z0 must not be traced, but it is; call this host function outside jax.jit.")
+    check_precision(z0)
     form = definite_form(layer, z0.shape[1])
     if not isinstance(layer.mask, FullMask):
         raise ValueError(

@@ -28,7 +28,7 @@ from ._fixed_point import run_to_fixed_point
 from ._hull import nearest_in_hull
 from ._layer import HardmaxLayer
 from ._leaders import Leaders
-from ._limit import settled_tolerance
+from ._limit import check_precision, settled_tolerance
 
 
 # Gradient steps from each start, chosen by trying, and the largest number of starts.
@@ -129,8 +129,8 @@ def choose_leaders(
 
     **Raises:**
 
-    - `ValueError` if `z0` is not a finite cloud, `wanted` is empty, repeats a token or names one that is not there, or
-        `condition`, `alphas` or `starts` are out of their ranges.
+    - `ValueError` if `z0` is not a finite cloud of float32 or float64, `wanted` is empty, repeats a token or names one
+        that is not there, or `condition`, `alphas` or `starts` are out of their ranges.
 
     ??? cite "Source"
 
@@ -140,6 +140,7 @@ def choose_leaders(
     z0 = check_tokens(z0, "z0", min_tokens=2)
     if not is_concrete(z0):
         raise ValueError("z0 must not be traced, but it is; call this host function outside jax.jit.")
+    check_precision(z0)
     mask = _mask_of(wanted, len(z0))
     exactly = check_flag(exactly, "exactly")
     condition, alphas, starts = _check_ranges(condition, alphas, starts)

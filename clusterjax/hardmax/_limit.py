@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._check import check_integer
+from .._check import check_integer, refusal
 from .._custom_types import Tokens
 from .._misc import is_concrete
 from .._schedule import at_time
@@ -115,7 +115,8 @@ def limit_set(z0: Tokens, layer: HardmaxLayer, depth: int = 100_000) -> LimitSet
 
     **Raises:**
 
-    - `ValueError` if `z0` is not a finite cloud that fits the layer, or is traced, or `depth` is no positive integer.
+    - `ValueError` if `z0` is not a finite cloud that fits the layer, of float32 or float64, or is traced, or `depth` is
+        no positive integer.
 
     ??? cite "Source"
 
@@ -125,9 +126,17 @@ def limit_set(z0: Tokens, layer: HardmaxLayer, depth: int = 100_000) -> LimitSet
     z0 = check_fit(z0, layer)
     if not is_concrete((z0, layer)):
         raise ValueError("z0 must not be traced, but it is; call this host function outside jax.jit.")
+    check_precision(z0)
     depth = check_integer(depth, "depth", remedy="pass the most layers to apply")
     end = run_to_fixed_point(z0, layer, jnp.asarray(depth), settled_tolerance(z0.dtype))
     return limit_of(end, np.asarray(z0), present_tokens(layer, len(z0)))
+
+
+def check_precision(z0: Tokens) -> None:
+    """Raise a ValueError if rounding in the dtype of `z0` is larger than the steps of tokens that have not settled."""
+    if z0.dtype not in (jnp.float32, jnp.float64):
+        found = f"its dtype is {z0.dtype}, in which tokens that still move look settled"
+        raise refusal("z0", "be of float32 or float64", found, "pass z0.astype(jax.numpy.float32)")
 
 
 def small(size: tuple[int, float], dtype: Any) -> float:

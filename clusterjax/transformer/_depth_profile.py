@@ -17,14 +17,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._custom_types import Numbers
-from .._misc import normalise
+from .._misc import at_least_single, normalise
 from .._padding import words_first
 from .._summary import levels, short
 from ._block import Block
 from ._head import cross_entropy
 from ._language_model import LanguageModel, check_model
 from ._memory import batches, check_texts
-from ._norm import at_least_single
 from ._view import view_of
 
 

@@ -19,13 +19,8 @@ from jaxtyping import Array, Float
 from .._abstract import AbstractPart
 from .._check import check_flag, check_float_dtype, check_instance, check_number
 from .._custom_types import DTypeLike
+from .._misc import at_least_single
 from ._checks import check_features, check_sizes, weights, weights_or_none
-
-
-def at_least_single(dtype: Any) -> Any:
-    """The dtype, or float32 if it is a narrower one."""
-    # Means and softmax in half precision would lose what distinguishes tokens.
-    return dtype if jnp.finfo(dtype).bits >= 32 else jnp.float32
 
 
 def lifted(array: Array, like: Array) -> Array:

@@ -242,6 +242,15 @@ def test_dtype_is_that_of_the_tokens(dtype):
     assert_close(velocity(field, jnp.asarray(1.5), z), velocity(field, jnp.asarray(1.5), Z), "composed")
 
 
+@pytest.mark.parametrize("dtype", (jnp.float16, jnp.bfloat16), ids=name_of)
+def test_half_precision(dtype):
+    """The exponential is of single precision, rounded in the end."""
+    field = cjx.RescaledField(cjx.SoftmaxAttention(BETA), MATRICES["symmetric"])
+    for call in (velocity, there):
+        found, expected = (np.asarray(call(field, jnp.asarray(1.5), Z.astype(kind)), float) for kind in (dtype, float))
+        np.testing.assert_allclose(found, expected, rtol=0, atol=0.1 * np.abs(expected).max())
+
+
 def test_one_trace_for_any_numbers():
     body = CountTraces(lambda field, t: field(t, Z))
     compiled = eqx.filter_jit(body)

@@ -125,6 +125,10 @@ REFUSED = {
     "lonely": (lambda: choose_leaders(Z[:1], [0]), "^z0 must hold at least 2 tokens"),
     "NaN": (lambda: choose_leaders(Z.at[0, 0].set(np.nan), [0]), "^z0 must be finite, but row 0"),
     "traced": (lambda: jax.jit(lambda z: choose_leaders(z, [0]).layer.A)(Z), "^z0 must not be traced"),
+    "half precision": (
+        lambda: choose_leaders(Z.astype(jnp.float16), [0]),
+        "^z0 must be of float32 or float64",
+    ),
 }
 
 

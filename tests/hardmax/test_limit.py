@@ -240,6 +240,8 @@ REFUSED = {
     "NaN": (lambda: limit_set(Z.at[2, 0].set(np.nan), LAYER), "^z0 must be finite, but row 2"),
     "traced": (lambda: jax.jit(lambda z: limit_set(z, LAYER).points)(Z), "^z0 must not be traced"),
     "traced, certified": (lambda: jax.jit(lambda z: certificate(z, LAYER).held)(Z), "^z0 must not be traced"),
+    "half precision": (lambda: limit_set(Z.astype(jnp.bfloat16), LAYER), "^z0 must be of float32 or .* is bfloat16, "),
+    "half, certified": (lambda: certificate(Z.astype(jnp.float16), LAYER), "^z0 must be of float32 or .* float16, "),
     "no layer": (lambda: limit_set(Z, None), "^layer must be a HardmaxLayer, but it is None; pass one"),
 }  # fmt: skip
 

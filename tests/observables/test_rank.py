@@ -65,3 +65,13 @@ def test_gradient_jit_and_vmap():
 def test_bad_tolerance(tolerance):
     with pytest.raises(ValueError, match="tolerance must be"):
         rank(jnp.ones((3, 2)), tolerance)
+
+
+@pytest.mark.parametrize("dtype", (jnp.float16, jnp.bfloat16))
+def test_half_precision(dtype):
+    """Singular values are of single precision, rounded in the end."""
+    x = jnp.asarray(of_rank(2), dtype)
+    assert rank(x, 0.1) == 2 and effective_rank(x).dtype == dtype
+    np.testing.assert_allclose(
+        effective_rank(x).astype(float), reference.effective_rank(np.asarray(x, float)), rtol=0.02
+    )

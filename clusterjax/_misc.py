@@ -72,12 +72,6 @@ def as_float(value: Any, dtype: Any = None) -> Array:
     return jnp.asarray(array, dtype=array.dtype if dtype is None else dtype)
 
 
-def at_least_single(dtype: Any) -> Any:
-    """The dtype, or float32 if it is a narrower one."""
-    # LAPACK has none, and means and softmax in half precision would lose what distinguishes tokens.
-    return dtype if jnp.finfo(dtype).bits >= 32 else jnp.float32
-
-
 def double_precision() -> AbstractContextManager[Any]:
     """A context in which jax computes in float64, whatever is set; not within a `jit`."""
     # The name before jax 0.8.

@@ -19,7 +19,8 @@ from .._attention import AbstractAttention
 from .._attention.base import check_attention, check_dimension, check_masses, check_number_of_masses, check_square
 from .._check import check_tokens, shown
 from .._custom_types import Numbers, RealScalarLike, Tokens
-from .._misc import as_float, at_least_single, matmul
+from .._misc import as_float, matmul
+from .._precision import at_least_single
 from .._schedule import AbstractSchedule, as_parameter, at_time, check_time, constant
 from .._space import AbstractSpace, Euclidean
 from .base import AbstractField

@@ -9,7 +9,8 @@ from jaxtyping import Array, ArrayLike, Float, Int
 
 from .._check import check_array, check_tokens
 from .._custom_types import Scalar, Tokens
-from .._misc import at_least_single, is_concrete, matmul
+from .._misc import is_concrete, matmul
+from .._precision import at_least_single
 
 
 # Means that differ by less than so many machine epsilons of the longest feature are equal but for rounding.

@@ -5,7 +5,8 @@ from jaxtyping import Array, Float, Int
 
 from .._check import check_scalar, check_tokens
 from .._custom_types import RealScalarLike, Scalar, Tokens
-from .._misc import at_least_single, unless_finite
+from .._misc import unless_finite
+from .._precision import at_least_single
 
 
 def rank(x: Tokens, tolerance: RealScalarLike) -> Int[Array, ""]:

@@ -22,8 +22,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from .._check import check_array, check_instance, check_key, check_scalar
 from .._custom_types import DTypeLike, Numbers
 from .._mask import AbstractMask, FullMask, check_mask
-from .._misc import at_least_single
 from .._padding import arranged, words_first
+from .._precision import at_least_single
 from .._random import draw_normal
 from ._checks import check_draw, check_optional, check_sizes, check_stream, weights as matrices_of
 from ._positions import RelativePositions, RotaryPositions

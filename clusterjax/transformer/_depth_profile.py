@@ -17,8 +17,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._custom_types import Numbers
-from .._misc import at_least_single, normalise
+from .._misc import normalise
 from .._padding import words_first
+from .._precision import at_least_single
 from .._summary import levels, short
 from ._block import Block
 from ._head import cross_entropy

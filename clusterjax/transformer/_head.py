@@ -18,7 +18,8 @@ from jaxtyping import Array, Bool, Float, Int
 from .._abstract import AbstractPart
 from .._check import check_array, check_scalar
 from .._custom_types import RealScalarLike
-from .._misc import at_least_single, is_concrete
+from .._misc import is_concrete
+from .._precision import at_least_single
 from ._attention import contract
 from ._checks import check_booleans, check_features, check_stream, weights_or_none
 

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 from .._abstract import AbstractPart
 from .._check import check_flag, check_float_dtype, check_instance, check_number
 from .._custom_types import DTypeLike
-from .._misc import at_least_single
+from .._precision import at_least_single
 from ._checks import check_features, check_sizes, weights, weights_or_none
 
 

@@ -15,7 +15,10 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "clusterjax"
 FRONT_DOOR = "clusterjax"
 
-BASE = {"_lazy", "_abstract", "_custom_types", "_misc", "_blocks", "_batching", "_check", "_padding", "_random"}
+BASE = {
+    "_lazy", "_abstract", "_custom_types", "_misc", "_precision", "_blocks", "_batching", "_check", "_padding",
+    "_random",
+}  # fmt: skip
 RUNS = {"_lock", "_drafts", "_log"}
 WHERE = BASE | {"_space", "_mask", "_schedule"}
 FIELDS = WHERE | {"_summation", "_attention", "_field", "_layer"}
@@ -44,6 +47,7 @@ FLOORS: dict[str, set[str]] = {
     "_version": set(),
     "_custom_types": set(),
     "_misc": {"_custom_types"},
+    "_precision": set(),
     "_blocks": set(),
     "_batching": set(),
     "_check": {"_misc"},

@@ -32,6 +32,7 @@ from .._check import (
     refusal,
 )
 from .._custom_types import Numbers, Tokens
+from .._failure import why_stopped
 from .._field import AbstractField
 from .._field.base import check_field
 from .._misc import is_concrete, matmul
@@ -40,6 +41,7 @@ from .._random import draw_normal
 from .._simulate import simulate
 from .._space import check_directions
 from .._summary import short
+from .._trajectory import Trajectory
 from ._least_squares import Runs, fit
 from ._parameters import Parameters, check_pieces, pick_parameters
 
@@ -245,26 +247,29 @@ def _judged(made: _Missing, vector: Array, dealt: np.ndarray, clusters: int, sin
     """How many clusters a run of its own has."""
     field, x0 = made.parameters.in_pieces(made.field, made.knots[:-1], vector), made.x0
     ts = np.linspace(since, until, COUNTS)
-    counts = _counts(field, x0, jnp.asarray(np.append(0.0, ts[ts > 0]), x0.dtype), made.radius)
-    counts = np.asarray(counts)[-len(ts) :]
+    run = _counted(field, x0, jnp.asarray(np.append(0.0, ts[ts > 0]), x0.dtype), made.radius)
+    counts = np.asarray(run.xs)[-len(ts) :]
     wrong = np.flatnonzero(counts != clusters)
     if not wrong.size:
         reason, last = f"{clusters} clusters at each of {len(ts)} times", np.inf
     else:
         last = float(ts[wrong[0]])
         reason = f"{counts[wrong[0]]} clusters at t = {last:.4g}; pass more pieces, attempts or parameters"
+        if counts[wrong[0]] < 0:
+            reason = why_stopped(run, (field, None))
     rows = np.asarray(vector).reshape(len(made.knots) - 1, made.parameters.count)
     return Hold(field, made.parameters.names, made.parameters.split(rows), dealt, ts, counts, not wrong.size, reason,
                 last, 0, 0)  # fmt: skip
 
 
 @eqx.filter_jit
-def _counts(field: AbstractField, x0: Array, ts: Array, radius: Array) -> Array:
+def _counted(field: AbstractField, x0: Array, ts: Array, radius: Array) -> Trajectory:
+    """A run whose saved numbers are those of its clusters, -1 where it did not come to the time."""
     tight = jnp.finfo(x0.dtype).bits == 64
     controller = dfx.PIDController(rtol=1e-8 if tight else 1e-5, atol=1e-10 if tight else 1e-7)
     save = lambda t, x, args: num_clusters(x, radius)
     options = {"stepsize_controller": controller, "max_steps": 100_000, "throw": False, "save": save}
-    return simulate(field, x0, ts, adjoint=dfx.ForwardMode(), **options).xs
+    return simulate(field, x0, ts, adjoint=dfx.ForwardMode(), **options)
 
 
 def _shares(dealt: np.ndarray, x0: Tokens) -> Float[Array, "k n"]:

@@ -19,6 +19,7 @@ from jaxtyping import Array, Float
 
 from .._check import call_traced, check_array, check_callable, check_integer, check_number, refusal
 from .._custom_types import Numbers, RealScalarLike
+from .._failure import why_stopped
 from .._field import AbstractField
 from .._field.base import check_field
 from .._misc import is_concrete
@@ -277,10 +278,10 @@ def _recover(field, data, parameters, noise, runs, tolerance, most) -> Recovery:
     start = parameters.vector(parameters.values(field), data.x0.dtype)
     number = lambda value: jnp.asarray(value, start.dtype)
     found = fit(residual, start, number(tolerance), jnp.asarray(most), number(0.0), number(1e-3))
-    return _result(found, field, parameters, noise, count, data)
+    return _result(found, field, parameters, noise, count, data, runs)
 
 
-def _result(found: Fit, field, parameters: Parameters, noise, count: int, data: _Data) -> Recovery:
+def _result(found: Fit, field, parameters: Parameters, noise, count: int, data: _Data, runs: Runs) -> Recovery:
     leaves = tuple(np.asarray(part) for part in parameters.split(np.asarray(found.vector)))
     jacobian, misfit = np.asarray(found.jacobian), _misfit(found, field, data)
     finite = bool(np.isfinite(jacobian).all() and np.isfinite(misfit))
@@ -291,6 +292,10 @@ def _result(found: Fit, field, parameters: Parameters, noise, count: int, data: 
     if finite:
         told = identify(jacobian, sigma, parameters, leaves)
     converged, reason = _verdict(found, finite, noise, misfit, free)
+    if not (bool(found.started) and finite):
+        last = parameters.with_vector(field, found.vector)
+        failures = (why_stopped(runs(last, x0, data.ts), (last, None)) for x0 in data.x0)
+        reason = next((f"{reason.split(';')[0]}: {failure}" for failure in failures if failure), reason)
     residual = float(jnp.sqrt(jnp.mean(jnp.square(found.residual))))
     return Recovery(
         parameters.with_vector(field, found.vector), parameters.names, leaves, residual, sigma, *told, count,

@@ -21,6 +21,7 @@ from jaxtyping import Array, Float
 from .._check import check_concrete, check_fits, check_number, check_scalar, check_tokens, refusal
 from .._custom_types import Tokens
 from .._events import clustered_event
+from .._failure import why_stopped
 from .._field import AbstractField
 from .._field.base import check_field
 from .._misc import is_concrete
@@ -39,7 +40,8 @@ class Sensitivity(eqx.Module):
 
     **Attributes:**
 
-    - `time`: When all tokens are within the radius of their mean; infinite if they are not until the end.
+    - `time`: When all tokens are within the radius of their mean; infinite if they are not until the end, NaN of a run
+        that stops before.
     - `by_start`: (n, d), the derivative by the tokens at the start, tangent to the space.
     - `names`, `by_parameters`: What the parameters are called, and the derivative by each.
     - `rate`: The speed of the logarithm of the largest distance at that time, below zero.
@@ -140,7 +142,8 @@ def sensitivity(
     vector = parameters.vector(parameters.values(field), x0.dtype)
     number = lambda value: jnp.asarray(value, x0.dtype)
     found = _derivatives(field, parameters, vector, x0, radius_, number(until), number(tolerance))
-    return _result(field.space, x0, parameters, until, tolerance, *found)
+    run, found = found[0], found[1:]
+    return _result(field.space, x0, parameters, until, tolerance, why_stopped(run, (field, None)), *found)
 
 
 def log_spread(space: AbstractSpace, x: Tokens, radius: Array) -> Array:
@@ -152,7 +155,7 @@ def log_spread(space: AbstractSpace, x: Tokens, radius: Array) -> Array:
 
 @eqx.filter_jit
 def _derivatives(field, parameters: Parameters, vector, x0, radius, until, tolerance):
-    """The time, whether the event happened, and c's derivatives there: by time, by parameters, by the start."""
+    """The run, the time, whether the event happened, c's derivatives there: by time, by parameters, by the start."""
     controller = dfx.PIDController(rtol=tolerance, atol=tolerance)
     options = {"stepsize_controller": controller, "max_steps": 16_384, "throw": False}
     start = jnp.zeros_like(until)
@@ -169,11 +172,11 @@ def _derivatives(field, parameters: Parameters, vector, x0, radius, until, toler
     by_vector, by_start = jax.grad(last, (0, 1))(vector, x0)
     x1 = field.space.retract(run.x1)
     rate = jax.jvp(lambda x: log_spread(field.space, x, radius), (x1,), (field(end, x1),))[1]
-    return end, happened, rate, by_vector, field.space.tangent(x0, by_start)
+    return run, end, happened, rate, by_vector, field.space.tangent(x0, by_start)
 
 
 def _result(
-    space, x0, parameters: Parameters, until, tolerance, end, happened, rate, by_vector, by_start
+    space, x0, parameters: Parameters, until, tolerance, failure, end, happened, rate, by_vector, by_start
 ) -> Sensitivity:
     rate = float(rate)
     scale = -1 / rate if rate < 0 else np.nan
@@ -182,8 +185,10 @@ def _result(
     if not bool(happened):
         reason = f"tokens are not within the radius by t = {until:g}: later, or never, as from the stable manifold of "
         reason += "a saddle, where the derivative is infinite"
-        return Sensitivity(np.inf, np.full(x0.shape, np.nan), parameters.names, shape, rate, np.inf, resolution, False,
-                           reason)  # fmt: skip
+        # Of a run that stopped nothing is known of the time.
+        time = np.nan if failure else np.inf
+        return Sensitivity(time, np.full(x0.shape, np.nan), parameters.names, shape, rate, np.inf, resolution, False,
+                           failure or reason)  # fmt: skip
     starts = scale * np.asarray(by_start)
     gain, time = float(np.linalg.norm(starts)), float(end)
     moved = gain * resolution / time

@@ -31,6 +31,7 @@ from .._check import (
     refusal,
 )
 from .._custom_types import Numbers, Tokens
+from .._failure import why_stopped
 from .._field import AbstractField
 from .._field.base import check_field
 from .._misc import is_concrete
@@ -38,6 +39,7 @@ from .._random import draw_normal
 from .._simulate import simulate
 from .._space import AbstractSpace, Sphere, check_directions
 from .._summary import short
+from .._trajectory import Trajectory
 from ._least_squares import Runs, fit, read_runs
 from ._parameters import Parameters, check_pieces, pick_parameters
 
@@ -248,7 +250,7 @@ class _Search(eqx.Module):
             count += int(found.steps) + 1
             rows.append(found.vector)
             # The runs of the search may be coarse; what they miss is not to add up from piece to piece.
-            x = _end_of(self.parameters.with_vector(self.field, found.vector), x, self.knots[piece : piece + 2])
+            x = _run_of(self.parameters.with_vector(self.field, found.vector), x, self.knots[piece : piece + 2]).xs[-1]
         vector = jnp.concatenate(rows)
         if _farthest(x, self.goal) > self.tolerance / 2 and 1 < pieces and len(vector) <= TOGETHER:
             whole = fit(
@@ -261,12 +263,15 @@ class _Search(eqx.Module):
     def judged(self, vector: Array, attempts: int, count: int) -> Steering:
         """What a run of its own with these parameters comes to."""
         field = self.parameters.in_pieces(self.field, self.knots[:-1], vector)
-        end = _end_of(field, self.x0, self.knots[jnp.array([0, -1])])
+        run = _run_of(field, self.x0, self.knots[jnp.array([0, -1])])
+        end = run.xs[-1]
         missed = np.linalg.norm(np.asarray(end - self.goal), axis=1)
         reached = bool(missed.max() <= self.tolerance)
         far = int(np.sum(~(missed <= self.tolerance)))
         reason = "every token comes within the tolerance"
-        if not reached:
+        if failure := why_stopped(run, (field, None)):
+            reason = failure
+        elif not reached:
             reason = f"{far} of {len(missed)} tokens end beyond the tolerance; " + (
                 "on a line or a circle tokens that see one another cannot pass, and the targets are in another order"
                 if passes(self.field.space, np.asarray(self.x0), np.asarray(self.goal))
@@ -278,11 +283,11 @@ class _Search(eqx.Module):
 
 
 @eqx.filter_jit
-def _end_of(field: AbstractField, x0: Array, ts: Array) -> Array:
+def _run_of(field: AbstractField, x0: Array, ts: Array) -> Trajectory:
     tight = jnp.finfo(x0.dtype).bits == 64
     controller = dfx.PIDController(rtol=1e-8 if tight else 1e-5, atol=1e-9 if tight else 1e-6)
     options = {"stepsize_controller": controller, "max_steps": 100_000, "throw": False}
-    return simulate(field, x0, ts, adjoint=dfx.ForwardMode(), **options).xs[-1]
+    return simulate(field, x0, ts, adjoint=dfx.ForwardMode(), **options)
 
 
 def _farthest(x: Array, goal: Array) -> float:

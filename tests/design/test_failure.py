@@ -1,0 +1,28 @@
+"""A design whose run stops says why in the words of `simulate`."""
+
+import jax.numpy as jnp
+import jax.random as jr
+import pytest
+
+import clusterjax as cjx
+from clusterjax import design
+
+
+X0 = cjx.Sphere().sample(jr.key(0), n=4, d=3)
+TS = jnp.array([0.0, 1.0])
+FIELD = cjx.AttentionField(cjx.UnnormalisedAttention(1000.0))
+BETA = {"which": lambda field: field.attention.beta}
+ONCE = {"attempts": 1, "most": 1, "key": jr.key(1)} | BETA
+FAILS = {
+    "hold": lambda: design.hold(FIELD, X0, clusters=2, until=1.0, radius=0.1, **ONCE),
+    "steer": lambda: design.steer(FIELD, X0, jnp.eye(3)[:2], labels=[0, 0, 1, 1], pieces=1, **ONCE),
+    "sensitivity": lambda: design.sensitivity(FIELD, X0, 0.1, until=1.0, **BETA),
+    "recover": lambda: design.recover(FIELD, jnp.stack([X0, X0]), TS, most=1, **BETA),
+}
+
+
+@pytest.mark.parametrize("name", FAILS)
+def test_a_run_that_stops_is_explained_as_by_simulate(name):
+    reason = FAILS[name]().reason
+    assert "the velocity of token 0 is not finite at t = 0" in reason and "pass offset=beta" in reason
+    assert reason.count("pass") == 1

@@ -7,7 +7,7 @@ import pytest
 from flax import nnx
 
 import clusterjax as cjx
-from clusterjax import _check as check, phase, probe, sweep, transformer
+from clusterjax import _check as check, hardmax, phase, probe, sweep, transformer
 from clusterjax._field.mean import checks
 from clusterjax.probe.networks.sizes import check_weights
 
@@ -68,6 +68,12 @@ def test_a_table_may_have_more_numbers_than_int32_counts(monkeypatch):
     """Its rows and its columns are indexed apart."""
     monkeypatch.setattr(check._room, "memory_room", lambda: 2.0**40)
     check_weights(probe.AlbertSizes(2**20, 2**12, 2**12, 2, 4, 1), np.dtype(np.float32))
+
+
+@pytest.mark.parametrize("function", (hardmax.leaders, hardmax.limit_set, hardmax.certificate))
+def test_layers_that_int32_does_not_count_are_refused(function):
+    with as_a_user(), pytest.raises(ValueError, match=r"^depth must be an integer from . to 214748364\d, but it is 1"):
+        function(X, hardmax.HardmaxLayer(1.0), depth=10**12)
 
 
 @pytest.mark.parametrize("many", (10**9, 10**12, 10**30))

@@ -12,7 +12,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from .._check import check_integer
+from .._check import MOST_ENTRIES, check_integer
 from .._custom_types import Tokens
 from .._mask import FullMask
 from .._misc import is_concrete
@@ -118,7 +118,7 @@ def certificate(z0: Tokens, layer: HardmaxLayer, depth: int = 100_000) -> Certif
             f"mask must be full, but it is a {type(layer.mask).__name__}; the theorem is about FullMask()."
         )
     _check_ties(layer, z0.dtype)
-    depth = check_integer(depth, "depth", remedy="pass the most layers to apply")
+    depth = check_integer(depth, "depth", most=MOST_ENTRIES, remedy="pass the most layers to apply")
     present = present_tokens(layer, len(z0))
     _check_assumptions(np.asarray(z0), np.flatnonzero(present))
     end = run_to_fixed_point(z0, layer, jnp.asarray(depth), settled_tolerance(z0.dtype))

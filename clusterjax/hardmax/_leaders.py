@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from .._check import check_integer, check_tokens
+from .._check import MOST_ENTRIES, check_integer, check_tokens
 from .._custom_types import RealScalarLike, Tokens
 from .._mask import FullMask
 from .._misc import is_concrete, matmul
@@ -101,7 +101,7 @@ def leaders(z0: Tokens, layer: HardmaxLayer, depth: int) -> Leaders:
         a leader. That merged tokens are left out: this library.
     """
     z0 = check_fit(z0, layer)
-    depth = check_integer(depth, "depth", least=0, remedy="pass the number of layers")
+    depth = check_integer(depth, "depth", least=0, most=MOST_ENTRIES - 1, remedy="pass the number of layers")
     return _leaders(z0, layer, depth)
 
 

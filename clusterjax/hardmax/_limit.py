@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._check import check_integer, refusal
+from .._check import MOST_ENTRIES, check_integer, refusal
 from .._custom_types import Tokens
 from .._misc import is_concrete
 from .._schedule import at_time
@@ -127,7 +127,7 @@ def limit_set(z0: Tokens, layer: HardmaxLayer, depth: int = 100_000) -> LimitSet
     if not is_concrete((z0, layer)):
         raise ValueError("z0 must not be traced, but it is; call this host function outside jax.jit.")
     check_precision(z0)
-    depth = check_integer(depth, "depth", remedy="pass the most layers to apply")
+    depth = check_integer(depth, "depth", most=MOST_ENTRIES, remedy="pass the most layers to apply")
     end = run_to_fixed_point(z0, layer, jnp.asarray(depth), settled_tolerance(z0.dtype))
     return limit_of(end, np.asarray(z0), present_tokens(layer, len(z0)))
 

@@ -270,7 +270,7 @@ PARTS = (
     Mutant(
         "collapse-inverts-what-rounding-left",
         "clusterjax/_observables/neural_collapse.py",
-        "axes = jnp.where(sizes > rounding, axes, 0)",
+        "axes = jnp.where(sizes > rounding.astype(sizes.dtype), axes, 0)",
         "axes = jnp.where(sizes > 0, axes, 0)",
         _COLLAPSE,
     ),

@@ -50,8 +50,6 @@ _STIFF_IMPLICIT = (
 _BEYOND = (0, *(2**k for k in range(11)))
 # The change of tokens within one spacing, in their own size, beyond which it is no rounding and steps are rejected.
 _JUMP = 1e-4
-# Two comparisons and an "or" outside of `jit` would cost as much as a short run.
-_is_okay = eqx.filter_jit(dfx.is_okay)
 
 
 def why_stopped(run: Any, law: tuple[AbstractField, Any] | None = None) -> str:
@@ -61,7 +59,7 @@ def why_stopped(run: Any, law: tuple[AbstractField, Any] | None = None) -> str:
 
     - `law`: The field and `args` of the run; None are those that the run has kept, if it has.
     """
-    okay = np.asarray(_is_okay(run.result)) & np.asarray(run.stats.get("resolved", True))
+    okay = np.asarray(dfx.is_okay(run.result)) & np.asarray(run.stats.get("resolved", True))
     if okay.all():
         return ""
     first = np.unravel_index(np.argmin(np.where(okay, np.inf, np.asarray(run.t1))), okay.shape)

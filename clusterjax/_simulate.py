@@ -56,6 +56,7 @@ from ._trajectory import Trajectory, with_error
 _ADAPTIVE = dfx.PIDController(rtol=1e-6, atol=1e-8)
 _EXPLICIT = dfx.Tsit5()
 _ADJOINT = dfx.RecursiveCheckpointAdjoint()
+_AUTO = Auto()
 
 
 def simulate(
@@ -195,19 +196,22 @@ def simulate(
     # Here the message can say how far the run came. Of traced arguments, and over several devices, within the run.
     inside = throw and (sharding is not None or not is_concrete((field, x0, ts, args, options, event, save, noise)))
     with forward_mode_told(options.adjoint):
-        traj = _run(field, x0, ts, args, options, event, watch, save, dense, noise, key, inside, progress, sharding)
+        traj, okay = _run(
+            field, x0, ts, args, options, event, watch, save, dense, noise, key, inside, progress, sharding
+        )
     if throw and not inside:
         # Within another `jit` all of whose arguments are constants the run is traced all the same.
-        if not is_concrete(traj.result):
+        if isinstance(okay, Tracer):
             return with_error(traj)
         # With the field, of which a run that has a `save` function, noise or polynomials keeps the description alone.
-        if failure := why_stopped(traj, (field, args)):
-            raise RuntimeError(failure)
+        if not okay:
+            raise RuntimeError(why_stopped(traj, (field, args)))
     return traj
 
 
 @eqx.filter_jit
-def _run(field, x0, ts, args, options, event, watch, save, dense, noise, key, throw, progress, sharding) -> Trajectory:
+def _run(field, x0, ts, args, options, event, watch, save, dense, noise, key, throw, progress, sharding):
+    """The trajectory, and whether the run came to its end."""
     # The sphere's start is normalised, so that saved tokens at ts[0] are of unit length too.
     start = _shard(field.space.retract(x0), sharding)
     stops = None if noise is None else ts
@@ -242,13 +246,16 @@ def _run(field, x0, ts, args, options, event, watch, save, dense, noise, key, th
         polynomials = solution.interpolation
         interpolant = NotKept(setup, lost) if polynomials is None else Polynomials(polynomials, field.space, setup)
     stats = solution.stats | _summations(field, start, ts[0], args)
+    okay = dfx.is_okay(solution.result)
     if watch is not None:
         stats = stats | {"resolved": ~watch(t1, x1, args)}
+        okay &= stats["resolved"]
     traj = Trajectory(ts, saved, stats, solution.result, t1, _shard(x1, sharding), interpolant, beside)
-    if not throw:
-        return traj
-    # `error_if` gathers its operands on one device: of sharded tokens only a number is given to it.
-    return with_error(traj) if sharding is None else eqx.tree_at(lambda traj: traj.t1, traj, with_error(traj, t1))
+    if throw:
+        # `error_if` gathers its operands on one device: of sharded tokens only a number is given to it.
+        told = with_error(traj) if sharding is None else with_error(traj, t1)
+        traj = told if sharding is None else eqx.tree_at(lambda traj: traj.t1, traj, told)
+    return traj, okay
 
 
 def _at_steps(event: dfx.Event | None) -> dfx.Event | None:
@@ -309,6 +316,10 @@ def _with_summations(field: AbstractField, x: Tokens) -> AbstractField:
     pair. Here beta, B and the starting tokens may be concrete.
     """
 
+    # Of fewer tokens `Auto` makes a choice that does not depend on the queries. By the class, as in `check_start`.
+    if not isinstance(Auto.choose(_AUTO, *x.shape, x.dtype), Harmonic):
+        return field
+
     def resolve(part: Any) -> Any:
         parameters = (part.beta, part.query_key) if isinstance(part, SoftmaxAttention | UnnormalisedAttention) else ()
         summation = part.summation if parameters else None
@@ -359,7 +370,8 @@ def check_start(field: AbstractField, x0: Any) -> Tokens:
         found = f"its dtype is {x0.dtype}, in which a solver cannot tell its steps apart"
         raise refusal("x0", "be of float32 or float64", found, "pass x0.astype(jax.numpy.float32)")
     check_directions(field.space, x0)
-    field.check(*x0.shape)
+    # By the class: a bound method of a module is itself a module, and longer in the making than the check takes.
+    type(field).check(field, *x0.shape)
     return x0
 
 

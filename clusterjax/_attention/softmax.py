@@ -104,7 +104,7 @@ class SoftmaxAttention(AbstractExponentialAttention):
         return sums.shift + jnp.log(sums.normaliser)
 
     def check(self, n: int, d: int) -> None:
-        self.mask.check(n)
+        type(self.mask).check(self.mask, n)
         check_dimension(self.query_key, "query_key", d)
         check_supported(self.summation, None, d)
 

@@ -78,6 +78,6 @@ class AttentionField(AbstractField):
         return self.space.tangent(y, average if value is None else matmul(average, value.T))
 
     def check(self, n: int, d: int) -> None:
-        self.attention.check(n, d)
+        type(self.attention).check(self.attention, n, d)
         check_dimension(self.value, "value", d)
         check_number_of_masses(self.masses, n)

@@ -62,7 +62,7 @@ class Dense(AbstractExponentialSum, AbstractNearestSearch):
         # Elsewhere than on a CPU the plain form is the fast one for a batch too.
         if jax.default_backend() != "cpu":
             return ExponentialSums(*plain(*args))
-        batch = functools.partial(_blocks_of_systems, single)
+        batch = functools.partial(_blocks_of_systems, of_arrays(functools.partial(_single, in_batch=True)))
         return ExponentialSums(*call_with_rule(single, batch, *args, differentiated=of_arrays(_transposed)))
 
     @eqx.filter_jit
@@ -107,11 +107,14 @@ def _in_strips(tokens: Array, values: Array | None) -> bool:
     return max(a.shape[-1] for a in (tokens, values) if a is not None) <= _FEW_DIMENSIONS
 
 
-def _single(queries, tokens, values, masses, mask: AbstractMask):
+def _single(queries, tokens, values, masses, mask: AbstractMask, in_batch: bool = False):
     """Shift, normaliser and total of one system, on a CPU."""
     n, d = tokens.shape
     if _in_strips(tokens, values):
-        return _strips(queries, make_columns(tokens, values, masses, _strip_width(n)), mask)
+        # XLA computes masked scores twice, for maximum and weights, unless the mask is applied to these two. In float64
+        # a batch takes up to 2.5 times as long so; one system, and float32, take longer by the other way.
+        late = in_batch and queries.dtype == jnp.float64
+        return _strips(queries, make_columns(tokens, values, masses, _strip_width(n)), mask, late)
     scores = matmul(queries, tokens.T)
     if not isinstance(mask, FullMask):
         scores = jnp.where(mask.matrix(n), scores, -jnp.inf)
@@ -143,13 +146,13 @@ def _transposed(queries, tokens, values, masses, mask: AbstractMask):
     return last_shift(shift, sums[0], masses), sums[0], sums[1:].T
 
 
-def _masked(scores: Array, rows: Array, block: Columns, mask: AbstractMask) -> Array:
-    """Scores, (columns, rows), that are minus infinity where a row may not attend to a column."""
+def _masked(scores: Array, rows: Array, block: Columns, mask: AbstractMask, fill: float = -jnp.inf) -> Array:
+    """Scores or weights, (columns, rows), that are `fill` where a row may not attend to a column."""
     if block.present is None and isinstance(mask, FullMask):
         return scores
     allowed = mask.allowed(rows[None, :], block.index[:, None])
     allowed = allowed if block.present is None else allowed & block.present[:, None]
-    return jnp.where(allowed, scores, -jnp.inf)
+    return jnp.where(allowed, scores, fill)
 
 
 def _strip_width(n: int) -> int:
@@ -159,9 +162,11 @@ def _strip_width(n: int) -> int:
 
 
 def _strips(
-    queries: Tokens, columns: Columns, mask: AbstractMask
+    queries: Tokens, columns: Columns, mask: AbstractMask, late: bool
 ) -> tuple[Float[Array, " n"], Float[Array, " n"], Float[Array, "n k"]]:
     """Shift, normaliser and total by a scan over strips of columns, each number of a token an array of its own.
+
+    The mask is applied to the scores, or, if `late`, to their maximum and to their weights.
 
     The rows run along the last axis, so that every operation is elementwise over rows: no matrix product with an inner
     dimension of two or three, and nothing of size n x n.
@@ -174,11 +179,12 @@ def _strips(
     def step(carry, block: Columns):
         shift, sums = carry
         scores: Any = sum(q[None, :] * block.tokens[:, k, None] for k, q in enumerate(query))
-        scores = _masked(scores, rows, block, mask)
         has_mass = None if block.has_mass is None else block.has_mass[:, None]
+        allowed = _masked(scores, rows, block, mask)
         # Online softmax: the sums so far are rescaled to the new maximum.
-        top, back = next_shift(shift, sums[0], scores, has_mass, 0, d)
-        weights = jnp.exp(below(scores, top[None, :], has_mass))
+        top, back = next_shift(shift, sums[0], allowed, has_mass, 0, d)
+        weights = jnp.exp(below(scores if late else allowed, top[None, :], has_mass))
+        weights = _masked(weights, rows, block, mask, 0.0) if late else weights
         weighted = block.weighted()
         added = [jnp.sum(weights * weighted[:, k, None], axis=0) for k in range(block.width)]
         return (top, [s * back + a for s, a in zip(sums, added, strict=True)]), None

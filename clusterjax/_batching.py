@@ -101,11 +101,32 @@ def _batch(args, axes, *, plain, rule, differentiated):
     if differentiated is None:
         outputs = of_batch(*args)
     else:
-        # So that derivatives of the batch are not those of the rule. A batch of batches is what jax makes of the rule.
-        of_batches = lambda batched, *args: jax.vmap(of_batch, _axes(batched))(*args)
+        # So that derivatives of the batch are not those of the rule.
+        of_batches = lambda again, *args: _as_one_batch(rule, batched, again, *args)
         of_derivatives = jax.vmap(differentiated, _axes(batched))
         outputs = _call.bind(*args, plain=of_batch, rule=of_batches, differentiated=of_derivatives)
     return outputs, [0] * len(outputs)
+
+
+def _as_one_batch(rule: Any, batched: list[bool], again: list[bool], *args: Any) -> list[Any]:
+    """The rule of a batch of batches: of all their systems, since a rule knows how many it takes at a time.
+
+    The axis of the outer batch is the first of an array that is `again` batched, that of the inner one the next.
+    """
+    pairs = list(zip(args, batched, again, strict=True))
+    outer = next(arg.shape[0] for arg, _, second in pairs if second)
+    inner = next(arg.shape[int(second)] for arg, first, second in pairs if first)
+
+    def flat(arg, first, second):
+        if not (first or second):
+            return arg
+        arg = arg if second else arg[None]
+        arg = arg if first else arg[:, None]
+        return jnp.broadcast_to(arg, (outer, inner, *arg.shape[2:])).reshape(outer * inner, *arg.shape[2:])
+
+    either = [first or second for _, first, second in pairs]
+    outputs = rule(either, *(flat(*pair) for pair in pairs))
+    return [output.reshape(outer, inner, *output.shape[1:]) for output in outputs]
 
 
 def _axes(batched: list[bool]) -> list[int | None]:

@@ -257,6 +257,8 @@ def check_tokens(x: Any, name: str = "x", *, min_tokens: int = 1) -> Array:
             f"it is {shown(x)}",
             "pass an array of shape (n, d)",
         )
+    # Before jax makes an array of it, which would warn of an overflow.
+    check_fits(array, name)
     # Integers become floats here; other ranks are refused with the dtype as it is.
     check_rank(as_float(array) if np.ndim(array) == 2 else array, name)
     if array.shape[0] < min_tokens:
@@ -268,7 +270,6 @@ def check_tokens(x: Any, name: str = "x", *, min_tokens: int = 1) -> Array:
         entries = np.asarray(array)[row]
         kept = f"{entries}" if entries.size <= 8 else f"{entries[:8]} and so on"
         raise ValueError(f"{name} must be finite, but row {row} is {kept}; remove or mend that token.")
-    check_fits(array, name)
     warn_of_rounding(x, name)
     return as_float(array)
 

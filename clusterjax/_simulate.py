@@ -317,7 +317,7 @@ def _with_summations(field: AbstractField, x: Tokens) -> AbstractField:
     """
 
     # Of fewer tokens `Auto` makes a choice that does not depend on the queries. By the class, as in `check_start`.
-    if not isinstance(Auto.choose(_AUTO, *x.shape, x.dtype), Harmonic):
+    if not isinstance(Auto.choose(_AUTO, x.shape[0], x.shape[1], x.dtype), Harmonic):
         return field
 
     def resolve(part: Any) -> Any:

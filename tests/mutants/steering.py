@@ -12,8 +12,8 @@ STEERING = (
     Mutant(
         "pieces-begin-where-the-coarse-run-ends",
         _STEER,
-        "            x = _end_of(self.parameters.with_vector(self.field, found.vector), x, "
-        "self.knots[piece : piece + 2])\n",
+        "            x = _run_of(self.parameters.with_vector(self.field, found.vector), x, "
+        "self.knots[piece : piece + 2]).xs[-1]\n",
         "            x = self.field.space.retract(aim + found.residual.reshape(x.shape))\n",
         (_STEERED + "test_errors_of_coarse_runs_do_not_add_up",),
     ),

@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from .._bessel import bessel_ratios
 from .._check import check_flag, check_integer, check_number
 
 
@@ -50,8 +51,7 @@ def uniform_growth_rates(beta: float, d: int, max_degree: int, *, unnormalised: 
         rates = np.where(degrees == 1, (d - 1) / d, 0.0)
         return rates
     order, size = d / 2 - 1, abs(beta)
-    # `ive` is scaled by e^-size, which cancels in the ratio.
-    ratios = scipy.special.ive(degrees + order, size) / scipy.special.ive(order, size)
+    ratios = bessel_ratios(order, size, degrees)
     # I_{l + order}(-beta) (-beta)^-order has the sign (-1)^l.
     ratios = np.where((beta < 0) & (degrees % 2 == 1), -ratios, ratios)
     mean = float(scipy.special.hyp0f1(d / 2, beta**2 / 4)) if unnormalised and size < _LARGEST else 1.0

@@ -16,7 +16,7 @@ PACKAGE = ROOT / "clusterjax"
 FRONT_DOOR = "clusterjax"
 
 BASE = {
-    "_lazy", "_abstract", "_custom_types", "_misc", "_precision", "_blocks", "_batching", "_check", "_padding",
+    "_lazy", "_abstract", "_custom_types", "_misc", "_precision", "_bessel", "_blocks", "_batching", "_check", "_padding",
     "_random",
 }  # fmt: skip
 RUNS = {"_lock", "_drafts", "_log"}
@@ -48,6 +48,7 @@ FLOORS: dict[str, set[str]] = {
     "_custom_types": set(),
     "_misc": {"_custom_types"},
     "_precision": set(),
+    "_bessel": set(),
     "_blocks": set(),
     "_batching": set(),
     "_check": {"_misc"},

@@ -8,6 +8,7 @@ import pytest
 import scipy.special
 
 import clusterjax as cjx
+from clusterjax._field.mean import checks
 
 from .. import oracles
 
@@ -89,6 +90,16 @@ def test_printed_rates():
         assert np.argmax(rates) == degree
         np.testing.assert_allclose(rates[degree], printed, rtol=0, atol=6e-9)
     np.testing.assert_allclose(cjx.uniform_growth_rates(9.0, 3, 40).max(), 0.70314476, rtol=0, atol=6e-9)
+
+
+@pytest.mark.parametrize(("d", "beta"), [(400, 4.0), (1_000, -3.0), (100_000, 40.0)])
+def test_rates_in_many_dimensions(d, beta):
+    """The functions of Bessel underflow there, their ratios do not: two terms of the power series of each."""
+    rates = cjx.uniform_growth_rates(beta, d, 2)
+    terms = lambda order: 1 + beta**2 / (4 * (order + 1)) + beta**4 / (32 * (order + 1) * (order + 2))
+    first, second = (terms(d / 2 - 1 + k) / terms(d / 2 - 1) for k in (1, 2))
+    np.testing.assert_allclose(rates, [0, (d - 1) / d * first, 2 * beta / (d + 2) * second], rtol=1e-6)
+    assert checks.degree_for(abs(beta), d) <= 5
 
 
 def test_rates_at_zero_and_below():

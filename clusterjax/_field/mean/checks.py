@@ -6,6 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from ..._bessel import bessel_ratios
 from ..._check import check_array, check_room
 from ..._custom_types import Masses, Tokens
 from ..._misc import is_concrete
@@ -68,13 +69,11 @@ def check_degree(attention: Any, d: int, degree: int) -> None:
 
 def _left_out(kappa: float, d: int, degree: int) -> float:
     """The coefficient of the kernel after the last degree, relative to its mean."""
-    from scipy.special import ive  # loaded when it is needed
-
     order = d / 2 - 1
     # Of longer queries SciPy's function is NaN; the first term of its logarithm in 1 / kappa is exact to rounding.
     if kappa > 1e8:
         return math.exp(-(degree + 1) / kappa * (degree + 1 + 2 * order) / 2)
-    return float(ive(degree + 1 + order, kappa) / ive(order, kappa)) if kappa else 0.0
+    return float(bessel_ratios(order, kappa, np.array([degree + 1]))[0]) if kappa else 0.0
 
 
 def degree_for(kappa: float, d: int) -> int:

@@ -16,8 +16,8 @@ PACKAGE = ROOT / "clusterjax"
 FRONT_DOOR = "clusterjax"
 
 BASE = {
-    "_lazy", "_abstract", "_custom_types", "_misc", "_precision", "_bessel", "_blocks", "_batching", "_check", "_padding",
-    "_random",
+    "_lazy", "_abstract", "_custom_types", "_misc", "_precision", "_bessel", "_blocks", "_batching", "_check",
+    "_padding", "_random",
 }  # fmt: skip
 RUNS = {"_lock", "_drafts", "_log"}
 WHERE = BASE | {"_space", "_mask", "_schedule"}

@@ -208,7 +208,7 @@ def hold(
     max_steps = check_integer(max_steps, "max_steps", remedy="pass the most steps of a run")
     most = check_integer(most, "most", remedy="pass the most steps of a fit")
     parameters = pick_parameters(field, which, pieces=True)
-    check_pieces(field, parameters, x0)
+    check_pieces(field, parameters, x0, pieces)
     at_start = _labels(labels, np.asarray(x0), clusters)
     number = lambda values: jnp.asarray(values, x0.dtype)
     looks = np.linspace(since, until, LOOKS)

@@ -17,7 +17,7 @@ import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import check_callable, refusal, shown
+from .._check import check_callable, check_room, refusal, shown
 from .._field import AbstractField
 from .._schedule import AbstractSchedule, PiecewiseConstant
 
@@ -109,13 +109,18 @@ def pick_parameters(field: AbstractField, which: Callable[[Any], Any] | None, *,
     return Parameters(tuple(indices), _short(paths, indices), tuple(jnp.shape(leaves[index]) for index in indices))
 
 
-def check_pieces(field: AbstractField, parameters: Parameters, x0: Array) -> None:
+def check_pieces(field: AbstractField, parameters: Parameters, x0: Array, pieces: int) -> None:
     """That every parameter may be a schedule: the field says so when it is evaluated, nothing is computed.
 
     **Raises:**
 
-    - `ValueError` naming `which` and the parameter if one may not, as the gain of a norm.
+    - `ValueError` naming `which` and the parameter if one may not, as the gain of a norm, or naming `pieces` if their
+        parameters do not fit in memory.
     """
+    # A fit holds a first guess, the present one, a step and a gradient.
+    numbers = pieces * parameters.count
+    num_bytes, what = 4 * numbers * x0.dtype.itemsize, "the parameters of the pieces and a step of theirs"
+    check_room(pieces, "pieces", num_bytes, what, longest=numbers, remedy="pass fewer pieces")
     for index, name, shape in zip(parameters.indices, parameters.names, parameters.shapes, strict=True):
         one = Parameters((index,), (name,), (shape,))
         scheduled = one.put(field, (PiecewiseConstant(jnp.zeros(1, x0.dtype), one.values(field)[0][None]),))

@@ -201,7 +201,7 @@ def steer(
     attempts = check_integer(attempts, "attempts", remedy="pass how often to begin anew")
     most = check_integer(most, "most", remedy="pass the most steps of a fit")
     parameters = pick_parameters(field, which, pieces=True)
-    check_pieces(field, parameters, x0)
+    check_pieces(field, parameters, x0, pieces)
     controller = dfx.PIDController(rtol=1e-5, atol=1e-6) if stepsize_controller is None else stepsize_controller
     runs = read_runs(solver, controller, None, max_steps, x0.dtype)
     knots = jnp.linspace(0, t_end, pieces + 1).astype(x0.dtype)

@@ -14,8 +14,10 @@ FIELD = cjx.AttentionField(cjx.UnnormalisedAttention(1000.0))
 BETA = {"which": lambda field: field.attention.beta}
 ONCE = {"attempts": 1, "most": 1, "key": jr.key(1)} | BETA
 FAILS = {
-    "hold": lambda: design.hold(FIELD, X0, clusters=2, until=1.0, radius=0.1, **ONCE),
-    "steer": lambda: design.steer(FIELD, X0, jnp.eye(3)[:2], labels=[0, 0, 1, 1], pieces=1, **ONCE),
+    "hold": lambda pieces=1: design.hold(FIELD, X0, clusters=2, until=1.0, radius=0.1, pieces=pieces, **ONCE),
+    "steer": lambda pieces=1: design.steer(
+        FIELD, X0, jnp.eye(3)[:2], labels=[0, 0, 1, 1], t_end=1.0, pieces=pieces, **ONCE
+    ),
     "sensitivity": lambda: design.sensitivity(FIELD, X0, 0.1, until=1.0, **BETA),
     "recover": lambda: design.recover(FIELD, jnp.stack([X0, X0]), TS, most=1, **BETA),
 }
@@ -26,3 +28,10 @@ def test_a_run_that_stops_is_explained_as_by_simulate(name):
     reason = FAILS[name]().reason
     assert "the velocity of token 0 is not finite at t = 0" in reason and "pass offset=beta" in reason
     assert reason.count("pass") == 1
+
+
+@pytest.mark.parametrize("pieces", (3 * 10**9, 10**12))
+@pytest.mark.parametrize("name", ("hold", "steer"))
+def test_parameters_of_too_many_pieces_are_not_made(name, pieces):
+    with pytest.raises(ValueError, match=rf"^pieces must .+, but it is {pieces}, and .+; pass fewer pieces"):
+        FAILS[name](pieces)

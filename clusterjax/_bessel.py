@@ -12,7 +12,7 @@ def bessel_ratios(order: float, size: float, degrees: NDArray[np.integer]) -> ND
     least = scipy.special.ive(order, size)
     # NaN, of a size that SciPy does not take, passes too.
     if not least < np.finfo(float).tiny:
-        return scipy.special.ive(order + degrees, size) / least
+        return np.asarray(scipy.special.ive(order + degrees, size) / least, np.float64)
     # Of an order far above the size both underflow. There one over the ratio of neighbours, I_(nu - 1) / I_nu, is
     # 2 nu / s plus the ratio of the next two. This shrinks an error at the start by the square of the ratio.
     largest, count = size / (order + np.hypot(order, size)), int(np.max(degrees))

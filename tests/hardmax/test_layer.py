@@ -268,10 +268,13 @@ REFUSED = {
     "masses": (lambda: HardmaxLayer(1.0, masses=[-1.0, 1.0]), "^masses must be finite, not negative"),
     "number of masses": (lambda: leaders(Z, HardmaxLayer(1.0, masses=[1.0]), 1), "^masses must hold one mass"),
     "tie tolerance": (lambda: HardmaxLayer(1.0, tie_tolerance=-1.0), "^tie_tolerance must not be negative"),
-    "depth": (lambda: leaders(Z, HardmaxLayer(1.0), -1), "^depth must be an integer of at least 0, but it is -1; pass"),
+    "depth": (
+        lambda: leaders(Z, HardmaxLayer(1.0), -1),
+        "^depth must be an integer from 0 to 2147483646, but it is -1; pass",
+    ),
     "depth float": (
         lambda: leaders(Z, HardmaxLayer(1.0), 2.0),
-        "^depth must be an integer of at least 0, but it is 2",
+        "^depth must be an integer from 0 to 2147483646, but it is 2",
     ),
     "NaN": (lambda: leaders(Z.at[1, 0].set(np.nan), HardmaxLayer(1.0), 2), "^z0 must be finite, but row 1"),
     "no tokens": (lambda: leaders(jnp.zeros((0, 2)), HardmaxLayer(1.0), 2), "^z0 must hold at least 1 token"),

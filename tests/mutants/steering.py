@@ -41,7 +41,7 @@ STEERING = (
     Mutant(
         "a-gain-becomes-a-schedule",
         _STEER,
-        "    check_pieces(field, parameters, x0)\n",
+        "    check_pieces(field, parameters, x0, pieces)\n",
         "",
         (_STEERED + "test_bad_input",),
     ),

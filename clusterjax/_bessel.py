@@ -12,7 +12,7 @@ def bessel_ratios(order: float, size: float, degrees: NDArray[np.integer]) -> ND
     least = scipy.special.ive(order, size)
     # NaN, of a size that SciPy does not take, passes too.
     if not least < np.finfo(float).tiny:
-        return np.asarray(scipy.special.ive(order + degrees, size) / least, np.float64)
+        return scipy.special.ive(order + degrees, size) / least
     # Of an order far above the size both underflow. There one over the ratio of neighbours, I_(nu - 1) / I_nu, is
     # 2 nu / s plus the ratio of the next two. This shrinks an error at the start by the square of the ratio.
     largest, count = size / (order + np.hypot(order, size)), int(np.max(degrees))
@@ -21,4 +21,4 @@ def bessel_ratios(order: float, size: float, degrees: NDArray[np.integer]) -> ND
         ratio = 1 / (2 * (order + degree) / size + ratio)
         if degree <= count:
             ratios[degree] = ratio
-    return np.cumprod(ratios)[degrees]
+    return np.cumprod(ratios, dtype=np.float64)[degrees]

@@ -44,6 +44,30 @@ def test_a_batch_goes_by_the_rule_and_one_call_by_the_function():
     assert_same(jax.vmap(jax.vmap(called))(x[None]), 2 * x[None] ** 2 + 1)
 
 
+def counted(batched, x, scale):
+    """The square, and how many systems the rule was given."""
+    x, scale = (part if moved else part[None] for part, moved in zip((x, scale), batched, strict=True))
+    y = scale * x**2
+    return {"y": y, "count": jnp.full(y.shape, float(y.shape[0]))}
+
+
+def test_a_batch_of_batches_is_one_batch():
+    """Whichever of the arguments each of the batches has: each array has neither axis, one of them or both."""
+    plain = lambda x, scale: {"y": scale * x**2, "count": jnp.ones(())}
+    call = lambda x, scale: call_with_rule(plain, counted, x, scale, differentiated=plain)
+    axes = [(0, None), (None, 0), (0, 0)]
+    for outer, inner in [(outer, inner) for outer in axes for inner in axes]:
+        shapes = [tuple(k for k, axis in ((2, o), (3, i)) if axis == 0) for o, i in zip(outer, inner, strict=True)]
+        x, scale = (normal(seed, *shape) for seed, shape in enumerate(shapes))
+        found = jax.vmap(jax.vmap(call, inner), outer)(x, scale)
+        x, scale = (
+            part.reshape(2 if o == 0 else 1, 3 if i == 0 else 1)
+            for part, o, i in zip((x, scale), outer, inner, strict=True)
+        )
+        assert_close(found["y"], jnp.broadcast_to(scale * x**2, (2, 3)))
+        assert_same(found["count"], jnp.full((2, 3), 6.0))
+
+
 def test_derivatives_are_those_of_the_function():
     """Of every order, and in either order with `vmap`, in a loop and a checkpoint too: the rule has none."""
     x = jnp.arange(1.0, 4.0)

@@ -29,7 +29,7 @@ LENGTHS = 16
 
 
 class NextWords(NamedTuple):
-    """What `next_words` returns.
+    """The result of `next_words`.
 
     **Attributes:**
 
@@ -48,7 +48,7 @@ def next_words(model: Model, text: str, top: int = 10) -> NextWords:
 
     **Arguments:**
 
-    - `model`: What `load` returned, causal and with a head: GPT-2, the Llama family, "smollm2".
+    - `model`: The model that `load` returned, causal and with a head: GPT-2, the Llama family, "smollm2".
     - `text`: The text, at least one token.
     - `top`: How many tokens.
 
@@ -80,7 +80,7 @@ def continuation_log_prob(
 
     **Arguments:**
 
-    - `model`: What `load` returned, causal and with a head: GPT-2, the Llama family, "smollm2".
+    - `model`: The model that `load` returned, causal and with a head: GPT-2, the Llama family, "smollm2".
     - `text`: The text, at least one token.
     - `continuation`: What may follow, of one token or more; or several of these. Most begin with a space.
 

@@ -92,7 +92,7 @@ class Comparison(NamedTuple):
 
 
 class Controls(NamedTuple):
-    """What `controls` returns.
+    """The result of `controls`.
 
     **Attributes:**
 
@@ -187,8 +187,8 @@ def controls(
 
     - `measure`: `measure(model, texts)`, such as `similarity_histograms`, `head_correlations` or `attention_sinks`, or
         `functools.partial` of one with options. With a `store` it is also given `store=`.
-    - `model`: What `load` returned.
-    - `texts`: The texts, or the `Encoded` of them. At least two tokens each.
+    - `model`: The model that `load` returned.
+    - `texts`: The texts, or their `Encoded` form, each of at least two tokens.
 
     **Other arguments:**
 
@@ -270,7 +270,7 @@ def randomise(model: Model, key: PRNGKeyArray, *, initial: Initial | None = None
 
     **Arguments:**
 
-    - `model`: What `load` returned.
+    - `model`: The model that `load` returned.
     - `key`: PRNG key.
 
     **Other arguments:**
@@ -363,7 +363,7 @@ def shuffle_tokens(texts: Encoded, key: PRNGKeyArray, fixed: Sequence[int] = ())
 
     **Raises:**
 
-    - `ValueError` if `texts` is no `Encoded`, `key` no PRNG key, or `fixed` holds anything other than integers.
+    - `ValueError` if `texts` is not an `Encoded`, `key` no PRNG key, or `fixed` holds anything other than integers.
     """
     check_instance(texts, "texts", Encoded, "an Encoded", "pass what encode returns")
     fixed = _check_fixed(fixed)

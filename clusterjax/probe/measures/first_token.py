@@ -31,7 +31,7 @@ from .tally import Average
 
 
 class FirstToken(NamedTuple):
-    """What `first_token` returns; each `Average` is over texts, (levels,), and keeps the value of each text.
+    """The result of `first_token`; each `Average` is over texts, (levels,), and keeps the value of each text.
 
     **Attributes:**
 
@@ -52,7 +52,7 @@ class FirstToken(NamedTuple):
         return short(self)
 
     def summary(self) -> str:
-        """Its numbers in a few lines: each statistic over texts as mean ± standard error."""
+        """A summary in a few lines: each statistic over texts as mean ± standard error."""
         return summary(self)
 
     def apart(self, times: float = 10.0, sigmas: float = 2.0) -> Bool[np.ndarray, " levels"]:
@@ -107,8 +107,8 @@ def first_token(
 
     **Arguments:**
 
-    - `model`: What `load` returned.
-    - `texts`: The texts, or the `Encoded` of them. At least three tokens each.
+    - `model`: The model that `load` returned.
+    - `texts`: The texts, or their `Encoded` form, each of at least three tokens.
 
     **Other arguments:**
 
@@ -122,7 +122,7 @@ def first_token(
 
     - `ValueError` if a text has fewer than three tokens, and as in `survey`.
 
-    **Warns:** if texts are longer than the positions and `length` does not say where to cut them, with how many.
+    **Warns:** if `length` is None and texts exceed the positions of the model; the warning states their number.
 
     ??? cite "Source"
 

@@ -32,7 +32,7 @@ _SINGLE = 8
 
 
 class Generated(NamedTuple):
-    """What `generate` returns, of each text.
+    """The result of `generate`, of each text.
 
     **Attributes:**
 
@@ -74,7 +74,7 @@ def generate(
 
     **Arguments:**
 
-    - `model`: What `load` returned, causal and with a head: GPT-2, the Llama family, "smollm2", "language-model".
+    - `model`: A causal model with a head, as `load` returns it: GPT-2, the Llama family, "smollm2", "language-model".
     - `texts`: The texts, each of at least one token; or one.
     - `num_tokens`: How many tokens follow at most; fewer where the network ends the text.
 

@@ -38,7 +38,7 @@ class HeadClusters(NamedTuple):
         return short(self)
 
     def summary(self) -> str:
-        """Its numbers in a few lines: the mean and the range of each array."""
+        """A summary in a few lines: the mean and the range of each array."""
         return summary(self)
 
     def groups(self, layer: int) -> list[list[int]]:

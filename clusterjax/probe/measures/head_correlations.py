@@ -41,7 +41,7 @@ _VARIED = 0.25
 
 
 class HeadCorrelations(NamedTuple):
-    """What `head_correlations` returns.
+    """The result of `head_correlations`.
 
     **Attributes:**
 
@@ -61,7 +61,7 @@ class HeadCorrelations(NamedTuple):
         return short(self)
 
     def summary(self) -> str:
-        """Its numbers in a few lines: each statistic over texts as mean ± standard error."""
+        """A summary in a few lines: each statistic over texts as mean ± standard error."""
         return summary(self)
 
     def between(self) -> np.ndarray:
@@ -97,8 +97,8 @@ def head_correlations(
 
     **Arguments:**
 
-    - `model`: What `load` returned.
-    - `texts`: The texts, or the `Encoded` of them. At least two tokens each.
+    - `model`: The model that `load` returned.
+    - `texts`: The texts, or their `Encoded` form, each of at least two tokens.
 
     **Other arguments:**
 
@@ -118,7 +118,7 @@ def head_correlations(
     - `ValueError` if `clusters` is not from 1 to the number of heads, `replicates` is not positive, `units` is not one
         integer for each text, and as in `survey`.
 
-    **Warns:** if texts are longer than the positions and `length` does not say where to cut them, with how many.
+    **Warns:** if `length` is None and texts exceed the positions of the model; the warning states their number.
 
     ??? cite "Source"
 

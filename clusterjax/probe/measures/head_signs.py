@@ -28,7 +28,7 @@ _ROUNDING = 1e-9
 
 
 class HeadSigns(NamedTuple):
-    """What `head_signs` returns; a block is a layer that has weights of its own.
+    """The result of `head_signs`; a block is a layer that has weights of its own.
 
     **Attributes:**
 
@@ -46,7 +46,7 @@ class HeadSigns(NamedTuple):
         return short(self)
 
     def summary(self) -> str:
-        """Its numbers in a few lines: each statistic over texts as mean ± standard error."""
+        """A summary in a few lines: each statistic over texts as mean ± standard error."""
         return summary(self)
 
     @property
@@ -86,7 +86,7 @@ def head_signs(model: Model) -> HeadSigns:
 
     **Arguments:**
 
-    - `model`: What `load` returned.
+    - `model`: The model that `load` returned.
 
     **Returns:**
 
@@ -94,7 +94,7 @@ def head_signs(model: Model) -> HeadSigns:
 
     **Raises:**
 
-    - `ValueError` if `model` is no `Model`.
+    - `ValueError` if `model` is not a `Model`.
 
     ??? cite "Source"
 

@@ -32,7 +32,7 @@ def special_ids(model: Model) -> tuple[int, ...]:
 
     **Arguments:**
 
-    - `model`: What `load` returned.
+    - `model`: The model that `load` returned.
 
     **Returns:**
 
@@ -40,7 +40,7 @@ def special_ids(model: Model) -> tuple[int, ...]:
 
     **Raises:**
 
-    - `ValueError` if `model` is no `Model`.
+    - `ValueError` if `model` is not a `Model`.
     """
     tokenizer = check_model(model).tokenizer
     return () if tokenizer is None else tuple(sorted({int(number) for number in tokenizer.all_special_ids}))

@@ -49,8 +49,8 @@ def token_losses(
 
     **Arguments:**
 
-    - `model`: What `load` returned, causal and with a head: GPT-2, the Llama family, "smollm2".
-    - `texts`: The texts, or the `Encoded` of them. At least two tokens each.
+    - `model`: The model that `load` returned, causal and with a head: GPT-2, the Llama family, "smollm2".
+    - `texts`: The texts, or their `Encoded` form, each of at least two tokens.
 
     **Other arguments:**
 
@@ -67,7 +67,7 @@ def token_losses(
 
     - `ValueError` if the model is not causal or has no head, and as in `survey`.
 
-    **Warns:** if texts are longer than the positions and `length` does not say where to cut them, with how many.
+    **Warns:** if `length` is None and texts exceed the positions of the model; the warning states their number.
 
     ??? cite "Source"
 

@@ -79,7 +79,7 @@ def parameter_counts(model: Model) -> ParameterCounts:
 
     **Arguments:**
 
-    - `model`: What `load` returned.
+    - `model`: The model that `load` returned.
 
     **Returns:**
 

@@ -31,7 +31,7 @@ PLACES = ("previous", "self", "next", "first")
 
 
 class PositionHeads(NamedTuple):
-    """What `position_heads` returns; each `Average` is over texts, (layers, heads), and keeps the value of each text.
+    """The result of `position_heads`; each `Average` is over texts, (layers, heads), and keeps the value of each text.
 
     **Attributes:**
 
@@ -48,7 +48,7 @@ class PositionHeads(NamedTuple):
         return short(self)
 
     def summary(self) -> str:
-        """Its numbers in a few lines: each statistic over texts as mean ± standard error."""
+        """A summary in a few lines: each statistic over texts as mean ± standard error."""
         return summary(self)
 
     def strongest(self, target: str) -> tuple[int, int]:
@@ -107,8 +107,8 @@ def position_heads(
 
     **Arguments:**
 
-    - `model`: What `load` returned.
-    - `texts`: The texts, or the `Encoded` of them. At least two tokens each.
+    - `model`: The model that `load` returned.
+    - `texts`: The texts, or their `Encoded` form, each of at least two tokens.
 
     **Other arguments:**
 
@@ -124,7 +124,7 @@ def position_heads(
 
     - `ValueError` if `separators` are no ids by name, one is named as a place is, and as in `survey`.
 
-    **Warns:** if texts are longer than the positions and `length` does not say where to cut them, with how many.
+    **Warns:** if `length` is None and texts exceed the positions of the model; the warning states their number.
 
     ??? cite "Source"
 

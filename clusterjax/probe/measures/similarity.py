@@ -40,7 +40,7 @@ _Bins = int | Real[np.ndarray | Array, " edges"]
 
 
 class Similarity(NamedTuple):
-    """What `similarity_histograms` returns; each `Average` is over texts, its first axis the level.
+    """The result of `similarity_histograms`; each `Average` is over texts, its first axis the level.
 
     **Attributes:**
 
@@ -71,7 +71,7 @@ class Similarity(NamedTuple):
         return short(self)
 
     def summary(self) -> str:
-        """Its numbers in a few lines: each statistic over texts as mean ± standard error."""
+        """A summary in a few lines: each statistic over texts as mean ± standard error."""
         return summary(self, leave_out=("edges", "density", "probabilities"))
 
     @property
@@ -118,8 +118,8 @@ def similarity_histograms(
 
     **Arguments:**
 
-    - `model`: What `load` returned.
-    - `texts`: The texts, or the `Encoded` of them. At least two tokens each.
+    - `model`: The model that `load` returned.
+    - `texts`: The texts, or their `Encoded` form, each of at least two tokens.
 
     **Other arguments:**
 
@@ -140,7 +140,7 @@ def similarity_histograms(
     - `ValueError` if `near` is not in [-1, 1), a quantile is no probability, `bins` are neither a positive integer nor
         increasing edges, `leave_out` are no ids, a text has fewer than two tokens left, and as in `survey`.
 
-    **Warns:** if texts are longer than the positions and `length` does not say where to cut them, with how many.
+    **Warns:** if `length` is None and texts exceed the positions of the model; the warning states their number.
 
     ??? cite "Source"
 

@@ -31,7 +31,7 @@ from .tally import Average
 
 
 class AttentionSinks(NamedTuple):
-    """What `attention_sinks` returns; each `Average` is over texts, (layers, heads), and keeps the value of each text.
+    """The result of `attention_sinks`; each `Average` is over texts, (layers, heads), and keeps the value of each text.
 
     **Attributes:**
 
@@ -48,7 +48,7 @@ class AttentionSinks(NamedTuple):
         return short(self)
 
     def summary(self) -> str:
-        """Its numbers in a few lines: each statistic over texts as mean ± standard error."""
+        """A summary in a few lines: each statistic over texts as mean ± standard error."""
         return summary(self)
 
 
@@ -75,8 +75,8 @@ def attention_sinks(
 
     **Arguments:**
 
-    - `model`: What `load` returned.
-    - `texts`: The texts, or the `Encoded` of them. At least two tokens each.
+    - `model`: The model that `load` returned.
+    - `texts`: The texts, or their `Encoded` form, each of at least two tokens.
 
     **Other arguments:**
 
@@ -93,7 +93,7 @@ def attention_sinks(
 
     - `ValueError` if a special token is missing from a text or is named "first", and as in `survey`.
 
-    **Warns:** if texts are longer than the positions and `length` does not say where to cut them, with how many.
+    **Warns:** if `length` is None and texts exceed the positions of the model; the warning states their number.
 
     ??? cite "Source"
 
@@ -142,7 +142,7 @@ def attention_sinks(
 
 
 class Activation(NamedTuple):
-    """What `token_activation` returns.
+    """The result of `token_activation`.
 
     **Attributes:**
 
@@ -164,7 +164,7 @@ def token_activation(model: Model, text: str | Encoded, *, length: int | None = 
 
     **Arguments:**
 
-    - `model`: What `load` returned.
+    - `model`: The model that `load` returned.
     - `text`: A text, or the `Encoded` of one.
 
     **Other arguments:**

@@ -26,7 +26,7 @@ _WELL_CONDITIONED = 1e-3
 
 
 class ValueSpectra(NamedTuple):
-    """What `value_spectra` returns; a block is a layer that has weights of its own.
+    """The result of `value_spectra`; a block is a layer that has weights of its own.
 
     **Attributes:**
 
@@ -46,12 +46,12 @@ class ValueSpectra(NamedTuple):
         return short(self)
 
     def summary(self) -> str:
-        """Its numbers in a few lines: the mean and the range of each array."""
+        """A summary in a few lines: the mean and the range of each array."""
         return summary(self)
 
 
 class Directions(NamedTuple):
-    """What `value_directions` returns.
+    """The result of `value_directions`.
 
     **Attributes:**
 
@@ -75,7 +75,7 @@ def value_spectra(model: Model) -> ValueSpectra:
 
     **Arguments:**
 
-    - `model`: What `load` returned.
+    - `model`: The model that `load` returned.
 
     **Returns:**
 
@@ -108,7 +108,7 @@ def value_directions(model: Model, head: int, *, block: int = 0, top: int = 5) -
 
     **Arguments:**
 
-    - `model`: What `load` returned.
+    - `model`: The model that `load` returned.
     - `head`: Which head, from 0.
 
     **Other arguments:**

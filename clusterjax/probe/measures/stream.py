@@ -74,7 +74,7 @@ class Measure(AbstractPart):
 
 
 class Streamed(eqx.Module):
-    """What `stream` returns.
+    """The result of `stream`.
 
     **Attributes:**
 
@@ -117,7 +117,7 @@ def stream(
 
     **Arguments:**
 
-    - `model`: What `load` returned.
+    - `model`: The model that `load` returned.
     - `token_ids`: (batch, n), integers; or all that `encode`, or a tokenizer of `transformers`, returns, with its mask.
     - `mask`: (batch, n), true at words and false at padding; None if nothing is padding. Padding may stand anywhere:
         positions count from the first word of a text, and padding is none, as in `generate` of `transformers`.

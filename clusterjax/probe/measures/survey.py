@@ -53,7 +53,7 @@ _MOST = 2**31 - 1
 
 
 class Survey(NamedTuple):
-    """What `survey` returns.
+    """The result of `survey`.
 
     **Attributes:**
 
@@ -72,7 +72,7 @@ class Survey(NamedTuple):
         return short(self)
 
     def summary(self) -> str:
-        """Its numbers in a few lines: each statistic over texts as mean ± standard error."""
+        """A summary in a few lines: each statistic over texts as mean ± standard error."""
         return summary(self)
 
 
@@ -101,7 +101,7 @@ def survey(
 
     **Arguments:**
 
-    - `model`: What `load` returned.
+    - `model`: The model that `load` returned.
     - `texts`: The texts, or the `Encoded` of them, for a model without a tokenizer, or what a tokenizer of
         `transformers` returns. At least two tokens each.
     - `measure`: A `Measure` whose functions return dictionaries, by the name of a statistic, of arrays with one row a
@@ -132,7 +132,7 @@ def survey(
         is below 2 or beyond the positions, hidden states are not finite, the store is of other settings, texts or
         weights, or it cannot be written (the one of the batch before stays).
 
-    **Warns:** if texts are longer than the positions and `length` does not say where to cut them, with how many.
+    **Warns:** if `length` is None and texts exceed the positions of the model; the warning states their number.
 
     The deviations of batches are combined by the formula of Chan, Golub and LeVeque (1983).
     """

@@ -43,7 +43,7 @@ class Average(NamedTuple):
         return short(self)
 
     def summary(self) -> str:
-        """Its numbers in a few lines: mean ± standard error."""
+        """A summary in a few lines: mean ± standard error."""
         return f"{levels(np.asarray(self.mean), self.error)}, over {self.texts} texts"
 
     @property

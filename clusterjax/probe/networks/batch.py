@@ -37,7 +37,7 @@ class _Batch(NamedTuple):
 
 
 class Encoded(_Batch):
-    """What `encode` returns.
+    """The result of `encode`.
 
     **Arguments:**
 
@@ -77,7 +77,7 @@ def encode(model: Model, texts: Sequence[str], *, length: int | None = None) -> 
 
     **Arguments:**
 
-    - `model`: What `load` returned, from a folder with a tokenizer.
+    - `model`: The model that `load` returned, from a folder with a tokenizer.
     - `texts`: The texts.
 
     **Other arguments:**
@@ -95,7 +95,7 @@ def encode(model: Model, texts: Sequence[str], *, length: int | None = None) -> 
         or gives ids that the network lacks, or `length` is no integer, leaves no room beside the special tokens, or is
         beyond the positions.
 
-    **Warns:** if texts are longer than the positions and `length` does not say where to cut them, with how many.
+    **Warns:** if `length` is None and texts exceed the positions of the model; the warning states their number.
     """
     check_model(model)
     texts = check_sequence(texts, "texts", str, "texts")

@@ -54,7 +54,7 @@ def bundled_start(key: PRNGKeyArray) -> Albert:
 
     **Raises:**
 
-    - `ValueError` if `key` is no PRNG key.
+    - `ValueError` if `key` is not a PRNG key.
 
     ??? cite "Source"
 

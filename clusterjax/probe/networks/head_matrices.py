@@ -35,7 +35,7 @@ def head_matrices(model: Model) -> HeadMatrices:
 
     **Arguments:**
 
-    - `model`: What `load` returned.
+    - `model`: The model that `load` returned.
 
     **Returns:**
 
@@ -43,7 +43,7 @@ def head_matrices(model: Model) -> HeadMatrices:
 
     **Raises:**
 
-    - `ValueError` if `model` is no `Model`.
+    - `ValueError` if `model` is not a `Model`.
     """
     network = check_model(model).network
     query, key, value, output = (np.stack(maps) for maps in zip(*network.attention_maps(), strict=True))

@@ -17,7 +17,7 @@ from .load import Model, check_model
 
 
 class NearestWords(NamedTuple):
-    """What `nearest_words` returns.
+    """The result of `nearest_words`.
 
     **Attributes:**
 
@@ -41,7 +41,7 @@ def nearest_words(model: Model, vectors: Float[Any, "m d"], top: int = 10) -> Ne
 
     **Arguments:**
 
-    - `model`: What `load` returned.
+    - `model`: The model that `load` returned.
     - `vectors`: (m, d), real, such as the real parts of `value_directions(...).vectors`.
     - `top`: How many words for each.
 

@@ -1,10 +1,10 @@
-"""A network with a part of it removed or replaced, to see what that part did.
+"""Networks with one part removed or replaced, which show the effect of that part.
 
-Each function clones the network and replaces modules or parameters in it; the forward pass is that of the network, so
-that whatever runs a `Model` runs these too.
+Each function clones the network and replaces modules or parameters of the clone. The forward pass is unchanged, so
+every function that accepts a `Model` accepts the results.
 
-Invariants: the model that was given stays as it is; parameters are set to zero and not removed where the shape of the
-tree matters, and the name of the model says what was done.
+Invariants: the given model is not modified; parameters are set to zero rather than removed where the structure of the
+tree matters; the name of the returned model states the change.
 """
 
 from collections.abc import Callable
@@ -24,12 +24,12 @@ from .knock_out import without
 
 
 def deeper(model: Model, times: int) -> Model:
-    """The model with its trained sequence of layers applied so many times, by the same weights.
+    """The model with its trained sequence of layers applied `times` times with the same weights.
 
     **Arguments:**
 
-    - `model`: What `load` returned; it stays as it is.
-    - `times`: How many times.
+    - `model`: The model that `load` returned; it is not modified.
+    - `times`: The number of applications.
 
     **Returns:**
 
@@ -41,7 +41,7 @@ def deeper(model: Model, times: int) -> Model:
 
     Source: T. Peat, *Clustering in Transformers*, Section 3.
     """
-    # A clone shares no parameter with the model that was given.
+    # A clone shares no parameters with the given model.
     network: Any = nnx.clone(check_model(model).network)
     if network.gains is not None:
         raise refusal(
@@ -53,13 +53,13 @@ def deeper(model: Model, times: int) -> Model:
 
 
 def without_feed_forward(model: Model) -> Model:
-    """The model whose feed-forward gives zero, so that only attention and norms move the tokens.
+    """The model with a feed-forward that returns zero, so that only attention and norms move the tokens.
 
-    The norms stay where they are, also the one after the feed-forward.
+    All norms stay, including the norm after the feed-forward.
 
     **Arguments:**
 
-    - `model`: What `load` returned.
+    - `model`: The model that `load` returned.
 
     **Returns:**
 
@@ -67,20 +67,20 @@ def without_feed_forward(model: Model) -> Model:
 
     **Raises:**
 
-    - `ValueError` if `model` is no `Model`.
+    - `ValueError` if `model` is not a `Model`.
     """
     return without(model, "feed_forward")
 
 
 def without_norms(model: Model) -> Model:
-    """The model whose layers have no norms: x + A(x), then x + F(x), and nothing holds the tokens back.
+    """The model whose layers have no norms: x + A(x), then x + F(x), so that the norm of a token is unbounded.
 
-    The norm of ALBERT's embedding, and that after the last block of T5 or Llama, which do not act between layers, stay.
-    Deep networks may overflow.
+    The norm of ALBERT's embedding and the norm after the last block of T5 or Llama stay, because they do not act
+    between layers. Deep networks may overflow.
 
     **Arguments:**
 
-    - `model`: What `load` returned.
+    - `model`: The model that `load` returned.
 
     **Returns:**
 
@@ -88,27 +88,27 @@ def without_norms(model: Model) -> Model:
 
     **Raises:**
 
-    - `ValueError` if `model` is no `Model`.
+    - `ValueError` if `model` is not a `Model`.
 
     ??? cite "Source"
 
-        Geshkovski et al., *The emergence of clusters in self-attention dynamics* (2305.05465), eq. (1.1), has dynamics
+        Geshkovski et al., *The emergence of clusters in self-attention dynamics* (2305.05465), eq. (1.1): dynamics
         without norms.
     """
     return _changed(check_model(model), lambda block: block.set_norms(_Nothing()), "without norms")
 
 
 def on_sphere(model: Model, radius: float | Float[np.ndarray, " blocks"]) -> Model:
-    """The model whose tokens are held at the length `radius`.
+    """The model whose tokens are held at the norm `radius`.
 
-    The norms of ALBERT then only scale, without centring or anything learnt. T5 and Llama, whose norms act on what
-    attention reads and not on the tokens, keep them, and their tokens are scaled before each block. Without its
-    feed-forward this is one Euler step of length 1 of the particle model for each layer, with biases.
+    The norms of ALBERT only rescale then, without centring and without learnt parameters. The norms of T5 and Llama
+    act on the input of attention and not on the tokens: they stay, and the tokens are rescaled before each block. For a
+    model without feed-forward, each layer is one Euler step of length 1 of the particle model with biases.
 
     **Arguments:**
 
-    - `model`: What `load` returned.
-    - `radius`: The length, positive; for T5 and Llama also (blocks,), one for each block.
+    - `model`: The model that `load` returned.
+    - `radius`: The norm of the tokens, positive; for T5 and Llama also (blocks,), one number for each block.
 
     **Returns:**
 
@@ -116,7 +116,7 @@ def on_sphere(model: Model, radius: float | Float[np.ndarray, " blocks"]) -> Mod
 
     **Raises:**
 
-    - `ValueError` if a radius is not positive, or there are not as many as blocks.
+    - `ValueError` if a radius is not positive, or the number of radii is not the number of blocks.
 
     ??? cite "Source"
 
@@ -125,30 +125,30 @@ def on_sphere(model: Model, radius: float | Float[np.ndarray, " blocks"]) -> Mod
     """
     remaining_lengths = iter(check_radius(model, radius).tolist())
 
-    # `blocks()` gives each block with weights of its own once, in the order of `radius`.
+    # `blocks()` yields each block with its own weights once, in the order of `radius`.
     def hold(block: AbstractBlock) -> None:
         length = _Length(next(remaining_lengths), dtype_of(model))
         if block.post_norm:
             block.set_norms(length)
         else:
-            # Before the first norm of the block, which is then of a stream of known length.
+            # The rescaling precedes the first norm of the block, which then reads tokens of a known norm.
             block.length = nnx.data(length)
 
     return _changed(model, hold, "on the sphere")
 
 
 def check_radius(model: Model, radius: Any) -> np.ndarray:
-    """The length of the tokens that enter each block, (blocks,); in ALBERT they share one."""
+    """The norm of the tokens that enter each block, (blocks,); the blocks of ALBERT share one norm."""
     blocks, remedy = len(check_model(model).network.blocks()), "pass the length of the tokens"
     check_concrete(radius, "radius")
     if isinstance(radius, bool):
         raise refusal("radius", "be positive", f"it is {radius}", remedy)
-    # Scores contain the square of the radius, which must not overflow.
+    # The scores contain the square of the radius, which must not overflow.
     check_array(radius, "radius", most=float(np.sqrt(np.finfo(dtype_of(model)).max)), remedy=remedy)
     lengths = np.asarray(radius, np.float64)
     if np.any(lengths <= 0):
         raise refusal("radius", "be positive", f"it is {lengths}", remedy)
-    # Norms on the stream hold one length in all blocks.
+    # Norms that act on the tokens themselves impose the same norm in all blocks.
     one = model.network.norm_scales() is None
     if lengths.shape != () and (one or lengths.shape != (blocks,)):
         allowed = "a number" if one else f"a number, or one for each of {blocks} blocks"
@@ -165,15 +165,15 @@ class _Nothing(AbstractNorm):
 
 
 class _Length(AbstractNorm):
-    """Every row scaled to one length; an array, so that another length compiles nothing anew."""
+    """Rescales every row to one norm, held in an array so that another norm does not trigger compilation."""
 
     def __init__(self, radius: float, dtype: Any):
-        # A `Variable` and no `Param`: it is not trained, not written to checkpoints and not drawn by `randomise`.
+        # A `Variable` and not a `Param`: it is not trained, not written to checkpoints and not drawn by `randomise`.
         self.radius = nnx.Variable(jnp.asarray(radius, dtype))
 
     def carry(self, x: Float[Array, "batch n d"], share: Float[Array, "*shares batch n d"]) -> Array:
         square = jnp.sum(x * x, axis=-1, keepdims=True)
-        # A row of padding is zero, and stays.
+        # Rows of padding are zero and stay zero.
         scale = self.radius[...] / jnp.sqrt(jnp.where(square > 0, square, jnp.ones_like(square)))
         return share * jnp.expand_dims(scale, tuple(range(share.ndim - scale.ndim)))
 
@@ -183,7 +183,7 @@ class _Length(AbstractNorm):
 
 def _changed(model: Model, change: Callable[[AbstractBlock], None], what: str) -> Model:
     network = nnx.clone(model.network)
-    # Each block with weights of its own; layers that share it change with it.
+    # Layers that share the weights of a block change with it.
     for block in network.blocks():
         change(block)
     return replace_network(model, network, f"{model.name} {what}")

@@ -1,11 +1,11 @@
-"""From a trained network to the particle model: how far its own heads, as particles, predict its similarity curve.
+"""The similarity curve of a trained network, compared with the curve that its heads predict as a particle model.
 
-The model is that of Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 2. Between
-it and the network are three networks that lack a part each (`ablations`), so that one sees which part makes the
-curve; then time per layer and beta are fitted (`fit`).
+The model is from Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 2. Three
+networks that each lack further parts (`ablations`) stand between it and the network and show which part shapes the
+curve; then the time per layer and beta are fitted (`fit`).
 
 Invariants: all curves begin at the same number, the mean cosine of the embedded tokens; curves are compared text by
-text, so that errors are those of paired differences; every part of a run has its own file in the store.
+text, so that errors are errors of paired differences; every part of a run has its own file in the store.
 """
 
 import os
@@ -38,25 +38,26 @@ _MOST = 2**31 - 1
 
 
 class Bridge(NamedTuple):
-    """What `bridge` returns. A curve is the mean cosine of the pairs of a text at each level, the `Average` over texts.
+    """The result of `bridge`. A curve is an `Average` over texts of the mean pairwise cosine of tokens at each level.
 
     **Attributes:**
 
-    - `network`: The curve of the network as it is.
+    - `network`: The curve of the unmodified network.
     - `curves`: By name: "without feed-forward", "without norms", "on the sphere" (attention only, the norms replaced by
         a projection onto the sphere), "particles" (continuous time, no biases, one layer in time 1, beta 1), "fitted"
-        (the same with `time_per_layer` and `beta`), and, if it was asked for, "uniform" (beta 0, with a time of its
-        own: whom a token attends to plays no part).
-    - `time_per_layer`, `beta`: What was fitted; beta is relative to the network's own.
-    - `losses`: The mean squared difference of the curves of particles and network, at each step of the fit, also
-        those that were taken back; infinite where the particles overflow.
-    - `radius`: The length of hidden states that sets the unit of beta, their root mean square over the levels; where
-        norms act on what is read (T5, GPT-2, Llama) an array, (blocks,), of what enters each block, the root mean
-        square over texts of the median over tokens: a first token may be a hundred times as long as all others.
-    - `converged`: Whether the fit came to its end: time and beta would each change by less than 0.1 %, or the loss
-        would if it changed by a factor e. So the fit ends where beta goes to 0, if attention without preference does
-        best.
-    - `time_uniform`: The time per layer of "uniform"; None if it was not asked for.
+        (the particles with `time_per_layer` and `beta`), and, on request, "uniform" (beta 0, hence uniform attention,
+        with its own time per layer).
+    - `time_per_layer`, `beta`: The fitted numbers; beta is relative to the inverse temperature of the network.
+    - `losses`: The mean squared difference between the curves of particles and network at each step of the fit,
+        including rejected steps; infinite where the particles overflow.
+    - `radius`: The norm of the hidden states that sets the unit of beta, their root mean square over the levels. Where
+        norms act on the input of attention (T5, GPT-2, Llama), an array, (blocks,), of the norms that enter each block:
+        the root mean square over texts of the median over tokens, since a first token may have 100 times the norm of
+        the others.
+    - `converged`: True if the fit reached its end: each of time and beta would change by less than 0.1 %, or the loss
+        would if the number changed by a factor e. By this rule the fit also ends where beta goes to 0, which happens if
+        uniform attention fits best.
+    - `time_uniform`: The time per layer of "uniform"; None if it was not requested.
     """
 
     network: Average
@@ -72,8 +73,8 @@ class Bridge(NamedTuple):
         return short(self)
 
     def summary(self) -> str:
-        """What was fitted, and how far each curve is from that of the network: root mean square over levels,
-        correlation, and the last level ± its standard error."""
+        """The fitted numbers, and for each curve its distance to the curve of the network: root mean square over
+        levels, correlation, and the last level ± its standard error."""
         end = "converged" if self.converged else "not converged"
         rows = [f"time per layer {self.time_per_layer:.4g}, beta {self.beta:.4g} of the network's own ({end})"]
         rows.append(f"network: mean cosine {levels(self.network.mean, self.network.error)}")
@@ -83,7 +84,7 @@ class Bridge(NamedTuple):
         return "\n".join(rows)
 
     def difference(self, name: str) -> Average:
-        """A curve less that of the network, level by level, paired by text.
+        """The difference between a curve and the curve of the network at each level, paired by text.
 
         **Raises:**
 
@@ -92,7 +93,7 @@ class Bridge(NamedTuple):
         return average_of(_kept(self._curve(name)) - _kept(self.network))
 
     def rmse(self, name: str) -> float:
-        """The root mean square over levels of the difference of the mean curves.
+        """The root mean square over levels of the difference between the mean curves.
 
         **Raises:**
 
@@ -101,7 +102,7 @@ class Bridge(NamedTuple):
         return float(np.sqrt(np.mean((self._curve(name).mean - self.network.mean) ** 2)))
 
     def correlation(self, name: str) -> float:
-        """Pearson's correlation over levels of the mean curves; NaN if one of them is constant.
+        """Pearson's correlation of the mean curves over levels; NaN if either curve is constant.
 
         **Raises:**
 
@@ -129,33 +130,32 @@ def bridge(
     store: str | os.PathLike[str] | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Bridge:
-    r"""How far the particle model with a network's own heads predicts the similarity of its tokens, layer by layer.
+    r"""Compare the similarity curve of a network with the curve that its heads predict as a particle model.
 
     The particles start from the directions of the embedded tokens as they enter the first layer, uncentred, so that
-    both curves start from the same number, and move by `particle_field`: causally if the network is causal, with the
-    bias by which T5 knows positions, with the rotation by which a Llama does. They are scaled by the last norm, if the
-    network has one, at the last level. Between this and the network are three
-    networks that lack a part each, so that one sees which part makes the curve. Then two numbers are fitted, the time
-    that a layer takes and beta, to the least mean squared difference of the curves, by the steps of Levenberg and
-    Marquardt in their logarithms, with exact derivatives of the curves through `simulate` in forward mode. A step that
-    does no good is taken back. The fit ends by itself, at a minimum that need not be the only one.
+    both curves start from the same number. They move by `particle_field`, with the causal mask, the position bias of T5
+    or the rotation of Llama where the network has them. At the last level they are scaled by the last norm, if there is
+    one. Three networks that each lack further parts show which part shapes the curve. Then the time per layer and beta
+    are fitted to the least mean squared difference of the curves, by the steps of Levenberg and Marquardt in the
+    logarithms of both, with exact derivatives of the curves from forward mode through `simulate`. A step that does not
+    lower the loss is rejected. The fit stops at a minimum, which need not be the only one.
 
     **Arguments:**
 
-    - `model`: What `load` returned.
-    - `texts`: The texts, or the `Encoded` of them. At least two tokens each.
+    - `model`: The model that `load` returned.
+    - `texts`: The texts, or their `Encoded` form, each of at least two tokens.
 
     **Other arguments:**
 
-    - `fit_on`: Other texts, which time and beta are fitted to, so that `texts` measure what they predict; None fits to
-        `texts` themselves. The losses are of these.
-    - `fit_steps`: The most steps of the fit; 0 leaves time and beta at 1. See `Bridge.converged`.
-    - `first_step`: How long the first of them may be, in the logarithm; the next ones are as long as they do good.
+    - `fit_on`: Other texts to which time and beta are fitted, so that the curves of `texts` are predictions; None fits
+        to `texts`. The losses are those of the texts of the fit.
+    - `fit_steps`: The maximum number of steps of the fit; 0 leaves time and beta at 1. See `Bridge.converged`.
+    - `first_step`: The bound on the norm of the first step in the logarithms; the damping adapts the later steps.
     - `steps_per_layer`: Steps of the solver (Bogacki and Shampine's third order, constant steps) in a layer.
-    - `uniform`: Whether a time is also fitted for beta = 0, as a baseline: the curve "uniform".
+    - `uniform`: If True, a time per layer is also fitted for beta = 0, as a baseline: the curve "uniform".
     - `length`, `batch_size`, `say`: As in `survey`.
-    - `store`: A folder, in which each network has its file, as in `survey`, and the fit another, written after each
-        step. A run that was killed goes on from there, and one of more `fit_steps` from the end of one of fewer.
+    - `store`: A folder with one file for each network, as in `survey`, and one for the fit, written after each step. An
+        interrupted run resumes from these files, and a run with more `fit_steps` continues a run with fewer.
 
     **Returns:**
 
@@ -164,9 +164,9 @@ def bridge(
     **Raises:**
 
     - `ValueError` if `fit_steps` is negative, `steps_per_layer` is not positive, `first_step` is not positive or above
-        10, the network or the particles as they come overflow, and as in `survey`.
+        10, the network overflows, the particles overflow before the fit, or in the cases of `survey`.
 
-    **Warns:** if texts are longer than the positions and `length` does not say where to cut them, with how many.
+    **Warns:** if `length` is None and texts exceed the positions of the model; the warning states their number.
 
     ??? cite "Source"
 
@@ -181,7 +181,7 @@ def bridge(
     first_step = check_number(first_step, "first_step", above=0, most=10, remedy="pass 0.5, say")
     if fit_on is not None:
         check_texts(fit_on, "fit_on")
-    # Both encoded before the first network runs, so that a wrong text is said at once.
+    # All texts are encoded before the first network runs, so that a wrong text is refused at once.
     data = encoded(model, texts, length)
     other = data if fit_on is None else encoded(model, fit_on, length)
     file = lambda name: None if store is None else Path(store) / f"{name.replace(' ', '-')}.safetensors"
@@ -196,14 +196,14 @@ def bridge(
         "without norms": without_norms(model),
         "on the sphere": on_sphere(without_feed_forward(model), radius),
     }
-    # Without its norms a deep network may overflow; its curve is then NaN, which is a result and no error.
+    # A deep network without norms may overflow; its curve is then NaN, which is a result and not an error.
     curves = {name: curve(changed, name, data, finite=False)["cosine"] for name, changed in parts.items()}
     say("networks without parts measured")
     make = lambda texts: Particles.make(model, texts, radius, batch_size, steps_per_layer)
     fitted = make(other)
     asked: dict[str, Any] = {}
-    # What the fit depends on, so that a file of another network, other texts or other steps is refused.
-    if store is not None:  # reading all weights takes longer than a short text
+    # All settings that determine the fit, so that the file of another network, other texts or other steps is refused.
+    if store is not None:  # reading all weights takes longer than running a short text
         asked = {"model": fingerprint(model, other.mask.shape[1]), "texts": digest(other)}
         asked |= {
             "radius": np.asarray(radius).tolist(),
@@ -212,7 +212,7 @@ def bridge(
             "first_step": first_step,
             "fit": "Levenberg-Marquardt",
         } | _marks(fitted.field)
-    # With other texts the curves that are returned are predictions for `texts`.
+    # With other texts for the fit, the returned curves are predictions for `texts`.
     target = _kept((measured if fit_on is None else curve(model, "network on what is fitted", other))["cosine"])
     run = lambda name, first: fit_scales(
         fitted, target, fit_steps, first_step, say, file(name), asked | ({"beta": 0} if name != "fit" else {}), first
@@ -234,8 +234,8 @@ def bridge(
 
 
 def _marks(field: MultiHeadField) -> dict[str, Any]:
-    """What the field knows of places and masks, for the file of a fit. Nothing where it knows neither, so that files
-    from before there were such fields are still read, and are refused where there is one."""
+    """The rotation and the mask of the field, for the file of a fit. The result is empty for a field without rotation
+    and with a full mask, so that older files without these entries stay readable for such fields only."""
     factors, marks = field.factors, {}
     assert factors is not None
     if factors.rotation is not None:
@@ -246,8 +246,8 @@ def _marks(field: MultiHeadField) -> dict[str, Any]:
 
 
 def _radius(model: Model, levels: dict[str, Average]) -> float | Float[np.ndarray, " blocks"]:
-    """The length of what enters the layers, hence without the last level: one number for ALBERT, whose norms keep it
-    constant, one for each block where norms act on what is read."""
+    """The norm of the tokens that enter the layers, hence without the last level: one number for ALBERT, whose norms
+    keep it constant, and one number for each block where norms act on the input of attention."""
     if model.network.norm_scales() is None:
         return float(np.sqrt(np.mean(levels["square"].mean[:-1])))
     order, squares = np.asarray(model.network.order()), levels["median"].mean[:-1]
@@ -255,12 +255,12 @@ def _radius(model: Model, levels: dict[str, Average]) -> float | Float[np.ndarra
 
 
 def _level(hidden: Float[Array, "batch n d"], mask: Bool[Array, "batch n"]) -> dict[str, Array]:
-    # At least two, as `encoded` has checked.
+    # Each text has at least two tokens, as `encoded` has checked.
     words = jnp.sum(mask, axis=1).astype(hidden.dtype)
-    # As a product: XLA's older code for the sum of squares over two axes takes fifteen seconds to compile.
+    # `einsum` rather than a sum over two axes: XLA's older code for that sum takes fifteen seconds to compile.
     squares = einsum("bnd,bnd->b", hidden, hidden)
     lengths = jnp.where(mask, einsum("bnd,bnd->bn", hidden, hidden), jnp.full_like(hidden[..., 0], jnp.nan))
-    # The median of the squares is not drawn by a first token that is a hundred times as long as the others.
+    # The median ignores a first token whose norm may be 100 times the norm of the others.
     median = jnp.nanmedian(lengths, axis=1)
     return {"cosine": jax.vmap(mean_cosine)(hidden, mask), "square": squares / words, "median": median}
 

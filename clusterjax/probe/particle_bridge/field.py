@@ -1,10 +1,10 @@
-"""The heads of a trained network as a velocity of particles on the sphere: `MultiHeadField` with its factors.
+"""The heads of a trained network as a velocity field on the sphere: a `MultiHeadField` in factored form.
 
-B_h = W_Q W_K^T and V_h = (W_V W_O)^T of rank k (Geshkovski et al., 2312.10794, Section 2), with the lengths and scales
-by which the network reads and writes, its bias of positions or its rotation of queries and keys, and its mask.
+B_h = W_Q W_K^T and V_h = (W_V W_O)^T have rank k (Geshkovski et al., 2312.10794, Section 2). The field includes norms
+and scales with which the network reads and writes, its position bias or rotation of queries and keys, and its mask.
 
-Invariants: a step of length 1 of the field is a layer of the network on the sphere, without feed-forward and biases; a
-token of mass zero moves and is not attended to.
+Invariants: an Euler step of length 1 is a layer of the network on the sphere, without feed-forward and biases; a token
+of mass zero moves but receives no attention.
 """
 
 import warnings
@@ -41,11 +41,11 @@ def FactoredHeadsField(  # noqa: N802 - it was a class
     mask: AbstractMask = FullMask(),
     summation: AbstractSummation = Auto(),
 ) -> MultiHeadField:
-    r"""The former name of `clusterjax.MultiHeadField.factored`, which takes the same arguments.
+    r"""The deprecated name of `clusterjax.MultiHeadField.factored`, which takes the same arguments.
 
     **Arguments:**
 
-    - `beta`, `query`, `key`, `value`, `output`, `space`, `masses`, `bias`, `mask`, `summation`: As there.
+    - `beta`, `query`, `key`, `value`, `output`, `space`, `masses`, `bias`, `mask`, `summation`: As in `factored`.
 
     **Returns:**
 
@@ -53,9 +53,9 @@ def FactoredHeadsField(  # noqa: N802 - it was a class
 
     **Raises:**
 
-    - `ValueError` as there.
+    - `ValueError` in the cases of `factored`.
 
-    **Warns:** that the name is deprecated, with the new one.
+    **Warns:** that the name is deprecated, and gives the new name.
 
     ??? cite "Source"
 
@@ -76,30 +76,30 @@ def particle_field(
 ) -> MultiHeadField:
     r"""The heads of a network as a field on the sphere, with one layer in one unit of time.
 
-    A hidden state of length r is r times a unit vector x. In ALBERT its scores are $r^2\langle W_Q^\top x_i, W_K^\top
-    x_j\rangle / \sqrt k$, so that $r^2/\sqrt k$ belongs to $B_h$; attention adds $r\sum_j w_{ij} V x_j$ to it, which
-    turns x by $P_x\sum_j w_{ij}V x_j$. T5 attends from what its norm makes of the state, $\sqrt d\, s \odot x$, with s
-    the scale learnt, whatever r is: the scores are $d\langle W_Q^\top (s \odot x_i), W_K^\top (s \odot x_j)\rangle$,
-    and x is turned by $P_x\sum_j w_{ij}\sqrt d\, V (s \odot x_j) / r$, less and less as the states grow.
+    A hidden state of norm r is r times a unit vector x. In ALBERT the scores are $r^2\langle W_Q^\top x_i, W_K^\top
+    x_j\rangle / \sqrt k$, so that $B_h$ contains the factor $r^2/\sqrt k$; attention adds $r\sum_j w_{ij} V x_j$ to the
+    state, which moves x by $P_x\sum_j w_{ij}V x_j$. The attention of T5 reads the normalised state $\sqrt d\, s \odot
+    x$ with the learnt scale s, for any r: the scores are $d\langle W_Q^\top (s \odot x_i), W_K^\top (s \odot
+    x_j)\rangle$, and x moves by $P_x\sum_j w_{ij}\sqrt d\, V (s \odot x_j) / r$, which shrinks as the states grow.
 
-    With `beta` = 1 the temperature is thus the network's own. A Llama reads and writes as T5, and the queries and keys
-    of its particles are rotated at their places, so that their scores are the network's. The field of a causal network
-    has a `CausalMask`, and that of a network with windows, or with the mask of `with_mask`, the same mask, if it is
-    that of all layers: windows of some layers alone (Qwen2) are left out. So are the biases of the maps, the centre of
-    layer norms and vectors of distances, which have no counterpart. Layers with weights of their own follow each other
-    as pieces that are constant in time.
+    With `beta` = 1 the temperature is therefore that of the network. A Llama reads and writes like T5, and the queries
+    and keys of its particles are rotated at their positions, so that their scores are those of the network. The field
+    of a causal network has a `CausalMask`. The mask of a network with windows, or of `with_mask`, becomes the mask of
+    the field if all layers share it; windows of only some layers (Qwen2) are left out. Biases of the maps, the centring
+    of layer norms and vectors of distances have no counterpart and are left out too. Layers with their own weights
+    follow each other as pieces that are constant in time.
 
     **Arguments:**
 
-    - `model`: What `load` returned.
-    - `radius`: r, the length of the hidden states; for T5 and Llama also (blocks,), the length of what enters each
-        block.
+    - `model`: The model that `load` returned.
+    - `radius`: r, the norm of the hidden states; for T5 and Llama also (blocks,), the norm of the tokens that enter
+        each block.
 
     **Other arguments:**
 
-    - `beta`: The inverse temperature, relative to the network's own.
-    - `n`: The number of tokens, for the bias by which T5 knows positions, the rotation by which a Llama does, and
-        windows; None leaves all of them out. ALBERT has none.
+    - `beta`: The inverse temperature, relative to that of the network.
+    - `n`: The number of tokens, needed for the position bias of T5, the rotation of Llama and windows; None leaves all
+        three out. ALBERT has none of them.
 
     **Returns:**
 
@@ -107,7 +107,7 @@ def particle_field(
 
     **Raises:**
 
-    - `ValueError` if a radius is not positive, or there are not as many as blocks.
+    - `ValueError` if a radius is not positive, or the number of radii is not the number of blocks.
 
     ??? cite "Source"
 
@@ -122,19 +122,19 @@ def particle_field(
     if scales is None:
         read_scale, write_scale = r, 1.0
     else:
-        # T5 reads sqrt(d) s x whatever the length r is; r only divides what is written, x being the state over r.
+        # T5 reads sqrt(d) s x for every norm r, so r divides only the output; x is the state over r.
         read_scale = np.sqrt(matrices.query.shape[2]) * np.stack(scales)[:, None, :, None]
         write_scale = read_scale / r
 
     def over_time(array: np.ndarray) -> Any:
-        # Shared weights: no schedule, so that the solver has no jumps to step onto.
+        # Shared weights need no schedule, which spares the solver jumps to step onto.
         if len(array) == 1:
             return jnp.asarray(array[0], dtype)
         return PiecewiseConstant(jnp.arange(len(order), dtype=dtype), jnp.asarray(array[order], dtype))
 
     context = model.network.context(1 if n is None else n)
     bias, rotation = (None, None) if n is None else (context.bias, context.rotation)
-    # The scale of the scores is put into the queries, so that beta = 1 is the network's own temperature.
+    # The queries include the scale of the scores, so that beta = 1 is the temperature of the network.
     return MultiHeadField.factored(
         beta, over_time(matrices.query * (matrices.scale * read_scale)),
         over_time(matrices.key * read_scale), over_time(matrices.value * write_scale), over_time(matrices.output),
@@ -145,7 +145,7 @@ def particle_field(
 
 
 def _mask_of(model: Model, n: int | None) -> AbstractMask:
-    """The mask of all layers; where they differ, whether they are causal."""
+    """The mask that all layers share; if the layers differ, a causal or a full mask."""
     network = model.network
     if network.mask is not None:
         return network.mask
@@ -158,12 +158,12 @@ def _mask_of(model: Model, n: int | None) -> AbstractMask:
     first = rules[0]
     if first is None or any(rule is None or not np.array_equal(rule, first) for rule in rules):
         return plain
-    # A matrix serves any rule, but no other summation than the dense one: the usual rules stay what they are.
+    # A matrix expresses any mask but supports only the dense summation, so the usual masks stay as they are.
     return plain if np.array_equal(first, plain.matrix(n)) else MatrixMask(first)
 
 
 def mean_cosine(x: Float[Array, "n d"], word: Any) -> Float[Array, ""]:
-    """The mean cosine of the pairs of words, from the length of the sum of their directions."""
+    """The mean cosine over all pairs of words, from the norm of the sum of their directions."""
     unit = jnp.where(word[:, None], normalise(jnp.where(word[:, None], x, jnp.ones_like(x))), jnp.zeros_like(x))
     count = jnp.sum(word).astype(x.dtype)
     # sum_{i != j} <u_i, u_j> = |sum_i u_i|^2 - count: O(n d) in place of all pairs.

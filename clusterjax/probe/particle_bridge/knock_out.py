@@ -1,11 +1,11 @@
-"""A network without one of its parts, or with another attention mask, to see what that part is worth.
+"""A network with one of its parts silenced, or with another attention mask, to measure the effect of that part.
 
-Parts are multiplied by gains of 0 where they write to the stream (knock-out, or zero ablation: Meng et al., *Locating
-and editing factual associations in GPT*, 2202.05262, compare parts likewise), so that one compiled program serves every
-layer, head, neuron and token.
+The output of each part is multiplied by a gain of 0 (knock-out, or zero ablation: Meng et al., *Locating and editing
+factual associations in GPT*, 2202.05262, compare parts likewise), so that one compiled program serves every layer,
+head, neuron and token.
 
-Invariants: the model that was given stays as it is; knock-outs add up; a gain multiplies what a part writes, its bias
-included, except that the bias of the output map belongs to the attention as a whole and to none of its heads.
+Invariants: the given model is not modified; knock-outs accumulate; a gain multiplies the output of a part including its
+bias, except that the bias of the output map belongs to the attention as a whole and to none of its heads.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def without(
     neuron: int | Sequence[int] | None = None,
     token: int | Sequence[int] | None = None,
 ) -> Model:
-    """The model without a part: what the part would write to the stream is zero (knock-out).
+    """The model with one part knocked out: the part writes zero to the residual stream.
 
     !!! example
 
@@ -45,30 +45,30 @@ def without(
 
     **Arguments:**
 
-    - `model`: What `load` returned; it stays as it is.
+    - `model`: The model that `load` returned; it is not modified.
     - `part`: "attention" or "feed_forward".
 
     **Other arguments:**
 
-    - `layer`: Which layers, counted from 0, or with negative numbers from the end; None is all.
-    - `head`: Which heads of the attention; None is the attention whole, with the bias of its output.
-    - `neuron`: Which neurons of the feed-forward; None is the feed-forward whole, with its bias.
-    - `token`: At which places of every text, counted from 0, the part writes nothing; None is at all places. A network
-        is refused texts that have no such place.
+    - `layer`: The layers, counted from 0, or from the end with negative numbers; None selects all layers.
+    - `head`: The heads of the attention; None selects the whole attention, including the bias of its output.
+    - `neuron`: The neurons of the feed-forward; None selects the whole feed-forward, including its bias.
+    - `token`: The positions of every text, counted from 0, at which the part writes nothing; None selects all
+        positions. The returned model refuses texts that lack such a position.
 
     **Returns:**
 
-    A `Model`. Knock-outs of a model that has some already are added to them.
+    A `Model`. The new knock-out adds to the knock-outs that the model already has.
 
     **Raises:**
 
-    - `ValueError` if there is no such part, layer, head, neuron or token; if heads are named of a feed-forward, or
-        neurons of an attention.
+    - `ValueError` if there is no such part, layer, head, neuron or token, if `head` is given for a feed-forward, or if
+        `neuron` is given for an attention.
 
     ??? cite "Source"
 
-        Meng et al., *Locating and editing factual associations in GPT* (2202.05262), Section 2, for effects of single
-        parts at single tokens; Geva et al., *Transformer feed-forward layers are key-value memories* (2012.14913).
+        Meng et al., *Locating and editing factual associations in GPT* (2202.05262), Section 2: effects of single parts
+        at single tokens; Geva et al., *Transformer feed-forward layers are key-value memories* (2012.14913).
     """
     network: Any = nnx.clone(check_model(model).network)
     check_choice(part, "part", ("attention", "feed_forward"))
@@ -81,7 +81,7 @@ def without(
     heads = _places(head, "head", network.num_heads)
     neurons = None if neuron is None else _places(neuron, "neuron", network.blocks()[0].neuron_values().kernel.shape[0])
     tokens = None if token is None else _places(token, "token", None)
-    # The last entry stands for all further places.
+    # The last entry holds for all further positions.
     silent = np.ones((network.num_layers, 1 if tokens is None else max(tokens) + 2))
     silent[np.ix_(layers, [0] if tokens is None else tokens)] = 0
     what = part if head is None and neuron is None else "heads" if neuron is None else "neurons"
@@ -99,7 +99,7 @@ def without(
 
 
 def with_mask(model: Model, mask: AbstractMask) -> Model:
-    """The model with another attention mask in place of the one that it was trained with.
+    """The model with another attention mask in place of the mask of its training.
 
     !!! example
 
@@ -112,10 +112,9 @@ def with_mask(model: Model, mask: AbstractMask) -> Model:
 
     **Arguments:**
 
-    - `model`: What `load` returned; it stays as it is.
-    - `mask`: Which tokens may attend to which, as `FullMask`, `CausalMask`, `WindowMask`, `SinkMask`: those of the core
-        dynamics. Windows that the network was trained with (Mistral) are replaced as well. Padding is never attended
-        to.
+    - `model`: The model that `load` returned; it is not modified.
+    - `mask`: A mask of the core dynamics, e.g. `FullMask`, `CausalMask`, `WindowMask`, `SinkMask`. It also replaces
+        the windows with which the network was trained (Mistral). Padding never receives attention.
 
     **Returns:**
 
@@ -123,11 +122,11 @@ def with_mask(model: Model, mask: AbstractMask) -> Model:
 
     **Raises:**
 
-    - `ValueError` if `mask` is no mask.
+    - `ValueError` if `mask` is not a mask.
 
     ??? cite "Source"
 
-        Xiao et al., *Efficient streaming language models with attention sinks* (2309.17453), for windows that keep the
+        Xiao et al., *Efficient streaming language models with attention sinks* (2309.17453): windows that keep the
         first tokens.
     """
     network: Any = nnx.clone(check_model(model).network)
@@ -136,10 +135,10 @@ def with_mask(model: Model, mask: AbstractMask) -> Model:
 
 
 def _places(value: Any, name: str, count: int | None) -> list[int]:
-    """The numbers that `value` names, from 0; of `count` things, all if it is None, and negative ones from the end."""
+    """The indices in `value`, each from 0 to `count` - 1; None selects all, and negative ones count from the end."""
     if value is None:
         return list(range(count or 0))
-    # What is no list is refused by `check_integer` below.
+    # A value that is no list is refused by `check_integer` below.
     several = isinstance(value, list | tuple | range) or (isinstance(value, np.ndarray) and value.ndim == 1)
     named = list(value) if several else [value]
     if not named:
@@ -152,7 +151,7 @@ def _places(value: Any, name: str, count: int | None) -> list[int]:
 
 
 def _joined(known: Any, more: np.ndarray, dtype: Any) -> Any:
-    """The product of two gains, (..., places) each, whose last entries stand for all further places."""
+    """The product of two gains, (..., positions) each, whose last entries hold for all further positions."""
     if known is None:
         return jnp.asarray(more, dtype)
     longest = max(known.shape[-1], more.shape[-1])

@@ -1,4 +1,4 @@
-"""To the end of time: tokens that have come together become one with their masses added."""
+"""Long-time dynamics: tokens that have met are merged into one cluster, and their masses are added."""
 
 from .coarsen import coarsen as coarsen
 from .tree import MergeTree as MergeTree

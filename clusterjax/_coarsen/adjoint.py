@@ -1,10 +1,10 @@
-r"""Gradients of merger times, backwards along the steps of a run.
+r"""Gradients of merger times, by a backward pass over the steps of a run.
 
-**Algorithm.** $\dot p = -J^\top p$, by exponentials of the transposed derivative J of the velocities, which is taken to
-be constant over pieces of a step. Where J is small it is held; else its products with gradients are sums over pairs.
+**Algorithm.** $\dot p = -J^\top p$, by exponentials of the transposed derivative J of the velocities, constant over
+pieces of a step. A small J is stored as a matrix; a large J is applied to gradients by sums over pairs.
 
-**Invariants.** A gradient p is of the logarithm of a merger time T, since squares of times overflow. It is tangent to
-the sphere, and $T\langle p, f\rangle = -1$ along the flow f.
+**Invariants.** A gradient p is of the logarithm of a merger time T, since squares of times overflow. The gradient is
+tangent to the sphere, and $T\langle p, f\rangle = -1$ along the flow f.
 """
 
 import math
@@ -18,15 +18,15 @@ from .run import Leg
 from .steps import between, slope
 
 
-# A derivative is taken to be constant over pieces of a leg in which it changes things by so many e-foldings.
+# The derivative is constant over pieces of a leg; `_PIECE` is the number of e-foldings of a gradient in a piece.
 _PIECE, _MOST_PIECES = 0.5, 200
 _STIFF_PIECES = 4
-# The largest derivative that is held, as a number of rows.
+# The largest number of rows of a derivative that is stored.
 _MOST_ROWS = 1024
 
 
 def backwards(law: Law, leg: Leg, gradients: np.ndarray, times: np.ndarray, share: float = 1.0) -> np.ndarray:
-    """Gradients at the beginning of a leg from those at `share` of its length, (k, m, d); of mergers at `times`."""
+    """Gradients of mergers at `times`, (k, m, d), carried from `share` of the length of a leg back to its beginning."""
     if not len(gradients):
         return gradients
     units = relative(leg, times)
@@ -40,7 +40,7 @@ def backwards(law: Law, leg: Leg, gradients: np.ndarray, times: np.ndarray, shar
     pieces = min(_MOST_PIECES, math.ceil(foldings / _PIECE))
     if pieces <= 1 and share == 1:
         return _exponential(gradients, product, first, leg.y0, units)
-    # Where speeds change by orders of magnitude within the leg: in pieces, along the interpolant.
+    # Speeds may change by orders of magnitude within the leg, which is then split along the interpolant.
     inside, found = between(law, attended, leg.again(law)), gradients
     for piece in range(pieces, 0, -1):
         middle, start = (inside.clusters(share * (piece - back) / pieces) for back in (0.5, 1))
@@ -50,12 +50,12 @@ def backwards(law: Law, leg: Leg, gradients: np.ndarray, times: np.ndarray, shar
 
 
 def relative(leg: Leg, times: np.ndarray) -> np.ndarray:
-    """The unit of the clock of a leg as a share of each of `times`, (k,)."""
+    """The unit of the clock of a leg relative to each of `times`, (k,)."""
     return np.exp(leg.clock - np.log(times))
 
 
 def _through_stiff(law: Law, leg: Leg, gradients: np.ndarray, units: np.ndarray, share: float) -> np.ndarray:
-    """The same of an implicit step: exponentials of matrices, for it lasts many of the fastest e-foldings."""
+    """`backwards` for an implicit step, by matrix exponentials, since it lasts many of the fastest e-foldings."""
     from scipy.linalg import expm
 
     attended, inside, found = leg.cloud.attended, between(law, leg.cloud.attended, leg.again(law)), gradients
@@ -74,8 +74,8 @@ _Product = Callable[[np.ndarray], np.ndarray]
 def _change(
     law: Law, y: np.ndarray, attended: AttendedMasses, length: float, gradients: np.ndarray
 ) -> tuple[_Product, float]:
-    """The transposed derivative by the clusters, times the duration of a piece of the path of this length about y, as a
-    function of gradients, and by how many e-foldings it changes them."""
+    """The transposed derivative at y times the duration of a path of this length, as a function of gradients, and the
+    number of e-foldings by which it changes the gradients."""
     if y.size <= _MOST_ROWS:
         change, velocity = jacobian(law, y, attended)
         largest, factor = _duration(velocity, length)
@@ -85,7 +85,7 @@ def _change(
     velocity, product = transposed(law, y, attended)
     largest, factor = _duration(velocity, length)
     scaled = lambda found: product(found) / largest * factor
-    # The norm from below, by what it does to gradients twice.
+    # A lower bound of the norm, by two iterations of the power method from the gradients.
     once = scaled(gradients)
     sizes = [np.linalg.norm(one, axis=(1, 2)) for one in (gradients, once, scaled(once))]
     ratios = [after / np.where(before > 0, before, 1) for before, after in zip(sizes, sizes[1:], strict=False)]
@@ -93,13 +93,13 @@ def _change(
 
 
 def _duration(velocity: np.ndarray, length: float) -> tuple[float, float]:
-    """That of a path of this length, times the largest velocity, and this."""
+    """The largest velocity component, and the duration of a path of this length times this component."""
     largest = float(np.max(np.abs(velocity)))
     return largest, length / float(np.linalg.norm(velocity / largest))
 
 
 def _foldings(change: np.ndarray) -> float:
-    """What the norm of a matrix, the largest factor by which it lengthens a vector, is at most."""
+    """An upper bound of the spectral norm of a matrix, from its Frobenius norm and its row and column sums."""
     sizes = np.abs(change)
     return float(min(np.linalg.norm(change), math.sqrt(sizes.sum(axis=0).max() * sizes.sum(axis=1).max())))
 
@@ -107,7 +107,7 @@ def _foldings(change: np.ndarray) -> float:
 def _exponential(
     gradients: np.ndarray, product: _Product, first: np.ndarray, start: np.ndarray, units: np.ndarray
 ) -> np.ndarray:
-    """Gradients by the exponential of the transposed derivative; `first` is the slope at `start`, where they end."""
+    """Gradients times the exponential of the transposed derivative; `first` is the slope at the new point `start`."""
     term = found = gradients
     for order in range(1, 80):
         term = product(term) / order
@@ -118,9 +118,9 @@ def _exponential(
 
 
 def _tangent(found: np.ndarray, first: np.ndarray, start: np.ndarray, units: np.ndarray) -> np.ndarray:
-    """Gradients at `start`, where the slope is `first`, by a clock whose unit is these shares of merger times."""
-    # Tangent there: what is radial moves no token.
+    """Gradients projected onto the constraints at `start`, with the slope `first`; `units` are relative clock units."""
+    # The gradient is tangent to the sphere, since radial displacements move no token.
     found = found - np.sum(found * start, axis=2, keepdims=True) * start
-    # Of the direction of the flow the exact value is known.
+    # The component along the flow is known exactly.
     flow = first[:-1].reshape(start.shape)
     return found - (np.sum(found * flow, axis=(1, 2)) + first[-1] * units)[:, None, None] * flow

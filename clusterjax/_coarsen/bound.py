@@ -1,26 +1,26 @@
-r"""How far merger times may be off: each by its own gradient, which is followed backwards along the run.
+r"""Error bounds of merger times, from the gradient of each merger time, computed backwards along the run.
 
-**Algorithm.** Let T(y) be the time that clusters at y take to a merger. Along the flow T falls at rate 1, so its
-gradient p obeys $\langle p, f\rangle = -1$ and $\dot p = -J^\top p$, and at the merger, where a distance r comes to the
-tolerance, $p = -\nabla r / \langle \nabla r, f\rangle$. A displacement e of the clusters on the way changes T by
-$\langle p, e\rangle$, to first order. Displacements are
+**Algorithm.** Let T(y) be the time from clusters at y to a merger. Along the flow, T falls at rate 1, so its gradient p
+obeys $\langle p, f\rangle = -1$ and $\dot p = -J^\top p$. At the merger, where a distance r comes to the tolerance,
+$p = -\nabla r / \langle \nabla r, f\rangle$. A displacement e of the clusters on the way changes T by
+$\langle p, e\rangle$, to first order. Displacements are caused by
 
-- the estimated errors of steps, and rounding;
-- what it does to others that tokens at a mean square distance S became one: their pulls change by at most
-  $(1 + \beta |B|)^2 S$ of what they were, for first orders cancel at the mean by masses, and that for as long as tokens
-  within the cluster would have taken to contract, S by twice the rate of `contraction`; and $(1 + \beta |B|) S$ of the
-  cluster itself, at once;
-- that a token touches which is not where its cluster is said to be;
-- causal: that later tokens of a cluster, which see more than its first, lag behind or run ahead of it. By the
-  difference of velocities over the rate at which they contract this is a distance D, and pulls on later clusters
-  change by at most $2 (1 + \beta |B|) D$ of what they were.
+- the estimated errors of steps, and rounding errors;
+- following tokens at a mean square distance S as one cluster. The pulls on others change by at most the fraction
+  $(1 + \beta |B|)^2 S$, since first orders cancel at the mean by masses, for as long as tokens within the
+  cluster would contract: S decays at twice the rate of `contraction`. The cluster itself moves by
+  $(1 + \beta |B|) S$ at once;
+- the distance of the token that comes to the tolerance from its cluster;
+- with a causal mask, the lag of the later tokens of a cluster, which see more than the first token. The lag D is the
+  difference of velocities over the contraction rate, and changes pulls on later clusters by at most the fraction
+  $2 (1 + \beta |B|) D$.
 
 **Reference.** Hairer, Norsett, Wanner, *Solving Ordinary Differential Equations I*, sections I.14 and II.8: adjoint
-equations, and how local errors come to be global ones.
+equations, and the propagation of local errors to global errors.
 
-**Invariants.** Twice the sum of the sizes is given, and no sign is used. First order: where the bound is not small
-against 1 it is a warning, no bound. Gradients are of logarithms of times, and times by the clocks of legs: nothing
-overflows, and a bound that is no number would be infinite, never a NaN, of which every comparison is false.
+**Invariants.** The bound is twice the sum of the absolute effects; no signs are used. The bound is of first order:
+where it is not small against 1, it is only a warning. Gradients are of the logarithms of times, and times are in the
+clocks of legs, so that nothing overflows. An undefined bound is infinite, not NaN, which compares false to all numbers.
 """
 
 from collections.abc import Sequence
@@ -40,8 +40,8 @@ _EPS = float(np.finfo(float).eps)
 
 
 def relative_errors(run: Run) -> np.ndarray:
-    """For each merger a bound of the relative error of its time."""
-    # By tiles are only the first legs.
+    """A bound of the relative error of the time of each merger."""
+    # Only the first legs are by tiles.
     tiled = sum(leg.cloud.attended.tiled for leg in run.legs)
     legs = run.legs[tiled:]
     beginning = legs[0].cloud if legs else run.last
@@ -60,7 +60,7 @@ def relative_errors(run: Run) -> np.ndarray:
         gradients = backwards(run.law, leg, gradients, times[active])
         while waiting and run.mergers[waiting[-1]].index == index + tiled:
             k = waiting.pop()
-            # Those of the beginning came to the tolerance before anything moved.
+            # Mergers at time 0 precede all motion, and have no error.
             if run.mergers[k].time > 0:
                 active.append(k)
                 gradient, touching = _gradient(run.law, leg, run.mergers[k])
@@ -74,18 +74,18 @@ def relative_errors(run: Run) -> np.ndarray:
 
 
 def _later(leg: Leg, times: np.ndarray) -> np.ndarray:
-    """The error of the duration of a leg, as a share of each of `times`."""
+    """The error of the duration of a leg, relative to each of `times`."""
     return (leg.error[-1] + 8 * _EPS * leg.span) * relative(leg, times)
 
 
 def _gradient(law: Law, leg: Leg, merger: Merger) -> tuple[np.ndarray, np.ndarray]:
-    """The gradient of the logarithm of the time of a merger at the beginning of its leg, (m, d), and its size at the
-    moment, (m,)."""
+    """The gradient of the logarithm of a merger time at the beginning of its leg, (m, d), and its norms at the merger,
+    (m,)."""
     done = leg.again(law)
     y = between(law, leg.cloud.attended, done).clusters(merger.share)
     a, b = merger.rows
     found = np.zeros_like(y)
-    # Of half the square of the distance, tangent to the sphere.
+    # The gradient of half of the squared distance, projected onto the tangent space.
     found[a], found[b] = y[a] - y[b], y[b] - y[a]
     found -= np.sum(found * y, axis=1, keepdims=True) * y
     flow, times = slope(law, y, leg.cloud.attended, leg.clock), np.array([merger.time])
@@ -102,12 +102,12 @@ def _before_change(
     active: list[int],
     total: np.ndarray,
 ) -> np.ndarray:
-    """Gradients by clusters before some became one, or fell apart; the displacement by that is added to `total`."""
+    """Gradients before some clusters merged or were released; `total` receives the effect of the displacements."""
     if cloud.cluster is after.cluster:
         return gradients
     sizes = np.sqrt(np.sum(np.square(gradients), axis=2))
     if law.causal:
-        # Each comes from where its first token was, whether some became one or one became some.
+        # Each cluster comes from the cluster of its first token, both for a merger and for a release.
         rows = cloud.cluster[after.first]
         split = np.bincount(rows, minlength=len(cloud.first)) > 1
         later = after.first != cloud.first[rows]
@@ -124,9 +124,9 @@ def _before_change(
 
 
 def _displacements(law: Law, legs: Sequence[Leg], before: Cloud) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """For each leg how far each cluster may be displaced in it, (m,), and how far from it its tokens may be, (m,).
+    """The possible displacement of each cluster in each leg, (m,), and the distance of its tokens from it, (m,).
 
-    `before` is the cloud at the beginning.
+    `before` is the cloud at the beginning of the run.
     """
     found, radii = [], []
     reach = law.strength * (1 + law.sharpness)
@@ -146,7 +146,7 @@ def _displacements(law: Law, legs: Sequence[Leg], before: Cloud) -> tuple[list[n
         np.fill_diagonal(w, 0)
         crowds = np.bincount(cloud.cluster) > 1
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            # All in this unit of time.
+            # All rates and durations are in the unit of time with the logarithm `unit`.
             duration = leg.span * np.exp(leg.clock - unit)
             rates = np.maximum(*(_in_unit(*partings(law, end), unit) for end in ends))
             driven = np.zeros(m)
@@ -154,7 +154,7 @@ def _displacements(law: Law, legs: Sequence[Leg], before: Cloud) -> tuple[list[n
                 driven = np.maximum(*(_in_unit(*drifts(law, end), unit) for end in ends))
             lag = np.where(driven > 0, driven / np.where(rates < 0, -rates, 0), 0)
             area = np.where(crowds, radius * _area(rates, duration) + np.where(lag > 0, lag * duration, 0), 0)
-            # The tokens of a cluster are nowhere farther from it than at one of the two ends.
+            # The largest distance of a token from its cluster in a leg is at one of the two ends.
             later = np.where(crowds, radius * np.exp(rates * duration) + lag, 0)
             radii.append(np.maximum(radius, later))
             squares = np.where(crowds, spread * _area(2 * rates, duration), 0)
@@ -170,23 +170,23 @@ def _displacements(law: Law, legs: Sequence[Leg], before: Cloud) -> tuple[list[n
 
 
 def _product(w: np.ndarray, area: np.ndarray) -> np.ndarray:
-    """w @ area, where 0 times infinity is 0: what is not known of a cluster counts where the cluster does."""
+    """The product w @ area with 0 * inf = 0: a cluster of zero weight may have an infinite error."""
     return np.sum(np.where(w > 0, w * np.where(w > 0, area[None, :], 0), 0), axis=1)
 
 
 def _in_unit(rates: np.ndarray, units: np.ndarray, unit: float) -> np.ndarray:
-    """Rates in a unit of time of this logarithm, of those in units of their own."""
+    """Convert rates in units of time with the logarithms `units` to the unit with the logarithm `unit`."""
     return np.where(rates == 0, 0, rates * np.exp(unit - units))
 
 
 def _area(rates: np.ndarray, duration: float) -> np.ndarray:
-    """The integral of e^{rate t} to t = duration."""
+    """The integral of e^{rate t} from 0 to t = duration."""
     still = rates == 0
     return np.where(still, duration, np.expm1(rates * duration) / np.where(still, 1, rates))
 
 
 def _carried(before: Cloud, cloud: Cloud, width: np.ndarray, anew: np.ndarray) -> np.ndarray:
-    """Spreads after some clusters became one: of these `anew`, of those that did not as they had become."""
+    """The spreads `width` of clusters that did not change, and the spreads `anew` of clusters that merged."""
     rows = before.cluster[cloud.first]
     same = np.bincount(before.cluster)[rows] == np.bincount(cloud.cluster)
     return np.where(same, width[rows], anew)

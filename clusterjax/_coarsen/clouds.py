@@ -1,10 +1,10 @@
-r"""A cloud of clusters: tokens that met are one, with their masses added.
+r"""A cloud of clusters: tokens that met are one cluster with the sum of their masses.
 
-**Invariants.** A cluster bears the index of its first token, and sees what that token sees: all masses, or, causal,
-those of earlier tokens. Clusters that meet do so where their pulls on each other balance, at the mean by masses, or,
-causal, where the earlier one is, which does not see the other. Tokens become one only where what is between them
-contracts, and, causal, faster than the later are pulled away, for they see more; where that is over, as when two
-clusters collapse, they are let go until it holds again.
+**Invariants.** The label of a cluster is the index of its first token. A cluster sees the masses that its first token
+sees: all masses or, with a causal mask, the masses of earlier tokens. Clusters are joined where their pulls on each
+other balance: at the mean by masses or, with a causal mask, at the earlier cluster, which does not see the later one.
+Tokens are joined only where the cluster contracts. With a causal mask, contraction must also exceed the drift of the
+later tokens, which see more. When this no longer holds, as when two clusters collapse, the tokens are released.
 """
 
 from typing import NamedTuple
@@ -16,10 +16,10 @@ from .law import AttendedMasses, Law, Moves, in_one_unit, weights
 from .tiles import leaders
 
 
-# How far later tokens of a causal cluster may lie from its first, in the balance of drift and contraction, when they
-# become one with it and before they are let go, in units of the distance at which tokens become one.
+# The largest distance of later tokens of a causal cluster from its first, in the balance of drift and contraction, for
+# joining the cluster and before release, in units of the distance at which tokens are joined.
 _HELD, _LOOSE = 1 / 3, 3.0
-# More tokens than this are followed by tiles until there are so few clusters that all pairs are held.
+# More than `MOST_HELD` tokens are followed by tiles until `FEW` clusters are left, for which all pairs are stored.
 MOST_HELD, FEW = 4096, 1024
 
 
@@ -30,9 +30,9 @@ class Cloud(NamedTuple):
     - `attended`: The masses of clusters that each cluster sees.
     - `first`: The first token of each cluster, (m,), increasing.
     - `cluster`: The cluster of each token, (n,).
-    - `spread`, `radius`: Of each cluster, the mean square distance of its masses from y, and the largest distance of
-        its tokens, where it was formed last. The error bound is made of them.
-    - `masses`: Of the tokens, (n,).
+    - `spread`, `radius`: For each cluster, the mean squared distance of its masses from y and the largest distance of
+        its tokens, when the cluster was last formed. The error bound depends on both.
+    - `masses`: The masses of the tokens, (n,).
     """
 
     y: np.ndarray
@@ -56,13 +56,13 @@ class Cloud(NamedTuple):
 def _seen(law: Law, masses: np.ndarray, cluster: np.ndarray, m: int, tokens: np.ndarray) -> np.ndarray:
     if not law.causal:
         return np.broadcast_to(np.bincount(cluster, masses, m), (len(tokens), m))
-    # What a token sees is what its predecessors are.
+    # A token sees the masses of its predecessors and its own mass.
     belongs = cluster[:, None] == np.arange(m)
     return np.cumsum(np.where(belongs, masses[:, None], 0.0), axis=0)[tokens]
 
 
 def start(law: Law, x0: np.ndarray, masses: np.ndarray) -> Cloud:
-    """Each token a cluster of its own."""
+    """The cloud in which each token is a cluster."""
     n = len(x0)
     index = np.arange(n)
     y = x0 / np.linalg.norm(x0, axis=1, keepdims=True)
@@ -71,8 +71,8 @@ def start(law: Law, x0: np.ndarray, masses: np.ndarray) -> Cloud:
 
 
 def distances(y: np.ndarray) -> np.ndarray:
-    """All chordal distances, (m, m); zero on the diagonal, and exactly where two rows are equal."""
-    # Row by row: the square of a small distance is not a difference of products.
+    """All chordal distances, (m, m); exactly zero where two rows are equal."""
+    # Differences are taken by components: a difference of products would lose the digits of a small distance.
     squares = np.zeros((len(y), len(y)))
     for k in range(y.shape[1]):
         squares += np.square(y[:, None, k] - y[None, :, k])
@@ -80,19 +80,19 @@ def distances(y: np.ndarray) -> np.ndarray:
 
 
 def merged(law: Law, cloud: Cloud, apart: np.ndarray, radius: float) -> Cloud:
-    """The cloud with those clusters made one that chains of steps of at most `radius` join, and that contract."""
+    """Join each group of clusters that contracts and is connected by distances of at most `radius`."""
     first = cloud.first
     for group in _components(apart <= radius):
-        # Rows move when a group is made one: clusters are found by their first tokens.
+        # Joining a group renumbers the rows: clusters are identified by their first tokens.
         members = np.searchsorted(cloud.first, first[group])
         cloud = _joined(law, cloud, members, radius) or cloud
     return cloud
 
 
 def gathered(law: Law, cloud: Cloud, now: Moves, radius: float) -> Cloud:
-    """The cloud, by tiles, with those clusters made one that are within `radius` of the first of them.
+    """The cloud, by tiles, after each cluster within `radius` of a leading cluster has joined the leader.
 
-    Of clusters about which tokens come together, by their rates. All pairs are held once clusters are few.
+    Only clusters with negative rates, where tokens contract, are joined. All pairs are stored once clusters are few.
     """
     rates = now.rates
     assert rates is not None
@@ -105,7 +105,7 @@ def gathered(law: Law, cloud: Cloud, now: Moves, radius: float) -> Cloud:
     sums = cloud.sums
     whole = np.bincount(place, sums)
     shares = sums / whole[place]
-    # Differences from the first: equal rows give that row exactly.
+    # The mean is taken of differences from the leader, so that equal rows give exactly that row.
     moved = [np.bincount(place, shares * column) for column in (cloud.y - cloud.y[lead]).T]
     points = cloud.y[kept] + np.stack(moved, axis=1)
     points /= np.linalg.norm(points, axis=1, keepdims=True)
@@ -118,7 +118,7 @@ def gathered(law: Law, cloud: Cloud, now: Moves, radius: float) -> Cloud:
 
 
 def _components(near: np.ndarray) -> list[np.ndarray]:
-    """The connected components of more than one, as lists of rows."""
+    """The connected components with two or more members, as lists of rows."""
     m = len(near)
     left, found = np.ones(m, bool), []
     np.fill_diagonal(near, False)
@@ -137,13 +137,13 @@ def _components(near: np.ndarray) -> list[np.ndarray]:
 
 
 def _joined(law: Law, cloud: Cloud, members: np.ndarray, reach: float) -> Cloud | None:
-    """The cloud with `members` one cluster; None if they would part again."""
+    """The cloud with `members` joined to one cluster; None if they would part again."""
     sums = cloud.sums[members]
     y = cloud.y[members]
     shares = sums / sums.sum() if sums.sum() > 0 else np.full(len(members), 1 / len(members))
     point = y[0]
     if not law.causal:
-        # Differences from one of them: equal rows give that row exactly.
+        # The mean is taken of differences from one member, so that equal rows give exactly that row.
         point = point + shares @ (y - point)
         point = point / np.linalg.norm(point)
     gaps = np.linalg.norm(y - point, axis=1)
@@ -162,12 +162,12 @@ def _joined(law: Law, cloud: Cloud, members: np.ndarray, reach: float) -> Cloud 
     new = Cloud(points, AttendedMasses.of(law, seen), first, cluster, spread, radius, cloud.masses)
     if law.causal:
         return new if lag(law, new, at) <= _HELD * reach else None
-    # Tokens at one point that see the same go the same way for ever, whether or not they would come back.
+    # Equal tokens that see equal masses move equally for ever, even without contraction.
     return new if not gaps.any() or np.all(_parting(law, new, at)[0] < 0) else None
 
 
 def released(law: Law, cloud: Cloud, radius: float) -> Cloud:
-    """The cloud with those causal clusters let go, token by token, that are about to be pulled apart."""
+    """Release the tokens of causal clusters that are about to be pulled apart."""
     if not law.causal:
         return cloud
     crowds = np.flatnonzero(np.bincount(cloud.cluster) > 1)
@@ -185,7 +185,7 @@ def released(law: Law, cloud: Cloud, radius: float) -> Cloud:
 
 
 def lag(law: Law, cloud: Cloud, at: int) -> float:
-    """How far the tokens of a causal cluster come to lie from its first; infinite if they do not contract."""
+    """The limit distance of the tokens of a causal cluster from its first; infinite if the tokens do not contract."""
     rates, unit = in_one_unit(*_parting(law, cloud, at))
     rate, (drift, other) = float(np.max(rates)), _drift(law, cloud, at)
     if not rate < 0:
@@ -194,8 +194,8 @@ def lag(law: Law, cloud: Cloud, at: int) -> float:
 
 
 def drifts(law: Law, cloud: Cloud) -> tuple[np.ndarray, np.ndarray]:
-    """The largest difference of velocities of later tokens of each causal cluster from that of its first, (m,), and the
-    logarithms of their units of time, (m,)."""
+    """For each causal cluster, the largest difference of the velocity of a later token from the first token's, (m,),
+    and the logarithms of the units of time, (m,)."""
     found = np.zeros((2, len(cloud.y)))
     for at in np.flatnonzero(np.bincount(cloud.cluster) > 1):
         found[:, at] = _drift(law, cloud, int(at))
@@ -216,8 +216,8 @@ def _drift(law: Law, cloud: Cloud, at: int) -> tuple[float, float]:
 
 
 def _parting(law: Law, cloud: Cloud, at: int) -> tuple[np.ndarray, np.ndarray]:
-    """The rates at which the tokens of cluster `at` part from its first, and the logarithms of their units of time;
-    negative where they come together."""
+    """The rates at which the tokens of cluster `at` part from its first, negative for contraction, and the logarithms
+    of their units of time."""
     if not law.causal:
         return contraction(law, cloud.y, np.array([at]), cloud.attended.seen[at : at + 1], np.zeros(1))
     return _parting_of(law, cloud, np.flatnonzero(cloud.cluster == at)[1:])
@@ -228,8 +228,8 @@ def _parting_of(law: Law, cloud: Cloud, tokens: np.ndarray) -> tuple[np.ndarray,
 
 
 def partings(law: Law, cloud: Cloud) -> tuple[np.ndarray, np.ndarray]:
-    """The largest of the rates at which tokens of each cluster part, and 0 of those of one token, (m,), and the
-    logarithms of their units of time, (m,)."""
+    """The largest rates at which the tokens of each cluster part, (m,), 0 for single tokens, and the logarithms of
+    their units of time, (m,)."""
     found, units = np.zeros(len(cloud.first)), np.zeros(len(cloud.first))
     crowds = np.flatnonzero(np.bincount(cloud.cluster) > 1)
     if not len(crowds):

@@ -1,4 +1,4 @@
-"""`coarsen`: tokens followed to the end of time, by clusters. This file checks and prepares; `run` does it."""
+"""`coarsen`: follow tokens by clusters to the end of time. This file checks and prepares the arguments of `run`."""
 
 from collections.abc import Callable
 
@@ -20,10 +20,10 @@ from .run import Stalled, TooEarly, run
 from .tree import MergeTree
 
 
-# Of more tokens than `MOST_HELD`: that the smallest weight does not underflow.
+# The largest beta for more than `MOST_HELD` tokens: beyond it, the smallest weight may underflow.
 _MOST_BETA = 300.0
-# Velocities of a V that is no multiple of the identity are rounded; over the times that are accepted this adds up to so
-# much at most, in radians.
+# Where V is no multiple of the identity, velocities have rounding errors of `_ROUNDED`. The accepted times limit the
+# accumulated displacement to `_MOST_DRIFT`, in radians.
 _MOST_DRIFT, _ROUNDED = 1e-3, 100 * float(np.finfo(float).eps)
 
 
@@ -36,24 +36,24 @@ def coarsen(
     max_steps: int = 100_000,
     log: Callable[[str], None] | None = None,
 ) -> MergeTree:
-    r"""Follow tokens on the sphere from `x0` to `t_end`, or to the last merger, however long that takes.
+    r"""Follow tokens on the sphere from `x0` until `t_end` or the last merger, however long the clusters wait.
 
-    At large beta clusters wait for times like $e^{\beta(1 - c)}$ before they merge, $10^{32}$ at beta = 80. Here tokens
-    that met are one from then on, with their masses added; velocities are computed without the terms that cancel, so
-    that they are right at $10^{-32}$ too; and steps are taken in the length of the path, of which a wait of any
-    duration is a short piece. A merger takes some twenty steps, whatever its time. What is computed is in float64, also
-    where jax has it not enabled.
+    At large beta, clusters wait for times of the order $e^{\beta(1 - c)}$ before they merge: $10^{32}$ at beta = 80.
+    Tokens that have met are therefore followed as one cluster with the sum of their masses. Velocities are computed
+    without the terms that cancel, so that a velocity of $10^{-32}$ has a small relative error too. The step variable is
+    the length of the path, along which a wait of any duration is short. A merger takes some twenty steps at any time.
+    All computations are in float64, also where jax has not enabled float64.
 
-    Tokens become one at a distance far below `tolerance`, and only where what is between them contracts. Causal
-    attention: the first token of a cluster moves it, since it sees none of the others. What this and the steps do to
-    each merger time is bounded, see [`MergeTree.bound`][clusterjax.MergeTree.bound].
+    Tokens are joined at a distance far below `tolerance`, and only where the cluster contracts. With causal attention,
+    the first token of a cluster moves the cluster, since the first token sees none of the others.
+    [`MergeTree.bound`][clusterjax.MergeTree.bound] bounds the error of each merger time from these approximations.
 
-    Where clusters contract onto a curve much faster than they move along it, as causal ones do with some `query_key`,
-    steps are implicit, up to 400 / d clusters and for softmax.
+    Where clusters contract onto a curve much faster than they move along it, as causal clusters do with some
+    `query_key`, steps are implicit, for softmax attention and at most 400 / d clusters.
 
-    More than 4,096 tokens are followed by tiles until they have become 1,024 clusters: memory is O(n d), a velocity is
-    a sum over half of all pairs, in single precision up to beta = 20, and steps are taken in time, some twenty, to
-    1e-6. Tokens that come to each other and part again within a quarter of one of these steps do not count as merged.
+    More than 4,096 tokens are followed by tiles until 1,024 clusters remain: memory is O(n d), a velocity is a sum over
+    half of all pairs, in single precision up to beta = 20, and some twenty steps in time have a tolerance of 1e-6.
+    Tokens that meet and part again within a quarter of one of these steps do not count as merged.
 
     !!! example
 
@@ -69,15 +69,15 @@ def coarsen(
 
     **Arguments:**
 
-    - `field`: An `AttentionField` on the sphere with softmax or unnormalised attention and no or a causal mask. V that
-        is no multiple of the identity has velocities that are rounded: `t_end` is then bounded.
-    - `x0`: Tokens, (n, d). More than 4,096: for softmax attention with no mask, no query_key, a V that is a positive
-        multiple of the identity, beta from 0 to 300 and masses above 0.
-    - `t_end`: The last time; the run begins at 0. 1e300 is as good as never: a merger after `t_end`, or after the
-        largest time that float64 holds, 1.8e308, is not in the tree.
-    - `tolerance`: The chordal distance at which two clusters have merged; the cosine c is $\sqrt{2(1-c)}$.
-    - `max_steps`: The largest number of steps, of those too that were too long.
-    - `log`: A function of one line, such as `print`, which is told how far a run of more than 4,096 tokens is.
+    - `field`: An `AttentionField` on the sphere with softmax or unnormalised attention and no mask or a causal mask.
+        For V other than a multiple of the identity, velocities have rounding errors that limit `t_end`.
+    - `x0`: Tokens, (n, d). More than 4,096 tokens require softmax attention with no mask, no query_key, a V that is a
+        positive multiple of the identity, beta from 0 to 300 and masses above 0.
+    - `t_end`: The last time; the run begins at 0. Pass 1e300 for no limit. The tree omits mergers after `t_end` and
+        after the largest time that float64 holds, 1.8e308.
+    - `tolerance`: The chordal distance at which two clusters have merged, $\sqrt{2(1-c)}$ for the cosine c.
+    - `max_steps`: The largest number of steps, rejected steps included.
+    - `log`: A function of one line, such as `print`, which reports the progress of a run of more than 4,096 tokens.
 
     **Returns:**
 
@@ -85,11 +85,11 @@ def coarsen(
 
     **Raises:**
 
-    - `ValueError` for another field, for one that depends on time, for a V whose tokens part again; for tokens, times
-        or tolerances that are none, or that the dtype of `x0` cannot hold; for unnormalised attention whose weights are
-        so large that tokens merge before 2e-308, which an `offset` mends; for a `log` that is no function.
-    - `RuntimeError` if the steps do not suffice, or come to nothing: where clusters contract onto a curve much faster
-        than they move along it.
+    - `ValueError` for another field, for a field that depends on time, and for a V whose tokens part again; for invalid
+        tokens, times or tolerances, and for values that the dtype of `x0` cannot hold; for unnormalised attention whose
+        weights are so large that tokens merge before 2e-308, which an `offset` avoids; for a `log` that is no function.
+    - `RuntimeError` if the steps run out or become too short, as where clusters contract onto a curve much faster than
+        they move along it.
 
     ??? cite "Source"
 
@@ -115,10 +115,10 @@ def coarsen(
     max_steps = check_integer(max_steps, "max_steps", remedy="pass the largest number of steps, such as 100_000")
     if log is not None:
         check_callable(log, "log", "a function of a line", takes=1)
-    # Where distances this small are left out, merger times change by less than steps change them.
-    # Causal: later tokens lag behind by as much, and steps are bounded by contraction until they are one.
+    # Tokens closer than `inner` become one, which changes merger times by less than the steps' errors. Causal clusters
+    # need a larger distance: later tokens lag behind by as much, and contraction limits the steps until tokens join.
     inner = 3e-4 if law.causal else 1e-5 / (1 + law.sharpness)
-    # By tiles: all the time that they contract all are followed.
+    # By tiles, all tokens would otherwise be followed for the whole contraction.
     wide = min(1e-2 / (1 + law.sharpness), tolerance / 4)
     start = np.asarray(x0, float)
     try:
@@ -138,7 +138,7 @@ def coarsen(
 
 
 def _check_many(law: Law, masses: np.ndarray) -> None:
-    """Many tokens are followed by tiles, which need weights that are symmetric and know of no mask."""
+    """Refuse laws that tiles cannot follow: tiles need symmetric weights and no mask."""
     if law.causal:
         raise ValueError(
             f"x0 must hold at most {MOST_HELD:,} tokens with CausalMask(), but it holds {len(masses):,}; pass fewer, "
@@ -154,7 +154,7 @@ def _check_many(law: Law, masses: np.ndarray) -> None:
 
 
 def _law(field: AbstractField, n: int, d: int) -> tuple[Law, np.ndarray]:
-    """What the clusters of a field move by, and the masses of its tokens."""
+    """The law of the clusters of a field, and the masses of its tokens."""
     check_field(field)
     if not isinstance(field, AttentionField):
         raise ValueError(

@@ -1,7 +1,7 @@
-r"""Derivatives of the velocities of clusters, in NumPy: held, by products with gradients, and within a cluster.
+r"""Derivatives of the velocities of clusters, in NumPy: as a matrix, as products with gradients, within a cluster.
 
-**Invariants.** Where V is a multiple of the identity a cluster's own term is left out, as in velocities, so that
-derivatives are right relatively too. What is radial moves no cluster, and what is tangent stays so.
+**Invariants.** Where V is a multiple of the identity, a cluster's own term is left out, as in the velocities, so that
+derivatives have small relative errors too. Radial displacements move no cluster; tangent displacements stay tangent.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from .law import AttendedMasses, Law, pulling, weights
 
 
 def jacobian(law: Law, y: np.ndarray, attended: AttendedMasses) -> tuple[np.ndarray, np.ndarray]:
-    """The derivative (m d, m d) of the velocities at unit vectors y, in units of `Moves`, and the velocities."""
+    """The derivative of the velocities at unit vectors y, (m d, m d), in units of `Moves`, and the velocities."""
     m, d = y.shape
     w, _ = pulling(law, y, attended.seen)
     cosines, eye = y @ y.T, np.eye(d)
@@ -31,17 +31,17 @@ def jacobian(law: Law, y: np.ndarray, attended: AttendedMasses) -> tuple[np.ndar
         turned = law.factor * tangent
         parts = law.factor * (y.T[None] - y[:, :, None] * cosines[:, None, :])
         parts[np.arange(m), :, np.arange(m)] = 0
-    # Layout (a, i, b): what b adds to component i of the velocity of a.
+    # Layout (a, i, b): the contribution of b to component i of the velocity of a.
     velocity = (parts @ others[:, :, None])[:, :, 0]
     centred = parts - velocity[:, :, None] if law.normalised else parts
     centred *= w[:, None, :]
-    # By directions along y_b nothing changes: queries and V are projected there.
+    # Displacements along y_b change nothing: queries and V are projected onto the tangent space at y_b.
     scores = law.beta * (queries[:, None, :] - (queries @ y.T)[:, :, None] * y[None])
     found = (turned.reshape(m * d, d) @ np.swapaxes(tangent, 0, 1).reshape(d, m * d)).reshape(m, d, m, d)
     found *= others[:, None, :, None]
     found += centred[..., None] * scores[:, None, :, :]
     here = law.beta * (centred @ keys) - along[:, None, None] * tangent
-    # The tangent space turns with its point: what is tangent before stays so.
+    # The tangent space turns with its point: this term keeps tangent displacements tangent.
     here -= y[:, :, None] * velocity[:, None, :]
     found[np.arange(m), :, np.arange(m)] += here @ tangent
     return found.reshape(m * d, m * d), velocity
@@ -50,11 +50,11 @@ def jacobian(law: Law, y: np.ndarray, attended: AttendedMasses) -> tuple[np.ndar
 def contraction(
     law: Law, y: np.ndarray, rows: np.ndarray, seen: np.ndarray, own: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The largest rates at which k tokens part from clusters `rows`, where they are, and the logarithms of their units
-    of time, (k,); negative if they come there.
+    """The largest rates at which k tokens part from clusters `rows` at their points, negative for contraction, and the
+    logarithms of their units of time, (k,).
 
-    Each is an eigenvalue of the symmetric part of the derivative of a velocity by the token. Each sees masses of
-    clusters `seen`, (k, m), its `own` (k,) among them, which moves along with it and so holds it not.
+    A rate is an eigenvalue of the symmetric part of the derivative of a velocity by the token. Each token sees the
+    masses `seen` of clusters, (k, m). Its `own` mass (k,) is part of them but moves with it, so does not attract it.
     """
     points, d = y[rows], y.shape[1]
     w, units = weights(law, y, seen, points)
@@ -70,7 +70,7 @@ def contraction(
     share = w[k, rows] * own / np.where(seen[k, rows] > 0, seen[k, rows], 1)
     images = points @ value.T
     held = np.sum(average @ value.T * points, axis=1) - share * np.sum(points * images, axis=1)
-    # The direction of the point itself is none of the sphere: its eigenvalue is put below all others.
+    # The radial direction is not tangent to the sphere: its eigenvalue is shifted below all others.
     far = 1 + 2 * np.abs(change).sum(axis=(1, 2))
     radial = far[:, None, None] * points[:, :, None] * points[:, None, :]
     rates = np.linalg.eigvalsh((change + change.swapaxes(1, 2)) / 2 - radial)
@@ -80,7 +80,7 @@ def contraction(
 def transposed(
     law: Law, y: np.ndarray, attended: AttendedMasses
 ) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
-    """The velocities, and a function that multiplies gradients (k, m, d), tangent, by the transposed `jacobian`."""
+    """The velocities, and a function that multiplies tangent gradients (k, m, d) by the transposed `jacobian`."""
     w, _ = pulling(law, y, attended.seen)
     others = w - np.diag(w.diagonal()) if law.value is None else w
     value = law.factor * np.eye(y.shape[1]) if law.value is None else law.value

@@ -1,14 +1,14 @@
-r"""What errors do to merger times while many tokens are followed by tiles: displacements, forwards along the steps.
+r"""Errors of merger times while many tokens are followed by tiles, from displacements carried forwards along the steps.
 
-**Algorithm.** A displacement e of all tokens grows by $\dot e = J e$, here by the exponential of the derivative J in
-the midst of each step, to second order, from differences of velocities. A merger comes later by what e takes its pair
-apart, over the speed at which it comes together. Two displacements are followed, the one with the errors of steps as
-they are estimated and, along the flow, what it does that tokens became one, the other with as much in random
-directions, as rounding has it.
+**Algorithm.** A displacement e of all tokens obeys $\dot e = J e$. Each step applies the exponential of its middle J,
+to second order, by differences of velocities. The delay of a merger is the separation of its
+pair by e over the closing speed of the pair. Two displacements are followed. The first has the estimated errors of
+steps and, along the flow, the effect of joining tokens; the second has errors of equal norms and of rounding in random
+directions.
 
 **Reference.** Hairer, Norsett, Wanner, *Solving Ordinary Differential Equations I*, section I.14.
 
-**Invariants.** An estimate and no bound: gradients of each of n merger times would be followed by as many runs.
+**Invariants.** The result is an estimate, not a bound: gradients of n merger times would need n backward passes.
 """
 
 from collections.abc import Sequence
@@ -22,16 +22,16 @@ from .tiles import precision
 from .touches import Merger
 
 
-# Of the displacement in random directions so many sizes are taken.
+# The multiple of the random displacement that counts as its error.
 _DEVIATIONS = 3.0
-# How far tokens are displaced for a difference of velocities.
+# The largest displacement in a difference of velocities.
 _APART = 1e-3
 
 
 def tiled_errors(
     law: Law, legs: Sequence[Leg], after: Cloud, mergers: Sequence[Merger]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """For each merger of these legs the error of its time, and how far clusters are displaced after them, (m,)."""
+    """The error of the time of each merger of these legs, and the displacement of clusters after them, (m,)."""
     late, random = np.zeros(len(mergers)), np.random.default_rng(0)
     if not legs:
         return late, np.zeros(len(after.first))
@@ -60,7 +60,7 @@ def tiled_errors(
 
 
 def _rates(now: Moves) -> np.ndarray:
-    """Rates within clusters, none of which was formed where they are not negative."""
+    """The rates within clusters, at most -1e-3, since clusters form only where the rates are negative."""
     return np.minimum(np.asarray(now.rates), -1e-3)
 
 
@@ -80,7 +80,7 @@ def _carried(law: Law, leg: Leg, now: Moves, last: Moves, found: np.ndarray) -> 
 def _lateness(
     leg: Leg, merger: Merger, now: Moves, last: Moves, before: np.ndarray, after: np.ndarray, sizes: np.ndarray
 ) -> float:
-    """By the cubic through both ends of the step; `sizes` are the errors of this step, (m,)."""
+    """The error of a merger time, by the cubic through both ends of the step; `sizes` are errors of the step, (m,)."""
     pair, s, h = list(merger.rows), merger.share, leg.span
     y0, y1, f0, f1 = leg.y0[pair], leg.y1[pair], h * now.velocity[pair], h * last.velocity[pair]
     chord = y1 - y0
@@ -96,7 +96,7 @@ def _lateness(
 def _add(
     law: Law, leg: Leg, last: Moves, squares: np.ndarray, found: np.ndarray, random: np.random.Generator
 ) -> np.ndarray:
-    """Add what a step does, by its error, rounding, and tokens that met; its largest errors, (m,)."""
+    """Add the errors of a step, of rounding and of joined tokens to `found`; returns their largest norms, (m,)."""
     assert leg.defect is not None and leg.within is not None
     found[0] += leg.defect
     reach = law.strength * (1 + law.sharpness)
@@ -113,7 +113,7 @@ def _add(
 def _together(
     law: Law, before: Cloud, cloud: Cloud, last: Moves, found: np.ndarray, spread: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Displacements and spreads once some became one."""
+    """Displacements and spreads after some clusters merged."""
     rows = cloud.cluster[before.first]
     shares = before.sums / cloud.sums[rows]
     mean = lambda values: np.stack(

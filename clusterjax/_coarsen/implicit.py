@@ -1,7 +1,7 @@
 r"""Implicit steps in time, where clusters contract onto a curve much faster than they move along it.
 
 **Algorithm.** Rodas5P, a linearly implicit Rosenbrock method of order 5, L-stable, with its interpolant of order 4.
-A step lasts no longer than the fastest growth of a perturbation, for what should grow an L-stable method damps too.
+A step lasts no longer than the time scale of the fastest growing perturbation, since L-stability damps growth too.
 
 **Reference.** Steinebach, *Construction of Rosenbrock-Wanner method Rodas5P* (BIT 63, 2023). Hairer, Wanner, *Solving
 Ordinary Differential Equations II*, section IV.7 (this form of the stages).
@@ -18,7 +18,7 @@ from .steps import Step
 
 
 class Linear(NamedTuple):
-    """The derivative at the beginning of a step, its fastest growth and its fastest rate, a size."""
+    """The derivative at the beginning of a step, its fastest growth rate, and its largest eigenvalue in modulus."""
 
     change: np.ndarray
     growth: float
@@ -34,7 +34,7 @@ class Linear(NamedTuple):
 def implicit_step(
     law: Law, attended: AttendedMasses, y0: np.ndarray, t: float, span: float, now: Moves, linear: Linear
 ) -> Step:
-    """A step that lasts `span`; its slopes are by time, at its two ends."""
+    """A step of duration `span`; its slopes are derivatives by time at the two ends."""
     from scipy.linalg import lu_factor, lu_solve
 
     gamma, size = rodas5p._GAMMA, y0.size

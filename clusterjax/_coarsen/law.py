@@ -1,14 +1,14 @@
-r"""Velocities of clusters, in NumPy: right relatively, however slow clusters are.
+r"""Velocities of clusters, in NumPy, with a small relative error however slow the clusters are.
 
-m clusters at unit vectors y_a, of which cluster a sees the mass M_ab of cluster b, move by
+The velocities of m clusters at unit vectors y_a, where cluster a sees the mass M_ab of cluster b, are
 
 $$\dot y_a = P_{y_a} V \sum_b w_{ab} y_b, \qquad w_{ab} = M_{ab} e^{\beta \langle y_a, B y_b\rangle} / Z_a .$$
 
-**Invariants.** Where V is a multiple of the identity a cluster's own term, which $P_{y_a}$ takes to zero, is left out
-before anything is rounded: what is left is right to $10^{-16}$ of itself, at $10^{-32}$ as at 1. For
-another V it is rounded to $10^{-16}$. Nothing overflows: exponents are shifted, and of the unnormalised attention
-the shift is a unit of time, of which the logarithm is kept. A term that moves no cluster is not in the shift: at
-$\beta(1 - c) > 745$ all others would be zero beside it.
+**Invariants.** Where V is a multiple of the identity, $P_{y_a}$ maps a cluster's own term to zero. The own term is left
+out before rounding, so that the relative error of a velocity is $10^{-16}$ at speeds of $10^{-32}$ as at 1. For any
+other V, the absolute error is $10^{-16}$. Nothing overflows, because exponents are shifted. For unnormalised attention,
+the shift is a unit of time, stored as its logarithm. A term that moves no cluster does not enter the shift: at
+$\beta(1 - c) > 745$, all other terms would underflow beside it.
 """
 
 import functools
@@ -20,12 +20,12 @@ from . import tiles
 
 
 class Law(NamedTuple):
-    """Of a field what its clusters move by.
+    """The parameters of a field that determine the velocities of its clusters.
 
-    - `beta`, `form`, `offset`: Inverse temperature, B (None is the identity), what is taken from each exponent.
-    - `factor`: s, where V = s I, and `value` None; otherwise V is `value`, and s not used.
-    - `normalised`: Softmax; otherwise sums are divided by the attended mass.
-    - `causal`: Whether a token sees its predecessors only.
+    - `beta`, `form`, `offset`: Inverse temperature, B (None is the identity), number subtracted from each exponent.
+    - `factor`: The number s where V = s I, and `value` is None; otherwise V is `value`, and `factor` is not used.
+    - `normalised`: True for softmax attention; otherwise sums are divided by the attended mass.
+    - `causal`: True if a token sees only its predecessors and itself.
     """
 
     beta: float
@@ -48,21 +48,21 @@ class Law(NamedTuple):
 
 
 class Moves(NamedTuple):
-    """Velocities in units of a time; `pull` is what each is the rest of, and rounded to."""
+    """Velocities in a unit of time; their rounding errors are relative to `pull`, the sums of the norms of terms."""
 
     velocity: np.ndarray  # (m, d)
     pull: np.ndarray  # (m,)
     unit: float  # the logarithm of the unit of time
-    rates: np.ndarray | None = None  # of sums by tiles: tokens about each part at most at this rate, (m,)
+    rates: np.ndarray | None = None  # by tiles: upper bounds of the rates at which tokens near a cluster part, (m,)
 
 
 def weights(
     law: Law, y: np.ndarray, seen: np.ndarray, of: np.ndarray | None = None, idle: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The weights that tokens at `of` give to clusters y, (k, m), by the masses they see, and the logarithms of units
-    of time, (k,).
+    """The attention weights of tokens at `of` (default y) on clusters y, (k, m), by the masses `seen`, and the
+    logarithms of the units of time, (k,).
 
-    Unnormalised attention gives no weight to the cluster `idle` of a row, (k,): its term moves the token not.
+    Unnormalised attention gives no weight to the cluster `idle` of each row, (k,), whose term does not move the token.
     """
     at = y if of is None else of
     queries = at if law.form is None else at @ law.form
@@ -75,12 +75,12 @@ def weights(
     kernel = seen * np.exp(scores - np.where(np.isfinite(top), top, 0))
     size = (kernel if law.normalised else seen).sum(axis=1, keepdims=True)
     units = np.zeros(len(at)) if law.normalised else law.offset - top[:, 0]
-    # Who sees no mass is moved by nobody.
+    # A token that sees no mass does not move.
     return kernel / np.where(size > 0, size, 1), units
 
 
 def in_one_unit(values: np.ndarray, units: np.ndarray) -> tuple[np.ndarray, float]:
-    """Rates by rows, each in the unit of time that has this logarithm, in the shortest of them, and its logarithm."""
+    """Rates, by rows in units of time with the logarithms `units`, in the shortest unit, and the logarithm of it."""
     unit = float(np.min(units))
     if not np.isfinite(unit):
         return values, 0.0
@@ -89,17 +89,17 @@ def in_one_unit(values: np.ndarray, units: np.ndarray) -> tuple[np.ndarray, floa
 
 
 def pulling(law: Law, y: np.ndarray, seen: np.ndarray) -> tuple[np.ndarray, float]:
-    """The weights by which clusters move, (m, m), in one unit of time, and its logarithm; of softmax their own too."""
+    """The weights that move clusters, (m, m), in one unit of time, and its logarithm; softmax keeps the diagonal."""
     w, units = weights(law, y, seen, idle=np.arange(len(y)) if law.value is None else None)
     return (w, 0.0) if law.normalised else in_one_unit(w, units)
 
 
 class AttendedMasses(NamedTuple):
-    """The masses that clusters see, prepared for many velocities: of `others`, (m, m), and their `own`, (m, 1).
+    """The masses `seen` by clusters, (m, m), split into `others`, (m, m), and `own`, (m, 1), for repeated evaluation.
 
-    - `plain`: Whether each scores highest with itself, so that this is the shift: softmax, B = I, no mass of its own
-        zero.
-    - `tiled`: Whether there are so many that nothing is held for each pair: `others` is then `seen`. Only if `plain`.
+    - `plain`: True for softmax attention with B = I, V = s I, beta >= 0 and positive own masses. Each cluster then has
+        its highest score with itself, and this score is the shift.
+    - `tiled`: True if there are too many clusters to store all pairs; requires `plain`. `others` is then `seen`.
     """
 
     seen: np.ndarray
@@ -110,20 +110,20 @@ class AttendedMasses(NamedTuple):
 
     @staticmethod
     def of(law: Law, seen: np.ndarray, tiled: bool = False) -> "AttendedMasses":
-        """Those of clusters that see the masses `seen`, (m, m)."""
+        """The attended masses of clusters that see the masses `seen`, (m, m)."""
         own = seen.diagonal()[:, None].copy()
         plain = law.normalised and law.form is None and law.value is None and law.beta >= 0 and bool(np.all(own > 0))
         return AttendedMasses(seen, seen if tiled else seen - np.diag(own[:, 0]), own, plain, tiled)
 
 
 def moves(law: Law, y: np.ndarray, attended: AttendedMasses) -> Moves:
-    """The velocities of clusters at y, after y is brought to unit length."""
+    """The velocities of clusters at y, whose rows are normalised first."""
     y = y / np.sqrt(_row_sums(y * y))
     if attended.tiled:
         return _by_tiles(law, y, attended.own[:, 0])
     cosines = y @ y.T
     if attended.plain:
-        # The same as below, in half of the operations: most clouds are small, and calls are what costs.
+        # The general formula below, in half of the operations: for small clouds, the calls dominate the cost.
         cosines -= 1
         cosines *= law.beta
         w = np.exp(cosines, out=cosines)
@@ -135,7 +135,7 @@ def moves(law: Law, y: np.ndarray, attended: AttendedMasses) -> Moves:
     w, unit = pulling(law, y, attended.seen)
     if law.value is not None:
         images = y @ law.value.T
-        # What sums are rounded to is the size of their terms: pulls of opposite tokens cancel.
+        # The rounding error of a sum scales with the size of its terms, since pulls of opposite tokens cancel.
         pulled, pull = w @ images, w @ np.sqrt(np.sum(images * images, axis=1))
         along = np.sum(pulled * y, axis=1)
     else:
@@ -150,18 +150,18 @@ def _by_tiles(law: Law, y: np.ndarray, masses: np.ndarray) -> Moves:
     size, towards = tiles.pulls(y, masses, law.beta)
     total = size + masses
     share = law.factor / total
-    # The mean of what a token attends to, its own mass included, from the token.
+    # The mean of the attended tokens, including the token's own mass, minus the token.
     offset = towards / total[:, None]
     along = np.sum(offset * y, axis=1)
     velocity = law.factor * (offset - along[:, None] * y)
-    # Of the covariance of what is attended to the trace within the tangent space, which is more than any eigenvalue:
-    # 1 - c^2 <= 2 (1 - c) for each cosine.
+    # An upper bound of the trace of the attended covariance in the tangent space, hence of any eigenvalue: each cosine
+    # obeys 1 - c^2 <= 2 (1 - c).
     trace = -2 * along - np.sum(np.square(velocity / law.factor), axis=1)
     return Moves(velocity, size * share, 0.0, law.factor * (law.beta * trace - (1 + along)))
 
 
 def _row_sums(x: np.ndarray) -> np.ndarray:
-    """The sums of rows, (m, 1): by BLAS, which for rows this short is faster than a reduction."""
+    """The sums of rows, (m, 1), by BLAS, which is faster than a reduction for short rows."""
     return x @ _ones(x.shape[1])
 
 

@@ -1,9 +1,9 @@
-r"""How long steps are: by their errors, and implicit ones where stability bounds explicit ones.
+r"""The control of step sizes: by errors, with implicit steps where stability limits explicit steps.
 
-**Algorithm.** Explicit steps are along the orbit, of many clusters in time. Where `_STIFF` of them could not be longer
-though hardly anything changed, steps are implicit and in time, until these are not longer than explicit ones were.
+**Algorithm.** Explicit steps are in the length of the path, or in time for clouds by tiles. After `_STIFF` steps that
+could not be longer although the slope hardly changed, steps are implicit and in time, until they bring no gain.
 
-**Reference.** Hairer, Wanner, *Solving Ordinary Differential Equations II*, section IV.8: the lengths of steps.
+**Reference.** Hairer, Wanner, *Solving Ordinary Differential Equations II*, section IV.8: step-size control.
 """
 
 from typing import NamedTuple
@@ -16,29 +16,29 @@ from .law import Law, Moves
 from .steps import Step, clock_of, lasting, step
 
 
-# Errors of one step, of positions and of times relatively.
+# The tolerance of one step, for positions and for the relative error of times.
 _ACCURACY = 1e-10
-# By tiles, of one step: the root mean square over tokens of their errors; and the time of the first step to be tried.
+# By tiles: the tolerance of one step, for the root mean square error of tokens, and the time of the first step tried.
 _TILED_ACCURACY, _TILED_START = 1e-6, 0.5
-# Where in so many steps, which could not be longer, the slope changes by less than this each time, something fast that
-# has died out holds steps short; an implicit one must last so many of the fastest times, and its derivative have at
-# most so many rows.
+# The number of consecutive steps that could not be longer after which steps are implicit, and the largest change of the
+# slope in each of these steps. An implicit step must last `_WORTH` of the fastest time scales; the derivative has at
+# most `_MOST_ROWS` rows.
 _STIFF, _QUIET, _WORTH, _MOST_ROWS = 12, 0.05, 10.0, 400
 
 
 class Stalled(Exception):
-    """The run does not come further: `time`, the number of clusters, and whether the steps ran out."""
+    """The run cannot continue at `time` with `clusters` clusters: the steps ran out or became too short."""
 
     def __init__(self, time: float, clusters: int):
         self.time, self.clusters = time, clusters
 
 
 class Pace(NamedTuple):
-    """The length of the step to try next, and what is known of those before.
+    """The length of the next step to try, and the history of the control.
 
-    - `past`: The length of the last step and its error, in units of what it may be.
-    - `stiff`: How many steps were bound by stability, less those that were not.
-    - `span`: The time of the next implicit step; 0 where steps are explicit.
+    - `past`: The length of the last step and its error, in units of the tolerance.
+    - `stiff`: The number of steps limited by stability minus the number of other steps.
+    - `span`: The duration of the next implicit step; 0 where steps are explicit.
     """
 
     length: float
@@ -48,20 +48,20 @@ class Pace(NamedTuple):
 
     @staticmethod
     def at_start(cloud: Cloud) -> "Pace":
-        """Before the first step."""
+        """The pace before the first step."""
         return Pace(_TILED_START if cloud.attended.tiled else 0.01)
 
     def along_orbit(self, now: Moves) -> "Pace":
-        """From a time to a length of the path: of softmax attention, whose unit of time is 1."""
+        """Convert the next step from a time to a length of the path, for softmax attention, whose unit of time is 1."""
         return Pace(self.length * float(np.linalg.norm(now.velocity)))
 
 
 def advance(
     law: Law, cloud: Cloud, t: float, now: Moves, slopes: np.ndarray, reach: float, pace: Pace, most: int
 ) -> tuple[Step, Pace, int]:
-    """A step of at most `reach`, the pace after it, and the tries it took, at most `most`.
+    """A step of at most `reach`, the pace after it, and the number of tries, at most `most`.
 
-    `slopes` is the slope at its beginning, by the clock of the velocities `now`.
+    `slopes` is the slope at the beginning of the step, by the clock of the velocities `now`.
     """
     tries = 0
     if pace.span > 0:
@@ -82,9 +82,9 @@ def advance(
 def _implicit(
     law: Law, cloud: Cloud, t: float, now: Moves, reach: float, span: float, most: int
 ) -> tuple[Step | None, float, int]:
-    """An implicit step, or None where explicit ones would be as long; the time of the next, and the tries."""
+    """An implicit step, or None where explicit steps would be as long; the duration of the next step; the tries."""
     linear = Linear.at(law, cloud.y, cloud.attended)
-    # What grows is damped by longer steps; and straight ahead no two come nearer to each other than they may.
+    # A long L-stable step would damp growing modes. Within `ahead`, clusters on straight paths stay apart.
     ahead = lasting(reach, clock_of(now, cloud.attended))
     span = min(span, 1 / linear.growth if linear.growth > 0 else np.inf, ahead)
     for tries in range(1, most + 1):
@@ -103,9 +103,9 @@ def _implicit(
 def _accepted(
     law: Law, cloud: Cloud, t: float, length: float, now: Moves, slopes: np.ndarray, most: int
 ) -> tuple[Step, float, int]:
-    """The step of this or of a smaller length whose error is small enough, its error in these units, and the tries."""
+    """The first step, of at most `length`, within the tolerance; its error in units of the tolerance; the tries."""
     speeds = np.max(np.abs(now.velocity), axis=1)
-    # A velocity that is the rest of pulls is known no better; nor is the time that a step takes.
+    # A velocity is a difference of pulls and carries their rounding error, as does the duration of a step.
     noise = 16 * np.finfo(float).eps * float(now.pull[np.argmax(speeds)] / np.max(speeds))
     accuracy = _TILED_ACCURACY * len(cloud.y) ** 0.5 if cloud.attended.tiled else _ACCURACY
     clock = clock_of(now, cloud.attended)
@@ -114,7 +114,7 @@ def _accepted(
         with np.errstate(all="ignore"):
             done = step(law, cloud.attended, cloud.y, t, length, slopes, clock)
             late = _ACCURACY * (before + abs(done.span)) + noise * abs(done.span)
-            # Of the two the one that is no number, if any is.
+            # np.maximum propagates NaN, which must reject the step.
             size = float(np.maximum(np.linalg.norm(done.error[:-1]) / accuracy, abs(done.error[-1]) / late))
         if np.isfinite(size) and size <= 1 and done.span > 0:
             return done, size, tries
@@ -125,22 +125,22 @@ def _accepted(
 
 
 def _change_of_slope(done: Step) -> float:
-    """By how much the direction changes in a step, or the logarithm of the speed."""
+    """The change of the direction in a step, or of the logarithm of the speed, whichever is larger."""
     first, last = done.slopes[0], done.slopes[12]
     return max(float(np.linalg.norm(last[:-1] - first[:-1])), abs(float(np.log(last[-1] / first[-1]))))
 
 
 def _change(size: float) -> float:
-    """By what to multiply the length of a step for an error of 1; its order is 8."""
+    """The factor that brings the error `size` of a step, of order 8, to 1."""
     if not np.isfinite(size):
         return 0.1
     return 0.9 * size**-0.125 if size > 0 else 6.0
 
 
 def _next(length: float, size: float, tries: int, past: tuple[float, float] | None) -> float:
-    """The length to try after a step, by its error, and by how errors grow: Gustafsson's controller.
+    """The length of the next step, by the errors of the last two steps (Gustafsson's controller).
 
-    Where clusters collapse each step is shorter than the one before it, by the same factor.
+    Where clusters collapse, successive steps shorten by a constant factor, which the controller anticipates.
     """
     change = min(_change(size), 6.0 if tries == 1 else 1.0)
     if past is not None and size > 0:

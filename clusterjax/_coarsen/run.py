@@ -1,10 +1,9 @@
-r"""The run: steps along the orbit, moments when clusters come to the tolerance, and clusters that become one.
+r"""The run of `coarsen`: steps along the orbit, detection of mergers, and joining of clusters.
 
-More than 4,096 tokens are followed by tiles first: distances of all pairs are never held, steps are taken in time and
-to a smaller accuracy, and tokens become one with the first that is near. Once clusters are few, all is as with few
-tokens.
+More than 4,096 tokens are followed by tiles first: distances of all pairs are never stored, steps are in time with a
+larger tolerance, and a token joins the first token nearby. Once clusters are few, the run continues as for few tokens.
 
-**Invariants.** Every step is of one cloud. Merger times do not decrease.
+**Invariants.** The set of clusters is constant within a step. Merger times do not decrease.
 """
 
 from collections.abc import Callable
@@ -21,11 +20,11 @@ from .tiles import precision
 from .touches import Components, Merger
 
 
-# What velocities of clusters at rest are below, in units of rounding: exact pulls cancel to a few of them.
+# Clusters rest at velocities of at most so many rounding errors; exact pulls cancel to a few rounding errors.
 _REST, _REST_ROUNDED = 32, 100
 
 
-# A time below this is not held to the precision of float64.
+# Times below this are subnormal, and not held to the precision of float64.
 _LEAST_TIME = float(np.finfo(float).tiny)
 
 
@@ -34,13 +33,13 @@ class TooEarly(Exception):
 
 
 class Leg(NamedTuple):
-    """What is kept of a step: enough to do it again.
+    """The record of a step, sufficient to repeat it.
 
-    - `t`, `span`, `clock`: When it begins, how long it lasts by its clock, and the logarithm of the unit of this.
-    - `error`: The sizes of the errors of each cluster and, last, of the time by its clock, (m + 1,).
+    - `t`, `span`, `clock`: The time of the beginning, the duration by the clock, and the logarithm of its unit.
+    - `error`: The norms of the errors of each cluster and, last, the error of the time by the clock, (m + 1,).
     - `defect`: By tiles, the errors of clusters with their directions, (m, d).
-    - `implicit`: Whether it was a step in time by the implicit method.
-    - `within`: By tiles, the sizes of their errors within the step, (m,), where a merger may be in it.
+    - `implicit`: True for a step in time by the implicit method.
+    - `within`: By tiles, the norms of the errors within the step, (m,), zero unless a merger may occur in the step.
     """
 
     cloud: Cloud
@@ -57,11 +56,11 @@ class Leg(NamedTuple):
 
     @property
     def end(self) -> float:
-        """When it ends; infinite beyond what float64 holds."""
+        """The time of the end of the step; infinite beyond the range of float64."""
         return self.t + lasting(self.span, self.clock)
 
     def again(self, law: Law) -> Step:
-        """The step with its stages."""
+        """Repeat the step, with its stages."""
         if self.implicit:
             attended, y = self.cloud.attended, self.y0
             linear = Linear.at(law, y, attended)
@@ -72,7 +71,7 @@ class Leg(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A run to `t_end`, or until clusters rest: its legs, its mergers, and the last cloud."""
+    """A run to `t_end`, or until clusters rest: its legs, mergers, first cloud `cloud` and last cloud `last`."""
 
     law: Law
     legs: list[Leg]
@@ -81,7 +80,7 @@ class Run(NamedTuple):
     t_end: float
     tolerance: float
     inner: float
-    cloud: Cloud  # the first one
+    cloud: Cloud
 
 
 def run(
@@ -95,9 +94,9 @@ def run(
     wide: float | None = None,
     log: Callable[[str], None] | None = None,
 ) -> Run:
-    """The clusters of x0 followed to `t_end`; those within `inner` become one, and by tiles those within `wide`.
+    """Follow the clusters of x0 to `t_end`; clusters within `inner`, or by tiles within `wide`, are joined.
 
-    `log` is told of each step by tiles.
+    `log` receives a line after each step by tiles.
     """
     wide = inner if wide is None else wide
     cloud = start(law, x0, masses)
@@ -108,7 +107,7 @@ def run(
         cloud = merged(law, cloud, apart, inner)
     else:
         now = moves(law, cloud.y, cloud.attended)
-        # Tokens at one point, of which any rate will do, and then all others.
+        # Tokens at one point are joined first, whatever their rates, and then all others.
         cloud = gathered(law, cloud, now._replace(rates=np.full(len(cloud.y), -np.inf)), 0.0)
         if cloud.attended.tiled:
             cloud = gathered(law, cloud, moves(law, cloud.y, cloud.attended), wide)
@@ -147,13 +146,13 @@ def run(
         else:
             cloud = released(law, merged(law, moved, apart, inner), inner)
         now = done.last
-        # Not by their number: as many may be let go as became one.
+        # The number of clusters may stay equal if as many are released as are merged.
         if cloud.cluster is not moved.cluster:
             now = moves(law, cloud.y, cloud.attended)
             if not cloud.attended.tiled:
                 apart = distances(cloud.y)
                 if moved.attended.tiled:
-                    # From a time to a length of the path.
+                    # The step variable changes from time to the length of the path.
                     pace = pace.along_orbit(now)
     kept = [merger for merger in components.mergers if merger.time <= t_end]
     return Run(law, legs, kept, cloud, t_end, tolerance, inner, first)
@@ -175,18 +174,17 @@ def _leg(cloud: Cloud, done: Step, inside: Between | None = None) -> Leg:
 def _rests(law: Law, now: Moves, cloud: Cloud) -> bool:
     eps = np.finfo(precision(law.beta) if cloud.attended.tiled else float).eps
     least = (_REST if law.value is None else _REST_ROUNDED) * eps
-    # Pulls that cancel leave their rounding: who follows it would follow noise.
+    # Pulls that cancel leave a velocity of rounding errors, which must not be followed.
     return bool(np.all(np.max(np.abs(now.velocity), axis=1) <= least * now.pull))
 
 
 def _reach(y: np.ndarray, slopes: np.ndarray, apart: np.ndarray, component: np.ndarray) -> float:
-    """The longest step: no two of different components come nearer than to a fifth of their distance, going straight.
+    """The longest step for which straight paths keep different components at a fifth of their distances or more.
 
-    Within a component nothing is waited for: causal tokens pass each other there at any distance, which is no reason
-    for a short step.
+    Pairs within a component do not limit the step, since causal tokens pass each other there at any distance.
     """
     squares, products = np.square(apart), np.sum(y * slopes, axis=1)
-    # <y_a - y_b, g_a - g_b>, where <y_a, g_a> = 0 but for rounding.
+    # The product <y_a - y_b, g_a - g_b>, where <y_a, g_a> is zero up to rounding.
     rate = products[:, None] + products[None, :] - y @ slopes.T - slopes @ y.T
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         ahead = np.where((rate < 0) & (component[:, None] != component[None, :]), -squares / rate, np.inf)

@@ -1,16 +1,16 @@
-r"""Steps along the orbit: the length of the path is what is stepped in, and time is only added up.
+r"""Steps along the orbit: the step variable is the length of the path, and time is integrated along it.
 
 **Algorithm.** $dy/ds = f / |f|$, $dt/ds = 1 / |f|$ by the explicit method of Dormand and Prince of order 8 with its
-interpolant of order 7. Velocities of clusters span hundreds of orders of magnitude, but their path is of bounded
-length: where everything waits a step lasts $10^{30}$, and a collapse, which ends at a rate of 1, takes a few steps too.
-Within a step time is in units of its own, the *clock*, of which the logarithm is kept: what a unit of length takes at
-the beginning.
+interpolant of order 7. Velocities of clusters span hundreds of orders of magnitude, but the length of their path is
+bounded: where all clusters wait, a step lasts $10^{30}$, and a collapse, which ends at a rate of 1, takes a few steps.
+Within a step, time is in the unit of the *clock*, the time that a unit of length takes at the beginning of the step.
+The clock is stored as a logarithm.
 
-**Reference.** Hairer, Norsett, Wanner, *Solving Ordinary Differential Equations I*, section II.5: DOP853, whose
-coefficients SciPy has.
+**Reference.** Hairer, Norsett, Wanner, *Solving Ordinary Differential Equations I*, section II.5: DOP853, with the
+coefficients from SciPy.
 
-**Invariants.** No time enters a velocity, so that t + h == t does no harm. Clusters that met are one, so that nothing
-contracts much faster than the orbit moves.
+**Invariants.** Velocities do not depend on time, so that t + h == t does no harm. Clusters that met are one, so that
+no contraction is much faster than the motion along the orbit.
 """
 
 import functools
@@ -22,27 +22,27 @@ import numpy as np
 from .law import AttendedMasses, Law, Moves, moves
 
 
-# Squares between this and its inverse lose no digits.
+# Squares between this value and its inverse do not underflow or overflow.
 _LEAST_SQUARE = 1e-250
 
 
 @functools.cache
 def _tables() -> Any:
-    from scipy.integrate import DOP853  # here, since its import takes as long as a small run
+    from scipy.integrate import DOP853  # a late import, since it takes as long as a small run
 
     return DOP853
 
 
 class Step(NamedTuple):
-    """One step from time `t`: the stages, and, for the last component, times by the clock of the step.
+    """One step from time `t`: its stages, whose last component is the time by the clock of the step.
 
-    - `y0`, `y1`: Clusters at its two ends, (m, d).
-    - `t`, `span`: When it begins and, by its clock, how long it lasts.
-    - `length`: That of the path.
+    - `y0`, `y1`: Clusters at the two ends, (m, d).
+    - `t`, `span`: The time of the beginning, and the duration by the clock.
+    - `length`: The length of the path.
     - `slopes`: The derivatives by the length at the twelve stages and the end, (13, m d + 1).
     - `error`: The estimate of the error of each component, (m d + 1,).
     - `last`: The velocities at the end.
-    - `inner`: Of an implicit step, the terms of its interpolant but for the first, (k, m d + 1).
+    - `inner`: For an implicit step, the terms of its interpolant except the first, (k, m d + 1).
     """
 
     y0: np.ndarray
@@ -58,21 +58,21 @@ class Step(NamedTuple):
 
 
 def lasting(span: float, clock: float) -> float:
-    """A time by a clock of this logarithm, in units of 1: infinite beyond what float64 holds."""
+    """Convert a duration from units of e^clock to units of 1; infinite beyond the range of float64."""
     half = math.exp(min(clock / 2, 700.0))
     return span * half * half
 
 
 def slope(law: Law, y: np.ndarray, attended: AttendedMasses, clock: float = 0.0) -> np.ndarray:
-    """The derivative by what steps are taken in, of clusters and, last, of time by a clock."""
+    """The derivative by the step variable of the clusters and, last, of time by a clock."""
     return slope_of(moves(law, y, attended), attended, clock)
 
 
 def slope_of(now: Moves, attended: AttendedMasses, clock: float | None = None) -> np.ndarray:
-    """The same of velocities that are known: by the length of the path, or, by tiles, by time; by their own clock if
-    none is given."""
+    """The derivative by the step variable from known velocities; the clock is by default that of the velocities. The
+    step variable is time for clouds by tiles, otherwise the length of the path."""
     if attended.tiled:
-        # While many tokens gather, all takes a time of the order of one.
+        # While many tokens gather, all motion has a time scale of order one.
         return np.append(now.velocity.ravel(), 1.0)
     found = np.empty(now.velocity.size + 1)
     found[:-1], slowness = along_orbit(now.velocity, now.unit)
@@ -81,18 +81,18 @@ def slope_of(now: Moves, attended: AttendedMasses, clock: float | None = None) -
 
 
 def clock_of(now: Moves, attended: AttendedMasses) -> float:
-    """The logarithm of how long a unit of what steps are taken in lasts."""
+    """The logarithm of the time that a unit of the step variable lasts."""
     return 0.0 if attended.tiled else along_orbit(now.velocity, now.unit)[1]
 
 
 def along_orbit(velocity: np.ndarray, unit: float) -> tuple[np.ndarray, float]:
-    """The direction of the path, and the logarithm of the time that a unit of its length takes; of velocities in a unit
-    of time of this logarithm."""
+    """The direction of the path and the logarithm of the time per unit of its length, for velocities in a unit of time
+    with the logarithm `unit`."""
     flat, largest = velocity.ravel(), 1.0
     with np.errstate(over="ignore"):
         square = flat @ flat
     if not _LEAST_SQUARE < square < 1 / _LEAST_SQUARE:
-        # In units of the largest: squares of velocities of 1e-200 are zero.
+        # Squares of velocities of 1e-200 underflow: divide by the largest component.
         largest = max(flat.max(), -flat.min())
         flat = flat / largest
         square = flat @ flat
@@ -109,7 +109,7 @@ def step(
     first: np.ndarray,
     clock: float = 0.0,
 ) -> Step:
-    """A step; `first` is the slope at its beginning, by this clock."""
+    """One explicit step; `first` is the slope at its beginning, by this clock."""
     table = _tables()
     slopes = np.empty((13, y0.size + 1))
     slopes[0] = first
@@ -125,7 +125,7 @@ def step(
     fifth, third = table.E5 @ slopes, table.E3 @ slopes
     size = np.abs(fifth)
     scale = size + 0.1 * np.abs(third)
-    # Of order 7, from the two: Hairer's combination, for each component. No squares: times overflow them.
+    # Hairer's estimate of order 7 from both formulas, by components and without squares, which overflow for times.
     error = length * fifth * (size / np.where(scale > 0, scale, 1))
     return Step(y0, y1, t, float(change[-1]), length, slopes, error, last, clock=clock)
 
@@ -141,7 +141,7 @@ class Between(NamedTuple):
 
     @staticmethod
     def blend(start: Any, rows: np.ndarray, share: Any) -> Any:
-        """Hairer's form of the polynomial by Horner's rule: factors share and 1 - share in turn."""
+        """Hairer's form of the polynomial by Horner's rule, with the factors share and 1 - share in turn."""
         value = np.zeros_like(start)
         for i, row in enumerate(rows[::-1]):
             value = (value + row) * (share if i % 2 == 0 else 1 - share)
@@ -151,32 +151,32 @@ class Between(NamedTuple):
         return self.blend(self.start[part], self.rows[:, part], share)
 
     def clusters(self, share: float) -> np.ndarray:
-        """The clusters, (m, d), of unit length."""
+        """The normalised clusters at a share, (m, d)."""
         y = self._at(share, slice(None, -1)).reshape(self.shape)
         return y / np.linalg.norm(y, axis=1, keepdims=True)
 
     def last_term(self) -> np.ndarray:
-        """The size of the term of highest order at its largest, of each cluster, (m,): its errors are smaller."""
+        """The largest norm of the highest-order term of each cluster within the step, (m,), which bounds its error."""
         sizes = np.linalg.norm(self.rows[-1, :-1].reshape(self.shape), axis=1)
         return (4 / 7) ** 4 * (3 / 7) ** 3 * sizes
 
     def rows_at(self, share: float, rows: Any) -> np.ndarray:
-        """Some clusters alone, of unit length."""
+        """The normalised positions of the clusters `rows` alone."""
         start = self.start[:-1].reshape(self.shape)[rows]
         y = self.blend(start, self.rows[:, :-1].reshape(-1, *self.shape)[:, rows], share)
         return y / np.linalg.norm(y, axis=-1, keepdims=True)
 
     def time(self, share: float) -> float:
-        """The time."""
+        """The time at a share."""
         return self.t + lasting(self.elapsed(share), self.clock)
 
     def elapsed(self, share: float) -> float:
-        """The time since the beginning, by the clock of the step."""
+        """The time since the beginning of the step, by its clock."""
         return float(self._at(share, -1))
 
 
 def between(law: Law, attended: AttendedMasses, done: Step) -> Between:
-    """The interpolant, by three stages more."""
+    """The interpolant of a step, by three further stages for an explicit step."""
     if done.inner is not None:
         change = np.append((done.y1 - done.y0).reshape(-1), done.span)
         rows = np.vstack([change, done.inner])
@@ -196,7 +196,7 @@ def between(law: Law, attended: AttendedMasses, done: Step) -> Between:
 
 
 def root(function: Any, low: float = 0.0, high: float = 1.0) -> float:
-    """Where `function`, of one sign at `low` and of the other at `high`, is zero: Brent's method."""
+    """A root of `function` between `low` and `high`, where its signs differ, by Brent's method."""
     from scipy.optimize import root_scalar
 
     at_low, at_high = function(low), function(high)

@@ -1,11 +1,11 @@
-r"""Sums and searches over all pairs of many tokens, by square tiles: memory is O(n), and half of the pairs serve all.
+r"""Sums and searches over all pairs of many tokens, by square tiles, with O(n) memory and half of the pairs.
 
-**Algorithm.** A tile is a product of two blocks of tokens, in single precision where that is enough, then exponentials
-in place, then a product with each block, since a weight but for its norm is symmetric. What is summed is taken from the
-mean of the cloud, so that a cloud that has contracted is summed to its own size, and over tiles in double precision.
+**Algorithm.** A tile is a product of two blocks of tokens, in single precision where this suffices. Exponentials are
+taken in place, and the tile is multiplied by each of its blocks, since weights are symmetric before normalisation.
+Sums are of differences from the mean of the cloud, so that their errors are relative to the size of a contracted cloud.
+Sums over tiles are in double precision.
 
-**Invariants.** No token is its own neighbour. A pair that `close_pairs` gives is within the distance in double
-precision; none within it is left out.
+**Invariants.** No token is its own neighbour. `close_pairs` checks distances in double precision and omits no pair.
 """
 
 from typing import NamedTuple
@@ -13,22 +13,22 @@ from typing import NamedTuple
 import numpy as np
 
 
-# Of a tile: its products and exponentials stay in the cache of a core.
+# The rows of a tile, whose products and exponentials fit the cache of a core.
 _BLOCK = 512
-# Up to this beta an exponent in single precision is right to 1e-5.
+# Up to this beta, an exponent in single precision has an error of 1e-5 at most.
 _SINGLE = 20.0
-# What a cosine in single precision may be wrong by.
+# The largest error of a cosine in single precision.
 _SLACK = 1e-6
 
 
 def precision(beta: float) -> type:
-    """What tiles are computed in."""
+    """The dtype of tiles."""
     return np.float32 if beta <= _SINGLE else np.float64
 
 
 class Pulls(NamedTuple):
-    """Sums over all others b of the weight e^{beta (<y_a, y_b> - 1)} and the mass of b: `size`, (m,), and of that
-    times `y_b - y_a`, (m, d)."""
+    """Sums over all b != a of the weight m_b e^{beta (<y_a, y_b> - 1)}: `size`, (m,), and, times `y_b - y_a`,
+    `towards`, (m, d)."""
 
     size: np.ndarray
     towards: np.ndarray
@@ -60,8 +60,8 @@ def pulls(y: np.ndarray, masses: np.ndarray, beta: float) -> Pulls:
 def close_pairs(
     y: np.ndarray, distance: float, component: np.ndarray, most: int, *, partly: bool = False
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """The pairs of different components that are within the distance, a < b; None, or some of them if `partly`, where
-    there are more than `most`."""
+    """The pairs a < b of different components within the distance; where more than `most` are found, None or, if
+    `partly`, the pairs found so far."""
     found, count = [], 0
     plain, blocks = y.astype(np.float32), _blocks(len(y))
     least = np.float32(1 - distance**2 / 2 - _SLACK)
@@ -75,7 +75,7 @@ def close_pairs(
             a, b = a + rows.start, b + columns.start
             kept = a < b
             a, b = a[kept], b[kept]
-            # A tile has so few pairs that their differences are held at once, but for the densest.
+            # Differences of the pairs of a tile are taken in pieces, since a dense tile has many pairs.
             kept = np.concatenate(
                 [
                     np.sum(np.square(y[a[part]] - y[b[part]]), axis=1) <= distance**2
@@ -95,8 +95,8 @@ def _both(found: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.nd
 
 
 def leaders(y: np.ndarray, distance: float) -> np.ndarray:
-    """For each row of y the first one, itself or a row before it, that leads it: who is not within the distance of a
-    leader found before becomes one."""
+    """The leader of each row of y: the row itself if no earlier leader is within the distance, otherwise an earlier
+    leader within the distance."""
     lead = np.full(len(y), -1)
     plain, found = y.astype(np.float32), np.zeros(0, int)
     for rows in _blocks(len(y)):

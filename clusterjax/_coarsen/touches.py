@@ -1,13 +1,13 @@
-r"""Moments when clusters come to the tolerance within a step, and the components that they join.
+r"""Detection of mergers: the moments at which clusters come to the tolerance, and the components that they join.
 
 **Algorithm.** Each merger joins two components of the graph of pairs that have been within the tolerance: Kruskal's
-algorithm, by moments. Pairs that are within the tolerance at the end of a step, or pass each other in its midst, where
-tangents say that they may, come to it at a zero of a polynomial, that of the interpolant. Of many clusters, whose pairs
-are not all held, the step is cut in halves until so few pairs of different components come to the tolerance in a piece
-that they can be held; those that do so first have joined most of the others by then, and pairs that pass each other
-within a piece are not looked for.
+algorithm, in the order of time. A candidate pair is within the tolerance at the end of a step, or passes within the
+step, where the tangents at both ends allow a passage. Its merger time is a root of a polynomial, the interpolant of the
+step. For many clusters, whose pairs are not all stored, the step is bisected until the candidate pairs of different
+components in a piece are few enough to store. The first of these pairs have by then joined most of the others. Pairs
+that pass each other within a piece are not detected.
 
-**Invariants.** Merger times do not decrease, and there are n - 1 mergers at most.
+**Invariants.** Merger times do not decrease, and at most n - 1 mergers occur.
 """
 
 from collections.abc import Callable
@@ -21,20 +21,20 @@ from .steps import Between, Step, between
 from .tiles import close_pairs, leaders
 
 
-# The most pairs that are held of a piece, the shortest piece as a share of the step, and pairs at once in a search.
+# The most pairs stored for a piece, the shortest piece as a share of the step, the number of pairs in a batch of roots.
 _MOST_PAIRS, _SHORTEST, _AT_ONCE = 200_000, 1e-6, 4096
-# Of a step of many clusters, at whose ends pairs are looked for.
+# The number of pieces of a step of many clusters at whose ends pairs are searched.
 _PIECES = 4
-# A pair that is roughly at so many tolerances in the midst of a step may be within it.
+# A pair may be within the tolerance if the approximate distance at the middle of a step is below `_NEARLY` tolerances.
 _NEARLY = 1.2
-# To what shares and distances are found, and in how many turns of secants and halves at most.
+# The tolerance of shares and, relatively, of distances, and the largest number of secant and bisection iterations.
 _SHARE, _MOST_TURNS = 1e-15, 200
-# How much of an interval a golden section keeps, and how many leave nothing that a square would tell apart.
+# The ratio of a golden section, and the number of sections after which squares cannot tell two points apart.
 _GOLDEN, _SECTIONS = (5**0.5 - 1) / 2, 40
 
 
 class Merger(NamedTuple):
-    """When and where two components came to the tolerance: at `share` of step `index`, by clusters `rows` of it."""
+    """The time and point at which two components came to the tolerance: clusters `rows` at `share` of step `index`."""
 
     time: float
     pair: tuple[int, int]
@@ -44,21 +44,21 @@ class Merger(NamedTuple):
     rows: tuple[int, int]
 
 
-# Clusters and the distance at a share of a step, or at a distance; and what joins pairs that were found up to it.
+# `_At` gives clusters and a distance at a parameter, a share of a step or a distance; `_Join` joins the pairs found.
 _At = Callable[[float], tuple[np.ndarray, float]]
 _Join = Callable[[np.ndarray, np.ndarray, float, float], None]
 
 
 class Components(NamedTuple):
-    """The component of each token, the index of its first one, (n,), and the mergers that joined them."""
+    """The component of each token, labelled by its first token, (n,), and the mergers that joined components."""
 
     roots: np.ndarray
     mergers: list[Merger]
 
     def at_start(self, cloud: Cloud, tolerance: float, apart: np.ndarray | None) -> None:
-        """Join what is within the tolerance from the beginning; `apart` are all distances, where they are held."""
+        """Join tokens within the tolerance at the start; `apart` holds all distances, or is None for many tokens."""
         if apart is None:
-            # Who is near to one token is joined through it, so that pairs of different components are few.
+            # Tokens near a leader are joined through the leader, so that few pairs of different components are left.
             lead = leaders(cloud.y, tolerance / 4)
             led = np.flatnonzero(lead != np.arange(len(lead)))
             self._join(cloud, np.zeros(len(led)), lead[led], led, np.arange(len(led)), 0, None)
@@ -73,8 +73,8 @@ class Components(NamedTuple):
             self._join(cloud, np.zeros(len(rows)), rows, columns, np.argsort(apart[rows, columns]), 0, None)
 
     def may_join(self, cloud: Cloud, done: Step, tolerance: float) -> bool:
-        """Whether any are nearly within the tolerance at the end of a step of many clusters, or in the midst, where
-        they are known roughly without more velocities."""
+        """True if, for many clusters, a pair of components is nearly within the tolerance at the end of a step or at
+        its middle, where the cubic through both ends needs no further velocities."""
         of, shape = self.roots[cloud.first], done.y0.shape
         if not np.any(of != of[0]):
             return False
@@ -84,7 +84,7 @@ class Components(NamedTuple):
         return any(pairs is not None and len(pairs[0]) > 0 for pairs in found)
 
     def in_long_step(self, cloud: Cloud, inside: Between, tolerance: float, index: int) -> None:
-        """Join what is within the tolerance at the end of a quarter of a step, of many clusters."""
+        """Join the clusters within the tolerance at the end of each quarter of a step of many clusters."""
 
         def join(rows: np.ndarray, columns: np.ndarray, low: float, high: float) -> None:
             self._in_order(cloud, inside, rows, columns, (low, high), tolerance, index)
@@ -94,7 +94,7 @@ class Components(NamedTuple):
             self._by_halves(cloud, at, join, piece / _PIECES, (piece + 1) / _PIECES)
 
     def in_step(self, law: Law, cloud: Cloud, done: Step, apart: np.ndarray, tolerance: float, index: int) -> None:
-        """Join what is within the tolerance at the end of a step, when distances are `apart`, or was in its midst."""
+        """Join the clusters within the tolerance at the end of a step, with distances `apart`, or during the step."""
         of = self.roots[cloud.first]
         others = np.triu(of[:, None] != of[None, :], 1)
         near = (apart <= tolerance) & others
@@ -112,7 +112,7 @@ class Components(NamedTuple):
             self._in_order(cloud, inside, rows[met], columns[met], (0.0, ends[met]), tolerance, index)
 
     def _by_halves(self, cloud: Cloud, at: _At, join: _Join, low: float, high: float) -> None:
-        """Join the pairs that are close at `high`, by halves of what is between it and `low` where they are many."""
+        """Join the pairs that are close at `high`; bisect the interval from `low` to `high` where pairs are many."""
         of = self.roots[cloud.first]
         last = high - low < _SHORTEST
         while np.any(of != of[0]):
@@ -123,7 +123,7 @@ class Components(NamedTuple):
                 self._by_halves(cloud, at, join, middle, high)
             elif len(found[0]):
                 join(*found, low, high)
-            # Too many at one moment, of tokens that are placed symmetrically: those that are left.
+            # Symmetric tokens may give too many pairs at one moment: repeat for the pairs that are left.
             if found is None or not last or not len(found[0]):
                 return
             of = self.roots[cloud.first]
@@ -133,10 +133,10 @@ class Components(NamedTuple):
         self._join(cloud, shares, rows, columns, np.argsort(shares, kind="stable"), index, inside)
 
     def _join(self, cloud: Cloud, shares, rows, columns, order, index: int, inside: Between | None) -> None:
-        """Join the components of pairs, in the order given, and write down those that were two."""
+        """Join the components of pairs in the given order, and record a merger for each pair of two components."""
         roots, mergers = self
         of = roots[cloud.first]
-        # Most pairs are of one component by the time they come to the tolerance: names are looked up as lists.
+        # Most pairs belong to one component when they come to the tolerance; labels are read fastest from a list.
         names = of.tolist()
         for k in order.tolist():
             a, b = int(rows[k]), int(columns[k])
@@ -157,12 +157,12 @@ class Components(NamedTuple):
 
 
 def _may_pass(done: Step, apart: np.ndarray, distance: float, pairs: np.ndarray) -> np.ndarray:
-    """Which of `pairs` come nearer at the beginning of a step, part at its end, and may be within `distance` between.
+    """The `pairs` that approach at the beginning of a step, part at its end, and may come within `distance` between.
 
-    The square of a distance is taken for convex: it is above its tangents, and so above where they meet.
+    The test takes the square of a distance for convex: the square is then above its tangents and their intersection.
     """
     first, last = (slopes[:-1].reshape(done.y0.shape) for slopes in (done.slopes[0], done.slopes[-1]))
-    # How far each comes in the step; of most steps nobody comes near to anybody.
+    # The largest displacement of each cluster in the step; in most steps, no two clusters come close.
     far = done.length * np.sqrt(np.maximum(np.sum(first * first, axis=1), np.sum(last * last, axis=1)))
     pairs = pairs & (apart - far[:, None] <= distance + far[None, :])
     if not np.any(pairs):
@@ -180,7 +180,7 @@ def _may_pass(done: Step, apart: np.ndarray, distance: float, pairs: np.ndarray)
 
 
 def _squares(inside: Between, rows: np.ndarray, columns: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """The squares of the distances of pairs, each at a share of its own."""
+    """The squared distances of pairs as a function of one share for each pair."""
     m, d = inside.shape
     apart = lambda values: values[..., rows, :] - values[..., columns, :]
     start = apart(inside.start[:-1].reshape(m, d))
@@ -194,7 +194,7 @@ def _squares(inside: Between, rows: np.ndarray, columns: np.ndarray) -> Callable
 
 
 def _nearest(inside: Between, rows: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """At which shares pairs that pass each other are nearest, and their distances there: by golden sections."""
+    """The shares at which passing pairs are nearest, and their distances there, by golden sections."""
     square = _squares(inside, rows, columns)
     low, high = np.zeros(len(rows)), np.ones(len(rows))
     for _ in range(_SECTIONS):
@@ -208,7 +208,7 @@ def _nearest(inside: Between, rows: np.ndarray, columns: np.ndarray) -> tuple[np
 def crossings(
     inside: Between, rows: np.ndarray, columns: np.ndarray, tolerance: float, low: float, high: float | np.ndarray
 ) -> np.ndarray:
-    """When pairs come to the tolerance, as shares of the length between `low` and `high`: many at once."""
+    """The shares of the step, from `low` to `high`, at which pairs come to the tolerance, in batches."""
     found, ends = np.empty(len(rows)), np.broadcast_to(high, len(rows))
     for k in range(0, len(rows), _AT_ONCE):
         part = slice(k, k + _AT_ONCE)
@@ -219,12 +219,12 @@ def crossings(
 def _crossings(
     inside: Between, rows: np.ndarray, columns: np.ndarray, tolerance: float, begin: float, end: np.ndarray
 ) -> np.ndarray:
-    """By secants with the Illinois rule, and halves in between."""
+    """The roots for one batch of pairs, by secants with the Illinois rule and by bisection every fourth iteration."""
     square = _squares(inside, rows, columns)
     excess = lambda share: square(share) - tolerance**2
     low, high = np.full(len(rows), begin), end.astype(float)
     far, near = excess(low), np.minimum(excess(high), 0)
-    # Within it from the beginning, by rounding.
+    # By rounding, a pair may be within the tolerance from the beginning.
     high = np.where(far <= 0, low, high)
     side, found = np.zeros(len(rows)), np.where(far <= 0, low, np.nan)
     for turn in range(_MOST_TURNS):
@@ -234,7 +234,7 @@ def _crossings(
         middle = np.where(inner, cut, (low + high) / 2)
         value = excess(middle)
         over = value > 0
-        # The end that stays twice counts half: the secants come from both sides.
+        # The Illinois rule halves the value at an end that stays twice, so that both ends converge.
         near, far = (
             np.where(over, np.where(side > 0, near / 2, near), value),
             np.where(over, value, np.where(side < 0, far / 2, far)),

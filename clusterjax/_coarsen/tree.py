@@ -1,4 +1,4 @@
-"""`MergeTree`, what `coarsen` returns: who merged, when and where, where all tokens are at any time, and how surely."""
+"""`MergeTree`, the result of `coarsen`: mergers, the tokens at any time, and error bounds of the merger times."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,19 +18,19 @@ from .steps import between, lasting, root
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class MergeTree:
-    r"""Which tokens merged with which, when and where, as NumPy arrays of float64 with one entry for each merger.
+    r"""The mergers of tokens: pairs, times and points, as NumPy arrays of float64 with one entry for each merger.
 
-    A merger is the first moment at which tokens of two components come to the chordal distance `tolerance`; from then
-    on these are one component, whatever the distances. A component bears the index of its first token. There are n - 1
-    mergers at most, in the order of time; what is within the tolerance at the start merges at time 0.
+    A merger is the first moment at which tokens of two components come to the chordal distance `tolerance`. From then
+    on, the two components are one, whatever the distances. The label of a component is the index of its first token.
+    At most n - 1 mergers occur, in the order of time; tokens within the tolerance at the start merge at time 0.
 
     **Attributes:**
 
-    - `times`: The moments, not decreasing, at most `t_end`.
-    - `pairs`: (mergers, 2): the two components, the one that remains first.
-    - `points`: (mergers, d): the point of the sphere in the midst between the two tokens that came to the tolerance.
-    - `t_end`, `tolerance`: As they were asked for.
-    - `num_tokens`, `num_steps`: How many tokens there are, and how many steps the run took.
+    - `times`: The merger times, not decreasing, at most `t_end`.
+    - `pairs`: (mergers, 2): the labels of the two components, the label that remains first.
+    - `points`: (mergers, d): the point of the sphere midway between the two tokens that came to the tolerance.
+    - `t_end`, `tolerance`: The arguments of `coarsen`.
+    - `num_tokens`, `num_steps`: The numbers of tokens and of accepted steps.
     """
 
     times: Float[np.ndarray, " mergers"]
@@ -67,21 +67,21 @@ class MergeTree:
 
     @cached_property
     def bound(self) -> Float[np.ndarray, " mergers"]:
-        r"""For each merger a bound of the relative error of its time, computed when it is first asked for.
+        r"""A bound of the relative error of each merger time, computed at the first access.
 
-        It covers the errors of the steps, rounding, and what it does to all clusters that tokens which met are followed
-        as one: twice the sum of the sizes of their effects, each to first order, by the gradient of the merger time
-        along the run. It assumes that the effects are small: where it is not small against 1, as in a run that passes
-        very near an unstable equilibrium, the time is not known, and the bound says so. The tokens of a cluster are
-        assumed to go on contracting where they did at both ends of a step; if they do not, it grows with their spread.
+        The bound covers the errors of the steps, rounding errors, and the effect on all clusters of following merged
+        tokens as one: twice the sum of the absolute effects, each to first order, by the gradient of the merger time
+        along the run. The bound assumes small effects: where it is not small against 1, as in a run that passes very
+        near an unstable equilibrium, the time is not known. The bound also assumes that the tokens of a cluster
+        contract within a step where they contract at both ends; otherwise, the bound grows with their spread.
 
-        Of mergers while more than 1,024 of more than 4,096 tokens are left it is an estimate: the displacement by these
-        errors is followed forwards, once with their directions and once, threefold, in random ones.
+        For mergers while more than 1,024 of more than 4,096 tokens are left, the value is an estimate: the displacement
+        by these errors is followed forwards, once with its directions and once, threefold, in random directions.
         """
         return relative_errors(self._run)
 
     def at(self, t: RealScalarLike) -> Tokens:
-        """All tokens at time `t`, (n, d); those that met at one point.
+        """All tokens at time `t`, (n, d); the tokens of a cluster share one point.
 
         **Arguments:**
 
@@ -89,23 +89,23 @@ class MergeTree:
 
         **Raises:**
 
-        - `ValueError` if `t` is none of these times.
+        - `ValueError` if `t` is outside of this range.
         """
         t = _check_time(t, self.t_end)
         legs = self._run.legs
         starts = np.array([leg.t for leg in legs])
         index = int(np.searchsorted(starts, t, side="right")) - 1
-        # Times that are equal to rounding: the last of them.
+        # Several legs may begin at times equal to rounding: the state after the last of them is returned.
         if index < 0 or t >= legs[index].end:
             cloud = self._run.cloud if index < 0 else self._after(index)
             return jnp.asarray(cloud.y[cloud.cluster], self._dtype)
         return jnp.asarray(self._within(legs[index], t)[legs[index].cloud.cluster], self._dtype)
 
     def steps(self) -> tuple[Float[np.ndarray, " steps"], Float[np.ndarray, "steps n d"]]:
-        """When each step of the run began, and last when it ended, and all tokens then, as float64.
+        """The time at which each step began, and the end of the last step, with all tokens at these times, as float64.
 
-        Of these times `at` would give the same more slowly. The last may be after `t_end`, and is infinite where
-        float64 does not hold it; a run that ended before `t_end` has come to rest.
+        `at` returns the tokens at these times too, but more slowly. The last time may be after `t_end`, and is infinite
+        beyond the range of float64. A run that ended before `t_end` has come to rest.
         """
         legs, last = self._run.legs, self._run.last
         times = np.array([*(leg.t for leg in legs), legs[-1].end if legs else 0.0])
@@ -113,7 +113,7 @@ class MergeTree:
         return times, np.stack([cloud.y[cloud.cluster] for cloud in clouds])
 
     def clusters(self, t: RealScalarLike) -> Int[Array, " n"]:
-        """The component of each token at time `t`: the index of its first token, as `cluster_labels` has it.
+        """The component of each token at time `t`: the index of its first token, as in `cluster_labels`.
 
         **Arguments:**
 
@@ -121,7 +121,7 @@ class MergeTree:
 
         **Raises:**
 
-        - `ValueError` if `t` is none of these times.
+        - `ValueError` if `t` is outside of this range.
         """
         t = _check_time(t, self.t_end)
         labels = np.arange(self.num_tokens)

@@ -1,4 +1,4 @@
-"""Design by gradient: which parameters made a run, which lead tokens to given places, and which keep them apart."""
+"""Design by gradient: parameters that made a run, that lead tokens to given points, or that keep tokens apart."""
 
 from typing import TYPE_CHECKING
 

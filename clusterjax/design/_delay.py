@@ -1,10 +1,10 @@
-r"""`delay`: which change of the parameters, of a given norm, leaves tokens farthest apart at a given time.
+r"""`delay` finds the change of the parameters, of a given norm, that leaves tokens farthest apart at a given time.
 
-**Algorithm.** A change is $c = r w / |w|$ of norm r, so that w is free. The logarithm of the dispersion of the tokens
-at the time is maximised, with derivatives in forward mode, by the method of Broyden, Fletcher, Goldfarb and Shanno,
-from the gradient at c = 0 first and then from random directions; the best is kept. **Reference.** Nocedal, Wright,
-*Numerical optimization* (2006), Section 6.1; `scipy.optimize`. **Invariants.** The change has norm r whatever the
-method does; the dispersion that is reported is that of a run with the change.
+**Algorithm.** The change $c = r w / |w|$ has norm r for every w, so that the maximisation over w is unconstrained. BFGS
+maximises the logarithm of the dispersion of the tokens at that time, with derivatives in forward mode. The first
+attempt starts along the gradient at c = 0, the others in random directions, and the best is returned.
+**Reference.** Nocedal, Wright, *Numerical optimization* (2006), Section 6.1; `scipy.optimize`.
+**Invariants.** The change always has norm r; the reported dispersion is computed by a run with the change.
 """
 
 from collections.abc import Callable
@@ -30,21 +30,22 @@ from ._least_squares import Runs
 from ._parameters import Parameters, pick_parameters
 
 
-# Attempts whose dispersion is so near to the largest, relatively, came to the same.
+# Relative difference from the largest dispersion below which an attempt counts as having found that maximum.
 SAME = 1e-3
 
 
 class Delay(eqx.Module):
-    """A change of parameters against collapse, and how far apart tokens are with it and without.
+    """A change of parameters that delays collapse, and the dispersion of the tokens with and without the change.
 
     **Attributes:**
 
     - `field`: The field with the change.
-    - `names`, `changes`: What the parameters are called, and the change of each; together of norm `norm`.
-    - `dispersion`: The mean square distance of the tokens from their mean at the time, and `without`, that of `field`
-        as it was passed.
-    - `by_attempt`: (attempts,), the dispersion that each attempt came to, and `same`, how many came to the largest.
-    - `runs`: How many runs were simulated, each derivative by a parameter counted as one.
+    - `names`, `changes`: The names of the parameters, and the change of each. All changes together have norm `norm`.
+    - `dispersion`, `without`: The mean square distance of the tokens from their mean at the given time, with the change
+        and for the original field.
+    - `by_attempt`, `same`: (attempts,), the dispersion found by each attempt, and the number of attempts that found the
+        largest.
+    - `runs`: The number of simulated runs; the derivative with respect to one parameter counts as one run.
     """
 
     field: AbstractField = eqx.field(repr=False)
@@ -58,7 +59,7 @@ class Delay(eqx.Module):
     runs: int
 
     def summary(self) -> str:
-        """How far apart the tokens are, and by which change, in a few lines."""
+        """A few lines with the dispersion and the change of each parameter."""
         times = f"{self.dispersion / self.without:.3g} times" if self.without > 0 else "from zero"
         lines = [f"dispersion {self.dispersion:.4g} in place of {self.without:.4g}, {times}, by a change of norm "
                  f"{self.norm:g}"]  # fmt: skip
@@ -87,14 +88,14 @@ class _Apart(eqx.Module):
 
     @eqx.filter_jit
     def slope(self, vector: Array) -> tuple[Float[Array, ""], Float[Array, " p"]]:
-        """The value and its derivatives."""
+        """The value and its gradient."""
         value = lambda vector: (self.value(vector),) * 2
         slope, found = jax.jacfwd(value, has_aux=True)(vector)
         return found, slope
 
 
 def log_dispersion(x: Tokens) -> Float[Array, ""]:
-    """The logarithm of the mean square distance from the mean."""
+    """The logarithm of the mean square distance of the tokens from their mean."""
     return jnp.log(jnp.mean(jnp.sum(jnp.square(x - jnp.mean(x, axis=0, keepdims=True)), axis=1)))
 
 
@@ -112,7 +113,7 @@ def delay(
 ) -> Delay:
     r"""The change of parameters, of a given norm, that leaves tokens farthest apart at a given time.
 
-    Against collapse: how much a small change of V, say, can delay it, and which one does. A host function.
+    The result tells how much a small change, of V for instance, can delay collapse. A host function.
 
     !!! example
 
@@ -128,18 +129,18 @@ def delay(
 
     **Arguments:**
 
-    - `field`: The field that is changed.
+    - `field`: The field whose parameters are changed.
     - `x0`: Tokens at time 0, (n, d).
 
     **Other arguments:**
 
-    - `until`: At which time.
-    - `norm`: The Euclidean norm of the change of all picked parameters together (of one matrix that of Frobenius).
-    - `key`: PRNG key of the directions in which attempts begin; the first one begins along the gradient.
-    - `which`: Which parameters may change: a function of the field that returns one of its arrays, or a tuple of them;
-        None frees all arrays of floats.
-    - `attempts`: How many searches; the best is returned.
-    - `most`, `max_steps`: The most steps of a search, and of a run.
+    - `until`: The time at which the dispersion is maximised.
+    - `norm`: The Euclidean norm of the change of all picked parameters together (for one matrix, the Frobenius norm).
+    - `key`: PRNG key for the initial directions of the attempts; the first attempt starts along the gradient.
+    - `which`: A function of the field that returns the array, or the tuple of arrays, that may change; None frees all
+        floating-point arrays.
+    - `attempts`: The number of searches; the best result is returned.
+    - `most`, `max_steps`: The maximal number of steps of a search, and of a run.
 
     **Returns:**
 
@@ -147,9 +148,9 @@ def delay(
 
     **Raises:**
 
-    - `ValueError` if time or norm is not above zero, if all tokens are at one point, or if `which` picks no arrays of
-        the field.
-    - `RuntimeError` if the run without a change does not come to its end.
+    - `ValueError` if `until` or `norm` is not above zero, if all tokens are at one point, or if `which` picks no arrays
+        of the field.
+    - `RuntimeError` if the run without a change stops before `until`.
     """
     parameters = pick_parameters(check_field(field), which)
     x0 = check_tokens(x0, "x0")
@@ -167,17 +168,17 @@ def delay(
     most = check_integer(most, "most", remedy="pass the most steps of a search")
     max_steps = check_integer(max_steps, "max_steps", remedy="pass the most steps of a run")
     x0 = field.space.retract(x0)
-    # Of tokens at one point rounding alone is left.
+    # The computed dispersion of tokens at one point is rounding error.
     if not float(log_dispersion(x0)) > 2 * np.log(10 * jnp.finfo(x0.dtype).eps):
         raise refusal("x0", "be at several points", "they are at one", "pass tokens that are apart")
     tight = jnp.finfo(x0.dtype).bits == 64
-    # The derivatives are of the run as it is computed: coarse tolerances would make them rough.
+    # The derivatives are those of the discretised run, which coarse tolerances would make noisy.
     controller = dfx.PIDController(rtol=1e-7 if tight else 1e-5, atol=1e-9 if tight else 1e-6)
     made = _Apart(field, parameters, Runs(None, controller, None, max_steps), x0, jnp.asarray([0, until], x0.dtype))
     base = parameters.vector(parameters.values(field), x0.dtype)
     without = float(jnp.exp(made.value(base)))
     if not np.isfinite(without):
-        # The same run, which says why it ends.
+        # Repeating the run with `throw=True` raises the reason for its failure.
         made.runs(field, x0, made.ts, throw=True)
     directions, dispersions, runs = [], [], 0
     for attempt in range(attempts):
@@ -201,12 +202,12 @@ def delay(
 
 
 def _changed(base: Array, direction: np.ndarray, norm: float) -> Array:
-    """The parameters, changed by the norm in this direction."""
+    """The parameters after a change of norm `norm` along `direction`."""
     return base + jnp.asarray(norm * direction / np.linalg.norm(direction), base.dtype)
 
 
 def _search(made: _Apart, base: Array, start: np.ndarray, norm: float, most: int) -> tuple[np.ndarray, int]:
-    """The best direction near `start`, and how often value and derivatives were taken."""
+    """The best direction near `start`, and the number of evaluations of the value and its gradient."""
     from scipy.optimize import minimize  # loaded when it is needed
 
     start = start / np.linalg.norm(start)
@@ -215,7 +216,7 @@ def _search(made: _Apart, base: Array, start: np.ndarray, norm: float, most: int
         length = np.linalg.norm(w)
         value, slope = (np.asarray(part, float) for part in made.slope(_changed(base, w, norm)))
         if not (np.isfinite(value) and np.isfinite(slope).all()):
-            # A run that did not come to its end: farther than anything, and the search turns back.
+            # The run failed: a huge objective makes the line search shorten its step.
             return 1e10, np.zeros_like(w)
         unit = w / length
         return -float(value), -norm * (slope - np.dot(slope, unit) * unit) / length

@@ -1,11 +1,10 @@
-r"""`hold`: parameters with which tokens keep exactly k clusters to a given time.
+r"""`hold` finds parameters with which tokens keep exactly k clusters until a given time.
 
-**Algorithm.** The tokens are dealt to k clusters once in each attempt, and at some times two things are asked: each
-token within 0.45 radii of the mean of its cluster, and two means at least two radii apart. Together they are enough
-for k clusters at that radius. What is missing of them is the residual of a fit by Levenberg and Marquardt's method,
-from the parameters of the field and then from others near them. **Reference.** Own synthesis; the clusters are those
-of `num_clusters`. **Invariants.** Whether they are held is counted on a run of its own, at more times than were
-fitted.
+**Algorithm.** Each attempt assigns the tokens to k clusters. At some times two conditions are imposed: each token is
+within 0.45 radii of the mean of its cluster, and any two means are at least two radii apart. Both together imply k
+clusters at that radius. The Levenberg-Marquardt method minimises the violations of the conditions, starting from the
+parameters of the field and then from random parameters near them. **Reference.** Own synthesis; `num_clusters` defines
+the clusters. **Invariants.** The result is judged by a separate run, at more times than were fitted.
 """
 
 from collections.abc import Callable
@@ -46,24 +45,24 @@ from ._least_squares import Runs, fit
 from ._parameters import Parameters, check_pieces, pick_parameters
 
 
-# Of a token from the mean of its cluster, and of two means from each other, in radii.
+# The largest distance of a token from the mean of its cluster, and the least distance between two means, in radii.
 INSIDE, APART = 0.45, 2.0
-# Times at which the fit looks, and at which clusters are counted afterwards.
+# The number of times at which the fit imposes its conditions, and at which clusters are counted afterwards.
 LOOKS, COUNTS = 8, 101
 
 
 class Hold(eqx.Module):
-    """Parameters that keep clusters, and for how long.
+    """Parameters that keep clusters, and the time until which the clusters are kept.
 
     **Attributes:**
 
-    - `field`: The field, its parameters piecewise constant in time.
-    - `names`, `values`: What the parameters are called, and their values, (pieces, ...) for each.
-    - `labels`: (n,), to which cluster each token was dealt.
-    - `ts`, `counts`: (times,), from `since` to `until`, and how many clusters there are at each.
-    - `held`: Whether there are exactly as many as asked at all of them, and `reason`, in words.
-    - `until`: The first of `ts` at which there are not; infinite if there is none.
-    - `attempts`: How many were made, and `steps`, how many steps the fits of all of them took.
+    - `field`: The field with parameters that are piecewise constant in time.
+    - `names`, `values`: The names of the parameters, and the values of each, (pieces, ...).
+    - `labels`: (n,), the index of the cluster to which each token was assigned.
+    - `ts`, `counts`: (times,), times from `since` to `until`, and the number of clusters at each time.
+    - `held`, `reason`: True if the number of clusters is the requested one at all `ts`, and the explanation.
+    - `until`: The first of `ts` at which the number of clusters is wrong; infinite if there is no such time.
+    - `attempts`, `steps`: The number of attempts, and the total number of steps of their fits.
     """
 
     field: AbstractField = eqx.field(repr=False)
@@ -79,7 +78,7 @@ class Hold(eqx.Module):
     steps: int
 
     def summary(self) -> str:
-        """Whether clusters are held, and with what, in a few lines."""
+        """A few lines with the outcome and the range of each parameter."""
         lines = [f"{'held' if self.held else 'NOT held'} from t = {self.ts[0]:g} to {self.ts[-1]:g}: {self.reason}"]
         lines += [
             f"  {name}: {len(value)} pieces, from {value.min():.4g} to {value.max():.4g}"
@@ -91,7 +90,7 @@ class Hold(eqx.Module):
 
 
 class _Missing(eqx.Module):
-    """What is missing of clusters that are close and far apart, in radii: zero where they are held."""
+    """The violations of the conditions on the clusters at all times of the fit, in radii; zero where they hold."""
 
     field: AbstractField
     parameters: Parameters
@@ -99,7 +98,7 @@ class _Missing(eqx.Module):
     x0: Tokens
     knots: Float[Array, " edges"]
     ts: Float[Array, " looks"]
-    shares: Float[Array, "k n"]  # of each token in the mean of each cluster
+    shares: Float[Array, "k n"]  # the weight of each token in the mean of each cluster
     radius: Float[Array, ""]
 
     def __call__(self, vector: Array) -> Float[Array, " N"]:
@@ -109,10 +108,10 @@ class _Missing(eqx.Module):
 
 
 def missing(x: Tokens, shares: Float[Array, "k n"], radius: Array) -> Float[Array, " N"]:
-    """What is missing at one time."""
+    """The violations of the conditions on the clusters at one time, in radii."""
     means = matmul(shares, x)
     own = matmul((shares > 0).astype(x.dtype).T, means)
-    # Squares under the root are kept from zero, where a distance has no derivative.
+    # The added constant keeps the square root differentiable where the distance is zero.
     length = lambda v: jnp.sqrt(jnp.sum(v * v, axis=-1) + 1e-12 * radius**2)
     inside = jnp.maximum(length(x - own) / radius - INSIDE, 0)
     first, second = np.triu_indices(means.shape[0], 1)
@@ -137,10 +136,11 @@ def hold(
     max_steps: int = 4096,
     most: int = 40,
 ) -> Hold:
-    r"""Parameters of a field with which tokens form exactly k clusters, and keep them to a given time.
+    r"""Parameters of a field with which tokens form exactly k clusters, and keep the clusters until a given time.
 
-    Clusters are those of `num_clusters` at the radius. Under attention with V = I they merge in the end; a large beta
-    keeps them for times of the order of $e^{\beta(1 - c)}$, too large a one does not let them form. A host function.
+    `num_clusters` counts the clusters at the given radius. Under attention with V = I all clusters merge eventually; a
+    large beta keeps them for times of the order of $e^{\beta(1 - c)}$, but if beta is too large, no clusters form. A
+    host function.
 
     !!! example
 
@@ -158,34 +158,35 @@ def hold(
 
     **Arguments:**
 
-    - `field`: The field, with the first values of the parameters.
+    - `field`: The field with the initial values of the parameters.
     - `x0`: Tokens at time 0, (n, d).
 
     **Other arguments:**
 
-    - `clusters`: How many, k.
-    - `until`: To which time.
-    - `since`: From which time on; None is half of `until`.
-    - `radius`: That of the clusters.
-    - `key`: PRNG key of further first values.
-    - `pieces`: In how many pieces of equal length the parameters are constant.
-    - `which`: Which parameters are free: a function of the field that returns one of its arrays, or a tuple of them;
-        None frees all arrays of floats. None of them may be a schedule.
-    - `labels`: (n,), to which cluster, of 0 to k - 1, each token goes; None deals them by average linkage: the first
-        attempt, and every other one, where they start; those between where they are at `since` with the values that the
-        attempt begins with.
-    - `spread`: The standard deviation of further first values, relative to the size of each parameter.
-    - `attempts`: How often to begin, the first two times with the values of `field`.
-    - `max_steps`, `most`: The most steps of a run, and of a fit.
+    - `clusters`: The number k of clusters.
+    - `until`: The time until which the clusters are to be kept.
+    - `since`: The time from which the number of clusters must be k; None means half of `until`.
+    - `radius`: The radius of the clusters, as in `num_clusters`.
+    - `key`: PRNG key for random initial values.
+    - `pieces`: The number of pieces of equal length in which the parameters are constant.
+    - `which`: A function of the field that returns the free array, or a tuple of free arrays; None frees all
+        floating-point arrays. None of them may be a schedule.
+    - `labels`: (n,), the index of the cluster of each token, 0 to k - 1. None assigns tokens by average linkage: the
+        first, third, ... attempts use the positions at the start, the others the positions at `since` with the
+        initial values of the attempt.
+    - `spread`: The standard deviation of random initial values, relative to the root mean square of each parameter.
+    - `attempts`: The maximal number of attempts; the first two start from the values of `field`.
+    - `max_steps`, `most`: The maximal number of steps of a run, and of a fit.
 
     **Returns:**
 
-    A `Hold`, of the attempt that holds longest.
+    A `Hold`, for the attempt that keeps the clusters longest.
 
     **Raises:**
 
-    - `ValueError` if there are more clusters than tokens, or a label has no token; if times or radius are not above
-        zero; or if `which` picks no arrays of the field, or one that may not be a schedule, as the gain of a norm.
+    - `ValueError` if there are more clusters than tokens, or a cluster without a token; if `until` or `radius` is not
+        above zero; or if `which` picks no arrays of the field, or an array that must not depend on time, such as the
+        gain of a norm.
     """
     check_field(field)
     x0 = check_tokens(x0, "x0")
@@ -222,7 +223,7 @@ def hold(
     for attempt in range(attempts):
         draw = draw_normal(jr.fold_in(check_key(key), attempt), (first.size, 1), x0.dtype)[:, 0]
         start = first + (attempt > 1) * spread * draw * _sizes(parameters, field, pieces)
-        # Which tokens can be kept together depends on the parameters.
+        # The parameters determine which tokens can be kept together.
         dealt = at_start if attempt % 2 == 0 or labels is not None else _dealt(made, start, ts, clusters, at_start)
         made = eqx.tree_at(lambda m: m.shares, made, _shares(dealt, x0))
         found = fit(made, start, number(1e-4), jnp.asarray(most), number(0.0), number(1.0))
@@ -237,14 +238,14 @@ def hold(
 
 
 def _sizes(parameters: Parameters, field: AbstractField, pieces: int) -> Array:
-    """The root mean square of each parameter's leaf, for each number of the vector; 1 of a leaf of zeros."""
+    """For each entry of the vector, the root mean square of its leaf, or 1 if the leaf is zero."""
     rms = [float(jnp.sqrt(jnp.mean(jnp.square(leaf)))) or 1.0 for leaf in parameters.values(field)]
     each = np.concatenate([np.full(size, value) for size, value in zip(parameters.sizes, rms, strict=True)])
     return jnp.asarray(np.tile(each, pieces))
 
 
 def _judged(made: _Missing, vector: Array, dealt: np.ndarray, clusters: int, since: float, until: float) -> Hold:
-    """How many clusters a run of its own has."""
+    """The result for the parameters `vector`, judged by a separate run with tight tolerances."""
     field, x0 = made.parameters.in_pieces(made.field, made.knots[:-1], vector), made.x0
     ts = np.linspace(since, until, COUNTS)
     run = _counted(field, x0, jnp.asarray(np.append(0.0, ts[ts > 0]), x0.dtype), made.radius)
@@ -264,7 +265,7 @@ def _judged(made: _Missing, vector: Array, dealt: np.ndarray, clusters: int, sin
 
 @eqx.filter_jit
 def _counted(field: AbstractField, x0: Array, ts: Array, radius: Array) -> Trajectory:
-    """A run whose saved numbers are those of its clusters, -1 where it did not come to the time."""
+    """A run that saves the number of clusters at `ts`, with -1 at times after the run stopped."""
     tight = jnp.finfo(x0.dtype).bits == 64
     controller = dfx.PIDController(rtol=1e-8 if tight else 1e-5, atol=1e-10 if tight else 1e-7)
     save = lambda t, x, args: num_clusters(x, radius)
@@ -273,18 +274,18 @@ def _counted(field: AbstractField, x0: Array, ts: Array, radius: Array) -> Traje
 
 
 def _shares(dealt: np.ndarray, x0: Tokens) -> Float[Array, "k n"]:
-    """Of each token in the mean of each cluster."""
+    """The weight of each token in the mean of each cluster."""
     shares = np.eye(int(dealt.max()) + 1)[dealt].T
     return jnp.asarray(shares / shares.sum(axis=1, keepdims=True), x0.dtype)
 
 
 def _dealt(made: _Missing, vector: Array, ts: Array, clusters: int, otherwise: np.ndarray) -> Int[np.ndarray, " n"]:
-    """The cluster of each token by average linkage at the first time that is looked at, with `vector`."""
+    """The cluster of each token by average linkage at the first time of the fit, with the parameters `vector`."""
     field = made.parameters.in_pieces(made.field, made.knots[:-1], vector)
     x = np.asarray(field.space.retract(made.runs(field, made.x0, ts[:2]).xs[-1]))
     try:
         return _labels(None, x, clusters)
-    except ValueError:  # all tokens at fewer places, or no numbers, where the run did not come so far
+    except ValueError:  # too few distinct tokens, or NaN because the run stopped
         return otherwise
 
 
@@ -293,7 +294,7 @@ def _labels(labels: Any, x0: np.ndarray, clusters: int) -> Int[np.ndarray, " n"]
         if clusters == 1:
             return np.zeros(len(x0), int)
         tree = linkage(x0, "average")
-        # The first merger that is not made for so many clusters. `fcluster` would make all those of one height.
+        # Row n - k of the tree is the first merger that k clusters omit. `fcluster` would apply all of equal height.
         if tree[len(x0) - clusters, 2] == 0:
             several = f"there are {len(np.unique(x0, axis=0))} among {len(x0)} tokens"
             raise refusal("clusters", "be no more than the different tokens", several, "pass fewer")

@@ -1,13 +1,14 @@
-r"""What observations determine: Fisher information, its null space in words, and Cramer and Rao's bound.
+r"""Identifiability of parameters: Fisher information, its null space in words, and the Cramer-Rao bound.
 
 **Algorithm.** With independent normal errors of standard deviation $\sigma$ the information of parameters $\theta$ is
-$F = J^\top J / \sigma^2$, $J$ the derivative of what is observed. Columns are scaled by the size of their leaf, so that
-the singular values of J may be compared; those below `ROUNDING` of the largest are a null space, of directions along
-which nothing that is observed changes. Known symmetries are tried on it: two leaves scaled against each other, two
-leaves under one change of basis. **Reference.** Rothenberg, *Identification in parametric models* (1971); Stoica and
-Marzetta, *Parameter estimation problems with singular information matrices* (2001), for the pseudo-inverse.
-**Invariants.** The null space and the identifiable directions together span all parameters; a direction that is named
-lies in the null space to ten roots of the machine epsilon.
+$F = J^\top J / \sigma^2$, where $J$ is the derivative of the observations. Each column is scaled by the root mean
+square of its leaf, so that the singular values are comparable. Singular values below `ROUNDING` $\sqrt\epsilon$ times
+the largest span the null space: no observation changes along its directions. Known symmetries are then tested for
+membership in the null space: a scaling of two leaves against each other, and a change of basis between two leaves.
+**Reference.** Rothenberg, *Identification in parametric models* (1971); Stoica and Marzetta, *Parameter estimation
+problems with singular information matrices* (2001), for the pseudo-inverse.
+**Invariants.** The null space and the identifiable directions together span all parameters; a named direction lies in
+the null space up to ten square roots of the machine epsilon.
 """
 
 import math
@@ -18,42 +19,42 @@ import numpy as np
 from ._parameters import Parameters
 
 
-# Of a singular value over the largest, in roots of the machine epsilon.
+# Threshold for a singular value relative to the largest, in square roots of the machine epsilon.
 ROUNDING = 1.0
-# How much of a unit vector may be outside of the null space, if it is to be named; in roots of the machine epsilon.
+# The largest component of a named unit vector outside of the null space, in square roots of the machine epsilon.
 OUTSIDE = 10.0
 
 
 class Identified(NamedTuple):
-    """The directions that observations determine, and those they do not."""
+    """The directions in parameter space that observations determine, and the directions that they do not determine."""
 
     fisher: np.ndarray  # (p, p)
-    covariance: np.ndarray  # (p, p), the pseudo-inverse: of the identifiable part
-    combinations: np.ndarray  # (r, p), unit vectors, the best determined first
-    bounds: np.ndarray  # (r,), the least standard deviation of each
+    covariance: np.ndarray  # (p, p), the pseudo-inverse of `fisher`
+    combinations: np.ndarray  # (r, p), orthonormal directions, the best determined first
+    bounds: np.ndarray  # (r,), the least standard deviation of each combination
     null: np.ndarray  # (p - r, p), orthonormal
-    words: tuple[str, ...]  # what they are
+    words: tuple[str, ...]  # a description of the null space
 
 
 def identify(jacobian: np.ndarray, noise: float, parameters: Parameters, leaves: tuple[np.ndarray, ...]) -> Identified:
-    """What residuals with this derivative, (N, p), in the units of `noise`, determine."""
+    """The directions that residuals with derivative `jacobian`, (N, p), and standard deviation `noise` determine."""
     jacobian, point = np.asarray(jacobian, np.float64), np.concatenate([np.ravel(leaf) for leaf in leaves])
     sizes = np.concatenate([np.full(np.size(leaf), _size(leaf)) for leaf in leaves])
-    # Of the triangular factor: the same singular values and directions, and no square matrix of all observations.
+    # The triangular factor has the same singular values and right vectors, and avoids an (N, N) matrix.
     _, singular, rows = np.linalg.svd(np.linalg.qr(jacobian * sizes, mode="r"), full_matrices=True)
     singular = np.concatenate([singular, np.zeros(len(rows) - len(singular))])
     epsilon = np.finfo(np.asarray(leaves[0]).dtype).eps
     seen = singular > ROUNDING * math.sqrt(epsilon) * singular.max(initial=0.0)
-    # Directions in the parameters themselves; those of the null space made orthonormal again.
+    # Undoing the scaling of the columns makes the null vectors oblique, so they are orthonormalised.
     null = np.linalg.qr((rows[~seen] * sizes).T)[0].T if not seen.all() else np.zeros((0, len(point)))
-    # Of combinations orthogonal to the null space: along it nothing can be said, so nothing is.
+    # The projection orthogonal to the null space, along which the observations give no bound.
     keep = np.eye(len(point)) - null.T @ null
     fisher = jacobian.T @ jacobian / noise**2 if noise > 0 else np.full((len(point),) * 2, np.inf)
     wide = keep @ (rows[seen] * sizes[None, :]).T / np.where(seen, singular, 1)[seen]
     spread = wide @ wide.T
     values, vectors = np.linalg.eigh(spread)
     last = len(point) - len(null)
-    # eigh is ascending: the zeros of the null space come first, then the best determined.
+    # eigh sorts in ascending order: the zeros of the null space come first, then the best determined combinations.
     values, vectors = values[len(point) - last :], vectors[:, len(point) - last :]
     bounds = noise * np.sqrt(np.maximum(values, 0.0))
     return Identified(
@@ -72,7 +73,7 @@ def _size(leaf: np.ndarray) -> float:
 
 
 def _words(null: np.ndarray, point: np.ndarray, parameters: Parameters, outside: float) -> tuple[str, ...]:
-    """The null space in words: symmetries that lie in it, and which leaves the rest is about."""
+    """The null space in words: the symmetries that it contains, and the leaves that its other directions change."""
     words, found = [], np.zeros((0, len(point)))
     for says, directions in _symmetries(point, parameters):
         lengths = np.linalg.norm(directions, axis=1, keepdims=True)
@@ -97,13 +98,13 @@ def _dimensions(count: int) -> str:
 
 
 def _basis(rows: np.ndarray, outside: float) -> np.ndarray:
-    """Orthonormal rows of the same span."""
+    """Orthonormal rows with the span of `rows`."""
     _, singular, basis = np.linalg.svd(rows, full_matrices=False)
     return basis[singular > outside]
 
 
 def _symmetries(point: np.ndarray, parameters: Parameters) -> list[tuple[str, np.ndarray]]:
-    """Directions that leave some field unchanged, by what they are; whether it is this field is for the caller."""
+    """Candidate symmetries, each a description and its directions; the caller tests which ones hold for the field."""
     parts, names = parameters.split(point), parameters.names
     along = [np.concatenate([np.ravel(p if k == a else 0 * p) for k, p in enumerate(parts)]) for a in range(len(parts))]
     tries: list[tuple[str, np.ndarray]] = []
@@ -111,20 +112,20 @@ def _symmetries(point: np.ndarray, parameters: Parameters) -> list[tuple[str, np
         tries.append((f"the scale of {name}", along[a][None, :]))
     pairs = [(a, b) for a in range(len(parts)) for b in range(a + 1, len(parts))]
     for a, b in pairs:
-        # Stacks of factors (..., d, k) and (..., d, k), or (..., d, k) and (..., k, e), joined over k.
+        # The stacked factors are (..., d, k) and (..., d, k), or (..., d, k) and (..., k, e), contracted over k.
         for turned in (False, True):
             directions = _changes(parts, a, b, turned)
             if directions is not None:
                 says = f"the basis between {names[a]} and {names[b]}, rotations among its changes"
                 tries.append((says, directions))
-    # After the changes of basis, which these are among where two leaves are factors of one.
+    # The relative scale of two factors is a change of basis, so it is tried after the changes of basis.
     for a, b in pairs:
         tries.append((f"the scale of {names[a]} against {names[b]}", (along[a] - along[b])[None, :]))
     return tries
 
 
 def _changes(parts: tuple[Any, ...], a: int, b: int, turned: bool) -> np.ndarray | None:
-    """The directions of A -> A (1 + E), B -> (1 - E) B with E each unit matrix; B transposed unless `turned`."""
+    """The directions of A -> A (1 + E), B -> (1 - E) B for each elementary matrix E; B transposed unless `turned`."""
     left, right = parts[a], parts[b] if turned else np.swapaxes(parts[b], -1, -2) if np.ndim(parts[b]) > 1 else parts[b]
     if left.ndim not in (2, 3) or right.ndim != left.ndim or left.shape[-1] != right.shape[-2]:
         return None

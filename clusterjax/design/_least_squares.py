@@ -1,12 +1,12 @@
-"""Least squares through the integrator: Levenberg and Marquardt's method, and the runs whose end is its residual.
+"""Least squares through the integrator: the Levenberg-Marquardt method, and the runs that produce its residuals.
 
-**Algorithm.** Each step solves a linear least-squares problem with the Jacobian, by forward mode, and a damping of each
-parameter in proportion to the length of its column; the damping follows the ratio of the fall to the predicted one. Not
-`optimistix.LevenbergMarquardt`: here a step whose run failed is refused and damped more. **Reference.** Marquardt, *An
-algorithm for least-squares estimation of nonlinear parameters* (1963); Nielsen, *Damping parameter in Marquardt's
-method* (1999).
-**Invariants.** The sum of squares never rises; a residual that is not finite, of a run that failed, is refused;
-everything is compiled once for each structure of the residual, whatever its numbers.
+**Algorithm.** Each step solves a damped linear least-squares problem with the Jacobian from forward mode. The damping
+of a parameter is proportional to the norm of its column, and is adapted to the ratio of the actual to the predicted
+decrease. `optimistix.LevenbergMarquardt` is not used, because a step whose run fails must be rejected and damped more.
+**Reference.** Marquardt, *An algorithm for least-squares estimation of nonlinear parameters* (1963); Nielsen, *Damping
+parameter in Marquardt's method* (1999).
+**Invariants.** The sum of squares never rises; a residual that is not finite, from a run that failed, is rejected; each
+structure of the residual is compiled once, whatever the values in it.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from .._simulate import simulate
 
 
 class Runs(eqx.Module):
-    """How the runs of a design are integrated: what is passed on to `simulate`."""
+    """The options that the runs of a design pass to `simulate`."""
 
     solver: dfx.AbstractSolver | None
     controller: dfx.AbstractStepSizeController
@@ -40,9 +40,9 @@ class Runs(eqx.Module):
 
 
 def read_runs(solver: Any, controller: Any, dt0: Any, max_steps: Any, dtype: Any) -> Runs:
-    """The options of the runs, checked as far as `simulate` does not.
+    """The options of the runs, with the checks that `simulate` does not make.
 
-    The default tolerances are tighter than those of `simulate`: an estimate is as accurate as its runs.
+    The default tolerances are tighter than in `simulate`, because an estimate is only as accurate as its runs.
     """
     if controller is None:
         tight = jnp.finfo(dtype).bits == 64
@@ -58,15 +58,15 @@ def read_runs(solver: Any, controller: Any, dt0: Any, max_steps: Any, dtype: Any
 
 
 class Fit(eqx.Module):
-    """Where Levenberg and Marquardt's method ended.
+    """The result of the Levenberg-Marquardt method.
 
     **Attributes:**
 
-    - `vector`: (p,), the parameters there.
-    - `residual`: (N,), the residual there, and `jacobian`, (N, p), its derivative.
-    - `settled`: Whether the next step would be below the tolerance, or the residual is as small as was asked.
-    - `steps`: How many were tried.
-    - `started`: Whether the residual was finite at the start.
+    - `vector`: (p,), the final parameters.
+    - `residual`, `jacobian`: (N,) and (N, p), the residual at `vector` and its derivative.
+    - `settled`: True if the next step would be below the tolerance, or the residual is as small as requested.
+    - `steps`: The number of steps, including rejected steps.
+    - `started`: True if the residual was finite at the start.
     """
 
     vector: Float[Array, " p"]
@@ -82,8 +82,8 @@ class _State(eqx.Module):
     residual: Array
     jacobian: Array
     cost: Array  # infinite before the first evaluation
-    trial: Array  # what is evaluated next
-    foreseen: Array  # by how much the cost should fall there
+    trial: Array  # the parameters that are evaluated next
+    foreseen: Array  # the predicted decrease of the cost at `trial`
     damping: Array
     growth: Array
     settled: Array
@@ -99,22 +99,22 @@ def fit(
     enough: Array,
     share: Array,
 ) -> Fit:
-    """The parameters near `start` of the least sum of squares of `residual`, in at most `most` steps; fewer if no entry
-    of it is above `enough`.
+    """The parameters near `start` that minimise the sum of squares of `residual`, in at most `most` steps; the fit ends
+    early if no entry of the residual exceeds `enough`.
 
-    `share` is the least damping of a parameter over the largest: near 0 what has little effect moves as far as it must,
-    the rule where parameters are to be estimated; with 1 all are damped alike, and of many solutions the nearest is
-    found."""
+    `share` is the least column norm used for damping, relative to the largest. Near 0, parameters of little effect move
+    freely, which suits estimation; with 1 all parameters are damped alike, and of many solutions a near one is found.
+    """
     evaluate = jax.jacfwd(lambda vector: (residual(vector),) * 2, has_aux=True)
 
     def going(state: _State) -> Array:
         return ~state.settled & (state.steps <= most)
 
     def step(state: _State) -> _State:
-        # The start is the first trial, so that the runs are compiled once.
+        # The start is the first trial, so that the runs are compiled only once.
         jacobian, trial = evaluate(state.trial)
         cost = jnp.sum(jnp.square(trial))
-        # NaN is no fall.
+        # A cost of NaN fails this comparison, so that a failed run is rejected.
         better = (cost < state.cost) & jnp.all(jnp.isfinite(jacobian))
         first = state.steps == 0
         ratio = jnp.where(first, 0.5, (state.cost - cost) / jnp.where(state.foreseen > 0, state.foreseen, 1))
@@ -141,17 +141,17 @@ def fit(
 
 
 def _damped(residual: Array, jacobian: Array, damping: Array, share: Array) -> tuple[Array, Array]:
-    """The step that minimises |r + J s|^2 + damping |D s|^2, and by how much the sum of squares would fall."""
+    """The step s that minimises |r + J s|^2 + damping |D s|^2, and the predicted decrease of the sum of squares."""
     lengths = jnp.linalg.norm(jacobian, axis=0)
     lengths = jnp.maximum(lengths, share * jnp.max(lengths))
     lengths = jnp.where(lengths > 0, lengths, 1)
     if jacobian.shape[0] < jacobian.shape[1]:
-        # More parameters than residuals: the same step from the smaller system.
+        # With more parameters than residuals, the dual (N, N) system gives the same step.
         scaled = jacobian / lengths[None, :]
         gram = matmul(scaled, scaled.T) + damping * jnp.eye(len(residual), dtype=residual.dtype)
         move = -matmul(scaled.T, jnp.linalg.solve(gram, residual)) / lengths
     else:
-        # By an orthogonal factor of both together: normal equations would lose half the digits.
+        # A QR factorisation of the stacked matrix is used, because normal equations would lose half the digits.
         q, r = jnp.linalg.qr(jnp.concatenate([jacobian, jnp.diag(jnp.sqrt(damping) * lengths)]))
         move = -jax.scipy.linalg.solve_triangular(r, matmul(q[: len(residual)].T, residual))
     along = matmul(jacobian, move)
@@ -159,7 +159,7 @@ def _damped(residual: Array, jacobian: Array, damping: Array, share: Array) -> t
 
 
 def slope(fit: Fit) -> Float[Array, ""]:
-    """The largest cosine between the residual and a column of its Jacobian: 0 at a stationary point."""
+    """The largest absolute cosine between the residual and a column of its Jacobian; 0 at a stationary point."""
     columns, length = jnp.linalg.norm(fit.jacobian, axis=0), jnp.linalg.norm(fit.residual)
     products = jnp.abs(matmul(fit.residual, fit.jacobian))
     cosines = jnp.where(columns * length > 0, products / jnp.where(columns * length > 0, columns * length, 1), 0)

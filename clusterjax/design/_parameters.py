@@ -1,9 +1,9 @@
-"""Which numbers of a field are free: picked by a function of the field, as one vector.
+"""The free parameters of a field, selected by a function of the field, as one vector.
 
-**Algorithm.** The leaves of the field are replaced by their indices, and the function that picks is called on the field
-of indices: it names places, whatever the numbers there. **Reference.** `equinox.tree_at`, whose first argument this
-function is. **Invariants.** A vector and a field determine each other: `values(with_vector(v)) == v`; the structure of
-the field, and so what is compiled, does not change.
+**Algorithm.** The leaves of the field are replaced by their indices, and the selecting function is called on the field
+of indices, so that it selects leaves independently of their values. **Reference.** The selecting function is of the
+kind that `equinox.tree_at` takes first. **Invariants.** A vector and a field determine each other:
+`values(with_vector(v)) == v`. The structure of the field does not change, so nothing is compiled anew.
 """
 
 import math
@@ -23,14 +23,14 @@ from .._schedule import AbstractSchedule, PiecewiseConstant
 
 
 class _Place:
-    """The index of a leaf, in the place of the leaf."""
+    """The index of a leaf, which replaces the leaf."""
 
     def __init__(self, index: int):
         self.index = index
 
 
 class Parameters(eqx.Module):
-    """The picked leaves of a field: where they are, their names and shapes."""
+    """The selected leaves of a field: their indices, names and shapes."""
 
     indices: tuple[int, ...] = eqx.field(static=True)
     names: tuple[str, ...] = eqx.field(static=True)
@@ -42,11 +42,11 @@ class Parameters(eqx.Module):
 
     @property
     def count(self) -> int:
-        """How many numbers they are."""
+        """The total number of entries of the leaves."""
         return sum(self.sizes)
 
     def values(self, field: AbstractField) -> tuple[Array, ...]:
-        """The leaves of `field` that were picked."""
+        """The selected leaves of `field`."""
         leaves = jtu.tree_leaves(field)
         return tuple(leaves[index] for index in self.indices)
 
@@ -57,29 +57,29 @@ class Parameters(eqx.Module):
         return tuple(part.reshape((*part.shape[:-1], *shape)) for part, shape in zip(parts, self.shapes, strict=True))
 
     def vector(self, leaves: tuple[Array, ...], dtype: Any) -> Float[Array, " p"]:
-        """Leaves as one vector."""
+        """The leaves as one vector."""
         return jnp.concatenate([jnp.ravel(leaf).astype(dtype) for leaf in leaves])
 
     def put(self, field: AbstractField, parts: tuple[Any, ...]) -> AbstractField:
-        """`field` with other leaves, or schedules, in their places."""
+        """`field` with the selected leaves replaced by other leaves, or by schedules."""
         leaves, structure = jtu.tree_flatten(field)
         for index, part in zip(self.indices, parts, strict=True):
             leaves[index] = part
         return jtu.tree_unflatten(structure, leaves)
 
     def with_vector(self, field: AbstractField, vector: Float[Array, " p"]) -> AbstractField:
-        """`field` with the numbers of a vector."""
+        """`field` with the entries of a vector in the selected leaves."""
         olds = self.values(field)
         return self.put(field, tuple(p.astype(old.dtype) for p, old in zip(self.split(vector), olds, strict=True)))
 
     def in_pieces(self, field: AbstractField, knots: Array, vector: Float[Array, " lp"]) -> AbstractField:
-        """`field` with each leaf piecewise constant in time, from the vectors of the pieces one after the other."""
+        """`field` with each leaf piecewise constant in time; `vector` concatenates the vectors of the pieces."""
         rows = vector.reshape(knots.shape[0], self.count)
         return self.put(field, tuple(PiecewiseConstant(knots, part) for part in self.split(rows)))
 
 
 def pick_parameters(field: AbstractField, which: Callable[[Any], Any] | None, *, pieces: bool = False) -> Parameters:
-    """The places that `which` picks of `field`, or with None all arrays of floats that are no times of a schedule.
+    """The leaves of `field` that `which` selects; None selects all floating-point arrays except the times of schedules.
 
     With `pieces` none may belong to a schedule: each becomes one.
 
@@ -110,14 +110,14 @@ def pick_parameters(field: AbstractField, which: Callable[[Any], Any] | None, *,
 
 
 def check_pieces(field: AbstractField, parameters: Parameters, x0: Array, pieces: int) -> None:
-    """That every parameter may be a schedule: the field says so when it is evaluated, nothing is computed.
+    """Checks that every parameter may be a schedule, by evaluating the field abstractly, without computing.
 
     **Raises:**
 
     - `ValueError` naming `which` and the parameter if one may not, as the gain of a norm, or naming `pieces` if their
         parameters do not fit in memory.
     """
-    # A fit holds a first guess, the present one, a step and a gradient.
+    # A fit holds four vectors: the initial guess, the current point, a step and a gradient.
     numbers = pieces * parameters.count
     num_bytes, what = 4 * numbers * x0.dtype.itemsize, "the parameters of the pieces and a step of theirs"
     check_room(pieces, "pieces", num_bytes, what, longest=numbers, remedy="pass fewer pieces")
@@ -132,7 +132,7 @@ def check_pieces(field: AbstractField, parameters: Parameters, x0: Array, pieces
 
 
 def _entries(picked: Any) -> list[Any]:
-    """What was picked, one by one; a None among it stays, and so does a schedule, which is refused."""
+    """The selected entries in order; a None and a schedule are kept as entries, so that they can be refused."""
     stop = lambda node: node is None or isinstance(node, AbstractSchedule | _Place)
     return jtu.tree_leaves(picked, is_leaf=stop)
 
@@ -149,7 +149,7 @@ def _index_of(entry: Any) -> int:
 
 
 def _schedule_at(field: AbstractField, path: str) -> AbstractSchedule | None:
-    """The schedule that the leaf at `path` belongs to, if there is one."""
+    """The schedule that contains the leaf at `path`, or None."""
     is_schedule = lambda node: isinstance(node, AbstractSchedule)
     for start, node in jtu.tree_flatten_with_path(field, is_leaf=is_schedule)[0]:
         if is_schedule(node) and path.startswith(jtu.keystr(start)):
@@ -158,12 +158,12 @@ def _schedule_at(field: AbstractField, path: str) -> AbstractSchedule | None:
 
 
 def _is_time(field: AbstractField, path: str) -> bool:
-    # The knots of a schedule are where a solver steps to: no derivative goes there.
+    # A solver steps exactly to the knots of a schedule, so no derivative flows through them.
     return _schedule_at(field, path) is not None and path.endswith(".ts")
 
 
 def _short(paths: list[str], indices: list[int]) -> tuple[str, ...]:
-    """The last word of each path, "value" of ".value"; the whole of it where two would be the same."""
+    """The last name in each path, "value" for ".value", or the whole path where two last names are equal."""
     whole = [paths[index].removeprefix(".") for index in indices]
     last = [path.removesuffix(".values").split(".")[-1] for path in whole]
     count = Counter(last)

@@ -1,10 +1,9 @@
-r"""`recover`: the parameters that made a run, from its tokens at some times; and what the tokens do not determine.
+r"""`recover` estimates the parameters of a run from its tokens at some times, and finds what the tokens leave open.
 
-**Algorithm.** Levenberg and Marquardt's method on the difference between simulated and observed tokens, in units of the
-noise; at its end Fisher's information by forward derivatives of the runs (`_identify.py`). **Reference.** Bard,
-*Nonlinear parameter estimation* (1974). **Invariants.** No parameter is estimated from fewer observations than there
-are parameters; a fit that did not settle says so; a parameter that the observations do not determine has an infinite
-bound.
+**Algorithm.** The Levenberg-Marquardt method minimises the difference between simulated and observed tokens. At the
+minimum, forward derivatives of the runs give the Fisher information (`_identify.py`). **Reference.** Bard, *Nonlinear
+parameter estimation* (1974). **Invariants.** A fit with fewer observations than parameters is refused; a fit that did
+not settle is reported as such; a parameter that the observations do not determine has an infinite bound.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,24 +34,26 @@ STATIONARY = 1e-5
 
 
 class Recovery(eqx.Module):
-    """The parameters that explain observed tokens best, and how well these determine them.
+    """The parameters that explain observed tokens best, and how well the observations determine the parameters.
 
     **Attributes:**
 
-    - `field`: The field with these parameters.
-    - `names`: What the parameters are called.
+    - `field`: The field with the estimated parameters.
+    - `names`: The names of the parameters.
     - `estimate`: The parameters, an array for each name.
     - `residual`: The root mean square of simulated minus observed coordinates.
-    - `noise`: The standard deviation of the observations: as passed, or as the residual tells.
+    - `noise`: The standard deviation of the observations, as passed or as estimated from the residual.
     - `fisher`: (p, p), the Fisher information.
-    - `covariance`: (p, p), its pseudo-inverse: the Cramer-Rao bound of what the observations determine.
-    - `combinations`: (r, p), orthonormal combinations of parameters that they determine, the best first, and
-        `combination_bounds`, (r,), the least standard deviation of an unbiased estimate of each.
-    - `null`: (p - r, p), orthonormal directions that they do not determine, and `unidentified`, what these are.
-    - `observations`, `parameters`: How many independent numbers were observed, and fitted.
-    - `converged`: Whether the fit is at a minimum of the sum of squares, and `reason`, why so or why not.
-    - `steps`: The steps of the fit.
-    - `candidates`: (m,), the residual of each of the fields that were passed, of which this is the least.
+    - `covariance`: (p, p), the pseudo-inverse of `fisher`: the Cramer-Rao bound for the identifiable part.
+    - `combinations`, `combination_bounds`: (r, p) and (r,), orthonormal combinations of parameters that the
+        observations determine, the best first, and the least standard deviation of an unbiased estimate of each
+        combination.
+    - `null`, `unidentified`: (p - r, p), orthonormal directions that the observations do not determine, and their
+        description in words.
+    - `observations`, `parameters`: The number of independent observed numbers, and of fitted numbers.
+    - `converged`, `reason`: True if the fit is at a minimum of the sum of squares, and the explanation.
+    - `steps`: The number of steps of the fit.
+    - `candidates`: (m,), the residual of each field that was passed; this result has the least.
     """
 
     field: AbstractField = eqx.field(repr=False)
@@ -76,7 +77,7 @@ class Recovery(eqx.Module):
 
     @property
     def bounds(self) -> tuple[Float[np.ndarray, "..."], ...]:
-        """The least standard deviation of an unbiased estimate of each parameter; infinite where there is none."""
+        """The least standard deviation of an unbiased estimate of each parameter; infinite where none exists."""
         return self.picked.split(self._spread(np.eye(self.parameters)))
 
     def bound_of(self, function: Callable[..., Any]) -> Float[np.ndarray, "..."]:
@@ -84,12 +85,12 @@ class Recovery(eqx.Module):
 
         **Arguments:**
 
-        - `function`: A differentiable function of as many arrays as there are names.
+        - `function`: A differentiable function that takes one array for each name.
 
         **Returns:**
 
-        For each number that it returns the least standard deviation of an unbiased estimate; infinite where it changes
-        along a direction that the observations do not determine.
+        For each number that `function` returns, the least standard deviation of an unbiased estimate; infinite where
+        the number changes along a direction that the observations do not determine.
 
         **Raises:**
 
@@ -109,13 +110,13 @@ class Recovery(eqx.Module):
         return of(*map(jnp.asarray, self.estimate)), jax.jacfwd(flat)(point)
 
     def _spread(self, rows: np.ndarray) -> np.ndarray:
-        """The standard deviation of each of some combinations of parameters, (k, p)."""
+        """The standard deviation of each row of `rows`, (k, p), as a combination of parameters."""
         lengths = np.linalg.norm(rows, axis=1)
         lost = np.linalg.norm(rows @ self.null.T, axis=1) > 1e-6 * lengths
         return np.where(lost, np.inf, np.sqrt(np.einsum("kp,pq,kq->k", rows, self.covariance, rows)))
 
     def summary(self) -> str:
-        """The estimate with its bounds, what is not determined, and how the fit went, in a few lines."""
+        """A few lines with the estimate and its bounds, the undetermined directions, and the outcome of the fit."""
         said = "converged" if self.converged else "NOT converged"
         lines = [f"{self.parameters} parameters from {self.observations} observations, {said}: {self.reason}"]
         lines += [f"  not determined: {words}" for words in self.unidentified]
@@ -151,10 +152,10 @@ def recover(
 ) -> Recovery:
     r"""The parameters of a field whose run is nearest to observed tokens, in the sense of least squares.
 
-    Without noise the parameters come back to rounding, up to what the tokens cannot tell: that is found as the null
-    space of the Fisher information, and said in words. With independent normal errors the estimate is that of maximum
-    likelihood, and its errors over many draws are near the Cramer-Rao bound. Levenberg and Marquardt's method finds a
-    minimum near the first guess, which is `field` itself. A host function.
+    Without noise the parameters are recovered up to rounding error and up to directions that the tokens do not
+    determine. The null space of the Fisher information gives these directions, which are also described in words. With
+    independent normal errors the estimate is the maximum-likelihood estimate, and its errors over many draws are near
+    the Cramer-Rao bound. The Levenberg-Marquardt method finds a minimum near the first guess, `field`. A host function.
 
     !!! example
 
@@ -170,22 +171,22 @@ def recover(
 
     **Arguments:**
 
-    - `field`: The field with a first guess of its parameters. Several, in a list, may differ in what is no number, such
-        as the width of a `WindowMask`: each is fitted, and that of the least residual is returned.
-    - `observed`: Tokens at `ts`, (T, n, d), or of several runs, (runs, T, n, d). They need not be on the space.
-    - `ts`: (T,), strictly increasing; `ts[0]` is the start.
+    - `field`: The field with a first guess of its parameters. The fields in a list may differ in settings that are no
+        numbers, such as the width of a `WindowMask`: each field is fitted, and the fit of least residual is returned.
+    - `observed`: Tokens at `ts`, (T, n, d), or for several runs, (runs, T, n, d). The tokens need not lie on the space.
+    - `ts`: (T,), strictly increasing times; `ts[0]` is the start.
 
     **Other arguments:**
 
-    - `which`: Which numbers are free: a function of the field that returns one of its arrays, or a tuple of them, such
-        as `lambda f: (f.attention.beta, f.value)`; None frees all arrays of floats.
+    - `which`: A function of the field that returns the free array, or a tuple of free arrays, such as
+        `lambda f: (f.attention.beta, f.value)`; None frees all floating-point arrays.
     - `noise`: The standard deviation of each observed coordinate; None estimates it from the residual.
-    - `x0`: The tokens at `ts[0]`, (n, d) or (runs, n, d), known exactly; None takes the first observed ones for that,
-        and their errors then bias the estimate.
+    - `x0`: The exact tokens at `ts[0]`, (n, d) or (runs, n, d). None takes the first observed tokens as exact, and
+        their errors then bias the estimate.
     - `solver`, `stepsize_controller`, `dt0`, `max_steps`: As in `simulate`; the default tolerances are tighter, 1e-8
         relative and 1e-10 absolute in float64.
-    - `tolerance`: The steps of the fit end where they change parameters and residuals by less, relatively.
-    - `most`: The most steps of the fit.
+    - `tolerance`: The fit ends when a step changes the parameters and the residuals by less, relatively.
+    - `most`: The maximal number of steps of the fit.
 
     **Returns:**
 
@@ -218,7 +219,7 @@ def recover(
 
 
 class _Data(eqx.Module):
-    """What was observed: runs from known starts."""
+    """The observations of runs whose starts are known."""
 
     x0: Float[Array, "runs n d"]
     ts: Float[Array, " times"]
@@ -226,7 +227,7 @@ class _Data(eqx.Module):
 
 
 class _Residual(eqx.Module):
-    """Simulated minus observed tokens, one vector."""
+    """Simulated minus observed tokens, as one vector."""
 
     field: AbstractField
     parameters: Parameters
@@ -236,14 +237,14 @@ class _Residual(eqx.Module):
     def __call__(self, vector: Array) -> Float[Array, " N"]:
         field, data = self.parameters.with_vector(self.field, vector), self.data
         one = lambda x0, seen: self.runs(field, x0, data.ts).xs[1:] - seen
-        # One run stays unbatched: a batch pays for its slowest run at every step.
+        # A single run stays unbatched, because a batch takes as many steps as its slowest run.
         if data.x0.shape[0] == 1:
             return jnp.ravel(one(data.x0[0], data.observed[0]))
         return jnp.ravel(jax.vmap(one)(data.x0, data.observed))
 
 
 def _read(field: AbstractField, observed: Any, ts: Any, x0: Any) -> _Data:
-    """The observations, checked: they must be known numbers, since the fit decides by them."""
+    """The checked observations, which must be concrete because the fit branches on them."""
     observed = check_array(observed, "observed", remedy="pass tokens at the times ts, (T, n, d)")
     ts = check_array(ts, "ts", shape=("times",), remedy="pass the times of the observations")
     if not is_concrete((field, observed, ts, x0)):
@@ -268,7 +269,7 @@ def _read(field: AbstractField, observed: Any, ts: Any, x0: Any) -> _Data:
 def _recover(field, data, parameters, noise, runs, tolerance, most) -> Recovery:
     field.check(*data.x0.shape[1:])
     runs_of, later, n, d = data.observed.shape
-    # On the sphere the length of a token tells nothing.
+    # On the sphere the norm of a token is fixed, and carries no information.
     count = runs_of * later * n * (d - 1 if isinstance(field.space, Sphere) else d)
     if count < parameters.count:
         found = f"it holds {count} after the start, and {', '.join(parameters.names)} are {parameters.count}"
@@ -286,7 +287,7 @@ def _result(found: Fit, field, parameters: Parameters, noise, count: int, data: 
     jacobian, misfit = np.asarray(found.jacobian), _misfit(found, field, data)
     finite = bool(np.isfinite(jacobian).all() and np.isfinite(misfit))
     told = identify(jacobian if finite else np.zeros_like(jacobian), 1.0, parameters, leaves)
-    # Directions that are not determined take nothing off the residual.
+    # Only the identifiable directions reduce the degrees of freedom of the residual.
     free = max(count - len(told.bounds), 1)
     sigma = misfit / np.sqrt(free) if noise is None else noise
     if finite:
@@ -304,13 +305,13 @@ def _result(found: Fit, field, parameters: Parameters, noise, count: int, data: 
 
 
 def _misfit(found: Fit, field: AbstractField, data: _Data) -> float:
-    """The length of the residual; on the sphere of its tangent part, for the length of a token tells nothing."""
+    """The norm of the residual; on the sphere only its tangent part counts, because the norm of a token is fixed."""
     residual = found.residual.reshape(data.observed.shape)
     return float(jnp.linalg.norm(field.space.tangent(data.observed + residual, residual)))
 
 
 def _verdict(found: Fit, finite: bool, noise: float | None, misfit: float, free: int) -> tuple[bool, str]:
-    """Whether the fit is at a minimum, and why."""
+    """True if the fit is at a minimum, and the explanation."""
     if not bool(found.started):
         return False, "the run of the first guess failed; pass one whose parameters are smaller, or more max_steps"
     if not finite:
@@ -321,7 +322,7 @@ def _verdict(found: Fit, finite: bool, noise: float | None, misfit: float, free:
     how = f"a minimum after {int(found.steps)} steps"
     if noise is None:
         return True, how
-    # The sum of squares over the variance is chi-squared, of mean `free` and variance 2 `free`.
+    # The sum of squares over the variance is chi-squared distributed, with mean `free` and variance 2 `free`.
     excess = (misfit / noise) ** 2 / free
     if excess > 1 + 5 * np.sqrt(2 / free):
         times = f"{how}, whose residual is {np.sqrt(excess):.3g} times what the noise explains"

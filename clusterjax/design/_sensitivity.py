@@ -1,11 +1,11 @@
-r"""`sensitivity`: how the time of clustering changes with the start and with the parameters.
+r"""`sensitivity`: the derivative of the time of clustering with respect to the start and the parameters.
 
-**Algorithm.** The time T solves $c(x(T)) = 0$ with c the logarithm of the largest distance from the mean over the
-radius. By the theorem of the implicit function $dT/d\theta = -\partial_\theta c(x(T)) / \dot c(T)$, the numerator at a
-fixed time: one run to the event, and one derivative in reverse mode. **Reference.** Chen, Amos, Nickel, *Learning
-neural event functions for ordinary differential equations* (2011.03902). **Invariants.** A derivative is called
-determined only if errors of the run, multiplied by it, move the time by a small share of itself: near the stable
-manifold of a saddle, where clusters wait before they merge, it grows like one over the distance, without bound.
+**Algorithm.** The time T solves $c(x(T)) = 0$, where c is the logarithm of the largest distance from the mean over the
+radius. By the implicit function theorem $dT/d\theta = -\partial_\theta c(x(T)) / \dot c(T)$, with the numerator at a
+fixed time. One run finds the event, and one reverse-mode derivative follows. **Reference.** Chen, Amos, Nickel,
+*Learning neural event functions for ordinary differential equations* (2011.03902). **Invariants.** A derivative counts
+as determined only if the errors of the run, multiplied by the derivative, move the time by a small fraction. Near the
+stable manifold of a saddle, where clusters wait before they merge, the derivative grows as the inverse distance.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ from .._summary import short
 from ._parameters import Parameters, pick_parameters
 
 
-# Of the time: by how much errors of the run may move it, if its derivative is to be called determined.
+# The largest fraction of the time by which errors of the run may move it if the derivative is called determined.
 SHARE = 1e-3
 
 
@@ -40,14 +40,15 @@ class Sensitivity(eqx.Module):
 
     **Attributes:**
 
-    - `time`: When all tokens are within the radius of their mean; infinite if they are not until the end, NaN of a run
-        that stops before.
-    - `by_start`: (n, d), the derivative by the tokens at the start, tangent to the space.
-    - `names`, `by_parameters`: What the parameters are called, and the derivative by each.
-    - `rate`: The speed of the logarithm of the largest distance at that time, below zero.
-    - `gain`: The length of `by_start`: how much a shift of the start of length one would change the time.
-    - `resolution`: The length of a shift of the start that the run cannot tell from none.
-    - `determined`: Whether a shift of that length changes the time by less than 1e-3 of itself, and `reason`, in words.
+    - `time`: The time at which all tokens are within the radius of their mean; infinite if that does not happen before
+        the end, NaN if the run stops early.
+    - `by_start`: (n, d), the derivative with respect to the initial tokens, tangent to the space.
+    - `names`, `by_parameters`: The names of the parameters, and the derivative with respect to each.
+    - `rate`: The time derivative of the logarithm of the largest distance at `time`, below zero.
+    - `gain`: The norm of `by_start`: the largest change of the time per unit shift of the start.
+    - `resolution`: The norm of the largest shift of the start that the run cannot resolve.
+    - `determined`, `reason`: True if a shift of norm `resolution` changes the time by less than 1e-3 of its value, and
+        the explanation.
     """
 
     time: float
@@ -61,7 +62,7 @@ class Sensitivity(eqx.Module):
     reason: str
 
     def summary(self) -> str:
-        """The time, what moves it, and whether that can be told, in a few lines."""
+        """A few lines with the time, its derivatives, and whether they are determined."""
         said = "determined" if self.determined else "NOT determined"
         lines = [f"clustered at t = {self.time:.6g}, its derivative {said}: {self.reason}"]
         lines.append(f"  by the start: length {self.gain:.4g}; the run resolves shifts of {self.resolution:.1g}")
@@ -85,11 +86,12 @@ def sensitivity(
     which: Callable[[Any], Any] | None = None,
     tolerance: float | None = None,
 ) -> Sensitivity:
-    r"""The derivative of the time at which tokens have clustered, by their start and by parameters of the field.
+    r"""The derivative of the time at which tokens have clustered, with respect to their start and the parameters.
 
-    The time is that of `clustered_event`. Clusters that wait before they merge are near a saddle, and the later they
-    merge the more a small shift of the start matters: the derivative grows like one over the distance from the stable
-    manifold of the saddle, and is infinite on it, where tokens never come together. That is said. A host function.
+    `clustered_event` defines the time. Clusters that wait before they merge are near a saddle, and a small shift of the
+    start matters more the later they merge: the derivative grows as the inverse distance from the stable manifold of
+    the saddle. On the manifold tokens never cluster and the derivative is infinite; the result reports this. A host
+    function.
 
     !!! example
 
@@ -106,9 +108,9 @@ def sensitivity(
 
     - `field`, `x0`: As in `simulate`; the run starts at t = 0.
     - `radius`: The largest distance from the mean, above zero.
-    - `until`: How long to wait.
-    - `which`: Of which parameters: a function of the field that returns one of its arrays, or a tuple of them; None
-        takes all arrays of floats.
+    - `until`: The end of the run, if the tokens have not clustered before.
+    - `which`: A function of the field that returns the array, or a tuple of arrays, to differentiate with respect to;
+        None takes all floating-point arrays.
     - `tolerance`: The relative tolerance of the run; None is 1e-9 in float64 and 1e-6 in float32.
 
     **Returns:**
@@ -117,7 +119,7 @@ def sensitivity(
 
     **Raises:**
 
-    - `ValueError` if the radius or the time is not above zero, or the tokens are clustered at the start.
+    - `ValueError` if the radius or `until` is not above zero, or the tokens are clustered at the start.
 
     ??? cite "Source"
 
@@ -147,7 +149,7 @@ def sensitivity(
 
 
 def log_spread(space: AbstractSpace, x: Tokens, radius: Array) -> Array:
-    """The logarithm of the largest distance from the mean, over the radius: zero at the time of clustering."""
+    """The logarithm of the largest distance from the mean over the radius; zero at the time of clustering."""
     x = space.retract(x)
     away = jnp.sum(jnp.square((x - jnp.mean(x, axis=0, keepdims=True)) / radius), axis=1)
     return jnp.log(jnp.max(away)) / 2
@@ -155,14 +157,14 @@ def log_spread(space: AbstractSpace, x: Tokens, radius: Array) -> Array:
 
 @eqx.filter_jit
 def _derivatives(field, parameters: Parameters, vector, x0, radius, until, tolerance):
-    """The run, the time, whether the event happened, c's derivatives there: by time, by parameters, by the start."""
+    """The run, its end, whether the event happened, and the derivatives of c by time, parameters and start."""
     controller = dfx.PIDController(rtol=tolerance, atol=tolerance)
     options = {"stepsize_controller": controller, "max_steps": 16_384, "throw": False}
     start = jnp.zeros_like(until)
     event = clustered_event(radius, space=field.space)
     run = simulate(field, x0, jnp.stack([start, until]), event=event, adjoint=dfx.ForwardMode(), **options)
     happened = run.event_reached
-    # The time itself is not differentiated: the derivative is that of c at a fixed time.
+    # The end time is held fixed, because the implicit function theorem needs the derivative of c at a fixed time.
     end = jax.lax.stop_gradient(jnp.where(happened, run.t1, until))
 
     def last(vector: Array, x0: Array) -> Array:
@@ -185,7 +187,7 @@ def _result(
     if not bool(happened):
         reason = f"tokens are not within the radius by t = {until:g}: later, or never, as from the stable manifold of "
         reason += "a saddle, where the derivative is infinite"
-        # Of a run that stopped nothing is known of the time.
+        # A run that stopped early gives no information on the time.
         time = np.nan if failure else np.inf
         return Sensitivity(time, np.full(x0.shape, np.nan), parameters.names, shape, rate, np.inf, resolution, False,
                            failure or reason)  # fmt: skip

@@ -1,12 +1,12 @@
-r"""`steer`: parameters, piecewise constant in time, with which tokens end at given points.
+r"""`steer` finds parameters, piecewise constant in time, with which tokens end at given points.
 
-**Algorithm.** Each piece is found by itself first: from where the tokens are it should take them a share of the way to
-their targets, in the sense of least squares. The next piece begins where an accurate run of it ends, and so mends what
-it missed; the last pieces do nothing else. Where these miss, all pieces are fitted together, if their numbers are few.
-Both by Levenberg and Marquardt's method, from random parameters; several attempts. **Reference.** Geshkovski,
-Rigollet, Ruiz-Balet (2411.04551), where parameters that are piecewise constant in time are found in closed form.
-**Invariants.** What is reported as missed is measured on a run of its own, with the tolerances of `simulate` tightened;
-every attempt is a function of the key alone.
+**Algorithm.** The pieces are first fitted one after the other: each piece should take the tokens from their current
+points a share of the way to their targets, in the sense of least squares. The next piece begins where an accurate run
+of the last one ends, and so corrects its error; the last pieces only correct. If tokens still miss their targets and
+the parameters are few, all pieces are fitted together. The Levenberg-Marquardt method makes each fit, from random
+parameters, in several attempts. **Reference.** Geshkovski, Rigollet, Ruiz-Balet (2411.04551), who construct parameters
+that are piecewise constant in time in closed form. **Invariants.** The reported distances come from a separate run with
+tolerances tighter than the defaults of `simulate`; every attempt is a function of the key alone.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,27 +44,27 @@ from ._least_squares import Runs, fit, read_runs
 from ._parameters import Parameters, check_pieces, pick_parameters
 
 
-# One piece of so many is kept for mending what the others left.
+# One piece in SPARE is reserved for correcting the errors of the others.
 SPARE = 4
-# A piece that goes a part of the way takes the steps of a fit divided by this, at most: the next one mends the rest.
+# A fit of a piece that goes part of the way takes at most most / HASTE steps: the next piece corrects the rest.
 HASTE = 5
-# So many numbers are fitted together at most: each step costs a run for every one of them.
+# The largest number of parameters that are fitted together: each step costs one run per parameter.
 TOGETHER = 500
-# How far from the sphere a target may be, relative to its radius.
+# The largest distance of a target from the sphere, relative to the radius.
 OFF = 1e-4
 
 
 class Steering(eqx.Module):
-    """Parameters that lead tokens to targets, and how near they come.
+    """Parameters that lead tokens to targets, and the distances that remain.
 
     **Attributes:**
 
-    - `field`: The field, its parameters piecewise constant in time.
-    - `names`, `values`: What the parameters are called, and their values, (pieces, ...) for each.
-    - `missed`: (n,), how far from its target each token ends: a chord on the sphere, a distance in R^d.
-    - `end`: (n, d), where the tokens end.
-    - `reached`: Whether all come within the tolerance, and `reason`, in words.
-    - `attempts`: How many were made, and `runs`, how many runs of the pieces were integrated in all of them.
+    - `field`: The field with parameters that are piecewise constant in time.
+    - `names`, `values`: The names of the parameters, and the values of each, (pieces, ...).
+    - `missed`: (n,), the distance of each token from its target at the end: a chord on the sphere, a distance in R^d.
+    - `end`: (n, d), the tokens at the end.
+    - `reached`, `reason`: True if all tokens end within the tolerance, and the explanation.
+    - `attempts`, `runs`: The number of attempts, and the total number of integrated runs of a piece.
     """
 
     field: AbstractField = eqx.field(repr=False)
@@ -78,7 +78,7 @@ class Steering(eqx.Module):
     runs: int
 
     def summary(self) -> str:
-        """How near the tokens come, with what, in a few lines."""
+        """A few lines with the distances that remain and the range of each parameter."""
         lines = [f"{len(self.missed)} tokens, {'all reached' if self.reached else 'NOT reached'}: {self.reason}"]
         lines.append(f"  missed: {self.missed.max():.3g} at most, {self.missed.mean():.3g} on average")
         lines += [
@@ -91,7 +91,7 @@ class Steering(eqx.Module):
 
 
 class _Piece(eqx.Module):
-    """How far tokens are from where one piece, with some parameters, should take them."""
+    """The difference between the tokens at the end of one piece and the points to which it should lead them."""
 
     field: AbstractField
     parameters: Parameters
@@ -106,7 +106,7 @@ class _Piece(eqx.Module):
 
 
 class _Whole(eqx.Module):
-    """The same of all pieces together."""
+    """The difference between the tokens at the end of all pieces and their targets."""
 
     field: AbstractField
     parameters: Parameters
@@ -140,9 +140,9 @@ def steer(
 ) -> Steering:
     r"""Parameters of a field, piecewise constant in time, that lead tokens to given points.
 
-    Attention alone has few parameters a piece; with several heads, or a perceptron beside it, fewer pieces suffice.
-    Tokens that start at one place stay together, and no two come to the same point in finite time, though as near as
-    the tolerance asks; on a circle tokens that all see one another keep their cyclic order. A host function.
+    Attention alone has few parameters per piece; with several heads, or an added perceptron, fewer pieces suffice.
+    Tokens that start at one point stay together. Distinct tokens never meet in finite time, but can come as near as the
+    tolerance requires. On a circle, tokens that all attend to one another keep their cyclic order. A host function.
 
     !!! example
 
@@ -159,38 +159,39 @@ def steer(
 
     **Arguments:**
 
-    - `field`: The field: what is not picked by `which`, and the mean of the first values of what is.
+    - `field`: The field; its parameters are the means of the random initial values where `which` frees them.
     - `x0`: Tokens at time 0, (n, d).
-    - `targets`: (n, d), where each is to end; or with `labels` (k, d) for k clusters. In the space of the field: on
-        the sphere of unit length.
+    - `targets`: (n, d), the target of each token, or with `labels` (k, d), the targets of k clusters. Targets lie in
+        the space of the field: on the sphere they have unit norm.
 
     **Other arguments:**
 
-    - `key`: PRNG key of the first values.
-    - `pieces`: In how many pieces of equal length the parameters are constant.
-    - `t_end`: When the tokens are to be there; None is one unit of time for each piece.
+    - `key`: PRNG key for the initial values.
+    - `pieces`: The number of pieces of equal length in which the parameters are constant.
+    - `t_end`: The time at which the tokens should reach their targets; None means one unit of time for each piece.
     - `labels`: (n,), the index in `targets` of the target of each token.
-    - `which`: Which parameters are free: a function of the field that returns one of its arrays, or a tuple of them;
-        None frees all arrays of floats. None of them may be a schedule.
-    - `spread`: The standard deviation of the first values around those of `field`; or one for each that is picked.
-    - `tolerance`: How far from its target a token may end.
-    - `attempts`: How often to begin anew with other first values, until the targets are reached.
-    - `solver`, `stepsize_controller`, `max_steps`: As in `simulate`, of the search; the default is the solver of
-        `simulate` with relative tolerance 1e-5.
-    - `most`: The most steps of each fit.
+    - `which`: A function of the field that returns the free array, or a tuple of free arrays; None frees all
+        floating-point arrays. None of them may be a schedule.
+    - `spread`: The standard deviation of the initial values around the values of `field`, or one for each free array.
+    - `tolerance`: The largest distance from its target at which a token may end.
+    - `attempts`: The maximal number of attempts, each with other initial values, until the targets are reached.
+    - `solver`, `stepsize_controller`, `max_steps`: Options of the runs of the search, as in `simulate`; the default is
+        the solver of `simulate` with relative tolerance 1e-5.
+    - `most`: The maximal number of steps of each fit.
 
     **Returns:**
 
-    A `Steering`, of the attempt that came nearest.
+    A `Steering`, for the attempt that came nearest.
 
     **Raises:**
 
     - `ValueError` if there are more targets than tokens, or fewer without `labels`; if a target is not in the space of
-        the field; or if `which` picks no arrays of the field, or one that may not be a schedule, as the gain of a norm.
+        the field; or if `which` picks no arrays of the field, or an array that must not depend on time, such as the
+        gain of a norm.
 
     ??? cite "Source"
 
-        Geshkovski, Rigollet, Ruiz-Balet, *Measure-to-measure interpolation using transformers* (2411.04551), of
+        Geshkovski, Rigollet, Ruiz-Balet, *Measure-to-measure interpolation using transformers* (2411.04551), for
         parameters that are piecewise constant in time. The search is our own.
     """
     x0, goal = _read(field, x0, targets, labels)
@@ -220,7 +221,7 @@ def steer(
 
 
 class _Search(eqx.Module):
-    """One problem, and one attempt at it."""
+    """A steering problem, with the method for one attempt."""
 
     field: AbstractField
     parameters: Parameters
@@ -233,8 +234,8 @@ class _Search(eqx.Module):
     most: int
 
     def attempt(self, key: Any) -> tuple[Array, int]:
-        """The parameters of all pieces, one after the other, and how many runs of a piece that took."""
-        # Nearer than asked: the runs of the search are coarser than that which measures.
+        """The parameters of all pieces, concatenated, and the number of integrated runs of a piece."""
+        # The tolerance is tighter than requested, because the runs of the search are coarser than the final run.
         number = lambda value: jnp.asarray(value, self.x0.dtype)
         options = number(1e-3), jnp.asarray(self.most), number(self.tolerance / 4), number(1.0)
         few = number(1e-3), jnp.asarray(-(-self.most // HASTE)), number(self.tolerance / 4), number(1.0)
@@ -249,7 +250,7 @@ class _Search(eqx.Module):
             found = fit(made, first, *(options if left == 1 else few))
             count += int(found.steps) + 1
             rows.append(found.vector)
-            # The runs of the search may be coarse; what they miss is not to add up from piece to piece.
+            # An accurate run of the piece is used, so that errors of the coarse runs do not accumulate over the pieces.
             x = _run_of(self.parameters.with_vector(self.field, found.vector), x, self.knots[piece : piece + 2]).xs[-1]
         vector = jnp.concatenate(rows)
         if _farthest(x, self.goal) > self.tolerance / 2 and 1 < pieces and len(vector) <= TOGETHER:
@@ -261,7 +262,7 @@ class _Search(eqx.Module):
         return vector, count
 
     def judged(self, vector: Array, attempts: int, count: int) -> Steering:
-        """What a run of its own with these parameters comes to."""
+        """The result for the parameters `vector`, measured by a separate run with tight tolerances."""
         field = self.parameters.in_pieces(self.field, self.knots[:-1], vector)
         run = _run_of(field, self.x0, self.knots[jnp.array([0, -1])])
         end = run.xs[-1]
@@ -295,13 +296,13 @@ def _farthest(x: Array, goal: Array) -> float:
 
 
 def along(space: AbstractSpace, x: Tokens, goal: Tokens, share: float) -> Tokens:
-    """The points of a share of the way from `x` to `goal`: along great circles of the sphere, else straight lines that
-    are retracted. Half of the way between antipodes there is none, and a token is to stay."""
+    """The points at the fraction `share` of the way from `x` to `goal`: on great circles of the sphere, else on
+    straight lines, retracted. Halfway between antipodes the point is undefined, and the token stays."""
     if not isinstance(space, Sphere):
         point = space.retract(x + share * (goal - x))
         return jnp.where(jnp.all(jnp.isfinite(point), axis=1, keepdims=True), point, x)
     angle = space.distance(x, goal)[:, None]
-    # Where there is no angle, or half a turn, the chord: its middle is retracted too.
+    # At angles near 0 and pi the formula divides by zero, and the retracted point of the chord is used.
     sine = jnp.sin(angle)
     plain = sine < 1e-6
     safe = jnp.where(plain, 1, sine)
@@ -311,7 +312,7 @@ def along(space: AbstractSpace, x: Tokens, goal: Tokens, share: float) -> Tokens
 
 
 def passes(space: AbstractSpace, x: np.ndarray, goal: np.ndarray) -> bool:
-    """Whether tokens of a line or a circle would have to pass one another to come from `x` to `goal`."""
+    """True if tokens of a line or a circle would have to pass one another on the way from `x` to `goal`."""
     circle = isinstance(space, Sphere)
     if x.shape[1] != (2 if circle else 1):
         return False
@@ -319,7 +320,7 @@ def passes(space: AbstractSpace, x: np.ndarray, goal: np.ndarray) -> bool:
     steps = np.diff(place(goal)[np.argsort(place(x))])
     if not circle:
         return bool((steps < 0).any())
-    # In the order of the start the targets go around once, at most.
+    # Cyclic order is kept if the targets, in the order of the start, go around the circle at most once.
     last = place(goal)[np.argsort(place(x))]
     turns = np.mod(np.append(steps, last[0] - last[-1]), 2 * np.pi)
     turns[np.isclose(turns, 2 * np.pi)] = 0.0
@@ -339,7 +340,7 @@ def _spreads(spread: Any, parameters: Parameters) -> Array:
 
 
 def _read(field: Any, x0: Any, targets: Any, labels: Any) -> tuple[Tokens, Tokens]:
-    """The tokens, and the target of each."""
+    """The tokens, and the target of each token."""
     check_field(field)
     x0 = check_tokens(x0, "x0")
     targets = check_tokens(targets, "targets").astype(x0.dtype)
@@ -357,7 +358,7 @@ def _read(field: Any, x0: Any, targets: Any, labels: Any) -> tuple[Tokens, Token
     lengths = np.linalg.norm(points, axis=1)
     with jax.ensure_compile_time_eval():  # also where another argument is traced, which is refused later
         nearest = np.asarray(field.space.retract(targets))
-    # Not finite: there is no nearest one, as of the middle of a sphere.
+    # A point without a nearest point on the space, such as the centre of a sphere, retracts to NaN.
     off = np.flatnonzero(~(np.linalg.norm(nearest - points, axis=1) <= OFF * np.maximum(lengths, 1)))
     if off.size and isinstance(field.space, Sphere):
         raise refusal("targets", "be on the sphere", f"row {off[0]} has length {lengths[off[0]]:.6g}",

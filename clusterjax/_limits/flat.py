@@ -1,10 +1,10 @@
-r"""The shapes of R^d: polytope, hyperplanes, their mixture, and Boolean attention in one dimension.
+r"""The limit shapes in R^d: polytope, hyperplanes, polytope x subspace, and Boolean attention in one dimension.
 
-**Algorithm.** All is judged in the coordinates c of F, the eigenspace of V's leading eigenvalue, along G (see
-`splitting.py`): there the scores grow fastest, tokens move by $\dot c_i = \lambda\sum_j P_{ij}(c_j - c_i)$, and the
-limits are $S = \{c : \langle B^\top c, c\rangle = \max_j \langle B^\top c, c_j\rangle\}$ and the origin. With F one
-line S is two levels and zero: three hyperplanes. **Reference.** Geshkovski et al. (2305.05465), Sections 2 to 5.
-**Invariants.** Residuals are lengths over that of the longest token; rounding counts against a clause.
+**Algorithm.** Every test uses the coordinates c, along G, of the part of a token in the leading eigenspace F of V (see
+`splitting.py`). There the scores grow fastest, tokens move by $\dot c_i = \lambda\sum_j P_{ij}(c_j - c_i)$, and the
+limits are the origin and $S = \{c : \langle B^\top c, c\rangle = \max_j \langle B^\top c, c_j\rangle\}$. If F is a
+line, S consists of two levels and zero: three hyperplanes. **Reference.** Geshkovski et al. (2305.05465), Sections 2
+to 5. **Invariants.** Residuals are relative to the largest norm of a token; rounding error counts against a clause.
 """
 
 from typing import NamedTuple
@@ -20,20 +20,20 @@ from .splitting import Splitting, split
 
 
 class Run(NamedTuple):
-    """The rescaled tokens at the saved times, and their velocity at the last; without times an array alone."""
+    """The rescaled tokens at the saved times, and the velocity at the last; `ts` is empty without a run."""
 
     ts: np.ndarray
-    zs: np.ndarray  # (times, n, d), the last of them judged
+    zs: np.ndarray  # (times, n, d), the last of which is judged
     velocity: np.ndarray | None
     t: float
 
 
-# Beyond this a softmax is a hardmax in double precision.
+# The largest factor of the scores, at which a softmax is a hardmax in double precision.
 _LARGEST = 1e250
 
 
 def shape_in_space(field: RescaledField, m: Matrices, run: Run, tolerance: float) -> LimitShape:
-    """The shape of rescaled tokens."""
+    """The limit shape of rescaled tokens."""
     parts = split(m.value)
     theorem = theorem_in_space(m, parts)
     if not parts.is_real or not np.isfinite(parts.error):
@@ -127,9 +127,9 @@ def _rest(parts: Splitting, c: np.ndarray, run: Run, tolerance: float) -> tuple[
 def boolean_distances(
     z: np.ndarray, growth_rate: float, form: float, present: np.ndarray, t: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """How far each row of attention is from attending to one end alone, (n,), and the attention (n, n).
+    """One minus the larger weight of an end, for each row of attention, (n,), and the attention (n, n).
 
-    Weights of tokens at one place are counted together. At infinite t attention is hardmax, ties shared.
+    Weights of coinciding tokens are added up. At infinite t attention is hardmax, and ties share the weight.
     """
     scale = max(float(np.abs(z).max()), np.finfo(np.float64).tiny)
     unit = z / scale
@@ -139,7 +139,7 @@ def boolean_distances(
     if np.isinf(t):
         weights = np.where(gaps >= -8 * np.finfo(np.float64).eps, 1.0, 0.0)
     else:
-        # e^{2tV} overflows: a softmax of such scores is a hardmax.
+        # e^{2tV} overflows, and a softmax of such large scores is a hardmax.
         log_size = min(2 * t * growth_rate + 2 * np.log(scale) + np.log(max(abs(form), 1e-300)), np.log(_LARGEST))
         with np.errstate(over="ignore"):
             weights = np.exp(np.exp(log_size) * gaps)
@@ -152,12 +152,12 @@ def boolean_distances(
 def _boolean(
     zs: np.ndarray, rate: float, form: float, present: np.ndarray, run: Run, tolerance: float
 ) -> tuple[np.ndarray, np.ndarray, tuple[LimitClause, ...]]:
-    """How far each row is from Boolean at each time, the farthest that is not excepted, and the clause."""
+    """The distance of each row from Boolean at each time, the largest without the excepted rows, and the clause."""
     times = run.ts if len(run.ts) else np.array([run.t])
     each = [boolean_distances(z, rate, form, present, t) for z, t in zip(zs, times, strict=True)]
     far, z, weights = np.stack([one[0] for one in each]), zs[-1], each[-1][1]
     worst = int(far[-1].argmax())
-    # The rows of tokens at one place are one row.
+    # Coinciding tokens have equal rows, which are excepted together.
     excepted = np.abs(z - z[worst]) <= 8 * np.finfo(np.float64).eps * np.abs(z).max()
     others = float(far[-1][~excepted].max(initial=0.0))
     values = np.linalg.svd(weights, compute_uv=False)

@@ -1,8 +1,8 @@
-"""Clouds in the coordinates of F: how far tokens are from the faces that they attend to, corners, nested hulls.
+"""Geometry in the coordinates of F: distances from the faces to which tokens attend, corners, and nested hulls.
 
-**Invariants.** A depth is not negative and is zero for a token that attends to itself or to the face that it lies on;
-rounding is bounded beside each, so that a clause may count it against itself; tokens without mass are attended to by
-nobody and make no corner.
+**Invariants.** A depth is not negative, and is zero for a token that attends to itself or to the face on which it lies.
+A bound on the rounding error accompanies each depth, so that a clause may count it against itself. Tokens without mass
+receive no attention and are no corners.
 """
 
 from typing import NamedTuple
@@ -14,17 +14,17 @@ from ..hardmax._hull import outside
 
 
 _EPS = float(np.finfo(np.float64).eps)
-# Directions in which hulls are compared, in the plane and above; on a line there are two.
+# The number of directions in which hulls are compared, in two or more dimensions; a line has two directions.
 _DIRECTIONS = 256
 
 
 class Depths(NamedTuple):
-    """How far tokens are from the set S, in units of the longest.
+    """The distance of tokens from the set S, relative to the largest norm of a token.
 
     **Attributes:**
 
     - `residual`: (n,), the smaller of the distance from the origin and the depth below the face.
-    - `rounding`: (n,), by how much rounding may have made it too small.
+    - `rounding`: (n,), a bound on the amount by which rounding may have reduced the residual.
     """
 
     residual: Float[np.ndarray, " n"]
@@ -32,7 +32,7 @@ class Depths(NamedTuple):
 
 
 def length_of(c: Float[np.ndarray, "n r"]) -> float:
-    """The length of the longest row."""
+    """The largest norm of a row."""
     return float(np.linalg.norm(c, axis=1).max())
 
 
@@ -41,8 +41,8 @@ def depths(
 ) -> Depths:
     r"""The distance of each token from the origin, or below the face that its direction $B^\top c_i$ supports.
 
-    S = {c: <B^T c, c> = max_j <B^T c, c_j>}: a token of S lies in a supporting hyperplane of the hull whose normal is
-    the direction in which it attends. `moved` is how far rounding may have moved a token.
+    A token of S = {c: <B^T c, c> = max_j <B^T c, c_j>} lies in a supporting hyperplane of the hull, whose normal is the
+    direction in which the token attends. `moved` bounds the displacement of a token by rounding.
     """
     scale = length_of(c)
     if scale == 0:
@@ -54,10 +54,10 @@ def depths(
     own = np.einsum("ir,ir->i", queries, unit)
     with np.errstate(divide="ignore", invalid="ignore"):
         below = np.maximum(scores.max(axis=1) - own, 0.0) / sizes
-        # Products of r terms, by Cauchy and Schwarz, over the length that they are divided by.
+        # The Cauchy-Schwarz inequality bounds products of r terms, divided by the norm of the query.
         weight = np.linalg.norm(form) * lengths / sizes
         rounding = 8 * (c.shape[1] + 2) * _EPS * weight + (2 + 2 * weight) * moved / scale
-    # A token that attends to all alike has no face of its own: only the origin counts.
+    # A token with zero query attends to all tokens equally and has no face: only the distance from the origin counts.
     below, rounding = np.where(sizes > 0, below, np.inf), np.where(sizes > 0, rounding, 0.0)
     at_origin = lengths <= below
     return Depths(np.where(at_origin, lengths, below), np.where(at_origin, _EPS + moved / scale, rounding))
@@ -66,17 +66,17 @@ def depths(
 def corners(
     c: Float[np.ndarray, "n r"], present: Bool[np.ndarray, " n"], radius: float, *, of_hull: bool = True
 ) -> tuple[Float[np.ndarray, "m r"], Int[np.ndarray, " n"]]:
-    """The corners of the hull, tokens within `radius` of each other being one; and each token's, -1 where it has none.
+    """The corners of the hull, (m, r), and the index of the corner of each token, -1 if the token is at none.
 
-    Longer tokens stand for shorter ones, so that a token on its way to a corner is not taken for it. Without `of_hull`
-    all the places where tokens are.
+    Tokens within `radius` of each other count as one, represented by the longest, so that a token on its way to a
+    corner is not taken for the corner. Without `of_hull` all positions of tokens count.
     """
     chosen: list[np.ndarray] = []
     for i in np.argsort(-np.linalg.norm(c, axis=1), kind="stable"):
         if present[i] and all(np.linalg.norm(c[i] - other) > radius for other in chosen):
             chosen.append(c[i])
     places = np.stack(chosen)
-    # Thinner than the radius: the point is on an edge, or within.
+    # A point within the radius of the hull of the others lies on an edge or in the interior.
     places = places[outside(places) > radius] if of_hull and len(places) > 1 else places
     gaps = np.linalg.norm(c[:, None] - places[None], axis=-1)
     nearest = np.argmin(gaps, axis=1)
@@ -84,7 +84,7 @@ def corners(
 
 
 def directions(r: int) -> Float[np.ndarray, "m r"]:
-    """Unit vectors in which hulls are compared."""
+    """Unit vectors in which hulls are compared, (m, r)."""
     if r == 1:
         return np.array([[1.0], [-1.0]])
     if r == 2:
@@ -96,9 +96,9 @@ def directions(r: int) -> Float[np.ndarray, "m r"]:
 
 
 def growth(cs: Float[np.ndarray, "times n r"]) -> float:
-    """By how much the hull grows in any direction between any two saved times, in units of the longest token.
+    """The largest growth of the hull in any direction between two saved times, relative to the largest norm of a token.
 
-    The hull at each time is compared with the smallest reach of all earlier ones.
+    The hull at each time is compared with the smallest extent at all earlier times.
     """
     reach = np.stack([(c @ directions(cs.shape[2]).T).max(axis=0) for c in cs])
     scale = max(length_of(cs.reshape(-1, cs.shape[2])), np.finfo(np.float64).tiny)

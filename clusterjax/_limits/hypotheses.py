@@ -1,13 +1,14 @@
-r"""Which theorem speaks of a field: its hypotheses, each tested on the field's own matrices.
+r"""The theorem that applies to a field: its hypotheses are tested on the matrices of the field.
 
-In R^d, of z = e^{-tV} x (2305.05465): V = I and $Q^\top K$ symmetric positive definite, a polytope (Theorem 3.1); a
-leading eigenvalue that is real, positive and simple, with $\langle Q\varphi_1, K\varphi_1\rangle > 0$, at most three
-hyperplanes (Theorem 4.2); V paranormal and $Q^\top K$ symmetric positive definite, the two together (Section 5); in one
-dimension with V > 0 and QK > 0, Boolean attention (Theorem 2.1). On the sphere with V = I: one point, causally for any
-Q, K (2411.04990, Theorem 4.1), else for Q = K = I, or from an open hemisphere (2312.10794, Theorem 6.1, Lemma 6.4).
-**Invariants.** The theorems are of softmax attention of constant matrices and equal masses; what they do not say is not
-said here. V = c I with c > 0 is V = I in another unit of time. A hypothesis that is an equality holds to rounding, one
-that is an inequality by more than rounding can make; what is neither holds not.
+The theorems in R^d concern z = e^{-tV} x (2305.05465). If V = I and $Q^\top K$ is symmetric positive definite, the
+limit is a polytope (Theorem 3.1). If the leading eigenvalue is real, positive and simple and
+$\langle Q\varphi_1, K\varphi_1\rangle > 0$, it is at most three hyperplanes (Theorem 4.2). If V is paranormal and
+$Q^\top K$ symmetric positive definite, both combine (Section 5). In one dimension with V > 0 and QK > 0 attention is
+Boolean (Theorem 2.1). On the sphere with V = I the limit is one point: causally for any Q, K (2411.04990, Theorem 4.1),
+else for Q = K = I, or from an open hemisphere (2312.10794, Theorem 6.1, Lemma 6.4).
+**Invariants.** The theorems require softmax attention, constant matrices and equal masses, and nothing beyond their
+statements is claimed. V = c I with c > 0 is V = I in another unit of time. An equality must hold to rounding, and an
+inequality by more than the rounding error; otherwise the hypothesis does not hold.
 """
 
 from typing import Any, NamedTuple
@@ -25,16 +26,16 @@ from .splitting import Splitting
 
 
 class Matrices(NamedTuple):
-    """What decides the limit of an attention field, in double precision, at one time."""
+    """The quantities that determine the limit of an attention field, in double precision, at one time."""
 
     value: np.ndarray
     form: np.ndarray  # beta Q^T K
     present: np.ndarray  # (n,), the tokens that have mass
-    plain: tuple[LimitHypothesis, ...]  # that attention, masses and parameters are those of the theorems
+    plain: tuple[LimitHypothesis, ...]  # the hypotheses on attention, masses and parameters common to all theorems
 
 
 def matrices_of(field: AttentionField | RescaledField, t: float, x: Any, masks: type = FullMask) -> Matrices:
-    """The matrices of a field for tokens `x`, and what all theorems ask of it."""
+    """The matrices of a field for tokens `x`, and the hypotheses that all theorems share."""
     n, d = x.shape
     attention, masses = field.attention, field.masses
     beta, key = (getattr(attention, name, None) for name in ("beta", "query_key"))
@@ -66,7 +67,7 @@ def _softmax(attention: AbstractAttention) -> LimitHypothesis:
 
 
 class Theorem(NamedTuple):
-    """A theorem: the shape of its limits, its name, and its hypotheses on this field."""
+    """A theorem: the shape of its limits, its name, and its hypotheses tested on a field."""
 
     kind: str
     name: str
@@ -74,7 +75,7 @@ class Theorem(NamedTuple):
 
     @property
     def applies(self) -> bool:
-        """Whether all hypotheses hold."""
+        """True if all hypotheses hold."""
         return all(hypothesis.held for hypothesis in self.hypotheses)
 
 
@@ -113,14 +114,14 @@ def _definite(form: np.ndarray) -> LimitHypothesis:
     rounding = rounding_of(form)
     skew = float(np.abs(form - form.T).max())
     least = float(np.linalg.eigvalsh((form + form.T) / 2)[0])
-    # Up to rounding: Q^T K is often computed as a product.
+    # Equality holds only to rounding, because Q^T K is often computed as a product.
     held = skew <= EQUAL * rounding and least > APART * rounding
     found = f"beta Q^T K has the least eigenvalue {least:.3g}" + (f" and is skew by {skew:.1e}" if skew else "")
     return LimitHypothesis("Q^T K is symmetric positive definite.", held, found)
 
 
 def theorem_on_sphere(field: AttentionField, t: float, x: Any, start: Any) -> Theorem:
-    """A theorem that all tokens come to one point: that of the mask of the field, or of the hemisphere of `start`."""
+    """A theorem that all tokens converge to one point, by the mask of the field or by the hemisphere of `start`."""
     causal = isinstance(getattr(field.attention, "mask", None), CausalMask)
     m = matrices_of(field, t, x, CausalMask if causal else FullMask)
     d = len(m.value)
@@ -134,7 +135,7 @@ def theorem_on_sphere(field: AttentionField, t: float, x: Any, start: Any) -> Th
     if closed is not None and closed.is_open_hemisphere:
         around = LimitHypothesis("The tokens are in an open hemisphere.", True, f"the margin is {closed.margin:.3g}")
         return Theorem(ONE, "2312.10794, Lemma 6.4", (*m.plain, same, around))
-    # Both kinds of attention have the same points of rest and the same signs of stability.
+    # Both kinds of attention have equal stationary points, with equal signs of stability.
     kinds = isinstance(field.attention, SoftmaxAttention | UnnormalisedAttention)
     plain = (LimitHypothesis("Attention is a softmax, normalised or not.", kinds, m.plain[0].measured), *m.plain[1:])
     beta, skew, held = _multiple(m.form)
@@ -148,18 +149,18 @@ def theorem_on_sphere(field: AttentionField, t: float, x: Any, start: Any) -> Th
 
 
 def _multiple(matrix: np.ndarray) -> tuple[float, float, bool]:
-    """The number of which a matrix is nearest to a multiple of the identity, how far it is from that, and whether it is
-    a positive multiple to rounding."""
+    """The number c for which c I is nearest to a matrix, the largest deviation of an entry, and True if the matrix is a
+    positive multiple of the identity to rounding."""
     number = float(np.trace(matrix)) / len(matrix)
     off = float(np.abs(matrix - number * np.eye(len(matrix))).max())
     return number, off, number > 0 and off <= EQUAL * rounding_of(matrix)
 
 
 def never_leaves_a_cap(field: AttentionField, t: float, x: Any) -> bool:
-    """Whether tokens within a cap stay there for ever: V = c I to rounding, c > 0, and no weight is negative.
+    """True if tokens within a cap stay there for ever: V = c I to rounding, c > 0, and no weight is negative.
 
-    A velocity is then the tangential part of a sum of tokens with weights that are not negative, which points into the
-    smallest convex cone that holds the tokens. Weights may depend on time, masses differ, and masks be any.
+    A velocity is then the tangential part of a sum of tokens with non-negative weights, which points into the smallest
+    convex cone that contains the tokens. Weights may depend on time, masses may differ, and any mask is allowed.
     """
     constant = not isinstance(field.value, AbstractSchedule)
     positive = isinstance(field.attention, SoftmaxAttention | UnnormalisedAttention | HardmaxAttention)
@@ -167,9 +168,9 @@ def never_leaves_a_cap(field: AttentionField, t: float, x: Any) -> bool:
 
 
 def is_at_rest_exactly(field: AttentionField, x: np.ndarray) -> bool:
-    """Whether no token moves in exact arithmetic: all rows are one row or its negative, bit by bit, and V = c I.
+    """True if no token moves in exact arithmetic: all rows are one row or its negative, bit by bit, and V = c I.
 
-    V y_j is then along each token, whatever the weights: its tangential part is zero.
+    V y_j is then parallel to each token, whatever the weights, so that its tangential part is zero.
     """
     value = field.value
     if isinstance(value, AbstractSchedule) or not np.all((x == x[0]).all(axis=1) | (x == -x[0]).all(axis=1)):

@@ -1,4 +1,4 @@
-"""What `limit_shape` answers: the shape, its clauses with their residuals, the theorem and its hypotheses."""
+"""The result of `limit_shape`: the shape, its clauses with their residuals, the theorem and its hypotheses."""
 
 from typing import NamedTuple
 
@@ -18,13 +18,13 @@ FLAT = (POLYTOPE, HYPERPLANES, MIXED, BOOLEAN)
 
 
 class LimitHypothesis(NamedTuple):
-    """What a theorem asks of the field, and what was found.
+    """A hypothesis of a theorem on the field, and the outcome of its test.
 
     **Attributes:**
 
     - `says`: The hypothesis, in words.
-    - `held`: Whether it holds, to rounding.
-    - `measured`: What was found, in words and numbers.
+    - `held`: True if the hypothesis holds, to rounding.
+    - `measured`: The measured quantities, in words and numbers.
     """
 
     says: str
@@ -33,14 +33,14 @@ class LimitHypothesis(NamedTuple):
 
 
 class LimitClause(NamedTuple):
-    """One clause of a shape, and by how much the tokens miss it.
+    """One clause of a shape, and the residual of the tokens.
 
     **Attributes:**
 
     - `says`: The clause, in words.
-    - `held`: Whether residual and rounding together are within the tolerance.
-    - `residual`: By how much the clause is missed, relative to the longest token; infinite if nothing can be said.
-    - `measured`: What was found, in words and numbers.
+    - `held`: True if residual and rounding error together are within the tolerance.
+    - `residual`: The violation of the clause, relative to the largest norm of a token; infinite if it is unknown.
+    - `measured`: The measured quantities, in words and numbers.
     """
 
     says: str
@@ -50,28 +50,28 @@ class LimitClause(NamedTuple):
 
 
 class LimitShape(eqx.Module):
-    """Where the tokens are in the end, clause by clause; prints as a list.
+    """The shape of the tokens in the limit, clause by clause; prints as a list.
 
     **Attributes:**
 
     - `kind`: In R^d "polytope", "hyperplanes", "polytope x subspace" or "Boolean"; on the sphere "one point", "opposite
         points", "several points", "circle" or "subspace", or "metastable": opposite or several points, two of which
-        merge later; "none" where no shape of these fits or is to be expected.
-    - `seen`: The shape that the tokens have: `kind`, but for what is metastable.
-    - `clauses`: The `LimitClause`s of this shape.
-    - `hypotheses`: The `LimitHypothesis`es of the theorem that is nearest to the field.
-    - `theorem`: Which theorem says that tokens come to this shape; empty if none applies.
-    - `proof`: Why the tokens keep this shape for ever: the theorem, or what bounds them; empty if nothing is known.
-    - `remark`: What else is to be said, or why no theorem applies.
-    - `residuals`: (n,), how far each token is from the shape, relative to the longest.
-    - `coordinates`: (n, r), the tokens in the directions of the shape: all of R^d for a polytope, F for the others in
-        R^d. On the sphere the tokens.
-    - `frame`: (d, r), the unit vectors of these directions; on the sphere those that the shape spans.
-    - `rest`: (d, d - r), a basis of the directions in which tokens go their own ways.
-    - `present`: (n,), which tokens have mass.
-    - `t`: The time at which the tokens are judged; infinite where they are taken for the limit itself.
-    - `until`: Of what is metastable the time at which `coarsen` has its next merger; infinite for all else.
-    - `tolerance`: Up to which a residual counts as zero.
+        merge later; "none" if no shape fits or none is to be expected.
+    - `seen`: The present shape of the tokens, which differs from `kind` only for "metastable".
+    - `clauses`: The `LimitClause`s of the shape.
+    - `hypotheses`: The `LimitHypothesis`es of the theorem nearest to the field.
+    - `theorem`: The theorem by which tokens converge to this shape; empty if none applies.
+    - `proof`: The reason that the tokens keep this shape for ever, a theorem or a bound; empty if none is known.
+    - `remark`: Further remarks, or the reason that no theorem applies.
+    - `residuals`: (n,), the distance of each token from the shape, relative to the largest norm of a token.
+    - `coordinates`: (n, r), the coordinates of the tokens in the directions of the shape: in R^d, all of R^d for a
+        polytope and F for the other shapes; on the sphere, the tokens themselves.
+    - `frame`: (d, r), unit vectors along these directions; on the sphere they span the shape.
+    - `rest`: (d, d - r), a basis of the directions in which the shape does not constrain the tokens.
+    - `present`: (n,), True for tokens that have mass.
+    - `t`: The time at which the tokens are judged; infinite if the tokens are taken for the limit itself.
+    - `until`: For a metastable shape, the time of the next merger according to `coarsen`; otherwise infinite.
+    - `tolerance`: The largest residual that counts as zero.
     - `ts`, `history`: (times,), the saved times of a run, and the largest residual of a token at each.
     """
 
@@ -95,18 +95,17 @@ class LimitShape(eqx.Module):
 
     @property
     def certified(self) -> bool:
-        """Whether the tokens fit the shape, and a theorem of which all hypotheses hold, or a bound, says that they do
-        so for ever."""
+        """True if the tokens fit the shape, and keep it for ever by a theorem with all its hypotheses or by a bound."""
         return bool(self.proof)
 
     @property
     def fits(self) -> bool:
-        """Whether all clauses hold now, within the tolerance, rounding counted; of a shape "none" they do not."""
+        """True if all clauses hold within the tolerance, counting rounding error; False for the shape "none"."""
         return self.kind != NONE and all(clause.held for clause in self.clauses)
 
     @property
     def applies(self) -> bool:
-        """Whether a theorem applies to the field."""
+        """True if a theorem applies to the field."""
         return bool(self.theorem)
 
     @property
@@ -116,7 +115,7 @@ class LimitShape(eqx.Module):
 
     @property
     def labels(self) -> Int[np.ndarray, " n"]:
-        """The index in `points` of the point that each token is at, within the tolerance; -1 where it is at none."""
+        """The index in `points` of the point of each token, within the tolerance; -1 for a token at no point."""
         return self._places()[1]
 
     def _places(self) -> tuple[np.ndarray, np.ndarray]:
@@ -127,12 +126,12 @@ class LimitShape(eqx.Module):
             levels = np.array(sorted(ends))[:, None]
             gaps = np.abs(c[:, None] - levels[:, 0])
             return levels, np.where(gaps.min(axis=1) <= self.tolerance * scale, gaps.argmin(axis=1), -1)
-        # Twice: tokens on either side of a corner, each within the tolerance of it.
+        # The radius is doubled, because two tokens within the tolerance of a corner may lie on opposite sides.
         radius = 2 * self.tolerance * scale
         return corners(self.coordinates, self.present, radius, of_hull=self.kind in FLAT)
 
     def outline(self, reach: float) -> list[Float[np.ndarray, "k d"]]:
-        """The shape as lines, for pictures of d = 2 or 3; what is unbounded goes on for `reach` on either side.
+        """The shape as lines, for pictures with d = 2 or 3; unbounded parts extend by `reach` in both directions.
 
         **Arguments:**
 
@@ -140,7 +139,7 @@ class LimitShape(eqx.Module):
 
         **Returns:**
 
-        A list of lines (points, d); of points on the sphere none.
+        A list of lines (points, d), which is empty for points on the sphere.
 
         **Raises:**
 
@@ -157,14 +156,14 @@ class LimitShape(eqx.Module):
         if self.kind in (CIRCLE, SUBSPACE) and self.frame.shape[1] == 2:
             turn = np.linspace(0, 2 * np.pi, 121)
             ring = np.stack([np.cos(turn), np.sin(turn)], axis=1) @ self.frame.T
-            # A small circle lies in a plane beside the origin.
+            # The plane of a small circle does not contain the origin.
             middle = self.coordinates.mean(axis=0)
             middle = middle - self.frame @ (self.frame.T @ middle)
             return [middle + np.sqrt(max(1 - middle @ middle, 0.0)) * ring]
         return []
 
     def summary(self) -> str:
-        """The shape, the theorem and each clause, in a few lines."""
+        """A few lines with the shape, the theorem and each clause."""
         when = "as the limit itself" if np.isinf(self.t) else f"at t = {self.t:.6g}"
         said = "certified" if self.certified else "NOT certified"
         if self.kind == METASTABLE:
@@ -185,7 +184,7 @@ class LimitShape(eqx.Module):
 
 
 def _edges(points: np.ndarray) -> list[np.ndarray]:
-    """The edges of the hull of corners, by their numbers; of a body those of its triangles."""
+    """The edges of the hull of corners as arrays of indices; for a polyhedron, the edges of its triangles."""
     if len(points) < 2:
         return []
     faces = facets(points, 1e-9 * float(np.abs(points).max()))
@@ -196,7 +195,7 @@ def _edges(points: np.ndarray) -> list[np.ndarray]:
 
 
 def _sheet(middle: np.ndarray, along: list[np.ndarray]) -> list[np.ndarray]:
-    """A line through a point along one direction, or the outline of a square along two."""
+    """A line through `middle` along one direction, or the outline of a parallelogram along two."""
     if len(along) == 1:
         return [np.stack([middle - along[0], middle + along[0]])]
     if len(along) == 2:

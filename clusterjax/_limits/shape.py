@@ -1,4 +1,4 @@
-"""`limit_shape`: the door. Which kind of field it is, the tokens in its own coordinates, and the shape of that kind."""
+"""`limit_shape`: determines the kind of the field, transforms the tokens to its coordinates, and finds the shape."""
 
 from typing import Any
 
@@ -32,25 +32,28 @@ def limit_shape(
     tolerance: float | int = 1e-3,
     follow: bool = True,
 ) -> LimitShape:
-    r"""Where tokens are in the end, certified clause by clause: the shape that the spectrum of V decides.
+    r"""The limit shape of tokens, which the spectrum of V determines, certified clause by clause.
 
-    In $R^d$, of the rescaled tokens $z = e^{-tV}x$ with the leading eigenvalue $\lambda > 0$ of V: a **polytope** if
-    $V = \lambda I$, on whose faces every token is, where its own direction $B^\top z$ supports it, or at the origin; at
-    most three **hyperplanes** $\varphi_1^*(z) \in \{a, 0, b\}$ if $\lambda$ is simple; **polytope x subspace** if
-    $V = \lambda I$ on a subspace F and smaller on G, the first clause then being about the part in F; in one dimension
-    **Boolean** attention, every row of which but one attends to an end alone. On the sphere the simplest of **one
-    point**, **opposite points**, **several points**, **circle**, **subspace** that fits.
+    In $R^d$ the shape is that of the rescaled tokens $z = e^{-tV}x$, with $\lambda > 0$ the leading eigenvalue of V.
 
-    Of the field it is tested numerically whether a theorem applies (V a multiple of the identity, paranormal, or of a
-    simple leading eigenvalue; $Q^\top K$ positive definite or $\langle Q\varphi_1, K\varphi_1\rangle > 0$; softmax,
-    full or causal mask, equal masses, constant matrices): an equality to rounding, an inequality by more than rounding
-    can make, and what is neither does not hold. `fits` says that the tokens are within `tolerance` of the shape and at
-    rest to that, rounding counted; of a run also that its hulls are nested. `certified` says that besides all
-    hypotheses of a theorem hold whose limits have this shape, or that a bound keeps the tokens there: within a cap that
-    attention with V a positive multiple of the identity does not leave, or on one line through zero, bit by bit, where
-    such a V moves nobody. Opposite or several points at rest that nothing certifies are followed by `coarsen`: where
-    two of them merge the kind is **metastable**, and `until` the time of that. In $R^d$ a token at an unstable point of
-    the shape may still move along the shape. A host function.
+    - A **polytope** if $V = \lambda I$: every token is at the origin, or on the face that its direction $B^\top z$
+        supports.
+    - At most three **hyperplanes** $\varphi_1^*(z) \in \{a, 0, b\}$ if $\lambda$ is simple.
+    - A **polytope x subspace** if $V = \lambda I$ on a subspace F and smaller on G: the part in F is as in a polytope.
+    - In one dimension **Boolean** attention: every row but one attends to one end alone.
+
+    On the sphere the shape is the simplest that fits of **one point**, **opposite points**, **several points**,
+    **circle** and **subspace**.
+
+    The hypotheses of the theorems are tested numerically: V a multiple of the identity, paranormal, or with a simple
+    leading eigenvalue; $Q^\top K$ positive definite or $\langle Q\varphi_1, K\varphi_1\rangle > 0$; softmax, full or
+    causal mask, equal masses, constant matrices. An equality must hold to rounding, and an inequality by more than the
+    rounding error. `fits` says that the tokens are within `tolerance` of the shape and at rest to that tolerance, and
+    for a run also that its hulls are nested. `certified` says in addition that a theorem with this limit applies, or
+    that a bound keeps the tokens there: attention with V a positive multiple of the identity does not leave a cap, and
+    does not move tokens that are bit by bit on one line through zero. `coarsen` follows uncertified opposite or several
+    points at rest; if two of them merge, the kind is **metastable** and `until` is the time of the merger. In $R^d$ a
+    token at an unstable point of the shape may still move along the shape. A host function.
 
     !!! example
 
@@ -67,14 +70,14 @@ def limit_shape(
 
     **Arguments:**
 
-    - `x`: A run of `simulate` with this field, or tokens, (n, d): rescaled ones of a `RescaledField`.
-    - `field`: The field. An `AttentionField` on `Euclidean()` is judged by its rescaled tokens; of fields for which no
-        theorem is known, the shape on the sphere is judged, and in $R^d$ there is none.
-    - `t`: When the tokens are there; a run knows it. None takes tokens of a `RescaledField` for the limit itself, where
-        attention is hardmax and nothing is said of rest; on the sphere it is 0.
-    - `tolerance`: Up to which a residual counts as zero, relative to the longest token; below 1.
-    - `follow`: Whether `coarsen` follows points at rest on the sphere that nothing certifies, up to 1,024 tokens. False
-        is faster, and calls nothing metastable.
+    - `x`: A run of `simulate` with this field, or tokens, (n, d), which are rescaled tokens for a `RescaledField`.
+    - `field`: The field. The tokens of an `AttentionField` on `Euclidean()` are rescaled first. For a field without a
+        known theorem the shape is judged on the sphere, and is "none" in $R^d$.
+    - `t`: The time of the tokens; a run has its own. None takes tokens of a `RescaledField` for the limit itself, where
+        attention is hardmax and rest is not tested; on the sphere None means 0.
+    - `tolerance`: The largest residual that counts as zero, relative to the largest norm of a token; below 1.
+    - `follow`: True to follow uncertified points at rest on the sphere by `coarsen`, for up to 1,024 tokens. False is
+        faster, and never returns "metastable".
 
     **Returns:**
 
@@ -88,8 +91,8 @@ def limit_shape(
     ??? cite "Source"
 
         Geshkovski et al., *The emergence of clusters in self-attention dynamics* (2305.05465), Theorems 2.1, 3.1, 4.2
-        and Section 5; on the sphere 2312.10794, Theorem 6.1 and Lemma 6.4, and 2411.04990, Theorem 4.1. Residuals and
-        tolerances are of this library.
+        and Section 5; on the sphere 2312.10794, Theorem 6.1 and Lemma 6.4, and 2411.04990, Theorem 4.1. This library
+        defines the residuals and tolerances.
     """
     field = check_field(field)
     tolerance = check_number(tolerance, "tolerance", above=0, below=1)
@@ -122,7 +125,7 @@ def limit_shape(
 
 
 def _frames(x: Any, t: Any) -> tuple[np.ndarray, np.ndarray, float | None]:
-    """The saved times, the tokens at them, and the time of the last, which is judged."""
+    """The saved times, the tokens at these times, and the last time, at which the tokens are judged."""
     when = None if t is None else check_number(t, "t")
     if not isinstance(x, Trajectory):
         check_concrete(x, "x")
@@ -139,7 +142,7 @@ def _frames(x: Any, t: Any) -> tuple[np.ndarray, np.ndarray, float | None]:
         raise refusal("x", "be a run that saved its tokens", what, _REMEDY)
     ts, end = np.asarray(x.ts, np.float64), float(x.t1)
     last = np.asarray(check_tokens(x.x1))
-    # After an event frames are NaN; the last tokens are those that the run came to.
+    # Frames after an event are NaN; `x1` holds the last tokens of the run.
     there = (ts < end) & np.isfinite(np.asarray(saved)).all(axis=(1, 2))
     return np.append(ts[there], end), np.concatenate([np.asarray(saved)[there], last[None]]), end
 
@@ -147,7 +150,7 @@ def _frames(x: Any, t: Any) -> tuple[np.ndarray, np.ndarray, float | None]:
 def _rescaled(
     field: AttentionField, ts: np.ndarray, xs: np.ndarray, when: float | None
 ) -> tuple[AbstractField, np.ndarray]:
-    """The rescaled field and tokens of attention in R^d; as they are if V depends on time."""
+    """The rescaled field and tokens for attention in R^d, or the arguments if V or the masses depend on time."""
     if isinstance(field.value, AbstractSchedule):
         return field, xs
     if isinstance(field.masses, AbstractSchedule):

@@ -1,11 +1,11 @@
-"""The shapes on the sphere: one point, opposite points, several points, a circle, a subspace.
+"""The limit shapes on the sphere: one point, opposite points, several points, a circle, a subspace.
 
-**Algorithm.** The simplest shape that the tokens fit within the tolerance: points by their mean direction, their
-leading singular vector, or as connected components; flat shapes by singular values. Points at rest that nothing
-certifies are followed by `coarsen` to their next merger. **Reference.** Geshkovski et al. (2312.10794) and Karagodin et
-al. (2411.04990) for the theorem on one point; the other shapes are seen, not proved. **Invariants.** Lengths are chords
-of the unit sphere. One point is certified by a theorem or since a cap is never left; opposite points only if the tokens
-are so bit by bit; nothing else is, however slowly it moves.
+**Algorithm.** The simplest shape that the tokens fit within the tolerance is chosen: points by their mean direction,
+their leading singular vector, or as connected components; flat shapes by singular values. `coarsen` follows uncertified
+points at rest to their next merger. **Reference.** Geshkovski et al. (2312.10794) and Karagodin et al. (2411.04990) for
+the theorem on one point; the other shapes are observed, not proved. **Invariants.** Distances are chords of the unit
+sphere. One point is certified by a theorem or by a cap that tokens never leave; opposite points only if the tokens are
+opposite bit by bit; no other shape is certified, however slowly it moves.
 """
 
 from typing import NamedTuple
@@ -21,26 +21,26 @@ from .hypotheses import Theorem, is_at_rest_exactly, never_leaves_a_cap
 from .result import CIRCLE, METASTABLE, NONE, ONE, OPPOSITE, SEVERAL, SUBSPACE, LimitClause, LimitShape
 
 
-# Of sums of products of unit vectors, d terms each.
+# Bounds the rounding error of sums of products of unit vectors, per dimension.
 _ROUNDING = 16 * float(np.finfo(np.float64).eps)
-# To what times `coarsen` looks for a merger, the second of those for a V that it can follow less far; how many steps it
-# may take, and of how many tokens.
+# The time until which `coarsen` looks for a merger, a shorter time for a V that `coarsen` cannot follow so far, and the
+# maximal numbers of steps and of tokens.
 _NEVER, _DRIFTS, _MOST_STEPS, _MOST_TOKENS = 1e300, 1e10, 3000, 1024
 
 
 class Fit(NamedTuple):
-    """A shape and how far each token is from it."""
+    """A shape, and the distance of each token from it."""
 
     kind: str
     residuals: Float[np.ndarray, " n"]
     frame: Float[np.ndarray, "d r"]
     says: str
     found: str
-    groups: tuple[np.ndarray, ...] = ()  # of several points, the tokens at each
+    groups: tuple[np.ndarray, ...] = ()  # for several points, the indices of the tokens at each
 
 
 def fit(x: Float[np.ndarray, "n d"], tolerance: float, at_rest: bool) -> Fit:
-    """The simplest shape that unit tokens fit; several points with one token each only if they are at rest."""
+    """The simplest shape that unit tokens fit; several points with one token each fit only if at rest."""
     n, d = x.shape
     whole = np.eye(d)
     mean = x.mean(axis=0)
@@ -49,7 +49,7 @@ def fit(x: Float[np.ndarray, "n d"], tolerance: float, at_rest: bool) -> Fit:
     single = np.linalg.norm(x - middle, axis=1)
     if single.max() <= tolerance:
         return Fit(ONE, single, middle[:, None], "All tokens are at one point.", f"|mean| = {length:.6f}")
-    # The singular vectors of the tokens, in decreasing order of how much of them lies along each.
+    # The singular vectors of the tokens, by decreasing singular value.
     axes = np.linalg.svd(x, full_matrices=True)[2]
     side = np.where(x @ axes[0] >= 0, 1.0, -1.0)
     pair = np.linalg.norm(x - side[:, None] * axes[0], axis=1)
@@ -78,7 +78,7 @@ def _flat(x: np.ndarray, axes: np.ndarray, tolerance: float) -> Fit | None:
             if r == 2:
                 return Fit(CIRCLE, beside, axes[:2].T, "All tokens are on one great circle.", "of dimension 2")
             return Fit(SUBSPACE, beside, axes[:r].T, "All tokens are in one subspace.", f"of dimension {r} of {d}")
-    # A circle that is no great one: a plane that does not meet the origin.
+    # The plane of a small circle does not contain the origin.
     centred = x - x.mean(axis=0)
     planes = np.linalg.svd(centred, full_matrices=True)[2]
     beside = np.linalg.norm(centred @ planes[2:].T, axis=1)
@@ -91,7 +91,7 @@ def _flat(x: np.ndarray, axes: np.ndarray, tolerance: float) -> Fit | None:
 
 
 def components(x: Float[np.ndarray, "n d"], radius: float) -> np.ndarray:
-    """The connected components of tokens within `radius` of each other, numbered by their first members, (n,)."""
+    """The component of each token, (n,), where tokens within `radius` are connected; numbered by first members."""
     near = np.linalg.norm(x[:, None] - x[None], axis=-1) <= radius
     labels = np.full(len(x), -1)
     for i in range(len(x)):
@@ -107,7 +107,7 @@ def components(x: Float[np.ndarray, "n d"], radius: float) -> np.ndarray:
 
 
 def next_merger(field: AbstractField, x: np.ndarray, t: float, tolerance: float) -> tuple[float, str]:
-    """When two points merge next, as `coarsen` has it, or infinity, and what was found, in words."""
+    """The time of the next merger of two points according to `coarsen`, or infinity, and an explanation."""
     if not isinstance(field, AttentionField) or len(x) > _MOST_TOKENS:
         return np.inf, "Nobody has followed these points: they may merge."
     least, value = float(np.finfo(x.dtype).eps) ** 0.5, field.value
@@ -140,7 +140,7 @@ def shape_on_sphere(
     judged: np.ndarray,
     follow: bool,
 ) -> LimitShape:
-    """The shape of unit tokens (times, n, d), the last of them judged, with their velocity; `judged` as they came."""
+    """The shape of unit tokens (times, n, d) at the last time; `judged` holds the last tokens before normalisation."""
     x = xs[-1]
     d = x.shape[1]
     speed = np.linalg.norm(velocity, axis=1)
@@ -160,7 +160,7 @@ def shape_on_sphere(
     fits = found.kind != NONE and all(clause.held for clause in clauses)
     proof = _proof(field, theorem, found.kind, t, judged) if fits else ""
     if applies and found.kind != ONE and not proof:
-        # What a theorem excludes is not certified as a limit, however long it lasts.
+        # A shape that a theorem excludes is not certified as a limit, however long it lasts.
         off = float(np.linalg.norm(x - x[0], axis=1).max())
         clauses.append(LimitClause("It is the limit of the theorem, one point.", off <= tolerance, off,
                                    f"the farthest token is {off:.3g} from token 0"))  # fmt: skip
@@ -182,7 +182,7 @@ def shape_on_sphere(
 
 
 def _proof(field: AbstractField, theorem: Theorem | None, kind: str, t: float, x: np.ndarray) -> str:
-    """Why tokens that fit a shape keep it for ever; empty if nothing is known."""
+    """The reason that tokens that fit a shape keep it for ever; empty if none is known."""
     if kind == ONE and theorem is not None and theorem.applies:
         return theorem.name
     if not isinstance(field, AttentionField):
@@ -195,7 +195,7 @@ def _proof(field: AbstractField, theorem: Theorem | None, kind: str, t: float, x
 
 
 def _residual(x: np.ndarray, found: Fit) -> float:
-    """How far the tokens at another time are from a shape of the kind that was found."""
+    """The largest distance of the tokens at another time from a shape of the kind that was found."""
     if found.kind == NONE:
         return np.inf
     if found.kind == ONE:

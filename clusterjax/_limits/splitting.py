@@ -1,13 +1,13 @@
-r"""The leading eigenvalue of V, and the splitting of R^d that the theorems on its limits speak of.
+r"""The leading eigenvalue of V, and the splitting of R^d in the theorems on limits.
 
-**Algorithm.** With the eigenvalue $\lambda$ of largest real part, if real and positive, one singular value
-decomposition of $V - \lambda I$ has all: F is its kernel, G its range, and the left kernel has the coordinates of F.
-The spectral radius on G is bounded by norms of powers, $\rho \le |V_G^m|^{1/m}$, with m by repeated squaring.
+**Algorithm.** If the eigenvalue $\lambda$ of largest real part is real and positive, one singular value decomposition
+of $V - \lambda I$ yields the splitting: F is the kernel, G the range, and the left kernel gives the coordinates of F.
+The norm of a power bounds the spectral radius on G, $\rho \le |V_G^m|^{1/m}$, with m by repeated squaring.
 **Reference.** Geshkovski et al. (2305.05465), Sections 4 and 5: V is *paranormal* if $R^d = F \oplus G$ with both
 invariant, $V = \lambda I$ on F, $\lambda > 0$, and a spectral radius below $\lambda$ on G.
-**Invariants.** A Jordan block is never taken for a multiple of the identity, nor what rounding has made of one for a
-simple eigenvalue: the gap must exceed what rounding of V can do to an eigenvalue of that condition. Eigenvalues that
-are neither equal to rounding nor apart by more than rounding are neither one nor two: F and G are then unknown.
+**Invariants.** A Jordan block is never taken for a multiple of the identity, and a Jordan block perturbed by rounding
+never for a simple eigenvalue: the gap must exceed the effect of rounding of V on an eigenvalue of that condition. If
+eigenvalues are neither equal to rounding nor separated by more than rounding, F and G are unknown.
 """
 
 from typing import Any, NamedTuple
@@ -18,27 +18,27 @@ from jaxtyping import Float
 from ..hardmax._certificate import APART, EQUAL, rounding_of
 
 
-# Relative to the norm of V: eigenvalues so near to the leading one may be the same in exact arithmetic, a Jordan block
-# of two having scattered them; and singular values of V - lambda I that count as zero.
+# Both thresholds are relative to the norm of V. Eigenvalues within _NEAR of the leading one may be equal in exact
+# arithmetic, scattered by a Jordan block of size two; singular values of V - lambda I below _ZERO count as zero.
 _NEAR, _ZERO = 1e-6, 1e-9
-# Squarings for the spectral radius: a Jordan block of two is then bounded to 1e-5, rounding of the powers included.
+# With this many squarings the radius of a Jordan block of size two is bounded to 1e-5, including rounding error.
 _SQUARINGS = 30
 
 
 class Splitting(NamedTuple):
-    """R^d = F + G for a matrix V; F is empty where the leading eigenvalue is not real and positive.
+    """The splitting R^d = F + G for a matrix V; F is empty if the leading eigenvalue is not real and positive.
 
     **Attributes:**
 
     - `eigenvalue`: The eigenvalue of largest real part, which grows fastest in $e^{tV}$.
     - `frame`: (d, r), an orthonormal basis of F.
-    - `dual`: (r, d), the coordinates in `frame` of the part in F, along G: `dual @ frame` is the identity.
+    - `dual`: (r, d), maps a token to the coordinates in `frame` of its part in F, along G: `dual @ frame` is I.
     - `rest`: (d, d - r), an orthonormal basis of G.
     - `radius`: An upper bound of the spectral radius of V on G.
-    - `error`: How far rounding of V may have moved the eigenvalue; infinite if F and G meet, or if V is no multiple of
-        the identity on F to rounding.
-    - `off`: |V f - lambda f| at most, for unit vectors f of F.
-    - `apart`: The least singular value of V - lambda I on G: how well rounding tells F from G.
+    - `error`: A bound on the change of the eigenvalue by rounding of V; infinite if F and G intersect, or if V is no
+        multiple of the identity on F to rounding.
+    - `off`: The largest |V f - lambda f| over unit vectors f of F.
+    - `apart`: The least singular value of V - lambda I on G, which measures the separation of F from G.
     """
 
     eigenvalue: complex
@@ -52,22 +52,22 @@ class Splitting(NamedTuple):
 
     @property
     def is_real(self) -> bool:
-        """Whether the leading eigenvalue is real and positive."""
+        """True if the leading eigenvalue is real and positive."""
         return self.frame.shape[1] > 0
 
     @property
     def gap(self) -> float:
-        """How far the eigenvalue is surely above the spectral radius on G; minus infinity where F and G meet."""
+        """A lower bound of the eigenvalue minus the spectral radius on G; minus infinity if F and G intersect."""
         return float(self.eigenvalue.real) - self.radius - APART * self.error
 
     @property
     def is_paranormal(self) -> bool:
-        """Whether V is paranormal, to rounding."""
+        """True if V is paranormal, to rounding."""
         return self.is_real and self.gap > 0
 
     @property
     def rounding(self) -> float:
-        """How far rounding of V may have moved the coordinates in F of a token of length one."""
+        """A bound on the change, by rounding of V, of the coordinates in F of a unit token."""
         if self.rest.shape[1] == 0:
             return 0.0
         return self.error / self.apart * float(np.linalg.norm(self.dual, 2)) if self.apart > 0 else np.inf
@@ -78,7 +78,7 @@ def split(value: Float[np.ndarray, "d d"]) -> Splitting:
     d = len(value)
     eigenvalues: Any = np.linalg.eigvals(value).astype(complex)
     size = float(np.linalg.norm(value, 2))
-    # Of several that grow alike the one that turns, if any does: then no direction of F is left alone.
+    # Among eigenvalues of equal real part a complex one leads, because no direction of F is then fixed.
     ties = eigenvalues[eigenvalues.real >= eigenvalues.real.max() - _ZERO * size]
     lead = ties[np.argmax(np.abs(ties.imag))]
     none = np.zeros((d, 0))
@@ -86,8 +86,8 @@ def split(value: Float[np.ndarray, "d d"]) -> Splitting:
     if lead.real <= 0 or abs(lead.imag) > _NEAR * size:
         return nowhere
     near = eigenvalues[np.abs(eigenvalues - lead) <= _NEAR * size]
-    # The mean of a scattered cluster is accurate where each of it is not; where no kernel is found there, the leading
-    # eigenvalue alone, if it is real.
+    # The mean of a scattered cluster of eigenvalues is more accurate than each of them. If V minus the mean has no
+    # kernel, the leading eigenvalue alone is tried, if it is real.
     for number in (float(near.real.mean()), float(lead.real)):
         left, sizes, right = np.linalg.svd(value - number * np.eye(d))
         count = int(np.sum(sizes <= _ZERO * size))
@@ -104,7 +104,7 @@ def _parts(value: np.ndarray, number: float, left: np.ndarray, right: np.ndarray
     between = kernel.T @ frame
     least = float(np.linalg.svd(between, compute_uv=False)[-1])
     off = float(np.linalg.norm((value - number * np.eye(d)) @ frame, 2))
-    # An eigenvalue of condition 1 / least moves by at most the error of the matrix times that.
+    # An eigenvalue of condition number 1 / least moves by at most the error of the matrix divided by least.
     error = rounding_of(value) / least if least > 0 else np.inf
     meets = least <= _ZERO
     unknown = meets or off > EQUAL * error
@@ -120,7 +120,7 @@ def _radius(matrix: Float[np.ndarray, "g g"]) -> float:
     """An upper bound of the spectral radius: |M^m|^(1/m) for a large m."""
     log_size, power = 0.0, np.array(matrix)
     for k in range(_SQUARINGS + 1):
-        # Frobenius: no smaller than the spectral norm.
+        # The Frobenius norm is at least the spectral norm, so that the bound holds.
         norm = float(np.linalg.norm(power))
         if norm == 0:
             return 0.0

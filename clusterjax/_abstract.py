@@ -1,7 +1,8 @@
-"""`AbstractPart`: the base of the abstract modules, which says what a subclass lacks.
+"""`AbstractPart`: the base of all abstract modules, which reports every method and attribute that a subclass lacks.
 
-Python and equinox raise three different errors, one for methods, one for attributes and one for attributes of the
-class, of which a user meets the next when the one before is mended. Here it is one sentence, before anything is built.
+Python and equinox raise three different errors for missing methods, attributes and class attributes, and a user meets
+the next error only after mending the one before. `AbstractPart` reports all of them in one sentence, before any
+instance is built.
 """
 
 import inspect
@@ -14,7 +15,7 @@ from ._misc import too_deep
 
 
 class _Meta(type(eqx.Module)):
-    """Refuses a list in itself before equinox flattens the arguments, which would end in an error of JAX, or never."""
+    """Refuses an argument that contains itself, on which equinox's flattening of the arguments fails or never ends."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if any(map(too_deep, (*args, *kwargs.values()))):
@@ -25,9 +26,9 @@ class _Meta(type(eqx.Module)):
 
 
 class AbstractPart(eqx.Module, metaclass=_Meta):
-    """A module that may have abstract methods and attributes, and that looks at its arguments before equinox does.
+    """A module that may have abstract methods and attributes, and that checks its arguments before equinox does.
 
-    All abstract modules of the package are made of it, and the final ones that users build from arguments.
+    All abstract modules of the package derive from `AbstractPart`, and so do the concrete ones that users construct.
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
@@ -38,13 +39,13 @@ class AbstractPart(eqx.Module, metaclass=_Meta):
 
 
 def lacking(cls: type) -> str | None:
-    """The sentence that says which methods and attributes are to be written; None if none are."""
+    """The error message that names the methods and attributes which `cls` must define; None if it lacks none."""
     methods: list[str] = []
     attributes: list[str] = []
     bases: list[str] = []
     wanted = set(cls.__abstractmethods__)
     variables = {*getattr(cls, "__abstractvars__", ()), *getattr(cls, "__abstractclassvars__", ())}
-    # In the order of their definitions, the highest class first.
+    # Names appear in the order of their definitions, those of the highest base class first.
     for base in reversed(cls.__mro__):
         declared = [name for name in {**base.__dict__.get("__annotations__", {}), **base.__dict__} if name in variables]
         declared += [name for name in base.__dict__ if name in wanted]

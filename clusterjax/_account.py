@@ -1,4 +1,4 @@
-"""How a run went, in words: the repr of a `Trajectory`, and its summary."""
+"""The text of a `Trajectory`: its repr, and the summary of the run."""
 
 import textwrap
 from typing import Any
@@ -15,7 +15,7 @@ _WIDTH = 110
 
 
 def brief_run(run: Any) -> str:
-    """The repr of a `Trajectory`: shapes, and the verdict where it is known."""
+    """The repr of a `Trajectory`: shapes, and the result of the run where its value is known."""
     told = {name: brief(getattr(run, name)) for name in ("ts", "xs", "saved", "t1") if getattr(run, name) is not None}
     if is_concrete(run.result) and run.ts.ndim == 1:
         told["t1"] = f"{float(run.t1):.6g}"
@@ -24,14 +24,14 @@ def brief_run(run: Any) -> str:
 
 
 def account(run: Any) -> str:
-    """The summary of a `Trajectory`; of one that is traced its shapes only."""
+    """The summary of a `Trajectory`; a traced one is summarised by its shapes only."""
     if not is_concrete((run.ts, run.x1, run.stats, run.result)):
         return brief_run(run)
     settings = run.settings()
     clock = "layers" if "layer" in settings else "times"
     batch = run.ts.shape[:-1]
     n, d = run.x1.shape[-2:]
-    # Of a `MeanField`, which alone is watched, rows are degrees.
+    # Only a run of a `MeanField` has `resolved` in its stats, and its rows are degrees rather than tokens.
     of_tokens = f"{n} token{'s' if n > 1 else ''} of dimension {d}"
     state = f"coefficients up to degree {n - 1}" if "resolved" in run.stats else of_tokens
     tokens = f"{state}, {run.x1.dtype}"
@@ -52,7 +52,7 @@ def account(run: Any) -> str:
 
 
 def told(node: Any) -> str:
-    """A description of an object, as the call that would make it: its class, and its fields that are not None."""
+    """The description of an object, written as the call that constructs it: its class, and its fields except None."""
     if isinstance(node, dict) and "class" in node:
         fields = {name: entry for name, entry in node.items() if name != "class" and entry is not None}
         return f"{node['class']}({', '.join(f'{name}={told(entry)}' for name, entry in fields.items())})"

@@ -1,9 +1,9 @@
-"""Reads arrays from memory, safetensors and NumPy's: every size is held against the file before any array is made.
+"""Reads arrays from memory, in the formats of safetensors and of NumPy.
 
-In safetensors, eight bytes give the length of a header of JSON, which gives each tensor its dtype, its shape and the
-bytes that it is in; these follow one another without a gap, to the end of the file. So nothing that is made of a file
-is larger than the file, whatever its header claims. What NumPy packs into an `.npz` is held against a ceiling before it
-is unpacked.
+Every size is compared with the file before an array is allocated. In safetensors, eight bytes give the length of a JSON
+header, which gives the dtype, the shape and the byte range of each tensor; the byte ranges follow one another without a
+gap, to the end of the file. No array is therefore larger than the file, whatever the header claims. The arrays that an
+`.npz` file declares are compared with a maximum before they are unpacked.
 
 Source: the documentation of safetensors, section "Format", and of `numpy.lib.format`.
 """
@@ -34,13 +34,13 @@ MOST_UNPACKED = 2**29
 
 
 class NotRead(ValueError):
-    """A tensor of a whole file is of a dtype that NumPy does not have, such as eight-bit floats."""
+    """The error of a tensor, in an intact file, whose dtype NumPy does not have, such as eight-bit floats."""
 
 
 class Arrays(NamedTuple):
-    """What a file holds.
+    """The content of a file.
 
-    `arrays` are those that were wanted, `left_out` the names of the others, and `metadata` the texts in its header.
+    `arrays` has the wanted arrays, `left_out` the names of the others, and `metadata` the texts of the header.
     """
 
     arrays: dict[str, np.ndarray]
@@ -49,21 +49,21 @@ class Arrays(NamedTuple):
 
 
 def read_arrays(data: bytes | mmap, wanted: Callable[[str], bool] = lambda name: True) -> Arrays:
-    """The tensors of a file that is in memory, as copies.
+    """Copies of the tensors of a file that is in memory.
 
     **Arguments:**
 
     - `data`: The whole file.
-    - `wanted`: Which of its tensors are read.
+    - `wanted`: Returns True for the name of a tensor that is to be read.
 
     **Raises:**
 
-    - `ValueError` if it is not a whole file of this format, or what is wanted is of a dtype that NumPy does not have;
-        it says why in a few words, for a message.
+    - `ValueError` if `data` is not a complete file of this format, or a wanted tensor has a dtype that NumPy does not
+        have; the error gives the reason in a few words, for a message.
     """
     header, start = _header(data)
     metadata = header.pop("__metadata__", {})
-    # A sparse file takes no place on the disk, and what is wanted of it is copied.
+    # A sparse file occupies no space on the disk, but the copies of its tensors occupy memory.
     needed = sum(
         sum(tensor["data_offsets"][-1:]) - sum(tensor["data_offsets"][:1])
         for name, tensor in header.items()
@@ -89,7 +89,7 @@ def read_arrays(data: bytes | mmap, wanted: Callable[[str], bool] = lambda name:
             raise ValueError(f"tensor {key!r} holds bytes that are neither true nor false")
         try:
             arrays[key] = flat.reshape(tensor["shape"])
-        except ValueError as error:  # none of its numbers, and more along the other axes than an integer holds
+        except ValueError as error:  # the array is empty, and the product of its other axes overflows an integer
             raise ValueError(f"tensor {key!r} has no such shape") from error
     if start + place != len(data):
         raise ValueError("it has another length than its header says")
@@ -97,7 +97,7 @@ def read_arrays(data: bytes | mmap, wanted: Callable[[str], bool] = lambda name:
 
 
 def _header(data: bytes | mmap) -> tuple[dict[str, Any], int]:
-    """What the header says, and where the tensors begin."""
+    """The contents of the header, and the byte at which the tensors begin."""
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > len(data) - 8:
         raise ValueError("it ends before its header does")
@@ -111,11 +111,12 @@ def _header(data: bytes | mmap) -> tuple[dict[str, Any], int]:
 
 
 def read_npz(data: bytes, most: int = MOST_UNPACKED) -> dict[str, np.ndarray]:
-    """The arrays of an `.npz` file, if they have at most so many bytes once they are unpacked.
+    """The arrays of an `.npz` file, if they have at most `most` bytes once they are unpacked.
 
     **Raises:**
 
-    - `ValueError` if it is not a whole file of this format, or holds more; it says why in a few words, for a message.
+    - `ValueError` if `data` is not a complete file of this format, or has more bytes unpacked; the error gives the
+        reason in a few words, for a message.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as held:
@@ -125,7 +126,7 @@ def read_npz(data: bytes, most: int = MOST_UNPACKED) -> dict[str, np.ndarray]:
             if len({info.filename for info in infos}) < len(infos):
                 raise ValueError("an array is there twice")
             return {info.filename.removesuffix(".npy"): read_npy(held.read(info)) for info in infos}
-    except Exception as error:  # of which kind depends on where the file is broken, and on how it was packed
+    except Exception as error:  # its type depends on the position of the damage, and on the compression
         raise ValueError(str(error).strip().splitlines()[0] if str(error).strip() else repr(error)) from error
 
 
@@ -134,7 +135,8 @@ def read_npy(data: bytes) -> np.ndarray:
 
     **Raises:**
 
-    - `ValueError` if it is not a whole file of this format, or holds objects; it says why in a few words.
+    - `ValueError` if `data` is not a complete file of this format, or holds objects; the error gives the reason in a
+        few words, for a message.
     """
     stream = io.BytesIO(data)
     try:
@@ -143,7 +145,7 @@ def read_npy(data: bytes) -> np.ndarray:
         if version not in readers:
             raise ValueError(f"its version is {version}")
         shape, by_columns, dtype = readers[version](stream)
-    except Exception as error:  # the header is a line of Python, which can be wrong in many ways
+    except Exception as error:  # the header is a line of Python, which can be invalid in many ways
         raise ValueError(f"its header is broken: {str(error).strip().splitlines()[:1]}") from error
     start = stream.tell()
     if dtype.hasobject or dtype.itemsize == 0:

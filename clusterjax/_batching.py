@@ -1,10 +1,10 @@
-"""Functions with a rule of their own for `jax.vmap`, and derivatives of every order.
+"""Functions with a custom rule for `jax.vmap` and with derivatives of every order.
 
-`jax.custom_batching.custom_vmap` has such rules too, but what it returns cannot be differentiated in reverse mode under
-`vmap`. Here a new JAX primitive is defined (JAX documentation, *How JAX primitives work*) whose derivatives are those
-of a plain function: a differentiated call is traced as if the rule were not there, and `vmap` of it is that of the
-operations. **Invariant.** A rule changes how a batch is computed, and never the result, but for rounding; so does the
-function that is differentiated.
+`jax.custom_batching.custom_vmap` also has such rules, but under `vmap` its results have no reverse-mode derivative.
+This module defines a new JAX primitive instead (JAX documentation, *How JAX primitives work*), whose derivatives are
+those of a plain function: a differentiated call is traced as if there were no rule, and `vmap` maps over it.
+**Invariant.** A rule changes how a batch is computed, and never the result, except for rounding; the same holds for the
+function `differentiated`.
 """
 
 from collections.abc import Callable
@@ -24,20 +24,20 @@ def call_with_rule(
     *args: Any,
     differentiated: Callable[..., Any] | None = None,
 ) -> Any:
-    """`plain(*args)`; where `jax.vmap` maps over it, `rule(batched, *args)`.
+    """`plain(*args)`; where `jax.vmap` maps over the call, `rule(batched, *args)`.
 
     **Arguments:**
 
-    - `plain`: A function of arrays, or trees of them; it closes over no traced array.
-    - `rule`: Computes a whole batch. `batched` is a tree of booleans like `args`, true where an array has the batch as
-        its first axis; every output has it there.
+    - `plain`: A function of arrays, or trees of them, that closes over no traced array.
+    - `rule`: Computes a whole batch. `batched` is a tree of booleans like `args`, True where the first axis of an array
+        is the batch; the batch is the first axis of every output.
     - `args`: Arrays, or trees of them.
-    - `differentiated`: The same function, written so that its derivatives are cheap, of a batch too; None is `plain`,
-        and for a batch the rule.
+    - `differentiated`: The function `plain`, rewritten so that its derivatives are cheap, also those of a batch; None
+        differentiates `plain`, and the rule for a batch.
     """
     # A primitive takes and returns flat lists of arrays; the functions are its parameters.
     leaves, tree = jtu.tree_flatten(args)
-    # The tree of the outputs, without computing them.
+    # The structure of the outputs is found without computing them.
     outputs = jtu.tree_structure(jax.eval_shape(plain, *args))
 
     def flat(function):
@@ -62,20 +62,20 @@ def _(*leaves, plain, rule, differentiated):
 
 @_call.def_abstract_eval
 def _(*avals, plain, rule, differentiated):
-    # Shapes and dtypes of the plain function; the rule returns the same with a batch in front.
+    # The shapes and dtypes are those of the plain function; the rule adds a leading batch axis to each.
     shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals]
     return [jax.core.ShapedArray(out.shape, out.dtype) for out in jax.eval_shape(plain, *shapes)]
 
 
-# Compiled without `vmap` around it, the primitive is the plain function, inlined.
+# Where no `vmap` surrounds the primitive, it is compiled as the plain function, inlined.
 _lowered = mlir.lower_fun(lambda *leaves, plain, rule, differentiated: plain(*leaves), multiple_results=True)
 mlir.register_lowering(_call, _lowered)
 
 
 def _derivative(primals, tangents, *, plain, rule, differentiated):
-    """The JVP of the function that is to be differentiated; the primitive does not occur in what is differentiated."""
+    """The JVP of the function to be differentiated, in whose derivatives the primitive does not occur."""
     differentiated = differentiated or plain
-    # Inputs without a tangent are constants: `jax.jvp` refuses symbolic zeros, and zeros would be computed with.
+    # Inputs without a tangent are constants: `jax.jvp` refuses symbolic zeros, and explicit zeros would cost time.
     moving = [type(tangent) is not ad.Zero for tangent in tangents]
 
     def of_moving(*moving_primals):
@@ -93,15 +93,15 @@ ad.primitive_jvps[_call] = _derivative
 
 
 def _batch(args, axes, *, plain, rule, differentiated):
-    """The rule, with every batched argument moved to have the batch first."""
-    # None where there is no batch; jax 0.11 has no `batching.not_mapped` any more, which was its name.
+    """The rule, applied after the batch axis of every batched argument has been moved to the front."""
+    # An axis is None where there is no batch: its name `batching.not_mapped` does not exist in jax 0.11.
     batched = [axis is not None for axis in axes]
     args = [jnp.moveaxis(arg, axis, 0) if moved else arg for arg, axis, moved in zip(args, axes, batched, strict=True)]
     of_batch = lambda *args: rule(batched, *args)
     if differentiated is None:
         outputs = of_batch(*args)
     else:
-        # So that derivatives of the batch are not those of the rule.
+        # The batch is bound as a primitive again, so that its derivatives are not those of the rule.
         of_batches = lambda again, *args: _as_one_batch(rule, batched, again, *args)
         of_derivatives = jax.vmap(differentiated, _axes(batched))
         outputs = _call.bind(*args, plain=of_batch, rule=of_batches, differentiated=of_derivatives)
@@ -109,9 +109,9 @@ def _batch(args, axes, *, plain, rule, differentiated):
 
 
 def _as_one_batch(rule: Any, batched: list[bool], again: list[bool], *args: Any) -> list[Any]:
-    """The rule of a batch of batches: of all their systems, since a rule knows how many it takes at a time.
+    """The rule for a batch of batches, applied to all systems as one batch, since a rule limits the systems at once.
 
-    The axis of the outer batch is the first of an array that is `again` batched, that of the inner one the next.
+    The outer batch is the first axis of an array whose `again` is True; the inner batch is the next axis.
     """
     pairs = list(zip(args, batched, again, strict=True))
     outer = next(arg.shape[0] for arg, _, second in pairs if second)

@@ -1,8 +1,8 @@
 """Blocks of rows: split arrays, map over the blocks one at a time, join the results.
 
-Where the number of rows is no multiple of the block size, the last block is padded with copies of the last row, which
-is a legitimate row for every function, or with a number; `join` drops the results of the padding. `map_systems_last` is
-the same for a batch of small systems, with the systems in the last axis.
+If the number of rows is no multiple of the block size, the last block is padded with copies of the last row, which is a
+valid row for every function, or with a number; `join` drops the results of the padding. `map_systems_last` maps over a
+batch of small systems in the same way, with the systems along the last axis.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from jaxtyping import Array
 
 
 def cut(a: Array, size: int, fill: float | None = None) -> Array:
-    """The n rows of `a` as (blocks, size, ...); the last block is padded with copies of the last row, or `fill`."""
+    """The n rows of `a` as (blocks, size, ...), the last block padded with copies of the last row, or with `fill`."""
     n = a.shape[0]
     blocks = -(-n // size)
     missing = blocks * size - n
@@ -32,42 +32,42 @@ def join(a: Array, n: int) -> Array:
 
 
 def map_blocks(fn: Callable[..., Any], size: int, *arrays: Any, recompute: bool = False) -> Any:
-    """`fn(*blocks)` of each block of at most `size` rows of the arrays, the results joined along their first axis.
+    """Apply `fn` to each block of at most `size` rows of the arrays, and join the results along their first axis.
 
-    One block is alive at a time, so that a function which builds (rows, n) never builds (n, n). With `recompute` the
-    backward pass computes each block again in place of keeping its intermediate arrays.
+    Only one block is in memory at a time, so that a function that builds (rows, n) never builds (n, n). With
+    `recompute` the backward pass computes each block again instead of keeping its intermediate arrays.
     """
     n = jtu.tree_leaves(arrays)[0].shape[0]
     size = min(size, n)
     fn = jax.checkpoint(fn) if recompute else fn
-    # One block needs no loop.
+    # A single block needs no loop.
     if size == n:
         return fn(*arrays)
     blocks = jtu.tree_map(lambda a: cut(a, size), arrays)
     return jtu.tree_map(lambda leaf: join(leaf, n), lax.map(lambda block: fn(*block), blocks))
 
 
-# The kernels for many small systems, with the systems in the last axis, on a CPU. Up to FEW_DIMENSIONS they write out
-# the coordinates; beyond, products of matrices are faster. So many numbers of each kind are worked on at once, for at
-# least so many systems: XLA reduces arrays of this size by vector instructions, and smaller ones by scalar ones; more
-# than that is no longer in the cache of a core.
+# Sizes for the kernels of many small systems, with the systems along the last axis, on a CPU. Up to FEW_DIMENSIONS
+# these kernels write out the coordinates; beyond, matrix products are faster. PAIRS_AT_ONCE numbers of each kind are
+# processed at once, for at least LEAST_SYSTEMS systems: XLA reduces arrays of this size by vector instructions and
+# smaller ones by scalar instructions, and larger ones exceed the cache of a core.
 FEW_DIMENSIONS, PAIRS_AT_ONCE, LEAST_SYSTEMS = 4, 2**14, 32
 
 
 def systems_at_once(pairs: int) -> int:
-    """How many systems `map_systems_last` takes at once, of so many numbers each."""
+    """The number of systems, of `pairs` numbers each, that `map_systems_last` processes at once."""
     return LEAST_SYSTEMS * max(1, PAIRS_AT_ONCE // (LEAST_SYSTEMS * pairs))
 
 
 def map_systems_last(fn: Callable[..., Any], *arrays: Any, pairs: int) -> Any:
-    """`fn(*blocks)` of blocks of systems, whose axis is the first of the arrays and of the results, and the last of
-    what `fn` is given and returns.
+    """Apply `fn` to blocks of systems, whose axis is the first one of `arrays` and of the results, but the last one of
+    the arguments and results of `fn`.
 
-    Operations then run along the systems: no short last axis. `pairs` is how many numbers each system takes in `fn`.
+    Operations then run along the systems, and not along a short axis. Each system takes `pairs` numbers in `fn`.
     """
     systems = jtu.tree_leaves(arrays)[0].shape[0]
     size = min(systems_at_once(pairs), systems)
-    # Transposed before the loop and not in it: there XLA would read with strides wherever a number is used.
+    # The transpose precedes the loop: within it XLA would read with strides wherever a number is used.
     blocks = jtu.tree_map(lambda a: jnp.moveaxis(cut(a, size), 1, -1), arrays)
     results = lax.map(lambda block: fn(*block), blocks)
     return jtu.tree_map(lambda a: join(jnp.moveaxis(a, -1, 1), systems), results)

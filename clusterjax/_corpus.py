@@ -1,8 +1,8 @@
-"""Texts to train on: read from files, tokenised into word pieces, packed into rows of one length.
+"""Texts to train on: read from files, split into word pieces, packed into rows of equal length.
 
 Word pieces are those of BERT (Schuster, Nakajima, 2012; by the library tokenizers), rows the full sentences of RoBERTa
-(1907.11692). Invariants: what is read is bounded in memory; which texts are held out depends on the seed and their
-number only; a tokenizer that a folder holds is never trained again.
+(1907.11692). Invariants: reading uses bounded memory; the choice of held-out texts depends on the seed and on the
+number of texts only; a tokenizer that is already in a folder is never trained again.
 """
 
 import json
@@ -30,28 +30,28 @@ _COLUMNS = ("text", "prefix", "review")
 
 
 def read_texts(paths: Sequence[str | Path], *, most_bytes: int = MOST_BYTES, most_texts: int = 10_000) -> list[str]:
-    """The texts of some files, one after the other.
+    """The texts of some files, in the order of the files.
 
     **Arguments:**
 
-    - `paths`: Tables (`.csv`, `.parquet`) with a column `text`, lines of JSON (`.jsonl`, or `.json` as C4 has it) with
-        a field `text` or `prefix`, or plain text (`.txt`), of which each line that is not blank is a text. Each perhaps
-        with `.gz`. Or data sets of the hub: "allenai/c4" and "wikitext" ("Salesforce/wikitext"), with a variant and a
-        part behind them if not those of English and of training, as in "wikitext:wikitext-2-raw-v1:test".
+    - `paths`: Tables (`.csv`, `.parquet`) with a column `text`, lines of JSON (`.jsonl`, or `.json` as in C4) with a
+        field `text` or `prefix`, or plain text (`.txt`), in which each line that is not blank is a text; each may be
+        compressed, with the ending `.gz`. Or data sets of the Hugging Face hub: "allenai/c4" and "wikitext"
+        ("Salesforce/wikitext"), optionally followed by a variant and a split, "wikitext:wikitext-2-raw-v1:test".
 
     **Other arguments:**
 
-    - `most_bytes`: What the texts of one file may take in memory: their letters, and 64 bytes for each.
-    - `most_texts`: So many of a data set of the hub are read, the first of them; files are read whole.
+    - `most_bytes`: The memory that the texts of one file may take: one byte for each character, and 64 for each text.
+    - `most_texts`: The number of texts read from the start of a data set of the hub; files are read completely.
 
     **Returns:**
 
-    The texts, without those that are blank; tags like `<br />` are blanks.
+    The texts that are not blank; tags `<br />` are replaced by spaces.
 
     **Raises:**
 
-    - `ValueError` if a file is not there, is of another kind or encoding, is broken, holds no text, or takes more than
-        `most_bytes` once it is unpacked.
+    - `ValueError` if a file does not exist, is of another kind or encoding, is broken, holds no text, or takes more
+        than `most_bytes` once it is unpacked.
     """
     most_bytes = check_integer(most_bytes, "most_bytes", remedy="pass 2**30, say")
     most_texts = check_integer(most_texts, "most_texts", remedy="pass 1000, say")
@@ -66,7 +66,7 @@ def read_texts(paths: Sequence[str | Path], *, most_bytes: int = MOST_BYTES, mos
 
 
 def check_paths(paths: Any) -> list[Path]:
-    """The paths, if there is at least one, and they are not one text."""
+    """`paths` as a list of paths; it must be a sequence of at least one path, and not a string."""
     listed = check_sequence(paths, "paths", (str, os.PathLike), "paths of files")
     return [check_path(path, f"paths[{place}]") for place, path in enumerate(listed)]
 
@@ -79,7 +79,7 @@ def _read(path: Path, most: int, most_texts: int) -> list[str]:
         raise ValueError(
             f"paths must be files, or of {', '.join(HUB_NAMES)}, but there is none at {str(path)!r}; check its name."
         )
-    # "texts.jsonl.gz" is of kind jsonl.
+    # "texts.jsonl.gz" is of the kind "jsonl".
     kind = path.name.lower().removesuffix(".gz").rpartition(".")[2]
     if kind in ("csv", "parquet"):
         columns = read_table(path, most)
@@ -90,14 +90,14 @@ def _read(path: Path, most: int, most_texts: int) -> list[str]:
     if kind not in ("jsonl", "json", "txt"):
         raise ValueError(f"paths must be .txt, .jsonl, .csv or .parquet files, but one is {str(path)!r}; convert it.")
     texts, size = [], 0
-    # Lines end at "\n" alone: `splitlines` also splits at characters that JSON may hold, such as U+2028.
+    # Lines end at "\n" only: `splitlines` also splits at characters that JSON may contain, such as U+2028.
     with lines_of(path, most) as lines:
         for number, line in enumerate(lines, 1):
             line = line.strip()
             if line:
                 texts.append(line if kind == "txt" else _field(line, number, path))
                 size += bytes_of(texts[-1:])
-            # Checked line by line: a small compressed file may unpack to any size.
+            # The size is checked line by line, since a small compressed file may unpack to any size.
             if size > most:
                 raise too_large(path, most)
     return texts
@@ -120,10 +120,10 @@ def _field(line: str, number: int, path: Path) -> str:
 
 
 def train_tokenizer(texts: Sequence[str], vocab_size: int) -> Any:
-    """A word-piece tokenizer in lower case, as BERT's, trained on `texts`: a `tokenizers.Tokenizer`.
+    """A `tokenizers.Tokenizer` of lower-case word pieces, as in BERT, trained on `texts`.
 
-    The ids 0 to 4 are `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]`, `[MASK]`; letters follow in their order, then longer
-    pieces. The same texts give the same tokenizer, in every process.
+    The ids 0 to 4 are `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]`, `[MASK]`; sorted letters follow, then longer pieces. The
+    same texts give the same tokenizer in every process.
 
     Schuster, Nakajima, *Japanese and Korean voice search* (ICASSP 2012), Section 3; by the library tokenizers.
     """
@@ -137,18 +137,18 @@ def train_tokenizer(texts: Sequence[str], vocab_size: int) -> Any:
         return made
 
     def trained(size: int, first: Sequence[str]) -> dict[str, int]:
-        """The ids of pieces, `first` with the first ones."""
+        """The id of each piece, where the pieces of `first` have the first ids."""
         made = empty()
         trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=list(first), show_progress=False)
         made.train_from_iterator(texts, trainer)
         return made.get_vocab()
 
-    # The library numbers the letters within words as it comes upon them in a hash table, whose order is another in each
-    # process, and of equally frequent pairs it joins the one with the smaller numbers first. So a first pass, which
-    # joins nothing, finds the letters, and the second one is given their numbers.
+    # The library numbers the letters within words in the order of a hash table, which differs between processes, and
+    # among equally frequent pairs it merges the pair with the smaller numbers first. A first pass, which merges
+    # nothing, therefore finds the letters, and the second pass is given their numbers.
     letters = sorted(trained(0, SPECIAL).keys() - set(SPECIAL), key=lambda piece: (len(piece), piece))
     vocabulary = trained(vocab_size, [*SPECIAL, *letters])
-    # Built anew of the ids: the letters were special tokens for the training alone.
+    # The tokenizer is built anew from the ids, since the letters were special tokens for the training only.
     tokenizer = empty(vocab=vocabulary)
     tokenizer.add_special_tokens(list(SPECIAL))
     tokenizer.decoder = decoders.WordPiece()
@@ -159,7 +159,7 @@ def train_tokenizer(texts: Sequence[str], vocab_size: int) -> Any:
 
 
 def tokenizers_library() -> Any:
-    """The library tokenizers, or an ImportError that says how to get it."""
+    """The library tokenizers, or an ImportError that says how to install it."""
     try:
         import tokenizers
     except ImportError as error:
@@ -170,8 +170,8 @@ def tokenizers_library() -> Any:
 
 
 def tokenise(tokenizer: Any, texts: Sequence[str]) -> Int[np.ndarray, " pieces"]:
-    """The word pieces of all texts one after the other, each text with `[SEP]` at its end."""
-    # Without [CLS] and [SEP] of the post-processor: `pack` adds them to rows, not to texts.
+    """The word pieces of all texts in one array, with `[SEP]` after each text."""
+    # The post-processor would add [CLS] and [SEP] to each text; `pack` adds them to each row.
     pieces: list[int] = []
     for encoding in tokenizer.encode_batch(list(texts), add_special_tokens=False):
         pieces += [*encoding.ids, SEP]
@@ -179,12 +179,12 @@ def tokenise(tokenizer: Any, texts: Sequence[str]) -> Int[np.ndarray, " pieces"]
 
 
 def pack(pieces: Int[np.ndarray, " pieces"], length: int) -> Int[np.ndarray, "rows length"]:
-    """What `tokenise` returns in rows of one length, each between `[CLS]` and `[SEP]`; what does not fill the last row
-    is left out. Nothing is padding.
+    """Cut the pieces into rows of equal length, each between `[CLS]` and `[SEP]`, without padding; an incomplete last
+    row is dropped.
 
     Liu et al., *RoBERTa* (1907.11692), Section 4.2: full sentences.
     """
-    # Two places of each row are [CLS] and [SEP].
+    # Two positions of each row are [CLS] and [SEP].
     inner = length - 2
     rows = len(pieces) // inner
     packed = np.empty((rows, length), np.int32)
@@ -194,15 +194,15 @@ def pack(pieces: Int[np.ndarray, " pieces"], length: int) -> Int[np.ndarray, "ro
 
 
 def some_batches(rows: Int[np.ndarray, "rows n"], size: int, most: int | None = None) -> Int[np.ndarray, "k size n"]:
-    """At most so many full batches, of rows spread evenly over all; one smaller batch if there are too few rows."""
+    """At most `most` full batches of rows, spaced evenly over all rows; one smaller batch if there are too few rows."""
     size = min(size, len(rows))
     count = len(rows) // size * size if most is None else min(len(rows) // size, most) * size
-    # Evenly spread, since the texts of several files follow one another.
+    # The rows are spaced evenly, since the texts of several files follow one another.
     return rows[np.arange(count) * len(rows) // count].reshape(-1, size, rows.shape[1])
 
 
 def digest_of(*parts: Int[np.ndarray, "..."]) -> str:
-    """The SHA-256 of all word pieces in their order, with the shape of each part."""
+    """The SHA-256 of the word pieces of all parts, in their order, and of the shape of each part."""
     digest = sha256()
     for part in parts:
         digest.update(f"{part.shape}".encode() + np.ascontiguousarray(part).tobytes())
@@ -210,22 +210,22 @@ def digest_of(*parts: Int[np.ndarray, "..."]) -> str:
 
 
 def set_aside(texts: int, share: float, seed: int) -> np.ndarray:
-    """Which of so many texts are held out."""
+    """A mask over `texts` texts, True for those that are held out."""
     return np.random.default_rng(seed).random(texts) < share
 
 
 def tokenizer_of(folder: Path, texts: Sequence[str], vocab_size: int, name: str = "vocab_size") -> Any:
-    """The `tokenizer.json` in the folder, or else one that is trained on `texts`.
+    """The `tokenizer.json` in the folder if it exists, else a tokenizer trained on `texts`.
 
-    A run goes on with its own, since another version of the library may train another. `name` is what `vocab_size` is
-    called, for messages.
+    A run continues with the tokenizer of its folder, since another version of the library may train a different one.
+    `name` is the name of `vocab_size` in messages.
 
     **Raises:**
 
-    - `ValueError` if it cannot be read, or is not of `vocab_size` word pieces.
+    - `ValueError` if the file cannot be read, or the tokenizer does not have `vocab_size` word pieces.
     """
     path = folder / "tokenizer.json"
-    # Finishes a transaction that a killed run left: its tokenizer may still have its draft name.
+    # Completes the transaction of a killed run, whose tokenizer may still have the name of a draft.
     begin_reading(folder, "out", "choose another folder")
     exists = path.is_file()
     must = "out must hold a whole tokenizer.json or none"
@@ -236,7 +236,7 @@ def tokenizer_of(folder: Path, texts: Sequence[str], vocab_size: int, name: str 
             f"{name} must be {size}, that of {str(path)!r}, but it is {vocab_size}; change it, or choose another "
             "folder."
         )
-    # Training stops early where the texts have too few word pieces, and keeps every character of the alphabet.
+    # Training ends early if the texts have too few word pieces, and keeps every character of the alphabet.
     if size != vocab_size:
         most = "at most" if size < vocab_size else "at least"
         raise ValueError(f"{name} must be {most} {size} for these texts, but it is {vocab_size}; change it.")
@@ -244,9 +244,9 @@ def tokenizer_of(folder: Path, texts: Sequence[str], vocab_size: int, name: str 
 
 
 def is_of_tokenizers(error: BaseException) -> bool:
-    """Whether an error may be one of the library tokenizers, which raises nothing narrower than `Exception`.
+    """True if the library tokenizers may have raised `error`; it raises no class narrower than `Exception`.
 
-    A panic of its Rust is not even that: it is a `BaseException`, of a class that cannot be imported.
+    A panic of its Rust code is not an `Exception`: it is a `BaseException`, of a class that cannot be imported.
     """
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
@@ -256,7 +256,7 @@ def read_tokenizer(path: Path, must: str, remedy: str) -> Any:
 
     **Raises:**
 
-    - `ValueError`, which begins with `must`, if it is broken or damaged.
+    - `ValueError`, beginning with `must`, if the file is broken or damaged.
     """
     tokenizers = tokenizers_library()
     try:
@@ -265,18 +265,18 @@ def read_tokenizer(path: Path, must: str, remedy: str) -> Any:
         if not is_of_tokenizers(error):
             raise
         raise ValueError(f"{must}, but {str(path)!r} is broken ({error}); {remedy}.") from error
-    # After parsing: a broken file has the more precise message.
+    # The checksum is compared after parsing, since the error of a broken file is more precise.
     check(path, must.split()[0], remedy)
     return tokenizer
 
 
 def write_tokenizer(folder: Path, tokenizer: Any, length: int) -> None:
-    """Write a tokenizer as `transformers` reads it, for texts of at most `length` word pieces."""
+    """Write a tokenizer in the format of `transformers`, for texts of at most `length` word pieces."""
     names = {"pad_token": PAD, "unk_token": UNKNOWN, "cls_token": CLS, "sep_token": SEP, "mask_token": MASK}
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": length}
     config |= {name: SPECIAL[number] for name, number in names.items()}
     contents = {"tokenizer.json": tokenizer.to_str(), "tokenizer_config.json": json.dumps(config, indent=1)}
-    # A tokenizer that somebody put there is that from which this one was read, and stays as it is.
+    # A user's own `tokenizer.json` is the file from which `tokenizer` was read, and is not replaced.
     if (folder / "tokenizer.json").exists() and "tokenizer.json" not in listed_files(folder):
         del contents["tokenizer.json"]
     refuse_strangers(folder, contents, "out")

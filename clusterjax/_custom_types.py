@@ -1,6 +1,6 @@
-"""Aliases of types that are used in public signatures.
+"""Aliases of the types that public signatures use.
 
-A parameter that may depend on time has the type `Parameter` of `_schedule.py`, which knows schedules.
+The type of a parameter that may depend on time is `Parameter` in `_schedule.py`, since it includes schedules.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,9 @@
-"""What a run was asked to do, in words and numbers: of each module its class and its fields, of each function its name.
+"""The description of a run: the class and the fields of each module, and the name of each function.
 
-`Setup` keeps this beside a run through `jit`, `vmap` and derivatives: the words are one static text of JSON, and so
-equal wherever the structure is, and the numbers are arrays, of which no value compiles anew. Functions are kept by name
-only, so that two runs that differ in nothing but a `lambda` can still be stacked. Nothing of it is ever executed.
+`Setup` carries the description with a run through `jit`, `vmap` and derivatives: its text is static JSON, equal
+wherever the structure is equal, and its numbers are arrays, whose values never cause a recompilation. Functions are
+kept by name only, so that two runs that differ only in a `lambda` can be stacked. No part of a description is ever
+executed.
 """
 
 import dataclasses
@@ -21,7 +22,7 @@ from jaxtyping import Array
 from ._version import __version__
 
 
-# Numbers of one array that are kept: under `vmap` every run of a batch holds a copy of them.
+# The largest size of an array that is kept: under `vmap` every run of a batch holds a copy.
 MOST_NUMBERS = 2**14
 _LIBRARIES = ("jax", "diffrax", "equinox", "numpy")
 _ARRAY = "array"
@@ -29,32 +30,32 @@ _ARRAY = "array"
 
 @jtu.register_static
 class StaticString(str):
-    """A string in a tree of arrays: without leaves, so that `jit` and `vmap` leave it alone."""
+    """A string in a tree of arrays: it has no leaves, so that `jit` and `vmap` ignore it."""
 
 
 class Setup(eqx.Module):
-    """The description of a run: a text of JSON, and the arrays that it speaks of by their numbers, {"array": 0}."""
+    """The description of a run: a JSON text, and the arrays to which the text refers by number, as {"array": 0}."""
 
     arrays: tuple[Array, ...]
     text: str = eqx.field(static=True)
 
     @classmethod
     def of(cls, most: int | None = MOST_NUMBERS, **parts: Any) -> "Setup":
-        """The description of these parts, leaving out those that are None, and of the versions of the libraries; with
-        the arrays of at most so many numbers."""
+        """The description of `parts`, without those that are None, and of the versions of the libraries; it keeps
+        arrays of at most `most` numbers."""
         arrays: list[Array] = []
         told = {name: describe(part, arrays, most) for name, part in parts.items() if part is not None}
         return cls(tuple(arrays), json.dumps(told | {"versions": versions()}))
 
     @classmethod
     def told(cls, settings: dict[str, Any]) -> "Setup":
-        """The description whose dictionary this is."""
+        """The description whose dictionary is `settings`: the inverse of the method `settings`."""
         arrays: list[Array] = []
         text = json.dumps(describe(settings, arrays, None))
         return cls(tuple(arrays), text)
 
     def settings(self) -> dict[str, Any]:
-        """The description as a dictionary, with the arrays in their places."""
+        """The description as a dictionary that contains the arrays."""
         return json.loads(self.text, object_hook=self._filled)
 
     def _filled(self, node: dict[str, Any]) -> Any:
@@ -62,8 +63,8 @@ class Setup(eqx.Module):
 
 
 def describe(value: Any, arrays: list[Array], most: int | None = MOST_NUMBERS) -> Any:
-    """`value` in words of JSON; its arrays are appended to `arrays`, and stand in it by their numbers."""
-    # Numbers of NumPy first, some of which are numbers of Python too.
+    """`value` as JSON; its arrays are appended to `arrays`, and the JSON refers to them by their index."""
+    # Scalars of NumPy are tested first, since some of them are also Python numbers.
     if isinstance(value, jax.Array | np.ndarray | np.generic):
         return _described_array(value, arrays, most)
     if value is None or isinstance(value, bool | int | float | str):
@@ -72,7 +73,7 @@ def describe(value: Any, arrays: list[Array], most: int | None = MOST_NUMBERS) -
         return {str(key): describe(entry, arrays, most) for key, entry in value.items()}
     if isinstance(value, tuple | list) and not hasattr(value, "_fields"):
         return [describe(entry, arrays, most) for entry in value]
-    # Functions first, also those that a module of equinox wraps.
+    # Functions are tested before modules, since equinox wraps some functions in modules.
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
     if isinstance(value, type):
         return {"class": class_name(value)}
@@ -88,7 +89,7 @@ def fields_of(value: Any) -> tuple[str, ...]:
     """The names of the fields of a named tuple, a module or another dataclass."""
     if hasattr(value, "_fields"):
         return tuple(value._fields)
-    # Not its class variables: a function there would be bound to the instance.
+    # Class variables are left out: a function among them would be bound to the instance.
     return tuple(field.name for field in dataclasses.fields(value)) if dataclasses.is_dataclass(value) else ()
 
 
@@ -96,7 +97,7 @@ def _described_array(value: Any, arrays: list[Array], most: int | None) -> Any:
     dtype = str(value.dtype)
     if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
         return {"key": str(jax.random.key_impl(value)), "data": describe(jax.random.key_data(value), arrays, most)}
-    # Arrays of text or of objects, and more numbers than a batch should carry along: by shape and dtype.
+    # Arrays of text or objects, and arrays too large for each run of a batch, are described by shape and dtype.
     if getattr(value.dtype, "kind", "O") not in "biufcV" or most is not None and value.size > most:
         return {"shape": list(np.shape(value)), "dtype": dtype}
     arrays.append(jnp.asarray(value))
@@ -104,7 +105,7 @@ def _described_array(value: Any, arrays: list[Array], most: int | None) -> Any:
 
 
 def class_name(kind: type) -> str:
-    """The name of a class; of this package and of diffrax without its module."""
+    """The name of a class, without its module if it belongs to this package, diffrax or the builtins."""
     own = kind.__module__.split(".")[0] in ("clusterjax", "diffrax", "builtins")
     return kind.__qualname__ if own else f"{kind.__module__}.{kind.__qualname__}"
 

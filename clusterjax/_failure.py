@@ -1,11 +1,12 @@
-"""Why a run stopped before its end, in words.
+"""Explains in words why a run stopped before its end.
 
-**Algorithm.** diffrax says only that `max_steps` steps did not suffice. After such a run the velocity is evaluated
-once more, where the run stopped and a few spacings of floating-point numbers further on. A velocity that is not finite
-there, or that changes a lot within one spacing, allows no step at all; otherwise steps are many because they are of
-constant length, or because they stay short.
+**Algorithm.** diffrax reports only that `max_steps` steps did not suffice. After such a run the velocity is evaluated
+once more, at the time at which the run stopped and a few floating-point spacings later. If the velocity is not finite
+there, or changes much within one spacing, no step is possible; otherwise there were many steps because their length is
+constant, or because they remained short.
 
-**Invariants.** A run that ended well costs nothing. Without the field, as under `jit`, all causes are named.
+**Invariants.** A successful run costs nothing. Where the field is not available, as under `jit`, the message names all
+causes.
 """
 
 from typing import Any
@@ -28,7 +29,7 @@ from ._solver import Rodas5P, check_suits
 
 _SHORT = "where clusters have formed the flow is stiff, and the steps of an explicit solver stay short"
 _STIFF = f"{_SHORT}; for a very long run pass solver=Rodas5P(), which is implicit, else a larger max_steps"
-# Where the field may be another, or is not known.
+# Used where the field is not known, or may have been replaced.
 _UNTOLD = (
     "the velocity may not be finite from there on, or ts may be too large for their dtype to tell two steps apart; or,"
 )
@@ -36,28 +37,28 @@ UNDER_JIT = (
     "A run stopped before ts[-1] after max_steps steps: with a constant dt0 more steps may be needed; "
     f"{_UNTOLD} {_STIFF}; with throw=False, Trajectory.failure names the cause outside of jit."
 )
-# Of a `MeanField`.
+# Used for a `MeanField`.
 UNRESOLVED = (
     "the density has steepened beyond the degree of the MeanField, whose highest coefficients exceed its tolerance; "
     "raise degree or temperature, or end earlier"
 )
-# Of a run by `Rodas5P`.
+# Used for a run by `Rodas5P`.
 _STIFF_IMPLICIT = (
     "steps of Rodas5P stay short where the tokens go on moving, as they do for ever under a V with complex "
     "eigenvalues; end earlier, or pass a larger max_steps"
 )
-# Spacings beyond the time reached at which the velocity is looked at; stages of one step lie some of them apart.
+# The velocity is evaluated at these numbers of spacings after the time reached, since the stages of a step are apart.
 _BEYOND = (0, *(2**k for k in range(11)))
-# The change of tokens within one spacing, in their own size, beyond which it is no rounding and steps are rejected.
+# A change of the tokens within one spacing, relative to their size, that exceeds rounding: steps are then rejected.
 _JUMP = 1e-4
 
 
 def why_stopped(run: Any, law: tuple[AbstractField, Any] | None = None) -> str:
-    """How far a `Trajectory` came and what stopped it; empty if nothing did. Of a batch, the run that stopped first.
+    """How far a `Trajectory` came and what stopped it; empty if nothing did. For a batch: its run that stopped first.
 
     **Arguments:**
 
-    - `law`: The field and `args` of the run; None are those that the run has kept, if it has.
+    - `law`: The field and `args` of the run; if None, those that the run has stored are used, if there are any.
     """
     okay = np.asarray(dfx.is_okay(run.result)) & np.asarray(run.stats.get("resolved", True))
     if okay.all():
@@ -83,7 +84,7 @@ def why_stopped(run: Any, law: tuple[AbstractField, Any] | None = None) -> str:
         row = "degree" if "resolved" in stats else "token"
         try:
             found = _velocity_told(*law, ts, t1, x1, int(stats["num_accepted_steps"]), row)
-        except jax.errors.UnexpectedTracerError:  # a function has numbers from outside that were traced in the run
+        except jax.errors.UnexpectedTracerError:  # a function of the field uses values that were traced in the run
             law = None
     if found is not None:
         return f"{after}: {found}."
@@ -95,12 +96,12 @@ def why_stopped(run: Any, law: tuple[AbstractField, Any] | None = None) -> str:
 def _velocity_told(
     field: AbstractField, args: Any, ts: np.ndarray, t1: Any, x1: Tokens, accepted: int, row: str
 ) -> str | None:
-    """What is wrong with the velocity where a run stopped; None if nothing is."""
+    """A description of the defect of the velocity where a run stopped; None if it has none."""
     spacing = max(np.spacing(np.abs(t1)), np.finfo(ts.dtype).tiny)
     start = _velocity(field, t1, x1, args)
     for count in _BEYOND:
         t = np.minimum(t1 + count * spacing, ts[-1])
-        # Not by zero times what may be infinite.
+        # At count 0 the product would be zero times a number that may be infinite.
         x = x1 + (t - t1) * start if count else x1
         velocity = _velocity(field, t, x, args)
         wrong = np.flatnonzero(~np.isfinite(velocity).all(axis=1))
@@ -124,7 +125,7 @@ def _velocity_told(
 
 @eqx.filter_jit
 def _compiled(field: AbstractField, t: Any, x: Tokens, args: Any) -> Tokens:
-    # Under `jit`, where no check refuses a velocity that is not finite.
+    # Under `jit` no check refuses a velocity that is not finite.
     return field(t, x, args)
 
 
@@ -133,7 +134,7 @@ def _velocity(field: AbstractField, t: Any, x: Tokens, args: Any) -> np.ndarray:
 
 
 def _overflow_told(field: AbstractField, args: Any, t: Any, x: Tokens, words: str, smaller: str) -> str:
-    """`words` of a velocity that is not finite, what in the field makes it so where that is found, and a remedy."""
+    """Extend `words`, on a velocity that is not finite, by its cause in the field, where it is found, and a remedy."""
     try:
         check_schedules(field, (jnp.asarray(t),))
     except ValueError as error:
@@ -163,12 +164,12 @@ def _overflow_told(field: AbstractField, args: Any, t: Any, x: Tokens, words: st
 def _steps_told(
     law: tuple[AbstractField, Any] | None, settings: dict[str, Any], ts: np.ndarray, t1: Any, x1: Tokens, most: int
 ) -> str:
-    """Why `max_steps` steps did not suffice, where the velocity allows steps."""
+    """The reason why `max_steps` steps did not suffice, if the velocity allows steps."""
     if "'ConstantStepSize'" in str(settings.get("stepsize_controller")):
         needed = f"about {most * (ts[-1] - ts[0]) / (t1 - ts[0]):.3g} " if t1 > ts[0] else "more "
         words = f"steps of the constant length dt0 reach the end after {needed}of them"
         return f"{words}; pass as large a max_steps, or a longer dt0"
-    # In words: it may be wrapped.
+    # The name is searched in the text of the settings, since the solver may be wrapped.
     implicit = "'Rodas5P'" in str(settings.get("solver"))
     if law is None:
         return f"{_UNTOLD} {_STIFF_IMPLICIT if implicit else _STIFF}"

@@ -1,7 +1,8 @@
-"""Texts of the data sets of the hub that trained networks are measured on: C4 and WikiText, by the library datasets.
+"""Texts of the data sets of the hub on which trained networks are measured, C4 and WikiText, by the library datasets.
 
-They are streamed, so that a few thousand texts of C4 need not its 300 GB. C4: Raffel et al. (1910.10683), Section 2.2;
-WikiText: Merity et al. (1609.07843), whose rows are paragraphs, and headings, which are left out.
+The data sets are streamed, so that a few thousand texts of C4 do not require its 300 GB. C4: Raffel et al.
+(1910.10683), Section 2.2. WikiText: Merity et al. (1609.07843); its rows are paragraphs, and headings, which are
+left out.
 """
 
 import contextlib
@@ -19,9 +20,9 @@ class HubTexts(NamedTuple):
 
     **Attributes:**
 
-    - `name`: Its id.
-    - `config`: Which variant of it.
-    - `split`: Which part.
+    - `name`: The id of the data set.
+    - `config`: The variant of the data set.
+    - `split`: The split, such as "train".
     """
 
     name: str
@@ -29,7 +30,7 @@ class HubTexts(NamedTuple):
     split: str
 
 
-# By the names that are known, each with its variant.
+# The id and the default variant of each data set, by the names that users may pass.
 _KNOWN = {
     "allenai/c4": ("allenai/c4", "en"),
     "Salesforce/wikitext": ("Salesforce/wikitext", "wikitext-103-raw-v1"),
@@ -40,7 +41,7 @@ _HEADING = re.compile(r"=( =)* .* (= )*=")
 
 
 def hub_texts_of(path: str) -> HubTexts | None:
-    """The data set that a name means, `NAME`, `NAME:VARIANT` or `NAME:VARIANT:SPLIT`; None if it means none."""
+    """The data set with the name `NAME`, `NAME:VARIANT` or `NAME:VARIANT:SPLIT`; None if there is none."""
     name, *further = path.split(":")
     if name not in _KNOWN or len(further) > 2 or not all(further):
         return None
@@ -50,17 +51,17 @@ def hub_texts_of(path: str) -> HubTexts | None:
 
 
 def read_hub_texts(of: HubTexts, most_texts: int, most_bytes: int = MOST_BYTES) -> list[str]:
-    """The first texts of a data set, as many as fit.
+    """The first texts of a data set, as many as the bounds allow.
 
     **Arguments:**
 
     - `of`: The data set.
-    - `most_texts`: At most so many.
-    - `most_bytes`: What they may take in memory.
+    - `most_texts`: The largest number of texts.
+    - `most_bytes`: The largest memory of the texts.
 
     **Raises:**
 
-    - `ValueError` if it cannot be reached, or has no such variant or part.
+    - `ValueError` if the data set cannot be reached, or has no such variant or split.
     - `ImportError` if the library datasets is not installed.
     """
     datasets: Any = wanted("datasets", f"loading {of.name!r} from the hub")
@@ -68,7 +69,7 @@ def read_hub_texts(of: HubTexts, most_texts: int, most_bytes: int = MOST_BYTES) 
         with _without_retries():
             rows = datasets.load_dataset(of.name, of.config, split=of.split, streaming=True)
             return _first(rows, most_texts, most_bytes)
-    except Exception as error:  # of its many libraries: no network, no such variant, no room
+    except Exception as error:  # the library raises errors of many types: no network, no such variant, no space
         reason = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
         raise ValueError(
             f"paths must be within reach, but {of.name!r} ({of.config}, {of.split}) could not be loaded "
@@ -77,7 +78,7 @@ def read_hub_texts(of: HubTexts, most_texts: int, most_bytes: int = MOST_BYTES) 
 
 
 def _first(rows: Iterable[Any], most_texts: int, most_bytes: int) -> list[str]:
-    """The first texts of the rows of a data set that are no headings and not blank."""
+    """The first texts in the rows of a data set that are neither headings nor blank."""
     texts, size = [], 0
     every = (str(row["text"]) for row in rows)
     for text in itertools.islice((text for text in every if text.strip() and not _is_heading(text)), most_texts):
@@ -90,7 +91,7 @@ def _first(rows: Iterable[Any], most_texts: int, most_bytes: int) -> list[str]:
 
 @contextlib.contextmanager
 def _without_retries() -> Iterator[None]:
-    """Without a line for each time that the hub is asked in vain: the error says it once."""
+    """Silence the line that the hub's client logs for each failed attempt, since the error reports the failure once."""
     logger = logging.getLogger("huggingface_hub")
     before = logger.level
     logger.setLevel(logging.ERROR)
@@ -101,5 +102,5 @@ def _without_retries() -> Iterator[None]:
 
 
 def _is_heading(text: str) -> bool:
-    """Whether a paragraph is a heading of WikiText, ` = Title = ` or ` = = Section = = `."""
+    """True if a paragraph is a heading of WikiText, ` = Title = ` or ` = = Section = = `."""
     return _HEADING.fullmatch(text.strip()) is not None

@@ -1,9 +1,9 @@
-"""One call of diffrax, and the interpolant that calls it again.
+"""A call of diffrax, and the interpolant that repeats it.
 
 `Resumed` integrates again from the last save time before t, and stores nothing beyond the saved tokens. Invariant:
-adaptive controllers and constant steps step onto every jump of a schedule, so that no step straddles a discontinuity of
-the field, nor sees at its end what begins there; and with noise onto every save time, since a straight line between the
-ends of a step varies less than the path does.
+adaptive controllers and constant steps step onto every jump of a schedule, so that no step crosses a discontinuity of
+the field, or sees the value after it at its own end. With noise they also step onto every save time, since a straight
+line between the ends of a step varies less than the path does.
 """
 
 from collections.abc import Iterator
@@ -46,9 +46,9 @@ def setup_of(
 
 @contextmanager
 def forward_mode_told(adjoint: dfx.AbstractAdjoint) -> Iterator[None]:
-    """A sentence of ours where forward mode meets an adjoint of reverse mode, as in `jax.hessian`.
+    """Replaces the error of forward mode through an adjoint of reverse mode, as in `jax.hessian`, by a clearer message.
 
-    Within a `jit` of the caller jax takes derivatives of what was traced, and says so in its own words.
+    Within a `jit` of the caller jax differentiates the traced computation, and raises its own message.
     """
     try:
         yield
@@ -65,9 +65,9 @@ def forward_mode_told(adjoint: dfx.AbstractAdjoint) -> Iterator[None]:
 def integrate(
     terms, field, y0, t0, t1, args, options, saveat, event=None, throw=True, progress=dfx.NoProgressMeter(), stops=None
 ):
-    """diffrax's solution from `t0` to `t1`, stepping onto the jumps of schedules, in the field and in `args`, and onto
-    the `stops`; see `_solver/jumps.py`."""
-    # diffrax mixes dtypes while it searches for the time of an event, which strict promotion would refuse.
+    """The solution of diffrax from `t0` to `t1`, with steps onto the jumps of the schedules in the field and in `args`,
+    and onto the `stops`; see `_solver/jumps.py`."""
+    # diffrax mixes dtypes in the search for the time of an event, which strict promotion would refuse.
     promotion = nullcontext() if event is None else jax.numpy_dtype_promotion("standard")
     with promotion:
         return dfx.diffeqsolve(
@@ -94,7 +94,7 @@ def _on_times(controller: dfx.AbstractStepSizeController, jumps: Array | None, s
         return controller
     if isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
         return dfx.ClipStepSizeController(controller, step_ts=stops, jump_ts=jumps)
-    # Steps that the caller lists one by one, as for `StepTo`, stay what they are.
+    # Steps that the caller lists one by one, as in `StepTo`, are not changed.
     if not isinstance(controller, dfx.ConstantStepSize):
         return controller
     given = [times for times in (jumps, stops) if times is not None]
@@ -103,15 +103,15 @@ def _on_times(controller: dfx.AbstractStepSizeController, jumps: Array | None, s
 
 
 class Resumed(AbstractInterpolant):
-    """The run, integrated again from the last save time before t."""
+    """Integrates the run again from the last save time before t."""
 
     arrays: Any
-    further: Setup  # what is not needed to take the run up again
+    further: Setup  # the settings that are not needed to integrate again
     rest: Any = eqx.field(static=True)
 
     @classmethod
     def make(cls, field, args, options, ts, xs, **further) -> "Resumed":
-        # NumPy arrays too: as static fields they could not be compared, and `jit` would fail.
+        # NumPy arrays are stored as arrays too: as static fields they could not be compared, and `jit` would fail.
         is_array = lambda leaf: eqx.is_array(leaf) or isinstance(leaf, np.ndarray)
         arrays, rest = eqx.partition((field, args, options, ts, xs), is_array)
         return cls(arrays, Setup.of(**further), rest)
@@ -131,8 +131,8 @@ class Resumed(AbstractInterpolant):
 
 @eqx.filter_jit
 def _resume(field, args, options, ts, xs, t) -> Array:
-    # The index of the last save time <= t; clipped, since a traced t may lie outside.
+    # The index of the last save time <= t is clipped, since a traced t may lie outside of the run.
     last = jnp.clip(jnp.searchsorted(ts, t, side="right") - 1, 0, ts.shape[0] - 1)
-    # The same solver and controller; the first step is chosen as at the start of a run.
+    # The solver and the controller are those of the run, and the first step is chosen as at its start.
     solution = integrate(dfx.ODETerm(field), field, xs[last], ts[last], t, args, options, dfx.SaveAt(t1=True))
     return field.space.retract(solution.ys[-1])

@@ -1,7 +1,7 @@
-"""The interpolants of `Trajectory.at`, which give tokens between the save times, and hold what the run was asked to do.
+"""The interpolants of `Trajectory.at`, which return tokens between the save times and store the settings of the run.
 
 `Polynomials` evaluates the dense output of the run, `LastSaved` returns the last saved layer, and `NotKept` raises.
-`Resumed`, which integrates again from the last save time, is with the integration in `_integrate.py`. Invariant: each
+`Resumed`, which integrates again from the last save time, is defined in `_integrate.py`. Invariant: each interpolant
 has `settings()`, the description of the run.
 """
 
@@ -27,11 +27,11 @@ class AbstractInterpolant(AbstractPart):
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """What the run was asked to do; see `clusterjax._describe`."""
+        """The description of the run; see `clusterjax._describe`."""
 
 
 class Polynomials(AbstractInterpolant):
-    """The dense output of diffrax, retracted."""
+    """The dense output of diffrax, retracted to the space."""
 
     interpolation: dfx.DenseInterpolation
     space: AbstractSpace
@@ -59,7 +59,7 @@ class LastSaved(AbstractInterpolant):
 
 
 class NotKept(AbstractInterpolant):
-    """Raises: of this run nothing was kept from which the tokens between the save times could be found."""
+    """Raises an error, since the run stored nothing from which tokens between the save times can be computed."""
 
     setup: Setup
     reason: str = eqx.field(static=True)

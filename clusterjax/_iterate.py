@@ -1,7 +1,8 @@
 """`iterate`: applies a layer many times, in one compiled scan.
 
-Nested scans: the inner one applies `save_every` layers, the outer one saves. The layer number is traced, so that no
-depth is unrolled. Invariant: `xs[k]` are the tokens after `k * save_every` layers, `xs[0]` the retracted start.
+The scans are nested: the inner scan applies `save_every` layers, the outer scan saves. The layer number is traced, so
+that the loop is never unrolled. Invariant: `xs[k]` are the tokens after `k * save_every` layers, and `xs[0]` is the
+retracted start.
 """
 
 from typing import Any
@@ -25,8 +26,8 @@ from ._trajectory import Trajectory
 def iterate(layer: AbstractLayer, x0: Tokens, depth: int, args: Any = None, *, save_every: int = 1) -> Trajectory:
     """Apply `layer` `depth` times to `x0`: `x_{k+1} = layer(k, x_k, args)`.
 
-    One compiled scan, whatever the depth; parameters are arrays, so that new values do not compile again.
-    Differentiable and mappable.
+    The layers run in one compiled scan, whatever the depth. Parameters are arrays, whose new values do not compile
+    again. The function is differentiable and can be mapped by `jax.vmap`.
 
     !!! example
 
@@ -42,9 +43,9 @@ def iterate(layer: AbstractLayer, x0: Tokens, depth: int, args: Any = None, *, s
     **Arguments:**
 
     - `layer`: A layer, such as `ResidualLayer(field, step)`.
-    - `x0`: Tokens, (n, d): layer 0. They are retracted onto `layer.space` first.
+    - `x0`: The tokens of layer 0, (n, d). They are retracted onto `layer.space` first.
     - `depth`: The number of layers, a positive integer.
-    - `args`: Passed on to `layer`.
+    - `args`: Passed to `layer`.
     - `save_every`: Layers 0, `save_every`, 2 `save_every`, ... are saved; it must divide `depth`.
 
     **Returns:**
@@ -63,13 +64,13 @@ def iterate(layer: AbstractLayer, x0: Tokens, depth: int, args: Any = None, *, s
     check_schedules(layer, (0.0,))
     depth = check_integer(depth, "depth", remedy="pass at least 1")
     save_every = check_integer(save_every, "save_every", remedy="pass at least 1")
-    # The scan saves after rows of equal length; the message proposes the next smaller depth.
+    # The scan saves after equal numbers of layers; the message proposes the next smaller depth.
     if depth % save_every:
         raise ValueError(
             f"save_every must divide depth, but depth is {depth} and save_every is {save_every}; "
             f"take depth {depth - depth % save_every or save_every}."
         )
-    # The saved layers are there twice: as the scan has them, and behind the start. So are the numbers of the layers.
+    # Memory holds the saved layers and their numbers twice: as the scan returns them, and joined to the start.
     saved = depth // save_every + 1
     what = f"{saved} saved layers, for save_every is {save_every}, and the numbers of the layers"
     remedy = "pass a smaller depth, or a larger save_every"
@@ -79,7 +80,7 @@ def iterate(layer: AbstractLayer, x0: Tokens, depth: int, args: Any = None, *, s
 
 @eqx.filter_jit
 def _scan(layer: AbstractLayer, x0: Tokens, args: Any, depth: int, save_every: int) -> Trajectory:
-    # Layers end on their space; so does what they start from.
+    # Every layer ends on its space, and so the start must lie on it.
     start = layer.space.retract(x0)
 
     def apply(x: Array, k: Array) -> tuple[Array, None]:
@@ -89,10 +90,10 @@ def _scan(layer: AbstractLayer, x0: Tokens, args: Any, depth: int, save_every: i
         x = lax.scan(apply, x, ks)[0]
         return x, x
 
-    # (saved, save_every): one row of layer numbers between two saves.
+    # (saved, save_every): each row has the layer numbers between two saves.
     ks = jnp.arange(depth).reshape(depth // save_every, save_every)
     last, saved = lax.scan(apply_and_save, start, ks)
-    # Layer numbers, in the dtype of the tokens as the times of `simulate` are.
+    # The layer numbers have the dtype of the tokens, as the times of `simulate` have.
     ts = jnp.arange(0, depth + 1, save_every).astype(x0.dtype)
     xs = jnp.concatenate([start[None], saved])
     setup = Setup.of(layer=layer, args=args, depth=depth, save_every=save_every)

@@ -1,4 +1,4 @@
-"""Layers: maps of tokens to tokens, of which `iterate` applies many. `ResidualLayer` is one Euler step of a field."""
+"""Layers: maps of tokens to tokens, which `iterate` repeats. `ResidualLayer` is one Euler step of a field."""
 
 from abc import abstractmethod
 from typing import Any
@@ -17,7 +17,7 @@ from ._space import AbstractSpace, check_space
 
 
 class AbstractLayer(AbstractPart):
-    """A map of tokens to tokens, layer(k, x, args), the k-th of a network."""
+    """A map of tokens to tokens, layer(k, x, args), where k is the number of the layer in the network."""
 
     space: eqx.AbstractVar[AbstractSpace]
 
@@ -33,15 +33,15 @@ class AbstractLayer(AbstractPart):
 class ResidualLayer(AbstractLayer):
     r"""$x \mapsto \text{retract}(x + \eta\,\text{field}(k\eta, x))$: a residual connection, then normalisation.
 
-    With `normalise_to=Sphere()` and a field on `Euclidean()` it is a layer of the normalised Euler scheme of the
-    papers; with a field on the sphere, the scheme with tangent projection. As `step` goes to zero the layers follow
-    `simulate`.
+    With `normalise_to=Sphere()` and a field on `Euclidean()` the layer is a step of the normalised Euler scheme of the
+    papers; with a field on the sphere, of the scheme with tangent projection. As `step` tends to zero the layers
+    converge to `simulate`.
 
     **Arguments:**
 
     - `field`: The velocity, such as `AttentionField`.
-    - `step`: The step, a finite real number or an array of shape (); layer k is at time k times `step`.
-    - `normalise_to`: Where each layer ends; None is the space of the field.
+    - `step`: The step, a finite real number or an array of shape (), or a schedule; layer k is at time k times `step`.
+    - `normalise_to`: The space onto which each layer retracts; None is the space of the field.
 
     **Raises:**
 
@@ -70,12 +70,12 @@ class ResidualLayer(AbstractLayer):
     def __call__(self, k: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
         check_time(k, "k")
         x = check_tokens(x)
-        # The step in its own dtype: the time of layer k is not rounded to that of the tokens.
+        # The step keeps its own dtype, so that the time of layer k is not rounded to the dtype of the tokens.
         step = at_time(self.step, k)
-        # Later by a few rounding errors, so that a jump of a schedule at k times step, however rounded, has happened.
+        # The time is increased by a few rounding errors, so that a jump of a schedule at k times step counts.
         t = as_float(k, step.dtype) * step
         t = t + 4 * jnp.finfo(step.dtype).eps * jnp.abs(t)
-        # One Euler step and a retraction; the step is cast, so that tokens keep their dtype.
+        # The step is cast, so that the tokens keep their dtype.
         return self.space.retract(x + step.astype(x.dtype) * self.field(t, x, args))
 
     def check(self, n: int, d: int) -> None:

@@ -1,9 +1,9 @@
-"""A lock of a folder, so that one run at a time writes to it; the system releases it however its process ends.
+"""A lock of a folder, which allows one run at a time to write; the system releases it however the process ends.
 
-Advisory file locks (`filelock`: flock or LockFileEx). Two files lie in the folder while it is held: the lock itself,
-which is empty, since on some systems a locked file cannot be read, and one that names the holder. Both are removed
-before the lock is released, so that a file may have been removed between opening and locking it: such a lock guards
-nothing, and is acquired again. **Invariant.** Whoever holds the lock holds that of the file which has the name now.
+The lock is an advisory file lock (`filelock`: flock or LockFileEx). While it is held, the folder contains two files:
+the empty lock file, since on some systems a locked file cannot be read, and a file that names the holder. Both are
+removed before the lock is released. Another process may thus lock a file after its removal: that lock guards
+nothing, and is acquired again. **Invariant.** A holder has locked the file that has the name of the lock now.
 """
 
 import contextlib
@@ -24,9 +24,9 @@ from ._json import read_regular
 
 
 LOCK = ".clusterjax.lock"
-_WAIT = 0.3  # seconds, for a run that is about to release it
+_WAIT = 0.3  # seconds to wait for a run that is about to release the lock
 _TRIES = 100
-# The locks of this process, and whether each is of a whole folder.
+# The locks that this process holds, and whether each covers a whole folder.
 _held: dict[Path, bool] = {}
 
 
@@ -39,19 +39,19 @@ def locked(
     shown: Path | None = None,
     clears: bool = True,
 ) -> Iterator[None]:
-    """Hold the lock of a folder, which is created if it does not exist; drafts of killed runs in it are removed.
+    """Hold the lock of a folder, which is created if necessary; drafts of killed runs in the folder are removed.
 
     **Arguments:**
 
     - `folder`: The folder.
-    - `argument`: What the argument that names it is called, for messages.
-    - `name`: Of the file that is locked.
-    - `shown`: What the messages name, if it is not the folder.
-    - `clears`: Whether the lock is of the whole folder, so that the drafts in it are of no other run.
+    - `argument`: The name of the caller's argument, for messages.
+    - `name`: The name of the lock file.
+    - `shown`: The path in messages, if it is not the folder.
+    - `clears`: True if the lock covers the whole folder, so that no other run owns the drafts in it.
 
     **Raises:**
 
-    - `ValueError` if another run holds it, which is named, or the folder cannot be written.
+    - `ValueError` if another run, which the message names, holds the lock, or the folder cannot be written.
     """
     path = Path(folder) / name
     shown = Path(folder) if shown is None else shown
@@ -65,29 +65,29 @@ def locked(
             f"{argument} must be used by one run at a time, but {_describe_holder(holder_file(path))} is writing to "
             f"{str(shown)!r}; wait for it, or choose another folder."
         ) from None
-    except (OSError, RuntimeError) as error:  # the second from filelock, where the file system has no locks
+    except (OSError, RuntimeError) as error:  # filelock raises RuntimeError where the file system has no locks
         raise ValueError(
             f"{argument} must be a folder that can be written, but {str(shown)!r} cannot "
             f"({getattr(error, 'strerror', None) or error}); choose another."
         ) from error
-    # From here on a signal handler may call `abandon`.
+    # A signal handler may call `abandon` from here on.
     _held[path] = clears
     try:
         if clears:
             clear_drafts(path.parent)
         yield
     finally:
-        # The files first, then the lock: see the head of this file.
+        # The files are removed before the lock is released: see the head of this file.
         del _held[path]
         _remove_files(path)
         lock.release()
-        for place in made:  # a run that was refused leaves no empty folders
+        for place in made:  # a refused run leaves no empty folders
             with contextlib.suppress(OSError):
                 place.rmdir()
 
 
 def abandon() -> None:
-    """Remove the drafts and the files of all locks of this process, which is about to end."""
+    """Remove the drafts of this process, which is about to end, and the files of all its locks."""
     clear_live_drafts()
     for path, clears in tuple(_held.items()):
         if clears:
@@ -96,12 +96,12 @@ def abandon() -> None:
 
 
 def holder_file(path: Path) -> Path:
-    """The file that says who holds the lock at `path`."""
+    """The file that names the holder of the lock at `path`."""
     return path.with_name(path.name + ".holder")
 
 
 def _write_holder(file: Path) -> None:
-    """Write who holds the lock to a new file; a link of that name is never followed."""
+    """Write the holder of the lock to a new file; a link with the name of the file is never followed."""
     file.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
     with open(os.open(file, flags, 0o666), "w", encoding="utf-8") as opened:
@@ -109,8 +109,8 @@ def _write_holder(file: Path) -> None:
 
 
 def _acquire(path: Path) -> filelock.BaseFileLock:
-    """The lock, acquired; a Timeout if another process holds it."""
-    # Again as long as other runs remove the folder or the file between the steps below.
+    """Acquire the lock, or raise a Timeout if another process holds it."""
+    # The loop repeats as long as other runs remove the folder or the file between the steps below.
     for _ in range(_TRIES):
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = filelock.FileLock(path)
@@ -125,7 +125,7 @@ def _acquire(path: Path) -> filelock.BaseFileLock:
 
 
 def _is_current(lock: filelock.BaseFileLock, path: Path) -> bool:
-    """Whether the locked file is still the one of that name."""
+    """True if the locked file still has the name `path`."""
     descriptor = lock._context.lock_file_fd
     try:
         return descriptor is None or os.path.samestat(os.fstat(descriptor), path.stat())
@@ -146,7 +146,7 @@ def _this_process() -> dict[str, Any]:
 
 
 def _describe_holder(file: Path) -> str:
-    """The holder of a lock in words, from its file; for a moment after it is acquired the file may not exist yet."""
+    """The holder of a lock in words, from its file, which may not exist for a moment after the lock is acquired."""
     for _ in range(10):
         try:
             holder = json.loads(read_regular(file, 2**16))

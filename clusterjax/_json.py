@@ -1,18 +1,15 @@
-"""Reads JSON, bounded in size and depth, with unique names, and checks it against a schema.
+"""Reads JSON, bounded in size and depth and with unique names, and checks it against a schema.
 
 Python's own reader raises RecursionError for deep lists, accepts NaN and 1e999, checks no schema, and keeps the last of
 two values of one name. All JSON that the package reads goes through `decode`. A schema, called form, is a plain value:
 
-    object              anything
-    str, bool, dict     that type; `list` likewise
-    int, float          an integer; a number, whole or not; a boolean is neither
-    None, "a", 1        exactly that
-    Within(int, 0, 9)   a number in a range, both ends included
-    [x]                 a list of x; with more than one form in it, a list of just these, in this order
-    {"a": x, "b?": y}   an object with an a, perhaps a b, and whatever else
-    {"a": x, str: y}    the same, where every other value is y
-    (x, y)              one of these; `()` takes nothing, so that {"a": x, str: ()} has no other names
-    a function          of the value, that returns the form which it must have
+    object              any value str, bool, dict     a value of that type; `list` likewise int, float          an
+    integer; a number, integer or not; a boolean is neither None, "a", 1        exactly that value Within(int, 0, 9)   a
+    number in a closed range [x]                 a list whose entries have the form x [x, y]              a list of two
+    entries, of the forms x and y; likewise for more entries {"a": x, "b?": y}   an object with a field a, optionally a
+    field b, and any others {"a": x, str: y}    an object with a field a, in which every other field has the form y (x,
+    y)              a value of one of these forms; `()` accepts nothing, so that {"a": x, str: ()} has no other names a
+    function          given the value, it returns the form that the value must have
 """
 
 import errno
@@ -30,17 +27,17 @@ import numpy as np
 
 MOST_BYTES = 2**24
 MOST_DEPTH = 64
-# Of less than so many bytes nobody asks whether they fit into memory.
+# Smaller files are read without asking for the free memory.
 _LITTLE = 2**26
 
-# Possessive quantifiers, and the closing quote is optional: no text makes the search quadratic.
+# Possessive quantifiers and an optional closing quote keep the search linear in the length of any text.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _WIDEST = 2**64
 
 
 class Within(NamedTuple):
-    """A number in a range, both ends included, for a form."""
+    """A number in a closed range, as a form."""
 
     kind: type
     least: float
@@ -57,24 +54,24 @@ def read_json(
     finite: bool = True,
     wide: bool = False,
 ) -> Any:
-    """What a file of JSON holds.
+    """The content of a JSON file.
 
     **Arguments:**
 
     - `path`: The file.
-    - `form`: What it must hold; see the head of this file.
+    - `form`: The form of the content; see the head of this file.
 
     **Other arguments:**
 
-    - `argument`: What the argument that names the file is called, for messages.
-    - `remedy`: What to do about a file that is refused, for messages.
-    - `most`: Bytes that it may have. What is read takes at most some thirty times as much memory.
+    - `argument`: The name of the caller's argument that names the file, for messages.
+    - `remedy`: The instruction for a file that is refused, for messages.
+    - `most`: The largest number of bytes. The content takes at most about thirty times as much memory.
     - `finite`: Whether NaN and Infinity are refused.
     - `wide`: Whether integers beyond 64 bits are read, as floats, in place of being refused.
 
     **Raises:**
 
-    - `ValueError` if it cannot be read, or is not whole JSON of this form.
+    - `ValueError` if the file cannot be read, or is not complete JSON of this form.
     """
     return parse(
         read_bounded(path, most, argument, remedy), form, repr(str(path)), argument, remedy, finite=finite, wide=wide
@@ -82,11 +79,11 @@ def read_json(
 
 
 def read_bounded(path: Path, most: int, argument: str, remedy: str) -> bytes:
-    """All bytes of a regular file, if these are at most so many.
+    """All bytes of a regular file of at most `most` bytes.
 
     **Raises:**
 
-    - `ValueError` if it cannot be read, is no regular file, or is larger.
+    - `ValueError` if the file cannot be read, is not regular, or is larger.
     """
     try:
         return read_regular(path, most)
@@ -99,14 +96,14 @@ def read_bounded(path: Path, most: int, argument: str, remedy: str) -> bytes:
 
 
 def read_regular(path: str | os.PathLike[str], most: int | None = None) -> bytes:
-    """All bytes of a regular file, if these are at most so many; None is as many as there is free memory for.
+    """All bytes of a regular file of at most `most` bytes; None is the free memory.
 
     **Raises:**
 
-    - `OSError` if it cannot be read, is no regular file, or is larger, with the `errno` EFBIG; its `strerror` says so.
+    - `OSError` if the file cannot be read, is not regular, or is larger (`errno` EFBIG); `strerror` says so.
     """
     with open_regular(path) as file:
-        # The size first, so that a large file is not read at all.
+        # The size is compared first, so that a large file is not read at all.
         size = os.fstat(file.fileno()).st_size
         bound = room_for(size) if most is None else most
         if size > bound:
@@ -118,10 +115,10 @@ def read_regular(path: str | os.PathLike[str], most: int | None = None) -> bytes
 
 
 def room_for(size: int) -> int | float:
-    """The bytes of memory that are free, if so many are not little; else more than those."""
+    """A bound for a file of `size` bytes: the bytes of free memory, or a constant above `size` for a small file."""
     if size <= _LITTLE:
         return _LITTLE
-    # Imported here: it imports jax, which small files, such as those of locks, need not.
+    # `_check` is imported here, since it imports jax, which small files, such as those of locks, do not need.
     from ._check import memory_room
 
     return memory_room(device=False)
@@ -130,15 +127,15 @@ def room_for(size: int) -> int | float:
 def open_regular(path: str | os.PathLike[str]) -> io.BufferedReader:
     """A regular file, open for reading. All files that the package reads are opened here.
 
-    A named pipe would wait for a writer for ever, and a device such as `/dev/zero` has no end.
+    Other files are refused: a named pipe would wait for a writer forever, and a device such as `/dev/zero` has no end.
 
     **Raises:**
 
-    - `OSError` if it cannot be opened, or is no regular file; its `strerror` says so.
+    - `OSError` if the file cannot be opened, or is not regular; its `strerror` gives the reason.
     """
-    # Without O_NONBLOCK a named pipe would wait within this call. What was opened is looked at, not the name.
+    # Without O_NONBLOCK a named pipe would block this call.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
-    # First by name, since some devices act when they are opened.
+    # The name is checked before opening, since some devices act when they are opened, and the open file once more.
     refuse_irregular(os.stat(path), path)
     descriptor = os.open(path, flags)
     try:
@@ -150,16 +147,16 @@ def open_regular(path: str | os.PathLike[str]) -> io.BufferedReader:
 
 
 class NotRegular(OSError):
-    """What is there is no regular file, so that it is neither read nor replaced."""
+    """The error of a path that is not a regular file, and is therefore neither read nor replaced."""
 
 
 def remedy_of(error: OSError, remedy: str) -> str:
-    """What to do about a file that could not be written: `remedy`, or to name another if that is no regular file."""
+    """The instruction for a file that could not be written: `remedy`, or to name another if the file is not regular."""
     return "name another" if isinstance(error, NotRegular) else remedy
 
 
 def refuse_irregular(state: os.stat_result, path: str | os.PathLike[str]) -> None:
-    """Raise a `NotRegular`, whose `strerror` says what it is, unless a state is that of a regular file."""
+    """Raise a `NotRegular`, whose `strerror` names the kind of the file, unless `state` is that of a regular file."""
     if stat.S_ISDIR(state.st_mode):
         raise NotRegular(errno.EISDIR, "it is a folder", os.fspath(path))
     if not stat.S_ISREG(state.st_mode):
@@ -179,11 +176,11 @@ _IRREGULAR = {
 def parse(
     data: bytes | str, form: Any, name: str, argument: str, remedy: str, *, finite: bool = True, wide: bool = False
 ) -> Any:
-    """What JSON holds; `name` is what it is called in messages.
+    """The content of JSON data, which messages call `name`.
 
     **Raises:**
 
-    - `ValueError` if it is not whole JSON of this form.
+    - `ValueError` if `data` is not complete JSON of this form.
     """
     try:
         value = decode(data, finite=finite, wide=wide)
@@ -196,15 +193,15 @@ def parse(
 
 
 def decode(data: bytes | str, *, finite: bool = True, wide: bool = False) -> Any:
-    """What JSON holds, of whatever form.
+    """The content of JSON data, of any form.
 
     **Raises:**
 
-    - `ValueError` if it is not whole JSON, saying why in a few words, for a message.
+    - `ValueError` if `data` is not complete JSON; the error gives the reason in a few words, for a message.
     """
     data = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     try:
-        # Before the parser recurses.
+        # The depth is checked before the parser recurses.
         _check_depth(data)
         value = _READERS[finite, wide].decode(data.decode("utf-8-sig"))
         if _SURROGATE.search(data):
@@ -215,8 +212,8 @@ def decode(data: bytes | str, *, finite: bool = True, wide: bool = False) -> Any
 
 
 def misfit(value: Any, form: Any, place: str = "") -> str | None:
-    """What is wrong with a value, and where; None if it has the form."""
-    # `bool` is a subclass of `int` in Python, and no number here; `float` takes integers too.
+    """What is wrong with a value, and where; None if the value has the form."""
+    # `bool` is a subclass of `int` in Python, but not a number here; the form `float` accepts integers too.
     if isinstance(form, type) and form in _TYPES:
         fits = value is not None or form is object
         fits = fits and (form is object or isinstance(value, (int, float) if form is float else form))
@@ -234,7 +231,7 @@ def misfit(value: Any, form: Any, place: str = "") -> str | None:
             return f"{place or 'the whole'} is a list of {len(value)} in place of {len(form)}"
         if wrong is None and len(form) == 1 and _all_plain(value, form[0]):
             return None
-        # One form is that of every entry, several are those of the entries in order.
+        # A single form is that of every entry, several forms are those of the entries in order.
         forms = form if len(form) > 1 else form * len(value if wrong is None else ())
         inner = (misfit(entry, forms[k], _at(place, k)) for k, entry in enumerate(value if wrong is None else ()))
         return wrong or next((found for found in inner if found is not None), None)
@@ -242,12 +239,12 @@ def misfit(value: Any, form: Any, place: str = "") -> str | None:
         return _misfit_of_all(value, form, place)
     if callable(form):
         return misfit(value, form(value), place)
-    # Literals: 1 is not true, nor 1.0.
+    # A literal must agree in type: 1 equals neither true nor 1.0.
     return None if type(value) is type(form) and value == form else _wrong(place, value, repr(form))
 
 
 def _all_plain(entries: list[Any], form: Any) -> bool:
-    """Whether all have the form, seen at once, as of the 40,000 words of a vocabulary; False where it is not."""
+    """True if one test of all entries shows that they have the form, as for the 40,000 words of a vocabulary."""
     kind, bounded = (form.kind, True) if isinstance(form, Within) else (form, False)
     if kind not in (str, int) or not set(map(type, entries)) <= {kind}:
         return False
@@ -263,7 +260,7 @@ _TYPES: dict[Any, str] = {
 def _misfit_of_fields(value: dict[str, Any], form: dict[Any, Any], place: str) -> str | None:
     others, rest = form.get(str, object), dict(value)
     for label, inner in form.items():
-        # `str` stands for all other names; a question mark for one that may be missing.
+        # The key `str` stands for all other names; a question mark follows an optional name.
         if label is str:
             continue
         name = label.removesuffix("?")
@@ -283,7 +280,7 @@ def _misfit_of_fields(value: dict[str, Any], form: dict[Any, Any], place: str) -
 
 
 def _misfit_within(value: Any, form: Any, place: str, name: str) -> str | None:
-    """`misfit` of a field. Most fields are of a plain type, and no place is put into words for those that fit it."""
+    """`misfit` of a field; the position is formatted only for a field that does not have a plain type as its form."""
     return None if type(value) is form else misfit(value, form, _at(place, name))
 
 
@@ -291,13 +288,13 @@ def _misfit_of_all(value: Any, forms: tuple[Any, ...], place: str) -> str | None
     wrongs = [misfit(value, form, place) for form in forms]
     if any(wrong is None for wrong in wrongs):
         return None
-    # What is wrong inside of one alternative says more than that none of them fits.
+    # An error inside of one alternative is more informative than that none of them fits.
     deeper = next((wrong for wrong in wrongs if wrong and not wrong.startswith(f"{place or 'the whole'} is ")), None)
     return deeper or _wrong(place, value, " or ".join(map(_words, forms)) or "left out")
 
 
 def _words(form: Any) -> str:
-    """What a form takes, for a message."""
+    """The values that a form accepts, in words for a message."""
     if isinstance(form, type):
         return _TYPES[form]
     if isinstance(form, Within):
@@ -317,8 +314,8 @@ def _wrong(place: str, value: Any, wanted: str) -> str:
 
 
 def _check_depth(data: bytes) -> None:
-    """Raise a ValueError for what is nested too deeply, before anything follows it there."""
-    # So few brackets cannot nest deeper: most files end here, in a tenth of the time.
+    """Raise a ValueError for JSON that is nested too deeply, before a parser recurses into it."""
+    # So few brackets cannot nest deeper: this test suffices for most files, in a tenth of the time.
     if data.count(b"[") + data.count(b"{") <= MOST_DEPTH:
         return
     # Brackets within strings do not nest.
@@ -340,7 +337,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _integer(digits: str) -> int:
-    # The first digits tell that it is too large; to convert all of them takes time quadratic in their number.
+    # The first digits show that the integer is too large; converting all of them would take quadratic time.
     number = int(digits[:24])
     if abs(number) >= _WIDEST:
         raise ValueError(f"the integer {digits[:24]} is more than 64 bits hold")

@@ -1,10 +1,10 @@
-r"""Noise: Brownian motion on the space, added to a field, or after each layer.
+r"""Noise: Brownian motion on the space, added to a field, or applied after each layer.
 
-On the sphere dX = P_X o sqrt(2T) dB in the sense of Stratonovich is Brownian motion (Hsu, *Stochastic Analysis on
-Manifolds*, section 3.1): a solver that converges to the Stratonovich solution, such as Heun, is needed. After a layer a
-token goes along a geodesic instead, by a Gaussian tangent vector. On the circle that is Brownian motion exactly; on
-$S^{d-1}$ its variance $2s(1 - (d-2)s/3)$, s being the temperature times the time, makes $E\langle x', x\rangle$ right
-up to $s^3$, where $2s$ would do so up to $s^2$.
+On the sphere the Stratonovich equation dX = P_X o sqrt(2T) dB describes Brownian motion (Hsu, *Stochastic Analysis on
+Manifolds*, section 3.1), which requires a solver that converges to the Stratonovich solution, such as Heun. After a
+layer a token moves along a geodesic instead, by a Gaussian tangent vector. On the circle this is exactly Brownian
+motion; on $S^{d-1}$ the variance $2s(1 - (d-2)s/3)$, where s is the temperature times the time, makes
+$E\langle x', x\rangle$ exact up to $s^3$, whereas $2s$ makes it exact up to $s^2$.
 """
 
 from typing import Any
@@ -32,24 +32,24 @@ from ._space import AbstractSpace, Sphere
 def make_terms(
     field: AbstractField, x0: Tokens, ts: Array, noise: Any, key: Any, dt0: Any, jumps: Array | None = None
 ) -> dfx.AbstractTerm:
-    """The drift and, if there is noise, the diffusion, as diffrax takes them; steps end at `ts` and at the `jumps`."""
+    """The drift and, with noise, the diffusion, as terms of diffrax; steps end at `ts` and at the `jumps`."""
     drift = dfx.ODETerm(field)
     if noise is None:
         return drift
-    # A virtual tree, so that adaptive solvers and rejected steps see one path.
-    # Half a step: every step of the solver then has an increment of its own.
+    # A virtual tree shows adaptive solvers and rejected steps the same path. Its tolerance is half a step, so that
+    # every step of the solver has an increment of its own.
     shape, tol = jax.ShapeDtypeStruct(x0.shape, x0.dtype), shortest_step(ts, jumps, dt0) / 2
     path = dfx.VirtualBrownianTree(ts[0], ts[-1], tol=tol, shape=shape, key=key)
     return dfx.MultiTerm(drift, dfx.ControlTerm(_Diffusion(field.space, noise), path))
 
 
-# A step that is shorter than `dt0` by more than this factor, such as that between a save time and a jump beside it, has
-# less noise than the path, of a variance that is smaller by this factor too. The tree need not resolve it.
+# The tree need not resolve a step that is shorter than `dt0` by more than this factor, as between a save time and a
+# jump beside it. The noise of such a step is too small, but its variance is below that of `dt0` by the same factor.
 _FINEST = 2.0**-20
 
 
 def shortest_step(ts: Array, jumps: Array | None, dt0: Array) -> Array:
-    """The shortest of the steps of at most `dt0` that end at all `ts` and `jumps`; to 1e-5, by which `ts` may round."""
+    """The shortest step, if steps of at most `dt0` end at all `ts` and `jumps`, up to 1e-5, the rounding of `ts`."""
     ends = ts if jumps is None else jnp.sort(jnp.concatenate([ts, jnp.clip(jumps, ts[0], ts[-1])]))
     lengths = lax.stop_gradient(jnp.diff(ends)) * (1 + 1e-5)
     least = _FINEST * dt0
@@ -58,21 +58,21 @@ def shortest_step(ts: Array, jumps: Array | None, dt0: Array) -> Array:
 
 
 class _Diffusion(eqx.Module):
-    """Brownian motion of the space: increments are projected to the tangent space, times the square root of 2T."""
+    """Brownian motion of the space: increments are projected to the tangent space and scaled by sqrt(2T)."""
 
     space: AbstractSpace
     temperature: Float[Array, ""]
 
     def __call__(self, t, y, args):
         point, size = self.space.retract(y), jnp.sqrt(2 * self.temperature)
-        # A linear operator, so that the (n d) x (n d) matrix is never formed.
+        # A linear operator never forms the (n d) x (n d) matrix.
         return lx.FunctionLinearOperator(
             lambda increment: size * self.space.tangent(point, increment), jax.eval_shape(lambda: y)
         )
 
 
 def check_noise(noise: Any, key: Any, dt0: Any, dtype: Any) -> Array | None:
-    """`noise` as an array, or a ValueError if it, its key or its step is not what a noisy run needs."""
+    """`noise` as an array, or a ValueError if `noise`, `key` or `dt0` is not valid for a run with noise."""
     if key is not None:
         check_key(key)
     if noise is None:
@@ -103,11 +103,11 @@ def check_noisy_steps(controller: Any, ts: Array, dense: bool) -> None:
 
 
 class NoisyLayer(AbstractLayer):
-    r"""A layer and, after it, Brownian motion of each token on the space of the layer for a time.
+    r"""A layer that is followed by Brownian motion of each token on the space of the layer, for a given time.
 
-    With `ResidualLayer(field, step)` and `time=step` the layers follow $dX = \text{field}\,dt + \sqrt{2T}\,dB$ as the
-    step goes to zero, what `simulate(field, x0, ts, noise=T, key=key)` integrates. Layer k draws the same numbers
-    whatever the depth.
+    With `ResidualLayer(field, step)` and `time=step` the layers converge, as the step tends to zero, to
+    $dX = \text{field}\,dt + \sqrt{2T}\,dB$, which `simulate(field, x0, ts, noise=T, key=key)` integrates. The random
+    numbers of layer k do not depend on the depth.
 
     !!! example
 
@@ -123,14 +123,14 @@ class NoisyLayer(AbstractLayer):
 
     **Arguments:**
 
-    - `layer`: What is done first, such as `ResidualLayer`.
+    - `layer`: The layer that is applied first, such as `ResidualLayer`.
     - `temperature`: T >= 0, or a schedule over the layer number.
-    - `time`: For how long tokens move at this temperature after each layer, not negative.
+    - `time`: The time of the Brownian motion after each layer, not negative.
     - `key`: PRNG key.
 
     **Raises:**
 
-    - `ValueError` for a temperature or a time that is negative or no number, or what is no layer or no key.
+    - `ValueError` if the temperature or the time is negative or not a number, or the layer or the key is not one.
 
     ??? cite "Source"
 
@@ -165,7 +165,7 @@ class NoisyLayer(AbstractLayer):
         check_time(k, "k")
         y = self.layer(k, x, args)
         amount = at_time(self.temperature, k, y.dtype) * self.time.astype(y.dtype)
-        # Integers of Python may be longer than those of jax.
+        # Python integers may exceed the range of jax integers.
         number = jnp.asarray(min(k, 2**31 - 1) if isinstance(k, int) else k).astype(jnp.int32)
         return brownian_step(self.space, y, jr.fold_in(self.key, number), amount)
 
@@ -174,16 +174,16 @@ class NoisyLayer(AbstractLayer):
 
 
 def brownian_step(space: AbstractSpace, x: Tokens, key: PRNGKeyArray, amount: Array) -> Tokens:
-    """Tokens after Brownian motion, `amount` being the temperature times the time."""
+    """The tokens after Brownian motion, where `amount` is the temperature times the time."""
     curved = isinstance(space, Sphere)
     variance = 2 * amount * (1 - max(x.shape[1] - 2, 0) * amount / 3 if curved else 1)
-    # Of a step that is far too long for the correction nothing negative is left.
+    # The lower bound keeps the variance positive if the step is far too long for the correction.
     size = jnp.sqrt(jnp.maximum(variance, amount))
     moved = size * space.tangent(x, draw_normal(key, x.shape, x.dtype))
     if not curved:
         return space.retract(x + moved)
     square = jnp.sum(moved * moved, axis=1, keepdims=True)
-    # Near zero, where the root has no derivative, the first terms of the series.
+    # Near zero, where the root has no derivative, the first terms of the series are used.
     small = square < 1e-8
     length = jnp.sqrt(jnp.where(small, 1, square))
     cosine = jnp.where(small, 1 - square / 2, jnp.cos(length))

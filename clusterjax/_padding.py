@@ -1,11 +1,11 @@
-"""Texts whose padding stands before their words or between them: the words are read first, and all is put back.
+"""Texts with padding before or between their words: rows are moved, so that words come first, and moved back.
 
-A place is a number of words read so far: it counts from 0 at the first word, and padding has none, as in `generate` of
-transformers, where `position_ids` are the cumulative sum of the mask. A network counts rows. So rows are moved, words
-first and in their order, before the network sees them, and what is found of them is moved back.
+The position of a word is the number of words before it; padding has no position. In `generate` of transformers
+`position_ids` are likewise the cumulative sum of the mask. A network, however, counts rows. Rows are therefore moved
+before the network reads them, words first and in their order, and the results are moved back.
 
-Invariants: nothing is moved where padding is known to stand behind the words; words keep their order; `arranged` by
-`order`, then by `argsort(order)`, changes nothing.
+Invariants: nothing is moved where padding is known to follow the words; words keep their order; `arranged` by `order`,
+then by `argsort(order)`, changes nothing.
 """
 
 from typing import Any
@@ -18,13 +18,13 @@ from ._misc import is_concrete
 
 
 def words_first(present: Bool[Array | np.ndarray, "*batch n"] | None) -> tuple[Any, Any]:
-    """The rows of each text in the order in which they are read, those of its words first, and the place that each row
-    then has, (*batch, n) both; two None where nothing is padding, or padding is known to stand behind the words."""
+    """The rows of each text in reading order, words first, and the position of each row in that order, both (*batch,
+    n). Both are None if there is no padding, or if padding is known to follow the words."""
     if present is None:
         return None, None
     if is_concrete(present):
         there = np.asarray(present)
-        # A word behind padding is what is moved.
+        # Rows need moving only if a word follows padding.
         if not np.any(there[..., 1:] & ~there[..., :-1]):
             return None, None
         order = np.argsort(~there, axis=-1, kind="stable")
@@ -34,7 +34,7 @@ def words_first(present: Bool[Array | np.ndarray, "*batch n"] | None) -> tuple[A
 
 
 def arranged(x: Any, order: Int[Array | np.ndarray, " n"] | None, *axes: int) -> Any:
-    """What belongs to the rows of one text, in this order along each of `axes`; None leaves all as it is."""
+    """`x`, the data of one text, with its rows in the given order along each of `axes`; None changes nothing."""
     if order is None or x is None:
         return x
     for axis in axes:

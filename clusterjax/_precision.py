@@ -1,4 +1,4 @@
-"""The dtype in which numbers of half precision are worked on where half precision does not do."""
+"""The dtype for computations for which half precision is not sufficient."""
 
 from typing import Any
 
@@ -6,6 +6,6 @@ import jax.numpy as jnp
 
 
 def at_least_single(dtype: Any) -> Any:
-    """The dtype, or float32 if it is a narrower one."""
-    # LAPACK has none, and means and softmax in half precision would lose what distinguishes tokens.
+    """`dtype`, or float32 if `dtype` is narrower."""
+    # LAPACK has no half precision, and means and softmax in half precision would lose the differences between tokens.
     return dtype if jnp.finfo(dtype).bits >= 32 else jnp.float32

@@ -1,9 +1,9 @@
-"""Random numbers, on devices and on the host, all from PRNG keys of JAX.
+"""Random numbers, on devices and on the host, all derived from PRNG keys of JAX.
 
-**Policy.** Whoever draws is given a key, or a seed that becomes one; there is no global state. Several draws take
-`jax.random.fold_in(key, number)`, with a fixed number for each purpose, so that more draws leave the first ones as they
-are: start k of an experiment is that of `fold_in(key(seed), k)`, point k of a sweep likewise. **Invariant.** The same
-key gives the same numbers on every machine, in every batch and on every device.
+**Policy.** Every function that draws takes a key, or a seed that becomes a key; there is no global state. Several draws
+use `jax.random.fold_in(key, number)`, with a fixed number for each purpose, so that further draws do not change the
+first ones: start k of an experiment uses `fold_in(key(seed), k)`, and so does point k of a sweep. **Invariant.** The
+same key gives the same numbers on every machine, in every batch and on every device.
 """
 
 import math
@@ -19,17 +19,17 @@ from ._check import check_concrete, check_key
 
 
 def draw_normal(key: PRNGKeyArray, shape: tuple[int, ...], dtype: Any) -> Array:
-    """The numbers of `jax.random.normal`, drawn in a row: of several short axes XLA unrolls the generator, and compiles
-    for seconds."""
+    """The numbers of `jax.random.normal`, drawn along one axis: for several short axes XLA unrolls the generator, and
+    compiles for seconds."""
     return jr.normal(key, (math.prod(shape),), dtype).reshape(shape)
 
 
 def generator(key: Any) -> np.random.Generator:
-    """NumPy's generator, seeded by a PRNG key of JAX: for what is not arrays of JAX, such as texts, and their order."""
+    """A NumPy generator seeded by a PRNG key of JAX, for data that are no JAX arrays, such as texts."""
     check_concrete(check_key(key), "key")
     # Keys of the old style are plain arrays of two integers.
     typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
-    # The key is concrete, as checked above; inside `jax.jit` its data would otherwise be traced.
+    # The key is concrete, as checked above, but inside of `jax.jit` its data would otherwise be traced.
     with jax.ensure_compile_time_eval():
         data = np.asarray(jr.key_data(key)) if typed else np.asarray(key)
     return np.random.default_rng(data.tolist())

@@ -12,19 +12,19 @@ from ._disk import BLANK, is_sealed, replace as replace, seal
 from ._json import decode, misfit, open_regular, read_regular, remedy_of
 
 
-# What the header is called: with a checksum in it, and without, as version 0.1.0 wrote it.
+# The names of the header: with a checksum in it, and without a checksum, as version 0.1.0 wrote it.
 _SEALED, _PLAIN = "clusterjax sealed", "clusterjax"
 
 
 class RunFile(NamedTuple):
-    """A kind of file in which a run keeps its state: safetensors, with JSON and a checksum in the header.
+    """A kind of file in which a run stores its state: safetensors, with JSON and a checksum in the header.
 
     **Attributes:**
 
-    - `argument`: What the argument that names it is called, for messages.
-    - `format`, `version`: What its header says; files of others are refused.
-    - `remedy`: What to do about one that cannot be used.
-    - `follow`: Settings that follow from the others: they are named only where nothing else differs.
+    - `argument`: The name of the caller's argument that names the file, for messages.
+    - `format`, `version`: The marks in the header; a file with other marks is refused.
+    - `remedy`: The instruction for a file that cannot be used, for messages.
+    - `follow`: Settings that follow from the others; a message names them only if no other setting differs.
     """
 
     argument: str
@@ -34,21 +34,21 @@ class RunFile(NamedTuple):
     follow: tuple[str, ...] = ()
 
     def write(self, path: Path, arrays: dict[str, np.ndarray], settings: Any, **further: Any) -> None:
-        """Write it in one piece.
+        """Write the file atomically.
 
         **Arguments:**
 
-        - `path`: Where; folders above it are made.
-        - `arrays`: By name.
-        - `settings`: What the run was asked to do.
-        - `further`: What else belongs to its state, of JSON.
+        - `path`: The file; the folders above it are created.
+        - `arrays`: The arrays by name.
+        - `settings`: The settings of the run.
+        - `further`: Other parts of the state, as JSON.
 
         **Raises:**
 
-        - `ValueError` if it cannot be written; what was there stays.
+        - `ValueError` if the file cannot be written; an existing file is then kept.
         """
         header = {"sha256": BLANK, "format": self.format, "version": self.version, "settings": settings} | further
-        # safetensors writes the memory of an array as it lies, whatever its strides.
+        # safetensors writes the memory of an array in its order, whatever the strides.
         contiguous = {name: np.array(array, order="C") for name, array in arrays.items()}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ class RunFile(NamedTuple):
             ) from error
 
     def wrote(self, path: Path) -> bool:
-        """Whether a file is of this library, whole or damaged: its mark is the first that the header names."""
+        """True if this library wrote the file, whole or damaged: its mark is the first name in the header."""
         try:
             with open_regular(path) as file:
                 return f'"{_PLAIN}'.encode() in file.read(128)
@@ -71,17 +71,17 @@ class RunFile(NamedTuple):
     def read(
         self, path: Path, settings: Any, form: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """Its header and its arrays.
+        """The header and the arrays of a file.
 
         **Arguments:**
 
-        - `path`: Where it is.
-        - `settings`: What the run is asked to do now.
-        - `form`: What `further` of its header must be; see `clusterjax._json`.
+        - `path`: The file.
+        - `settings`: The settings of the present run.
+        - `form`: The form of `further` in the header; see `clusterjax._json`.
 
         **Raises:**
 
-        - `ValueError` if it is no such file, damaged, or of other settings, of which those that differ are named.
+        - `ValueError` if it is not such a file, is damaged, or has other settings; the message names those that differ.
         """
         header, arrays = self.unpack(path, form)
         asked, stored = plain(settings) or {}, header["settings"] or {}
@@ -94,11 +94,11 @@ class RunFile(NamedTuple):
         return header, arrays
 
     def unpack(self, path: Path, form: dict[str, Any] | None = None) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """The same of whatever run it is: its settings are in the header.
+        """The header, which includes the settings, and the arrays of the file of any run.
 
         **Raises:**
 
-        - `ValueError` if it is no such file, or damaged.
+        - `ValueError` if it is not such a file, or is damaged.
         """
         must = f"{self.argument} must be"
         try:
@@ -113,13 +113,13 @@ class RunFile(NamedTuple):
             ) from None
         if misfit(header, {"format": self.format, "version": int}) is not None:
             raise ValueError(f"{must} a file of this library, but {path} is not; {self.remedy}.")
-        # A later version may mean something else by every name that follows.
+        # In a later version every name that follows may have another meaning.
         if header["version"] != self.version:
             raise ValueError(
                 f"{must} a file of version {self.version}, but {path} is of version {header['version']}; read it with "
                 "the clusterjax that wrote it, or a later one."
             )
-        # After the format: a file of another program is named as such, not as damaged.
+        # The format is compared first, so that a file of another program is reported as such, and not as damaged.
         if _SEALED in metadata and not is_sealed(data, str(header.get("sha256"))):
             raise ValueError(
                 f"{must} as it was written, but {path} is damaged: its checksum is another; {self.remedy}."
@@ -131,12 +131,12 @@ class RunFile(NamedTuple):
 
 
 def plain(settings: Any) -> Any:
-    """Settings as they come back from JSON: tuples and lists compare equal."""
+    """Settings as JSON returns them, so that tuples and lists compare equal."""
     return json.loads(json.dumps(settings))
 
 
 def differing(one: dict[str, Any], other: dict[str, Any], above: str = "") -> dict[str, tuple[Any, Any]]:
-    """What differs between two settings, by name, `recipe.steps` of a dictionary within: both values, None for none."""
+    """The settings that differ, by name (`recipe.steps` if nested), as pairs of values; None if missing."""
     found: dict[str, tuple[Any, Any]] = {}
     for name in sorted({*one, *other}):
         here, there = one.get(name), other.get(name)

@@ -1,4 +1,4 @@
-"""Attentions: softmax, unnormalised, hardmax and a kernel of one's own, as matrices of weights and as averages."""
+"""Attention: softmax, unnormalised, hardmax and user-defined kernels, as matrices of weights and as averages."""
 
 from .base import (
     AbstractAttention as AbstractAttention,

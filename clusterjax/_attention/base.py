@@ -1,9 +1,9 @@
-"""The interface of the attentions, and the checks of their arguments.
+"""The interface of attention layers, and the checks of their arguments.
 
-An attention is a row-stochastic (or, unnormalised, a positive) matrix of weights that depends on the tokens. `weights`
-forms the matrix, `average` its product with values by a summation, which need not form it. Invariants: `average` equals
-`weights(x) @ values` but for rounding; tokens of mass zero are attended to by nobody, and the derivative by such a mass
-is the one-sided one, but for hardmax, whose weights jump where a token gets mass: there it is zero.
+An attention is a matrix of weights that depends on the tokens: row-stochastic or, if unnormalised, positive. `weights`
+returns the matrix; `average` returns its product with values, by a summation that need not form the matrix. Invariants:
+`average` equals `weights(x) @ values` up to rounding. No token attends to a token of mass zero. The derivative by a
+zero mass is one-sided, except for hardmax, whose weights jump where a token gains mass: there the derivative is zero.
 """
 
 from abc import abstractmethod
@@ -42,13 +42,13 @@ class AbstractAttention(AbstractPart):
 
     @abstractmethod
     def weights(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, "n n"]:
-        """The attention matrix: row i attends to column j."""
+        """The attention matrix, whose entry (i, j) is the weight of token j for token i."""
 
     @abstractmethod
     def average(
         self, x: Tokens, values: Float[Array, "n k"] | None, t: RealScalarLike = 0.0, masses: Masses | None = None
     ) -> Float[Array, "n k"]:
-        """`weights(x) @ values`, computed by the summation; values of None are the tokens themselves."""
+        """The product `weights(x) @ values`, by the summation; if `values` is None, the tokens are the values."""
 
     @abstractmethod
     def check(self, n: int, d: int) -> None:
@@ -57,10 +57,10 @@ class AbstractAttention(AbstractPart):
     def enter(
         self, x: Tokens, values: Float[Array, "n k"] | None, t: RealScalarLike, masses: Masses | None
     ) -> tuple[Tokens, Float[Array, "n k"] | None, Masses | None]:
-        """The tokens, values and masses as arrays, or a ValueError unless they are such and the attention fits them."""
+        """Convert tokens, values and masses to arrays; raises a ValueError if they are invalid or do not fit."""
         x = check_tokens(x)
         n, d = x.shape
-        # Before anything is traced, so that the message names the argument of the caller.
+        # The check comes before tracing, so that the message names the argument of the caller.
         self.check(n, d)
         check_supported(self.summation, None, d, x.dtype)
         check_time(t)
@@ -72,15 +72,14 @@ class AbstractAttention(AbstractPart):
     def queries(self, x: Tokens, t: RealScalarLike) -> Tokens:
         r"""The rows $B^\top x_i$, whose inner product with $x_j$ is $\langle x_i, B x_j\rangle$."""
         form = at_time(self.query_key, t, x.dtype)
-        # Row i of x B is (B^T x_i)^T.
+        # Row i of x B is the transpose of B^T x_i.
         return x if form is None else matmul(x, form)
 
 
 class AbstractExponentialAttention(AbstractAttention):
-    r"""An attention whose weights are exponentials of scores: it also averages with queries that are given.
+    r"""An attention whose weights are exponentials of scores, and which also averages with given queries.
 
-    The tokens that a query is compared with need not be those of the query: heads in factors have queries and keys of
-    their own.
+    The queries may belong to other vectors than the tokens: factored attention heads have separate queries and keys.
     """
 
     @abstractmethod
@@ -94,9 +93,9 @@ class AbstractExponentialAttention(AbstractAttention):
         *,
         bias: Float[Array, "n n"] | None = None,
     ) -> Float[Array, "n v"]:
-        r"""$\sum_j w_{ij} v_j$ with scores $\beta(\langle q_i, y_j\rangle + b_{ij})$; nothing is checked.
+        r"""The averages $\sum_j w_{ij} v_j$ with scores $\beta(\langle q_i, y_j\rangle + b_{ij})$, without checks.
 
-        A bias makes of the scores what no summation sums, and so forms the (n, n) matrix of weights.
+        Scores with a bias are not inner products, so that no summation applies: the (n, n) matrix is formed.
         """
 
 
@@ -105,36 +104,36 @@ def query_key_form(query: Parameter, key: Parameter) -> StoredParameter:
 
     **Arguments:**
 
-    - `query`: Q, (k, d), or a schedule of such.
-    - `key`: K, (k, d), or a schedule of such.
+    - `query`: Q, (k, d), or a schedule of matrices.
+    - `key`: K, (k, d), or a schedule of matrices.
 
     **Returns:**
 
-    B, (d, d), or a schedule of it if either depends on time.
+    B, (d, d), or a schedule of matrices if `query` or `key` depends on time.
 
     **Raises:**
 
-    - `ValueError` if the two are not matrices of the same shape, or not real and finite.
+    - `ValueError` if `query` and `key` are not matrices of the same shape, or not real and finite.
 
     ??? cite "Source"
 
         Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), Section 2; Peat, *Clustering in
         Transformers*, eq. (2).
     """
-    # Numbers and NumPy arrays become floating JAX arrays; schedules stay what they are.
+    # Numbers and NumPy arrays become floating-point JAX arrays; schedules are unchanged.
     Q, K = as_parameter(query, "query"), as_parameter(key, "key")
     for name, matrix in (("query", Q), ("key", K)):
         if matrix is None:
             raise ValueError(f"{name} must be a matrix (k, d) or a schedule, but it is None; pass a real matrix.")
         check_real(matrix, name, "pass a real matrix of shape (k, d)", of_tokens=True)
     shapes = jnp.shape(example(Q)), jnp.shape(example(K))
-    # An empty matrix is no form: its product would be a matrix of zeros.
+    # An empty matrix is refused, since the product would be a matrix of zeros.
     if len(shapes[0]) != 2 or shapes[0] != shapes[1] or 0 in shapes[0]:
         raise ValueError(
             f"query and key must be matrices of the same shape (k, d), but their shapes are {shapes[0]} and "
             f"{shapes[1]}; give both as many rows and columns."
         )
-    # A function of two schedules; `_form` is a module-level function, so that equal calls compare equal.
+    # `_form` is a module-level function, so that the combined schedules of equal calls compare equal.
     if isinstance(Q, AbstractSchedule) or isinstance(K, AbstractSchedule):
         return Combined(_form, (Q, K))
     return _form(Q, K)
@@ -145,25 +144,24 @@ def _form(query: Float[Array, "k d"], key: Float[Array, "k d"]) -> Float[Array, 
 
 
 def check_parts(mask: Any, summation: Any, kind: type[AbstractSummation]) -> None:
-    """Raise a ValueError unless the two options of an attention are a mask and a summation of this kind that serves
-    it."""
+    """Raise a ValueError unless `mask` is a mask and `summation` is a summation of this kind that supports the mask."""
     check_mask(mask)
     check_summation(summation, kind=kind)
     check_supported(summation, mask)
 
 
 def check_attention(attention: Any, name: str = "attention") -> AbstractAttention:
-    """`attention`, if it is one; raises a `ValueError` otherwise."""
+    """Return `attention`; raises a `ValueError` if it is not an attention."""
     return check_instance(
         attention, name, AbstractAttention, "an attention of clusterjax", "pass SoftmaxAttention(beta), for example"
     )
 
 
 def check_beta(beta: Any, name: str = "beta", what: str = "inverse temperature") -> None:
-    """Raise a ValueError unless `beta` is a finite real number (zero and negative ones are legitimate)."""
+    """Raise a ValueError unless `beta` is a finite real number, of any sign, or a schedule."""
     if beta is None:
         raise ValueError(f"{name} must be a number or a schedule, but it is None; pass a finite real {what}.")
-    # Traced values pass: a NaN that arises inside `jit` shows in the result.
+    # The values of traced numbers are not checked: a NaN that arises inside `jit` is visible in the result.
     check_real(beta, name, f"pass a finite real {what}")
     if jnp.ndim(example(beta)) != 0:
         raise ValueError(
@@ -184,7 +182,7 @@ def check_square(matrix: Any, name: str) -> None:
 
 def check_dimension(matrix: Any, name: str, d: int) -> None:
     """Raise a ValueError unless `matrix` is None or acts on tokens of dimension `d`."""
-    # The last axis, so that a stack of matrices, one for each head, passes too.
+    # Only the last axis is checked, so that a stack of matrices, one for each head, passes too.
     if matrix is not None and jnp.shape(example(matrix))[-1] != d:
         raise ValueError(
             f"{name} must act on tokens of dimension {d}, but its shape is {jnp.shape(example(matrix))}; "
@@ -193,8 +191,8 @@ def check_dimension(matrix: Any, name: str, d: int) -> None:
 
 
 def check_masses(masses: Any) -> Any:
-    """`masses` as an array of NumPy or JAX, if they are a vector of finite numbers, none negative, not all zero; None
-    stays None."""
+    """Return `masses` as an array, or None; raises a ValueError unless they are a vector of finite numbers, none
+    negative, not all zero."""
     if masses is None:
         return None
     array = None if isinstance(masses, AbstractSchedule) else as_numbers(masses, "masses")
@@ -206,7 +204,7 @@ def check_masses(masses: Any) -> Any:
         )
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise ValueError(f"masses must be real, but its dtype is {array.dtype}; mend them.")
-    # Traced masses have no values to check.
+    # Traced masses have no concrete values to check.
     if is_concrete(array):
         values = np.asarray(array)
         if not np.all(np.isfinite(values)) or np.any(values < 0) or not np.any(values > 0):
@@ -217,8 +215,8 @@ def check_masses(masses: Any) -> Any:
 
 
 def check_number_of_masses(masses: Any, n: int) -> None:
-    """Raise a ValueError unless there are as many `masses` as tokens."""
-    # Separately from `check_masses`: a field is built before the number of its tokens is known.
+    """Raise a ValueError unless the number of `masses` is the number of tokens."""
+    # `check_masses` omits this check, since a field is built before the number of its tokens is known.
     if masses is not None and np.shape(masses)[0] != n:
         raise ValueError(
             f"masses must hold one mass for each of the {n} tokens, but it holds {np.shape(masses)[0]}; "

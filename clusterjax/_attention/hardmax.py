@@ -1,7 +1,8 @@
 """Hardmax attention: the limit of softmax attention as the inverse temperature goes to infinity.
 
-Ties are decided by a threshold relative to |query| times the longest attended token, which bounds the rounding error of
-a score: equal tokens whose scores were rounded differently count as tied. The same rule is used by every summation.
+A score ties with the maximum within a threshold relative to the norm of the query times the largest norm of the
+attended tokens. This product bounds the rounding error of a score, so that equal tokens tie. Every summation uses this
+rule.
 """
 
 import equinox as eqx
@@ -18,12 +19,12 @@ from .base import AbstractAttention, check_beta, check_dimension, check_parts, c
 
 
 class HardmaxAttention(AbstractAttention):
-    r"""Hardmax: each token attends, equally, to the tokens that maximise $\langle x_i, B x_j\rangle$.
+    r"""Hardmax: each token attends equally to the tokens that maximise $\langle x_i, B x_j\rangle$.
 
     The set of maximisers is $C_i = \{j : \langle x_i, B x_j\rangle \ge \max_k \langle x_i, B x_k\rangle -
-    \text{tie\_tolerance}\,|B^\top x_i| \max_k |x_k|\}$, with j and k among those that i may attend to: a tie is not
-    an accident of rounding. The limit of `SoftmaxAttention` as `beta` goes to infinity. The weights are piecewise
-    constant in x, so that derivatives flow through the averaged values only.
+    \text{tie\_tolerance}\,|B^\top x_i| \max_k |x_k|\}$, with j and k among the tokens that i may attend to. The
+    tolerance makes ties independent of rounding. Hardmax is the limit of `SoftmaxAttention` as `beta` goes to infinity.
+    The weights are piecewise constant in x, so that derivatives pass through the averaged values only.
 
     !!! example
 
@@ -39,9 +40,9 @@ class HardmaxAttention(AbstractAttention):
     **Arguments:**
 
     - `query_key`: The form $B = Q^\top K$, (d, d), or a schedule. None is the identity.
-    - `mask`: Which tokens each token may attend to.
-    - `summation`: How the sums are computed: one that serves the mask and the dimension of the tokens.
-    - `tie_tolerance`: Relative, >= 0; None is 64 times the machine epsilon of the dtype of x.
+    - `mask`: The tokens that each token may attend to.
+    - `summation`: The algorithm for the sums, which must support the mask and the dimension of the tokens.
+    - `tie_tolerance`: The relative tolerance of ties, >= 0; None is 64 times the machine epsilon of the dtype of x.
 
     **Raises:**
 
@@ -65,7 +66,7 @@ class HardmaxAttention(AbstractAttention):
             if isinstance(self.tie_tolerance, AbstractSchedule):
                 kind = type(self.tie_tolerance).__name__
                 raise ValueError(f"tie_tolerance must be constant in time, but it is a {kind}; pass a number, or None.")
-            # A traced tolerance has no sign to check.
+            # A traced tolerance has no concrete sign to check.
             if is_concrete(self.tie_tolerance) and self.tie_tolerance < 0:
                 raise ValueError(
                     f"tie_tolerance must not be negative, but it is {self.tie_tolerance}; pass a small number, or None."
@@ -74,13 +75,13 @@ class HardmaxAttention(AbstractAttention):
     def weights(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, "n n"]:
         x, _, masses = self.enter(x, None, t, masses)
         queries = self.queries(x, t)
-        # The same rule as in `summation.rows`, with all pairs at once.
+        # The rule of `summation.rows`, for all pairs at once.
         allowed = self.mask.matrix(x.shape[0])
         masses = jnp.ones(x.shape[0], x.dtype) if masses is None else masses
         attended = allowed & (masses > 0)[None, :]
         scores = jnp.where(attended, matmul(queries, x.T), -jnp.inf)
         least = jnp.max(scores, axis=1) - tie_slack(queries, longest_attended(x, attended), self._tolerance(x))
-        # The second condition: a row that attends to nothing has a threshold of minus infinity.
+        # Without the second condition, a row that attends to nothing would choose all scores of minus infinity.
         chosen = jnp.where((scores >= least[:, None]) & (scores > -jnp.inf), masses[None, :], 0)
         return ratio(chosen, jnp.sum(chosen, axis=1))
 
@@ -89,7 +90,7 @@ class HardmaxAttention(AbstractAttention):
     ) -> Float[Array, "n k"]:
         x, values, masses = self.enter(x, values, t, masses)
         values = x if values is None else values
-        # Queries pass no derivative: the set of maximisers is piecewise constant.
+        # The queries have no derivative, since the set of maximisers is piecewise constant.
         sums = self.summation.hardmax(self.queries(x, t), x, values, masses, self.mask, self._tolerance(x))
         return ratio(sums.total, sums.normaliser)
 
@@ -100,6 +101,6 @@ class HardmaxAttention(AbstractAttention):
 
     def _tolerance(self, x: Tokens) -> Float[Array, ""]:
         if self.tie_tolerance is None:
-            # Scores of equal tokens differ by a few rounding errors for each of d products.
+            # Each of the d products in a score contributes rounding errors.
             return jnp.asarray(64 * jnp.finfo(x.dtype).eps, x.dtype)
         return jnp.asarray(self.tie_tolerance, x.dtype)

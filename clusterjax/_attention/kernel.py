@@ -1,12 +1,12 @@
-r"""Attention with a kernel of a user's own, as a function of the inner products.
+r"""Attention with a user-defined kernel, a function of the inner products.
 
-**Algorithm.** The kernel is any function, and so no summation sums it: scores are formed for a block of rows at a time,
-(rows, n), masked, and multiplied with the values. Where pairs are masked the function is given the token's score with
-itself in place of theirs, so that a pair which does not count can neither overflow nor make a derivative NaN. A token
-without mass has no derivative but that of the sums by its mass, its kernel, where that is finite.
+**Algorithm.** No summation serves a general kernel. Scores are formed for a block of rows at a time, (rows, n), masked,
+and multiplied by the values. For a masked pair, the function receives the score of the row's token with itself, so that
+the pair can neither overflow nor make a derivative NaN. For a token without mass, only the derivative of the sums by
+its mass is kept: its kernel, where the kernel is finite.
 
-**Invariants.** `average` equals `weights(x) @ values` but for rounding. Memory is (rows, n), also in derivatives, which
-compute each block again.
+**Invariants.** `average` equals `weights(x) @ values` up to rounding. Memory is (rows, n), also for derivatives, which
+recompute each block.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from .._summation import AbstractSummation, Dense, ratio
 from .base import AbstractAttention, check_dimension, check_square
 
 
-_PAIRS = 2**22  # of which one block has about as many
+_PAIRS = 2**22  # the approximate number of pairs in one block
 
 
 _WHAT = "a function of inner products"
@@ -42,13 +42,13 @@ def _check_normalise(normalise: bool) -> bool:
 
 
 class KernelAttention(AbstractAttention):
-    r"""Attention with a kernel of your own: $w_{ij} = f(s_{ij}) / \sum_k f(s_{ik})$ with $s_{ij} = \langle x_i, B
-    x_j\rangle$; with `normalise=False` $w_{ij} = f(s_{ij}) / n$.
+    r"""Attention with a user-defined kernel, $w_{ij} = f(s_{ij}) / \sum_k f(s_{ik})$ with $s_{ij} = \langle x_i, B
+    x_j\rangle$; with `normalise=False`, $w_{ij} = f(s_{ij}) / n$.
 
-    With a mask the sum, or n, is over the tokens that i may attend to; with masses $w_{ij} \propto m_j f(s_{ij})$. A
-    row whose weights sum to zero is zero. The kernel may be negative; a normalised row whose sum is near zero is then
-    as large as it comes. With $f = e^{\beta s}$ it is `SoftmaxAttention` or `UnnormalisedAttention`, which are faster,
-    and have no score that overflows.
+    With a mask, the sum, or n, counts the tokens that i may attend to; with masses, $w_{ij} \propto m_j f(s_{ij})$. A
+    row whose weights sum to zero is zero. The kernel may be negative; a normalised row whose sum is near zero may then
+    be arbitrarily large. For $f = e^{\beta s}$, `SoftmaxAttention` and `UnnormalisedAttention` are faster and avoid
+    overflow.
 
     !!! example
 
@@ -63,12 +63,12 @@ class KernelAttention(AbstractAttention):
 
     **Arguments:**
 
-    - `function`: `function(s)` takes an array of inner products, and returns the kernel of each: real numbers of the
-        same shape. A function of JAX, or an `equinox.Module` that can be called, whose arrays are parameters and may be
+    - `function`: `function(s)` takes an array of inner products and returns the kernel of each, as real numbers of the
+        same shape. `function` is a JAX function, or a callable `equinox.Module`, whose arrays are parameters and may be
         differentiated.
     - `query_key`: The form $B = Q^\top K$, (d, d), or a schedule. None is the identity.
-    - `normalise`: Whether each row is divided by its sum; otherwise by the mass of the tokens it may attend to.
-    - `mask`: Which tokens each token may attend to.
+    - `normalise`: If True, each row is divided by its sum; otherwise by the mass of the tokens it may attend to.
+    - `mask`: The tokens that each token may attend to.
 
     **Raises:**
 
@@ -78,13 +78,13 @@ class KernelAttention(AbstractAttention):
     ??? cite "Source"
 
         Criscitiello et al., *Synchronization on circles and spheres with nonlinear interactions* (2405.18273): tokens
-        that attract each other by a function of their inner products, which is `normalise=False`; divided by the sum
-        of the row, Tsai et al., *Transformer Dissection* (1908.11775): a kernel in place of the exponential.
+        attract each other by a function of their inner products (`normalise=False`). Tsai et al., *Transformer
+        Dissection* (1908.11775): a kernel in place of the exponential, divided by the sum of the row.
     """
 
     function: Callable[..., Any] = eqx.field(converter=_check_function)
     query_key: StoredParameter | None = eqx.field(default=None, converter=optional_parameter("query_key"), kw_only=True)
-    # Checked before it is stored: equinox warns of an array in a static field.
+    # The converter checks the flag before storage, since equinox warns of an array in a static field.
     normalise: bool = eqx.field(default=True, converter=_check_normalise, static=True, kw_only=True)
     mask: AbstractMask = eqx.field(default=FullMask(), kw_only=True)
 
@@ -94,7 +94,7 @@ class KernelAttention(AbstractAttention):
 
     @property
     def summation(self) -> AbstractSummation:
-        """The one that forms all pairs: no other sums a kernel that may be anything."""
+        """The summation by pairs, since no other summation serves a general kernel."""
         return Dense()
 
     def weights(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, "n n"]:
@@ -116,10 +116,10 @@ class KernelAttention(AbstractAttention):
     def _rows(
         self, queries: Float[Array, "rows d"], index: Int[Array, " rows"], x: Tokens, masses: Masses | None
     ) -> Float[Array, "rows n"]:
-        """The weights of some rows, whose numbers are `index`."""
+        """The weights of the rows with the numbers `index`."""
         scores, n = matmul(queries, x.T), x.shape[0]
         allowed = jnp.broadcast_to(self.mask.allowed(index[:, None], jnp.arange(n)[None, :]), scores.shape)
-        # The score of a row with itself: one that the function is asked about anyway.
+        # The score of a row's token with itself, which the function must accept in any case.
         own = jnp.take_along_axis(scores, index[:, None], axis=1)
         if masses is not None:
             has_mass, fixed = (masses > 0)[None, :], lax.stop_gradient(scores)

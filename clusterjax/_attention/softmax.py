@@ -1,7 +1,7 @@
 """Softmax attention: the weights of each row are positive and sum to one.
 
-Exponents are shifted by the largest score of their row (Milakov, Gimelshein, 1805.02867, for the summations that see a
-row in pieces), so that no finite score overflows. beta is multiplied into the queries: summations know no temperature.
+Exponents are shifted by the largest score of their row, so that no finite score overflows (Milakov, Gimelshein,
+1805.02867, for summations over parts of a row). Queries are multiplied by beta: summations do not depend on beta.
 """
 
 import equinox as eqx
@@ -19,12 +19,12 @@ from .base import AbstractExponentialAttention, check_beta, check_dimension, che
 class SoftmaxAttention(AbstractExponentialAttention):
     r"""Self-attention (SA): $w_{ij} = e^{\beta\langle x_i, B x_j\rangle} / \sum_k e^{\beta\langle x_i, B x_k\rangle}$.
 
-    Each row of weights is positive and sums to one. At `beta = 0` the average is the mean; as `beta` grows it tends to
-    `HardmaxAttention`. With masses, $w_{ij} \propto m_j e^{\beta\langle x_i, B x_j\rangle}$.
+    Each row of weights is positive and sums to one. At `beta = 0`, the average is the mean; for large `beta`, it tends
+    to `HardmaxAttention`. With masses, $w_{ij} \propto m_j e^{\beta\langle x_i, B x_j\rangle}$.
 
-    Any scores $\beta\langle x_i, B x_j\rangle$ that the dtype can hold give their row, to the rounding of the scores.
-    Beyond that (3e38 in float32, 1e308 in float64) a row with a score of infinity is not a number, and scores of minus
-    infinity have no weight.
+    If the dtype can hold the scores $\beta\langle x_i, B x_j\rangle$, the weights are accurate to the rounding of the
+    scores. Beyond this range (3e38 in float32, 1e308 in float64), a row with a score of infinity is NaN, and scores of
+    minus infinity have no weight.
 
     !!! example
 
@@ -41,11 +41,10 @@ class SoftmaxAttention(AbstractExponentialAttention):
 
     **Arguments:**
 
-    - `beta`: Inverse temperature: a finite real number, an array of shape (), or a schedule. Zero and negative values
-        are legitimate.
+    - `beta`: Inverse temperature: a finite real number of any sign, an array of shape (), or a schedule.
     - `query_key`: The form $B = Q^\top K$, (d, d), or a schedule; see `query_key_form`. None is the identity.
-    - `mask`: Which tokens each token may attend to.
-    - `summation`: How the sums are computed: one that serves the mask and the dimension of the tokens.
+    - `mask`: The tokens that each token may attend to.
+    - `summation`: The algorithm for the sums, which must support the mask and the dimension of the tokens.
 
     **Raises:**
 
@@ -89,7 +88,7 @@ class SoftmaxAttention(AbstractExponentialAttention):
         bias: Float[Array, "n n"] | None = None,
     ) -> Float[Array, "n v"]:
         beta = at_time(self.beta, t, queries.dtype)
-        # (n, k) numbers, where beta times the scores would be (n, n).
+        # The queries hold (n, k) numbers; the product of beta with the scores would hold (n, n).
         queries = beta * queries
         if bias is None:
             return softmax_average(queries, tokens, values, masses, self.mask, self.summation)
@@ -97,9 +96,9 @@ class SoftmaxAttention(AbstractExponentialAttention):
         return matmul(weights, tokens if values is None else values)
 
     def log_partition(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, " n"]:
-        r"""$\log Z_i = \log\sum_j m_j e^{\beta\langle x_i, B x_j\rangle}$, (n,); finite at any beta."""
+        r"""The logarithms $\log Z_i = \log\sum_j m_j e^{\beta\langle x_i, B x_j\rangle}$, (n,); finite at any beta."""
         x, _, masses = self.enter(x, None, t, masses)
-        # Only the normaliser is needed: one column of values is the least that a summation takes.
+        # Only the normaliser is needed; a single column of values is the minimum for a summation.
         sums = self.summation.exponential(self._queries(x, t), x, x[:, :1], masses, self.mask)
         return sums.shift + jnp.log(sums.normaliser)
 
@@ -109,21 +108,21 @@ class SoftmaxAttention(AbstractExponentialAttention):
         check_supported(self.summation, None, d)
 
     def _queries(self, x: Tokens, t: RealScalarLike) -> Tokens:
-        # (n, d) numbers, where beta times the scores would be (n, n).
+        # The queries hold (n, d) numbers; the product of beta with the scores would hold (n, n).
         return at_time(self.beta, t, x.dtype) * self.queries(x, t)
 
 
 def softmax_weights(scores: Float[Array, "n n"], masses: Masses | None, mask: AbstractMask) -> Float[Array, "n n"]:
     r"""The softmax of each row of scores, $w_{ij} \propto m_j e^{s_{ij}}$ over the columns that the mask allows.
 
-    It holds the whole matrix, and so serves scores that are not inner products, which no summation can sum.
+    The function forms the whole matrix, and so serves scores that are not inner products.
     """
     has_mass = None if masses is None else (masses > 0)[None, :]
     scores = jnp.where(mask.matrix(scores.shape[0]), scores, -jnp.inf)
     # A large score of a token without mass must not set the shift.
     counted = scores if has_mass is None else jnp.where(has_mass, scores, -jnp.inf)
     top = jnp.max(counted, axis=1, keepdims=True)
-    # A row all of whose columns have mass zero has the maximum minus infinity, and minus infinity less that is NaN.
+    # In a row without mass, the maximum is minus infinity, and its difference from itself would be NaN.
     kernel = jnp.exp(below(scores, jnp.where(jnp.isneginf(top), 0, top), has_mass))
     kernel = kernel if masses is None else kernel * masses[None, :]
     return ratio(kernel, jnp.sum(kernel, axis=1))
@@ -137,9 +136,9 @@ def softmax_average(
     mask: AbstractMask,
     summation: AbstractExponentialSum,
 ) -> Float[Array, "n v"]:
-    r"""$\sum_j w_{ij} v_j$ with $w_{ij} \propto m_j e^{\langle q_i, y_j\rangle}$; values of None are the tokens y."""
+    r"""The averages $\sum_j w_{ij} v_j$ with $w_{ij} \propto m_j e^{\langle q_i, y_j\rangle}$, by default of tokens."""
     sums = summation.exponential(queries, tokens, values, masses, mask)
     if masses is None:
-        # Every row attends to itself: nothing is summed only where all scores overflow, and that is not a number.
+        # Every row attends to itself: the sum is zero only if all scores overflow, and the result is then NaN.
         return sums.total / sums.normaliser[:, None]
     return ratio(sums.total, sums.normaliser)

@@ -1,7 +1,7 @@
 """Unnormalised attention, whose flow with V = B = I is the gradient flow of the interaction energy.
 
-Sums of exponentials come scaled by their shift; the scale is multiplied back in one exponential together with the
-offset, so that the result overflows only where the weights themselves do.
+A summation returns sums of exponentials divided by e^shift. One exponential of the shift minus the offset restores the
+scale, so that the result overflows only if the weights do.
 """
 
 import equinox as eqx
@@ -19,12 +19,12 @@ from .base import AbstractExponentialAttention, check_beta, check_dimension, che
 class UnnormalisedAttention(AbstractExponentialAttention):
     r"""Unnormalised self-attention (USA): $w_{ij} = e^{\beta\langle x_i, B x_j\rangle - \text{offset}} / n$.
 
-    With a causal mask the sum of row i is divided by i, and generally by the number of tokens that i may attend to;
-    with masses, by their mass. With B and V the identity the dynamics is the gradient flow of `interaction_energy`.
+    With a mask, the sum of row i is divided by the number of tokens that i may attend to (i for a causal mask); with
+    masses, by their mass. If B and V are the identity, the dynamics is the gradient flow of `interaction_energy`.
 
-    The weights are as large as $e^\beta$: past `beta` of about 85 in float32 (700 in float64) they overflow, unless
-    `offset` takes them back. An offset only changes the unit of time, by $e^{-\text{offset}}$; `offset=beta` gives the
-    kernel $e^{\beta(\langle x, y\rangle - 1)}$, which never overflows on the sphere.
+    The weights are as large as $e^\beta$: they overflow beyond `beta` of about 85 in float32 (700 in float64), unless
+    `offset` reduces the exponents. An offset only changes the unit of time, by $e^{-\text{offset}}$; `offset=beta`
+    gives the kernel $e^{\beta(\langle x, y\rangle - 1)}$, which never overflows on the sphere.
 
     !!! example
 
@@ -41,9 +41,9 @@ class UnnormalisedAttention(AbstractExponentialAttention):
 
     - `beta`: Inverse temperature: a finite real number, an array of shape (), or a schedule.
     - `query_key`: The form $B = Q^\top K$, (d, d), or a schedule. None is the identity.
-    - `mask`: Which tokens each token may attend to.
-    - `summation`: How the sums are computed: one that serves the mask and the dimension of the tokens.
-    - `offset`: What is taken from each exponent: a finite real number or a schedule.
+    - `mask`: The tokens that each token may attend to.
+    - `summation`: The algorithm for the sums, which must support the mask and the dimension of the tokens.
+    - `offset`: The number subtracted from each exponent: a finite real number or a schedule.
 
     **Raises:**
 
@@ -51,8 +51,8 @@ class UnnormalisedAttention(AbstractExponentialAttention):
 
     ??? cite "Source"
 
-        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), eq. (USA); the causal one in
-        2605.09213; the offset as in 2410.06833.
+        Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), eq. (USA); causal attention:
+        2605.09213; the offset: 2410.06833.
     """
 
     beta: StoredParameter = eqx.field(converter=parameter("beta"))
@@ -92,10 +92,10 @@ class UnnormalisedAttention(AbstractExponentialAttention):
         if bias is not None:
             weights = self._of_scores(matmul(queries, tokens.T) + beta * bias, t, masses)
             return matmul(weights, tokens if values is None else values)
-        # The normaliser of the sums is not used: the divisor is the attended mass.
+        # The divisor is the attended mass, not the normaliser of the sums.
         sums = self.summation.exponential(queries, tokens, values, masses, self.mask)
         masses = jnp.ones(queries.shape[0], queries.dtype) if masses is None else masses
-        # One exponential of the difference: e^shift alone may overflow where the product with e^-offset does not.
+        # One exponential of the difference: e^shift alone may overflow where its product with e^-offset does not.
         size = jnp.exp(sums.shift - at_time(self.offset, t, queries.dtype)) / self._attended(masses)
         return size[:, None] * sums.total
 
@@ -108,16 +108,16 @@ class UnnormalisedAttention(AbstractExponentialAttention):
         return at_time(self.beta, t, x.dtype) * self.queries(x, t)
 
     def _of_scores(self, scores: Float[Array, "n n"], t: RealScalarLike, masses: Masses | None) -> Float[Array, "n n"]:
-        """The weights that belong to scores, (n, n)."""
+        """The weights for given scores, (n, n)."""
         masses = jnp.ones(scores.shape[0], scores.dtype) if masses is None else masses
         scores = jnp.where(self.mask.matrix(scores.shape[0]), scores, -jnp.inf)
         scores = scores - at_time(self.offset, t, scores.dtype)
-        # No shift here: the weights are wanted as they are, and overflow where they are too large for the dtype.
+        # No shift is used: weights that are too large for the dtype overflow.
         kernel = jnp.exp(jnp.where((masses > 0)[None, :], scores, bounded(scores))) * masses[None, :]
         return kernel / self._attended(masses)[:, None]
 
     def _attended(self, masses: Masses) -> Float[Array, " n"]:
-        """The mass of the tokens that each token may attend to; one where that is zero, so that its sum is 0 / 1."""
+        """The mass of the tokens that each token may attend to, or one where this mass and hence the sum are zero."""
         attended = self.mask.attended_mass(masses)
-        # Under a mask all tokens that one may attend to can be padding.
+        # With a mask, all tokens that a token may attend to can be padding.
         return jnp.where(attended > 0, attended, 1)

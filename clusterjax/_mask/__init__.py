@@ -1,4 +1,4 @@
-"""Masks: which tokens each token may attend to."""
+"""Masks: the tokens that each token may attend to."""
 
 from .base import AbstractMask as AbstractMask, check_mask as check_mask
 from .full_causal import CausalMask as CausalMask, FullMask as FullMask

@@ -1,8 +1,8 @@
-"""Masks: which tokens each token may attend to.
+"""Masks: the tokens that each token may attend to.
 
-A mask is a rule for index pairs, so that blocked sums evaluate it on one block at a time. `reaches` and `covers`
-classify whole blocks: a block that no pair reaches is skipped, one that is covered needs no masking. Invariant: every
-token may attend to itself, so that no softmax has an empty row.
+A mask is a rule for pairs of indices, so that blocked sums evaluate the rule on one block at a time. `reaches` and
+`covers` classify blocks: blocks without allowed pairs are skipped, and blocks of allowed pairs need no masking.
+Invariant: every token may attend to itself, so that no softmax has an empty row.
 """
 
 from abc import abstractmethod
@@ -17,46 +17,46 @@ from .._custom_types import IntScalar
 
 
 class AbstractMask(AbstractPart):
-    """A rule that says of each pair (i, j) whether token i may attend to token j."""
+    """A rule that allows or forbids token i to attend to token j, for each pair (i, j)."""
 
     @abstractmethod
     def allowed(self, i: Int[Array, "..."], j: Int[Array, "..."]) -> Bool[Array, "..."]:
-        """Whether token `i` may attend to token `j`, for index arrays that broadcast against each other."""
+        """True where token `i` may attend to token `j`, for index arrays that broadcast against each other."""
 
     @abstractmethod
     def reaches(
         self, first_i: IntScalar, last_i: IntScalar, first_j: IntScalar, last_j: IntScalar
     ) -> Bool[Array, ""] | bool:
-        """Whether some i of [first_i, last_i] may attend to some j of [first_j, last_j]; True when in doubt.
+        """True if some i in [first_i, last_i] may attend to some j in [first_j, last_j], or if this is unknown.
 
-        A blocked sum skips the blocks for which this is False. A plain `True` promises that no block is ever empty.
+        A blocked sum skips blocks with False. A constant `True` means that no block is ever skipped.
         """
 
     @abstractmethod
     def covers(
         self, first_i: IntScalar, last_i: IntScalar, first_j: IntScalar, last_j: IntScalar
     ) -> Bool[Array, ""] | bool:
-        """Whether every i of [first_i, last_i] may attend to every j of [first_j, last_j]; False when in doubt."""
+        """True if every i in [first_i, last_i] may attend to every j in [first_j, last_j]; False if this is unknown."""
 
     @abstractmethod
     def attended_mass(self, masses: Float[Array, " n"]) -> Float[Array, " n"]:
-        """For each token, the mass of the tokens that it may attend to."""
+        """The mass of the tokens that each token may attend to."""
 
     @abstractmethod
     def check(self, n: int) -> None:
         """Raise a ValueError unless the mask fits `n` tokens."""
 
     def matrix(self, n: int) -> Bool[Array, "n n"]:
-        """The mask of `n` tokens as a matrix: row i, column j."""
+        """The mask of `n` tokens as a matrix: entry (i, j) is True if token i may attend to token j."""
         n = check_integer(n, "n", remedy="pass the number of tokens")
         self.check(n)
-        # A rule compares twice and joins the two.
+        # A rule may need three boolean matrices: two comparisons and their conjunction.
         check_room(n, "n", 3 * n * n, "the booleans of all n^2 pairs", longest=n, remedy="ask for fewer tokens")
         index = jnp.arange(n)
-        # A rule may return less than the full shape, such as (n, 1).
+        # A rule may return a smaller shape that broadcasts, such as (n, 1).
         return jnp.broadcast_to(self.allowed(index[:, None], index[None, :]), (n, n))
 
 
 def check_mask(mask: Any, name: str = "mask") -> AbstractMask:
-    """`mask`, if it is one; raises a `ValueError` otherwise."""
+    """Return `mask`; raises a `ValueError` if it is not a mask."""
     return check_instance(mask, name, AbstractMask, "a mask of clusterjax", "pass CausalMask(), for example")

@@ -1,4 +1,4 @@
-"""`FullMask` and `CausalMask`: every token, or every token up to the present one."""
+"""`FullMask`, in which tokens attend to all tokens, and `CausalMask`, in which they attend to earlier tokens."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
@@ -74,13 +74,13 @@ class CausalMask(AbstractMask):
     def reaches(
         self, first_i: IntScalar, last_i: IntScalar, first_j: IntScalar, last_j: IntScalar
     ) -> Bool[Array, ""] | bool:
-        # The last row sees the most: it reaches the block if it sees the first column.
+        # The last row sees the most columns: the block is reached if this row sees the first column.
         return first_j <= last_i
 
     def covers(
         self, first_i: IntScalar, last_i: IntScalar, first_j: IntScalar, last_j: IntScalar
     ) -> Bool[Array, ""] | bool:
-        # The last column precedes the first row: below the diagonal block.
+        # A block is covered if its last column is not after its first row.
         return last_j <= first_i
 
     def attended_mass(self, masses: Float[Array, " n"]) -> Float[Array, " n"]:

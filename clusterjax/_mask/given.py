@@ -1,4 +1,4 @@
-"""`MatrixMask` and `FunctionMask`: any graph of attention, as a matrix or as a rule of a user's own."""
+"""`MatrixMask` and `FunctionMask`: a general attention graph, as a matrix or as a user-defined rule."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +26,7 @@ def _permitted(value: Numbers) -> Array:
 
 
 class MatrixMask(AbstractMask):
-    """Token i attends to token j where `permitted[i, j]`, and always to itself: any graph of attention.
+    """Token i attends to token j where `permitted[i, j]` is True, and always to itself: a general attention graph.
 
     **Arguments:**
 
@@ -34,7 +34,7 @@ class MatrixMask(AbstractMask):
 
     **Raises:**
 
-    - `ValueError` if `permitted` is not a square boolean matrix or, on use, if it is not of as many tokens.
+    - `ValueError` if `permitted` is not a square boolean matrix or, on use, if its size is not the number of tokens.
     """
 
     permitted: Bool[Array, "n n"] = eqx.field(converter=_permitted)
@@ -46,7 +46,7 @@ class MatrixMask(AbstractMask):
                 f"permitted must be a square boolean matrix, but its shape is {shape} and its dtype is {dtype}; "
                 "pass one row and one column for each token."
             )
-        # Traced matrices have no values to check.
+        # Traced matrices have no concrete values to check.
         if is_concrete(self.permitted) and not np.asarray(self.permitted).diagonal().all():
             row = int(np.flatnonzero(~np.asarray(self.permitted).diagonal())[0])
             raise ValueError(
@@ -55,11 +55,11 @@ class MatrixMask(AbstractMask):
             )
 
     def allowed(self, i: Int[Array, "..."], j: Int[Array, "..."]) -> Bool[Array, "..."]:
-        # Indices of padding are n or more; what they give is dropped by the caller.
+        # Indices of padding are n or more; the caller drops the values at these indices.
         last = self.permitted.shape[0] - 1
         return self.permitted[jnp.minimum(i, last), jnp.minimum(j, last)]
 
-    # The blocks of a general graph are not classified: each is computed, and masked.
+    # The blocks of a general graph are not classified: every block is computed and masked.
     def reaches(
         self, first_i: IntScalar, last_i: IntScalar, first_j: IntScalar, last_j: IntScalar
     ) -> Bool[Array, ""] | bool:
@@ -85,9 +85,9 @@ _WHAT = "a function of i and j"
 
 
 class FunctionMask(AbstractMask):
-    """Token i attends to token j where `allowed(i, j)` is true, and always to itself: a rule of a user's own.
+    """Token i attends to token j where `allowed(i, j)` is True, and always to itself: a user-defined rule.
 
-    Without a matrix of all pairs: a blocked sum asks about one block at a time, and computes every block.
+    A blocked sum evaluates the rule on one block at a time, without a matrix of all pairs, and computes every block.
 
     !!! example
 
@@ -105,11 +105,11 @@ class FunctionMask(AbstractMask):
     **Arguments:**
 
     - `allowed`: `allowed(i, j)` takes two arrays of integers that broadcast against each other, and returns booleans of
-        their common shape, as jax arrays. A function, or an `equinox.Module` that can be called.
+        their common shape, as JAX arrays. `allowed` is a function or a callable `equinox.Module`.
 
     **Raises:**
 
-    - `ValueError` if `allowed` does not take two arguments or, on use, returns something else.
+    - `ValueError` if `allowed` does not take two arguments or, on use, does not return such booleans.
     """
 
     fn: Callable[..., Any]
@@ -119,7 +119,7 @@ class FunctionMask(AbstractMask):
 
     def allowed(self, i: Int[Array, "..."], j: Int[Array, "..."]) -> Bool[Array, "..."]:
         allowed, shape = call_traced(self.fn, "allowed", _WHAT, i, j), jnp.broadcast_shapes(jnp.shape(i), jnp.shape(j))
-        # The shape may be smaller if it broadcasts: a rule of i alone returns (rows, 1).
+        # A smaller shape is accepted if it broadcasts: a rule of i alone returns (rows, 1).
         if getattr(allowed, "dtype", None) != jnp.bool_ or jnp.broadcast_shapes(jnp.shape(allowed), shape) != shape:
             raise ValueError(
                 f"allowed(i, j) must be booleans of the shape {shape} of i and j together, but it is {shown(allowed)}; "
@@ -142,7 +142,7 @@ class FunctionMask(AbstractMask):
 
         def of_rows(rows):
             allowed = jnp.broadcast_to(self.allowed(rows[:, None], columns[None, :]), (rows.shape[0], columns.shape[0]))
-            # (rows, n) times (n,).
+            # The shapes are (rows, n) and (n,).
             return matmul(allowed.astype(masses.dtype), masses)
 
         return map_blocks(of_rows, _ROWS_AT_ONCE, columns, recompute=True)
@@ -151,5 +151,5 @@ class FunctionMask(AbstractMask):
         pass
 
 
-# Rows of the mask that `attended_mass` forms at once: (512, n) booleans.
+# The number of rows of the mask that `attended_mass` forms at once, as (512, n) booleans.
 _ROWS_AT_ONCE = 512

@@ -1,4 +1,4 @@
-"""`WindowMask` and `SinkMask`: the tokens near each token, and with them the first ones of all."""
+"""`WindowMask`, in which tokens attend to nearby tokens, and `SinkMask`, which adds the first tokens."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -11,9 +11,9 @@ from .base import AbstractMask
 
 
 def _moving_sum(masses: Float[Array, " n"], width: int, causal: bool) -> Float[Array, " n"]:
-    """The mass within `width` of each token, on one side or on both."""
+    """The mass within `width` of each token, on one side or on both sides."""
     n, back = masses.shape[0], min(width, masses.shape[0]) - 1
-    # As a convolution with ones: differences of a cumulative sum would cancel.
+    # A convolution with ones, since differences of a cumulative sum would cancel.
     padded = jnp.pad(masses, (back, 0 if causal else back))
     ones = jnp.ones((1, 1, padded.shape[0] - n + 1), masses.dtype)
     return lax.conv(padded[None, None], ones, (1,), "VALID")[0, 0]
@@ -26,7 +26,7 @@ def _width(value: int) -> int:
 class WindowMask(AbstractMask):
     r"""Token i attends to the tokens with $|i - j| < $ `width`; with `causal=True` only to those with $j \le i$.
 
-    `width=1` leaves each token alone with itself; a width of n or more is the full (or the causal) mask.
+    With `width=1`, each token attends only to itself; a width of n or more is the full (or the causal) mask.
 
     !!! example
 
@@ -41,8 +41,8 @@ class WindowMask(AbstractMask):
 
     **Arguments:**
 
-    - `width`: How many tokens a side the window holds, the token itself counted. A positive integer.
-    - `causal`: Whether the window ends at the token itself.
+    - `width`: The number of tokens on each side of the window, including the token itself. A positive integer.
+    - `causal`: If True, the window ends at the token itself.
 
     **Raises:**
 
@@ -60,21 +60,21 @@ class WindowMask(AbstractMask):
         check_flag(self.causal, "causal")
 
     def allowed(self, i: Int[Array, "..."], j: Int[Array, "..."]) -> Bool[Array, "..."]:
-        # Strict on either side: the token itself counts as one.
+        # The inequalities are strict, since `width` includes the token itself.
         near = (j > i - self.width) & (j < i + self.width)
         return near & (j <= i) if self.causal else near
 
     def reaches(
         self, first_i: IntScalar, last_i: IntScalar, first_j: IntScalar, last_j: IntScalar
     ) -> Bool[Array, ""] | bool:
-        # Two intervals of columns overlap: that of the block, and the union of the windows of its rows.
+        # The columns of the block must intersect the union of the windows of its rows.
         ahead = 0 if self.causal else self.width - 1
         return (last_j > first_i - self.width) & (first_j <= last_i + ahead)
 
     def covers(
         self, first_i: IntScalar, last_i: IntScalar, first_j: IntScalar, last_j: IntScalar
     ) -> Bool[Array, ""] | bool:
-        # The block lies within the intersection of the windows of its rows.
+        # The columns of the block must lie within the intersection of the windows of its rows.
         ahead = 0 if self.causal else self.width - 1
         return (first_j > last_i - self.width) & (last_j <= first_i + ahead)
 
@@ -92,7 +92,7 @@ def _kept(value: int) -> int:
 class SinkMask(AbstractMask):
     r"""Token i attends to the tokens with $i - $ `width` $ < j \le i$, and to the first `kept` tokens up to itself.
 
-    A causal window beside which the first tokens, on which trained networks lean ("attention sinks"), stay in sight.
+    The mask is a causal window plus the first tokens, to which trained networks attend much ("attention sinks").
     `kept=0` is `WindowMask(width, causal=True)`; a width of n or more is the causal mask.
 
     !!! example
@@ -109,8 +109,8 @@ class SinkMask(AbstractMask):
 
     **Arguments:**
 
-    - `width`: How many tokens the window holds, the token itself counted. A positive integer.
-    - `kept`: How many of the first tokens every later one may attend to. An integer that is not negative.
+    - `width`: The number of tokens in the window, including the token itself. A positive integer.
+    - `kept`: The number of first tokens that every later token may attend to. A non-negative integer.
 
     **Raises:**
 
@@ -131,17 +131,17 @@ class SinkMask(AbstractMask):
     def reaches(
         self, first_i: IntScalar, last_i: IntScalar, first_j: IntScalar, last_j: IntScalar
     ) -> Bool[Array, ""] | bool:
-        # The block has a column that is kept, or one in the window of some row, not after its last row.
+        # Some column of the block is a kept token or in the window of a row, and is not after the last row.
         return ((last_j > first_i - self.width) | (first_j < self.kept)) & (first_j <= last_i)
 
     def covers(
         self, first_i: IntScalar, last_i: IntScalar, first_j: IntScalar, last_j: IntScalar
     ) -> Bool[Array, ""] | bool:
-        # Columns that are not kept are in the window of the last row, which ends farthest back.
+        # Columns that are not kept must be in the window of the last row, which begins latest.
         return ((jnp.maximum(first_j, self.kept) > last_i - self.width) | (last_j < self.kept)) & (last_j <= first_i)
 
     def attended_mass(self, masses: Float[Array, " n"]) -> Float[Array, " n"]:
-        # The window, and what is kept of the tokens before it.
+        # The mass of the window plus the mass of the kept tokens before the window.
         kept = min(self.kept, masses.shape[0])
         before = jnp.concatenate([jnp.zeros(1, masses.dtype), jnp.cumsum(masses[:kept])])
         start = jnp.clip(jnp.arange(masses.shape[0]) - self.width + 1, 0, kept)

@@ -1,4 +1,4 @@
-"""Summations: how the sums over tokens of attention are computed, behind one interface."""
+"""Summations: the algorithms for the sums over tokens in attention, with one interface."""
 
 from .auto import Auto as Auto
 from .base import (

@@ -1,7 +1,7 @@
-"""`Auto`: chooses a summation by number of tokens, dimension, dtype, mask and, where they are known, query lengths.
+"""`Auto`: chooses a summation by number of tokens, dimension, dtype, mask and, where they are known, query norms.
 
 The thresholds are measured on a CPU (benchmarks/harmonic.py, benchmarks/hardmax_hull.py), some on a GPU. The choice is
-made at trace time and is the same for all systems of a batch.
+made at trace time and applies to all systems of a batch.
 """
 
 from typing import Any
@@ -30,13 +30,13 @@ from .harmonic.summation import Harmonic, longest_query
 from .nearest.hull import Hull
 
 
-# The least number of tokens for which `Hull` is chosen: (full mask, any other). In float32 it is faster from half of
-# that on (benchmarks/hardmax_hull.py).
+# The least number of tokens for `Hull`: (full mask, other masks). In float32, `Hull` is faster from half of this number
+# (benchmarks/hardmax_hull.py).
 _HULL = (8192, 32_768)
 
-# The least number of tokens for which `Harmonic` is chosen, by dimension and item size of the dtype: (full mask, any
-# other). It is faster from a quarter of that on (benchmarks/harmonic.py), but takes seconds to compile where the others
-# take tenths.
+# The least number of tokens for `Harmonic`, by dimension and item size of the dtype: (full mask, other masks). The
+# series is faster from a quarter of this number on (benchmarks/harmonic.py), but compiles in seconds, where other
+# summations take tenths.
 _HARMONIC = {
     (2, 4): (2048, 4096),
     (2, 8): (2048, 4096),
@@ -45,19 +45,19 @@ _HARMONIC = {
     (4, 4): (32_768, 65_536),
     (4, 8): (65_536, 131_072),
 }
-# By dimension, on a GPU, where pairs gain more than series do: measured in float32 for d = 2 and 3, full, on an NVIDIA
-# H200; the others are guesses on the side of pairs.
+# On a GPU, by dimension, where sums over pairs gain more than series do: measured in float32 for d = 2 and 3 with the
+# full mask on an NVIDIA H200; the other entries are guesses in favour of pairs.
 _HARMONIC_ON_GPU = {2: (16_384, 65_536), 3: (131_072, 524_288), 4: (1_048_576, 4_194_304)}
-# What is chosen, made once: `simulate` chooses at every call.
+# The summations are made once, since `simulate` chooses at every call.
 _BY_MATRIX, _BY_BLOCKS, _BY_SERIES, _BY_HULL = Dense(), Blocked(), Harmonic(), Hull()
 
 
 class Auto(AbstractExponentialSum, AbstractNearestSearch):
-    """`Dense` while every pair fits comfortably in memory, `Blocked` from 1,024 tokens on, `Harmonic` where it pays.
+    """`Dense` for few tokens, `Blocked` from 1,024 tokens on, and `Harmonic` where it is faster.
 
-    `Harmonic` is chosen for many tokens of dimension 2, 3 or 4 (some thousands, and in dimension 4 some ten thousands;
-    more on a GPU) under a full or a causal mask, unless the queries are known to be too long for it. Hardmax in the
-    plane of many tokens is `Hull`.
+    `Harmonic` is chosen for many tokens of dimension 2, 3 or 4 (some thousands, in dimension 4 some ten thousands, more
+    on a GPU) with a full or a causal mask, unless the queries are known to be too long for it. For hardmax of many
+    tokens in the plane, `Hull` is chosen.
 
     !!! example
 
@@ -82,9 +82,9 @@ class Auto(AbstractExponentialSum, AbstractNearestSearch):
         mask: AbstractMask = FullMask(),
         queries: Numbers | None = None,
     ) -> AbstractExponentialSum:
-        """What sums the exponentials of `n` tokens of dimension `d`.
+        """The summation of exponentials for `n` tokens of dimension `d`.
 
-        `queries`, where they are numbers, may rule out `Harmonic`.
+        `queries` with concrete values may rule out `Harmonic`.
         """
         check_integer(n, "n", remedy="pass the number of tokens")
         check_integer(d, "d", remedy="pass their dimension")
@@ -97,15 +97,15 @@ class Auto(AbstractExponentialSum, AbstractNearestSearch):
             least = _least(_HARMONIC[d, jnp.dtype(dtype).itemsize] if on_cpu else _HARMONIC_ON_GPU[d], mask)
             if n >= least and not _too_long(queries, d, dtype):
                 return _BY_SERIES
-        # Up to here a matrix of all pairs is at most 8 MB in float64.
+        # Below 1,024 tokens, a matrix of all pairs is at most 8 MB in float64.
         return _BY_MATRIX if n < 1024 else _BY_BLOCKS
 
     def choose_hardmax(self, n: int, d: int, mask: AbstractMask) -> AbstractNearestSearch:
-        """The search for the hardmax sums of `n` tokens of dimension `d`: `Hull` in the plane, where it is faster."""
+        """The search for the hardmax sums of `n` tokens of dimension `d`: `Hull` in the plane where it is faster."""
         check_integer(n, "n", remedy="pass the number of tokens")
         check_integer(d, "d", remedy="pass their dimension")
         check_mask(mask)
-        # `Hull` serves every floating dtype.
+        # `Hull` supports every floating dtype.
         if n >= _least(_HULL, mask) and serves(_BY_HULL, mask, d, jnp.float32):
             return _BY_HULL
         return _BY_MATRIX if n < 1024 else _BY_BLOCKS
@@ -141,18 +141,18 @@ def _least(thresholds: tuple[int, int], mask: AbstractMask) -> int:
 
 
 def _too_long(queries: Any, d: int, dtype: Any) -> bool:
-    """Whether the queries are numbers, and one of them is longer than `Harmonic` serves at its default tolerance."""
-    # Traced queries are taken to be short: a series that does not serve them falls back to pairs at run time.
+    """True if the queries are concrete and one of them is too long for `Harmonic` at its default tolerance."""
+    # Traced queries count as short: where the series does not serve them, `Harmonic` sums pairs at run time.
     if queries is None or not is_concrete(queries):
         return False
-    # Negated, so that NaN counts as too long.
+    # The comparison is negated, so that NaN counts as too long.
     return not bool(np.linalg.norm(np.asarray(queries), axis=1).max() <= longest_query(d, dtype))
 
 
 def resolved(
     summation: AbstractSummation, queries: Tokens, tokens: Tokens, mask: AbstractMask, hardmax: bool
 ) -> AbstractSummation:
-    """What sums such tokens: the summation itself, or what `Auto` chooses."""
+    """Return `summation`, or the summation that `Auto` chooses for these tokens."""
     if not isinstance(summation, Auto):
         return summation
     n, d = tokens.shape

@@ -1,7 +1,8 @@
 """The interface of the summations: sums over tokens j of weights w_ij times values v_j.
 
-Two kinds: sums of exponentials of scores <q_i, y_j>, scaled per row so that nothing overflows, and sums over the tokens
-of the largest score. Each summation says in `supports` what it serves; attentions check that before anything is traced.
+There are two kinds of sums: sums of exponentials of scores <q_i, y_j>, scaled by rows so that nothing overflows, and
+sums over the tokens with the largest score. `supports` states the inputs of a summation, which attentions check before
+tracing.
 """
 
 from abc import abstractmethod
@@ -21,11 +22,11 @@ class ExponentialSums(eqx.Module):
     r"""The sums $\sum_j m_j e^{\langle q_i, y_j\rangle}$ and $\sum_j m_j e^{\langle q_i, y_j\rangle} v_j$, each divided
     by $e^{\text{shift}_i}$, so that neither overflows.
 
-    The shift carries no derivative of its own: whatever is computed from the triple must not depend on it.
+    The shift carries no derivative: results computed from the three arrays must not depend on the choice of the shift.
 
     **Arguments:**
 
-    - `shift`: (n,), of the size of the largest exponent in each row.
+    - `shift`: (n,), close to the largest exponent in each row.
     - `normaliser`: (n,), the first sum, scaled.
     - `total`: (n, k), the second sum, scaled.
     """
@@ -36,11 +37,11 @@ class ExponentialSums(eqx.Module):
 
 
 class HardmaxSums(eqx.Module):
-    """The mass of the tokens that attain the maximum of each row, and the sum of their values.
+    """The mass of the tokens that attain the maximum of each row, and the sum of mass times value over these tokens.
 
     **Arguments:**
 
-    - `normaliser`: (n,), their mass.
+    - `normaliser`: (n,), the mass of these tokens.
     - `total`: (n, k), the sum of mass times value.
     """
 
@@ -49,15 +50,15 @@ class HardmaxSums(eqx.Module):
 
 
 class Support(NamedTuple):
-    """What a summation serves; checked before anything is computed.
+    """The inputs that a summation supports, checked before anything is computed.
 
     **Arguments:**
 
-    - `dimensions`: Of the tokens; None is any.
-    - `masks`: The kinds of masks; None is any.
-    - `dtypes`: Of the tokens; None is any floating one.
-    - `forward_mode`: Whether it has derivatives in forward mode (`jax.jvp`, `diffrax.ForwardMode`). Those of reverse
-        mode all have.
+    - `dimensions`: The dimensions of tokens; None is any.
+    - `masks`: The types of masks; None is any.
+    - `dtypes`: The dtypes of tokens; None is any floating dtype.
+    - `forward_mode`: True if the summation has forward-mode derivatives (`jax.jvp`, `diffrax.ForwardMode`). All
+        summations have reverse-mode derivatives.
     """
 
     dimensions: tuple[int, ...] | None = None
@@ -67,23 +68,24 @@ class Support(NamedTuple):
 
 
 class AbstractSummation(AbstractPart):
-    """How attention's sums over tokens are computed: sums of exponentials, nearest-score searches, or both.
+    """An algorithm for attention's sums over tokens: sums of exponentials, searches for the largest score, or both.
 
-    A summation knows nothing of softmax, spaces or time. It is given queries q, tokens y, their values v, their
-    masses m (None: all one) and a mask, and sums over the tokens that row i may attend to. Queries are as many as
-    tokens. What it cannot sum itself it refuses: no summation calls another one in its place.
+    A summation is independent of softmax, spaces and time. Its inputs are queries q, tokens y, their values v, their
+    masses m (None: all one) and a mask, and it sums over the tokens that row i may attend to. The number of queries is
+    the number of tokens. A summation refuses unsupported inputs and never calls another summation in its place.
 
-    A new one is a class in a file of its own, of one kind or both: `AbstractExponentialSum`, `AbstractNearestSearch`.
+    A new summation is a class in a separate file, derived from `AbstractExponentialSum`, `AbstractNearestSearch` or
+    both.
     """
 
     @property
     @abstractmethod
     def supports(self) -> Support:
-        """What it serves."""
+        """The supported inputs."""
 
 
 class AbstractExponentialSum(AbstractSummation):
-    """Sums of exponentials of scores: what softmax and unnormalised attention are made of."""
+    """Sums of exponentials of scores, for softmax and unnormalised attention."""
 
     @abstractmethod
     def exponential(
@@ -96,12 +98,12 @@ class AbstractExponentialSum(AbstractSummation):
     ) -> ExponentialSums:
         """The sums of e^{<q_i, y_j>} and of e^{<q_i, y_j>} v_j, stably scaled.
 
-        Values of None are the tokens themselves, which some summations have for less than any other values.
+        If `values` is None, the tokens are the values, which some summations compute at a lower cost.
         """
 
 
 class AbstractNearestSearch(AbstractSummation):
-    """Sums over the tokens of the largest score: what hardmax attention is made of."""
+    """Sums over the tokens with the largest score, for hardmax attention."""
 
     @abstractmethod
     def hardmax(
@@ -117,13 +119,13 @@ class AbstractNearestSearch(AbstractSummation):
 
 
 def ratio(total: Float[Array, "n k"], normaliser: Float[Array, " n"]) -> Float[Array, "n k"]:
-    """`total` over `normaliser` by row; zero where there is nothing to average."""
-    # Division by one in rows without mass: zero over zero would be NaN, and so its derivative.
+    """The rows of `total` divided by `normaliser`; zero in rows where the normaliser is zero."""
+    # Rows without mass are divided by one: zero over zero would be NaN, also in the derivative.
     empty = normaliser == 0
     return jnp.where(empty[:, None], 0, total / jnp.where(empty, 1, normaliser)[:, None])
 
 
-# For the error messages: what each kind is called, and the remedy.
+# The name of each kind and the remedy, for the error messages.
 _KINDS: dict[type[AbstractSummation], tuple[str, str]] = {
     AbstractSummation: ("a summation of clusterjax", "pass Auto() or Dense(), for example"),
     AbstractExponentialSum: ("one that sums exponentials", "pass Auto(), Dense(), Blocked() or Harmonic()"),
@@ -134,9 +136,9 @@ _KINDS: dict[type[AbstractSummation], tuple[str, str]] = {
 def check_summation(
     summation: Any, name: str = "summation", kind: type[AbstractSummation] = AbstractSummation
 ) -> AbstractSummation:
-    """`summation`, if it is one of this kind, and so are those inside it; raises a `ValueError` otherwise."""
+    """Return `summation`; raises a `ValueError` unless this and any inner summation are of this kind."""
     checked = check_instance(summation, name, kind, *_KINDS[kind])
-    # `Sharded` wraps another summation, which has to be of the same kind.
+    # `Sharded` wraps another summation, which must be of this kind too.
     inner = getattr(checked, "inner", None)
     if inner is not None:
         check_summation(inner, f"{name}.inner", kind)
@@ -144,7 +146,7 @@ def check_summation(
 
 
 def serves(summation: AbstractSummation, mask: AbstractMask, d: int, dtype: Any) -> bool:
-    """Whether the summation serves tokens of this dimension and dtype, with this mask."""
+    """True if the summation supports tokens of this dimension and dtype with this mask."""
     served = summation.supports
     by_mask = served.masks is None or isinstance(mask, served.masks)
     by_dimension = served.dimensions is None or d in served.dimensions
@@ -155,8 +157,8 @@ def serves(summation: AbstractSummation, mask: AbstractMask, d: int, dtype: Any)
 def check_supported(
     summation: AbstractSummation, mask: AbstractMask | None = None, d: int | None = None, dtype: Any = None
 ) -> None:
-    """Raise a ValueError unless the summation serves such tokens; it names one that does."""
-    # None of the arguments is checked where it is None: mask, dimension and dtype are known at different places.
+    """Raise a ValueError, which names a summation to take, unless the summation supports these inputs."""
+    # Arguments that are None are not checked: mask, dimension and dtype are known at different points.
     served = summation.supports
     name = type(summation).__name__
     if served.masks is not None and mask is not None and not isinstance(mask, served.masks):

@@ -1,8 +1,8 @@
 """One choice of branch for a whole batch, so that `jax.vmap` does not compute every branch.
 
-Under `vmap` a `lax.switch` or `lax.cond` whose index differs within the batch becomes a selection among the results of
-all branches. An index that is the maximum over the batch stays unbatched, and the branch a branch. Branches are ordered
-such that one of larger index serves every system that one of smaller index serves.
+Under `vmap`, a `lax.switch` or `lax.cond` whose index differs within the batch computes all branches and selects among
+their results. The maximum of the index over the batch is unbatched, so that only one branch is computed. Branches are
+ordered such that a branch with a larger index serves every system that a branch with a smaller index serves.
 """
 
 import jax
@@ -12,8 +12,8 @@ from jaxtyping import Array, Int
 
 
 def batch_max(choice: Int[Array, ""]) -> Int[Array, ""]:
-    """`choice`, or where `jax.vmap` maps over it the largest of the batch."""
-    # The index of a branch has no derivative; `custom_vmap` has no reverse mode, and needs none here.
+    """Return `choice` or, where `jax.vmap` maps over it, its maximum over the batch."""
+    # An index has no derivative; `custom_vmap` has no reverse mode and needs none here.
     return _largest(lax.stop_gradient(choice))
 
 

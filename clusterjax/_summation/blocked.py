@@ -1,8 +1,8 @@
-"""`Blocked`: sums over blocks of rows and of columns; nothing of size n x n exists, forwards or backwards.
+"""`Blocked`: sums over blocks of rows and columns, without n x n arrays in the forward and backward passes.
 
-**Algorithm.** For each block of rows a scan over blocks of columns with a running maximum (`rows.py`), and the backward
-pass computes each block again. **Reference.** Rabe, Staats, *Self-attention does not need O(n^2) memory* (2112.05682).
-**Invariant.** The memory beyond inputs and outputs is that of one block of scores and of its derivatives.
+**Algorithm.** Each block of rows is a scan over blocks of columns with a running maximum (`rows.py`), and the backward
+pass recomputes each block. **Reference.** Rabe, Staats, *Self-attention does not need O(n^2) memory* (2112.05682).
+**Invariant.** Beyond inputs and outputs, memory holds one block of scores and its derivatives.
 """
 
 from collections.abc import Callable
@@ -20,8 +20,8 @@ from .base import AbstractExponentialSum, AbstractNearestSearch, ExponentialSums
 from .rows import exponential_rows, hardmax_rows, make_columns
 
 
-# How many rows and columns a block has where nothing else is said: on a CPU its scores stay in the cache, and an
-# accelerator, which begins each operation anew, is busy with fewer and larger ones (benchmarks/accelerator.py).
+# The default number of rows and columns of a block: on a CPU, the scores fit the cache; on an accelerator, which has a
+# cost per operation, fewer and larger blocks are faster (benchmarks/accelerator.py).
 _ON_CPU, _ELSEWHERE = 512, 4096
 
 
@@ -33,9 +33,9 @@ def _size(name: str) -> Callable[[int | None], int | None]:
 
 
 class Blocked(AbstractExponentialSum, AbstractNearestSearch):
-    """Blocks of rows times blocks of columns, O(n^2) time, and memory that grows as n, forwards and backwards.
+    """Blocks of rows times blocks of columns, with O(n^2) time and O(n) memory in the forward and backward passes.
 
-    The backward pass computes each block again instead of keeping it. Blocks that the mask forbids are skipped, which
+    The backward pass recomputes each block instead of storing it. Blocks that the mask forbids are skipped, which
     halves the time of causal attention.
 
     !!! example
@@ -51,13 +51,13 @@ class Blocked(AbstractExponentialSum, AbstractNearestSearch):
 
     **Arguments:**
 
-    - `block_rows`: How many rows are summed at once; None is 512 on a CPU and 4,096 elsewhere, where each system of a
-        `jax.vmap` then holds up to 16 million scores: pass fewer if that is too much.
-    - `block_columns`: How many columns each of them sees at once, likewise; a block of scores is rows times columns.
+    - `block_rows`: The number of rows summed at once; None is 512 on a CPU and 4,096 elsewhere, where each system of a
+        `jax.vmap` then holds up to 16 million scores: pass a smaller number if memory runs out.
+    - `block_columns`: The number of columns in a block, with equal defaults; a block has rows times columns scores.
 
     **Raises:**
 
-    - `ValueError` if a block is not a positive integer.
+    - `ValueError` if a number of rows or columns is not a positive integer.
     """
 
     block_rows: int | None = eqx.field(default=None, converter=_size("block_rows"))
@@ -68,7 +68,7 @@ class Blocked(AbstractExponentialSum, AbstractNearestSearch):
         return Support()
 
     def block(self) -> tuple[int, int]:
-        """The rows and columns of a block on this machine."""
+        """The numbers of rows and columns of a block on this machine."""
         usual = _ON_CPU if jax.default_backend() == "cpu" else _ELSEWHERE
         return self.block_rows or usual, self.block_columns or usual
 
@@ -82,10 +82,10 @@ class Blocked(AbstractExponentialSum, AbstractNearestSearch):
         mask: AbstractMask,
     ) -> ExponentialSums:
         size, width = self.block()
-        # Columns are split once, outside the loop over rows.
+        # The columns are split once, outside the loop over rows.
         columns = make_columns(tokens, values, masses, width)
         sum_rows = lambda rows, block: exponential_rows(block, rows, columns, mask)
-        # `recompute`: the backward pass holds the scores of one block of rows at a time.
+        # With `recompute`, the backward pass holds the scores of one block of rows at a time.
         shift, sums = map_blocks(sum_rows, size, jnp.arange(queries.shape[0]), queries, recompute=True)
         return ExponentialSums(shift, sums[:, 0], sums[:, 1:])
 

@@ -1,12 +1,12 @@
-"""`Dense`: every pair of tokens at once, for up to about a thousand tokens.
+"""`Dense`: sums over all pairs of tokens at once, for up to about a thousand tokens.
 
-**Algorithm.** Two forms of the same sums. Plain: one matrix product of scores, exponentials, one product with values.
+**Algorithm.** The sums have two forms. Plain: a matrix product for the scores, exponentials, and a product with values.
 Strips, on a CPU in few dimensions: an online softmax (Milakov, Gimelshein, 1805.02867) over narrow strips of columns,
-each coordinate an array of its own. A batch of systems under `jax.vmap` on a CPU is taken some dozens at a time.
+with a separate array for each coordinate. A batch of systems under `jax.vmap` on a CPU is split into blocks of systems.
 
-**Invariants.** All forms agree but for rounding; the shift of a row carries no derivative. On a CPU another form is
-differentiated in the place of the strips, by products of matrices: a gradient of 64 tokens in three dimensions would
-take 2.5 times as long through them.
+**Invariants.** All forms agree up to rounding; the shift of a row carries no derivative. On a CPU, derivatives are of
+a third form with matrix products: through the strips, a gradient of 64 tokens in three dimensions would take 2.5 times
+as long.
 """
 
 import functools
@@ -28,18 +28,18 @@ from .base import AbstractExponentialSum, AbstractNearestSearch, ExponentialSums
 from .rows import FEW_NUMBERS, Columns, exponential_rows, hardmax_rows, last_shift, lowest, make_columns, next_shift
 
 
-# Up to so many dimensions of tokens and of values a CPU sums in strips; beyond, matrix products are faster.
+# The largest dimension of tokens and of values for which a CPU sums in strips; beyond it, matrix products are faster.
 _FEW_DIMENSIONS = 4
-# So many scores of a batch are held at once on a CPU, in float64 and in other dtypes: more leave its caches, and fewer
-# need a loop over blocks, in which float32 takes 1.2 times as long for 2,048 systems of 32 tokens.
+# The number of scores of a batch held at once on a CPU, in float64 and in other dtypes. More scores do not fit the
+# caches. Fewer need a loop over blocks, which takes 1.2 times as long in float32 for 2,048 systems of 32 tokens.
 _DOUBLES_AT_ONCE, _SCORES_AT_ONCE = 2**18, 2**20
 
 
 class Dense(AbstractExponentialSum, AbstractNearestSearch):
-    """Every pair of tokens, O(n^2) time, and memory in the backward pass.
+    """All pairs of tokens at once, with O(n^2) time, and O(n^2) memory in the backward pass.
 
-    In few dimensions on a CPU the forward pass scans over narrow strips of columns, which stay in the cache; elsewhere
-    it is two matrix products. Where `jax.vmap` maps over many systems on a CPU, it takes blocks of them.
+    In few dimensions on a CPU, the forward pass scans over narrow strips of columns, which stay in the cache;
+    otherwise, two matrix products are used. Under `jax.vmap` on a CPU, many systems are summed in blocks of systems.
     """
 
     @property
@@ -55,11 +55,11 @@ class Dense(AbstractExponentialSum, AbstractNearestSearch):
         masses: Masses | None,
         mask: AbstractMask,
     ) -> ExponentialSums:
-        # Functions with a rule close over no traced array: those of a mask are arguments.
+        # Functions with a batching rule must not close over traced arrays: the arrays of a mask are arguments.
         arrays, static = eqx.partition(mask, eqx.is_array)
         of_arrays = lambda sums: lambda *args: sums(*args[:-1], eqx.combine(args[-1], static))
         args, plain, single = (queries, tokens, values, masses, arrays), of_arrays(_plain), of_arrays(_single)
-        # Elsewhere than on a CPU the plain form is the fast one for a batch too.
+        # On other backends than a CPU, the plain form is the fastest for batches too.
         if jax.default_backend() != "cpu":
             return ExponentialSums(*plain(*args))
         batch = functools.partial(_blocks_of_systems, of_arrays(functools.partial(_single, in_batch=True)))
@@ -82,10 +82,10 @@ class Dense(AbstractExponentialSum, AbstractNearestSearch):
 
 
 def _blocks_of_systems(single: Callable[..., Any], batched: Any, *args: Any) -> Any:
-    """`single` of each system of a batch, the rule of `call_with_rule`: as many at a time as suit the cache."""
+    """The batching rule of `call_with_rule`: `single` for each system of a batch, in blocks that fit the cache."""
     leaves, tree = jax.tree.flatten(args)
     many = jax.tree.leaves(batched)
-    # One argument of `block` for each array that the systems do not share.
+    # `block` has an argument for each array that differs between systems.
     of_systems = [leaf for leaf, is_batched in zip(leaves, many, strict=True) if is_batched]
 
     def block(*of_systems):
@@ -96,14 +96,14 @@ def _blocks_of_systems(single: Callable[..., Any], batched: Any, *args: Any) -> 
 
     n, width = args[0].shape[-2], _strip_width(args[0].shape[-2])
     scores = n * (width if _in_strips(args[1], args[2]) else n)
-    # Systems of a single strip are computed at once: XLA does not vectorise them within a loop over blocks.
+    # Systems of one strip are computed at once, since XLA does not vectorise them within a loop over blocks.
     most = _DOUBLES_AT_ONCE if args[0].dtype == jnp.float64 else _SCORES_AT_ONCE
     size = len(of_systems[0]) if width == n else max(1, most // scores)
     return map_blocks(block, size, *of_systems)
 
 
 def _in_strips(tokens: Array, values: Array | None) -> bool:
-    """Whether a CPU sums strip by strip."""
+    """True if a CPU sums in strips."""
     return max(a.shape[-1] for a in (tokens, values) if a is not None) <= _FEW_DIMENSIONS
 
 
@@ -111,8 +111,8 @@ def _single(queries, tokens, values, masses, mask: AbstractMask, in_batch: bool 
     """Shift, normaliser and total of one system, on a CPU."""
     n, d = tokens.shape
     if _in_strips(tokens, values):
-        # XLA computes masked scores twice, for maximum and weights, unless the mask is applied to these two. In float64
-        # a batch takes up to 2.5 times as long so; one system, and float32, take longer by the other way.
+        # XLA computes masked scores twice, for maximum and weights, unless the mask is applied to both of these. The
+        # latter is up to 2.5 times faster for a batch in float64, but slower for one system and in float32.
         late = in_batch and queries.dtype == jnp.float64
         return _strips(queries, make_columns(tokens, values, masses, _strip_width(n)), mask, late)
     scores = matmul(queries, tokens.T)
@@ -127,14 +127,14 @@ def _single(queries, tokens, values, masses, mask: AbstractMask, in_batch: bool 
 
 
 def _plain(queries, tokens, values, masses, mask: AbstractMask):
-    """The same by products of matrices."""
+    """Shift, normaliser and total by matrix products."""
     n = tokens.shape[0]
     shift, sums = exponential_rows(queries, jnp.arange(n), make_columns(tokens, values, masses, n), mask)
     return shift, sums[:, 0], sums[:, 1:]
 
 
 def _transposed(queries, tokens, values, masses, mask: AbstractMask):
-    """The same, made to be differentiated: scores are (columns, rows), so that maxima run along the first axis."""
+    """The form to differentiate: scores have the shape (columns, rows), so that maxima run along the first axis."""
     n, d = tokens.shape
     block = jax.tree.map(lambda leaf: leaf[0], make_columns(tokens, values, masses, n))
     if d + block.width - 1 > FEW_NUMBERS:
@@ -147,7 +147,7 @@ def _transposed(queries, tokens, values, masses, mask: AbstractMask):
 
 
 def _masked(scores: Array, rows: Array, block: Columns, mask: AbstractMask, fill: float = -jnp.inf) -> Array:
-    """Scores or weights, (columns, rows), that are `fill` where a row may not attend to a column."""
+    """Scores or weights, (columns, rows), set to `fill` where a row may not attend to a column."""
     if block.present is None and isinstance(mask, FullMask):
         return scores
     allowed = mask.allowed(rows[None, :], block.index[:, None])
@@ -156,24 +156,24 @@ def _masked(scores: Array, rows: Array, block: Columns, mask: AbstractMask, fill
 
 
 def _strip_width(n: int) -> int:
-    """How many columns a strip has: as many as keep strip and accumulators in the first-level cache."""
-    # 2048 scores of a strip: 8 or 16 KB.
+    """The number of columns of a strip: strip and accumulators fit the first-level cache."""
+    # A strip has 2048 scores, in 8 or 16 KB.
     return min(n, 16, max(8, 2048 // n))
 
 
 def _strips(
     queries: Tokens, columns: Columns, mask: AbstractMask, late: bool
 ) -> tuple[Float[Array, " n"], Float[Array, " n"], Float[Array, "n k"]]:
-    """Shift, normaliser and total by a scan over strips of columns, each number of a token an array of its own.
+    """Shift, normaliser and total by a scan over strips of columns, with a separate array for each coordinate.
 
-    The mask is applied to the scores, or, if `late`, to their maximum and to their weights.
+    If `late`, the mask is applied to the maximum and the weights of the scores, otherwise to the scores.
 
-    The rows run along the last axis, so that every operation is elementwise over rows: no matrix product with an inner
-    dimension of two or three, and nothing of size n x n.
+    The rows run along the last axis, so that every operation is elementwise over rows. No matrix product has an inner
+    dimension of two or three, and no array is n x n.
     """
     n, d = queries.shape
     rows = jnp.arange(n)
-    # (columns, rows) throughout: a strip of scores has shape (strip, n).
+    # All arrays are (columns, rows): a strip of scores has the shape (strip, n).
     query = [queries[:, k] for k in range(d)]
 
     def step(carry, block: Columns):
@@ -181,7 +181,7 @@ def _strips(
         scores: Any = sum(q[None, :] * block.tokens[:, k, None] for k, q in enumerate(query))
         has_mass = None if block.has_mass is None else block.has_mass[:, None]
         allowed = _masked(scores, rows, block, mask)
-        # Online softmax: the sums so far are rescaled to the new maximum.
+        # The online softmax rescales the sums so far to the new maximum.
         top, back = next_shift(shift, sums[0], allowed, has_mass, 0, d)
         weights = jnp.exp(below(scores if late else allowed, top[None, :], has_mass))
         weights = _masked(weights, rows, block, mask, 0.0) if late else weights
@@ -191,7 +191,7 @@ def _strips(
 
     zero = jnp.zeros(n, queries.dtype)
     start = (lowest(n, queries.dtype), [zero] * columns.width)
-    # A scan of one step would still compile a loop.
+    # Even a scan of one step would compile a loop.
     if columns.tokens.shape[0] == 1:
         (shift, sums), _ = step(start, jax.tree.map(lambda leaf: leaf[0], columns))
     else:

@@ -1,7 +1,7 @@
 """The names of the summations that a field uses, found by abstract evaluation.
 
-Every summation of the field is replaced by a recorder that returns zeros of the right shapes, and the field is traced
-with `jax.eval_shape`: nothing is computed, and `Auto` is asked with the arguments of the run.
+A recorder, which returns zeros of the right shapes, replaces every summation of the field, and the field is traced with
+`jax.eval_shape`. Nothing is computed, and `Auto` chooses by the arguments of the run.
 """
 
 from collections.abc import Callable
@@ -28,25 +28,25 @@ from .devices.sharded import Sharded
 
 
 def summation_names(part: Any, evaluate: Callable[[Any], Any]) -> list[str]:
-    """The names of the summations that sum when `evaluate(part)` runs, each once, in the order of their first use.
+    """The names of the summations that `evaluate(part)` uses, without duplicates, in the order of first use.
 
-    `part` is any tree with summations in it. Each is replaced by a recorder that notes its name and returns zeros, and
-    `evaluate` is traced: a summation that is never used is not named.
+    `part` is any tree with summations. Recorders that note the names and return zeros replace the summations, and
+    `evaluate` is traced, so that unused summations are not named.
     """
     seen = _Seen()
     is_summation = lambda node: isinstance(node, AbstractSummation)
     record = lambda node: Recorder(node, seen) if is_summation(node) else node
     recorded = jtu.tree_map(record, part, is_leaf=is_summation)
     jax.eval_shape(lambda: evaluate(recorded))
-    # In the order of first use, each once.
+    # A dict removes duplicates and keeps the order.
     return list(dict.fromkeys(seen.names))
 
 
 class _Seen:
-    """Names in the order in which they were recorded.
+    """Names in the order of recording.
 
-    Compared by identity, so that a static field of this type never hits the cache of a function traced with another
-    one.
+    Instances compare by identity: a static field of this type then never hits the cache of a function traced with
+    another instance.
     """
 
     def __init__(self):
@@ -54,7 +54,7 @@ class _Seen:
 
 
 class Recorder(AbstractExponentialSum, AbstractNearestSearch):
-    """Takes the place of a summation and records its name, or that of the one which `Auto` chooses."""
+    """A stand-in for a summation that records its name or, for `Auto`, the name of the chosen summation."""
 
     summation: AbstractSummation
     seen: _Seen = eqx.field(static=True)

@@ -1,13 +1,13 @@
-"""Sums over all columns for one block of rows, column block by column block.
+"""Sums over all columns for one block of rows, by blocks of columns.
 
-**Algorithm.** Sums of exponentials: an online softmax (Milakov, Gimelshein, 1805.02867), in which the running maximum
-of a row is its shift, and normaliser and values are one matrix product; in few dimensions on an accelerator, where an
-inner dimension of three leaves most of a matrix unit idle, products are written out elementwise. Hardmax: one pass for
-the largest score and the longest token of each row, a second one for the sums over the scores above the threshold.
+**Algorithm.** Sums of exponentials are an online softmax (Milakov, Gimelshein, 1805.02867): the running maximum of a
+row is its shift, and one matrix product gives normaliser and total. In few dimensions on an accelerator, where an inner
+dimension of three leaves most of a matrix unit idle, products are elementwise. Hardmax has two passes: the first finds
+the largest score and the largest norm of a token for each row, the second sums over the scores above the threshold.
 
 **Invariants.** Shifts, maxima and thresholds carry no derivative; masked scores are minus infinity; a row that attends
-to nothing has sums of zero. Blocks that the mask forbids as a whole are not computed, and blocks that it allows as a
-whole are not masked. A scan is differentiated with one block alive at a time.
+to nothing has sums of zero. Blocks that the mask forbids are not computed, and blocks that the mask allows completely
+are not masked. The backward pass of a scan holds one block at a time.
 """
 
 from collections.abc import Callable
@@ -25,25 +25,25 @@ from .._mask import AbstractMask, FullMask
 from .._misc import below, matmul
 
 
-# The coordinates of a token and of its value are written out one by one if they are so many in all, at most. Beyond,
-# matrix products are faster.
+# The largest number of coordinates of a token and its value for which products are elementwise. Beyond it, matrix
+# products are faster.
 FEW_NUMBERS = 16
-# Of so many columns, at least and at most, products are written out elementwise on an accelerator (an NVIDIA H200). Of
-# fewer, a matrix product is as fast; of more, XLA's compiler takes long for the reduction: 0.5 s for blocks of 4,096
-# rows and columns, 5 s for 8,192, over 100 s for 16,384.
+# The least and largest number of columns for which products are elementwise on an accelerator (an NVIDIA H200). Below,
+# a matrix product is as fast. Above, XLA compiles the reduction slowly: in 0.5 s for blocks of 4,096 rows and columns,
+# 5 s for 8,192, over 100 s for 16,384.
 _ELEMENTWISE = (2048, 4096)
 
 
 class Columns(eqx.Module):
-    """The tokens that are attended to, in blocks; the last is padded with copies of the last token.
+    """The attended tokens in blocks; the last block is padded with copies of the last token.
 
     **Arguments:**
 
     - `tokens`: (blocks, columns, d).
-    - `values`: (blocks, columns, k); None are the tokens themselves.
-    - `masses`: (blocks, columns); None are one each.
-    - `first`: (blocks,), the number of the first token of each; the others follow, n or more for padding.
-    - `present`: (blocks, columns), False for padding; None if all are present.
+    - `values`: (blocks, columns, k); None if the tokens are the values.
+    - `masses`: (blocks, columns); None if all masses are one.
+    - `first`: (blocks,), the index of the first token of each block; indices of n or more are padding.
+    - `present`: (blocks, columns), False for padding; None without padding.
     """
 
     tokens: Float[Array, "blocks columns d"]
@@ -54,21 +54,21 @@ class Columns(eqx.Module):
 
     @property
     def width(self) -> int:
-        """How many numbers are summed for each row: 1 + k."""
+        """The number of sums for each row: 1 + k."""
         return 1 + (self.tokens if self.values is None else self.values).shape[-1]
 
     @property
     def has_mass(self) -> Bool[Array, "*blocks columns"] | None:
-        """Which tokens have mass; None if all have. The others are attended to by none, but sums have a derivative."""
+        """True for tokens with mass; None if all have mass. Sums have derivatives by the masses of other tokens too."""
         return None if self.masses is None else self.masses > 0
 
     @property
     def index(self) -> Int[Array, " columns"]:
-        """The number of each token of one block."""
+        """The index of each token of one block."""
         return self.first + jnp.arange(self.tokens.shape[-2])
 
     def weighted(self) -> Float[Array, "columns width"]:
-        """Mass times [1, value], of one block: made where it is needed, so that all of them are never held."""
+        """Mass times [1, value] for one block, computed on demand, so that only one block is held at a time."""
         values = self.tokens if self.values is None else self.values
         weighted = jnp.concatenate([jnp.ones_like(values[..., :1]), values], axis=-1)
         return weighted if self.masses is None else weighted * self.masses[..., None]
@@ -82,7 +82,7 @@ def make_columns(
     size = min(block_columns, n)
     blocks = -(-n // size)
     in_range = jnp.arange(blocks * size).reshape(blocks, size) < n
-    # None where every entry is present: such blocks need no mask at all.
+    # Without padding, `present` is None, so that the blocks need no mask.
     present = in_range if blocks * size > n else None
     values, masses = (None if part is None else cut(part, size) for part in (values, masses))
     return Columns(cut(tokens, size), values, masses, size * jnp.arange(blocks), present)
@@ -92,7 +92,7 @@ def _fold(step: Callable[[Any, Columns], Any], carry: Any, columns: Columns) -> 
     """`carry` after `step` with each block of columns in turn; the backward pass recomputes each block."""
     if columns.tokens.shape[0] == 1:
         return step(carry, jax.tree.map(lambda leaf: leaf[0], columns))
-    # Otherwise the scan would keep the scores of every block for the backward pass: (rows, n).
+    # Without the checkpoint, the scan would store the scores of every block for the backward pass: (rows, n).
     step = jax.checkpoint(step)
     return lax.scan(lambda c, block: (step(c, block), None), carry, columns)[0]
 
@@ -100,11 +100,11 @@ def _fold(step: Callable[[Any, Columns], Any], carry: Any, columns: Columns) -> 
 def _where_reached(
     rows: Int[Array, " rows"], block: Columns, mask: AbstractMask, attend: Callable[[bool], Any], skip: Any
 ) -> Any:
-    """`attend(masked)` of this block, unless no row of it may attend to any column: then `skip`."""
+    """Return `attend(masked)` for a block, or `skip` if no row of the block may attend to any column."""
     masked = block.present is not None
     if isinstance(mask, FullMask):
         return attend(masked)
-    # `reaches` and `covers` are Python booleans where the mask knows them at trace time, and arrays in a scan.
+    # `reaches` and `covers` are Python booleans where the mask knows them at trace time, otherwise arrays.
     corners = (rows[0], rows[-1], block.index[0], block.index[-1])
     reaches, covers = mask.reaches(*corners), mask.covers(*corners)
 
@@ -119,7 +119,7 @@ def _where_reached(
 def _scores(
     queries: Float[Array, "rows d"], rows: Int[Array, " rows"], block: Columns, mask: AbstractMask, masked: bool
 ) -> Float[Array, "rows columns"]:
-    """The scores of one block, minus infinity where `masked` is True and a row may not attend to a column."""
+    """The scores of one block; minus infinity where `masked` is True and a row may not attend to a column."""
     return _masked(matmul(queries, block.tokens.T), rows, block, mask, masked)
 
 
@@ -139,9 +139,9 @@ def exponential_rows(
     mask: AbstractMask,
     shift: Float[Array, " rows"] | None = None,
 ) -> tuple[Float[Array, " rows"], Float[Array, "rows k"]]:
-    """The shift and the scaled sums of mass times [1, value], for the rows numbered `rows`.
+    """The shift and the scaled sums of mass times [1, value], for the rows with the numbers `rows`.
 
-    A `shift` that is given is that of all columns of which these are a part.
+    A given `shift` belongs to a larger set of columns, of which these are a part.
     """
     d = queries.shape[1]
     elementwise = d + columns.width - 1 <= FEW_NUMBERS and _is_elementwise(queries.shape[0], columns.tokens.shape[1])
@@ -180,9 +180,9 @@ def next_shift(
 ) -> tuple[Float[Array, " rows"], Float[Array, " rows"]]:
     """The running maximum of each row after more `scores`, columns along `axis`, and the factor of the sums so far.
 
-    Of `scores` that are elementwise sums over `d` coordinates it is `rounded_down`. Only tokens that have mass set it.
-    In a row that has met none, whose sum so far, `mass`, is zero, the sums have only derivatives: there it is the
-    maximum of all scores, until the first token that has mass sets it, and a factor may be above one.
+    The maximum is `rounded_down` for scores that are elementwise sums over `d` coordinates. Only tokens with mass set
+    it. While a row has met no mass, its sum so far, `mass`, is zero and has only derivatives: the shift is the maximum
+    of all scores until the first token with mass sets it, and the factor may exceed one.
     """
     scores = lax.stop_gradient(scores)
     largest = lambda scores: rounded_down(jnp.max(scores, axis=axis), d) if d else jnp.max(scores, axis=axis)
@@ -195,7 +195,7 @@ def next_shift(
 
 
 def last_shift(shift: Float[Array, " rows"], mass: Array, masses: Array | None) -> Float[Array, " rows"]:
-    """The shift after all columns: that of a row without any mass is `lowest`, whose exponential is zero."""
+    """The shift after all columns; `lowest` in a row without any mass, so that its exponential is zero."""
     return shift if masses is None else jnp.where(lax.stop_gradient(mass) != 0, shift, lowest(mass.shape, mass.dtype))
 
 
@@ -210,21 +210,21 @@ _SMALL_EXPONENT = 16  # e^-16 = 1e-7 is far above the underflow threshold of flo
 def rounded_down(top: Array, d: int) -> Array:
     """The largest score of each row as a shift, for kernels in which the compiler may compute each score twice.
 
-    XLA may fuse the scores into their maximum and again into the weights, and round the two differently, by up to d eps
-    relative to the score. Where that is so much that the largest weight might vanish, the shift is lowered by it, and
-    all scores above the shift count as equal to it (`below`): their differences are rounding errors.
+    XLA may fuse the scores both into their maximum and into the weights, and round the two differently, by a relative
+    error of up to d eps. If the largest weight might vanish by this error, the shift is lowered by the error, and all
+    scores above the shift count as equal to it (`below`): their differences are rounding errors.
 
-    This concerns scores that are elementwise sums over coordinates. A matrix product XLA computes once, and `below` is
-    enough there.
+    Only scores that are elementwise sums over coordinates need this. XLA computes a matrix product once, for which
+    `below` is enough.
     """
     off = d * jnp.finfo(top.dtype).eps * jnp.abs(top)
     return jnp.where(off > _SMALL_EXPONENT, top - off, top)
 
 
 def lowest(rows: int | tuple[int, ...], dtype: Any) -> Float[Array, "*rows"]:
-    """The running maximum before any score: no score is lower, and it is finite.
+    """The running maximum before any score: the lowest finite number.
 
-    Minus infinity would make the first rescaling NaN; from here it is e^{lowest - score}, which is zero.
+    Minus infinity would make the first rescaling NaN; the factor e^{lowest - score} is zero instead.
     """
     return jnp.full(rows, jnp.finfo(dtype).min, dtype)
 
@@ -236,8 +236,8 @@ def hardmax_rows(
     mask: AbstractMask,
     tie_tolerance: Float[Array, ""],
 ) -> Float[Array, "rows k"]:
-    """The sums of mass times [1, value] over the tokens that attain each row's maximum, but for rounding."""
-    # Two passes over the columns: the threshold is known after the first.
+    """The sums of mass times [1, value] over the tokens that attain each row's maximum, up to rounding."""
+    # The threshold is known after a first pass over the columns.
     top, longest = hardmax_top(queries, rows, columns, mask)
     return hardmax_add(queries, rows, columns, mask, top - tie_slack(queries, longest, tie_tolerance))
 
@@ -245,21 +245,20 @@ def hardmax_rows(
 def hardmax_top(
     queries: Float[Array, "rows d"], rows: Int[Array, " rows"], columns: Columns, mask: AbstractMask
 ) -> tuple[Float[Array, " rows"], Float[Array, " rows"]]:
-    """The largest score of each row, and the length of the longest token that it attends to."""
+    """The largest score of each row, and the largest norm of the tokens that the row attends to."""
 
     def largest(carry, block):
         top, longest = carry
 
         def attend(masked):
             scores = _attended_scores(queries, rows, block, mask, masked)
-            # The tolerance is relative to the longest token that the row may attend to, not to all tokens.
+            # The tolerance is relative to the largest norm among the tokens that the row may attend to.
             lengths = jnp.where(scores > -jnp.inf, _lengths(block.tokens)[None, :], 0)
             return jnp.maximum(top, scores.max(axis=1)), jnp.maximum(longest, lengths.max(axis=1))
 
         return _where_reached(rows, block, mask, attend, carry)
 
-    # Minus infinity and not `lowest`: nothing is rescaled by this maximum, and a row that attends to nothing
-    # keeps it.
+    # The maximum starts at minus infinity, not `lowest`: it rescales nothing, and stays in rows that attend to nothing.
     lowest = jnp.full(queries.shape[:1], -jnp.inf, queries.dtype)
     return _fold(largest, (lowest, jnp.zeros_like(lowest)), columns)
 
@@ -271,12 +270,12 @@ def hardmax_add(
     mask: AbstractMask,
     least: Float[Array, " rows"],
 ) -> Float[Array, "rows k"]:
-    """The sums of mass times [1, value] over the tokens that score `least` or more."""
+    """The sums of mass times [1, value] over the tokens with a score of `least` or more."""
 
     def add(sums, block):
         def attend(masked):
             scores = _attended_scores(queries, rows, block, mask, masked)
-            # A row without any allowed token has a threshold of minus infinity, which masked scores attain.
+            # A row without allowed tokens has a threshold of minus infinity, which masked scores attain.
             chosen = (scores >= least[:, None]) & (scores > -jnp.inf)
             return sums + matmul(chosen.astype(sums.dtype), block.weighted())
 
@@ -288,25 +287,25 @@ def hardmax_add(
 def _attended_scores(
     queries: Tokens, rows: Int[Array, " rows"], block: Columns, mask: AbstractMask, masked: bool
 ) -> Float[Array, "rows columns"]:
-    """The scores of one block, without derivative; minus infinity also of a token without mass."""
+    """The scores of one block, without derivative; minus infinity also for tokens without mass."""
     scores = lax.stop_gradient(_scores(queries, rows, block, mask, masked))
     return scores if block.has_mass is None else jnp.where(block.has_mass[None, :], scores, -jnp.inf)
 
 
 def _lengths(tokens: Tokens) -> Float[Array, " n"]:
-    """The lengths, which neither overflow nor underflow where the squares would."""
+    """The norms of tokens, which neither overflow nor underflow where the squares would."""
     tokens = lax.stop_gradient(tokens)
-    # Divided by the largest coordinate before squaring.
+    # Tokens are divided by their largest coordinate before squaring.
     largest = jnp.max(jnp.abs(tokens), axis=-1)
     scale = jnp.where(largest > 0, largest, 1)
     return scale * jnp.sqrt(jnp.sum((tokens / scale[..., None]) ** 2, axis=-1))
 
 
 def tie_slack(queries: Tokens, longest: Float[Array, " n"], tie_tolerance: Float[Array, ""]) -> Float[Array, " n"]:
-    """How far below the maximum of its row a score counts as equal to it; `longest` token that the row attends to."""
+    """The gap to the maximum below which a score ties with it; `longest` is the largest norm of an attended token."""
     return lax.stop_gradient(tie_tolerance * _lengths(queries) * longest)
 
 
 def longest_attended(tokens: Tokens, attended: Bool[Array, "n n"]) -> Float[Array, " n"]:
-    """For each row the length of the longest token it attends to."""
+    """The largest norm of the tokens that each row attends to."""
     return jnp.max(jnp.where(attended, _lengths(tokens)[None, :], 0), axis=1)

@@ -1,1 +1,1 @@
-"""Tokens on several devices, of one process or of many."""
+"""Sums over tokens that are distributed over several devices, of one process or of many."""

@@ -1,11 +1,11 @@
-"""The collective operations that the sums of several devices need: `psum`, `pmax`, a prefix sum and a ring shift.
+"""The collective operations for sums on several devices: `psum`, `pmax`, a prefix sum and a ring shift.
 
-The summations call them through `AbstractCollectives`, so that the same code runs on one device, where each is the
-identity or gives zeros, and inside `shard_map` over one axis of a mesh.
+The summations call them through `AbstractCollectives`, so that the code runs both inside `shard_map` over one axis of a
+mesh and on one device, where each operation is the identity or returns zeros.
 
 Invariants: devices are numbered along the axis in the order of their tokens; every device calls every collective, in
-the same order; `psum`, `pmax` and `any` give the same result on all of them. The exclusive prefix sum is that of Hillis
-and Steele, *Data parallel algorithms* (1986), in about log2(size) rounds.
+the same order; `psum`, `pmax` and `any` return equal results on all devices. The exclusive prefix sum is the algorithm
+of Hillis and Steele, *Data parallel algorithms* (1986), in about log2(size) rounds.
 """
 
 from abc import abstractmethod
@@ -33,7 +33,7 @@ class AbstractCollectives(AbstractPart):
     @property
     @abstractmethod
     def device_index(self) -> Int[Array, ""]:
-        """The number of this device, from 0; it holds the tokens from `device_index` times m on, of m a device."""
+        """The number of this device, from 0; with m tokens per device, its first token is `device_index` times m."""
 
     @abstractmethod
     def psum(self, tree: Any) -> Any:
@@ -45,15 +45,15 @@ class AbstractCollectives(AbstractPart):
 
     @abstractmethod
     def exclusive_prefix_sum(self, tree: Any) -> Any:
-        """The sum of `tree` over the devices of smaller number; zeros on the first."""
+        """The sum of `tree` over the devices with smaller numbers; zeros on the first device."""
 
     @abstractmethod
     def ring_shift(self, tree: Any) -> Any:
-        """The `tree` of the device numbered one less; the first device gets that of the last."""
+        """The `tree` of the preceding device; the first device receives the `tree` of the last."""
 
     @abstractmethod
     def any(self, condition: Bool[Array, ""]) -> Bool[Array, ""]:
-        """Whether `condition` is true on at least one device; the same on all, so that all take the same branch."""
+        """True if `condition` is True on at least one device; equal on all devices, so that all take one branch."""
 
 
 class SingleDevice(AbstractCollectives):
@@ -107,7 +107,7 @@ class MeshCollectives(AbstractCollectives):
         return lax.pmax(a, self.axis)
 
     def exclusive_prefix_sum(self, tree: Any) -> Any:
-        # The shift by one makes the sum exclusive. After each round it covers twice as many preceding devices.
+        # The shift by one makes the sum exclusive. Each round doubles the number of preceding devices in the sum.
         sums, distance = self._shift_up(tree, 1), 1
         while distance < self.size - 1:
             sums = jax.tree.map(jnp.add, sums, self._shift_up(sums, distance))
@@ -121,5 +121,5 @@ class MeshCollectives(AbstractCollectives):
         return lax.psum(condition.astype(int), self.axis) > 0
 
     def _shift_up(self, tree: Any, distance: int) -> Any:
-        """The `tree` of the device numbered `distance` less; `ppermute` gives zeros where no device sends."""
+        """The `tree` of the device with a number smaller by `distance`; `ppermute` gives zeros without a sender."""
         return lax.ppermute(tree, self.axis, [(k, k + distance) for k in range(self.size - distance)])

@@ -1,11 +1,11 @@
-"""Sums over all pairs of tokens that lie on several devices, by ring attention (Liu, Zaharia, Abbeel, 2310.01889).
+"""Sums over all pairs of tokens on several devices, by ring attention (Liu, Zaharia, Abbeel, 2310.01889).
 
-Each device keeps its queries. The blocks of tokens rotate around the ring of devices, one `ppermute` per step; after as
-many steps as there are devices each has summed its rows over every block, and each block is back on its own device.
+Each device keeps its queries. The blocks of tokens rotate around the ring of devices, by one `ppermute` per step. After
+as many steps as devices, each device has summed its rows over every block, and each block is back on its own device.
 
-Invariants: a device holds one block beside its own rows, forwards and backwards; sums of exponentials are kept relative
-to a running maximum per row, so that nothing overflows; a block that the mask hides from all rows of a device is passed
-on without computation. The backward pass rotates the blocks once more with their cotangents (`_rotate_vjp`).
+Invariants: a device holds one block besides its own rows, in the forward and backward passes. Sums of exponentials are
+relative to a running maximum per row, so that nothing overflows. A block that the mask hides from all rows of a device
+is passed on without computation. The backward pass rotates the blocks again with their cotangents (`_rotate_vjp`).
 """
 
 from collections.abc import Callable
@@ -25,13 +25,13 @@ from .collectives import AbstractCollectives
 
 
 class TokenBlock(eqx.Module):
-    """The m tokens of one device with their values and masses: what rotates around the ring.
+    """The m tokens of one device with their values and masses, which rotate around the ring.
 
     **Arguments:**
 
     - `tokens`: (m, d).
-    - `values`: (m, k); None for the tokens themselves.
-    - `masses`: (m,); None for one each.
+    - `values`: (m, k); None if the tokens are the values.
+    - `masses`: (m,); None if all masses are one.
     """
 
     tokens: Tokens
@@ -40,14 +40,14 @@ class TokenBlock(eqx.Module):
 
     @property
     def summed(self) -> Float[Array, "m k"]:
-        """The values, or the tokens in their place."""
+        """The values, by default the tokens."""
         return self.tokens if self.values is None else self.values
 
 
 class Rows(eqx.Module):
-    """Queries of a device, (rows, d), and the numbers of their tokens on it; a number of m or more marks padding.
+    """Queries of a device, (rows, d), and the numbers of their tokens on the device; m or more marks padding.
 
-    Padding comes last, as `jnp.nonzero` with a fixed size leaves it.
+    Padding comes last, as in the result of `jnp.nonzero` with a fixed size.
     """
 
     queries: Tokens
@@ -55,7 +55,7 @@ class Rows(eqx.Module):
 
 
 class Ring(eqx.Module):
-    """The devices, the mask, and how many rows and columns a device sums at once."""
+    """The devices, the mask, and the numbers of rows and columns that a device sums at once."""
 
     collectives: AbstractCollectives
     mask: AbstractMask
@@ -63,37 +63,37 @@ class Ring(eqx.Module):
     block_columns: int
 
     def columns(self, block: TokenBlock, source: Int[Array, ""]) -> Columns:
-        """The columns of the device numbered `source`, numbered as they are among the tokens of all devices."""
+        """The columns of the device with the number `source`, numbered among the tokens of all devices."""
         columns = make_columns(block.tokens, block.values, block.masses, self.block_columns)
         return eqx.tree_at(lambda c: c.first, columns, columns.first + source * block.tokens.shape[0])
 
     def map_rows(self, fn: Callable[..., Any], rows: Rows, m: int, skip: Callable[[int], Any], *others: Array) -> Any:
-        """`fn(queries, numbers, *others)` of each block of rows; `skip(size)` of a block that is all padding."""
+        """Apply `fn(queries, numbers, *others)` to each block of rows, or `skip(size)` to a block of padding."""
         first = self.collectives.device_index * m
 
         def row_block(queries, numbers, *others):
-            # Padding is computed as the last token and dropped by the caller: it has to be a legitimate row.
+            # Padding is computed as the last token, to be a valid row, and the caller drops the result.
             compute = lambda: fn(queries, first + jnp.minimum(numbers, m - 1), *others)
             return lax.cond(numbers[0] < m, compute, lambda: skip(numbers.shape[0]))
 
         return map_blocks(row_block, self.block_rows, rows.queries, rows.numbers, *others, recompute=True)
 
     def rotate(self, visit: Callable[[Any, Any, Int[Array, ""]], Any], state: Any, block: Any, m: int) -> Any:
-        """`state, block = visit(state, block, source)` for the blocks of m tokens of all devices in turn.
+        """Apply `state, block = visit(state, block, source)` to the blocks of m tokens of all devices in turn.
 
-        A block is not visited where the mask lets none of this device's rows attend to it.
+        A block is not visited if the mask forbids all rows of this device to attend to it.
         """
         index = self.collectives.device_index
 
         def step(carry, number):
             state, block = carry
-            # After `number` shifts this device holds the block that started on device `index - number`.
+            # After `number` shifts, this device holds the block that started on device `index - number`.
             source = (index - number) % self.collectives.size
             visited = lambda: visit(state, block, source)
             if isinstance(self.mask, FullMask):
                 state, block = visited()
             else:
-                # First and last row, first and last column.
+                # The corners are the first and last row and the first and last column.
                 corners = (index * m, (index + 1) * m - 1, source * m, (source + 1) * m - 1)
                 reaches = jnp.asarray(self.mask.reaches(*corners))
                 state, block = lax.cond(reaches, visited, lambda: (state, block))
@@ -107,8 +107,8 @@ def _rotate_vjp(
 ) -> tuple[Rows, TokenBlock]:
     """The cotangents of rows and block for the sum of `contribution(queries, block, source)` over all devices.
 
-    The blocks rotate once more, each with its cotangent, and every contribution is computed again: residuals of the
-    forward pass would hold the tokens of all devices on each.
+    The blocks rotate again, each with its cotangent, and every contribution is recomputed, since residuals of the
+    forward pass would hold the tokens of all devices on each device.
     """
 
     def visit(of_queries, block_and_cotangent, source):
@@ -134,7 +134,7 @@ def exponential_ring(
     rows, block = arrays
 
     def visit(carry, block, source):
-        # Online softmax: both sums are brought to the larger of the two shifts and added.
+        # The online softmax rescales both sums to the larger of the two shifts and adds them.
         (shift, sums), (block_shift, block_sums) = carry, _exponential(ring, rows, block, source)
         top = jnp.maximum(shift, block_shift)
         sums = sums * jnp.exp(shift - top)[:, None] + block_sums * jnp.exp(block_shift - top)[:, None]
@@ -145,16 +145,16 @@ def exponential_ring(
 
 
 def _empty_sums(rows: int, width: int, dtype: Any) -> tuple[Array, Array]:
-    """Shift, (rows,), and sums, (rows, width), of no columns."""
+    """The shift, (rows,), and the sums, (rows, width), over no columns."""
     return lowest(rows, dtype), jnp.zeros((rows, width), dtype)
 
 
 def _exponential(
     ring: Ring, rows: Rows, block: TokenBlock, source: Int[Array, ""], *shift: Array
 ) -> tuple[Array, Array]:
-    """Shift, (rows,), and sums, (rows, 1 + k), over the block of the device numbered `source`.
+    """The shift, (rows,), and the sums, (rows, 1 + k), over the block of the device with the number `source`.
 
-    A `shift` that is given is that of the blocks of all devices.
+    A given `shift` is the shift over the blocks of all devices.
     """
     columns = ring.columns(block, source)
     fn = lambda queries, numbers, *shift: exponential_rows(queries, numbers, columns, ring.mask, *shift)
@@ -172,7 +172,7 @@ def _(perturbed, arrays, ring):
 def _(shift, cotangent, perturbed, arrays, ring):
     rows, block = arrays
 
-    # With the final shift held fixed the sums are linear in the contributions of the blocks: no running maximum.
+    # For a fixed final shift, the sums are linear in the contributions of the blocks and need no running maximum.
     def contribution(queries, block, source):
         return _exponential(ring, Rows(queries, rows.numbers), block, source, shift)[1]
 
@@ -187,7 +187,7 @@ def _(shift, cotangent, perturbed, arrays, ring):
 def hardmax_ring(rows: Rows, block: TokenBlock, ring: Ring, tie_tolerance: Float[Array, ""]) -> Float[Array, "rows k"]:
     """The sums of mass times [1, value], (rows, 1 + k), over the tokens of all devices that attain the row's maximum.
 
-    Two rotations: the first finds each row's maximum, the second adds up the tokens whose score is within the slack.
+    The first rotation finds each row's maximum; the second sums over the tokens with scores within the tolerance.
     """
     m, fixed = block.tokens.shape[0], lax.stop_gradient(rows)
     no_score = jnp.full(rows.numbers.shape, -jnp.inf, rows.queries.dtype)
@@ -199,7 +199,7 @@ def hardmax_ring(rows: Rows, block: TokenBlock, ring: Ring, tie_tolerance: Float
         of_block = ring.map_rows(fn, fixed, m, lambda size: (no_score[:size], no_length[:size]))
         return jax.tree.map(jnp.maximum, carry, of_block), block
 
-    # The maximum needs no values: one column of the tokens stands for them, so that less is sent.
+    # The maximum needs no values: one column of the tokens replaces them, so that less data is sent.
     narrow = lax.stop_gradient(TokenBlock(block.tokens, block.tokens[:, :1], block.masses))
     top, longest = ring.rotate(visit, (no_score, no_length), narrow, m)[0]
     least = top - tie_slack(fixed.queries, longest, tie_tolerance)
@@ -208,7 +208,7 @@ def hardmax_ring(rows: Rows, block: TokenBlock, ring: Ring, tie_tolerance: Float
 
 @eqx.filter_custom_vjp
 def _hardmax_sums(arrays: tuple[Rows, TokenBlock], ring: Ring, least: Float[Array, " rows"]) -> Float[Array, "rows k"]:
-    """The sums, (rows, 1 + k), over the tokens of all devices that score `least`, (rows,), or more."""
+    """The sums, (rows, 1 + k), over the tokens of all devices with scores of at least `least`, (rows,)."""
     rows, block = arrays
     visit = lambda sums, block, source: (sums + _hardmax(ring, rows, block, source, least), block)
     start = jnp.zeros((rows.numbers.shape[0], 1 + block.summed.shape[1]), block.summed.dtype)
@@ -216,7 +216,7 @@ def _hardmax_sums(arrays: tuple[Rows, TokenBlock], ring: Ring, least: Float[Arra
 
 
 def _hardmax(ring: Ring, rows: Rows, block: TokenBlock, source: Int[Array, ""], least: Array) -> Array:
-    """The sums, (rows, 1 + k), over the tokens of the device numbered `source` that score `least` or more."""
+    """The sums, (rows, 1 + k), over the tokens of device `source` with scores of at least `least`."""
     columns = ring.columns(block, source)
     fn = lambda queries, numbers, least: hardmax_add(queries, numbers, columns, ring.mask, least)
     skip = lambda size: jnp.zeros((size, columns.width), columns.tokens.dtype)

@@ -1,12 +1,12 @@
-"""`Sharded`: attention sums of tokens that are cut by rows over one axis of a mesh, in one process or in many.
+"""`Sharded`: attention sums of tokens split by rows over one axis of a mesh, in one process or in many.
 
-Inside one `shard_map` each device sums its own rows. With `Harmonic` as inner summation the devices add up the moments
-of their tokens (`psum`; causally an exclusive prefix sum) and evaluate the same series; rows that the certificate
-refuses are summed pair by pair in the ring. With `Dense` and `Blocked` all rows are (`ring.py`, after Liu, Zaharia,
-Abbeel, *Ring attention*, 2310.01889).
+Inside one `shard_map`, each device sums its own rows. With `Harmonic` as inner summation, the devices add the moments
+of their tokens (`psum`, or an exclusive prefix sum for a causal mask) and evaluate one series; rows that the
+certificate refuses are summed by pairs in the ring. With `Dense` and `Blocked`, all rows are summed in the ring
+(`ring.py`, after Liu, Zaharia, Abbeel, *Ring attention*, 2310.01889).
 
-Invariants: device k holds tokens k m to (k + 1) m - 1; all devices take the same branch of every conditional that holds
-a collective; the results are those of one device, to rounding.
+Invariants: device k holds the tokens k m to (k + 1) m - 1; all devices take the same branch of every conditional with
+a collective; the results equal those of one device up to rounding.
 """
 
 from typing import Any
@@ -43,23 +43,23 @@ from .ring import Ring, Rows, TokenBlock, exponential_ring, hardmax_ring
 
 
 def _mesh(mesh: Mesh | AbstractMesh | None) -> Mesh | AbstractMesh | None:
-    """`mesh` if it is a mesh or None; a ValueError otherwise."""
+    """Return `mesh`; raises a ValueError if it is neither a mesh nor None."""
     if mesh is None:
         return None
     return check_instance(mesh, "mesh", (Mesh, AbstractMesh), "a mesh of devices", "make it with jax.make_mesh")
 
 
 class Sharded(AbstractExponentialSum, AbstractNearestSearch):
-    """Tokens cut by rows over one axis of a mesh of devices; the sums are those of one device, to rounding.
+    """Sums of tokens split by rows over one axis of a mesh of devices, equal to the sums on one device up to rounding.
 
-    With `Harmonic` the devices exchange moments only, a few kB whatever the number of tokens: their sum over all
-    devices, or with a causal mask over the devices of earlier tokens. Rows that are not certified are summed pair by
-    pair in the ring, in which all devices take part if one of them has such a row.
+    With `Harmonic`, the devices exchange only moments, a few kB for any number of tokens: the sum over all devices or,
+    with a causal mask, over the devices with earlier tokens. Rows that are not certified are summed by pairs in the
+    ring; if one device has such a row, all devices take part in the ring.
 
-    With `Dense` and `Blocked` the columns rotate around the ring of devices, so that no device ever holds all of them,
-    forwards or backwards; with a causal mask blocks of later tokens are skipped.
+    With `Dense` and `Blocked`, the columns rotate around the ring of devices, so that no device holds all columns in
+    the forward or backward pass. With a causal mask, blocks of later tokens are skipped.
 
-    Derivatives are those of reverse mode only, which is all that the ring has.
+    Only reverse-mode derivatives are supported, since the ring has no forward mode.
 
     !!! example
 
@@ -75,19 +75,19 @@ class Sharded(AbstractExponentialSum, AbstractNearestSearch):
 
     **Arguments:**
 
-    - `inner`: How each device sums: `Harmonic`, `Dense`, `Blocked`; `Auto` chooses by the number of all tokens.
-    - `axis`: The name of the axis of the mesh.
-    - `mesh`: A `jax.sharding.Mesh`; None is the one that `jax.set_mesh` has set. Its other axes may hold copies of the
+    - `inner`: The summation on each device: `Harmonic`, `Dense` or `Blocked`; `Auto` chooses by the number of all
         tokens.
+    - `axis`: The name of the axis of the mesh.
+    - `mesh`: A `jax.sharding.Mesh`; None is the mesh set by `jax.set_mesh`. Other axes may hold copies of the tokens.
 
     **Raises:**
 
-    - `ValueError` if `inner` is not one of these or `axis` not a name, if the mesh has no such axis; on use, if there
-        is no mesh or if the devices along the axis do not divide the number of tokens.
+    - `ValueError` if `inner` is another summation, `axis` is not a name, or the mesh has no such axis; on use, if there
+        is no mesh or the number of devices along the axis does not divide the number of tokens.
 
     ??? cite "Source"
 
-        The ring is that of Liu, Zaharia, Abbeel, *Ring attention* (2310.01889).
+        The ring: Liu, Zaharia, Abbeel, *Ring attention* (2310.01889).
     """
 
     inner: AbstractSummation
@@ -106,7 +106,7 @@ class Sharded(AbstractExponentialSum, AbstractNearestSearch):
 
     @property
     def supports(self) -> Support:
-        # The ring has none, and `Harmonic` takes it for rows that are not certified.
+        # The ring has no forward mode, and `Harmonic` uses the ring for rows that are not certified.
         return self.inner.supports._replace(forward_mode=False)
 
     @eqx.filter_jit
@@ -154,15 +154,15 @@ class Sharded(AbstractExponentialSum, AbstractNearestSearch):
         return HardmaxSums(sums[:, 0], sums[:, 1:])
 
     def resolve(self, tokens: Tokens, mask: AbstractMask, hardmax: bool) -> AbstractSummation:
-        """The summation that each device runs: `inner`, or where that is `Auto` what it chooses for all `tokens`.
+        """The summation that each device runs: `inner` or, if `inner` is `Auto`, its choice for all `tokens`.
 
-        The ring has no search trees: it sums in blocks where `Auto` chooses `Hull`.
+        The ring has no search trees: `Blocked` replaces `Hull`.
         """
         inner = resolved(self.inner, tokens, tokens, mask, hardmax)
         return Blocked() if isinstance(inner, Hull) else inner
 
     def _map(self, local: Any, extra: Any, *arrays: Any) -> Any:
-        """`local(collectives, extra, *arrays)` on each device: its rows of `arrays`, and a copy of `extra`."""
+        """Call `local(collectives, extra, *arrays)` on each device with its rows of `arrays` and a copy of `extra`."""
         mesh, n = self._active_mesh(), arrays[0].shape[0]
         size = mesh.shape[self.axis]
         if n % size:
@@ -170,7 +170,7 @@ class Sharded(AbstractExponentialSum, AbstractNearestSearch):
                 f"the {size} devices along the axis {self.axis!r} must divide the number of tokens, but it is {n}; "
                 f"take {n + size - n % size} tokens, some of mass zero, or another mesh."
             )
-        # `shard_map` takes arrays alone; what is static in `extra` enters by closure.
+        # `shard_map` takes only arrays; the static part of `extra` enters by closure.
         dynamic, static = eqx.partition(extra, eqx.is_array)
         collectives = MeshCollectives(self.axis, size)  # pyright: ignore[reportArgumentType]
         by_rows, replicated = PartitionSpec(self.axis), PartitionSpec()
@@ -178,7 +178,7 @@ class Sharded(AbstractExponentialSum, AbstractNearestSearch):
         return _shard_map(fn, mesh, (replicated, *(by_rows for _ in arrays)), by_rows)(dynamic, *arrays)
 
     def _active_mesh(self) -> Any:
-        """The mesh of this summation, or the one that `jax.set_mesh` has set."""
+        """The mesh of this summation, or the mesh set by `jax.set_mesh`."""
         if self.mesh is not None:
             return self.mesh
         mesh = jax.sharding.get_abstract_mesh()
@@ -192,7 +192,7 @@ class Sharded(AbstractExponentialSum, AbstractNearestSearch):
 
 
 def _check_axis(axis: str, mesh: Any) -> None:
-    """A ValueError if the mesh has no axis of this name."""
+    """Raise a ValueError if the mesh has no axis of this name."""
     if axis not in mesh.axis_names:
         raise ValueError(
             f"axis must be one of the mesh, {tuple(mesh.axis_names)}, but it is {axis!r}; name one of them."
@@ -200,8 +200,8 @@ def _check_axis(axis: str, mesh: Any) -> None:
 
 
 def _shard_map(fn: Any, mesh: Any, in_specs: Any, out_specs: Any) -> Any:
-    """`jax.shard_map` without its check of replication, in every version of jax that is served."""
-    # Loops inside start from constants: the check would demand that these are marked as varying over the devices.
+    """`jax.shard_map` without its check of replication, in every supported version of JAX."""
+    # Loops inside start from constants, which the check would require to be marked as varying over the devices.
     try:
         from jax import shard_map
     except ImportError:  # jax 0.6.0
@@ -212,7 +212,7 @@ def _shard_map(fn: Any, mesh: Any, in_specs: Any, out_specs: Any) -> Any:
 
 
 def _ring(inner: AbstractSummation, collectives: MeshCollectives, mask: AbstractMask, tokens: Tokens) -> Ring:
-    """The ring with the blocks of `inner`; `tokens` are the m of this device."""
+    """The ring with the blocks of `inner` for the m `tokens` of this device."""
     m = tokens.shape[0]
     if isinstance(inner, Dense):
         return Ring(collectives, mask, m, m)
@@ -223,7 +223,7 @@ def _ring(inner: AbstractSummation, collectives: MeshCollectives, mask: Abstract
 def _harmonic(
     inner: Harmonic, collectives: MeshCollectives, mask: AbstractMask, queries: Tokens, block: TokenBlock
 ) -> tuple[Float[Array, " m"], Float[Array, "m k"]]:
-    """Shift, (m,), and sums, (m, 1 + k), of this device's rows: by the series, or in the ring if not certified."""
+    """The shift, (m,), and the sums, (m, 1 + k), of this device's rows: by series, or in the ring if not certified."""
     tolerance, m = inner.check(block.tokens), queries.shape[0]
     causal = isinstance(mask, CausalMask)
     sums, error = expand(queries, block.tokens, block.values, block.masses, causal, tolerance, collectives)
@@ -232,13 +232,13 @@ def _harmonic(
     ring = Ring(collectives, mask, min(256, m), 1024)
 
     def sum_uncertified_rows(queries, block, shift, sums):
-        # Of static size m, padded with m: the number of such rows is known at run time only.
+        # The array has the static size m, since the number of uncertified rows is known only at run time.
         numbers = jnp.nonzero(~certified, size=m, fill_value=m)[0]
         rows = Rows(queries[jnp.minimum(numbers, m - 1)], numbers)
         new_shift, new_sums = exponential_ring((rows, block), ring)
         return shift.at[numbers].set(new_shift, mode="drop"), sums.at[numbers].set(new_sums, mode="drop")
 
     keep = lambda queries, block, shift, sums: (shift, sums)
-    # The ring is a collective: a device without uncertified rows has to enter it too.
+    # The ring is a collective: devices without uncertified rows must enter it too.
     any_uncertified = collectives.any(jnp.any(~certified))
     return lax.cond(any_uncertified, jax.checkpoint(sum_uncertified_rows), keep, queries, block, shift, sums)

@@ -1,4 +1,4 @@
-"""Phase diagrams: how clustered many systems are, over time and beta; every system is integrated by `simulate`."""
+"""Phase diagrams: the clustering of many systems over time and beta; `simulate` integrates every system."""
 
 from typing import TYPE_CHECKING
 

@@ -1,8 +1,8 @@
-"""`branch`: how much tokens gather under noise, against temperature, stable or not; folds and equal free energies.
+"""`branch`: order parameter of noisy attention against temperature, stable or not, with fold and coexistence.
 
-What is solved, and how, says `_equations.py`; how perturbations grow, `_rates.py`. **Invariants.** Points are ordered
-by the order parameter, which is the parameter of the branch. A point is stable if no perturbation grows, rotations of
-the density left out. Everything is computed in float64, whatever is set.
+`_equations.py` describes the equations and their solution, `_rates.py` the growth of perturbations. **Invariants.**
+Points are sorted by the order parameter, which parametrises the branch. A point is stable if no perturbation grows,
+except for rotations of the density. All computations are in float64, whatever the settings of jax.
 """
 
 from collections.abc import Callable
@@ -25,9 +25,9 @@ from ._equations import Equations, describe, equations_of, follow, slope, solve
 from ._rates import growth, leading
 
 
-# Orders of perturbations that are looked at: none beyond 2 was found to grow first.
+# The number of orders of perturbations that are tested: none beyond 2 was found to grow first.
 _ORDERS = 3
-# Below this excess over T_c at the first point the transition is told from a continuous one by rounding alone.
+# If the largest temperature exceeds T_c by less, relatively, rounding cannot be told from a fold.
 _FLAT = 1e-9
 
 
@@ -40,19 +40,19 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Branch:
-    """The stationary densities that gather about one axis, by their order parameter.
+    """A branch of stationary densities that concentrate about one axis, parametrised by the order parameter.
 
     **Attributes:**
 
     - `d`: The dimension of the tokens.
     - `critical_temperature`: T_c, below which the uniform density is unstable.
-    - `order_parameters`: (points,), rising.
+    - `order_parameters`: (points,), increasing.
     - `temperatures`: (points,).
     - `moments`: (points, degree), the means of $P_l(z)$, $P_l(1) = 1$, for l = 1, ..., degree.
-    - `growth_rates`: (points,), the largest real part of an eigenvalue of the linearised flow, rotations left out.
-    - `free_energies`: (points,), less that of the uniform density; None of softmax, which has none.
-    - `fold`: Where T is largest, if that is above T_c; else None.
-    - `coexistence`: Where the free energy equals that of the uniform density, if it does; else None.
+    - `growth_rates`: (points,), the largest real part of an eigenvalue of the linearised flow, excluding rotations.
+    - `free_energies`: (points,), relative to the uniform density; None for softmax, which has no free energy.
+    - `fold`: The point of largest T, if that T is above T_c; else None.
+    - `coexistence`: The point at which the free energy equals that of the uniform density; None if there is none.
     """
 
     d: int
@@ -67,21 +67,20 @@ class Branch:
 
     @property
     def stable(self) -> np.ndarray:
-        """(points,), whether no perturbation grows."""
+        """(points,), True if no perturbation grows."""
         return self.growth_rates < 0
 
     @property
     def continuous(self) -> bool:
-        """Whether tokens gather without a jump as T falls below T_c."""
+        """True if tokens cluster without a jump as T falls below T_c."""
         return self.fold is None
 
     def coefficients(self, index: int) -> np.ndarray:
-        """Those of one point as a `MeanField` has them: about the first axis of the circle, and the last of the
-        sphere.
+        """The coefficients of one point for `MeanField`, about the first axis of the circle or last of the sphere.
 
         **Arguments:**
 
-        - `index`: Which point.
+        - `index`: The index of the point.
 
         **Returns:**
 
@@ -108,12 +107,13 @@ def branch(
     order_parameters: Numbers | None = None,
     degree: int = 32,
 ) -> Branch:
-    r"""Follow the densities that are stationary under attention with V = B = I and noise, from the uniform one on.
+    r"""Follow the stationary densities of attention with V = B = I and noise, starting from the uniform density.
 
-    Any dimension, and no integration in time: Newton's method at each order parameter, through the unstable part of the
-    branch. Continuous transitions have no fold; others have one at $T_f > T_c$, and between $T_c$ and $T_f$ both the
-    uniform density and one that gathers are stable (hysteresis). A host function, which computes in double precision
-    whether `jax_enable_x64` is set or not; all numbers are NumPy's, in float64.
+    Newton's method solves for the density at each order parameter, in any dimension and without integration in time,
+    also on the unstable part of the branch. A continuous transition has no fold. Otherwise there is a fold at $T_f >
+    T_c$, and between $T_c$ and $T_f$ both the uniform and a concentrated density are stable (hysteresis). A host
+    function, which computes in double precision whether `jax_enable_x64` is set or not; all arrays are NumPy's, in
+    float64.
 
     !!! example
 
@@ -130,9 +130,9 @@ def branch(
 
     - `attention`: `SoftmaxAttention` or `UnnormalisedAttention` with a positive beta, B = I and a full mask.
     - `d`: The dimension of the tokens, at least 2.
-    - `order_parameters`: (points,), rising, between 0 and 1: where the branch is computed. None is 238 points up to
+    - `order_parameters`: (points,), increasing, between 0 and 1: the points of the branch. None means 238 points up to
         0.995.
-    - `degree`: The highest degree of the moments. The kernel must have nothing beyond, as for `MeanField`.
+    - `degree`: The highest degree of the moments. The kernel must be negligible beyond it, as for `MeanField`.
 
     **Returns:**
 
@@ -140,7 +140,7 @@ def branch(
 
     **Raises:**
 
-    - `ValueError` for another attention, or numbers that are none of the above; and where the order parameters are too
+    - `ValueError` for another attention, or for numbers outside of these ranges; and where the order parameters are too
         far apart for Newton's method.
 
     ??? cite "Source"
@@ -151,18 +151,18 @@ def branch(
     d = check_integer(d, "d", least=2, remedy="pass the dimension of the tokens")
     degree = check_integer(degree, "degree", least=4, remedy="pass the highest degree of moments, such as 32")
     _check_degree(beta, d, degree)
-    # Three harmonics at each node, of each order of perturbations, and what they are computed from.
+    # Tables of three functions at each node, for each order of perturbations, and their inputs.
     count = _nodes(degree)
     what, remedy = f"the harmonics at {count} nodes", "pass a lower one, such as 32"
     check_room(degree, "degree", 8 * 4 * _ORDERS * degree * count, what, longest=count, remedy=remedy)
     rs = _check_rs(order_parameters)
-    # Folds are found to 1e-12, and free energies compared to 1e-9.
+    # Double precision is needed to find folds to 1e-12, and to compare free energies to 1e-9.
     with double_precision():
         return _follow(beta, offset, d, degree, rs, isinstance(attention, SoftmaxAttention))
 
 
 def _follow(beta: float, offset: float, d: int, degree: int, rs: np.ndarray, softmax: bool) -> Branch:
-    """The branch, of arguments that were checked."""
+    """The branch, for checked arguments."""
     l = np.arange(1, degree + 1)
     rates = uniform_growth_rates(beta, d, degree, unnormalised=not softmax)[1:]
     strengths = rates / (l * (l + d - 2.0)) * np.exp(-offset)
@@ -182,7 +182,7 @@ def _follow(beta: float, offset: float, d: int, degree: int, rs: np.ndarray, sof
 
 
 def _assemble(equations: Equations, rs: Array, unknowns: Array, d: int, count: int) -> Branch:
-    """All that is said of the branch."""
+    """The branch with its fold, coexistence and growth rates."""
     moments, temperatures, densities, all_excesses = (
         np.asarray(part, float) for part in describe(equations, unknowns, rs)
     )
@@ -203,10 +203,10 @@ def _assemble(equations: Equations, rs: Array, unknowns: Array, d: int, count: i
 def _fastest(
     equations: Equations, moments: np.ndarray, temperature: float, density: np.ndarray, d: int, count: int
 ) -> float:
-    """The growth rate of the perturbation that grows fastest."""
+    """The growth rate of the fastest perturbation."""
     strengths, numbers = np.asarray(equations.strengths, float), np.asarray(equations.numbers, float)
     beta = None if equations.beta is None else float(equations.beta)
-    # The circle has but two orders: even and odd functions of the angle.
+    # The circle has only two orders: even and odd functions of the angle.
     return max(
         leading(growth(moments, temperature, strengths, numbers, beta, d, count, order, density), order == 1)
         for order in range(2 if d == 2 else _ORDERS)
@@ -216,7 +216,7 @@ def _fastest(
 def _locate(
     equations: Equations, rs: Array, unknowns: Array, ends: tuple[int, int], value: Callable[..., float]
 ) -> Point:
-    """Where a function of a point of the branch is zero, between two of them."""
+    """The point between two points of the branch at which a function is zero."""
     from scipy.optimize import brentq  # loaded when it is needed
 
     at = lambda r: (equations, solve(equations, jnp.asarray(r, rs.dtype), unknowns[ends[0]]), jnp.asarray(r, rs.dtype))
@@ -234,7 +234,7 @@ def _numbers(degree: int, d: int) -> np.ndarray:
 
 
 def _check_attention(attention: Any) -> tuple[float, float]:
-    """Its beta and its offset, or a ValueError unless the branch can be computed for it."""
+    """The beta and the offset of `attention`, or a ValueError unless the branch can be computed."""
     if not isinstance(attention, SoftmaxAttention | UnnormalisedAttention):
         raise ValueError(
             f"attention must be SoftmaxAttention or UnnormalisedAttention, but it is {shown(attention)}; pass one of "
@@ -267,7 +267,7 @@ def _check_degree(beta: float, d: int, degree: int) -> None:
 
 
 def _check_rs(order_parameters: Any) -> np.ndarray:
-    """As an array that rises between 0 and 1."""
+    """The order parameters as an increasing array between 0 and 1."""
     if order_parameters is None:
         return np.concatenate([np.arange(1, 181) * 0.005, 1 - 0.1 * 0.95 ** np.arange(1, 59)])
     rs = check_host_array(

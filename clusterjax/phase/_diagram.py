@@ -1,8 +1,8 @@
 """One row of a phase diagram: the statistics of many systems, for one beta, at all save times.
 
-Systems are drawn, integrated by `simulate` under `jax.vmap`, and measured, a chunk at a time. Invariants: what is drawn
-depends on the seed, on beta and on the number of the system only, never on the chunks or on other betas; a system whose
-tokens are no longer unit vectors is NaN in every statistic.
+Systems are drawn, integrated by `simulate` under `jax.vmap`, and measured in chunks. Invariants: random draws depend
+only on the seed, on beta and on the index of the system, never on the chunks or on other betas; every statistic of a
+system whose tokens are no longer unit vectors is NaN.
 """
 
 import math
@@ -45,22 +45,22 @@ def _save_times(ts: Numbers) -> Float[Array, " times"]:
 class PhaseDiagram(AbstractPart):
     """One row of a phase diagram: a function of beta, which returns the statistics of many systems at all save times.
 
-    A call returns for each statistic its mean over the systems and the standard error of that, `close_pairs` and
-    `close_pairs_error` say, of shape (times,). Systems are taken a chunk at a time, so that what is worked on stays in
-    the cache; what is drawn does not depend on the chunks, nor on the other points of a sweep. The statistics of a
-    system whose tokens are no longer unit vectors, because a number overflowed, are NaN: such a point fails.
+    For each statistic, a call returns the mean over the systems and its standard error, for example `close_pairs` and
+    `close_pairs_error`, of shape (times,). Systems are processed in chunks, whose working memory fits in the cache;
+    random draws depend neither on the chunks nor on the other points of a sweep. The statistics of a system whose
+    tokens are no longer unit vectors, because a number overflowed, are NaN, and the point counts as failed.
 
     **Arguments:**
 
-    - `starts`: The tokens at time zero, the same for every beta.
+    - `starts`: The tokens at time zero, which are shared by all betas.
     - `ts`: Save times (times,), not negative and increasing.
     - `query_key`, `value`: The laws of Q^T K and V.
-    - `unnormalised`: Whether attention is the unnormalised one.
-    - `statistics`: What is measured.
+    - `unnormalised`: True for unnormalised attention.
+    - `statistics`: The statistics to measure.
     - `integrator`: The scheme, `NormalisedEuler` or `Adaptive`.
-    - `seed`: Of starts and laws.
-    - `chunk`: How many systems are run together; None chooses.
-    - `mask`: The mask, the same for every system.
+    - `seed`: The seed of the starts and laws.
+    - `chunk`: The number of systems that run together; None chooses automatically.
+    - `mask`: The mask, which is shared by all systems.
 
     ??? cite "Source"
 
@@ -103,7 +103,7 @@ class PhaseDiagram(AbstractPart):
         outputs = {}
         for statistic, values in zip(self.statistics, numbers, strict=True):
             mean = jnp.mean(values, axis=1)
-            # Two passes: the mean of squares less the square of the mean would cancel.
+            # Two passes are needed: the mean of squares less the square of the mean would cancel.
             spread = jnp.sum(jnp.square(values - mean[:, None]), axis=1)
             outputs[statistic.name] = mean
             outputs[f"{statistic.name}_error"] = jnp.sqrt(spread / (count * (count - 1)))
@@ -116,23 +116,22 @@ class PhaseDiagram(AbstractPart):
     @eqx.filter_jit
     def _systems(self, beta: Float[Array, ""]) -> tuple[Float[Array, "times systems"], ...]:
         systems, n, d = self.starts.sizes
-        # Streams 0, 1 and 2: starts, Q^T K and V. `LikeQueryKey` gets the matrices that were drawn for Q^T K.
+        # Streams 0, 1 and 2 are the starts, Q^T K and V. `LikeQueryKey` gets the matrices drawn for Q^T K.
         key = jr.key(self.seed)
         b = self.query_key.draw(jr.fold_in(key, 1), beta, systems, d, None)
         v = self.value.draw(jr.fold_in(key, 2), beta, systems, d, b)
         x = self.starts.tokens(self.seed, beta.dtype)
-        # Matrices with a leading axis of systems are mapped over with the tokens, the others are shared.
+        # Matrices with a leading axis of systems are mapped over with the tokens; other matrices are shared.
         own = {name: matrix for name, matrix in (("b", b), ("v", v)) if matrix is not None and jnp.ndim(matrix) == 3}
         shared = {"b": b, "v": v}
 
         def chunk(x, own):
             run = lambda x, own: self._run(beta, x, **(shared | own))
-            # (systems, times, n, d): measured with the times first, and joined with the systems first.
+            # xs is (systems, times, n, d). It is measured with times first; results are joined with systems first.
             xs = jax.vmap(run)(x, own)
             return jax.tree.map(lambda a: jnp.moveaxis(a, 0, 1), self._measure(jnp.moveaxis(xs, 1, 0)))
 
         size = self.chunk or chunk_size(n, d, len(self.ts), beta.dtype)
-        # `map_blocks` joins along the first axis, hence systems first there.
         statistics = map_blocks(chunk, size, x, own)
         return tuple(jnp.moveaxis(numbers, 0, 1) for numbers in statistics)
 
@@ -142,23 +141,23 @@ class PhaseDiagram(AbstractPart):
 
     def _measure(self, xs: Float[Array, "times systems n d"]) -> tuple[Float[Array, "times systems"], ...]:
         def at_one_time(x):
-            # (systems, n, d) to (d, n, systems), as statistics take them.
+            # Statistics take (d, n, systems).
             x = jnp.transpose(x, (2, 1, 0))
-            # Of NaN tokens `ClosePairs` is NaN, but the ranks are numbers: comparisons with NaN are false. Hence the
-            # test here, which also finds finite tokens that have lost their length.
+            # Ranks of NaN tokens are numbers, because comparisons with NaN are false. This test marks such systems, and
+            # also systems whose finite tokens are no longer unit vectors.
             unit = jnp.all(jnp.abs(jnp.sum(x * x, axis=0) - 1) < 0.5, axis=0)
             return tuple(jnp.where(unit, statistic(x), jnp.nan) for statistic in self.statistics)
 
-        # One time at a time: some statistics take (systems, n, n).
+        # Times are processed one by one, because some statistics need (systems, n, n).
         return jax.lax.map(at_one_time, xs)
 
     def cost(self, beta: float) -> float:
-        """About how many evaluations of the field each system of a row takes."""
+        """An estimate of the number of evaluations of the field that each system of a row takes."""
         return self.integrator.steps(check_number(beta, "beta", least=0), float(self.ts[-1]), self.unnormalised)
 
 
 def check_times(ts: Any, name: str) -> Float[Array, " times"]:
-    """`ts` as an array, if these are save times: in a row, not negative, increasing."""
+    """`ts` as an array, or a ValueError unless the times are one-dimensional, not negative and increasing."""
     array = check_array(ts, name, shape=("times",), least=0)
     if is_concrete(array) and np.any(np.diff(np.asarray(array)) <= 0):
         raise refusal(name, f"increase in {array.dtype}", "two neighbours do not", "sort them, each once")
@@ -166,17 +165,17 @@ def check_times(ts: Any, name: str) -> Float[Array, " times"]:
 
 
 def check_law(law: Any, name: str) -> None:
-    """Raise a ValueError unless it is a law of random matrices."""
+    """Raise a ValueError unless `law` is a law of random matrices."""
     check_instance(law, name, AbstractLaw, "a law of clusterjax.phase", "pass Identity() or Wigner(), for example")
 
 
 def check_integrator(integrator: Any, dtype: Any) -> None:
-    """Raise a ValueError unless it is a scheme of the phase diagrams, whose step or tolerance `dtype` resolves: most of
-    a smaller step is lost in rounding, and tokens do not move.
+    """Raise a ValueError unless `integrator` is a scheme of the phase diagrams whose step or tolerance `dtype`
+    resolves: rounding would absorb a smaller step, so that tokens would not move.
     """
     check_instance(integrator, "integrator", AbstractIntegrator, "NormalisedEuler or Adaptive", "pass one of these")
     eps = float(jnp.finfo(dtype).eps)
-    # Ten times the machine epsilon: x + h u with a shorter step leaves most coordinates as they are.
+    # The bound is ten machine epsilons: with a shorter step, x + h u leaves most coordinates unchanged.
     least = {Adaptive: ("tolerance", eps), NormalisedEuler: ("dt", 10 * eps)}
     name, bound = least.get(type(integrator), ("", 0.0))
     value = getattr(integrator, name, None)
@@ -186,7 +185,7 @@ def check_integrator(integrator: Any, dtype: Any) -> None:
 
 
 def check_statistics(statistics: Any) -> None:
-    """Raise a ValueError unless these are statistics, at least one, each once."""
+    """Raise a ValueError unless `statistics` holds at least one statistic, and each only once."""
     checked = check_sequence(statistics, "statistics", AbstractStatistic, "statistics of clusterjax.phase")
     if len({statistic.name for statistic in checked}) < len(checked):
         names = ", ".join(statistic.name for statistic in checked)
@@ -194,13 +193,13 @@ def check_statistics(statistics: Any) -> None:
 
 
 def chunk_size(n: int, d: int, times: int, dtype: Any) -> int:
-    """How many systems are run together: what is saved of them, and their stages, stay in the cache of a core.
+    """The number of systems that run together, so that their saved states and stages stay in the cache of a core.
 
-    In few dimensions as many as their sums are taken over at once. On another device what fits a tenth of it.
+    In few dimensions the number follows the block size of the sums. On another device it is set by memory.
     """
-    # Saved states, and about 16 arrays of the size of a state for the stages of the solver.
+    # The memory holds the saved states, and about 16 arrays of the size of a state for the stages of the solver.
     bytes_each = n * d * (16 + times) * jnp.dtype(dtype).itemsize
-    # An accelerator computes all pairs of a chunk at once: about a gigabyte of scores.
+    # An accelerator computes all pairs of a chunk at once, and gets about a gigabyte of scores.
     if jax.default_backend() != "cpu":
         return max(64, 2**30 // (bytes_each + n * n * jnp.dtype(dtype).itemsize))
     return systems_at_once(n * n) if d <= FEW_DIMENSIONS else max(4, 2 ** int(math.log2(max(1, 2**21 // bytes_each))))

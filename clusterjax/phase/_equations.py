@@ -1,16 +1,16 @@
-r"""What the stationary densities of noisy attention obey that gather about one axis, with the order parameter given.
+r"""The equations of stationary densities of noisy attention that concentrate about one axis, at given order parameter.
 
-**Algorithm.** With V = B = I the velocity of the mean field is a gradient, of $Z/\beta$ for unnormalised attention and
-of $\log Z/\beta$ for softmax, $Z(x) = \int e^{\beta\langle x, y\rangle}d\mu(y)$. A density is then stationary at
-temperature T if and only if it is $e^{U/T}$ up to a factor, with U this potential of itself. For densities of one
-coordinate z this is one equation for each moment $m_l = \int P_l(z)\,d\mu$, $l \ge 1$, of polynomials with $P_l(1) =
-1$. The order parameter $r = m_1$ is given, and T is an unknown in its place: along r the branch has no fold, so that
-its unstable part is passed like the rest. Newton's method starts from the line through the two points before. Where
-$d\log T/dr$, by the implicit function theorem, is zero, the branch folds.
+**Algorithm.** With V = B = I the velocity of the mean field is the gradient of a potential U: $Z/\beta$ for
+unnormalised attention and $\log Z/\beta$ for softmax, $Z(x) = \int e^{\beta\langle x, y\rangle}d\mu(y)$. A density is
+stationary at temperature T if and only if it is proportional to $e^{U/T}$ with its own potential U. For densities of
+one coordinate z this gives one equation for each moment $m_l = \int P_l(z)\,d\mu$, $l \ge 1$, with $P_l(1) = 1$. The
+order parameter $r = m_1$ is given, and T replaces it as an unknown: as a function of r the branch has no fold, so that
+its unstable part poses no difficulty. Newton's method starts from the linear extrapolation of the last two points. The
+branch folds where $d\log T/dr$, from the implicit function theorem, is zero.
 
 **Reference.** 2604.16288 and 2606.05140 (unnormalised attention); Keller, *Numerical solution of bifurcation and
-nonlinear eigenvalue problems*, 1977 (continuation). **Invariants.** As r tends to zero, T tends to $T_c$. The equations
-are exact but for the integrals: moments beyond the highest degree do not enter where the kernel has none.
+nonlinear eigenvalue problems*, 1977 (continuation). **Invariants.** T tends to $T_c$ as r tends to zero. The equations
+are exact up to quadrature: moments beyond the highest degree do not enter where the kernel vanishes.
 """
 
 import equinox as eqx
@@ -32,11 +32,11 @@ class Equations(eqx.Module):
 
     **Arguments:**
 
-    - `strengths`: $a_l/\\beta$ for l = 1, ..., degree, over $a_0$ for softmax.
-    - `numbers`: How many harmonics of each degree there are, N_l.
+    - `strengths`: $a_l/\\beta$ for l = 1, ..., degree, divided by $a_0$ for softmax.
+    - `numbers`: N_l, the number of harmonics of each degree.
     - `polynomials`: P_l at the nodes.
-    - `weights`: Of the nodes, of sum one.
-    - `beta`: Of softmax; None for unnormalised attention.
+    - `weights`: The quadrature weights, with sum one.
+    - `beta`: The beta of softmax; None for unnormalised attention.
     """
 
     strengths: Float[Array, " degrees"]
@@ -46,37 +46,37 @@ class Equations(eqx.Module):
     beta: Scalar | None
 
     def potential(self, moments: Float[Array, " degrees"]) -> Float[Array, " nodes"]:
-        """Z / beta less its mean, or the logarithm of Z over its mean, over beta."""
+        """Z / beta less its mean for unnormalised attention, or log(Z over its mean) / beta for softmax."""
         linear = matmul(self.polynomials, self.numbers * self.strengths * moments)
         return linear if self.beta is None else jnp.log1p(self.beta * linear) / self.beta
 
     def density(self, moments: Float[Array, " degrees"], temperature: Scalar) -> Float[Array, " nodes"]:
-        """The density of this potential, with respect to the uniform measure, at the nodes."""
+        """The density proportional to exp(potential / T), relative to the uniform measure, at the nodes."""
         exponents = self.potential(moments) / temperature
         values = jnp.exp(exponents - lax.stop_gradient(jnp.max(exponents)))
         return values / jnp.sum(self.weights * values)
 
     def unpack(self, unknowns: Float[Array, " degrees"], r: Scalar) -> tuple[Float[Array, " degrees"], Scalar]:
-        """The moments and the temperature: the unknowns are its logarithm and the moments from degree two."""
+        """The moments and the temperature; the unknowns are log T and the moments from degree two."""
         return unknowns.at[0].set(r), jnp.exp(unknowns[0])
 
     def residual(self, unknowns: Float[Array, " degrees"], r: Scalar) -> Float[Array, " degrees"]:
-        """By how much each moment is off, the first one relative to r."""
+        """The error of each moment, the first relative to r."""
         moments, temperature = self.unpack(unknowns, r)
         off = matmul(self.weights * self.density(moments, temperature), self.polynomials) - moments
         return off.at[0].divide(r)
 
     def excess(self, unknowns: Float[Array, " degrees"], r: Scalar) -> Scalar:
-        """The free energy less that of the uniform density, of unnormalised attention."""
+        """The free energy relative to the uniform density, for unnormalised attention."""
         moments, temperature = self.unpack(unknowns, r)
         density = self.density(moments, temperature)
-        # The logarithm of a density that is rounded to zero is finite beside it.
+        # The bound keeps the logarithm finite where the density underflows to zero.
         disorder = jnp.sum(self.weights * density * jnp.log(jnp.maximum(density, jnp.finfo(density.dtype).tiny)))
         return temperature * disorder - jnp.sum(self.numbers * self.strengths * moments * moments) / 2
 
 
 def equations_of(strengths: np.ndarray, numbers: np.ndarray, beta: float | None, d: int, count: int) -> Equations:
-    """The equations, with integrals by `count` nodes."""
+    """The equations, with integrals by quadrature with `count` nodes."""
     polynomials = table(count, len(strengths), d, 0).values[:, 1:] / np.sqrt(numbers)
     arrays = (jnp.asarray(part) for part in (strengths, numbers, polynomials, nodes(count, d)[1]))
     return Equations(*arrays, beta=None if beta is None else jnp.asarray(beta))
@@ -84,8 +84,8 @@ def equations_of(strengths: np.ndarray, numbers: np.ndarray, beta: float | None,
 
 @eqx.filter_jit
 def solve(equations: Equations, r: Scalar, guess: Float[Array, " degrees"]) -> Float[Array, " degrees"]:
-    """The unknowns at this order parameter; NaN where Newton's method finds none."""
-    # The last step of Newton's method is far better than the one before, which is compared with this.
+    """The unknowns at order parameter `r`; NaN where Newton's method does not converge."""
+    # The tolerance bounds the last step of Newton's method, after which the error is far smaller.
     tolerance = float(jnp.finfo(guess.dtype).eps) ** 0.65
     solver = optx.Newton(rtol=tolerance, atol=tolerance, linear_solver=lx.LU())
     found = optx.root_find(lambda y, _: equations.residual(y, r), solver, guess, max_steps=64, throw=False)
@@ -96,7 +96,7 @@ def solve(equations: Equations, r: Scalar, guess: Float[Array, " degrees"]) -> F
 def describe(
     equations: Equations, unknowns: Float[Array, "points degrees"], rs: Float[Array, " points"]
 ) -> tuple[Array, Array, Array, Array]:
-    """Moments, temperatures, densities at the nodes and excesses of free energy at points of the branch."""
+    """Moments, temperatures, densities at the nodes, and free energies relative to uniform, at points of the branch."""
     moments, temperatures = jax.vmap(equations.unpack)(unknowns, rs)
     densities = jax.vmap(equations.density)(moments, temperatures)
     return moments, temperatures, densities, jax.vmap(equations.excess)(unknowns, rs)
@@ -108,16 +108,16 @@ def _derivatives(equations: Equations, unknowns: Float[Array, " degrees"], r: Sc
 
 
 def slope(equations: Equations, unknowns: Float[Array, " degrees"], r: Scalar) -> float:
-    """The derivative of log T by r along the branch."""
+    """The derivative of log T with respect to r along the branch."""
     matrix, change = _derivatives(equations, unknowns, r)
     return -float(np.linalg.solve(np.asarray(matrix), np.asarray(change))[0])
 
 
 def follow(equations: Equations, rs: Float[Array, " points"]) -> np.ndarray:
-    """The unknowns at all `rs`, (points, degrees); NaN from the first point on that was not found."""
+    """The unknowns at all `rs`, (points, degrees); NaN from the first point at which Newton's method fails."""
     last = np.zeros(len(equations.strengths))
     last[0] = np.log(float(equations.strengths[0]))
-    # Temperature and moments of degree two begin as the square of r: the line through the uniform state is flat.
+    # log T and the moments of degree two start as r^2, so that the first extrapolation is constant.
     before, r_before, r_last = last, -1.0, 0.0
     found = np.full((len(rs), len(last)), np.nan)
     for k, r in enumerate(np.asarray(rs, float)):

@@ -1,8 +1,8 @@
-"""The schemes of the phase diagrams, each a choice of solver, steps and units of time for `simulate`.
+"""The schemes of the phase diagrams, each a choice of solver, steps and unit of time for `simulate`.
 
-`NormalisedEuler` is the published scheme, with time counted in steps so that floats hold it exactly; `Adaptive` is the
-pair 5(4) of Dormand and Prince with projection after each step. Invariants: a system that does not reach a save time is
-NaN from there on, and no other system; unnormalised attention never overflows on its own account.
+`NormalisedEuler` is the published scheme, with time counted in steps, which floats represent exactly; `Adaptive` is the
+Dormand-Prince 5(4) pair with projection after each step. Invariants: a system that does not reach a save time is NaN
+from then on, without effect on other systems; the factor e^beta of unnormalised attention never overflows.
 """
 
 import math
@@ -26,18 +26,18 @@ from .._solver import Retract
 from .._space import AbstractSpace, Euclidean
 
 
-# The most steps up to one time of `NormalisedEuler`, and the most attempted steps of `Adaptive`.
+# The maximal number of steps of `NormalisedEuler` up to one time, and of attempted steps of `Adaptive`.
 MOST_STEPS = 10**9
 MOST_TRIES = 10**7
 
-# The most evaluations of the field per system that `phase_diagram` accepts, by the estimate of the integrator: the most
-# steps of `NormalisedEuler`, which makes one evaluation per step. `Adaptive` has the same limit, not 7 MOST_TRIES: its
-# estimate was up to 60 times too high where it was compared with runs, so that runs would be refused that finish. A
-# system that needs more than MOST_TRIES is NaN from there on.
+# The maximal number of evaluations of the field per system that `phase_diagram` accepts, by the estimate of the
+# integrator. It equals the maximal number of steps of `NormalisedEuler`, which evaluates once per step. `Adaptive` has
+# this limit instead of 7 MOST_TRIES, because its estimate was up to 60 times too high in comparisons with runs, and
+# runs that finish would be refused. A system that needs more than MOST_TRIES is NaN from then on.
 MOST_EVALUATIONS = MOST_STEPS
 
-# Where a step h is near 1 / eps, 8e6 in float32, x is lost in the rounding of x + h u. Nothing overflows there: a token
-# is divided by its largest coordinate before its squares are added.
+# At a step h near 1 / eps, 8e6 in float32, rounding of x + h u loses x. No overflow occurs at that step, because a
+# token is divided by its largest coordinate before its squares are summed.
 LONGEST_STEP = 1e6
 
 
@@ -58,9 +58,9 @@ class AbstractIntegrator(AbstractPart):
 class NormalisedEuler(AbstractIntegrator):
     r"""The published scheme: $x \leftarrow (x + hu) / |x + hu|$ with the drift u, not projected on the tangent space.
 
-    The step h is `dt` for softmax attention and `dt` $/ \max(\sqrt\beta e^{\beta - 1/2}, 1)$ for the unnormalised one.
-    The state at time t is that after ceil(t / h) steps; at time zero it is the start, where the published code has the
-    first step. The scheme is of first order: `Adaptive` tells what the step adds to a diagram.
+    The step h is `dt` for softmax attention and `dt` $/ \max(\sqrt\beta e^{\beta - 1/2}, 1)$ for the unnormalised.
+    The state at time t is the state after ceil(t / h) steps; at time zero it is the start, where the published code has
+    the state after one step. The scheme is of first order: a comparison with `Adaptive` shows the effect of the step.
 
     **Arguments:**
 
@@ -81,22 +81,21 @@ class NormalisedEuler(AbstractIntegrator):
     ) -> Float[Array, "times n d"]:
         log_step = jnp.log(jnp.asarray(self.dt, ts.dtype))
         if isinstance(attention, UnnormalisedAttention):
-            # h u = dt (u / factor) with h = dt / factor: u may overflow, as e^beta does, u / factor does not. The
-            # offset is subtracted from the exponents, so that log_factor added to it divides u by the factor. Hence
+            # With h = dt / factor, h u = dt (u / factor), where u may overflow as e^beta but u / factor does not. The
+            # offset is subtracted from the exponents, so that adding log_factor to it divides u by the factor. Hence
             # `_Steps` multiplies the field by dt, while one step advances the time by h.
             log_factor = log_largest_velocity(at_time(attention.beta, 0.0)).astype(ts.dtype)
             offset = at_time(attention.offset, 0.0, ts.dtype) + log_factor
             attention = eqx.tree_at(lambda a: a.offset, attention, offset)
             log_step = log_step - log_factor
-        # Time is counted in steps, which floats hold exactly. A thousandth of a step absorbs the rounding of save
-        # times.
+        # Time is counted in steps, which floats represent exactly. A thousandth of a step absorbs rounding of times.
         counts = jnp.ceil(ts * jnp.exp(-log_step) - 1e-3)
-        # Save times beyond the most steps, or beyond exact integers, are not reached; zero steps stand for them, and
-        # `cummax` keeps the counts from falling.
+        # Save times beyond the maximal number of steps, or beyond exact integers, are not reached. Their counts are
+        # set to zero, and `cummax` keeps the counts non-decreasing.
         few = counts <= min(MOST_STEPS, 1 / float(jnp.finfo(ts.dtype).eps))
         counts = lax.cummax(jnp.where(few, counts, 0))
         field = _Steps(AttentionField(attention, value, Euclidean()), jnp.asarray(self.dt, ts.dtype), jnp.exp(log_step))
-        # One step of length one in units of steps; `Retract` divides by the norm after each.
+        # Each step has length one in this unit of time; `Retract` divides by the norm after each step.
         run = simulate(
             field, x0, _from_zero(counts), solver=Retract(dfx.Euler()), stepsize_controller=dfx.ConstantStepSize(),
             dt0=1.0, max_steps=MOST_STEPS, throw=False,
@@ -104,25 +103,25 @@ class NormalisedEuler(AbstractIntegrator):
         return jnp.where(few[:, None, None], run.xs[1:], jnp.nan)
 
     def steps(self, beta: float, t: float, unnormalised: bool) -> float:
-        # e^700 is near the largest float64: larger estimates are as good as infinite.
+        # e^700 is near the largest float64, and larger estimates are as good as infinite.
         return t / self.dt * (math.exp(min(_log_largest_velocity(beta), 700)) if unnormalised else 1.0)
 
 
 class Adaptive(AbstractIntegrator):
-    """The flow on the sphere itself, by the pair 5(4) of Dormand and Prince, each system with a step of its own.
+    """The flow on the sphere, integrated by the Dormand-Prince 5(4) pair, with separate steps for each system.
 
-    Tokens are normalised after each step. A step is taken where the estimate of its error is below `tolerance`, in the
+    Tokens are normalised after each step. A step is accepted if its estimated error is below `tolerance`, in the
     largest coordinate.
 
     **Arguments:**
 
     - `tolerance`: The error of one step, from 1e-14 to 1; None is 1e-6 in double precision and 1e-5 in single.
 
-    A system whose steps become too small to reach a time, or too many, is NaN from there on.
+    A system is NaN from the time at which its steps become too small or too many.
 
     ??? cite "Source"
 
-        Dormand and Prince, *A family of embedded Runge-Kutta formulae* (1980); the pair and its steps are diffrax's.
+        Dormand and Prince, *A family of embedded Runge-Kutta formulae* (1980); diffrax implements the pair.
     """
 
     tolerance: float | None = None
@@ -135,13 +134,13 @@ class Adaptive(AbstractIntegrator):
         self, attention: AbstractAttention, value: Array | None, x0: Tokens, ts: Float[Array, " times"]
     ) -> Float[Array, "times n d"]:
         double = ts.dtype == jnp.float64
-        # rtol: coordinates of unit tokens are at most one and may be zero, so that relative errors mean nothing. norm:
-        # the largest coordinate, not the root mean square, so that `tolerance` means the same for any n and d. dtmin:
-        # at the last time t a step below eps t / 2 does not advance the time. A thousandth of this scale, since at
-        # early times shorter steps do; a system that asks for less has failed.
-        # first: the first attempted step; the controller lets it grow by at most a factor of four at a time.
+        # rtol: coordinates of unit tokens are at most one and may be zero, so relative errors are meaningless. norm:
+        # with the largest coordinate, unlike the root mean square, `tolerance` means the same for any n and d. dtmin:
+        # at the last time t a step below eps t / 2 does not advance the time, but at earlier times shorter steps do,
+        # hence the factor 1e-3; a system that needs shorter steps has failed.
+        # first: the first attempted step, which the controller increases by at most a factor of four at a time.
         first = jnp.asarray(0.1, ts.dtype)
-        if isinstance(attention, UnnormalisedAttention):  # whose velocities are up to e^beta
+        if isinstance(attention, UnnormalisedAttention):  # unnormalised velocities are up to e^beta
             first = first * jnp.exp(-at_time(attention.beta, 0.0, ts.dtype))
         controller = dfx.PIDController(
             rtol=0.0, atol=self.tolerance or (1e-6 if double else 1e-5), norm=_largest, factormax=4.0,
@@ -154,13 +153,13 @@ class Adaptive(AbstractIntegrator):
         return run.xs[1:]
 
     def steps(self, beta: float, t: float, unnormalised: bool) -> float:
-        # Seven evaluations per step: six, and one more since `Retract` changes the end of the last step. Velocities
-        # vary on a scale of 1 / beta. A rough estimate, to order the points by.
+        # Seven evaluations per step: six, and one because `Retract` changes the end of the last step. Velocities vary
+        # on a scale of 1 / beta. The rough estimate orders the points.
         return 7 * t * (1 + beta) * (math.exp(min(beta, 700)) if unnormalised else 1.0)
 
 
 class _Steps(AbstractField):
-    """A field with the time counted in steps: `velocity` times the field at time `unit` times the count."""
+    """A field with time counted in steps: `velocity` times the field at time `unit` times the count."""
 
     field: AbstractField
     velocity: Scalar
@@ -179,7 +178,7 @@ class _Steps(AbstractField):
 
 def log_largest_velocity(beta: Float[Array, ""]) -> Float[Array, ""]:
     r"""The logarithm of $\max(\sqrt\beta e^{\beta - 1/2}, 1)$, the largest velocity of unnormalised attention."""
-    # beta = 0 has the logarithm of a tiny number in place of minus infinity; the outer maximum makes it zero.
+    # The bound makes the logarithm finite at beta = 0; the outer maximum then gives zero.
     return jnp.maximum(jnp.log(jnp.maximum(beta, 1e-30)) / 2 + beta - 0.5, 0)
 
 
@@ -188,7 +187,7 @@ def _log_largest_velocity(beta: float) -> float:
 
 
 def _from_zero(ts: Float[Array, " times"]) -> Float[Array, " more"]:
-    """`simulate` saves at the start too, which may be a save time as well."""
+    """`ts` with a zero in front, since `simulate` saves at the start, which may be a save time as well."""
     # Callers drop the first entry. Equal neighbours are traced, so that `simulate` does not refuse them.
     return jnp.concatenate([jnp.zeros((1,), ts.dtype), ts])
 

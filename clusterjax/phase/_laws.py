@@ -1,7 +1,7 @@
 """The laws of random V and Q^T K in the phase diagrams, and the scopes of one draw.
 
-A law says how one matrix is distributed, a draw scope whether one matrix is drawn for the diagram, for each beta or for
-each system. Invariant: a matrix depends on the seed, and where it is drawn per beta on the value of beta, never on its
+A law is the distribution of a matrix. A draw scope says whether one matrix is drawn for the diagram, for each beta, or
+for each system. Invariant: a matrix depends on the seed, and if drawn per beta on the value of beta, never on its
 index.
 """
 
@@ -29,13 +29,13 @@ Matrices = Float[Array, "..."] | None  # None, (d, d), or (systems, d, d)
 
 
 class AbstractDrawScope(AbstractPart):
-    """The scope of one draw of a random matrix: when it is drawn anew."""
+    """The scope of one draw of a random matrix: the systems that share the matrix."""
 
     @abstractmethod
     def draw(
         self, sample: Callable[[PRNGKeyArray], Array], key: PRNGKeyArray, beta: Float[Array, ""], systems: int
     ) -> Array:
-        """`sample` of one key, (d, d), or of a key for each system, (systems, d, d)."""
+        """`sample` of one key, (d, d), or of one key per system, (systems, d, d)."""
 
 
 class Once(AbstractDrawScope):
@@ -57,41 +57,41 @@ class PerBeta(AbstractDrawScope):
 
 
 class PerSystem(AbstractDrawScope):
-    """A matrix for each system."""
+    """One matrix for each system."""
 
     def draw(
         self, sample: Callable[[PRNGKeyArray], Array], key: PRNGKeyArray, beta: Float[Array, ""], systems: int
     ) -> Array:
-        # One key for each system: the matrices do not depend on how systems are taken in chunks.
+        # With one key per system the matrices do not depend on the chunks of systems.
         return jax.vmap(sample)(jr.split(_of_beta(key, beta), systems))
 
 
 def check_draw_scope(drawn: Any) -> None:
-    """Raise a ValueError unless it says when a matrix is drawn anew."""
+    """Raise a ValueError unless `drawn` is a scope of draws."""
     check_instance(drawn, "drawn", AbstractDrawScope, "Once(), PerBeta() or PerSystem()", "pass one of these")
 
 
 class AbstractLaw(AbstractPart):
-    """Where V or Q^T K of a phase diagram come from."""
+    """The law of V or Q^T K in a phase diagram."""
 
     @abstractmethod
     def draw(self, key: PRNGKeyArray, beta: Float[Array, ""], systems: int, d: int, query_key: Matrices) -> Matrices:
-        """The matrices, or None for the identity; `query_key` is what was drawn before them."""
+        """The matrices, or None for the identity; `query_key` holds the matrices drawn for Q^T K."""
 
 
 class Identity(AbstractLaw):
-    """The identity."""
+    """The identity matrix."""
 
     def draw(self, key: PRNGKeyArray, beta: Float[Array, ""], systems: int, d: int, query_key: Matrices) -> Matrices:
         return None
 
 
 class Square(AbstractLaw):
-    r"""$GG^\top/\sqrt d$, entries of G standard normal: positive semidefinite.
+    r"""$GG^\top/\sqrt d$ with standard normal entries of G; positive semidefinite.
 
     **Arguments:**
 
-    - `drawn`: When it is drawn anew.
+    - `drawn`: The scope of one draw.
 
     ??? cite "Source"
 
@@ -112,11 +112,11 @@ class Square(AbstractLaw):
 
 
 class Product(AbstractLaw):
-    r"""$G_1G_2/\sqrt d$, entries standard normal.
+    r"""$G_1G_2/\sqrt d$ with standard normal entries of both factors.
 
     **Arguments:**
 
-    - `drawn`: When it is drawn anew.
+    - `drawn`: The scope of one draw.
 
     ??? cite "Source"
 
@@ -141,12 +141,12 @@ class Wigner(AbstractLaw):
 
     **Arguments:**
 
-    - `drawn`: When it is drawn anew.
+    - `drawn`: The scope of one draw.
 
     ??? cite "Source"
 
-        The code of Geshkovski et al., *A mathematical perspective on transformers* (2312.10794); another law of it,
-        which has too small a diagonal, is left out.
+        The code of Geshkovski et al., *A mathematical perspective on transformers* (2312.10794). Another law in that
+        code, whose diagonal is too small, is omitted.
     """
 
     drawn: AbstractDrawScope = PerSystem()
@@ -163,11 +163,11 @@ class Wigner(AbstractLaw):
 
 
 class Gaussian(AbstractLaw):
-    r"""$G/\sqrt d$, entries standard normal, no symmetry: its eigenvalues fill the unit disc.
+    r"""$G/\sqrt d$ with standard normal entries and no symmetry; its eigenvalues fill the unit disc.
 
     **Arguments:**
 
-    - `drawn`: When it is drawn anew.
+    - `drawn`: The scope of one draw.
     """
 
     drawn: AbstractDrawScope = PerSystem()
@@ -180,11 +180,11 @@ class Gaussian(AbstractLaw):
 
 
 class Orthogonal(AbstractLaw):
-    """Uniform among the orthogonal matrices, of either determinant.
+    """The uniform distribution on the orthogonal matrices, of either determinant.
 
     **Arguments:**
 
-    - `drawn`: When it is drawn anew.
+    - `drawn`: The scope of one draw.
 
     ??? cite "Source"
 
@@ -202,12 +202,12 @@ class Orthogonal(AbstractLaw):
 
 def _orthogonal(key: PRNGKeyArray, d: int, dtype: Any) -> Float[Array, "d d"]:
     q, r = jnp.linalg.qr(draw_normal(key, (d, d), dtype))
-    # Without the signs of the diagonal of R the law would depend on the routine.
+    # Without the signs of the diagonal of R the law would depend on the QR routine.
     return q * jnp.where(jnp.diagonal(r) < 0, -1, 1).astype(dtype)[None, :]
 
 
 def _normal_form(eigenvalues: Any) -> Array:
-    """The real block diagonal matrix of these eigenvalues."""
+    """The real block diagonal matrix with these eigenvalues."""
     check_concrete(eigenvalues, "eigenvalues")
     given = as_numbers(eigenvalues, "eigenvalues")
     rule = "be finite numbers (d,), complex ones in pairs of conjugates"
@@ -218,7 +218,7 @@ def _normal_form(eigenvalues: Any) -> Array:
     if sorted(above, key=_ordered) != sorted(below.conj(), key=_ordered):
         raise refusal("eigenvalues", rule, f"{shown(eigenvalues)} lack a conjugate", "add it")
     blocks = [np.array([[z.real]]) for z in numbers[numbers.imag == 0]]
-    # A rotation times a length has the two conjugates.
+    # The eigenvalues of a scaled rotation are two complex conjugates.
     blocks += [np.array([[z.real, -z.imag], [z.imag, z.real]]) for z in above]
     form = block_diag(*blocks)
     check_fits(form, "eigenvalues")
@@ -230,16 +230,16 @@ def _ordered(z: complex) -> tuple[float, float]:
 
 
 class Spectrum(AbstractLaw):
-    """A normal matrix with eigenvalues that are given, in a uniform random orthonormal basis.
+    """A normal matrix with given eigenvalues, in a uniform random orthonormal basis.
 
     **Arguments:**
 
-    - `eigenvalues`: (d,), real, or complex in pairs of conjugates.
-    - `drawn`: When the basis is drawn anew.
+    - `eigenvalues`: (d,), real, or complex in conjugate pairs.
+    - `drawn`: The scope of one draw of the basis.
 
     **Raises:**
 
-    - `ValueError` if they are no such numbers, or on use if they are not as many as tokens have coordinates.
+    - `ValueError` if `eigenvalues` is of another form, or on use if its length is not the dimension of the tokens.
     """
 
     eigenvalues: Float[Array, "d d"]
@@ -247,7 +247,7 @@ class Spectrum(AbstractLaw):
 
     def __init__(self, eigenvalues: Num[ArrayLike, " d"] | Sequence[complex], drawn: AbstractDrawScope = PerSystem()):
         check_draw_scope(drawn)
-        # Kept as the matrix that has them.
+        # The attribute holds the real matrix with these eigenvalues.
         self.eigenvalues, self.drawn = _normal_form(eigenvalues), drawn
 
     def draw(self, key: PRNGKeyArray, beta: Float[Array, ""], systems: int, d: int, query_key: Matrices) -> Matrices:
@@ -275,11 +275,12 @@ def _square(matrix: Numbers) -> Array:
 
 
 class LikeQueryKey(AbstractLaw):
-    r"""V = `scale` $\cdot\,Q^\top K$, which for a symmetric one makes the flow ascend an energy, or descend.
+    r"""V = `scale` $\cdot\,Q^\top K$, with which the flow ascends or descends an energy if $Q^\top K$ is symmetric.
 
     **Arguments:**
 
-    - `scale`: The published code has $\pm1/\sqrt d$ for `Square` and `Product`, $\pm1/\sqrt{d+1}$ for `Wigner`.
+    - `scale`: The factor; the published code has $\pm1/\sqrt d$ for `Square` and `Product`, $\pm1/\sqrt{d+1}$ for
+        `Wigner`.
 
     ??? cite "Source"
 
@@ -289,13 +290,13 @@ class LikeQueryKey(AbstractLaw):
     scale: Float[Array, ""] = eqx.field(converter=_scale)
 
     def draw(self, key: PRNGKeyArray, beta: Float[Array, ""], systems: int, d: int, query_key: Matrices) -> Matrices:
-        # None is the identity, which has to be written out to be scaled.
+        # None stands for the identity, which must be explicit to be scaled.
         matrices = jnp.eye(d, dtype=beta.dtype) if query_key is None else query_key
         return self.scale.astype(beta.dtype) * matrices
 
 
 class Fixed(AbstractLaw):
-    """A matrix that is given.
+    """A given matrix.
 
     **Arguments:**
 
@@ -305,7 +306,7 @@ class Fixed(AbstractLaw):
     matrix: Float[Array, "d d"] = eqx.field(converter=_square)
 
     def draw(self, key: PRNGKeyArray, beta: Float[Array, ""], systems: int, d: int, query_key: Matrices) -> Matrices:
-        # The dimension of the tokens is known here first.
+        # The shape is checked here, where the dimension of the tokens is first known.
         if self.matrix.shape != (d, d):
             raise ValueError(
                 f"matrix must have the shape ({d}, {d}) of the tokens, but it has {self.matrix.shape}; pass another."
@@ -320,6 +321,6 @@ LAWS: dict[str, Any] = {
 
 
 def _of_beta(key: PRNGKeyArray, beta: Float[Array, ""]) -> PRNGKeyArray:
-    """A key of its own for each beta, whatever the other points of the sweep are."""
-    # The bits of beta as an integer; in float32, so that both precisions draw the same matrices.
+    """A separate key for each beta, independent of the other points of the sweep."""
+    # The bits of beta in float32 are folded in as an integer, so that both precisions draw equal matrices.
     return jr.fold_in(key, jax.lax.bitcast_convert_type(beta.astype(jnp.float32), jnp.uint32))

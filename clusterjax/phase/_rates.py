@@ -1,12 +1,12 @@
-r"""How fast small perturbations of a stationary density grow, by the order in which they turn about its axis.
+r"""The growth rates of small perturbations of a stationary density, by the order of their rotation about its axis.
 
 **Algorithm.** A perturbation $\eta$ of a stationary $\mu$ obeys $\dot\eta = T\Delta\eta - \nabla\cdot(\eta\,v[\mu]) -
-\nabla\cdot(\mu\,v'\eta)$, $v'\eta$ the gradient of $Z[\eta]/\beta$ for unnormalised attention, and of
-$Z[\eta]/(\beta Z[\mu])$ for softmax. Tested with the harmonics of one order it is a matrix (Galerkin), whose entries
-are integrals over z. Eigenvalues are real where the flow is one of a gradient; of others the real part counts.
+\nabla\cdot(\mu\,v'\eta)$, where $v'\eta$ is the gradient of $Z[\eta]/\beta$ for unnormalised attention, and of
+$Z[\eta]/(\beta Z[\mu])$ for softmax. A Galerkin projection on the harmonics of one order gives a matrix, whose entries
+are integrals over z. Its eigenvalues are real for a gradient flow; otherwise the real part counts.
 
-**Invariants.** Mass is no perturbation: degree zero is left out. A rotation of the density is stationary too, so that
-order 1 has the eigenvalue zero, which is taken out: it is the one nearest to zero.
+**Invariants.** Degree zero is left out, because mass is conserved. A rotated density is stationary too, so that order 1
+has the eigenvalue zero; the eigenvalue nearest to zero is removed.
 """
 
 import numpy as np
@@ -26,12 +26,12 @@ def growth(
     order: int,
     density: np.ndarray,
 ) -> Float[np.ndarray, "degrees degrees"]:
-    """The matrix of perturbations of this order, from degree max(order, 1) to the highest.
+    """The matrix of the perturbations of order `order`, from degree max(order, 1) to the highest.
 
     **Arguments:**
 
-    - `moments`, `density`: Of the stationary state: from degree 1 on, and at the nodes.
-    - `strengths`, `numbers`, `beta`: As in `Equations`, on the host.
+    - `moments`, `density`: The moments of the stationary state from degree 1, and its density at the nodes.
+    - `strengths`, `numbers`, `beta`: As in `Equations`, as NumPy arrays.
     """
     degree = len(strengths)
     _, weights = nodes(count, d)
@@ -45,19 +45,19 @@ def growth(
     if beta is None:
         slope, turn = along * pull, across * pull
     else:
-        # The gradient of a quotient: Z of the perturbation over that of the density.
+        # This is the gradient of the quotient of Z of the perturbation and Z of the density.
         mass = 1 + beta * (zonal.values[:, 1:] @ scaled)
         slope = (along / mass[:, None] - beta * values * (force / mass**2)[:, None]) * pull
         turn = across / mass[:, None] * pull
         force = force / mass
-    # Drift of the perturbation, and of the density in the field of the perturbation.
+    # `moved` is the drift of the perturbation, `driven` that of the density in the field of the perturbation.
     moved = along.T @ ((weights * force)[:, None] * values)
     driven = along.T @ ((weights * density)[:, None] * slope) + across.T @ ((weights * density)[:, None] * turn)
     return moved + driven - temperature * np.diag(l * (l + d - 2.0))
 
 
 def leading(matrix: np.ndarray, rotation: bool) -> float:
-    """The largest real part of its eigenvalues, that of the rotation taken out."""
+    """The largest real part of an eigenvalue, without the eigenvalue of the rotation if `rotation`."""
     found = np.linalg.eigvals(matrix)
     if rotation:
         found = np.delete(found, np.argmin(np.abs(found)))

@@ -1,8 +1,8 @@
 """`phase_diagram`: a sweep of `PhaseDiagram` over beta, with a store that can be resumed.
 
-Every argument is checked before anything is compiled. Each beta is one point of the sweep; `PhaseDiagram.cost` tells
-the sweep which points take about equally long. Invariant: the store of a sweep identifies its arguments, so that a
-resumed run has the same ones.
+Every argument is checked before compilation. Each beta is one point of the sweep; `PhaseDiagram.cost` tells the sweep
+which points take about equally long. Invariant: the store of a sweep identifies its arguments, so that a resumed run
+has equal arguments.
 """
 
 import os
@@ -51,10 +51,10 @@ def phase_diagram(
     progress: bool = True,
     batch_size: int = 1,
 ) -> xr.Dataset:
-    r"""How clustered systems of n tokens are at each time, for each beta, by the published code's definition.
+    r"""The clustering of systems of n tokens at each time, for each beta, as defined by the published code.
 
-    Each system starts at its own tokens, uniform on the sphere unless they are given, the same for every beta. A beta
-    is one point of the sweep, so that a run with a `store` that is killed loses the rows in flight and no more.
+    Each system has its own initial tokens, uniform on the sphere unless given, and shared by all betas. Each beta is
+    one point of the sweep, so that a run with a `store` loses only the rows in progress when it is killed.
 
     !!! example
 
@@ -75,23 +75,23 @@ def phase_diagram(
 
     **Other arguments:**
 
-    - `n`, `d`, `samples`: How many tokens, of how many coordinates, in how many systems.
-    - `unnormalised`: Whether attention is the unnormalised one.
+    - `n`, `d`, `samples`: The number of tokens per system, their dimension, and the number of systems.
+    - `unnormalised`: True for unnormalised attention.
     - `query_key`, `value`: The laws of Q^T K and V.
-    - `starts`: Initial points (samples, n, d), which give the three sizes as well; see `read_starts`.
-    - `statistics`: What is measured, over the systems.
+    - `starts`: Initial points (samples, n, d), which also determine the three sizes; see `read_starts`.
+    - `statistics`: The statistics that are measured over the systems.
     - `integrator`: The published `NormalisedEuler`, or `Adaptive`.
-    - `mask`: The mask; `CausalMask()` makes the diagram a causal one.
-    - `dtype`: Of the simulation; None is the default of jax.
-    - `seed`: Of starts and laws.
-    - `store`, `resume`, `devices`, `progress`: As for `run`; without `devices` a CPU works on as many betas at a time
-        as it has cores.
-    - `batch_size`: How many betas a device works on together: 1 on a CPU, more where there is room.
+    - `mask`: The mask; `CausalMask()` gives causal attention.
+    - `dtype`: The dtype of the simulation; None is the default of jax.
+    - `seed`: The seed of the starts and laws.
+    - `store`, `resume`, `devices`, `progress`: As for `run`; without `devices` a CPU processes one beta per core at a
+        time.
+    - `batch_size`: The number of betas that a device processes together: 1 on a CPU, more if memory permits.
 
     **Returns:**
 
-    An `xarray.Dataset` over (beta, t) with mean and standard error of each statistic, `close_pairs` and
-    `close_pairs_error` say; what was asked is in its attributes.
+    An `xarray.Dataset` over (beta, t) with mean and standard error of each statistic, for example `close_pairs` and
+    `close_pairs_error`; the arguments are in its attributes.
 
     **Raises:**
 
@@ -100,13 +100,13 @@ def phase_diagram(
     ??? cite "Source"
 
         Geshkovski et al., *A mathematical perspective on transformers* (2312.10794), the phase diagrams of Section 6
-        and their code; the state at time zero is the start here, where that code has the first step.
+        and their code; at time zero the state is the start here, where that code has the state after one step.
     """
     dtype = _dtype(dtype)
     betas, times = _numbers(betas, "betas", dtype), _numbers(times, "times", dtype)
-    # In the dtype of the run: times that differ in float64 may be equal there.
+    # Times are compared in the dtype of the run, where times that differ in float64 may be equal.
     check_times(times.astype(dtype), "times")
-    # A beta identifies its point in the store.
+    # Betas must differ, because a beta identifies its point in the store.
     if len(np.unique(betas)) < len(betas):
         raise refusal("betas", "be there once each", "two of them are equal", "pass numpy.unique of them")
     samples, n, d = check_sizes(samples, n, d, least=2)
@@ -136,7 +136,7 @@ def phase_diagram(
         seed,
         mask=mask,
     )
-    # The largest beta takes the most evaluations of the field, whichever attention it is.
+    # The largest beta takes the most evaluations of the field, for either attention.
     evaluations = diagram.cost(betas.max())
     if not evaluations <= MOST_EVALUATIONS:
         raise ValueError(
@@ -167,7 +167,7 @@ def phase_diagram(
 def _numbers(values: Any, name: str, dtype: Any) -> np.ndarray:
     array = check_host_array(values, name, shape=(name,), least=0, remedy="pass numpy.linspace(0, 9, 90), say")
     array = array.astype(float)
-    # A number beyond the dtype becomes infinite, which is refused below in words.
+    # A number beyond the range of the dtype becomes infinite, which is refused below.
     with np.errstate(over="ignore"):
         beyond = array[~np.isfinite(array.astype(dtype))]
     if beyond.size:
@@ -176,7 +176,7 @@ def _numbers(values: Any, name: str, dtype: Any) -> np.ndarray:
 
 
 def _dtype(dtype: Any) -> Any:
-    """Of the simulation."""
+    """The dtype of the simulation."""
     checked = jnp.dtype(jnp.result_type(float)) if dtype is None else check_float_dtype(dtype)
     if checked not in (jnp.float32, jnp.float64):
         raise refusal("dtype", "be float32 or float64", f"it is {checked}", "choose one of them")
@@ -187,8 +187,8 @@ def _dtype(dtype: Any) -> Any:
 
 
 def _each_core() -> list[Any]:
-    """The devices of this process; those of a CPU as often as there are cores, for a row of a diagram, a loop of small
-    operations, keeps one core busy."""
+    """The devices of this process; a CPU is listed once per core, because a row of a diagram, a loop of small
+    operations, keeps only one core busy."""
     devices = jax.local_devices()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return devices * (max(1, cores // len(devices)) if devices[0].platform == "cpu" else 1)

@@ -37,20 +37,20 @@ class AbstractStarts(AbstractPart):
     @property
     @abstractmethod
     def sizes(self) -> tuple[int, int, int]:
-        """How many systems, of how many tokens, of how many coordinates."""
+        """The number of systems, the number of tokens per system, and their dimension."""
 
     @abstractmethod
     def tokens(self, seed: int, dtype: DTypeLike) -> Float[Array, "systems n d"]:
-        # Stream 0 of the seed, and no beta: the same starts for every row.
-        """Unit tokens."""
+        # Implementations use stream 0 of the seed and no beta, so that all rows have equal starts.
+        """Unit tokens at time zero."""
 
 
 class Uniform(AbstractStarts):
-    """Independent uniform tokens on the sphere, the same for every beta.
+    """Independent uniform tokens on the sphere, which are shared by all betas.
 
     **Arguments:**
 
-    - `samples`, `n`, `d`: How many systems, of how many tokens, of how many coordinates.
+    - `samples`, `n`, `d`: The number of systems, the number of tokens per system, and their dimension.
     """
 
     samples: int
@@ -70,16 +70,16 @@ class Uniform(AbstractStarts):
 
 
 def _given(x0: Numbers) -> Array:
-    """`x0` as an array; if it is traced, only its shape and dtype are looked at."""
+    """`x0` as an array; only shape and dtype are checked if it is traced."""
     return check_array(x0 if not is_concrete(x0) else check_starts(x0, "x0"), "x0", shape=("samples", "n", "d"))
 
 
 class Given(AbstractStarts):
-    """Tokens that are given.
+    """Given tokens.
 
     **Arguments:**
 
-    - `x0`: (samples, n, d); tokens are normalised.
+    - `x0`: (samples, n, d); the tokens are normalised.
     """
 
     x0: Float[Array, "systems n d"] = eqx.field(converter=_given)
@@ -95,11 +95,11 @@ class Given(AbstractStarts):
 
 
 def read_starts(path: str | Path) -> Float[np.ndarray, "samples n d"]:
-    """The initial points of a phase diagram, from a file: no pickle is ever opened.
+    """The initial points of a phase diagram, from a file, without ever opening a pickle.
 
     **Arguments:**
 
-    - `path`: A `.npy`, or a `.npz` or `.safetensors` that holds one array, or one called `x0`: of shape
+    - `path`: A `.npy`, or a `.npz` or `.safetensors` that holds a single array, or an array named `x0`, of shape
         (samples, n, d), or (n, d) for one system.
 
     **Returns:**
@@ -108,17 +108,17 @@ def read_starts(path: str | Path) -> Float[np.ndarray, "samples n d"]:
 
     **Raises:**
 
-    - `ValueError` if there is no such file, if it cannot be read, or if what it holds are no tokens.
+    - `ValueError` if there is no such file, if it cannot be read, or if it holds no tokens.
     """
     return read_named(path, "path")
 
 
 def read_named(path: Any, name: str) -> Float[np.ndarray, "samples n d"]:
-    """`read_starts`, with what the path is called in messages.
+    """`read_starts`, with the name of the argument in messages.
 
     **Raises:**
 
-    - `ValueError` naming it.
+    - `ValueError` naming the argument.
     """
     path = check_path(path, name)
     readers = {".npy": _read_npy, ".npz": _read_npz, ".safetensors": _read_safetensors}
@@ -126,7 +126,7 @@ def read_named(path: Any, name: str) -> Float[np.ndarray, "samples n d"]:
         raise ValueError(f"{name} must be a .npy, .npz or .safetensors file, but it is {str(path)!r}; convert it.")
     if not path.is_file():
         raise ValueError(f"{name} must be a file that is there, but {str(path)!r} is not; mend the path.")
-    # The readers parse the formats themselves, without pickle; whatever they raise is a file that cannot be read.
+    # The readers parse the formats themselves, without pickle; any exception means that the file cannot be read.
     try:
         arrays = readers[path.suffix](path)
     except Exception as error:
@@ -140,18 +140,18 @@ def read_named(path: Any, name: str) -> Float[np.ndarray, "samples n d"]:
 
 
 def check_starts(x0: Any, name: str = "starts") -> Float[np.ndarray, "samples n d"]:
-    """`x0` as an array, if it can be initial points.
+    """`x0` as an array, if its rows can be initial points.
 
     **Raises:**
 
-    - `ValueError` naming the argument, what it was and what it should be.
+    - `ValueError` naming the argument, its value and the requirement.
     """
     check_concrete(x0, name)
     array, rule = as_numbers(x0, name), "be floats of shape (samples, n, d) with n >= 2"
     if array is None:
         raise refusal(name, rule, f"they are {shown(x0)}", "pass one unit vector per token")
     x0 = np.asarray(array)
-    # One system may be given without its axis.
+    # The axis of systems may be omitted for one system.
     x0 = x0[None] if x0.ndim == 2 else x0
     if x0.ndim != 3 or x0.size == 0 or x0.dtype.kind != "f" or x0.shape[1] < 2:
         raise refusal(name, rule, f"they are {x0.dtype} of shape {x0.shape}", "pass one unit vector per token")
@@ -166,14 +166,14 @@ def check_starts(x0: Any, name: str = "starts") -> Float[np.ndarray, "samples n 
 
 
 def _dtype(dtype: Any) -> Any:
-    """The default of jax where it is None."""
+    """The checked dtype, or the default of jax if it is None."""
     return jnp.result_type(float) if dtype is None else check_float_dtype(dtype)
 
 
 def check_sizes(samples: Any, n: Any, d: Any, least: int = 1) -> tuple[int, int, int]:
-    """How many systems, of how many tokens, of how many coordinates, if there is room for so many numbers."""
+    """The number of systems, tokens and coordinates, if arrays of that size fit in memory."""
     sizes = check_integer(samples, "samples", least=least), check_integer(n, "n", least=2), check_integer(d, "d")
-    # The message names the largest of the three. Draws are along one axis, and tokens are there beside them.
+    # The message names the largest of the three. Draws are flat arrays, and exist beside the tokens.
     count, largest = math.prod(sizes), max(range(3), key=lambda k: sizes[k])
     what = "the tokens of samples = {}, n = {}, d = {}".format(*sizes)
     num_bytes = 4 * count * jnp.result_type(float).itemsize

@@ -1,11 +1,11 @@
-r"""`stationary`: a density at which a mean field stands still, near a guess, and how fast perturbations of it grow.
+r"""`stationary` finds a stationary density of a mean field near a guess, and the growth rate of its perturbations.
 
-**Algorithm.** Newton's method on all coefficients but the mass, which the field keeps. A density that is rotated stands
-still too where V = B = I, so that the matrix is singular along these directions: each step is the least one that
-solves the linear equations, by the singular value decomposition (Newton's method with the pseudoinverse, which
-converges quadratically to a point of a manifold of zeros whose tangent is the null space). **Reference.** Allgower and
-Georg, *Introduction to Numerical Continuation Methods*, 2003, chapter 3. **Invariant.** The eigenvalues of rotations
-that do not change the velocity are taken out, as many as there are independent ones.
+**Algorithm.** Newton's method solves for all coefficients except the mass, which the field conserves. With V = B = I a
+rotated density is stationary too, so that the Jacobian is singular along rotations. Each step is therefore the
+minimum-norm solution of the linear equations, by the singular value decomposition. Newton's method with the
+pseudoinverse converges quadratically to a point of a manifold of zeros whose tangent space is the null space.
+**Reference.** Allgower and Georg, *Introduction to Numerical Continuation Methods*, 2003, chapter 3. **Invariant.** The
+eigenvalues of rotations that leave the velocity zero are removed, as many as there are independent rotations.
 """
 
 from typing import NamedTuple
@@ -23,25 +23,25 @@ from .._field import MeanField
 from .._misc import is_concrete
 
 
-# Singular values below this share of the largest are those of rotations.
+# Singular values below this fraction of the largest belong to rotations.
 _RANK = 1e-9
-# What the velocity of a rotated density may be, relative to that of a mode that decays at a rate of one.
+# The largest velocity of a rotated density, relative to a mode that decays at rate one, that counts as zero.
 _SYMMETRY = 1e-6
 
-# A truncated series may be negative by less, where the density is nearly zero; other roots are no densities.
+# A truncated series may be this negative where the density is nearly zero; lower roots are no densities.
 _NEGATIVE = -0.01
 
 
 class Stationary(NamedTuple):
-    """A density that stands still.
+    """A stationary density.
 
     **Attributes:**
 
-    - `coefficients`: Of the density.
+    - `coefficients`: The coefficients of the density.
     - `residual`: The largest velocity of a coefficient.
-    - `growth_rate`: The largest real part of an eigenvalue of the linearised flow, rotations left out: stable if
-        negative.
-    - `rotations`: How many rotations of the density are stationary too.
+    - `growth_rate`: The largest real part of an eigenvalue of the linearised flow, excluding rotations; the density is
+        stable if negative.
+    - `rotations`: The number of independent rotations of the density that are stationary too.
     """
 
     coefficients: Array
@@ -51,10 +51,10 @@ class Stationary(NamedTuple):
 
 
 def stationary(field: MeanField, guess: Array) -> Stationary:
-    r"""Find a density at which `field` stands still, near `guess`, stable or not.
+    r"""Find a stationary density of `field` near `guess`, stable or not.
 
-    Double precision alone, for which `jax_enable_x64` is set: Newton's method goes to 1e-8 and beyond, where rotations
-    are told from growth, and float32 ends at 1e-6.
+    Requires double precision, with `jax_enable_x64` set: Newton's method reaches 1e-8 and below, where rotations can be
+    distinguished from growth, whereas float32 reaches only 1e-6.
 
     !!! example
 
@@ -70,7 +70,7 @@ def stationary(field: MeanField, guess: Array) -> Stationary:
     **Arguments:**
 
     - `field`: A `MeanField` whose parameters do not depend on time.
-    - `guess`: Coefficients near those that are sought, in float64: Newton's method is local.
+    - `guess`: Coefficients near the solution, in float64, because Newton's method is local.
 
     **Returns:**
 
@@ -78,8 +78,8 @@ def stationary(field: MeanField, guess: Array) -> Stationary:
 
     **Raises:**
 
-    - `ValueError` if the shapes do not fit, the coefficients are not float64, or Newton's method finds nothing from
-        there.
+    - `ValueError` if the shapes do not fit, the coefficients are not float64, or Newton's method does not converge from
+        `guess` to a density.
     """
     check_instance(field, "field", MeanField, "a MeanField", "build one")
     guess = check_tokens(guess, "guess")
@@ -121,14 +121,14 @@ def stationary(field: MeanField, guess: Array) -> Stationary:
 
 
 class _Velocity(eqx.Module):
-    """The velocity of the coefficients that are free."""
+    """The velocity of the free coefficients."""
 
     field: MeanField
     free: Array
     shape: tuple[int, int] = eqx.field(static=True)
 
     def embed(self, c: Float[Array, " free"]) -> Array:
-        """All coefficients."""
+        """All coefficients, with mass one."""
         return jnp.zeros(self.shape, c.dtype).at[0, 0].set(1).ravel().at[self.free].set(c).reshape(self.shape)
 
     def __call__(self, c: Float[Array, " free"], args: None) -> Float[Array, " free"]:
@@ -136,7 +136,7 @@ class _Velocity(eqx.Module):
 
 
 def _free(field: MeanField, shape: tuple[int, int]) -> np.ndarray:
-    """Which coefficients belong to a harmonic of positive degree."""
+    """True for coefficients of harmonics of positive degree."""
     if field.d == 2:
         return np.repeat(np.arange(shape[0]) > 0, 2)
     l, column = np.indices(shape)
@@ -158,7 +158,7 @@ def _jacobian(velocity: _Velocity, c: Float[Array, " free"]) -> Float[Array, "fr
 
 
 def _rotations(field: MeanField, c: Array) -> np.ndarray:
-    """How the coefficients change under rotations in each plane, (planes, coefficients)."""
+    """The changes of the coefficients under rotations in each plane, (planes, coefficients)."""
     grid = field.basis.grid(field.degree)
     planes = [(i, j) for i in range(field.d) for j in range(i)]
     values = field.basis.values(field.degree, c)

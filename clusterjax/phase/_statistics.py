@@ -1,4 +1,4 @@
-"""The statistics that a phase diagram maps: one number for each system, all systems at once, systems last."""
+"""The statistics of a phase diagram: one number for each system, for arrays of systems with the systems last."""
 
 from abc import abstractmethod
 from typing import Any
@@ -14,25 +14,25 @@ from .._observables.similarity import close_fraction
 
 
 class AbstractStatistic(AbstractPart):
-    """A number of each of many systems."""
+    """A statistic that gives one number for each of many systems."""
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """What it is called in the results."""
+        """The name of the statistic in the results."""
 
     @property
     @abstractmethod
     def description(self) -> str:
-        """What it is, in one sentence."""
+        """A description of the statistic in one sentence."""
 
     @abstractmethod
     def __call__(self, x: Float[Array, "d n systems"]) -> Float[Array, " systems"]:
-        """The number of each system of unit tokens."""
+        """The statistic of each system of unit tokens."""
 
 
 class ClosePairs(AbstractStatistic):
-    r"""The share of ordered pairs $i \ne j$ with $\langle x_i, x_j\rangle >$ `cosine`: the published statistic.
+    r"""The fraction of ordered pairs $i \ne j$ with $\langle x_i, x_j\rangle >$ `cosine`: the published statistic.
 
     **Arguments:**
 
@@ -57,17 +57,17 @@ class ClosePairs(AbstractStatistic):
         return f"share of ordered pairs with inner product above {self.cosine:g}"
 
     def __call__(self, x: Float[Array, "d n systems"]) -> Float[Array, " systems"]:
-        # Systems first, for `vmap`; `close_fraction` has a rule that puts them last again on a CPU.
+        # `vmap` needs systems first; on a CPU a rule of `close_fraction` moves them last again.
         x = jnp.transpose(check_systems(x), (2, 1, 0))
         return jax.vmap(close_fraction, (0, None))(x, jnp.asarray(self.cosine, x.dtype))
 
 
 class GramRank(AbstractStatistic):
-    """How many eigenvalues of the matrix of inner products exceed `threshold`.
+    """The number of eigenvalues of the matrix of inner products above `threshold`.
 
     **Arguments:**
 
-    - `threshold`: Positive.
+    - `threshold`: A positive number.
 
     ??? cite "Source"
 
@@ -89,14 +89,14 @@ class GramRank(AbstractStatistic):
 
     def __call__(self, x: Float[Array, "d n systems"]) -> Float[Array, " systems"]:
         x = check_systems(x)
-        # The smaller of X X^T and X^T X: they differ by eigenvalues zero.
+        # X X^T and X^T X differ only by zero eigenvalues, so that the smaller of both suffices.
         few = gram(x) if x.shape[1] <= x.shape[0] else gram(jnp.swapaxes(x, 0, 1))
-        # The threshold is absolute, as published: eigenvalues of n unit tokens add up to n.
+        # The threshold is absolute, as published; the eigenvalues of n unit tokens sum to n.
         return jnp.sum(jnp.linalg.eigvalsh(few) > self.threshold, axis=1).astype(x.dtype)
 
 
 class ClusterRank(AbstractStatistic):
-    r"""The rank of the matrix of ones where $\langle x_i, x_j\rangle >$ `cosine`, zeros elsewhere: a count of clusters.
+    r"""The rank of the matrix with ones where $\langle x_i, x_j\rangle >$ `cosine`, else zeros: a count of clusters.
 
     **Arguments:**
 
@@ -123,19 +123,19 @@ class ClusterRank(AbstractStatistic):
     def __call__(self, x: Float[Array, "d n systems"]) -> Float[Array, " systems"]:
         x = check_systems(x)
         near = (gram(x) > self.cosine).astype(x.dtype)
-        # A token is in its own cluster, whatever rounding makes of its length.
+        # A token belongs to its own cluster, whatever rounding does to its norm.
         near = jnp.maximum(near, jnp.eye(x.shape[1], dtype=x.dtype)[None])
-        # Singular values of a symmetric matrix; the threshold is that of `numpy.linalg.matrix_rank`.
+        # Absolute eigenvalues are the singular values; the threshold is that of `numpy.linalg.matrix_rank`.
         sizes = jnp.abs(jnp.linalg.eigvalsh(near))
         largest = jnp.max(sizes, axis=1, keepdims=True)
         return jnp.sum(sizes > largest * (x.shape[1] * jnp.finfo(x.dtype).eps), axis=1).astype(x.dtype)
 
 
 def check_systems(x: Any) -> Float[Array, "d n systems"]:
-    """`x` as an array, if it holds many systems of two tokens or more.
+    """`x` as an array, if it holds systems of at least two tokens.
 
-    NaN tokens are accepted. `ClosePairs` of them is NaN; `GramRank` and `ClusterRank` are numbers without a meaning,
-    since comparisons with NaN are false. `PhaseDiagram` replaces every statistic of such a system by NaN.
+    NaN tokens are accepted: `ClosePairs` then is NaN, but `GramRank` and `ClusterRank` are meaningless numbers, because
+    comparisons with NaN are false. `PhaseDiagram` replaces every statistic of such a system by NaN.
     """
     x = check_array(x, "x", shape=("d", "n", "systems"), finite=False)
     if x.shape[1] < 2:
@@ -145,6 +145,5 @@ def check_systems(x: Any) -> Float[Array, "d n systems"]:
 
 def gram(x: Float[Array, "d n systems"]) -> Float[Array, "systems n n"]:
     """The inner products of the tokens of each system."""
-    # A batched product of (n, d) and (d, n) matrices.
     y = jnp.transpose(x, (2, 1, 0))
     return matmul(y, jnp.swapaxes(y, 1, 2))

@@ -1,13 +1,13 @@
-r"""Densities on the sphere of any dimension that depend on one coordinate $z = \langle x, e\rangle$ only.
+r"""Densities on the sphere of any dimension that depend only on one coordinate $z = \langle x, e\rangle$.
 
-**Algorithm.** Harmonics of degree l that turn about the axis with order m are $Y_l(z)\,S_m(\omega)$ with $Y_l = (1 -
-z^2)^{m/2} p_{l-m}(z)$, and p orthonormal polynomials of Gegenbauer with index $d/2 - 1 + m$, from their three-term
-recurrence. Integrals over the sphere are those over z with the weight $(1 - z^2)^{(d-3)/2}$, by Gauss and Gegenbauer.
-Order 0 holds the densities themselves, the other orders what breaks their symmetry; the circle has the orders 0 (even
-functions of the angle) and 1 (odd ones).
+**Algorithm.** Harmonics of degree l that rotate about the axis with order m are $Y_l(z)\,S_m(\omega)$ with $Y_l = (1 -
+z^2)^{m/2} p_{l-m}(z)$, where p are orthonormal Gegenbauer polynomials of index $d/2 - 1 + m$, from their three-term
+recurrence. Integrals over the sphere become Gauss-Gegenbauer quadratures over z with the weight
+$(1 - z^2)^{(d-3)/2}$. Order 0 holds the densities, the other orders the perturbations that break their symmetry; the
+circle has only the orders 0 (even functions of the angle) and 1 (odd functions).
 
 **Reference.** DLMF 18.9.1 (recurrence), 3.5(v) (quadrature). **Invariant.** Each table is orthonormal with respect to
-the uniform probability measure, and of order 0 the same as the first column of a `MeanField` for d = 2 and 3.
+the uniform probability measure; order 0 equals the first column of a `MeanField` for d = 2 and 3.
 """
 
 from functools import lru_cache
@@ -17,7 +17,7 @@ import numpy as np
 
 
 class Table(NamedTuple):
-    """At the nodes, for the degrees m, ..., degree: values, derivatives along and across the meridian, (nodes, l)."""
+    """Values and derivatives along and across the meridian at the nodes, for degrees from m, each (nodes, l)."""
 
     values: np.ndarray
     along: np.ndarray
@@ -26,7 +26,7 @@ class Table(NamedTuple):
 
 @lru_cache
 def nodes(count: int, d: int) -> tuple[np.ndarray, np.ndarray]:
-    """z and weights of sum one."""
+    """The nodes z, and the weights with sum one."""
     from scipy.special import roots_gegenbauer  # loaded when it is needed
 
     z, weights = roots_gegenbauer(count, d / 2 - 1)
@@ -41,7 +41,7 @@ def table(count: int, degree: int, d: int, order: int) -> Table:
     n = np.arange(1.0, degree - order + 1)
     square = n * (n + 2 * index - 1) / (4 * (n + index) * np.where(n + index > 1, n + index - 1, 1))
     if index == 0 and len(n):
-        square[0] = 0.5  # the limit: polynomials of Chebyshev
+        square[0] = 0.5  # the limit for Chebyshev polynomials
     b = np.sqrt(square)
     sine = np.sqrt(1 - z * z)
     p, slope = np.zeros((2, len(z), degree - order + 1))

@@ -1,1 +1,1 @@
-"""Hardmax in the plane: the search for the tokens of largest score in a bounding-volume hierarchy."""
+"""Hardmax in the plane: the search for the tokens with the largest score in a bounding-volume hierarchy."""

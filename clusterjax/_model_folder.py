@@ -1,15 +1,15 @@
 """A model on disk: one format for the sentiment classifiers, the Transformers and the ALBERTs that are trained here.
 
-The folder of a model holds `config.json` with its kind and sizes, `model.safetensors` with its arrays, whatever else
-its kind writes (a vocabulary, a history, a report), and `checksums.json` with the SHA-256 of each file. Invariants:
+The folder of a model has `config.json` with its kind and sizes, `model.safetensors` with its arrays, other files of its
+kind (a vocabulary, a history, a report), and `checksums.json` with the SHA-256 of each file. Invariants:
 
-- all files of a model are written in one transaction of `_disk.write_folder`, so that a process which is stopped at any
-  moment leaves the complete former model or the complete new one, also where the former one was of another kind;
-- a reader compares every file that it uses with one list of checksums: if another process replaces the model meanwhile,
-  it reads again;
+- `_disk.write_folder` writes all files of a model in one transaction, so that a process that is stopped at any moment
+  leaves either the complete former model or the complete new one, even if the two are of different kinds;
+- a reader compares every file that it uses with one list of checksums, and reads again if another process replaces the
+  model meanwhile;
 - a file of the former model that the new one does not have is removed in the same transaction.
 
-Folders without `checksums.json`, as version 0.1.0 wrote them, are read as they are.
+Folders without `checksums.json`, as version 0.1.0 wrote them, are read without comparison.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from ._json import MOST_BYTES, decode, misfit, read_bounded, read_regular, remed
 
 ARRAYS, CONFIG, HISTORY, REPORT = "model.safetensors", "config.json", "history.json", "report.json"
 VOCABULARY, PACKED_VOCABULARY, CURVES = "vocabulary.json", "vocabulary.json.gz", "curves.png"
-# What belongs to one model and not to the next. A tokenizer and a checkpoint belong to the run, and stay.
+# Files of one model, which the next model must not inherit. A tokenizer and a checkpoint belong to the run, and stay.
 OF_A_MODEL = {ARRAYS, CONFIG, HISTORY, REPORT, VOCABULARY, PACKED_VOCABULARY, CURVES}
 _TRIES = 5
 
@@ -36,13 +36,13 @@ _T = TypeVar("_T")
 
 
 def refuse_strangers(folder: Path, names: Iterable[str], argument: str) -> None:
-    """Raise a ValueError if one of these files is in a folder and another program wrote it: it would be replaced.
+    """Raise a ValueError if another program wrote one of these files of the folder, which would be replaced.
 
-    A file is of this library if the list of the folder has it, or the configuration beside it says so.
+    A file is of this library if the folder lists it in its checksums, or if its `config.json` names clusterjax.
 
     **Raises:**
 
-    - `ValueError` if one is not, or the list is damaged.
+    - `ValueError` if a file is of another program, or the list is damaged.
     """
     listed = listed_files(folder)
     strangers = [name for name in names if name not in listed and os.path.lexists(folder / name)]
@@ -58,14 +58,14 @@ def refuse_strangers(folder: Path, names: Iterable[str], argument: str) -> None:
 
 
 class ModelFolder(NamedTuple):
-    """A kind of model that is kept in a folder.
+    """A kind of model that is stored in a folder.
 
     **Attributes:**
 
-    - `argument`: What the argument that names the folder is called, for messages.
-    - `remedy`: What to do about a folder that is not whole, for messages.
-    - `writer`: Which function writes such folders, for messages.
-    - `format`, `version`: What its configuration says; None where that is in the words of `transformers`.
+    - `argument`: The name of the caller's argument that names the folder, for messages.
+    - `remedy`: The instruction for an incomplete folder, for messages.
+    - `writer`: The function that writes such folders, for messages.
+    - `format`, `version`: The marks in `config.json`; None if it follows the format of `transformers`.
     """
 
     argument: str
@@ -85,40 +85,40 @@ class ModelFolder(NamedTuple):
         metadata: dict[str, str] | None = None,
         gone: Sequence[str] = (),
     ) -> None:
-        """Replace the model in a folder by another one, in one step.
+        """Replace the model in a folder by another one, atomically.
 
         **Arguments:**
 
-        - `folder`: Where to write; made if it is not there.
-        - `arrays`: By name.
-        - `config`: What they are; format and version are put before it.
-        - `encode`: Makes JSON of it.
+        - `folder`: The folder, which is created if necessary.
+        - `arrays`: The arrays by name.
+        - `config`: The description of the arrays; format and version are written before it.
+        - `encode`: Converts the description to JSON.
         - `further`: The bytes of each other file.
 
         **Other arguments:**
 
-        - `metadata`: Goes into the header of the arrays.
-        - `gone`: Files to remove, beside those that are known to be of the former model.
+        - `metadata`: Texts for the header of the arrays.
+        - `gone`: Files to remove, in addition to those that are known to belong to the former model.
 
         **Raises:**
 
-        - `ValueError` if the folder cannot be written, and the model that was there stays.
+        - `ValueError` if the folder cannot be written; the former model is then kept.
         """
-        # Configurations in the words of `transformers` carry no format of ours.
+        # Configurations in the format of `transformers` carry no mark of clusterjax.
         marker = {} if self.format is None else {"format": self.format, "version": self.version}
-        # safetensors writes the memory of an array as it lies, whatever its strides.
+        # safetensors writes the memory of an array in its order, whatever the strides.
         contiguous = {name: np.array(array, order="C") for name, array in arrays.items()}
         contents = {ARRAYS: safetensors.numpy.save(contiguous, metadata), CONFIG: encode(marker | config)}
-        # Files of the former model that this one does not write are removed in the same transaction.
+        # Files of the former model that this model does not have are removed in the same transaction.
         self.add(folder, contents | (further or {}), {*gone, *(OF_A_MODEL & listed_files(folder))})
 
     def add(self, folder: Path, contents: dict[str, bytes], gone: set[str] | None = None) -> None:
-        """Write files into a folder in one transaction; files that are not named stay as they are.
+        """Write files into a folder in one transaction; other files are not changed.
 
         **Raises:**
 
-        - `ValueError` if the folder cannot be written, or holds such a file of another program, and what was there
-            stays.
+        - `ValueError` if the folder cannot be written, or another program wrote one of the files;
+            nothing is then changed.
         """
         refuse_strangers(folder, contents, self.argument)
         try:
@@ -130,43 +130,43 @@ class ModelFolder(NamedTuple):
             ) from error
 
     def load(self, folder: Path, build: Callable[[Path], _T]) -> _T:
-        """What `build` makes of the files of one model.
+        """The result of `build`, from the files of one model.
 
         **Arguments:**
 
-        - `folder`: Where it is.
-        - `build`: Is given the folder, reads from it with the methods below and may be called again.
+        - `folder`: The folder.
+        - `build`: Takes the folder, reads from it with the methods below, and may be called again.
 
         **Raises:**
 
-        - `ValueError` if `build` does, and the model was not being replaced.
+        - `ValueError` if `build` raises it while no other process replaces the model.
         """
         for _ in range(_TRIES):
             begin_reading(folder, self.argument, self.remedy)
             before = state_of(folder)
-            # No transaction before, and the same list after: all that was read is of one model.
+            # With no transaction before and the same list after, all files that were read belong to one model.
             unchanged = lambda before=before: not before[1] and state_of(folder) == before
             try:
                 model = build(folder)
             except ValueError:
-                # An error while the model was being replaced says nothing about it.
+                # An error while the model is being replaced is not evidence against it.
                 if unchanged():
                     raise
             else:
                 if unchanged():
                     return model
-        # So many replacements in a row are a writer in a loop.
+        # A writer in a loop causes so many replacements in a row.
         raise ValueError(
             f"{self.argument} must stay as it is while it is read, but the model in {str(folder)!r} is replaced again "
             "and again; wait for what writes it."
         )
 
     def config(self, folder: Path) -> dict[str, Any]:
-        """What `config.json` says, if it is of this kind and version.
+        """The content of `config.json`, if it is of this kind and version.
 
         **Raises:**
 
-        - `ValueError` if it cannot be read, or is of another kind or version.
+        - `ValueError` if the file cannot be read, or is of another kind or version.
         """
         config, path = self.json(folder, CONFIG), folder / CONFIG
         if misfit(config, {"format": self.format}) is not None:
@@ -174,7 +174,7 @@ class ModelFolder(NamedTuple):
                 f"{self.argument} must be one that {self.writer} wrote, but {str(path)!r} is of another format; name "
                 "another."
             )
-        # The format first: the version of another kind of model says nothing.
+        # The format is compared first, since the version of another kind of model means nothing.
         if misfit(config, {"version": self.version}) is not None:
             raise ValueError(
                 f"{self.argument} must be of version {self.version}, but {str(folder)!r} is of version "
@@ -183,11 +183,11 @@ class ModelFolder(NamedTuple):
         return config
 
     def json(self, folder: Path, name: str) -> Any:
-        """What a file of JSON holds.
+        """The content of a JSON file.
 
         **Raises:**
 
-        - `ValueError` if it is missing or cannot be read.
+        - `ValueError` if the file is missing or cannot be read.
         """
         path = self.present(folder, name)
         try:
@@ -213,7 +213,7 @@ class ModelFolder(NamedTuple):
 
         **Raises:**
 
-        - `ValueError` if one of them is missing.
+        - `ValueError` if one of the files is missing.
         """
         for name in names:
             if not (folder / name).is_file():
@@ -221,11 +221,11 @@ class ModelFolder(NamedTuple):
         return folder / names[-1]
 
     def check(self, folder: Path, *names: str) -> None:
-        """Compare files with their checksums; called last, since a reader that fails has the more precise message.
+        """Compare files with their checksums; called last, since the error of a reader is more precise.
 
         **Raises:**
 
-        - `ValueError` if one is damaged.
+        - `ValueError` if a file is damaged.
         """
         for name in names:
             check(folder / name, self.argument, self.remedy)

@@ -1,12 +1,12 @@
-"""Pre-training on texts: what all networks share, from the files of texts to the folder of the finished model.
+"""Pre-training on texts: the steps that all networks share, from the text files to the folder of the finished model.
 
-A network brings its recipe, how its texts are packed into rows, a loss for each stage, and what writes it
-(`Pretraining`). The rest is here: the split of the texts, the tokenizer, the settings that a checkpoint must have,
-snapshots along the way, resuming, and the final folder. Invariants:
+A network defines its recipe, the packing of its texts into rows, a loss for each stage, and a writer (`Pretraining`).
+This module splits the texts, makes the tokenizer, compares the settings of a checkpoint, writes snapshots, resumes, and
+writes the final folder. Invariants:
 
-- nothing is written before the settings of a checkpoint that is there were compared with those of this call;
-- the tokenizer, each snapshot and the finished model are each written in one transaction, in this order, so that a
-  run which was killed at any moment goes on, bit for bit, when it is called again in the same way.
+- nothing is written before the settings of an existing checkpoint have been compared with those of the call;
+- the tokenizer, each snapshot and the finished model are each written in one transaction, in this order, so that a run
+  that was killed at any moment continues, bit for bit, when it is called again with the same arguments.
 """
 
 import functools
@@ -46,7 +46,7 @@ MOST_SEED = 2**63 - 1
 
 
 class AbstractRecipe:
-    """How long a network is trained, and how often a checkpoint is written."""
+    """The length of the training of a network, and the interval between its checkpoints."""
 
     batch_size: int
     length: int
@@ -56,15 +56,15 @@ class AbstractRecipe:
 
     @property
     def epochs(self) -> int:
-        """Checkpoints in all."""
+        """The number of checkpoints."""
         return -(-self.steps // self.epoch_steps)
 
     def steps_until(self, epoch: int) -> int:
-        """Steps before the checkpoint of this number; before the last there may be fewer than between two others.
+        """The number of steps before the given checkpoint; fewer may precede the last one than lie between two others.
 
         **Arguments:**
 
-        - `epoch`: The number, from 0.
+        - `epoch`: The number of the checkpoint, from 0.
 
         **Raises:**
 
@@ -85,7 +85,7 @@ class Request(NamedTuple):
 
 
 class Corpus(NamedTuple):
-    """The texts as word pieces: the rows to train on, and those that are held out."""
+    """The texts as word pieces: the rows for the training, and the rows that are held out."""
 
     tokenizer: Any
     rows: Int[np.ndarray, "rows n"]
@@ -93,9 +93,9 @@ class Corpus(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """A part of the training with one loss; `epochs` are those since the start, at its end.
+    """A part of the training with one loss, which ends after `epochs` epochs since the start of the training.
 
-    `evaluate` measures a model on the rows that were held out, and `line` is logged as the stage begins.
+    `evaluate` measures a model on the held-out rows, and `line` is logged when the stage begins.
     """
 
     epochs: int
@@ -105,17 +105,17 @@ class Stage(NamedTuple):
 
 
 class Pretraining(NamedTuple):
-    """What one network brings.
+    """The parts of the pre-training that depend on the network.
 
     **Attributes:**
 
-    - `model`: Before training; an equinox module.
-    - `optimiser`: Of optax.
-    - `stages`: One after the other.
-    - `batches`: Those that were held out, as the stages measure them.
-    - `bases`: Losses of simpler models on the same rows, for the report.
-    - `kept`: The numbers of the checkpoints at which a snapshot is kept.
-    - `snapshot`: Writes a model under a path without its ending.
+    - `model`: The equinox module before training.
+    - `optimiser`: An optax transformation.
+    - `stages`: The stages in their order.
+    - `batches`: The held-out batches, on which the stages measure.
+    - `bases`: Losses of simpler models on the held-out rows, for the report.
+    - `kept`: The numbers of the checkpoints at which a snapshot is written.
+    - `snapshot`: Writes a model to a path, given without its ending.
     - `finish`: Writes the finished model, with the files of history and report, into the folder.
     - `trainable`: A PyTree of booleans like `model`; None trains every floating array.
     """
@@ -132,11 +132,11 @@ class Pretraining(NamedTuple):
 
 
 def check_request(out: Any, paths: Any, recipe: Any, kind: type, seed: Any, snapshots: Any, say: Any) -> Request:
-    """The arguments that every function of pre-training takes.
+    """Check the arguments that every function of pre-training takes.
 
     **Raises:**
 
-    - `ValueError` naming the argument, its value and what to do.
+    - `ValueError` that names the argument, its value and the remedy.
     """
     name = kind.__name__
     recipe = kind() if recipe is None else recipe
@@ -149,11 +149,11 @@ def check_request(out: Any, paths: Any, recipe: Any, kind: type, seed: Any, snap
 
 
 def check_seed(seed: Any) -> int:
-    """`seed`, if it is one.
+    """`seed`, if it is a valid seed.
 
     **Raises:**
 
-    - `ValueError` naming its value and what to do.
+    - `ValueError` that names the value and the remedy.
     """
     return check_integer(seed, "seed", least=0, most=MOST_SEED, remedy="pass 0, say")
 
@@ -161,43 +161,42 @@ def check_seed(seed: Any) -> int:
 def read_corpus(
     asked: Request, vocab_size: int, name: str, in_rows: Callable[[Any, int], Int[np.ndarray, "rows n"]]
 ) -> Corpus:
-    """The texts of a call, tokenised and packed into rows.
+    """The texts of a call, as word pieces packed into rows.
 
     **Arguments:**
 
-    - `asked`: The call.
-    - `vocab_size`, `name`: How many word pieces there are, and what the recipe calls that, for messages.
-    - `in_rows`: `in_rows(pieces, length)`.
+    - `asked`: The checked arguments of the call.
+    - `vocab_size`, `name`: The number of word pieces, and its name in the recipe, for messages.
+    - `in_rows`: `in_rows(pieces, length)` packs word pieces into rows.
 
     **Raises:**
 
-    - `ValueError` if the texts cannot be read, or the tokenizer of the folder is another one.
+    - `ValueError` if the texts cannot be read, or the tokenizer of the folder is a different one.
     """
     texts = read_texts(asked.paths)
-    # Held out by text, before anything is packed: no row mixes the two parts.
+    # Texts are held out before they are packed, so that no row mixes the two parts.
     aside = set_aside(len(texts), asked.recipe.held_out, asked.seed)
     seen, unseen = ([text for text, a in zip(texts, aside, strict=True) if a == flag] for flag in (False, True))
     asked.say(f"{len(seen)} texts to train on, {len(unseen)} held out")
-    # Trained on the texts to train on alone.
+    # The tokenizer is trained on the training texts only.
     tokenizer = tokenizer_of(asked.folder, seen, vocab_size, name)
     rows, held = (in_rows(tokenise(tokenizer, part), asked.recipe.length) for part in (seen, unseen))
     return Corpus(tokenizer, rows, held)
 
 
 def held_batches(corpus: Corpus, recipe: AbstractRecipe, most: int) -> Int[np.ndarray, "k size n"]:
-    """At most so many batches of the rows that were held out."""
+    """At most `most` batches of the held-out rows."""
     return some_batches(corpus.held, recipe.batch_size, most)
 
 
 def legs_in(asked: Request, ready: Callable[[Any], Any], record: Callable[[Any], dict[str, Any]]) -> tuple[Any, Legs]:
-    """The recipe of a call as it is run, and the legs of its run; of more than one if a finished run is trained
-    further.
+    """The recipe as it is run, and the legs of the run, several if a finished run is trained further.
 
     **Arguments:**
 
-    - `asked`: The call.
-    - `ready`: Makes `epoch_steps` of a recipe what the texts and the steps allow.
-    - `record`: A recipe as JSON.
+    - `asked`: The checked arguments of the call.
+    - `ready`: Reduces `epoch_steps` of a recipe to the number that the texts and the steps allow.
+    - `record`: Converts a recipe to JSON.
 
     **Raises:**
 
@@ -207,7 +206,7 @@ def legs_in(asked: Request, ready: Callable[[Any], Any], record: Callable[[Any],
     length_of = lambda settings: settings["recipe"].get("steps") if isinstance(settings.get("recipe"), dict) else None
     if stored is None:
         return recipe, Legs((), recipe.steps, recipe.epoch_steps)
-    # What is between two checkpoints was settled by the first leg, and stays.
+    # The first leg determined the number of steps between two checkpoints, which is not changed.
     first = (stored[0].get("legs") or [length_of(stored[0])])[0]
     if isinstance(first, int) and first > 0:
         begun = ready(replace(asked.recipe, steps=first))
@@ -232,9 +231,9 @@ def pretrain(
     **Arguments:**
 
     - `asked`, `corpus`, `network`: As above.
-    - `recipe`: That of the call, with as many steps between two checkpoints as the rows allow.
-    - `settings`: The recipe as JSON; what says which data were used is put beside it.
-    - `legs`: As `legs_in` gives them.
+    - `recipe`: The recipe, with as many steps between two checkpoints as the rows allow.
+    - `settings`: The recipe as JSON; the description of the data is added to it.
+    - `legs`: The legs that `legs_in` returned.
 
     **Raises:**
 
@@ -243,7 +242,7 @@ def pretrain(
     folder, say, rows = asked.folder, asked.say, corpus.rows
     settings = {"recipe": settings, "seed": asked.seed, "texts": [path.name for path in asked.paths]}
     settings |= {"word pieces": int(rows.size), "sum": int(rows.sum(dtype=np.int64))}
-    # The word pieces themselves identify the data; file names and counts make a refusal readable.
+    # The word pieces identify the data; file names and counts make the message of a refusal readable.
     settings |= {"data": digest_of(rows, network.batches)} | legs.settings()
     if legs.ends:
         say(f"trained further, from step {legs.start} to {legs.total}: the learning rate rises and falls again")
@@ -253,14 +252,14 @@ def pretrain(
         checkpoint=folder / CHECKPOINT, settings=settings, steps=recipe.steps, begun=(legs.start_epoch, legs.start),
         former=_former(settings, legs),
     )  # fmt: skip
-    # The steps in the name, padded so that names sort by step.
+    # The number of steps in the name is padded, so that names sort by step.
     snapshot = lambda step, model: network.snapshot(folder / "snapshots" / f"step-{step:06d}", model)
     refuse_strangers(folder, (HISTORY, REPORT), "out")
     if (folder / CHECKPOINT).is_file():
         train_stage(loss=network.stages[0].loss, epochs=0)  # compares the settings before anything is written
         write_tokenizer(folder, corpus.tokenizer, recipe.length)
     else:
-        # Without a checkpoint the settings cannot be compared: a model in the folder must have this run's report.
+        # Without a checkpoint the settings cannot be compared: a model in the folder must have the report of this run.
         _refuse_another(folder, settings)
         write_tokenizer(folder, corpus.tokenizer, recipe.length)
         snapshot(0, network.model)
@@ -270,20 +269,20 @@ def pretrain(
             snapshot(legs.steps_until(epoch), model)
 
     done: Any = None
-    # Each stage resumes from the checkpoint of the one before, in this call or in an earlier one.
+    # Each stage resumes from the checkpoint of the stage before, which this call or an earlier one made.
     for stage in network.stages:
         if stage.line is not None:
             say(stage.line)
         done = train_stage(loss=stage.loss, epochs=stage.epochs, evaluate=stage.evaluate, keep=keep, say=say)
     report = settings | network.bases | _measured(done, recipe)
     files = {HISTORY: done.history, REPORT: report}
-    # The last model, not the best: pre-training monitors nothing.
+    # The last model is written, not the best: pre-training monitors no number.
     network.finish(done.last, {name: json.dumps(file, indent=1).encode() for name, file in files.items()}, report)
     return report
 
 
 def _former(settings: dict[str, Any], legs: Legs) -> dict[str, Any] | None:
-    """The settings of the finished run that is trained further."""
+    """The settings of the finished run that is trained further; None if there is none."""
     if not legs.ends:
         return None
     without = {name: value for name, value in settings.items() if name != "legs"}
@@ -292,7 +291,7 @@ def _former(settings: dict[str, Any], legs: Legs) -> dict[str, Any] | None:
 
 
 def _measured(done: Training, recipe: AbstractRecipe) -> dict[str, Any]:
-    """What the report says of the training: its size, its length and the last measurements."""
+    """The part of the report on the training: the size of the model, the length and the last measurements."""
     last, arrays = done.history[-1], jtu.tree_leaves(eqx.filter(done.last, eqx.is_inexact_array))
     return {
         "steps": recipe.steps,
@@ -304,9 +303,9 @@ def _measured(done: Training, recipe: AbstractRecipe) -> dict[str, Any]:
 
 
 def _refuse_another(folder: Path, settings: dict[str, Any]) -> None:
-    """Raise a ValueError if there is a model in the folder, but not that of a finished run with these settings."""
+    """Raise a ValueError if the folder has a model that is not from a finished run with these settings."""
     existing = [name for name in (CONFIG, ARRAYS) if (folder / name).exists()]
-    # A report that is missing or damaged is that of another run, as far as one can tell.
+    # A missing or damaged report is treated as that of another run.
     try:
         report = read_json(folder / REPORT, dict, argument="out", remedy="choose another") if existing else settings
         same = {name: report.get(name) for name in settings} == settings

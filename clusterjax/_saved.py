@@ -1,8 +1,8 @@
-"""What a run saves at its times, in any dtype.
+"""The values that a run saves at its times, of any dtype.
 
-diffrax pads what a run did not reach with infinities, for which integers and booleans have no number. So they travel as
-floats of 16 bits each, which float32 holds exactly, and are put together again after the run; times that were not
-reached are then marked in the dtype of the caller. Invariant: no bit of what `save` returned changes.
+diffrax fills times that a run did not reach with infinity, which integers and booleans cannot represent. They are
+therefore stored as floats of 16 bits each, which float32 holds exactly, and are reassembled after the run; times that
+were not reached are then marked in the dtype of the caller. Invariant: no bit of the result of `save` changes.
 """
 
 from collections.abc import Callable
@@ -29,8 +29,8 @@ def _function(fn: Callable[..., Any]) -> Callable[..., Any]:
 class TokensAnd(AbstractPart):
     """Option of `simulate(save=...)`: saves the tokens, and `fn(t, x, args)` beside them.
 
-    `Trajectory.xs` then holds the tokens, the same as without `save`, so that `Trajectory.at` works, and
-    `Trajectory.saved` what `fn` returned.
+    `Trajectory.xs` then has the tokens, as without `save`, so that `Trajectory.at` works, and `Trajectory.saved` has
+    the results of `fn`.
 
     !!! example
 
@@ -45,8 +45,8 @@ class TokensAnd(AbstractPart):
 
     **Arguments:**
 
-    - `fn`: `fn(t, x, args)` returns arrays or trees of them, of any dtype, from the time, the tokens (retracted) and
-        the `args` of `simulate`.
+    - `fn`: `fn(t, x, args)` returns arrays or trees of them, of any dtype; its arguments are the time, the retracted
+        tokens and the `args` of `simulate`.
 
     **Raises:**
 
@@ -57,7 +57,7 @@ class TokensAnd(AbstractPart):
 
 
 class Saved(eqx.Module):
-    """Applies the caller's function to retracted tokens, and encodes what it returns as floats."""
+    """Applies the caller's function to retracted tokens, and encodes its results as floats."""
 
     space: AbstractSpace
     fn: Callable[..., Any]
@@ -68,7 +68,7 @@ class Saved(eqx.Module):
 
 @final
 class _Pieces(eqx.Module):
-    """Integers or booleans as floats of 16 bits each along a new last axis, the lowest first: float32 holds them
+    """Integers or booleans as floats of 16 bits each along a new last axis, the lowest bits first; float32 holds them
     exactly."""
 
     pieces: Float[Array, "*shape pieces"]
@@ -79,9 +79,9 @@ def _as_floats(leaf: Any) -> Any:
     leaf = jnp.asarray(leaf)
     if jnp.issubdtype(leaf.dtype, jnp.inexact):
         return leaf
-    # Booleans and one-byte integers are one piece; wider integers 16 bits at a time, the lowest first.
+    # Booleans and one-byte integers form one piece; wider integers are cut into 16 bits each, the lowest bits first.
     bits = leaf.astype(jnp.uint8) if leaf.dtype == bool else leaf
-    unsigned = bits.astype(f"uint{8 * bits.dtype.itemsize}")  # negative ones wrap around, and back below
+    unsigned = bits.astype(f"uint{8 * bits.dtype.itemsize}")  # negative integers wrap around here, and back below
     shifts = range(0, 8 * bits.dtype.itemsize, 16)
     pieces = [(unsigned >> jnp.asarray(k, unsigned.dtype)) & jnp.asarray(0xFFFF, unsigned.dtype)
               if bits.dtype.itemsize > 1 else unsigned for k in shifts]  # fmt: skip
@@ -89,8 +89,8 @@ def _as_floats(leaf: Any) -> Any:
 
 
 def blanked(saved: Any, reached: Bool[Array, " times"]) -> Any:
-    """What `Saved` returned at all times, in the dtypes of the caller, and marked where the time was not `reached`:
-    floats are NaN, integers -1 (the largest number if unsigned), booleans False."""
+    """The results of `Saved` at all times, in the dtypes of the caller, with marks at times that were not `reached`:
+    NaN for floats, -1 for integers (the largest number if unsigned), False for booleans."""
     is_pieces = lambda leaf: isinstance(leaf, _Pieces)
     return jtu.tree_map(lambda leaf: _blank(_restored(leaf, reached), reached), saved, is_leaf=is_pieces)
 
@@ -98,7 +98,7 @@ def blanked(saved: Any, reached: Bool[Array, " times"]) -> Any:
 def _restored(leaf: Any, reached: Bool[Array, " times"]) -> Shaped[Array, "times ..."]:
     if not isinstance(leaf, _Pieces):
         return leaf
-    # The cast of an infinity to an integer depends on the machine: zero first.
+    # Infinities are replaced by zero first, since their cast to an integer depends on the machine.
     pieces = jnp.where(_beside(reached, leaf.pieces), leaf.pieces, 0)
     if leaf.dtype == bool:
         return pieces[..., 0] > 0
@@ -114,7 +114,7 @@ def _blank(leaf: Shaped[Array, "times ..."], reached: Bool[Array, " times"]) -> 
         mark = jnp.asarray(jnp.iinfo(leaf.dtype).max, leaf.dtype)
     else:
         mark = jnp.asarray(False if leaf.dtype == bool else -1, leaf.dtype)
-    # NaN is the mark for floats; the largest number for unsigned integers is -1 in two's complement.
+    # The largest unsigned integer has the bits of -1 in two's complement.
     return jnp.where(_beside(reached, leaf), leaf, mark)
 
 

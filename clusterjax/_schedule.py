@@ -1,10 +1,10 @@
 """Schedules: parameters that depend on time, accepted wherever a parameter is.
 
-A parameter is None, an array, an `AbstractSchedule`, or a function of t, of which `as_parameter` makes a
-`FunctionSchedule`, as `optax` takes a function of the step for a learning rate; `at_time` evaluates.
+A parameter is None, an array, an `AbstractSchedule`, or a function of t, which `as_parameter` converts to a
+`FunctionSchedule`, as `optax` accepts a function of the step as a learning rate; `at_time` evaluates a parameter.
 
-Invariants: schedules say where they are discontinuous (`jumps`), so that solvers step onto these times; the
-shape of a schedule is found by abstract evaluation, which never sees a time at which it may be singular.
+Invariants: schedules give the times at which they are discontinuous (`jumps`), so that solvers step onto these times;
+the shape of a schedule is found by abstract evaluation, which never evaluates a time at which it may be singular.
 """
 
 import math
@@ -73,7 +73,7 @@ def _check_knots(ts: Array, values: Array, lengths: tuple[int, ...], rule: str) 
             f"values must have {rule}, but it has shape {values.shape} and ts has length {ts.shape[0]}; "
             "pass as many of both."
         )
-    # Traced knots pass unchecked: `searchsorted` needs them sorted all the same.
+    # Traced knots are not checked, although `searchsorted` needs them sorted.
     if is_concrete(ts) and not (np.all(np.isfinite(np.asarray(ts))) and np.all(np.diff(np.asarray(ts)) > 0)):
         raise ValueError(f"ts must be finite and strictly increasing, but it is {np.asarray(ts)}; sort it.")
     if is_concrete(values) and not np.all(np.isfinite(np.asarray(values))):
@@ -81,10 +81,10 @@ def _check_knots(ts: Array, values: Array, lengths: tuple[int, ...], rule: str) 
 
 
 class PiecewiseConstant(AbstractSchedule):
-    r"""One value a layer: `values[k]` from `ts[k]` until `ts[k + 1]`, the last one for ever after.
+    r"""A schedule with one value per layer: `values[k]` from `ts[k]` until `ts[k + 1]`, then the last value forever.
 
-    Before `ts[0]` it is `values[0]`. Continuous from the right. `simulate` steps exactly onto the jumps, by adaptive
-    steps and by constant ones.
+    Before `ts[0]` the value is `values[0]`. The schedule is continuous from the right. `simulate` steps exactly onto
+    the jumps, both with adaptive and with constant steps.
 
     !!! example
 
@@ -98,7 +98,7 @@ class PiecewiseConstant(AbstractSchedule):
 
     **Arguments:**
 
-    - `ts`: Strictly increasing times, (L,): where each value begins; or (L + 1,): the edges of the layers.
+    - `ts`: Strictly increasing times, (L,): the start of each value; or (L + 1,): the edges of the layers.
     - `values`: (L, ...), one parameter (a number, a matrix, a stack of matrices) for each layer.
 
     **Raises:**
@@ -120,7 +120,7 @@ class PiecewiseConstant(AbstractSchedule):
 
     def __call__(self, t: RealScalarLike) -> Inexact[Array, "..."]:
         check_time(t)
-        # In the wider of both dtypes: rounded to that of the knots, a time just before one would be the knot.
+        # The wider of both dtypes is used: rounded to the dtype of the knots, a time just before a knot could equal it.
         dtype = getattr(t, "dtype", self.ts.dtype)
         wide = (
             dtype if jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize > self.ts.dtype.itemsize else self.ts.dtype
@@ -130,19 +130,19 @@ class PiecewiseConstant(AbstractSchedule):
         return self.values[jnp.clip(layer, 0, self.values.shape[0] - 1)]
 
     def jumps(self) -> Float[Array, " jumps"] | None:
-        # Not the first time, before which the value is the same, nor the end of the last layer.
+        # The first time is no jump, since the value before it is the same, and neither is the end of the last layer.
         return self.ts[1 : self.values.shape[0]]
 
 
 class Interpolated(AbstractSchedule):
-    """Values at given times, straight lines between them, constant outside.
+    """A schedule that is linear between values at given times, and constant outside of them.
 
-    `simulate` steps exactly onto the times, where the slope jumps, by adaptive steps and by constant ones.
+    `simulate` steps exactly onto the times, where the slope jumps, both with adaptive and with constant steps.
 
     **Arguments:**
 
     - `ts`: Strictly increasing times, (L,).
-    - `values`: (L, ...), the parameter at each of them.
+    - `values`: (L, ...), the parameter at each time.
 
     **Raises:**
 
@@ -158,22 +158,22 @@ class Interpolated(AbstractSchedule):
 
     def __call__(self, t: RealScalarLike) -> Inexact[Array, "..."]:
         check_time(t)
-        # One knot has no interval to interpolate in.
+        # A single knot has no interval for interpolation.
         if self.ts.shape[0] == 1:
             return self.values[0]
         t = jnp.asarray(t, self.ts.dtype)
-        # The interval [left, right] that holds t; beyond the ends the first or the last, with a share of 0 or 1.
+        # The interval [left, right] contains t; beyond the ends it is an outer one, with a share of 0 or 1.
         right = jnp.clip(jnp.searchsorted(self.ts, t, side="right"), 1, self.ts.shape[0] - 1)
         left = right - 1
         share = (t - self.ts[left]) / (self.ts[right] - self.ts[left])
-        # Not by `clip`, whose derivative at its ends, here at a knot, is one half: implicit solvers need that by t.
+        # The derivative of `clip` at its ends, which are knots, is one half; implicit solvers need it exactly.
         share = jnp.where(t < self.ts[0], 0, jnp.where(t >= self.ts[-1], 1, share)).astype(self.values.dtype)
-        # Exact at both knots, which left + share * (right - left) is not.
+        # This form is exact at both knots, unlike left + share * (right - left).
         return (1 - share) * self.values[left] + share * self.values[right]
 
     def jumps(self) -> Float[Array, " jumps"] | None:
-        # Over a kink a step has an error of second order, and its derivative by the time of the kink one of first.
-        # The velocity is continuous there: where the step ends adds nothing to a derivative but derivatives of errors.
+        # A step across a kink has an error of second order, whose derivative by the time of the kink is of first order.
+        # The velocity is continuous there: differentiating the end of the step adds derivatives of errors only.
         return jax.lax.stop_gradient(self.ts) if self.ts.shape[0] > 1 else None
 
 
@@ -182,13 +182,13 @@ def _name(name: str) -> str:
 
 
 class FunctionSchedule(AbstractSchedule):
-    r"""A function of time as a parameter, $t \mapsto f(t)$: what `SoftmaxAttention(f)` makes of a function.
+    r"""A parameter that is a function of time, $t \mapsto f(t)$, as `SoftmaxAttention(f)` makes it from a function.
 
-    Every parameter that takes a schedule takes a function of t, so that this class is seldom written out.
+    Every parameter that accepts a schedule accepts a function of t, so that this class is seldom written out.
 
-    The function is part of what is compiled: the same function object compiles once, a new `lambda` each time it is
-    passed. Numbers that change from run to run, or are differentiated, belong into the arrays of an `equinox.Module`
-    with a `__call__(self, t)`, whose values never compile anew.
+    The function is part of the compiled computation: the same function object compiles once, but a new `lambda`
+    compiles each time. Numbers that change from run to run, or are differentiated, belong into the arrays of an
+    `equinox.Module` with a `__call__(self, t)`, whose values never compile anew.
 
     !!! example
 
@@ -203,9 +203,10 @@ class FunctionSchedule(AbstractSchedule):
     **Arguments:**
 
     - `fn`: `fn(t)` takes a time, an array of shape (), and returns the parameter at that time, computed by jax: real
-        numbers of the same shape and dtype at all times. It should be smooth: a solver is told of no jumps but those of
-        schedules that are fields of `fn`, an `equinox.Module` (`PiecewiseConstant` and `Interpolated` tell it).
-    - `name`: What error messages call it.
+        numbers of the same shape and dtype at all times. The function should be smooth: the only jumps that a solver
+        knows are those of schedules that are fields of `fn`, an `equinox.Module` (such as `PiecewiseConstant`,
+        `Interpolated`).
+    - `name`: The name of the function in error messages.
 
     **Raises:**
 
@@ -218,13 +219,13 @@ class FunctionSchedule(AbstractSchedule):
 
     def __check_init__(self):
         check_callable(self.fn, self.name, "a function of t", takes=1)
-        # Traced, as it will be in a run; and with no value, since it may be singular where the run never comes.
+        # The function is traced, as in a run, and without values, since it may be singular at times outside of the run.
         jax.eval_shape(self._evaluate, 0.0)
 
     def __call__(self, t: RealScalarLike) -> Inexact[Array, "..."]:
         check_time(t)
-        # A number of Python stays weakly typed, so that it does not widen what the function computes in float32; the
-        # number of a layer becomes a float.
+        # A Python number remains weakly typed, so that it does not widen a computation in float32; the number of a
+        # layer becomes a float.
         value = self._evaluate(as_float(t) if isinstance(t, Array) else jnp.asarray(float(t)))  # pyright: ignore[reportArgumentType]
         if is_concrete(value) and not np.all(np.isfinite(np.asarray(value))):
             found = f"at t = {t} " + ("it is " + str(value) if value.ndim == 0 else "some of its entries are not")
@@ -244,7 +245,7 @@ class Combined(AbstractSchedule):
 
     **Arguments:**
 
-    - `fn`: The function of the parameters' values.
+    - `fn`: The function of the values of the parameters.
     - `parts`: The parameters: arrays or schedules.
 
     **Raises:**
@@ -264,7 +265,7 @@ class Combined(AbstractSchedule):
             if part is None or isinstance(part, AbstractSchedule) or type(part) is float and math.isfinite(part):
                 continue
             array = as_numbers(part, f"parts[{index}]")
-            # By NumPy: under `jit` an operation of JAX would be traced even for a known value.
+            # NumPy is used, since under `jit` an operation of JAX would be traced even for a known value.
             held = np.asarray(array) if array is not None and is_concrete(array) else None
             if array is None or held is not None and not np.all(np.isreal(held) & np.isfinite(held)):
                 raise ValueError(f"parts {rule}, but entry {index} is {shown(part)}; pass finite real numbers.")
@@ -278,7 +279,7 @@ class Combined(AbstractSchedule):
 
 
 def jumps_of(tree: Any, dtype: Any = None) -> Float[Array, " jumps"] | None:
-    """The jumps of all schedules in `tree`, rising, or None if there is none; in their widest dtype, or `dtype`."""
+    """The sorted jumps of all schedules in `tree`, in `dtype` or else their widest dtype; None if there are none."""
     is_schedule = lambda node: isinstance(node, AbstractSchedule)
     schedules = filter(is_schedule, jtu.tree_leaves(tree, is_leaf=is_schedule))
     found = [times for schedule in schedules if (times := schedule.jumps()) is not None and times.size]
@@ -298,19 +299,19 @@ def at_time(parameter: Any, t: RealScalarLike, dtype: Any = None) -> Any:
 
 
 def as_parameter(parameter: Any, name: str = "parameter") -> Any:
-    """What a field stores of a parameter: None and schedules as they are, functions as schedules, all else as a
-    floating array.
+    """The form in which a field stores a parameter: None and schedules are kept, functions become schedules, and all
+    other values floating arrays.
 
     **Raises:**
 
-    - `ValueError` naming the argument if it is no array of numbers, and no schedule.
+    - `ValueError` that names the argument if it is neither an array of numbers nor a schedule.
     """
     if parameter is None or isinstance(parameter, AbstractSchedule):
         return parameter
-    # Not a class, nor a module of numbers such as a field: `FunctionSchedule` refuses what takes other arguments.
+    # Classes are not functions of t; `FunctionSchedule` refuses modules, such as fields, that take other arguments.
     if callable(parameter) and not isinstance(parameter, type):
         return FunctionSchedule(parameter, name=name)
-    # A boolean is an integer in Python, but as an inverse temperature a mistake.
+    # A boolean is an integer in Python, but as an inverse temperature it is a mistake.
     array = as_numbers(parameter, name)
     if array is None or array.dtype == bool and np.ndim(array) == 0:
         raise ValueError(
@@ -323,9 +324,9 @@ def as_parameter(parameter: Any, name: str = "parameter") -> Any:
 
 
 def parameter(name: str) -> Callable[[Parameter], StoredParameter]:
-    """The converter of a field that holds the parameter of this name."""
+    """The converter of a field that holds the parameter `name`."""
 
-    # A named function, for `equinox` makes its annotation that of the argument of the constructor.
+    # The function is named, since `equinox` makes its annotation that of the argument of the constructor.
     def convert(value: Parameter) -> Any:
         return as_parameter(value, name)
 
@@ -333,7 +334,7 @@ def parameter(name: str) -> Callable[[Parameter], StoredParameter]:
 
 
 def optional_parameter(name: str) -> Callable[[Parameter | None], StoredParameter | None]:
-    """The same for a parameter that may be None."""
+    """The converter of a field that holds the parameter `name`, or None."""
 
     def convert(value: Parameter | None) -> Any:
         return as_parameter(value, name)
@@ -342,7 +343,7 @@ def optional_parameter(name: str) -> Callable[[Parameter | None], StoredParamete
 
 
 def optional_array(name: str) -> Callable[[Numbers | None], Array | None]:
-    """The same for numbers that do not depend on time: a check of the field refuses schedules."""
+    """The converter of a field that holds constant numbers, or None; a check of the field refuses schedules."""
 
     def convert(value: Numbers | None) -> Any:
         return as_parameter(constant(value, name), name)
@@ -351,7 +352,7 @@ def optional_array(name: str) -> Callable[[Numbers | None], Array | None]:
 
 
 def constant(value: Any, name: str) -> Any:
-    """`value`, unless it is a function of t, where the numbers may not depend on time."""
+    """`value`, where the numbers may not depend on time; a function of t is refused."""
     if callable(value) and not isinstance(value, type | AbstractSchedule):
         raise refusal(name, "not depend on time", f"it is {shown(value)}", "pass an array of numbers")
     return value
@@ -361,7 +362,7 @@ def check_schedules(tree: Any, times: Any) -> None:
     """Raise a ValueError if a function of t in `tree` is not finite at the first or the last of `times`."""
     is_schedule = lambda node: isinstance(node, FunctionSchedule)
     for schedule in filter(is_schedule, jtu.tree_leaves(tree, is_leaf=is_schedule)):
-        # Under `jit` the values are traced, and pass.
+        # Under `jit` the values are traced, and are not checked.
         for t in (times[0], times[-1]):
             schedule(t)
 
@@ -373,18 +374,18 @@ def check_time(t: Any, name: str = "t") -> None:
 
 
 def example(parameter: Any) -> Any:
-    """A value of `parameter`, or of a schedule what stands for one, from which its shape can be read."""
+    """A value of `parameter` from which its shape can be read; of a schedule only the shape and the dtype."""
     return jax.eval_shape(parameter, 0.0) if isinstance(parameter, AbstractSchedule) else parameter
 
 
 def check_real(parameter: Any, name: str, remedy: str, *, of_tokens: bool = False) -> None:
-    """Raise a ValueError if the parameter `name` is complex or holds a NaN or an infinity, or is empty.
+    """Raise a ValueError if the parameter `name` is complex, or holds a NaN or an infinity.
 
     **Arguments:**
 
-    - `of_tokens`: Whether it is of matrices that act on tokens, which have a real form where they are complex.
+    - `of_tokens`: Whether the parameter holds matrices that act on tokens; complex ones then have a real form.
     """
-    # The arrays of a schedule too, that is all of its knots.
+    # The arrays of a schedule, which are all of its knots, are checked too.
     for leaf in jtu.tree_leaves(eqx.filter(parameter, eqx.is_array)):
         if jnp.issubdtype(leaf.dtype, jnp.complexfloating):
             remedy = f"{remedy}: {PAIRS}" if of_tokens else remedy

@@ -1,8 +1,8 @@
 """Spaces of tokens: all of R^d, and the unit sphere.
 
 A space retracts points, projects vectors onto tangent spaces, samples and measures distances (Absil, Mahony, Sepulchre,
-*Optimization Algorithms on Matrix Manifolds*, chapters 3 and 4). Invariants: `retract` is idempotent but for rounding;
-tangent vectors of the sphere are orthogonal to the point, also for a point that is not of unit length.
+*Optimization Algorithms on Matrix Manifolds*, chapters 3 and 4). Invariants: `retract` is idempotent up to rounding;
+tangent vectors of the sphere are orthogonal to the point, even if the point is not a unit vector.
 """
 
 from abc import abstractmethod
@@ -25,7 +25,7 @@ class AbstractSpace(AbstractPart):
 
     @abstractmethod
     def retract(self, x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
-        """The point of the space for any `x` of R^d: on the sphere x / |x|."""
+        """The point of the space that belongs to `x` in R^d: on the sphere x / |x|."""
 
     @abstractmethod
     def tangent(self, x: Float[Array, "*batch d"], v: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
@@ -41,18 +41,18 @@ class AbstractSpace(AbstractPart):
 
 
 def _check_sample(key: Any, n: Any, d: Any, dtype: Any) -> tuple[int, int, Any]:
-    """`n`, `d` and `dtype` as the samples use them, or a ValueError that names the argument."""
+    """The checked `n`, `d` and `dtype` of a sample, or a ValueError that names the argument."""
     check_key(key)
     n, d = (check_integer(size, name, remedy="ask for at least one") for name, size in (("n", n), ("d", d)))
     dtype = check_float_dtype(dtype) or jnp.result_type(float)
-    # `draw_normal` draws all numbers along one axis; what is measured holds four arrays of their size.
+    # `draw_normal` draws all numbers along one axis; the measured memory is that of four arrays of their size.
     what = f"n tokens of dimension d = {d} and what draws them"
     check_room(n, "n", 4 * n * d * jnp.dtype(dtype).itemsize, what, longest=n * d, remedy="ask for fewer tokens")
     return n, d, dtype
 
 
 def _check_points(**points: Any) -> tuple[Array, ...]:
-    """The arrays of points by name, (..., d), or a ValueError that names the first that is none."""
+    """The points as arrays (..., d), or a ValueError that names the first argument that is not one."""
     arrays = tuple(check_array(value, name, remedy="pass points of shape (..., d)") for name, value in points.items())
     for name, array in zip(points, arrays, strict=True):
         if array.ndim < 1 or array.shape[-1] < 1:
@@ -66,14 +66,14 @@ def _check_points(**points: Any) -> tuple[Array, ...]:
 
 
 def check_space(space: Any, name: str = "space") -> AbstractSpace:
-    """`space`, if it is one; raises a `ValueError` otherwise."""
+    """`space`, or a `ValueError` if it is not a space."""
     return check_instance(
         space, name, AbstractSpace, "a space of clusterjax", "pass an instance such as Sphere() or Euclidean()"
     )
 
 
 def check_directions(space: AbstractSpace, x: Tokens, name: str = "x0") -> None:
-    """Raise a ValueError if `space` is a sphere and a row of `x` is zero: it has no direction to be retracted to."""
+    """Raise a ValueError if `space` is a sphere and a row of `x` is zero, which has no retraction onto the sphere."""
     # Under `jit` a zero row gives NaN.
     if isinstance(space, Sphere) and is_concrete(x):
         zero = np.flatnonzero(~np.any(np.asarray(x), axis=1))
@@ -84,7 +84,7 @@ def check_directions(space: AbstractSpace, x: Tokens, name: str = "x0") -> None:
 
 
 class Euclidean(AbstractSpace):
-    r"""All of $\mathbb{R}^d$: nothing is retracted, every vector is tangent.
+    r"""All of $\mathbb{R}^d$: retraction changes nothing, and every vector is tangent.
 
     Tokens are drawn from the standard normal distribution.
 
@@ -122,11 +122,11 @@ class Euclidean(AbstractSpace):
 
 
 class Sphere(AbstractSpace):
-    r"""Unit vectors of $\mathbb{R}^d$, with $P_x v = v - \frac{\langle x, v\rangle}{|x|^2} x$.
+    r"""Unit vectors of $\mathbb{R}^d$, with the projector $P_x v = v - \frac{\langle x, v\rangle}{|x|^2} x$.
 
-    `retract` divides by the norm, `sample` draws uniformly, `distance` is the angle in radians, from 0 to pi, accurate
-    at both ends. The projector has the $|x|^2$ of the paper, so that it is right off the sphere too; still, a field
-    must be evaluated at `retract(x)`, or the sphere repels where $\langle x, v\rangle < 0$.
+    `retract` divides by the norm, `sample` draws uniformly, and `distance` is the angle in radians, from 0 to pi,
+    accurate at both ends. The projector has the $|x|^2$ of the paper, so that it is correct off the sphere too. A field
+    must still be evaluated at `retract(x)`, or the sphere is repelling where $\langle x, v\rangle < 0$.
 
     !!! example
 
@@ -156,20 +156,20 @@ class Sphere(AbstractSpace):
 
     def tangent(self, x: Float[Array, "*batch d"], v: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
         x, v = _check_points(x=x, v=v)
-        # Divided by |x|^2: right for points off the sphere too, such as the stages of a Runge-Kutta step.
+        # The division by |x|^2 makes the projection correct off the sphere, as for the stages of a Runge-Kutta step.
         along = jnp.sum(x * v, axis=-1, keepdims=True) / jnp.sum(x * x, axis=-1, keepdims=True)
         return v - along * x
 
     def sample(self, key: PRNGKeyArray, n: int, d: int, dtype: DTypeLike | None = None) -> Tokens:
         n, d, dtype = _check_sample(key, n, d, dtype)
-        # The sphere of R^1 is two points.
+        # The sphere of R^1 consists of two points.
         if d == 1:
             return jr.rademacher(key, (n, 1)).astype(dtype)
         # Directions of normal vectors are uniform on the sphere (Muller, 1959).
         return normalise(draw_normal(key, (n, d), dtype))
 
     def distance(self, x: Float[Array, "*batch d"], y: Float[Array, "*batch d"]) -> Float[Array, "*batch"]:
-        # Of directions: points off the sphere are projected first.
+        # The angle depends on the directions only, so points off the sphere are projected first.
         x, y = map(normalise, _check_points(x=x, y=y))
         # Kahan's formula: the arc cosine of an inner product loses half the digits at 0 and pi.
         return 2 * jnp.arctan2(jnp.linalg.norm(x - y, axis=-1), jnp.linalg.norm(x + y, axis=-1))
